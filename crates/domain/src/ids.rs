@@ -1,0 +1,237 @@
+//! Ids and counters, each a type of its own. A run's id is a function of its job and cause (I5), so a repeat is the same run.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::time::DbTime;
+
+/// Whose job it is. Stands in every key; narrow, because it stands in every row too.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct TenantId(i32);
+
+impl TenantId {
+    /// The tenant of an installation that has made no other.
+    pub const DEFAULT: Self = Self(1);
+
+    #[must_use]
+    pub const fn from_raw(raw: i32) -> Self {
+        Self(raw)
+    }
+    #[must_use]
+    pub const fn raw(self) -> i32 {
+        self.0
+    }
+}
+
+/// A job, for life: a deleted and recreated name is another job. UUIDv7.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct JobId(Uuid);
+
+impl JobId {
+    #[must_use]
+    pub fn new(at: DbTime, random: [u8; 10]) -> Self {
+        Self(uuid::Builder::from_unix_timestamp_millis(at.millis().unsigned_abs(), &random).into_uuid())
+    }
+    #[must_use]
+    pub const fn from_uuid(uuid: Uuid) -> Self {
+        Self(uuid)
+    }
+    #[must_use]
+    pub const fn uuid(self) -> Uuid {
+        self.0
+    }
+    /// The virtual partition, one of `count`. The first random bytes would do, but a caller may choose its ids.
+    #[must_use]
+    pub fn partition(self, count: u16) -> u16 {
+        let hash = blake3::hash(self.0.as_bytes());
+        let [a, b, ..] = *hash.as_bytes();
+        u16::from_be_bytes([a, b]) % count.max(1)
+    }
+}
+
+/// A run. UUIDv8: 48 bits of the tick in milliseconds, for index locality, then a hash of job and cause.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct RunId(Uuid);
+
+/// What made a run: the part of its identity beside the job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause<'a> {
+    /// The schedule named this instant.
+    Tick(DbTime),
+    /// A person or program asked, at this instant, under this key.
+    Request { at: DbTime, key: &'a [u8] },
+    /// A range of skipped ticks, recorded as one row under its first tick. Never the id of a tick.
+    Range { from: DbTime },
+}
+
+impl RunId {
+    #[must_use]
+    pub fn of(job: JobId, cause: Cause<'_>) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(job.0.as_bytes());
+        let at = match cause {
+            Cause::Tick(at) => {
+                hasher.update(b"tick").update(&at.millis().to_be_bytes());
+                at
+            }
+            Cause::Request { at, key } => {
+                hasher.update(b"request").update(key);
+                at
+            }
+            Cause::Range { from } => {
+                hasher.update(b"range").update(&from.millis().to_be_bytes());
+                from
+            }
+        };
+        let mut bytes = [0; 16];
+        bytes[6..].copy_from_slice(&hasher.finalize().as_bytes()[..10]);
+        bytes[..6].copy_from_slice(&at.millis().max(0).to_be_bytes()[2..]);
+        Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+    }
+
+    /// The smallest id that a run of this instant or later can have: a bound for scans by time.
+    #[must_use]
+    pub fn floor(at: DbTime) -> Self {
+        let mut bytes = [0; 16];
+        bytes[..6].copy_from_slice(&at.millis().max(0).to_be_bytes()[2..]);
+        Self(Uuid::from_bytes(bytes))
+    }
+
+    /// The instant in the id's prefix: the tick, or the instant of the request.
+    #[must_use]
+    pub fn time(self) -> DbTime {
+        let [a, b, c, d, e, f, ..] = *self.0.as_bytes();
+        DbTime::from_millis(i64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+    }
+
+    #[must_use]
+    pub const fn from_uuid(uuid: Uuid) -> Self {
+        Self(uuid)
+    }
+    #[must_use]
+    pub const fn uuid(self) -> Uuid {
+        self.0
+    }
+}
+
+/// One process start of a node. Claims belong to it, so a restarted node never takes its old claims for new ones.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Incarnation(Uuid);
+
+impl Incarnation {
+    #[must_use]
+    pub const fn from_uuid(uuid: Uuid) -> Self {
+        Self(uuid)
+    }
+    #[must_use]
+    pub const fn uuid(self) -> Uuid {
+        self.0
+    }
+}
+
+macro_rules! uuid_text {
+    ($($name:ident: $what:literal),*) => {$(
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+        impl FromStr for $name {
+            type Err = String;
+            fn from_str(text: &str) -> Result<Self, String> {
+                Uuid::try_parse(text).map(Self).map_err(|_| format!("{text:?} is not the id of a {}", $what))
+            }
+        }
+    )*};
+}
+uuid_text!(JobId: "job", RunId: "run", Incarnation: "node's incarnation");
+
+macro_rules! counter {
+    ($($(#[$doc:meta])* $name:ident),*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+        pub struct $name(i64);
+        impl $name {
+            #[must_use]
+            pub const fn from_raw(raw: i64) -> Self {
+                Self(raw)
+            }
+            #[must_use]
+            pub const fn raw(self) -> i64 {
+                self.0
+            }
+            #[must_use]
+            pub const fn next(self) -> Self {
+                Self(self.0 + 1)
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )*};
+}
+counter!(
+    /// Raised by every edit, pause, resume, delete and skip range: what was planned under an older one is not recorded.
+    Epoch,
+    /// What a person sees of a job's changes: the value of `ETag` and `If-Match`.
+    Version,
+    /// Numbers a claim or a lease. It only rises, also across a database promotion (I9).
+    Fence
+);
+
+impl Fence {
+    /// The fence after this one: past the old, and past every fence made before `now` on a database that was since lost.
+    #[must_use]
+    pub fn raised(self, now: DbTime) -> Self {
+        Self((self.0 + 1).max(now.millis().saturating_mul(1_000)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(n: u128) -> JobId {
+        JobId::from_uuid(Uuid::from_u128(n))
+    }
+
+    #[test]
+    fn a_run_id_is_a_function_of_job_and_cause() {
+        let tick = Cause::Tick(DbTime::from_millis(1_000));
+        assert_eq!(RunId::of(job(1), tick), RunId::of(job(1), tick));
+        assert_ne!(RunId::of(job(1), tick), RunId::of(job(2), tick));
+        assert_ne!(RunId::of(job(1), tick), RunId::of(job(1), Cause::Tick(DbTime::from_millis(1_001))));
+        assert_ne!(RunId::of(job(1), tick), RunId::of(job(1), Cause::Range { from: DbTime::from_millis(1_000) }));
+    }
+
+    /// The id is public: receivers deduplicate by it, and rows of older releases carry it. It must never change.
+    #[test]
+    fn the_id_of_a_known_tick_stays_what_it_is() {
+        let id = RunId::of(job(7), Cause::Tick("2026-11-16T07:00:00Z".parse().unwrap()));
+        assert_eq!(id.to_string(), KNOWN);
+        assert_eq!(id.uuid().get_version_num(), 8);
+    }
+    const KNOWN: &str = "01a1e327-d180-8de1-92e3-d388a74d8fe4";
+
+    #[test]
+    fn ids_order_by_time_and_give_it_back() {
+        let (early, late) = (DbTime::from_millis(1_760_000_000_000), DbTime::from_millis(1_760_000_000_001));
+        for n in 0..50 {
+            let (a, b) = (RunId::of(job(n), Cause::Tick(early)), RunId::of(job(n + 1), Cause::Tick(late)));
+            assert!(a < b);
+            assert_eq!(a.time(), early);
+            assert!(RunId::floor(early) <= a && a < RunId::floor(late));
+        }
+    }
+
+    #[test]
+    fn fences_only_rise() {
+        let now = DbTime::from_millis(5);
+        assert_eq!(Fence::from_raw(1).raised(now), Fence::from_raw(5_000));
+        assert_eq!(Fence::from_raw(9_000).raised(now), Fence::from_raw(9_001));
+    }
+}

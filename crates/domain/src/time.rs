@@ -1,0 +1,243 @@
+//! Instants on the database's clock and lengths of time, as they are written: RFC 3339 and `1h30m`.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+/// An instant on the database's clock, to the millisecond. It judges ticks, due times and leases, and nothing sleeps on it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct DbTime(i64);
+
+impl DbTime {
+    pub const EPOCH: Self = Self(0);
+    /// The last instant that RFC 3339 can write: 9999-12-31T23:59:59.999Z, less the day that a zone may take.
+    pub const MAX: Self = Self(253_402_207_200_000 - 1);
+
+    #[must_use]
+    pub const fn from_millis(millis: i64) -> Self {
+        Self(millis)
+    }
+
+    #[must_use]
+    pub const fn millis(self) -> i64 {
+        self.0
+    }
+
+    #[must_use]
+    pub const fn plus(self, span: Span) -> Self {
+        Self(self.0.saturating_add_unsigned(span.0))
+    }
+
+    #[must_use]
+    pub const fn minus(self, span: Span) -> Self {
+        Self(self.0.saturating_sub_unsigned(span.0))
+    }
+
+    /// How long after `earlier` this is; zero when it is not after.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Span {
+        Span(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+
+    /// The instant as jiff has it. Readings outside jiff's years are held at their bounds.
+    #[must_use]
+    pub fn timestamp(self) -> Timestamp {
+        Timestamp::from_millisecond(self.0).unwrap_or(if self.0 < 0 { Timestamp::MIN } else { Timestamp::MAX })
+    }
+}
+
+/// Rounds up: an instant between two milliseconds is not reached before the second one (never early).
+impl From<Timestamp> for DbTime {
+    fn from(at: Timestamp) -> Self {
+        let floor = at.as_nanosecond().div_euclid(1_000_000);
+        let rest = at.as_nanosecond().rem_euclid(1_000_000);
+        Self(i64::try_from(floor + i128::from(rest > 0)).unwrap_or(i64::MAX))
+    }
+}
+
+impl fmt::Display for DbTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.timestamp().fmt(f)
+    }
+}
+
+impl FromStr for DbTime {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let at: Timestamp = text
+            .parse()
+            .map_err(|_| format!("{text:?} is not an instant; write RFC 3339, such as \"2026-11-16T07:00:00Z\""))?;
+        let at = Self::from(at);
+        if (Self::EPOCH..=Self::MAX).contains(&at) {
+            Ok(at)
+        } else {
+            Err(format!("{text:?} is outside the years 1970 to 9999"))
+        }
+    }
+}
+
+impl Serialize for DbTime {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for DbTime {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// A length of time to the millisecond. Reads and prints as `90s`, `15m`, `1h30m`, `7d`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Span(u64);
+
+/// Units in the order they are written, largest first. Weeks and months are left out: they read as something else to many.
+const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+impl Span {
+    pub const ZERO: Self = Self(0);
+    /// Longest span that can be written: a hundred years. Sums of a few of them stay far from overflow.
+    pub const MAX: Self = Self::days(36_525);
+
+    #[must_use]
+    pub const fn millis(millis: u64) -> Self {
+        Self(millis)
+    }
+    #[must_use]
+    pub const fn seconds(seconds: u64) -> Self {
+        Self(seconds * 1_000)
+    }
+    #[must_use]
+    pub const fn minutes(minutes: u64) -> Self {
+        Self(minutes * 60_000)
+    }
+    #[must_use]
+    pub const fn hours(hours: u64) -> Self {
+        Self(hours * 3_600_000)
+    }
+    #[must_use]
+    pub const fn days(days: u64) -> Self {
+        Self(days * 86_400_000)
+    }
+    #[must_use]
+    pub const fn as_millis(self) -> u64 {
+        self.0
+    }
+    #[must_use]
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl From<Span> for Duration {
+    fn from(span: Span) -> Self {
+        Self::from_millis(span.0)
+    }
+}
+
+impl From<Duration> for Span {
+    fn from(duration: Duration) -> Self {
+        Self(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 {
+            return f.write_str("0s");
+        }
+        let mut rest = self.0;
+        for (unit, millis) in UNITS {
+            if rest >= millis {
+                write!(f, "{}{unit}", rest / millis)?;
+                rest %= millis;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Span {
+    type Err = String;
+
+    /// A sequence of whole numbers with units, each unit at most once and the larger first: `1h30m`, never `30m1h` or `1.5h`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not a duration; write it like \"90s\", \"15m\", \"1h30m\" or \"7d\"");
+        let mut rest = text;
+        let mut units = UNITS.iter();
+        let mut total: u64 = 0;
+        if rest.is_empty() {
+            return Err(wrong());
+        }
+        while !rest.is_empty() {
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            let (number, tail) = rest.split_at(digits);
+            let letters = tail.bytes().take_while(u8::is_ascii_alphabetic).count();
+            let (unit, tail) = tail.split_at(letters);
+            let number: u64 = number.parse().map_err(|_| wrong())?;
+            let (_, millis) = units.find(|(name, _)| *name == unit).ok_or_else(wrong)?;
+            total = number.checked_mul(*millis).and_then(|part| total.checked_add(part)).ok_or_else(wrong)?;
+            rest = tail;
+        }
+        if total > Self::MAX.0 {
+            return Err(format!("{text:?} is longer than a hundred years"));
+        }
+        Ok(Self(total))
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_read_and_print_as_people_write_them() {
+        for (text, millis) in
+            [("90s", 90_000), ("15m", 900_000), ("1h30m", 5_400_000), ("7d", 604_800_000), ("500ms", 500), ("0s", 0)]
+        {
+            assert_eq!(text.parse::<Span>().unwrap().as_millis(), millis, "{text}");
+        }
+        for (text, printed) in [("90s", "1m30s"), ("1d24h", "2d"), ("1h30m", "1h30m"), ("0m", "0s"), ("1s5ms", "1s5ms")] {
+            assert_eq!(text.parse::<Span>().unwrap().to_string(), printed);
+        }
+    }
+
+    #[test]
+    fn bad_spans_are_refused_with_an_example_of_a_right_one() {
+        for text in ["", "5", "s", "1.5h", "30m1h", "1h1h", "-5s", "5 s", "5w", "99999999999999999999s", "1h30", "٣s"] {
+            let message = text.parse::<Span>().unwrap_err();
+            assert!(message.contains("90s"), "{text}: {message}");
+        }
+        assert!("36526d".parse::<Span>().unwrap_err().contains("hundred years"));
+    }
+
+    #[test]
+    fn instants_round_up_to_the_millisecond_so_that_nothing_is_early() {
+        let at: DbTime = "2026-11-16T07:00:00.0001Z".parse().unwrap();
+        assert_eq!(at.to_string(), "2026-11-16T07:00:00.001Z");
+        assert_eq!("2026-11-16T02:00:00-05:00".parse::<DbTime>().unwrap().to_string(), "2026-11-16T07:00:00Z");
+    }
+
+    #[test]
+    fn bad_instants_are_refused_with_an_example_of_a_right_one() {
+        for text in ["", "tomorrow", "2026-11-16", "2026-11-16T07:00:00", "2026-13-01T00:00:00Z"] {
+            assert!(text.parse::<DbTime>().unwrap_err().contains("RFC 3339"), "{text}");
+        }
+        assert!("1969-12-31T00:00:00Z".parse::<DbTime>().unwrap_err().contains("1970"));
+    }
+}
