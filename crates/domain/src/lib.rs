@@ -1,7 +1,13 @@
 //! The rules of everytick. Pure: no async, no I/O, no clock; time, randomness and ids arrive as arguments.
 
+pub mod edit;
 pub mod ids;
 pub mod invalid;
+pub mod job;
+pub mod mutant;
+pub mod plan;
+pub mod retry;
+pub mod run;
 pub mod schedule;
 pub mod target;
 pub mod time;

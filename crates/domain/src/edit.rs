@@ -1,0 +1,176 @@
+//! An edit, pause, resume or delete: up to the instant X the old definition holds, after it the new one (I11).
+//! The store locks the job, reads how it stands, asks here, and writes the answer in the same transaction.
+
+use std::sync::Arc;
+
+use crate::{
+    invalid::Invalid,
+    job::{self, Job, JobSpec, Paused},
+    mutant::Mutant,
+    plan::{Fate, Plan, SkipRange, TickRow, decide},
+    schedule::Schedule,
+    time::DbTime,
+};
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Change {
+    Replace(Box<JobSpec>),
+    Pause { note: Option<String> },
+    Resume,
+    Delete,
+}
+
+impl Change {
+    /// The word that the audit trail uses.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Replace(_) => "edit",
+            Self::Pause { .. } => "pause",
+            Self::Resume => "resume",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// How a job stands, read under its lock.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    pub job: Job,
+    pub cursor: Option<DbTime>,
+    /// The database's clock, read after the lock was had.
+    pub now: DbTime,
+    /// The last tick that has a row, where that is not before the cursor or lies after `now`.
+    pub last_recorded: Option<DbTime>,
+    pub open: usize,
+}
+
+/// What to write: the old definition's last ticks, then the job as it is from now on.
+#[derive(Clone, Debug)]
+pub struct Edit {
+    pub x: DbTime,
+    pub rows: Vec<TickRow>,
+    pub ranges: Vec<SkipRange>,
+    pub job: Job,
+    pub cursor: Option<DbTime>,
+}
+
+/// Decides an edit. `None` when the job already is as asked: nothing is written, and the answer is the job as it stands.
+pub fn edit(standing: &Standing, change: Change) -> Result<Option<Edit>, Vec<Invalid>> {
+    let Standing { job, now, .. } = standing;
+    let mut new = job.clone();
+    let x = standing.last_recorded.map_or(*now, |last| last.max(*now));
+    match change {
+        Change::Replace(spec) if *spec == *job.spec => return Ok(None),
+        Change::Pause { .. } if job.paused.is_some() => return Ok(None),
+        Change::Resume if job.paused.is_none() => return Ok(None),
+        Change::Replace(spec) => {
+            if spec.schedule != job.spec.schedule {
+                job::check_at(&spec, *now).map_err(|invalid| vec![invalid])?;
+            }
+            new.schedule = match &spec.schedule {
+                Some(schedule) => Some(Schedule::compile(schedule).map_err(|found| {
+                    found.into_iter().map(|invalid| invalid.under("schedule")).collect::<Vec<_>>()
+                })?),
+                None => None,
+            };
+            new.spec = Arc::new(*spec);
+        }
+        Change::Pause { note } => new.paused = Some(Paused { at: x, note }),
+        Change::Resume => new.paused = None,
+        Change::Delete => new.deleted_at = Some(x),
+    }
+    new.version = job.version.next();
+    new.updated_at = *now;
+
+    let (rows, ranges) = if Mutant::EditRecordsNoOldTicks.is_on() { Default::default() } else { play_up_to(standing) };
+    let cursor = match new.ticking() {
+        Some(schedule) if new.spec.schedule == job.spec.schedule => schedule.next_after(x),
+        Some(schedule) => job::first_cursor(&new.spec, schedule, x, *now),
+        None => None,
+    };
+    Ok(Some(Edit { x, rows, ranges, job: new, cursor }))
+}
+
+/// Records the old definition's ticks that are due, from the first unrecorded one on. Rows are recorded in order, so
+/// everything up to the last recorded tick is on the record.
+fn play_up_to(standing: &Standing) -> (Vec<TickRow>, Vec<SkipRange>) {
+    let (mut rows, mut ranges) = (Vec::new(), Vec::new());
+    let Some(schedule) = standing.job.ticking() else { return (rows, ranges) };
+    let mut open = standing.open;
+    let mut next = match (standing.cursor, standing.last_recorded) {
+        (Some(cursor), Some(last)) if last >= cursor => schedule.next_after(last),
+        (cursor, _) => cursor,
+    };
+    loop {
+        let last = match decide(&standing.job, next, standing.now, open) {
+            Plan::Idle => return (rows, ranges),
+            Plan::Range(range) => {
+                ranges.push(range);
+                range.to
+            }
+            Plan::Rows(planned) => {
+                let Some(last) = planned.last().map(|row| row.tick) else { return (rows, ranges) };
+                open += planned.iter().filter(|row| !matches!(row.fate, Fate::Skip(_))).count();
+                rows.extend(planned);
+                last
+            }
+        };
+        next = schedule.next_after(last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        plan::tests::{job, spec},
+        run::SkipReason,
+        time::Span,
+    };
+
+    fn s(seconds: i64) -> DbTime {
+        DbTime::from_millis(seconds * 1_000)
+    }
+
+    fn standing(cursor: i64, now: i64, last_recorded: Option<i64>) -> Standing {
+        Standing { job: job(spec(Span::seconds(10))), cursor: Some(s(cursor)), now: s(now), last_recorded: last_recorded.map(s), open: 0 }
+    }
+
+    #[test]
+    fn the_ticks_due_under_the_old_definition_are_recorded_before_the_switch() {
+        let edit = edit(&standing(10, 25, Some(10)), Change::Pause { note: None }).unwrap().unwrap();
+        assert_eq!(edit.rows.iter().map(|row| row.tick).collect::<Vec<_>>(), [s(20)]);
+        assert_eq!((edit.x, edit.cursor), (s(25), None));
+        assert!(edit.job.paused.is_some());
+    }
+
+    #[test]
+    fn after_x_the_new_definition_holds_and_no_tick_follows_both() {
+        let edit = edit(&standing(30, 25, None), Change::Replace(Box::new(spec(Span::seconds(7))))).unwrap().unwrap();
+        assert_eq!(edit.cursor, Some(s(28)));
+        assert_eq!(edit.job.version.raw(), 2);
+    }
+
+    #[test]
+    fn a_tick_recorded_ahead_of_a_clock_that_went_back_moves_x_behind_it() {
+        let edit = edit(&standing(30, 25, Some(50)), Change::Replace(Box::new(spec(Span::seconds(7))))).unwrap().unwrap();
+        assert_eq!((edit.x, edit.cursor), (s(50), Some(s(56))));
+        assert!(edit.rows.is_empty());
+    }
+
+    #[test]
+    fn what_changes_nothing_writes_nothing() {
+        assert!(edit(&standing(30, 25, None), Change::Resume).unwrap().is_none());
+        assert!(edit(&standing(30, 25, None), Change::Replace(Box::new(spec(Span::seconds(10))))).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_long_backlog_is_recorded_as_ranges_within_the_edit() {
+        let edit = edit(&standing(10, 100_000, None), Change::Delete).unwrap().unwrap();
+        assert_eq!(edit.ranges.len(), 2);
+        assert_eq!(edit.ranges[0].reason, SkipReason::Misfire);
+        let recorded = edit.ranges.iter().map(|range| range.count).sum::<u64>() + edit.rows.len() as u64;
+        assert_eq!(recorded, 10_000);
+    }
+}

@@ -1,0 +1,245 @@
+//! What to do, and when: a job as people define it, and as the engine holds it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ids::{JobId, TenantId, Version},
+    invalid::Invalid,
+    retry::{OnLost, RetryPolicy},
+    schedule::{Schedule, ScheduleSpec},
+    target::TargetSpec,
+    time::{DbTime, Span},
+};
+
+pub const NAME_BYTES_MAX: usize = 128;
+pub const DESCRIPTION_BYTES_MAX: usize = 4_096;
+pub const LABELS_MAX: usize = 32;
+pub const LABEL_BYTES_MAX: usize = 128;
+pub const PAYLOAD_BYTES_MAX: usize = 256 * 1024;
+pub const PRIORITY_MAX: u8 = 9;
+pub const PRIORITY_DEFAULT: u8 = 5;
+pub const MAX_CONCURRENT_MAX: u32 = 1_000;
+pub const CATCH_UP_RUNS_MAX: u32 = 1_000;
+/// A tick is born on time within this of its instant at the most, so a short scan finds every claim born with its run.
+pub const LATE_AFTER_MAX: Span = Span::hours(1);
+pub const TIMEOUT_MAX: Span = Span::days(7);
+
+/// A job as it was defined: complete, with every default filled in, and checked. Stored as one document.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct JobSpec {
+    pub name: String,
+    pub description: String,
+    pub labels: BTreeMap<String, String>,
+    pub enabled: bool,
+    pub schedule: Option<ScheduleSpec>,
+    pub target: TargetSpec,
+    /// JSON text, delivered byte for byte.
+    pub payload: Option<String>,
+    pub overlap: Overlap,
+    /// How many runs may be in progress together; `None` under `allow` means as many as there are slots.
+    pub max_concurrent: Option<u32>,
+    pub priority: u8,
+    pub misfire: Misfire,
+    pub retry: RetryPolicy,
+    pub on_lost: OnLost,
+    pub timeout: Span,
+}
+
+/// What a tick does when runs of its job are still open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Overlap {
+    #[default]
+    Skip,
+    Allow,
+}
+
+/// What becomes of ticks that were not recorded in time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Misfire {
+    pub late_after: Span,
+    /// Never fires when older than this; `None` means the larger of one hour and one period.
+    pub grace: Option<Span>,
+    pub catch_up: CatchUp,
+    pub max_runs: u32,
+}
+
+impl Default for Misfire {
+    fn default() -> Self {
+        Self { late_after: Span::minutes(1), grace: None, catch_up: CatchUp::Latest, max_runs: 10 }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CatchUp {
+    None,
+    #[default]
+    Latest,
+    All,
+}
+
+impl JobSpec {
+    /// How many of the job's runs may be open before a tick is skipped; `None` when nothing limits them.
+    #[must_use]
+    pub const fn open_max(&self) -> Option<u32> {
+        match self.overlap {
+            Overlap::Skip => Some(1),
+            Overlap::Allow => self.max_concurrent,
+        }
+    }
+
+    /// Everything that is wrong with the fields this module owns, each named. The schedule and the target check themselves.
+    #[must_use]
+    pub fn problems(&self) -> Vec<Invalid> {
+        let mut found = Vec::new();
+        let mut check = |right: bool, field: &str, message: String| {
+            if !right {
+                found.push(Invalid::new(field, message));
+            }
+        };
+        if let Err(message) = check_name(&self.name) {
+            check(false, "name", message);
+        }
+        let size = self.description.len();
+        check(
+            size <= DESCRIPTION_BYTES_MAX,
+            "description",
+            format!("is {size} bytes long; at most {DESCRIPTION_BYTES_MAX} are kept"),
+        );
+        check(
+            self.labels.len() <= LABELS_MAX,
+            "labels",
+            format!("has {} entries; at most {LABELS_MAX} are kept", self.labels.len()),
+        );
+        for (key, value) in &self.labels {
+            let sound = !key.is_empty() && key.len() <= LABEL_BYTES_MAX && value.len() <= LABEL_BYTES_MAX;
+            check(sound, "labels", format!("{key:?}: keys have 1 to {LABEL_BYTES_MAX} bytes and values at most as many"));
+        }
+        if let Some(payload) = &self.payload {
+            let size = payload.len();
+            check(
+                size <= PAYLOAD_BYTES_MAX,
+                "payload",
+                format!("is {size} bytes long; at most {PAYLOAD_BYTES_MAX} (256 KiB) are delivered"),
+            );
+        }
+        check(
+            self.priority <= PRIORITY_MAX,
+            "priority",
+            format!("{} is out of range; 0 (last) to {PRIORITY_MAX} (first) are right", self.priority),
+        );
+        if let Some(max) = self.max_concurrent {
+            check(
+                (1..=MAX_CONCURRENT_MAX).contains(&max),
+                "max_concurrent",
+                format!("{max} is out of range; 1 to {MAX_CONCURRENT_MAX} are right"),
+            );
+            check(
+                self.overlap == Overlap::Allow || max == 1,
+                "max_concurrent",
+                format!("{max} needs overlap \"allow\"; under \"skip\" one run at a time is in progress"),
+            );
+        }
+        check(
+            (1..=CATCH_UP_RUNS_MAX).contains(&self.misfire.max_runs),
+            "misfire.max_runs",
+            format!("{} is out of range; 1 to {CATCH_UP_RUNS_MAX} are right", self.misfire.max_runs),
+        );
+        check(
+            !self.misfire.late_after.is_zero() && self.misfire.late_after <= LATE_AFTER_MAX,
+            "misfire.late_after",
+            format!("{} is out of range; up to {LATE_AFTER_MAX} is right", self.misfire.late_after),
+        );
+        check(
+            !self.timeout.is_zero() && self.timeout <= TIMEOUT_MAX,
+            "timeout",
+            format!("{} is out of range; up to {TIMEOUT_MAX} is right", self.timeout),
+        );
+        found.extend(self.retry.problems().into_iter().map(|invalid| invalid.under("retry")));
+        found
+    }
+}
+
+/// A name is typed on command lines and stands in URLs and headers.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(sound) || name.starts_with(['-', '.']) {
+        return Err(format!(
+            "{:?} is not a name; write 1 to {NAME_BYTES_MAX} of A-Z a-z 0-9 - _ . and begin with a letter, a digit or _",
+            name.chars().take(NAME_BYTES_MAX).collect::<String>()
+        ));
+    }
+    if name.parse::<JobId>().is_ok() {
+        return Err(format!("{name:?} reads as an id; choose a name that is no UUID"));
+    }
+    Ok(())
+}
+
+/// A job as the engine and the store hold it.
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub id: JobId,
+    pub tenant: TenantId,
+    pub partition: u16,
+    pub version: Version,
+    pub spec: Arc<JobSpec>,
+    /// Compiled from the spec; absent for a job that only people or other jobs start.
+    pub schedule: Option<Schedule>,
+    pub created_at: DbTime,
+    pub created_by: String,
+    pub updated_at: DbTime,
+    pub paused: Option<Paused>,
+    pub deleted_at: Option<DbTime>,
+}
+
+/// A job that has no ticks until somebody resumes it, since when, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Paused {
+    pub at: DbTime,
+    pub note: Option<String>,
+}
+
+impl Job {
+    /// The schedule while it has ticks: not of a disabled, paused or deleted job.
+    #[must_use]
+    pub fn ticking(&self) -> Option<&Schedule> {
+        if self.spec.enabled && self.paused.is_none() && self.deleted_at.is_none() { self.schedule.as_ref() } else { None }
+    }
+
+    /// The next tick, for people: after now, and not one that the cursor has passed.
+    #[must_use]
+    pub fn next_tick(&self, cursor: Option<DbTime>, now: DbTime) -> Option<DbTime> {
+        let schedule = self.ticking()?;
+        let ahead = schedule.next_after(now)?;
+        match cursor? {
+            cursor if cursor > ahead => schedule.first_from(cursor),
+            _ => Some(ahead),
+        }
+    }
+}
+
+/// Where a new definition's cursor begins when it takes over at `x`: its first tick after that. An `at` up to
+/// `late_after` in the past still counts, so that "now" can be said by somebody whose clock or network is slow.
+#[must_use]
+pub fn first_cursor(spec: &JobSpec, schedule: &Schedule, x: DbTime, now: DbTime) -> Option<DbTime> {
+    use crate::schedule::Timing;
+    match spec.schedule.as_ref().map(|schedule| &schedule.timing) {
+        Some(Timing::At { at }) if *at >= now.minus(spec.misfire.late_after) => schedule.first_from(*at),
+        _ => schedule.next_after(x),
+    }
+}
+
+/// An `at` that lies too far in the past to mean "now" is a mistake, and says so with the database's time.
+pub fn check_at(spec: &JobSpec, now: DbTime) -> Result<(), Invalid> {
+    use crate::schedule::Timing;
+    match spec.schedule.as_ref().map(|schedule| &schedule.timing) {
+        Some(Timing::At { at }) if *at < now.minus(spec.misfire.late_after) => Err(Invalid::new(
+            "schedule.at",
+            format!("{at} has passed: it is {now} on the database's clock, and late_after is {}", spec.misfire.late_after),
+        )),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,269 @@
+//! From (job, first unrecorded tick, now) to what is to be recorded next. Every tick gets a run or a skip with its reason;
+//! nothing here looks at a clock, and the next tick is always counted from the last one, never from now.
+
+use crate::{
+    ids::{Cause, JobId, RunId},
+    job::{CatchUp, Job},
+    run::SkipReason,
+    schedule::Schedule,
+    time::{DbTime, Span},
+};
+
+/// Skipped ticks in a row from this many on are one range; fewer are rows of their own, which need no lock.
+pub const RANGE_TICKS_MIN: u64 = 16;
+/// How many ticks of one job one statement carries at the most.
+pub const TICKS_PER_PLAN_MAX: usize = 64;
+/// What is older never fires when the job does not say: this, or one period where that is longer.
+pub const GRACE_MIN: Span = Span::hours(1);
+
+/// What one job asks for now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Plan {
+    /// Nothing is due.
+    Idle,
+    /// Rows under the ids of their ticks, in order. Inserting them twice inserts them once.
+    Rows(Vec<TickRow>),
+    /// A long stretch of skips. It has no id of a tick, so it is written together with the cursor that passes it.
+    Range(SkipRange),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TickRow {
+    pub id: RunId,
+    pub tick: DbTime,
+    /// The tick, plus the job's jitter: no delivery starts before.
+    pub due_at: DbTime,
+    pub fate: Fate,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// On time: fires now.
+    Run,
+    /// Chosen by catch-up: fires after what is on time, one after another.
+    Late,
+    Skip(SkipReason),
+}
+
+/// Ticks `from` to `to`, both included, that have no rows of their own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SkipRange {
+    pub from: DbTime,
+    pub to: DbTime,
+    pub count: u64,
+    pub reason: SkipReason,
+}
+
+/// Decides what to record for `job` at `now`, given its first unrecorded tick and how many of its runs are open.
+/// The caller commits the answer and asks again from the tick after it, until there is nothing left.
+#[must_use]
+pub fn decide(job: &Job, next: Option<DbTime>, now: DbTime, open: usize) -> Plan {
+    let (Some(schedule), Some(next)) = (job.ticking(), next.filter(|tick| *tick <= now)) else { return Plan::Idle };
+    let misfire = job.spec.misfire;
+    let on_time_from = now.minus(misfire.late_after);
+    if next >= on_time_from {
+        return on_time(job, schedule, next, now, open);
+    }
+
+    let late_to = before(on_time_from);
+    let stale_to = before(now.minus(grace(job, schedule, next, now))).min(late_to);
+    if next <= stale_to {
+        return skipped(job.id, schedule, next, stale_to, SkipReason::Misfire);
+    }
+    let chosen = match misfire.catch_up {
+        CatchUp::None => Vec::new(),
+        CatchUp::Latest => schedule.newest(next, late_to, 1),
+        CatchUp::All => schedule.newest(next, late_to, misfire.max_runs as usize),
+    };
+    match chosen.first() {
+        Some(first) if *first == next => {
+            Plan::Rows(chosen.into_iter().map(|tick| row(job.id, schedule, tick, Fate::Late)).collect())
+        }
+        Some(first) => skipped(job.id, schedule, next, before(*first), SkipReason::CatchUp),
+        None => skipped(job.id, schedule, next, late_to, SkipReason::CatchUp),
+    }
+}
+
+fn on_time(job: &Job, schedule: &Schedule, next: DbTime, now: DbTime, open: usize) -> Plan {
+    match job.spec.open_max() {
+        None => {
+            let ticks = schedule.ticks(next, now).take(TICKS_PER_PLAN_MAX);
+            Plan::Rows(ticks.map(|tick| row(job.id, schedule, tick, Fate::Run)).collect())
+        }
+        // Whether the tick after this one overlaps is known only when this one is recorded: one at a time.
+        Some(max) => {
+            let fate = if open >= max as usize { Fate::Skip(SkipReason::Overlap) } else { Fate::Run };
+            Plan::Rows(vec![row(job.id, schedule, next, fate)])
+        }
+    }
+}
+
+fn skipped(job: JobId, schedule: &Schedule, from: DbTime, to: DbTime, reason: SkipReason) -> Plan {
+    let to = schedule.last_up_to(from, to).unwrap_or(from);
+    let count = schedule.count(from, to);
+    if count >= RANGE_TICKS_MIN {
+        return Plan::Range(SkipRange { from, to, count, reason });
+    }
+    Plan::Rows(schedule.ticks(from, to).map(|tick| row(job, schedule, tick, Fate::Skip(reason))).collect())
+}
+
+fn row(job: JobId, schedule: &Schedule, tick: DbTime, fate: Fate) -> TickRow {
+    TickRow { id: RunId::of(job, Cause::Tick(tick)), tick, due_at: schedule.due_at(job, tick), fate }
+}
+
+fn grace(job: &Job, schedule: &Schedule, next: DbTime, now: DbTime) -> Span {
+    job.spec.misfire.grace.unwrap_or_else(|| {
+        let newest = schedule.last_up_to(next, now).unwrap_or(next);
+        schedule.period_at(newest).unwrap_or(GRACE_MIN).max(GRACE_MIN)
+    })
+}
+
+fn before(at: DbTime) -> DbTime {
+    at.minus(Span::millis(1))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        ids::{TenantId, Version},
+        job::{JobSpec, Misfire, Overlap},
+        retry::{OnLost, RetryPolicy},
+        schedule::{ScheduleSpec, Timing},
+        target::{Command, ShellTarget, TargetSpec},
+    };
+
+    pub(crate) fn spec(every: Span) -> JobSpec {
+        let target =
+            TargetSpec::Shell(ShellTarget { command: Command::Argv(vec!["true".into()]), env: Default::default(), workdir: None });
+        JobSpec {
+            name: "j".into(),
+            description: String::new(),
+            labels: Default::default(),
+            enabled: true,
+            schedule: Some(ScheduleSpec {
+                timing: Timing::Every { every },
+                starts_at: None,
+                ends_at: None,
+                jitter: None,
+                exclude: vec![],
+            }),
+            payload: None,
+            overlap: Overlap::Skip,
+            max_concurrent: None,
+            priority: 5,
+            misfire: Misfire::default(),
+            retry: RetryPolicy::with_retries(target.max_retries_default()),
+            on_lost: OnLost::Retry,
+            timeout: target.timeout_default(),
+            target,
+        }
+    }
+
+    pub(crate) fn job(spec: JobSpec) -> Job {
+        Job {
+            id: JobId::from_uuid(uuid::Uuid::from_u128(1)),
+            tenant: TenantId::DEFAULT,
+            partition: 0,
+            version: Version::from_raw(1),
+            schedule: Some(Schedule::compile(spec.schedule.as_ref().unwrap()).unwrap()),
+            spec: Arc::new(spec),
+            created_at: DbTime::EPOCH,
+            created_by: "test".into(),
+            updated_at: DbTime::EPOCH,
+            paused: None,
+            deleted_at: None,
+        }
+    }
+
+    fn s(seconds: i64) -> DbTime {
+        DbTime::from_millis(seconds * 1_000)
+    }
+
+    /// Plays all that is due, as the engine does, and gives (tick or range, fate) in order.
+    fn play(job: &Job, mut next: Option<DbTime>, now: DbTime, mut open: usize) -> Vec<(i64, i64, u64, Fate)> {
+        let schedule = job.schedule.as_ref().unwrap();
+        let mut out = Vec::new();
+        loop {
+            match decide(job, next, now, open) {
+                Plan::Idle => return out,
+                Plan::Range(r) => {
+                    out.push((r.from.millis() / 1_000, r.to.millis() / 1_000, r.count, Fate::Skip(r.reason)));
+                    next = schedule.next_after(r.to);
+                }
+                Plan::Rows(rows) => {
+                    for row in &rows {
+                        out.push((row.tick.millis() / 1_000, row.tick.millis() / 1_000, 1, row.fate));
+                        open += usize::from(!matches!(row.fate, Fate::Skip(_)));
+                    }
+                    next = schedule.next_after(rows.last().unwrap().tick);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_tick_on_time_runs_and_one_that_finds_a_run_open_is_skipped_for_overlap() {
+        let job = job(spec(Span::seconds(10)));
+        assert_eq!(decide(&job, Some(s(20)), s(19), 0), Plan::Idle);
+        assert_eq!(play(&job, Some(s(20)), s(20), 0), [(20, 20, 1, Fate::Run)]);
+        assert_eq!(play(&job, Some(s(20)), s(20), 1), [(20, 20, 1, Fate::Skip(SkipReason::Overlap))]);
+    }
+
+    #[test]
+    fn allow_lets_as_many_run_as_max_concurrent_says() {
+        let mut spec = spec(Span::seconds(10));
+        spec.overlap = Overlap::Allow;
+        spec.max_concurrent = Some(2);
+        let fates: Vec<_> = play(&job(spec.clone()), Some(s(10)), s(30), 0).into_iter().map(|row| row.3).collect();
+        assert_eq!(fates, [Fate::Run, Fate::Run, Fate::Skip(SkipReason::Overlap)]);
+        spec.max_concurrent = None;
+        assert_eq!(play(&job(spec), Some(s(10)), s(30), 7).iter().filter(|row| row.3 == Fate::Run).count(), 3);
+    }
+
+    /// A minute job, silent from tick 60 until second 36000: 600 ticks, of which those after 32400 are within the hour's grace.
+    #[test]
+    fn a_long_gap_is_one_misfire_range_one_catch_up_range_and_what_catch_up_chose() {
+        for (catch_up, max_runs, chosen) in [(CatchUp::None, 10, 0), (CatchUp::Latest, 10, 1), (CatchUp::All, 3, 3)] {
+            let mut spec = spec(Span::minutes(1));
+            spec.misfire = Misfire { catch_up, max_runs, ..Misfire::default() };
+            spec.overlap = Overlap::Allow;
+            let rows = play(&job(spec), Some(s(60)), s(36_000), 0);
+            assert_eq!(rows[0], (60, 32_340, 539, Fate::Skip(SkipReason::Misfire)));
+            assert_eq!(rows[1], (32_400, 35_880 - 60 * chosen, 59 - chosen as u64, Fate::Skip(SkipReason::CatchUp)));
+            let late: Vec<_> = rows.iter().filter(|row| row.3 == Fate::Late).map(|row| row.0).collect();
+            assert_eq!(late, (1..=chosen).rev().map(|n| 35_880 + 60 - 60 * n).collect::<Vec<_>>());
+            let on_time: Vec<_> = rows.iter().filter(|row| row.3 == Fate::Run).map(|row| row.0).collect();
+            assert_eq!(on_time, [35_940, 36_000]);
+            assert_eq!(rows.iter().map(|row| row.2).sum::<u64>(), 600, "every tick once");
+        }
+    }
+
+    #[test]
+    fn a_short_gap_is_skipped_in_rows_of_its_own() {
+        let mut spec = spec(Span::minutes(1));
+        spec.misfire.catch_up = CatchUp::None;
+        let rows = play(&job(spec), Some(s(60)), s(600), 0);
+        assert!(rows.iter().all(|row| row.2 == 1));
+        assert_eq!(rows.iter().filter(|row| row.3 == Fate::Skip(SkipReason::CatchUp)).count(), 8);
+    }
+
+    #[test]
+    fn grace_is_one_period_where_that_is_longer_than_an_hour() {
+        let daily = job(spec(Span::days(1)));
+        let tick = s(86_400);
+        assert_eq!(play(&daily, Some(tick), s(86_400 + 80_000), 0)[0].3, Fate::Late);
+        let mut strict = spec(Span::days(1));
+        strict.misfire.grace = Some(Span::hours(2));
+        assert_eq!(play(&job(strict), Some(tick), s(86_400 + 80_000), 0)[0].3, Fate::Skip(SkipReason::Misfire));
+    }
+
+    #[test]
+    fn a_paused_or_disabled_job_has_no_ticks() {
+        let mut paused = job(spec(Span::seconds(1)));
+        paused.paused = Some(crate::job::Paused { at: s(0), note: None });
+        assert_eq!(decide(&paused, Some(s(1)), s(9), 0), Plan::Idle);
+    }
+}

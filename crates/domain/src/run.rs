@@ -1,0 +1,272 @@
+//! The life of a run: its states, how a request is answered in each, and what is concluded from an outcome.
+
+use crate::{
+    ids::{Fence, RunId},
+    retry::{LOST_MAX, OnLost, RetryPolicy},
+    target::{Outcome, Retry},
+    time::{DbTime, Span},
+};
+
+pub const OUTPUT_TAIL_BYTES_MAX: usize = 64 * 1024;
+pub const ERROR_BYTES_MAX: usize = 2_048;
+
+/// Codes are stored; they never change and are never used again.
+macro_rules! coded {
+    ($($(#[$doc:meta])* $name:ident { $($variant:ident = $code:literal $word:literal),* $(,)? })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub enum $name { $($variant),* }
+        impl $name {
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+            #[must_use]
+            pub const fn code(self) -> i16 {
+                match self { $(Self::$variant => $code),* }
+            }
+            #[must_use]
+            pub const fn from_code(code: i64) -> Option<Self> {
+                match code { $($code => Some(Self::$variant),)* _ => None }
+            }
+            #[must_use]
+            pub const fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word),* }
+            }
+            #[must_use]
+            pub fn from_word(word: &str) -> Option<Self> {
+                match word { $($word => Some(Self::$variant),)* _ => None }
+            }
+        }
+    )*};
+}
+coded! {
+    State {
+        Waiting = 0 "waiting",
+        Claimed = 1 "claimed",
+        Succeeded = 2 "succeeded",
+        Failed = 3 "failed",
+        Cancelled = 4 "cancelled",
+        Skipped = 5 "skipped",
+    }
+    /// Why a tick has no run.
+    SkipReason {
+        Overlap = 1 "overlap",
+        Misfire = 2 "misfire",
+        CatchUp = 3 "catch_up",
+        Calendar = 4 "calendar",
+        Quota = 5 "quota",
+        Error = 6 "error",
+    }
+    /// What kind of thing made a run.
+    CauseKind {
+        Tick = 1 "tick",
+        Request = 2 "request",
+        Backfill = 3 "backfill",
+        Parent = 4 "parent",
+    }
+}
+
+impl State {
+    /// Open runs may still be worked on; the others are over for good (I8).
+    #[must_use]
+    pub const fn is_open(self) -> bool {
+        match self {
+            Self::Waiting | Self::Claimed => true,
+            Self::Succeeded | Self::Failed | Self::Cancelled | Self::Skipped => false,
+        }
+    }
+}
+
+/// What a person may ask of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Request {
+    Cancel,
+    Rerun,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rejected {
+    pub state: State,
+    pub request: Request,
+}
+
+/// The one place that answers requests. Every pair is written and there is no `_`: a new state must be decided to compile.
+/// Terminal is terminal: a rerun is a new run, so the state it leads to is that of the run it was asked of.
+pub fn answer(state: State, request: Request) -> Result<State, Rejected> {
+    use {Request::*, State::*};
+    match (request, state) {
+        (Cancel, Waiting | Claimed) => Ok(Cancelled),
+        (Cancel, Succeeded | Failed | Cancelled | Skipped) => Err(Rejected { state, request }),
+        (Rerun, Succeeded | Failed | Cancelled | Skipped) => Ok(state),
+        (Rerun, Waiting | Claimed) => Err(Rejected { state, request }),
+    }
+}
+
+/// A claim we hold on a run. `settle` consumes it, so settling twice, or settling unclaimed work, does not compile.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Claim {
+    pub run: RunId,
+    pub fence: Fence,
+    /// 1 for the first.
+    pub attempt: u32,
+    /// How many of the earlier attempts were lost; they do not count as retries.
+    pub lost: u32,
+}
+
+/// The part of a job's definition that judges an outcome.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Policy {
+    pub retry: RetryPolicy,
+    pub on_lost: OnLost,
+}
+
+/// What we conclude from an outcome. Committed only where (run, fence) still holds the claim (I7).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settlement {
+    pub run: RunId,
+    pub fence: Fence,
+    pub verdict: Verdict,
+    pub error: Option<String>,
+    pub output: Option<String>,
+    /// The job is to be paused too, with this note.
+    pub pause: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    Succeeded,
+    Failed,
+    Cancelled,
+    /// Another attempt, not before this instant.
+    Retry { due_at: DbTime },
+    /// The attempt was lost; another one at once.
+    Redeliver,
+    /// Never sent: the attempt is not spent.
+    HandBack,
+}
+
+impl Verdict {
+    #[must_use]
+    pub const fn is_terminal(self) -> bool {
+        match self {
+            Self::Succeeded | Self::Failed | Self::Cancelled => true,
+            Self::Retry { .. } | Self::Redeliver | Self::HandBack => false,
+        }
+    }
+}
+
+impl Claim {
+    /// `None` when the receiver took the work and will report later: the claim stays.
+    #[must_use]
+    pub fn settle(self, outcome: Outcome, policy: Policy, now: DbTime, random: u64) -> Option<Settlement> {
+        let retries = self.attempt.saturating_sub(1).saturating_sub(self.lost);
+        let again = |after: Span| {
+            if retries < policy.retry.max_retries {
+                Verdict::Retry { due_at: now.plus(policy.retry.delay(retries, random).max(after)) }
+            } else {
+                Verdict::Failed
+            }
+        };
+        let (verdict, error, output, pause) = match outcome {
+            Outcome::Accepted => return None,
+            Outcome::Succeeded { output } => (Verdict::Succeeded, None, output, None),
+            Outcome::Cancelled { output } => (Verdict::Cancelled, None, output, None),
+            Outcome::Unsent => (Verdict::HandBack, None, None, None),
+            Outcome::Failed { error, output, retry: Retry::Never } => (Verdict::Failed, Some(error), output, None),
+            Outcome::Failed { error, output, retry: Retry::Allowed } => (again(Span::ZERO), Some(error), output, None),
+            Outcome::Failed { error, output, retry: Retry::After(after) } => (again(after), Some(error), output, None),
+            Outcome::TimedOut { after, output } => {
+                (again(Span::ZERO), Some(format!("timed out after {after}")), output, None)
+            }
+            Outcome::Gone { note, output } => (Verdict::Failed, Some(note.clone()), output, Some(note)),
+            Outcome::Lost => match policy.on_lost {
+                OnLost::Retry if self.lost < LOST_MAX => {
+                    (Verdict::Redeliver, Some("lost: the node that held it vanished".to_owned()), None, None)
+                }
+                OnLost::Retry => (Verdict::Failed, Some(format!("lost {} times", self.lost + 1)), None, None),
+                OnLost::Fail => {
+                    (Verdict::Failed, Some("lost: the node that held it vanished, and on_lost is fail".to_owned()), None, None)
+                }
+            },
+        };
+        let error = error.map(|mut text| {
+            truncate(&mut text, ERROR_BYTES_MAX);
+            text
+        });
+        Some(Settlement { run: self.run, fence: self.fence, verdict, error, output: output.map(tail), pause })
+    }
+}
+
+fn truncate(text: &mut String, max: usize) {
+    if text.len() > max {
+        let end = (0..=max).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
+    }
+}
+
+/// The end of an output: what went wrong last is what people look for.
+fn tail(text: String) -> String {
+    if text.len() <= OUTPUT_TAIL_BYTES_MAX {
+        return text;
+    }
+    let from = text.len() - OUTPUT_TAIL_BYTES_MAX;
+    let from = (from..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+    text[from..].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLICY: Policy = Policy { retry: RetryPolicy::with_retries(2), on_lost: OnLost::Retry };
+
+    fn on(attempt: u32, lost: u32) -> Claim {
+        Claim { run: RunId::floor(DbTime::EPOCH), fence: Fence::from_raw(1), attempt, lost }
+    }
+    fn failed() -> Outcome {
+        Outcome::Failed { error: "no".into(), output: None, retry: Retry::Allowed }
+    }
+    fn verdict(claim: Claim, outcome: Outcome) -> Verdict {
+        claim.settle(outcome, POLICY, DbTime::EPOCH, 0).unwrap().verdict
+    }
+
+    #[test]
+    fn a_failure_is_retried_until_the_retries_are_spent() {
+        assert!(matches!(verdict(on(1, 0), failed()), Verdict::Retry { .. }));
+        assert!(matches!(verdict(on(2, 0), failed()), Verdict::Retry { .. }));
+        assert_eq!(verdict(on(3, 0), failed()), Verdict::Failed);
+    }
+
+    #[test]
+    fn lost_attempts_are_counted_apart_from_retries_and_are_bounded_too() {
+        assert!(matches!(verdict(on(4, 2), failed()), Verdict::Retry { .. }));
+        assert_eq!(verdict(on(3, 2), Outcome::Lost), Verdict::Redeliver);
+        assert_eq!(verdict(on(4, 3), Outcome::Lost), Verdict::Failed);
+    }
+
+    #[test]
+    fn on_lost_fail_fails_at_the_first_loss() {
+        let settled = on(1, 0).settle(Outcome::Lost, Policy { on_lost: OnLost::Fail, ..POLICY }, DbTime::EPOCH, 0).unwrap();
+        assert_eq!(settled.verdict, Verdict::Failed);
+        assert!(settled.error.unwrap().contains("on_lost"));
+    }
+
+    #[test]
+    fn a_named_delay_is_honoured_even_when_the_backoff_is_shorter() {
+        let busy = Outcome::Failed { error: "503".into(), output: None, retry: Retry::After(Span::minutes(2)) };
+        assert_eq!(verdict(on(1, 0), busy), Verdict::Retry { due_at: DbTime::EPOCH.plus(Span::minutes(2)) });
+    }
+
+    #[test]
+    fn what_is_terminal_cannot_be_cancelled_and_what_is_open_cannot_be_rerun() {
+        for state in State::ALL {
+            assert_eq!(answer(*state, Request::Cancel).is_ok(), state.is_open(), "{state:?}");
+            assert_eq!(answer(*state, Request::Rerun).is_ok(), !state.is_open(), "{state:?}");
+        }
+    }
+
+    #[test]
+    fn the_tail_of_a_long_output_is_kept_whole_characters_only() {
+        let long = "é".repeat(OUTPUT_TAIL_BYTES_MAX);
+        let settled = on(1, 0).settle(Outcome::Succeeded { output: Some(long) }, POLICY, DbTime::EPOCH, 0).unwrap();
+        assert_eq!(settled.output.unwrap().len(), OUTPUT_TAIL_BYTES_MAX);
+    }
+}
