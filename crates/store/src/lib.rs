@@ -1,1 +1,118 @@
-//! Being built.
+//! Where jobs, ticks and runs are kept. [`Store`] is a list of transactions, not of statements: each is done whole or not
+//! at all, and each guards its own rules (lease, epoch, clock, fence) where it commits. Nothing here decides; the domain does.
+
+mod clock;
+mod error;
+mod types;
+
+use async_trait::async_trait;
+use everytick_domain::{
+    ids::{Incarnation, JobId, RunId, TenantId},
+    time::{DbTime, Span},
+};
+
+pub use clock::{ManualClock, SystemClock, WallClock};
+pub use error::{Result, Source, StoreError};
+pub use types::*;
+
+/// A store that any number of nodes may share. `Failed` means known not done; `Unsure` means it may have been done.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    // The node.
+
+    /// The database's clock.
+    async fn now(&self) -> Result<DbTime>;
+    /// Takes or makes the node's lease row for a new incarnation, with a raised fence. Where only one process can have
+    /// the store open, every other lease ends here: what it claimed is lost.
+    async fn join(&self, node: &str, incarnation: Incarnation, ttl: Span) -> Result<(Lease, DbTime)>;
+    /// Lengthens the lease. `open_from` is the lowest id of a run that this incarnation may have claimed.
+    async fn renew(&self, lease: &Lease, ttl: Span, open_from: RunId) -> Result<DbTime>;
+    /// Raises the lease's fence, which waits for the statements under way and refuses those not yet begun.
+    async fn raise_fence(&self, lease: &Lease) -> Result<Lease>;
+    /// Ends the lease, so that another node need not wait for it to expire.
+    async fn leave(&self, lease: &Lease) -> Result<()>;
+
+    // Ticks.
+
+    /// Jobs whose cursor lies before `until`, by cursor and id, after the given place; at most `limit`.
+    async fn load_horizon(
+        &self,
+        lease: &Lease,
+        until: DbTime,
+        after: Option<(DbTime, JobId)>,
+        limit: usize,
+    ) -> Result<Vec<LoadedJob>>;
+    /// These jobs as they stand, each with its epoch, cursor and open runs in one snapshot. Unknown ids are left out;
+    /// deleted jobs come while they have a row.
+    async fn load_jobs(&self, ids: &[JobId]) -> Result<Vec<LoadedJob>>;
+    /// Jobs whose epoch was raised since the mark, or made since. The first call, with the default mark, may give all.
+    async fn changes(&self, since: ChangeMark, limit: usize) -> Result<Changes>;
+    /// Records ticks: one statement that holds the lease and each job's epoch, and inserts what is not after its clock and
+    /// not below the job's cursor. Jobs whose epoch is another are left out.
+    async fn record(&self, lease: &Lease, batch: &[JobTicks]) -> Result<Recorded>;
+    /// Writes one range of skips together with the cursor that passes it, and raises the job's epoch.
+    async fn record_range(&self, lease: &Lease, plan: &RangePlan) -> Result<RangeAnswer>;
+    /// Raises cursors of jobs that still have the epoch named. Gives the jobs whose cursor now is at least as asked.
+    async fn raise_cursors(&self, raises: &[Raise]) -> Result<Vec<JobId>>;
+
+    // Runs.
+
+    /// What waits and is due, without the runs of `busy` jobs; at most `limit`.
+    async fn peek_waiting(&self, lease: &Lease, busy: &[JobId], limit: usize) -> Result<Waiting>;
+    /// Claims those of the runs that still wait and are due: fence and attempt raised, one commit. The others are left out.
+    async fn claim(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>>;
+    /// Files settlements, each only where run, state and fence still hold the claim. Terminal ones end the run; the others
+    /// put it back among the waiting. The attempt that ended is kept.
+    async fn settle(&self, settles: &[Settle]) -> Result<Vec<SettleAnswer>>;
+    /// The runs this incarnation has claimed, as the database has them.
+    async fn load_claimed(&self, lease: &Lease) -> Result<Vec<ClaimedRun>>;
+    /// Fences the leases that have expired or ended, and gives runs that they had claimed; at most `limit`. A lease with
+    /// no claims left is removed.
+    async fn load_lost(&self, lease: &Lease, limit: usize) -> Result<Vec<ClaimedRun>>;
+
+    // What people ask.
+
+    /// Makes jobs: each alone is made or refused; one transaction for all. The cursor is the first tick after the clock.
+    async fn create_jobs(
+        &self,
+        tenant: TenantId,
+        actor: &Actor,
+        jobs: Vec<NewJob>,
+        idempotency: Option<&IdempotencyKey>,
+    ) -> Result<Vec<Result<Created>>>;
+    /// Edits, pauses, resumes or deletes under the job's lock: the ticks already due under the old definition are recorded
+    /// first (I11).
+    async fn edit_job(&self, tenant: TenantId, actor: &Actor, edit: EditJob) -> Result<Edited>;
+    /// Makes a run because somebody asked. Under an overlap policy that forbids it the run is recorded as skipped.
+    async fn create_run(&self, tenant: TenantId, actor: &Actor, run: NewRun) -> Result<RunRecord>;
+    /// Cancels an open run: its fence rises, so what its worker says later changes nothing.
+    async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<CancelledRun>;
+
+    // What people read.
+
+    async fn get_job(&self, tenant: TenantId, job: &JobRef) -> Result<JobRecord>;
+    /// Jobs by name, after the given name. Deleted ones are not listed.
+    async fn list_jobs(
+        &self,
+        tenant: TenantId,
+        filter: &JobFilter,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<JobRecord, String>>;
+    async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord>;
+    /// Runs and skipped ranges, newest first, before the given id. Outputs are left out.
+    async fn list_runs(
+        &self,
+        tenant: TenantId,
+        filter: &RunFilter,
+        before: Option<RunId>,
+        limit: usize,
+    ) -> Result<Page<RunRecord, RunId>>;
+    /// Every attempt at a run, the first one first.
+    async fn list_attempts(&self, tenant: TenantId, run: RunId) -> Result<Vec<AttemptRecord>>;
+    async fn list_audit(&self, tenant: TenantId, before: Option<i64>, limit: usize) -> Result<Page<AuditRecord, i64>>;
+
+    /// Removes runs that ended before `before` (never open ones, never a job's last, never above a cursor), ranges likewise,
+    /// deleted jobs without runs, and old idempotency keys; at most `limit` runs.
+    async fn prune(&self, before: DbTime, limit: usize) -> Result<Pruned>;
+}

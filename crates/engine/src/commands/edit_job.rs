@@ -1,0 +1,18 @@
+//! Edits, pauses, resumes and deletes a job.
+
+use everytick_domain::ids::TenantId;
+use everytick_store::{Actor, EditJob, Edited, Result};
+
+use super::Commands;
+
+impl Commands {
+    pub async fn edit_job(&self, tenant: TenantId, actor: &Actor, edit: EditJob) -> Result<Edited> {
+        let edited = self.store.edit_job(tenant, actor, edit).await?;
+        self.hints.jobs_changed();
+        self.hints.run_waits();
+        if !edited.cancelled.is_empty() {
+            self.hints.runs_ended(edited.cancelled.iter().copied());
+        }
+        Ok(edited)
+    }
+}

@@ -1,0 +1,59 @@
+//! What people and workers ask. Each command is one transaction of the store and a hint to the loops.
+
+mod create_jobs;
+mod edit_job;
+mod report_result;
+mod run_now;
+
+use std::sync::Arc;
+
+use everytick_store::Store;
+
+use crate::{Hints, live::LiveLogs};
+
+pub use report_result::Report;
+pub use run_now::RunNow;
+
+/// Randomness, as an argument.
+pub trait Entropy: Send + Sync + 'static {
+    fn fill(&self, bytes: &mut [u8]);
+
+    fn u64(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.fill(&mut bytes);
+        u64::from_be_bytes(bytes)
+    }
+}
+
+/// The commands of one process.
+#[derive(Clone)]
+pub struct Commands {
+    store: Arc<dyn Store>,
+    hints: Hints,
+    entropy: Arc<dyn Entropy>,
+    live: LiveLogs,
+}
+
+impl std::fmt::Debug for Commands {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Commands").finish_non_exhaustive()
+    }
+}
+
+impl Commands {
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, hints: Hints, entropy: Arc<dyn Entropy>, live: LiveLogs) -> Self {
+        Self { store, hints, entropy, live }
+    }
+
+    /// For reading: lists and single records need no command.
+    #[must_use]
+    pub fn store(&self) -> &dyn Store {
+        self.store.as_ref()
+    }
+
+    #[must_use]
+    pub fn live(&self) -> &LiveLogs {
+        &self.live
+    }
+}

@@ -1,0 +1,57 @@
+//! Runs that people ask for: a trigger, a rerun; and their end: a cancel.
+
+use everytick_domain::{
+    ids::{RunId, TenantId},
+    run::{Request, answer},
+};
+use everytick_store::{Actor, IdempotencyKey, JobRef, NewRun, Result, RunRecord, StoreError};
+
+use super::Commands;
+
+/// A request for a run.
+#[derive(Clone, Debug)]
+pub struct RunNow {
+    pub job: JobRef,
+    /// JSON text that this run delivers instead of the job's payload.
+    pub payload: Option<String>,
+    pub force: bool,
+    pub idempotency: Option<IdempotencyKey>,
+}
+
+impl Commands {
+    pub async fn run_now(&self, tenant: TenantId, actor: &Actor, ask: RunNow) -> Result<RunRecord> {
+        let key = match &ask.idempotency {
+            Some(idempotency) => idempotency.key.clone().into_bytes(),
+            None => {
+                let mut random = vec![0; 16];
+                self.entropy.fill(&mut random);
+                random
+            }
+        };
+        let new = NewRun { job: ask.job, key, payload: ask.payload, force: ask.force, idempotency: ask.idempotency };
+        let run = self.store.create_run(tenant, actor, new).await?;
+        self.hints.run_waits();
+        Ok(run)
+    }
+
+    /// A new run of the same job with the cause `request`: the old one stays what it is (I8).
+    pub async fn rerun(
+        &self,
+        tenant: TenantId,
+        actor: &Actor,
+        run: RunId,
+        idempotency: Option<IdempotencyKey>,
+    ) -> Result<RunRecord> {
+        let old = self.store.get_run(tenant, run).await?;
+        answer(old.state, Request::Rerun)
+            .map_err(|rejected| StoreError::Rejected { state: rejected.state, request: rejected.request })?;
+        let ask = RunNow { job: JobRef::Id(old.job), payload: None, force: false, idempotency };
+        self.run_now(tenant, actor, ask).await
+    }
+
+    pub async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<RunRecord> {
+        let cancelled = self.store.cancel_run(tenant, actor, run).await?;
+        self.hints.runs_ended([run]);
+        Ok(cancelled.run)
+    }
+}

@@ -1,0 +1,46 @@
+//! Signals from commands to loops of the same process. A loop woken early does what its timer would have made it do, and no
+//! more; a lost hint costs time, never a tick.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use everytick_domain::ids::RunId;
+use tokio::sync::Notify;
+
+/// Cheap to clone; all clones share the same signals.
+#[derive(Clone, Debug, Default)]
+pub struct Hints(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    jobs: Notify,
+    waiting: Notify,
+    stops: Notify,
+    stopped: Mutex<Vec<RunId>>,
+}
+
+impl Hints {
+    /// Jobs were made or changed.
+    pub fn jobs_changed(&self) {
+        self.0.jobs.notify_one();
+    }
+    /// A run began to wait.
+    pub fn run_waits(&self) {
+        self.0.waiting.notify_one();
+    }
+    /// Runs were ended by somebody else: whoever works on them should stop.
+    pub fn runs_ended(&self, runs: impl IntoIterator<Item = RunId>) {
+        self.0.stopped.lock().unwrap_or_else(PoisonError::into_inner).extend(runs);
+        self.0.stops.notify_one();
+    }
+
+    pub async fn on_jobs_changed(&self) {
+        self.0.jobs.notified().await;
+    }
+    pub async fn on_run_waits(&self) {
+        self.0.waiting.notified().await;
+    }
+    pub async fn on_runs_ended(&self) -> Vec<RunId> {
+        self.0.stops.notified().await;
+        std::mem::take(&mut *self.0.stopped.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,47 @@
+//! What can go wrong in a store, by what a caller would do about it.
+
+use everytick_domain::{
+    ids::Version,
+    invalid::Invalid,
+    run::{Request, State},
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("no such {0}")]
+    NotFound(&'static str),
+    /// `If-Match` named another version than the job has.
+    #[error("the job is at version {has}, not {wanted}")]
+    VersionMismatch { has: Version, wanted: Version },
+    #[error("a job named {0:?} exists")]
+    NameTaken(String),
+    /// The tenant has as many jobs as it may have.
+    #[error("the tenant has {0} jobs, which is its quota")]
+    QuotaReached(u64),
+    /// An Idempotency-Key was used before for something else.
+    #[error("the idempotency key was used for another request")]
+    KeyReused,
+    #[error("a run that is {state} cannot be {}", match .request { Request::Cancel => "cancelled", Request::Rerun => "rerun" }, state = .state.word())]
+    Rejected { state: State, request: Request },
+    /// The input is wrong in a way that only the store's clock or contents can tell.
+    #[error("{}", .0.first().map_or_else(|| "invalid".to_owned(), ToString::to_string))]
+    Invalid(Vec<Invalid>),
+    /// The node's lease is gone, or carries another fence: stop writing under it, and join again.
+    #[error("the node's lease is lost")]
+    LeaseLost,
+    /// The database refused the data itself; sending it again will not help (a poisoned job).
+    #[error("could not {doing}: the data was refused")]
+    Refused { doing: &'static str, source: Source },
+    /// Known not to have been committed: try again later.
+    #[error("could not {doing}")]
+    Failed { doing: &'static str, source: Source },
+    /// It may have been committed, or may still be: raise the lease's fence, then read again.
+    #[error("could not learn whether it was done: {doing}")]
+    Unsure { doing: &'static str, source: Source },
+    /// Another process holds the file, or the schema is of another release.
+    #[error("{0}")]
+    Unusable(String),
+}
+
+pub type Source = Box<dyn std::error::Error + Send + Sync>;
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;

@@ -1,0 +1,361 @@
+//! What goes into the store's transactions and comes out of them.
+
+use everytick_domain::{
+    edit::Change,
+    ids::{Epoch, Fence, Incarnation, JobId, RunId, TenantId, Version},
+    job::{Job, JobSpec},
+    plan::{SkipRange, TickRow},
+    run::{CauseKind, SkipReason, State},
+    time::{DbTime, Span},
+};
+
+/// A node's right to write: it lives until it expires on the database's clock or somebody raises its fence.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lease {
+    pub node: String,
+    pub incarnation: Incarnation,
+    pub fence: Fence,
+}
+
+/// A job with all that the scheduler needs to play it, read in one snapshot.
+#[derive(Clone, Debug)]
+pub struct LoadedJob {
+    pub job: Job,
+    pub epoch: Epoch,
+    /// Lower bound of the next unrecorded tick; `None` when the schedule has no more.
+    pub cursor: Option<DbTime>,
+    pub open: Vec<OpenRun>,
+}
+
+/// A run that is not over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenRun {
+    pub id: RunId,
+    pub state: State,
+    /// 0 for a run that nobody has claimed yet.
+    pub attempt: u32,
+    pub fence: Fence,
+}
+
+/// Where a reader of changes stands. Opaque: each keeper counts in its own way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ChangeMark(pub i64);
+
+#[derive(Clone, Debug)]
+pub struct Changes {
+    pub jobs: Vec<ChangedJob>,
+    pub mark: ChangeMark,
+    /// Whether there is more to read at once.
+    pub more: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChangedJob {
+    pub id: JobId,
+    pub epoch: Epoch,
+    pub cursor: Option<DbTime>,
+}
+
+/// The ticks of one job that are to be recorded under one epoch, in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JobTicks {
+    pub job: JobId,
+    pub tenant: TenantId,
+    pub partition: u16,
+    pub epoch: Epoch,
+    pub priority: u8,
+    pub rows: Vec<RecordRow>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RecordRow {
+    pub tick: TickRow,
+    /// Inserted already claimed by the lease's incarnation, as attempt 1. Else a run waits, and a skip is over.
+    pub born_claimed: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The database's clock inside the statement. A row born claimed has the fence `Fence::default().raised(now)`.
+    pub now: DbTime,
+    /// In the order of the batch, for each job in the order of its rows.
+    pub jobs: Vec<Vec<RowAnswer>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RowAnswer {
+    Inserted,
+    /// The row was there: somebody recorded this tick before. The job is to be read again.
+    Existed,
+    /// The tick lies after the database's clock; nothing was written.
+    Early,
+    /// The job's epoch is another, or its cursor has passed: nothing was written, the job is to be read again.
+    Stale,
+}
+
+/// A range of skips and the cursor that passes it, written together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RangePlan {
+    pub job: JobId,
+    pub tenant: TenantId,
+    pub epoch: Epoch,
+    /// What the cursor must still be: the range is not written otherwise.
+    pub cursor_was: DbTime,
+    pub range: SkipRange,
+    pub cursor: Option<DbTime>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RangeAnswer {
+    /// Written; the job's epoch is now this one.
+    Recorded { epoch: Epoch },
+    /// Not written: the epoch or the cursor is another, a tick of the range has a row, or its end lies after the clock.
+    Stale,
+}
+
+/// Raises a cursor over ticks whose rows are known to be committed. Never lowers one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Raise {
+    pub job: JobId,
+    pub epoch: Epoch,
+    pub cursor: Option<DbTime>,
+}
+
+/// A run that waits for a claim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WaitingRun {
+    pub id: RunId,
+    pub job: JobId,
+    pub tenant: TenantId,
+    pub priority: u8,
+    pub due_at: DbTime,
+    /// Chosen by catch-up: starts after what is on time.
+    pub late: bool,
+    /// How many attempts it has had; more than none means it is in progress already.
+    pub attempts: u32,
+}
+
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    pub now: DbTime,
+    /// Due now: on-time runs before late ones, then by priority, then the oldest.
+    pub due: Vec<WaitingRun>,
+    /// When the next one is due that is not due yet.
+    pub next_due: Option<DbTime>,
+}
+
+/// A claim that was committed for us.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClaimedRun {
+    pub id: RunId,
+    pub job: JobId,
+    pub tenant: TenantId,
+    pub cause: CauseKind,
+    pub scheduled_at: DbTime,
+    pub fence: Fence,
+    pub attempt: u32,
+    pub lost: u32,
+    /// The payload of this run alone, where it has one; else the job's is delivered.
+    pub payload: Option<String>,
+}
+
+/// A settlement with what the store needs to file it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settle {
+    pub settlement: everytick_domain::run::Settlement,
+    pub job: JobId,
+    pub tenant: TenantId,
+    pub partition: u16,
+    pub priority: u8,
+    /// When the target was called; `None` for a claim never sent.
+    pub started_at: Option<DbTime>,
+    /// When it answered.
+    pub ended_at: DbTime,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SettleAnswer {
+    Settled,
+    /// A newer claim, or the end of the run, has passed this one: nothing was written (I7).
+    Stale,
+}
+
+/// Who did it, for the audit trail.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Actor(pub String);
+
+/// A job to be made.
+#[derive(Clone, Debug)]
+pub struct NewJob {
+    pub id: JobId,
+    pub spec: JobSpec,
+}
+
+/// How people name a job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum JobRef {
+    Id(JobId),
+    Name(String),
+}
+
+/// An Idempotency-Key and a hash of what was asked under it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IdempotencyKey {
+    pub key: String,
+    pub fingerprint: [u8; 32],
+}
+
+#[derive(Clone, Debug)]
+pub struct Created {
+    pub job: Job,
+    pub cursor: Option<DbTime>,
+    /// The key had been used for the same request: this is the job that was made then.
+    pub replayed: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct EditJob {
+    pub job: JobRef,
+    pub change: Change,
+    pub if_match: Option<Version>,
+    /// With a pause or delete: what waits is cancelled in the same transaction, what runs is named in the answer.
+    pub cancel: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Edited {
+    pub job: Job,
+    pub cursor: Option<DbTime>,
+    /// Before this instant the old definition holds, after it the new one. `None` when nothing changed.
+    pub x: Option<DbTime>,
+    /// Runs that were cancelled while being worked on: the work is to be stopped.
+    pub cancelled: Vec<RunId>,
+}
+
+/// A run that somebody asked for.
+#[derive(Clone, Debug)]
+pub struct NewRun {
+    pub job: JobRef,
+    /// A fresh id made of the request's key or of random bytes, and the instant of the request.
+    pub key: Vec<u8>,
+    pub payload: Option<String>,
+    /// Starts also where runs of the job are open.
+    pub force: bool,
+    pub idempotency: Option<IdempotencyKey>,
+}
+
+#[derive(Clone, Debug)]
+pub struct CancelledRun {
+    pub run: RunRecord,
+    /// It was being worked on: the work is to be stopped.
+    pub was_claimed: bool,
+}
+
+/// A run, or a range of skips, as people read it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RunRecord {
+    pub id: RunId,
+    pub job: JobId,
+    pub job_name: String,
+    pub tenant: TenantId,
+    pub cause: CauseKind,
+    pub scheduled_at: DbTime,
+    pub due_at: DbTime,
+    pub state: State,
+    pub attempt: u32,
+    pub lost: u32,
+    pub fence: Fence,
+    pub node: Option<String>,
+    pub started_at: Option<DbTime>,
+    pub finished_at: Option<DbTime>,
+    pub error: Option<String>,
+    pub output: Option<String>,
+    pub skip_reason: Option<SkipReason>,
+    /// Set for a range of skips.
+    pub range: Option<SkipRange>,
+}
+
+/// One try at a run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AttemptRecord {
+    pub run: RunId,
+    pub attempt: u32,
+    pub fence: Fence,
+    pub node: Option<String>,
+    pub started_at: Option<DbTime>,
+    pub finished_at: Option<DbTime>,
+    /// `succeeded`, `failed`, `lost`, `cancelled`; `None` while it lasts.
+    pub outcome: Option<String>,
+    pub error: Option<String>,
+    pub output: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct JobRecord {
+    pub job: Job,
+    pub cursor: Option<DbTime>,
+    pub last_run: Option<RunRecord>,
+    /// The database's clock at the reading, from which the next tick is counted.
+    pub now: DbTime,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct JobFilter {
+    pub enabled: Option<bool>,
+    pub paused: Option<bool>,
+    /// `http` or `shell`.
+    pub target: Option<String>,
+    /// Each `key` or `key=value` must hold.
+    pub labels: Vec<(String, Option<String>)>,
+    /// Part of the name or the description, in any case.
+    pub q: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct RunFilter {
+    pub job: Option<JobId>,
+    pub from: Option<DbTime>,
+    pub to: Option<DbTime>,
+    pub states: Vec<State>,
+}
+
+/// A page, newest first for runs and by name for jobs. `next` is the place to go on from.
+#[derive(Clone, Debug)]
+pub struct Page<T, K> {
+    pub items: Vec<T>,
+    pub next: Option<K>,
+}
+
+#[derive(Clone, Debug)]
+pub struct AuditRecord {
+    pub id: i64,
+    pub at: DbTime,
+    pub actor: String,
+    pub action: String,
+    pub subject: String,
+    pub detail: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Pruned {
+    pub runs: u64,
+    pub jobs: u64,
+    pub requests: u64,
+}
+
+/// What a store keeps, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub jobs_per_tenant_max: u64,
+    /// Open runs of one job that people asked for; beyond it a request is refused.
+    pub open_requests_per_job_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { jobs_per_tenant_max: 100_000, open_requests_per_job_max: 1_000 }
+    }
+}
+
+/// How long an Idempotency-Key is remembered.
+pub const IDEMPOTENCY_KEPT: Span = Span::days(1);
