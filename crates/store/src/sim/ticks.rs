@@ -16,7 +16,14 @@ use crate::{
 
 impl Db {
     fn loaded(&self, row: &JobRow) -> LoadedJob {
-        LoadedJob { job: row.job.clone(), epoch: row.epoch, cursor: row.cursor, open: self.open_runs(row.job.id) }
+        let probed = row.cursor.filter(|_| !Mutant::RangeWithoutProbe.is_on());
+        LoadedJob {
+            job: row.job.clone(),
+            epoch: row.epoch,
+            cursor: row.cursor,
+            last_tick: probed.and_then(|cursor| self.last_tick_row(row.job.id, cursor)),
+            open: self.open_runs(row.job.id),
+        }
     }
 
     pub(super) fn open_runs(&self, job: JobId) -> Vec<OpenRun> {
@@ -51,6 +58,9 @@ impl Db {
     }
 
     pub(super) fn changes(&self, since: ChangeMark, limit: usize) -> Changes {
+        if limit == 0 {
+            return Changes { jobs: Vec::new(), mark: ChangeMark(self.seq), more: false };
+        }
         let mut changed: Vec<_> = self.jobs.values().filter(|row| row.seq > since.0).collect();
         changed.sort_unstable_by_key(|row| row.seq);
         let more = changed.len() > limit;
