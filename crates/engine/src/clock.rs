@@ -22,9 +22,6 @@ impl MonoTime {
     pub(crate) fn plus(self, wait: Duration) -> Self {
         Self(self.0 + wait)
     }
-    pub(crate) async fn sleep_until(self) {
-        tokio::time::sleep_until(self.0).await;
-    }
 }
 
 /// A lower bound of the database's clock: a reading was taken before its answer arrived, so the clock has at least moved on

@@ -49,7 +49,7 @@ pub(super) struct Open {
 
 impl Open {
     /// In progress from its first claim on, also between two attempts.
-    pub fn in_progress(self) -> bool {
+    pub(super) fn in_progress(self) -> bool {
         self.claimed || self.attempts > 0
     }
 }
@@ -61,7 +61,7 @@ impl From<OpenRun> for Open {
 }
 
 impl Entry {
-    pub fn new(loaded: LoadedJob) -> Self {
+    pub(super) fn new(loaded: LoadedJob) -> Self {
         Self {
             next: first_unrecorded(&loaded),
             open: loaded.open.iter().map(|run| (run.id, Open::from(*run))).collect(),
@@ -81,12 +81,12 @@ impl Entry {
         }
     }
 
-    pub fn in_progress_besides(&self, run: RunId) -> usize {
+    pub(super) fn in_progress_besides(&self, run: RunId) -> usize {
         self.open.iter().filter(|(id, open)| **id != run && open.in_progress()).count()
     }
 
     /// Whether another of the job's runs may be in progress beside those that are.
-    pub fn may_start(&self, run: RunId) -> bool {
+    pub(super) fn may_start(&self, run: RunId) -> bool {
         self.job.spec.open_max().is_none_or(|max| self.in_progress_besides(run) < max as usize)
     }
 }
