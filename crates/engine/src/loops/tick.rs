@@ -89,6 +89,9 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
         }
     }
     drop(statement);
+    if shared.memory().take_deferred() {
+        shared.wake_claim.notify_one();
+    }
     if doubtful && !Mutant::MemoryKeptAfterUnsure.is_on() {
         unsure::resolve(shared).await;
     }

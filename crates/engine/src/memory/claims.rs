@@ -42,6 +42,11 @@ impl Memory {
             known.attempts = run.attempts;
             let starting = started.entry(run.job).or_default();
             let max = entry.job.spec.open_max().map(|max| max as usize);
+            // A tick that is being recorded may be in progress before we know: its answer wakes us.
+            if max.is_some() && entry.recording {
+                self.deferred = true;
+                continue;
+            }
             if !run.force && max.is_some_and(|max| entry.in_progress_besides(run.id) + *starting >= max) {
                 continue;
             }
@@ -61,6 +66,11 @@ impl Memory {
         }
         self.backlog = left;
         chosen
+    }
+
+    /// Whether something was not chosen because an answer was awaited.
+    pub(crate) fn take_deferred(&mut self) -> bool {
+        std::mem::take(&mut self.deferred)
     }
 
     pub(crate) fn no_slot(&mut self, waits: bool) {

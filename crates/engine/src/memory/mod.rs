@@ -43,6 +43,8 @@ pub(crate) struct Memory {
     lagging: BTreeSet<JobId>,
     /// Runs that are due wait for a slot: a new tick queues behind them.
     backlog: bool,
+    /// A waiting run was passed over because an answer about its job was awaited.
+    deferred: bool,
 }
 
 /// A claim that was committed for us and is being worked on.

@@ -143,7 +143,10 @@ impl Db {
             (false, true) => same_cursor,
             (false, false) => same_epoch && same_cursor,
         };
-        let occupied = self.last_tick_row(plan.job, plan.range.from).is_some_and(|last| last >= plan.range.from);
+        let inside = |run: &RunRow| {
+            run.cause == CauseKind::Tick && (plan.range.from..=plan.range.to).contains(&run.scheduled_at)
+        };
+        let occupied = self.runs_of(plan.job).any(|(_, run)| inside(run));
         if !standing || plan.range.to > now || (occupied && !Mutant::RangeWithoutProbe.is_on()) {
             return Ok(RangeAnswer::Stale);
         }

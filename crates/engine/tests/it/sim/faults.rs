@@ -42,6 +42,10 @@ impl Faults for SeededFaults {
         }
         let roll = self.random.below(1_000);
         let aimed = point == self.delayed;
+        // Ranges are few: where they are aimed at, most of them are slow.
+        if aimed && point == Point::Range && roll >= 300 {
+            return Some(Call { travel: self.random.millis(500, 4_000), ..well });
+        }
         Some(match roll {
             0..8 => Call { fate: Fate::FailedBefore, ..well },
             8..16 => Call { fate: Fate::ReplyLost, ..well },

@@ -4,7 +4,7 @@ use everytick_domain::mutant::Mutant;
 
 use super::world::play;
 
-const SEEDS_MAX: u64 = 400;
+const SEEDS_MAX: u64 = 1_000;
 
 #[test]
 fn every_mutant_is_found() {

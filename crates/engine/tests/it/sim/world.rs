@@ -131,7 +131,7 @@ async fn operate(world: Arc<World>, random: Random) {
                 tokio::time::sleep(random.millis(100, 20_000)).await;
                 process.resume();
             }
-            6 => world.clock.jump(random.below(25_000) as i64),
+            6 => world.clock.jump(random.below(60_000) as i64),
             7 => world.clock.jump(-(random.below(6_000) as i64)),
             _ => {}
         }
