@@ -3,6 +3,8 @@
 
 mod clock;
 mod error;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod types;
 
 use async_trait::async_trait;

@@ -131,6 +131,8 @@ pub struct WaitingRun {
     pub due_at: DbTime,
     /// Chosen by catch-up: starts after what is on time.
     pub late: bool,
+    /// Asked for with `force`: starts also where the job is busy.
+    pub force: bool,
     /// How many attempts it has had; more than none means it is in progress already.
     pub attempts: u32,
 }
