@@ -118,7 +118,8 @@ fn deeper_than(text: &str, levels: usize) -> bool {
 }
 
 pub(crate) fn check_media_type(headers: &HeaderMap, wanted: &[&str]) -> Result<()> {
-    let wrong = |found: &str| ApiError::WrongMediaType(format!("{found} is not taken here; send {}", wanted.join(" or ")));
+    let wrong =
+        |found: &str| ApiError::WrongMediaType(format!("{found} is not taken here; send {}", wanted.join(" or ")));
     let value = headers.get(header::CONTENT_TYPE).ok_or_else(|| wrong("a body without Content-Type"))?;
     let text = value.to_str().map_err(|_| wrong("a Content-Type that is not ASCII"))?;
     let mut parts = text.split(';').map(str::trim);
@@ -127,7 +128,11 @@ pub(crate) fn check_media_type(headers: &HeaderMap, wanted: &[&str]) -> Result<(
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
         !name.eq_ignore_ascii_case("charset") || value.trim_matches('"').eq_ignore_ascii_case("utf-8")
     });
-    if utf8 && wanted.iter().any(|known| known.eq_ignore_ascii_case(essence)) { Ok(()) } else { Err(wrong(&format!("{text:?}"))) }
+    if utf8 && wanted.iter().any(|known| known.eq_ignore_ascii_case(essence)) {
+        Ok(())
+    } else {
+        Err(wrong(&format!("{text:?}")))
+    }
 }
 
 /// Whether the sender announces more than may be sent: refused before it is read.

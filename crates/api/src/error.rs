@@ -106,7 +106,9 @@ impl ApiError {
     /// What is wrong, each with its field where there is one.
     pub(crate) fn errors(&self) -> Vec<FieldError> {
         match self {
-            Self::Malformed(found) | Self::Invalid(found) | Self::Conflict(found) => found.iter().map(FieldError::from).collect(),
+            Self::Malformed(found) | Self::Invalid(found) | Self::Conflict(found) => {
+                found.iter().map(FieldError::from).collect()
+            }
             Self::VersionMismatch(message) => vec![FieldError::new("If-Match", message)],
             Self::TooLarge { field, .. } => vec![FieldError::new(field, &self.detail())],
             Self::WrongMediaType(message) => vec![FieldError::new("Content-Type", message)],
@@ -118,6 +120,12 @@ impl ApiError {
             | Self::Unavailable(_)
             | Self::Internal => Vec::new(),
         }
+    }
+
+    /// The same where there is only a list to say it in.
+    pub(crate) fn errors_or_detail(&self) -> Vec<FieldError> {
+        let errors = self.errors();
+        if errors.is_empty() { vec![FieldError::new("", &self.detail())] } else { errors }
     }
 
     fn detail(&self) -> String {
@@ -133,7 +141,9 @@ impl ApiError {
             Self::NotFound(what) => format!("no such {what}"),
             Self::WrongMethod => "the Allow header lists the methods that this path takes".to_owned(),
             Self::TooLarge { field, bytes_max } => format!("{field} is larger than {bytes_max} bytes"),
-            Self::TooSlow => "the request was not read and answered in time; nothing is known of what it did".to_owned(),
+            Self::TooSlow => {
+                "the request was not read and answered in time; nothing is known of what it did".to_owned()
+            }
             Self::Internal => "the server's log tells more".to_owned(),
         }
     }

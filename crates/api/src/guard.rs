@@ -78,7 +78,10 @@ pub(crate) async fn harden(request: Request, next: Next) -> Response {
     let headers = response.headers_mut();
     for (name, value) in [
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
+        (
+            header::CONTENT_SECURITY_POLICY,
+            "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        ),
         (header::X_FRAME_OPTIONS, "DENY"),
         (header::REFERRER_POLICY, "no-referrer"),
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
@@ -100,8 +103,22 @@ mod tests {
             assert!(is_ours(host, 8640), "{host}");
         }
         for host in [
-            "", ":8640", "localhost:", "localhost:80", "localhost.", "evil.example", "localhost.evil.example:8640", "10.0.0.1:8640",
-            "::1", "[::1", "[127.0.0.1]", "[::ffff:127.0.0.1]", "127.0.0.1:08640", "0.0.0.0", "user@localhost", "127.1",
+            "",
+            ":8640",
+            "localhost:",
+            "localhost:80",
+            "localhost.",
+            "evil.example",
+            "localhost.evil.example:8640",
+            "10.0.0.1:8640",
+            "::1",
+            "[::1",
+            "[127.0.0.1]",
+            "[::ffff:127.0.0.1]",
+            "127.0.0.1:08640",
+            "0.0.0.0",
+            "user@localhost",
+            "127.1",
         ] {
             assert!(!is_ours(host, 8640), "{host}");
         }
@@ -110,7 +127,9 @@ mod tests {
     #[test]
     fn an_origin_is_our_own_or_foreign() {
         assert!(is_own_origin("http://localhost:8640", "localhost:8640"));
-        for origin in ["null", "", "https://localhost:8640", "http://localhost", "http://localhost:3000", "http://evil.example"] {
+        for origin in
+            ["null", "", "https://localhost:8640", "http://localhost", "http://localhost:3000", "http://evil.example"]
+        {
             assert!(!is_own_origin(origin, "localhost:8640"), "{origin}");
         }
     }

@@ -47,7 +47,10 @@ impl<S: Sync> FromRequestParts<S> for IfMatch {
 }
 
 fn wrong(what: &str) -> ApiError {
-    ApiError::malformed("If-Match", format!("{what} is no tag; give back the job's ETag, such as \"3\" with its quotes, or *"))
+    ApiError::malformed(
+        "If-Match",
+        format!("{what} is no tag; give back the job's ETag, such as \"3\" with its quotes, or *"),
+    )
 }
 
 /// A weak tag is taken for the strong one: proxies that compress weaken tags, and the version is the same.

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 /// One change, written in the transaction that made it.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct AuditEntry {
+pub(crate) struct AuditEntry {
     id: i64,
     #[schema(value_type = String, format = DateTime)]
     at: DbTime,
@@ -29,7 +29,7 @@ impl From<AuditRecord> for AuditEntry {
 
 /// A page of the audit trail, newest first.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct AuditPage {
+pub(crate) struct AuditPage {
     pub(crate) items: Vec<AuditEntry>,
     /// Where the next page begins; `null` on the last one.
     pub(crate) next_cursor: Option<String>,

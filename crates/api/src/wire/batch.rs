@@ -9,7 +9,7 @@ use super::FieldError;
 /// What became of one line.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(example = json!({"line": 1, "name": "nightly-report", "id": "019a8f5e-0000-7000-8000-000000000000", "status": 201}))]
-pub struct BatchLine {
+pub(crate) struct BatchLine {
     /// Counted from 1, empty lines too.
     pub(crate) line: u64,
     /// The job's name, where the line could be read so far.

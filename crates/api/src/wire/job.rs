@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::{Complaints, NAME, SPAN, run::LastRun, schedule::Schedule, target::Target};
+use super::{Complaints, Duration, Name, run::LastRun, schedule::Schedule, target::Target};
 
 /// What to do, and when. What is left out gets its default, also when a job is replaced.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -27,13 +27,12 @@ use super::{Complaints, NAME, SPAN, run::LastRun, schedule::Schedule, target::Ta
     "target": {"http": {"url": "https://example.org/hook"}},
     "payload": {"report": "daily"}
 }))]
-pub struct JobDefinition {
+pub(crate) struct JobDefinition {
     /// Unique among the jobs that there are. Letters, digits, `-`, `_` and `.`.
-    #[schema(required, nullable = false, pattern = NAME, example = "nightly-report")]
+    #[schema(required, nullable = false, value_type = Option<Name>, example = "nightly-report")]
     pub(crate) name: Option<String>,
     #[schema(max_length = 4096, default = "")]
     description: Option<String>,
-    #[schema(max_properties = 32)]
     labels: Option<BTreeMap<String, String>>,
     /// A disabled job has no ticks; it can still be triggered.
     #[schema(default = true)]
@@ -57,7 +56,7 @@ pub struct JobDefinition {
     misfire: Option<Misfire>,
     retry: Option<Retry>,
     /// How long a run may take: 30s for http and 1h for shell unless it says so.
-    #[schema(pattern = SPAN, example = "30s")]
+    #[schema(value_type = Option<Duration>, example = "30s")]
     timeout: Option<String>,
     #[schema(inline)]
     on_lost: Option<OnLost>,
@@ -92,7 +91,7 @@ pub struct JobDefinition {
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Overlap {
+pub(crate) enum Overlap {
     Skip,
     Allow,
 }
@@ -100,12 +99,12 @@ pub enum Overlap {
 /// What becomes of ticks that were not recorded in time.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Misfire {
+pub(crate) struct Misfire {
     /// A tick older than this is late, and catch-up decides about it. At most 1h.
-    #[schema(pattern = SPAN, default = "1m")]
+    #[schema(value_type = Option<Duration>, default = "1m")]
     late_after: Option<String>,
     /// A tick older than this never fires; the larger of 1h and one period when left out.
-    #[schema(pattern = SPAN, example = "1h")]
+    #[schema(value_type = Option<Duration>, example = "1h")]
     grace: Option<String>,
     /// Which late ticks fire: none, the latest, or all up to `max_runs`.
     #[schema(inline)]
@@ -116,7 +115,7 @@ pub struct Misfire {
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum CatchUp {
+pub(crate) enum CatchUp {
     None,
     Latest,
     All,
@@ -125,20 +124,20 @@ pub enum CatchUp {
 /// When a failed run is tried again: doubling delays with full jitter.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Retry {
+pub(crate) struct Retry {
     /// 3 for http and 0 for shell unless it says so.
     #[schema(minimum = 0, maximum = 100)]
     max_retries: Option<i64>,
-    #[schema(pattern = SPAN, default = "5s")]
+    #[schema(value_type = Option<Duration>, default = "5s")]
     base_delay: Option<String>,
-    #[schema(pattern = SPAN, default = "1h")]
+    #[schema(value_type = Option<Duration>, default = "1h")]
     max_delay: Option<String>,
 }
 
 /// What becomes of a run whose node vanished while it held it.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum OnLost {
+pub(crate) enum OnLost {
     Retry,
     Fail,
 }
@@ -242,7 +241,12 @@ impl JobDefinition {
 
 fn stand_in_target() -> TargetSpec {
     use everytick_domain::target::{HttpMethod, HttpTarget};
-    TargetSpec::Http(HttpTarget { url: String::new(), method: HttpMethod::Post, headers: BTreeMap::new(), secret: None })
+    TargetSpec::Http(HttpTarget {
+        url: String::new(),
+        method: HttpMethod::Post,
+        headers: BTreeMap::new(),
+        secret: None,
+    })
 }
 
 impl Complaints {
@@ -288,7 +292,7 @@ impl Retry {
 
 /// A job as it stands. `********` stands for a credential; sent back, it keeps what is stored.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Job {
+pub(crate) struct Job {
     #[schema(value_type = String, format = Uuid)]
     id: JobId,
     #[schema(example = "nightly-report")]
@@ -439,7 +443,7 @@ same_words! {
 
 /// A page of jobs, by name.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct JobPage {
+pub(crate) struct JobPage {
     pub(crate) items: Vec<Job>,
     /// Where the next page begins; `null` on the last one.
     #[schema(required)]
@@ -450,7 +454,7 @@ pub struct JobPage {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(example = json!({"note": "until the move is done"}))]
-pub struct PauseRequest {
+pub(crate) struct PauseRequest {
     /// Why, for those who come later.
     #[schema(max_length = 1024)]
     pub(crate) note: Option<String>,
@@ -478,7 +482,7 @@ impl PauseRequest {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(example = json!({"payload": {"report": "again"}}))]
-pub struct TriggerRequest {
+pub(crate) struct TriggerRequest {
     /// Delivered by this run instead of the job's payload. Any JSON, up to 256 KiB; `null` means the job's.
     #[schema(value_type = Value)]
     pub(crate) payload: Option<Box<RawValue>>,
@@ -501,7 +505,7 @@ impl TriggerRequest {
 
 /// What became of a deleted job.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct DeletedJob {
+pub(crate) struct DeletedJob {
     #[schema(value_type = String, format = Uuid)]
     pub(crate) id: JobId,
     pub(crate) name: String,

@@ -12,12 +12,25 @@ pub(crate) mod schedule;
 pub(crate) mod target;
 
 use everytick_domain::{invalid::Invalid, time::Span};
+use utoipa::ToSchema;
 
 pub(crate) use problem::{FieldError, Problem};
 
-/// How a duration is written, for the document: `90s`, `15m`, `1h30m`, `7d`.
-pub(crate) const SPAN: &str = "^(?=.)([0-9]{1,9}d)?([0-9]{1,9}h)?([0-9]{1,9}m)?([0-9]{1,9}s)?([0-9]{1,9}ms)?$";
-pub(crate) const NAME: &str = "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$";
+/// A length of time: `90s`, `15m`, `1h30m`, `7d`. Larger units first, each once.
+#[derive(ToSchema)]
+#[schema(
+    pattern = "^([0-9]{1,9}d)?([0-9]{1,9}h)?([0-9]{1,9}m)?([0-9]{1,9}s)?([0-9]{1,9}ms)?$",
+    min_length = 2,
+    example = "1h30m"
+)]
+#[expect(dead_code, reason = "stands in the document only; texts are read where their complaints are collected")]
+pub(crate) struct Duration(String);
+
+/// Letters, digits, `-`, `_` and `.`; begins with a letter, a digit or `_`. Where a job is named, its id will do too.
+#[derive(ToSchema)]
+#[schema(pattern = "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$", example = "nightly-report")]
+#[expect(dead_code, reason = "stands in the document only")]
+pub(crate) struct Name(String);
 
 /// Collects what is wrong with one object while it is read.
 #[derive(Default)]
@@ -38,7 +51,13 @@ impl Complaints {
         self.keep(field, text?.parse())
     }
     /// A number that the domain keeps in a narrower type.
-    pub(crate) fn number<T: TryFrom<i64>>(&mut self, field: &str, number: Option<i64>, min: i64, max: i64) -> Option<T> {
+    pub(crate) fn number<T: TryFrom<i64>>(
+        &mut self,
+        field: &str,
+        number: Option<i64>,
+        min: i64,
+        max: i64,
+    ) -> Option<T> {
         let number = number?;
         match T::try_from(number) {
             Ok(narrow) if (min..=max).contains(&number) => Some(narrow),

@@ -4,7 +4,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Health {
+pub(crate) struct Health {
     #[schema(example = "ok")]
     pub(crate) status: &'static str,
     pub(crate) node: String,

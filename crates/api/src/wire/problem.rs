@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 /// Why a request was refused (RFC 9457).
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct Problem {
+pub(crate) struct Problem {
     /// Names the kind of problem; programs may go by it.
     #[serde(rename = "type")]
     #[schema(example = "urn:everytick:problem:invalid")]
@@ -23,7 +23,7 @@ pub struct Problem {
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct FieldError {
+pub(crate) struct FieldError {
     /// The path of the field as it was written, the name of the parameter or header; empty for the whole.
     #[schema(example = "schedule.cron")]
     pub(crate) field: String,

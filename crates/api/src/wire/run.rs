@@ -21,7 +21,7 @@ macro_rules! words {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
         #[serde(rename_all = "snake_case")]
-        pub enum $name { $($word),* }
+        pub(crate) enum $name { $($word),* }
         impl From<$domain> for $name {
             fn from(domain: $domain) -> Self {
                 match domain { $($domain::$word => Self::$word),* }
@@ -37,7 +37,7 @@ words! {
 
 /// One occasion to do a job; or, with `from`, `to` and `count`, a range of ticks that were skipped.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Run {
+pub(crate) struct Run {
     #[schema(value_type = String, format = Uuid)]
     id: RunId,
     /// The job's name.
@@ -125,7 +125,7 @@ fn duration_ms(started: Option<DbTime>, finished: Option<DbTime>) -> Option<u64>
 
 /// A page of runs, newest first.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct RunPage {
+pub(crate) struct RunPage {
     pub(crate) items: Vec<Run>,
     /// Where the next page begins; `null` on the last one.
     #[schema(required)]
@@ -134,7 +134,7 @@ pub struct RunPage {
 
 /// The last run of a job, in short.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct LastRun {
+pub(crate) struct LastRun {
     #[schema(value_type = String, format = Uuid)]
     id: RunId,
     #[schema(inline)]
@@ -170,7 +170,7 @@ impl From<&RunRecord> for LastRun {
 
 /// One try at a run.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Attempt {
+pub(crate) struct Attempt {
     attempt: u32,
     fence: i64,
     #[schema(required)]
@@ -208,7 +208,7 @@ impl From<AttemptRecord> for Attempt {
 
 /// Every attempt at a run, the first one first.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct AttemptPage {
+pub(crate) struct AttemptPage {
     pub(crate) items: Vec<Attempt>,
     /// Always `null`: attempts are few.
     #[schema(required)]
@@ -219,7 +219,7 @@ pub struct AttemptPage {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"fence": 1763200000000000_i64, "outcome": "succeeded", "output": "done"}))]
-pub struct SettleRequest {
+pub(crate) struct SettleRequest {
     /// The `everytick-fence` of the delivery.
     #[schema(required, nullable = false, minimum = 0)]
     fence: Option<i64>,
@@ -236,7 +236,7 @@ pub struct SettleRequest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum SettleOutcome {
+pub(crate) enum SettleOutcome {
     Succeeded,
     Failed,
 }

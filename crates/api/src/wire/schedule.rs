@@ -8,13 +8,13 @@ use everytick_domain::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Complaints, SPAN};
+use super::{Complaints, Duration, Name};
 
 /// When a job is due: exactly one of `cron`, `every` and `at`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"cron": "0 2 * * *", "timezone": "America/New_York"}))]
-pub struct Schedule {
+pub(crate) struct Schedule {
     /// A cron expression of 5, 6 (seconds first) or 7 (year last) fields, or `@daily` and the like.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "0 2 * * *", max_length = 255)]
@@ -33,7 +33,7 @@ pub struct Schedule {
     pub(crate) fold: Option<Fold>,
     /// A period, counted from `starts_at` or else from the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(example = "15m", pattern = SPAN)]
+    #[schema(example = "15m", value_type = Option<Duration>)]
     pub(crate) every: Option<String>,
     /// One instant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -49,20 +49,20 @@ pub struct Schedule {
     pub(crate) ends_at: Option<String>,
     /// Runs are due up to this long after their tick, always the same for the same tick.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(example = "30s", pattern = SPAN)]
+    #[schema(example = "30s", value_type = Option<Duration>)]
     pub(crate) jitter: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Gap {
+pub(crate) enum Gap {
     Shift,
     Skip,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Fold {
+pub(crate) enum Fold {
     First,
     Last,
     Both,
@@ -79,14 +79,16 @@ impl Schedule {
         let starts_at = instant(&mut wrong, "starts_at", &self.starts_at);
         let ends_at = instant(&mut wrong, "ends_at", &self.ends_at);
         let jitter = wrong.span("jitter", self.jitter.as_deref());
-        let spec = wrong.end(timing.map(|timing| ScheduleSpec { timing, starts_at, ends_at, jitter, exclude: Vec::new() }))?;
+        let spec =
+            wrong.end(timing.map(|timing| ScheduleSpec { timing, starts_at, ends_at, jitter, exclude: Vec::new() }))?;
         let compiled = domain::Schedule::compile(&spec)?;
         Ok((spec, compiled))
     }
 
     fn timing(&self, seed: &str, wrong: &mut Complaints) -> Option<Timing> {
         if self.cron.is_none() {
-            let of_cron = [("timezone", self.timezone.is_some()), ("gap", self.gap.is_some()), ("fold", self.fold.is_some())];
+            let of_cron =
+                [("timezone", self.timezone.is_some()), ("gap", self.gap.is_some()), ("fold", self.fold.is_some())];
             for (field, _) in of_cron.into_iter().filter(|(_, given)| *given) {
                 wrong.add(field, "goes with cron only; leave it out, or write a cron expression");
             }
@@ -95,7 +97,9 @@ impl Schedule {
             (Some(cron), None, None) => {
                 let gap = self.gap.map_or_else(Default::default, Into::into);
                 let fold = self.fold.map_or_else(Default::default, Into::into);
-                ScheduleSpec::cron(cron, self.timezone.as_deref(), gap, fold, seed).map_err(|found| wrong.extend(found)).ok()
+                ScheduleSpec::cron(cron, self.timezone.as_deref(), gap, fold, seed)
+                    .map_err(|found| wrong.extend(found))
+                    .ok()
             }
             (None, Some(every), None) => ScheduleSpec::every(every).map_err(|found| wrong.extend([found])).ok(),
             (None, None, Some(at)) => ScheduleSpec::at(at).map_err(|found| wrong.extend([found])).ok(),
@@ -153,7 +157,7 @@ same_words!(Gap { Shift, Skip } Fold { First, Last, Both });
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"cron": "0 2 * * *", "timezone": "America/New_York", "count": 3}))]
-pub struct PreviewRequest {
+pub(crate) struct PreviewRequest {
     /// A cron expression of 5, 6 (seconds first) or 7 (year last) fields, or `@daily` and the like.
     #[schema(example = "0 2 * * *", max_length = 255)]
     cron: Option<String>,
@@ -164,7 +168,7 @@ pub struct PreviewRequest {
     gap: Option<Gap>,
     #[schema(inline)]
     fold: Option<Fold>,
-    #[schema(example = "15m", pattern = SPAN)]
+    #[schema(example = "15m", value_type = Option<Duration>)]
     every: Option<String>,
     #[schema(format = DateTime)]
     at: Option<String>,
@@ -172,10 +176,10 @@ pub struct PreviewRequest {
     starts_at: Option<String>,
     #[schema(format = DateTime)]
     ends_at: Option<String>,
-    #[schema(pattern = SPAN)]
+    #[schema(value_type = Option<Duration>)]
     jitter: Option<String>,
     /// The job's name, by which `H` is resolved.
-    #[schema(pattern = super::NAME)]
+    #[schema(value_type = Option<Name>)]
     name: Option<String>,
     /// How many ticks to show.
     #[schema(minimum = 1, maximum = 1000, default = 10)]
@@ -220,7 +224,7 @@ impl PreviewRequest {
 
 /// What a schedule means, in words and in ticks.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Preview {
+pub(crate) struct Preview {
     /// In plain English; `null` for a job without a schedule.
     #[schema(example = "at 02:00 every day, America/New_York")]
     pub(crate) description: Option<String>,
@@ -228,7 +232,7 @@ pub struct Preview {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-pub struct PreviewTick {
+pub(crate) struct PreviewTick {
     #[schema(value_type = String, format = DateTime)]
     at: DbTime,
     /// The same instant in the schedule's zone.

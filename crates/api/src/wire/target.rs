@@ -16,7 +16,7 @@ pub(crate) const MASK: &str = "********";
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(min_properties = 1, max_properties = 1, example = json!({"http": {"url": "https://example.org/hook"}}))]
-pub struct Target {
+pub(crate) struct Target {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(crate) http: Option<Http>,
@@ -28,15 +28,14 @@ pub struct Target {
 /// A webhook: signed by Standard Webhooks when it has a secret; the run's id is its idempotency key.
 #[derive(Clone, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Http {
-    #[schema(format = Uri, example = "https://example.org/hook", max_length = 2048)]
+pub(crate) struct Http {
+    #[schema(format = "uri", example = "https://example.org/hook", max_length = 2048)]
     pub(crate) url: String,
     #[serde(default = "Http::method_default")]
     #[schema(inline, default = "POST")]
     pub(crate) method: Method,
     /// Sent with every delivery. Values of headers that carry credentials are answered as `********`.
     #[serde(default)]
-    #[schema(max_properties = 50)]
     pub(crate) headers: BTreeMap<String, String>,
     /// `whsec_` and 24 to 64 random bytes in base64. Write-only: answered as `********` when set.
     #[serde(default)]
@@ -45,7 +44,7 @@ pub struct Http {
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum Method {
+pub(crate) enum Method {
     Get,
     Post,
     Put,
@@ -56,11 +55,10 @@ pub enum Method {
 /// A command on the node that does the run; only where its operator allows it (`--enable-shell`).
 #[derive(Clone, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Shell {
+pub(crate) struct Shell {
     pub(crate) command: Command,
     /// The environment, which is otherwise clean. Values of variables that carry credentials are answered as `********`.
     #[serde(default)]
-    #[schema(max_properties = 100)]
     pub(crate) env: BTreeMap<String, String>,
     /// An absolute path.
     #[serde(default)]
@@ -72,7 +70,7 @@ pub struct Shell {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(min_properties = 1, max_properties = 1, example = json!({"argv": ["/usr/bin/backup", "--all"]}))]
-pub struct Command {
+pub(crate) struct Command {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(crate) argv: Option<Vec<String>>,
@@ -101,7 +99,12 @@ impl std::fmt::Debug for Shell {
 
 impl Target {
     /// `old` is the target as stored, from which masked values are taken. Complaints name fields of the job.
-    pub(crate) fn read(self, old: Option<&TargetSpec>, shell_enabled: bool, wrong: &mut Complaints) -> Option<TargetSpec> {
+    pub(crate) fn read(
+        self,
+        old: Option<&TargetSpec>,
+        shell_enabled: bool,
+        wrong: &mut Complaints,
+    ) -> Option<TargetSpec> {
         let spec = match (self.http, self.shell) {
             (Some(http), None) => {
                 let old = old.and_then(|old| if let TargetSpec::Http(http) = old { Some(http) } else { None });
@@ -109,7 +112,8 @@ impl Target {
             }
             (None, Some(shell)) => {
                 if !shell_enabled {
-                    wrong.add("target.shell", "is not enabled on this node; its operator starts it with --enable-shell");
+                    wrong
+                        .add("target.shell", "is not enabled on this node; its operator starts it with --enable-shell");
                 }
                 let old = old.and_then(|old| if let TargetSpec::Shell(shell) = old { Some(shell) } else { None });
                 TargetSpec::Shell(shell.read(old, wrong)?)
@@ -152,7 +156,10 @@ impl Shell {
             (Some(argv), None) => domain::Command::Argv(argv),
             (None, Some(script)) => domain::Command::Script(script),
             _ => {
-                wrong.add("target.shell.command", "is not one thing; write either argv, a list, or script, a text for sh -c");
+                wrong.add(
+                    "target.shell.command",
+                    "is not one thing; write either argv, a list, or script, a text for sh -c",
+                );
                 return None;
             }
         };
@@ -183,7 +190,8 @@ fn unmask_all(
 
 /// Whether a header or variable carries a credential, going by its name.
 fn is_credential(name: &str) -> bool {
-    const PARTS: [&str; 9] = ["auth", "cookie", "credential", "key", "passwd", "password", "secret", "signature", "token"];
+    const PARTS: [&str; 9] =
+        ["auth", "cookie", "credential", "key", "passwd", "password", "secret", "signature", "token"];
     let name = name.to_ascii_lowercase();
     PARTS.iter().any(|part| name.contains(part))
 }
