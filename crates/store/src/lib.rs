@@ -2,9 +2,12 @@
 //! at all, and each guards its own rules (lease, epoch, clock, fence) where it commits. Nothing here decides; the domain does.
 
 mod clock;
+#[cfg(feature = "sim")]
+pub mod conformance;
 mod error;
 #[cfg(feature = "sim")]
 pub mod sim;
+mod sqlite;
 mod types;
 
 use async_trait::async_trait;
@@ -15,6 +18,7 @@ use everytick_domain::{
 
 pub use clock::{ManualClock, SystemClock, WallClock};
 pub use error::{Result, Source, StoreError};
+pub use sqlite::SqliteStore;
 pub use types::*;
 
 /// A store that any number of nodes may share. `Failed` means known not done; `Unsure` means it may have been done.
