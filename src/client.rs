@@ -1,0 +1,272 @@
+//! Talks to a server over HTTP, and turns its refusals into messages and exit codes. Knows paths and problem+json, and
+//! nothing of what the answers mean.
+
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use reqwest::{
+    Method, Response, StatusCode, Url,
+    header::{ACCEPT, CONTENT_TYPE},
+    redirect,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::failure::{Exit, Failure};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// For a whole answer; a followed log may take as long as it likes, as long as something comes.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The server sends a sign of life more often than this while a log is followed.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// The largest page that the API gives.
+const PAGE_MAX: usize = 1_000;
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    http: reqwest::Client,
+    server: Url,
+}
+
+impl Client {
+    pub(crate) fn new(server: &str) -> anyhow::Result<Self> {
+        let wrong = || Failure::usage(format!("--server: {server:?} is not a server's address; write it like \"http://127.0.0.1:8640\""));
+        let url = Url::parse(server).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host()).ok_or_else(wrong)?;
+        let http = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(SILENCE_MAX)
+            .redirect(redirect::Policy::none())
+            .no_proxy() // the server listens on loopback, where no proxy gets to
+            .user_agent(concat!("everytick/", env!("CARGO_PKG_VERSION")))
+            .build()?;
+        Ok(Self { http, server: url })
+    }
+
+    pub(crate) fn get<'a>(&'a self, path: &[&str]) -> Request<'a> {
+        self.request(Method::GET, path)
+    }
+    pub(crate) fn post<'a>(&'a self, path: &[&str]) -> Request<'a> {
+        self.request(Method::POST, path)
+    }
+    pub(crate) fn patch<'a>(&'a self, path: &[&str]) -> Request<'a> {
+        self.request(Method::PATCH, path)
+    }
+    pub(crate) fn delete<'a>(&'a self, path: &[&str]) -> Request<'a> {
+        self.request(Method::DELETE, path)
+    }
+
+    /// Segments are encoded, so none of them can reach another path.
+    fn request(&self, method: Method, path: &[&str]) -> Request<'_> {
+        let mut url = self.server.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(["api", "v1"]).extend(path);
+        }
+        Request { client: self, request: self.http.request(method, url) }
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> Failure {
+        let at = self.server.as_str().trim_end_matches('/');
+        if error.is_connect() {
+            return Failure::new(
+                Exit::NoServer,
+                format!("no everytick answers at {at}; start one with `everytick serve`, or name another with --server"),
+            );
+        }
+        if error.is_timeout() {
+            return Failure::new(Exit::NoServer, format!("the server at {at} took too long to answer; what was asked may still be done"));
+        }
+        let mut cause: &dyn std::error::Error = error;
+        while let Some(source) = cause.source() {
+            cause = source;
+        }
+        Failure::new(Exit::NoServer, format!("the connection to {at} broke off: {cause}"))
+    }
+}
+
+/// One question to the server.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    client: &'a Client,
+    request: reqwest::RequestBuilder,
+}
+
+impl Request<'_> {
+    pub(crate) fn query(mut self, name: &str, value: impl ToString) -> Self {
+        self.request = self.request.query(&[(name, value.to_string())]);
+        self
+    }
+
+    pub(crate) fn query_some(self, name: &str, value: Option<impl ToString>) -> Self {
+        match value {
+            Some(value) => self.query(name, value),
+            None => self,
+        }
+    }
+
+    pub(crate) fn header_some(mut self, name: &str, value: Option<String>) -> Self {
+        if let Some(value) = value {
+            self.request = self.request.header(name, value);
+        }
+        self
+    }
+
+    pub(crate) fn json(mut self, body: &Value) -> Self {
+        self.request = self.request.json(body);
+        self
+    }
+
+    pub(crate) fn body(mut self, media_type: &str, body: impl Into<reqwest::Body>) -> Self {
+        self.request = self.request.header(CONTENT_TYPE, media_type).body(body);
+        self
+    }
+
+    /// The answer's JSON; `null` when there is none.
+    pub(crate) async fn send(self) -> anyhow::Result<Value> {
+        let client = self.client;
+        let response = answered(client, self.request.timeout(ANSWER_TIMEOUT)).await?;
+        let bytes = response.bytes().await.map_err(|error| client.unreachable(&error))?;
+        if bytes.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&bytes).map_err(|_| not_ours(client, "something that is not JSON").into())
+    }
+
+    /// The answer as it comes, with its media type.
+    pub(crate) async fn stream(self, accept: &str) -> anyhow::Result<(String, impl Stream<Item = anyhow::Result<Vec<u8>>>)> {
+        let client = self.client;
+        let response = answered(client, self.request.header(ACCEPT, accept)).await?;
+        let media_type = media_type(&response);
+        let chunks = response.bytes_stream().map(|chunk| Ok(chunk.map_err(|error| client.unreachable(&error))?.to_vec()));
+        Ok((media_type, chunks))
+    }
+
+    /// A list of up to `limit`, page by page, in the shape of one page.
+    pub(crate) async fn list(self, limit: usize, cursor: Option<String>) -> anyhow::Result<Value> {
+        let (mut items, mut cursor) = (Vec::new(), cursor);
+        loop {
+            let request = self.request.try_clone().ok_or_else(|| anyhow::anyhow!("a list has no body"))?;
+            let page = Request { client: self.client, request }
+                .query("limit", (limit - items.len()).clamp(1, PAGE_MAX))
+                .query_some("cursor", cursor.as_deref())
+                .send()
+                .await?;
+            let Page { items: more, next_cursor } =
+                serde_json::from_value(page).map_err(|_| not_ours(self.client, "something that is no list"))?;
+            items.extend(more);
+            cursor = next_cursor;
+            if cursor.is_none() || items.len() >= limit {
+                return Ok(json!({ "items": items, "next_cursor": cursor }));
+            }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Page {
+    items: Vec<Value>,
+    #[serde(default)]
+    next_cursor: Option<String>,
+}
+
+async fn answered(client: &Client, request: reqwest::RequestBuilder) -> anyhow::Result<Response> {
+    let response = request.send().await.map_err(|error| client.unreachable(&error))?;
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response);
+    }
+    let media_type = media_type(&response);
+    let body = response.bytes().await.unwrap_or_default();
+    if media_type != "application/problem+json" {
+        return Err(not_ours(client, &status.to_string()).into());
+    }
+    let problem: Problem = serde_json::from_slice(&body).unwrap_or_default();
+    Err(Failure::new(exit_of(status), problem.message(status)).into())
+}
+
+fn media_type(response: &Response) -> String {
+    let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+fn not_ours(client: &Client, answer: &str) -> Failure {
+    Failure::new(Exit::Failed, format!("what answers at {} is not everytick: it said {answer}", client.server))
+}
+
+fn exit_of(status: StatusCode) -> Exit {
+    match status {
+        StatusCode::NOT_FOUND => Exit::NotFound,
+        StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED => Exit::Conflict,
+        _ => Exit::Failed,
+    }
+}
+
+/// RFC 9457, as the API writes it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Problem {
+    title: String,
+    detail: Option<String>,
+    errors: Vec<Fault>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Fault {
+    field: String,
+    message: String,
+}
+
+impl Problem {
+    /// One line when one thing is wrong, else a line for each.
+    fn message(&self, status: StatusCode) -> String {
+        let faults: Vec<String> = self.errors.iter().map(Fault::line).collect();
+        match (faults.as_slice(), &self.detail) {
+            ([], Some(detail)) => detail.clone(),
+            ([], None) if self.title.is_empty() => format!("the server answered {status}"),
+            ([], None) => self.title.clone(),
+            ([one], _) => one.clone(),
+            (many, _) => format!("{}\n  {}", self.title, many.join("\n  ")),
+        }
+    }
+}
+
+impl Fault {
+    pub(crate) fn line(&self) -> String {
+        if self.field.is_empty() { self.message.clone() } else { format!("{}: {}", self.field, self.message) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(path: &[&str]) -> String {
+        let client = Client::new("http://127.0.0.1:8640/").unwrap();
+        client.get(path).request.build().unwrap().url().to_string()
+    }
+
+    #[test]
+    fn a_segment_cannot_reach_another_path() {
+        assert_eq!(url(&["jobs", "nightly"]), "http://127.0.0.1:8640/api/v1/jobs/nightly");
+        assert_eq!(url(&["jobs", "a/../b?c#d"]), "http://127.0.0.1:8640/api/v1/jobs/a%2F..%2Fb%3Fc%23d");
+    }
+
+    #[test]
+    fn what_is_no_server_is_refused_before_it_is_asked() {
+        for server in ["", "127.0.0.1:8640", "localhost", "ftp://host/", "http://"] {
+            let message = Client::new(server).unwrap_err().to_string();
+            assert!(message.contains("http://127.0.0.1:8640"), "{server}: {message}");
+        }
+    }
+
+    #[test]
+    fn every_fault_of_a_problem_is_told_by_its_field() {
+        let problem = |text| serde_json::from_str::<Problem>(text).unwrap().message(StatusCode::UNPROCESSABLE_ENTITY);
+        let one = r#"{"title": "The request is not valid", "detail": "x", "errors": [{"field": "timeout", "message": "is zero"}]}"#;
+        assert_eq!(problem(one), "timeout: is zero");
+        let two = r#"{"title": "The request is not valid", "errors": [{"field": "a", "message": "b"}, {"field": "", "message": "c"}]}"#;
+        assert_eq!(problem(two), "The request is not valid\n  a: b\n  c");
+        assert_eq!(problem(r#"{"title": "Not found", "detail": "no such job"}"#), "no such job");
+        assert_eq!(problem("{}"), "the server answered 422 Unprocessable Entity");
+    }
+}
