@@ -1,32 +1,213 @@
-//! Stand-in until the schedule branch lands: `every` and `at` only.
-use crate::{ids::JobId, invalid::Invalid, time::{DbTime, Span}};
-use serde::{Deserialize, Serialize};
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ScheduleSpec { pub timing: Timing, pub starts_at: Option<DbTime>, pub ends_at: Option<DbTime>, pub jitter: Option<Span>, pub exclude: Vec<String> }
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Timing { Every { every: Span }, At { at: DbTime } }
+//! When a job is due: from what a user wrote (`spec`) to its ticks. The dialect is in `parse`, dates in `pattern`, clock
+//! changes in `zone` and `search`, words for people in `describe` and `preview`.
+
+mod date;
+mod describe;
+mod hashed;
+mod parse;
+mod pattern;
+mod preview;
+mod search;
+mod spec;
+mod text;
+mod zone;
+
+use std::sync::Arc;
+
+use jiff::tz::Offset;
+
+pub use self::{
+    parse::EXPRESSION_BYTES_MAX,
+    preview::{PREVIEW_TICKS_MAX, Preview, PreviewTick},
+    spec::{EVERY_MIN, Fold, Gap, ScheduleSpec, Timing},
+    zone::zone_data_version,
+};
+use self::{pattern::Pattern, search::Cron, zone::Zone};
+use crate::{
+    ids::JobId,
+    invalid::Invalid,
+    time::{DbTime, Span},
+};
+
+/// A schedule ready to be asked. Clones share what was compiled. Every tick lies in the years 1970 to 9999.
 #[derive(Clone, Debug)]
-pub struct Schedule { spec: ScheduleSpec }
+pub struct Schedule {
+    when: When,
+    /// The first and the last instant that may be a tick.
+    first: DbTime,
+    last: DbTime,
+    jitter: Span,
+}
+
+#[derive(Clone, Debug)]
+enum When {
+    Cron(Arc<Cron>),
+    /// Every so many milliseconds from `first` on.
+    Every {
+        every: u64,
+        from: DbTime,
+    },
+    At(DbTime),
+}
+
 impl Schedule {
-    pub fn compile(spec: &ScheduleSpec) -> Result<Self, Vec<Invalid>> { Ok(Self { spec: spec.clone() }) }
-    pub fn next_after(&self, after: DbTime) -> Option<DbTime> {
-        match self.spec.timing {
-            Timing::At { at } => (at > after).then_some(at),
-            Timing::Every { every } => {
-                let e = every.as_millis() as i64;
-                Some(DbTime::from_millis(after.millis().div_euclid(e) * e + e))
+    /// Reads a stored spec again, so a broken row is an error and not a wrong tick. A pattern without any possible date is
+    /// refused as one that never fires; one whose dates have all passed is not: ask it for the next tick.
+    pub fn compile(spec: &ScheduleSpec) -> Result<Self, Vec<Invalid>> {
+        let mut wrong = Vec::new();
+        spec.check_bounds(&mut wrong);
+        let when = match &spec.timing {
+            Timing::Cron { resolved, timezone, gap, fold, .. } => {
+                compile_cron(resolved, timezone, *gap, *fold, &mut wrong)
             }
+            Timing::Every { every } => match ScheduleSpec::every_span(*every) {
+                Ok(_) => Some(When::Every { every: every.as_millis(), from: spec.starts_at.unwrap_or(DbTime::EPOCH) }),
+                Err(invalid) => {
+                    wrong.push(invalid);
+                    None
+                }
+            },
+            Timing::At { at } => Some(When::At(*at)),
+        };
+        match when {
+            Some(when) if wrong.is_empty() => Ok(Self {
+                when,
+                first: spec.starts_at.unwrap_or(DbTime::EPOCH),
+                last: spec.ends_at.unwrap_or(DbTime::MAX),
+                jitter: spec.jitter.unwrap_or(Span::ZERO),
+            }),
+            _ => Err(wrong),
         }
     }
-    pub fn first_from(&self, from: DbTime) -> Option<DbTime> { self.next_after(DbTime::from_millis(from.millis() - 1)) }
-    pub fn ticks(&self, from: DbTime, to: DbTime) -> impl Iterator<Item = DbTime> + '_ {
-        std::iter::successors(self.first_from(from), |t| self.next_after(*t)).take_while(move |t| *t <= to)
+
+    /// The first tick after `after`. Ticks strictly increase, so asking with each answer gives them all.
+    #[must_use]
+    pub fn next_after(&self, after: DbTime) -> Option<DbTime> {
+        self.first_from(DbTime::from_millis(after.millis().checked_add(1)?))
     }
-    pub fn count(&self, from: DbTime, to: DbTime) -> u64 { self.ticks(from, to).count() as u64 }
-    pub fn last_up_to(&self, from: DbTime, to: DbTime) -> Option<DbTime> { self.ticks(from, to).last() }
-    pub fn newest(&self, from: DbTime, to: DbTime, n: usize) -> Vec<DbTime> { let v: Vec<_> = self.ticks(from, to).collect(); v[v.len().saturating_sub(n)..].to_vec() }
-    pub fn period_at(&self, tick: DbTime) -> Option<Span> { self.next_after(tick).map(|n| n.since(tick)) }
-    pub fn due_at(&self, _job: JobId, tick: DbTime) -> DbTime { tick }
-    pub fn local(&self, tick: DbTime) -> String { tick.to_string() }
+
+    /// The first tick at or after `from`.
+    #[must_use]
+    pub fn first_from(&self, from: DbTime) -> Option<DbTime> {
+        let from = from.max(self.first);
+        if from > self.last {
+            return None;
+        }
+        let tick = match &self.when {
+            When::Cron(cron) => at_second(cron.first_from(second_from(from))?)?,
+            When::Every { every, from: anchor } => {
+                let since = from.since(*anchor).as_millis();
+                anchor.plus(Span::millis(since.div_ceil(*every).checked_mul(*every)?))
+            }
+            When::At(at) => Some(*at).filter(|at| *at >= from)?,
+        };
+        (tick <= self.last).then_some(tick)
+    }
+
+    /// The ticks in `from..=to`.
+    pub fn ticks(&self, from: DbTime, to: DbTime) -> impl Iterator<Item = DbTime> + '_ {
+        std::iter::successors(self.first_from(from), |tick| self.next_after(*tick)).take_while(move |tick| *tick <= to)
+    }
+
+    /// How many ticks lie in `from..=to`. Counts months, not ticks, so a gap of years costs microseconds.
+    #[must_use]
+    pub fn count(&self, from: DbTime, to: DbTime) -> u64 {
+        let (from, to) = (from.max(self.first), to.min(self.last));
+        if from > to {
+            return 0;
+        }
+        match &self.when {
+            When::Cron(cron) => cron.count(second_from(from), to.millis().div_euclid(1_000)),
+            When::Every { every, from: anchor } => {
+                let until = |at: DbTime| at.since(*anchor).as_millis();
+                until(to) / every + 1 - until(from).div_ceil(*every)
+            }
+            When::At(at) => u64::from((from..=to).contains(at)),
+        }
+    }
+
+    /// The last tick in `from..=to`.
+    #[must_use]
+    pub fn last_up_to(&self, from: DbTime, to: DbTime) -> Option<DbTime> {
+        self.newest(from, to, 1).pop()
+    }
+
+    /// The newest `n` ticks in `from..=to`, in ascending order.
+    #[must_use]
+    pub fn newest(&self, from: DbTime, to: DbTime, n: usize) -> Vec<DbTime> {
+        let (mut low, mut high) = (from.max(self.first), to.min(self.last));
+        let wanted = n as u64;
+        if n == 0 || low > high {
+            return Vec::new();
+        }
+        if self.count(low, high) > wanted {
+            // Bisects for the latest instant from which on there are still as many as wanted.
+            let to = high;
+            while low < high {
+                let middle = DbTime::from_millis(low.millis() + (high.millis() - low.millis() + 1) / 2);
+                if self.count(middle, to) >= wanted {
+                    low = middle;
+                } else {
+                    high = DbTime::from_millis(middle.millis() - 1);
+                }
+            }
+        }
+        self.ticks(low, to).take(n).collect()
+    }
+
+    /// How long after `tick` the next one comes.
+    #[must_use]
+    pub fn period_at(&self, tick: DbTime) -> Option<Span> {
+        self.next_after(tick).map(|next| next.since(tick))
+    }
+
+    /// When the run of a tick is due: at the tick, or with jitter up to that much later, always the same.
+    #[must_use]
+    pub fn due_at(&self, job: JobId, tick: DbTime) -> DbTime {
+        if self.jitter.is_zero() {
+            return tick;
+        }
+        tick.plus(Span::millis(hashed::jitter(job, tick, self.jitter.as_millis())))
+    }
+
+    /// An instant in the schedule's zone, as RFC 3339 writes it: `2026-11-16T02:00:00-05:00`; in UTC with a `Z`.
+    #[must_use]
+    pub fn local(&self, tick: DbTime) -> String {
+        match &self.when {
+            When::Cron(cron) if !is_utc(cron.zone.name()) => {
+                tick.timestamp().display_with_offset(self.offset_at(tick)).to_string()
+            }
+            _ => tick.to_string(),
+        }
+    }
+
+    fn offset_at(&self, at: DbTime) -> Offset {
+        match &self.when {
+            When::Cron(cron) => cron.zone.offset_at(at.millis().div_euclid(1_000)),
+            When::Every { .. } | When::At(_) => Offset::UTC,
+        }
+    }
+}
+
+fn compile_cron(resolved: &str, timezone: &str, gap: Gap, fold: Fold, wrong: &mut Vec<Invalid>) -> Option<When> {
+    let zone = Zone::named(timezone).map_err(|message| wrong.push(Invalid::new("timezone", message))).ok();
+    let expression = parse::parse(resolved, None).map_err(|invalid| wrong.extend(invalid)).ok()?;
+    let pattern = Pattern::compile(&expression);
+    if !pattern.ever() {
+        wrong.push(Invalid::new("cron", format!("never fires: no date matches {resolved:?}")));
+    }
+    Some(When::Cron(Arc::new(Cron { pattern, zone: zone?, gap, fold, text: resolved.to_owned() })))
+}
+
+fn is_utc(zone: &str) -> bool {
+    matches!(zone, "UTC" | "Etc/UTC")
+}
+
+/// The first whole second at or after an instant.
+fn second_from(at: DbTime) -> i64 {
+    at.millis().div_euclid(1_000) + i64::from(at.millis().rem_euclid(1_000) > 0)
+}
+
+fn at_second(second: i64) -> Option<DbTime> {
+    second.checked_mul(1_000).map(DbTime::from_millis)
 }

@@ -1,0 +1,96 @@
+//! Cron in a zone: lays the pattern's civil times on instants, one stretch of constant offset after another, and applies the
+//! rules for the clock changes between them. In seconds since 1970; bounds and milliseconds are `Schedule`'s matter.
+
+use std::sync::Arc;
+
+use super::{
+    date::DAY,
+    pattern::Pattern,
+    spec::{Fold, Gap},
+    zone::{Stretch, Zone},
+};
+
+/// Longest gap whose times are shifted to its end, in seconds. Beyond it a date was skipped, and its times with it.
+const GAP_SHIFTED_MAX: i64 = 3 * 3_600;
+
+/// Farther than any two local times of one instant are apart, so a search may leave out what is farther than this from a match.
+const OFFSETS_APART_MAX: i64 = 3 * DAY;
+
+#[derive(Debug)]
+pub(super) struct Cron {
+    pub(super) pattern: Pattern,
+    pub(super) zone: Arc<Zone>,
+    pub(super) gap: Gap,
+    pub(super) fold: Fold,
+    /// The expression, with every `H` resolved.
+    pub(super) text: String,
+}
+
+impl Cron {
+    /// The first tick at or after `from`.
+    #[inline]
+    pub(super) fn first_from(&self, from: i64) -> Option<i64> {
+        let mut from = from;
+        loop {
+            let stretch = self.zone.stretch_at(from);
+            if from <= stretch.start && self.shifted_time(&stretch).is_some() {
+                return Some(stretch.start);
+            }
+            let (first, until) = self.civil(&stretch);
+            let lowest = first.max(from + stretch.offset);
+            // Close to the end of the stretch, times before `lowest` may come again in the next one. From farther off the
+            // next match is all there is, so a sparse pattern need not look at every stretch before it.
+            let near = stretch.end - from <= OFFSETS_APART_MAX;
+            from = match self.pattern.first_from(lowest) {
+                Some(at) if at < until => return Some(at - stretch.offset),
+                Some(_) | None if near => stretch.end,
+                Some(at) => stretch.end.max(at - OFFSETS_APART_MAX),
+                None => return None,
+            };
+        }
+    }
+
+    /// How many ticks lie in `from..=to`.
+    pub(super) fn count(&self, from: i64, to: i64) -> u64 {
+        let mut count = 0;
+        let mut from = from;
+        while from <= to {
+            let stretch = self.zone.stretch_at(from);
+            let (first, until) = self.civil(&stretch);
+            let lowest = first.max(from + stretch.offset);
+            count += self.pattern.count(lowest, until.min(to + 1 + stretch.offset));
+            // Fires at the end of a gap; that instant may be a time of the pattern's own, counted already.
+            if from <= stretch.start
+                && self.shifted_time(&stretch).is_some()
+                && self.pattern.count(stretch.start + stretch.offset, stretch.start + stretch.offset + 1) == 0
+            {
+                count += 1;
+            }
+            from = stretch.end;
+        }
+        count
+    }
+
+    /// The first time that the gap before this stretch swallowed, if it fires at the gap's end instead.
+    pub(super) fn shifted_time(&self, stretch: &Stretch) -> Option<i64> {
+        let length = stretch.offset - stretch.before;
+        if self.pattern.elapsed || self.gap == Gap::Skip || length <= 0 || length > GAP_SHIFTED_MAX {
+            return None;
+        }
+        self.pattern.first_from(stretch.start + stretch.before).filter(|time| *time < stretch.start + stretch.offset)
+    }
+
+    /// The local times that fire in this stretch, `first..until`: without the pass of a fold that does not.
+    #[inline]
+    fn civil(&self, stretch: &Stretch) -> (i64, i64) {
+        let (mut first, mut until) = (stretch.offset, stretch.offset);
+        if !self.pattern.elapsed {
+            match self.fold {
+                Fold::First => first = first.max(stretch.before),
+                Fold::Last => until = until.min(stretch.after),
+                Fold::Both => {}
+            }
+        }
+        (stretch.start.saturating_add(first), stretch.end.saturating_add(until))
+    }
+}
