@@ -4,12 +4,8 @@
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
-use reqwest::{
-    Method, Response, StatusCode, Url,
-    header::{ACCEPT, CONTENT_TYPE},
-    redirect,
-};
-use serde::Deserialize;
+use reqwest::{Method, Response, StatusCode, Url, header::CONTENT_TYPE, redirect};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure};
@@ -30,8 +26,15 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(server: &str) -> anyhow::Result<Self> {
-        let wrong = || Failure::usage(format!("--server: {server:?} is not a server's address; write it like \"http://127.0.0.1:8640\""));
-        let url = Url::parse(server).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host()).ok_or_else(wrong)?;
+        let wrong = || {
+            Failure::usage(format!(
+                "--server: {server:?} is not a server's address; write it like \"http://127.0.0.1:8640\""
+            ))
+        };
+        let url = Url::parse(server)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+            .ok_or_else(wrong)?;
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(SILENCE_MAX)
@@ -61,7 +64,7 @@ impl Client {
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(["api", "v1"]).extend(path);
         }
-        Request { client: self, request: self.http.request(method, url) }
+        Request { client: self, method, url, headers: Vec::new(), body: None }
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> Failure {
@@ -69,11 +72,16 @@ impl Client {
         if error.is_connect() {
             return Failure::new(
                 Exit::NoServer,
-                format!("no everytick answers at {at}; start one with `everytick serve`, or name another with --server"),
+                format!(
+                    "no everytick answers at {at}; start one with `everytick serve`, or name another with --server"
+                ),
             );
         }
         if error.is_timeout() {
-            return Failure::new(Exit::NoServer, format!("the server at {at} took too long to answer; what was asked may still be done"));
+            return Failure::new(
+                Exit::NoServer,
+                format!("the server at {at} took too long to answer; what was asked may still be done"),
+            );
         }
         let mut cause: &dyn std::error::Error = error;
         while let Some(source) = cause.source() {
@@ -84,15 +92,18 @@ impl Client {
 }
 
 /// One question to the server.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Request<'a> {
     client: &'a Client,
-    request: reqwest::RequestBuilder,
+    method: Method,
+    url: Url,
+    headers: Vec<(&'static str, String)>,
+    body: Option<Vec<u8>>,
 }
 
-impl Request<'_> {
+impl<'a> Request<'a> {
     pub(crate) fn query(mut self, name: &str, value: impl ToString) -> Self {
-        self.request = self.request.query(&[(name, value.to_string())]);
+        self.url.query_pairs_mut().append_pair(name, &value.to_string());
         self
     }
 
@@ -103,27 +114,31 @@ impl Request<'_> {
         }
     }
 
-    pub(crate) fn header_some(mut self, name: &str, value: Option<String>) -> Self {
-        if let Some(value) = value {
-            self.request = self.request.header(name, value);
+    pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    pub(crate) fn header_some(self, name: &'static str, value: Option<String>) -> Self {
+        match value {
+            Some(value) => self.header(name, value),
+            None => self,
         }
-        self
     }
 
-    pub(crate) fn json(mut self, body: &Value) -> Self {
-        self.request = self.request.json(body);
-        self
+    pub(crate) fn json(self, body: &impl Serialize) -> anyhow::Result<Self> {
+        Ok(self.body("application/json", serde_json::to_vec(body)?))
     }
 
-    pub(crate) fn body(mut self, media_type: &str, body: impl Into<reqwest::Body>) -> Self {
-        self.request = self.request.header(CONTENT_TYPE, media_type).body(body);
-        self
+    pub(crate) fn body(mut self, media_type: &str, body: Vec<u8>) -> Self {
+        self.body = Some(body);
+        self.header("content-type", media_type)
     }
 
     /// The answer's JSON; `null` when there is none.
     pub(crate) async fn send(self) -> anyhow::Result<Value> {
         let client = self.client;
-        let response = answered(client, self.request.timeout(ANSWER_TIMEOUT)).await?;
+        let response = self.answered(Some(ANSWER_TIMEOUT)).await?;
         let bytes = response.bytes().await.map_err(|error| client.unreachable(&error))?;
         if bytes.is_empty() {
             return Ok(Value::Null);
@@ -131,12 +146,25 @@ impl Request<'_> {
         serde_json::from_slice(&bytes).map_err(|_| not_ours(client, "something that is not JSON").into())
     }
 
-    /// The answer as it comes, with its media type.
-    pub(crate) async fn stream(self, accept: &str) -> anyhow::Result<(String, impl Stream<Item = anyhow::Result<Vec<u8>>>)> {
+    /// The answer's lines, each JSON. Making many jobs may take longer than other answers.
+    pub(crate) async fn lines(self) -> anyhow::Result<Vec<Value>> {
         let client = self.client;
-        let response = answered(client, self.request.header(ACCEPT, accept)).await?;
+        let response = self.answered(None).await?;
+        let text = response.text().await.map_err(|error| client.unreachable(&error))?;
+        let lines = text.lines().filter(|line| !line.is_empty()).map(serde_json::from_str);
+        lines.collect::<Result<_, _>>().map_err(|_| not_ours(client, "something that is not JSON").into())
+    }
+
+    /// The answer as it comes, with its media type.
+    pub(crate) async fn stream(
+        self,
+        accept: &str,
+    ) -> anyhow::Result<(String, impl Stream<Item = anyhow::Result<Vec<u8>>>)> {
+        let client = self.client;
+        let response = self.header("accept", accept).answered(None).await?;
         let media_type = media_type(&response);
-        let chunks = response.bytes_stream().map(|chunk| Ok(chunk.map_err(|error| client.unreachable(&error))?.to_vec()));
+        let chunks =
+            response.bytes_stream().map(move |chunk| Ok(chunk.map_err(|error| client.unreachable(&error))?.to_vec()));
         Ok((media_type, chunks))
     }
 
@@ -144,8 +172,8 @@ impl Request<'_> {
     pub(crate) async fn list(self, limit: usize, cursor: Option<String>) -> anyhow::Result<Value> {
         let (mut items, mut cursor) = (Vec::new(), cursor);
         loop {
-            let request = self.request.try_clone().ok_or_else(|| anyhow::anyhow!("a list has no body"))?;
-            let page = Request { client: self.client, request }
+            let page = self
+                .clone()
                 .query("limit", (limit - items.len()).clamp(1, PAGE_MAX))
                 .query_some("cursor", cursor.as_deref())
                 .send()
@@ -159,6 +187,32 @@ impl Request<'_> {
             }
         }
     }
+
+    /// The answer if it is a good one, else why not.
+    async fn answered(self, timeout: Option<Duration>) -> anyhow::Result<Response> {
+        let client = self.client;
+        let mut request = client.http.request(self.method, self.url);
+        for (name, value) in self.headers {
+            request = request.header(name, value);
+        }
+        if let Some(body) = self.body {
+            request = request.body(body);
+        }
+        if let Some(timeout) = timeout {
+            request = request.timeout(timeout);
+        }
+        let response = request.send().await.map_err(|error| client.unreachable(&error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        if media_type(&response) != "application/problem+json" {
+            return Err(not_ours(client, &status.to_string()).into());
+        }
+        let body = response.bytes().await.unwrap_or_default();
+        let problem: Problem = serde_json::from_slice(&body).unwrap_or_default();
+        Err(Failure::new(exit_of(status), problem.message(status)).into())
+    }
 }
 
 #[derive(Deserialize)]
@@ -166,21 +220,6 @@ struct Page {
     items: Vec<Value>,
     #[serde(default)]
     next_cursor: Option<String>,
-}
-
-async fn answered(client: &Client, request: reqwest::RequestBuilder) -> anyhow::Result<Response> {
-    let response = request.send().await.map_err(|error| client.unreachable(&error))?;
-    let status = response.status();
-    if status.is_success() {
-        return Ok(response);
-    }
-    let media_type = media_type(&response);
-    let body = response.bytes().await.unwrap_or_default();
-    if media_type != "application/problem+json" {
-        return Err(not_ours(client, &status.to_string()).into());
-    }
-    let problem: Problem = serde_json::from_slice(&body).unwrap_or_default();
-    Err(Failure::new(exit_of(status), problem.message(status)).into())
 }
 
 fn media_type(response: &Response) -> String {
@@ -242,7 +281,7 @@ mod tests {
 
     fn url(path: &[&str]) -> String {
         let client = Client::new("http://127.0.0.1:8640/").unwrap();
-        client.get(path).request.build().unwrap().url().to_string()
+        client.get(path).url.to_string()
     }
 
     #[test]

@@ -56,7 +56,9 @@ impl File {
     pub(crate) fn load(named: Option<&Path>) -> anyhow::Result<Self> {
         let path = named.unwrap_or(Path::new(FILE_DEFAULT));
         match fs::read_to_string(path) {
-            Ok(text) => Self::parse(&text).map_err(|error| Failure::usage(format!("{}: {error}", path.display())).into()),
+            Ok(text) => {
+                Self::parse(&text).map_err(|error| Failure::usage(format!("{}: {error}", path.display())).into())
+            }
             Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(Failure::usage(format!("could not read {}: {error}", path.display())).into()),
         }
@@ -124,7 +126,11 @@ impl Settings {
 
     fn check(&self) -> Result<(), Failure> {
         let within = |right: bool, flag: &str, value: &dyn fmt::Display, range: String| {
-            if right { Ok(()) } else { Err(Failure::usage(format!("--{flag}: {value} is out of range; {range} is right"))) }
+            if right {
+                Ok(())
+            } else {
+                Err(Failure::usage(format!("--{flag}: {value} is out of range; {range} is right")))
+            }
         };
         let (low, high) = LEASE_RANGE;
         within((low..=high).contains(&self.lease), "lease", &self.lease, format!("{low} to {high}"))?;
@@ -201,7 +207,8 @@ impl FromStr for Listen {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |_| format!("{text:?} is not an address to listen on; write it like \"127.0.0.1:8640\" or \"[::1]:8640\"");
+        let wrong =
+            |_| format!("{text:?} is not an address to listen on; write it like \"127.0.0.1:8640\" or \"[::1]:8640\"");
         match text.strip_prefix("localhost:") {
             Some(port) => format!("127.0.0.1:{port}").parse().map(Self).map_err(wrong),
             None => text.parse().map(Self).map_err(wrong),
@@ -291,7 +298,9 @@ mod tests {
     fn every_setting_has_a_flag_a_variable_and_a_key_of_one_name() {
         let serve = ServeFlags::augment_args(clap::Command::new("serve"));
         let cli = Cli::command();
-        let settings = serve.get_arguments().chain(cli.get_arguments().filter(|arg| !["config", "help", "version"].contains(&arg.get_id().as_str())));
+        let settings = serve
+            .get_arguments()
+            .chain(cli.get_arguments().filter(|arg| !["config", "help", "version"].contains(&arg.get_id().as_str())));
         let mut seen = 0;
         for arg in settings {
             let key = arg.get_id().as_str();
@@ -355,7 +364,9 @@ mod tests {
         ] {
             resolve(&flags, "").unwrap();
         }
-        for (url, file) in [("sqlite:a.db", "a.db"), ("sqlite:///var/a.db", "/var/a.db"), ("sqlite:/var/a.db", "/var/a.db")] {
+        for (url, file) in
+            [("sqlite:a.db", "a.db"), ("sqlite:///var/a.db", "/var/a.db"), ("sqlite:/var/a.db", "/var/a.db")]
+        {
             assert_eq!(resolve(&["--database-url", url], "").unwrap().database, PathBuf::from(file));
         }
     }

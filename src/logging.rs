@@ -36,7 +36,9 @@ impl FromStr for LogLevel {
     fn from_str(text: &str) -> Result<Self, String> {
         match EnvFilter::try_new(text) {
             Ok(_) if !text.trim().is_empty() => Ok(Self(text.to_owned())),
-            _ => Err(format!("{text:?} is not a log level; write error, warn, info, debug or trace, or \"info,everytick_engine=debug\"")),
+            _ => Err(format!(
+                "{text:?} is not a log level; write error, warn, info, debug or trace, or \"info,everytick_engine=debug\""
+            )),
         }
     }
 }

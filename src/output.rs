@@ -40,6 +40,11 @@ impl Output {
         self.bytes(&text)
     }
 
+    /// One object a line, for streams of them.
+    pub(crate) fn json_line(&self, value: &impl Serialize) -> io::Result<()> {
+        self.line(&serde_json::to_string(value)?)
+    }
+
     pub(crate) fn line(&self, text: &str) -> io::Result<()> {
         self.bytes(format!("{text}\n").as_bytes())
     }
@@ -141,6 +146,11 @@ impl Text {
     }
     pub(crate) fn strong(text: impl Into<String>) -> Self {
         Self::new(text, Tone::Strong)
+    }
+    /// With more text behind it, in the same tone.
+    pub(crate) fn and(mut self, more: &str) -> Self {
+        self.text += more;
+        self
     }
     pub(crate) fn number(text: impl Into<String>) -> Self {
         Self { right: true, ..Self::plain(text) }

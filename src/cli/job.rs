@@ -151,6 +151,9 @@ pub(crate) struct List {
     /// Only enabled ones, or with =false only disabled ones
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     enabled: Option<bool>,
+    /// Only paused ones, or with =false only those that are not
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    paused: Option<bool>,
     /// Only jobs with this kind of target
     #[arg(long, value_parser = ["http", "shell"])]
     target: Option<String>,
@@ -322,7 +325,7 @@ impl JobCommand {
             }
             Self::Pause(Pause { job: Named { job }, note, cancel }) => {
                 let body = json!({ "note": note, "cancel": cancel });
-                done(out, client.post(&["jobs", &job, "pause"]).json(&body).send().await?, "paused")
+                done(out, client.post(&["jobs", &job, "pause"]).json(&body)?.send().await?, "paused")
             }
             Self::Resume(Named { job }) => done(out, client.post(&["jobs", &job, "resume"]).send().await?, "resumed"),
             Self::Trigger(trigger) => trigger.run(client, out).await,
@@ -358,7 +361,7 @@ impl Create {
             return Err(Failure::usage("the file names no job; write NAME, or \"name\" in the file").into());
         }
         let request = client.post(&["jobs"]).header_some("idempotency-key", self.idempotency_key);
-        done(out, request.json(&document).send().await?, "created")
+        done(out, request.json(&document)?.send().await?, "created")
     }
 }
 
@@ -374,10 +377,11 @@ struct BatchLine {
 
 async fn create_batch(client: &Client, out: Output, path: &Path) -> anyhow::Result<()> {
     let text = job_flags::read_text(path)?;
-    let answer = client.post(&["jobs", "batch"]).body("application/x-ndjson", text).lines().await?;
+    let answer = client.post(&["jobs", "batch"]).body("application/x-ndjson", text.into_bytes()).lines().await?;
     let (mut made, mut refused) = (0_u64, 0_u64);
     for line in answer {
-        let read: BatchLine = serde_json::from_value(line.clone()).context("the server's answer to the batch cannot be read")?;
+        let read: BatchLine =
+            serde_json::from_value(line.clone()).context("the server's answer to the batch cannot be read")?;
         if out.is_json() {
             out.json_line(&line)?;
         }
@@ -395,7 +399,11 @@ async fn create_batch(client: &Client, out: Output, path: &Path) -> anyhow::Resu
     }
     match refused {
         0 => Ok(()),
-        _ => Err(Failure::new(Exit::Failed, format!("{refused} of {} jobs were refused; the others are made", made + refused)).into()),
+        _ => Err(Failure::new(
+            Exit::Failed,
+            format!("{refused} of {} jobs were refused; the others are made", made + refused),
+        )
+        .into()),
     }
 }
 
@@ -404,6 +412,7 @@ impl List {
         let mut request = client
             .get(&["jobs"])
             .query_some("enabled", self.enabled)
+            .query_some("paused", self.paused)
             .query_some("target", self.target)
             .query_some("q", self.q);
         for label in self.label {
@@ -413,7 +422,8 @@ impl List {
         if out.is_json() {
             return Ok(out.json(&answer)?);
         }
-        let jobs: Vec<JobView> = serde_json::from_value(answer["items"].clone()).context("the server's jobs cannot be read")?;
+        let jobs: Vec<JobView> =
+            serde_json::from_value(answer["items"].clone()).context("the server's jobs cannot be read")?;
         if jobs.is_empty() {
             output::note_line("no jobs");
             return Ok(());
@@ -457,8 +467,9 @@ impl Trigger {
         if self.force {
             document.force();
         }
-        let request = client.post(&["jobs", &self.job.job, "trigger"]).header_some("idempotency-key", self.idempotency_key);
-        run::print_started(out, request.json(&document).send().await?)
+        let request =
+            client.post(&["jobs", &self.job.job, "trigger"]).header_some("idempotency-key", self.idempotency_key);
+        run::print_started(out, request.json(&document)?.send().await?)
     }
 }
 

@@ -154,7 +154,16 @@ pub(crate) struct Document {
 
 /// What answers add to a job. It is left out of what is read from a file, so that `job get -o json` can be given back.
 const SET_BY_SERVER: [&str; 11] = [
-    "id", "version", "created_at", "created_by", "updated_at", "next_tick", "last_run", "paused", "pause_note", "effective_at",
+    "id",
+    "version",
+    "created_at",
+    "created_by",
+    "updated_at",
+    "next_tick",
+    "last_run",
+    "paused",
+    "pause_note",
+    "effective_at",
     "cancelled",
 ];
 
@@ -162,7 +171,9 @@ impl Document {
     /// A job as a file has it; `-` is stdin.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = read_text(path)?;
-        let wrong = |error: serde_json::Error| Failure::usage(format!("{} does not hold a job as a JSON object: {error}", path.display()));
+        let wrong = |error: serde_json::Error| {
+            Failure::usage(format!("{} does not hold a job as a JSON object: {error}", path.display()))
+        };
         let mut parts: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&text).map_err(wrong)?;
         parts.retain(|name, _| !SET_BY_SERVER.contains(&name.as_str()));
         let payload = parts.remove("payload");
@@ -172,6 +183,14 @@ impl Document {
 
     pub(crate) fn name(&mut self, name: String) {
         self.fields.insert("name".to_owned(), Value::String(name));
+    }
+
+    pub(crate) fn payload(&mut self, payload: Option<Box<RawValue>>) {
+        self.payload = payload;
+    }
+
+    pub(crate) fn force(&mut self) {
+        self.fields.insert("force".to_owned(), Value::Bool(true));
     }
 
     pub(crate) fn has_name(&self) -> bool {
@@ -272,7 +291,8 @@ impl JobFlags {
     fn document(self) -> anyhow::Result<Document> {
         let text = |value: Option<Span>| value.map(|span| span.to_string());
         let instant = |value: Option<DbTime>| value.map(|at| at.to_string());
-        let mut document = Document { payload: self.payload.as_deref().map(payload).transpose()?, ..Document::default() };
+        let mut document =
+            Document { payload: self.payload.as_deref().map(payload).transpose()?, ..Document::default() };
 
         document.set_some(&["schedule", "cron"], self.cron);
         document.set_some(&["schedule", "every"], text(self.every));
@@ -343,7 +363,8 @@ pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
         io::stdin().read_to_string(&mut text).context("could not read stdin")?;
         return Ok(text);
     }
-    fs::read_to_string(path).map_err(|error| Failure::usage(format!("could not read {}: {error}", path.display())).into())
+    fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("could not read {}: {error}", path.display())).into())
 }
 
 fn header(text: &str) -> Result<(String, String), String> {
@@ -426,7 +447,10 @@ mod tests {
             created(&["--env", "A=b", "--workdir", "/tmp", "--", "echo", "-n", "hi"]),
             json!({"target": {"shell": {"command": {"argv": ["echo", "-n", "hi"]}, "env": {"A": "b"}, "workdir": "/tmp"}}})
         );
-        assert_eq!(created(&["--shell", "date | cat"]), json!({"target": {"shell": {"command": {"script": "date | cat"}}}}));
+        assert_eq!(
+            created(&["--shell", "date | cat"]),
+            json!({"target": {"shell": {"command": {"script": "date | cat"}}}})
+        );
     }
 
     #[test]

@@ -96,7 +96,7 @@ pub(crate) struct RunFilter {
     /// Only runs scheduled at this instant or later
     #[arg(long, value_name = "INSTANT")]
     from: Option<DbTime>,
-    /// Only runs scheduled at this instant or before
+    /// Only runs scheduled before this instant
     #[arg(long, value_name = "INSTANT")]
     to: Option<DbTime>,
     /// Only runs in this state: waiting, claimed, succeeded, failed, cancelled, skipped; may be repeated
@@ -209,9 +209,12 @@ async fn follow(client: &Client, out: Output, run: RunId) -> anyhow::Result<()> 
             continue;
         }
         for event in events.read(&chunk) {
+            let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
             match event.name.as_str() {
+                "chunk" => out.bytes(data["text"].as_str().unwrap_or_default().as_bytes())?,
+                "missed" => output::note_line("some of the output came too fast and is left out here"),
                 "end" => return Ok(()),
-                _ => out.bytes(event.data.as_bytes())?,
+                _ => {}
             }
         }
     }
@@ -280,7 +283,8 @@ pub(crate) fn print_list(out: Output, answer: Value) -> anyhow::Result<()> {
     if out.is_json() {
         return Ok(out.json(&answer)?);
     }
-    let runs: Vec<RunView> = serde_json::from_value(answer["items"].clone()).context("the server's runs cannot be read")?;
+    let runs: Vec<RunView> =
+        serde_json::from_value(answer["items"].clone()).context("the server's runs cannot be read")?;
     if runs.is_empty() {
         output::note_line("no runs");
         return Ok(());
@@ -389,7 +393,6 @@ impl RunView {
 
     /// For the list of jobs.
     pub(crate) fn in_short(&self) -> Text {
-        let Text { .. } = self.state();
         self.state().and(&format!(" {}", self.scheduled_at))
     }
 }

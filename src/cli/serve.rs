@@ -177,7 +177,9 @@ async fn start(settings: &Settings, listener: TcpListener, stopping: Cancellatio
 
 async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => anyhow::anyhow!("{address} is in use; is an everytick running there already? Choose another with --listen"),
+        io::ErrorKind::AddrInUse => {
+            anyhow::anyhow!("{address} is in use; is an everytick running there already? Choose another with --listen")
+        }
         _ => anyhow::Error::new(error).context(format!("could not listen on {address}")),
     })
 }
@@ -185,7 +187,11 @@ async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
 /// Payloads and secrets lie here, so it is its owner's alone.
 fn make_private_dir(dir: &Path) -> anyhow::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| format!("could not make the data directory {}", dir.display()))
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .with_context(|| format!("could not make the data directory {}", dir.display()))
 }
 
 /// Says where everything is. For people on stdout; where the log is for programs, as a record of it.
@@ -208,7 +214,8 @@ fn banner(settings: &Settings, address: SocketAddr, soonest: &[Soonest], colour:
         settings.database.display(),
     );
     if soonest.is_empty() {
-        let server = if address == Listen::default().address() { String::new() } else { format!(" --server http://{address}") };
+        let server =
+            if address == Listen::default().address() { String::new() } else { format!(" --server http://{address}") };
         text += &format!(
             "  no ticks yet; create a first job:\n    everytick{server} job create hello --every 10s --url https://example.org/hook\n"
         );
@@ -253,7 +260,10 @@ mod tests {
         let text = banner(&settings(), "127.0.0.1:8640".parse().unwrap(), &[], false);
         assert!(text.contains("\n  listening on http://127.0.0.1:8640\n"), "{text}");
         assert!(text.contains("\n  data in data/everytick.db\n"), "{text}");
-        assert!(text.contains("\n    everytick job create hello --every 10s --url https://example.org/hook\n"), "{text}");
+        assert!(
+            text.contains("\n    everytick job create hello --every 10s --url https://example.org/hook\n"),
+            "{text}"
+        );
         let text = banner(&settings(), "127.0.0.1:9000".parse().unwrap(), &[], false);
         assert!(text.contains("everytick --server http://127.0.0.1:9000 job create"), "{text}");
     }
