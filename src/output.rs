@@ -3,18 +3,20 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use comfy_table::{Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets};
+use comfy_table::{Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Format {
-    /// For people
     #[default]
     Table,
-    /// The API's own objects, for programs
     Json,
 }
+
+/// Below this a terminal wraps the lines itself, which is easier to read than columns of a few letters.
+const WRAP_WIDTH_MIN: u16 = 60;
+const LAST_WIDTH_MIN: u16 = 24;
 
 /// Where a command prints to, and how.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +58,7 @@ impl Output {
         out.flush()
     }
 
-    /// Rows under a header. Columns wrap on a terminal that is too narrow, except the first: it is what people copy.
+    /// Rows under a header. On a terminal the last column wraps; the others are what people copy.
     pub(crate) fn table(&self, header: &[&str], rows: Vec<Vec<Text>>) -> io::Result<()> {
         let mut table = self.plain_table();
         table.set_header(header.iter().map(|name| self.cell(Text::strong(*name))));
@@ -80,11 +82,11 @@ impl Output {
     fn plain_table(&self) -> Table {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
-        if self.terminal {
-            table.set_content_arrangement(ContentArrangement::Dynamic);
-        } else {
-            table.set_content_arrangement(ContentArrangement::Disabled).force_no_tty();
+        if !self.terminal {
+            table.force_no_tty();
         }
+        let wraps = self.terminal && table.width().is_some_and(|width| width >= WRAP_WIDTH_MIN);
+        table.set_content_arrangement(if wraps { ContentArrangement::Dynamic } else { ContentArrangement::Disabled });
         if self.colour {
             table.enforce_styling();
         }
@@ -92,11 +94,14 @@ impl Output {
     }
 
     fn print(&self, table: &mut Table) -> io::Result<()> {
-        for column in table.column_iter_mut() {
+        let last = table.column_count().saturating_sub(1);
+        for (index, column) in table.column_iter_mut().enumerate() {
             column.set_padding((0, 2));
-        }
-        if let Some(first) = table.column_mut(0) {
-            first.set_constraint(ColumnConstraint::ContentWidth);
+            column.set_constraint(if index < last {
+                ColumnConstraint::ContentWidth
+            } else {
+                ColumnConstraint::LowerBoundary(Width::Fixed(LAST_WIDTH_MIN))
+            });
         }
         let lines: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
         self.bytes(lines.as_bytes())
@@ -106,7 +111,7 @@ impl Output {
         let cell = Cell::new(printable(&text.text));
         let cell = if text.right { cell.set_alignment(CellAlignment::Right) } else { cell };
         match text.tone {
-            _ if !self.colour => cell,
+            _ if !self.colour || text.text.is_empty() => cell,
             Tone::Plain => cell,
             Tone::Strong => cell.add_attribute(Attribute::Bold),
             Tone::Good => cell.fg(Color::Green),

@@ -65,7 +65,7 @@ struct Expression {
     /// The zone it is meant in, an IANA name [default: UTC]
     #[arg(long, visible_alias = "timezone", value_name = "ZONE")]
     tz: Option<String>,
-    /// What a fixed time does that clocks skip when they go forward
+    /// What a fixed time does that clocks skip when they go forward: fire right after, or not that day
     #[arg(long, value_enum, default_value_t)]
     gap: GapWord,
     /// At which pass a fixed time fires that comes twice when clocks go back
@@ -81,10 +81,8 @@ struct Expression {
 
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
 pub(crate) enum GapWord {
-    /// It fires at the first instant after the gap
     #[default]
     Shift,
-    /// It does not fire that day
     Skip,
 }
 
@@ -166,7 +164,10 @@ impl Expression {
             .and_then(|timing| Schedule::compile(&timing.into()))
             .map_err(|found| {
                 let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
-                Failure::usage(lines.join("\n"))
+                match lines.as_slice() {
+                    [one] => Failure::usage(one),
+                    many => Failure::usage(format!("the schedule cannot be used\n  {}", many.join("\n  "))),
+                }
             })
     }
 

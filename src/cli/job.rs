@@ -23,14 +23,15 @@ const CREATE_HELP: &str = "\
 Examples:
   everytick job create nightly --cron '0 2 * * *' --tz Europe/Paris --url https://example.org/hook
   everytick job create poll --every 15m --url https://example.org/poll --method GET --timeout 10s
-  everytick job create cleanup --cron '@daily' --overlap skip -- /usr/local/bin/cleanup --older-than 7d
+  everytick job create cleanup --cron '@daily' -- /usr/local/bin/cleanup --older-than 7d
   everytick job create dump --cron 'H 3 * * *' --shell 'pg_dump app | gzip > /backup/app.gz'
-  everytick job create launch --at 2026-11-16T07:00:00Z --url https://example.org/go --payload '{\"go\": true}'
+  everytick job create launch --at 2026-11-16T07:00:00Z --url https://example.org/go --payload '[1]'
   everytick job create -f job.json
   everytick job create --batch jobs.ndjson
 
 A job without --cron, --every or --at runs when it is triggered.
-With -f, flags go before what the file says. --batch takes a job on each line, makes every valid one and names the others.";
+With -f, flags go before what the file says. --batch takes a job on each line: every valid one is made,
+the others are named.";
 
 const LIST_HELP: &str = "\
 Examples:

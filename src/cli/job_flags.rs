@@ -22,7 +22,7 @@ pub(crate) struct JobFlags {
     /// When, by a cron expression; `everytick cron explain` says what one means
     #[arg(long, value_name = "EXPR", group = "timing", allow_hyphen_values = true, help_heading = "When")]
     cron: Option<String>,
-    /// When, by an interval, such as 15m: counted from --starts-at, else from the full hour
+    /// When, by an interval: 15m means :00, :15, :30 and :45, or counts from --starts-at
     #[arg(long, value_name = "DURATION", group = "timing", help_heading = "When")]
     every: Option<Span>,
     /// Once, at an instant, such as 2026-11-16T07:00:00Z
@@ -31,7 +31,7 @@ pub(crate) struct JobFlags {
     /// The zone of the cron expression, an IANA name [default: UTC]
     #[arg(long, visible_alias = "timezone", value_name = "ZONE", help_heading = "When")]
     tz: Option<String>,
-    /// What a fixed time does that clocks skip when they go forward [default: shift]
+    /// What a fixed time does that clocks skip when they go forward: shift or skip [default: shift]
     #[arg(long, value_enum, value_name = "RULE", help_heading = "When", hide_possible_values = true)]
     gap: Option<GapWord>,
     /// At which pass a fixed time fires that comes twice when clocks go back: first, last or both [default: first]

@@ -37,7 +37,7 @@ Exit codes:
 
 /// A distributed cron: every tick recorded exactly once, delivered at least once under one id, never early.
 #[derive(Debug, Parser)]
-#[command(name = "everytick", version, after_help = AFTER_HELP, max_term_width = 110, infer_subcommands = false)]
+#[command(name = "everytick", version, after_help = AFTER_HELP, max_term_width = 110)]
 pub(crate) struct Cli {
     /// The file of settings; ./everytick.toml is read when it is there
     #[arg(long, global = true, env = "EVERYTICK_CONFIG", value_name = "FILE", help_heading = "Everywhere")]
@@ -45,7 +45,7 @@ pub(crate) struct Cli {
     /// The server that job and run commands talk to [default: http://127.0.0.1:8640]
     #[arg(long, global = true, env = "EVERYTICK_SERVER", value_name = "URL", help_heading = "Everywhere")]
     server: Option<String>,
-    /// How answers are printed [default: table]
+    /// How answers are printed; json is the API's own objects [default: table]
     #[arg(long, short, global = true, env = "EVERYTICK_OUTPUT", value_name = "FORMAT", help_heading = "Everywhere")]
     output: Option<Format>,
     #[command(subcommand)]

@@ -37,7 +37,8 @@ everytick.toml:
   drain_timeout = \"1m\"
   allow_webhook_range = [\"10.0.0.0/8\"]
 
-TERM or Ctrl-C stops it gracefully: runs in progress get --drain-timeout to end. A second one stops it at once.
+TERM or Ctrl-C stops it gracefully: runs in progress get --drain-timeout to end.
+A second one stops it at once.
 All data is in one file; only one process may have it open.";
 
 /// How many of the next ticks the banner names.
