@@ -115,7 +115,7 @@ impl Settings {
             drain_timeout: flags.drain_timeout.or(file.drain_timeout).unwrap_or(Span::seconds(30)),
             enable_shell: flags.enable_shell.or(file.enable_shell).unwrap_or(false),
             allow_webhook_ranges: flags.allow_webhook_range.or(file.allow_webhook_range).unwrap_or_default(),
-            slots: flags.slots.or(file.slots).unwrap_or(256),
+            slots: flags.slots.or(file.slots).unwrap_or(1_000),
             history: flags.history.or(file.history).unwrap_or(Span::days(90)),
             log_format: flags.log_format.or(file.log_format).unwrap_or_default(),
             log_level: flags.log_level.or(file.log_level).unwrap_or_default(),
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(settings.listen.to_string(), "127.0.0.1:8640");
         assert_eq!(settings.database, PathBuf::from("./everytick-data/everytick.db"));
         assert_eq!((settings.lease, settings.drain_timeout), (Span::seconds(15), Span::seconds(30)));
-        assert_eq!((settings.slots, settings.history, settings.enable_shell), (256, Span::days(90), false));
+        assert_eq!((settings.slots, settings.history, settings.enable_shell), (1_000, Span::days(90), false));
     }
 
     #[test]

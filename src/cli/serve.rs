@@ -97,7 +97,7 @@ pub(crate) struct ServeFlags {
         help_heading = "Runs"
     )]
     pub(crate) allow_webhook_range: Option<Vec<IpNet>>,
-    /// How many runs may be in progress at once [default: 256]
+    /// How many runs may be in progress at once [default: 1000]
     #[arg(long, env = "EVERYTICK_SLOTS", value_name = "N", help_heading = "Runs")]
     pub(crate) slots: Option<u32>,
     /// How long ended runs are kept [default: 90d]
@@ -218,7 +218,7 @@ fn banner(settings: &Settings, address: SocketAddr, soonest: &[Soonest], colour:
         let server =
             if address == Listen::default().address() { String::new() } else { format!(" --server http://{address}") };
         text += &format!(
-            "  no ticks yet; create a first job:\n    everytick{server} job create hello --every 10s --url https://example.org/hook\n"
+            "  no ticks ahead; create a job:\n    everytick{server} job create hello --every 10s --url https://example.org/hook\n"
         );
     } else {
         text += "  next ticks:\n";

@@ -8,29 +8,29 @@ use std::{
 
 /// What a command said and how it ended.
 #[derive(Debug)]
-pub struct Done {
-    pub code: i32,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Done {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Done {
     /// The output of a command that must have gone well.
     #[track_caller]
-    pub fn ok(self) -> String {
+    pub(crate) fn ok(self) -> String {
         assert_eq!(self.code, 0, "{self:?}");
         self.stdout
     }
 
     #[track_caller]
-    pub fn json(self) -> serde_json::Value {
+    pub(crate) fn json(self) -> serde_json::Value {
         let text = self.ok();
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
     /// The message of a command that must have ended with this code.
     #[track_caller]
-    pub fn failed(self, code: i32) -> String {
+    pub(crate) fn failed(self, code: i32) -> String {
         assert_eq!(self.code, code, "{self:?}");
         self.stderr
     }
@@ -47,20 +47,20 @@ impl From<Output> for Done {
 }
 
 /// The binary under test, in a directory without a settings file and without the variables of whoever runs the tests.
-pub fn everytick_command(dir: &Path) -> Command {
+pub(crate) fn everytick_command(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_everytick"));
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).current_dir(dir);
     command
 }
 
 /// Runs the binary somewhere where nothing is set.
-pub fn everytick(args: &[&str]) -> Done {
+pub(crate) fn everytick(args: &[&str]) -> Done {
     let dir = tempfile::tempdir().unwrap();
     everytick_command(dir.path()).args(args).stdin(Stdio::null()).output().unwrap().into()
 }
 
 /// Runs a command with a text on its stdin.
-pub fn with_stdin(command: &mut Command, text: &str) -> Done {
+pub(crate) fn with_stdin(command: &mut Command, text: &str) -> Done {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     child.wait_with_output().unwrap().into()

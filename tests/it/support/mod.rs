@@ -6,17 +6,17 @@ mod command;
 mod server;
 mod sink;
 
-pub use command::{Done, everytick, everytick_command, with_stdin};
-pub use server::{Server, ServerBuilder};
-pub use sink::{Delivery, Sink};
+pub(crate) use command::{Done, everytick, everytick_command, with_stdin};
+pub(crate) use server::{Server, ServerBuilder};
+pub(crate) use sink::{Delivery, Sink};
 
 use std::time::Duration;
 
 /// How long anything may take on a busy machine before a test gives up on it.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits for a state that is reached: asks until there is an answer, and fails the test when none comes in time.
-pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     const STEP: Duration = Duration::from_millis(20);
     for _ in 0..PATIENCE.as_millis() / STEP.as_millis() {
         if let Some(answer) = ask() {
@@ -28,6 +28,6 @@ pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test from outside has no clock but the real one")]
-pub fn pause(time: Duration) {
+pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);
 }

@@ -15,18 +15,18 @@ use super::wait_for;
 
 /// One request that came in. Names of headers are in lower case.
 #[derive(Clone, Debug)]
-pub struct Delivery {
-    pub method: String,
-    pub path: String,
-    pub headers: BTreeMap<String, String>,
-    pub body: Vec<u8>,
+pub(crate) struct Delivery {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: Vec<u8>,
 }
 
 type Answer = dyn Fn(&Delivery) -> String + Send + Sync;
 
 /// Listens until it is dropped. Servers that deliver here need `--allow-webhook-range 127.0.0.0/8`.
 #[derive(Debug)]
-pub struct Sink {
+pub(crate) struct Sink {
     address: SocketAddr,
     deliveries: Arc<Mutex<Vec<Delivery>>>,
     closed: Arc<AtomicBool>,
@@ -34,12 +34,12 @@ pub struct Sink {
 
 impl Sink {
     /// Answers everything with 200.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::answering(|_| "200 OK".to_owned())
     }
 
     /// Answers with a status line and, after newlines, headers: `"503 Busy\r\nretry-after: 1"`.
-    pub fn answering(answer: impl Fn(&Delivery) -> String + Send + Sync + 'static) -> Self {
+    pub(crate) fn answering(answer: impl Fn(&Delivery) -> String + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (deliveries, closed) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
@@ -60,16 +60,16 @@ impl Sink {
         Self { address, deliveries, closed }
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}/hook", self.address)
     }
 
-    pub fn deliveries(&self) -> Vec<Delivery> {
+    pub(crate) fn deliveries(&self) -> Vec<Delivery> {
         self.deliveries.lock().unwrap().clone()
     }
 
     /// Waits until at least so many have come, and gives them.
-    pub fn wait_for(&self, count: usize) -> Vec<Delivery> {
+    pub(crate) fn wait_for(&self, count: usize) -> Vec<Delivery> {
         wait_for(&format!("{count} deliveries"), || Some(self.deliveries()).filter(|all| all.len() >= count))
     }
 }
