@@ -1,6 +1,6 @@
 //! What the tests from outside share: commands that are run, servers that are started, and a sink for webhooks. Whatever a
 //! test starts dies with it.
-#![allow(dead_code, reason = "each test uses its part")]
+#![allow(dead_code, unused_imports, reason = "each test uses its part")]
 
 mod command;
 mod server;
