@@ -2,10 +2,7 @@
 
 use std::{
     future::Future,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -63,7 +60,8 @@ pub(crate) struct Shared {
     pub stopped: CancellationToken,
     pub deliveries: TaskTracker,
     pub loops: TaskTracker,
-    pub ready: AtomicBool,
+    /// The horizon has been loaded once.
+    pub loaded: CancellationToken,
 }
 
 impl Shared {
@@ -130,7 +128,7 @@ impl Engine {
             stopped: CancellationToken::new(),
             deliveries: TaskTracker::new(),
             loops: TaskTracker::new(),
-            ready: AtomicBool::new(false),
+            loaded: CancellationToken::new(),
         });
         let engine = Self { shared };
         engine.spawn(loops::settle::run(engine.shared.clone(), ended));
@@ -152,7 +150,12 @@ impl Engine {
     /// Whether the horizon is loaded, so that ticks are being played.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.shared.ready.load(Ordering::Acquire) && !self.shared.stopping()
+        self.shared.loaded.is_cancelled() && !self.shared.stopping()
+    }
+
+    /// Waits until the horizon is loaded for the first time.
+    pub async fn loaded(&self) {
+        self.shared.loaded.cancelled().await;
     }
 
     /// The ticks that come next, of those that are near.
@@ -163,7 +166,7 @@ impl Engine {
 
     /// Stops: no more ticks and claims; what runs may end within `drain`, then it is stopped and handed back as lost; what
     /// was claimed and never sent is handed back unspent. Then the cursors are raised and the lease is ended.
-    pub async fn stop(self, drain: Duration) {
+    pub async fn stop(&self, drain: Duration) {
         let shared = &self.shared;
         shared.stopping.cancel();
         shared.deliveries.close();

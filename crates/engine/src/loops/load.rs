@@ -1,7 +1,7 @@
 //! Brings jobs into memory: those that come due before the horizon's end, those that were changed, those in doubt. The only
 //! loop that reads jobs.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use everytick_store::{ChangeMark, Result};
 
@@ -19,7 +19,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut mark: ChangeMark) {
             match horizon(&shared).await {
                 Ok(()) => {
                     horizon_at = MonoTime::now().plus(HORIZON_EVERY);
-                    shared.ready.store(true, Ordering::Release);
+                    shared.loaded.cancel();
                 }
                 Err(error) => failed(&shared, &error).await,
             }
