@@ -1,0 +1,128 @@
+//! Edits, pauses and deletes as close to a tick as they come.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::{Random, Verdict, ledger::Ledger, now_ms, server::Server, sink::Sink, sleep_until_ms};
+
+/// How many jobs are worked on at a time.
+const AT_ONCE: usize = 25;
+
+/// What was done to a job, and between which instants each definition held.
+struct Done {
+    name: String,
+    /// (from, to, period): ticks after `from` and up to `to`.
+    held: Vec<(i64, i64, i64)>,
+    /// No tick may be later than this.
+    last: i64,
+    answered_at: i64,
+    word: &'static str,
+}
+
+pub(crate) async fn run(times: u64, seed: u64) -> anyhow::Result<()> {
+    println!("{times} edits, pauses and deletes within 50 ms of a tick, seed {seed}:");
+    let dir = tempfile::tempdir()?;
+    let (sink, hook) = Sink::start().await?;
+    let server = Server::start(dir.path()).await?;
+    let client = reqwest::Client::new();
+    let limit = Arc::new(Semaphore::new(AT_ONCE));
+    let mut random = Random(seed);
+    let mut tasks = Vec::new();
+    for n in 0..times {
+        let permit = limit.clone().acquire_owned().await?;
+        let (client, api, hook) = (client.clone(), format!("{}/api/v1/jobs", server.url), hook.clone());
+        let (kind, offset) = (random.below(3), i64::try_from(random.below(101))? - 50);
+        tasks.push(tokio::spawn(async move {
+            let done = one(&client, &api, &hook, n, kind, offset).await;
+            drop(permit);
+            done
+        }));
+    }
+    let mut done = Vec::new();
+    for task in tasks {
+        done.push(task.await??);
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    server.stop().await?;
+
+    let ledger = Ledger::read(dir.path(), 1_000).await?;
+    let (mut lost, mut unexpected, mut expected_ticks) = (0, 0, 0);
+    for job in &done {
+        let mut expected = BTreeSet::new();
+        for (from, to, period) in &job.held {
+            let first = (from / period + 1) * period;
+            expected.extend((0..).map(|n| first + n * period).take_while(|tick| tick <= to));
+        }
+        let recorded: BTreeSet<_> = ledger.ticks.keys().filter(|(name, _)| *name == job.name).map(|(_, tick)| *tick).collect();
+        expected_ticks += expected.len() as u64;
+        lost += expected.difference(&recorded).count() as u64;
+        unexpected += recorded.difference(&expected).count() as u64;
+    }
+    let after = sink
+        .all()
+        .iter()
+        .filter(|delivery| done.iter().any(|job| job.name == delivery.job && delivery.scheduled_at > job.last))
+        .count() as u64;
+    for word in ["edit", "pause", "delete"] {
+        let of: Vec<_> = done.iter().filter(|job| job.word == word).collect();
+        let near = of.iter().filter(|job| (job.answered_at + 100).rem_euclid(1_000) <= 200).count();
+        println!("  {word}: {}, of which {near} were answered within 100 ms of a tick", of.len());
+    }
+    let mut verdict = Verdict::new();
+    verdict.expect("ticks on the record", ledger.ticks.len() as u64, expected_ticks);
+    verdict.expect("ticks doubled", ledger.doubled(), 0);
+    verdict.expect("ticks lost", lost, 0);
+    verdict.expect("ticks of no definition that held", unexpected, 0);
+    verdict.expect("deliveries of ticks after a pause or delete was answered", after, 0);
+    verdict.end()
+}
+
+/// One job from its making to its end: a second or so of ticks, a change near a tick, a second or so more.
+async fn one(client: &reqwest::Client, api: &str, hook: &str, n: u64, kind: u64, offset: i64) -> anyhow::Result<Done> {
+    let name = format!("edited-{n:04}");
+    let spec = |every: &str| {
+        json!({"name": name, "schedule": {"every": every}, "target": {"http": {"url": hook}}, "overlap": "allow"})
+    };
+    let made = answer(client.post(api).json(&spec("1s"))).await?;
+    let created = instant(&made["created_at"])?;
+    sleep_until_ms((now_ms() / 1_000 + 2) * 1_000 + offset).await;
+    let url = format!("{api}/{name}");
+    let (word, held, last, answered_at) = match kind {
+        0 => {
+            let edited = answer(client.put(&url).json(&spec("2s"))).await?;
+            let (x, answered_at) = (instant(&edited["effective_at"])?, now_ms());
+            tokio::time::sleep(Duration::from_millis(2_100)).await;
+            let paused = answer(client.post(format!("{url}/pause")).json(&json!({}))).await?;
+            let end = instant(&paused["effective_at"])?;
+            ("edit", vec![(created, x, 1_000), (x, end, 2_000)], end, answered_at)
+        }
+        1 => {
+            let paused = answer(client.post(format!("{url}/pause")).json(&json!({}))).await?;
+            let x = instant(&paused["effective_at"])?;
+            ("pause", vec![(created, x, 1_000)], x, now_ms())
+        }
+        _ => {
+            let deleted = answer(client.delete(&url)).await?;
+            let x = instant(&deleted["effective_at"])?;
+            ("delete", vec![(created, x, 1_000)], x, now_ms())
+        }
+    };
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    Ok(Done { name, held, last, answered_at, word })
+}
+
+async fn answer(request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
+    let response = request.send().await?;
+    let status = response.status();
+    let body = response.text().await?;
+    anyhow::ensure!(status.is_success(), "{status}: {body}");
+    serde_json::from_str(&body).context("not JSON")
+}
+
+fn instant(value: &Value) -> anyhow::Result<i64> {
+    let text = value.as_str().context("no instant in the answer")?;
+    Ok(text.parse::<everytick_domain::time::DbTime>().map_err(anyhow::Error::msg)?.millis())
+}

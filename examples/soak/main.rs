@@ -1,0 +1,72 @@
+//! Proof from outside: the real binary, a real HTTP sink, the real clock. `scripts/soak` builds both and runs this.
+//!
+//! `soak steady [JOBS] [SECONDS]`: jobs every second; each tick delivered once, none early, none lost; prints the lag.
+//! `soak kill [JOBS] [TIMES] [SEED]`: the same under `kill -9` at random moments, with a restart each time.
+//! `soak edits [TIMES] [SEED]`: edits, pauses and deletes within 50 ms of a tick.
+
+mod edits;
+mod kill;
+mod ledger;
+mod server;
+mod sink;
+mod steady;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    let number = |at: usize, default: u64| args.get(at).map_or(Ok(default), |text| text.parse());
+    match args.first().map(String::as_str) {
+        Some("steady") => steady::run(number(1, 1_000)?, number(2, 60)?).await,
+        Some("kill") => kill::run(number(1, 1_000)?, number(2, 30)?, number(3, 1)?).await,
+        Some("edits") => edits::run(number(1, 500)?, number(2, 1)?).await,
+        _ => anyhow::bail!("say steady [JOBS] [SECONDS], kill [JOBS] [TIMES] [SEED] or edits [TIMES] [SEED]"),
+    }
+}
+
+/// Milliseconds of the machine's clock, which is also the database's.
+#[expect(clippy::disallowed_methods, reason = "a proof from outside has no clock but the real one")]
+pub(crate) fn now_ms() -> i64 {
+    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(i64::MAX)
+}
+
+pub(crate) async fn sleep_until_ms(at: i64) {
+    tokio::time::sleep(Duration::from_millis(u64::try_from(at - now_ms()).unwrap_or(0))).await;
+}
+
+pub(crate) fn rfc3339(ms: i64) -> String {
+    everytick_domain::time::DbTime::from_millis(ms).to_string()
+}
+
+/// SplitMix64: the same seed kills at the same moments.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n.max(1)
+    }
+}
+
+/// Prints one line of the verdict, and remembers whether all were right.
+pub(crate) struct Verdict(bool);
+
+impl Verdict {
+    pub(crate) fn new() -> Self {
+        Self(true)
+    }
+    pub(crate) fn expect(&mut self, what: &str, is: impl PartialEq<u64> + std::fmt::Display, should_be: u64) {
+        let right = is == should_be;
+        self.0 &= right;
+        println!("  {what}: {is}{}", if right { String::new() } else { format!("   WRONG: should be {should_be}") });
+    }
+    pub(crate) fn end(self) -> anyhow::Result<()> {
+        if self.0 { println!("  all right") }
+        anyhow::ensure!(self.0, "not as promised");
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! The real binary, started on a free port with data of its own; it dies with this process.
+
+use std::{path::PathBuf, process::Stdio, time::Duration};
+
+use anyhow::Context;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, Command},
+};
+
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) url: String,
+}
+
+/// The binary beside this example: both are built with the same profile.
+fn binary() -> anyhow::Result<PathBuf> {
+    let mut path = std::env::current_exe()?;
+    path.pop();
+    path.pop();
+    Ok(path.join("everytick"))
+}
+
+impl Server {
+    pub(crate) async fn start(dir: &std::path::Path) -> anyhow::Result<Self> {
+        let mut child = Command::new(binary()?)
+            .args(["serve", "--listen", "127.0.0.1:0", "--allow-webhook-range", "127.0.0.0/8", "--node-name", "soak"])
+            .arg("--data-dir")
+            .arg(dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .env("EVERYTICK_LOG_LEVEL", "warn")
+            .kill_on_drop(true)
+            .spawn()
+            .context("could not start the binary; build it first, as scripts/soak does")?;
+        let mut lines = BufReader::new(child.stdout.take().context("no stdout")?).lines();
+        let url = tokio::time::timeout(Duration::from_secs(30), async {
+            while let Some(line) = lines.next_line().await? {
+                if let Some(url) = line.trim().strip_prefix("listening on ") {
+                    return Ok(url.to_owned());
+                }
+            }
+            anyhow::bail!("the server ended before it listened")
+        })
+        .await??;
+        // Read on, so that it never blocks on a full pipe.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        Ok(Self { child, url })
+    }
+
+    /// As a power cut would.
+    pub(crate) async fn kill(mut self) -> anyhow::Result<()> {
+        self.child.kill().await.context("could not kill the server")
+    }
+
+    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
+        let pid = self.child.id().context("the server has ended")?;
+        Command::new("kill").arg(pid.to_string()).status().await?;
+        tokio::time::timeout(Duration::from_secs(60), self.child.wait()).await??;
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! Jobs that tick every second, and nothing goes wrong.
+
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::{
+    Verdict,
+    ledger::Ledger,
+    now_ms, rfc3339,
+    server::Server,
+    sink::{self, Sink},
+    sleep_until_ms,
+};
+
+/// Makes `jobs` jobs that tick each second from `from` to `to`, both included, through the batch API.
+pub(crate) async fn create(server: &Server, hook: &str, jobs: u64, from: i64, to: i64) -> anyhow::Result<()> {
+    let lines: String = (0..jobs)
+        .map(|n| {
+            let job = serde_json::json!({
+                "name": format!("job-{n:05}"),
+                "schedule": {"every": "1s", "starts_at": rfc3339(from), "ends_at": rfc3339(to)},
+                "target": {"http": {"url": hook}},
+            });
+            format!("{job}\n")
+        })
+        .collect();
+    let answer = reqwest::Client::new()
+        .post(format!("{}/api/v1/jobs/batch", server.url))
+        .header("content-type", "application/x-ndjson")
+        .body(lines)
+        .send()
+        .await?
+        .error_for_status()?
+        .text()
+        .await?;
+    let refused = answer.lines().find(|line| !line.contains("\"status\":201"));
+    anyhow::ensure!(refused.is_none(), "refused: {}", refused.unwrap_or_default());
+    anyhow::ensure!(answer.lines().count() as u64 == jobs, "not all lines were answered");
+    Ok(())
+}
+
+pub(crate) async fn run(jobs: u64, seconds: u64) -> anyhow::Result<()> {
+    println!("{jobs} jobs every second for {seconds} s:");
+    let dir = tempfile::tempdir()?;
+    let (sink, hook) = Sink::start().await?;
+    let server = Server::start(dir.path()).await?;
+    let from = (now_ms() / 1_000 + 4 + i64::try_from(jobs / 2_000)?) * 1_000;
+    let to = from + i64::try_from(seconds - 1)? * 1_000;
+    create(&server, &hook, jobs, from, to).await?;
+    anyhow::ensure!(now_ms() < from, "the jobs were not made before their first tick; give more time");
+    let ticks = jobs * seconds;
+    sleep_until_ms(to).await;
+    for _ in 0..600 {
+        if sink.len() as u64 >= ticks {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let metrics = reqwest::get(format!("{}/metrics", server.url)).await?.text().await?;
+    server.stop().await.context("could not stop the server")?;
+    let ledger = Ledger::read(dir.path(), 1_000).await?;
+    let deliveries = sink.all();
+    let (p50, p99, max) = sink::lag(&deliveries);
+    println!("  lag from tick to arrival: p50 {p50} ms, p99 {p99} ms, max {max} ms");
+    if let Some(line) = metrics.lines().find(|line| line.starts_with("everytick_dispatch_lag_seconds_sum")) {
+        println!("  {line}");
+    }
+    let mut verdict = Verdict::new();
+    verdict.expect("ticks on the record", ledger.ticks.len() as u64, ticks);
+    verdict.expect("ticks on the record twice", ledger.doubled(), 0);
+    verdict.expect("runs", ledger.runs, ticks);
+    verdict.expect("deliveries", deliveries.len() as u64, ticks);
+    verdict.expect("attempts seen twice", sink::repeated(&deliveries), 0);
+    verdict.expect("early", sink::early(&deliveries), 0);
+    verdict.end()
+}
