@@ -1,6 +1,5 @@
 //! Runs on a server: looked at, followed, stopped, repeated.
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
 use everytick_domain::{
     ids::RunId,
@@ -13,7 +12,7 @@ use serde_json::Value;
 
 use super::job::{PageFlags, job_ref};
 use crate::{
-    client::{Client, Request},
+    client::{Answer, Client, Page, Request},
     output::{self, Output, Text, Tone},
 };
 
@@ -177,7 +176,7 @@ impl RunCommand {
             }
             Self::Get(One { run }) => {
                 let answer = client.get(&["runs", &run.to_string()]).send().await?;
-                if out.is_json() { Ok(out.json(&answer)?) } else { print_run(out, answer) }
+                if out.is_json() { Ok(out.json(&answer)?) } else { print_run(out, answer.read()?) }
             }
             Self::Cancel(One { run }) => {
                 let answer = client.post(&["runs", &run.to_string(), "cancel"]).send().await?;
@@ -190,7 +189,7 @@ impl RunCommand {
             Self::Log(One { run }) => follow(client, out, run).await,
             Self::Attempts(One { run }) => {
                 let answer = client.get(&["runs", &run.to_string(), "attempts"]).send().await?;
-                if out.is_json() { Ok(out.json(&answer)?) } else { print_attempts(out, answer) }
+                if out.is_json() { Ok(out.json(&answer)?) } else { print_attempts(out, answer.read()?) }
             }
         }
     }
@@ -279,12 +278,11 @@ impl Events {
     }
 }
 
-pub(crate) fn print_list(out: Output, answer: Value) -> anyhow::Result<()> {
+pub(crate) fn print_list(out: Output, answer: Page) -> anyhow::Result<()> {
     if out.is_json() {
         return Ok(out.json(&answer)?);
     }
-    let runs: Vec<RunView> =
-        serde_json::from_value(answer["items"].clone()).context("the server's runs cannot be read")?;
+    let runs: Vec<RunView> = answer.read()?;
     if runs.is_empty() {
         output::note_line("no runs");
         return Ok(());
@@ -307,28 +305,23 @@ pub(crate) fn print_list(out: Output, answer: Value) -> anyhow::Result<()> {
 }
 
 /// Says that a list goes on, and how to see more.
-pub(crate) fn note_more(answer: &Value) {
-    if let Some(cursor) = answer["next_cursor"].as_str() {
+pub(crate) fn note_more(page: &Page) {
+    if let Some(cursor) = &page.next_cursor {
         output::note_line(&format!("there are more; raise --limit, or go on with --cursor {cursor}"));
     }
 }
 
 /// A run that was asked for.
-pub(crate) fn print_started(out: Output, answer: Value) -> anyhow::Result<()> {
+pub(crate) fn print_started(out: Output, answer: Answer) -> anyhow::Result<()> {
     if out.is_json() {
         return Ok(out.json(&answer)?);
     }
-    let run = view(answer)?;
+    let run: RunView = answer.read()?;
     let note = if run.state == "skipped" { format!(" skipped: {}", run.note()) } else { String::new() };
     Ok(out.line(&format!("{}{note}", run.id))?)
 }
 
-fn view(answer: Value) -> anyhow::Result<RunView> {
-    serde_json::from_value(answer).context("the server's run cannot be read")
-}
-
-fn print_run(out: Output, answer: Value) -> anyhow::Result<()> {
-    let run = view(answer)?;
+fn print_run(out: Output, run: RunView) -> anyhow::Result<()> {
     let some = |text: &Option<String>| Text::plain(text.as_deref().unwrap_or_default());
     let attempt = match (run.attempt, run.lost) {
         (0, _) => String::new(),
@@ -353,9 +346,8 @@ fn print_run(out: Output, answer: Value) -> anyhow::Result<()> {
     ])?)
 }
 
-fn print_attempts(out: Output, answer: Value) -> anyhow::Result<()> {
-    let attempts: Vec<AttemptView> =
-        serde_json::from_value(answer["items"].clone()).context("the server's attempts cannot be read")?;
+fn print_attempts(out: Output, answer: Page) -> anyhow::Result<()> {
+    let attempts: Vec<AttemptView> = answer.read()?;
     if attempts.is_empty() {
         output::note_line("no attempts yet");
         return Ok(());

@@ -1,4 +1,5 @@
 //! The built binary from outside.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod cron;
 mod help;
