@@ -5,7 +5,9 @@ mod client;
 mod config;
 mod failure;
 mod logging;
+mod node;
 mod output;
+mod telemetry;
 
 use std::process::ExitCode;
 

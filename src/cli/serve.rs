@@ -1,4 +1,4 @@
-//! `everytick serve`: settings, the listener, the banner, signals. What runs in between is put together in [`start`].
+//! `everytick serve`: settings, the listener, the banner, signals. What runs in between is put together in [`crate::node`].
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     config::{DatabaseUrl, File, Listen, Settings},
     logging::{self, LogFormat, LogLevel},
-    output,
+    node, output,
 };
 
 pub(crate) const AFTER_HELP: &str = "\
@@ -42,7 +42,7 @@ A second one stops it at once.
 All data is in one file; only one process may have it open.";
 
 /// How many of the next ticks the banner names.
-const SOONEST_MAX: usize = 5;
+pub(crate) const SOONEST_MAX: usize = 5;
 /// What stopping may take beyond the drain time-out, for the last writes.
 const STOP_SLACK: Duration = Duration::from_secs(10);
 
@@ -127,7 +127,7 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
     let listener = bind(settings.listen).await?;
     let address = listener.local_addr()?;
     let stopping = CancellationToken::new();
-    let mut node = start(settings, listener, stopping.clone()).await?;
+    let mut node = node::start(settings, listener, stopping.clone()).await?;
     announce(settings, address, &node.soonest);
 
     let ended = tokio::select! {
@@ -155,25 +155,17 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
 
 /// A node that runs.
 #[derive(Debug)]
-struct Running {
+pub(crate) struct Running {
     /// Up to [`SOONEST_MAX`] jobs by their next tick, for the banner.
-    soonest: Vec<Soonest>,
+    pub(crate) soonest: Vec<Soonest>,
     /// Ends when the node has stopped: after `stopping` was cancelled, or because it cannot go on.
-    ended: JoinHandle<anyhow::Result<()>>,
+    pub(crate) ended: JoinHandle<anyhow::Result<()>>,
 }
 
 #[derive(Debug)]
-struct Soonest {
-    job: String,
-    at: DbTime,
-}
-
-/// THE JOIN: store, engine and API are put together here and nowhere else. When it returns, the store is open, the loops
-/// run and `listener` is being served. Once `stopping` is cancelled the node takes no more requests, lets runs in progress
-/// end within the drain time-out, hands the rest back unspent, leaves its lease, and `ended` ends.
-async fn start(settings: &Settings, listener: TcpListener, stopping: CancellationToken) -> anyhow::Result<Running> {
-    let _ = (settings, listener, stopping);
-    anyhow::bail!("this build has no engine yet")
+pub(crate) struct Soonest {
+    pub(crate) job: String,
+    pub(crate) at: DbTime,
 }
 
 async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {

@@ -1,6 +1,6 @@
 //! Where a run goes, as a job defines it, and what the target said of it. How to get there is the targets crate's matter.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
@@ -43,13 +43,21 @@ impl TargetSpec {
     }
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HttpTarget {
     pub url: String,
     pub method: HttpMethod,
     pub headers: BTreeMap<String, String>,
     /// The Standard Webhooks secret (`whsec_...`); unsigned when there is none.
     pub secret: Option<String>,
+}
+
+/// Says which headers and whether a secret, but no value: they may be credentials, and this ends up in logs.
+impl fmt::Debug for HttpTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (headers, signed) = (self.headers.keys(), self.secret.is_some());
+        write!(f, "HttpTarget {{ method: {:?}, headers: {headers:?}, signed: {signed} }}", self.method)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -62,12 +70,20 @@ pub enum HttpMethod {
     Delete,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShellTarget {
     /// The program and its arguments; or, with `shell`, one line for `sh -c`.
     pub command: Command,
     pub env: BTreeMap<String, String>,
     pub workdir: Option<String>,
+}
+
+/// Says which variables, but no value, as above.
+impl fmt::Debug for ShellTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (command, env, workdir) = (&self.command, self.env.keys(), &self.workdir);
+        write!(f, "ShellTarget {{ command: {command:?}, env: {env:?}, workdir: {workdir:?} }}")
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

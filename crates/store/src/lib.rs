@@ -2,7 +2,12 @@
 //! at all, and each guards its own rules (lease, epoch, clock, fence) where it commits. Nothing here decides; the domain does.
 
 mod clock;
+#[cfg(feature = "sim")]
+pub mod conformance;
 mod error;
+#[cfg(feature = "sim")]
+pub mod sim;
+mod sqlite;
 mod types;
 
 use async_trait::async_trait;
@@ -13,6 +18,7 @@ use everytick_domain::{
 
 pub use clock::{ManualClock, SystemClock, WallClock};
 pub use error::{Result, Source, StoreError};
+pub use sqlite::SqliteStore;
 pub use types::*;
 
 /// A store that any number of nodes may share. `Failed` means known not done; `Unsure` means it may have been done.
@@ -45,7 +51,7 @@ pub trait Store: Send + Sync + 'static {
     /// These jobs as they stand, each with its epoch, cursor and open runs in one snapshot. Unknown ids are left out;
     /// deleted jobs come while they have a row.
     async fn load_jobs(&self, ids: &[JobId]) -> Result<Vec<LoadedJob>>;
-    /// Jobs whose epoch was raised since the mark, or made since. The first call, with the default mark, may give all.
+    /// Jobs whose epoch was raised since the mark, or made since. A limit of 0 only tells the present mark.
     async fn changes(&self, since: ChangeMark, limit: usize) -> Result<Changes>;
     /// Records ticks: one statement that holds the lease and each job's epoch, and inserts what is not after its clock and
     /// not below the job's cursor. Jobs whose epoch is another are left out.

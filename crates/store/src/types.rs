@@ -24,6 +24,8 @@ pub struct LoadedJob {
     pub epoch: Epoch,
     /// Lower bound of the next unrecorded tick; `None` when the schedule has no more.
     pub cursor: Option<DbTime>,
+    /// The last tick on the record, where that is not before the cursor: all before it are recorded too.
+    pub last_tick: Option<DbTime>,
     pub open: Vec<OpenRun>,
 }
 
@@ -131,6 +133,8 @@ pub struct WaitingRun {
     pub due_at: DbTime,
     /// Chosen by catch-up: starts after what is on time.
     pub late: bool,
+    /// Asked for with `force`: starts also where the job is busy.
+    pub force: bool,
     /// How many attempts it has had; more than none means it is in progress already.
     pub attempts: u32,
 }

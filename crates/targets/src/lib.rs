@@ -1,10 +1,24 @@
 //! Where runs are delivered. A [`Dispatch`] goes in, an [`Outcome`] comes out; nothing here knows a store.
 
+mod address;
+mod shell;
+mod tail;
+mod validate;
+mod webhook;
+
+use async_trait::async_trait;
 use everytick_domain::{
     ids::{Fence, JobId, RunId},
-    target::{Outcome, TargetSpec},
+    target::{Outcome, Retry, TargetSpec},
     time::{DbTime, Span},
 };
+use tokio_util::sync::CancellationToken;
+
+pub use address::{AddressPolicy, Refused};
+pub use shell::{Shell, TERM_GRACE};
+pub use tail::OUTPUT_TAIL_BYTES_MAX;
+pub use validate::*;
+pub use webhook::{RESPONSE_BYTES_MAX, RETRY_AFTER_MAX, Webhook};
 
 /// What a target is handed: one attempt at one run.
 #[derive(Clone, Debug)]
@@ -24,4 +38,92 @@ pub struct Dispatch {
     pub payload: Option<String>,
     pub timeout: Span,
     pub target: TargetSpec,
+}
+
+/// One thing a receiver is told of its run: the same facts as headers and as variables.
+struct Fact {
+    header: &'static str,
+    variable: &'static str,
+    value: String,
+}
+
+impl Dispatch {
+    fn facts(&self) -> [Fact; 7] {
+        let fact = |header, variable, value| Fact { header, variable, value };
+        [
+            fact("everytick-job", "EVERYTICK_JOB", self.job.clone()),
+            fact("everytick-run", "EVERYTICK_RUN", self.run.to_string()),
+            fact("everytick-scheduled-at", "EVERYTICK_SCHEDULED_AT", self.scheduled_at.to_string()),
+            fact("everytick-attempt", "EVERYTICK_ATTEMPT", self.attempt.to_string()),
+            fact("everytick-fence", "EVERYTICK_FENCE", self.fence.to_string()),
+            fact("everytick-cause", "EVERYTICK_CAUSE", self.cause.to_owned()),
+            fact("everytick-node", "EVERYTICK_NODE", self.node.clone()),
+        ]
+    }
+}
+
+/// A way to get runs done.
+#[async_trait]
+pub trait Target: Send + Sync {
+    /// Delivers once. Never panics, always ends: at the dispatch's timeout at the latest, or soon after `cancel`; a command
+    /// has its grace between TERM and KILL on top of that.
+    async fn deliver(&self, dispatch: &Dispatch, live: &dyn LiveOutput, cancel: &CancellationToken) -> Outcome;
+}
+
+/// Hears a command's output while it runs. Called from the delivery itself, so it must not block.
+pub trait LiveOutput: Send + Sync {
+    fn push(&self, stream: Stream, chunk: &[u8]);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// Nobody listens.
+#[derive(Clone, Copy, Debug)]
+pub struct Discard;
+
+impl LiveOutput for Discard {
+    fn push(&self, _: Stream, _: &[u8]) {}
+}
+
+/// All the targets of a node. Picks by what the dispatch asks for.
+#[derive(Debug)]
+pub struct Targets {
+    webhook: Webhook,
+    shell: Option<Shell>,
+}
+
+impl Targets {
+    /// `shell` is `None` unless the operator enabled it.
+    #[must_use]
+    pub fn new(webhook: Webhook, shell: Option<Shell>) -> Self {
+        Self { webhook, shell }
+    }
+}
+
+#[async_trait]
+impl Target for Targets {
+    async fn deliver(&self, dispatch: &Dispatch, live: &dyn LiveOutput, cancel: &CancellationToken) -> Outcome {
+        match (&dispatch.target, &self.shell) {
+            (TargetSpec::Http(to), _) => self.webhook.deliver(dispatch, to, cancel).await,
+            (TargetSpec::Shell(what), Some(shell)) => shell.deliver(dispatch, what, live, cancel).await,
+            (TargetSpec::Shell(_), None) => {
+                hopeless("shell targets are not enabled on this node; start it with --enable-shell")
+            }
+        }
+    }
+}
+
+/// A failure that another try would only repeat.
+fn hopeless(error: impl Into<String>) -> Outcome {
+    Outcome::Failed { error: error.into(), output: None, retry: Retry::Never }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    #[error("could not set up the webhook client")]
+    Client { source: reqwest::Error },
 }

@@ -1,0 +1,170 @@
+//! Reading a request's body: its media type, its size, its JSON, and the Idempotency-Key that goes with it.
+
+use axum::{
+    body::Body,
+    extract::{FromRequest, Request},
+    http::{HeaderMap, header},
+};
+use bytes::{Bytes, BytesMut};
+use everytick_domain::invalid::Invalid;
+use everytick_engine::store::IdempotencyKey;
+use futures::StreamExt;
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+
+use crate::{
+    error::{ApiError, Result},
+    idempotency,
+};
+
+pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024;
+/// What serde_json takes; a payload is kept as text and would otherwise be let through deeper than its readers can go.
+pub(crate) const JSON_DEPTH_MAX: usize = 127;
+
+const JSON: [&str; 2] = ["application/json", "application/merge-patch+json"];
+
+/// A body of JSON, or none.
+pub(crate) struct JsonBody {
+    bytes: Bytes,
+    pub(crate) idempotency: Option<IdempotencyKey>,
+}
+
+impl<S: Sync> FromRequest<S> for JsonBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self> {
+        let (parts, body) = request.into_parts();
+        let bytes = read_whole(&parts.headers, body).await?;
+        if !bytes.is_empty() {
+            check_media_type(&parts.headers, &JSON)?;
+        }
+        let idempotency = idempotency::asked(&parts, &bytes)?;
+        Ok(Self { bytes, idempotency })
+    }
+}
+
+impl JsonBody {
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T> {
+        if self.bytes.is_empty() {
+            return Err(ApiError::malformed("", "the body is empty; a JSON object is wanted"));
+        }
+        read_json(&self.bytes)
+    }
+
+    pub(crate) fn read_or_default<T: DeserializeOwned + Default>(&self) -> Result<T> {
+        if self.bytes.is_empty() { Ok(T::default()) } else { read_json(&self.bytes) }
+    }
+}
+
+/// Syntax is `Malformed`; a wrong type or an unknown field is `Invalid`, under the path where it stands.
+pub(crate) fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    let text = std::str::from_utf8(bytes).map_err(|_| ApiError::malformed("", "the body is not UTF-8"))?;
+    if deeper_than(text, JSON_DEPTH_MAX) {
+        return Err(ApiError::malformed("", format!("the JSON is nested deeper than {JSON_DEPTH_MAX} levels")));
+    }
+    let mut from = serde_json::Deserializer::from_str(text);
+    let read = serde_path_to_error::deserialize(&mut from).map_err(|error| {
+        let path = error.path().to_string();
+        refused(&path, error.inner())
+    })?;
+    from.end().map_err(|error| refused("", &error))?;
+    Ok(read)
+}
+
+fn refused(path: &str, error: &serde_json::Error) -> ApiError {
+    let message = error.to_string();
+    match error.classify() {
+        Category::Syntax | Category::Eof | Category::Io => ApiError::malformed("", format!("not JSON: {message}")),
+        Category::Data => {
+            // "... at line 1 column 17" helps no one who is told the field.
+            let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
+            let path = if path == "." { "" } else { path };
+            ApiError::Invalid(vec![Invalid::new(field_of(path, message), message)])
+        }
+    }
+}
+
+/// serde names a field that is unknown or given twice in its message, and not always in the path.
+fn field_of(path: &str, message: &str) -> String {
+    let named = ["unknown field `", "duplicate field `", "missing field `"]
+        .iter()
+        .find_map(|start| message.strip_prefix(start)?.split('`').next());
+    match named {
+        Some(name) if path == name || path.ends_with(&format!(".{name}")) => path.to_owned(),
+        Some(name) if path.is_empty() => name.to_owned(),
+        Some(name) => format!("{path}.{name}"),
+        None => path.to_owned(),
+    }
+}
+
+fn deeper_than(text: &str, levels: usize) -> bool {
+    let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'{' | b'[' if !quoted => {
+                depth += 1;
+                if depth > levels {
+                    return true;
+                }
+            }
+            b'}' | b']' if !quoted => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    false
+}
+
+pub(crate) fn check_media_type(headers: &HeaderMap, wanted: &[&str]) -> Result<()> {
+    let wrong =
+        |found: &str| ApiError::WrongMediaType(format!("{found} is not taken here; send {}", wanted.join(" or ")));
+    let value = headers.get(header::CONTENT_TYPE).ok_or_else(|| wrong("a body without Content-Type"))?;
+    let text = value.to_str().map_err(|_| wrong("a Content-Type that is not ASCII"))?;
+    let mut parts = text.split(';').map(str::trim);
+    let essence = parts.next().unwrap_or_default();
+    let utf8 = parts.all(|part| {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        !name.eq_ignore_ascii_case("charset") || value.trim_matches('"').eq_ignore_ascii_case("utf-8")
+    });
+    if utf8 && wanted.iter().any(|known| known.eq_ignore_ascii_case(essence)) {
+        Ok(())
+    } else {
+        Err(wrong(&format!("{text:?}")))
+    }
+}
+
+/// Whether the sender announces more than may be sent: refused before it is read.
+pub(crate) fn check_announced(headers: &HeaderMap, bytes_max: usize) -> Result<()> {
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if announced.is_some_and(|bytes| bytes > bytes_max) {
+        return Err(ApiError::TooLarge { field: "body", bytes_max });
+    }
+    Ok(())
+}
+
+async fn read_whole(headers: &HeaderMap, body: Body) -> Result<Bytes> {
+    check_announced(headers, BODY_BYTES_MAX)?;
+    let mut chunks = body.into_data_stream();
+    let mut whole = BytesMut::new();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|_| ApiError::malformed("", "the body broke off"))?;
+        if whole.len() + chunk.len() > BODY_BYTES_MAX {
+            return Err(ApiError::TooLarge { field: "body", bytes_max: BODY_BYTES_MAX });
+        }
+        whole.extend_from_slice(&chunk);
+    }
+    Ok(whole.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_counts_brackets_outside_strings_only() {
+        assert!(deeper_than("[[[]]]", 2));
+        assert!(!deeper_than("[[],[],{\"[[[\\\"[[\":1}]", 2));
+    }
+}

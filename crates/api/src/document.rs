@@ -1,0 +1,83 @@
+//! The OpenAPI document: made from the routes, with the refusals that any of them may give added here.
+
+use utoipa::openapi::{
+    ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder,
+    path::{HttpMethod, Operation, PathItem},
+    tag::TagBuilder,
+};
+
+use crate::{error::PROBLEM_JSON, routes};
+
+/// What may happen to any request.
+const ANY: [(&str, &str); 5] = [
+    ("400", "The request cannot be read: a parameter, a header or the JSON"),
+    ("403", "Another site is asking, or the Host is not this server's"),
+    ("408", "The request took too long"),
+    ("500", "An error on our side"),
+    ("503", "The store is not available now"),
+];
+/// What may happen to one that carries a body.
+const WITH_BODY: [(&str, &str); 3] = [
+    ("413", "The body is too large"),
+    ("415", "The body is not of a media type that is taken here"),
+    ("422", "What it says is not valid; each field is named"),
+];
+
+/// The document of every route.
+#[must_use]
+pub fn openapi() -> OpenApi {
+    let mut document = routes::all().into_openapi();
+    document.info = InfoBuilder::new()
+        .title("Everytick")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some(DESCRIPTION))
+        .license(Some(LicenseBuilder::new().name("MIT OR Apache-2.0").identifier(Some("MIT OR Apache-2.0")).build()))
+        .build();
+    document.tags = Some(
+        [
+            ("jobs", "What to do, and when"),
+            ("runs", "What was done, is being done, or was skipped, and why"),
+            ("schedules", "What a schedule means, before a job has it"),
+            ("audit", "Who changed what"),
+            ("node", "How the node does"),
+            ("docs", "This document"),
+        ]
+        .map(|(name, description)| TagBuilder::new().name(name).description(Some(description)).build())
+        .into(),
+    );
+    for path in document.paths.paths.values_mut() {
+        for (method, operation) in operations(path) {
+            let body = matches!(method, HttpMethod::Post | HttpMethod::Put | HttpMethod::Patch);
+            let more: &[_] = if body { &WITH_BODY } else { &[] };
+            for (status, description) in ANY.iter().chain(more) {
+                let known = operation.responses.responses.contains_key(*status);
+                if !known {
+                    operation.responses.responses.insert((*status).to_owned(), RefOr::T(problem(description)));
+                }
+            }
+        }
+    }
+    document
+}
+
+const DESCRIPTION: &str = "A distributed cron: every tick of every enabled job is recorded exactly once, as one run or as one \
+skip with its reason; a run is delivered at least once, always under the same id, never before its time.\n\n\
+Durations read and print as `90s`, `15m`, `1h30m`, `7d`; instants as RFC 3339 in UTC. Lists answer `items` and \
+`next_cursor`, and take `limit` and `cursor`. What is refused is answered as a problem (RFC 9457) that names each field.";
+
+fn problem(description: &str) -> Response {
+    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
+    ResponseBuilder::new().description(description).content(PROBLEM_JSON, content).build()
+}
+
+fn operations(path: &mut PathItem) -> impl Iterator<Item = (HttpMethod, &mut Operation)> {
+    [
+        (HttpMethod::Get, &mut path.get),
+        (HttpMethod::Post, &mut path.post),
+        (HttpMethod::Put, &mut path.put),
+        (HttpMethod::Patch, &mut path.patch),
+        (HttpMethod::Delete, &mut path.delete),
+    ]
+    .into_iter()
+    .filter_map(|(method, operation)| operation.as_mut().map(|operation| (method, operation)))
+}

@@ -1,0 +1,199 @@
+//! What a request is refused with. The one place that knows status codes: everything else says what is wrong, in words.
+
+use axum::{
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use everytick_domain::invalid::Invalid;
+use everytick_engine::store::StoreError;
+
+use crate::wire::{FieldError, Problem};
+
+pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
+
+pub(crate) type Result<T, E = ApiError> = std::result::Result<T, E>;
+
+/// Why a request is refused, by what its sender would do about it.
+#[derive(Debug)]
+pub(crate) enum ApiError {
+    /// The request cannot be read: broken JSON, a query parameter or header that is none.
+    Malformed(Vec<Invalid>),
+    /// The request can be read, and says something that cannot be.
+    Invalid(Vec<Invalid>),
+    /// Another site, or another name for this host, is asking.
+    Forbidden(String),
+    NoSuchPath,
+    NotFound(&'static str),
+    WrongMethod,
+    /// It contradicts how things stand.
+    Conflict(Vec<Invalid>),
+    /// `If-Match` names another version.
+    VersionMismatch(String),
+    TooLarge {
+        field: &'static str,
+        bytes_max: usize,
+    },
+    WrongMediaType(String),
+    TooSlow,
+    /// Known not to have been done, or not known: in both cases to be asked again.
+    Unavailable(String),
+    /// A fault of ours, which the log tells.
+    Internal,
+}
+
+impl ApiError {
+    pub(crate) fn malformed(field: &str, message: impl Into<String>) -> Self {
+        Self::Malformed(vec![Invalid::new(field, message)])
+    }
+    pub(crate) fn conflict(field: &str, message: impl Into<String>) -> Self {
+        Self::Conflict(vec![Invalid::new(field, message)])
+    }
+
+    pub(crate) const fn status(&self) -> StatusCode {
+        match self {
+            Self::Malformed(_) => StatusCode::BAD_REQUEST,
+            Self::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Forbidden(_) => StatusCode::FORBIDDEN,
+            Self::NoSuchPath | Self::NotFound(_) => StatusCode::NOT_FOUND,
+            Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Conflict(_) => StatusCode::CONFLICT,
+            Self::VersionMismatch(_) => StatusCode::PRECONDITION_FAILED,
+            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::WrongMediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// A word that programs may go by; it is the end of the problem's `type`.
+    const fn word(&self) -> &'static str {
+        match self {
+            Self::Malformed(_) => "malformed",
+            Self::Invalid(_) => "invalid",
+            Self::Forbidden(_) => "forbidden",
+            Self::NoSuchPath => "no-such-path",
+            Self::NotFound(_) => "not-found",
+            Self::WrongMethod => "wrong-method",
+            Self::Conflict(_) => "conflict",
+            Self::VersionMismatch(_) => "version-mismatch",
+            Self::TooLarge { .. } => "too-large",
+            Self::WrongMediaType(_) => "wrong-media-type",
+            Self::TooSlow => "too-slow",
+            Self::Unavailable(_) => "unavailable",
+            Self::Internal => "internal",
+        }
+    }
+
+    const fn title(&self) -> &'static str {
+        match self {
+            Self::Malformed(_) => "The request cannot be read",
+            Self::Invalid(_) => "The request is not valid",
+            Self::Forbidden(_) => "Not allowed from there",
+            Self::NoSuchPath => "No such path",
+            Self::NotFound(_) => "Not found",
+            Self::WrongMethod => "The method is not allowed here",
+            Self::Conflict(_) => "It contradicts how things stand",
+            Self::VersionMismatch(_) => "The job has another version",
+            Self::TooLarge { .. } => "The request is too large",
+            Self::WrongMediaType(_) => "The media type is not supported",
+            Self::TooSlow => "The request took too long",
+            Self::Unavailable(_) => "Not available now",
+            Self::Internal => "An error on our side",
+        }
+    }
+
+    /// What is wrong, each with its field where there is one.
+    pub(crate) fn errors(&self) -> Vec<FieldError> {
+        match self {
+            Self::Malformed(found) | Self::Invalid(found) | Self::Conflict(found) => {
+                found.iter().map(FieldError::from).collect()
+            }
+            Self::VersionMismatch(message) => vec![FieldError::new("If-Match", message)],
+            Self::TooLarge { field, .. } => vec![FieldError::new(field, &self.detail())],
+            Self::WrongMediaType(message) => vec![FieldError::new("Content-Type", message)],
+            Self::Forbidden(_)
+            | Self::NoSuchPath
+            | Self::NotFound(_)
+            | Self::WrongMethod
+            | Self::TooSlow
+            | Self::Unavailable(_)
+            | Self::Internal => Vec::new(),
+        }
+    }
+
+    /// The same where there is only a list to say it in.
+    pub(crate) fn errors_or_detail(&self) -> Vec<FieldError> {
+        let errors = self.errors();
+        if errors.is_empty() { vec![FieldError::new("", &self.detail())] } else { errors }
+    }
+
+    fn detail(&self) -> String {
+        match self {
+            Self::Malformed(found) | Self::Invalid(found) | Self::Conflict(found) => {
+                found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+            }
+            Self::Forbidden(message)
+            | Self::VersionMismatch(message)
+            | Self::WrongMediaType(message)
+            | Self::Unavailable(message) => message.clone(),
+            Self::NoSuchPath => "no such path; /docs lists those there are".to_owned(),
+            Self::NotFound(what) => format!("no such {what}"),
+            Self::WrongMethod => "the Allow header lists the methods that this path takes".to_owned(),
+            Self::TooLarge { field, bytes_max } => format!("{field} is larger than {bytes_max} bytes"),
+            Self::TooSlow => {
+                "the request was not read and answered in time; nothing is known of what it did".to_owned()
+            }
+            Self::Internal => "the server's log tells more".to_owned(),
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = self.status();
+        let problem = Problem {
+            kind: format!("urn:everytick:problem:{}", self.word()),
+            title: self.title().to_owned(),
+            status: status.as_u16(),
+            detail: self.detail(),
+            errors: self.errors(),
+        };
+        let body = serde_json::to_vec(&problem).unwrap_or_default();
+        let mut response = (status, body).into_response();
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        response
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::NotFound(what) => Self::NotFound(what),
+            StoreError::VersionMismatch { .. } => Self::VersionMismatch(error.to_string()),
+            StoreError::NameTaken(name) => Self::conflict("name", format!("{name:?} is taken by another job")),
+            StoreError::QuotaReached(_) | StoreError::Rejected { .. } => Self::conflict("", error.to_string()),
+            StoreError::KeyReused => Self::Invalid(vec![Invalid::new(
+                "Idempotency-Key",
+                "was used for another request; a key stands for one request and its repeats",
+            )]),
+            StoreError::Invalid(found) => Self::Invalid(found),
+            StoreError::Refused { doing, ref source } => {
+                tracing::error!(doing, cause = %source, "the store refused the data of a request");
+                Self::Invalid(vec![Invalid::new("", error.to_string())])
+            }
+            StoreError::Failed { doing, ref source } => {
+                tracing::error!(doing, cause = %source, "the store failed at a request");
+                Self::Unavailable(format!("{error}; nothing was changed, ask again"))
+            }
+            StoreError::Unsure { doing, ref source } => {
+                tracing::error!(doing, cause = %source, "the store left a request unsure");
+                Self::Unavailable(format!("{error}; read again before asking again, or ask under an Idempotency-Key"))
+            }
+            StoreError::LeaseLost | StoreError::Unusable(_) => {
+                tracing::error!(%error, "the store cannot be used for a request");
+                Self::Unavailable(error.to_string())
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Query parameters, each named when it is wrong. What a route does not take is refused, so a typing error is not taken for
+//! "no filter".
+
+use std::{convert::Infallible, fmt::Display, ops::RangeInclusive, str::FromStr};
+
+use axum::{
+    extract::{FromRequestParts, Path},
+    http::request::Parts,
+};
+use everytick_domain::{
+    ids::{JobId, RunId},
+    invalid::Invalid,
+};
+use everytick_engine::store::JobRef;
+
+use crate::error::{ApiError, Result};
+
+pub(crate) struct Params {
+    pairs: Vec<(String, String)>,
+    wrong: Vec<Invalid>,
+}
+
+impl<S: Sync> FromRequestParts<S> for Params {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let query = parts.uri.query().unwrap_or_default();
+        Ok(Self { pairs: form_urlencoded::parse(query.as_bytes()).into_owned().collect(), wrong: Vec::new() })
+    }
+}
+
+impl Params {
+    /// Every value of a parameter that may be repeated.
+    pub(crate) fn all(&mut self, name: &str) -> Vec<String> {
+        let (taken, rest) = std::mem::take(&mut self.pairs).into_iter().partition(|(key, _)| key == name);
+        self.pairs = rest;
+        let taken: Vec<(String, String)> = taken;
+        taken.into_iter().map(|(_, value)| value).collect()
+    }
+
+    pub(crate) fn one(&mut self, name: &str) -> Option<String> {
+        let mut values = self.all(name);
+        if values.len() > 1 {
+            self.refuse(name, "is given more than once");
+        }
+        values.pop()
+    }
+
+    pub(crate) fn parsed<T: FromStr<Err: Display>>(&mut self, name: &str) -> Option<T> {
+        let value = self.one(name)?;
+        value.parse().map_err(|message| self.refuse(name, format!("{message}"))).ok()
+    }
+
+    pub(crate) fn flag(&mut self, name: &str) -> Option<bool> {
+        match self.one(name)?.as_str() {
+            "true" => Some(true),
+            "false" => Some(false),
+            other => {
+                self.refuse(name, format!("{other:?} is neither \"true\" nor \"false\""));
+                None
+            }
+        }
+    }
+
+    pub(crate) fn number(&mut self, name: &str, range: RangeInclusive<usize>, default: usize) -> usize {
+        let Some(value) = self.one(name) else { return default };
+        match value.parse() {
+            Ok(number) if range.contains(&number) && value.bytes().all(|byte| byte.is_ascii_digit()) => number,
+            _ => {
+                self.refuse(name, format!("{value:?} is not a whole number from {} to {}", range.start(), range.end()));
+                default
+            }
+        }
+    }
+
+    pub(crate) fn refuse(&mut self, name: &str, message: impl Into<String>) {
+        self.wrong.push(Invalid::new(name, message));
+    }
+
+    /// To be called when every parameter that the route takes was asked for.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        for (name, _) in std::mem::take(&mut self.pairs) {
+            let name: String = name.chars().take(100).collect();
+            self.refuse(&name, "is not a parameter of this path");
+        }
+        if self.wrong.is_empty() { Ok(()) } else { Err(ApiError::Malformed(self.wrong)) }
+    }
+}
+
+/// The `{job}` of a path: a name or an id.
+pub(crate) struct JobPath(pub(crate) JobRef);
+
+impl<S: Send + Sync> FromRequestParts<S> for JobPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
+        Ok(Self(job_ref(&segment(parts, state, "job").await?)))
+    }
+}
+
+/// Names are no ids (the domain refuses such names), so what reads as an id is one.
+pub(crate) fn job_ref(text: &str) -> JobRef {
+    text.parse::<JobId>().map_or_else(|_| JobRef::Name(text.to_owned()), JobRef::Id)
+}
+
+/// The `{id}` of a run's path.
+pub(crate) struct RunPath(pub(crate) RunId);
+
+impl<S: Send + Sync> FromRequestParts<S> for RunPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
+        let text = segment(parts, state, "id").await?;
+        text.parse().map(Self).map_err(|message: String| ApiError::malformed("id", message))
+    }
+}
+
+async fn segment<S: Send + Sync>(parts: &mut Parts, state: &S, name: &str) -> Result<String> {
+    let Path(text) = Path::<String>::from_request_parts(parts, state)
+        .await
+        .map_err(|rejection| ApiError::malformed(name, rejection.body_text()))?;
+    Ok(text)
+}

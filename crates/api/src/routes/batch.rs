@@ -1,0 +1,230 @@
+//! Jobs by the thousand: a line of JSON in, a line of JSON out, in order. Read and made in chunks, so memory is bounded by
+//! a chunk on the way in and by the number of lines on the way out.
+//!
+//! A task of its own reads, and never waits for the reader of the answer: many clients send everything before they read
+//! anything, and would otherwise wait for us while we wait for them.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    body::{Body, HttpBody},
+    extract::{Request, State},
+    http::{HeaderValue, header},
+    response::{IntoResponse, Response},
+};
+use bytes::{Bytes, BytesMut};
+use everytick_domain::job::JobSpec;
+use futures::{StreamExt, stream};
+use serde::Deserialize;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use super::Shared;
+use crate::{
+    Api,
+    body::{BODY_BYTES_MAX, check_announced, check_media_type, read_json},
+    error::{ApiError, Result},
+    params::Params,
+    wire::{batch::BatchLine, job::JobDefinition},
+};
+
+pub(crate) const BATCH_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Bounds the answer, which is kept until it is read.
+pub(crate) const BATCH_LINES_MAX: u64 = 100_000;
+const LINE_BYTES_MAX: usize = BODY_BYTES_MAX;
+/// A chunk is one transaction.
+const CHUNK_LINES_MAX: usize = 1_000;
+const CHUNK_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// A sender that is silent for longer has gone away.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+const NDJSON: &str = "application/x-ndjson";
+
+/// Make many jobs
+///
+/// One definition a line (NDJSON), up to 64 MiB and 100,000 lines. The answer has a line for each, in order, with the
+/// status that the job alone would have had: every valid job is made, each invalid one is named. Empty lines are passed
+/// over. Names are unique, so a batch that broke off can be sent again: jobs made before answer 409.
+#[utoipa::path(
+    post,
+    path = "/api/v1/jobs/batch",
+    tag = "jobs",
+    request_body(content = String, content_type = "application/x-ndjson", description = "A JobDefinition a line", example = "{\"name\": \"a\", \"target\": {\"http\": {\"url\": \"https://example.org/a\"}}}\n{\"name\": \"b\", \"target\": {\"http\": {\"url\": \"https://example.org/b\"}}}\n"),
+    responses((status = 200, description = "A BatchLine for each line", body = BatchLine, content_type = "application/x-ndjson"))
+)]
+pub(crate) async fn create_jobs(State(api): Shared, params: Params, request: Request) -> Result<Response> {
+    params.finish()?;
+    let (parts, body) = request.into_parts();
+    check_announced(&parts.headers, BATCH_BYTES_MAX)?;
+    if body.is_end_stream() {
+        return Err(ApiError::malformed("", "the body is empty; a line of JSON for each job is wanted"));
+    }
+    check_media_type(&parts.headers, &[NDJSON, "application/ndjson", "application/jsonl"])?;
+    let (answers, answered) = unbounded_channel();
+    tokio::spawn(Batch::new(api, answers).take(body));
+    let answered = stream::unfold(answered, |mut answered| async move {
+        answered.recv().await.map(|bytes: Bytes| (Ok::<_, std::convert::Infallible>(bytes), answered))
+    });
+    let mut response = Body::from_stream(answered).into_response();
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(NDJSON));
+    Ok(response)
+}
+
+struct Batch {
+    api: Arc<Api>,
+    answers: UnboundedSender<Bytes>,
+    /// Lines seen, empty ones too.
+    line: u64,
+    chunk: Vec<Line>,
+    chunk_bytes: usize,
+}
+
+/// A line that was read, to be answered in its turn.
+enum Line {
+    Valid { line: u64, spec: Box<JobSpec> },
+    Refused(BatchLine),
+}
+
+impl Batch {
+    fn new(api: Arc<Api>, answers: UnboundedSender<Bytes>) -> Self {
+        Self { api, answers, line: 0, chunk: Vec::new(), chunk_bytes: 0 }
+    }
+
+    async fn take(mut self, body: Body) {
+        let mut body = body.into_data_stream();
+        let (mut begun, mut bytes) = (BytesMut::new(), 0);
+        let mut too_long = false;
+        loop {
+            let part = match tokio::time::timeout(SILENCE_MAX, body.next()).await {
+                Ok(None) => break,
+                Ok(Some(Ok(part))) => part,
+                Ok(Some(Err(_))) => return self.stop(&ApiError::malformed("", "the body broke off here")).await,
+                Err(_) => return self.stop(&ApiError::TooSlow).await,
+            };
+            bytes += part.len();
+            if bytes > BATCH_BYTES_MAX {
+                return self.stop(&ApiError::TooLarge { field: "body", bytes_max: BATCH_BYTES_MAX }).await;
+            }
+            let mut rest = &part[..];
+            while let Some(at) = rest.iter().position(|byte| *byte == b'\n') {
+                begun.extend_from_slice(&rest[..at]);
+                rest = &rest[at + 1..];
+                let line = begun.split();
+                if !self.add(&line, std::mem::take(&mut too_long)) {
+                    let wrong = format!("has more than {BATCH_LINES_MAX} lines; send the rest in another batch");
+                    return self.stop(&ApiError::malformed("body", wrong)).await;
+                }
+                if self.chunk.len() >= CHUNK_LINES_MAX || self.chunk_bytes >= CHUNK_BYTES_MAX {
+                    self.flush().await;
+                }
+            }
+            begun.extend_from_slice(rest);
+            if begun.len() > LINE_BYTES_MAX {
+                begun.clear();
+                too_long = true;
+            }
+            if self.answers.is_closed() {
+                return;
+            }
+        }
+        if !begun.is_empty() || too_long {
+            self.add(&begun, too_long);
+        }
+        self.flush().await;
+    }
+
+    /// Reads one line; `false` when there were too many.
+    fn add(&mut self, text: &[u8], too_long: bool) -> bool {
+        self.line += 1;
+        if self.line > BATCH_LINES_MAX {
+            return false;
+        }
+        if text.trim_ascii().is_empty() && !too_long {
+            return true;
+        }
+        let read = if too_long || text.len() > LINE_BYTES_MAX {
+            Err(ApiError::TooLarge { field: "line", bytes_max: LINE_BYTES_MAX })
+        } else {
+            read_json::<JobDefinition>(text)
+                .and_then(|definition| definition.read(None, self.api.shell_enabled).map_err(ApiError::Invalid))
+        };
+        self.chunk.push(match read {
+            Ok(spec) => Line::Valid { line: self.line, spec: Box::new(spec) },
+            Err(error) => Line::Refused(refused(self.line, name_of(text), &error)),
+        });
+        self.chunk_bytes += text.len();
+        true
+    }
+
+    /// Makes the chunk's jobs and answers its lines.
+    async fn flush(&mut self) {
+        self.chunk_bytes = 0;
+        let chunk = std::mem::take(&mut self.chunk);
+        let specs = chunk.iter().filter_map(|line| match line {
+            Line::Valid { spec, .. } => Some(JobSpec::clone(spec)),
+            Line::Refused(_) => None,
+        });
+        let specs: Vec<_> = specs.collect();
+        let made = if specs.is_empty() {
+            Ok(Vec::new())
+        } else {
+            self.api.commands.create_jobs(self.api.tenant(), &self.api.actor(), specs, None).await
+        };
+        let (mut made, failed) = match made {
+            Ok(made) => (made.into_iter(), ApiError::Internal),
+            Err(error) => (Vec::new().into_iter(), error.into()),
+        };
+        let mut text = Vec::new();
+        for line in chunk {
+            let answer = match line {
+                Line::Refused(answer) => answer,
+                Line::Valid { line, spec } => match made.next() {
+                    Some(Ok(made)) => BatchLine {
+                        line,
+                        name: Some(spec.name),
+                        id: Some(made.job.id),
+                        status: 201,
+                        errors: Vec::new(),
+                    },
+                    Some(Err(error)) => refused(line, Some(spec.name), &error.into()),
+                    None => refused(line, Some(spec.name), &failed),
+                },
+            };
+            write(&mut text, &answer);
+        }
+        self.answer(text);
+    }
+
+    /// Ends the batch before its end, after what was read whole.
+    async fn stop(mut self, why: &ApiError) {
+        self.flush().await;
+        let mut text = Vec::new();
+        write(&mut text, &refused(self.line + 1, None, why));
+        self.answer(text);
+    }
+
+    fn answer(&self, text: Vec<u8>) {
+        if !text.is_empty() {
+            // Nobody reads any more: the jobs are made all the same.
+            let _ = self.answers.send(text.into());
+        }
+    }
+}
+
+fn refused(line: u64, name: Option<String>, error: &ApiError) -> BatchLine {
+    BatchLine { line, name, id: None, status: error.status().as_u16(), errors: error.errors_or_detail() }
+}
+
+/// The name in a line that cannot be taken, if it has one.
+fn name_of(text: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Named {
+        name: String,
+    }
+    serde_json::from_slice(text).ok().map(|named: Named| named.name.chars().take(200).collect())
+}
+
+fn write(text: &mut Vec<u8>, line: &BatchLine) {
+    if serde_json::to_writer(&mut *text, line).is_ok() {
+        text.push(b'\n');
+    }
+}

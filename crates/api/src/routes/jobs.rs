@@ -1,0 +1,411 @@
+//! Jobs: made, read, replaced, patched, deleted, paused, resumed, triggered; and their next ticks.
+
+use axum::{
+    Json,
+    extract::State,
+    http::header,
+    response::{IntoResponse, Response},
+};
+use everytick_domain::{edit::Change, ids::Version, invalid::Invalid, time::DbTime};
+use everytick_engine::{
+    commands::RunNow,
+    store::{EditJob, Edited, JobFilter, JobRef, StoreError},
+};
+use serde_json::value::RawValue;
+
+use super::{Shared, created};
+use crate::{
+    Api,
+    body::{JsonBody, read_json},
+    error::{ApiError, Result},
+    paging,
+    params::{JobPath, Params},
+    version::{IfMatch, etag},
+    wire::{
+        Name, Problem,
+        job::{DeletedJob, Job, JobDefinition, JobPage, PauseRequest, TriggerRequest},
+        merge::merge,
+        run::Run,
+        schedule::{PREVIEW_DEFAULT, PREVIEW_MAX, Preview},
+    },
+};
+
+/// How often an edit is made again when others edit the same job meanwhile.
+const RACES_MAX: usize = 8;
+
+/// Make a job
+///
+/// Under an `Idempotency-Key` a repeat is answered like the first request, with the job as it stands, and makes no second.
+#[utoipa::path(
+    post,
+    path = "/api/v1/jobs",
+    tag = "jobs",
+    params(("Idempotency-Key" = Option<String>, Header, description = "Stands for this request and its repeats, for a day", min_length = 1, max_length = 255, pattern = "^[!-~]+$")),
+    request_body(content = JobDefinition),
+    responses(
+        (status = 201, description = "The job was made", body = Job, headers(("ETag" = String, description = "The job's version in quotes"), ("Location" = String, description = "Where the job stands"))),
+        (status = 409, description = "The name is taken, or the quota is reached", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn create_job(State(api): Shared, body: JsonBody) -> Result<Response> {
+    let definition: JobDefinition = body.read()?;
+    let spec = definition.read(None, api.shell_enabled).map_err(ApiError::Invalid)?;
+    let made = api.commands.create_jobs(api.tenant(), &api.actor(), vec![spec], body.idempotency.as_ref()).await?;
+    let made = made.into_iter().next().ok_or(ApiError::Internal)??;
+    let location = format!("/api/v1/jobs/{}", made.job.id);
+    if made.replayed {
+        let record = api.commands.store().get_job(api.tenant(), &JobRef::Id(made.job.id)).await?;
+        return Ok(tagged(record.job.version, created(&location, Job::from(&record))));
+    }
+    Ok(tagged(made.job.version, created(&location, Job::from(&made))))
+}
+
+/// List jobs, by name
+#[utoipa::path(
+    get,
+    path = "/api/v1/jobs",
+    tag = "jobs",
+    params(
+        ("enabled" = Option<bool>, Query, description = "Only jobs that are enabled, or that are not"),
+        ("paused" = Option<bool>, Query, description = "Only jobs that are paused, or that are not"),
+        ("target" = Option<String>, Query, description = "Only jobs with this kind of target", pattern = "^(http|shell)$"),
+        ("label" = Option<Vec<String>>, Query, description = "`key` or `key=value`; each one given must hold"),
+        ("q" = Option<String>, Query, description = "Part of the name or the description, in any case"),
+        ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before"),
+    ),
+    responses((status = 200, description = "A page of jobs", body = JobPage))
+)]
+pub(crate) async fn list_jobs(State(api): Shared, mut params: Params) -> Result<Json<JobPage>> {
+    let filter = JobFilter {
+        enabled: params.flag("enabled"),
+        paused: params.flag("paused"),
+        target: params.one("target"),
+        labels: params.all("label").into_iter().map(label).collect(),
+        q: params.one("q").filter(|q| !q.is_empty()),
+    };
+    if let Some(other) = filter.target.as_deref().filter(|kind| !matches!(*kind, "http" | "shell")) {
+        params.refuse("target", format!("{other:?} is not a kind of target; write \"http\" or \"shell\""));
+    }
+    let (limit, after) = paging::asked::<String>(&mut params);
+    params.finish()?;
+    let page = api.commands.store().list_jobs(api.tenant(), &filter, after.as_deref(), limit).await?;
+    let items = page.items.iter().map(Job::from).collect();
+    Ok(Json(JobPage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
+}
+
+fn label(text: String) -> (String, Option<String>) {
+    match text.split_once('=') {
+        Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
+        None => (text, None),
+    }
+}
+
+/// Read a job
+#[utoipa::path(
+    get,
+    path = "/api/v1/jobs/{job}",
+    tag = "jobs",
+    params(("job" = Name, Path, description = "Name or id")),
+    responses(
+        (status = 200, description = "The job", body = Job, headers(("ETag" = String, description = "The job's version in quotes"))),
+        (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn get_job(State(api): Shared, JobPath(job): JobPath, params: Params) -> Result<Response> {
+    params.finish()?;
+    let record = api.commands.store().get_job(api.tenant(), &job).await?;
+    Ok(tagged(record.job.version, Json(Job::from(&record)).into_response()))
+}
+
+/// Replace a job's definition
+///
+/// What is left out gets its default. An answer can be sent back: what it adds to a definition is ignored, and `********`
+/// keeps the credential that is stored.
+#[utoipa::path(
+    put,
+    path = "/api/v1/jobs/{job}",
+    tag = "jobs",
+    params(
+        ("job" = Name, Path, description = "Name or id"),
+        ("If-Match" = Option<String>, Header, description = "The ETag that the edit was made from"),
+    ),
+    request_body(content = JobDefinition),
+    responses(
+        (status = 200, description = "The job as it is from `effective_at` on", body = Job, headers(("ETag" = String, description = "The job's version in quotes"))),
+        (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The name is taken, or others edited the job again and again", body = Problem, content_type = "application/problem+json"),
+        (status = 412, description = "The job has another version", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn replace_job(
+    State(api): Shared,
+    JobPath(job): JobPath,
+    if_match: IfMatch,
+    params: Params,
+    body: JsonBody,
+) -> Result<Response> {
+    params.finish()?;
+    // Read once for its errors even where the job does not exist.
+    body.read::<JobDefinition>()?;
+    replace(&api, job, if_match, |_| body.read()).await
+}
+
+/// Change parts of a job's definition
+///
+/// A JSON merge patch (RFC 7396) on the job as it is answered: what is not named stays, `null` brings the default back.
+#[utoipa::path(
+    patch,
+    path = "/api/v1/jobs/{job}",
+    tag = "jobs",
+    params(
+        ("job" = Name, Path, description = "Name or id"),
+        ("If-Match" = Option<String>, Header, description = "The ETag that the edit was made from"),
+    ),
+    request_body(content(
+        (serde_json::Map<String, serde_json::Value> = "application/merge-patch+json", example = json!({"description": "nightly", "priority": 7})),
+        (serde_json::Map<String, serde_json::Value> = "application/json", example = json!({"description": "nightly", "priority": 7})),
+    )),
+    responses(
+        (status = 200, description = "The job as it is from `effective_at` on", body = Job, headers(("ETag" = String, description = "The job's version in quotes"))),
+        (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The name is taken, or others edited the job again and again", body = Problem, content_type = "application/problem+json"),
+        (status = 412, description = "The job has another version", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn patch_job(
+    State(api): Shared,
+    JobPath(job): JobPath,
+    if_match: IfMatch,
+    params: Params,
+    body: JsonBody,
+) -> Result<Response> {
+    params.finish()?;
+    let patch: Box<RawValue> = body.read()?;
+    if !patch.get().starts_with('{') {
+        return Err(ApiError::Invalid(vec![Invalid::new("", "a merge patch is a JSON object")]));
+    }
+    replace(&api, job, if_match, |current| {
+        let text = serde_json::value::to_raw_value(current).and_then(|text| merge(&text, &patch)).map_err(|error| {
+            tracing::error!(%error, "could not merge a patch");
+            ApiError::Internal
+        })?;
+        read_json(text.get().as_bytes())
+    })
+    .await
+}
+
+/// Reads the job, makes its new definition from how it stands, and writes it if it still stands so.
+async fn replace(
+    api: &Api,
+    job: JobRef,
+    if_match: IfMatch,
+    define: impl Fn(&Job) -> Result<JobDefinition>,
+) -> Result<Response> {
+    for _ in 0..RACES_MAX {
+        let record = api.commands.store().get_job(api.tenant(), &job).await?;
+        if_match.check(record.job.version)?;
+        let definition = define(&Job::from(&record))?;
+        let spec = definition.read(Some(&record.job), api.shell_enabled).map_err(ApiError::Invalid)?;
+        let edit = EditJob {
+            job: JobRef::Id(record.job.id),
+            change: Change::Replace(Box::new(spec)),
+            if_match: Some(record.job.version),
+            cancel: false,
+        };
+        match api.commands.edit_job(api.tenant(), &api.actor(), edit).await {
+            Ok(edited) => return Ok(edited_job(api, &edited).await),
+            // Somebody was faster: what they wrote is read, and held against If-Match again.
+            Err(StoreError::VersionMismatch { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(ApiError::conflict("", "the job is being edited by others all the time; ask again"))
+}
+
+/// Delete a job
+///
+/// After the answer no tick gets a run. What waits or runs goes on, unless `cancel=true`.
+#[utoipa::path(
+    delete,
+    path = "/api/v1/jobs/{job}",
+    tag = "jobs",
+    params(
+        ("job" = Name, Path, description = "Name or id"),
+        ("If-Match" = Option<String>, Header, description = "The ETag that the edit was made from"),
+        ("cancel" = Option<bool>, Query, description = "Also cancels the runs that wait or are being worked on"),
+    ),
+    responses(
+        (status = 200, description = "The job is gone", body = DeletedJob),
+        (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
+        (status = 412, description = "The job has another version", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn delete_job(
+    State(api): Shared,
+    JobPath(job): JobPath,
+    if_match: IfMatch,
+    mut params: Params,
+) -> Result<Json<DeletedJob>> {
+    let cancel = params.flag("cancel").unwrap_or(false);
+    params.finish()?;
+    let edited = change(&api, job, &if_match, Change::Delete, cancel).await?;
+    Ok(Json(DeletedJob {
+        id: edited.job.id,
+        name: edited.job.spec.name.clone(),
+        effective_at: edited.x,
+        cancelled: edited.cancelled,
+    }))
+}
+
+/// Pause a job
+///
+/// After the answer no tick gets a run until the job is resumed; ticks in between are not made up for.
+#[utoipa::path(
+    post,
+    path = "/api/v1/jobs/{job}/pause",
+    tag = "jobs",
+    params(
+        ("job" = Name, Path, description = "Name or id"),
+        ("If-Match" = Option<String>, Header, description = "The ETag that the edit was made from"),
+    ),
+    request_body(content = Option<PauseRequest>),
+    responses(
+        (status = 200, description = "The job, paused", body = Job, headers(("ETag" = String, description = "The job's version in quotes"))),
+        (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
+        (status = 412, description = "The job has another version", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn pause_job(
+    State(api): Shared,
+    JobPath(job): JobPath,
+    if_match: IfMatch,
+    params: Params,
+    body: JsonBody,
+) -> Result<Response> {
+    params.finish()?;
+    let asked: PauseRequest = body.read_or_default()?;
+    asked.check().map_err(ApiError::Invalid)?;
+    let cancel = asked.cancel.unwrap_or(false);
+    let edited = change(&api, job, &if_match, Change::Pause { note: asked.note }, cancel).await?;
+    Ok(edited_job(&api, &edited).await)
+}
+
+/// Resume a paused job
+#[utoipa::path(
+    post,
+    path = "/api/v1/jobs/{job}/resume",
+    tag = "jobs",
+    params(
+        ("job" = Name, Path, description = "Name or id"),
+        ("If-Match" = Option<String>, Header, description = "The ETag that the edit was made from"),
+    ),
+    responses(
+        (status = 200, description = "The job, with ticks again", body = Job, headers(("ETag" = String, description = "The job's version in quotes"))),
+        (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
+        (status = 412, description = "The job has another version", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn resume_job(
+    State(api): Shared,
+    JobPath(job): JobPath,
+    if_match: IfMatch,
+    params: Params,
+) -> Result<Response> {
+    params.finish()?;
+    let edited = change(&api, job, &if_match, Change::Resume, false).await?;
+    Ok(edited_job(&api, &edited).await)
+}
+
+/// A change that needs no look at the job, unless If-Match names several versions or one that we never gave.
+async fn change(api: &Api, job: JobRef, if_match: &IfMatch, change: Change, cancel: bool) -> Result<Edited> {
+    let if_match = match if_match {
+        IfMatch::Any => None,
+        IfMatch::OneOf(tags) => match tags.as_slice() {
+            [Some(version)] => Some(*version),
+            _ => {
+                let record = api.commands.store().get_job(api.tenant(), &job).await?;
+                if_match.check(record.job.version)?;
+                Some(record.job.version)
+            }
+        },
+    };
+    Ok(api.commands.edit_job(api.tenant(), &api.actor(), EditJob { job, change, if_match, cancel }).await?)
+}
+
+/// The edit is done whatever becomes of the reading after it, so a failure there costs only the last run in the answer.
+async fn edited_job(api: &Api, edited: &Edited) -> Response {
+    let read = api.commands.store().get_job(api.tenant(), &JobRef::Id(edited.job.id)).await.ok();
+    tagged(edited.job.version, Json(Job::edited(edited, read.as_ref())).into_response())
+}
+
+/// Run a job now
+///
+/// The run is recorded with the cause `request`. Where the job's overlap policy forbids it, it is recorded as skipped,
+/// unless `force`. Answered 201 in every case, also for a repeat under the same `Idempotency-Key`: the same run.
+#[utoipa::path(
+    post,
+    path = "/api/v1/jobs/{job}/trigger",
+    tag = "jobs",
+    params(
+        ("job" = Name, Path, description = "Name or id"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Stands for this request and its repeats, for a day", min_length = 1, max_length = 255, pattern = "^[!-~]+$"),
+    ),
+    request_body(content = Option<TriggerRequest>),
+    responses(
+        (status = 201, description = "The run, waiting or skipped", body = Run, headers(("Location" = String, description = "Where the run stands"))),
+        (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn trigger_job(
+    State(api): Shared,
+    JobPath(job): JobPath,
+    params: Params,
+    body: JsonBody,
+) -> Result<Response> {
+    params.finish()?;
+    let asked: TriggerRequest = body.read_or_default()?;
+    let payload = asked.payload().map_err(ApiError::Invalid)?;
+    let ask = RunNow { job, payload, force: asked.force.unwrap_or(false), idempotency: body.idempotency };
+    let run = api.commands.run_now(api.tenant(), &api.actor(), ask).await?;
+    Ok(created(&format!("/api/v1/runs/{}", run.id), Run::from(run)))
+}
+
+/// The next ticks of a job
+///
+/// None for a job that is paused, disabled or without a schedule.
+#[utoipa::path(
+    get,
+    path = "/api/v1/jobs/{job}/next",
+    tag = "jobs",
+    params(
+        ("job" = Name, Path, description = "Name or id"),
+        ("count" = Option<usize>, Query, minimum = 1, maximum = 1000),
+    ),
+    responses(
+        (status = 200, description = "What the schedule says, and its next ticks", body = Preview),
+        (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn next_ticks(State(api): Shared, JobPath(job): JobPath, mut params: Params) -> Result<Json<Preview>> {
+    let count = params.number("count", 1..=PREVIEW_MAX, PREVIEW_DEFAULT);
+    params.finish()?;
+    let record = api.commands.store().get_job(api.tenant(), &job).await?;
+    let preview = match (record.job.ticking(), record.job.next_tick(record.cursor, record.now)) {
+        (Some(schedule), Some(next)) => {
+            let just_before = DbTime::from_millis(next.millis() - 1);
+            schedule.preview(just_before, count).into()
+        }
+        _ => {
+            Preview { description: record.job.schedule.as_ref().map(|schedule| schedule.describe()), ticks: Vec::new() }
+        }
+    };
+    Ok(Json(preview))
+}
+
+fn tagged(version: Version, mut response: Response) -> Response {
+    if let Some(tag) = etag(version) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    response
+}

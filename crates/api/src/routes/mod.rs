@@ -1,0 +1,59 @@
+//! A file per resource. Each route stands beside its place in the document, so neither is there without the other.
+
+mod audit;
+mod batch;
+mod jobs;
+mod node;
+mod runs;
+mod schedules;
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::State,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{Api, docs};
+
+pub(crate) type Shared = State<Arc<Api>>;
+
+pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(jobs::list_jobs, jobs::create_job))
+        .routes(routes!(batch::create_jobs))
+        .routes(routes!(jobs::get_job, jobs::replace_job, jobs::patch_job, jobs::delete_job))
+        .routes(routes!(jobs::pause_job))
+        .routes(routes!(jobs::resume_job))
+        .routes(routes!(jobs::trigger_job))
+        .routes(routes!(runs::list_job_runs))
+        .routes(routes!(jobs::next_ticks))
+        .routes(routes!(schedules::preview_schedule))
+        .routes(routes!(runs::list_runs))
+        .routes(routes!(runs::get_run))
+        .routes(routes!(runs::list_attempts))
+        .routes(routes!(runs::get_log))
+        .routes(routes!(runs::cancel_run))
+        .routes(routes!(runs::rerun))
+        .routes(routes!(runs::settle_run))
+        .routes(routes!(audit::list_audit))
+        .routes(routes!(node::healthz))
+        .routes(routes!(node::readyz))
+        .routes(routes!(node::metrics))
+        .routes(routes!(docs::openapi_json))
+        .routes(routes!(docs::page))
+        .routes(routes!(docs::style))
+}
+
+/// Something was made, and stands there.
+fn created(location: &str, body: impl Serialize) -> Response {
+    let mut response = (StatusCode::CREATED, Json(body)).into_response();
+    if let Ok(location) = HeaderValue::from_str(location) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    response
+}

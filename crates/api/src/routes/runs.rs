@@ -1,0 +1,341 @@
+//! Runs: read, watched, cancelled, run again, and settled by those who took them.
+
+use std::convert::Infallible;
+
+use axum::{
+    Json,
+    extract::State,
+    http::{HeaderValue, header},
+    response::{
+        IntoResponse, Response,
+        sse::{Event, KeepAlive, Sse},
+    },
+};
+use everytick_domain::{
+    ids::{JobId, RunId},
+    run::State as RunState,
+};
+use everytick_engine::store::RunFilter;
+use futures::{Stream, stream};
+use serde_json::json;
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+
+use super::{Shared, created};
+use crate::{
+    Api,
+    body::JsonBody,
+    error::{ApiError, Result},
+    paging,
+    params::{JobPath, Params, RunPath, job_ref},
+    wire::{
+        Name, Problem,
+        run::{Attempt, AttemptPage, Run, RunPage, SettleRequest},
+    },
+};
+
+/// List runs and skipped ranges, newest first
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs",
+    tag = "runs",
+    params(
+        ("job" = Option<Name>, Query, description = "Only runs of this job: name or id"),
+        ("from" = Option<String>, Query, format = DateTime, description = "Scheduled at or after this"),
+        ("to" = Option<String>, Query, format = DateTime, description = "Scheduled before this"),
+        ("status" = Option<String>, Query, description = "States, with commas between", pattern = "^(waiting|claimed|succeeded|failed|cancelled|skipped)(,(waiting|claimed|succeeded|failed|cancelled|skipped))*$", example = "failed,cancelled"),
+        ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before"),
+    ),
+    responses(
+        (status = 200, description = "A page of runs", body = RunPage),
+        (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn list_runs(State(api): Shared, mut params: Params) -> Result<Json<RunPage>> {
+    let named = params.one("job");
+    let asked = Asked::read(params)?;
+    let job = match named {
+        Some(named) => Some(api.commands.store().get_job(api.tenant(), &job_ref(&named)).await?.job.id),
+        None => None,
+    };
+    list(&api, job, asked).await
+}
+
+/// List a job's runs and skipped ranges, newest first
+#[utoipa::path(
+    get,
+    path = "/api/v1/jobs/{job}/runs",
+    tag = "jobs",
+    params(
+        ("job" = Name, Path, description = "Name or id"),
+        ("from" = Option<String>, Query, format = DateTime, description = "Scheduled at or after this"),
+        ("to" = Option<String>, Query, format = DateTime, description = "Scheduled before this"),
+        ("status" = Option<String>, Query, description = "States, with commas between", pattern = "^(waiting|claimed|succeeded|failed|cancelled|skipped)(,(waiting|claimed|succeeded|failed|cancelled|skipped))*$", example = "failed,cancelled"),
+        ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before"),
+    ),
+    responses(
+        (status = 200, description = "A page of runs", body = RunPage),
+        (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn list_job_runs(State(api): Shared, JobPath(job): JobPath, params: Params) -> Result<Json<RunPage>> {
+    let asked = Asked::read(params)?;
+    let job = api.commands.store().get_job(api.tenant(), &job).await?.job.id;
+    list(&api, Some(job), asked).await
+}
+
+/// Which runs a list is to show.
+struct Asked {
+    filter: RunFilter,
+    limit: usize,
+    before: Option<RunId>,
+}
+
+impl Asked {
+    fn read(mut params: Params) -> Result<Self> {
+        let filter =
+            RunFilter { job: None, from: params.parsed("from"), to: params.parsed("to"), states: states(&mut params) };
+        let (limit, before) = paging::asked(&mut params);
+        params.finish()?;
+        Ok(Self { filter, limit, before })
+    }
+}
+
+fn states(params: &mut Params) -> Vec<RunState> {
+    let mut states = Vec::new();
+    for word in params.all("status").iter().flat_map(|words| words.split(',')) {
+        match RunState::from_word(word) {
+            Some(state) => states.push(state),
+            None => {
+                let known = RunState::ALL.iter().map(|state| state.word()).collect::<Vec<_>>().join(", ");
+                params.refuse("status", format!("{word:?} is not a state; there are {known}"));
+            }
+        }
+    }
+    states
+}
+
+async fn list(api: &Api, job: Option<JobId>, asked: Asked) -> Result<Json<RunPage>> {
+    let Asked { filter, limit, before } = asked;
+    let filter = RunFilter { job, ..filter };
+    let page = api.commands.store().list_runs(api.tenant(), &filter, before, limit).await?;
+    let items = page.items.into_iter().map(Run::from).collect();
+    Ok(Json(RunPage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
+}
+
+/// Read a run
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs/{id}",
+    tag = "runs",
+    params(("id" = String, Path, format = Uuid, description = "The run's id")),
+    responses(
+        (status = 200, description = "The run", body = Run),
+        (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn get_run(State(api): Shared, RunPath(id): RunPath, params: Params) -> Result<Json<Run>> {
+    params.finish()?;
+    Ok(Json(api.commands.store().get_run(api.tenant(), id).await?.into()))
+}
+
+/// Every attempt at a run, the first one first
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs/{id}/attempts",
+    tag = "runs",
+    params(("id" = String, Path, format = Uuid, description = "The run's id")),
+    responses(
+        (status = 200, description = "The attempts", body = AttemptPage),
+        (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn list_attempts(
+    State(api): Shared,
+    RunPath(id): RunPath,
+    params: Params,
+) -> Result<Json<AttemptPage>> {
+    params.finish()?;
+    let store = api.commands.store();
+    store.get_run(api.tenant(), id).await?;
+    let items = store.list_attempts(api.tenant(), id).await?.into_iter().map(Attempt::from).collect();
+    Ok(Json(AttemptPage { items, next_cursor: None }))
+}
+
+/// What a run printed
+///
+/// While the run is worked on by this node: server-sent events, `chunk` with `{"text"}` from the start of the tail on,
+/// `missed` with `{"chunks"}` when the reader was too slow, at last `end` with `{"state"}`. Else the tail that was kept.
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs/{id}/log",
+    tag = "runs",
+    params(("id" = String, Path, format = Uuid, description = "The run's id")),
+    responses(
+        (status = 200, description = "The tail as text, or events while it runs", content((String = "text/plain"), (String = "text/event-stream"))),
+        (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn get_log(State(api): Shared, RunPath(id): RunPath, params: Params) -> Result<Response> {
+    params.finish()?;
+    let run = api.commands.store().get_run(api.tenant(), id).await?;
+    if run.state.is_open()
+        && let Some((tail, chunks)) = api.commands.live().watch(id)
+    {
+        return Ok(Sse::new(watch(api, id, tail, chunks)).keep_alive(KeepAlive::default()).into_response());
+    }
+    let mut response = run.output.unwrap_or_default().into_response();
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    Ok(response)
+}
+
+enum Watching {
+    /// Bytes that are yet to be told, and where more come from.
+    Live(Vec<u8>, Receiver<Vec<u8>>),
+    Over,
+}
+
+fn watch(
+    api: std::sync::Arc<Api>,
+    run: RunId,
+    tail: Vec<u8>,
+    chunks: Receiver<Vec<u8>>,
+) -> impl Stream<Item = Result<Event, Infallible>> {
+    stream::unfold((api, Watching::Live(tail, chunks)), move |(api, watching)| async move {
+        let Watching::Live(mut bytes, mut chunks) = watching else { return None };
+        loop {
+            let text = whole_characters(&mut bytes);
+            if !text.is_empty() {
+                return Some((Ok(event("chunk", json!({ "text": text }))), (api, Watching::Live(bytes, chunks))));
+            }
+            match chunks.recv().await {
+                Ok(chunk) => bytes.extend(chunk),
+                Err(RecvError::Lagged(missed)) => {
+                    return Some((
+                        Ok(event("missed", json!({ "chunks": missed }))),
+                        (api, Watching::Live(Vec::new(), chunks)),
+                    ));
+                }
+                Err(RecvError::Closed) => {
+                    let state = api.commands.store().get_run(api.tenant(), run).await.ok().map(|run| run.state.word());
+                    return Some((Ok(event("end", json!({ "state": state }))), (api, Watching::Over)));
+                }
+            }
+        }
+    })
+}
+
+fn event(name: &str, data: serde_json::Value) -> Event {
+    Event::default().event(name).data(data.to_string())
+}
+
+/// Takes the text out of `bytes`, and leaves the beginning of a character whose rest is yet to come.
+fn whole_characters(bytes: &mut Vec<u8>) -> String {
+    let begun = match std::str::from_utf8(bytes) {
+        Err(error) if error.error_len().is_none() => bytes.len() - error.valid_up_to(),
+        // With a broken character before it, only the end is looked at.
+        Err(_) => (1..=3.min(bytes.len()))
+            .find(|back| {
+                let end = &bytes[bytes.len() - back..];
+                std::str::from_utf8(end).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+            })
+            .unwrap_or(0),
+        Ok(_) => 0,
+    };
+    let rest = bytes.split_off(bytes.len() - begun);
+    String::from_utf8_lossy(&std::mem::replace(bytes, rest)).into_owned()
+}
+
+/// Cancel a run that waits or is being worked on
+#[utoipa::path(
+    post,
+    path = "/api/v1/runs/{id}/cancel",
+    tag = "runs",
+    params(("id" = String, Path, format = Uuid, description = "The run's id")),
+    responses(
+        (status = 200, description = "The run, cancelled", body = Run),
+        (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The run is over", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn cancel_run(State(api): Shared, RunPath(id): RunPath, params: Params) -> Result<Json<Run>> {
+    params.finish()?;
+    Ok(Json(api.commands.cancel_run(api.tenant(), &api.actor(), id).await?.into()))
+}
+
+/// Run the job of a run that is over once more
+///
+/// A new run with the cause `request`; the old one stays what it is.
+#[utoipa::path(
+    post,
+    path = "/api/v1/runs/{id}/rerun",
+    tag = "runs",
+    params(
+        ("id" = String, Path, format = Uuid, description = "The run's id"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Stands for this request and its repeats, for a day", min_length = 1, max_length = 255, pattern = "^[!-~]+$"),
+    ),
+    responses(
+        (status = 201, description = "The new run, waiting or skipped", body = Run, headers(("Location" = String, description = "Where the run stands"))),
+        (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The run is not over", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn rerun(
+    State(api): Shared,
+    RunPath(id): RunPath,
+    params: Params,
+    body: JsonBody,
+) -> Result<Response> {
+    params.finish()?;
+    let run = api.commands.rerun(api.tenant(), &api.actor(), id, body.idempotency).await?;
+    Ok(created(&format!("/api/v1/runs/{}", run.id), Run::from(run)))
+}
+
+/// Report the result of a run that was taken with 202
+#[utoipa::path(
+    post,
+    path = "/api/v1/runs/{id}/settle",
+    tag = "runs",
+    params(("id" = String, Path, format = Uuid, description = "The run's id")),
+    request_body(content = SettleRequest),
+    responses(
+        (status = 200, description = "The run as it then stands: over, or waiting for its next attempt", body = Run),
+        (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The fence is not that of the claim: nothing was changed", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn settle_run(
+    State(api): Shared,
+    RunPath(id): RunPath,
+    params: Params,
+    body: JsonBody,
+) -> Result<Json<Run>> {
+    params.finish()?;
+    let report = body.read::<SettleRequest>()?.read().map_err(ApiError::Invalid)?;
+    let fence = report.fence;
+    match api.commands.report_result(api.tenant(), id, report).await? {
+        Some(run) => Ok(Json(run.into())),
+        None => Err(ApiError::conflict(
+            "fence",
+            format!("{fence} is not the fence of a claim on this run; it was passed by a newer one or by its end"),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::whole_characters;
+
+    #[test]
+    fn a_character_cut_in_two_waits_for_its_rest() {
+        let mut bytes = "aé".as_bytes()[..2].to_vec();
+        assert_eq!(whole_characters(&mut bytes), "a");
+        bytes.push("é".as_bytes()[1]);
+        assert_eq!(whole_characters(&mut bytes), "é");
+        assert!(bytes.is_empty());
+        let mut broken = vec![0xff, b'x', 0xe2, 0x82];
+        assert_eq!(whole_characters(&mut broken), "\u{fffd}x");
+        assert_eq!(broken, [0xe2, 0x82]);
+    }
+}

@@ -1,0 +1,29 @@
+//! Schedules that no job has yet.
+
+use axum::{Json, extract::State};
+
+use super::Shared;
+use crate::{
+    body::JsonBody,
+    error::{ApiError, Result},
+    params::Params,
+    wire::schedule::{Preview, PreviewRequest},
+};
+
+/// Look at a schedule before using it
+#[utoipa::path(
+    post,
+    path = "/api/v1/schedules/preview",
+    tag = "schedules",
+    request_body(content = PreviewRequest),
+    responses((status = 200, description = "What it says, and its next ticks", body = Preview))
+)]
+pub(crate) async fn preview_schedule(State(api): Shared, params: Params, body: JsonBody) -> Result<Json<Preview>> {
+    params.finish()?;
+    let asked = body.read::<PreviewRequest>()?.read().map_err(ApiError::Invalid)?;
+    let from = match asked.from {
+        Some(from) => from,
+        None => api.commands.store().now().await?,
+    };
+    Ok(Json(asked.schedule.preview(from, asked.count).into()))
+}

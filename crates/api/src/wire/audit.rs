@@ -1,0 +1,36 @@
+//! The audit trail, as people read it.
+
+use everytick_domain::time::DbTime;
+use everytick_engine::store::AuditRecord;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// One change, written in the transaction that made it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AuditEntry {
+    id: i64,
+    #[schema(value_type = String, format = DateTime)]
+    at: DbTime,
+    #[schema(example = "local")]
+    actor: String,
+    #[schema(example = "pause")]
+    action: String,
+    /// What it was done to.
+    subject: String,
+    detail: String,
+}
+
+impl From<AuditRecord> for AuditEntry {
+    fn from(record: AuditRecord) -> Self {
+        let AuditRecord { id, at, actor, action, subject, detail } = record;
+        Self { id, at, actor, action, subject, detail }
+    }
+}
+
+/// A page of the audit trail, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AuditPage {
+    pub(crate) items: Vec<AuditEntry>,
+    /// Where the next page begins; `null` on the last one.
+    pub(crate) next_cursor: Option<String>,
+}

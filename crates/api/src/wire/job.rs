@@ -1,0 +1,518 @@
+//! A job: the definition that people write, with every default filled in when it is read, and the job as it is answered.
+
+use std::collections::BTreeMap;
+
+use everytick_domain::{
+    ids::{JobId, RunId},
+    invalid::Invalid,
+    job::{self as domain, CATCH_UP_RUNS_MAX, JobSpec, MAX_CONCURRENT_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX},
+    retry::{self, RETRIES_MAX, RetryPolicy},
+    target::TargetSpec,
+    time::DbTime,
+};
+use everytick_engine::store::{Created, Edited, JobRecord, RunRecord};
+use serde::{Deserialize, Serialize, de::IgnoredAny};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::{Complaints, Duration, Name, run::LastRun, schedule::Schedule, target::Target};
+
+/// What to do, and when. What is left out gets its default, also when a job is replaced.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({
+    "name": "nightly-report",
+    "labels": {"team": "billing"},
+    "schedule": {"cron": "0 2 * * *", "timezone": "America/New_York"},
+    "target": {"http": {"url": "https://example.org/hook"}},
+    "payload": {"report": "daily"}
+}))]
+pub(crate) struct JobDefinition {
+    /// Unique among the jobs that there are. Letters, digits, `-`, `_` and `.`.
+    #[schema(required, nullable = false, value_type = Option<Name>, example = "nightly-report")]
+    pub(crate) name: Option<String>,
+    #[schema(max_length = 4096, default = "")]
+    description: Option<String>,
+    labels: Option<BTreeMap<String, String>>,
+    /// A disabled job has no ticks; it can still be triggered.
+    #[schema(default = true)]
+    enabled: Option<bool>,
+    /// Absent for a job that only runs when it is triggered.
+    schedule: Option<Schedule>,
+    #[schema(required, nullable = false)]
+    target: Option<Target>,
+    /// Any JSON, up to 256 KiB, delivered byte for byte. `null` is no payload.
+    #[schema(value_type = Value)]
+    payload: Option<Box<RawValue>>,
+    /// What a tick does when runs of the job are still open.
+    #[schema(value_type = Option<Overlap>, inline)]
+    overlap: Option<String>,
+    /// How many runs may be in progress together under `allow`; any number when left out.
+    #[schema(minimum = 1, maximum = 1000)]
+    max_concurrent: Option<i64>,
+    /// 9 is served first.
+    #[schema(minimum = 0, maximum = 9, default = 5)]
+    priority: Option<i64>,
+    misfire: Option<Misfire>,
+    retry: Option<Retry>,
+    /// How long a run may take: 30s for http and 1h for shell unless it says so.
+    #[schema(value_type = Option<Duration>, example = "30s")]
+    timeout: Option<String>,
+    #[schema(inline)]
+    on_lost: Option<OnLost>,
+    /// Not available yet: only an empty list is taken.
+    #[schema(value_type = Option<Vec<Value>>, max_items = 0)]
+    depends_on: Option<Vec<IgnoredAny>>,
+
+    // What an answer adds. Taken when a job is replaced, so that an answer can be sent back; it changes nothing there.
+    #[schema(ignore)]
+    id: Option<IgnoredAny>,
+    #[schema(ignore)]
+    version: Option<IgnoredAny>,
+    #[schema(ignore)]
+    created_at: Option<IgnoredAny>,
+    #[schema(ignore)]
+    created_by: Option<IgnoredAny>,
+    #[schema(ignore)]
+    updated_at: Option<IgnoredAny>,
+    #[schema(ignore)]
+    next_tick: Option<IgnoredAny>,
+    #[schema(ignore)]
+    last_run: Option<IgnoredAny>,
+    #[schema(ignore)]
+    paused: Option<bool>,
+    #[schema(ignore)]
+    pause_note: Option<IgnoredAny>,
+    #[schema(ignore)]
+    effective_at: Option<IgnoredAny>,
+    #[schema(ignore)]
+    cancelled: Option<IgnoredAny>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Overlap {
+    Skip,
+    Allow,
+}
+
+/// What becomes of ticks that were not recorded in time.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Misfire {
+    /// A tick older than this is late, and catch-up decides about it. At most 1h.
+    #[schema(value_type = Option<Duration>, default = "1m")]
+    late_after: Option<String>,
+    /// A tick older than this never fires; the larger of 1h and one period when left out.
+    #[schema(value_type = Option<Duration>, example = "1h")]
+    grace: Option<String>,
+    /// Which late ticks fire: none, the latest, or all up to `max_runs`.
+    #[schema(inline)]
+    catch_up: Option<CatchUp>,
+    #[schema(minimum = 1, maximum = 1000, default = 10)]
+    max_runs: Option<i64>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum CatchUp {
+    None,
+    Latest,
+    All,
+}
+
+/// When a failed run is tried again: doubling delays with full jitter.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Retry {
+    /// 3 for http and 0 for shell unless it says so.
+    #[schema(minimum = 0, maximum = 100)]
+    max_retries: Option<i64>,
+    #[schema(value_type = Option<Duration>, default = "5s")]
+    base_delay: Option<String>,
+    #[schema(value_type = Option<Duration>, default = "1h")]
+    max_delay: Option<String>,
+}
+
+/// What becomes of a run whose node vanished while it held it.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum OnLost {
+    Retry,
+    Fail,
+}
+
+impl JobDefinition {
+    /// The complete spec, or everything that is wrong. `old` is the job that is replaced.
+    pub(crate) fn read(self, old: Option<&domain::Job>, shell_enabled: bool) -> Result<JobSpec, Vec<Invalid>> {
+        let mut wrong = Complaints::default();
+        self.check_read_only(old, &mut wrong);
+        if self.depends_on.is_some_and(|parents| !parents.is_empty()) {
+            wrong.add("depends_on", "dependencies are not available yet; leave it out");
+        }
+        if self.name.is_none() {
+            wrong.add("name", "is missing; every job has one");
+        }
+        let name = self.name.unwrap_or_else(|| "unnamed".to_owned());
+        let schedule = self.schedule.and_then(|schedule| match schedule.read(&name) {
+            Ok((spec, _)) => Some(spec),
+            Err(found) => {
+                wrong.extend(found.into_iter().map(|invalid| invalid.under("schedule")));
+                None
+            }
+        });
+        let target = match self.target {
+            Some(target) => target.read(old.map(|old| &old.spec.target), shell_enabled, &mut wrong),
+            None => {
+                wrong.add("target", "is missing; write one of {\"http\": {...}} and {\"shell\": {...}}");
+                None
+            }
+        };
+        let payload = self.payload.map(|payload| payload.get().to_owned());
+        let overlap = wrong.overlap(self.overlap.as_deref());
+        let max_concurrent = wrong.number("max_concurrent", self.max_concurrent, 1, MAX_CONCURRENT_MAX.into());
+        let priority = wrong.number("priority", self.priority, 0, PRIORITY_MAX.into());
+        let misfire = self.misfire.unwrap_or_default().read(&mut wrong);
+        let timeout = wrong.span("timeout", self.timeout.as_deref());
+        let description = self.description.unwrap_or_default();
+        let labels = self.labels.unwrap_or_default();
+        wrong.no_nul("description", &description);
+        for (key, value) in &labels {
+            wrong.no_nul("labels", key);
+            wrong.no_nul("labels", value);
+        }
+
+        // What was not readable was complained of; a stand-in lets the rest be checked too.
+        let stand_in = target.is_none();
+        let target = target.unwrap_or_else(stand_in_target);
+        let mut spec = JobSpec {
+            name,
+            description,
+            labels,
+            enabled: self.enabled.unwrap_or(true),
+            schedule,
+            payload,
+            overlap,
+            max_concurrent,
+            priority: priority.unwrap_or(domain::PRIORITY_DEFAULT),
+            misfire,
+            retry: self.retry.unwrap_or_default().read(&target, &mut wrong),
+            on_lost: self.on_lost.map_or_else(Default::default, Into::into),
+            timeout: timeout.unwrap_or(target.timeout_default()),
+            target,
+        };
+        wrong.extend(spec.problems());
+        if spec.overlap == domain::Overlap::Skip {
+            // Under `skip` it is always one, whether it was written or not.
+            spec.max_concurrent = None;
+        }
+        wrong.end((!stand_in).then_some(spec))
+    }
+
+    fn check_read_only(&self, old: Option<&domain::Job>, wrong: &mut Complaints) {
+        match old {
+            Some(old) => {
+                if self.paused.is_some_and(|paused| paused != old.paused.is_some()) {
+                    wrong.add("paused", "is not set here; ask POST /api/v1/jobs/{job}/pause or /resume");
+                }
+            }
+            None => {
+                for (field, given) in [
+                    ("id", self.id.is_some()),
+                    ("version", self.version.is_some()),
+                    ("created_at", self.created_at.is_some()),
+                    ("created_by", self.created_by.is_some()),
+                    ("updated_at", self.updated_at.is_some()),
+                    ("next_tick", self.next_tick.is_some()),
+                    ("last_run", self.last_run.is_some()),
+                    ("paused", self.paused.is_some()),
+                    ("pause_note", self.pause_note.is_some()),
+                    ("effective_at", self.effective_at.is_some()),
+                    ("cancelled", self.cancelled.is_some()),
+                ] {
+                    if given {
+                        wrong.add(field, "is set by the server; leave it out of a new job");
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn stand_in_target() -> TargetSpec {
+    use everytick_domain::target::{HttpMethod, HttpTarget};
+    TargetSpec::Http(HttpTarget {
+        url: String::new(),
+        method: HttpMethod::Post,
+        headers: BTreeMap::new(),
+        secret: None,
+    })
+}
+
+impl Complaints {
+    fn overlap(&mut self, text: Option<&str>) -> domain::Overlap {
+        match text {
+            None | Some("skip") => return domain::Overlap::Skip,
+            Some("allow") => return domain::Overlap::Allow,
+            Some(later @ ("queue" | "cancel_previous")) => {
+                self.add("overlap", format!("{later:?} is not available yet; write \"skip\" or \"allow\""));
+            }
+            Some(other) => self.add("overlap", format!("{other:?} is not a policy; write \"skip\" or \"allow\"")),
+        }
+        domain::Overlap::Skip
+    }
+}
+
+impl Misfire {
+    fn read(self, wrong: &mut Complaints) -> domain::Misfire {
+        let default = domain::Misfire::default();
+        domain::Misfire {
+            late_after: wrong.span("misfire.late_after", self.late_after.as_deref()).unwrap_or(default.late_after),
+            grace: wrong.span("misfire.grace", self.grace.as_deref()),
+            catch_up: self.catch_up.map_or(default.catch_up, Into::into),
+            max_runs: wrong
+                .number("misfire.max_runs", self.max_runs, 1, CATCH_UP_RUNS_MAX.into())
+                .unwrap_or(default.max_runs),
+        }
+    }
+}
+
+impl Retry {
+    fn read(self, target: &TargetSpec, wrong: &mut Complaints) -> RetryPolicy {
+        let default = RetryPolicy::with_retries(target.max_retries_default());
+        RetryPolicy {
+            max_retries: wrong
+                .number("retry.max_retries", self.max_retries, 0, RETRIES_MAX.into())
+                .unwrap_or(default.max_retries),
+            base_delay: wrong.span("retry.base_delay", self.base_delay.as_deref()).unwrap_or(default.base_delay),
+            max_delay: wrong.span("retry.max_delay", self.max_delay.as_deref()).unwrap_or(default.max_delay),
+        }
+    }
+}
+
+/// A job as it stands. `********` stands for a credential; sent back, it keeps what is stored.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Job {
+    #[schema(value_type = String, format = Uuid)]
+    id: JobId,
+    #[schema(example = "nightly-report")]
+    name: String,
+    description: String,
+    labels: BTreeMap<String, String>,
+    enabled: bool,
+    /// `null` for a job that only runs when it is triggered.
+    #[schema(required)]
+    schedule: Option<Schedule>,
+    target: Target,
+    #[schema(value_type = Value)]
+    payload: Option<Box<RawValue>>,
+    #[schema(inline)]
+    overlap: Overlap,
+    /// `null`: as many as there is room for.
+    #[schema(required)]
+    max_concurrent: Option<u32>,
+    priority: u8,
+    misfire: Misfire,
+    retry: Retry,
+    timeout: String,
+    #[schema(inline)]
+    on_lost: OnLost,
+    #[schema(value_type = Vec<Value>)]
+    depends_on: [(); 0],
+    /// Also the job's `ETag`, in quotes.
+    version: i64,
+    #[schema(value_type = String, format = DateTime)]
+    created_at: DbTime,
+    created_by: String,
+    #[schema(value_type = String, format = DateTime)]
+    updated_at: DbTime,
+    /// Counted from now; `null` when there is none.
+    #[schema(required, value_type = Option<String>, format = DateTime)]
+    next_tick: Option<DbTime>,
+    #[schema(required)]
+    last_run: Option<LastRun>,
+    paused: bool,
+    #[schema(required)]
+    pause_note: Option<String>,
+    /// In the answer to an edit: before this instant the old definition holds, after it the new one; `null` when nothing
+    /// changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    effective_at: Option<Option<DbTime>>,
+    /// In the answer to an edit: runs that were stopped with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>)]
+    cancelled: Option<Vec<RunId>>,
+}
+
+impl Job {
+    pub(crate) fn new(job: &domain::Job, cursor: Option<DbTime>, now: DbTime, last_run: Option<&RunRecord>) -> Self {
+        let spec = &*job.spec;
+        Self {
+            id: job.id,
+            name: spec.name.clone(),
+            description: spec.description.clone(),
+            labels: spec.labels.clone(),
+            enabled: spec.enabled,
+            schedule: spec.schedule.as_ref().map(Schedule::from),
+            target: Target::from(&spec.target),
+            // It was JSON when it was stored.
+            payload: spec.payload.clone().and_then(|text| RawValue::from_string(text).ok()),
+            overlap: spec.overlap.into(),
+            max_concurrent: spec.open_max(),
+            priority: spec.priority,
+            misfire: Misfire::from(&spec.misfire),
+            retry: Retry::from(&spec.retry),
+            timeout: spec.timeout.to_string(),
+            on_lost: spec.on_lost.into(),
+            depends_on: [],
+            version: job.version.raw(),
+            created_at: job.created_at,
+            created_by: job.created_by.clone(),
+            updated_at: job.updated_at,
+            next_tick: job.next_tick(cursor, now),
+            last_run: last_run.map(LastRun::from),
+            paused: job.paused.is_some(),
+            pause_note: job.paused.as_ref().and_then(|paused| paused.note.clone()),
+            effective_at: None,
+            cancelled: None,
+        }
+    }
+
+    /// As it stands after an edit. `read` was read later, for what an edit does not touch.
+    pub(crate) fn edited(edited: &Edited, read: Option<&JobRecord>) -> Self {
+        let now = read.map_or(edited.job.updated_at, |read| read.now);
+        let last_run = read.and_then(|read| read.last_run.as_ref());
+        let cancelled = Some(edited.cancelled.clone());
+        Self { effective_at: Some(edited.x), cancelled, ..Self::new(&edited.job, edited.cursor, now, last_run) }
+    }
+}
+
+impl From<&JobRecord> for Job {
+    fn from(record: &JobRecord) -> Self {
+        Self::new(&record.job, record.cursor, record.now, record.last_run.as_ref())
+    }
+}
+
+impl From<&Created> for Job {
+    fn from(created: &Created) -> Self {
+        Self::new(&created.job, created.cursor, created.job.created_at, None)
+    }
+}
+
+impl From<&domain::Misfire> for Misfire {
+    fn from(misfire: &domain::Misfire) -> Self {
+        Self {
+            late_after: Some(misfire.late_after.to_string()),
+            grace: misfire.grace.map(|grace| grace.to_string()),
+            catch_up: Some(misfire.catch_up.into()),
+            max_runs: Some(misfire.max_runs.into()),
+        }
+    }
+}
+
+impl From<&RetryPolicy> for Retry {
+    fn from(retry: &RetryPolicy) -> Self {
+        Self {
+            max_retries: Some(retry.max_retries.into()),
+            base_delay: Some(retry.base_delay.to_string()),
+            max_delay: Some(retry.max_delay.to_string()),
+        }
+    }
+}
+
+macro_rules! same_words {
+    ($($wire:ident = $domain:path { $($word:ident),* })*) => {$(
+        impl From<$wire> for $domain {
+            fn from(wire: $wire) -> Self {
+                match wire { $($wire::$word => Self::$word),* }
+            }
+        }
+        impl From<$domain> for $wire {
+            fn from(domain: $domain) -> Self {
+                match domain { $(<$domain>::$word => Self::$word),* }
+            }
+        }
+    )*};
+}
+same_words! {
+    Overlap = domain::Overlap { Skip, Allow }
+    CatchUp = domain::CatchUp { None, Latest, All }
+    OnLost = retry::OnLost { Retry, Fail }
+}
+
+/// A page of jobs, by name.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct JobPage {
+    pub(crate) items: Vec<Job>,
+    /// Where the next page begins; `null` on the last one.
+    #[schema(required)]
+    pub(crate) next_cursor: Option<String>,
+}
+
+/// Pauses a job: it has no ticks until it is resumed.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(example = json!({"note": "until the move is done"}))]
+pub(crate) struct PauseRequest {
+    /// Why, for those who come later.
+    #[schema(max_length = 1024)]
+    pub(crate) note: Option<String>,
+    /// Also cancels the runs that wait or are being worked on.
+    #[schema(default = false)]
+    pub(crate) cancel: Option<bool>,
+}
+
+const NOTE_BYTES_MAX: usize = 1_024;
+
+impl PauseRequest {
+    pub(crate) fn check(&self) -> Result<(), Vec<Invalid>> {
+        let mut wrong = Complaints::default();
+        if let Some(note) = &self.note {
+            wrong.no_nul("note", note);
+            if note.len() > NOTE_BYTES_MAX {
+                wrong.add("note", format!("is {} bytes long; at most {NOTE_BYTES_MAX} are kept", note.len()));
+            }
+        }
+        wrong.end(Some(()))
+    }
+}
+
+/// Asks for a run now.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(example = json!({"payload": {"report": "again"}}))]
+pub(crate) struct TriggerRequest {
+    /// Delivered by this run instead of the job's payload. Any JSON, up to 256 KiB; `null` means the job's.
+    #[schema(value_type = Value)]
+    pub(crate) payload: Option<Box<RawValue>>,
+    /// Runs also where the job's overlap policy would skip it.
+    #[schema(default = false)]
+    pub(crate) force: Option<bool>,
+}
+
+impl TriggerRequest {
+    pub(crate) fn payload(&self) -> Result<Option<String>, Vec<Invalid>> {
+        let Some(payload) = &self.payload else { return Ok(None) };
+        let size = payload.get().len();
+        if size > PAYLOAD_BYTES_MAX {
+            let message = format!("is {size} bytes long; at most {PAYLOAD_BYTES_MAX} (256 KiB) are delivered");
+            return Err(vec![Invalid::new("payload", message)]);
+        }
+        Ok(Some(payload.get().to_owned()))
+    }
+}
+
+/// What became of a deleted job.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DeletedJob {
+    #[schema(value_type = String, format = Uuid)]
+    pub(crate) id: JobId,
+    pub(crate) name: String,
+    /// No tick after this instant; `null` when it was deleted before.
+    #[schema(required, value_type = Option<String>, format = DateTime)]
+    pub(crate) effective_at: Option<DbTime>,
+    /// Runs that were stopped with it.
+    #[schema(value_type = Vec<String>)]
+    pub(crate) cancelled: Vec<RunId>,
+}

@@ -1,0 +1,82 @@
+//! The only public serde types: what goes in and out over HTTP. A definition that came in is turned into a domain value
+//! with every complaint collected, each under the path that its author wrote.
+
+pub(crate) mod audit;
+pub(crate) mod batch;
+pub(crate) mod job;
+pub(crate) mod merge;
+pub(crate) mod node;
+pub(crate) mod problem;
+pub(crate) mod run;
+pub(crate) mod schedule;
+pub(crate) mod target;
+
+use everytick_domain::{invalid::Invalid, time::Span};
+use utoipa::ToSchema;
+
+pub(crate) use problem::{FieldError, Problem};
+
+/// A length of time: `90s`, `15m`, `1h30m`, `7d`. Larger units first, each once.
+#[derive(ToSchema)]
+#[schema(
+    pattern = "^([0-9]{1,9}d)?([0-9]{1,9}h)?([0-9]{1,9}m)?([0-9]{1,9}s)?([0-9]{1,9}ms)?$",
+    min_length = 2,
+    example = "1h30m"
+)]
+#[expect(dead_code, reason = "stands in the document only; texts are read where their complaints are collected")]
+pub(crate) struct Duration(String);
+
+/// Letters, digits, `-`, `_` and `.`; begins with a letter, a digit or `_`. Where a job is named, its id will do too.
+#[derive(ToSchema)]
+#[schema(pattern = "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$", example = "nightly-report")]
+#[expect(dead_code, reason = "stands in the document only")]
+pub(crate) struct Name(String);
+
+/// Collects what is wrong with one object while it is read.
+#[derive(Default)]
+pub(crate) struct Complaints(Vec<Invalid>);
+
+impl Complaints {
+    pub(crate) fn add(&mut self, field: &str, message: impl Into<String>) {
+        self.0.push(Invalid::new(field, message));
+    }
+    pub(crate) fn extend(&mut self, found: impl IntoIterator<Item = Invalid>) {
+        self.0.extend(found);
+    }
+    /// The value, or nothing and a complaint.
+    pub(crate) fn keep<T>(&mut self, field: &str, result: Result<T, String>) -> Option<T> {
+        result.map_err(|message| self.add(field, message)).ok()
+    }
+    pub(crate) fn span(&mut self, field: &str, text: Option<&str>) -> Option<Span> {
+        self.keep(field, text?.parse())
+    }
+    /// A number that the domain keeps in a narrower type.
+    pub(crate) fn number<T: TryFrom<i64>>(
+        &mut self,
+        field: &str,
+        number: Option<i64>,
+        min: i64,
+        max: i64,
+    ) -> Option<T> {
+        let number = number?;
+        match T::try_from(number) {
+            Ok(narrow) if (min..=max).contains(&number) => Some(narrow),
+            _ => {
+                self.add(field, format!("{number} is out of range; {min} to {max} are right"));
+                None
+            }
+        }
+    }
+    /// Text that every store can keep.
+    pub(crate) fn no_nul(&mut self, field: &str, text: &str) {
+        if text.contains('\0') {
+            self.add(field, "contains a NUL character, which cannot be kept");
+        }
+    }
+    pub(crate) fn end<T>(self, value: Option<T>) -> Result<T, Vec<Invalid>> {
+        match value {
+            Some(value) if self.0.is_empty() => Ok(value),
+            _ => Err(self.0),
+        }
+    }
+}

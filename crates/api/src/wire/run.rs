@@ -1,0 +1,268 @@
+//! Runs and attempts, as people read them, and what a receiver reports of one.
+
+use everytick_domain::{
+    ids::{Fence, JobId, RunId},
+    invalid::Invalid,
+    run::{CauseKind, SkipReason, State as DomainState},
+    time::DbTime,
+};
+use everytick_engine::{
+    commands::Report,
+    store::{AttemptRecord, RunRecord},
+};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::Complaints;
+
+/// The words of the domain, for the document.
+macro_rules! words {
+    ($($(#[$doc:meta])* $name:ident = $domain:ident { $($word:ident),* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+        #[serde(rename_all = "snake_case")]
+        pub(crate) enum $name { $($word),* }
+        impl From<$domain> for $name {
+            fn from(domain: $domain) -> Self {
+                match domain { $($domain::$word => Self::$word),* }
+            }
+        }
+    )*};
+}
+words! {
+    RunState = DomainState { Waiting, Claimed, Succeeded, Failed, Cancelled, Skipped }
+    Skip = SkipReason { Overlap, Misfire, CatchUp, Calendar, Quota, Error }
+    Cause = CauseKind { Tick, Request, Backfill, Parent }
+}
+
+/// One occasion to do a job; or, with `from`, `to` and `count`, a range of ticks that were skipped.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Run {
+    #[schema(value_type = String, format = Uuid)]
+    id: RunId,
+    /// The job's name.
+    job: String,
+    #[schema(value_type = String, format = Uuid)]
+    job_id: JobId,
+    #[schema(inline)]
+    cause: Cause,
+    #[schema(value_type = String, format = DateTime)]
+    scheduled_at: DbTime,
+    #[schema(value_type = String, format = DateTime)]
+    due_at: DbTime,
+    #[schema(inline)]
+    state: RunState,
+    attempt: u32,
+    /// How many attempts were lost with their node.
+    lost: u32,
+    /// Numbers the claim; a report must name it.
+    fence: i64,
+    #[schema(required)]
+    node: Option<String>,
+    #[schema(required)]
+    worker: Option<String>,
+    #[schema(required, value_type = Option<String>, format = DateTime)]
+    started_at: Option<DbTime>,
+    #[schema(required, value_type = Option<String>, format = DateTime)]
+    finished_at: Option<DbTime>,
+    #[schema(required, minimum = 0)]
+    duration_ms: Option<u64>,
+    #[schema(required)]
+    error: Option<String>,
+    /// The tail of what it printed or answered; left out of lists.
+    #[schema(required)]
+    output: Option<String>,
+    #[schema(required, inline)]
+    skip_reason: Option<Skip>,
+    #[schema(required, value_type = Option<String>, format = Uuid)]
+    flow: Option<RunId>,
+    /// The first tick of a skipped range.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    from: Option<DbTime>,
+    /// The last tick of a skipped range.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    to: Option<DbTime>,
+    /// How many ticks the range has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    count: Option<u64>,
+}
+
+impl From<RunRecord> for Run {
+    fn from(run: RunRecord) -> Self {
+        Self {
+            id: run.id,
+            job: run.job_name,
+            job_id: run.job,
+            cause: run.cause.into(),
+            scheduled_at: run.scheduled_at,
+            due_at: run.due_at,
+            state: run.state.into(),
+            attempt: run.attempt,
+            lost: run.lost,
+            fence: run.fence.raw(),
+            node: run.node,
+            worker: None,
+            started_at: run.started_at,
+            finished_at: run.finished_at,
+            duration_ms: duration_ms(run.started_at, run.finished_at),
+            error: run.error,
+            output: run.output,
+            skip_reason: run.skip_reason.map(Into::into),
+            flow: None,
+            from: run.range.map(|range| range.from),
+            to: run.range.map(|range| range.to),
+            count: run.range.map(|range| range.count),
+        }
+    }
+}
+
+fn duration_ms(started: Option<DbTime>, finished: Option<DbTime>) -> Option<u64> {
+    Some(finished?.since(started?).as_millis())
+}
+
+/// A page of runs, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RunPage {
+    pub(crate) items: Vec<Run>,
+    /// Where the next page begins; `null` on the last one.
+    #[schema(required)]
+    pub(crate) next_cursor: Option<String>,
+}
+
+/// The last run of a job, in short.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LastRun {
+    #[schema(value_type = String, format = Uuid)]
+    id: RunId,
+    #[schema(inline)]
+    state: RunState,
+    #[schema(inline)]
+    cause: Cause,
+    #[schema(value_type = String, format = DateTime)]
+    scheduled_at: DbTime,
+    #[schema(required, value_type = Option<String>, format = DateTime)]
+    started_at: Option<DbTime>,
+    #[schema(required, value_type = Option<String>, format = DateTime)]
+    finished_at: Option<DbTime>,
+    #[schema(required)]
+    error: Option<String>,
+    #[schema(required, inline)]
+    skip_reason: Option<Skip>,
+}
+
+impl From<&RunRecord> for LastRun {
+    fn from(run: &RunRecord) -> Self {
+        Self {
+            id: run.id,
+            state: run.state.into(),
+            cause: run.cause.into(),
+            scheduled_at: run.scheduled_at,
+            started_at: run.started_at,
+            finished_at: run.finished_at,
+            error: run.error.clone(),
+            skip_reason: run.skip_reason.map(Into::into),
+        }
+    }
+}
+
+/// One try at a run.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Attempt {
+    attempt: u32,
+    fence: i64,
+    #[schema(required)]
+    node: Option<String>,
+    #[schema(required, value_type = Option<String>, format = DateTime)]
+    started_at: Option<DbTime>,
+    #[schema(required, value_type = Option<String>, format = DateTime)]
+    finished_at: Option<DbTime>,
+    #[schema(required, minimum = 0)]
+    duration_ms: Option<u64>,
+    /// `succeeded`, `failed`, `lost` or `cancelled`; `null` while it lasts.
+    #[schema(required, example = "succeeded")]
+    outcome: Option<String>,
+    #[schema(required)]
+    error: Option<String>,
+    #[schema(required)]
+    output: Option<String>,
+}
+
+impl From<AttemptRecord> for Attempt {
+    fn from(attempt: AttemptRecord) -> Self {
+        Self {
+            attempt: attempt.attempt,
+            fence: attempt.fence.raw(),
+            node: attempt.node,
+            started_at: attempt.started_at,
+            finished_at: attempt.finished_at,
+            duration_ms: duration_ms(attempt.started_at, attempt.finished_at),
+            outcome: attempt.outcome,
+            error: attempt.error,
+            output: attempt.output,
+        }
+    }
+}
+
+/// Every attempt at a run, the first one first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AttemptPage {
+    pub(crate) items: Vec<Attempt>,
+    /// Always `null`: attempts are few.
+    #[schema(required)]
+    pub(crate) next_cursor: Option<String>,
+}
+
+/// What a receiver that answered 202 with `everytick-async: true` reports in the end.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"fence": 1763200000000000_i64, "outcome": "succeeded", "output": "done"}))]
+pub(crate) struct SettleRequest {
+    /// The `everytick-fence` of the delivery.
+    #[schema(required, nullable = false, minimum = 0)]
+    fence: Option<i64>,
+    #[schema(required, nullable = false, inline)]
+    outcome: Option<SettleOutcome>,
+    /// What it printed; the last 64 KiB are kept.
+    output: Option<String>,
+    /// Why it failed; with `failed` only.
+    error: Option<String>,
+    /// Whether a failure is worth another try.
+    #[schema(default = true)]
+    retry: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SettleOutcome {
+    Succeeded,
+    Failed,
+}
+
+impl SettleRequest {
+    pub(crate) fn read(self) -> Result<Report, Vec<Invalid>> {
+        let mut wrong = Complaints::default();
+        if self.fence.is_none() {
+            wrong.add("fence", "is missing; give back the everytick-fence of the delivery");
+        }
+        if self.outcome.is_none() {
+            wrong.add("outcome", "is missing; write \"succeeded\" or \"failed\"");
+        }
+        if self.outcome == Some(SettleOutcome::Succeeded) && self.error.is_some() {
+            wrong.add("error", "goes with the outcome \"failed\" only");
+        }
+        for (field, text) in [("output", &self.output), ("error", &self.error)] {
+            wrong.no_nul(field, text.as_deref().unwrap_or_default());
+        }
+        let report = self.fence.zip(self.outcome).map(|(fence, outcome)| Report {
+            fence: Fence::from_raw(fence),
+            succeeded: outcome == SettleOutcome::Succeeded,
+            output: self.output,
+            error: self.error,
+            retry: self.retry.unwrap_or(true),
+        });
+        wrong.end(report)
+    }
+}

@@ -1,0 +1,242 @@
+//! Where a job's runs go. Credentials go in and never come out (I22): answers show a mask in their place, and a definition
+//! that carries the mask keeps what is stored.
+
+use std::collections::BTreeMap;
+
+use everytick_domain::target::{self as domain, HttpTarget, ShellTarget, TargetSpec};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::Complaints;
+
+/// Stands for a credential in answers. It is no valid secret.
+pub(crate) const MASK: &str = "********";
+
+/// Where a job's runs are delivered: exactly one of `http` and `shell`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(min_properties = 1, max_properties = 1, example = json!({"http": {"url": "https://example.org/hook"}}))]
+pub(crate) struct Target {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub(crate) http: Option<Http>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub(crate) shell: Option<Shell>,
+}
+
+/// A webhook: signed by Standard Webhooks when it has a secret; the run's id is its idempotency key.
+#[derive(Clone, PartialEq, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Http {
+    #[schema(format = "uri", example = "https://example.org/hook", max_length = 2048)]
+    pub(crate) url: String,
+    #[serde(default = "Http::method_default")]
+    #[schema(inline, default = "POST")]
+    pub(crate) method: Method,
+    /// Sent with every delivery. Values of headers that carry credentials are answered as `********`.
+    #[serde(default)]
+    pub(crate) headers: BTreeMap<String, String>,
+    /// `whsec_` and 24 to 64 random bytes in base64. Write-only: answered as `********` when set.
+    #[serde(default)]
+    pub(crate) secret: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub(crate) enum Method {
+    Get,
+    Post,
+    Put,
+    Patch,
+    Delete,
+}
+
+/// A command on the node that does the run; only where its operator allows it (`--enable-shell`).
+#[derive(Clone, PartialEq, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Shell {
+    pub(crate) command: Command,
+    /// The environment, which is otherwise clean. Values of variables that carry credentials are answered as `********`.
+    #[serde(default)]
+    pub(crate) env: BTreeMap<String, String>,
+    /// An absolute path.
+    #[serde(default)]
+    #[schema(example = "/srv/reports")]
+    pub(crate) workdir: Option<String>,
+}
+
+/// A program with its arguments, or a script for `sh -c`: exactly one of the two.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(min_properties = 1, max_properties = 1, example = json!({"argv": ["/usr/bin/backup", "--all"]}))]
+pub(crate) struct Command {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub(crate) argv: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub(crate) script: Option<String>,
+}
+
+impl Http {
+    const fn method_default() -> Method {
+        Method::Post
+    }
+}
+
+// No value is printed: it may be a credential, and this may end up in a log.
+impl std::fmt::Debug for Http {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Http").field("method", &self.method).finish_non_exhaustive()
+    }
+}
+impl std::fmt::Debug for Shell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shell").field("command", &self.command).finish_non_exhaustive()
+    }
+}
+
+impl Target {
+    /// `old` is the target as stored, from which masked values are taken. Complaints name fields of the job.
+    pub(crate) fn read(
+        self,
+        old: Option<&TargetSpec>,
+        shell_enabled: bool,
+        wrong: &mut Complaints,
+    ) -> Option<TargetSpec> {
+        let spec = match (self.http, self.shell) {
+            (Some(http), None) => {
+                let old = old.and_then(|old| if let TargetSpec::Http(http) = old { Some(http) } else { None });
+                TargetSpec::Http(http.read(old, wrong)?)
+            }
+            (None, Some(shell)) => {
+                if !shell_enabled {
+                    wrong
+                        .add("target.shell", "is not enabled on this node; its operator starts it with --enable-shell");
+                }
+                let old = old.and_then(|old| if let TargetSpec::Shell(shell) = old { Some(shell) } else { None });
+                TargetSpec::Shell(shell.read(old, wrong)?)
+            }
+            (None, None) => {
+                wrong.add("target", "names no kind; write one of http and shell");
+                return None;
+            }
+            (Some(_), Some(_)) => {
+                wrong.add("target", "names two kinds; write only one of http and shell");
+                return None;
+            }
+        };
+        wrong.extend(everytick_targets::validate(&spec));
+        Some(spec)
+    }
+}
+
+impl Http {
+    fn read(self, old: Option<&HttpTarget>, wrong: &mut Complaints) -> Option<HttpTarget> {
+        let headers = unmask_all("target.http.headers", self.headers, old.map(|old| &old.headers), wrong);
+        let secret = match self.secret {
+            Some(secret) if secret == MASK => {
+                let kept = old.and_then(|old| old.secret.clone());
+                if kept.is_none() {
+                    wrong.add("target.http.secret", NOT_STORED);
+                }
+                kept
+            }
+            given => given,
+        };
+        Some(HttpTarget { url: self.url, method: self.method.into(), headers: headers?, secret })
+    }
+}
+
+impl Shell {
+    fn read(self, old: Option<&ShellTarget>, wrong: &mut Complaints) -> Option<ShellTarget> {
+        let env = unmask_all("target.shell.env", self.env, old.map(|old| &old.env), wrong);
+        let command = match (self.command.argv, self.command.script) {
+            (Some(argv), None) => domain::Command::Argv(argv),
+            (None, Some(script)) => domain::Command::Script(script),
+            _ => {
+                wrong.add(
+                    "target.shell.command",
+                    "is not one thing; write either argv, a list, or script, a text for sh -c",
+                );
+                return None;
+            }
+        };
+        Some(ShellTarget { command, env: env?, workdir: self.workdir })
+    }
+}
+
+const NOT_STORED: &str = "is the mask that answers show, and nothing is stored in its place; write the value itself";
+
+fn unmask_all(
+    field: &str,
+    given: BTreeMap<String, String>,
+    old: Option<&BTreeMap<String, String>>,
+    wrong: &mut Complaints,
+) -> Option<BTreeMap<String, String>> {
+    let unmasked = given.into_iter().map(|(name, value)| {
+        if value != MASK {
+            return Some((name, value));
+        }
+        let kept = old.and_then(|old| old.get(&name)).cloned();
+        if kept.is_none() {
+            wrong.add(&format!("{field}.{name}"), NOT_STORED);
+        }
+        kept.map(|kept| (name, kept))
+    });
+    unmasked.collect()
+}
+
+/// Whether a header or variable carries a credential, going by its name.
+fn is_credential(name: &str) -> bool {
+    const PARTS: [&str; 9] =
+        ["auth", "cookie", "credential", "key", "passwd", "password", "secret", "signature", "token"];
+    let name = name.to_ascii_lowercase();
+    PARTS.iter().any(|part| name.contains(part))
+}
+
+fn masked(values: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let shown = |name: &str, value: &str| if is_credential(name) { MASK.to_owned() } else { value.to_owned() };
+    values.iter().map(|(name, value)| (name.clone(), shown(name, value))).collect()
+}
+
+impl From<&TargetSpec> for Target {
+    fn from(spec: &TargetSpec) -> Self {
+        match spec {
+            TargetSpec::Http(http) => Self {
+                http: Some(Http {
+                    url: http.url.clone(),
+                    method: http.method.into(),
+                    headers: masked(&http.headers),
+                    secret: http.secret.as_ref().map(|_| MASK.to_owned()),
+                }),
+                shell: None,
+            },
+            TargetSpec::Shell(shell) => {
+                let command = match &shell.command {
+                    domain::Command::Argv(argv) => Command { argv: Some(argv.clone()), script: None },
+                    domain::Command::Script(script) => Command { argv: None, script: Some(script.clone()) },
+                };
+                let shell = Shell { command, env: masked(&shell.env), workdir: shell.workdir.clone() };
+                Self { http: None, shell: Some(shell) }
+            }
+        }
+    }
+}
+
+macro_rules! same_words {
+    ($wire:ident = $domain:path { $($word:ident),* }) => {
+        impl From<$wire> for $domain {
+            fn from(wire: $wire) -> Self {
+                match wire { $($wire::$word => Self::$word),* }
+            }
+        }
+        impl From<$domain> for $wire {
+            fn from(domain: $domain) -> Self {
+                match domain { $(<$domain>::$word => Self::$word),* }
+            }
+        }
+    };
+}
+same_words!(Method = domain::HttpMethod { Get, Post, Put, Patch, Delete });

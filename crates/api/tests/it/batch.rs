@@ -1,0 +1,73 @@
+//! Many jobs at once: a line in, a line out.
+
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Server, job};
+
+async fn batch(server: &Server, body: String) -> Answer {
+    server.ask("POST", "/api/v1/jobs/batch", &[("content-type", "application/x-ndjson")], body).await
+}
+
+fn lines(answer: &Answer) -> Vec<Value> {
+    answer.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn every_valid_line_is_made_and_each_invalid_one_named() {
+    let server = Server::new().await;
+    let long = format!("{{\"name\": \"long\", \"description\": \"{}\"}}", "d".repeat(1_100_000));
+    let body = [
+        job("a").to_string(),
+        json!({"name": "b", "target": {"http": {"url": "nowhere"}}, "priority": 99}).to_string(),
+        "{not json".to_owned(),
+        String::new(),
+        job("a").to_string(),
+        long,
+        json!({"name": "c", "colour": 1}).to_string(),
+        format!("{}\r", job("d")),
+        "[".repeat(1_000),
+        job("e").to_string(), // without a newline at its end
+    ];
+    let answer = batch(&server, body.join("\n")).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.header("content-type"), "application/x-ndjson");
+    let answered = lines(&answer);
+    let brief: Vec<_> = answered
+        .iter()
+        .map(|line| (line["line"].as_u64().unwrap(), line["name"].as_str().unwrap_or("-"), line["status"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(
+        brief,
+        [(1, "a", 201), (2, "b", 422), (3, "-", 400), (5, "a", 409), (6, "-", 413), (7, "c", 422), (8, "d", 201), (9, "-", 400), (10, "e", 201)]
+    );
+    let fields: Vec<_> = answered[1]["errors"].as_array().unwrap().iter().map(|error| error["field"].clone()).collect();
+    assert_eq!(fields, ["target.http.url", "priority"]);
+    assert_eq!(answered[3]["errors"][0]["field"], "name");
+    assert_eq!(answered[5]["errors"][0]["field"], "colour");
+    assert!(answered[0].get("errors").is_none() && answered[1].get("id").is_none());
+    let made = server.get("/api/v1/jobs").await.expect(200);
+    let names: Vec<_> = made["items"].as_array().unwrap().iter().map(|job| job["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["a", "d", "e"]);
+    assert_eq!(answered[0]["id"], made["items"][0]["id"]);
+}
+
+#[tokio::test]
+async fn thousands_are_made_in_chunks_and_answered_in_order() {
+    let server = Server::new().await;
+    let body: String = (0..2_500).map(|n| format!("{}\n", job(&format!("j{n}")))).collect();
+    let answered = lines(&batch(&server, body).await);
+    assert_eq!(answered.len(), 2_500);
+    for (n, line) in answered.iter().enumerate() {
+        assert_eq!((&line["line"], &line["name"], &line["status"]), (&json!(n + 1), &json!(format!("j{n}")), &json!(201)));
+    }
+}
+
+#[tokio::test]
+async fn more_lines_than_are_taken_end_the_batch_with_a_word() {
+    let server = Server::new().await;
+    let answered = lines(&batch(&server, "{}\n".repeat(100_002)).await);
+    assert_eq!(answered.len(), 100_001);
+    let last = answered.last().unwrap();
+    assert_eq!(last["status"], 400);
+    assert!(last["errors"][0]["message"].as_str().unwrap().contains("100000 lines"));
+}

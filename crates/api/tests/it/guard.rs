@@ -1,0 +1,44 @@
+//! Who may ask, and what every answer carries.
+
+use crate::support::Server;
+
+#[tokio::test]
+async fn programs_and_our_own_pages_may_ask() {
+    let server = Server::new().await;
+    for host in ["127.0.0.1:8640", "localhost:8640", "localhost", "[::1]:8640", "127.0.0.1"] {
+        let answer = server.ask("GET", "/healthz", &[("host", host)], "").await;
+        assert_eq!(answer.expect(200)["status"], "ok", "{host}");
+        let origin = format!("http://{host}");
+        server.ask("GET", "/healthz", &[("host", host), ("origin", &origin)], "").await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn every_answer_is_hardened_refusals_too() {
+    let server = Server::new().await;
+    for (path, host) in [("/healthz", "localhost"), ("/nowhere", "localhost"), ("/docs", "localhost"), ("/healthz", "evil.example")] {
+        let answer = server.ask("GET", path, &[("host", host)], "").await;
+        assert_eq!(answer.header("x-content-type-options"), "nosniff", "{path}");
+        assert!(answer.header("content-security-policy").starts_with("default-src 'none'"), "{path}");
+        assert!(answer.header("content-security-policy").contains("frame-ancestors 'none'"), "{path}");
+        assert_eq!(answer.header("cache-control"), "no-store", "{path}");
+        assert_eq!(answer.header("referrer-policy"), "no-referrer", "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_is_not_ready_says_why() {
+    let server = Server::new().await;
+    assert_eq!(server.get("/readyz").await.expect(200)["status"], "ready");
+    server.ready.store(false, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(server.get("/readyz").await.expect(503)["detail"], "the store is not open yet");
+    server.get("/healthz").await.expect(200);
+}
+
+#[tokio::test]
+async fn metrics_are_text_for_prometheus() {
+    let server = Server::new().await;
+    let answer = server.get("/metrics").await;
+    assert_eq!(answer.text, "everytick_ticks_total 7\n");
+    assert!(answer.header("content-type").starts_with("text/plain; version=0.0.4"));
+}

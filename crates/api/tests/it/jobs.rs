@@ -1,0 +1,271 @@
+//! Jobs: made, read, edited, paused, deleted; keys, versions, masks, pages.
+
+use serde_json::{Value, json};
+
+use crate::support::{Server, job, text_of};
+
+#[tokio::test]
+async fn a_job_is_answered_complete_with_every_default() {
+    let server = Server::new().await;
+    let answer = server.post("/api/v1/jobs", job("nightly")).await;
+    let made = answer.expect(201);
+    assert_eq!(answer.header("etag"), "\"1\"");
+    assert_eq!(answer.header("location"), format!("/api/v1/jobs/{}", made["id"].as_str().unwrap()));
+    let mut rest = made.clone();
+    for varying in ["id", "created_at", "updated_at", "next_tick"] {
+        assert!(rest[varying].take().is_string(), "{varying}");
+    }
+    let expected = json!({
+        "id": null, "created_at": null, "updated_at": null, "next_tick": null,
+        "name": "nightly", "description": "", "labels": {}, "enabled": true,
+        "schedule": {"cron": "0 2 * * *", "timezone": "America/New_York", "gap": "shift", "fold": "first"},
+        "target": {"http": {"url": "https://example.org/hook", "method": "POST", "headers": {}, "secret": null}},
+        "payload": null, "overlap": "skip", "max_concurrent": 1, "priority": 5,
+        "misfire": {"late_after": "1m", "grace": null, "catch_up": "latest", "max_runs": 10},
+        "retry": {"max_retries": 3, "base_delay": "5s", "max_delay": "1h"},
+        "timeout": "30s", "on_lost": "retry", "depends_on": [],
+        "version": 1, "created_by": "local", "last_run": null, "paused": false, "pause_note": null,
+    });
+    assert_eq!(rest, expected);
+    for named in ["nightly", made["id"].as_str().unwrap()] {
+        let answer = server.get(&format!("/api/v1/jobs/{named}")).await;
+        assert_eq!(answer.expect(200), made);
+        assert_eq!(answer.header("etag"), "\"1\"");
+    }
+}
+
+#[tokio::test]
+async fn every_form_of_a_job_comes_back_as_it_was_written() {
+    let server = Server::new().await;
+    let forms = [
+        json!({"name": "a", "schedule": {"every": "15m", "starts_at": "2030-01-01T00:00:00Z", "ends_at": "2031-01-01T00:00:00Z", "jitter": "30s"},
+               "target": {"http": {"url": "https://example.org/", "method": "PUT", "headers": {"accept": "text/plain"}, "secret": null}}}),
+        json!({"name": "b", "schedule": {"at": "2040-01-01T00:00:00Z"}, "overlap": "allow", "max_concurrent": 7, "priority": 0,
+               "target": {"shell": {"command": {"argv": ["/bin/echo", "a b"]}, "env": {"LANG": "C"}, "workdir": "/srv"}}}),
+        json!({"name": "c", "enabled": false, "labels": {"team": "x"}, "description": "what it does", "on_lost": "fail", "timeout": "2h",
+               "schedule": {"cron": "0 30 2 * * *", "timezone": "Europe/Paris", "gap": "skip", "fold": "both"},
+               "misfire": {"late_after": "5m", "grace": "2h", "catch_up": "all", "max_runs": 3},
+               "retry": {"max_retries": 1, "base_delay": "1s", "max_delay": "1m"},
+               "target": {"shell": {"command": {"script": "echo hi"}, "env": {}, "workdir": null}}}),
+        json!({"name": "d", "schedule": null, "target": {"http": {"url": "https://example.org/", "method": "GET", "headers": {}, "secret": null}}}),
+    ];
+    for form in forms {
+        let made = server.post("/api/v1/jobs", form.clone()).await.expect(201);
+        for (field, value) in form.as_object().unwrap() {
+            assert_eq!(made[field], *value, "{field}");
+        }
+        // What was answered can be sent back, and changes nothing.
+        let path = format!("/api/v1/jobs/{}", form["name"].as_str().unwrap());
+        let again = server.ask("PUT", &path, &[], made.to_string()).await.expect(200);
+        assert_eq!((&again["version"], &again["effective_at"]), (&json!(1), &Value::Null), "{form}");
+    }
+}
+
+#[tokio::test]
+async fn a_payload_is_kept_byte_for_byte() {
+    let server = Server::new().await;
+    let payload = r#"{"z": 1.50, "a":[1e3,  "é\u00e9"],"n":123456789012345678901234567890}"#;
+    let body = format!(r#"{{"name":"p","target":{{"http":{{"url":"https://example.org"}}}},"payload":{payload}}}"#);
+    let answer = server.ask("POST", "/api/v1/jobs", &[], body).await;
+    assert!(answer.text.contains(payload), "{}", answer.text);
+    let answer = server.ask("PATCH", "/api/v1/jobs/p", &[], r#"{"description":"x"}"#).await;
+    answer.expect(200);
+    assert!(answer.text.contains(payload), "{}", answer.text);
+    let answer = server.ask("PATCH", "/api/v1/jobs/p", &[], r#"{"payload":{"a":null,"b":2}}"#).await;
+    answer.expect(200);
+    assert!(answer.text.contains(r#"{"z":1.50,"n":123456789012345678901234567890,"b":2}"#), "{}", answer.text);
+}
+
+#[tokio::test]
+async fn put_brings_defaults_back_and_patch_keeps_what_it_does_not_name() {
+    let server = Server::new().await;
+    let mut definition = job("j");
+    definition["priority"] = json!(9);
+    definition["description"] = json!("first");
+    server.post("/api/v1/jobs", definition).await.expect(201);
+    let patched = server.ask("PATCH", "/api/v1/jobs/j", &[("content-type", "application/merge-patch+json")], r#"{"description":"second"}"#).await;
+    let patched_job = patched.expect(200);
+    assert_eq!((&patched_job["description"], &patched_job["priority"]), (&json!("second"), &json!(9)));
+    assert_eq!(patched.header("etag"), "\"2\"");
+    assert!(patched_job["effective_at"].is_string());
+    let replaced = server.ask("PUT", "/api/v1/jobs/j", &[("if-match", "\"2\"")], text_of(&job("j"))).await.expect(200);
+    assert_eq!((&replaced["description"], &replaced["priority"], &replaced["version"]), (&json!(""), &json!(5), &json!(3)));
+    server.ask("PUT", "/api/v1/jobs/j", &[("if-match", "\"2\"")], text_of(&job("j"))).await.expect(412);
+    server.ask("PUT", "/api/v1/jobs/j", &[("if-match", "\"2\", W/\"3\"")], text_of(&job("renamed"))).await.expect(200);
+    server.get("/api/v1/jobs/j").await.expect(404);
+    server.ask("PATCH", "/api/v1/jobs/renamed", &[("if-match", "*")], r#"{"schedule":null}"#).await.expect(200);
+    assert_eq!(server.get("/api/v1/jobs/renamed").await.expect(200)["next_tick"], Value::Null);
+}
+
+#[tokio::test]
+async fn patches_that_race_are_all_done() {
+    let server = Server::new().await;
+    server.make("j").await;
+    let patches = (0..6).map(|n| {
+        let body = format!(r#"{{"labels":{{"l{n}":"x"}}}}"#);
+        let server = &server;
+        async move { server.ask("PATCH", "/api/v1/jobs/j", &[], body).await.expect(200) }
+    });
+    futures::future::join_all(patches).await;
+    let job = server.get("/api/v1/jobs/j").await.expect(200);
+    assert_eq!(job["labels"].as_object().unwrap().len(), 6);
+    assert_eq!(job["version"], 7);
+}
+
+#[tokio::test]
+async fn credentials_go_in_and_never_come_out() {
+    const SECRET: &str = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
+    let server = Server::new().await;
+    let definition = json!({"name": "s", "target": {"http": {
+        "url": "https://example.org/", "headers": {"authorization": "Bearer hunter2", "accept": "text/plain"}, "secret": SECRET}}});
+    let answer = server.post("/api/v1/jobs", definition.clone()).await;
+    let made = answer.expect(201);
+    let stored = async || {
+        let named = everytick_store::JobRef::Name("s".to_owned());
+        let record = server.store.get_job(everytick_domain::ids::TenantId::DEFAULT, &named).await.unwrap();
+        let everytick_domain::target::TargetSpec::Http(http) = record.job.spec.target.clone() else { panic!() };
+        (http.secret, http.headers.get("authorization").cloned())
+    };
+    let both = (Some(SECRET.to_owned()), Some("Bearer hunter2".to_owned()));
+    let shown = |answer: &str| answer.contains("hunter2") || answer.contains("MDEyMz");
+    assert!(!shown(&answer.text), "{}", answer.text);
+    assert_eq!(made["target"]["http"]["secret"], "********");
+    assert_eq!(made["target"]["http"]["headers"], json!({"authorization": "********", "accept": "text/plain"}));
+    assert_eq!(stored().await, both);
+
+    let mut again = made.clone();
+    again["priority"] = json!(1);
+    let answer = server.ask("PUT", "/api/v1/jobs/s", &[], again.to_string()).await;
+    assert_eq!(answer.expect(200)["priority"], 1);
+    assert!(!shown(&answer.text));
+    assert_eq!(stored().await, both);
+    server.ask("PATCH", "/api/v1/jobs/s", &[], r#"{"priority":2}"#).await.expect(200);
+    assert_eq!(stored().await, both);
+    for path in ["/api/v1/jobs", "/api/v1/jobs/s", "/api/v1/audit"] {
+        assert!(!shown(&server.get(path).await.text), "{path}");
+    }
+    server.ask("PATCH", "/api/v1/jobs/s", &[], r#"{"target":{"http":{"secret":null}}}"#).await.expect(200);
+    assert_eq!(stored().await, (None, both.1));
+    let unmasked = json!({"name": "s", "target": {"http": {"url": "https://example.org/"}}});
+    server.ask("PUT", "/api/v1/jobs/s", &[], unmasked.to_string()).await.expect(200);
+    assert_eq!(stored().await, (None, None), "left out of a PUT means gone");
+}
+
+#[tokio::test]
+async fn pause_resume_and_delete_say_from_when_on() {
+    let server = Server::new().await;
+    let made = server.make("j").await;
+    let paused = server.post("/api/v1/jobs/j/pause", json!({"note": "until the move is done"})).await;
+    let job = paused.expect(200);
+    assert_eq!((&job["paused"], &job["pause_note"]), (&json!(true), &json!("until the move is done")));
+    assert_eq!(job["next_tick"], Value::Null);
+    assert!(job["effective_at"].is_string());
+    assert_eq!(paused.header("etag"), "\"2\"");
+    assert_eq!(server.get("/api/v1/jobs/j/next").await.expect(200)["ticks"], json!([]));
+    let again = server.post("/api/v1/jobs/j/pause", Value::Null).await.expect(200);
+    assert_eq!((&again["version"], &again["effective_at"]), (&json!(2), &Value::Null), "it was paused");
+    // A paused job's answer can be sent back too.
+    server.ask("PUT", "/api/v1/jobs/j", &[], again.to_string()).await.expect(200);
+    server.ask("POST", "/api/v1/jobs/j/resume", &[("if-match", "\"1\"")], "").await.expect(412);
+    let resumed = server.ask("POST", "/api/v1/jobs/j/resume", &[("if-match", "\"2\"")], "").await.expect(200);
+    assert_eq!((&resumed["paused"], &resumed["version"]), (&json!(false), &json!(3)));
+    let deleted = server.ask("DELETE", "/api/v1/jobs/j?cancel=true", &[("if-match", "\"3\"")], "").await.expect(200);
+    assert_eq!((&deleted["id"], &deleted["name"], &deleted["cancelled"]), (&made["id"], &json!("j"), &json!([])));
+    assert!(deleted["effective_at"].is_string());
+    server.get("/api/v1/jobs/j").await.expect(404);
+    let recreated = server.make("j").await;
+    assert_ne!(recreated["id"], made["id"], "a recreated name is a new job");
+}
+
+#[tokio::test]
+async fn a_request_repeated_under_its_key_is_done_once() {
+    let server = Server::new().await;
+    let key = [("idempotency-key", "k-1")];
+    let first = server.ask("POST", "/api/v1/jobs", &key, job("j").to_string()).await;
+    let second = server.ask("POST", "/api/v1/jobs", &key, job("j").to_string()).await;
+    assert_eq!(first.expect(201), second.expect(201));
+    assert_eq!(first.header("location"), second.header("location"));
+    let other = server.ask("POST", "/api/v1/jobs", &key, job("other").to_string()).await.expect(422);
+    assert_eq!(other["errors"][0]["field"], "Idempotency-Key");
+    server.ask("POST", "/api/v1/jobs", &[("idempotency-key", "k-2")], job("j").to_string()).await.expect(409);
+    let key = [("idempotency-key", "k-3")];
+    let first = server.ask("POST", "/api/v1/jobs/j/trigger", &key, "").await.expect(201);
+    let second = server.ask("POST", "/api/v1/jobs/j/trigger", &key, "").await.expect(201);
+    assert_eq!(first["id"], second["id"]);
+    server.ask("POST", "/api/v1/jobs/j/trigger", &key, r#"{"force":true}"#).await.expect(422);
+    assert_eq!(server.get("/api/v1/runs").await.expect(200)["items"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn pages_give_every_job_once_and_in_order() {
+    let server = Server::new().await;
+    let lines: String = (0..250).map(|n| format!("{}\n", job(&format!("job-{n:03}")))).collect();
+    server.ask("POST", "/api/v1/jobs/batch", &[("content-type", "application/x-ndjson")], lines).await;
+    let (mut names, mut pages, mut query) = (Vec::new(), 0, "?limit=60".to_owned());
+    loop {
+        let page = server.get(&format!("/api/v1/jobs{query}")).await.expect(200);
+        names.extend(page["items"].as_array().unwrap().iter().map(|job| job["name"].as_str().unwrap().to_owned()));
+        pages += 1;
+        match page["next_cursor"].as_str() {
+            Some(cursor) => query = format!("?limit=60&cursor={cursor}"),
+            None => break,
+        }
+    }
+    assert_eq!(pages, 5);
+    assert_eq!(names, (0..250).map(|n| format!("job-{n:03}")).collect::<Vec<_>>());
+    assert_eq!(server.get("/api/v1/jobs").await.expect(200)["items"].as_array().unwrap().len(), 100, "the default");
+    let audit = server.get("/api/v1/audit?limit=200").await.expect(200);
+    let rest = server.get(&format!("/api/v1/audit?limit=200&cursor={}", audit["next_cursor"].as_str().unwrap())).await.expect(200);
+    assert_eq!(rest["items"].as_array().unwrap().len(), 50);
+    assert_eq!((&rest["items"][0]["action"], &rest["items"][0]["actor"]), (&json!("create"), &json!("local")));
+}
+
+#[tokio::test]
+async fn lists_are_filtered_by_all_that_is_asked() {
+    let server = Server::new().await;
+    for (name, more) in [
+        ("alpha", json!({"labels": {"team": "a", "tier": "1"}})),
+        ("beta", json!({"labels": {"team": "b"}, "enabled": false})),
+        ("gamma", json!({"target": {"shell": {"command": {"script": "true"}}}, "description": "Sweeps the floor"})),
+    ] {
+        let mut definition = job(name);
+        definition.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        server.post("/api/v1/jobs", definition).await.expect(201);
+    }
+    server.post("/api/v1/jobs/alpha/pause", Value::Null).await.expect(200);
+    for (query, names) in [
+        ("enabled=false", vec!["beta"]),
+        ("paused=true", vec!["alpha"]),
+        ("target=shell", vec!["gamma"]),
+        ("label=team", vec!["alpha", "beta"]),
+        ("label=team%3Da&label=tier", vec!["alpha"]),
+        ("label=team=b&enabled=true", vec![]),
+        ("q=FLOOR", vec!["gamma"]),
+        ("q=", vec!["alpha", "beta", "gamma"]),
+    ] {
+        let page = server.get(&format!("/api/v1/jobs?{query}")).await.expect(200);
+        let found: Vec<_> = page["items"].as_array().unwrap().iter().map(|job| job["name"].as_str().unwrap()).collect();
+        assert_eq!(found, names, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn a_schedule_is_shown_before_it_is_used_and_after() {
+    let server = Server::new().await;
+    let asked = json!({"cron": "0 2 * * *", "timezone": "America/New_York", "count": 2, "from": "2026-11-15T12:00:00Z"});
+    let preview = server.post("/api/v1/schedules/preview", asked).await.expect(200);
+    assert_eq!(
+        preview["ticks"],
+        json!([
+            {"at": "2026-11-16T07:00:00Z", "local": "2026-11-16T02:00:00-05:00", "note": null},
+            {"at": "2026-11-17T07:00:00Z", "local": "2026-11-17T02:00:00-05:00", "note": null},
+        ])
+    );
+    assert!(preview["description"].as_str().is_some_and(|words| !words.is_empty()));
+    let made = server.make("j").await;
+    let next = server.get("/api/v1/jobs/j/next?count=3").await.expect(200);
+    assert_eq!(next["ticks"].as_array().unwrap().len(), 3);
+    assert_eq!(next["ticks"][0]["at"], made["next_tick"]);
+    let every = server.post("/api/v1/schedules/preview", json!({"every": "90s"})).await.expect(200);
+    assert_eq!(every["ticks"].as_array().unwrap().len(), 10);
+}

@@ -1,0 +1,11 @@
+//! The API from outside: every refusal with its status and field, and what it does when nothing is wrong.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod batch;
+mod document;
+mod guard;
+mod jobs;
+mod refusals;
+mod runs;
+mod support;

@@ -1,0 +1,342 @@
+//! Bad requests: each has the right status, and a message that names the field.
+
+use serde_json::{Value, json};
+
+use crate::support::{NONE, Server, job, text_of, with};
+
+struct Bad {
+    what: &'static str,
+    method: &'static str,
+    path: &'static str,
+    headers: Vec<(&'static str, &'static str)>,
+    body: String,
+    status: u16,
+    field: &'static str,
+    says: &'static str,
+}
+
+fn bad(what: &'static str, method: &'static str, path: &'static str, status: u16, field: &'static str) -> Bad {
+    Bad { what, method, path, headers: vec![], body: String::new(), status, field, says: "" }
+}
+
+impl Bad {
+    fn body(mut self, body: impl Into<String>) -> Self {
+        self.body = body.into();
+        self
+    }
+    fn json(self, body: Value) -> Self {
+        self.body(text_of(&body))
+    }
+    fn header(mut self, name: &'static str, value: &'static str) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+    fn says(mut self, text: &'static str) -> Self {
+        self.says = text;
+        self
+    }
+}
+
+/// A definition with one field that is wrong.
+fn field(what: &'static str, name: &'static str, value: Value) -> Bad {
+    bad(what, "POST", "/api/v1/jobs", 422, name).json(with(name, value))
+}
+
+/// A definition with a field too many.
+fn unknown(name: &'static str) -> Bad {
+    field("unknown field", name, json!(1)).says("unknown field")
+}
+
+fn schedule(what: &'static str, schedule: Value, name: &'static str) -> Bad {
+    bad(what, "POST", "/api/v1/jobs", 422, name).json(with("schedule", schedule))
+}
+
+fn target(what: &'static str, target: Value, name: &'static str) -> Bad {
+    bad(what, "POST", "/api/v1/jobs", 422, name).json(with("target", target))
+}
+
+fn preview(what: &'static str, body: Value, name: &'static str) -> Bad {
+    bad(what, "POST", "/api/v1/schedules/preview", 422, name).json(body)
+}
+
+const SOME_RUN: &str = "/api/v1/runs/01a1e327-d180-8de1-92e3-d388a74d8fe4";
+
+fn cases() -> Vec<Bad> {
+    let url = |url: &str| json!({"http": {"url": url}});
+    let mut cases = vec![
+        // Names and plain fields.
+        field("no name", "name", json!(null)).says("missing"),
+        field("empty name", "name", json!("")),
+        field("name with a space", "name", json!("a b")).says("a b"),
+        field("name that begins with a dot", "name", json!(".a")),
+        field("name with a slash", "name", json!("a/b")),
+        field("name of 129 bytes", "name", json!("n".repeat(129))),
+        field("name that is an id", "name", json!("01a1e327-d180-8de1-92e3-d388a74d8fe4")).says("UUID"),
+        field("name that is a number", "name", json!(7)).says("expected a string"),
+        field("description too long", "description", json!("d".repeat(4_097))).says("4096"),
+        field("description with NUL", "description", json!("a\u{0}b")).says("NUL"),
+        field("labels that are a list", "labels", json!(["a"])),
+        field("label that is a number", "labels.team", json!(7)),
+        field("enabled that is a text", "enabled", json!("yes")).says("expected a boolean"),
+        field("priority too high", "priority", json!(10)).says("0 to 9"),
+        field("priority below 0", "priority", json!(-1)).says("0 to 9"),
+        field("priority that is a text", "priority", json!("high")),
+        field("priority with a fraction", "priority", json!(1.5)),
+        field("overlap that is none", "overlap", json!("maybe")).says("maybe"),
+        field("overlap queue", "overlap", json!("queue")).says("not available yet"),
+        field("overlap cancel_previous", "overlap", json!("cancel_previous")).says("not available yet"),
+        field("max_concurrent 0", "max_concurrent", json!(0)).says("1 to 1000"),
+        field("max_concurrent under skip", "max_concurrent", json!(2)).says("allow"),
+        field("depends_on", "depends_on", json!([{"job": "extract", "when": "succeeded"}])).says("not available yet"),
+        field("timeout that is no duration", "timeout", json!("soon")).says("90s"),
+        field("timeout without a unit", "timeout", json!("30")).says("90s"),
+        field("timeout that is a number", "timeout", json!(30)),
+        field("timeout of nothing", "timeout", json!("0s")),
+        field("timeout too long", "timeout", json!("8d")),
+        field("on_lost that is none", "on_lost", json!("cry")).says("retry"),
+        field("late_after that is no duration", "misfire.late_after", json!("1.5h")),
+        field("late_after too long", "misfire.late_after", json!("2h")),
+        field("grace that is no duration", "misfire.grace", json!("never")),
+        field("catch_up that is none", "misfire.catch_up", json!("some")).says("latest"),
+        field("max_runs 0", "misfire.max_runs", json!(0)).says("1 to 1000"),
+        field("max_retries too many", "retry.max_retries", json!(101)).says("0 to 100"),
+        field("base_delay that is no duration", "retry.base_delay", json!("x")),
+        field("base_delay beyond max_delay", "retry.base_delay", json!("2h")).says("max_delay"),
+        field("max_delay too long", "retry.max_delay", json!("30d")),
+        field("payload of 300 KiB", "payload", json!("p".repeat(300 * 1024))).says("256 KiB"),
+        field("id of a new job", "id", json!("01a1e327-d180-8de1-92e3-d388a74d8fe4")).says("set by the server"),
+        field("paused new job", "paused", json!(true)).says("set by the server"),
+        // Unknown fields, at each level.
+        unknown("colour"),
+        unknown("schedule.crom"),
+        unknown("target.ftp"),
+        unknown("target.http.verb"),
+        unknown("misfire.graze"),
+        unknown("retry.count"),
+        target("unknown field", json!({"shell": {"command": {"argv": ["a"]}, "shel": 1}}), "target.shell.shel"),
+        target("unknown field", json!({"shell": {"command": {"arg": ["a"]}}}), "target.shell.command.arg"),
+        // Schedules.
+        schedule("no time", json!({}), "schedule").says("cron, every and at"),
+        schedule("two times", json!({"cron": "* * * * *", "every": "5m"}), "schedule").says("only one"),
+        schedule("a text", json!("* * * * *"), "schedule"),
+        schedule("bad minute", json!({"cron": "60 * * * *"}), "schedule.cron").says("60"),
+        schedule("four fields", json!({"cron": "* * * *"}), "schedule.cron"),
+        schedule("words", json!({"cron": "every day"}), "schedule.cron"),
+        schedule("empty cron", json!({"cron": ""}), "schedule.cron"),
+        schedule("never", json!({"cron": "0 0 30 2 *"}), "schedule.cron").says("never fires"),
+        schedule("reboot", json!({"cron": "@reboot"}), "schedule.cron").says("@reboot"),
+        schedule("cron too long", json!({"cron": "1,".repeat(200)}), "schedule.cron"),
+        schedule("bad zone", json!({"cron": "0 2 * * *", "timezone": "Mars/Olympus"}), "schedule.timezone").says("Mars"),
+        schedule("EST", json!({"cron": "0 2 * * *", "timezone": "EST"}), "schedule.timezone"),
+        schedule("gap that is none", json!({"cron": "0 2 * * *", "gap": "jump"}), "schedule.gap").says("shift"),
+        schedule("fold that is none", json!({"cron": "0 2 * * *", "fold": "second"}), "schedule.fold").says("first"),
+        schedule("zone without cron", json!({"every": "5m", "timezone": "UTC"}), "schedule.timezone").says("cron only"),
+        schedule("every without a unit", json!({"every": "5"}), "schedule.every").says("15m"),
+        schedule("every too short", json!({"every": "10ms"}), "schedule.every"),
+        schedule("every of nothing", json!({"every": "0s"}), "schedule.every"),
+        schedule("at that is no instant", json!({"at": "tomorrow"}), "schedule.at").says("RFC 3339"),
+        schedule("at that has passed", json!({"at": "2020-01-01T00:00:00Z"}), "schedule.at").says("passed"),
+        schedule("starts_at that is none", json!({"every": "5m", "starts_at": "now"}), "schedule.starts_at"),
+        schedule(
+            "ends before it starts",
+            json!({"every": "5m", "starts_at": "2030-01-02T00:00:00Z", "ends_at": "2030-01-01T00:00:00Z"}),
+            "schedule.ends_at",
+        ),
+        schedule("jitter that is none", json!({"every": "5m", "jitter": "some"}), "schedule.jitter"),
+        // Targets.
+        target("no target", json!(null), "target").says("missing"),
+        target("no kind", json!({}), "target").says("http and shell"),
+        target("two kinds", json!({"http": {"url": "https://example.org"}, "shell": {"command": {"script": "a"}}}), "target"),
+        target("no url", json!({"http": {}}), "target.http.url").says("missing"),
+        target("no URL", url("not a url"), "target.http.url"),
+        target("a file", url("file:///etc/passwd"), "target.http.url").says("file"),
+        target("a password", url("https://me:pw@example.org/"), "target.http.url").says("password"),
+        target("a method", json!({"http": {"url": "https://example.org", "method": "FETCH"}}), "target.http.method"),
+        target(
+            "a reserved header",
+            json!({"http": {"url": "https://example.org", "headers": {"webhook-id": "1"}}}),
+            "target.http.headers.webhook-id",
+        ),
+        target("a short secret", json!({"http": {"url": "https://example.org", "secret": "pst"}}), "target.http.secret"),
+        target("a mask for nothing", json!({"http": {"url": "https://example.org", "secret": "********"}}), "target.http.secret")
+            .says("mask"),
+        target("no command", json!({"shell": {"command": {}}}), "target.shell.command").says("argv"),
+        target("empty argv", json!({"shell": {"command": {"argv": []}}}), "target.shell.command"),
+        target(
+            "a relative directory",
+            json!({"shell": {"command": {"script": "a"}, "workdir": "srv"}}),
+            "target.shell.workdir",
+        ),
+        target("a variable", json!({"shell": {"command": {"script": "a"}, "env": {"1A": ""}}}), "target.shell.env.1A"),
+        // Previews.
+        preview("no time", json!({}), "").says("cron, every and at"),
+        preview("bad cron", json!({"cron": "61 * * * *"}), "cron").says("61"),
+        preview("count 0", json!({"cron": "* * * * *", "count": 0}), "count").says("1 to 1000"),
+        preview("count 1001", json!({"cron": "* * * * *", "count": 1001}), "count"),
+        preview("bad from", json!({"cron": "* * * * *", "from": "noon"}), "from"),
+        preview("unknown field", json!({"cron": "* * * * *", "tz": "UTC"}), "tz"),
+        // Bodies.
+        bad("no body", "POST", "/api/v1/jobs", 400, "").says("empty"),
+        bad("not JSON", "POST", "/api/v1/jobs", 400, "").body("{\"name\": ").says("not JSON"),
+        bad("two documents", "POST", "/api/v1/jobs", 400, "").body(format!("{} {{}}", job("a"))).says("not JSON"),
+        bad("a list", "POST", "/api/v1/jobs", 422, "").body("[]"),
+        bad("a name twice", "POST", "/api/v1/jobs", 422, "name").body("{\"name\": \"a\", \"name\": \"b\"}").says("duplicate"),
+        bad("deep JSON", "POST", "/api/v1/jobs", 400, "").body("[".repeat(100_000)).says("nested deeper"),
+        bad("deep payload", "POST", "/api/v1/jobs", 400, "")
+            .body(format!("{{\"payload\": {}{}}}", "[".repeat(50_000), "]".repeat(50_000)))
+            .says("nested deeper"),
+        bad("body of 1.1 MiB", "POST", "/api/v1/jobs", 413, "body").body("x".repeat(1_100_000)),
+        bad("wrong media type", "POST", "/api/v1/jobs", 415, "Content-Type")
+            .json(job("a"))
+            .header("content-type", "text/plain")
+            .says("text/plain"),
+        bad("a form", "POST", "/api/v1/jobs", 415, "Content-Type")
+            .body("name=a")
+            .header("content-type", "application/x-www-form-urlencoded"),
+        bad("no media type", "POST", "/api/v1/jobs", 415, "Content-Type").json(job("a")).header("content-type", NONE),
+        bad("latin-1", "POST", "/api/v1/jobs", 415, "Content-Type")
+            .json(job("a"))
+            .header("content-type", "application/json; charset=iso-8859-1"),
+        bad("batch as JSON", "POST", "/api/v1/jobs/batch", 415, "Content-Type").json(json!({})),
+        bad("no batch", "POST", "/api/v1/jobs/batch", 400, "").header("content-type", "application/x-ndjson"),
+        // Headers.
+        bad("empty key", "POST", "/api/v1/jobs", 400, "Idempotency-Key").json(job("a")).header("idempotency-key", ""),
+        bad("If-Match without quotes", "PUT", "/api/v1/jobs/taken", 400, "If-Match").json(job("taken")).header("if-match", "1"),
+        bad("stale If-Match, PUT", "PUT", "/api/v1/jobs/taken", 412, "If-Match").json(job("taken")).header("if-match", "\"9\""),
+        bad("stale If-Match, PATCH", "PATCH", "/api/v1/jobs/taken", 412, "If-Match")
+            .json(json!({"priority": 1}))
+            .header("if-match", "\"9\""),
+        bad("stale If-Match, DELETE", "DELETE", "/api/v1/jobs/taken", 412, "If-Match").header("if-match", "\"9\""),
+        bad("stale If-Match, pause", "POST", "/api/v1/jobs/taken/pause", 412, "If-Match").header("if-match", "\"9\""),
+        bad("foreign If-Match", "DELETE", "/api/v1/jobs/taken", 412, "If-Match").header("if-match", "\"abc\""),
+        // Edits.
+        bad("PUT of too little", "PUT", "/api/v1/jobs/taken", 422, "target").json(json!({"name": "taken"})).says("missing"),
+        bad("PATCH that is a list", "PATCH", "/api/v1/jobs/taken", 422, "").body("[1]").says("object"),
+        bad("PATCH of an unknown field", "PATCH", "/api/v1/jobs/taken", 422, "colour").json(json!({"colour": 1})),
+        bad("PATCH of a bad cron", "PATCH", "/api/v1/jobs/taken", 422, "schedule.cron").json(json!({"schedule": {"cron": "x"}})),
+        bad("PATCH that takes the target", "PATCH", "/api/v1/jobs/taken", 422, "target").json(json!({"target": null})),
+        bad("PATCH to pause", "PATCH", "/api/v1/jobs/taken", 422, "paused").json(json!({"paused": true})).says("/pause"),
+        bad("PATCH to a taken name", "PATCH", "/api/v1/jobs/taken", 409, "name").json(json!({"name": "other"})),
+        bad("taken name", "POST", "/api/v1/jobs", 409, "name").json(job("taken")).says("taken"),
+        bad("note too long", "POST", "/api/v1/jobs/taken/pause", 422, "note").json(json!({"note": "n".repeat(1_025)})),
+        bad("pause with a wrong type", "POST", "/api/v1/jobs/taken/pause", 422, "cancel").json(json!({"cancel": "yes"})),
+        bad("pause with an unknown field", "POST", "/api/v1/jobs/taken/pause", 422, "why").json(json!({"why": "x"})),
+        bad("trigger with an unknown field", "POST", "/api/v1/jobs/taken/trigger", 422, "forse").json(json!({"forse": true})),
+        bad("trigger with 300 KiB", "POST", "/api/v1/jobs/taken/trigger", 422, "payload")
+            .json(json!({"payload": "p".repeat(300 * 1024)})),
+        // Query parameters.
+        bad("limit 0", "GET", "/api/v1/jobs?limit=0", 400, "limit").says("1 to 1000"),
+        bad("limit 1001", "GET", "/api/v1/jobs?limit=1001", 400, "limit"),
+        bad("limit that is a word", "GET", "/api/v1/runs?limit=many", 400, "limit"),
+        bad("limit twice", "GET", "/api/v1/jobs?limit=1&limit=2", 400, "limit").says("more than once"),
+        bad("bad cursor", "GET", "/api/v1/jobs?cursor=!!", 400, "cursor"),
+        bad("a cursor of another list", "GET", "/api/v1/runs?cursor=am5pZ2h0bHk", 400, "cursor"),
+        bad("bad audit cursor", "GET", "/api/v1/audit?cursor=abc", 400, "cursor"),
+        bad("enabled maybe", "GET", "/api/v1/jobs?enabled=maybe", 400, "enabled").says("true"),
+        bad("unknown kind of target", "GET", "/api/v1/jobs?target=ftp", 400, "target").says("http"),
+        bad("unknown parameter", "GET", "/api/v1/jobs?labels=a", 400, "labels"),
+        bad("bad from", "GET", "/api/v1/runs?from=yesterday", 400, "from").says("RFC 3339"),
+        bad("bad to", "GET", "/api/v1/jobs/taken/runs?to=1", 400, "to"),
+        bad("bad status", "GET", "/api/v1/runs?status=done", 400, "status").says("succeeded"),
+        bad("count 0", "GET", "/api/v1/jobs/taken/next?count=0", 400, "count"),
+        bad("count -1", "GET", "/api/v1/jobs/taken/next?count=-1", 400, "count"),
+        bad("cancel that is none", "DELETE", "/api/v1/jobs/taken?cancel=1", 400, "cancel"),
+        // What is not there.
+        bad("no such job", "GET", "/api/v1/jobs/nobody", 404, "").says("no such job"),
+        bad("no such job", "PUT", "/api/v1/jobs/nobody", 404, "").json(job("nobody")),
+        bad("no such job", "PATCH", "/api/v1/jobs/nobody", 404, "").json(json!({})),
+        bad("no such job", "DELETE", "/api/v1/jobs/nobody", 404, ""),
+        bad("no such job", "POST", "/api/v1/jobs/nobody/trigger", 404, ""),
+        bad("no such job", "GET", "/api/v1/runs?job=nobody", 404, ""),
+        bad("no such run", "GET", SOME_RUN, 404, "").says("no such run"),
+        bad("no run's id", "GET", "/api/v1/runs/xyz", 400, "id").says("xyz"),
+        bad("no UTF-8", "GET", "/api/v1/jobs/%ff", 400, "job"),
+        bad("no such path", "GET", "/api/v1/job", 404, "").says("/docs"),
+        bad("no such path", "GET", "/api/v1/jobs/", 404, ""),
+        // Methods.
+        bad("wrong method", "DELETE", "/api/v1/jobs", 405, "").says("Allow"),
+        bad("wrong method", "POST", "/api/v1/jobs/taken", 405, ""),
+        bad("wrong method", "GET", "/api/v1/jobs/taken/trigger", 405, ""),
+        bad("wrong method", "PUT", "/healthz", 405, ""),
+        // Hosts and origins.
+        bad("another host", "GET", "/api/v1/jobs", 403, "").header("host", "evil.example").says("evil.example"),
+        bad("another port", "GET", "/api/v1/jobs", 403, "").header("host", "localhost:80"),
+        bad("no host", "GET", "/api/v1/jobs", 403, "").header("host", NONE),
+        bad("another origin", "POST", "/api/v1/jobs", 403, "").json(job("a")).header("origin", "https://evil.example"),
+        bad("origin null", "GET", "/api/v1/jobs", 403, "").header("origin", "null"),
+    ];
+    let settles = [
+        ("no fence", json!({"outcome": "succeeded"}), "fence"),
+        ("no outcome", json!({"fence": 1}), "outcome"),
+        ("an outcome that is none", json!({"fence": 1, "outcome": "done"}), "outcome"),
+        ("fence that is a text", json!({"fence": "1", "outcome": "failed"}), "fence"),
+        ("an error of success", json!({"fence": 1, "outcome": "succeeded", "error": "x"}), "error"),
+        ("unknown field", json!({"fence": 1, "outcome": "failed", "result": "x"}), "result"),
+    ];
+    const SETTLE: &str = "/api/v1/runs/01a1e327-d180-8de1-92e3-d388a74d8fe4/settle";
+    cases.extend(settles.into_iter().map(|(what, body, field)| bad(what, "POST", SETTLE, 422, field).json(body)));
+    cases
+}
+
+#[tokio::test]
+async fn every_bad_request_gets_its_status_and_a_message_that_names_the_field() {
+    let server = Server::new().await;
+    server.make("taken").await;
+    server.make("other").await;
+    let cases = cases();
+    assert!(cases.len() >= 70, "{}", cases.len());
+    let mut wrong = Vec::new();
+    for case in &cases {
+        let answer = server.ask(case.method, case.path, &case.headers, case.body.clone()).await;
+        let label = format!("{} ({} {})", case.what, case.method, case.path);
+        let mut check = |right: bool, what: &str| {
+            if !right {
+                wrong.push(format!("{label}: {what}: {} {}", answer.status, answer.text));
+            }
+        };
+        check(answer.status.as_u16() == case.status, &format!("status {}", case.status));
+        check(answer.header("content-type") == "application/problem+json", "content type");
+        let problem: Value = serde_json::from_str(&answer.text).unwrap_or_default();
+        check(problem["status"] == case.status, "status in the problem");
+        for member in ["type", "title", "detail"] {
+            check(problem[member].as_str().is_some_and(|text| !text.is_empty()), member);
+        }
+        let errors = problem["errors"].as_array().cloned().unwrap_or_default();
+        let named = errors.iter().any(|error| error["field"] == case.field);
+        check(named || case.field.is_empty(), &format!("field {:?}", case.field));
+        check(case.field.is_empty() || errors.len() == 1, "one complaint only");
+        check(problem["detail"].as_str().is_some_and(|detail| detail.contains(case.says)), &format!("{:?}", case.says));
+        check(case.status != 405 || !answer.header("allow").is_empty(), "Allow");
+    }
+    assert!(wrong.is_empty(), "{} of {} wrong:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    let jobs = server.get("/api/v1/jobs").await.expect(200);
+    assert_eq!(jobs["items"].as_array().unwrap().len(), 2, "nothing that was refused was done");
+}
+
+#[tokio::test]
+async fn everything_that_is_wrong_is_said_at_once() {
+    let server = Server::new().await;
+    let definition = json!({
+        "name": "a b", "priority": 11, "timeout": "soon", "overlap": "queue",
+        "schedule": {"cron": "61 * * * *", "timezone": "Mars/Olympus", "jitter": "x"},
+        "target": {"http": {"url": "nowhere", "headers": {"host": "x"}}},
+        "misfire": {"late_after": "x", "max_runs": 0}, "retry": {"base_delay": "x"},
+    });
+    let problem = server.post("/api/v1/jobs", definition).await.expect(422);
+    let mut fields: Vec<_> = problem["errors"].as_array().unwrap().iter().map(|error| error["field"].as_str().unwrap()).collect();
+    fields.sort_unstable();
+    let all = [
+        "misfire.late_after", "misfire.max_runs", "name", "overlap", "priority", "retry.base_delay", "schedule.cron",
+        "schedule.jitter", "schedule.timezone", "target.http.headers.host", "target.http.url", "timeout",
+    ];
+    assert_eq!(fields, all);
+}
+
+#[tokio::test]
+async fn a_shell_target_is_refused_where_the_operator_did_not_enable_it() {
+    let server = Server::with_shell(false).await;
+    let definition = json!({"name": "a", "target": {"shell": {"command": {"argv": ["/bin/true"]}}}});
+    let problem = server.post("/api/v1/jobs", definition).await.expect(422);
+    assert_eq!(problem["errors"][0]["field"], "target.shell");
+    assert!(problem["errors"][0]["message"].as_str().unwrap().contains("--enable-shell"));
+}

@@ -1,0 +1,177 @@
+//! A server in the process: the real router on a fresh store, asked without a socket.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    http::{HeaderMap, Request, StatusCode},
+};
+use everytick_api::{Api, Status, router};
+use everytick_domain::time::Span;
+use everytick_engine::{
+    Hints,
+    commands::{Commands, Entropy},
+    live::LiveLogs,
+    store::Store,
+};
+use everytick_store::{Lease, SystemClock};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+pub struct Server {
+    pub router: Router,
+    pub store: Arc<dyn Store>,
+    pub live: LiveLogs,
+    pub ready: Arc<AtomicBool>,
+}
+
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub text: String,
+}
+
+impl Answer {
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+    /// The answer as JSON, which must have this status.
+    #[track_caller]
+    pub fn expect(&self, status: u16) -> Value {
+        assert_eq!(self.status.as_u16(), status, "{}", self.text);
+        self.json()
+    }
+}
+
+/// Counts: ids differ, and a test that fails does so again.
+struct Counting(AtomicU64);
+
+impl Entropy for Counting {
+    fn fill(&self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            let next = self.0.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            chunk.copy_from_slice(&next.to_be_bytes()[..chunk.len()]);
+        }
+    }
+}
+
+struct Ready(Arc<AtomicBool>);
+
+impl Status for Ready {
+    fn ready(&self) -> Result<(), String> {
+        if self.0.load(Ordering::Relaxed) { Ok(()) } else { Err("the store is not open yet".to_owned()) }
+    }
+    fn node(&self) -> &str {
+        "test-node"
+    }
+    fn version(&self) -> &str {
+        "0.0.0"
+    }
+}
+
+impl Server {
+    pub async fn new() -> Self {
+        Self::with_shell(true).await
+    }
+
+    pub async fn with_shell(shell_enabled: bool) -> Self {
+        let store: Arc<dyn Store> = fresh_store().await;
+        let live = LiveLogs::default();
+        let commands = Commands::new(store.clone(), Hints::default(), Arc::new(Counting(AtomicU64::new(1))), live.clone());
+        let ready = Arc::new(AtomicBool::new(true));
+        let api = Api {
+            commands,
+            metrics_text: Arc::new(|| "everytick_ticks_total 7\n".to_owned()),
+            status: Arc::new(Ready(ready.clone())),
+            shell_enabled,
+            listen: ([127, 0, 0, 1], 8640).into(),
+        };
+        Self { router: router(api), store, live, ready }
+    }
+
+    pub async fn send(&self, request: Request<Body>) -> Answer {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let bytes = to_bytes(body, usize::MAX).await.unwrap();
+        Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+    }
+
+    /// Asks as a well-behaved program does: JSON, from this machine.
+    pub async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<String>) -> Answer {
+        self.send(request(method, path, headers, body)).await
+    }
+    pub async fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, &[], "").await
+    }
+    pub async fn post(&self, path: &str, body: Value) -> Answer {
+        self.ask("POST", path, &[], text_of(&body)).await
+    }
+    pub async fn make(&self, name: &str) -> Value {
+        self.post("/api/v1/jobs", job(name)).await.expect(201)
+    }
+
+    pub async fn join(&self) -> Lease {
+        let incarnation = everytick_domain::ids::Incarnation::from_uuid("00000000-0000-4000-8000-000000000001".parse().unwrap());
+        self.store.join("test-node", incarnation, Span::minutes(10)).await.unwrap().0
+    }
+}
+
+async fn fresh_store() -> Arc<dyn Store> {
+    Arc::new(everytick_store::sim::SimStore::new(Arc::new(SystemClock), everytick_store::Limits::default()))
+}
+
+pub fn request(method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<String>) -> Request<Body> {
+    let body = body.into();
+    let mut builder = Request::builder().method(method).uri(path);
+    let given = |name: &str| headers.iter().any(|(key, _)| key.eq_ignore_ascii_case(name));
+    if !given("host") {
+        builder = builder.header("host", "127.0.0.1:8640");
+    }
+    if !body.is_empty() && !given("content-type") {
+        builder = builder.header("content-type", "application/json");
+    }
+    for (name, value) in headers.iter().filter(|(_, value)| *value != NONE) {
+        builder = builder.header(*name, *value);
+    }
+    builder.body(Body::from(body)).unwrap()
+}
+
+/// As a header's value: do not send it.
+pub const NONE: &str = "(none)";
+
+pub fn text_of(body: &Value) -> String {
+    if body.is_null() { String::new() } else { body.to_string() }
+}
+
+/// A sound definition.
+pub fn job(name: &str) -> Value {
+    json!({
+        "name": name,
+        "schedule": {"cron": "0 2 * * *", "timezone": "America/New_York"},
+        "target": {"http": {"url": "https://example.org/hook"}},
+    })
+}
+
+/// The same with one field set.
+pub fn with(field: &str, value: Value) -> Value {
+    let mut job = job("case");
+    let path = field.split('.').fold(String::new(), |path, part| format!("{path}/{part}"));
+    let (parent, last) = path.rsplit_once('/').unwrap();
+    let mut at = &mut job;
+    for part in parent.split('/').filter(|part| !part.is_empty()) {
+        if at[part].is_null() {
+            at[part] = json!({});
+        }
+        at = &mut at[part];
+    }
+    at[last] = value;
+    job
+}

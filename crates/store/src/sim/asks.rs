@@ -1,0 +1,286 @@
+//! What people ask: jobs made and edited, runs asked for and cancelled, old rows pruned.
+
+use std::sync::Arc;
+
+use everytick_domain::{
+    edit::{self, Change, Standing},
+    ids::{Cause, Epoch, Fence, JobId, RunId, TenantId, Version},
+    invalid::Invalid,
+    job::{self, Job},
+    mutant::Mutant,
+    run::{CauseKind, Request, SkipReason, State, answer},
+    schedule::Schedule,
+    time::DbTime,
+};
+
+use super::db::{Db, Entry, JobRow, RequestRow, RunRow, Subject, WaitingRow};
+use crate::{
+    Actor, AuditRecord, CancelledRun, Created, EditJob, Edited, IDEMPOTENCY_KEPT, IdempotencyKey, JobRef, NewJob, NewRun,
+    Pruned, Result, RunRecord, StoreError,
+};
+
+impl Db {
+    pub(super) fn find(&self, tenant: TenantId, job: &JobRef) -> Result<&JobRow> {
+        let row = match job {
+            JobRef::Id(id) => self.jobs.get(id),
+            JobRef::Name(name) => self.jobs.values().find(|row| {
+                row.job.tenant == tenant && row.job.deleted_at.is_none() && row.job.spec.name == *name
+            }),
+        };
+        row.filter(|row| row.job.tenant == tenant && row.job.deleted_at.is_none()).ok_or(StoreError::NotFound("job"))
+    }
+
+    fn name_taken(&self, tenant: TenantId, name: &str, by_other_than: JobId) -> bool {
+        self.find(tenant, &JobRef::Name(name.to_owned())).is_ok_and(|row| row.job.id != by_other_than)
+    }
+
+    fn note(&mut self, tenant: TenantId, actor: &Actor, action: &str, subject: String, detail: String, at: DbTime) {
+        let id = i64::try_from(self.audit.len()).unwrap_or(i64::MAX) + 1;
+        let record = AuditRecord { id, at, actor: actor.0.clone(), action: action.to_owned(), subject, detail };
+        self.audit.push((tenant, record));
+    }
+
+    fn replayed(&self, tenant: TenantId, key: Option<&IdempotencyKey>) -> Result<Option<Subject>> {
+        let Some(asked) = key else { return Ok(None) };
+        match self.requests.get(&(tenant, asked.key.clone())) {
+            None => Ok(None),
+            Some(row) if row.fingerprint == asked.fingerprint => Ok(Some(row.subject)),
+            Some(_) => Err(StoreError::KeyReused),
+        }
+    }
+
+    fn remember(&mut self, tenant: TenantId, key: Option<&IdempotencyKey>, subject: Subject, at: DbTime) {
+        if let Some(asked) = key {
+            let row = RequestRow { fingerprint: asked.fingerprint, subject, at };
+            self.requests.insert((tenant, asked.key.clone()), row);
+        }
+    }
+
+    pub(super) fn create_jobs(
+        &mut self,
+        tenant: TenantId,
+        actor: &Actor,
+        jobs: Vec<NewJob>,
+        idempotency: Option<&IdempotencyKey>,
+        now: DbTime,
+    ) -> Vec<Result<Created>> {
+        jobs.into_iter().map(|new| self.create_job(tenant, actor, new, idempotency, now)).collect()
+    }
+
+    fn create_job(
+        &mut self,
+        tenant: TenantId,
+        actor: &Actor,
+        new: NewJob,
+        idempotency: Option<&IdempotencyKey>,
+        now: DbTime,
+    ) -> Result<Created> {
+        if let Some(Subject::Job(id)) = self.replayed(tenant, idempotency)? {
+            let row = self.find(tenant, &JobRef::Id(id))?;
+            return Ok(Created { job: row.job.clone(), cursor: row.cursor, replayed: true });
+        }
+        if self.name_taken(tenant, &new.spec.name, new.id) {
+            return Err(StoreError::NameTaken(new.spec.name));
+        }
+        let live = self.jobs.values().filter(|row| row.job.tenant == tenant && row.job.deleted_at.is_none()).count() as u64;
+        if live >= self.limits.jobs_per_tenant_max {
+            return Err(StoreError::QuotaReached(self.limits.jobs_per_tenant_max));
+        }
+        let (job, cursor) = new_job(tenant, actor, new, now)?;
+        let (id, seq) = (job.id, self.next_seq());
+        self.jobs.insert(id, JobRow { job: job.clone(), epoch: Epoch::from_raw(1), seq, cursor });
+        self.journal.push(Entry::Created { job: Box::new(job.clone()), x: now });
+        self.note(tenant, actor, "create", id.to_string(), "{}".into(), now);
+        self.remember(tenant, idempotency, Subject::Job(id), now);
+        Ok(Created { job, cursor, replayed: false })
+    }
+
+    pub(super) fn edit_job(
+        &mut self,
+        tenant: TenantId,
+        actor: &Actor,
+        ask: EditJob,
+        now: DbTime,
+        sent_at: DbTime,
+    ) -> Result<Edited> {
+        let row = self.find(tenant, &ask.job)?;
+        let (id, cursor, has) = (row.job.id, row.cursor, row.job.version);
+        if let Some(wanted) = ask.if_match.filter(|wanted| *wanted != has) {
+            return Err(StoreError::VersionMismatch { has, wanted });
+        }
+        if let Change::Replace(spec) = &ask.change
+            && self.name_taken(tenant, &spec.name, id)
+        {
+            return Err(StoreError::NameTaken(spec.name.clone()));
+        }
+        let unlocked = Mutant::EditInstantBeforeLock.is_on();
+        let standing = Standing {
+            job: row.job.clone(),
+            cursor,
+            now: if unlocked { sent_at } else { now },
+            last_recorded: if unlocked { None } else { self.last_tick_row(id, cursor.map_or(now, |at| at.min(now))) },
+            open: self.open_runs(id).len(),
+        };
+        let action = ask.change.word();
+        let mut edited = match edit::edit(&standing, ask.change).map_err(StoreError::Invalid)? {
+            None => Edited { job: standing.job, cursor, x: None, cancelled: Vec::new() },
+            Some(edit) => {
+                for tick in &edit.rows {
+                    if !self.runs.contains_key(&tick.id) {
+                        self.insert_tick(id, tick, None, standing.job.spec.priority, now);
+                    }
+                }
+                for range in &edit.ranges {
+                    self.insert_range(id, *range, now);
+                }
+                let seq = self.next_seq();
+                if let Some(row) = self.jobs.get_mut(&id) {
+                    row.job = edit.job.clone();
+                    row.cursor = edit.cursor;
+                    row.epoch = row.epoch.next();
+                    row.seq = seq;
+                }
+                self.journal.push(Entry::Edited { job: Box::new(edit.job.clone()), x: edit.x });
+                self.note(tenant, actor, action, id.to_string(), format!("{{\"x\":\"{}\"}}", edit.x), now);
+                Edited { job: edit.job, cursor: edit.cursor, x: Some(edit.x), cancelled: Vec::new() }
+            }
+        };
+        if ask.cancel {
+            for open in self.open_runs(id) {
+                self.end_by_cancel(open.id, now);
+                if open.state == State::Claimed {
+                    edited.cancelled.push(open.id);
+                }
+            }
+        }
+        Ok(edited)
+    }
+
+    fn end_by_cancel(&mut self, id: RunId, now: DbTime) {
+        self.waiting.remove(&id);
+        if let Some(run) = self.runs.get_mut(&id) {
+            self.journal.push(Entry::Cancelled { run: id, job: run.job, was: run.state });
+            run.state = State::Cancelled;
+            run.fence = run.fence.raised(now);
+            run.finished_at = Some(now);
+        }
+    }
+
+    pub(super) fn create_run(&mut self, tenant: TenantId, actor: &Actor, ask: NewRun, now: DbTime) -> Result<RunRecord> {
+        if let Some(Subject::Run(id)) = self.replayed(tenant, ask.idempotency.as_ref())? {
+            return self.get_run(tenant, id);
+        }
+        let row = self.find(tenant, &ask.job)?;
+        let (job, spec) = (row.job.id, row.job.spec.clone());
+        let open = self.open_runs(job).len();
+        let waits = self.waiting.values().filter(|row| row.job == job).count() as u64;
+        if waits >= self.limits.open_requests_per_job_max {
+            let message = format!("{waits} of its runs wait already; at most {} may", self.limits.open_requests_per_job_max);
+            return Err(StoreError::Invalid(vec![Invalid::new("job", message)]));
+        }
+        let id = RunId::of(job, Cause::Request { at: now, key: &ask.key });
+        let skipped = !ask.force && spec.open_max().is_some_and(|max| open >= max as usize);
+        let run = RunRow {
+            job,
+            tenant,
+            cause: CauseKind::Request,
+            scheduled_at: now,
+            due_at: now,
+            state: if skipped { State::Skipped } else { State::Waiting },
+            attempt: 0,
+            lost: 0,
+            fence: Fence::default(),
+            node: None,
+            incarnation: None,
+            started_at: None,
+            finished_at: skipped.then_some(now),
+            error: None,
+            output: None,
+            skip_reason: skipped.then_some(SkipReason::Overlap),
+            payload: ask.payload,
+        };
+        if !skipped {
+            let row = WaitingRow {
+                job,
+                tenant,
+                priority: spec.priority,
+                due_at: now,
+                late: false,
+                force: ask.force,
+                attempts: 0,
+            };
+            self.waiting.insert(id, row);
+        }
+        self.insert_run(id, run, now);
+        self.note(tenant, actor, "trigger", id.to_string(), "{}".into(), now);
+        self.remember(tenant, ask.idempotency.as_ref(), Subject::Run(id), now);
+        self.get_run(tenant, id)
+    }
+
+    pub(super) fn cancel_run(&mut self, tenant: TenantId, actor: &Actor, id: RunId, now: DbTime) -> Result<CancelledRun> {
+        let state = self.get_run(tenant, id)?.state;
+        answer(state, Request::Cancel)
+            .map_err(|rejected| StoreError::Rejected { state: rejected.state, request: rejected.request })?;
+        self.end_by_cancel(id, now);
+        self.note(tenant, actor, "cancel", id.to_string(), "{}".into(), now);
+        Ok(CancelledRun { run: self.get_run(tenant, id)?, was_claimed: state == State::Claimed })
+    }
+
+    pub(super) fn prune(&mut self, before: DbTime, limit: usize, now: DbTime) -> Pruned {
+        let old = |id: &RunId, run: &RunRow| {
+            let passed = self.jobs.get(&run.job).is_none_or(|row| row.cursor.is_none_or(|cursor| run.scheduled_at < cursor));
+            let last = self.runs_of(run.job).next_back().map(|(id, _)| id) == Some(*id);
+            !run.state.is_open() && run.finished_at.is_some_and(|at| at < before) && passed && !last
+        };
+        let gone: Vec<_> = self.runs.iter().filter(|(id, run)| old(id, run)).map(|(id, _)| *id).take(limit).collect();
+        for id in &gone {
+            if let Some(run) = self.runs.remove(id) {
+                self.history.remove(&(run.job, *id));
+            }
+            self.attempts.retain(|(run, _), _| run != id);
+        }
+        self.ranges.retain(|_, row| row.recorded_at >= before);
+        let dead: Vec<_> = self
+            .jobs
+            .iter()
+            .filter(|(id, row)| row.job.deleted_at.is_some_and(|at| at < before) && self.open_runs(**id).is_empty())
+            .map(|(id, _)| *id)
+            .collect();
+        for id in &dead {
+            self.jobs.remove(id);
+        }
+        let requests = self.requests.len();
+        self.requests.retain(|_, row| row.at >= now.minus(IDEMPOTENCY_KEPT));
+        let requests = (requests - self.requests.len()) as u64;
+        Pruned { runs: gone.len() as u64, jobs: dead.len() as u64, requests }
+    }
+}
+
+fn new_job(tenant: TenantId, actor: &Actor, new: NewJob, now: DbTime) -> Result<(Job, Option<DbTime>)> {
+    let schedule = match &new.spec.schedule {
+        None => None,
+        Some(spec) => Some(Schedule::compile(spec).map_err(|found| {
+            StoreError::Invalid(found.into_iter().map(|invalid| invalid.under("schedule")).collect())
+        })?),
+    };
+    job::check_at(&new.spec, now).map_err(|invalid| StoreError::Invalid(vec![invalid]))?;
+    let job = Job {
+        id: new.id,
+        tenant,
+        partition: 0,
+        version: Version::from_raw(1),
+        spec: Arc::new(new.spec),
+        schedule,
+        created_at: now,
+        created_by: actor.0.clone(),
+        updated_at: now,
+        paused: None,
+        deleted_at: None,
+    };
+    let cursor = job.ticking().and_then(|schedule| job::first_cursor(&job.spec, schedule, now, now));
+    if job.ticking().is_some() && cursor.is_none() {
+        let message = format!("has no tick after {now}, the database's time: the job would never fire");
+        return Err(StoreError::Invalid(vec![Invalid::new("schedule", message)]));
+    }
+    Ok((job, cursor))
+}

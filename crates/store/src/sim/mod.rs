@@ -1,0 +1,224 @@
+//! The simulated keeper: the same transactions on maps in memory, with a fault between the caller and each of them, and a
+//! journal of every change for the simulator's checker. Rules that a mutant leaves out are left out here, by name.
+
+mod asks;
+mod db;
+mod faults;
+mod reads;
+mod runs;
+mod ticks;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use everytick_domain::{
+    ids::{Incarnation, JobId, RunId, TenantId},
+    time::{DbTime, Span},
+};
+use tokio::sync::oneshot;
+
+pub use db::{Db, Entry, RangeRow, RunRow};
+pub use faults::{Call, Faults, Fate, NoFaults, Point};
+
+use crate::{
+    Actor, AttemptRecord, AuditRecord, CancelledRun, ChangeMark, Changes, ClaimedRun, Created, EditJob, Edited,
+    IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, Lease, Limits, LoadedJob, NewJob, NewRun, Page, Pruned, Raise,
+    RangeAnswer, RangePlan, Recorded, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError, Waiting,
+    WallClock,
+};
+
+/// One node's connection to the simulated database. Clones with [`SimStore::connect`] share the database.
+pub struct SimStore {
+    db: Arc<Mutex<Db>>,
+    clock: Arc<dyn WallClock>,
+    faults: Arc<dyn Faults>,
+}
+
+impl std::fmt::Debug for SimStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SimStore").finish_non_exhaustive()
+    }
+}
+
+impl SimStore {
+    #[must_use]
+    pub fn new(clock: Arc<dyn WallClock>, limits: Limits) -> Self {
+        Self { db: Arc::new(Mutex::new(Db::new(limits))), clock, faults: Arc::new(NoFaults) }
+    }
+
+    /// Another connection to the same database, with faults of its own.
+    #[must_use]
+    pub fn connect(&self, faults: Arc<dyn Faults>) -> Self {
+        Self { db: self.db.clone(), clock: self.clock.clone(), faults }
+    }
+
+    /// Looks at the database from outside, for checkers.
+    pub fn inspect<T>(&self, look: impl FnOnce(&Db) -> T) -> T {
+        look(&self.db.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// One transaction: it travels, is executed at one instant, and its answer travels back. A caller that goes away does
+    /// not stop it. `sent_at` is the clock at the call, which no sound transaction looks at.
+    async fn transact<T: Send + 'static>(
+        &self,
+        point: Point,
+        body: impl FnOnce(&mut Db, DbTime, DbTime) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let sent_at = self.clock.now();
+        let Some(call) = self.faults.call(point) else {
+            let mut db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
+            return body(&mut db, self.clock.now(), sent_at);
+        };
+        let (db, clock) = (self.db.clone(), self.clock.clone());
+        let (reply, answer) = oneshot::channel();
+        tokio::spawn(async move {
+            tokio::time::sleep(call.travel).await;
+            if call.fate == Fate::FailedBefore {
+                let _ = reply.send(Err(StoreError::Failed { doing: point.word(), source: "refused by a fault".into() }));
+                return;
+            }
+            let result = body(&mut db.lock().unwrap_or_else(PoisonError::into_inner), clock.now(), sent_at);
+            tokio::time::sleep(call.back).await;
+            let _ = reply.send(match call.fate {
+                Fate::ReplyLost => Err(StoreError::Unsure { doing: point.word(), source: "the reply was lost".into() }),
+                Fate::Done | Fate::FailedBefore => result,
+            });
+        });
+        answer.await.unwrap_or_else(|_| Err(StoreError::Unsure { doing: point.word(), source: "no answer".into() }))
+    }
+}
+
+#[async_trait]
+impl Store for SimStore {
+    async fn now(&self) -> Result<DbTime> {
+        self.transact(Point::Now, |_, now, _| Ok(now)).await
+    }
+    async fn join(&self, node: &str, incarnation: Incarnation, ttl: Span) -> Result<(Lease, DbTime)> {
+        let node = node.to_owned();
+        self.transact(Point::Join, move |db, now, _| Ok((db.join(&node, incarnation, ttl, now), now))).await
+    }
+    async fn renew(&self, lease: &Lease, ttl: Span, open_from: RunId) -> Result<DbTime> {
+        let lease = lease.clone();
+        self.transact(Point::Renew, move |db, now, _| db.renew(&lease, ttl, open_from, now)).await
+    }
+    async fn raise_fence(&self, lease: &Lease) -> Result<Lease> {
+        let lease = lease.clone();
+        self.transact(Point::RaiseFence, move |db, now, _| db.raise_fence(&lease, now)).await
+    }
+    async fn leave(&self, lease: &Lease) -> Result<()> {
+        let lease = lease.clone();
+        self.transact(Point::Leave, move |db, now, _| db.leave(&lease, now)).await
+    }
+
+    async fn load_horizon(
+        &self,
+        lease: &Lease,
+        until: DbTime,
+        after: Option<(DbTime, JobId)>,
+        limit: usize,
+    ) -> Result<Vec<LoadedJob>> {
+        let lease = lease.clone();
+        self.transact(Point::Load, move |db, now, _| db.load_horizon(&lease, until, after, limit, now)).await
+    }
+    async fn load_jobs(&self, ids: &[JobId]) -> Result<Vec<LoadedJob>> {
+        let ids = ids.to_vec();
+        self.transact(Point::Load, move |db, _, _| Ok(db.load_jobs(&ids))).await
+    }
+    async fn changes(&self, since: ChangeMark, limit: usize) -> Result<Changes> {
+        self.transact(Point::Load, move |db, _, _| Ok(db.changes(since, limit))).await
+    }
+    async fn record(&self, lease: &Lease, batch: &[JobTicks]) -> Result<Recorded> {
+        let (lease, batch) = (lease.clone(), batch.to_vec());
+        self.transact(Point::Record, move |db, now, _| db.record(&lease, &batch, now)).await
+    }
+    async fn record_range(&self, lease: &Lease, plan: &RangePlan) -> Result<RangeAnswer> {
+        let (lease, plan) = (lease.clone(), plan.clone());
+        self.transact(Point::Range, move |db, now, _| db.record_range(&lease, &plan, now)).await
+    }
+    async fn raise_cursors(&self, raises: &[Raise]) -> Result<Vec<JobId>> {
+        let raises = raises.to_vec();
+        self.transact(Point::Raise, move |db, _, _| Ok(db.raise_cursors(&raises))).await
+    }
+
+    async fn peek_waiting(&self, lease: &Lease, busy: &[JobId], limit: usize) -> Result<Waiting> {
+        let (lease, busy) = (lease.clone(), busy.to_vec());
+        self.transact(Point::Peek, move |db, now, _| db.peek_waiting(&lease, &busy, limit, now)).await
+    }
+    async fn claim(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
+        let (lease, runs) = (lease.clone(), runs.to_vec());
+        self.transact(Point::Claim, move |db, now, _| db.claim(&lease, &runs, now)).await
+    }
+    async fn settle(&self, settles: &[Settle]) -> Result<Vec<SettleAnswer>> {
+        let settles = settles.to_vec();
+        self.transact(Point::Settle, move |db, now, _| Ok(db.settle(&settles, now))).await
+    }
+    async fn load_claimed(&self, lease: &Lease) -> Result<Vec<ClaimedRun>> {
+        let lease = lease.clone();
+        self.transact(Point::Load, move |db, _, _| Ok(db.load_claimed(&lease))).await
+    }
+    async fn load_lost(&self, lease: &Lease, limit: usize) -> Result<Vec<ClaimedRun>> {
+        let lease = lease.clone();
+        self.transact(Point::Load, move |db, now, _| db.load_lost(&lease, limit, now)).await
+    }
+
+    async fn create_jobs(
+        &self,
+        tenant: TenantId,
+        actor: &Actor,
+        jobs: Vec<NewJob>,
+        idempotency: Option<&IdempotencyKey>,
+    ) -> Result<Vec<Result<Created>>> {
+        let (actor, idempotency) = (actor.clone(), idempotency.cloned());
+        self.transact(Point::Ask, move |db, now, _| Ok(db.create_jobs(tenant, &actor, jobs, idempotency.as_ref(), now))).await
+    }
+    async fn edit_job(&self, tenant: TenantId, actor: &Actor, edit: EditJob) -> Result<Edited> {
+        let actor = actor.clone();
+        self.transact(Point::Edit, move |db, now, sent_at| db.edit_job(tenant, &actor, edit, now, sent_at)).await
+    }
+    async fn create_run(&self, tenant: TenantId, actor: &Actor, run: NewRun) -> Result<RunRecord> {
+        let actor = actor.clone();
+        self.transact(Point::Ask, move |db, now, _| db.create_run(tenant, &actor, run, now)).await
+    }
+    async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<CancelledRun> {
+        let actor = actor.clone();
+        self.transact(Point::Ask, move |db, now, _| db.cancel_run(tenant, &actor, run, now)).await
+    }
+
+    async fn get_job(&self, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {
+        let job = job.clone();
+        self.transact(Point::Read, move |db, now, _| db.get_job(tenant, &job, now)).await
+    }
+    async fn list_jobs(
+        &self,
+        tenant: TenantId,
+        filter: &JobFilter,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<JobRecord, String>> {
+        let (filter, after) = (filter.clone(), after.map(str::to_owned));
+        self.transact(Point::Read, move |db, now, _| Ok(db.list_jobs(tenant, &filter, after.as_deref(), limit, now))).await
+    }
+    async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
+        self.transact(Point::Read, move |db, _, _| db.get_run(tenant, run)).await
+    }
+    async fn list_runs(
+        &self,
+        tenant: TenantId,
+        filter: &RunFilter,
+        before: Option<RunId>,
+        limit: usize,
+    ) -> Result<Page<RunRecord, RunId>> {
+        let filter = filter.clone();
+        self.transact(Point::Read, move |db, _, _| Ok(db.list_runs(tenant, &filter, before, limit))).await
+    }
+    async fn list_attempts(&self, tenant: TenantId, run: RunId) -> Result<Vec<AttemptRecord>> {
+        self.transact(Point::Read, move |db, _, _| db.list_attempts(tenant, run)).await
+    }
+    async fn list_audit(&self, tenant: TenantId, before: Option<i64>, limit: usize) -> Result<Page<AuditRecord, i64>> {
+        self.transact(Point::Read, move |db, _, _| Ok(db.list_audit(tenant, before, limit))).await
+    }
+
+    async fn prune(&self, before: DbTime, limit: usize) -> Result<Pruned> {
+        self.transact(Point::Prune, move |db, now, _| Ok(db.prune(before, limit, now))).await
+    }
+}

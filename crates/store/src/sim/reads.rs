@@ -1,0 +1,172 @@
+//! What people read.
+
+use everytick_domain::{
+    ids::{Fence, RunId, TenantId},
+    run::{CauseKind, State},
+    time::DbTime,
+};
+
+use super::db::{Db, JobRow, RangeRow, RunRow};
+use crate::{
+    AttemptRecord, AuditRecord, JobFilter, JobRecord, JobRef, Page, Result, RunFilter, RunRecord, StoreError,
+};
+
+impl Db {
+    fn job_record(&self, row: &JobRow, now: DbTime) -> JobRecord {
+        let last_run = self.runs_of(row.job.id).next_back().map(|(id, run)| self.run_record(id, run));
+        JobRecord { job: row.job.clone(), cursor: row.cursor, last_run, now }
+    }
+
+    fn job_name(&self, run: &RunRow) -> String {
+        self.jobs.get(&run.job).map_or_else(String::new, |row| row.job.spec.name.clone())
+    }
+
+    pub(super) fn run_record(&self, id: RunId, run: &RunRow) -> RunRecord {
+        RunRecord {
+            id,
+            job: run.job,
+            job_name: self.job_name(run),
+            tenant: run.tenant,
+            cause: run.cause,
+            scheduled_at: run.scheduled_at,
+            due_at: run.due_at,
+            state: run.state,
+            attempt: run.attempt,
+            lost: run.lost,
+            fence: run.fence,
+            node: run.node.clone(),
+            started_at: run.started_at,
+            finished_at: run.finished_at,
+            error: run.error.clone(),
+            output: run.output.clone(),
+            skip_reason: run.skip_reason,
+            range: None,
+        }
+    }
+
+    fn range_record(&self, id: RunId, row: &RangeRow) -> RunRecord {
+        RunRecord {
+            id,
+            job: row.job,
+            job_name: self.jobs.get(&row.job).map_or_else(String::new, |job| job.job.spec.name.clone()),
+            tenant: row.tenant,
+            cause: CauseKind::Tick,
+            scheduled_at: row.range.from,
+            due_at: row.range.from,
+            state: State::Skipped,
+            attempt: 0,
+            lost: 0,
+            fence: Fence::default(),
+            node: None,
+            started_at: None,
+            finished_at: Some(row.recorded_at),
+            error: None,
+            output: None,
+            skip_reason: Some(row.range.reason),
+            range: Some(row.range),
+        }
+    }
+
+    pub(super) fn get_job(&self, tenant: TenantId, job: &JobRef, now: DbTime) -> Result<JobRecord> {
+        self.find(tenant, job).map(|row| self.job_record(row, now))
+    }
+
+    pub(super) fn list_jobs(
+        &self,
+        tenant: TenantId,
+        filter: &JobFilter,
+        after: Option<&str>,
+        limit: usize,
+        now: DbTime,
+    ) -> Page<JobRecord, String> {
+        let q = filter.q.as_ref().map(|q| q.to_lowercase());
+        let wanted = |row: &&JobRow| {
+            let (job, spec) = (&row.job, &row.job.spec);
+            job.tenant == tenant
+                && job.deleted_at.is_none()
+                && after.is_none_or(|after| spec.name.as_str() > after)
+                && filter.enabled.is_none_or(|enabled| spec.enabled == enabled)
+                && filter.paused.is_none_or(|paused| job.paused.is_some() == paused)
+                && filter.target.as_ref().is_none_or(|kind| spec.target.kind() == kind)
+                && filter.labels.iter().all(|(key, value)| {
+                    spec.labels.get(key).is_some_and(|has| value.as_ref().is_none_or(|value| value == has))
+                })
+                && q.as_ref().is_none_or(|q| {
+                    spec.name.to_lowercase().contains(q) || spec.description.to_lowercase().contains(q)
+                })
+        };
+        let mut rows: Vec<_> = self.jobs.values().filter(wanted).collect();
+        rows.sort_unstable_by(|a, b| a.job.spec.name.cmp(&b.job.spec.name));
+        let items: Vec<_> = rows.iter().take(limit).map(|row| self.job_record(row, now)).collect();
+        let next = if rows.len() > limit { items.last().map(|record| record.job.spec.name.clone()) } else { None };
+        Page { items, next }
+    }
+
+    pub(super) fn get_run(&self, tenant: TenantId, id: RunId) -> Result<RunRecord> {
+        let run = self.runs.get(&id).filter(|run| run.tenant == tenant).map(|run| self.run_record(id, run));
+        let range = || self.ranges.get(&id).filter(|row| row.tenant == tenant).map(|row| self.range_record(id, row));
+        run.or_else(range).ok_or(StoreError::NotFound("run"))
+    }
+
+    pub(super) fn list_runs(
+        &self,
+        tenant: TenantId,
+        filter: &RunFilter,
+        before: Option<RunId>,
+        limit: usize,
+    ) -> Page<RunRecord, RunId> {
+        let runs = self.runs.iter().map(|(id, run)| self.run_record(*id, run));
+        let ranges = self.ranges.iter().map(|(id, row)| self.range_record(*id, row));
+        let mut found: Vec<_> = runs
+            .chain(ranges)
+            .filter(|record| {
+                record.tenant == tenant
+                    && before.is_none_or(|before| record.id < before)
+                    && filter.job.is_none_or(|job| record.job == job)
+                    && filter.from.is_none_or(|from| record.id >= RunId::floor(from))
+                    && filter.to.is_none_or(|to| record.id.time() <= to)
+                    && (filter.states.is_empty() || filter.states.contains(&record.state))
+            })
+            .collect();
+        found.sort_unstable_by_key(|record| std::cmp::Reverse(record.id));
+        let more = found.len() > limit;
+        found.truncate(limit);
+        for record in &mut found {
+            record.output = None;
+        }
+        Page { next: if more { found.last().map(|record| record.id) } else { None }, items: found }
+    }
+
+    pub(super) fn list_attempts(&self, tenant: TenantId, id: RunId) -> Result<Vec<AttemptRecord>> {
+        let run = self.runs.get(&id).filter(|run| run.tenant == tenant).ok_or(StoreError::NotFound("run"))?;
+        let mut found: Vec<_> = self.attempts.range((id, 0)..=(id, u32::MAX)).map(|(_, attempt)| attempt.clone()).collect();
+        let outcome = match run.state {
+            State::Waiting | State::Skipped => return Ok(found),
+            State::Claimed => None,
+            State::Succeeded | State::Failed | State::Cancelled => Some(run.state.word().to_owned()),
+        };
+        if run.attempt > 0 && found.last().is_none_or(|last| last.attempt < run.attempt) {
+            found.push(AttemptRecord {
+                run: id,
+                attempt: run.attempt,
+                fence: run.fence,
+                node: run.node.clone(),
+                started_at: run.started_at,
+                finished_at: run.finished_at,
+                outcome,
+                error: run.error.clone(),
+                output: run.output.clone(),
+            });
+        }
+        Ok(found)
+    }
+
+    pub(super) fn list_audit(&self, tenant: TenantId, before: Option<i64>, limit: usize) -> Page<AuditRecord, i64> {
+        let wanted = |record: &&AuditRecord| before.is_none_or(|before| record.id < before);
+        let mut found: Vec<_> =
+            self.audit.iter().rev().filter(|(of, _)| *of == tenant).map(|(_, record)| record).filter(wanted).cloned().collect();
+        let more = found.len() > limit;
+        found.truncate(limit);
+        Page { next: if more { found.last().map(|record| record.id) } else { None }, items: found }
+    }
+}

@@ -1,0 +1,204 @@
+//! Loading jobs, recording ticks and ranges, raising cursors.
+
+use everytick_domain::{
+    ids::{Cause, Fence, JobId, RunId},
+    mutant::Mutant,
+    plan::{Fate, SkipRange, TickRow},
+    run::{CauseKind, State},
+    time::DbTime,
+};
+
+use super::db::{Db, Entry, JobRow, RangeRow, RunRow, WaitingRow};
+use crate::{
+    ChangeMark, ChangedJob, Changes, JobTicks, Lease, LoadedJob, OpenRun, Raise, RangeAnswer, RangePlan, RecordRow,
+    Recorded, Result, RowAnswer,
+};
+
+impl Db {
+    fn loaded(&self, row: &JobRow) -> LoadedJob {
+        let probed = row.cursor.filter(|_| !Mutant::RangeWithoutProbe.is_on());
+        LoadedJob {
+            job: row.job.clone(),
+            epoch: row.epoch,
+            cursor: row.cursor,
+            last_tick: probed.and_then(|cursor| self.last_tick_row(row.job.id, cursor)),
+            open: self.open_runs(row.job.id),
+        }
+    }
+
+    pub(super) fn open_runs(&self, job: JobId) -> Vec<OpenRun> {
+        self.runs_of(job)
+            .filter(|(_, run)| run.state.is_open())
+            .map(|(id, run)| OpenRun { id, state: run.state, attempt: run.attempt, fence: run.fence })
+            .collect()
+    }
+
+    pub(super) fn load_horizon(
+        &self,
+        lease: &Lease,
+        until: DbTime,
+        after: Option<(DbTime, JobId)>,
+        limit: usize,
+        now: DbTime,
+    ) -> Result<Vec<LoadedJob>> {
+        self.held(lease, now)?;
+        let mut due: Vec<_> = self
+            .jobs
+            .iter()
+            .filter_map(|(id, row)| row.cursor.map(|cursor| (cursor, *id)))
+            .filter(|place| place.0 < until && after.is_none_or(|after| *place > after))
+            .collect();
+        due.sort_unstable();
+        due.truncate(limit);
+        Ok(due.iter().filter_map(|(_, id)| self.jobs.get(id)).map(|row| self.loaded(row)).collect())
+    }
+
+    pub(super) fn load_jobs(&self, ids: &[JobId]) -> Vec<LoadedJob> {
+        ids.iter().filter_map(|id| self.jobs.get(id)).map(|row| self.loaded(row)).collect()
+    }
+
+    pub(super) fn changes(&self, since: ChangeMark, limit: usize) -> Changes {
+        if limit == 0 {
+            return Changes { jobs: Vec::new(), mark: ChangeMark(self.seq), more: false };
+        }
+        let mut changed: Vec<_> = self.jobs.values().filter(|row| row.seq > since.0).collect();
+        changed.sort_unstable_by_key(|row| row.seq);
+        let more = changed.len() > limit;
+        changed.truncate(limit);
+        let mark = changed.last().map_or(since, |row| ChangeMark(row.seq));
+        let jobs =
+            changed.iter().map(|row| ChangedJob { id: row.job.id, epoch: row.epoch, cursor: row.cursor }).collect();
+        Changes { jobs, mark, more }
+    }
+
+    pub(super) fn record(&mut self, lease: &Lease, batch: &[JobTicks], now: DbTime) -> Result<Recorded> {
+        self.held(lease, now)?;
+        let jobs = batch
+            .iter()
+            .map(|ticks| ticks.rows.iter().map(|row| self.record_row(lease, ticks, row, now)).collect())
+            .collect();
+        Ok(Recorded { now, jobs })
+    }
+
+    fn record_row(&mut self, lease: &Lease, ticks: &JobTicks, row: &RecordRow, now: DbTime) -> RowAnswer {
+        let sound = self.jobs.get(&ticks.job).is_some_and(|job| {
+            job.epoch == ticks.epoch && job.cursor.is_some_and(|cursor| row.tick.tick >= cursor)
+        });
+        if !sound && !Mutant::NoEpochCheck.is_on() {
+            return RowAnswer::Stale;
+        }
+        if row.tick.tick > now && !Mutant::NoClockCheck.is_on() {
+            return RowAnswer::Early;
+        }
+        if self.runs.contains_key(&row.tick.id) {
+            return RowAnswer::Existed;
+        }
+        self.insert_tick(ticks.job, &row.tick, row.born_claimed.then_some(lease), ticks.priority, now);
+        RowAnswer::Inserted
+    }
+
+    pub(super) fn insert_tick(&mut self, job: JobId, tick: &TickRow, born: Option<&Lease>, priority: u8, now: DbTime) {
+        let Some(tenant) = self.jobs.get(&job).map(|row| row.job.tenant) else { return };
+        let state = match (tick.fate, born) {
+            (Fate::Skip(_), _) => State::Skipped,
+            (Fate::Run | Fate::Late, Some(_)) => State::Claimed,
+            (Fate::Run | Fate::Late, None) => State::Waiting,
+        };
+        let claimed = state == State::Claimed;
+        if state == State::Waiting {
+            let late = tick.fate == Fate::Late;
+            let row = WaitingRow { job, tenant, priority, due_at: tick.due_at, late, force: false, attempts: 0 };
+            self.waiting.insert(tick.id, row);
+        }
+        let row = RunRow {
+            job,
+            tenant,
+            cause: CauseKind::Tick,
+            scheduled_at: tick.tick,
+            due_at: tick.due_at,
+            state,
+            attempt: u32::from(claimed),
+            lost: 0,
+            fence: if claimed { Fence::default().raised(now) } else { Fence::default() },
+            node: born.filter(|_| claimed).map(|lease| lease.node.clone()),
+            incarnation: born.filter(|_| claimed).map(|lease| lease.incarnation),
+            started_at: claimed.then_some(now),
+            finished_at: (state == State::Skipped).then_some(now),
+            error: None,
+            output: None,
+            skip_reason: if let Fate::Skip(reason) = tick.fate { Some(reason) } else { None },
+            payload: None,
+        };
+        self.insert_run(tick.id, row, now);
+    }
+
+    pub(super) fn record_range(&mut self, lease: &Lease, plan: &RangePlan, now: DbTime) -> Result<RangeAnswer> {
+        self.held(lease, now)?;
+        let Some(row) = self.jobs.get(&plan.job) else { return Ok(RangeAnswer::Stale) };
+        let same_epoch = row.epoch == plan.epoch;
+        let same_cursor = row.cursor == Some(plan.cursor_was);
+        // Two rules of one transaction; a mutant leaves out one of them.
+        let standing = match (Mutant::RangeWithoutCompareAndSet.is_on(), Mutant::NoEpochCheck.is_on()) {
+            (true, _) => true,
+            (false, true) => same_cursor,
+            (false, false) => same_epoch && same_cursor,
+        };
+        let inside = |run: &RunRow| {
+            run.cause == CauseKind::Tick && (plan.range.from..=plan.range.to).contains(&run.scheduled_at)
+        };
+        let occupied = self.runs_of(plan.job).any(|(_, run)| inside(run));
+        if !standing || plan.range.to > now || (occupied && !Mutant::RangeWithoutProbe.is_on()) {
+            return Ok(RangeAnswer::Stale);
+        }
+        self.insert_range(plan.job, plan.range, now);
+        let seq = self.next_seq();
+        let Some(row) = self.jobs.get_mut(&plan.job) else { return Ok(RangeAnswer::Stale) };
+        row.cursor = plan.cursor;
+        row.epoch = row.epoch.next();
+        row.seq = seq;
+        Ok(RangeAnswer::Recorded { epoch: row.epoch })
+    }
+
+    pub(super) fn insert_range(&mut self, job: JobId, range: SkipRange, now: DbTime) {
+        let Some(tenant) = self.jobs.get(&job).map(|row| row.job.tenant) else { return };
+        self.journal.push(Entry::RangeRecorded { job, from: range.from, to: range.to });
+        let id = RunId::of(job, Cause::Range { from: range.from });
+        self.ranges.insert(id, RangeRow { job, tenant, range, recorded_at: now });
+    }
+
+    /// The last tick of the job that has a row, or lies in a range, where that is not before `from`.
+    pub(super) fn last_tick_row(&self, job: JobId, from: DbTime) -> Option<DbTime> {
+        let row = self
+            .runs_of(job)
+            .rev()
+            .take_while(|(id, _)| *id >= RunId::floor(from))
+            .find(|(_, run)| run.cause == CauseKind::Tick)
+            .map(|(_, run)| run.scheduled_at);
+        let range = self.ranges.values().filter(|row| row.job == job && row.range.to >= from).map(|row| row.range.to).max();
+        row.max(range)
+    }
+
+    pub(super) fn raise_cursors(&mut self, raises: &[Raise]) -> Vec<JobId> {
+        let mut raised = Vec::new();
+        for raise in raises {
+            let Some(row) = self.jobs.get_mut(&raise.job) else { continue };
+            if row.epoch != raise.epoch && !Mutant::RaiseWithoutEpoch.is_on() {
+                continue;
+            }
+            if rises(row.cursor, raise.cursor) {
+                row.cursor = raise.cursor;
+            }
+            raised.push(raise.job);
+        }
+        raised
+    }
+}
+
+/// `None` is after every instant: the schedule has no more ticks.
+fn rises(from: Option<DbTime>, to: Option<DbTime>) -> bool {
+    match (from, to) {
+        (None, _) => false,
+        (Some(_), None) => true,
+        (Some(from), Some(to)) => to > from,
+    }
+}

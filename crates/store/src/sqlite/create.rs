@@ -1,0 +1,236 @@
+//! Makes jobs. Each alone is made or refused, all in one transaction, so quotas and names hold whoever else creates (I15).
+
+use std::{collections::HashSet, sync::Arc};
+
+use everytick_domain::{
+    ids::{JobId, TenantId, Version},
+    invalid::Invalid,
+    job::{self, Job},
+    schedule::Schedule,
+    time::DbTime,
+};
+use uuid::Uuid;
+
+use super::{Failed, SqliteStore, Write, range, rows, rows::Hex, sql};
+use crate::{Actor, Created, IDEMPOTENCY_KEPT, IdempotencyKey, NewJob, Result, StoreError};
+
+const DOING: &str = "create jobs";
+
+pub(super) async fn create_jobs(
+    store: &SqliteStore,
+    tenant: TenantId,
+    actor: &Actor,
+    jobs: Vec<NewJob>,
+    idempotency: Option<&IdempotencyKey>,
+) -> Result<Vec<Result<Created>>> {
+    // A key stands for one job; of a list it could not say which.
+    let idempotency = idempotency.filter(|_| jobs.len() == 1);
+    let mut write = store.write(DOING).await?;
+    match replayed(&mut write, tenant, idempotency, Kind::Job).await {
+        Ok(Some(id)) => {
+            if let Some(created) = load(&mut write, JobId::from_uuid(id)).await? {
+                return Ok(vec![Ok(created)]);
+            }
+        }
+        Ok(None) => {}
+        Err(StoreError::KeyReused) => return Ok(vec![Err(StoreError::KeyReused)]),
+        Err(error) => return Err(error),
+    }
+    let answers = decide(&mut write, store.limits.jobs_per_tenant_max, tenant, actor, jobs).await?;
+    let created: Vec<&Created> = answers.iter().filter_map(|answer| answer.as_ref().ok()).collect();
+    if !created.is_empty() {
+        insert(&mut write, tenant, actor, &created).await?;
+    }
+    if let [created] = created[..] {
+        remember(&mut write, tenant, idempotency, Kind::Job, created.job.id.uuid()).await?;
+    }
+    write.commit().await?;
+    Ok(answers)
+}
+
+async fn decide(
+    write: &mut Write,
+    jobs_max: u64,
+    tenant: TenantId,
+    actor: &Actor,
+    jobs: Vec<NewJob>,
+) -> Result<Vec<Result<Created>>> {
+    let names: Vec<_> = jobs.iter().map(|new| new.spec.name.as_str()).collect();
+    let taken: Vec<String> = sqlx::query_scalar(sql!("names_taken"))
+        .bind(tenant.raw())
+        .bind(rows::json(&names).failed(DOING)?)
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    let live: Option<i64> =
+        sqlx::query_scalar(sql!("count_jobs")).bind(tenant.raw()).fetch_optional(&mut *write.tx).await.failed(DOING)?;
+    let mut taken: HashSet<String> = taken.into_iter().collect();
+    let mut live = u64::try_from(live.unwrap_or(0)).unwrap_or(0);
+    let now = write.now;
+    let decide = |new: NewJob| {
+        if taken.contains(&new.spec.name) {
+            return Err(StoreError::NameTaken(new.spec.name));
+        }
+        if live >= jobs_max {
+            return Err(StoreError::QuotaReached(jobs_max));
+        }
+        let created = new_job(tenant, actor, new, now)?;
+        taken.insert(created.job.spec.name.clone());
+        live += 1;
+        Ok(created)
+    };
+    Ok(jobs.into_iter().map(decide).collect())
+}
+
+fn new_job(tenant: TenantId, actor: &Actor, new: NewJob, now: DbTime) -> Result<Created> {
+    let schedule = match &new.spec.schedule {
+        None => None,
+        Some(spec) => Some(Schedule::compile(spec).map_err(|found| {
+            StoreError::Invalid(found.into_iter().map(|invalid| invalid.under("schedule")).collect())
+        })?),
+    };
+    job::check_at(&new.spec, now).map_err(|invalid| StoreError::Invalid(vec![invalid]))?;
+    let job = Job {
+        id: new.id,
+        tenant,
+        partition: 0,
+        version: Version::from_raw(1),
+        spec: Arc::new(new.spec),
+        schedule,
+        created_at: now,
+        created_by: actor.0.clone(),
+        updated_at: now,
+        paused: None,
+        deleted_at: None,
+    };
+    let cursor = job.ticking().and_then(|schedule| job::first_cursor(&job.spec, schedule, now, now));
+    if job.ticking().is_some() && cursor.is_none() {
+        let message = format!("has no tick after {now}, the database's time: the job would never fire");
+        return Err(StoreError::Invalid(vec![Invalid::new("schedule", message)]));
+    }
+    Ok(Created { job, cursor, replayed: false })
+}
+
+async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, created: &[&Created]) -> Result<()> {
+    let count = rows::limit(created.len());
+    let change_before = range::next_change(write, created.len()).await? - count;
+    let (mut jobs, mut epochs, mut cursors, mut audit) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (change, Created { job, cursor, .. }) in (change_before + 1..).zip(created) {
+        let id = Hex(job.id.uuid());
+        let spec = serde_json::to_string(&*job.spec)
+            .map_err(|error| StoreError::Refused { doing: DOING, source: error.into() })?;
+        jobs.push((id, job.spec.name.as_str(), spec));
+        epochs.push((id, change));
+        cursors.push((id, cursor.map(DbTime::millis)));
+        audit.push((job.id.to_string(), serde_json::json!({ "name": job.spec.name, "version": 1 }).to_string()));
+    }
+    sqlx::query(sql!("create_jobs"))
+        .bind(rows::json(&jobs).failed(DOING)?)
+        .bind(tenant.raw())
+        .bind(&actor.0)
+        .bind(write.now.millis())
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(DOING)?;
+    for (statement, batch) in [
+        (sql!("create_epochs"), rows::json(&epochs).failed(DOING)?),
+        (sql!("create_cursors"), rows::json(&cursors).failed(DOING)?),
+    ] {
+        sqlx::query(statement).bind(batch).bind(tenant.raw()).execute(&mut *write.tx).await.failed_or_refused(DOING)?;
+    }
+    sqlx::query(sql!("add_tenant")).bind(tenant.raw()).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::query(sql!("add_jobs_count")).bind(tenant.raw()).bind(count).execute(&mut *write.tx).await.failed(DOING)?;
+    note(write, tenant, actor, "create", &audit).await
+}
+
+async fn load(write: &mut Write, id: JobId) -> Result<Option<Created>> {
+    let found = sqlx::query(sql!("load_jobs"))
+        .bind(rows::job_ids([id]).failed(DOING)?)
+        .fetch_optional(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    let Some(row) = found else { return Ok(None) };
+    let row = rows::job(&row).failed(DOING)?;
+    Ok(Some(Created { job: row.job, cursor: row.cursor, replayed: true }))
+}
+
+/// Writes audit rows (subject, detail), in the transaction of what they tell of (I21).
+pub(super) async fn note(
+    write: &mut Write,
+    tenant: TenantId,
+    actor: &Actor,
+    action: &str,
+    audit: &[(String, String)],
+) -> Result<()> {
+    sqlx::query(sql!("audit"))
+        .bind(tenant.raw())
+        .bind(write.now.millis())
+        .bind(&actor.0)
+        .bind(action)
+        .bind(rows::json(&audit).failed(write.doing)?)
+        .execute(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    Ok(())
+}
+
+/// What an Idempotency-Key made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Job,
+    Run,
+}
+
+impl Kind {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Job => "job",
+            Self::Run => "run",
+        }
+    }
+}
+
+/// What the same request made before, if it was made.
+pub(super) async fn replayed(
+    write: &mut Write,
+    tenant: TenantId,
+    idempotency: Option<&IdempotencyKey>,
+    kind: Kind,
+) -> Result<Option<Uuid>> {
+    let Some(asked) = idempotency else { return Ok(None) };
+    let found: Option<(Vec<u8>, String, Uuid)> = sqlx::query_as(sql!("find_request"))
+        .bind(tenant.raw())
+        .bind(&asked.key)
+        .bind(write.now.minus(IDEMPOTENCY_KEPT).millis())
+        .fetch_optional(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    match found {
+        None => Ok(None),
+        Some((fingerprint, made, subject)) if fingerprint == asked.fingerprint && made == kind.word() => {
+            Ok(Some(subject))
+        }
+        Some(_) => Err(StoreError::KeyReused),
+    }
+}
+
+pub(super) async fn remember(
+    write: &mut Write,
+    tenant: TenantId,
+    idempotency: Option<&IdempotencyKey>,
+    kind: Kind,
+    subject: Uuid,
+) -> Result<()> {
+    let Some(asked) = idempotency else { return Ok(()) };
+    sqlx::query(sql!("remember_request"))
+        .bind(tenant.raw())
+        .bind(&asked.key)
+        .bind(asked.fingerprint.as_slice())
+        .bind(kind.word())
+        .bind(subject)
+        .bind(write.now.millis())
+        .execute(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! Edits, pauses, resumes and deletes: reads how the job stands, asks the domain, writes the answer, in one transaction (I11).
+
+use everytick_domain::{
+    edit::{self, Change, Standing},
+    ids::{JobId, RunId, TenantId},
+    time::DbTime,
+};
+use sqlx::SqliteConnection;
+use uuid::Uuid;
+
+use super::{Failed, SqliteStore, Write, create, horizon, range, record, rows, rows::JobRow, sql};
+use crate::{Actor, EditJob, Edited, JobRef, JobTicks, RecordRow, Result, StoreError};
+
+const DOING: &str = "edit the job";
+
+pub(super) async fn edit_job(store: &SqliteStore, tenant: TenantId, actor: &Actor, ask: EditJob) -> Result<Edited> {
+    let mut write = store.write(DOING).await?;
+    let row = find(&mut write.tx, tenant, &ask.job, DOING).await?;
+    let has = row.job.version;
+    if let Some(wanted) = ask.if_match.filter(|wanted| *wanted != has) {
+        return Err(StoreError::VersionMismatch { has, wanted });
+    }
+    if let Change::Replace(spec) = &ask.change
+        && spec.name != row.job.spec.name
+        && is_taken(&mut write, tenant, &spec.name).await?
+    {
+        return Err(StoreError::NameTaken(spec.name.clone()));
+    }
+    let standing = standing(&mut write, &row).await?;
+    let action = ask.change.word();
+    let ends = matches!(ask.change, Change::Pause { .. } | Change::Delete);
+    let change = edit::edit(&standing, ask.change).map_err(StoreError::Invalid)?;
+    let mut edited = match change {
+        None => Edited { job: row.job, cursor: row.cursor, x: None, cancelled: Vec::new() },
+        Some(edit) => {
+            write_edit(&mut write, tenant, actor, action, &row, &edit).await?;
+            Edited { job: edit.job, cursor: edit.cursor, x: Some(edit.x), cancelled: Vec::new() }
+        }
+    };
+    if ask.cancel && ends {
+        edited.cancelled = cancel_open(&mut write, edited.job.id).await?;
+    }
+    write.commit().await?;
+    Ok(edited)
+}
+
+/// A live job, as people name it.
+pub(super) async fn find(
+    connection: &mut SqliteConnection,
+    tenant: TenantId,
+    job: &JobRef,
+    doing: &'static str,
+) -> Result<JobRow> {
+    let query = match job {
+        JobRef::Id(id) => sqlx::query(sql!("job_by_id")).bind(tenant.raw()).bind(id.uuid()),
+        JobRef::Name(name) => sqlx::query(sql!("job_by_name")).bind(tenant.raw()).bind(name),
+    };
+    let found = query.fetch_optional(connection).await.failed(doing)?;
+    rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed(doing)
+}
+
+async fn is_taken(write: &mut Write, tenant: TenantId, name: &str) -> Result<bool> {
+    let taken: Option<String> = sqlx::query_scalar(sql!("names_taken"))
+        .bind(tenant.raw())
+        .bind(rows::json(&[name]).failed(DOING)?)
+        .fetch_optional(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    Ok(taken.is_some())
+}
+
+async fn standing(write: &mut Write, row: &JobRow) -> Result<Standing> {
+    let (id, now) = (row.job.id, write.now);
+    let from = row.cursor.map_or(now, |cursor| cursor.min(now));
+    let tick: Option<i64> = sqlx::query_scalar(sql!("last_tick"))
+        .bind(id.uuid())
+        .bind(RunId::floor(from).uuid())
+        .fetch_optional(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    let range: Option<i64> =
+        sqlx::query_scalar(sql!("last_range")).bind(id.uuid()).fetch_optional(&mut *write.tx).await.failed(DOING)?;
+    let last_recorded = tick.max(range).map(DbTime::from_millis).filter(|last| *last >= from);
+    let open =
+        horizon::open_runs(&mut write.tx, std::iter::once(id), DOING).await?.remove(&id).map_or(0, |open| open.len());
+    Ok(Standing { job: row.job.clone(), cursor: row.cursor, now, last_recorded, open })
+}
+
+async fn write_edit(
+    write: &mut Write,
+    tenant: TenantId,
+    actor: &Actor,
+    action: &'static str,
+    was: &JobRow,
+    edit: &edit::Edit,
+) -> Result<()> {
+    let job = &edit.job;
+    let due = JobTicks {
+        job: job.id,
+        tenant,
+        partition: 0,
+        epoch: was.epoch,
+        priority: was.job.spec.priority,
+        rows: edit.rows.iter().map(|tick| RecordRow { tick: tick.clone(), born_claimed: false }).collect(),
+    };
+    if !due.rows.is_empty() {
+        record::insert_ticks(write, None, &[due]).await?;
+    }
+    range::insert_ranges(write, job.id, tenant, &edit.ranges).await?;
+    let spec = serde_json::to_string(&*job.spec)
+        .map_err(|error| StoreError::Refused { doing: DOING, source: error.into() })?;
+    sqlx::query(sql!("edit_job"))
+        .bind(job.id.uuid())
+        .bind(&job.spec.name)
+        .bind(job.version.raw())
+        .bind(spec)
+        .bind(job.updated_at.millis())
+        .bind(job.paused.as_ref().map(|paused| paused.at.millis()))
+        .bind(job.paused.as_ref().and_then(|paused| paused.note.as_deref()))
+        .bind(job.deleted_at.map(DbTime::millis))
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(DOING)?;
+    if job.deleted_at.is_some() {
+        sqlx::query(sql!("add_jobs_count")).bind(tenant.raw()).bind(-1).execute(&mut *write.tx).await.failed(DOING)?;
+    }
+    range::move_on(write, job.id, edit.cursor).await?;
+    let detail = serde_json::json!({ "name": job.spec.name, "version": job.version.raw(), "x": edit.x });
+    create::note(write, tenant, actor, action, &[(job.id.to_string(), detail.to_string())]).await
+}
+
+/// Cancels whatever of the job is open; gives those that were being worked on.
+async fn cancel_open(write: &mut Write, job: JobId) -> Result<Vec<RunId>> {
+    let now = write.now.millis();
+    sqlx::query(sql!("cancel_waiting")).bind(job.uuid()).bind(now).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::query(sql!("dequeue_job")).bind(job.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
+    let claimed: Vec<Uuid> = sqlx::query_scalar(sql!("cancel_claimed"))
+        .bind(job.uuid())
+        .bind(now)
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    Ok(claimed.into_iter().map(RunId::from_uuid).collect())
+}

@@ -1,0 +1,107 @@
+//! Jobs as the scheduler loads them: definition, epoch, cursor and open runs in one snapshot.
+
+use std::collections::HashMap;
+
+use everytick_domain::{
+    ids::{Epoch, JobId},
+    time::DbTime,
+};
+use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
+
+use super::{Failed, SqliteStore, node, rows, sql};
+use crate::{ChangeMark, ChangedJob, Changes, Lease, LoadedJob, OpenRun, Result};
+
+pub(super) async fn load_horizon(
+    store: &SqliteStore,
+    lease: &Lease,
+    until: DbTime,
+    after: Option<(DbTime, JobId)>,
+    limit: usize,
+) -> Result<Vec<LoadedJob>> {
+    const DOING: &str = "load the horizon";
+    let mut read = store.read(DOING).await?;
+    node::check(&mut read, lease, store.clock.now(), DOING).await?;
+    let (tick, job) =
+        after.map_or((i64::MIN, Vec::new()), |(tick, job)| (tick.millis(), job.uuid().into_bytes().to_vec()));
+    let found = sqlx::query(sql!("load_horizon"))
+        .bind(until.millis())
+        .bind(tick)
+        .bind(job)
+        .bind(rows::limit(limit))
+        .fetch_all(&mut *read)
+        .await
+        .failed(DOING)?;
+    loaded(&mut read, &found, DOING).await
+}
+
+pub(super) async fn load_jobs(store: &SqliteStore, ids: &[JobId]) -> Result<Vec<LoadedJob>> {
+    const DOING: &str = "load jobs";
+    let mut read = store.read(DOING).await?;
+    let asked = rows::job_ids(ids.iter().copied()).failed(DOING)?;
+    let found = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(&mut *read).await.failed(DOING)?;
+    loaded(&mut read, &found, DOING).await
+}
+
+pub(super) async fn changes(store: &SqliteStore, since: ChangeMark, limit: usize) -> Result<Changes> {
+    const DOING: &str = "read what changed";
+    let mut read = store.read(DOING).await?;
+    if limit == 0 {
+        let mark = sqlx::query_scalar(sql!("present_mark")).fetch_one(&mut *read).await.failed(DOING)?;
+        return Ok(Changes { jobs: Vec::new(), mark: ChangeMark(mark), more: false });
+    }
+    let mut found = sqlx::query(sql!("changes"))
+        .bind(since.0)
+        .bind(rows::limit(limit.saturating_add(1)))
+        .fetch_all(&mut *read)
+        .await
+        .failed(DOING)?;
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let changed = |row: &SqliteRow| {
+        let job = ChangedJob {
+            id: rows::job_id(row, "job")?,
+            epoch: Epoch::from_raw(row.try_get("epoch")?),
+            cursor: rows::time(row, "next_tick")?,
+        };
+        Ok((job, row.try_get::<i64, _>("seq")?))
+    };
+    let changed: Vec<_> = found.iter().map(changed).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)?;
+    let mark = changed.last().map_or(since, |(_, seq)| ChangeMark(*seq));
+    Ok(Changes { jobs: changed.into_iter().map(|(job, _)| job).collect(), mark, more })
+}
+
+async fn loaded(read: &mut SqliteConnection, found: &[SqliteRow], doing: &'static str) -> Result<Vec<LoadedJob>> {
+    let jobs = rows::readable_jobs(found);
+    let mut last_ticks = HashMap::new();
+    for row in found {
+        if let Some(tick) = rows::time(row, "last_tick").failed(doing)? {
+            last_ticks.insert(rows::job_id(row, "id").failed(doing)?, tick);
+        }
+    }
+    let mut open = open_runs(read, jobs.iter().map(|row| row.job.id), doing).await?;
+    let loaded = jobs.into_iter().map(|row| {
+        let open = open.remove(&row.job.id).unwrap_or_default();
+        let last_tick = last_ticks.remove(&row.job.id);
+        LoadedJob { job: row.job, epoch: row.epoch, cursor: row.cursor, last_tick, open }
+    });
+    Ok(loaded.collect())
+}
+
+/// The open runs of these jobs, by id.
+pub(super) async fn open_runs(
+    connection: &mut SqliteConnection,
+    jobs: impl Iterator<Item = JobId>,
+    doing: &'static str,
+) -> Result<HashMap<JobId, Vec<OpenRun>>> {
+    let asked = rows::job_ids(jobs).failed(doing)?;
+    let found = sqlx::query(sql!("open_runs")).bind(asked).fetch_all(connection).await.failed(doing)?;
+    let mut open: HashMap<JobId, Vec<OpenRun>> = HashMap::new();
+    for row in &found {
+        let (job, run) = rows::open_run(row).failed(doing)?;
+        open.entry(job).or_default().push(run);
+    }
+    for runs in open.values_mut() {
+        runs.sort_unstable_by_key(|run| run.id);
+    }
+    Ok(open)
+}

@@ -1,0 +1,110 @@
+//! Opens the file: the lock that keeps other processes out, the connections, and the schema.
+
+use std::{
+    fs::{File, OpenOptions, TryLockError},
+    io::{Read, Write as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use sqlx::{
+    ConnectOptions, SqlSafeStr, SqlitePool,
+    migrate::{MigrateError, Migration, MigrationType, Migrator},
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+};
+
+use super::{Failed, SqliteStore};
+use crate::{Limits, Result, StoreError, WallClock};
+
+const READERS_MAX: u32 = 4;
+/// Backups and the sqlite3 shell may hold the file for a moment.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// 64 MiB of log between checkpoints: a page that many batches touch is then copied into the file once, not once a batch.
+const CHECKPOINT_PAGES: &str = "16384";
+const DOING: &str = "open the SQLite file";
+
+pub(super) async fn open(path: &Path, clock: Arc<dyn WallClock>, limits: Limits) -> Result<SqliteStore> {
+    let lock = lock(path)?;
+    let options = SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .foreign_keys(false)
+        .busy_timeout(BUSY_TIMEOUT)
+        .pragma("temp_store", "memory")
+        .pragma("cache_size", "-65536")
+        .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
+        .pragma("journal_size_limit", "134217728")
+        .statement_cache_capacity(200)
+        .disable_statement_logging();
+    // The pools keep their connections for good: closing the last one would checkpoint and delete the log.
+    let pool = || SqlitePoolOptions::new().test_before_acquire(false).idle_timeout(None).max_lifetime(None);
+    let writer =
+        pool().max_connections(1).connect_with(options.clone()).await.map_err(|error| unopened(path, error))?;
+    migrate(path, &writer).await?;
+    let reading = options.pragma("query_only", "on").pragma("cache_size", "-16384");
+    let readers = pool().max_connections(READERS_MAX).connect_with(reading).await.failed(DOING)?;
+    Ok(SqliteStore { writer, readers, clock, limits, _lock: lock })
+}
+
+/// SQLite itself would let several processes in; two schedulers on one file would both think themselves alone.
+fn lock(path: &Path) -> Result<File> {
+    let failed = |source: std::io::Error| StoreError::Failed { doing: DOING, source: source.into() };
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(PathBuf::from(name))
+        .map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut pid = String::new();
+            // Who holds it is only said to help; the refusal stands without.
+            let _ = file.read_to_string(&mut pid);
+            let pid = if pid.is_empty() { "unknown" } else { pid.trim() };
+            return Err(StoreError::Unusable(format!(
+                "{} is open in another everytick process (pid {pid}); stop that one first, or use another file",
+                path.display()
+            )));
+        }
+        Err(TryLockError::Error(source)) => return Err(failed(source)),
+    }
+    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(failed)?;
+    Ok(file)
+}
+
+fn unopened(path: &Path, error: sqlx::Error) -> StoreError {
+    let code = error.as_database_error().and_then(|error| error.code());
+    if code.as_deref() == Some("26") {
+        return StoreError::Unusable(format!("{} is not a SQLite file", path.display()));
+    }
+    StoreError::Failed { doing: DOING, source: error.into() }
+}
+
+fn migrator() -> Migrator {
+    let first = include_str!("../../migrations/sqlite/0001_first.sql").into_sql_str();
+    Migrator::with_migrations(vec![Migration::new(1, "first".into(), MigrationType::Simple, first, false)])
+}
+
+async fn migrate(path: &Path, writer: &SqlitePool) -> Result<()> {
+    let file = path.display();
+    migrator().run(writer).await.map_err(|error| match error {
+        MigrateError::VersionMissing(version) => StoreError::Unusable(format!(
+            "{file} was written by a newer everytick (its schema is at {version}); use that release, or a copy from before"
+        )),
+        MigrateError::VersionMismatch(version) => StoreError::Unusable(format!(
+            "{file} was written by another everytick: step {version} of its schema is not the one of this release"
+        )),
+        MigrateError::Execute(error) => unopened(path, error),
+        error => StoreError::Failed { doing: "bring the SQLite file's schema up to date", source: error.into() },
+    })
+}

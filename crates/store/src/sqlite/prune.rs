@@ -1,0 +1,49 @@
+//! Removes what is old. Never an open run, a live job's last, or a tick that its job's cursor has not passed: without its
+//! row it would be recorded again (I17).
+
+use everytick_domain::{
+    ids::{JobId, RunId},
+    time::DbTime,
+};
+use uuid::Uuid;
+
+use super::{Failed, SqliteStore, rows, sql};
+use crate::{IDEMPOTENCY_KEPT, Pruned, Result};
+
+pub(super) async fn prune(store: &SqliteStore, before: DbTime, limit: usize) -> Result<Pruned> {
+    const DOING: &str = "prune";
+    let mut write = store.write(DOING).await?;
+    let old = |statement| {
+        sqlx::query_scalar::<_, Uuid>(statement)
+            .bind(before.millis())
+            .bind(RunId::floor(before).uuid())
+            .bind(rows::limit(limit))
+    };
+    let runs = old(sql!("prune_runs")).fetch_all(&mut *write.tx).await.failed(DOING)?;
+    if !runs.is_empty() {
+        let gone = rows::run_ids(runs.iter().copied().map(RunId::from_uuid)).failed(DOING)?;
+        sqlx::query(sql!("prune_attempts")).bind(gone).execute(&mut *write.tx).await.failed(DOING)?;
+    }
+    old(sql!("prune_ranges")).fetch_all(&mut *write.tx).await.failed(DOING)?;
+    let jobs: Vec<Uuid> = sqlx::query_scalar(sql!("prune_jobs"))
+        .bind(before.millis())
+        .bind(rows::limit(limit))
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    if !jobs.is_empty() {
+        let gone = rows::job_ids(jobs.iter().copied().map(JobId::from_uuid)).failed(DOING)?;
+        for statement in [sql!("prune_epochs"), sql!("prune_cursors")] {
+            sqlx::query(statement).bind(gone.as_str()).execute(&mut *write.tx).await.failed(DOING)?;
+        }
+    }
+    let requests = sqlx::query(sql!("prune_requests"))
+        .bind(write.now.minus(IDEMPOTENCY_KEPT).millis())
+        .bind(rows::limit(limit))
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?
+        .rows_affected();
+    write.commit().await?;
+    Ok(Pruned { runs: runs.len() as u64, jobs: jobs.len() as u64, requests })
+}

@@ -1,0 +1,138 @@
+//! Records ticks. A batch is one insert; only when some of its rows were left out is it asked which, and why.
+
+use std::collections::HashSet;
+
+use everytick_domain::{ids::RunId, plan::Fate, run::State};
+use serde::Serialize;
+
+use super::{Failed, SqliteStore, Write, node, rows, rows::Hex, sql};
+use crate::{JobTicks, Lease, RecordRow, Recorded, Result, RowAnswer};
+
+const DOING: &str = "record ticks";
+
+pub(super) async fn record(store: &SqliteStore, lease: &Lease, batch: &[JobTicks]) -> Result<Recorded> {
+    let mut write = store.write(DOING).await?;
+    let now = write.now;
+    let open_from = node::check(&mut write.tx, lease, now, DOING).await?;
+    let jobs = insert_ticks(&mut write, Some(lease), batch).await?;
+    let born = batch.iter().flat_map(|ticks| &ticks.rows).filter(|row| row.born_claimed);
+    if let Some(lowest) = born.map(|row| row.tick.id).min().filter(|lowest| *lowest < open_from) {
+        node::lower_open_from(&mut write, lease, lowest).await?;
+    }
+    write.commit().await?;
+    Ok(Recorded { now, jobs })
+}
+
+/// id, job, epoch, tick, due_at, state, late, reason: as `record.sql` reads them.
+#[derive(Serialize)]
+struct Tick(Hex, Hex, i64, i64, i64, i16, u8, Option<i16>);
+
+/// Inserts what may be inserted and says of each row what became of it. Rows are born claimed only under a lease.
+pub(super) async fn insert_ticks(
+    write: &mut Write,
+    lease: Option<&Lease>,
+    batch: &[JobTicks],
+) -> Result<Vec<Vec<RowAnswer>>> {
+    let all: Vec<(&JobTicks, &RecordRow)> =
+        batch.iter().flat_map(|ticks| ticks.rows.iter().map(move |row| (ticks, row))).collect();
+    sqlx::query("savepoint batch").execute(&mut *write.tx).await.failed(DOING)?;
+    let answers = if insert(write, lease, &all).await? == all.len() as u64 {
+        enqueue(write, lease, &all).await?;
+        vec![RowAnswer::Inserted; all.len()]
+    } else {
+        sqlx::query("rollback to batch").execute(&mut *write.tx).await.failed(DOING)?;
+        let answers = answers(write, lease, &all).await?;
+        let sound: Vec<_> = all
+            .iter()
+            .zip(&answers)
+            .filter(|(_, answer)| **answer == RowAnswer::Inserted)
+            .map(|(row, _)| *row)
+            .collect();
+        insert(write, lease, &sound).await?;
+        enqueue(write, lease, &sound).await?;
+        answers
+    };
+    sqlx::query("release batch").execute(&mut *write.tx).await.failed(DOING)?;
+    let mut answers = answers.into_iter();
+    Ok(batch.iter().map(|ticks| answers.by_ref().take(ticks.rows.len()).collect()).collect())
+}
+
+fn state(lease: Option<&Lease>, row: &RecordRow) -> State {
+    match row.tick.fate {
+        Fate::Skip(_) => State::Skipped,
+        Fate::Run | Fate::Late if row.born_claimed && lease.is_some() => State::Claimed,
+        Fate::Run | Fate::Late => State::Waiting,
+    }
+}
+
+fn ticks(lease: Option<&Lease>, all: &[(&JobTicks, &RecordRow)]) -> Result<String> {
+    let tick = |(ticks, row): &(&JobTicks, &RecordRow)| {
+        let reason = match row.tick.fate {
+            Fate::Skip(reason) => Some(reason.code()),
+            Fate::Run | Fate::Late => None,
+        };
+        Tick(
+            Hex(row.tick.id.uuid()),
+            Hex(ticks.job.uuid()),
+            ticks.epoch.raw(),
+            row.tick.tick.millis(),
+            row.tick.due_at.millis(),
+            state(lease, row).code(),
+            u8::from(row.tick.fate == Fate::Late),
+            reason,
+        )
+    };
+    rows::json(&all.iter().map(tick).collect::<Vec<_>>()).failed(DOING)
+}
+
+async fn insert(write: &mut Write, lease: Option<&Lease>, all: &[(&JobTicks, &RecordRow)]) -> Result<u64> {
+    let inserted = sqlx::query(sql!("record"))
+        .bind(ticks(lease, all)?)
+        .bind(write.now.millis())
+        .bind(lease.map(|lease| lease.node.as_str()))
+        .bind(lease.map(|lease| lease.incarnation.uuid()))
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(DOING)?;
+    Ok(inserted.rows_affected())
+}
+
+async fn enqueue(write: &mut Write, lease: Option<&Lease>, inserted: &[(&JobTicks, &RecordRow)]) -> Result<()> {
+    let waiting: Vec<_> = inserted
+        .iter()
+        .filter(|(_, row)| state(lease, row) == State::Waiting)
+        .map(|(ticks, row)| (row.tick.id, ticks.priority))
+        .collect();
+    wait(write, &waiting, DOING).await
+}
+
+/// Puts runs among the waiting, as their rows stand.
+pub(super) async fn wait(write: &mut Write, runs: &[(RunId, u8)], doing: &'static str) -> Result<()> {
+    if runs.is_empty() {
+        return Ok(());
+    }
+    let queued: Vec<_> = runs.iter().map(|(run, priority)| (Hex(run.uuid()), priority)).collect();
+    sqlx::query(sql!("enqueue"))
+        .bind(rows::json(&queued).failed(doing)?)
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(doing)?;
+    Ok(())
+}
+
+async fn answers(write: &mut Write, lease: Option<&Lease>, all: &[(&JobTicks, &RecordRow)]) -> Result<Vec<RowAnswer>> {
+    let found: Vec<i64> = sqlx::query_scalar(sql!("record_answers"))
+        .bind(ticks(lease, all)?)
+        .bind(write.now.millis())
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    let mut seen = HashSet::new();
+    let answer = |(answer, (_, row)): (i64, &(&JobTicks, &RecordRow))| match answer {
+        0 if seen.insert(row.tick.id) => RowAnswer::Inserted,
+        0 | 1 => RowAnswer::Existed,
+        2 => RowAnswer::Early,
+        _ => RowAnswer::Stale,
+    };
+    Ok(found.into_iter().zip(all).map(answer).collect())
+}

@@ -1,0 +1,138 @@
+//! Files settlements, each only where run, state and fence still hold the claim (I7). A batch that only ends runs is one
+//! update; only when some of it was stale is it asked which.
+
+use std::collections::HashSet;
+
+use everytick_domain::{
+    run::{State, Verdict},
+    time::DbTime,
+};
+use serde::Serialize;
+
+use super::{
+    Failed, SqliteStore, Write, record, rows,
+    rows::{Hex, Text},
+    sql,
+};
+use crate::{Result, Settle, SettleAnswer};
+
+const DOING: &str = "settle runs";
+
+pub(super) async fn settle(store: &SqliteStore, settles: &[Settle]) -> Result<Vec<SettleAnswer>> {
+    if settles.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut write = store.write(DOING).await?;
+    let all: Vec<&Settle> = settles.iter().collect();
+    if all.iter().all(|settle| settle.settlement.verdict.is_terminal()) {
+        sqlx::query("savepoint batch").execute(&mut *write.tx).await.failed(DOING)?;
+        if end(&mut write, &all).await? == all.len() as u64 {
+            write.commit().await?;
+            return Ok(vec![SettleAnswer::Settled; all.len()]);
+        }
+        sqlx::query("rollback to batch").execute(&mut *write.tx).await.failed(DOING)?;
+    }
+    let answers = answers(&mut write, &all).await?;
+    let held =
+        all.iter().zip(&answers).filter(|(_, answer)| **answer == SettleAnswer::Settled).map(|(settle, _)| *settle);
+    let (ended, back): (Vec<_>, Vec<_>) = held.partition(|settle| settle.settlement.verdict.is_terminal());
+    if !ended.is_empty() {
+        end(&mut write, &ended).await?;
+    }
+    if !back.is_empty() {
+        put_back(&mut write, &back).await?;
+    }
+    write.commit().await?;
+    Ok(answers)
+}
+
+/// id, fence, state, started_at, ended_at, error, output: as `settle_terminal.sql` reads them.
+#[derive(Serialize)]
+struct End<'a>(Hex, i64, i16, Option<i64>, i64, Option<Text<'a>>, Option<Text<'a>>);
+
+async fn end(write: &mut Write, settles: &[&Settle]) -> Result<u64> {
+    let ends: Vec<_> = settles.iter().filter_map(|settle| ended(settle)).collect();
+    let ended = sqlx::query(sql!("settle_terminal"))
+        .bind(rows::json(&ends).failed(DOING)?)
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(DOING)?;
+    Ok(ended.rows_affected())
+}
+
+/// `None` for what does not end the run.
+fn ended(settle: &Settle) -> Option<End<'_>> {
+    let said = &settle.settlement;
+    let state = match said.verdict {
+        Verdict::Succeeded => State::Succeeded,
+        Verdict::Failed => State::Failed,
+        Verdict::Cancelled => State::Cancelled,
+        Verdict::Retry { .. } | Verdict::Redeliver | Verdict::HandBack => return None,
+    };
+    Some(End(
+        Hex(said.run.uuid()),
+        said.fence.raw(),
+        state.code(),
+        settle.started_at.map(DbTime::millis),
+        settle.ended_at.millis(),
+        said.error.as_deref().map(Text),
+        said.output.as_deref().map(Text),
+    ))
+}
+
+async fn answers(write: &mut Write, settles: &[&Settle]) -> Result<Vec<SettleAnswer>> {
+    let asked: Vec<_> =
+        settles.iter().map(|settle| (Hex(settle.settlement.run.uuid()), settle.settlement.fence.raw())).collect();
+    let held: Vec<i64> = sqlx::query_scalar(sql!("settle_held"))
+        .bind(rows::json(&asked).failed(DOING)?)
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    let held: HashSet<usize> = held.into_iter().filter_map(|key| usize::try_from(key).ok()).collect();
+    // A run that is named twice is settled by the first; after that it is no longer held.
+    let mut seen = HashSet::new();
+    let answer = |(place, settle): (usize, &&Settle)| {
+        if held.contains(&place) && seen.insert(settle.settlement.run) {
+            SettleAnswer::Settled
+        } else {
+            SettleAnswer::Stale
+        }
+    };
+    Ok(settles.iter().enumerate().map(answer).collect())
+}
+
+/// Back among the waiting: what is to be tried again, what was lost, and what was never sent.
+async fn put_back(write: &mut Write, settles: &[&Settle]) -> Result<()> {
+    let (mut attempts, mut back, mut queued) = (Vec::new(), Vec::new(), Vec::new());
+    for settle in settles {
+        let said = &settle.settlement;
+        let id = Hex(said.run.uuid());
+        let error = || said.error.as_deref().map(Text);
+        let (outcome, due_at, unspent, lost) = match said.verdict {
+            Verdict::Retry { due_at } => (Some("failed"), due_at, 0, 0),
+            Verdict::Redeliver => (Some("lost"), write.now, 0, 1),
+            Verdict::HandBack => (None, write.now, 1, 0),
+            Verdict::Succeeded | Verdict::Failed | Verdict::Cancelled => continue,
+        };
+        if let Some(outcome) = outcome {
+            let output = said.output.as_deref().map(Text);
+            let started_at = settle.started_at.map(DbTime::millis);
+            attempts.push((id, outcome, started_at, settle.ended_at.millis(), error(), output));
+        }
+        back.push((id, due_at.millis(), unspent, lost, error()));
+        queued.push((said.run, settle.priority));
+    }
+    if !attempts.is_empty() {
+        sqlx::query(sql!("settle_attempts"))
+            .bind(rows::json(&attempts).failed(DOING)?)
+            .execute(&mut *write.tx)
+            .await
+            .failed_or_refused(DOING)?;
+    }
+    sqlx::query(sql!("settle_back"))
+        .bind(rows::json(&back).failed(DOING)?)
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(DOING)?;
+    record::wait(write, &queued, DOING).await
+}

@@ -1,0 +1,7 @@
+-- Jobs changed after the mark ?1, in the order of their changes. Index: epochs_seq.
+select e.job, e.epoch, e.seq, c.next_tick
+  from epochs e
+  left join cursors c on c.job = e.job
+ where e.seq > ?1
+ order by e.seq
+ limit ?2;

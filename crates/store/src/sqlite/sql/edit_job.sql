@@ -1,0 +1,3 @@
+-- Writes a job as it is from now on. Key: jobs.
+update jobs set name = ?2, version = ?3, spec = ?4, updated_at = ?5, paused_at = ?6, pause_note = ?7, deleted_at = ?8
+ where id = ?1;

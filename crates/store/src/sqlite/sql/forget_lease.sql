@@ -1,0 +1,2 @@
+-- Removes a lease that has no claims left. Key: leases.
+delete from leases where incarnation = ?1;

@@ -1,0 +1,2 @@
+-- When the next waiting run is due after ?1. Index: waiting_due.
+select min(due_at) from waiting indexed by waiting_due where due_at > ?1;

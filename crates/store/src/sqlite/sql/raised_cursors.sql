@@ -1,0 +1,6 @@
+-- Which of the raises [job, epoch, cursor] hold now: the epoch is the one named, the cursor at least as asked. Keys: epochs, cursors.
+select e.job
+  from json_each(?1) as u
+ cross join epochs e on e.job = unhex(u.value ->> 0) and e.epoch = u.value ->> 1
+ cross join cursors c on c.job = e.job and (c.next_tick is null or c.next_tick >= u.value ->> 2)
+ order by u.key;

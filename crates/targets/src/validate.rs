@@ -1,0 +1,339 @@
+//! What is wrong with a target's definition, before anything is sent. Pure. Addresses are judged at delivery, not here:
+//! what a name resolves to changes, and so does what the operator allows.
+
+use std::{collections::BTreeSet, path::Path};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use everytick_domain::{
+    invalid::Invalid,
+    target::{Command, HttpTarget, ShellTarget, TargetSpec},
+};
+use reqwest::header::{HeaderName, HeaderValue};
+use url::Url;
+
+pub const URL_BYTES_MAX: usize = 2_048;
+pub const HEADERS_MAX: usize = 50;
+/// Names and values of all headers together; many servers refuse 16 KiB, and ours come on top.
+pub const HEADERS_BYTES_MAX: usize = 8 * 1024;
+/// The bounds that Standard Webhooks sets for a symmetric secret.
+pub const SECRET_BYTES_MIN: usize = 24;
+pub const SECRET_BYTES_MAX: usize = 64;
+pub const ARGUMENTS_MAX: usize = 1_000;
+/// The program and all its arguments, or the script. Linux takes 128 KiB for one argument.
+pub const COMMAND_BYTES_MAX: usize = 64 * 1024;
+pub const ENV_MAX: usize = 100;
+/// Names and values of all variables together.
+pub const ENV_BYTES_MAX: usize = 64 * 1024;
+pub const WORKDIR_BYTES_MAX: usize = 4_096;
+
+/// How a secret begins, by the same standard.
+const SECRET_PREFIX: &str = "whsec_";
+/// Headers that the run itself, or the connection, sets.
+const HEADERS_RESERVED: [&str; 11] = [
+    "idempotency-key",
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "upgrade",
+    "expect",
+];
+const HEADER_PREFIXES_RESERVED: [&str; 2] = ["webhook-", "everytick-"];
+const ENV_PREFIX_RESERVED: &str = "EVERYTICK_";
+
+/// Everything wrong with `spec`, by field; empty when it can be delivered.
+#[must_use]
+pub fn validate(spec: &TargetSpec) -> Vec<Invalid> {
+    let found = match spec {
+        TargetSpec::Http(http) => validate_http(http),
+        TargetSpec::Shell(shell) => validate_shell(shell),
+    };
+    found.into_iter().map(|invalid| invalid.under(spec.kind()).under("target")).collect()
+}
+
+pub(crate) fn validate_http(http: &HttpTarget) -> Vec<Invalid> {
+    let mut found = Vec::new();
+    if let Err(message) = parse_url(&http.url) {
+        found.push(Invalid::new("url", message));
+    }
+    check_headers(http, &mut found);
+    if let Some(Err(message)) = http.secret.as_deref().map(check_secret) {
+        found.push(Invalid::new("secret", message));
+    }
+    found
+}
+
+/// The messages do not repeat a URL that may carry a password.
+pub(crate) fn parse_url(text: &str) -> Result<Url, String> {
+    if text.len() > URL_BYTES_MAX {
+        return Err(format!("has {} bytes; at most {URL_BYTES_MAX} are allowed", text.len()));
+    }
+    let url: Url = text
+        .parse()
+        .map_err(|error| format!("is not a URL ({error}); write one such as \"https://example.org/hook\""))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(format!("has the scheme {:?}; only http and https are delivered to", url.scheme()));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("contains a user name or password; send them in an authorization header instead".to_owned());
+    }
+    if url.host_str().is_none_or(str::is_empty) {
+        return Err("names no host; write one such as \"https://example.org/hook\"".to_owned());
+    }
+    Ok(url)
+}
+
+fn check_headers(http: &HttpTarget, found: &mut Vec<Invalid>) {
+    if http.headers.len() > HEADERS_MAX {
+        found.push(Invalid::new("headers", format!("are {}; at most {HEADERS_MAX} are allowed", http.headers.len())));
+        return;
+    }
+    let bytes: usize = http.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > HEADERS_BYTES_MAX {
+        found.push(Invalid::new("headers", format!("take {bytes} bytes; at most {HEADERS_BYTES_MAX} are allowed")));
+        return;
+    }
+    let mut seen = BTreeSet::new();
+    for (name, value) in &http.headers {
+        if let Err(message) = check_header(name, value) {
+            found.push(Invalid::new(format!("headers.{name}"), message));
+        } else if !seen.insert(name.to_ascii_lowercase()) {
+            found.push(Invalid::new(format!("headers.{name}"), "is given twice; names differ in more than case"));
+        }
+    }
+}
+
+/// Values may be secrets, so no message repeats one.
+fn check_header(name: &str, value: &str) -> Result<(), String> {
+    let name = HeaderName::from_bytes(name.as_bytes())
+        .map_err(|_| "is not a header name; use letters, digits and dashes".to_owned())?;
+    let name = name.as_str();
+    if HEADERS_RESERVED.contains(&name) || HEADER_PREFIXES_RESERVED.iter().any(|prefix| name.starts_with(prefix)) {
+        return Err("is set by everytick itself; choose another name".to_owned());
+    }
+    // UTF-8 could be sent, but few receivers read it as such.
+    if HeaderValue::from_str(value).is_ok_and(|value| value.to_str().is_ok()) {
+        Ok(())
+    } else {
+        Err("has a value that is not visible ASCII on one line".to_owned())
+    }
+}
+
+fn check_secret(secret: &str) -> Result<(), String> {
+    let expected = || {
+        format!(
+            "is not a Standard Webhooks secret; write \"{SECRET_PREFIX}\" and {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} \
+             random bytes in base64"
+        )
+    };
+    let base64 = secret.strip_prefix(SECRET_PREFIX).ok_or_else(expected)?;
+    let key = STANDARD.decode(base64).map_err(|_| expected())?;
+    if (SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&key.len()) { Ok(()) } else { Err(expected()) }
+}
+
+pub(crate) fn validate_shell(shell: &ShellTarget) -> Vec<Invalid> {
+    let mut found = Vec::new();
+    if let Err(message) = check_command(&shell.command) {
+        found.push(Invalid::new("command", message));
+    }
+    check_env(shell, &mut found);
+    if let Some(Err(message)) = shell.workdir.as_deref().map(check_workdir) {
+        found.push(Invalid::new("workdir", message));
+    }
+    found
+}
+
+fn check_command(command: &Command) -> Result<(), String> {
+    let parts = match command {
+        Command::Argv(argv) => argv.as_slice(),
+        Command::Script(script) => std::slice::from_ref(script),
+    };
+    if parts.first().is_none_or(|program| program.trim().is_empty()) {
+        return Err("is empty; name a program, such as [\"/usr/bin/true\"]".to_owned());
+    }
+    if parts.len() > ARGUMENTS_MAX {
+        return Err(format!("has {} arguments; at most {ARGUMENTS_MAX} are allowed", parts.len()));
+    }
+    let bytes: usize = parts.iter().map(String::len).sum();
+    if bytes > COMMAND_BYTES_MAX {
+        return Err(format!("has {bytes} bytes; at most {COMMAND_BYTES_MAX} are allowed; put more into the payload"));
+    }
+    no_nul(parts.iter().any(|part| part.contains('\0')))
+}
+
+fn check_env(shell: &ShellTarget, found: &mut Vec<Invalid>) {
+    if shell.env.len() > ENV_MAX {
+        found.push(Invalid::new("env", format!("has {} variables; at most {ENV_MAX} are allowed", shell.env.len())));
+        return;
+    }
+    let bytes: usize = shell.env.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > ENV_BYTES_MAX {
+        found.push(Invalid::new("env", format!("takes {bytes} bytes; at most {ENV_BYTES_MAX} are allowed")));
+        return;
+    }
+    for (name, value) in &shell.env {
+        let checked = if !is_variable(name) {
+            Err("is not a variable's name; use letters, digits and underscores, and no digit first".to_owned())
+        } else if name.starts_with(ENV_PREFIX_RESERVED) {
+            Err("is set by everytick itself; choose another name".to_owned())
+        } else {
+            no_nul(value.contains('\0'))
+        };
+        if let Err(message) = checked {
+            found.push(Invalid::new(format!("env.{name}"), message));
+        }
+    }
+}
+
+fn is_variable(name: &str) -> bool {
+    let good = |byte: u8| byte == b'_' || byte.is_ascii_alphanumeric();
+    !name.is_empty() && name.bytes().all(good) && !name.starts_with(|first: char| first.is_ascii_digit())
+}
+
+fn check_workdir(workdir: &str) -> Result<(), String> {
+    if !Path::new(workdir).is_absolute() {
+        return Err(format!("{workdir:?} is not an absolute path; write one such as \"/srv/reports\""));
+    }
+    if workdir.len() > WORKDIR_BYTES_MAX {
+        return Err(format!("has {} bytes; at most {WORKDIR_BYTES_MAX} are allowed", workdir.len()));
+    }
+    no_nul(workdir.contains('\0'))
+}
+
+fn no_nul(contained: bool) -> Result<(), String> {
+    if contained { Err("contains a NUL byte, which no process can be given".to_owned()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use everytick_domain::target::HttpMethod;
+
+    use super::*;
+
+    fn http() -> HttpTarget {
+        let url = "https://example.org/hook".to_owned();
+        HttpTarget { url, method: HttpMethod::Post, headers: [].into(), secret: None }
+    }
+    fn url(url: &str) -> TargetSpec {
+        TargetSpec::Http(HttpTarget { url: url.to_owned(), ..http() })
+    }
+    fn header(name: &str, value: &str) -> TargetSpec {
+        TargetSpec::Http(HttpTarget { headers: [(name.to_owned(), value.to_owned())].into(), ..http() })
+    }
+    fn secret(bytes: usize) -> String {
+        format!("whsec_{}", STANDARD.encode(vec![7; bytes]))
+    }
+    fn signed(secret: &str) -> TargetSpec {
+        TargetSpec::Http(HttpTarget { secret: Some(secret.to_owned()), ..http() })
+    }
+    fn shell() -> ShellTarget {
+        ShellTarget { command: Command::Script("true".to_owned()), env: [].into(), workdir: None }
+    }
+    fn argv(argv: &[&str]) -> TargetSpec {
+        let argv = argv.iter().map(|&part| part.to_owned()).collect();
+        TargetSpec::Shell(ShellTarget { command: Command::Argv(argv), ..shell() })
+    }
+    fn script(script: &str) -> TargetSpec {
+        TargetSpec::Shell(ShellTarget { command: Command::Script(script.to_owned()), ..shell() })
+    }
+    fn env(name: &str, value: &str) -> TargetSpec {
+        TargetSpec::Shell(ShellTarget { env: [(name.to_owned(), value.to_owned())].into(), ..shell() })
+    }
+    fn workdir(workdir: &str) -> TargetSpec {
+        TargetSpec::Shell(ShellTarget { workdir: Some(workdir.to_owned()), ..shell() })
+    }
+
+    #[test]
+    fn good_definitions_pass() {
+        for spec in [
+            url("https://example.org/hook"),
+            url("http://example.org:8080/hook?token=1"),
+            url("http://127.0.0.1:9/"),
+            url("http://[::1]/"),
+            url("https://münchen.example/"),
+            header("Authorization", "Bearer abc"),
+            header("content-type", "text/plain"),
+            header("user-agent", "mine"),
+            signed(&secret(24)),
+            signed(&secret(64)),
+            argv(&["/bin/echo", "", "two words"]),
+            script("echo a | tr a b"),
+            env("PATH", "/bin"),
+            env("_a1", ""),
+            workdir("/srv"),
+        ] {
+            assert_eq!(validate(&spec), [], "{spec:?}");
+        }
+    }
+
+    #[test]
+    fn each_fault_is_named_by_its_field() {
+        for (spec, field, message) in [
+            (url(""), "target.http.url", "is not a URL"),
+            (url("example.org/hook"), "target.http.url", "is not a URL"),
+            (url("https://"), "target.http.url", "is not a URL"),
+            (url("ftp://example.org/"), "target.http.url", "only http and https"),
+            (url("file:///etc/passwd"), "target.http.url", "only http and https"),
+            (url("https://user:hunter2@example.org/"), "target.http.url", "user name or password"),
+            (url("https://user@example.org/"), "target.http.url", "user name or password"),
+            (url(&format!("https://example.org/{}", "x".repeat(URL_BYTES_MAX))), "target.http.url", "at most 2048"),
+            (header("", "x"), "target.http.headers.", "not a header name"),
+            (header("a b", "x"), "target.http.headers.a b", "not a header name"),
+            (header("a", "x\r\nhost: y"), "target.http.headers.a", "visible ASCII"),
+            (header("a", "é"), "target.http.headers.a", "visible ASCII"),
+            (header("Webhook-Id", "x"), "target.http.headers.Webhook-Id", "set by everytick"),
+            (header("everytick-anything", "x"), "target.http.headers.everytick-anything", "set by everytick"),
+            (header("idempotency-key", "x"), "target.http.headers.idempotency-key", "set by everytick"),
+            (header("Host", "x"), "target.http.headers.Host", "set by everytick"),
+            (header("Content-Length", "1"), "target.http.headers.Content-Length", "set by everytick"),
+            (header("transfer-encoding", "x"), "target.http.headers.transfer-encoding", "set by everytick"),
+            (header("connection", "x"), "target.http.headers.connection", "set by everytick"),
+            (header("a", &"x".repeat(HEADERS_BYTES_MAX)), "target.http.headers", "at most 8192"),
+            (signed("hunter2"), "target.http.secret", "not a Standard Webhooks secret"),
+            (signed("whsec_hunter2!"), "target.http.secret", "not a Standard Webhooks secret"),
+            (signed(&secret(23)), "target.http.secret", "24 to 64"),
+            (signed(&secret(65)), "target.http.secret", "24 to 64"),
+            (argv(&[]), "target.shell.command", "is empty"),
+            (argv(&["", "x"]), "target.shell.command", "is empty"),
+            (argv(&["echo", "a\0b"]), "target.shell.command", "NUL"),
+            (argv(&["x"; ARGUMENTS_MAX + 1]), "target.shell.command", "at most 1000"),
+            (argv(&[&"x".repeat(COMMAND_BYTES_MAX), "x"]), "target.shell.command", "at most 65536"),
+            (script(" \n"), "target.shell.command", "is empty"),
+            (script("echo \0"), "target.shell.command", "NUL"),
+            (env("1A", ""), "target.shell.env.1A", "not a variable's name"),
+            (env("A=B", ""), "target.shell.env.A=B", "not a variable's name"),
+            (env("", ""), "target.shell.env.", "not a variable's name"),
+            (env("EVERYTICK_RUN", ""), "target.shell.env.EVERYTICK_RUN", "set by everytick"),
+            (env("A", "\0"), "target.shell.env.A", "NUL"),
+            (env("A", &"x".repeat(ENV_BYTES_MAX)), "target.shell.env", "at most 65536"),
+            (workdir("srv"), "target.shell.workdir", "absolute"),
+            (workdir(""), "target.shell.workdir", "absolute"),
+            (workdir("/a\0"), "target.shell.workdir", "NUL"),
+            (workdir(&format!("/{}", "x".repeat(WORKDIR_BYTES_MAX))), "target.shell.workdir", "at most 4096"),
+        ] {
+            let found = validate(&spec);
+            assert_eq!(found.len(), 1, "{spec:?}: {found:?}");
+            assert_eq!(found[0].field, field);
+            assert!(found[0].message.contains(message), "{}", found[0]);
+            assert!(!found[0].message.contains("hunter2"), "{}", found[0]);
+        }
+    }
+
+    #[test]
+    fn counts_are_limited_and_all_faults_are_told_at_once() {
+        let many = |count: usize| (0..count).map(|n| (format!("n{n}"), String::new())).collect();
+        let headers = TargetSpec::Http(HttpTarget { headers: many(HEADERS_MAX + 1), ..http() });
+        assert_eq!(validate(&headers)[0].to_string(), "target.http.headers: are 51; at most 50 are allowed");
+        let env = TargetSpec::Shell(ShellTarget { env: many(ENV_MAX + 1), ..shell() });
+        assert_eq!(validate(&env)[0].to_string(), "target.shell.env: has 101 variables; at most 100 are allowed");
+
+        let headers = [("X-A".to_owned(), String::new()), ("x-a".to_owned(), String::new())].into();
+        let http = HttpTarget { url: "no".to_owned(), secret: Some("no".to_owned()), headers, ..http() };
+        let fields: Vec<String> = validate(&TargetSpec::Http(http)).into_iter().map(|found| found.field).collect();
+        assert_eq!(fields, ["target.http.url", "target.http.headers.x-a", "target.http.secret"]);
+    }
+}

@@ -1,0 +1,417 @@
+//! Delivers to a URL: signs by Standard Webhooks, dials only checked addresses, and reads the answer. The one outbound
+//! HTTP client of the product. What follows from an outcome, retries included, is not decided here.
+
+use std::{
+    error::Error,
+    io,
+    net::{SocketAddr, ToSocketAddrs},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use everytick_domain::{
+    target::{HttpMethod, HttpTarget, Outcome, Retry},
+    time::{DbTime, Span},
+};
+use reqwest::{
+    Client, ClientBuilder, Method, Request, Response, StatusCode,
+    dns::{Addrs, Name, Resolve, Resolving},
+    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue, RETRY_AFTER},
+    redirect,
+};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use url::{Host, Url};
+
+use crate::{
+    AddressPolicy, Dispatch, Refused, TargetError, hopeless,
+    tail::Tail,
+    validate::{parse_url, validate_http},
+};
+
+/// Most that is read of an answer. The status has decided by then, and the connection is given up.
+pub const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
+/// Longest wait that a receiver can ask for; the job's own backoff ends there too.
+pub const RETRY_AFTER_MAX: Span = Span::hours(1);
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections kept for one host: 1,000 deliveries a second to a receiver that takes half a second each.
+const IDLE_PER_HOST_MAX: usize = 512;
+/// Shorter than most servers keep an idle connection, so that it is we who close it, and seldom in mid-request.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+/// A dead HTTP/2 connection would otherwise swallow every request to its host until the system gives it up.
+const HTTP2_PING_INTERVAL: Duration = Duration::from_secs(20);
+const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// Each lookup blocks a thread of the runtime's pool, which has 512 and other work to do.
+const LOOKUPS_MAX: usize = 128;
+const USER_AGENT: &str = concat!("everytick/", env!("CARGO_PKG_VERSION"));
+
+#[derive(Debug)]
+pub struct Webhook {
+    client: Client,
+    policy: Arc<AddressPolicy>,
+}
+
+impl Webhook {
+    /// Without the system's CA certificates plain http still works, and https fails by its own message.
+    pub fn new(policy: AddressPolicy) -> Result<Self, TargetError> {
+        let policy = Arc::new(policy);
+        let client = builder(&policy).build().or_else(|error| {
+            tracing::warn!(error = %root_cause(&error), "https webhooks will fail: no CA certificates could be loaded");
+            builder(&policy).tls_certs_only([]).build()
+        });
+        Ok(Self { client: client.map_err(|source| TargetError::Client { source })?, policy })
+    }
+
+    /// One request. A body that breaks off fails the attempt even after a 2xx: a receiver that streams may have died halfway.
+    pub(crate) async fn deliver(&self, dispatch: &Dispatch, to: &HttpTarget, cancel: &CancellationToken) -> Outcome {
+        let (request, authority) = match self.request(dispatch, to) {
+            Ok(ready) => ready,
+            Err(error) => return hopeless(error),
+        };
+        let mut tail = Tail::default();
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => Outcome::Cancelled { output: tail.into_text() },
+            ended = tokio::time::timeout(dispatch.timeout.into(), self.exchange(request, &mut tail)) => match ended {
+                Err(_) => Outcome::TimedOut { after: dispatch.timeout, output: tail.into_text() },
+                Ok(Err(error)) => unanswered(&error, &authority),
+                Ok(Ok(answer)) => conclude(&answer, dispatch.now, tail.into_text()),
+            }
+        }
+    }
+
+    /// Everything that can be wrong before the network is touched. Also says whom to name in errors: host and port, because
+    /// the rest of a URL may hold a token.
+    fn request(&self, dispatch: &Dispatch, to: &HttpTarget) -> Result<(Request, String), String> {
+        if let Some(invalid) = validate_http(to).first() {
+            return Err(invalid.to_string());
+        }
+        let url = parse_url(&to.url)?;
+        self.check_literal(&url).map_err(|refused| refused.to_string())?;
+        let authority = url.authority().to_owned();
+
+        let body = dispatch.payload.as_deref().filter(|_| to.method != HttpMethod::Get);
+        let mut request = self.client.request(method(to.method), url).headers(headers(dispatch, to, body)?);
+        if let Some(body) = body {
+            request = request.body(body.to_owned());
+        }
+        let request = request.build().map_err(|error| format!("no request can be made: {}", root_cause(&error)))?;
+        Ok((request, authority))
+    }
+
+    /// A literal address never reaches the resolver. The `url` crate has read every odd spelling (`0x7f.1`, `2130706433`).
+    fn check_literal(&self, url: &Url) -> Result<(), Refused> {
+        match url.host() {
+            Some(Host::Ipv4(address)) => self.policy.check(address.into()),
+            Some(Host::Ipv6(address)) => self.policy.check(address.into()),
+            Some(Host::Domain(_)) | None => Ok(()),
+        }
+    }
+
+    async fn exchange(&self, request: Request, tail: &mut Tail) -> Result<Answer, reqwest::Error> {
+        let mut response = self.client.execute(request).await?;
+        let answer = Answer::of(&response);
+        if answer.asynchronous {
+            return Ok(answer); // the answer that counts comes later, through the settle call
+        }
+        match read(&mut response, tail).await {
+            Err(error) => Ok(Answer { broke_off: Some(root_cause(&error)), ..answer }),
+            Ok(()) => Ok(answer),
+        }
+    }
+}
+
+fn builder(policy: &Arc<AddressPolicy>) -> ClientBuilder {
+    Client::builder()
+        .dns_resolver(CheckedResolver { policy: Arc::clone(policy), lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)) })
+        .no_proxy() // a proxy would dial for us, and check nothing
+        .redirect(redirect::Policy::none())
+        .retry(reqwest::retry::never()) // one attempt is one request; retries are rows
+        .connect_timeout(CONNECT_TIMEOUT)
+        .pool_max_idle_per_host(IDLE_PER_HOST_MAX)
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .http2_keep_alive_interval(HTTP2_PING_INTERVAL)
+        .http2_keep_alive_timeout(HTTP2_PING_TIMEOUT)
+        .user_agent(USER_AGENT)
+}
+
+fn method(method: HttpMethod) -> Method {
+    match method {
+        HttpMethod::Get => Method::GET,
+        HttpMethod::Post => Method::POST,
+        HttpMethod::Put => Method::PUT,
+        HttpMethod::Patch => Method::PATCH,
+        HttpMethod::Delete => Method::DELETE,
+    }
+}
+
+/// The job's headers, then ours over them. Without a body there is no content type: some servers then expect a body.
+fn headers(dispatch: &Dispatch, to: &HttpTarget, body: Option<&str>) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    if body.is_some() {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    for (name, value) in &to.headers {
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is not a header name"))?;
+        let mut value = text(value).map_err(|_| format!("the value of the header {name} cannot be sent"))?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    let mut set = |name: &'static str, value: &str| match text(value) {
+        Ok(value) => {
+            headers.insert(HeaderName::from_static(name), value);
+            Ok(())
+        }
+        Err(_) => Err(format!("{value:?} cannot be sent as the header {name}")),
+    };
+    for fact in dispatch.facts() {
+        set(fact.header, &fact.value)?;
+    }
+    let id = dispatch.run.to_string();
+    let seconds = dispatch.now.millis().div_euclid(1_000);
+    set("idempotency-key", &id)?;
+    set(standardwebhooks::HEADER_WEBHOOK_ID, &id)?;
+    set(standardwebhooks::HEADER_WEBHOOK_TIMESTAMP, &seconds.to_string())?;
+    if let Some(secret) = &to.secret {
+        let signature = standardwebhooks::Webhook::new(secret)
+            .and_then(|key| key.sign(&id, seconds, body.unwrap_or_default().as_bytes()))
+            .map_err(|_| "the secret cannot be used to sign".to_owned())?;
+        set(standardwebhooks::HEADER_WEBHOOK_SIGNATURE, &signature)?;
+    }
+    Ok(headers)
+}
+
+fn text(value: &str) -> Result<HeaderValue, InvalidHeaderValue> {
+    HeaderValue::from_str(value)
+}
+
+/// Fills `tail` until the body ends or is too long.
+async fn read(response: &mut Response, tail: &mut Tail) -> Result<(), reqwest::Error> {
+    let mut bytes = 0;
+    while let Some(chunk) = response.chunk().await? {
+        tail.push(&chunk);
+        bytes += chunk.len();
+        if bytes >= RESPONSE_BYTES_MAX {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What an answer says about the run, apart from its body.
+struct Answer {
+    status: StatusCode,
+    asynchronous: bool,
+    retry_after: Option<String>,
+    broke_off: Option<String>,
+}
+
+impl Answer {
+    fn of(response: &Response) -> Self {
+        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+        let status = response.status();
+        Self {
+            status,
+            asynchronous: status == StatusCode::ACCEPTED
+                && header("everytick-async").is_some_and(|value| value.eq_ignore_ascii_case("true")),
+            retry_after: header(RETRY_AFTER.as_str()).map(str::to_owned),
+            broke_off: None,
+        }
+    }
+}
+
+/// The rules by status. A 4xx may be retried like a 5xx: during a deploy, 401 and 404 pass. A redirect does not pass by
+/// itself: the job must name the new place.
+fn conclude(answer: &Answer, now: DbTime, output: Option<String>) -> Outcome {
+    let status = answer.status;
+    if answer.asynchronous {
+        return Outcome::Accepted;
+    }
+    if status == StatusCode::GONE {
+        return Outcome::Gone { note: format!("the receiver answered {}", named(status)), output };
+    }
+    if status.is_success() {
+        return match &answer.broke_off {
+            None => Outcome::Succeeded { output },
+            Some(cause) => {
+                let error = format!("the receiver answered {}, but broke off: {cause}", named(status));
+                Outcome::Failed { error, output, retry: Retry::Allowed }
+            }
+        };
+    }
+    if status.is_redirection() {
+        let error = format!("the receiver answered {}; redirects are not followed", named(status));
+        return Outcome::Failed { error, output, retry: Retry::Never };
+    }
+    let retry = match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+            let delay = answer.retry_after.as_deref().and_then(|value| retry_after(value, now));
+            delay.map_or(Retry::Allowed, Retry::After)
+        }
+        _ => Retry::Allowed,
+    };
+    Outcome::Failed { error: format!("the receiver answered {}", named(status)), output, retry }
+}
+
+/// `503 Service Unavailable`; the number alone when it has no name.
+fn named(status: StatusCode) -> String {
+    match status.canonical_reason() {
+        Some(reason) => format!("{} {reason}", status.as_u16()),
+        None => status.as_u16().to_string(),
+    }
+}
+
+/// Seconds, or a date; a date that has passed means now. What is neither counts as not said.
+fn retry_after(value: &str, now: DbTime) -> Option<Span> {
+    let delay = if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More digits than fit are still more than the maximum.
+        value.parse::<u32>().map_or(RETRY_AFTER_MAX, |seconds| Span::seconds(seconds.into()))
+    } else {
+        let date = httpdate::parse_http_date(value).ok()?;
+        let since_epoch = date.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        DbTime::EPOCH.plus(since_epoch.into()).since(now)
+    };
+    Some(delay.min(RETRY_AFTER_MAX))
+}
+
+/// No answer came: what stood in the way, said once.
+fn unanswered(error: &reqwest::Error, authority: &str) -> Outcome {
+    if let Some(refused) = causes(error).find_map(|cause| cause.downcast_ref::<Refused>()) {
+        return hopeless(format!("{authority} is not delivered to: {refused}"));
+    }
+    let cause = root_cause(error);
+    let error = if error.is_dns() {
+        format!("could not resolve {authority}: {cause}")
+    } else if error.is_connect() {
+        format!("could not connect to {authority}: {cause}")
+    } else {
+        format!("{authority} gave no answer: {cause}")
+    };
+    Outcome::Failed { error, output: None, retry: Retry::Allowed }
+}
+
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
+/// The innermost cause. Those around it say "error sending request" in other words, and one of them repeats the URL.
+fn root_cause(error: &reqwest::Error) -> String {
+    causes(error).skip(1).last().map_or_else(|| "the request is not valid".to_owned(), ToString::to_string)
+}
+
+/// Looks names up and hands out only addresses that the policy lets pass, so the address checked is the one dialled.
+struct CheckedResolver {
+    policy: Arc<AddressPolicy>,
+    lookups: Arc<Semaphore>,
+}
+
+impl Resolve for CheckedResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let (policy, lookups) = (Arc::clone(&self.policy), Arc::clone(&self.lookups));
+        Box::pin(async move {
+            let permit = lookups.acquire_owned().await?;
+            // The permit goes along: a lookup nobody waits for any more still has its thread.
+            let found = tokio::task::spawn_blocking(move || {
+                let _permit = permit;
+                (name.as_str(), 0).to_socket_addrs()
+            });
+            let addresses: Addrs = Box::new(dialable(&policy, found.await??)?.into_iter());
+            Ok(addresses)
+        })
+    }
+}
+
+/// The addresses that may be dialled; when none may, the reason of the first.
+fn dialable(
+    policy: &AddressPolicy,
+    found: impl Iterator<Item = SocketAddr>,
+) -> Result<Vec<SocketAddr>, Box<dyn Error + Send + Sync>> {
+    let mut first_refused = None;
+    let mut good = Vec::new();
+    for address in found {
+        match policy.check(address.ip()) {
+            Ok(()) => good.push(address),
+            Err(refused) => first_refused = first_refused.or(Some(refused)),
+        }
+    }
+    match first_refused {
+        _ if !good.is_empty() => Ok(good),
+        Some(refused) => Err(refused.into()),
+        None => Err(io::Error::other("the name has no address").into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: &str = "2026-11-16T07:00:00Z";
+
+    fn answer(status: u16, retry_after: Option<&str>) -> Answer {
+        let status = StatusCode::from_u16(status).unwrap();
+        Answer { status, asynchronous: false, retry_after: retry_after.map(str::to_owned), broke_off: None }
+    }
+
+    fn retry_of(answer: &Answer) -> Retry {
+        match conclude(answer, NOW.parse().unwrap(), None) {
+            Outcome::Failed { retry, .. } => retry,
+            other => panic!("{} gave {other:?}", answer.status),
+        }
+    }
+
+    #[test]
+    fn every_2xx_is_success() {
+        for status in [200, 201, 202, 204, 206, 299] {
+            let output = Some("done".to_owned());
+            let outcome = conclude(&answer(status, None), DbTime::EPOCH, output.clone());
+            assert_eq!(outcome, Outcome::Succeeded { output });
+        }
+    }
+
+    #[test]
+    fn redirects_are_not_worth_a_retry_and_other_failures_are() {
+        for status in [300, 301, 302, 303, 304, 307, 308] {
+            assert_eq!(retry_of(&answer(status, None)), Retry::Never, "{status}");
+        }
+        for status in [400, 401, 403, 404, 408, 418, 422, 425, 429, 451, 500, 501, 502, 503, 504, 599, 999] {
+            assert_eq!(retry_of(&answer(status, None)), Retry::Allowed, "{status}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_read_in_both_its_forms_and_capped() {
+        for (value, retry) in [
+            ("120", Retry::After(Span::seconds(120))),
+            ("0", Retry::After(Span::ZERO)),
+            ("3600", Retry::After(RETRY_AFTER_MAX)),
+            ("3601", Retry::After(RETRY_AFTER_MAX)),
+            ("99999999999999999999999999", Retry::After(RETRY_AFTER_MAX)),
+            ("Mon, 16 Nov 2026 07:01:30 GMT", Retry::After(Span::seconds(90))),
+            ("Monday, 16-Nov-26 07:01:30 GMT", Retry::After(Span::seconds(90))),
+            ("Mon Nov 16 07:01:30 2026", Retry::After(Span::seconds(90))),
+            ("Mon, 16 Nov 2026 06:00:00 GMT", Retry::After(Span::ZERO)),
+            ("Tue, 16 Nov 2027 07:00:00 GMT", Retry::After(RETRY_AFTER_MAX)),
+            ("", Retry::Allowed),
+            ("-5", Retry::Allowed),
+            ("1.5", Retry::Allowed),
+            ("soon", Retry::Allowed),
+        ] {
+            assert_eq!(retry_of(&answer(429, Some(value))), retry, "{value:?}");
+            assert_eq!(retry_of(&answer(503, Some(value))), retry, "{value:?}");
+            assert_eq!(retry_of(&answer(500, Some(value))), Retry::Allowed, "only 429 and 503 are asked");
+        }
+    }
+
+    #[test]
+    fn of_a_names_addresses_only_the_good_are_dialled() {
+        let policy = AddressPolicy::default();
+        let all = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<SocketAddr>>();
+        let found = all(&["127.0.0.1:0", "8.8.8.8:0", "[::ffff:10.0.0.1]:0", "[2606:4700::1]:0", "169.254.169.254:0"]);
+        assert_eq!(dialable(&policy, found.into_iter()).unwrap(), all(&["8.8.8.8:0", "[2606:4700::1]:0"]));
+
+        let refused = dialable(&policy, all(&["10.0.0.1:0", "127.0.0.1:0"]).into_iter()).unwrap_err();
+        assert_eq!(refused.downcast_ref::<Refused>().unwrap().address.to_string(), "10.0.0.1");
+        assert_eq!(dialable(&policy, std::iter::empty()).unwrap_err().to_string(), "the name has no address");
+    }
+}

@@ -1,0 +1,7 @@
+//! Targets from outside: real requests to a receiver on loopback, real processes.
+
+#![allow(clippy::unwrap_used, reason = "clippy excuses tests, but not the helpers beside them")]
+
+mod shell;
+mod support;
+mod webhook;

@@ -1,0 +1,284 @@
+//! How a command starts, what it is given, what its end means, and that nothing of it stays behind.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use everytick_domain::{
+    target::{Command, Outcome, Retry, ShellTarget, TargetSpec},
+    time::Span,
+};
+use everytick_targets::{
+    AddressPolicy, Discard, Dispatch, OUTPUT_TAIL_BYTES_MAX, Shell, Stream, Target, Targets, Webhook,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{Heard, deliver, dispatch, targets, within};
+
+fn command(command: Command) -> ShellTarget {
+    ShellTarget { command, env: BTreeMap::new(), workdir: None }
+}
+
+fn script(text: &str) -> Dispatch {
+    dispatch(TargetSpec::Shell(command(Command::Script(text.to_owned()))))
+}
+
+fn argv(argv: &[&str]) -> Dispatch {
+    let argv = argv.iter().map(|&part| part.to_owned()).collect();
+    dispatch(TargetSpec::Shell(command(Command::Argv(argv))))
+}
+
+fn succeeded(output: &str) -> Outcome {
+    Outcome::Succeeded { output: Some(output.to_owned()) }
+}
+
+/// A process is gone when it no longer runs; in a container without an init nobody takes it off the table.
+fn is_gone(pid: &str) -> bool {
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')),
+        Err(_) => true,
+    }
+}
+
+async fn gone(pid: &str) {
+    within("a process to be gone", async {
+        while !is_gone(pid) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+/// Delivers, and cancels once the command has said `lines` lines. Gives those lines and the outcome.
+async fn cancelled_after(lines: usize, dispatch: &Dispatch) -> (Vec<String>, Outcome) {
+    let (heard, cancel) = (Heard::default(), CancellationToken::new());
+    let targets = targets();
+    let (outcome, lines) = tokio::join!(within("the end of it", targets.deliver(dispatch, &heard, &cancel)), async {
+        let lines = heard.lines(lines).await;
+        cancel.cancel();
+        lines
+    });
+    (lines, outcome)
+}
+
+#[tokio::test]
+async fn arguments_are_not_split_nor_read_by_a_shell() {
+    let sent = argv(&["printf", "[%s]", "two words", "$HOME; *", ""]);
+    assert_eq!(deliver(&sent).await, succeeded("[two words][$HOME; *][]"));
+}
+
+#[tokio::test]
+async fn a_script_is_read_by_the_shell() {
+    assert_eq!(deliver(&script("echo one two | wc -w; exit 0")).await, succeeded("2\n"));
+}
+
+#[tokio::test]
+async fn the_environment_is_the_jobs_and_the_runs_and_nothing_of_the_nodes() {
+    let mut what = command(Command::Argv(vec!["env".to_owned()]));
+    what.env = [("REPORT".to_owned(), "daily = yes".to_owned()), ("LANG".to_owned(), "de_DE.UTF-8".to_owned())].into();
+    let sent = dispatch(TargetSpec::Shell(what));
+    let Outcome::Succeeded { output: Some(output) } = deliver(&sent).await else { panic!() };
+    let mut seen: BTreeMap<&str, &str> = output.lines().map(|line| line.split_once('=').unwrap()).collect();
+    seen.remove("HOME");
+    let run = sent.run.to_string();
+    let expected = BTreeMap::from([
+        ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+        ("LANG", "de_DE.UTF-8"),
+        ("REPORT", "daily = yes"),
+        ("EVERYTICK_JOB", "nightly-report"),
+        ("EVERYTICK_RUN", &run),
+        ("EVERYTICK_SCHEDULED_AT", "2026-11-16T07:00:00Z"),
+        ("EVERYTICK_ATTEMPT", "2"),
+        ("EVERYTICK_FENCE", "41"),
+        ("EVERYTICK_CAUSE", "tick"),
+        ("EVERYTICK_NODE", "node-1"),
+    ]);
+    assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some(), "there was something to leave out");
+    assert_eq!(seen, expected);
+}
+
+#[tokio::test]
+async fn a_command_runs_where_the_job_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().canonicalize().unwrap().to_str().unwrap().to_owned();
+    let mut what = command(Command::Argv(vec!["pwd".to_owned()]));
+    what.workdir = Some(place.clone());
+    assert_eq!(deliver(&dispatch(TargetSpec::Shell(what))).await, succeeded(&format!("{place}\n")));
+}
+
+#[tokio::test]
+async fn the_payload_is_on_stdin_which_then_ends() {
+    assert_eq!(deliver(&argv(&["cat"])).await, succeeded(r#"{"report":"daily"}"#));
+    assert_eq!(deliver(&Dispatch { payload: None, ..argv(&["cat"]) }).await, Outcome::Succeeded { output: None });
+    let payload = Some("x".repeat(256 * 1024));
+    assert_eq!(deliver(&Dispatch { payload, ..argv(&["wc", "-c"]) }).await, succeeded("262144\n"));
+}
+
+#[tokio::test]
+async fn a_command_that_does_not_read_its_payload_is_none_the_worse() {
+    let payload = Some("x".repeat(256 * 1024));
+    assert_eq!(deliver(&Dispatch { payload: payload.clone(), ..script("echo done") }).await, succeeded("done\n"));
+    assert_eq!(deliver(&Dispatch { payload, ..script("exec <&-; echo done") }).await, succeeded("done\n"));
+}
+
+#[tokio::test]
+async fn a_command_that_talks_while_it_is_fed_does_not_block() {
+    let payload = Some("x".repeat(256 * 1024));
+    let outcome = deliver(&Dispatch { payload, ..script("tee /dev/stderr") }).await;
+    let Outcome::Succeeded { output: Some(output) } = outcome else { panic!() };
+    assert_eq!(output.len(), OUTPUT_TAIL_BYTES_MAX);
+}
+
+#[tokio::test]
+async fn how_a_command_ends_is_said() {
+    for (text, error) in [
+        ("echo why; exit 3", "exit code 3"),
+        ("echo why; kill -9 $$", "killed by signal 9"),
+        ("echo why; nosuchprogram 2>&-", "exit code 127"),
+    ] {
+        let (error, output) = (error.to_owned(), Some("why\n".to_owned()));
+        assert_eq!(deliver(&script(text)).await, Outcome::Failed { error, output, retry: Retry::Allowed }, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_is_named_and_not_tried_again() {
+    let mut elsewhere = command(Command::Argv(vec!["true".to_owned()]));
+    elsewhere.workdir = Some("/no/such/place".to_owned());
+    for (sent, start) in [
+        (argv(&["nosuchprogram", "x"]), "could not start \"nosuchprogram\": No such file"),
+        (argv(&["/etc/passwd"]), "could not start \"/etc/passwd\": Permission denied"),
+        (dispatch(TargetSpec::Shell(elsewhere)), "could not start \"true\" in \"/no/such/place\": No such file"),
+        (argv(&["echo", "a\0b"]), "command: contains a NUL byte"),
+    ] {
+        let outcome = deliver(&sent).await;
+        let Outcome::Failed { error, output: None, retry: Retry::Never } = outcome else { panic!("{outcome:?}") };
+        assert!(error.starts_with(start), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn both_streams_are_told_live_and_kept_together() {
+    let heard = Heard::default();
+    let sent = script("echo out; echo err >&2");
+    let outcome = targets().deliver(&sent, &heard, &CancellationToken::new()).await;
+    assert_eq!((heard.text(Stream::Stdout).as_str(), heard.text(Stream::Stderr).as_str()), ("out\n", "err\n"));
+    let Outcome::Succeeded { output: Some(output) } = outcome else { panic!() };
+    assert!(["out\nerr\n", "err\nout\n"].contains(&output.as_str()), "{output}");
+}
+
+#[tokio::test]
+async fn of_a_long_output_the_end_is_kept() {
+    let Outcome::Succeeded { output: Some(output) } = deliver(&script("seq 100000")).await else { panic!() };
+    assert!(output.len() == OUTPUT_TAIL_BYTES_MAX && output.ends_with("\n99999\n100000\n"));
+}
+
+#[tokio::test]
+async fn cancelling_terms_the_command_and_its_children() {
+    let sent = script("trap 'echo bye; exit 0' TERM; sleep 1000 & echo $$; echo $!; wait");
+    let (pids, outcome) = cancelled_after(2, &sent).await;
+    let Outcome::Cancelled { output: Some(output) } = outcome else { panic!("{outcome:?}") };
+    assert!(output.ends_with("bye\n"), "the command could still say something: {output}");
+    for pid in &pids {
+        gone(pid).await;
+    }
+}
+
+#[tokio::test]
+async fn a_group_deaf_to_term_is_killed_after_its_grace() {
+    let sent = script("trap '' TERM; echo $$; sh -c 'echo $$; exec sleep 1000' & wait; sleep 1000");
+    let (pids, outcome) = cancelled_after(2, &sent).await;
+    assert!(matches!(outcome, Outcome::Cancelled { .. }), "{outcome:?}");
+    assert!(is_gone(&pids[0]), "the command itself has gone before its outcome comes");
+    gone(&pids[1]).await;
+}
+
+#[tokio::test]
+async fn a_child_may_use_the_grace_after_its_parent_has_gone() {
+    let child = "trap 'echo child done; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
+    let sent = script(&format!("sh -c \"{child}\" & trap 'exit 0' TERM; wait"));
+    let (_, outcome) = cancelled_after(1, &sent).await;
+    let Outcome::Cancelled { output: Some(output) } = outcome else { panic!("{outcome:?}") };
+    assert!(output.contains("child done"), "{output}");
+}
+
+#[tokio::test]
+async fn a_command_that_takes_too_long_is_stopped_with_its_children() {
+    let after = Span::millis(400);
+    let sent = Dispatch { timeout: after, ..script("sleep 1000 & echo $!; wait") };
+    let outcome = within("the time-out", deliver(&sent)).await;
+    let Outcome::TimedOut { after: told, output: Some(pid) } = outcome else { panic!("{outcome:?}") };
+    assert_eq!(told, after);
+    gone(pid.trim()).await;
+}
+
+#[tokio::test]
+async fn an_endless_output_does_not_outlive_the_timeout() {
+    let after = Span::millis(400);
+    let outcome = within("the time-out", deliver(&Dispatch { timeout: after, ..argv(&["yes"]) })).await;
+    let Outcome::TimedOut { output: Some(output), .. } = outcome else { panic!("{outcome:?}") };
+    assert_eq!(output.len(), OUTPUT_TAIL_BYTES_MAX);
+}
+
+#[tokio::test]
+async fn cancelled_beforehand_nothing_is_started() {
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("started");
+    let sent = argv(&["touch", file.to_str().unwrap()]);
+    assert_eq!(targets().deliver(&sent, &Discard, &cancel).await, Outcome::Cancelled { output: None });
+    assert!(!file.exists());
+}
+
+#[tokio::test]
+async fn what_a_command_leaves_in_its_group_ends_with_it() {
+    for leaving in ["sleep 1000 & echo $!", "sleep 1000 >/dev/null 2>&1 & echo $!"] {
+        let outcome = within("an end in spite of the open pipe", deliver(&script(leaving))).await;
+        let Outcome::Succeeded { output: Some(pid) } = outcome else { panic!("{outcome:?}") };
+        gone(pid.trim()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_daemon_in_a_session_of_its_own_holds_nothing_up_and_lives_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut sent =
+        script("setsid sh -c 'echo $$; touch there; exec sleep 60' & until [ -e there ]; do sleep 0.01; done");
+    let TargetSpec::Shell(what) = &mut sent.target else { panic!() };
+    what.workdir = Some(dir.path().to_str().unwrap().to_owned());
+    let outcome = within("an end in spite of the open pipe", deliver(&sent)).await;
+    let Outcome::Succeeded { output: Some(pid) } = outcome else { panic!("{outcome:?}") };
+    assert!(!is_gone(pid.trim()), "who leaves the group has asked to");
+    let killed = std::process::Command::new("sh").args(["-c", "kill -9 \"$0\"", pid.trim()]).status().unwrap();
+    assert!(killed.success());
+}
+
+#[tokio::test]
+async fn what_a_child_writes_after_the_command_has_ended_is_kept() {
+    let sent = script("(read line; echo late $line) <<EOF & \nword\nEOF\nexit 0");
+    assert_eq!(deliver(&sent).await, succeeded("late word\n"));
+}
+
+#[tokio::test]
+async fn dropping_the_delivery_kills_the_group() {
+    let heard = Arc::new(Heard::default());
+    let task = tokio::spawn({
+        let heard = Arc::clone(&heard);
+        async move {
+            let sent = script("trap '' TERM; sleep 1000 & echo $$; echo $!; wait");
+            targets().deliver(&sent, &*heard, &CancellationToken::new()).await
+        }
+    });
+    let pids = heard.lines(2).await;
+    task.abort();
+    for pid in &pids {
+        gone(pid).await;
+    }
+}
+
+#[tokio::test]
+async fn commands_need_the_operators_leave() {
+    let without = Targets::new(Webhook::new(AddressPolicy::default()).unwrap(), None::<Shell>);
+    let outcome = without.deliver(&script("true"), &Discard, &CancellationToken::new()).await;
+    let error = "shell targets are not enabled on this node; start it with --enable-shell".to_owned();
+    assert_eq!(outcome, Outcome::Failed { error, output: None, retry: Retry::Never });
+}

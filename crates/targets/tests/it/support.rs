@@ -1,0 +1,239 @@
+//! A dispatch to start from, a listener to hear output with, and receivers to deliver to.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    extract::Request,
+    http::{HeaderMap, Method, Uri},
+    response::Response,
+    serve::ListenerExt,
+};
+use everytick_domain::{
+    ids::{Cause, Fence, JobId, RunId},
+    target::{HttpMethod, HttpTarget, Outcome, TargetSpec},
+    time::{DbTime, Span},
+};
+use everytick_targets::{AddressPolicy, Discard, Dispatch, LiveOutput, Shell, Stream, Target, Targets, Webhook};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::{Notify, mpsc, oneshot},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Longest that a test waits for what it expects.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// Short, because a command deaf to TERM uses it up; long enough for one that is not, on a busy machine.
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
+
+pub(crate) fn dispatch(target: TargetSpec) -> Dispatch {
+    let job_id = JobId::new(DbTime::EPOCH, [7; 10]);
+    let scheduled_at = "2026-11-16T07:00:00Z".parse().unwrap();
+    Dispatch {
+        run: RunId::of(job_id, Cause::Tick(scheduled_at)),
+        job_id,
+        job: "nightly-report".to_owned(),
+        cause: "tick",
+        scheduled_at,
+        attempt: 2,
+        fence: Fence::from_raw(41),
+        node: "node-1".to_owned(),
+        now: "2026-11-16T07:00:05.250Z".parse().unwrap(),
+        payload: Some(r#"{"report":"daily"}"#.to_owned()),
+        timeout: Span::from(PATIENCE),
+        target,
+    }
+}
+
+pub(crate) fn http(url: impl Into<String>) -> HttpTarget {
+    HttpTarget { url: url.into(), method: HttpMethod::Post, headers: [].into(), secret: None }
+}
+
+pub(crate) fn post(url: impl Into<String>) -> Dispatch {
+    dispatch(TargetSpec::Http(http(url)))
+}
+
+/// Targets that may deliver to loopback, and to the shell.
+pub(crate) fn targets() -> Targets {
+    let loopback = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
+    Targets::new(Webhook::new(loopback).unwrap(), Some(Shell::new(GRACE)))
+}
+
+pub(crate) async fn deliver(dispatch: &Dispatch) -> Outcome {
+    targets().deliver(dispatch, &Discard, &CancellationToken::new()).await
+}
+
+pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
+}
+
+/// Keeps what a command says, and wakes who waits for it.
+#[derive(Default)]
+pub(crate) struct Heard {
+    chunks: Mutex<Vec<(Stream, Vec<u8>)>>,
+    more: Notify,
+}
+
+impl LiveOutput for Heard {
+    fn push(&self, stream: Stream, chunk: &[u8]) {
+        self.chunks.lock().unwrap().push((stream, chunk.to_vec()));
+        self.more.notify_one();
+    }
+}
+
+impl Heard {
+    pub(crate) fn text(&self, of: Stream) -> String {
+        let chunks = self.chunks.lock().unwrap();
+        let bytes: Vec<u8> = chunks.iter().filter(|(stream, _)| *stream == of).flat_map(|(_, c)| c.clone()).collect();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    /// The first `count` whole lines of stdout, once they are there.
+    pub(crate) async fn lines(&self, count: usize) -> Vec<String> {
+        within("lines of output", async {
+            loop {
+                let text = self.text(Stream::Stdout);
+                if text.matches('\n').count() >= count {
+                    return text.lines().take(count).map(str::to_owned).collect();
+                }
+                self.more.notified().await;
+            }
+        })
+        .await
+    }
+}
+
+/// What a receiver was sent.
+pub(crate) struct Seen {
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
+}
+
+impl Seen {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+}
+
+/// An HTTP server that keeps what it is sent and always answers the same.
+pub(crate) struct Receiver {
+    pub(crate) address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    seen: mpsc::UnboundedReceiver<Seen>,
+}
+
+impl Receiver {
+    pub(crate) async fn answering(answer: impl Fn() -> Response + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (tell, seen) = mpsc::unbounded_channel();
+        let answer = Arc::new(answer);
+        let app = Router::new().fallback(move |request: Request| {
+            let (tell, answer) = (tell.clone(), Arc::clone(&answer));
+            async move {
+                let (head, body) = request.into_parts();
+                let body = to_bytes(body, usize::MAX).await.unwrap();
+                let body = String::from_utf8(body.to_vec()).unwrap();
+                tell.send(Seen { method: head.method, uri: head.uri, headers: head.headers, body }).unwrap();
+                answer()
+            }
+        });
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&connections);
+        let listener = listener.tap_io(move |_| {
+            counter.fetch_add(1, Ordering::SeqCst);
+        });
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        Self { address, connections, seen }
+    }
+
+    pub(crate) async fn with_status(status: u16) -> Self {
+        Self::answering(move || Response::builder().status(status).body(Body::from("the body")).unwrap()).await
+    }
+
+    pub(crate) async fn with_header(status: u16, name: &'static str, value: &'static str) -> Self {
+        Self::answering(move || Response::builder().status(status).header(name, value).body(Body::empty()).unwrap())
+            .await
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/hook", self.address)
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+
+    /// Everything sent so far.
+    pub(crate) fn seen(&mut self) -> Vec<Seen> {
+        std::iter::from_fn(|| self.seen.try_recv().ok()).collect()
+    }
+
+    pub(crate) fn only(&mut self) -> Seen {
+        let mut seen = self.seen();
+        assert_eq!(seen.len(), 1, "exactly one request was to be sent");
+        seen.remove(0)
+    }
+}
+
+/// A server that answers one request with `bytes`, as they are, and closes.
+pub(crate) async fn breaking_off_after(bytes: &'static str) -> SocketAddr {
+    let (address, _) = one_connection(move |mut stream| async move {
+        stream.write_all(bytes.as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+    })
+    .await;
+    address
+}
+
+/// A server that answers one request with `bytes` and then only waits. Told: the request is there; the client has left.
+pub(crate) async fn stalling_after(bytes: &'static str) -> (SocketAddr, oneshot::Receiver<()>, oneshot::Receiver<()>) {
+    let (gone, left) = oneshot::channel();
+    let (address, arrived) = one_connection(move |mut stream| async move {
+        stream.write_all(bytes.as_bytes()).await.unwrap();
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest).await;
+        let _ = gone.send(());
+    })
+    .await;
+    (address, arrived, left)
+}
+
+/// A server that answers one request with a body that does not end.
+pub(crate) async fn babbling() -> SocketAddr {
+    let (address, _) = one_connection(|mut stream| async move {
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+        while stream.write_all(&[b'x'; 64 * 1024]).await.is_ok() {}
+    })
+    .await;
+    address
+}
+
+async fn one_connection<F: Future<Output = ()> + Send>(
+    then: impl FnOnce(TcpStream) -> F + Send + 'static,
+) -> (SocketAddr, oneshot::Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, arrived) = oneshot::channel();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.windows(4).any(|four| four == b"\r\n\r\n") {
+            assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0, "the request broke off");
+        }
+        let _ = tell.send(());
+        then(stream).await;
+    });
+    (address, arrived)
+}

@@ -1,0 +1,346 @@
+//! What is sent, what an answer means, and whom we refuse to talk to.
+
+use std::{net::SocketAddr, process::Command};
+
+use axum::{body::Body, response::Response};
+use everytick_domain::{
+    target::{HttpMethod, HttpTarget, Outcome, Retry, TargetSpec},
+    time::{DbTime, Span},
+};
+use everytick_targets::{
+    AddressPolicy, Discard, Dispatch, OUTPUT_TAIL_BYTES_MAX, RESPONSE_BYTES_MAX, Target, Targets, Webhook,
+};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{
+    Receiver, babbling, breaking_off_after, deliver, dispatch, http, post, stalling_after, targets, within,
+};
+
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+fn signed(url: String, method: HttpMethod) -> Dispatch {
+    dispatch(TargetSpec::Http(HttpTarget { method, secret: Some(SECRET.to_owned()), ..http(url) }))
+}
+
+/// The verifier reads the system's clock, so these dispatches are of now.
+#[expect(clippy::disallowed_methods, reason = "a receiver has no other clock")]
+fn today() -> DbTime {
+    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    DbTime::EPOCH.plus(since_epoch.into())
+}
+
+fn failure(outcome: Outcome) -> (String, Retry) {
+    match outcome {
+        Outcome::Failed { error, retry, .. } => (error, retry),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_run_arrives_with_its_payload_and_its_facts() {
+    let mut receiver = Receiver::with_status(200).await;
+    let sent = post(receiver.url() + "?a=b");
+    assert_eq!(deliver(&sent).await, Outcome::Succeeded { output: Some("the body".to_owned()) });
+
+    let seen = receiver.only();
+    assert_eq!((seen.method.as_str(), seen.uri.to_string().as_str()), ("POST", "/hook?a=b"));
+    assert_eq!(seen.body, r#"{"report":"daily"}"#);
+    let run = sent.run.to_string();
+    for (name, value) in [
+        ("everytick-job", "nightly-report"),
+        ("everytick-run", &run),
+        ("everytick-scheduled-at", "2026-11-16T07:00:00Z"),
+        ("everytick-attempt", "2"),
+        ("everytick-fence", "41"),
+        ("everytick-cause", "tick"),
+        ("everytick-node", "node-1"),
+        ("idempotency-key", &run),
+        ("webhook-id", &run),
+        ("webhook-timestamp", "1794812405"),
+        ("content-type", "application/json"),
+        ("user-agent", concat!("everytick/", env!("CARGO_PKG_VERSION"))),
+    ] {
+        assert_eq!(seen.header(name), Some(value), "{name}");
+    }
+    assert_eq!(seen.header("webhook-signature"), None, "there is no secret to sign with");
+}
+
+#[tokio::test]
+async fn a_signed_run_is_verified_by_the_standards_own_library() {
+    let verifier = standardwebhooks::Webhook::new(SECRET).unwrap();
+    for method in [HttpMethod::Post, HttpMethod::Get, HttpMethod::Put, HttpMethod::Patch, HttpMethod::Delete] {
+        let mut receiver = Receiver::with_status(200).await;
+        let sent = Dispatch { now: today(), ..signed(receiver.url(), method) };
+        assert!(matches!(deliver(&sent).await, Outcome::Succeeded { .. }));
+        let seen = receiver.only();
+        verifier.verify(seen.body.as_bytes(), &seen.headers).unwrap();
+        assert!(verifier.verify(b"another body", &seen.headers).is_err());
+    }
+}
+
+#[tokio::test]
+async fn without_a_body_nothing_claims_to_be_one() {
+    for (method, payload) in [(HttpMethod::Get, Some("{}".to_owned())), (HttpMethod::Post, None)] {
+        let mut receiver = Receiver::with_status(200).await;
+        let target = TargetSpec::Http(HttpTarget { method, ..http(receiver.url()) });
+        deliver(&Dispatch { payload, ..dispatch(target) }).await;
+        let seen = receiver.only();
+        assert_eq!((seen.body.as_str(), seen.header("content-type")), ("", None));
+    }
+}
+
+#[tokio::test]
+async fn a_job_adds_its_own_headers_and_may_name_its_content_type() {
+    let mut receiver = Receiver::with_status(200).await;
+    let headers = [("Authorization", "Bearer abc"), ("Content-Type", "text/plain"), ("User-Agent", "mine")];
+    let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    deliver(&dispatch(TargetSpec::Http(HttpTarget { headers, ..http(receiver.url()) }))).await;
+    let seen = receiver.only();
+    assert_eq!(seen.header("authorization"), Some("Bearer abc"));
+    assert_eq!(seen.headers.get_all("content-type").iter().collect::<Vec<_>>(), ["text/plain"]);
+    assert_eq!(seen.headers.get_all("user-agent").iter().collect::<Vec<_>>(), ["mine"]);
+}
+
+#[tokio::test]
+async fn a_definition_that_would_not_be_accepted_is_not_sent() {
+    let mut receiver = Receiver::with_status(200).await;
+    let headers = [("host".to_owned(), "elsewhere".to_owned())].into();
+    let outcome = deliver(&dispatch(TargetSpec::Http(HttpTarget { headers, ..http(receiver.url()) }))).await;
+    assert_eq!(failure(outcome).1, Retry::Never);
+    assert_eq!(receiver.seen().len(), 0);
+}
+
+#[tokio::test]
+async fn failures_say_the_status_and_keep_the_body() {
+    let receiver = Receiver::with_status(500).await;
+    let error = "the receiver answered 500 Internal Server Error".to_owned();
+    let output = Some("the body".to_owned());
+    assert_eq!(deliver(&post(receiver.url())).await, Outcome::Failed { error, output, retry: Retry::Allowed });
+}
+
+#[tokio::test]
+async fn gone_is_told_apart_from_failed() {
+    let receiver = Receiver::with_status(410).await;
+    let note = "the receiver answered 410 Gone".to_owned();
+    assert_eq!(deliver(&post(receiver.url())).await, Outcome::Gone { note, output: Some("the body".to_owned()) });
+}
+
+#[tokio::test]
+async fn only_202_with_the_header_means_that_the_result_comes_later() {
+    for (status, value, accepted) in
+        [(202, "true", true), (202, "TRUE", true), (202, "false", false), (200, "true", false)]
+    {
+        let receiver = Receiver::with_header(status, "everytick-async", value).await;
+        assert_eq!(deliver(&post(receiver.url())).await == Outcome::Accepted, accepted, "{status} {value}");
+    }
+}
+
+#[tokio::test]
+async fn retry_after_is_honoured_on_429_and_503() {
+    for status in [429, 503] {
+        for (value, after) in [("7", Span::seconds(7)), ("Mon, 16 Nov 2026 07:00:10 GMT", Span::millis(4_750))] {
+            let receiver = Receiver::with_header(status, "retry-after", value).await;
+            assert_eq!(failure(deliver(&post(receiver.url())).await).1, Retry::After(after), "{status} {value}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_fails_and_is_not_followed() {
+    let mut receiver = Receiver::with_header(302, "location", "/elsewhere").await;
+    let (error, retry) = failure(deliver(&post(receiver.url())).await);
+    assert_eq!(error, "the receiver answered 302 Found; redirects are not followed");
+    assert_eq!(retry, Retry::Never);
+    assert_eq!(receiver.only().uri, "/hook");
+}
+
+#[tokio::test]
+async fn a_receiver_that_does_not_answer_in_time_times_out() {
+    let (address, ..) = stalling_after("").await;
+    let after = Span::millis(50);
+    let outcome = deliver(&Dispatch { timeout: after, ..post(format!("http://{address}/")) }).await;
+    assert_eq!(outcome, Outcome::TimedOut { after, output: None });
+}
+
+#[tokio::test]
+async fn a_body_that_stalls_times_out_too() {
+    let (address, ..) = stalling_after("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf of").await;
+    let after = Span::millis(300);
+    let outcome = deliver(&Dispatch { timeout: after, ..post(format!("http://{address}/")) }).await;
+    assert_eq!(outcome, Outcome::TimedOut { after, output: Some("half of".to_owned()) });
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_fails_even_after_200() {
+    let address = breaking_off_after("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf of").await;
+    let outcome = deliver(&post(format!("http://{address}/"))).await;
+    let Outcome::Failed { error, output, retry: Retry::Allowed } = outcome else { panic!("{outcome:?}") };
+    assert!(error.starts_with("the receiver answered 200 OK, but broke off: "), "{error}");
+    assert_eq!(output.as_deref(), Some("half of"));
+}
+
+#[tokio::test]
+async fn of_a_long_body_the_end_is_kept() {
+    let receiver = Receiver::answering(|| Response::new(Body::from("x".repeat(300_000) + "the end"))).await;
+    let Outcome::Succeeded { output: Some(output) } = deliver(&post(receiver.url())).await else { panic!() };
+    assert_eq!(output.len(), OUTPUT_TAIL_BYTES_MAX);
+    assert!(output.ends_with("the end"));
+}
+
+#[tokio::test]
+async fn a_body_without_end_is_not_read_on() {
+    let address = babbling().await;
+    let outcome = within("the end of a body", deliver(&post(format!("http://{address}/")))).await;
+    let Outcome::Succeeded { output: Some(output) } = outcome else { panic!("{outcome:?}") };
+    assert_eq!(output.len(), OUTPUT_TAIL_BYTES_MAX);
+    const { assert!(RESPONSE_BYTES_MAX > OUTPUT_TAIL_BYTES_MAX) };
+}
+
+#[tokio::test]
+async fn a_connection_serves_many_runs() {
+    for receiver in [Receiver::with_status(200).await, Receiver::with_header(202, "everytick-async", "true").await] {
+        let (targets, sent) = (targets(), post(receiver.url()));
+        for _ in 0..20 {
+            targets.deliver(&sent, &Discard, &CancellationToken::new()).await;
+        }
+        assert_eq!(receiver.connections(), 1);
+    }
+}
+
+#[tokio::test]
+async fn no_form_of_a_refused_address_is_connected_to() {
+    let mut receiver = Receiver::with_status(200).await;
+    let port = receiver.address.port();
+    let strict = Targets::new(Webhook::new(AddressPolicy::default()).unwrap(), None);
+    for host in [
+        "127.0.0.1",
+        "127.1",
+        "2130706433",
+        "0x7f000001",
+        "0x7f.1",
+        "0177.0.0.1",
+        "127.0.0.1.",
+        "%31%32%37.0.0.1",
+        "①②⑦.0.0.1",
+        "0",
+        "0.0.0.0",
+        "10.0.0.1",
+        "169.254.169.254",
+        "[::1]",
+        "[::]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[::127.0.0.1]",
+        "[64:ff9b::7f00:1]",
+        "[2002:7f00:1::]",
+        "[fd00:ec2::254]",
+        "localhost",
+        "LocalHost",
+    ] {
+        let url = format!("http://{host}:{port}/");
+        let (error, retry) = failure(strict.deliver(&post(url), &Discard, &CancellationToken::new()).await);
+        assert_eq!(retry, Retry::Never, "{host}: {error}");
+        assert!(error.contains("--allow-webhook-range"), "{host}: {error}");
+    }
+    assert_eq!(receiver.seen().len(), 0);
+}
+
+#[tokio::test]
+async fn a_name_is_delivered_to_when_its_range_is_allowed() {
+    let mut receiver = Receiver::with_status(204).await;
+    let outcome = deliver(&post(format!("http://localhost:{}/", receiver.address.port()))).await;
+    assert_eq!(outcome, Outcome::Succeeded { output: None });
+    assert_eq!(receiver.only().header("host"), Some(format!("localhost:{}", receiver.address.port()).as_str()));
+}
+
+#[tokio::test]
+async fn a_refused_name_says_what_it_resolved_to() {
+    let strict = Targets::new(Webhook::new(AddressPolicy::default()).unwrap(), None);
+    let (error, _) = failure(strict.deliver(&post("http://localhost:1/"), &Discard, &CancellationToken::new()).await);
+    assert!(error.starts_with("localhost:1 is not delivered to: "), "{error}");
+    assert!(error.contains("is a loopback address; an operator can allow it"), "{error}");
+}
+
+/// A port on which nobody listens.
+async fn closed_port() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+}
+
+#[tokio::test]
+async fn what_stood_in_the_way_is_said_once_and_without_the_url() {
+    let closed = closed_port().await;
+    let plain = Receiver::with_status(200).await.address;
+    let broken = breaking_off_after("").await;
+    for (url, start, end) in [
+        (
+            format!("http://{closed}/t0ken"),
+            format!("could not connect to {closed}: "),
+            "Connection refused (os error 111)",
+        ),
+        (format!("https://{plain}/t0ken"), format!("could not connect to {plain}: "), "corrupt message"),
+        (format!("http://{broken}/t0ken"), format!("{broken} gave no answer: "), ""),
+        ("http://nosuch.invalid/t0ken".to_owned(), "could not resolve nosuch.invalid: ".to_owned(), ""),
+    ] {
+        let (error, retry) = failure(deliver(&post(url)).await);
+        assert_eq!(retry, Retry::Allowed, "{error}");
+        let cause = error.strip_prefix(&start).unwrap_or_else(|| panic!("{error}"));
+        assert!(!cause.is_empty() && cause.contains(end), "{error}");
+        assert!(!error.contains("t0ken") && !error.contains("error sending request"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn cancelling_drops_the_request() {
+    let (address, arrived, left) = stalling_after("").await;
+    let cancel = CancellationToken::new();
+    let (targets, sent) = (targets(), post(format!("http://{address}/")));
+    let (outcome, ()) = tokio::join!(targets.deliver(&sent, &Discard, &cancel), async {
+        within("the request", arrived).await.unwrap();
+        cancel.cancel();
+    });
+    assert_eq!(outcome, Outcome::Cancelled { output: None });
+    within("the connection's end", left).await.unwrap();
+}
+
+#[tokio::test]
+async fn cancelled_beforehand_nothing_is_sent() {
+    let mut receiver = Receiver::with_status(200).await;
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let outcome = targets().deliver(&post(receiver.url()), &Discard, &cancel).await;
+    assert_eq!(outcome, Outcome::Cancelled { output: None });
+    assert_eq!(receiver.seen().len(), 0);
+}
+
+/// A process cannot safely change its own environment, so this test runs itself again in one that names a proxy.
+#[tokio::test]
+async fn a_proxy_in_the_environment_is_not_used() {
+    const NAME: &str = "webhook::a_proxy_in_the_environment_is_not_used";
+    if std::env::var_os("HTTP_PROXY").is_some() {
+        let mut receiver = Receiver::with_status(200).await;
+        assert!(matches!(deliver(&post(receiver.url())).await, Outcome::Succeeded { .. }));
+        receiver.only();
+        return;
+    }
+    let proxy = format!("http://{}", closed_port().await);
+    let again = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", NAME])
+        .envs(["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"].map(|name| (name, &proxy)))
+        .envs(["NO_PROXY", "no_proxy"].map(|name| (name, "")))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&again.stdout);
+    assert!(again.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[tokio::test]
+async fn secrets_stay_out_of_errors_and_debug_text() {
+    let closed = closed_port().await;
+    let headers = [("authorization".to_owned(), "Bearer hunter2".to_owned())].into();
+    let target = HttpTarget { headers, secret: Some(SECRET.to_owned()), ..http(format!("http://{closed}/")) };
+    let sent = dispatch(TargetSpec::Http(target));
+    for text in [format!("{sent:?}"), format!("{:?}", targets()), failure(deliver(&sent).await).0] {
+        assert!(!text.contains("hunter2") && !text.contains("MfKQ9r8"), "{text}");
+    }
+}
