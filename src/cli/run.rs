@@ -1,5 +1,7 @@
 //! Runs on a server: looked at, followed, stopped, repeated.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 use everytick_domain::{
     ids::RunId,
@@ -15,6 +17,10 @@ use crate::{
     client::{Answer, Client, Page, Request},
     output::{self, Output, Text, Tone},
 };
+
+/// How often, and how many times, the log of a run in progress is asked for while nothing comes.
+const LOG_ASKED_EVERY: Duration = Duration::from_millis(250);
+const LOG_ASKED_MAX: usize = 20;
 
 const LIST_HELP: &str = "\
 Examples:
@@ -197,27 +203,54 @@ impl RunCommand {
 
 /// Prints a run's output: as it comes while the run is in progress, at once when it has ended.
 async fn follow(client: &Client, out: Output, run: RunId) -> anyhow::Result<()> {
-    let request = client.get(&["runs", &run.to_string(), "log"]);
+    let id = run.to_string();
+    for _ in 0..LOG_ASKED_MAX {
+        if print_log(client, out, &id).await? {
+            return Ok(());
+        }
+        // Nothing was printed: it has no output, or the log of a run that was just claimed is not open yet.
+        let run: RunView = client.get(&["runs", &id]).send().await?.read()?;
+        match run.state.as_str() {
+            "claimed" => tokio::time::sleep(LOG_ASKED_EVERY).await,
+            "waiting" => {
+                output::note_line(&format!("the run waits; it is due at {}", run.due_at));
+                return Ok(());
+            }
+            // What a webhook answered is kept when the run ends, and was not in the live log.
+            _ => return print_log(client, out, &id).await.map(|_| ()),
+        }
+    }
+    Ok(())
+}
+
+/// Whether anything was printed.
+async fn print_log(client: &Client, out: Output, id: &str) -> anyhow::Result<bool> {
+    let request = client.get(&["runs", id, "log"]);
     let (media_type, chunks) = request.stream("text/event-stream, text/plain").await?;
     pin_mut!(chunks);
-    let mut events = Events::default();
+    let (mut events, mut printed) = (Events::default(), false);
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk?;
         if media_type != "text/event-stream" {
+            printed |= !chunk.is_empty();
             out.bytes(&chunk)?;
             continue;
         }
         for event in events.read(&chunk) {
             let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
             match event.name.as_str() {
-                "chunk" => out.bytes(data["text"].as_str().unwrap_or_default().as_bytes())?,
+                "chunk" => {
+                    let text = data["text"].as_str().unwrap_or_default();
+                    printed |= !text.is_empty();
+                    out.bytes(text.as_bytes())?;
+                }
                 "missed" => output::note_line("some of the output came too fast and is left out here"),
-                "end" => return Ok(()),
+                "end" => return Ok(printed),
                 _ => {}
             }
         }
     }
-    Ok(())
+    Ok(printed)
 }
 
 /// Server-sent events, read from chunks that may break anywhere.
