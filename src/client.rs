@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
 use futures::{Stream, StreamExt};
 use reqwest::{Method, Response, StatusCode, Url, header::CONTENT_TYPE, redirect};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
 
 use crate::failure::{Exit, Failure};
 
@@ -136,22 +137,21 @@ impl<'a> Request<'a> {
     }
 
     /// The answer's JSON; `null` when there is none.
-    pub(crate) async fn send(self) -> anyhow::Result<Value> {
+    pub(crate) async fn send(self) -> anyhow::Result<Answer> {
         let client = self.client;
         let response = self.answered(Some(ANSWER_TIMEOUT)).await?;
-        let bytes = response.bytes().await.map_err(|error| client.unreachable(&error))?;
-        if bytes.is_empty() {
-            return Ok(Value::Null);
-        }
-        serde_json::from_slice(&bytes).map_err(|_| not_ours(client, "something that is not JSON").into())
+        let text = response.text().await.map_err(|error| client.unreachable(&error))?;
+        let text = if text.is_empty() { "null".to_owned() } else { text };
+        RawValue::from_string(text).map(Answer).map_err(|_| not_ours(client, "something that is not JSON").into())
     }
 
     /// The answer's lines, each JSON. Making many jobs may take longer than other answers.
-    pub(crate) async fn lines(self) -> anyhow::Result<Vec<Value>> {
+    pub(crate) async fn lines(self) -> anyhow::Result<Vec<Answer>> {
         let client = self.client;
         let response = self.answered(None).await?;
         let text = response.text().await.map_err(|error| client.unreachable(&error))?;
-        let lines = text.lines().filter(|line| !line.is_empty()).map(serde_json::from_str);
+        let lines = text.lines().filter(|line| !line.is_empty());
+        let lines = lines.map(|line| RawValue::from_string(line.to_owned()).map(Answer));
         lines.collect::<Result<_, _>>().map_err(|_| not_ours(client, "something that is not JSON").into())
     }
 
@@ -169,21 +169,20 @@ impl<'a> Request<'a> {
     }
 
     /// A list of up to `limit`, page by page, in the shape of one page.
-    pub(crate) async fn list(self, limit: usize, cursor: Option<String>) -> anyhow::Result<Value> {
-        let (mut items, mut cursor) = (Vec::new(), cursor);
+    pub(crate) async fn list(self, limit: usize, cursor: Option<String>) -> anyhow::Result<Page> {
+        let mut list = Page { items: Vec::new(), next_cursor: cursor };
         loop {
-            let page = self
+            let answer = self
                 .clone()
-                .query("limit", (limit - items.len()).clamp(1, PAGE_MAX))
-                .query_some("cursor", cursor.as_deref())
+                .query("limit", (limit - list.items.len()).clamp(1, PAGE_MAX))
+                .query_some("cursor", list.next_cursor.as_deref())
                 .send()
                 .await?;
-            let Page { items: more, next_cursor } =
-                serde_json::from_value(page).map_err(|_| not_ours(self.client, "something that is no list"))?;
-            items.extend(more);
-            cursor = next_cursor;
-            if cursor.is_none() || items.len() >= limit {
-                return Ok(json!({ "items": items, "next_cursor": cursor }));
+            let page: Page = answer.read()?;
+            list.items.extend(page.items);
+            list.next_cursor = page.next_cursor;
+            if list.next_cursor.is_none() || list.items.len() >= limit {
+                return Ok(list);
             }
         }
     }
@@ -215,11 +214,29 @@ impl<'a> Request<'a> {
     }
 }
 
-#[derive(Deserialize)]
-struct Page {
-    items: Vec<Value>,
-    #[serde(default)]
-    next_cursor: Option<String>,
+/// What the server answered, as it wrote it: order and numbers are kept.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Answer(Box<RawValue>);
+
+impl Answer {
+    /// The answer as a table shows it.
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
+        serde_json::from_str(self.0.get()).context("the server's answer cannot be read; is it of another release?")
+    }
+}
+
+/// A list, or a part of it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Page {
+    pub(crate) items: Vec<Answer>,
+    pub(crate) next_cursor: Option<String>,
+}
+
+impl Page {
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> anyhow::Result<Vec<T>> {
+        self.items.iter().map(Answer::read).collect()
+    }
 }
 
 fn media_type(response: &Response) -> String {

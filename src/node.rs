@@ -4,13 +4,13 @@ use std::{future::IntoFuture, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use everytick_api::{Api, Status};
-use everytick_domain::ids::Incarnation;
+use everytick_domain::ids::{Incarnation, TenantId};
 use everytick_engine::{
     Engine, Hints, Parts, TokioSpawn,
     commands::{Commands, Entropy},
     live::LiveLogs,
 };
-use everytick_store::{Limits, SqliteStore, SystemClock};
+use everytick_store::{JobFilter, JobRecord, Limits, SqliteStore, Store, SystemClock};
 use everytick_targets::{AddressPolicy, Shell, TERM_GRACE, Targets, Webhook};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +26,9 @@ const REQUESTS_DRAIN: Duration = Duration::from_secs(5);
 /// How long the first load of the horizon is waited for before the banner is printed without it.
 const FIRST_LOAD: Duration = Duration::from_secs(5);
 
+/// How many jobs are asked for their next tick when none is near.
+const JOBS_ASKED_MAX: usize = 1_000;
+
 /// When it returns, the store is open, the loops run and `listener` is being served. Once `stopping` is cancelled the node
 /// takes no more requests, lets runs in progress end within the drain time-out, hands the rest back, leaves its lease, and
 /// `ended` ends.
@@ -36,7 +39,7 @@ pub(crate) async fn start(
 ) -> anyhow::Result<Running> {
     let metrics = telemetry::start()?;
     let store = SqliteStore::open(&settings.database, Arc::new(SystemClock), Limits::default()).await?;
-    let store: Arc<dyn everytick_store::Store> = Arc::new(store);
+    let store: Arc<dyn Store> = Arc::new(store);
     let webhook = Webhook::new(AddressPolicy::new(settings.allow_webhook_ranges.clone()))?;
     let shell = settings.enable_shell.then(|| Shell::new(TERM_GRACE));
     let (hints, live, entropy) = (Hints::default(), LiveLogs::default(), Arc::new(OsEntropy));
@@ -57,12 +60,14 @@ pub(crate) async fn start(
             ..everytick_engine::Settings::default()
         },
     };
-    let engine = Engine::start(parts, Incarnation::from_uuid(uuid::Builder::from_random_bytes(incarnation).into_uuid()))
-        .await
-        .context("could not start the engine")?;
+    let engine =
+        Engine::start(parts, Incarnation::from_uuid(uuid::Builder::from_random_bytes(incarnation).into_uuid()))
+            .await
+            .context("could not start the engine")?;
     let engine = Arc::new(engine);
     let _ = tokio::time::timeout(FIRST_LOAD, engine.loaded()).await;
 
+    let soonest = soonest(&engine, store.as_ref()).await?;
     let api = Api {
         commands: Commands::new(store, hints, entropy, live),
         metrics_text: Arc::new(move || metrics.render()),
@@ -70,10 +75,10 @@ pub(crate) async fn start(
         shell_enabled: settings.enable_shell,
         listen: listener.local_addr()?,
     };
-    let soonest = engine.coming(SOONEST_MAX).into_iter().map(|(at, job)| Soonest { job, at }).collect();
     let drain = Duration::from(settings.drain_timeout);
     let ended = tokio::spawn(async move {
-        let served = axum::serve(listener, everytick_api::router(api)).with_graceful_shutdown(stopping.clone().cancelled_owned());
+        let served = axum::serve(listener, everytick_api::router(api))
+            .with_graceful_shutdown(stopping.clone().cancelled_owned());
         let mut served = tokio::spawn(served.into_future());
         let early = tokio::select! {
             () = stopping.cancelled() => None,
@@ -89,6 +94,24 @@ pub(crate) async fn start(
         }
     });
     Ok(Running { soonest, ended })
+}
+
+/// The next ticks for the banner. The engine knows those that are near; where none is, the first jobs by name are asked, so
+/// that somebody with a few nightly jobs sees them.
+async fn soonest(engine: &Engine, store: &dyn Store) -> anyhow::Result<Vec<Soonest>> {
+    let near = engine.coming(SOONEST_MAX);
+    if !near.is_empty() {
+        return Ok(near.into_iter().map(|(at, job)| Soonest { job, at }).collect());
+    }
+    let page = store.list_jobs(TenantId::DEFAULT, &JobFilter::default(), None, JOBS_ASKED_MAX).await?;
+    let next = |record: JobRecord| {
+        let at = record.job.next_tick(record.cursor, record.now)?;
+        Some(Soonest { job: record.job.spec.name.clone(), at })
+    };
+    let mut soonest: Vec<Soonest> = page.items.into_iter().filter_map(next).collect();
+    soonest.sort_by_key(|next| next.at);
+    soonest.truncate(SOONEST_MAX);
+    Ok(soonest)
 }
 
 struct NodeStatus {

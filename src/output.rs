@@ -37,9 +37,8 @@ impl Output {
     }
 
     pub(crate) fn json(&self, value: &impl Serialize) -> io::Result<()> {
-        let mut text = if self.terminal { serde_json::to_vec_pretty(value)? } else { serde_json::to_vec(value)? };
-        text.push(b'\n');
-        self.bytes(&text)
+        let text = serde_json::to_string(value)?;
+        self.line(&if self.terminal { printable(&indented(&text)) } else { text })
     }
 
     /// One object a line, for streams of them.
@@ -192,6 +191,54 @@ pub(crate) fn printable(text: &str) -> String {
         .collect()
 }
 
+/// JSON with a line for each member. Works on the text, so that order and numbers stay as the server wrote them.
+fn indented(json: &str) -> String {
+    let (mut text, mut depth, mut quoted, mut escaped) = (String::new(), 0_usize, false, false);
+    let mut chars = json.chars().filter(|c| *c != '\n').peekable();
+    while let Some(c) = chars.next() {
+        if quoted {
+            text.push(c);
+            quoted = escaped || c != '"';
+            escaped = !escaped && c == '\\';
+            continue;
+        }
+        match c {
+            ' ' | '\t' | '\r' => {}
+            '{' | '[' => {
+                text.push(c);
+                while chars.next_if(|next| next.is_whitespace()).is_some() {}
+                match chars.next_if(|next| matches!(next, '}' | ']')) {
+                    Some(end) => text.push(end),
+                    None => {
+                        depth += 1;
+                        new_line(&mut text, depth);
+                    }
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                new_line(&mut text, depth);
+                text.push(c);
+            }
+            ',' => {
+                text.push(c);
+                new_line(&mut text, depth);
+            }
+            ':' => text.push_str(": "),
+            c => {
+                quoted = c == '"';
+                text.push(c);
+            }
+        }
+    }
+    text
+}
+
+fn new_line(text: &mut String, depth: usize) {
+    text.push('\n');
+    text.extend(std::iter::repeat_n("  ", depth));
+}
+
 /// The first line of a text, cut to what fits a column.
 pub(crate) fn first_line(text: &str, chars_max: usize) -> String {
     let line = text.lines().next().unwrap_or_default();
@@ -208,6 +255,25 @@ mod tests {
     #[test]
     fn escape_sequences_in_foreign_text_are_shown_and_not_sent() {
         assert_eq!(printable("a\x1b[2Jb\tc\r\nd"), "a\u{fffd}[2Jb c\u{fffd}\nd");
+    }
+
+    #[test]
+    fn json_is_indented_and_otherwise_left_as_it_was_written() {
+        let text = r#"{"z": 1.50,"a":[ ],"b":[1e2, {"q":"a\"},[{:,\\"}],"c":{}}"#;
+        let expected = [
+            "{",
+            r#"  "z": 1.50,"#,
+            r#"  "a": [],"#,
+            r#"  "b": ["#,
+            "    1e2,",
+            "    {",
+            r#"      "q": "a\"},[{:,\\""#,
+            "    }",
+            "  ],",
+            r#"  "c": {}"#,
+            "}",
+        ];
+        assert_eq!(indented(text), expected.join("\n"));
     }
 
     #[test]

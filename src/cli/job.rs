@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
 use everytick_domain::{ids::JobId, job::check_name};
 use serde::Deserialize;
@@ -14,7 +13,7 @@ use super::{
     run::{self, RunFilter, RunView},
 };
 use crate::{
-    client::{Client, Fault},
+    client::{Answer, Client, Fault},
     failure::{Exit, Failure},
     output::{self, Output, Text, Tone},
 };
@@ -316,7 +315,7 @@ impl JobCommand {
             Self::List(list) => list.run(client, out).await,
             Self::Get(Named { job }) => {
                 let answer = client.get(&["jobs", &job]).send().await?;
-                if out.is_json() { Ok(out.json(&answer)?) } else { print_job(out, answer) }
+                if out.is_json() { Ok(out.json(&answer)?) } else { print_job(out, answer.read()?) }
             }
             Self::Update(update) => update.run(client, out).await,
             Self::Delete(Delete { job: Named { job }, cancel, if_version }) => {
@@ -332,7 +331,7 @@ impl JobCommand {
             Self::Trigger(trigger) => trigger.run(client, out).await,
             Self::Next(Next { job: Named { job }, count }) => {
                 let answer = client.get(&["jobs", &job, "next"]).query("count", count).send().await?;
-                if out.is_json() { Ok(out.json(&answer)?) } else { print_next(out, answer) }
+                if out.is_json() { Ok(out.json(&answer)?) } else { print_next(out, answer.read()?) }
             }
             Self::Runs(Runs { job: Named { job }, filter, page }) => {
                 let request = filter.apply(client.get(&["jobs", &job, "runs"]));
@@ -381,8 +380,7 @@ async fn create_batch(client: &Client, out: Output, path: &Path) -> anyhow::Resu
     let answer = client.post(&["jobs", "batch"]).body("application/x-ndjson", text.into_bytes()).lines().await?;
     let (mut made, mut refused) = (0_u64, 0_u64);
     for line in answer {
-        let read: BatchLine =
-            serde_json::from_value(line.clone()).context("the server's answer to the batch cannot be read")?;
+        let read: BatchLine = line.read()?;
         if out.is_json() {
             out.json_line(&line)?;
         }
@@ -423,8 +421,7 @@ impl List {
         if out.is_json() {
             return Ok(out.json(&answer)?);
         }
-        let jobs: Vec<JobView> =
-            serde_json::from_value(answer["items"].clone()).context("the server's jobs cannot be read")?;
+        let jobs: Vec<JobView> = answer.read()?;
         if jobs.is_empty() {
             output::note_line("no jobs");
             return Ok(());
@@ -479,27 +476,23 @@ fn tag(version: i64) -> String {
     format!("\"{version}\"")
 }
 
-fn done(out: Output, answer: Value, verb: &str) -> anyhow::Result<()> {
+fn done(out: Output, answer: Answer, verb: &str) -> anyhow::Result<()> {
     if out.is_json() {
         return Ok(out.json(&answer)?);
     }
-    let job = view(answer)?;
+    let job: JobView = answer.read()?;
     let since = job.effective_at.map(|at| format!("; in effect since {at}")).unwrap_or_default();
     let next = job.next_tick.map(|at| format!("; next tick {at}")).unwrap_or_default();
     Ok(out.line(&format!("{} {verb}{since}{next}", job.name))?)
 }
 
-fn view(answer: Value) -> anyhow::Result<JobView> {
-    serde_json::from_value(answer).context("the server's job cannot be read")
+#[derive(Debug, Deserialize)]
+struct Preview {
+    description: Option<String>,
+    ticks: Vec<PreviewTick>,
 }
 
-fn print_next(out: Output, answer: Value) -> anyhow::Result<()> {
-    #[derive(Deserialize)]
-    struct Preview {
-        description: Option<String>,
-        ticks: Vec<PreviewTick>,
-    }
-    let preview: Preview = serde_json::from_value(answer).context("the server's preview cannot be read")?;
+fn print_next(out: Output, preview: Preview) -> anyhow::Result<()> {
     if let Some(description) = &preview.description {
         out.line(description)?;
         out.line("")?;
@@ -511,8 +504,7 @@ fn print_next(out: Output, answer: Value) -> anyhow::Result<()> {
     Ok(preview::print(out, &preview.ticks)?)
 }
 
-fn print_job(out: Output, answer: Value) -> anyhow::Result<()> {
-    let job = view(answer)?;
+fn print_job(out: Output, job: JobView) -> anyhow::Result<()> {
     let labels: Vec<String> = job.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let some = |text: &Option<String>| Text::plain(text.as_deref().unwrap_or_default());
     let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);

@@ -1,6 +1,7 @@
 //! Runs on a server: looked at, followed, stopped, repeated.
 
-use anyhow::Context;
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 use everytick_domain::{
     ids::RunId,
@@ -13,9 +14,13 @@ use serde_json::Value;
 
 use super::job::{PageFlags, job_ref};
 use crate::{
-    client::{Client, Request},
+    client::{Answer, Client, Page, Request},
     output::{self, Output, Text, Tone},
 };
+
+/// How often, and how many times, the log of a run in progress is asked for while nothing comes.
+const LOG_ASKED_EVERY: Duration = Duration::from_millis(250);
+const LOG_ASKED_MAX: usize = 20;
 
 const LIST_HELP: &str = "\
 Examples:
@@ -177,7 +182,7 @@ impl RunCommand {
             }
             Self::Get(One { run }) => {
                 let answer = client.get(&["runs", &run.to_string()]).send().await?;
-                if out.is_json() { Ok(out.json(&answer)?) } else { print_run(out, answer) }
+                if out.is_json() { Ok(out.json(&answer)?) } else { print_run(out, answer.read()?) }
             }
             Self::Cancel(One { run }) => {
                 let answer = client.post(&["runs", &run.to_string(), "cancel"]).send().await?;
@@ -190,7 +195,7 @@ impl RunCommand {
             Self::Log(One { run }) => follow(client, out, run).await,
             Self::Attempts(One { run }) => {
                 let answer = client.get(&["runs", &run.to_string(), "attempts"]).send().await?;
-                if out.is_json() { Ok(out.json(&answer)?) } else { print_attempts(out, answer) }
+                if out.is_json() { Ok(out.json(&answer)?) } else { print_attempts(out, answer.read()?) }
             }
         }
     }
@@ -198,27 +203,54 @@ impl RunCommand {
 
 /// Prints a run's output: as it comes while the run is in progress, at once when it has ended.
 async fn follow(client: &Client, out: Output, run: RunId) -> anyhow::Result<()> {
-    let request = client.get(&["runs", &run.to_string(), "log"]);
+    let id = run.to_string();
+    for _ in 0..LOG_ASKED_MAX {
+        if print_log(client, out, &id).await? {
+            return Ok(());
+        }
+        // Nothing was printed: it has no output, or the log of a run that was just claimed is not open yet.
+        let run: RunView = client.get(&["runs", &id]).send().await?.read()?;
+        match run.state.as_str() {
+            "claimed" => tokio::time::sleep(LOG_ASKED_EVERY).await,
+            "waiting" => {
+                output::note_line(&format!("the run waits; it is due at {}", run.due_at));
+                return Ok(());
+            }
+            // What a webhook answered is kept when the run ends, and was not in the live log.
+            _ => return print_log(client, out, &id).await.map(|_| ()),
+        }
+    }
+    Ok(())
+}
+
+/// Whether anything was printed.
+async fn print_log(client: &Client, out: Output, id: &str) -> anyhow::Result<bool> {
+    let request = client.get(&["runs", id, "log"]);
     let (media_type, chunks) = request.stream("text/event-stream, text/plain").await?;
     pin_mut!(chunks);
-    let mut events = Events::default();
+    let (mut events, mut printed) = (Events::default(), false);
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk?;
         if media_type != "text/event-stream" {
+            printed |= !chunk.is_empty();
             out.bytes(&chunk)?;
             continue;
         }
         for event in events.read(&chunk) {
             let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
             match event.name.as_str() {
-                "chunk" => out.bytes(data["text"].as_str().unwrap_or_default().as_bytes())?,
+                "chunk" => {
+                    let text = data["text"].as_str().unwrap_or_default();
+                    printed |= !text.is_empty();
+                    out.bytes(text.as_bytes())?;
+                }
                 "missed" => output::note_line("some of the output came too fast and is left out here"),
-                "end" => return Ok(()),
+                "end" => return Ok(printed),
                 _ => {}
             }
         }
     }
-    Ok(())
+    Ok(printed)
 }
 
 /// Server-sent events, read from chunks that may break anywhere.
@@ -279,12 +311,11 @@ impl Events {
     }
 }
 
-pub(crate) fn print_list(out: Output, answer: Value) -> anyhow::Result<()> {
+pub(crate) fn print_list(out: Output, answer: Page) -> anyhow::Result<()> {
     if out.is_json() {
         return Ok(out.json(&answer)?);
     }
-    let runs: Vec<RunView> =
-        serde_json::from_value(answer["items"].clone()).context("the server's runs cannot be read")?;
+    let runs: Vec<RunView> = answer.read()?;
     if runs.is_empty() {
         output::note_line("no runs");
         return Ok(());
@@ -307,28 +338,23 @@ pub(crate) fn print_list(out: Output, answer: Value) -> anyhow::Result<()> {
 }
 
 /// Says that a list goes on, and how to see more.
-pub(crate) fn note_more(answer: &Value) {
-    if let Some(cursor) = answer["next_cursor"].as_str() {
+pub(crate) fn note_more(page: &Page) {
+    if let Some(cursor) = &page.next_cursor {
         output::note_line(&format!("there are more; raise --limit, or go on with --cursor {cursor}"));
     }
 }
 
 /// A run that was asked for.
-pub(crate) fn print_started(out: Output, answer: Value) -> anyhow::Result<()> {
+pub(crate) fn print_started(out: Output, answer: Answer) -> anyhow::Result<()> {
     if out.is_json() {
         return Ok(out.json(&answer)?);
     }
-    let run = view(answer)?;
+    let run: RunView = answer.read()?;
     let note = if run.state == "skipped" { format!(" skipped: {}", run.note()) } else { String::new() };
     Ok(out.line(&format!("{}{note}", run.id))?)
 }
 
-fn view(answer: Value) -> anyhow::Result<RunView> {
-    serde_json::from_value(answer).context("the server's run cannot be read")
-}
-
-fn print_run(out: Output, answer: Value) -> anyhow::Result<()> {
-    let run = view(answer)?;
+fn print_run(out: Output, run: RunView) -> anyhow::Result<()> {
     let some = |text: &Option<String>| Text::plain(text.as_deref().unwrap_or_default());
     let attempt = match (run.attempt, run.lost) {
         (0, _) => String::new(),
@@ -353,9 +379,8 @@ fn print_run(out: Output, answer: Value) -> anyhow::Result<()> {
     ])?)
 }
 
-fn print_attempts(out: Output, answer: Value) -> anyhow::Result<()> {
-    let attempts: Vec<AttemptView> =
-        serde_json::from_value(answer["items"].clone()).context("the server's attempts cannot be read")?;
+fn print_attempts(out: Output, answer: Page) -> anyhow::Result<()> {
+    let attempts: Vec<AttemptView> = answer.read()?;
     if attempts.is_empty() {
         output::note_line("no attempts yet");
         return Ok(());

@@ -43,8 +43,8 @@ All data is in one file; only one process may have it open.";
 
 /// How many of the next ticks the banner names.
 pub(crate) const SOONEST_MAX: usize = 5;
-/// What stopping may take beyond the drain time-out, for the last writes.
-const STOP_SLACK: Duration = Duration::from_secs(10);
+/// What stopping may take beyond the drain time-out: the last answers, commands between TERM and KILL, the last writes.
+const STOP_SLACK: Duration = Duration::from_secs(30);
 
 /// Every field is a flag, a variable and a key of `everytick.toml`; what is `None` here was said by neither of the first two.
 #[derive(Debug, Default, Args)]

@@ -246,6 +246,21 @@ fn a_log_is_followed_while_the_run_is_in_progress() {
 }
 
 #[test]
+fn the_log_of_a_run_that_waits_says_so() {
+    let server = with_shell();
+    server.everytick(&["job", "create", "flaky", "--max-retries", "3", "--base-delay", "1h", "--", "false"]).ok();
+    let id = trigger(&server, &["flaky"]);
+    runs(&server, "flaky", "waiting", 1);
+    wait_for("the first attempt", || {
+        let attempts = server.everytick(&["run", "attempts", &id, "-o", "json"]).json();
+        attempts["items"].as_array().filter(|items| items.iter().any(|item| item["outcome"] == "failed")).map(Vec::len)
+    });
+    let done = server.everytick(&["run", "log", &id]);
+    assert!(done.stderr.contains("the run waits; it is due at 20"), "{done:?}");
+    done.ok();
+}
+
+#[test]
 fn a_run_in_progress_is_cancelled_and_an_idempotency_key_makes_one_run() {
     let server = with_shell();
     server.everytick(&["job", "create", "long", "--", "sleep", "600"]).ok();

@@ -1,5 +1,7 @@
 //! The built binary from outside.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod client;
 mod cron;
 mod help;
 mod settings;
