@@ -1,0 +1,5 @@
+//! The keepers' tests: the conformance suite for each, and what is only true of one.
+
+mod sim;
+mod sqlite;
+mod suite;
