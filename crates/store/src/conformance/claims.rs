@@ -172,7 +172,7 @@ pub async fn an_old_run_that_was_claimed_late_is_found_when_it_is_lost(bench: &B
     bench.go(86_400);
     let second = bench.join("a", 2).await;
     let claimed = bench.claim(&second, id).await;
-    assert_eq!(bench.store.load_claimed(&second).await.unwrap(), [claimed.clone()]);
+    assert_eq!(bench.store.load_claimed(&second).await.unwrap(), std::slice::from_ref(&claimed));
     assert_eq!(bench.load(&job).await.open.len(), 1);
     bench.go(90_000);
     let third = bench.join("a", 3).await;
@@ -236,7 +236,7 @@ pub async fn a_renewal_may_pass_the_runs_that_are_over(bench: &Bench) {
     let open = bench.claimed(&lease, &job, 20).await;
     bench.settle(&over, Verdict::Succeeded).await;
     bench.store.renew(&lease, Span::hours(1), open.id).await.unwrap();
-    assert_eq!(bench.store.load_claimed(&lease).await.unwrap(), [open.clone()]);
+    assert_eq!(bench.store.load_claimed(&lease).await.unwrap(), std::slice::from_ref(&open));
     assert_eq!(bench.load(&job).await.open.len(), 1);
     // What is claimed after it may lie lower.
     let id = bench.waiting(&lease, &other, 10).await;

@@ -70,10 +70,9 @@ pub async fn a_raised_fence_refuses_whoever_names_the_old_one(bench: &Bench) {
     assert_eq!((&new.node, new.incarnation), (&old.node, old.incarnation));
     assert!(!lives(bench, &old).await);
     assert!(lives(bench, &new).await);
-    // After an unsure answer the fence may have been raised already: the raise is simply repeated.
-    let again = bench.store.raise_fence(&old).await.unwrap();
-    assert!(again.fence > new.fence);
-    assert!(lives(bench, &again).await);
+    // Nor can the old one be raised again: whoever named it does not know how the lease stands.
+    assert!(matches!(bench.store.raise_fence(&old).await, Err(StoreError::LeaseLost)));
+    assert!(lives(bench, &new).await);
 }
 
 pub async fn the_fence_of_a_lease_that_is_lost_cannot_be_raised(bench: &Bench) {

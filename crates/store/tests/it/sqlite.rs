@@ -65,7 +65,7 @@ async fn what_was_answered_is_there_after_a_store_that_was_never_closed() {
     let after = bench_at(&copy).await;
     after.go(20);
     let new = after.join("a", 2).await;
-    assert_eq!(after.store.load_lost(&new, 10).await.unwrap(), [run.clone()]);
+    assert_eq!(after.store.load_lost(&new, 10).await.unwrap(), std::slice::from_ref(&run));
     assert_eq!(after.record(&new, ticks(&job, 1, vec![born(&job, 10)])).await, [RowAnswer::Existed]);
     drop(bench);
     let again = bench_at(&folder).await;
