@@ -1,1 +1,511 @@
+//! What every keeper must do, one rule a function, so that all of them are held to the same. A keeper's tests open it empty,
+//! and [`conformance_suite!`] makes a test of each rule. Rules read and write through [`Store`] alone.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::missing_panics_doc, reason = "these are tests")]
+
+pub mod claims;
+pub mod creates;
+pub mod cursors;
+pub mod edits;
+pub mod loads;
+pub mod nodes;
+pub mod pruning;
+pub mod ranges;
+pub mod reads;
+pub mod requests;
+pub mod settles;
+pub mod ticks;
+
+use std::{any::Any, collections::BTreeMap, fmt, sync::Arc};
+
+use everytick_domain::{
+    edit::Change,
+    ids::{Cause, Epoch, Fence, Incarnation, JobId, RunId, TenantId, Version},
+    job::{Job, JobSpec, Misfire, Overlap},
+    plan::{Fate, SkipRange, TickRow},
+    retry::{OnLost, RetryPolicy},
+    run::{Settlement, SkipReason, Verdict},
+    schedule::{ScheduleSpec, Timing},
+    target::{Command, ShellTarget, TargetSpec},
+    time::{DbTime, Span},
+};
+use uuid::Uuid;
+
+use crate::{
+    Actor, ClaimedRun, Created, EditJob, Edited, JobRef, JobTicks, Lease, Limits, LoadedJob, ManualClock, NewJob,
+    NewRun, Raise, RangeAnswer, RangePlan, RecordRow, Result, RowAnswer, RunRecord, Settle, SettleAnswer, Store,
+    Waiting, WallClock,
+};
+
+/// The limits under which a keeper is opened for the suite: small, so that they are reached.
+pub const LIMITS: Limits = Limits { jobs_per_tenant_max: 20, open_requests_per_job_max: 3 };
+/// The clock's first reading. Every job of the suite has ticks at whole ten seconds.
+pub const START: DbTime = DbTime::from_millis(1_794_787_200_000);
+pub const TENANT: TenantId = TenantId::DEFAULT;
+pub const OTHER_TENANT: TenantId = TenantId::from_raw(2);
+pub const TTL: Span = Span::seconds(15);
+
+/// Makes a `#[tokio::test]` of every rule. `$open` is the path of an
+/// `async fn(Arc<dyn WallClock>, Limits) -> (Arc<dyn Store>, Box<dyn Any + Send + Sync>)`, which gives an empty store and what
+/// must live as long as it does.
+#[macro_export]
+macro_rules! conformance_suite {
+    (@group $open:path, $group:ident: $($rule:ident),* $(,)?) => {
+        mod $group {
+            $(
+                #[tokio::test]
+                async fn $rule() {
+                    let bench = $crate::conformance::Bench::open($open).await;
+                    $crate::conformance::$group::$rule(&bench).await;
+                }
+            )*
+        }
+    };
+    ($open:path) => {
+        $crate::conformance_suite! { @group $open, nodes:
+            the_clock_is_the_one_that_the_store_was_given,
+            a_lease_lives_until_it_expires,
+            a_renewed_lease_lives_longer,
+            an_expired_lease_cannot_be_renewed,
+            a_new_incarnation_has_a_higher_fence_and_ends_the_old_one,
+            joining_ends_the_leases_of_other_nodes,
+            a_raised_fence_refuses_whoever_names_the_old_one,
+            the_fence_of_a_lease_that_is_lost_cannot_be_raised,
+            a_node_that_left_has_no_lease,
+            fences_rise_even_when_the_clock_goes_back,
+        }
+        $crate::conformance_suite! { @group $open, ticks:
+            a_tick_is_recorded_once,
+            a_tick_after_the_clock_is_early_and_is_not_written,
+            a_tick_that_the_cursor_has_passed_is_stale,
+            a_tick_planned_under_another_epoch_is_stale,
+            a_tick_of_an_unknown_job_is_stale,
+            a_tick_of_a_paused_job_is_stale,
+            a_run_born_claimed_is_the_first_attempt_of_its_node,
+            a_run_that_is_not_born_claimed_waits,
+            a_run_that_catch_up_chose_waits_as_late,
+            a_run_is_due_when_its_jitter_says,
+            a_skip_is_over_and_has_its_reason,
+            a_batch_answers_for_each_row_in_its_order,
+            a_tick_that_stands_twice_in_a_batch_is_recorded_once,
+            a_lost_lease_records_nothing,
+            an_empty_batch_is_recorded,
+            a_thousand_jobs_are_recorded_in_one_batch,
+            rows_of_several_ticks_of_one_job_are_recorded_in_order,
+        }
+        $crate::conformance_suite! { @group $open, loads:
+            the_horizon_gives_jobs_by_cursor_and_goes_on_from_a_place,
+            the_horizon_has_no_jobs_without_ticks,
+            the_horizon_needs_a_lease,
+            a_loaded_job_has_its_open_runs_and_no_others,
+            a_loaded_job_knows_the_last_tick_on_the_record_behind_its_cursor,
+            a_claim_of_a_dead_incarnation_is_still_an_open_run,
+            deleted_jobs_are_loaded_and_unknown_ones_left_out,
+            changes_give_what_was_made_and_what_was_edited,
+            changes_come_in_pages,
+            a_reader_of_changes_that_is_up_to_date_gets_nothing,
+        }
+        $crate::conformance_suite! { @group $open, ranges:
+            a_range_is_written_with_the_cursor_that_passes_it_and_raises_the_epoch,
+            a_range_is_stale_when_the_cursor_is_another,
+            a_range_is_stale_when_the_epoch_is_another,
+            a_range_is_stale_when_its_end_lies_after_the_clock,
+            a_range_is_stale_when_one_of_its_ticks_has_a_row,
+            a_run_that_somebody_asked_for_does_not_stand_in_the_way_of_a_range,
+            a_range_of_an_unknown_job_is_stale,
+            a_lost_lease_records_no_range,
+            ticks_planned_before_a_range_are_stale_after_it,
+            a_range_may_end_the_schedule,
+        }
+        $crate::conformance_suite! { @group $open, cursors:
+            a_cursor_is_raised,
+            a_cursor_is_never_lowered,
+            a_cursor_is_not_raised_under_another_epoch,
+            a_cursor_may_be_raised_to_never_and_stays_there,
+            a_batch_of_raises_answers_with_the_jobs_that_stand_where_asked,
+        }
+        $crate::conformance_suite! { @group $open, claims:
+            what_waits_comes_on_time_first_then_by_priority_then_the_oldest,
+            what_is_not_due_does_not_come_and_is_not_claimed,
+            the_runs_of_busy_jobs_do_not_come_except_forced_ones,
+            no_more_come_than_asked_for,
+            a_lost_lease_sees_nothing_that_waits,
+            a_claim_raises_fence_and_attempt_and_takes_the_run_from_among_the_waiting,
+            a_run_is_claimed_by_one_claim,
+            claims_answer_in_the_order_asked,
+            a_lost_lease_claims_nothing,
+            unknown_and_ended_runs_are_not_claimed,
+            a_claim_brings_the_payload_of_the_run,
+            an_incarnation_finds_its_claims_again,
+            the_claims_of_an_ended_lease_are_lost,
+            an_old_run_that_was_claimed_late_is_found_when_it_is_lost,
+            a_node_that_left_loses_its_claims,
+            our_own_claims_are_not_lost,
+            lost_claims_come_no_more_than_asked_for,
+            what_was_settled_is_no_longer_lost,
+            a_renewal_may_pass_the_runs_that_are_over,
+        }
+        $crate::conformance_suite! { @group $open, settles:
+            success_ends_the_run_with_what_it_printed,
+            failure_ends_the_run_with_its_error,
+            a_cancelled_outcome_ends_the_run_as_cancelled,
+            an_old_fence_changes_nothing,
+            what_is_over_cannot_be_settled_again,
+            what_waits_cannot_be_settled,
+            an_unknown_run_cannot_be_settled,
+            a_retry_waits_until_it_is_due_and_keeps_the_failed_attempt,
+            a_lost_attempt_is_kept_and_the_run_waits_at_once,
+            what_was_never_sent_is_handed_back_unspent,
+            a_handed_back_retry_still_knows_its_earlier_attempts,
+            a_batch_answers_for_each_settlement,
+            a_batch_of_ends_answers_for_each_settlement,
+            a_run_named_twice_is_settled_by_the_first,
+            a_thousand_runs_are_settled_in_one_batch,
+            a_settlement_needs_no_lease,
+            every_attempt_is_listed_the_first_one_first,
+            the_attempt_under_way_is_listed_without_an_outcome,
+            a_claims_fence_rises_even_when_the_clock_goes_back,
+        }
+        $crate::conformance_suite! { @group $open, creates:
+            a_new_job_begins_at_its_first_tick_after_the_clock,
+            a_disabled_job_and_one_without_a_schedule_have_no_cursor,
+            a_name_can_be_had_once,
+            a_name_can_be_had_once_in_a_batch,
+            tenants_may_have_jobs_of_the_same_name,
+            the_quota_holds_and_a_deleted_job_frees_a_place,
+            one_job_that_is_refused_does_not_stop_the_others,
+            an_at_that_has_passed_is_refused_with_the_stores_time,
+            an_at_that_has_only_just_passed_still_counts,
+            a_schedule_that_never_fires_is_refused_unless_disabled,
+            a_repeated_request_gives_the_job_that_it_made,
+            a_key_used_for_another_job_is_refused,
+            a_key_belongs_to_its_tenant,
+            a_request_that_was_refused_does_not_use_up_its_key,
+            a_new_job_has_an_audit_row,
+        }
+        $crate::conformance_suite! { @group $open, edits:
+            a_pause_records_the_ticks_that_are_due_and_no_tick_after_it,
+            a_resumed_job_goes_on_after_the_pause,
+            a_deleted_job_is_not_found_and_frees_its_name,
+            a_replaced_definition_holds_from_x_on,
+            ticks_planned_before_an_edit_are_stale_after_it,
+            an_edit_of_another_version_is_refused,
+            a_job_can_be_renamed_but_not_to_a_name_that_is_taken,
+            an_edit_that_changes_nothing_writes_nothing,
+            an_unknown_job_and_one_of_another_tenant_cannot_be_edited,
+            an_edit_to_an_at_that_has_passed_is_refused,
+            x_lies_after_the_last_recorded_tick_when_the_clock_goes_back,
+            ticks_already_recorded_are_not_recorded_again_by_an_edit,
+            an_edit_skips_due_ticks_that_overlap_an_open_run,
+            an_edit_records_a_long_backlog_as_ranges,
+            a_pause_leaves_open_runs_alone,
+            a_pause_that_cancels_ends_what_waits_and_names_what_runs,
+            a_delete_that_cancels_ends_open_runs,
+            an_edit_has_an_audit_row_that_names_x,
+            a_pause_keeps_its_note,
+        }
+        $crate::conformance_suite! { @group $open, requests:
+            a_run_that_somebody_asked_for_waits_at_once,
+            a_request_that_overlaps_an_open_run_is_recorded_as_skipped,
+            a_forced_request_waits_although_a_run_is_open,
+            a_request_obeys_max_concurrent,
+            requests_that_pile_up_are_refused,
+            a_paused_job_can_be_run,
+            a_repeated_request_gives_the_run_that_it_made,
+            a_key_used_for_another_run_is_refused,
+            an_unknown_deleted_or_foreign_job_cannot_be_run,
+            a_waiting_run_is_cancelled,
+            a_claimed_run_is_cancelled_and_its_worker_comes_too_late,
+            a_run_that_is_over_cannot_be_cancelled,
+            a_range_cannot_be_cancelled,
+            an_unknown_or_foreign_run_cannot_be_cancelled,
+            requests_have_audit_rows,
+        }
+        $crate::conformance_suite! { @group $open, reads:
+            a_job_is_read_by_name_and_by_id_with_its_last_run,
+            jobs_are_listed_by_name_in_pages,
+            deleted_jobs_are_not_listed,
+            jobs_are_filtered,
+            runs_and_ranges_are_listed_together_newest_first_in_pages,
+            runs_are_filtered_by_job_state_and_time,
+            an_output_is_read_with_its_run_and_left_out_of_lists,
+            a_range_is_read_by_its_id,
+            runs_bear_the_name_that_their_job_has_now,
+            the_audit_trail_is_read_newest_first_in_pages,
+            unknown_runs_are_not_found,
+            nothing_crosses_tenants,
+        }
+        $crate::conformance_suite! { @group $open, pruning:
+            old_runs_go_and_each_jobs_last_stays,
+            open_runs_stay_however_old,
+            runs_that_ended_later_stay,
+            a_tick_that_the_cursor_has_not_passed_stays,
+            a_pruned_tick_is_never_recorded_again,
+            no_more_runs_go_than_asked_for,
+            attempts_go_with_their_run,
+            a_deleted_job_goes_when_its_runs_are_over,
+            old_keys_are_forgotten_and_newer_ones_kept,
+        }
+    };
+}
+
+/// An empty store, its clock, and short words for what most rules begin with.
+pub struct Bench {
+    pub store: Arc<dyn Store>,
+    pub clock: Arc<ManualClock>,
+    _kept: Box<dyn Any + Send + Sync>,
+}
+
+impl fmt::Debug for Bench {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bench").finish_non_exhaustive()
+    }
+}
+
+/// An instant so many seconds after [`START`].
+#[must_use]
+pub fn s(seconds: i64) -> DbTime {
+    DbTime::from_millis(START.millis() + seconds * 1_000)
+}
+
+#[must_use]
+pub fn actor() -> Actor {
+    Actor("tester".into())
+}
+
+#[must_use]
+pub fn by_name(name: &str) -> JobRef {
+    JobRef::Name(name.into())
+}
+
+#[must_use]
+pub fn incarnation(n: u128) -> Incarnation {
+    Incarnation::from_uuid(Uuid::from_u128(n))
+}
+
+/// Every ten seconds, overlap skip, catch-up latest.
+#[must_use]
+pub fn spec(name: &str) -> JobSpec {
+    let command = Command::Argv(vec!["true".into()]);
+    let target = TargetSpec::Shell(ShellTarget { command, env: BTreeMap::new(), workdir: None });
+    JobSpec {
+        name: name.into(),
+        description: String::new(),
+        labels: BTreeMap::new(),
+        enabled: true,
+        schedule: Some(schedule(Timing::Every { every: Span::seconds(10) })),
+        payload: None,
+        overlap: Overlap::Skip,
+        max_concurrent: None,
+        priority: 5,
+        misfire: Misfire::default(),
+        retry: RetryPolicy::with_retries(0),
+        on_lost: OnLost::Retry,
+        timeout: Span::hours(1),
+        target,
+    }
+}
+
+#[must_use]
+pub fn schedule(timing: Timing) -> ScheduleSpec {
+    ScheduleSpec { timing, starts_at: None, ends_at: None, jitter: None, exclude: Vec::new() }
+}
+
+/// The same, with runs that may overlap.
+#[must_use]
+pub fn overlapping(name: &str) -> JobSpec {
+    JobSpec { overlap: Overlap::Allow, ..spec(name) }
+}
+
+/// An id made of the name, so that a rule that fails does so again.
+#[must_use]
+pub fn job_id(tenant: TenantId, name: &str) -> JobId {
+    let mut bytes = [0; 16];
+    for (place, byte) in name.bytes().enumerate() {
+        bytes[place % 12] ^= byte.rotate_left(u32::try_from(place / 12).unwrap());
+    }
+    bytes[12..].copy_from_slice(&tenant.raw().to_be_bytes());
+    JobId::from_uuid(Uuid::from_bytes(bytes))
+}
+
+/// The row of a job's tick, so many seconds after [`START`].
+#[must_use]
+pub fn tick(job: &Job, seconds: i64, fate: Fate) -> RecordRow {
+    let at = s(seconds);
+    let tick = TickRow { id: RunId::of(job.id, Cause::Tick(at)), tick: at, due_at: at, fate };
+    RecordRow { tick, born_claimed: false }
+}
+
+#[must_use]
+pub fn born(job: &Job, seconds: i64) -> RecordRow {
+    RecordRow { born_claimed: true, ..tick(job, seconds, Fate::Run) }
+}
+
+#[must_use]
+pub fn ticks(job: &Job, epoch: i64, rows: Vec<RecordRow>) -> JobTicks {
+    let (epoch, priority) = (Epoch::from_raw(epoch), job.spec.priority);
+    JobTicks { job: job.id, tenant: job.tenant, partition: job.partition, epoch, priority, rows }
+}
+
+#[must_use]
+pub fn range(job: &Job, epoch: i64, from: i64, to: i64) -> RangePlan {
+    let count = u64::try_from((to - from) / 10 + 1).unwrap();
+    RangePlan {
+        job: job.id,
+        tenant: job.tenant,
+        epoch: Epoch::from_raw(epoch),
+        cursor_was: s(from),
+        range: SkipRange { from: s(from), to: s(to), count, reason: SkipReason::Misfire },
+        cursor: Some(s(to + 10)),
+    }
+}
+
+#[must_use]
+pub fn settle(run: &ClaimedRun, verdict: Verdict) -> Settle {
+    settle_with(run.id, run.fence, run.job, run.tenant, verdict)
+}
+
+#[must_use]
+pub fn settle_with(run: RunId, fence: Fence, job: JobId, tenant: TenantId, verdict: Verdict) -> Settle {
+    let error = (verdict != Verdict::Succeeded).then(|| "it said no".to_owned());
+    let settlement = Settlement { run, fence, verdict, error, output: Some("printed".into()), pause: None };
+    Settle { settlement, job, tenant, partition: 0, priority: 5, started_at: Some(s(11)), ended_at: s(12) }
+}
+
+#[must_use]
+pub fn new_run(job: &str, key: &str) -> NewRun {
+    NewRun { job: by_name(job), key: key.as_bytes().to_vec(), payload: None, force: false, idempotency: None }
+}
+
+#[must_use]
+pub fn change(job: &str, change: Change) -> EditJob {
+    EditJob { job: by_name(job), change, if_match: None, cancel: false }
+}
+
+#[must_use]
+pub fn pause() -> Change {
+    Change::Pause { note: None }
+}
+
+impl Bench {
+    /// Opens an empty store at [`START`].
+    pub async fn open<F, G>(open: F) -> Self
+    where
+        F: FnOnce(Arc<dyn WallClock>, Limits) -> G,
+        G: Future<Output = (Arc<dyn Store>, Box<dyn Any + Send + Sync>)>,
+    {
+        let clock = Arc::new(ManualClock::at(START));
+        let (store, kept) = open(clock.clone(), LIMITS).await;
+        Self { store, clock, _kept: kept }
+    }
+
+    /// Moves the clock to so many seconds after [`START`].
+    pub fn go(&self, seconds: i64) {
+        self.clock.set(s(seconds));
+    }
+
+    /// The lease of a node, for longer than any rule lasts.
+    pub async fn join(&self, node: &str, n: u128) -> Lease {
+        self.store.join(node, incarnation(n), Span::days(365)).await.unwrap().0
+    }
+
+    pub async fn create(&self, spec: JobSpec) -> Job {
+        self.created(TENANT, spec).await.unwrap().job
+    }
+
+    pub async fn created(&self, tenant: TenantId, spec: JobSpec) -> Result<Created> {
+        let job = NewJob { id: job_id(tenant, &spec.name), spec };
+        self.store.create_jobs(tenant, &actor(), vec![job], None).await.unwrap().remove(0)
+    }
+
+    pub async fn record(&self, lease: &Lease, batch: JobTicks) -> Vec<RowAnswer> {
+        self.store.record(lease, &[batch]).await.unwrap().jobs.remove(0)
+    }
+
+    /// Records one run of the job as born claimed and gives the claim.
+    pub async fn claimed(&self, lease: &Lease, job: &Job, seconds: i64) -> ClaimedRun {
+        let row = born(job, seconds);
+        let id = row.tick.id;
+        assert_eq!(self.record(lease, ticks(job, self.epoch(job).await, vec![row])).await, [RowAnswer::Inserted]);
+        let found = self.store.load_claimed(lease).await.unwrap();
+        found.into_iter().find(|run| run.id == id).expect("the run was born claimed")
+    }
+
+    /// Records one run of the job as waiting.
+    pub async fn waiting(&self, lease: &Lease, job: &Job, seconds: i64) -> RunId {
+        let row = tick(job, seconds, Fate::Run);
+        let id = row.tick.id;
+        assert_eq!(self.record(lease, ticks(job, self.epoch(job).await, vec![row])).await, [RowAnswer::Inserted]);
+        id
+    }
+
+    pub async fn range(&self, lease: &Lease, plan: &RangePlan) -> RangeAnswer {
+        self.store.record_range(lease, plan).await.unwrap()
+    }
+
+    pub async fn raise(&self, job: &Job, epoch: i64, cursor: Option<DbTime>) -> Vec<JobId> {
+        let raise = Raise { job: job.id, epoch: Epoch::from_raw(epoch), cursor };
+        self.store.raise_cursors(&[raise]).await.unwrap()
+    }
+
+    pub async fn peek(&self, lease: &Lease) -> Waiting {
+        self.store.peek_waiting(lease, &[], 100).await.unwrap()
+    }
+
+    pub async fn due(&self, lease: &Lease) -> Vec<RunId> {
+        self.peek(lease).await.due.into_iter().map(|run| run.id).collect()
+    }
+
+    pub async fn claim(&self, lease: &Lease, run: RunId) -> ClaimedRun {
+        let mut claimed = self.store.claim(lease, &[run]).await.unwrap();
+        assert_eq!(claimed.len(), 1, "the run is claimed");
+        claimed.remove(0)
+    }
+
+    pub async fn settle(&self, run: &ClaimedRun, verdict: Verdict) -> SettleAnswer {
+        self.store.settle(&[settle(run, verdict)]).await.unwrap().remove(0)
+    }
+
+    pub async fn load(&self, job: &Job) -> LoadedJob {
+        self.store.load_jobs(&[job.id]).await.unwrap().remove(0)
+    }
+
+    pub async fn epoch(&self, job: &Job) -> i64 {
+        self.load(job).await.epoch.raw()
+    }
+
+    pub async fn cursor(&self, job: &Job) -> Option<DbTime> {
+        self.load(job).await.cursor
+    }
+
+    pub async fn run(&self, id: RunId) -> RunRecord {
+        self.store.get_run(TENANT, id).await.unwrap()
+    }
+
+    /// The job's runs and ranges, the oldest first.
+    pub async fn history(&self, job: &Job) -> Vec<RunRecord> {
+        let filter = crate::RunFilter { job: Some(job.id), ..Default::default() };
+        let mut items = self.store.list_runs(TENANT, &filter, None, 10_000).await.unwrap().items;
+        items.reverse();
+        items
+    }
+
+    pub async fn edit(&self, job: &str, change_to: Change) -> Edited {
+        self.store.edit_job(TENANT, &actor(), change(job, change_to)).await.unwrap()
+    }
+
+    pub async fn trigger(&self, run: NewRun) -> RunRecord {
+        self.store.create_run(TENANT, &actor(), run).await.unwrap()
+    }
+
+    pub async fn version(&self, job: &str) -> Version {
+        self.store.get_job(TENANT, &by_name(job)).await.unwrap().job.version
+    }
+
+    /// What the audit trail has, the oldest first.
+    pub async fn audit(&self) -> Vec<crate::AuditRecord> {
+        let mut items = self.store.list_audit(TENANT, None, 1_000).await.unwrap().items;
+        items.reverse();
+        items
+    }
+}

@@ -15,17 +15,18 @@ use everytick_domain::{
 
 use super::db::{Db, Entry, JobRow, RequestRow, RunRow, Subject, WaitingRow};
 use crate::{
-    Actor, AuditRecord, CancelledRun, Created, EditJob, Edited, IDEMPOTENCY_KEPT, IdempotencyKey, JobRef, NewJob, NewRun,
-    Pruned, Result, RunRecord, StoreError,
+    Actor, AuditRecord, CancelledRun, Created, EditJob, Edited, IDEMPOTENCY_KEPT, IdempotencyKey, JobRef, NewJob,
+    NewRun, Pruned, Result, RunRecord, StoreError,
 };
 
 impl Db {
     pub(super) fn find(&self, tenant: TenantId, job: &JobRef) -> Result<&JobRow> {
         let row = match job {
             JobRef::Id(id) => self.jobs.get(id),
-            JobRef::Name(name) => self.jobs.values().find(|row| {
-                row.job.tenant == tenant && row.job.deleted_at.is_none() && row.job.spec.name == *name
-            }),
+            JobRef::Name(name) => self
+                .jobs
+                .values()
+                .find(|row| row.job.tenant == tenant && row.job.deleted_at.is_none() && row.job.spec.name == *name),
         };
         row.filter(|row| row.job.tenant == tenant && row.job.deleted_at.is_none()).ok_or(StoreError::NotFound("job"))
     }
@@ -82,7 +83,8 @@ impl Db {
         if self.name_taken(tenant, &new.spec.name, new.id) {
             return Err(StoreError::NameTaken(new.spec.name));
         }
-        let live = self.jobs.values().filter(|row| row.job.tenant == tenant && row.job.deleted_at.is_none()).count() as u64;
+        let live =
+            self.jobs.values().filter(|row| row.job.tenant == tenant && row.job.deleted_at.is_none()).count() as u64;
         if live >= self.limits.jobs_per_tenant_max {
             return Err(StoreError::QuotaReached(self.limits.jobs_per_tenant_max));
         }
@@ -166,7 +168,13 @@ impl Db {
         }
     }
 
-    pub(super) fn create_run(&mut self, tenant: TenantId, actor: &Actor, ask: NewRun, now: DbTime) -> Result<RunRecord> {
+    pub(super) fn create_run(
+        &mut self,
+        tenant: TenantId,
+        actor: &Actor,
+        ask: NewRun,
+        now: DbTime,
+    ) -> Result<RunRecord> {
         if let Some(Subject::Run(id)) = self.replayed(tenant, ask.idempotency.as_ref())? {
             return self.get_run(tenant, id);
         }
@@ -175,7 +183,8 @@ impl Db {
         let open = self.open_runs(job).len();
         let waits = self.waiting.values().filter(|row| row.job == job).count() as u64;
         if waits >= self.limits.open_requests_per_job_max {
-            let message = format!("{waits} of its runs wait already; at most {} may", self.limits.open_requests_per_job_max);
+            let message =
+                format!("{waits} of its runs wait already; at most {} may", self.limits.open_requests_per_job_max);
             return Err(StoreError::Invalid(vec![Invalid::new("job", message)]));
         }
         let id = RunId::of(job, Cause::Request { at: now, key: &ask.key });
@@ -217,7 +226,13 @@ impl Db {
         self.get_run(tenant, id)
     }
 
-    pub(super) fn cancel_run(&mut self, tenant: TenantId, actor: &Actor, id: RunId, now: DbTime) -> Result<CancelledRun> {
+    pub(super) fn cancel_run(
+        &mut self,
+        tenant: TenantId,
+        actor: &Actor,
+        id: RunId,
+        now: DbTime,
+    ) -> Result<CancelledRun> {
         let state = self.get_run(tenant, id)?.state;
         answer(state, Request::Cancel)
             .map_err(|rejected| StoreError::Rejected { state: rejected.state, request: rejected.request })?;
@@ -228,7 +243,8 @@ impl Db {
 
     pub(super) fn prune(&mut self, before: DbTime, limit: usize, now: DbTime) -> Pruned {
         let old = |id: &RunId, run: &RunRow| {
-            let passed = self.jobs.get(&run.job).is_none_or(|row| row.cursor.is_none_or(|cursor| run.scheduled_at < cursor));
+            let passed =
+                self.jobs.get(&run.job).is_none_or(|row| row.cursor.is_none_or(|cursor| run.scheduled_at < cursor));
             let last = self.runs_of(run.job).next_back().map(|(id, _)| id) == Some(*id);
             !run.state.is_open() && run.finished_at.is_some_and(|at| at < before) && passed && !last
         };

@@ -100,15 +100,46 @@ pub(super) enum Subject {
 /// One change, as the journal keeps it for checkers.
 #[derive(Clone, Debug)]
 pub enum Entry {
-    Created { job: Box<Job>, x: DbTime },
+    Created {
+        job: Box<Job>,
+        x: DbTime,
+    },
     /// Written at the commit, whether or not the caller learned of it.
-    Edited { job: Box<Job>, x: DbTime },
-    Recorded { run: RunId, job: JobId, state: State, at: DbTime },
-    RangeRecorded { job: JobId, from: DbTime, to: DbTime },
-    Claimed { run: RunId, job: JobId, attempt: u32, fence: Fence },
+    Edited {
+        job: Box<Job>,
+        x: DbTime,
+    },
+    Recorded {
+        run: RunId,
+        job: JobId,
+        state: State,
+        at: DbTime,
+    },
+    RangeRecorded {
+        job: JobId,
+        from: DbTime,
+        to: DbTime,
+    },
+    Claimed {
+        run: RunId,
+        job: JobId,
+        attempt: u32,
+        fence: Fence,
+    },
     /// `fence` is what the settlement named, `held` what the run had.
-    Settled { run: RunId, job: JobId, fence: Fence, held: Fence, was: State, verdict: Verdict },
-    Cancelled { run: RunId, job: JobId, was: State },
+    Settled {
+        run: RunId,
+        job: JobId,
+        fence: Fence,
+        held: Fence,
+        was: State,
+        verdict: Verdict,
+    },
+    Cancelled {
+        run: RunId,
+        job: JobId,
+        was: State,
+    },
 }
 
 impl Db {
@@ -195,7 +226,10 @@ impl Db {
     }
 
     pub(super) fn insert_run(&mut self, id: RunId, row: RunRow, at: DbTime) {
-        debug_assert!(row.due_at >= at.minus(LATE_AFTER_MAX) || row.state != State::Claimed, "born claimed, and too old");
+        debug_assert!(
+            row.due_at >= at.minus(LATE_AFTER_MAX) || row.state != State::Claimed,
+            "born claimed, and too old"
+        );
         self.journal.push(Entry::Recorded { run: id, job: row.job, state: row.state, at });
         if row.state == State::Claimed {
             self.journal.push(Entry::Claimed { run: id, job: row.job, attempt: row.attempt, fence: row.fence });

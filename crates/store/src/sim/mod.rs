@@ -18,13 +18,13 @@ use everytick_domain::{
 use tokio::sync::oneshot;
 
 pub use db::{Db, Entry, RangeRow, RunRow};
-pub use faults::{Call, Faults, Fate, NoFaults, Point};
+pub use faults::{Call, Fate, Faults, NoFaults, Point};
 
 use crate::{
     Actor, AttemptRecord, AuditRecord, CancelledRun, ChangeMark, Changes, ClaimedRun, Created, EditJob, Edited,
-    IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, Lease, Limits, LoadedJob, NewJob, NewRun, Page, Pruned, Raise,
-    RangeAnswer, RangePlan, Recorded, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError, Waiting,
-    WallClock,
+    IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, Lease, Limits, LoadedJob, NewJob, NewRun, Page, Pruned,
+    Raise, RangeAnswer, RangePlan, Recorded, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError,
+    Waiting, WallClock,
 };
 
 /// One node's connection to the simulated database. Clones with [`SimStore::connect`] share the database.
@@ -74,7 +74,8 @@ impl SimStore {
         tokio::spawn(async move {
             tokio::time::sleep(call.travel).await;
             if call.fate == Fate::FailedBefore {
-                let _ = reply.send(Err(StoreError::Failed { doing: point.word(), source: "refused by a fault".into() }));
+                let _ =
+                    reply.send(Err(StoreError::Failed { doing: point.word(), source: "refused by a fault".into() }));
                 return;
             }
             let result = body(&mut db.lock().unwrap_or_else(PoisonError::into_inner), clock.now(), sent_at);
@@ -169,7 +170,8 @@ impl Store for SimStore {
         idempotency: Option<&IdempotencyKey>,
     ) -> Result<Vec<Result<Created>>> {
         let (actor, idempotency) = (actor.clone(), idempotency.cloned());
-        self.transact(Point::Ask, move |db, now, _| Ok(db.create_jobs(tenant, &actor, jobs, idempotency.as_ref(), now))).await
+        self.transact(Point::Ask, move |db, now, _| Ok(db.create_jobs(tenant, &actor, jobs, idempotency.as_ref(), now)))
+            .await
     }
     async fn edit_job(&self, tenant: TenantId, actor: &Actor, edit: EditJob) -> Result<Edited> {
         let actor = actor.clone();
@@ -196,7 +198,8 @@ impl Store for SimStore {
         limit: usize,
     ) -> Result<Page<JobRecord, String>> {
         let (filter, after) = (filter.clone(), after.map(str::to_owned));
-        self.transact(Point::Read, move |db, now, _| Ok(db.list_jobs(tenant, &filter, after.as_deref(), limit, now))).await
+        self.transact(Point::Read, move |db, now, _| Ok(db.list_jobs(tenant, &filter, after.as_deref(), limit, now)))
+            .await
     }
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
         self.transact(Point::Read, move |db, _, _| db.get_run(tenant, run)).await

@@ -7,9 +7,7 @@ use everytick_domain::{
 };
 
 use super::db::{Db, JobRow, RangeRow, RunRow};
-use crate::{
-    AttemptRecord, AuditRecord, JobFilter, JobRecord, JobRef, Page, Result, RunFilter, RunRecord, StoreError,
-};
+use crate::{AttemptRecord, AuditRecord, JobFilter, JobRecord, JobRef, Page, Result, RunFilter, RunRecord, StoreError};
 
 impl Db {
     fn job_record(&self, row: &JobRow, now: DbTime) -> JobRecord {
@@ -91,9 +89,8 @@ impl Db {
                 && filter.labels.iter().all(|(key, value)| {
                     spec.labels.get(key).is_some_and(|has| value.as_ref().is_none_or(|value| value == has))
                 })
-                && q.as_ref().is_none_or(|q| {
-                    spec.name.to_lowercase().contains(q) || spec.description.to_lowercase().contains(q)
-                })
+                && q.as_ref()
+                    .is_none_or(|q| spec.name.to_lowercase().contains(q) || spec.description.to_lowercase().contains(q))
         };
         let mut rows: Vec<_> = self.jobs.values().filter(wanted).collect();
         rows.sort_unstable_by(|a, b| a.job.spec.name.cmp(&b.job.spec.name));
@@ -139,7 +136,8 @@ impl Db {
 
     pub(super) fn list_attempts(&self, tenant: TenantId, id: RunId) -> Result<Vec<AttemptRecord>> {
         let run = self.runs.get(&id).filter(|run| run.tenant == tenant).ok_or(StoreError::NotFound("run"))?;
-        let mut found: Vec<_> = self.attempts.range((id, 0)..=(id, u32::MAX)).map(|(_, attempt)| attempt.clone()).collect();
+        let mut found: Vec<_> =
+            self.attempts.range((id, 0)..=(id, u32::MAX)).map(|(_, attempt)| attempt.clone()).collect();
         let outcome = match run.state {
             State::Waiting | State::Skipped => return Ok(found),
             State::Claimed => None,
@@ -163,8 +161,15 @@ impl Db {
 
     pub(super) fn list_audit(&self, tenant: TenantId, before: Option<i64>, limit: usize) -> Page<AuditRecord, i64> {
         let wanted = |record: &&AuditRecord| before.is_none_or(|before| record.id < before);
-        let mut found: Vec<_> =
-            self.audit.iter().rev().filter(|(of, _)| *of == tenant).map(|(_, record)| record).filter(wanted).cloned().collect();
+        let mut found: Vec<_> = self
+            .audit
+            .iter()
+            .rev()
+            .filter(|(of, _)| *of == tenant)
+            .map(|(_, record)| record)
+            .filter(wanted)
+            .cloned()
+            .collect();
         let more = found.len() > limit;
         found.truncate(limit);
         Page { next: if more { found.last().map(|record| record.id) } else { None }, items: found }

@@ -81,9 +81,10 @@ impl Db {
     }
 
     fn record_row(&mut self, lease: &Lease, ticks: &JobTicks, row: &RecordRow, now: DbTime) -> RowAnswer {
-        let sound = self.jobs.get(&ticks.job).is_some_and(|job| {
-            job.epoch == ticks.epoch && job.cursor.is_some_and(|cursor| row.tick.tick >= cursor)
-        });
+        let sound = self
+            .jobs
+            .get(&ticks.job)
+            .is_some_and(|job| job.epoch == ticks.epoch && job.cursor.is_some_and(|cursor| row.tick.tick >= cursor));
         if !sound && !Mutant::NoEpochCheck.is_on() {
             return RowAnswer::Stale;
         }
@@ -174,7 +175,8 @@ impl Db {
             .take_while(|(id, _)| *id >= RunId::floor(from))
             .find(|(_, run)| run.cause == CauseKind::Tick)
             .map(|(_, run)| run.scheduled_at);
-        let range = self.ranges.values().filter(|row| row.job == job && row.range.to >= from).map(|row| row.range.to).max();
+        let range =
+            self.ranges.values().filter(|row| row.job == job && row.range.to >= from).map(|row| row.range.to).max();
         row.max(range)
     }
 

@@ -69,6 +69,7 @@ pub(super) async fn raise_fence(store: &SqliteStore, lease: &Lease) -> Result<Le
         .bind(&lease.node)
         .bind(fence.raw())
         .bind(write.now.millis())
+        .bind(lease.fence.raw())
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;

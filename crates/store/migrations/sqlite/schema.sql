@@ -1,0 +1,159 @@
+-- What the migrations make. Written by the test that compares it; see tests/it/sqlite.rs.
+
+CREATE TABLE attempts (
+    run blob not null,
+    attempt integer not null,
+    fence integer not null,
+    node text,
+    started_at integer,
+    finished_at integer,
+    outcome text not null,
+    error text,
+    output text,
+    primary key (run, attempt)
+) strict, without rowid;
+
+CREATE TABLE audit (
+    id integer primary key autoincrement,
+    tenant integer not null,
+    at integer not null,
+    actor text not null,
+    action text not null,
+    subject text not null,
+    detail text not null
+) strict;
+
+CREATE INDEX audit_tenant on audit (tenant, id);
+
+CREATE TABLE counters (
+    name text not null primary key,
+    value integer not null
+) strict, without rowid;
+
+CREATE TABLE cursors (
+    job blob not null primary key,
+    tenant integer not null,
+    partition integer not null,
+    next_tick integer,
+    zone_version integer not null default 0
+) strict, without rowid;
+
+CREATE INDEX cursors_next on cursors (partition, next_tick, job) where next_tick is not null;
+
+CREATE TABLE epochs (
+    job blob not null primary key,
+    tenant integer not null,
+    partition integer not null,
+    epoch integer not null,
+    seq integer not null
+) strict, without rowid;
+
+CREATE INDEX epochs_seq on epochs (seq);
+
+CREATE TABLE jobs (
+    id blob not null primary key,
+    tenant integer not null,
+    name text not null,
+    version integer not null,
+    created_at integer not null,
+    created_by text not null,
+    updated_at integer not null,
+    paused_at integer,
+    pause_note text,
+    deleted_at integer,
+    spec text not null
+) strict, without rowid;
+
+CREATE INDEX jobs_deleted on jobs (deleted_at) where deleted_at is not null;
+
+CREATE UNIQUE INDEX jobs_name on jobs (tenant, name) where deleted_at is null;
+
+CREATE TABLE leases (
+    incarnation blob not null primary key,
+    node text not null,
+    fence integer not null,
+    until integer not null,
+    open_from blob not null,
+    ended integer not null
+) strict, without rowid;
+
+CREATE TABLE requests (
+    tenant integer not null,
+    key text not null,
+    fingerprint blob not null,
+    kind text not null,
+    subject blob not null,
+    created_at integer not null,
+    primary key (tenant, key)
+) strict, without rowid;
+
+CREATE INDEX requests_created on requests (created_at);
+
+CREATE TABLE runs (
+    id blob not null primary key,
+    tenant integer not null,
+    job blob not null,
+    cause integer not null,
+    scheduled_at integer not null,
+    due_at integer not null,
+    state integer not null,
+    late integer not null,
+    force integer not null,
+    attempt integer not null,
+    lost integer not null,
+    fence integer not null,
+    node text,
+    incarnation blob,
+    started_at integer,
+    finished_at integer,
+    skip_reason integer,
+    error text,
+    output text,
+    payload text,
+    check (due_at >= scheduled_at),
+    check ((state = 1) = (incarnation is not null)),
+    check ((state >= 2) = (finished_at is not null)),
+    check ((state = 5) = (skip_reason is not null))
+) strict, without rowid;
+
+CREATE INDEX runs_history on runs (job, id);
+
+CREATE TABLE skip_ranges (
+    id blob not null primary key,
+    tenant integer not null,
+    job blob not null,
+    from_tick integer not null,
+    to_tick integer not null,
+    count integer not null,
+    reason integer not null,
+    recorded_at integer not null,
+    check (to_tick >= from_tick)
+) strict, without rowid;
+
+CREATE INDEX skip_ranges_history on skip_ranges (job, id);
+
+CREATE TABLE tenants (
+    id integer primary key,
+    name text not null unique,
+    -- How many jobs it has that are not deleted, so that the quota costs no count.
+    jobs integer not null default 0
+) strict;
+
+CREATE TABLE waiting (
+    run blob not null primary key,
+    job blob not null,
+    tenant integer not null,
+    partition integer not null,
+    priority integer not null,
+    due_at integer not null,
+    late integer not null,
+    force integer not null,
+    attempts integer not null,
+    check (priority between 0 and 9)
+) strict, without rowid;
+
+CREATE INDEX waiting_claim on waiting (late, priority desc, due_at, run);
+
+CREATE INDEX waiting_due on waiting (due_at);
+
+CREATE INDEX waiting_job on waiting (job);

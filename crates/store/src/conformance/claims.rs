@@ -1,0 +1,247 @@
+//! What waits, who claims it, and what the dead have left.
+
+use everytick_domain::{
+    ids::{JobId, RunId},
+    plan::Fate,
+    run::{CauseKind, State, Verdict},
+    time::Span,
+};
+
+use super::{Bench, START, TENANT, TTL, incarnation, new_run, overlapping, s, spec, tick, ticks};
+use crate::{NewRun, StoreError};
+
+pub async fn what_waits_comes_on_time_first_then_by_priority_then_the_oldest(bench: &Bench) {
+    let lease = bench.join("a", 1).await;
+    let mut jobs = Vec::new();
+    for (name, priority) in [("low", 1), ("high", 9), ("late", 9)] {
+        let mut spec = overlapping(name);
+        spec.priority = priority;
+        jobs.push(bench.create(spec).await);
+    }
+    bench.go(200);
+    let row = |job: usize, seconds, fate| ticks(&jobs[job], 1, vec![tick(&jobs[job], seconds, fate)]);
+    let batch = [
+        row(2, 10, Fate::Late),
+        row(0, 150, Fate::Run),
+        row(1, 170, Fate::Run),
+        row(1, 160, Fate::Run),
+        row(2, 150, Fate::Run),
+    ];
+    bench.store.record(&lease, &batch).await.unwrap();
+    let due: Vec<_> = bench.peek(&lease).await.due.iter().map(|run| (run.late, run.priority, run.due_at)).collect();
+    let expected = [(false, 9, s(150)), (false, 9, s(160)), (false, 9, s(170)), (false, 1, s(150)), (true, 9, s(10))];
+    assert_eq!(due, expected);
+}
+
+pub async fn what_is_not_due_does_not_come_and_is_not_claimed(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(20);
+    let mut rows = vec![tick(&job, 10, Fate::Run), tick(&job, 20, Fate::Run)];
+    rows[0].tick.due_at = s(30);
+    rows[1].tick.due_at = s(25);
+    let ids: Vec<_> = rows.iter().map(|row| row.tick.id).collect();
+    bench.record(&lease, ticks(&job, 1, rows)).await;
+    let peeked = bench.peek(&lease).await;
+    assert_eq!((peeked.now, peeked.due.len(), peeked.next_due), (s(20), 0, Some(s(25))));
+    assert!(bench.store.claim(&lease, &ids).await.unwrap().is_empty());
+    bench.go(25);
+    let peeked = bench.peek(&lease).await;
+    assert_eq!((peeked.due[0].id, peeked.next_due), (ids[1], Some(s(30))));
+    let claimed: Vec<_> = bench.store.claim(&lease, &ids).await.unwrap().iter().map(|run| run.id).collect();
+    assert_eq!(claimed, [ids[1]]);
+    bench.go(30);
+    assert_eq!(bench.peek(&lease).await.next_due, None);
+}
+
+pub async fn the_runs_of_busy_jobs_do_not_come_except_forced_ones(bench: &Bench) {
+    let lease = bench.join("a", 1).await;
+    let (busy, idle) = (bench.create(overlapping("busy")).await, bench.create(spec("idle")).await);
+    bench.go(10);
+    bench.waiting(&lease, &busy, 10).await;
+    let runs = bench.waiting(&lease, &idle, 10).await;
+    let forced = bench.trigger(NewRun { force: true, ..new_run("busy", "k") }).await;
+    let mut due = bench.store.peek_waiting(&lease, &[busy.id], 10).await.unwrap().due;
+    due.sort_by_key(|run| run.force);
+    assert_eq!(due.iter().map(|run| (run.id, run.force)).collect::<Vec<_>>(), [(runs, false), (forced.id, true)]);
+}
+
+pub async fn no_more_come_than_asked_for(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(40);
+    let rows = (1..=4).map(|n| tick(&job, n * 10, Fate::Run)).collect();
+    bench.record(&lease, ticks(&job, 1, rows)).await;
+    let due = bench.store.peek_waiting(&lease, &[], 3).await.unwrap().due;
+    assert_eq!(due.iter().map(|run| run.due_at).collect::<Vec<_>>(), [s(10), s(20), s(30)]);
+}
+
+pub async fn a_lost_lease_sees_nothing_that_waits(bench: &Bench) {
+    let old = bench.join("a", 1).await;
+    bench.join("a", 2).await;
+    assert!(matches!(bench.store.peek_waiting(&old, &[], 1).await, Err(StoreError::LeaseLost)));
+}
+
+pub async fn a_claim_raises_fence_and_attempt_and_takes_the_run_from_among_the_waiting(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let id = bench.waiting(&lease, &job, 10).await;
+    let before = bench.run(id).await;
+    bench.go(13);
+    let claimed = bench.claim(&lease, id).await;
+    assert!(claimed.fence > before.fence);
+    assert_eq!((claimed.job, claimed.tenant, claimed.cause), (job.id, TENANT, CauseKind::Tick));
+    assert_eq!((claimed.scheduled_at, claimed.attempt, claimed.lost, claimed.payload), (s(10), 1, 0, None));
+    let run = bench.run(id).await;
+    assert_eq!((run.state, run.attempt, run.fence, run.node.as_deref()), (State::Claimed, 1, claimed.fence, Some("a")));
+    assert!(bench.due(&lease).await.is_empty());
+}
+
+pub async fn a_run_is_claimed_by_one_claim(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let id = bench.waiting(&lease, &job, 10).await;
+    assert_eq!(bench.store.claim(&lease, &[id, id]).await.unwrap().len(), 1);
+    assert!(bench.store.claim(&lease, &[id]).await.unwrap().is_empty());
+    assert_eq!(bench.run(id).await.attempt, 1);
+}
+
+pub async fn claims_answer_in_the_order_asked(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(50);
+    let rows: Vec<_> = (1..=5).map(|n| tick(&job, n * 10, Fate::Run)).collect();
+    let mut ids: Vec<_> = rows.iter().map(|row| row.tick.id).collect();
+    bench.record(&lease, ticks(&job, 1, rows)).await;
+    ids.swap(0, 3);
+    ids.swap(1, 4);
+    let claimed: Vec<_> = bench.store.claim(&lease, &ids).await.unwrap().iter().map(|run| run.id).collect();
+    assert_eq!(claimed, ids);
+}
+
+pub async fn a_lost_lease_claims_nothing(bench: &Bench) {
+    let (lease, _) = bench.store.join("a", incarnation(1), TTL).await.unwrap();
+    let job = bench.create(spec("j")).await;
+    bench.go(10);
+    let id = bench.waiting(&lease, &job, 10).await;
+    bench.go(15);
+    assert!(matches!(bench.store.claim(&lease, &[id]).await, Err(StoreError::LeaseLost)));
+    assert_eq!(bench.run(id).await.state, State::Waiting);
+}
+
+pub async fn unknown_and_ended_runs_are_not_claimed(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let run = bench.claimed(&lease, &job, 10).await;
+    bench.settle(&run, Verdict::Succeeded).await;
+    assert!(bench.store.claim(&lease, &[run.id, RunId::floor(START)]).await.unwrap().is_empty());
+}
+
+pub async fn a_claim_brings_the_payload_of_the_run(bench: &Bench) {
+    let lease = bench.join("a", 1).await;
+    bench.create(spec("j")).await;
+    let run = bench.trigger(NewRun { payload: Some("{\"n\":1}".into()), ..new_run("j", "k") }).await;
+    let claimed = bench.claim(&lease, run.id).await;
+    assert_eq!((claimed.cause, claimed.payload.as_deref()), (CauseKind::Request, Some("{\"n\":1}")));
+}
+
+pub async fn an_incarnation_finds_its_claims_again(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(30);
+    let first = bench.claimed(&lease, &job, 10).await;
+    let id = bench.waiting(&lease, &job, 20).await;
+    let second = bench.claim(&lease, id).await;
+    let over = bench.claimed(&lease, &job, 30).await;
+    bench.settle(&over, Verdict::Succeeded).await;
+    assert_eq!(bench.store.load_claimed(&lease).await.unwrap(), [first, second]);
+    let next = bench.join("a", 2).await;
+    assert!(bench.store.load_claimed(&next).await.unwrap().is_empty());
+}
+
+pub async fn the_claims_of_an_ended_lease_are_lost(bench: &Bench) {
+    let (old, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(20);
+    let claimed = [bench.claimed(&old, &job, 10).await, bench.claimed(&old, &job, 20).await];
+    let new = bench.join("b", 2).await;
+    assert_eq!(bench.store.load_lost(&new, 10).await.unwrap(), claimed);
+    assert_eq!(bench.store.load_lost(&new, 10).await.unwrap(), claimed, "until they are settled");
+    assert!(matches!(bench.store.renew(&old, TTL, RunId::floor(START)).await, Err(StoreError::LeaseLost)));
+}
+
+pub async fn an_old_run_that_was_claimed_late_is_found_when_it_is_lost(bench: &Bench) {
+    let (first, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let id = bench.waiting(&first, &job, 10).await;
+    bench.go(86_400);
+    let second = bench.join("a", 2).await;
+    let claimed = bench.claim(&second, id).await;
+    assert_eq!(bench.store.load_claimed(&second).await.unwrap(), std::slice::from_ref(&claimed));
+    assert_eq!(bench.load(&job).await.open.len(), 1);
+    bench.go(90_000);
+    let third = bench.join("a", 3).await;
+    assert_eq!(bench.store.load_lost(&third, 10).await.unwrap(), [claimed]);
+}
+
+pub async fn a_node_that_left_loses_its_claims(bench: &Bench) {
+    let (old, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let claimed = bench.claimed(&old, &job, 10).await;
+    bench.store.leave(&old).await.unwrap();
+    let new = bench.join("b", 2).await;
+    assert_eq!(bench.store.load_lost(&new, 10).await.unwrap(), [claimed]);
+}
+
+pub async fn our_own_claims_are_not_lost(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    bench.claimed(&lease, &job, 10).await;
+    let raised = bench.store.raise_fence(&lease).await.unwrap();
+    assert!(bench.store.load_lost(&raised, 10).await.unwrap().is_empty());
+    assert!(matches!(bench.store.load_lost(&lease, 10).await, Err(StoreError::LeaseLost)));
+}
+
+pub async fn lost_claims_come_no_more_than_asked_for(bench: &Bench) {
+    let (old, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(30);
+    for n in 1..=3 {
+        bench.claimed(&old, &job, n * 10).await;
+    }
+    let new = bench.join("b", 2).await;
+    let some = bench.store.load_lost(&new, 2).await.unwrap();
+    assert_eq!(some.len(), 2);
+    for run in &some {
+        bench.settle(run, Verdict::Failed).await;
+    }
+    assert_eq!(bench.store.load_lost(&new, 2).await.unwrap().len(), 1);
+}
+
+pub async fn what_was_settled_is_no_longer_lost(bench: &Bench) {
+    let (old, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    bench.claimed(&old, &job, 10).await;
+    let new = bench.join("b", 2).await;
+    let lost = bench.store.load_lost(&new, 10).await.unwrap();
+    bench.settle(&lost[0], Verdict::Redeliver).await;
+    for _ in 0..2 {
+        assert!(bench.store.load_lost(&new, 10).await.unwrap().is_empty());
+    }
+    let again = bench.claim(&new, lost[0].id).await;
+    assert_eq!((again.attempt, again.lost), (2, 1));
+    assert!(bench.store.load_lost(&new, 10).await.unwrap().is_empty());
+    assert_eq!(bench.load(&job).await.open.len(), 1);
+}
+
+pub async fn a_renewal_may_pass_the_runs_that_are_over(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    let other = bench.create(spec("other")).await;
+    bench.go(20);
+    let over = bench.claimed(&lease, &job, 10).await;
+    let open = bench.claimed(&lease, &job, 20).await;
+    bench.settle(&over, Verdict::Succeeded).await;
+    bench.store.renew(&lease, Span::hours(1), open.id).await.unwrap();
+    assert_eq!(bench.store.load_claimed(&lease).await.unwrap(), std::slice::from_ref(&open));
+    assert_eq!(bench.load(&job).await.open.len(), 1);
+    // What is claimed after it may lie lower.
+    let id = bench.waiting(&lease, &other, 10).await;
+    let lower = bench.claim(&lease, id).await;
+    assert_eq!(bench.store.load_claimed(&lease).await.unwrap(), [lower, open]);
+    let unknown = JobId::from_uuid(uuid::Uuid::from_u128(99));
+    assert!(bench.store.load_jobs(&[unknown]).await.unwrap().is_empty());
+}

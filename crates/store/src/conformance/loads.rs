@@ -1,0 +1,160 @@
+//! What the scheduler loads: jobs by their cursors, with what is open, and what has changed.
+
+use everytick_domain::{
+    edit::Change,
+    ids::JobId,
+    plan::Fate,
+    run::{SkipReason, State, Verdict},
+    schedule::Timing,
+    time::Span,
+};
+
+use super::{Bench, TTL, incarnation, new_run, overlapping, pause, s, schedule, spec, tick, ticks};
+use crate::{ChangeMark, StoreError};
+
+pub async fn the_horizon_gives_jobs_by_cursor_and_goes_on_from_a_place(bench: &Bench) {
+    let lease = bench.join("a", 1).await;
+    let every = |seconds| Some(schedule(Timing::Every { every: Span::seconds(seconds) }));
+    for (name, seconds) in [("a", 60), ("b", 10), ("c", 10), ("d", 120)] {
+        let mut spec = spec(name);
+        spec.schedule = every(seconds);
+        bench.create(spec).await;
+    }
+    let names = |jobs: &[crate::LoadedJob]| jobs.iter().map(|job| job.job.spec.name.clone()).collect::<Vec<_>>();
+    let all = bench.store.load_horizon(&lease, s(61), None, 10).await.unwrap();
+    assert_eq!(names(&all), ["b", "c", "a"]);
+    assert_eq!(all[0].cursor, Some(s(10)));
+    assert_eq!(names(&bench.store.load_horizon(&lease, s(60), None, 10).await.unwrap()), ["b", "c"]);
+    let first = bench.store.load_horizon(&lease, s(61), None, 1).await.unwrap();
+    assert_eq!(names(&first), ["b"]);
+    let after = Some((first[0].cursor.unwrap(), first[0].job.id));
+    assert_eq!(names(&bench.store.load_horizon(&lease, s(61), after, 10).await.unwrap()), ["c", "a"]);
+}
+
+pub async fn the_horizon_has_no_jobs_without_ticks(bench: &Bench) {
+    let lease = bench.join("a", 1).await;
+    let mut disabled = spec("disabled");
+    disabled.enabled = false;
+    let mut manual = spec("manual");
+    manual.schedule = None;
+    bench.create(disabled).await;
+    bench.create(manual).await;
+    bench.create(spec("paused")).await;
+    bench.edit("paused", pause()).await;
+    bench.create(spec("deleted")).await;
+    bench.edit("deleted", Change::Delete).await;
+    assert!(bench.store.load_horizon(&lease, s(1_000_000), None, 10).await.unwrap().is_empty());
+}
+
+pub async fn the_horizon_needs_a_lease(bench: &Bench) {
+    let (lease, _) = bench.store.join("a", incarnation(1), TTL).await.unwrap();
+    bench.go(15);
+    let loaded = bench.store.load_horizon(&lease, s(60), None, 10).await;
+    assert!(matches!(loaded, Err(StoreError::LeaseLost)));
+}
+
+pub async fn a_loaded_job_has_its_open_runs_and_no_others(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    let other = bench.create(spec("other")).await;
+    bench.go(30);
+    let over = bench.claimed(&lease, &job, 10).await;
+    bench.settle(&over, Verdict::Succeeded).await;
+    let claimed = bench.claimed(&lease, &job, 20).await;
+    let waiting = bench.waiting(&lease, &job, 30).await;
+    bench.waiting(&lease, &other, 10).await;
+    for loaded in [
+        bench.load(&job).await,
+        bench
+            .store
+            .load_horizon(&lease, s(60), None, 10)
+            .await
+            .unwrap()
+            .into_iter()
+            .find(|at| at.job.id == job.id)
+            .unwrap(),
+    ] {
+        let open: Vec<_> = loaded.open.iter().map(|run| (run.id, run.state, run.attempt, run.fence)).collect();
+        let unclaimed = everytick_domain::ids::Fence::default();
+        assert_eq!(open, [(claimed.id, State::Claimed, 1, claimed.fence), (waiting, State::Waiting, 0, unclaimed)]);
+    }
+}
+
+pub async fn a_loaded_job_knows_the_last_tick_on_the_record_behind_its_cursor(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.create(spec("other")).await;
+    bench.go(35);
+    assert_eq!(bench.load(&job).await.last_tick, None);
+    bench.waiting(&lease, &job, 10).await;
+    bench.record(&lease, ticks(&job, 1, vec![tick(&job, 20, Fate::Skip(SkipReason::Overlap))])).await;
+    bench.waiting(&lease, &job, 30).await;
+    // A run that somebody asked for is no tick.
+    bench.trigger(new_run("j", "k")).await;
+    let horizon = bench.store.load_horizon(&lease, s(60), None, 10).await.unwrap();
+    let in_horizon = horizon.iter().find(|at| at.job.id == job.id).unwrap();
+    assert_eq!((bench.load(&job).await.last_tick, in_horizon.last_tick), (Some(s(30)), Some(s(30))));
+    bench.raise(&job, 1, Some(s(30))).await;
+    assert_eq!(bench.load(&job).await.last_tick, Some(s(30)));
+    bench.raise(&job, 1, Some(s(40))).await;
+    assert_eq!(bench.load(&job).await.last_tick, None, "the cursor has passed it");
+}
+
+pub async fn a_claim_of_a_dead_incarnation_is_still_an_open_run(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let claimed = bench.claimed(&lease, &job, 10).await;
+    bench.go(7_300);
+    let next = bench.join("a", 2).await;
+    assert_eq!(bench.load(&job).await.open[0].id, claimed.id);
+    let loaded = bench.store.load_horizon(&next, s(7_400), None, 10).await.unwrap();
+    assert_eq!(loaded[0].open.len(), 1);
+}
+
+pub async fn deleted_jobs_are_loaded_and_unknown_ones_left_out(bench: &Bench) {
+    let job = bench.create(spec("j")).await;
+    bench.edit("j", Change::Delete).await;
+    let unknown = JobId::from_uuid(uuid::Uuid::from_u128(99));
+    let loaded = bench.store.load_jobs(&[unknown, job.id]).await.unwrap();
+    assert_eq!(loaded.len(), 1);
+    assert!(loaded[0].job.deleted_at.is_some());
+    assert_eq!(loaded[0].cursor, None);
+}
+
+pub async fn changes_give_what_was_made_and_what_was_edited(bench: &Bench) {
+    let (a, b) = (bench.create(spec("a")).await, bench.create(spec("b")).await);
+    let first = bench.store.changes(ChangeMark::default(), 10).await.unwrap();
+    assert_eq!(first.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [a.id, b.id]);
+    assert_eq!((first.jobs[0].epoch.raw(), first.jobs[0].cursor), (1, Some(s(10))));
+    bench.edit("a", pause()).await;
+    let next = bench.store.changes(first.mark, 10).await.unwrap();
+    assert_eq!(
+        next.jobs.iter().map(|job| (job.id, job.epoch.raw(), job.cursor)).collect::<Vec<_>>(),
+        [(a.id, 2, None)]
+    );
+    assert!(!next.more);
+    bench.edit("b", Change::Delete).await;
+    let last = bench.store.changes(next.mark, 10).await.unwrap();
+    assert_eq!(last.jobs.iter().map(|job| (job.id, job.epoch.raw())).collect::<Vec<_>>(), [(b.id, 2)]);
+}
+
+pub async fn changes_come_in_pages(bench: &Bench) {
+    for name in ["a", "b", "c"] {
+        bench.create(spec(name)).await;
+    }
+    let first = bench.store.changes(ChangeMark::default(), 2).await.unwrap();
+    assert_eq!((first.jobs.len(), first.more), (2, true));
+    let rest = bench.store.changes(first.mark, 2).await.unwrap();
+    assert_eq!((rest.jobs.len(), rest.more), (1, false));
+}
+
+pub async fn a_reader_of_changes_that_is_up_to_date_gets_nothing(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    let mark = bench.store.changes(ChangeMark::default(), 10).await.unwrap().mark;
+    // Ticks and cursors are not changes of a job.
+    bench.go(10);
+    bench.waiting(&lease, &job, 10).await;
+    bench.raise(&job, 1, Some(s(20))).await;
+    let none = bench.store.changes(mark, 10).await.unwrap();
+    assert_eq!((none.jobs.len(), none.more, none.mark), (0, false, mark));
+    let present = bench.store.changes(ChangeMark::default(), 0).await.unwrap();
+    assert_eq!((present.jobs.len(), present.mark), (0, mark), "a limit of 0 tells the present mark");
+}

@@ -1,0 +1,101 @@
+//! The lease of a node.
+
+use everytick_domain::ids::RunId;
+
+use super::{Bench, START, TTL, incarnation, s};
+use crate::{Lease, StoreError};
+
+async fn lives(bench: &Bench, lease: &Lease) -> bool {
+    match bench.store.peek_waiting(lease, &[], 1).await {
+        Ok(_) => true,
+        Err(StoreError::LeaseLost) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+pub async fn the_clock_is_the_one_that_the_store_was_given(bench: &Bench) {
+    assert_eq!(bench.store.now().await.unwrap(), START);
+    bench.go(5);
+    assert_eq!(bench.store.now().await.unwrap(), s(5));
+    assert_eq!(bench.store.join("a", incarnation(1), TTL).await.unwrap().1, s(5));
+}
+
+pub async fn a_lease_lives_until_it_expires(bench: &Bench) {
+    let (lease, _) = bench.store.join("a", incarnation(1), TTL).await.unwrap();
+    bench.go(14);
+    assert!(lives(bench, &lease).await);
+    bench.go(15);
+    assert!(!lives(bench, &lease).await);
+}
+
+pub async fn a_renewed_lease_lives_longer(bench: &Bench) {
+    let (lease, _) = bench.store.join("a", incarnation(1), TTL).await.unwrap();
+    bench.go(10);
+    assert_eq!(bench.store.renew(&lease, TTL, RunId::floor(START)).await.unwrap(), s(10));
+    bench.go(24);
+    assert!(lives(bench, &lease).await);
+    bench.go(25);
+    assert!(!lives(bench, &lease).await);
+}
+
+pub async fn an_expired_lease_cannot_be_renewed(bench: &Bench) {
+    let (lease, _) = bench.store.join("a", incarnation(1), TTL).await.unwrap();
+    bench.go(15);
+    let renewed = bench.store.renew(&lease, TTL, RunId::floor(START)).await;
+    assert!(matches!(renewed, Err(StoreError::LeaseLost)), "{renewed:?}");
+    assert!(!lives(bench, &lease).await);
+}
+
+pub async fn a_new_incarnation_has_a_higher_fence_and_ends_the_old_one(bench: &Bench) {
+    let old = bench.join("a", 1).await;
+    let new = bench.join("a", 2).await;
+    assert!(new.fence > old.fence);
+    assert!(!lives(bench, &old).await);
+    assert!(lives(bench, &new).await);
+    let mixed = Lease { incarnation: old.incarnation, ..new };
+    assert!(!lives(bench, &mixed).await);
+}
+
+pub async fn joining_ends_the_leases_of_other_nodes(bench: &Bench) {
+    let old = bench.join("a", 1).await;
+    let new = bench.join("b", 2).await;
+    assert!(!lives(bench, &old).await);
+    assert!(lives(bench, &new).await);
+}
+
+pub async fn a_raised_fence_refuses_whoever_names_the_old_one(bench: &Bench) {
+    let old = bench.join("a", 1).await;
+    let new = bench.store.raise_fence(&old).await.unwrap();
+    assert!(new.fence > old.fence);
+    assert_eq!((&new.node, new.incarnation), (&old.node, old.incarnation));
+    assert!(!lives(bench, &old).await);
+    assert!(lives(bench, &new).await);
+    // Nor can the old one be raised again: whoever named it does not know how the lease stands.
+    assert!(matches!(bench.store.raise_fence(&old).await, Err(StoreError::LeaseLost)));
+    assert!(lives(bench, &new).await);
+}
+
+pub async fn the_fence_of_a_lease_that_is_lost_cannot_be_raised(bench: &Bench) {
+    let old = bench.join("a", 1).await;
+    bench.join("a", 2).await;
+    let raised = bench.store.raise_fence(&old).await;
+    assert!(matches!(raised, Err(StoreError::LeaseLost)), "{raised:?}");
+    let (expired, _) = bench.store.join("a", incarnation(3), TTL).await.unwrap();
+    bench.go(15);
+    let raised = bench.store.raise_fence(&expired).await;
+    assert!(matches!(raised, Err(StoreError::LeaseLost)), "{raised:?}");
+}
+
+pub async fn a_node_that_left_has_no_lease(bench: &Bench) {
+    let lease = bench.join("a", 1).await;
+    bench.store.leave(&lease).await.unwrap();
+    assert!(!lives(bench, &lease).await);
+}
+
+pub async fn fences_rise_even_when_the_clock_goes_back(bench: &Bench) {
+    let first = bench.join("a", 1).await;
+    bench.go(-3_600);
+    let raised = bench.store.raise_fence(&first).await.unwrap();
+    let second = bench.join("a", 2).await;
+    assert!(first.fence < raised.fence && raised.fence < second.fence);
+}

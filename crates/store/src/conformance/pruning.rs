@@ -1,0 +1,125 @@
+//! Pruning: old history goes, and no tick fires again because of it (I17).
+
+use everytick_domain::{
+    edit::Change,
+    ids::{JobId, RunId},
+    job::Job,
+    plan::Fate,
+    run::{SkipReason, State, Verdict},
+    time::Span,
+};
+
+use super::{Bench, START, TENANT, actor, new_run, overlapping, s, spec, tick, ticks};
+use crate::{IDEMPOTENCY_KEPT, IdempotencyKey, Lease, NewJob, RowAnswer, StoreError};
+
+/// A job whose ticks 10 to 50 were skipped, with the cursor behind them.
+async fn with_history(bench: &Bench) -> (Lease, Job) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(50);
+    let rows = (1..=5).map(|n| tick(&job, n * 10, Fate::Skip(SkipReason::Overlap))).collect();
+    bench.record(&lease, ticks(&job, 1, rows)).await;
+    bench.raise(&job, 1, Some(s(60))).await;
+    (lease, job)
+}
+
+async fn left(bench: &Bench, job: &Job) -> Vec<i64> {
+    bench.history(job).await.iter().map(|run| (run.scheduled_at.millis() - START.millis()) / 1_000).collect()
+}
+
+pub async fn old_runs_go_and_each_jobs_last_stays(bench: &Bench) {
+    let (_, job) = with_history(bench).await;
+    let pruned = bench.store.prune(s(1_000), 100).await.unwrap();
+    assert_eq!((pruned.runs, pruned.jobs), (4, 0));
+    assert_eq!(left(bench, &job).await, [50]);
+    assert_eq!(bench.store.prune(s(1_000), 100).await.unwrap().runs, 0);
+}
+
+pub async fn open_runs_stay_however_old(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(30);
+    bench.claimed(&lease, &job, 10).await;
+    bench.waiting(&lease, &job, 20).await;
+    bench.record(&lease, ticks(&job, 1, vec![tick(&job, 30, Fate::Skip(SkipReason::Overlap))])).await;
+    bench.raise(&job, 1, Some(s(40))).await;
+    bench.store.prune(s(100_000), 100).await.unwrap();
+    assert_eq!(left(bench, &job).await, [10, 20, 30]);
+    assert_eq!(bench.load(&job).await.open.len(), 2);
+}
+
+pub async fn runs_that_ended_later_stay(bench: &Bench) {
+    let (_, job) = with_history(bench).await;
+    assert_eq!(bench.store.prune(s(50), 100).await.unwrap().runs, 0);
+    assert_eq!(left(bench, &job).await, [10, 20, 30, 40, 50]);
+}
+
+pub async fn a_tick_that_the_cursor_has_not_passed_stays(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(30);
+    let rows = (1..=3).map(|n| tick(&job, n * 10, Fate::Skip(SkipReason::Overlap))).collect();
+    bench.record(&lease, ticks(&job, 1, rows)).await;
+    bench.raise(&job, 1, Some(s(20))).await;
+    bench.store.prune(s(100_000), 100).await.unwrap();
+    assert_eq!(left(bench, &job).await, [20, 30]);
+}
+
+pub async fn a_pruned_tick_is_never_recorded_again(bench: &Bench) {
+    let (lease, job) = with_history(bench).await;
+    bench.store.prune(s(1_000), 100).await.unwrap();
+    let rows = (1..=5).map(|n| tick(&job, n * 10, Fate::Run)).collect();
+    let answers = bench.record(&lease, ticks(&job, 1, rows)).await;
+    assert!(!answers.contains(&RowAnswer::Inserted), "{answers:?}");
+    assert_eq!(left(bench, &job).await, [50]);
+}
+
+pub async fn no_more_runs_go_than_asked_for(bench: &Bench) {
+    let (_, job) = with_history(bench).await;
+    assert_eq!(bench.store.prune(s(1_000), 3).await.unwrap().runs, 3);
+    assert_eq!(left(bench, &job).await, [40, 50], "the oldest go first");
+}
+
+pub async fn attempts_go_with_their_run(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(20);
+    let run = bench.claimed(&lease, &job, 10).await;
+    bench.settle(&run, Verdict::Retry { due_at: s(20) }).await;
+    let again = bench.claim(&lease, run.id).await;
+    bench.settle(&again, Verdict::Succeeded).await;
+    bench.record(&lease, ticks(&job, 1, vec![tick(&job, 20, Fate::Skip(SkipReason::Overlap))])).await;
+    bench.raise(&job, 1, Some(s(30))).await;
+    assert_eq!(bench.store.prune(s(1_000), 100).await.unwrap().runs, 1);
+    assert!(matches!(bench.store.list_attempts(TENANT, run.id).await, Err(StoreError::NotFound("run"))));
+}
+
+pub async fn a_deleted_job_goes_when_its_runs_are_over(bench: &Bench) {
+    let job = bench.create(spec("j")).await;
+    let lease = bench.join("a", 1).await;
+    let run = bench.trigger(new_run("j", "k")).await;
+    bench.edit("j", Change::Delete).await;
+    bench.store.prune(s(1_000), 100).await.unwrap();
+    assert_eq!(bench.store.load_jobs(&[job.id]).await.unwrap().len(), 1, "a run of it still waits");
+    let claimed = bench.claim(&lease, run.id).await;
+    bench.settle(&claimed, Verdict::Succeeded).await;
+    assert_eq!(bench.run(run.id).await.state, State::Succeeded);
+    bench.store.prune(START, 100).await.unwrap();
+    assert_eq!(bench.store.load_jobs(&[job.id]).await.unwrap().len(), 1, "not so long ago");
+    assert_eq!(bench.store.prune(s(1_000), 100).await.unwrap().jobs, 1);
+    assert!(bench.store.load_jobs(&[job.id]).await.unwrap().is_empty());
+}
+
+pub async fn old_keys_are_forgotten_and_newer_ones_kept(bench: &Bench) {
+    let key = |name: &str| IdempotencyKey { key: name.into(), fingerprint: [1; 32] };
+    let create = async |n: u128, name: &str| {
+        let job = NewJob { id: JobId::from_uuid(uuid::Uuid::from_u128(n)), spec: spec(name) };
+        let created = bench.store.create_jobs(TENANT, &actor(), vec![job], Some(&key(name))).await.unwrap();
+        created.into_iter().next().unwrap()
+    };
+    create(1, "old").await.unwrap();
+    bench.go(60);
+    create(2, "newer").await.unwrap();
+    bench.clock.set(START.plus(IDEMPOTENCY_KEPT).plus(Span::seconds(1)));
+    let pruned = bench.store.prune(START, 100).await.unwrap();
+    assert_eq!(pruned.requests, 1);
+    assert!(create(3, "newer").await.unwrap().replayed);
+    assert!(matches!(create(4, "old").await, Err(StoreError::NameTaken(_))), "it is a new request");
+    assert!(matches!(bench.store.get_run(TENANT, RunId::floor(START)).await, Err(StoreError::NotFound("run"))));
+}

@@ -1,0 +1,7 @@
+//! The keepers' tests: the conformance suite for each, and what is only true of one.
+
+#![allow(clippy::unwrap_used, reason = "these are tests, and so are their helpers")]
+
+mod sim;
+mod sqlite;
+mod suite;

@@ -1,0 +1,13 @@
+//! The simulated keeper, without faults.
+
+use std::{any::Any, sync::Arc};
+
+use everytick_store::{Limits, Store, WallClock, sim::SimStore};
+
+async fn open(clock: Arc<dyn WallClock>, limits: Limits) -> (Arc<dyn Store>, Box<dyn Any + Send + Sync>) {
+    (Arc::new(SimStore::new(clock, limits)), Box::new(()))
+}
+
+mod conforms {
+    everytick_store::conformance_suite!(crate::sim::open);
+}

@@ -1,0 +1,247 @@
+//! The SQLite keeper: the suite, and what is only true of a file.
+
+use std::{any::Any, future::poll_fn, path::Path, pin::pin, sync::Arc, task::Poll};
+
+use everytick_domain::{plan::Fate, run::Verdict, time::DbTime};
+use everytick_store::{
+    Limits, ManualClock, RowAnswer, SqliteStore, Store, StoreError, WallClock,
+    conformance::{Bench, LIMITS, START, TENANT, born, s, settle, spec, tick, ticks},
+};
+use sqlx::{ConnectOptions, Connection, Row, SqliteConnection, sqlite::SqliteConnectOptions};
+use tempfile::TempDir;
+
+async fn open(clock: Arc<dyn WallClock>, limits: Limits) -> (Arc<dyn Store>, Box<dyn Any + Send + Sync>) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(folder.path().join("deep/er/everytick.db"), clock, limits).await.unwrap();
+    (Arc::new(store), Box::new(folder))
+}
+
+mod conforms {
+    everytick_store::conformance_suite!(crate::sqlite::open);
+}
+
+/// A bench on a file that the test knows of.
+async fn bench() -> (Bench, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    (bench_at(&folder).await, folder)
+}
+
+async fn bench_at(folder: &TempDir) -> Bench {
+    let path = folder.path().join("everytick.db");
+    let store = async |clock, limits| {
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(path, clock, limits).await.unwrap());
+        (store, Box::new(()) as Box<dyn Any + Send + Sync>)
+    };
+    Bench::open(store).await
+}
+
+async fn look(folder: &Path) -> SqliteConnection {
+    SqliteConnectOptions::new().filename(folder.join("everytick.db")).connect().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_file_is_open_in_one_process_only_and_the_other_is_told_which() {
+    let (bench, folder) = bench().await;
+    let clock = Arc::new(ManualClock::at(START));
+    let second = SqliteStore::open(folder.path().join("everytick.db"), clock.clone(), LIMITS).await.unwrap_err();
+    let StoreError::Unusable(said) = second else { panic!("{second:?}") };
+    assert!(said.contains("is open in another everytick process"), "{said}");
+    assert!(said.contains(&format!("(pid {})", std::process::id())), "{said}");
+    drop(bench);
+    SqliteStore::open(folder.path().join("everytick.db"), clock, LIMITS).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_answered_is_there_after_a_store_that_was_never_closed() {
+    let (bench, folder) = bench().await;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let run = bench.claimed(&lease, &job, 10).await;
+    // As after a kill: a copy of the file and its log, taken while the store is open.
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["everytick.db", "everytick.db-wal"] {
+        std::fs::copy(folder.path().join(name), copy.path().join(name)).unwrap();
+    }
+    let after = bench_at(&copy).await;
+    after.go(20);
+    let new = after.join("a", 2).await;
+    assert_eq!(after.store.load_lost(&new, 10).await.unwrap(), std::slice::from_ref(&run));
+    assert_eq!(after.record(&new, ticks(&job, 1, vec![born(&job, 10)])).await, [RowAnswer::Existed]);
+    drop(bench);
+    let again = bench_at(&folder).await;
+    assert_eq!(again.run(run.id).await.fence, run.fence);
+}
+
+#[tokio::test]
+async fn the_file_is_sound_after_a_life_in_it() {
+    let (bench, folder) = bench().await;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    for n in 1..=50 {
+        bench.go(n * 10);
+        let run = bench.claimed(&lease, &job, n * 10).await;
+        bench.store.settle(&[settle(&run, Verdict::Succeeded)]).await.unwrap();
+        bench.raise(&job, 1, Some(s(n * 10 + 10))).await;
+    }
+    bench.store.prune(s(400), 10).await.unwrap();
+    let mut file = look(folder.path()).await;
+    let said: String = sqlx::query_scalar("pragma integrity_check").fetch_one(&mut file).await.unwrap();
+    assert_eq!(said, "ok");
+    let mode: String = sqlx::query_scalar("pragma journal_mode").fetch_one(&mut file).await.unwrap();
+    assert_eq!(mode, "wal");
+}
+
+/// A caller that goes away in the middle of a transaction, at every point where it can: afterwards all of the batch is there
+/// or none of it, and the next transaction begins as if nothing had been.
+#[tokio::test]
+async fn a_caller_that_goes_away_leaves_no_transaction_open() {
+    let (bench, _folder) = bench().await;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(100_000);
+    let mut went_away = 0;
+    for n in 1..=40 {
+        let batch = [ticks(&job, 1, vec![tick(&job, n * 20, Fate::Run), tick(&job, n * 20 + 10, Fate::Run)])];
+        let mut polls = n;
+        let finished = {
+            let mut record = pin!(bench.store.record(&lease, &batch));
+            poll_fn(|context| {
+                polls -= 1;
+                match record.as_mut().poll(context) {
+                    Poll::Ready(answer) => Poll::Ready(Some(answer)),
+                    Poll::Pending if polls == 0 => Poll::Ready(None),
+                    Poll::Pending => Poll::Pending,
+                }
+            })
+            .await
+        };
+        went_away += usize::from(finished.is_none());
+        let answers = bench.record(&lease, batch[0].clone()).await;
+        assert_eq!(answers[0], answers[1], "all of a batch or nothing");
+        assert_eq!(bench.history(&job).await.len() as i64, n * 2);
+    }
+    assert!(went_away >= 5, "{went_away} callers went away in the middle");
+}
+
+#[tokio::test]
+async fn data_that_the_file_refuses_is_told_apart_from_a_failure_and_leaves_nothing() {
+    let (bench, _folder) = bench().await;
+    let lease = bench.join("a", 1).await;
+    let (sound, poisoned) = (bench.create(spec("sound")).await, bench.create(spec("poisoned")).await);
+    bench.go(10);
+    let mut early = tick(&poisoned, 10, Fate::Run);
+    early.tick.due_at = s(9);
+    let mut urgent = ticks(&poisoned, 1, vec![tick(&poisoned, 10, Fate::Run)]);
+    urgent.priority = 77;
+    for refused in [ticks(&poisoned, 1, vec![early]), urgent] {
+        let batch = [ticks(&sound, 1, vec![tick(&sound, 10, Fate::Run)]), refused];
+        let recorded = bench.store.record(&lease, &batch).await;
+        assert!(matches!(recorded, Err(StoreError::Refused { .. })), "{recorded:?}");
+        assert!(bench.history(&sound).await.is_empty() && bench.history(&poisoned).await.is_empty());
+    }
+    assert_eq!(bench.record(&lease, ticks(&sound, 1, vec![born(&sound, 10)])).await, [RowAnswer::Inserted]);
+}
+
+#[tokio::test]
+async fn an_output_with_nul_bytes_is_kept_to_its_end() {
+    let (bench, _folder) = bench().await;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let run = bench.claimed(&lease, &job, 10).await;
+    let mut settled = settle(&run, Verdict::Failed);
+    settled.settlement.output = Some("before\0after".into());
+    bench.store.settle(&[settled]).await.unwrap();
+    assert_eq!(bench.run(run.id).await.output.as_deref(), Some("before\u{fffd}after"));
+}
+
+#[tokio::test]
+async fn a_file_of_a_newer_release_is_refused() {
+    let (bench, folder) = bench().await;
+    drop(bench);
+    let mut file = look(folder.path()).await;
+    sqlx::query(
+        "insert into _sqlx_migrations (version, description, success, checksum, execution_time) values (999, 'later', 1, x'00', 0)",
+    )
+    .execute(&mut file)
+    .await
+    .unwrap();
+    file.close().await.unwrap();
+    let clock = Arc::new(ManualClock::at(START));
+    let refused = SqliteStore::open(folder.path().join("everytick.db"), clock, LIMITS).await.unwrap_err();
+    assert!(matches!(&refused, StoreError::Unusable(said) if said.contains("newer everytick")), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("everytick.db");
+    std::fs::write(&path, "dear diary, ".repeat(1_000)).unwrap();
+    let refused = SqliteStore::open(&path, Arc::new(ManualClock::at(DbTime::EPOCH)), LIMITS).await.unwrap_err();
+    assert!(matches!(&refused, StoreError::Unusable(said) if said.contains("not a SQLite file")), "{refused:?}");
+}
+
+/// `UPDATE_SCHEMA=1 cargo test` writes the dump anew.
+#[tokio::test]
+async fn the_migrated_schema_is_the_one_on_record() {
+    let (bench, folder) = bench().await;
+    drop(bench);
+    let mut file = look(folder.path()).await;
+    let found = sqlx::query("select sql from sqlite_schema where sql is not null and name not like '\\_sqlx%' escape '\\' and name not like 'sqlite%' order by tbl_name, type desc, name")
+        .fetch_all(&mut file)
+        .await
+        .unwrap();
+    let mut dump =
+        "-- What the migrations make. Written by the test that compares it; see tests/it/sqlite.rs.\n".to_owned();
+    for row in found {
+        dump.push_str(&format!("\n{};\n", row.get::<String, _>(0)));
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/sqlite/schema.sql");
+    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+        std::fs::write(path, &dump).unwrap();
+    }
+    let on_record = std::fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(dump, on_record, "run with UPDATE_SCHEMA=1 and look at the difference");
+}
+
+/// Rows grow into the millions: a statement that reads a whole table of them is a mistake, unless it says so.
+#[tokio::test]
+async fn no_statement_scans_a_table_that_grows() {
+    let (bench, folder) = bench().await;
+    drop(bench);
+    let mut file = look(folder.path()).await;
+    let statements = concat!(env!("CARGO_MANIFEST_DIR"), "/src/sqlite/sql");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(statements).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("-- "), "{} does not say what it does", path.display());
+        let explain = sqlx::AssertSqlSafe(format!("explain query plan {text}"));
+        for row in sqlx::query(explain).fetch_all(&mut file).await.unwrap() {
+            let step: String = row.get("detail");
+            let words: Vec<_> = step.split_whitespace().collect();
+            let scans = words.first() == Some(&"SCAN")
+                && [
+                    "runs",
+                    "r",
+                    "n",
+                    "x",
+                    "jobs",
+                    "j",
+                    "epochs",
+                    "e",
+                    "cursors",
+                    "c",
+                    "waiting",
+                    "w",
+                    "attempts",
+                    "skip_ranges",
+                    "g",
+                ]
+                .contains(&words[1])
+                && !step.contains("USING")
+                && !step.contains("VIRTUAL TABLE");
+            assert!(!scans, "{}: {step}", path.display());
+        }
+        seen += 1;
+    }
+    assert!(seen > 60, "{seen}");
+    assert_eq!(TENANT.raw(), 1);
+}
