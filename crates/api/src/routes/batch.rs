@@ -149,6 +149,8 @@ impl Batch {
         };
         self.chunk.push(match read {
             Ok(spec) => Line::Valid { line: self.line, spec: Box::new(spec) },
+            // A line too long is not there whole, and so not looked into.
+            Err(error @ ApiError::TooLarge { .. }) => Line::Refused(refused(self.line, None, &error)),
             Err(error) => Line::Refused(refused(self.line, name_of(text), &error)),
         });
         self.chunk_bytes += text.len();

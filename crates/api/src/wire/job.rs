@@ -42,7 +42,7 @@ pub(crate) struct JobDefinition {
     #[schema(required, nullable = false)]
     target: Option<Target>,
     /// Any JSON, up to 256 KiB, delivered byte for byte. `null` is no payload.
-    #[schema(value_type = Value)]
+    #[schema(value_type = Value, required = false)]
     payload: Option<Box<RawValue>>,
     /// What a tick does when runs of the job are still open.
     #[schema(value_type = Option<Overlap>, inline)]

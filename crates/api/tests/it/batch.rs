@@ -34,11 +34,23 @@ async fn every_valid_line_is_made_and_each_invalid_one_named() {
     let answered = lines(&answer);
     let brief: Vec<_> = answered
         .iter()
-        .map(|line| (line["line"].as_u64().unwrap(), line["name"].as_str().unwrap_or("-"), line["status"].as_u64().unwrap()))
+        .map(|line| {
+            (line["line"].as_u64().unwrap(), line["name"].as_str().unwrap_or("-"), line["status"].as_u64().unwrap())
+        })
         .collect();
     assert_eq!(
         brief,
-        [(1, "a", 201), (2, "b", 422), (3, "-", 400), (5, "a", 409), (6, "-", 413), (7, "c", 422), (8, "d", 201), (9, "-", 400), (10, "e", 201)]
+        [
+            (1, "a", 201),
+            (2, "b", 422),
+            (3, "-", 400),
+            (5, "a", 409),
+            (6, "-", 413),
+            (7, "c", 422),
+            (8, "d", 201),
+            (9, "-", 400),
+            (10, "e", 201)
+        ]
     );
     let fields: Vec<_> = answered[1]["errors"].as_array().unwrap().iter().map(|error| error["field"].clone()).collect();
     assert_eq!(fields, ["target.http.url", "priority"]);
@@ -58,7 +70,10 @@ async fn thousands_are_made_in_chunks_and_answered_in_order() {
     let answered = lines(&batch(&server, body).await);
     assert_eq!(answered.len(), 2_500);
     for (n, line) in answered.iter().enumerate() {
-        assert_eq!((&line["line"], &line["name"], &line["status"]), (&json!(n + 1), &json!(format!("j{n}")), &json!(201)));
+        assert_eq!(
+            (&line["line"], &line["name"], &line["status"]),
+            (&json!(n + 1), &json!(format!("j{n}")), &json!(201))
+        );
     }
 }
 
