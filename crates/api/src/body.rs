@@ -52,7 +52,11 @@ impl JsonBody {
     }
 
     pub(crate) fn read_or_default<T: DeserializeOwned + Default>(&self) -> Result<T> {
-        if self.bytes.is_empty() { Ok(T::default()) } else { read_json(&self.bytes) }
+        if self.bytes.is_empty() {
+            Ok(T::default())
+        } else {
+            read_json::<Option<T>>(&self.bytes).map(Option::unwrap_or_default)
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use crate::{
     params::{JobPath, Params},
     version::{IfMatch, etag},
     wire::{
-        Name, Problem,
+        IdempotencyKey, IfMatchTag, Name, Problem,
         job::{DeletedJob, Job, JobDefinition, JobPage, PauseRequest, TriggerRequest},
         merge::merge,
         run::Run,
@@ -40,7 +40,7 @@ const RACES_MAX: usize = 8;
     post,
     path = "/api/v1/jobs",
     tag = "jobs",
-    params(("Idempotency-Key" = Option<String>, Header, description = "Stands for this request and its repeats, for a day", min_length = 1, max_length = 255, pattern = "^[!-~]+$")),
+    params(("Idempotency-Key" = Option<IdempotencyKey>, Header, description = "Stands for this request and its repeats, for a day")),
     request_body(content = JobDefinition),
     responses(
         (status = 201, description = "The job was made", body = Job, headers(("ETag" = String, description = "The job's version in quotes"), ("Location" = String, description = "Where the job stands"))),
@@ -51,13 +51,23 @@ pub(crate) async fn create_job(State(api): Shared, body: JsonBody) -> Result<Res
     let definition: JobDefinition = body.read()?;
     let spec = definition.read(None, api.shell_enabled).map_err(ApiError::Invalid)?;
     let made = api.commands.create_jobs(api.tenant(), &api.actor(), vec![spec], body.idempotency.as_ref()).await?;
-    let made = made.into_iter().next().ok_or(ApiError::Internal)??;
+    let made = made.into_iter().next().ok_or(ApiError::Internal)?.map_err(gone)?;
     let location = format!("/api/v1/jobs/{}", made.job.id);
     if made.replayed {
-        let record = api.commands.store().get_job(api.tenant(), &JobRef::Id(made.job.id)).await?;
+        let record = api.commands.store().get_job(api.tenant(), &JobRef::Id(made.job.id)).await.map_err(gone)?;
         return Ok(tagged(record.job.version, created(&location, Job::from(&record))));
     }
     Ok(tagged(made.job.version, created(&location, Job::from(&made))))
+}
+
+/// A new job is not found only where a repeat stands for one that was deleted meanwhile.
+fn gone(error: StoreError) -> ApiError {
+    match error {
+        StoreError::NotFound(_) => {
+            ApiError::conflict("Idempotency-Key", "the job that was made under it was deleted since")
+        }
+        error => error.into(),
+    }
 }
 
 /// List jobs, by name
@@ -128,7 +138,7 @@ pub(crate) async fn get_job(State(api): Shared, JobPath(job): JobPath, params: P
     tag = "jobs",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("If-Match" = Option<String>, Header, description = "The ETag that the edit was made from"),
+        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag that the edit was made from"),
     ),
     request_body(content = JobDefinition),
     responses(
@@ -160,7 +170,7 @@ pub(crate) async fn replace_job(
     tag = "jobs",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("If-Match" = Option<String>, Header, description = "The ETag that the edit was made from"),
+        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag that the edit was made from"),
     ),
     request_body(content(
         (serde_json::Map<String, serde_json::Value> = "application/merge-patch+json", example = json!({"description": "nightly", "priority": 7})),
@@ -232,7 +242,7 @@ async fn replace(
     tag = "jobs",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("If-Match" = Option<String>, Header, description = "The ETag that the edit was made from"),
+        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag that the edit was made from"),
         ("cancel" = Option<bool>, Query, description = "Also cancels the runs that wait or are being worked on"),
     ),
     responses(
@@ -267,7 +277,7 @@ pub(crate) async fn delete_job(
     tag = "jobs",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("If-Match" = Option<String>, Header, description = "The ETag that the edit was made from"),
+        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag that the edit was made from"),
     ),
     request_body(content = Option<PauseRequest>),
     responses(
@@ -298,7 +308,7 @@ pub(crate) async fn pause_job(
     tag = "jobs",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("If-Match" = Option<String>, Header, description = "The ETag that the edit was made from"),
+        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag that the edit was made from"),
     ),
     responses(
         (status = 200, description = "The job, with ticks again", body = Job, headers(("ETag" = String, description = "The job's version in quotes"))),
@@ -349,7 +359,7 @@ async fn edited_job(api: &Api, edited: &Edited) -> Response {
     tag = "jobs",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("Idempotency-Key" = Option<String>, Header, description = "Stands for this request and its repeats, for a day", min_length = 1, max_length = 255, pattern = "^[!-~]+$"),
+        ("Idempotency-Key" = Option<IdempotencyKey>, Header, description = "Stands for this request and its repeats, for a day"),
     ),
     request_body(content = Option<TriggerRequest>),
     responses(

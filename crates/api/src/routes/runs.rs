@@ -28,7 +28,7 @@ use crate::{
     paging,
     params::{JobPath, Params, RunPath, job_ref},
     wire::{
-        Name, Problem,
+        IdempotencyKey, Name, Problem,
         run::{Attempt, AttemptPage, Run, RunPage, SettleRequest},
     },
 };
@@ -273,7 +273,7 @@ pub(crate) async fn cancel_run(State(api): Shared, RunPath(id): RunPath, params:
     tag = "runs",
     params(
         ("id" = String, Path, format = Uuid, description = "The run's id"),
-        ("Idempotency-Key" = Option<String>, Header, description = "Stands for this request and its repeats, for a day", min_length = 1, max_length = 255, pattern = "^[!-~]+$"),
+        ("Idempotency-Key" = Option<IdempotencyKey>, Header, description = "Stands for this request and its repeats, for a day"),
     ),
     responses(
         (status = 201, description = "The new run, waiting or skipped", body = Run, headers(("Location" = String, description = "Where the run stands"))),

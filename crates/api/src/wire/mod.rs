@@ -32,6 +32,18 @@ pub(crate) struct Duration(String);
 #[expect(dead_code, reason = "stands in the document only")]
 pub(crate) struct Name(String);
 
+/// A job's ETag, several of them, or `*`.
+#[derive(ToSchema)]
+#[schema(pattern = "^(\\*|(W/)?\"[0-9]{1,18}\"(, ?(W/)?\"[0-9]{1,18}\")*)$", example = "\"3\"")]
+#[expect(dead_code, reason = "stands in the document only")]
+pub(crate) struct IfMatchTag(String);
+
+/// Stands for one request and its repeats.
+#[derive(ToSchema)]
+#[schema(pattern = "^[!-~]{1,255}$", example = "0c6ff1a4-5b0c-4b5e-9c55-3f6f5d1d7f10")]
+#[expect(dead_code, reason = "stands in the document only")]
+pub(crate) struct IdempotencyKey(String);
+
 /// Collects what is wrong with one object while it is read.
 #[derive(Default)]
 pub(crate) struct Complaints(Vec<Invalid>);

@@ -31,8 +31,8 @@ pub(crate) struct Target {
 pub(crate) struct Http {
     #[schema(format = "uri", example = "https://example.org/hook", max_length = 2048)]
     pub(crate) url: String,
+    /// `POST` unless it says so.
     #[serde(default = "Http::method_default")]
-    #[schema(inline, default = "POST")]
     pub(crate) method: Method,
     /// Sent with every delivery. Values of headers that carry credentials are answered as `********`.
     #[serde(default)]

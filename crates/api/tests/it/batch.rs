@@ -86,3 +86,27 @@ async fn more_lines_than_are_taken_end_the_batch_with_a_word() {
     assert_eq!(last["status"], 400);
     assert!(last["errors"][0]["message"].as_str().unwrap().contains("100000 lines"));
 }
+
+/// Over a real connection: the sockets' buffers hold neither the body nor the answer.
+#[tokio::test]
+async fn a_client_that_sends_everything_before_it_reads_anything_is_served() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let server = Server::new().await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(axum::serve(listener, server.router.clone()).into_future());
+    let body = format!("{{\"name\": 1, \"description\": \"{}\"}}\n", "x".repeat(200)).repeat(90_000);
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "POST /api/v1/jobs/batch HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+         content-type: application/x-ndjson\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(body.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"));
+    assert_eq!(answer.matches("\"status\":422").count(), 90_000);
+    serving.abort();
+}

@@ -103,6 +103,9 @@ fn check(document: &Value, schema: &Value, value: &Value, at: &str, wrong: &mut 
         }
         return;
     }
+    for part in schema["allOf"].as_array().into_iter().flatten() {
+        check(document, part, value, at, wrong);
+    }
     if let Some(words) = schema["enum"].as_array()
         && !words.contains(value)
     {

@@ -172,6 +172,7 @@ async fn pause_resume_and_delete_say_from_when_on() {
     assert!(job["effective_at"].is_string());
     assert_eq!(paused.header("etag"), "\"2\"");
     assert_eq!(server.get("/api/v1/jobs/j/next").await.expect(200)["ticks"], json!([]));
+    server.ask("POST", "/api/v1/jobs/j/pause", &[], "null").await.expect(200);
     let again = server.post("/api/v1/jobs/j/pause", Value::Null).await.expect(200);
     assert_eq!((&again["version"], &again["effective_at"]), (&json!(2), &Value::Null), "it was paused");
     // A paused job's answer can be sent back too.
@@ -204,6 +205,16 @@ async fn a_request_repeated_under_its_key_is_done_once() {
     assert_eq!(first["id"], second["id"]);
     server.ask("POST", "/api/v1/jobs/j/trigger", &key, r#"{"force":true}"#).await.expect(422);
     assert_eq!(server.get("/api/v1/runs").await.expect(200)["items"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_repeat_does_not_bring_a_deleted_job_back() {
+    let server = Server::new().await;
+    let key = [("idempotency-key", "k-1")];
+    server.ask("POST", "/api/v1/jobs", &key, job("j").to_string()).await.expect(201);
+    server.ask("DELETE", "/api/v1/jobs/j", &[], "").await.expect(200);
+    let problem = server.ask("POST", "/api/v1/jobs", &key, job("j").to_string()).await.expect(409);
+    assert_eq!(problem["errors"][0]["field"], "Idempotency-Key");
 }
 
 #[tokio::test]

@@ -216,6 +216,9 @@ fn cases() -> Vec<Bad> {
         bad("no batch", "POST", "/api/v1/jobs/batch", 400, "").header("content-type", "application/x-ndjson"),
         // Headers.
         bad("empty key", "POST", "/api/v1/jobs", 400, "Idempotency-Key").json(job("a")).header("idempotency-key", ""),
+        bad("key with a space", "POST", "/api/v1/jobs", 400, "Idempotency-Key")
+            .json(job("a"))
+            .header("idempotency-key", "a b"),
         bad("If-Match without quotes", "PUT", "/api/v1/jobs/taken", 400, "If-Match")
             .json(job("taken"))
             .header("if-match", "1"),
