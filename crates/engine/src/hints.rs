@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use everytick_domain::ids::RunId;
+use everytick_domain::ids::{JobId, RunId};
 use tokio::sync::Notify;
 
 /// Cheap to clone; all clones share the same signals.
@@ -15,7 +15,7 @@ struct Inner {
     jobs: Notify,
     waiting: Notify,
     stops: Notify,
-    stopped: Mutex<Vec<RunId>>,
+    ended: Mutex<Vec<(JobId, RunId)>>,
 }
 
 impl Hints {
@@ -28,8 +28,9 @@ impl Hints {
         self.0.waiting.notify_one();
     }
     /// Runs were ended by somebody else: whoever works on them should stop.
-    pub fn runs_ended(&self, runs: impl IntoIterator<Item = RunId>) {
-        self.0.stopped.lock().unwrap_or_else(PoisonError::into_inner).extend(runs);
+    pub fn runs_ended(&self, job: JobId, runs: impl IntoIterator<Item = RunId>) {
+        let runs = runs.into_iter().map(|run| (job, run));
+        self.0.ended.lock().unwrap_or_else(PoisonError::into_inner).extend(runs);
         self.0.stops.notify_one();
     }
 
@@ -39,8 +40,8 @@ impl Hints {
     pub async fn on_run_waits(&self) {
         self.0.waiting.notified().await;
     }
-    pub async fn on_runs_ended(&self) -> Vec<RunId> {
+    pub async fn on_runs_ended(&self) -> Vec<(JobId, RunId)> {
         self.0.stops.notified().await;
-        std::mem::take(&mut *self.0.stopped.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.ended.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -1,9 +1,18 @@
 //! Load, decide, commit. [`loops`] do what time asks, [`commands`] what people and workers ask; both meet in the tables and
 //! nowhere else. Signals between them only shorten a wait.
 
+mod clock;
 pub mod commands;
+mod engine;
 mod hints;
 pub mod live;
+mod loops;
+mod memory;
+mod settings;
+mod spawn;
 
+pub use engine::{Engine, Parts};
 pub use everytick_store as store;
 pub use hints::Hints;
+pub use settings::Settings;
+pub use spawn::{Spawn, TokioSpawn};

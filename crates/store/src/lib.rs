@@ -51,7 +51,7 @@ pub trait Store: Send + Sync + 'static {
     /// These jobs as they stand, each with its epoch, cursor and open runs in one snapshot. Unknown ids are left out;
     /// deleted jobs come while they have a row.
     async fn load_jobs(&self, ids: &[JobId]) -> Result<Vec<LoadedJob>>;
-    /// Jobs whose epoch was raised since the mark, or made since. The first call, with the default mark, may give all.
+    /// Jobs whose epoch was raised since the mark, or made since. A limit of 0 only tells the present mark.
     async fn changes(&self, since: ChangeMark, limit: usize) -> Result<Changes>;
     /// Records ticks: one statement that holds the lease and each job's epoch, and inserts what is not after its clock and
     /// not below the job's cursor. Jobs whose epoch is another are left out.

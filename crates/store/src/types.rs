@@ -24,6 +24,8 @@ pub struct LoadedJob {
     pub epoch: Epoch,
     /// Lower bound of the next unrecorded tick; `None` when the schedule has no more.
     pub cursor: Option<DbTime>,
+    /// The last tick on the record, where that is not before the cursor: all before it are recorded too.
+    pub last_tick: Option<DbTime>,
     pub open: Vec<OpenRun>,
 }
 

@@ -77,9 +77,10 @@ impl Shell {
             never = async { tokio::join!(feed(stdin, payload), output.read()); pending::<Infallible>().await } => match never {},
         };
         match ended {
-            Ended::ByItself(_) => group.end(&mut output).await,
+            Ended::ByItself(_) => drop(timeout(LINGER, output.read()).await),
             Ended::Cancelled | Ended::TimedOut => group.stop(&mut output, self.grace).await,
         }
+        drop(group);
         let output = output.tail.into_text();
         match ended {
             Ended::ByItself(status) => conclude(status, output),
@@ -167,27 +168,14 @@ impl Group {
         self.child.inner_mut().wait().await
     }
 
-    /// After the command: lets descendants finish writing, then ends them.
-    async fn end(&mut self, output: &mut Output<'_>) {
-        let _ = timeout(LINGER, output.read()).await;
-        self.kill();
-        let _ = timeout(LINGER, output.read()).await; // what those had written; a daemon in another group may hold the pipe
-        self.reap();
-    }
-
     /// TERM, and KILL for what is left after `grace`. The group counts as gone when the command is and its pipes are closed.
+    /// Waits for the killed too, so that the next run does not start beside them.
     async fn stop(&mut self, output: &mut Output<'_>, grace: Duration) {
         let _ = self.child.signal(SIGTERM); // fails only when nobody is left
         let _ = timeout(grace, async { tokio::join!(self.exited(), output.read()) }).await;
         self.kill();
         let _ = timeout(KILL_WAIT, self.exited()).await;
         let _ = timeout(LINGER, output.read()).await;
-        self.reap();
-    }
-
-    /// Takes the dead of the group off the process table where they are ours to take: as process 1 we adopt every orphan.
-    fn reap(&mut self) {
-        let _ = self.child.try_wait();
     }
 
     fn kill(&mut self) {

@@ -56,7 +56,7 @@ fn describe(expression: &Expression) -> String {
     }
     let years = expression.field(Unit::Year);
     if !unrestricted(years) {
-        sentence.push_str(&format!(", in {}", items(years, Unit::Year)));
+        sentence.push_str(&format!(", {}", placed("in", years, Unit::Year)));
     }
     sentence
 }
@@ -171,31 +171,51 @@ fn within(field: &[Item], unit: Unit, of: &str) -> String {
 fn date(expression: &Expression) -> String {
     let (days, weekdays, months) =
         (expression.field(Unit::Day), expression.field(Unit::Weekday), expression.field(Unit::Month));
-    let month = match months {
-        _ if unrestricted(months) => None,
-        [Item::AllBy(step)] => Some(format!("every {} month", ordinal(*step))),
-        _ => Some(items(months, Unit::Month)),
+    let any_month = unrestricted(months);
+    let of = match months {
+        _ if any_month => " of the month".to_owned(),
+        [Item::Range { step: 1, .. }] => format!(" of each month {}", placed("in", months, Unit::Month)),
+        _ => format!(" of {}", items(months, Unit::Month)),
     };
-    let of = month.as_ref().map_or(" of the month".to_owned(), |month| format!(" of {month}"));
-    let (by_day, by_weekday) = (items(days, Unit::Day) + &of, items(weekdays, Unit::Weekday));
+    let within = if any_month { String::new() } else { format!(" {}", placed("in", months, Unit::Month)) };
     let counted = weekdays.iter().any(|item| matches!(item, Item::Nth { .. } | Item::LastOf(_)));
+    let after_weekday = if counted { &of } else { &within };
+    let by_day = placed("on", days, Unit::Day) + &of;
     match (unrestricted(days), unrestricted(weekdays)) {
-        (true, true) => month.map_or(String::new(), |month| format!("every day in {month}")),
-        (false, true) => format!("on {by_day}"),
-        (true, false) if counted => format!("on {by_weekday}{of}"),
-        (true, false) => match month {
-            None => format!("on {by_weekday}"),
-            Some(month) => format!("on {by_weekday} in {month}"),
-        },
+        (true, true) if any_month => String::new(),
+        (true, true) => format!("every day{within}"),
+        (false, true) => by_day,
+        (true, false) => format!("{}{after_weekday}", placed("on", weekdays, Unit::Weekday)),
         (false, false) => match expression.days {
-            Days::Either if counted => format!("on {by_day}, and also on {by_weekday}{of}"),
-            Days::Either => match month {
-                None => format!("on {by_day}, and also on every {by_weekday}"),
-                Some(month) => format!("on {by_day}, and also on every {by_weekday} in {month}"),
-            },
-            Days::Both => format!("on {by_day}, but only if that is {by_weekday}"),
+            Days::Either => {
+                format!("{by_day}, and also {}{after_weekday}", placed("on every", weekdays, Unit::Weekday))
+            }
+            Days::Both => format!("{by_day}, but only if that is {}", either(weekdays)),
         },
     }
+}
+
+/// `on Monday and Friday`, but `from Monday to Friday`, and `on the last Friday` whatever the word before it is.
+fn placed(word: &str, field: &[Item], unit: Unit) -> String {
+    let named = items(field, unit);
+    match field {
+        [Item::Range { step: 1, .. }] if word == "on every" => format!("on every day from {named}"),
+        [Item::Range { step: 1, .. }] => format!("from {named}"),
+        [Item::One(_), ..] => format!("{word} {named}"),
+        _ => format!("{} {named}", word.trim_end_matches(" every")),
+    }
+}
+
+/// `a Monday or a Friday`, `Monday to Friday`, `the last Friday`.
+fn either(weekdays: &[Item]) -> String {
+    let named: Vec<_> = weekdays
+        .iter()
+        .map(|item| match item {
+            Item::One(_) => format!("a {}", item_words(item, Unit::Weekday)),
+            _ => item_words(item, Unit::Weekday),
+        })
+        .collect();
+    named.join(" or ")
 }
 
 fn items(field: &[Item], unit: Unit) -> String {
@@ -225,7 +245,8 @@ fn item_words(item: &Item, unit: Unit) -> String {
 
 fn plain(unit: Unit) -> &'static str {
     match unit {
-        Unit::Day | Unit::Weekday => "day",
+        Unit::Day => "day",
+        Unit::Weekday => "day of the week",
         _ => unit.name(),
     }
 }

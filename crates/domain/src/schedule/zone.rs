@@ -63,7 +63,7 @@ impl Zone {
                 "{name:?} is an abbreviation, which says nothing of summer time; write the zone of a place, such as {meant:?}"
             ));
         }
-        let zone = DATABASE.get(name).map_err(|_| unknown(name))?;
+        let zone = DATABASE.get(name).ok().filter(|zone| !zone.is_unknown()).ok_or_else(|| unknown(name))?;
         let canonical = zone.iana_name().unwrap_or(name).to_owned();
         let mut zones = ZONES.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = zones.get(&canonical) {
@@ -300,6 +300,7 @@ mod tests {
             ("+02:00", "Europe/Paris"),
             ("UTC+2", "Europe/Paris"),
             ("Mars/Olympus", "America/New_York"),
+            ("Etc/Unknown", "America/New_York"),
             ("", "America/New_York"),
         ] {
             let message = Zone::named(written).unwrap_err();

@@ -30,6 +30,17 @@ fn a_time_in_a_gap_fires_once_right_after_it() {
 }
 
 #[test]
+fn a_shifted_time_is_counted_once() {
+    let (from, to) = (at("2025-03-09T05:00:00Z"), at("2025-03-10T05:00:00Z"));
+    for (expression, count) in [("30 2 * * *", 1), ("0,30 2 * * *", 1), ("0 2,3 * * *", 1), ("0 2,4 * * *", 2)] {
+        assert_eq!(cron(expression, "America/New_York").unwrap().count(from, to), count, "{expression}");
+    }
+    let schedule = cron("30 2 * * *", "America/New_York").unwrap();
+    assert_eq!(schedule.count(at("2025-03-09T07:00:00Z"), at("2025-03-09T07:00:00Z")), 1);
+    assert_eq!(schedule.count(at("2025-03-09T07:00:01Z"), to), 0);
+}
+
+#[test]
 fn a_time_in_a_gap_can_be_skipped() {
     let skip = cron_with("30 2 * * *", "America/New_York", Gap::Skip, Fold::First).unwrap();
     assert_eq!(next(&skip, "2025-03-08T12:00:00Z", 1), ["2025-03-10T06:30:00Z"]);

@@ -11,7 +11,7 @@ impl Commands {
         self.hints.jobs_changed();
         self.hints.run_waits();
         if !edited.cancelled.is_empty() {
-            self.hints.runs_ended(edited.cancelled.iter().copied());
+            self.hints.runs_ended(edited.job.id, edited.cancelled.iter().copied());
         }
         Ok(edited)
     }

@@ -54,7 +54,7 @@ impl Commands {
         if answers.first() != Some(&SettleAnswer::Settled) {
             return Ok(None);
         }
-        self.hints.runs_ended([run]);
+        self.hints.runs_ended(job.id, [run]);
         self.hints.run_waits();
         self.store.get_run(tenant, run).await.map(Some)
     }

@@ -51,7 +51,7 @@ impl Commands {
 
     pub async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<RunRecord> {
         let cancelled = self.store.cancel_run(tenant, actor, run).await?;
-        self.hints.runs_ended([run]);
+        self.hints.runs_ended(cancelled.run.job, [run]);
         Ok(cancelled.run)
     }
 }

@@ -89,7 +89,7 @@ impl Db {
         let (job, cursor) = new_job(tenant, actor, new, now)?;
         let (id, seq) = (job.id, self.next_seq());
         self.jobs.insert(id, JobRow { job: job.clone(), epoch: Epoch::from_raw(1), seq, cursor });
-        self.journal.push(Entry::Created { job: id, x: now });
+        self.journal.push(Entry::Created { job: Box::new(job.clone()), x: now });
         self.note(tenant, actor, "create", id.to_string(), "{}".into(), now);
         self.remember(tenant, idempotency, Subject::Job(id), now);
         Ok(Created { job, cursor, replayed: false })
@@ -140,7 +140,7 @@ impl Db {
                     row.epoch = row.epoch.next();
                     row.seq = seq;
                 }
-                self.journal.push(Entry::Edited { job: id, x: edit.x });
+                self.journal.push(Entry::Edited { job: Box::new(edit.job.clone()), x: edit.x });
                 self.note(tenant, actor, action, id.to_string(), format!("{{\"x\":\"{}\"}}", edit.x), now);
                 Edited { job: edit.job, cursor: edit.cursor, x: Some(edit.x), cancelled: Vec::new() }
             }

@@ -98,11 +98,11 @@ pub(super) enum Subject {
 }
 
 /// One change, as the journal keeps it for checkers.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum Entry {
-    Created { job: JobId, x: DbTime },
+    Created { job: Box<Job>, x: DbTime },
     /// Written at the commit, whether or not the caller learned of it.
-    Edited { job: JobId, x: DbTime },
+    Edited { job: Box<Job>, x: DbTime },
     Recorded { run: RunId, job: JobId, state: State, at: DbTime },
     RangeRecorded { job: JobId, from: DbTime, to: DbTime },
     Claimed { run: RunId, job: JobId, attempt: u32, fence: Fence },
@@ -143,12 +143,12 @@ impl Db {
     pub(super) fn join(&mut self, node: &str, incarnation: Incarnation, ttl: Span, now: DbTime) -> Lease {
         let old = self.leases.get(node).map_or(Fence::default(), |row| row.fence);
         // One process has the store: whoever else held a lease is dead.
-        for row in self.leases.values_mut() {
+        for row in self.leases.values_mut().filter(|row| row.incarnation != incarnation) {
             row.until = DbTime::EPOCH;
             row.fence = row.fence.raised(now);
         }
-        // The old incarnation of the same node leaves its row behind under a name that no node has.
-        if let Some(row) = self.leases.remove(node) {
+        // An older incarnation of the same node leaves its row behind under a name that no node has.
+        if let Some(row) = self.leases.remove(node).filter(|row| row.incarnation != incarnation) {
             self.leases.insert(format!("{node}#{}", row.incarnation), row);
         }
         let fence = old.raised(now);
@@ -166,7 +166,7 @@ impl Db {
 
     pub(super) fn raise_fence(&mut self, lease: &Lease, now: DbTime) -> Result<Lease> {
         let row = self.leases.get_mut(&lease.node).ok_or(StoreError::LeaseLost)?;
-        if row.incarnation != lease.incarnation || row.until <= now {
+        if row.incarnation != lease.incarnation || row.fence != lease.fence || row.until <= now {
             return Err(StoreError::LeaseLost);
         }
         row.fence = row.fence.raised(now);

@@ -16,7 +16,14 @@ use crate::{
 
 impl Db {
     fn loaded(&self, row: &JobRow) -> LoadedJob {
-        LoadedJob { job: row.job.clone(), epoch: row.epoch, cursor: row.cursor, open: self.open_runs(row.job.id) }
+        let probed = row.cursor.filter(|_| !Mutant::RangeWithoutProbe.is_on());
+        LoadedJob {
+            job: row.job.clone(),
+            epoch: row.epoch,
+            cursor: row.cursor,
+            last_tick: probed.and_then(|cursor| self.last_tick_row(row.job.id, cursor)),
+            open: self.open_runs(row.job.id),
+        }
     }
 
     pub(super) fn open_runs(&self, job: JobId) -> Vec<OpenRun> {
@@ -51,6 +58,9 @@ impl Db {
     }
 
     pub(super) fn changes(&self, since: ChangeMark, limit: usize) -> Changes {
+        if limit == 0 {
+            return Changes { jobs: Vec::new(), mark: ChangeMark(self.seq), more: false };
+        }
         let mut changed: Vec<_> = self.jobs.values().filter(|row| row.seq > since.0).collect();
         changed.sort_unstable_by_key(|row| row.seq);
         let more = changed.len() > limit;
@@ -133,7 +143,10 @@ impl Db {
             (false, true) => same_cursor,
             (false, false) => same_epoch && same_cursor,
         };
-        let occupied = self.last_tick_row(plan.job, plan.range.from).is_some_and(|last| last >= plan.range.from);
+        let inside = |run: &RunRow| {
+            run.cause == CauseKind::Tick && (plan.range.from..=plan.range.to).contains(&run.scheduled_at)
+        };
+        let occupied = self.runs_of(plan.job).any(|(_, run)| inside(run));
         if !standing || plan.range.to > now || (occupied && !Mutant::RangeWithoutProbe.is_on()) {
             return Ok(RangeAnswer::Stale);
         }

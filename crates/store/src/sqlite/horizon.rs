@@ -45,6 +45,10 @@ pub(super) async fn load_jobs(store: &SqliteStore, ids: &[JobId]) -> Result<Vec<
 pub(super) async fn changes(store: &SqliteStore, since: ChangeMark, limit: usize) -> Result<Changes> {
     const DOING: &str = "read what changed";
     let mut read = store.read(DOING).await?;
+    if limit == 0 {
+        let mark = sqlx::query_scalar(sql!("present_mark")).fetch_one(&mut *read).await.failed(DOING)?;
+        return Ok(Changes { jobs: Vec::new(), mark: ChangeMark(mark), more: false });
+    }
     let mut found = sqlx::query(sql!("changes"))
         .bind(since.0)
         .bind(rows::limit(limit.saturating_add(1)))
@@ -68,10 +72,17 @@ pub(super) async fn changes(store: &SqliteStore, since: ChangeMark, limit: usize
 
 async fn loaded(read: &mut SqliteConnection, found: &[SqliteRow], doing: &'static str) -> Result<Vec<LoadedJob>> {
     let jobs = rows::readable_jobs(found);
+    let mut last_ticks = HashMap::new();
+    for row in found {
+        if let Some(tick) = rows::time(row, "last_tick").failed(doing)? {
+            last_ticks.insert(rows::job_id(row, "id").failed(doing)?, tick);
+        }
+    }
     let mut open = open_runs(read, jobs.iter().map(|row| row.job.id), doing).await?;
     let loaded = jobs.into_iter().map(|row| {
         let open = open.remove(&row.job.id).unwrap_or_default();
-        LoadedJob { job: row.job, epoch: row.epoch, cursor: row.cursor, open }
+        let last_tick = last_ticks.remove(&row.job.id);
+        LoadedJob { job: row.job, epoch: row.epoch, cursor: row.cursor, last_tick, open }
     });
     Ok(loaded.collect())
 }

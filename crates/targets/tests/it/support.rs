@@ -2,7 +2,10 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -12,6 +15,7 @@ use axum::{
     extract::Request,
     http::{HeaderMap, Method, Uri},
     response::Response,
+    serve::ListenerExt,
 };
 use everytick_domain::{
     ids::{Cause, Fence, JobId, RunId},
@@ -125,6 +129,7 @@ impl Seen {
 /// An HTTP server that keeps what it is sent and always answers the same.
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
+    connections: Arc<AtomicUsize>,
     seen: mpsc::UnboundedReceiver<Seen>,
 }
 
@@ -144,8 +149,13 @@ impl Receiver {
                 answer()
             }
         });
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&connections);
+        let listener = listener.tap_io(move |_| {
+            counter.fetch_add(1, Ordering::SeqCst);
+        });
         tokio::spawn(async move { axum::serve(listener, app).await });
-        Self { address, seen }
+        Self { address, connections, seen }
     }
 
     pub(crate) async fn with_status(status: u16) -> Self {
@@ -159,6 +169,10 @@ impl Receiver {
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}/hook", self.address)
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
     }
 
     /// Everything sent so far.

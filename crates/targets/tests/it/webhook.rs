@@ -198,6 +198,17 @@ async fn a_body_without_end_is_not_read_on() {
 }
 
 #[tokio::test]
+async fn a_connection_serves_many_runs() {
+    for receiver in [Receiver::with_status(200).await, Receiver::with_header(202, "everytick-async", "true").await] {
+        let (targets, sent) = (targets(), post(receiver.url()));
+        for _ in 0..20 {
+            targets.deliver(&sent, &Discard, &CancellationToken::new()).await;
+        }
+        assert_eq!(receiver.connections(), 1);
+    }
+}
+
+#[tokio::test]
 async fn no_form_of_a_refused_address_is_connected_to() {
     let mut receiver = Receiver::with_status(200).await;
     let port = receiver.address.port();

@@ -1,5 +1,8 @@
--- Jobs with a cursor before ?1, from (?2, ?3) on, ?4 of them. Index: cursors_next.
-select j.*, e.epoch, c.next_tick
+-- Jobs with a cursor before ?1, from (?2, ?3) on, ?4 of them. Indexes: cursors_next; runs_history from the cursor on.
+select j.*, e.epoch, c.next_tick,
+       (select r.scheduled_at from runs r indexed by runs_history
+         where r.job = j.id and r.id >= unhex(printf('%012x', c.next_tick)) and r.cause = 1
+         order by r.id desc limit 1) as last_tick
   from cursors c indexed by cursors_next
  cross join jobs j on j.id = c.job
  cross join epochs e on e.job = c.job

@@ -1,0 +1,194 @@
+//! One node: what its loops share, how it starts, and how it stops.
+
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use everytick_domain::{ids::Incarnation, time::DbTime};
+use everytick_store::{ChangeMark, Lease, Result, Store, StoreError};
+use everytick_targets::Target;
+use tokio::sync::{Notify, RwLock, mpsc};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    Hints, Settings, Spawn,
+    clock::{DbClock, MonoTime},
+    commands::Entropy,
+    live::LiveLogs,
+    loops::{self, deliver::Ended},
+    memory::Memory,
+};
+
+/// What an engine is made of.
+#[derive(Clone)]
+pub struct Parts {
+    pub store: Arc<dyn Store>,
+    pub target: Arc<dyn Target>,
+    pub hints: Hints,
+    pub live: LiveLogs,
+    pub entropy: Arc<dyn Entropy>,
+    pub spawn: Arc<dyn Spawn>,
+    pub settings: Settings,
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parts").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// What the loops of one node share.
+pub(crate) struct Shared {
+    pub parts: Parts,
+    pub clock: DbClock,
+    pub incarnation: Incarnation,
+    lease: Mutex<Lease>,
+    memory: Mutex<Memory>,
+    /// Held for reading by a statement that may make claims, from before it is sent until its answer is taken in; held for
+    /// writing by whoever compares what we hold with what the database says we hold.
+    pub statements: RwLock<()>,
+    pub outcomes: mpsc::UnboundedSender<Ended>,
+    pub wake_tick: Notify,
+    pub wake_load: Notify,
+    pub wake_claim: Notify,
+    pub wake_renew: Notify,
+    /// No more ticks, no more claims.
+    pub stopping: CancellationToken,
+    /// The loops end.
+    pub stopped: CancellationToken,
+    pub deliveries: TaskTracker,
+    pub loops: TaskTracker,
+    /// The horizon has been loaded once.
+    pub loaded: CancellationToken,
+}
+
+impl Shared {
+    pub(crate) fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn lease(&self) -> Lease {
+        self.lease.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_lease(&self, lease: Lease) {
+        *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = lease;
+    }
+
+    /// Asks the store, and waits for its answer no longer than a statement may take. No answer is an unsure one.
+    pub(crate) async fn ask<T>(&self, doing: &'static str, asked: impl Future<Output = Result<T>>) -> Result<T> {
+        let limit = self.parts.settings.statement_timeout();
+        match tokio::time::timeout(limit, asked).await {
+            Ok(answer) => answer,
+            Err(_) => Err(StoreError::Unsure { doing, source: "no answer in time".into() }),
+        }
+    }
+
+    pub(crate) fn stopping(&self) -> bool {
+        self.stopping.is_cancelled()
+    }
+}
+
+/// A running node.
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("incarnation", &self.shared.incarnation).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Joins, and starts the loops. What an earlier incarnation had claimed is settled as lost, and the horizon is loaded,
+    /// before this returns: the node is then ready.
+    pub async fn start(parts: Parts, incarnation: Incarnation) -> Result<Self> {
+        let clock = DbClock::default();
+        let sent = MonoTime::now();
+        let (lease, now) = parts.store.join(&parts.settings.node, incarnation, parts.settings.lease).await?;
+        clock.observe(sent, now);
+        let mark = parts.store.changes(ChangeMark::default(), 0).await?.mark;
+        let (outcomes, ended) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared {
+            parts,
+            clock,
+            incarnation,
+            lease: Mutex::new(lease),
+            memory: Mutex::new(Memory::default()),
+            statements: RwLock::new(()),
+            outcomes,
+            wake_tick: Notify::new(),
+            wake_load: Notify::new(),
+            wake_claim: Notify::new(),
+            wake_renew: Notify::new(),
+            stopping: CancellationToken::new(),
+            stopped: CancellationToken::new(),
+            deliveries: TaskTracker::new(),
+            loops: TaskTracker::new(),
+            loaded: CancellationToken::new(),
+        });
+        let engine = Self { shared };
+        engine.spawn(loops::settle::run(engine.shared.clone(), ended));
+        engine.spawn(loops::renew::run(engine.shared.clone()));
+        engine.spawn(loops::load::run(engine.shared.clone(), mark));
+        engine.spawn(loops::tick::run(engine.shared.clone()));
+        engine.spawn(loops::claim::run(engine.shared.clone()));
+        engine.spawn(loops::cancel::run(engine.shared.clone()));
+        engine.spawn(loops::raise::run(engine.shared.clone()));
+        engine.spawn(loops::prune::run(engine.shared.clone()));
+        Ok(engine)
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let task = self.shared.loops.track_future(task);
+        self.shared.parts.spawn.spawn(Box::pin(task));
+    }
+
+    /// Whether the horizon is loaded, so that ticks are being played.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.shared.loaded.is_cancelled() && !self.shared.stopping()
+    }
+
+    /// Waits until the horizon is loaded for the first time.
+    pub async fn loaded(&self) {
+        self.shared.loaded.cancelled().await;
+    }
+
+    /// The ticks that come next, of those that are near.
+    #[must_use]
+    pub fn coming(&self, count: usize) -> Vec<(DbTime, String)> {
+        self.shared.memory().coming(count)
+    }
+
+    /// Stops: no more ticks and claims; what runs may end within `drain`, then it is stopped and handed back as lost; what
+    /// was claimed and never sent is handed back unspent. Then the cursors are raised and the lease is ended.
+    pub async fn stop(&self, drain: Duration) {
+        let shared = &self.shared;
+        shared.stopping.cancel();
+        shared.deliveries.close();
+        if tokio::time::timeout(drain, shared.deliveries.wait()).await.is_err() {
+            for held in shared.memory().held().values() {
+                held.cancel.cancel();
+            }
+            // Targets end soon after they are told to; a command has its grace between TERM and KILL.
+            let _ = tokio::time::timeout(Duration::from_secs(10), shared.deliveries.wait()).await;
+        }
+        let settled = async {
+            while !shared.memory().held().is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let _ = tokio::time::timeout(shared.parts.settings.statement_timeout(), settled).await;
+        shared.stopped.cancel();
+        shared.loops.close();
+        shared.loops.wait().await;
+        loops::raise::pass(shared, true).await;
+        if let Err(error) = shared.ask("leave", shared.parts.store.leave(&shared.lease())).await {
+            tracing::warn!(%error, "the lease could not be ended; it will expire");
+        }
+    }
+}

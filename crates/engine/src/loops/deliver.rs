@@ -1,0 +1,114 @@
+//! Sends a claimed run to its target and passes the outcome on. Nothing is stored here.
+
+use std::sync::Arc;
+
+use everytick_domain::{
+    run::Claim,
+    target::Outcome,
+    time::DbTime,
+};
+use everytick_store::ClaimedRun;
+use everytick_targets::{Dispatch, LiveOutput, Stream};
+use metrics::{counter, histogram};
+
+use crate::{
+    engine::Shared,
+    live::LiveLog,
+    memory::{Held, Planned},
+};
+
+/// A claim whose work has ended, or never began.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub held: Held,
+    pub outcome: Outcome,
+    pub started_at: Option<DbTime>,
+    pub ended_at: DbTime,
+}
+
+/// Starts the work on a claim, or hands it back unspent when the node is stopping.
+pub(crate) fn start(shared: &Arc<Shared>, planned: Planned) {
+    let now = shared.clock.now();
+    if shared.stopping() {
+        let ended = Ended { held: planned.held, outcome: Outcome::Unsent, started_at: None, ended_at: now };
+        let _ = shared.outcomes.send(ended);
+        return;
+    }
+    let lag = now.since(planned.due_at);
+    histogram!("everytick_dispatch_lag_seconds").record(std::time::Duration::from(lag).as_secs_f64());
+    let task = shared.deliveries.track_future(deliver(shared.clone(), planned, now));
+    shared.parts.spawn.spawn(Box::pin(task));
+}
+
+async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
+    let Planned { run, held, .. } = planned;
+    let dispatch = dispatch(&shared, &run, &held, started_at);
+    let outcome = {
+        let live = Live(shared.parts.live.open(run.id));
+        match shared.parts.target.deliver(&dispatch, &live, &held.cancel).await {
+            Outcome::Accepted => reported_later(&held).await,
+            outcome => outcome,
+        }
+    };
+    // A node that stops does not cancel its runs: another attempt is due elsewhere.
+    let outcome = match outcome {
+        Outcome::Cancelled { .. } if shared.stopping() => Outcome::Lost,
+        outcome => outcome,
+    };
+    let ended_at = shared.clock.now().max(started_at);
+    let took = std::time::Duration::from(ended_at.since(started_at)).as_secs_f64();
+    histogram!("everytick_attempt_duration_seconds", "target" => held.job.spec.target.kind()).record(took);
+    counter!("everytick_attempts_total", "target" => held.job.spec.target.kind(), "outcome" => word(&outcome)).increment(1);
+    shared.memory().outcome_arrived(held.job.id, run.id);
+    let _ = shared.outcomes.send(Ended { held, outcome, started_at: Some(started_at), ended_at });
+}
+
+/// The receiver reports through the settle call, which tells us to stop waiting; at the time-out the attempt has failed.
+async fn reported_later(held: &Held) -> Outcome {
+    let timeout = held.job.spec.timeout;
+    tokio::select! {
+        biased;
+        () = held.cancel.cancelled() => Outcome::Cancelled { output: None },
+        () = tokio::time::sleep(timeout.into()) => Outcome::TimedOut { after: timeout, output: None },
+    }
+}
+
+fn dispatch(shared: &Shared, run: &ClaimedRun, held: &Held, now: DbTime) -> Dispatch {
+    let Claim { fence, attempt, .. } = held.claim;
+    let spec = &held.job.spec;
+    Dispatch {
+        run: run.id,
+        job_id: held.job.id,
+        job: spec.name.clone(),
+        cause: run.cause.word(),
+        scheduled_at: run.scheduled_at,
+        attempt,
+        fence,
+        node: shared.parts.settings.node.clone(),
+        now,
+        payload: run.payload.clone().or_else(|| spec.payload.clone()),
+        timeout: spec.timeout,
+        target: spec.target.clone(),
+    }
+}
+
+const fn word(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Succeeded { .. } => "succeeded",
+        Outcome::Accepted => "accepted",
+        Outcome::Failed { .. } => "failed",
+        Outcome::Gone { .. } => "gone",
+        Outcome::TimedOut { .. } => "timed_out",
+        Outcome::Cancelled { .. } => "cancelled",
+        Outcome::Lost => "lost",
+        Outcome::Unsent => "unsent",
+    }
+}
+
+struct Live(LiveLog);
+
+impl LiveOutput for Live {
+    fn push(&self, _: Stream, chunk: &[u8]) {
+        self.0.push(chunk);
+    }
+}

@@ -1,0 +1,103 @@
+//! Brings jobs into memory: those that come due before the horizon's end, those that were changed, those in doubt. The only
+//! loop that reads jobs.
+
+use std::sync::Arc;
+
+use everytick_store::{ChangeMark, Result};
+
+use super::unsure;
+use crate::{
+    clock::MonoTime,
+    engine::Shared,
+    settings::{FAILURE_PAUSE, HORIZON, HORIZON_EVERY, JOBS_PER_LOAD_MAX},
+};
+
+pub(crate) async fn run(shared: Arc<Shared>, mut mark: ChangeMark) {
+    let mut horizon_at = MonoTime::now();
+    loop {
+        if MonoTime::now() >= horizon_at {
+            match horizon(&shared).await {
+                Ok(()) => {
+                    horizon_at = MonoTime::now().plus(HORIZON_EVERY);
+                    shared.loaded.cancel();
+                }
+                Err(error) => failed(&shared, &error).await,
+            }
+        }
+        if let Err(error) = pass(&shared, &mut mark).await {
+            failed(&shared, &error).await;
+        }
+        tokio::select! {
+            biased;
+            () = shared.stopped.cancelled() => return,
+            () = shared.parts.hints.on_jobs_changed() => {}
+            () = shared.wake_load.notified() => wanted_only(&shared).await,
+            () = tokio::time::sleep(shared.parts.settings.poll) => {}
+        }
+    }
+}
+
+async fn failed(shared: &Arc<Shared>, error: &everytick_store::StoreError) {
+    unsure::report(shared, error);
+    tokio::time::sleep(FAILURE_PAUSE).await;
+}
+
+/// All jobs due before the horizon's end. There is no lower bound: whatever lags is found too.
+async fn horizon(shared: &Arc<Shared>) -> Result<()> {
+    let until = shared.clock.now().plus(HORIZON);
+    let mut after = None;
+    loop {
+        let lease = shared.lease();
+        let asked = shared.parts.store.load_horizon(&lease, until, after, JOBS_PER_LOAD_MAX);
+        let loaded = shared.ask("load the horizon", asked).await?;
+        after = loaded.last().and_then(|job| job.cursor.map(|cursor| (cursor, job.job.id)));
+        let full = loaded.len() == JOBS_PER_LOAD_MAX;
+        shared.memory().horizon(loaded);
+        shared.wake_tick.notify_one();
+        if !full || after.is_none() {
+            break;
+        }
+    }
+    shared.memory().sweep(until);
+    wanted(shared).await
+}
+
+/// What was changed since the last look, then what is wanted.
+async fn pass(shared: &Arc<Shared>, mark: &mut ChangeMark) -> Result<()> {
+    loop {
+        let changes = shared.ask("look for changes", shared.parts.store.changes(*mark, JOBS_PER_LOAD_MAX)).await?;
+        let until = shared.clock.now().plus(HORIZON);
+        {
+            let mut memory = shared.memory();
+            for changed in &changes.jobs {
+                memory.changed(changed, until);
+            }
+        }
+        *mark = changes.mark;
+        if !changes.more {
+            break;
+        }
+    }
+    wanted(shared).await
+}
+
+async fn wanted_only(shared: &Arc<Shared>) {
+    if let Err(error) = wanted(shared).await {
+        failed(shared, &error).await;
+    }
+}
+
+/// Reads the jobs in doubt. Those about which a statement is under way come later: its answer wakes us.
+async fn wanted(shared: &Arc<Shared>) -> Result<()> {
+    loop {
+        let asked = shared.memory().take_wanted(JOBS_PER_LOAD_MAX);
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<_> = asked.iter().map(|(id, _)| *id).collect();
+        let loaded = shared.ask("load jobs", shared.parts.store.load_jobs(&ids)).await?;
+        shared.memory().loaded(&asked, loaded);
+        shared.wake_tick.notify_one();
+        shared.wake_claim.notify_one();
+    }
+}

@@ -1,0 +1,13 @@
+//! What time asks. Each loop waits, makes one pass, and waits again; a pass can be made by hand. A crash between two passes,
+//! or within one, leaves rows that the next one reads.
+
+pub(crate) mod cancel;
+pub(crate) mod claim;
+pub(crate) mod deliver;
+pub(crate) mod load;
+pub(crate) mod prune;
+pub(crate) mod raise;
+pub(crate) mod renew;
+pub(crate) mod settle;
+pub(crate) mod tick;
+pub(crate) mod unsure;

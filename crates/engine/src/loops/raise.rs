@@ -1,0 +1,42 @@
+//! Raises cursors behind the ticks that are known to be recorded: in the background, in batches, never before.
+
+use std::sync::Arc;
+
+use super::unsure;
+use crate::{
+    clock::MonoTime,
+    engine::Shared,
+    settings::{HORIZON, RAISE_LOOK_EVERY, TICKS_PER_BATCH_MAX},
+};
+
+pub(crate) async fn run(shared: Arc<Shared>) {
+    loop {
+        tokio::select! {
+            biased;
+            () = shared.stopped.cancelled() => return,
+            () = tokio::time::sleep(RAISE_LOOK_EVERY) => {}
+        }
+        pass(&shared, false).await;
+    }
+}
+
+/// Raises what has lagged long enough, or `all`. A failure costs nothing: a cursor that is too low is harmless.
+pub(crate) async fn pass(shared: &Arc<Shared>, all: bool) {
+    loop {
+        let raises = shared.memory().raises(MonoTime::now(), all, TICKS_PER_BATCH_MAX);
+        if raises.is_empty() {
+            return;
+        }
+        match shared.ask("raise cursors", shared.parts.store.raise_cursors(&raises)).await {
+            Ok(done) => shared.memory().raised(&raises, &done, shared.clock.now().plus(HORIZON)),
+            Err(error) => {
+                unsure::report(shared, &error);
+                return;
+            }
+        }
+        shared.wake_load.notify_one();
+        if raises.len() < TICKS_PER_BATCH_MAX {
+            return;
+        }
+    }
+}

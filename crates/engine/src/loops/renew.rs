@@ -1,0 +1,110 @@
+//! Keeps the lease, compares what we hold with what the database says we hold, and settles what dead nodes had claimed.
+
+use std::sync::Arc;
+
+use everytick_domain::{
+    ids::RunId,
+    job::LATE_AFTER_MAX,
+    run::{Claim, Policy},
+    target::Outcome,
+    time::Span,
+};
+use everytick_store::{ClaimedRun, Result, Settle, StoreError};
+use metrics::counter;
+
+use super::unsure;
+use crate::{
+    clock::MonoTime,
+    engine::Shared,
+    settings::{FAILURE_PAUSE, LOST_PER_BATCH_MAX},
+};
+
+pub(crate) async fn run(shared: Arc<Shared>) {
+    loop {
+        let wait = match pass(&shared).await {
+            Ok(()) => shared.parts.settings.renew_every(),
+            Err(error) => {
+                unsure::report(&shared, &error);
+                FAILURE_PAUSE
+            }
+        };
+        tokio::select! {
+            biased;
+            () = shared.stopped.cancelled() => return,
+            () = shared.wake_renew.notified() => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+async fn pass(shared: &Arc<Shared>) -> Result<()> {
+    {
+        // No claim is under way while this is held, so the lowest open run is known.
+        let _quiet = shared.statements.write().await;
+        let sent = MonoTime::now();
+        let open_from = open_from(shared);
+        let lease = shared.lease();
+        let asked = shared.parts.store.renew(&lease, shared.parts.settings.lease, open_from);
+        match shared.ask("renew the lease", asked).await {
+            Ok(now) => shared.clock.observe(sent, now),
+            Err(StoreError::LeaseLost) => unsure::rejoin(shared).await?,
+            Err(error) => return Err(error),
+        }
+        unsure::compare(shared).await?;
+    }
+    reap(shared).await
+}
+
+/// The lowest id that a run claimed by us may have: of those we hold, or born with its tick from now on.
+fn open_from(shared: &Shared) -> RunId {
+    let born = RunId::floor(shared.clock.now().minus(LATE_AFTER_MAX).minus(Span::minutes(1)));
+    shared.memory().held().keys().next().map_or(born, |lowest| born.min(*lowest))
+}
+
+/// Settles as lost what expired leases had claimed: each is redelivered under the same id with the next attempt, or failed.
+async fn reap(shared: &Arc<Shared>) -> Result<()> {
+    loop {
+        let lease = shared.lease();
+        let asked = shared.parts.store.load_lost(&lease, LOST_PER_BATCH_MAX);
+        let lost = shared.ask("look for lost runs", asked).await?;
+        if lost.is_empty() {
+            return Ok(());
+        }
+        counter!("everytick_runs_lost_total").increment(lost.len() as u64);
+        settle_lost(shared, &lost).await?;
+    }
+}
+
+async fn settle_lost(shared: &Arc<Shared>, lost: &[ClaimedRun]) -> Result<()> {
+    let mut ids: Vec<_> = lost.iter().map(|run| run.job).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let jobs = shared.ask("load jobs", shared.parts.store.load_jobs(&ids)).await?;
+    let now = shared.clock.now();
+    let settles: Vec<_> = lost
+        .iter()
+        .filter_map(|run| {
+            let job = &jobs.iter().find(|loaded| loaded.job.id == run.job)?.job;
+            let claim = Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
+            let policy = Policy { retry: job.spec.retry, on_lost: job.spec.on_lost };
+            let settlement = claim.settle(Outcome::Lost, policy, now, shared.parts.entropy.u64())?;
+            Some(Settle {
+                settlement,
+                job: job.id,
+                tenant: run.tenant,
+                partition: job.partition,
+                priority: job.spec.priority,
+                started_at: None,
+                ended_at: now,
+            })
+        })
+        .collect();
+    let answers = shared.ask("settle lost runs", shared.parts.store.settle(&settles)).await?;
+    tracing::info!(runs = answers.len(), "settled runs whose node vanished");
+    for settle in &settles {
+        shared.memory().doubt(settle.job);
+    }
+    shared.wake_load.notify_one();
+    shared.wake_claim.notify_one();
+    Ok(())
+}

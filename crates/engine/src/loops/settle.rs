@@ -1,0 +1,125 @@
+//! Files what came of attempts, in groups: one commit for all that ended within a few milliseconds. Push, report and loss
+//! all end in the same settlement.
+
+use std::sync::Arc;
+
+use everytick_domain::{
+    edit::Change,
+    run::{Policy, Verdict},
+};
+use everytick_store::{Actor, EditJob, JobRef, Settle, SettleAnswer};
+use metrics::counter;
+use tokio::sync::mpsc;
+
+use super::{deliver::Ended, unsure};
+use crate::{
+    engine::Shared,
+    settings::{FAILURE_PAUSE, SETTLE_GROUP, SETTLES_PER_BATCH_MAX},
+};
+
+/// A settlement on its way, with the attempt it ends.
+struct Filed {
+    settle: Settle,
+    attempt: u32,
+}
+
+pub(crate) async fn run(shared: Arc<Shared>, mut ended: mpsc::UnboundedReceiver<Ended>) {
+    loop {
+        let first = tokio::select! {
+            biased;
+            first = ended.recv() => first,
+            () = shared.stopped.cancelled() => None,
+        };
+        let Some(first) = first else { return };
+        tokio::time::sleep(SETTLE_GROUP).await;
+        let mut group = vec![file(&shared, first)];
+        while group.len() < SETTLES_PER_BATCH_MAX
+            && let Ok(next) = ended.try_recv()
+        {
+            group.push(file(&shared, next));
+        }
+        let group: Vec<_> = group.into_iter().flatten().collect();
+        while !group.is_empty() && !pass(&shared, &group).await {
+            if shared.stopped.is_cancelled() {
+                return;
+            }
+            tokio::time::sleep(FAILURE_PAUSE).await;
+        }
+    }
+}
+
+fn file(shared: &Shared, ended: Ended) -> Option<Filed> {
+    let Ended { held, outcome, started_at, ended_at } = ended;
+    let (job, attempt) = (held.job, held.claim.attempt);
+    let policy = Policy { retry: job.spec.retry, on_lost: job.spec.on_lost };
+    let settlement = held.claim.settle(outcome, policy, shared.clock.now(), shared.parts.entropy.u64())?;
+    let settle = Settle {
+        settlement,
+        job: job.id,
+        tenant: held.tenant,
+        partition: job.partition,
+        priority: job.spec.priority,
+        started_at,
+        ended_at,
+    };
+    Some(Filed { settle, attempt })
+}
+
+/// Files one group. `false` when it has to be sent again: a settlement that was committed already is then refused, because
+/// its run is no longer claimed under that fence.
+async fn pass(shared: &Arc<Shared>, group: &[Filed]) -> bool {
+    for filed in group {
+        shared.memory().settling(filed.settle.job);
+    }
+    let settles: Vec<_> = group.iter().map(|filed| filed.settle.clone()).collect();
+    let answers = match shared.ask("settle runs", shared.parts.store.settle(&settles)).await {
+        Ok(answers) => answers,
+        Err(error) => {
+            for filed in group {
+                shared.memory().unsettled(filed.settle.job);
+            }
+            unsure::report(shared, &error);
+            return false;
+        }
+    };
+    for (filed, answer) in group.iter().zip(answers) {
+        let said = &filed.settle.settlement;
+        match answer {
+            SettleAnswer::Settled => {
+                shared.memory().settled(filed.settle.job, said.run, said.fence, said.verdict, filed.attempt);
+                count(said.verdict);
+                if let Some(note) = &said.pause {
+                    pause(shared, &filed.settle, note.clone()).await;
+                }
+            }
+            SettleAnswer::Stale => {
+                counter!("everytick_settles_refused_total").increment(1);
+                shared.memory().refused(filed.settle.job, said.run, said.fence);
+            }
+        }
+    }
+    shared.wake_claim.notify_one();
+    shared.wake_load.notify_one();
+    shared.wake_tick.notify_one();
+    true
+}
+
+fn count(verdict: Verdict) {
+    let state = match verdict {
+        Verdict::Succeeded => "succeeded",
+        Verdict::Failed => "failed",
+        Verdict::Cancelled => "cancelled",
+        Verdict::Retry { .. } | Verdict::Redeliver | Verdict::HandBack => "waiting",
+    };
+    counter!("everytick_runs_total", "state" => state).increment(1);
+}
+
+async fn pause(shared: &Shared, settle: &Settle, note: String) {
+    let change = Change::Pause { note: Some(note) };
+    let edit = EditJob { job: JobRef::Id(settle.job), change, if_match: None, cancel: false };
+    let actor = Actor(format!("node {}", shared.parts.settings.node));
+    let asked = shared.parts.store.edit_job(settle.tenant, &actor, edit);
+    if let Err(error) = shared.ask("pause a job whose receiver is gone", asked).await {
+        tracing::error!(%error, job = %settle.job, "a job whose receiver is gone could not be paused");
+    }
+}

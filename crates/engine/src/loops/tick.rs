@@ -1,0 +1,173 @@
+//! Records ticks when their time has come: plans from memory, commits one statement, and only then sends what it claimed.
+
+use std::sync::Arc;
+
+use everytick_domain::{
+    edit::Change,
+    mutant::Mutant,
+    plan::Fate,
+};
+use everytick_store::{Actor, EditJob, JobRef, JobTicks, Recorded, StoreError};
+use metrics::counter;
+
+use super::{deliver, unsure};
+use crate::{
+    clock::MonoTime,
+    engine::Shared,
+    settings::{FAILURE_PAUSE, TICKS_PER_BATCH_MAX},
+};
+
+pub(crate) async fn run(shared: Arc<Shared>) {
+    loop {
+        let next = shared.memory().next_timer();
+        let woken = shared.wake_tick.notified();
+        let timer = async {
+            match next {
+                Some(at) => tokio::time::sleep(shared.clock.until(at)).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = shared.stopping.cancelled() => return,
+            () = timer => {}
+            () = woken => continue,
+        }
+        if !pass(&shared).await {
+            tokio::time::sleep(FAILURE_PAUSE).await;
+        }
+    }
+}
+
+/// One batch. `false` when the store failed and a pause is right.
+pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
+    let statement = shared.statements.read().await;
+    let due = shared.memory().due(shared.clock.now(), shared.parts.settings.slots, TICKS_PER_BATCH_MAX);
+    if due.is_empty() {
+        shared.wake_load.notify_one();
+        return true;
+    }
+    let mut well = true;
+    let mut doubtful = false;
+    let lease = shared.lease();
+    for plan in &due.ranges {
+        let asked = shared.ask("record a range", shared.parts.store.record_range(&lease, plan)).await;
+        match asked {
+            Ok(answer) => {
+                shared.memory().range_recorded(plan, answer);
+                counter!("everytick_ticks_skipped_total", "reason" => plan.range.reason.word()).increment(plan.range.count);
+            }
+            Err(error) => {
+                let unsure = unsure::is(&error);
+                well = false;
+                doubtful |= unsure;
+                shared.memory().range_unrecorded(plan, unsure);
+                unsure::report(shared, &error);
+            }
+        }
+    }
+    if !due.batch.is_empty() {
+        if Mutant::DispatchBeforeCommit.is_on() {
+            send_early(shared, &due.batch);
+        }
+        let sent = MonoTime::now();
+        match shared.ask("record ticks", shared.parts.store.record(&lease, &due.batch)).await {
+            Ok(answer) => {
+                shared.clock.observe(sent, answer.now);
+                took_in(shared, &due.batch, &answer);
+            }
+            Err(StoreError::Refused { doing, source }) => {
+                tracing::error!(doing, %source, jobs = due.batch.len(), "the database refused a batch for its data");
+                poisoned(shared, &due.batch).await;
+            }
+            Err(error) => {
+                well = false;
+                doubtful |= unsure::is(&error);
+                shared.memory().unrecorded(&due.batch, unsure::is(&error));
+                unsure::report(shared, &error);
+            }
+        }
+    }
+    drop(statement);
+    if shared.memory().take_deferred() {
+        shared.wake_claim.notify_one();
+    }
+    if doubtful && !Mutant::MemoryKeptAfterUnsure.is_on() {
+        unsure::resolve(shared).await;
+    }
+    shared.wake_load.notify_one();
+    well
+}
+
+fn took_in(shared: &Arc<Shared>, batch: &[JobTicks], answer: &Recorded) {
+    let send = shared.memory().recorded(batch, answer);
+    let mut waits = false;
+    for row in batch.iter().flat_map(|ticks| &ticks.rows) {
+        match row.tick.fate {
+            Fate::Skip(reason) => counter!("everytick_ticks_skipped_total", "reason" => reason.word()).increment(1),
+            Fate::Run | Fate::Late => {
+                counter!("everytick_ticks_recorded_total").increment(1);
+                waits |= !row.born_claimed;
+            }
+        }
+    }
+    for planned in send {
+        if !Mutant::DispatchBeforeCommit.is_on() {
+            deliver::start(shared, planned);
+        }
+    }
+    if waits {
+        shared.wake_claim.notify_one();
+    }
+}
+
+/// What the rule against it forbids, for the simulator to find.
+fn send_early(shared: &Arc<Shared>, batch: &[JobTicks]) {
+    let now = shared.clock.now();
+    let born: Vec<_> = {
+        let mut memory = shared.memory();
+        let rows = batch.iter().flat_map(|ticks| ticks.rows.iter().map(|row| (ticks.job, row)));
+        rows.filter(|(_, row)| row.born_claimed).filter_map(|(job, row)| memory.born(job, &row.tick, now)).collect()
+    };
+    for planned in born {
+        deliver::start(shared, planned);
+    }
+}
+
+/// Halves a refused batch until the job is found that the database will not take; that one is paused, the rest goes on.
+async fn poisoned(shared: &Arc<Shared>, batch: &[JobTicks]) {
+    let mut halves: Vec<&[JobTicks]> = vec![batch];
+    while let Some(part) = halves.pop() {
+        let lease = shared.lease();
+        match shared.ask("record ticks", shared.parts.store.record(&lease, part)).await {
+            Ok(answer) => took_in(shared, part, &answer),
+            Err(StoreError::Refused { source, .. }) => match part {
+                [one] => {
+                    shared.memory().unrecorded(part, true);
+                    let note = format!("paused: the database refuses its ticks ({source})");
+                    let edit = EditJob {
+                        job: JobRef::Id(one.job),
+                        change: Change::Pause { note: Some(note) },
+                        if_match: None,
+                        cancel: false,
+                    };
+                    let actor = Actor(format!("node {}", lease.node));
+                    let asked = shared.parts.store.edit_job(one.tenant, &actor, edit);
+                    if let Err(error) = shared.ask("pause a poisoned job", asked).await {
+                        tracing::error!(%error, job = %one.job, "a job that the database refuses could not be paused");
+                    }
+                }
+                _ => {
+                    let (left, right) = part.split_at(part.len() / 2);
+                    halves.push(right);
+                    halves.push(left);
+                }
+            },
+            Err(error) => {
+                shared.memory().unrecorded(part, true);
+                unsure::report(shared, &error);
+                shared.wake_renew.notify_one();
+            }
+        }
+    }
+}

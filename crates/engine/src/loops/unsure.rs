@@ -1,0 +1,116 @@
+//! After an answer that never came: first the fence of our own lease is raised, which waits for what is executing and refuses
+//! what has not begun; only then is anything read again. Re-sending is not enough.
+
+use std::sync::Arc;
+
+use everytick_domain::target::Outcome;
+use everytick_store::{Result, StoreError};
+use metrics::counter;
+
+use super::deliver::Ended;
+use crate::{
+    clock::MonoTime,
+    engine::Shared,
+    memory::Held,
+    settings::FAILURE_PAUSE,
+};
+
+/// Whether the statement may have been done. A lost lease is sure: nothing was written.
+pub(crate) const fn is(error: &StoreError) -> bool {
+    matches!(error, StoreError::Unsure { .. })
+}
+
+/// Says once what went wrong, and wakes the loop that mends a lost lease.
+pub(crate) fn report(shared: &Shared, error: &StoreError) {
+    match error {
+        StoreError::LeaseLost => {
+            counter!("everytick_lease_lost_total").increment(1);
+            shared.wake_renew.notify_one();
+        }
+        error => {
+            let source = std::error::Error::source(error).map(ToString::to_string);
+            tracing::warn!(%error, source, "the store did not answer as it should");
+        }
+    }
+}
+
+/// Ends the doubt about statements that may still land: fence raised, then compared. Tries until it is done.
+pub(crate) async fn resolve(shared: &Arc<Shared>) {
+    loop {
+        let done = {
+            let _quiet = shared.statements.write().await;
+            mend(shared).await
+        };
+        match done {
+            Ok(()) => break,
+            Err(error) => report(shared, &error),
+        }
+        tokio::select! {
+            biased;
+            () = shared.stopped.cancelled() => return,
+            () = tokio::time::sleep(FAILURE_PAUSE) => {}
+        }
+    }
+    shared.wake_load.notify_one();
+    shared.wake_claim.notify_one();
+}
+
+async fn mend(shared: &Arc<Shared>) -> Result<()> {
+    match shared.ask("raise the fence", shared.parts.store.raise_fence(&shared.lease())).await {
+        Ok(lease) => shared.set_lease(lease),
+        Err(StoreError::LeaseLost) => rejoin(shared).await?,
+        Err(error) => return Err(error),
+    }
+    compare(shared).await
+}
+
+/// The lease is gone: take it anew. All that we believed is read again; our claims stay ours where nobody took them.
+pub(crate) async fn rejoin(shared: &Arc<Shared>) -> Result<()> {
+    let sent = MonoTime::now();
+    let settings = &shared.parts.settings;
+    let asked = shared.parts.store.join(&settings.node, shared.incarnation, settings.lease);
+    let (lease, now) = shared.ask("join", asked).await?;
+    shared.clock.observe(sent, now);
+    shared.set_lease(lease);
+    shared.memory().forget_all();
+    tracing::warn!("the lease was lost and has been taken anew");
+    shared.wake_load.notify_one();
+    Ok(())
+}
+
+/// Compares the runs that the database says we claimed with those in our hands. The caller holds the statements still. One
+/// that we never knew was never sent, and is handed back unspent; one that we hold and no longer own is stopped.
+pub(crate) async fn compare(shared: &Arc<Shared>) -> Result<()> {
+    let claimed = shared.ask("compare claims", shared.parts.store.load_claimed(&shared.lease())).await?;
+    let held = shared.memory().held().clone();
+    for held in held.values() {
+        let ours = claimed.iter().any(|run| run.id == held.claim.run && run.fence == held.claim.fence);
+        if !ours {
+            held.cancel.cancel();
+        }
+    }
+    let unknown: Vec<_> = claimed
+        .into_iter()
+        .filter(|run| held.get(&run.id).is_none_or(|held| held.claim.fence != run.fence))
+        .collect();
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let mut ids: Vec<_> = unknown.iter().map(|run| run.job).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let jobs = shared.ask("load jobs", shared.parts.store.load_jobs(&ids)).await?;
+    let now = shared.clock.now();
+    for run in unknown {
+        let Some(loaded) = jobs.iter().find(|loaded| loaded.job.id == run.job) else { continue };
+        let claim = everytick_domain::run::Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
+        let held = Held {
+            claim,
+            job: Arc::new(loaded.job.clone()),
+            tenant: run.tenant,
+            cancel: tokio_util::sync::CancellationToken::new(),
+        };
+        let _ = shared.outcomes.send(Ended { held, outcome: Outcome::Unsent, started_at: None, ended_at: now });
+    }
+    Ok(())
+}

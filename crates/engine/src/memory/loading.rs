@@ -1,0 +1,162 @@
+//! Jobs come into memory, are read again, and leave it.
+
+use std::time::Duration;
+
+use everytick_domain::{ids::JobId, time::DbTime};
+use everytick_store::{ChangedJob, LoadedJob, Raise};
+
+use super::{
+    Memory,
+    entry::{Entry, Open, first_unrecorded},
+};
+use crate::{
+    clock::MonoTime,
+    settings::{RAISE_EVERY, RAISE_LAG_TICKS},
+};
+
+impl Memory {
+    /// A job was made or changed. It is wanted when it is due before the horizon's end, or when we hold an older form of it.
+    pub(crate) fn changed(&mut self, changed: &ChangedJob, until: DbTime) {
+        match self.jobs.get(&changed.id) {
+            Some(entry) if entry.epoch == changed.epoch => {}
+            Some(_) => self.doubt(changed.id),
+            None if changed.cursor.is_some_and(|cursor| cursor < until) => {
+                self.wanted.insert(changed.id);
+            }
+            None => {}
+        }
+    }
+
+    /// Jobs found before the horizon's end: new ones come in, others are ours already.
+    pub(crate) fn horizon(&mut self, loaded: Vec<LoadedJob>) {
+        for job in loaded {
+            match self.jobs.get(&job.job.id) {
+                Some(entry) if entry.epoch == job.epoch => {}
+                Some(_) => self.doubt(job.job.id),
+                None => self.insert(job),
+            }
+        }
+    }
+
+    fn insert(&mut self, loaded: LoadedJob) {
+        let id = loaded.job.id;
+        self.wanted.remove(&id);
+        self.jobs.insert(id, Entry::new(loaded));
+        self.set_timer(id);
+    }
+
+    /// The jobs to read now, each with the count of answers so far; not those about which a statement is under way.
+    pub(crate) fn take_wanted(&mut self, limit: usize) -> Vec<(JobId, u64)> {
+        let quiet = |id: &&JobId| self.jobs.get(id).is_none_or(|entry| entry.under_way == 0);
+        let ids: Vec<_> = self.wanted.iter().filter(quiet).take(limit).copied().collect();
+        ids.into_iter().map(|id| (id, self.jobs.get(&id).map_or(0, |entry| entry.seq))).collect()
+    }
+
+    /// Takes in what was read. What an answer has overtaken meanwhile is read again; what is not there is gone.
+    pub(crate) fn loaded(&mut self, asked: &[(JobId, u64)], loaded: Vec<LoadedJob>) {
+        let mut found: std::collections::BTreeMap<_, _> = loaded.into_iter().map(|job| (job.job.id, job)).collect();
+        for (id, seq) in asked {
+            match (self.jobs.get_mut(id), found.remove(id)) {
+                (Some(entry), _) if entry.under_way > 0 || entry.seq != *seq => {}
+                (Some(_), None) => {
+                    self.wanted.remove(id);
+                    self.unset_timer(*id);
+                    self.jobs.remove(id);
+                    self.lagging.remove(id);
+                }
+                (Some(_), Some(job)) => self.refresh(job),
+                (None, Some(job)) => self.insert(job),
+                (None, None) => {
+                    self.wanted.remove(id);
+                }
+            }
+        }
+    }
+
+    fn refresh(&mut self, loaded: LoadedJob) {
+        let id = loaded.job.id;
+        let held: Vec<_> = self.held.values().filter(|held| held.job.id == id).map(|held| held.claim.clone()).collect();
+        let Some(entry) = self.jobs.get_mut(&id) else { return };
+        let read = first_unrecorded(&loaded);
+        let same = entry.epoch == loaded.epoch && !entry.forgotten;
+        entry.next = match (entry.next, read) {
+            // What we recorded since the cursor was written is not to be played again.
+            (Some(next), Some(read)) if same => Some(next.max(read)),
+            (None, _) if same => None,
+            (_, read) => read,
+        };
+        if entry.epoch != loaded.epoch {
+            entry.lag = 0;
+            entry.lags_since = None;
+            self.lagging.remove(&id);
+        }
+        entry.epoch = loaded.epoch;
+        entry.cursor = loaded.cursor;
+        entry.open = loaded.open.iter().map(|run| (run.id, Open::from(*run))).collect();
+        // Work that was cancelled elsewhere counts until it has really stopped.
+        for claim in held {
+            entry.open.entry(claim.run).or_insert(Open { claimed: true, attempts: claim.attempt }).claimed = true;
+        }
+        entry.job = std::sync::Arc::new(loaded.job);
+        entry.stale = false;
+        entry.forgotten = false;
+        entry.verified = entry.verify.take();
+        entry.seq += 1;
+        self.wanted.remove(&id);
+        self.set_timer(id);
+    }
+
+    /// The cursors to raise now: those that have lagged long enough, or by enough ticks.
+    pub(crate) fn raises(&self, now: MonoTime, all: bool, limit: usize) -> Vec<Raise> {
+        let due = |entry: &Entry| {
+            let waited = entry.lags_since.map_or(Duration::ZERO, |since| now.since(since));
+            all || waited >= RAISE_EVERY || entry.lag >= RAISE_LAG_TICKS
+        };
+        self.lagging
+            .iter()
+            .filter_map(|id| self.jobs.get(id).map(|entry| (*id, entry)))
+            .filter(|(_, entry)| !entry.stale && due(entry))
+            .take(limit)
+            .map(|(job, entry)| Raise { job, epoch: entry.epoch, cursor: entry.next })
+            .collect()
+    }
+
+    /// These cursors are committed. A job that is idle beyond the horizon leaves memory; nothing else makes one leave.
+    pub(crate) fn raised(&mut self, raises: &[Raise], done: &[JobId], until: DbTime) {
+        let done: std::collections::BTreeSet<_> = done.iter().collect();
+        for raise in raises {
+            let Some(entry) = self.jobs.get_mut(&raise.job) else { continue };
+            if !done.contains(&raise.job) || entry.epoch != raise.epoch {
+                self.doubt(raise.job);
+                continue;
+            }
+            entry.cursor = raise.cursor;
+            entry.lag = 0;
+            entry.lags_since = None;
+            if entry.next != raise.cursor {
+                entry.lags_since = Some(MonoTime::now());
+                continue;
+            }
+            self.lagging.remove(&raise.job);
+            self.let_go(raise.job, until);
+        }
+    }
+
+    /// Drops what has nothing to do before `until`. Its cursor must be committed, or nobody would play it from there.
+    pub(crate) fn sweep(&mut self, until: DbTime) {
+        let idle: Vec<_> =
+            self.jobs.iter().filter(|(_, entry)| entry.next.is_none_or(|next| next > until)).map(|(id, _)| *id).collect();
+        for id in idle {
+            self.let_go(id, until);
+        }
+    }
+
+    fn let_go(&mut self, job: JobId, until: DbTime) {
+        let Some(entry) = self.jobs.get(&job) else { return };
+        let idle = entry.next.is_none_or(|next| next > until) && entry.open.is_empty();
+        if idle && entry.under_way == 0 && !entry.stale && !self.lagging.contains(&job) {
+            self.unset_timer(job);
+            self.jobs.remove(&job);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What a node remembers of the jobs it plays: where each stands, which of its runs are open, and what is under way. It is
+//! only ever a copy: dropped after an unsure answer, read again when in doubt. Nothing here waits or does I/O.
+
+mod claims;
+mod entry;
+mod loading;
+mod settling;
+mod ticking;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, hash_map::DefaultHasher},
+    hash::BuildHasherDefault,
+    sync::Arc,
+};
+
+use everytick_domain::{
+    ids::{JobId, RunId, TenantId},
+    job::Job,
+    run::Claim,
+    time::DbTime,
+};
+use tokio_util::sync::CancellationToken;
+
+use entry::Entry;
+
+pub(crate) use ticking::Planned;
+
+/// Not seeded: the simulator must see the same order each time.
+type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    jobs: Map<JobId, Entry>,
+    /// When each job is to be looked at next: its next tick, unless something of it is under way.
+    timers: BTreeSet<(DbTime, JobId)>,
+    /// The claims in our hands, from their commit until their settlement is answered.
+    held: BTreeMap<RunId, Held>,
+    /// Slots promised to rows that are being recorded or claimed as ours.
+    reserved: usize,
+    /// Jobs to be read, or read again.
+    wanted: BTreeSet<JobId>,
+    /// Jobs whose cursor lags behind what is known to be recorded.
+    lagging: BTreeSet<JobId>,
+    /// Runs that are due wait for a slot: a new tick queues behind them.
+    backlog: bool,
+    /// A waiting run was passed over because an answer about its job was awaited.
+    deferred: bool,
+}
+
+/// A claim that was committed for us and is being worked on.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub claim: Claim,
+    pub job: Arc<Job>,
+    pub tenant: TenantId,
+    /// Stops the work.
+    pub cancel: CancellationToken,
+}
+
+impl Memory {
+    pub(crate) fn slots_free(&self, slots: usize) -> usize {
+        slots.saturating_sub(self.held.len() + self.reserved)
+    }
+
+    pub(crate) fn held(&self) -> &BTreeMap<RunId, Held> {
+        &self.held
+    }
+
+    pub(crate) fn next_timer(&self) -> Option<DbTime> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// The ticks that come next, for people.
+    pub(crate) fn coming(&self, count: usize) -> Vec<(DbTime, String)> {
+        let names = self.timers.iter().filter_map(|(at, id)| Some((*at, self.jobs.get(id)?.job.spec.name.clone())));
+        names.take(count).collect()
+    }
+
+    pub(crate) fn has_wanted(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
+    /// Stops the work on a run that somebody else has ended, and reads its job again.
+    pub(crate) fn ended_elsewhere(&mut self, job: JobId, run: RunId) {
+        if let Some(held) = self.held.get(&run) {
+            held.cancel.cancel();
+        }
+        self.doubt(job);
+    }
+
+    /// The job is read again before anything more is planned for it.
+    pub(crate) fn doubt(&mut self, job: JobId) {
+        if let Some(entry) = self.jobs.get_mut(&job) {
+            entry.stale = true;
+            self.wanted.insert(job);
+            self.unset_timer(job);
+        }
+    }
+
+    /// After an unsure answer: what we believed of the job is forgotten too.
+    pub(crate) fn forget(&mut self, job: JobId) {
+        if let Some(entry) = self.jobs.get_mut(&job) {
+            entry.forgotten = true;
+        }
+        self.doubt(job);
+    }
+
+    pub(crate) fn forget_all(&mut self) {
+        let all: Vec<_> = self.jobs.keys().copied().collect();
+        for job in all {
+            self.forget(job);
+        }
+    }
+
+    fn unset_timer(&mut self, job: JobId) {
+        if let Some(at) = self.jobs.get_mut(&job).and_then(|entry| entry.timer.take()) {
+            self.timers.remove(&(at, job));
+        }
+    }
+
+    /// Sets the job's timer to its next tick, where it may be planned at all.
+    fn set_timer(&mut self, job: JobId) {
+        self.unset_timer(job);
+        let Some(entry) = self.jobs.get_mut(&job) else { return };
+        if entry.recording || entry.stale {
+            return;
+        }
+        if let Some(next) = entry.next {
+            entry.timer = Some(next);
+            self.timers.insert((next, job));
+        }
+    }
+
+    /// A statement about this job has been answered.
+    fn answered(&mut self, job: JobId) {
+        if let Some(entry) = self.jobs.get_mut(&job) {
+            entry.under_way = entry.under_way.saturating_sub(1);
+            entry.seq += 1;
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The end of claims: what leaves memory, and only then.
+
+use everytick_domain::{
+    ids::{Fence, JobId, RunId},
+    mutant::Mutant,
+    run::Verdict,
+};
+
+use super::{Memory, entry::Open};
+
+impl Memory {
+    /// The target has answered; the claim is ours until the settlement is.
+    pub(crate) fn outcome_arrived(&mut self, job: JobId, run: RunId) {
+        if Mutant::ActiveForgottenAtOutcome.is_on()
+            && let Some(entry) = self.jobs.get_mut(&job)
+        {
+            entry.open.remove(&run);
+        }
+    }
+
+    /// A settlement is about to be sent: what is read of the job meanwhile may be older than its effect.
+    pub(crate) fn settling(&mut self, job: JobId) {
+        if let Some(entry) = self.jobs.get_mut(&job) {
+            entry.under_way += 1;
+        }
+    }
+
+    pub(crate) fn settled(&mut self, job: JobId, run: RunId, fence: Fence, verdict: Verdict, attempt: u32) {
+        self.let_go_of(run, fence);
+        if let Some(entry) = self.jobs.get_mut(&job) {
+            match verdict {
+                Verdict::Succeeded | Verdict::Failed | Verdict::Cancelled => {
+                    entry.open.remove(&run);
+                }
+                Verdict::Retry { .. } | Verdict::Redeliver => {
+                    entry.open.insert(run, Open { claimed: false, attempts: attempt });
+                }
+                Verdict::HandBack => {
+                    entry.open.insert(run, Open { claimed: false, attempts: attempt.saturating_sub(1) });
+                }
+            }
+        }
+        self.answered(job);
+    }
+
+    /// Refused: a newer claim or the run's end has passed ours. What is true now is read, not guessed.
+    pub(crate) fn refused(&mut self, job: JobId, run: RunId, fence: Fence) {
+        self.let_go_of(run, fence);
+        self.answered(job);
+        self.doubt(job);
+    }
+
+    pub(crate) fn unsettled(&mut self, job: JobId) {
+        self.answered(job);
+    }
+
+    /// Kept by (run, fence): a late answer about an older attempt touches nothing.
+    fn let_go_of(&mut self, run: RunId, fence: Fence) {
+        if self.held.get(&run).is_some_and(|held| held.claim.fence == fence) {
+            self.held.remove(&run);
+        }
+    }
+}

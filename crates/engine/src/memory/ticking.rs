@@ -1,0 +1,231 @@
+//! From the timers to what is to be recorded, and from the answers back to the timers.
+
+use std::sync::Arc;
+
+use everytick_domain::{
+    ids::{Fence, JobId},
+    mutant::Mutant,
+    plan::{Fate, Plan, TickRow, decide},
+    run::{CauseKind, Claim, SkipReason},
+    time::DbTime,
+};
+use everytick_store::{ClaimedRun, JobTicks, RangeAnswer, RangePlan, RecordRow, Recorded, RowAnswer};
+use tokio_util::sync::CancellationToken;
+
+use super::{Held, Memory, entry::Open};
+use crate::clock::MonoTime;
+
+/// What is due now.
+#[derive(Debug, Default)]
+pub(crate) struct Due {
+    pub batch: Vec<JobTicks>,
+    pub ranges: Vec<RangePlan>,
+}
+
+impl Due {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.batch.is_empty() && self.ranges.is_empty()
+    }
+}
+
+/// A run that was recorded as ours: to be sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Planned {
+    pub run: ClaimedRun,
+    pub held: Held,
+    pub due_at: DbTime,
+}
+
+impl Memory {
+    /// Plans every job whose next tick has come, up to `ticks_max` ticks. What is planned is marked as being recorded.
+    pub(crate) fn due(&mut self, now: DbTime, slots: usize, ticks_max: usize) -> Due {
+        let mut due = Due::default();
+        let mut ticks = 0;
+        while let Some((at, id)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
+            if ticks >= ticks_max {
+                break;
+            }
+            self.unset_timer(id);
+            let free = self.slots_free(slots) > 0 && !self.backlog;
+            let Some(entry) = self.jobs.get_mut(&id) else { continue };
+            match decide(&entry.job, entry.next, now, entry.open.len()) {
+                // Nothing due after all; the schedule and the timer disagree only where the job was just changed.
+                Plan::Idle => self.doubt(id),
+                Plan::Range(range) => {
+                    let Some(schedule) = entry.job.ticking() else { continue };
+                    let Some(cursor_was) = entry.cursor else { continue };
+                    entry.recording = true;
+                    entry.under_way += 1;
+                    ticks += 1;
+                    due.ranges.push(RangePlan {
+                        job: id,
+                        tenant: entry.job.tenant,
+                        epoch: entry.epoch,
+                        cursor_was,
+                        range,
+                        cursor: schedule.next_after(range.to),
+                    });
+                }
+                Plan::Rows(rows) => {
+                    let overlap = |row: &TickRow| row.fate == Fate::Skip(SkipReason::Overlap);
+                    if rows.iter().any(overlap) && entry.verified != Some(at) {
+                        // The run in the way may have ended elsewhere: look before a skip is written.
+                        entry.verify = Some(at);
+                        self.doubt(id);
+                        continue;
+                    }
+                    ticks += rows.len();
+                    entry.recording = true;
+                    entry.under_way += 1;
+                    let (job, epoch) = (entry.job.clone(), entry.epoch);
+                    if Mutant::CursorRaisedBeforeAck.is_on() {
+                        let last = rows.last().map(|row| row.tick);
+                        entry.next = last.and_then(|last| job.ticking().and_then(|schedule| schedule.next_after(last)));
+                        entry.lag = u32::MAX;
+                        self.lagging.insert(id);
+                    }
+                    let rows = rows
+                        .into_iter()
+                        .map(|tick| {
+                            // With jitter a run is due later than its tick, and only a claim looks at that.
+                            let now_or_never = tick.fate == Fate::Run && tick.due_at == tick.tick;
+                            let born_claimed = now_or_never && free && self.slots_free(slots) > 0;
+                            self.reserved += usize::from(born_claimed);
+                            RecordRow { tick, born_claimed }
+                        })
+                        .collect();
+                    due.batch.push(JobTicks {
+                        job: id,
+                        tenant: job.tenant,
+                        partition: job.partition,
+                        epoch,
+                        priority: job.spec.priority,
+                        rows,
+                    });
+                }
+            }
+        }
+        due
+    }
+
+    /// Takes in the answer: gives what is to be sent, and goes on from the last tick that is on the record.
+    pub(crate) fn recorded(&mut self, batch: &[JobTicks], answer: &Recorded) -> Vec<Planned> {
+        let mut send = Vec::new();
+        for (ticks, answers) in batch.iter().zip(&answer.jobs) {
+            self.reserved -= ticks.rows.iter().filter(|row| row.born_claimed).count();
+            self.answered(ticks.job);
+            let mut doubt = false;
+            for (row, answer_row) in ticks.rows.iter().zip(answers) {
+                match answer_row {
+                    RowAnswer::Inserted => {
+                        if row.born_claimed {
+                            send.extend(self.born(ticks.job, &row.tick, answer.now));
+                        }
+                        self.on_record(ticks, row, true, answer.now);
+                    }
+                    RowAnswer::Existed => {
+                        doubt = true;
+                        self.on_record(ticks, row, false, answer.now);
+                    }
+                    RowAnswer::Early => break,
+                    RowAnswer::Stale => {
+                        doubt = true;
+                        break;
+                    }
+                }
+            }
+            if let Some(entry) = self.jobs.get_mut(&ticks.job) {
+                entry.recording = false;
+            }
+            if doubt { self.doubt(ticks.job) } else { self.set_timer(ticks.job) }
+        }
+        send
+    }
+
+    fn on_record(&mut self, ticks: &JobTicks, row: &RecordRow, ours: bool, now: DbTime) {
+        let Some(entry) = self.jobs.get_mut(&ticks.job) else { return };
+        if ours && !matches!(row.tick.fate, Fate::Skip(_)) {
+            let open = Open { claimed: row.born_claimed, attempts: u32::from(row.born_claimed) };
+            entry.open.insert(row.tick.id, open);
+        }
+        if entry.epoch != ticks.epoch {
+            return;
+        }
+        let from = if Mutant::NextFromNow.is_on() { now } else { row.tick.tick };
+        entry.next = entry.job.ticking().and_then(|schedule| schedule.next_after(from));
+        entry.lag = entry.lag.saturating_add(1);
+        entry.lags_since.get_or_insert_with(MonoTime::now);
+        self.lagging.insert(ticks.job);
+    }
+
+    /// The claim that was committed together with its tick.
+    pub(crate) fn born(&mut self, job: JobId, tick: &TickRow, now: DbTime) -> Option<Planned> {
+        let job = self.jobs.get(&job)?.job.clone();
+        let run = ClaimedRun {
+            id: tick.id,
+            job: job.id,
+            tenant: job.tenant,
+            cause: CauseKind::Tick,
+            scheduled_at: tick.tick,
+            fence: Fence::default().raised(now),
+            attempt: 1,
+            lost: 0,
+            payload: None,
+        };
+        Some(self.hold(run, job, tick.due_at))
+    }
+
+    pub(super) fn hold(&mut self, run: ClaimedRun, job: Arc<everytick_domain::job::Job>, due_at: DbTime) -> Planned {
+        let claim = Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
+        let held = Held { claim, tenant: run.tenant, job, cancel: CancellationToken::new() };
+        self.held.insert(run.id, held.clone());
+        Planned { run, held, due_at }
+    }
+
+    /// A batch whose answer will never be known, or that was known not to be done.
+    pub(crate) fn unrecorded(&mut self, batch: &[JobTicks], unsure: bool) {
+        for ticks in batch {
+            self.reserved -= ticks.rows.iter().filter(|row| row.born_claimed).count();
+            self.answered(ticks.job);
+            if unsure && Mutant::MemoryKeptAfterUnsure.is_on() {
+                for row in &ticks.rows {
+                    self.on_record(ticks, row, true, row.tick.tick);
+                }
+            }
+            if let Some(entry) = self.jobs.get_mut(&ticks.job) {
+                entry.recording = false;
+            }
+            if unsure && !Mutant::MemoryKeptAfterUnsure.is_on() {
+                self.forget(ticks.job);
+            } else {
+                self.set_timer(ticks.job);
+            }
+        }
+    }
+
+    pub(crate) fn range_recorded(&mut self, plan: &RangePlan, answer: RangeAnswer) {
+        self.answered(plan.job);
+        let Some(entry) = self.jobs.get_mut(&plan.job) else { return };
+        entry.recording = false;
+        match answer {
+            RangeAnswer::Recorded { epoch } if entry.epoch == plan.epoch => {
+                entry.epoch = epoch;
+                entry.cursor = plan.cursor;
+                entry.next = plan.cursor;
+                entry.lag = 0;
+                entry.lags_since = None;
+                self.lagging.remove(&plan.job);
+                self.set_timer(plan.job);
+            }
+            RangeAnswer::Recorded { .. } | RangeAnswer::Stale => self.forget(plan.job),
+        }
+    }
+
+    pub(crate) fn range_unrecorded(&mut self, plan: &RangePlan, unsure: bool) {
+        self.answered(plan.job);
+        if let Some(entry) = self.jobs.get_mut(&plan.job) {
+            entry.recording = false;
+        }
+        if unsure { self.forget(plan.job) } else { self.set_timer(plan.job) }
+    }
+}

@@ -1,0 +1,3 @@
+//! The engine from outside, on the simulated store.
+
+mod sim;

@@ -1,0 +1,161 @@
+//! People: they make jobs, edit and pause them close to their ticks, ask for runs and cancel them.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use everytick_domain::{
+    edit::Change,
+    ids::{JobId, TenantId},
+    job::{CatchUp, JobSpec, Misfire, Overlap},
+    retry::{OnLost, RetryPolicy},
+    schedule::{ScheduleSpec, Timing},
+    target::{HttpMethod, HttpTarget, TargetSpec},
+    time::Span,
+};
+use everytick_engine::commands::RunNow;
+use everytick_store::{Actor, EditJob, JobRef, RunFilter, WallClock};
+
+use super::{random::Random, world::World};
+
+pub async fn run(world: Arc<World>, random: Random) {
+    let mut jobs = Vec::new();
+    for n in 0..7 + random.below(4) {
+        jobs.extend(create(&world, &random, n).await);
+    }
+    let mut made = jobs.len() as u64 + 10;
+    while !world.calm.load(Ordering::SeqCst) {
+        near_a_tick(&world, &random).await;
+        if jobs.is_empty() || random.chance(60) {
+            made += 1;
+            jobs.extend(create(&world, &random, made).await);
+            continue;
+        }
+        let job = *random.pick(&jobs);
+        match random.below(100) {
+            0..35 => {
+                let spec = current(&world, job).await.map(|spec| edited(spec, &world, &random));
+                if let Some(spec) = spec {
+                    edit(&world, job, Change::Replace(Box::new(spec)), false).await;
+                }
+            }
+            35..55 => edit(&world, job, Change::Pause { note: None }, random.chance(200)).await,
+            55..75 => edit(&world, job, Change::Resume, false).await,
+            75..79 => {
+                edit(&world, job, Change::Delete, random.chance(300)).await;
+                jobs.retain(|id| *id != job);
+            }
+            79..90 => {
+                let commands = world.commands.lock().unwrap().clone();
+                let ask = RunNow { job: JobRef::Id(job), payload: None, force: false, idempotency: None };
+                let _ = commands.run_now(TenantId::DEFAULT, &people(), ask).await;
+            }
+            _ => cancel(&world, &random, job).await,
+        }
+    }
+}
+
+/// Half of the time within 50 ms of a whole second, where ticks are; else whenever.
+async fn near_a_tick(world: &World, random: &Random) {
+    tokio::time::sleep(random.millis(50, 2_500)).await;
+    if random.chance(500) {
+        let past = u64::try_from(world.clock.now().millis().rem_euclid(1_000)).unwrap();
+        tokio::time::sleep(Duration::from_millis(950 + random.below(100)).saturating_sub(Duration::from_millis(past))).await;
+    }
+}
+
+fn people() -> Actor {
+    Actor("people".into())
+}
+
+async fn edit(world: &World, job: JobId, change: Change, cancel: bool) {
+    let commands = world.commands.lock().unwrap().clone();
+    let ask = EditJob { job: JobRef::Id(job), change, if_match: None, cancel };
+    let _ = commands.edit_job(TenantId::DEFAULT, &people(), ask).await;
+}
+
+async fn current(world: &World, job: JobId) -> Option<JobSpec> {
+    let commands = world.commands.lock().unwrap().clone();
+    let record = commands.store().get_job(TenantId::DEFAULT, &JobRef::Id(job)).await.ok()?;
+    Some((*record.job.spec).clone())
+}
+
+async fn cancel(world: &World, random: &Random, job: JobId) {
+    let commands = world.commands.lock().unwrap().clone();
+    let filter = RunFilter { job: Some(job), ..RunFilter::default() };
+    let Ok(page) = commands.store().list_runs(TenantId::DEFAULT, &filter, None, 5).await else { return };
+    if !page.items.is_empty() {
+        let _ = commands.cancel_run(TenantId::DEFAULT, &people(), random.pick(&page.items).id).await;
+    }
+}
+
+async fn create(world: &World, random: &Random, n: u64) -> Option<JobId> {
+    let commands = world.commands.lock().unwrap().clone();
+    let spec = spec(world, random, n);
+    let created = commands.create_jobs(TenantId::DEFAULT, &people(), vec![spec], None).await.ok()?;
+    created.into_iter().next()?.ok().map(|created| created.job.id)
+}
+
+fn schedule(timing: Timing) -> Option<ScheduleSpec> {
+    Some(ScheduleSpec { timing, starts_at: None, ends_at: None, jitter: None, exclude: Vec::new() })
+}
+
+fn timing(world: &World, random: &Random) -> Timing {
+    match random.below(10) {
+        0..6 => Timing::Every { every: Span::seconds(1) },
+        6..9 => Timing::Every { every: Span::seconds(2 + random.below(9)) },
+        _ => Timing::At { at: world.clock.now().plus(Span::millis(random.below(30_000))) },
+    }
+}
+
+fn edited(mut spec: JobSpec, world: &World, random: &Random) -> JobSpec {
+    match random.below(3) {
+        0 => spec.enabled = !spec.enabled,
+        1 => spec.description = format!("{}", random.next()),
+        _ => spec.schedule = schedule(timing(world, random)),
+    }
+    spec
+}
+
+fn spec(world: &World, random: &Random, n: u64) -> JobSpec {
+    let target = TargetSpec::Http(HttpTarget {
+        url: "http://example.org".into(),
+        method: HttpMethod::Post,
+        headers: Default::default(),
+        secret: None,
+    });
+    let (overlap, max_concurrent) =
+        *random.pick(&[(Overlap::Skip, None), (Overlap::Skip, None), (Overlap::Allow, None), (Overlap::Allow, Some(2))]);
+    let mut schedule = schedule(timing(world, random));
+    if random.chance(150)
+        && let Some(schedule) = &mut schedule
+    {
+        schedule.jitter = Some(Span::millis(1 + random.below(3_000)));
+    }
+    JobSpec {
+        name: format!("job-{n}"),
+        description: String::new(),
+        labels: Default::default(),
+        enabled: true,
+        schedule,
+        target,
+        payload: None,
+        overlap,
+        max_concurrent,
+        priority: random.below(10) as u8,
+        misfire: Misfire {
+            late_after: Span::millis(1_500 + random.below(3_000)),
+            grace: Some(Span::seconds(3 + random.below(30))),
+            catch_up: *random.pick(&[CatchUp::None, CatchUp::Latest, CatchUp::All]),
+            max_runs: 1 + random.below(5) as u32,
+        },
+        retry: RetryPolicy {
+            max_retries: random.below(3) as u32,
+            base_delay: Span::seconds(1),
+            max_delay: Span::seconds(5),
+        },
+        on_lost: if random.chance(150) { OnLost::Fail } else { OnLost::Retry },
+        timeout: Span::seconds(6),
+    }
+}

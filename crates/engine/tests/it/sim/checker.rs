@@ -1,0 +1,201 @@
+//! Asks of a finished history what the invariants say. It knows the schedules, the journal of the database and what the
+//! targets saw, and nothing of how the engine works.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use everytick_domain::{
+    ids::{Cause, JobId, RunId},
+    job::{self, Job},
+    retry::LOST_MAX,
+    run::{CauseKind, State, Verdict},
+    time::{DbTime, Span},
+};
+use everytick_store::{
+    WallClock,
+    sim::{Db, Entry},
+};
+
+use super::{
+    target::Delivery,
+    world::{Played, World},
+};
+
+/// Ticks younger than this at the end may still be on their way.
+const ON_THEIR_WAY: Span = Span::seconds(3);
+/// Runs due longer ago than this at the end must have been started, unless their job may not start them.
+const STUCK: Span = Span::seconds(20);
+
+pub fn check(world: &World) -> Played {
+    let end = world.clock.now();
+    let deliveries = world.history.0.lock().unwrap().clone();
+    world.db.inspect(|db| {
+        let mut found = Vec::new();
+        every_tick_once(db, end, &mut found);
+        deliveries_are_sound(db, &deliveries, &mut found);
+        the_journal_is_sound(db, &mut found);
+        nothing_is_stuck(db, &deliveries, end, &mut found);
+        let mut trace = blake3::Hasher::new();
+        for entry in db.journal() {
+            trace.update(format!("{entry:?}").as_bytes());
+        }
+        for delivery in &deliveries {
+            trace.update(format!("{delivery:?}").as_bytes());
+        }
+        Played {
+            violations: found,
+            trace: trace.finalize().to_hex().to_string(),
+            ticks: db.all_runs().filter(|(_, run)| run.cause == CauseKind::Tick).count(),
+            deliveries: deliveries.len(),
+        }
+    })
+}
+
+/// The definitions of each job, each from the instant it took over.
+fn definitions(db: &Db) -> BTreeMap<JobId, Vec<(DbTime, &Job)>> {
+    let mut jobs: BTreeMap<JobId, Vec<(DbTime, &Job)>> = BTreeMap::new();
+    for entry in db.journal() {
+        if let Entry::Created { job, x } | Entry::Edited { job, x } = entry {
+            jobs.entry(job.id).or_default().push((*x, job));
+        }
+    }
+    jobs
+}
+
+/// I1, I2, I3, I5, I11: each tick of each definition, while it held, has one row or lies in one range; nothing else has.
+fn every_tick_once(db: &Db, end: DbTime, found: &mut Vec<String>) {
+    for (id, definitions) in definitions(db) {
+        let mut expected = BTreeSet::new();
+        for (n, (x, job)) in definitions.iter().enumerate() {
+            let Some(schedule) = job.ticking() else { continue };
+            let until = definitions.get(n + 1).map_or(end, |(x, _)| *x);
+            let before = n.checked_sub(1).map(|n| definitions[n].1);
+            let fresh = before.is_none_or(|before| before.spec.schedule != job.spec.schedule);
+            // An `at` a moment ago means now, when it is said anew.
+            let from = if fresh { job::first_cursor(&job.spec, schedule, *x, job.updated_at) } else { schedule.next_after(*x) };
+            if let Some(from) = from {
+                expected.extend(schedule.ticks(from, until));
+            }
+        }
+        let mut recorded: BTreeMap<DbTime, u32> = BTreeMap::new();
+        for (run, row) in db.all_runs().filter(|(_, row)| row.job == id && row.cause == CauseKind::Tick) {
+            *recorded.entry(row.scheduled_at).or_default() += 1;
+            if run != RunId::of(id, Cause::Tick(row.scheduled_at)) {
+                found.push(format!("I5: {run} is not the id of {}", row.scheduled_at));
+            }
+        }
+        for row in db.all_ranges().filter(|row| row.job == id) {
+            let inside: Vec<_> = expected.range(row.range.from..=row.range.to).copied().collect();
+            if inside.len() as u64 != row.range.count {
+                found.push(format!("I2: range {:?} of {id} counts {} ticks", row.range, inside.len()));
+            }
+            for tick in inside {
+                *recorded.entry(tick).or_default() += 1;
+            }
+        }
+        for (tick, times) in &recorded {
+            if *times > 1 {
+                found.push(format!("I1: tick {tick} of {id} is recorded {times} times"));
+            }
+            if !expected.contains(tick) {
+                found.push(format!("I11: {tick} of {id} was no tick when it was recorded"));
+            }
+        }
+        for tick in expected.iter().filter(|tick| **tick < end.minus(ON_THEIR_WAY)) {
+            if !recorded.contains_key(tick) {
+                found.push(format!("I2: tick {tick} of {id} is not on the record"));
+            }
+        }
+    }
+}
+
+/// I4, I5, I6, I13: never early, each attempt sent once, only of runs on the record, boundedly often.
+fn deliveries_are_sound(db: &Db, deliveries: &[Delivery], found: &mut Vec<String>) {
+    let jobs = definitions(db);
+    let claims: BTreeSet<_> = db
+        .journal()
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::Claimed { run, attempt, fence, .. } => Some((*run, *attempt, *fence)),
+            _ => None,
+        })
+        .collect();
+    let mut sent = BTreeSet::new();
+    for delivery in deliveries {
+        if delivery.clock < delivery.scheduled_at {
+            found.push(format!("I4: {} of {} was sent at {}", delivery.run, delivery.scheduled_at, delivery.clock));
+        }
+        if !sent.insert((delivery.run, delivery.attempt)) {
+            found.push(format!("I6: attempt {} of {} was sent twice", delivery.attempt, delivery.run));
+        }
+        if !claims.contains(&(delivery.run, delivery.attempt, delivery.fence)) {
+            found.push(format!("I6: attempt {} of {} was sent without a claim", delivery.attempt, delivery.run));
+        }
+        let retries = jobs.get(&delivery.job).and_then(|jobs| jobs.last()).map_or(0, |(_, job)| job.spec.retry.max_retries);
+        if delivery.attempt > 1 + retries + LOST_MAX {
+            found.push(format!("I13: {} was tried {} times", delivery.run, delivery.attempt));
+        }
+    }
+}
+
+/// I7, I8, I12: settled only by the fence that holds it, never after its end, and never more in progress than the job allows.
+fn the_journal_is_sound(db: &Db, found: &mut Vec<String>) {
+    let jobs = definitions(db);
+    let limit = |job: &JobId| jobs.get(job).and_then(|jobs| jobs[0].1.spec.open_max());
+    let mut over = BTreeSet::new();
+    let mut in_progress: BTreeMap<JobId, BTreeSet<RunId>> = BTreeMap::new();
+    for entry in db.journal() {
+        match entry {
+            Entry::Claimed { run, job, .. } => {
+                let running = in_progress.entry(*job).or_default();
+                running.insert(*run);
+                if limit(job).is_some_and(|max| running.len() > max as usize) {
+                    found.push(format!("I12: {run} of {job} began beside {}", running.len() - 1));
+                }
+                if over.contains(run) {
+                    found.push(format!("I8: {run} was claimed after its end"));
+                }
+            }
+            Entry::Settled { run, job, fence, held, was, verdict } => {
+                if fence != held || *was != State::Claimed {
+                    found.push(format!("I7: {run} was settled by fence {fence} while {was:?} under {held}"));
+                }
+                if over.contains(run) {
+                    found.push(format!("I8: {run} was settled after its end"));
+                }
+                if verdict.is_terminal() {
+                    over.insert(*run);
+                    in_progress.entry(*job).or_default().remove(run);
+                } else if *verdict == Verdict::HandBack {
+                    in_progress.entry(*job).or_default().remove(run);
+                }
+            }
+            Entry::Cancelled { run, job, .. } => {
+                if !over.insert(*run) {
+                    found.push(format!("I8: {run} was cancelled after its end"));
+                }
+                in_progress.entry(*job).or_default().remove(run);
+            }
+            Entry::Created { .. } | Entry::Edited { .. } | Entry::Recorded { .. } | Entry::RangeRecorded { .. } => {}
+        }
+    }
+}
+
+/// I19: some time after the last fault, what is due has ended, or is being worked on, or waits for its own job.
+fn nothing_is_stuck(db: &Db, deliveries: &[Delivery], end: DbTime, found: &mut Vec<String>) {
+    let at_work: BTreeSet<_> =
+        deliveries.iter().filter(|delivery| !delivery.ended).map(|delivery| (delivery.run, delivery.fence)).collect();
+    let busy: BTreeSet<_> = db
+        .all_runs()
+        .filter(|(_, row)| row.state == State::Claimed || (row.state == State::Waiting && row.attempt > 0))
+        .map(|(_, row)| row.job)
+        .collect();
+    for (run, row) in db.all_runs().filter(|(_, row)| row.due_at < end.minus(STUCK)) {
+        let recent = row.started_at.is_some_and(|at| at >= end.minus(ON_THEIR_WAY));
+        if row.state == State::Claimed && !at_work.contains(&(run, row.fence)) && !recent {
+            found.push(format!("I19: {run} is claimed under {} and nobody works on it", row.fence));
+        }
+        if row.state == State::Waiting && row.attempt == 0 && !busy.contains(&row.job) {
+            found.push(format!("I19: {run} of {} waits since {} and nothing is in its way", row.job, row.due_at));
+        }
+    }
+}

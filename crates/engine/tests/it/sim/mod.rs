@@ -1,0 +1,12 @@
+//! The simulator: the real engine on a simulated store, targets and clock, under seeded faults. One seed is one history,
+//! always the same one; the checker then asks of it what the invariants say.
+
+mod actor;
+mod checker;
+mod faults;
+mod mutants;
+mod node;
+mod random;
+mod seeds;
+mod target;
+mod world;

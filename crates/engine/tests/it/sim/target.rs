@@ -1,0 +1,79 @@
+//! Targets that answer, fail, dawdle and hang, and write down every delivery they see.
+
+use std::sync::{Arc, Mutex};
+
+use everytick_domain::{
+    ids::{Fence, JobId, RunId},
+    target::{Outcome, Retry},
+    time::{DbTime, Span},
+};
+use everytick_store::WallClock;
+use everytick_targets::{Dispatch, LiveOutput, Target};
+use tokio_util::sync::CancellationToken;
+
+use super::{random::Random, world::SimClock};
+
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    pub run: RunId,
+    pub job: JobId,
+    pub attempt: u32,
+    pub fence: Fence,
+    pub scheduled_at: DbTime,
+    /// The latest that the database's clock had ever been when this began.
+    pub clock: DbTime,
+    pub ended: bool,
+}
+
+#[derive(Clone, Default)]
+pub struct History(pub Arc<Mutex<Vec<Delivery>>>);
+
+pub struct SimTarget {
+    pub random: Random,
+    pub clock: Arc<SimClock>,
+    pub history: History,
+}
+
+/// Marks the delivery as over, also when its process is killed.
+struct Open(History, usize);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.0.lock().unwrap()[self.1].ended = true;
+    }
+}
+
+#[async_trait::async_trait]
+impl Target for SimTarget {
+    async fn deliver(&self, dispatch: &Dispatch, _: &dyn LiveOutput, cancel: &CancellationToken) -> Outcome {
+        let open = {
+            let mut history = self.history.0.lock().unwrap();
+            history.push(Delivery {
+                run: dispatch.run,
+                job: dispatch.job_id,
+                attempt: dispatch.attempt,
+                fence: dispatch.fence,
+                scheduled_at: dispatch.scheduled_at,
+                clock: self.clock.peak().max(self.clock.now()),
+                ended: false,
+            });
+            Open(self.history.clone(), history.len() - 1)
+        };
+        let failed = |retry| Outcome::Failed { error: "no".into(), output: None, retry };
+        let (takes, outcome) = match self.random.below(100) {
+            0..60 => (self.random.millis(1, 60), Outcome::Succeeded { output: None }),
+            60..75 => (self.random.millis(500, 4_000), Outcome::Succeeded { output: None }),
+            75..88 => (self.random.millis(1, 300), failed(Retry::Allowed)),
+            88..91 => (self.random.millis(1, 300), failed(Retry::After(Span::seconds(2)))),
+            91..94 => (self.random.millis(1, 300), failed(Retry::Never)),
+            _ => (dispatch.timeout.into(), Outcome::TimedOut { after: dispatch.timeout, output: None }),
+        };
+        let outcome = tokio::select! {
+            biased;
+            () = cancel.cancelled() => Outcome::Cancelled { output: None },
+            () = tokio::time::sleep(takes) => outcome,
+        };
+        drop(open);
+        outcome
+    }
+}

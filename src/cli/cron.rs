@@ -1,0 +1,177 @@
+//! Cron expressions tried out without a server: what they mean, and when they fire.
+
+use clap::{Args, Subcommand};
+use everytick_domain::{
+    schedule::{Fold, Gap, PREVIEW_TICKS_MAX, Schedule, ScheduleSpec},
+    time::DbTime,
+};
+use everytick_store::{SystemClock, WallClock};
+
+use super::preview::{self, PreviewTick};
+use crate::{
+    failure::{Exit, Failure},
+    output::Output,
+};
+
+const EXPLAIN_HELP: &str = "\
+Examples:
+  everytick cron explain '*/15 9-17 * * MON-FRI' --tz Europe/Paris
+  everytick cron explain '0 2 * * *' --tz America/New_York --from 2026-03-07T00:00:00Z
+  everytick cron explain 'H H * * *' --name nightly-report
+  everytick -o json cron explain '@daily'
+
+Fields: minute hour day month weekday; six with seconds first, seven with a year last.
+Also L, W, # and +, names, @daily and the like, `@every 90s`, and H for a value of the job's own.";
+
+const NEXT_HELP: &str = "\
+Examples:
+  everytick cron next '0 2 * * *' --tz Europe/Paris -n 5
+  everytick cron next '0 0 L * *' --from 2026-01-01T00:00:00Z
+  everytick -o json cron next '30 2 * * *' --tz America/New_York | jq -r '.ticks[].at'";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CronCommand {
+    /// Say an expression in plain English, with its next ticks and what clock changes do to them
+    #[command(after_help = EXPLAIN_HELP)]
+    Explain(Explain),
+    /// List the next ticks of an expression
+    #[command(after_help = NEXT_HELP)]
+    Next(Next),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    #[command(flatten)]
+    expression: Expression,
+    /// How many ticks to show
+    #[arg(short = 'n', long, default_value_t = 5, value_parser = count)]
+    count: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Next {
+    #[command(flatten)]
+    expression: Expression,
+    /// How many ticks to show
+    #[arg(short = 'n', long, default_value_t = 10, value_parser = count)]
+    count: usize,
+}
+
+#[derive(Debug, Args)]
+struct Expression {
+    /// The expression, in quotes
+    #[arg(value_name = "EXPR", allow_hyphen_values = true)]
+    cron: String,
+    /// The zone it is meant in, an IANA name [default: UTC]
+    #[arg(long, visible_alias = "timezone", value_name = "ZONE")]
+    tz: Option<String>,
+    /// What a fixed time does that clocks skip when they go forward: fire right after, or not that day
+    #[arg(long, value_enum, default_value_t)]
+    gap: GapWord,
+    /// At which pass a fixed time fires that comes twice when clocks go back
+    #[arg(long, value_enum, default_value_t)]
+    fold: FoldWord,
+    /// Show the ticks after this instant [default: now]
+    #[arg(long, value_name = "INSTANT")]
+    from: Option<DbTime>,
+    /// The job's name, by which an H in the expression gets its value
+    #[arg(long, value_name = "JOB", default_value = "", hide_default_value = true)]
+    name: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+pub(crate) enum GapWord {
+    #[default]
+    Shift,
+    Skip,
+}
+
+impl GapWord {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Shift => "shift",
+            Self::Skip => "skip",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+pub(crate) enum FoldWord {
+    #[default]
+    First,
+    Last,
+    Both,
+}
+
+impl FoldWord {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Last => "last",
+            Self::Both => "both",
+        }
+    }
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    let wrong = || format!("{text:?} is not a number of ticks; 1 to {PREVIEW_TICKS_MAX} are right");
+    text.parse().ok().filter(|count| (1..=PREVIEW_TICKS_MAX).contains(count)).ok_or_else(wrong)
+}
+
+impl CronCommand {
+    pub(crate) fn run(&self, out: Output) -> anyhow::Result<()> {
+        match self {
+            Self::Explain(Explain { expression, count }) => {
+                let preview = expression.schedule()?.preview(expression.from(), *count);
+                if out.is_json() {
+                    return Ok(out.json(&preview)?);
+                }
+                out.line(&preview.description)?;
+                out.line("")?;
+                print_ticks(out, preview.ticks)
+            }
+            Self::Next(Next { expression, count }) => {
+                let preview = expression.schedule()?.preview(expression.from(), *count);
+                if out.is_json() { Ok(out.json(&preview)?) } else { print_ticks(out, preview.ticks) }
+            }
+        }
+    }
+}
+
+fn print_ticks(out: Output, ticks: Vec<everytick_domain::schedule::PreviewTick>) -> anyhow::Result<()> {
+    if ticks.is_empty() {
+        return Err(Failure::new(Exit::Failed, "it does not fire again").into());
+    }
+    let ticks: Vec<PreviewTick> = ticks
+        .into_iter()
+        .map(|tick| PreviewTick { at: tick.at.to_string(), local: tick.local, note: tick.note })
+        .collect();
+    Ok(preview::print(out, &ticks)?)
+}
+
+impl Expression {
+    fn schedule(&self) -> Result<Schedule, Failure> {
+        let gap = match self.gap {
+            GapWord::Shift => Gap::Shift,
+            GapWord::Skip => Gap::Skip,
+        };
+        let fold = match self.fold {
+            FoldWord::First => Fold::First,
+            FoldWord::Last => Fold::Last,
+            FoldWord::Both => Fold::Both,
+        };
+        ScheduleSpec::cron(&self.cron, self.tz.as_deref(), gap, fold, &self.name)
+            .and_then(|timing| Schedule::compile(&timing.into()))
+            .map_err(|found| {
+                let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
+                match lines.as_slice() {
+                    [one] => Failure::usage(one),
+                    many => Failure::usage(format!("the schedule cannot be used\n  {}", many.join("\n  "))),
+                }
+            })
+    }
+
+    fn from(&self) -> DbTime {
+        self.from.unwrap_or_else(|| SystemClock.now())
+    }
+}

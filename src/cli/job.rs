@@ -1,0 +1,609 @@
+//! Jobs on a server: defined, changed, looked at, started.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use everytick_domain::{ids::JobId, job::check_name};
+use serde::Deserialize;
+use serde_json::{Value, json, value::RawValue};
+
+use super::{
+    job_flags::{self, Document, JobFlags, UpdateFlags},
+    preview::{self, PreviewTick},
+    run::{self, RunFilter, RunView},
+};
+use crate::{
+    client::{Client, Fault},
+    failure::{Exit, Failure},
+    output::{self, Output, Text, Tone},
+};
+
+const CREATE_HELP: &str = "\
+Examples:
+  everytick job create nightly --cron '0 2 * * *' --tz Europe/Paris --url https://example.org/hook
+  everytick job create poll --every 15m --url https://example.org/poll --method GET --timeout 10s
+  everytick job create cleanup --cron '@daily' -- /usr/local/bin/cleanup --older-than 7d
+  everytick job create dump --cron 'H 3 * * *' --shell 'pg_dump app | gzip > /backup/app.gz'
+  everytick job create launch --at 2026-11-16T07:00:00Z --url https://example.org/go --payload '[1]'
+  everytick job create -f job.json
+  everytick job create --batch jobs.ndjson
+
+A job without --cron, --every or --at runs when it is triggered.
+With -f, flags go before what the file says. --batch takes a job on each line: every valid one is made,
+the others are named.";
+
+const LIST_HELP: &str = "\
+Examples:
+  everytick job list
+  everytick job list --label team=billing --target http
+  everytick job list -q report -o json | jq -r '.items[].name'";
+
+const GET_HELP: &str = "\
+Examples:
+  everytick job get nightly
+  everytick job get nightly -o json";
+
+const UPDATE_HELP: &str = "\
+Examples:
+  everytick job update nightly --cron '30 2 * * *'
+  everytick job update nightly --timeout 2m --max-retries 5 --label team=billing
+  everytick job update nightly --no-schedule --if-version 3
+
+Only what is named changes. Ticks already due under the old definition are recorded first.";
+
+const DELETE_HELP: &str = "\
+Examples:
+  everytick job delete nightly
+  everytick job delete nightly --cancel
+
+Its runs stay in the history. Runs in progress end by themselves unless --cancel.";
+
+const PAUSE_HELP: &str = "\
+Examples:
+  everytick job pause nightly --note 'the receiver is being moved'
+
+No tick gets a run after the answer. Runs in progress end by themselves unless --cancel.";
+
+const RESUME_HELP: &str = "\
+Examples:
+  everytick job resume nightly
+
+Ticks that passed while it was paused do not fire.";
+
+const TRIGGER_HELP: &str = "\
+Examples:
+  everytick job trigger nightly
+  everytick job trigger nightly --payload '{\"report\": \"monthly\"}'
+  everytick job trigger nightly --idempotency-key deploy-812";
+
+const NEXT_HELP: &str = "\
+Examples:
+  everytick job next nightly
+  everytick job next nightly -n 30";
+
+const RUNS_HELP: &str = "\
+Examples:
+  everytick job runs nightly
+  everytick job runs nightly --status failed,cancelled --limit 20
+  everytick job runs nightly --from 2026-11-01T00:00:00Z --to 2026-12-01T00:00:00Z";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobCommand {
+    /// Make a job, from flags or from a file
+    #[command(after_help = CREATE_HELP)]
+    Create(Box<Create>),
+    /// List jobs by name
+    #[command(after_help = LIST_HELP)]
+    List(List),
+    /// Show one job
+    #[command(after_help = GET_HELP)]
+    Get(Named),
+    /// Change what is named, and leave the rest
+    #[command(after_help = UPDATE_HELP)]
+    Update(Box<Update>),
+    /// Delete a job; it has no ticks from then on
+    #[command(after_help = DELETE_HELP)]
+    Delete(Delete),
+    /// Let a job have no ticks until it is resumed
+    #[command(after_help = PAUSE_HELP)]
+    Pause(Pause),
+    /// Let a paused job have its ticks again
+    #[command(after_help = RESUME_HELP)]
+    Resume(Named),
+    /// Run a job now
+    #[command(after_help = TRIGGER_HELP)]
+    Trigger(Trigger),
+    /// Show the next ticks of a job
+    #[command(after_help = NEXT_HELP)]
+    Next(Next),
+    /// List the runs of a job, the newest first
+    #[command(after_help = RUNS_HELP)]
+    Runs(Runs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Named {
+    /// The job's name or id
+    #[arg(value_name = "JOB", value_parser = job_ref)]
+    job: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Create {
+    /// The job's name; a file may have it instead
+    #[arg(value_name = "NAME", required_unless_present_any = ["file", "batch"])]
+    name: Option<String>,
+    /// A job as JSON; - is stdin
+    #[arg(long, short, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Many jobs, one JSON object a line; - is stdin
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "name"])]
+    batch: Option<PathBuf>,
+    /// Repeating the same request under the same key makes the job once
+    #[arg(long, value_name = "KEY", conflicts_with = "batch")]
+    idempotency_key: Option<String>,
+    #[command(flatten)]
+    flags: JobFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Only enabled ones, or with =false only disabled ones
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    enabled: Option<bool>,
+    /// Only paused ones, or with =false only those that are not
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    paused: Option<bool>,
+    /// Only jobs with this kind of target
+    #[arg(long, value_parser = ["http", "shell"])]
+    target: Option<String>,
+    /// Only jobs with this label; may be repeated, and then all must hold
+    #[arg(long, value_name = "KEY[=VALUE]")]
+    label: Vec<String>,
+    /// Only jobs with this in their name or description
+    #[arg(long, short, value_name = "TEXT")]
+    q: Option<String>,
+    #[command(flatten)]
+    page: PageFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PageFlags {
+    /// How many at the most
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit)]
+    pub(crate) limit: usize,
+    /// Go on where the last list ended
+    #[arg(long, value_name = "CURSOR")]
+    pub(crate) cursor: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Update {
+    #[command(flatten)]
+    job: Named,
+    /// Only if the job is at this version; exits with 4 otherwise
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<i64>,
+    /// What to change, as a JSON merge patch; - is stdin
+    #[arg(long, short, value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    update: UpdateFlags,
+    #[command(flatten)]
+    flags: JobFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Delete {
+    #[command(flatten)]
+    job: Named,
+    /// Also cancel its runs
+    #[arg(long)]
+    cancel: bool,
+    /// Only if the job is at this version; exits with 4 otherwise
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<i64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Pause {
+    #[command(flatten)]
+    job: Named,
+    /// Why, for those who come later
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+    /// Also cancel its runs
+    #[arg(long)]
+    cancel: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Trigger {
+    #[command(flatten)]
+    job: Named,
+    /// Deliver this instead of the job's payload: JSON, or @file, or @- for stdin
+    #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
+    payload: Option<String>,
+    /// Run also where the job's overlap policy would skip it
+    #[arg(long)]
+    force: bool,
+    /// Repeating the request under the same key makes one run
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Next {
+    #[command(flatten)]
+    job: Named,
+    /// How many ticks to show
+    #[arg(short = 'n', long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    count: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Runs {
+    #[command(flatten)]
+    job: Named,
+    #[command(flatten)]
+    filter: RunFilter,
+    #[command(flatten)]
+    page: PageFlags,
+}
+
+/// Checked here, so that what cannot be a job is not asked for.
+pub(crate) fn job_ref(text: &str) -> Result<String, String> {
+    match text.parse::<JobId>() {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => check_name(text).map(|()| text.to_owned()),
+    }
+}
+
+fn limit(text: &str) -> Result<usize, String> {
+    let limit = text.parse().ok().filter(|limit| *limit > 0);
+    limit.ok_or_else(|| format!("{text:?} is not a number of rows; 1 or more are right"))
+}
+
+/// As the API answers it, as far as tables show it. What is missing shows as nothing.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct JobView {
+    id: String,
+    name: String,
+    description: String,
+    labels: std::collections::BTreeMap<String, String>,
+    enabled: bool,
+    schedule: Option<ScheduleView>,
+    target: Value,
+    payload: Option<Box<RawValue>>,
+    overlap: String,
+    max_concurrent: Option<u32>,
+    priority: u8,
+    misfire: Value,
+    retry: Value,
+    timeout: String,
+    on_lost: String,
+    version: i64,
+    created_at: String,
+    created_by: String,
+    updated_at: String,
+    next_tick: Option<String>,
+    last_run: Option<RunView>,
+    paused: bool,
+    pause_note: Option<String>,
+    effective_at: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ScheduleView {
+    cron: Option<String>,
+    timezone: Option<String>,
+    gap: Option<String>,
+    fold: Option<String>,
+    every: Option<String>,
+    at: Option<String>,
+    starts_at: Option<String>,
+    ends_at: Option<String>,
+    jitter: Option<String>,
+}
+
+impl JobCommand {
+    pub(crate) async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        match self {
+            Self::Create(create) => create.run(client, out).await,
+            Self::List(list) => list.run(client, out).await,
+            Self::Get(Named { job }) => {
+                let answer = client.get(&["jobs", &job]).send().await?;
+                if out.is_json() { Ok(out.json(&answer)?) } else { print_job(out, answer) }
+            }
+            Self::Update(update) => update.run(client, out).await,
+            Self::Delete(Delete { job: Named { job }, cancel, if_version }) => {
+                let request = client.delete(&["jobs", &job]).header_some("if-match", if_version.map(tag));
+                let answer = request.query_some("cancel", cancel.then_some(true)).send().await?;
+                done(out, answer, "deleted")
+            }
+            Self::Pause(Pause { job: Named { job }, note, cancel }) => {
+                let body = json!({ "note": note, "cancel": cancel });
+                done(out, client.post(&["jobs", &job, "pause"]).json(&body)?.send().await?, "paused")
+            }
+            Self::Resume(Named { job }) => done(out, client.post(&["jobs", &job, "resume"]).send().await?, "resumed"),
+            Self::Trigger(trigger) => trigger.run(client, out).await,
+            Self::Next(Next { job: Named { job }, count }) => {
+                let answer = client.get(&["jobs", &job, "next"]).query("count", count).send().await?;
+                if out.is_json() { Ok(out.json(&answer)?) } else { print_next(out, answer) }
+            }
+            Self::Runs(Runs { job: Named { job }, filter, page }) => {
+                let request = filter.apply(client.get(&["jobs", &job, "runs"]));
+                run::print_list(out, request.list(page.limit, page.cursor).await?)
+            }
+        }
+    }
+}
+
+impl Create {
+    async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        if let Some(path) = &self.batch {
+            if !self.flags.for_create()?.is_empty() {
+                return Err(Failure::usage("--batch takes each job from its line; leave the other flags out").into());
+            }
+            return create_batch(client, out, path).await;
+        }
+        let mut document = match &self.file {
+            Some(path) => Document::read(path)?,
+            None => Document::default(),
+        };
+        document.overlay(self.flags.for_create()?);
+        if let Some(name) = self.name {
+            document.name(name);
+        }
+        if !document.has_name() {
+            return Err(Failure::usage("the file names no job; write NAME, or \"name\" in the file").into());
+        }
+        let request = client.post(&["jobs"]).header_some("idempotency-key", self.idempotency_key);
+        done(out, request.json(&document)?.send().await?, "created")
+    }
+}
+
+/// What became of one line of a batch.
+#[derive(Debug, Deserialize)]
+struct BatchLine {
+    line: u64,
+    name: Option<String>,
+    status: u16,
+    #[serde(default)]
+    errors: Vec<Fault>,
+}
+
+async fn create_batch(client: &Client, out: Output, path: &Path) -> anyhow::Result<()> {
+    let text = job_flags::read_text(path)?;
+    let answer = client.post(&["jobs", "batch"]).body("application/x-ndjson", text.into_bytes()).lines().await?;
+    let (mut made, mut refused) = (0_u64, 0_u64);
+    for line in answer {
+        let read: BatchLine =
+            serde_json::from_value(line.clone()).context("the server's answer to the batch cannot be read")?;
+        if out.is_json() {
+            out.json_line(&line)?;
+        }
+        if (200..300).contains(&read.status) {
+            made += 1;
+            continue;
+        }
+        refused += 1;
+        let faults: Vec<String> = read.errors.iter().map(Fault::line).collect();
+        let name = read.name.map(|name| format!(" ({name})")).unwrap_or_default();
+        output::note_line(&format!("line {}{name}: {}", read.line, faults.join("; ")));
+    }
+    if !out.is_json() {
+        out.line(&format!("{made} created, {refused} refused"))?;
+    }
+    match refused {
+        0 => Ok(()),
+        _ => Err(Failure::new(
+            Exit::Failed,
+            format!("{refused} of {} jobs were refused; the others are made", made + refused),
+        )
+        .into()),
+    }
+}
+
+impl List {
+    async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        let mut request = client
+            .get(&["jobs"])
+            .query_some("enabled", self.enabled)
+            .query_some("paused", self.paused)
+            .query_some("target", self.target)
+            .query_some("q", self.q);
+        for label in self.label {
+            request = request.query("label", label);
+        }
+        let answer = request.list(self.page.limit, self.page.cursor).await?;
+        if out.is_json() {
+            return Ok(out.json(&answer)?);
+        }
+        let jobs: Vec<JobView> =
+            serde_json::from_value(answer["items"].clone()).context("the server's jobs cannot be read")?;
+        if jobs.is_empty() {
+            output::note_line("no jobs");
+            return Ok(());
+        }
+        let rows = jobs.into_iter().map(|job| {
+            vec![
+                Text::strong(&job.name),
+                job.standing(),
+                Text::plain(job.when()),
+                Text::plain(output::first_line(&job.what(), 48)),
+                Text::plain(job.next_tick.as_deref().unwrap_or("-")),
+                job.last_run.as_ref().map_or(Text::plain("-"), RunView::in_short),
+            ]
+        });
+        out.table(&["NAME", "STATUS", "SCHEDULE", "TARGET", "NEXT TICK", "LAST RUN"], rows.collect())?;
+        run::note_more(&answer);
+        Ok(())
+    }
+}
+
+impl Update {
+    async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        let mut document = match &self.file {
+            Some(path) => Document::read(path)?,
+            None => Document::default(),
+        };
+        document.overlay(self.flags.for_update(self.update)?);
+        if document.is_empty() {
+            return Err(Failure::usage("nothing to change; name what is new, such as --timeout 2m").into());
+        }
+        let body = serde_json::to_vec(&document)?;
+        let request = client.patch(&["jobs", &self.job.job]).header_some("if-match", self.if_version.map(tag));
+        done(out, request.body("application/merge-patch+json", body).send().await?, "updated")
+    }
+}
+
+impl Trigger {
+    async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        let mut document = Document::default();
+        document.payload(self.payload.as_deref().map(job_flags::payload).transpose()?);
+        if self.force {
+            document.force();
+        }
+        let request =
+            client.post(&["jobs", &self.job.job, "trigger"]).header_some("idempotency-key", self.idempotency_key);
+        run::print_started(out, request.json(&document)?.send().await?)
+    }
+}
+
+/// A version as `If-Match` wants it.
+fn tag(version: i64) -> String {
+    format!("\"{version}\"")
+}
+
+fn done(out: Output, answer: Value, verb: &str) -> anyhow::Result<()> {
+    if out.is_json() {
+        return Ok(out.json(&answer)?);
+    }
+    let job = view(answer)?;
+    let since = job.effective_at.map(|at| format!("; in effect since {at}")).unwrap_or_default();
+    let next = job.next_tick.map(|at| format!("; next tick {at}")).unwrap_or_default();
+    Ok(out.line(&format!("{} {verb}{since}{next}", job.name))?)
+}
+
+fn view(answer: Value) -> anyhow::Result<JobView> {
+    serde_json::from_value(answer).context("the server's job cannot be read")
+}
+
+fn print_next(out: Output, answer: Value) -> anyhow::Result<()> {
+    #[derive(Deserialize)]
+    struct Preview {
+        description: Option<String>,
+        ticks: Vec<PreviewTick>,
+    }
+    let preview: Preview = serde_json::from_value(answer).context("the server's preview cannot be read")?;
+    if let Some(description) = &preview.description {
+        out.line(description)?;
+        out.line("")?;
+    }
+    if preview.ticks.is_empty() {
+        output::note_line("no ticks ahead");
+        return Ok(());
+    }
+    Ok(preview::print(out, &preview.ticks)?)
+}
+
+fn print_job(out: Output, answer: Value) -> anyhow::Result<()> {
+    let job = view(answer)?;
+    let labels: Vec<String> = job.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let some = |text: &Option<String>| Text::plain(text.as_deref().unwrap_or_default());
+    let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+    let overlap = match job.max_concurrent {
+        Some(max) if job.overlap == "allow" => format!("allow, at most {max} together"),
+        _ => job.overlap.clone(),
+    };
+    let misfire = format!(
+        "late after {}, catch up {} (at most {}){}",
+        word(&job.misfire["late_after"]),
+        word(&job.misfire["catch_up"]),
+        word(&job.misfire["max_runs"]),
+        job.misfire["grace"].as_str().map(|grace| format!(", none older than {grace}")).unwrap_or_default(),
+    );
+    let retry = format!(
+        "{} times, {} doubling to {}; {} when lost",
+        word(&job.retry["max_retries"]),
+        word(&job.retry["base_delay"]),
+        word(&job.retry["max_delay"]),
+        job.on_lost,
+    );
+    Ok(out.facts(vec![
+        ("Name", Text::strong(&job.name)),
+        ("Id", Text::plain(&job.id)),
+        ("Status", job.standing()),
+        ("Note", some(&job.pause_note)),
+        ("Description", Text::plain(&job.description)),
+        ("Labels", Text::plain(labels.join(", "))),
+        ("Schedule", Text::plain(job.when_in_full())),
+        ("Target", Text::plain(job.what())),
+        ("Payload", Text::plain(job.payload.as_ref().map(|raw| raw.get()).unwrap_or_default())),
+        ("Timeout", Text::plain(&job.timeout)),
+        ("Retries", Text::plain(retry)),
+        ("Overlap", Text::plain(overlap)),
+        ("Misfire", Text::plain(misfire)),
+        ("Priority", Text::plain(job.priority.to_string())),
+        ("Next tick", some(&job.next_tick)),
+        ("Last run", job.last_run.as_ref().map_or(Text::plain(""), RunView::in_short)),
+        ("Version", Text::plain(job.version.to_string())),
+        ("Created", Text::plain(format!("{} by {}", job.created_at, job.created_by))),
+        ("Updated", Text::plain(&job.updated_at)),
+    ])?)
+}
+
+impl JobView {
+    fn standing(&self) -> Text {
+        match (self.enabled, self.paused) {
+            (false, _) => Text::new("disabled", Tone::Quiet),
+            (true, true) => Text::new("paused", Tone::Warn),
+            (true, false) => Text::new("enabled", Tone::Good),
+        }
+    }
+
+    fn when(&self) -> String {
+        let Some(schedule) = &self.schedule else { return "when triggered".to_owned() };
+        match (&schedule.cron, &schedule.every, &schedule.at) {
+            (Some(cron), _, _) => match schedule.timezone.as_deref() {
+                None | Some("UTC") => cron.clone(),
+                Some(zone) => format!("{cron} {zone}"),
+            },
+            (_, Some(every), _) => format!("every {every}"),
+            (_, _, Some(at)) => format!("at {at}"),
+            _ => String::new(),
+        }
+    }
+
+    fn when_in_full(&self) -> String {
+        let mut text = self.when();
+        let Some(schedule) = &self.schedule else { return text };
+        let parts = [
+            ("gap", schedule.gap.as_deref().filter(|gap| *gap != "shift")),
+            ("fold", schedule.fold.as_deref().filter(|fold| *fold != "first")),
+            ("from", schedule.starts_at.as_deref()),
+            ("until", schedule.ends_at.as_deref()),
+            ("jitter", schedule.jitter.as_deref()),
+        ];
+        for (name, value) in parts {
+            text += &value.map(|value| format!(", {name} {value}")).unwrap_or_default();
+        }
+        text
+    }
+
+    fn what(&self) -> String {
+        let http = &self.target["http"];
+        if let (Some(url), method) = (http["url"].as_str(), http["method"].as_str().unwrap_or("POST")) {
+            return format!("{method} {url}");
+        }
+        let command = &self.target["shell"]["command"];
+        if let Some(argv) = command["argv"].as_array() {
+            return argv.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ");
+        }
+        command["script"].as_str().map(|script| format!("sh -c {script}")).unwrap_or_default()
+    }
+}

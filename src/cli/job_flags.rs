@@ -1,0 +1,521 @@
+//! The flags that define a job, and the JSON they stand for: only what was said, so that the server fills in its defaults
+//! and an update changes nothing else.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Read},
+    path::Path,
+};
+
+use anyhow::Context;
+use clap::Args;
+use everytick_domain::time::{DbTime, Span};
+use serde::Serialize;
+use serde_json::{Map, Value, json, value::RawValue};
+
+use super::cron::{FoldWord, GapWord};
+use crate::failure::Failure;
+
+#[derive(Debug, Default, Args)]
+pub(crate) struct JobFlags {
+    /// When, by a cron expression; `everytick cron explain` says what one means
+    #[arg(long, value_name = "EXPR", group = "timing", allow_hyphen_values = true, help_heading = "When")]
+    cron: Option<String>,
+    /// When, by an interval: 15m means :00, :15, :30 and :45, or counts from --starts-at
+    #[arg(long, value_name = "DURATION", group = "timing", help_heading = "When")]
+    every: Option<Span>,
+    /// Once, at an instant, such as 2026-11-16T07:00:00Z
+    #[arg(long, value_name = "INSTANT", group = "timing", help_heading = "When")]
+    at: Option<DbTime>,
+    /// The zone of the cron expression, an IANA name [default: UTC]
+    #[arg(long, visible_alias = "timezone", value_name = "ZONE", help_heading = "When")]
+    tz: Option<String>,
+    /// What a fixed time does that clocks skip when they go forward: shift or skip [default: shift]
+    #[arg(long, value_enum, value_name = "RULE", help_heading = "When", hide_possible_values = true)]
+    gap: Option<GapWord>,
+    /// At which pass a fixed time fires that comes twice when clocks go back: first, last or both [default: first]
+    #[arg(long, value_enum, value_name = "RULE", help_heading = "When", hide_possible_values = true)]
+    fold: Option<FoldWord>,
+    /// No tick before this instant
+    #[arg(long, value_name = "INSTANT", help_heading = "When")]
+    starts_at: Option<DbTime>,
+    /// No tick after this instant
+    #[arg(long, value_name = "INSTANT", help_heading = "When")]
+    ends_at: Option<DbTime>,
+    /// Spread the runs over this long after their ticks
+    #[arg(long, value_name = "DURATION", help_heading = "When")]
+    jitter: Option<Span>,
+
+    /// Deliver to a webhook
+    #[arg(long, value_name = "URL", group = "target", help_heading = "What")]
+    url: Option<String>,
+    /// The webhook's method: GET, POST, PUT, PATCH or DELETE [default: POST]
+    #[arg(long, value_name = "METHOD", conflicts_with_all = ["shell", "command"], help_heading = "What")]
+    method: Option<String>,
+    /// A header of the webhook; may be repeated
+    #[arg(long, value_name = "NAME: VALUE", value_parser = header, conflicts_with_all = ["shell", "command"], help_heading = "What")]
+    header: Vec<(String, String)>,
+    /// Sign deliveries with this Standard Webhooks secret (whsec_...), or with the one in a @file
+    #[arg(long, value_name = "SECRET", conflicts_with_all = ["shell", "command"], help_heading = "What")]
+    secret: Option<String>,
+    /// Run a line by `sh -c`; the server must have been started with --enable-shell
+    #[arg(long, value_name = "SCRIPT", group = "target", help_heading = "What")]
+    shell: Option<String>,
+    /// A variable of the command; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair, conflicts_with = "url", help_heading = "What")]
+    env: Vec<(String, String)>,
+    /// The directory of the command
+    #[arg(long, value_name = "DIR", conflicts_with = "url", help_heading = "What")]
+    workdir: Option<String>,
+    /// Run a program with its arguments, without a shell; needs --enable-shell too
+    #[arg(last = true, value_name = "CMD", group = "target")]
+    command: Vec<String>,
+    /// What is delivered: JSON, or @file, or @- for stdin
+    #[arg(long, value_name = "JSON", allow_hyphen_values = true, help_heading = "What")]
+    payload: Option<String>,
+
+    /// What a tick does while a run of the job is open: skip or allow [default: skip]
+    #[arg(long, value_name = "RULE", value_parser = ["skip", "allow"], hide_possible_values = true, help_heading = "How")]
+    overlap: Option<String>,
+    /// How many runs may be in progress together under --overlap allow
+    #[arg(long, value_name = "N", help_heading = "How")]
+    max_concurrent: Option<u32>,
+    /// From 0, last, to 9, first [default: 5]
+    #[arg(long, value_name = "N", help_heading = "How")]
+    priority: Option<u8>,
+    /// How long a run may take [default: 30s for webhooks, 1h for commands]
+    #[arg(long, value_name = "DURATION", help_heading = "How")]
+    timeout: Option<Span>,
+    /// How often a failed run is tried again [default: 3 for webhooks, 0 for commands]
+    #[arg(long, value_name = "N", help_heading = "How")]
+    max_retries: Option<u32>,
+    /// The first retry comes within this; it doubles from there [default: 5s]
+    #[arg(long, value_name = "DURATION", help_heading = "How")]
+    base_delay: Option<Span>,
+    /// No retry waits longer than this [default: 1h]
+    #[arg(long, value_name = "DURATION", help_heading = "How")]
+    max_delay: Option<Span>,
+    /// What becomes of a run whose node vanished: retry or fail [default: retry]
+    #[arg(long, value_name = "RULE", value_parser = ["retry", "fail"], hide_possible_values = true, help_heading = "How")]
+    on_lost: Option<String>,
+    /// A tick recorded later than this is late, and --catch-up decides [default: 1m]
+    #[arg(long, value_name = "DURATION", help_heading = "How")]
+    late_after: Option<Span>,
+    /// A tick older than this never fires [default: 1h, or one period if that is longer]
+    #[arg(long, value_name = "DURATION", help_heading = "How")]
+    grace: Option<Span>,
+    /// Which late ticks fire: none, latest or all [default: latest]
+    #[arg(long, value_name = "RULE", value_parser = ["none", "latest", "all"], hide_possible_values = true, help_heading = "How")]
+    catch_up: Option<String>,
+    /// How many late ticks fire at the most [default: 10]
+    #[arg(long, value_name = "N", help_heading = "How")]
+    max_runs: Option<u32>,
+
+    /// A label; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair, help_heading = "About")]
+    label: Vec<(String, String)>,
+    /// What the job is for
+    #[arg(long, value_name = "TEXT", help_heading = "About")]
+    description: Option<String>,
+    /// Without ticks until it is enabled
+    #[arg(long, help_heading = "About")]
+    disabled: bool,
+}
+
+/// What only an update can say: that something goes away.
+#[derive(Debug, Default, Args)]
+pub(crate) struct UpdateFlags {
+    /// A new name
+    #[arg(long, value_name = "NAME", help_heading = "About")]
+    rename: Option<String>,
+    /// Give the job its ticks again
+    #[arg(long, conflicts_with = "disabled", help_heading = "About")]
+    enabled: bool,
+    /// No ticks any more: the job runs when it is triggered
+    #[arg(long, conflicts_with = "timing", help_heading = "When")]
+    no_schedule: bool,
+    /// Take a label away; may be repeated
+    #[arg(long, value_name = "KEY", help_heading = "About")]
+    remove_label: Vec<String>,
+    /// Take a header away; may be repeated
+    #[arg(long, value_name = "NAME", help_heading = "What")]
+    remove_header: Vec<String>,
+}
+
+/// A job's JSON. The payload is kept as it was written, since it is delivered byte for byte.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Document {
+    #[serde(flatten)]
+    fields: Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<Box<RawValue>>,
+}
+
+/// What answers add to a job. It is left out of what is read from a file, so that `job get -o json` can be given back.
+const SET_BY_SERVER: [&str; 11] = [
+    "id",
+    "version",
+    "created_at",
+    "created_by",
+    "updated_at",
+    "next_tick",
+    "last_run",
+    "paused",
+    "pause_note",
+    "effective_at",
+    "cancelled",
+];
+
+impl Document {
+    /// A job as a file has it; `-` is stdin.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = read_text(path)?;
+        let wrong = |error: serde_json::Error| {
+            Failure::usage(format!("{} does not hold a job as a JSON object: {error}", path.display()))
+        };
+        let mut parts: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&text).map_err(wrong)?;
+        parts.retain(|name, _| !SET_BY_SERVER.contains(&name.as_str()));
+        let payload = parts.remove("payload");
+        let fields = parts.into_iter().map(|(name, raw)| Ok((name, serde_json::from_str(raw.get())?)));
+        Ok(Self { fields: fields.collect::<Result<_, _>>().map_err(wrong)?, payload })
+    }
+
+    pub(crate) fn name(&mut self, name: String) {
+        self.fields.insert("name".to_owned(), Value::String(name));
+    }
+
+    pub(crate) fn payload(&mut self, payload: Option<Box<RawValue>>) {
+        self.payload = payload;
+    }
+
+    pub(crate) fn force(&mut self) {
+        self.fields.insert("force".to_owned(), Value::Bool(true));
+    }
+
+    pub(crate) fn has_name(&self) -> bool {
+        self.fields.contains_key("name")
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.fields.is_empty() && self.payload.is_none()
+    }
+
+    /// What `other` says goes before what this says, field by field.
+    pub(crate) fn overlay(&mut self, other: Self) {
+        merge(&mut self.fields, other.fields);
+        self.payload = other.payload.or(self.payload.take());
+    }
+
+    fn set(&mut self, path: &[&str], value: Value) {
+        let Some((last, parents)) = path.split_last() else { return };
+        let mut at = &mut self.fields;
+        for parent in parents {
+            let slot = at.entry(*parent).or_insert_with(|| json!({}));
+            if !slot.is_object() {
+                *slot = json!({});
+            }
+            let Some(object) = slot.as_object_mut() else { return };
+            at = object;
+        }
+        at.insert((*last).to_owned(), value);
+    }
+
+    fn set_some(&mut self, path: &[&str], value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.set(path, value.into());
+        }
+    }
+}
+
+fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
+    for (name, value) in from {
+        match (into.get_mut(&name), value) {
+            (Some(Value::Object(old)), Value::Object(new)) => merge(old, new),
+            (_, value) => {
+                into.insert(name, value);
+            }
+        }
+    }
+}
+
+impl JobFlags {
+    /// For a new job: what was said, and nothing else.
+    pub(crate) fn for_create(self) -> anyhow::Result<Document> {
+        self.document()
+    }
+
+    /// For an update, as a merge patch (RFC 7396): a new kind of schedule or target takes the old one's place, so the
+    /// fields of the other kinds are named as gone.
+    pub(crate) fn for_update(self, update: UpdateFlags) -> anyhow::Result<Document> {
+        let (cron, every, at) = (self.cron.is_some(), self.every.is_some(), self.at.is_some());
+        let (http, script, argv) = (self.url.is_some(), self.shell.is_some(), !self.command.is_empty());
+        let one_at_a_time = self.overlap.as_deref() == Some("skip") && self.max_concurrent.is_none();
+        let mut document = self.document()?;
+        let gone: &[&str] = match (cron, every, at) {
+            (true, _, _) => &["every", "at"],
+            (_, true, _) => &["cron", "timezone", "gap", "fold", "at"],
+            (_, _, true) => &["cron", "timezone", "gap", "fold", "every", "starts_at", "ends_at"],
+            _ => &[],
+        };
+        for field in gone {
+            document.set(&["schedule", field], Value::Null);
+        }
+        if http {
+            document.set(&["target", "shell"], Value::Null);
+        }
+        if script || argv {
+            let other = if script { "argv" } else { "script" };
+            document.set(&["target", "shell", "command", other], Value::Null);
+            document.set(&["target", "http"], Value::Null);
+        }
+        if one_at_a_time {
+            document.set(&["max_concurrent"], Value::Null);
+        }
+        if update.no_schedule {
+            document.set(&["schedule"], Value::Null);
+        }
+        if update.enabled {
+            document.set(&["enabled"], Value::Bool(true));
+        }
+        for key in &update.remove_label {
+            document.set(&["labels", key], Value::Null);
+        }
+        for name in &update.remove_header {
+            document.set(&["target", "http", "headers", name], Value::Null);
+        }
+        document.set_some(&["name"], update.rename);
+        Ok(document)
+    }
+
+    fn document(self) -> anyhow::Result<Document> {
+        let text = |value: Option<Span>| value.map(|span| span.to_string());
+        let instant = |value: Option<DbTime>| value.map(|at| at.to_string());
+        let mut document =
+            Document { payload: self.payload.as_deref().map(payload).transpose()?, ..Document::default() };
+
+        document.set_some(&["schedule", "cron"], self.cron);
+        document.set_some(&["schedule", "every"], text(self.every));
+        document.set_some(&["schedule", "at"], instant(self.at));
+        document.set_some(&["schedule", "timezone"], self.tz);
+        document.set_some(&["schedule", "gap"], self.gap.map(GapWord::word));
+        document.set_some(&["schedule", "fold"], self.fold.map(FoldWord::word));
+        document.set_some(&["schedule", "starts_at"], instant(self.starts_at));
+        document.set_some(&["schedule", "ends_at"], instant(self.ends_at));
+        document.set_some(&["schedule", "jitter"], text(self.jitter));
+
+        document.set_some(&["target", "http", "url"], self.url);
+        document.set_some(&["target", "http", "method"], self.method.map(|method| method.to_ascii_uppercase()));
+        for (name, value) in self.header {
+            document.set(&["target", "http", "headers", &name], value.into());
+        }
+        document.set_some(&["target", "http", "secret"], self.secret.map(secret).transpose()?);
+        document.set_some(&["target", "shell", "command", "argv"], (!self.command.is_empty()).then_some(self.command));
+        document.set_some(&["target", "shell", "command", "script"], self.shell);
+        for (name, value) in self.env {
+            document.set(&["target", "shell", "env", &name], value.into());
+        }
+        document.set_some(&["target", "shell", "workdir"], self.workdir);
+
+        document.set_some(&["overlap"], self.overlap);
+        document.set_some(&["max_concurrent"], self.max_concurrent);
+        document.set_some(&["priority"], self.priority);
+        document.set_some(&["timeout"], text(self.timeout));
+        document.set_some(&["retry", "max_retries"], self.max_retries);
+        document.set_some(&["retry", "base_delay"], text(self.base_delay));
+        document.set_some(&["retry", "max_delay"], text(self.max_delay));
+        document.set_some(&["on_lost"], self.on_lost);
+        document.set_some(&["misfire", "late_after"], text(self.late_after));
+        document.set_some(&["misfire", "grace"], text(self.grace));
+        document.set_some(&["misfire", "catch_up"], self.catch_up);
+        document.set_some(&["misfire", "max_runs"], self.max_runs);
+
+        for (key, value) in self.label {
+            document.set(&["labels", &key], value.into());
+        }
+        document.set_some(&["description"], self.description);
+        document.set_some(&["enabled"], self.disabled.then_some(false));
+        Ok(document)
+    }
+}
+
+/// JSON as it was written, from the command line or from a `@file`.
+pub(crate) fn payload(text: &str) -> anyhow::Result<Box<RawValue>> {
+    let text = match text.strip_prefix('@') {
+        Some(path) => read_text(Path::new(path))?,
+        None => text.to_owned(),
+    };
+    RawValue::from_string(text.trim().to_owned()).map_err(|error| {
+        Failure::usage(format!("--payload is not JSON: {error}; a text goes in quotes of its own: '\"hello\"'")).into()
+    })
+}
+
+fn secret(text: String) -> anyhow::Result<String> {
+    match text.strip_prefix('@') {
+        Some(path) => Ok(read_text(Path::new(path))?.trim().to_owned()),
+        None => Ok(text),
+    }
+}
+
+pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
+    if path == Path::new("-") {
+        let mut text = String::new();
+        io::stdin().read_to_string(&mut text).context("could not read stdin")?;
+        return Ok(text);
+    }
+    fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("could not read {}: {error}", path.display())).into())
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    match text.split_once(':') {
+        Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.trim().to_owned())),
+        _ => Err(format!("{text:?} is not a header; write it like \"Authorization: Bearer abc\"")),
+    }
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("{text:?} is not a pair; write it like \"team=billing\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Create {
+        #[command(flatten)]
+        flags: JobFlags,
+    }
+    #[derive(Parser)]
+    struct Update {
+        #[command(flatten)]
+        flags: JobFlags,
+        #[command(flatten)]
+        update: UpdateFlags,
+    }
+
+    fn created(args: &[&str]) -> Value {
+        let flags = Create::try_parse_from([&["create"], args].concat()).unwrap().flags;
+        serde_json::to_value(flags.for_create().unwrap()).unwrap()
+    }
+    fn updated(args: &[&str]) -> Value {
+        let Update { flags, update } = Update::try_parse_from([&["update"], args].concat()).unwrap();
+        serde_json::to_value(flags.for_update(update).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn only_what_was_said_is_sent() {
+        assert_eq!(created(&[]), json!({}));
+        assert_eq!(
+            created(&["--cron", "0 2 * * *", "--tz", "Europe/Paris", "--url", "https://example.org/hook"]),
+            json!({
+                "schedule": {"cron": "0 2 * * *", "timezone": "Europe/Paris"},
+                "target": {"http": {"url": "https://example.org/hook"}},
+            })
+        );
+    }
+
+    #[test]
+    fn every_flag_has_its_place_in_the_job() {
+        let flags = "--every 90s --gap skip --fold both --starts-at 2026-01-01T00:00:00Z --ends-at 2027-01-01T00:00:00Z --jitter 5s \
+                     --overlap allow --max-concurrent 4 --priority 9 --timeout 2m --max-retries 1 --base-delay 1s --max-delay 10s \
+                     --on-lost fail --late-after 5s --grace 1h30m --catch-up all --max-runs 3 --label team=billing --label a=b=c \
+                     --description text --disabled --url http://h/ --method put --secret whsec_x --payload 1";
+        let mut args: Vec<&str> = flags.split_whitespace().collect();
+        args.extend(["--header", "X-A: b: c"]);
+        assert_eq!(
+            created(&args),
+            json!({
+                "schedule": {
+                    "every": "1m30s", "gap": "skip", "fold": "both", "jitter": "5s",
+                    "starts_at": "2026-01-01T00:00:00Z", "ends_at": "2027-01-01T00:00:00Z",
+                },
+                "target": {"http": {"url": "http://h/", "method": "PUT", "headers": {"X-A": "b: c"}, "secret": "whsec_x"}},
+                "payload": 1, "overlap": "allow", "max_concurrent": 4, "priority": 9, "timeout": "2m",
+                "retry": {"max_retries": 1, "base_delay": "1s", "max_delay": "10s"}, "on_lost": "fail",
+                "misfire": {"late_after": "5s", "grace": "1h30m", "catch_up": "all", "max_runs": 3},
+                "labels": {"team": "billing", "a": "b=c"}, "description": "text", "enabled": false,
+            })
+        );
+        assert_eq!(
+            created(&["--env", "A=b", "--workdir", "/tmp", "--", "echo", "-n", "hi"]),
+            json!({"target": {"shell": {"command": {"argv": ["echo", "-n", "hi"]}, "env": {"A": "b"}, "workdir": "/tmp"}}})
+        );
+        assert_eq!(
+            created(&["--shell", "date | cat"]),
+            json!({"target": {"shell": {"command": {"script": "date | cat"}}}})
+        );
+    }
+
+    #[test]
+    fn the_payload_is_sent_byte_for_byte() {
+        let text = r#"{"b": 1.0, "a":1e2,"b":3}"#;
+        let flags = Create::try_parse_from(["create", "--payload", text]).unwrap().flags;
+        assert_eq!(serde_json::to_string(&flags.for_create().unwrap()).unwrap(), format!("{{\"payload\":{text}}}"));
+        let flags = Create::try_parse_from(["create", "--payload", "hello"]).unwrap().flags;
+        assert!(flags.for_create().unwrap_err().to_string().contains("--payload is not JSON"));
+    }
+
+    #[test]
+    fn an_update_to_another_kind_takes_the_old_one_away() {
+        assert_eq!(
+            updated(&["--every", "5m", "--url", "http://h/"]),
+            json!({
+                "schedule": {"every": "5m", "cron": null, "timezone": null, "gap": null, "fold": null, "at": null},
+                "target": {"http": {"url": "http://h/"}, "shell": null},
+            })
+        );
+        assert_eq!(
+            updated(&["--shell", "date", "--overlap", "skip"]),
+            json!({
+                "target": {"shell": {"command": {"script": "date", "argv": null}}, "http": null},
+                "overlap": "skip", "max_concurrent": null,
+            })
+        );
+        assert_eq!(updated(&["--tz", "UTC"]), json!({"schedule": {"timezone": "UTC"}}));
+        assert_eq!(updated(&["--no-schedule", "--enabled"]), json!({"schedule": null, "enabled": true}));
+        assert_eq!(
+            updated(&["--remove-label", "team", "--remove-header", "x-a", "--rename", "b"]),
+            json!({"labels": {"team": null}, "target": {"http": {"headers": {"x-a": null}}}, "name": "b"})
+        );
+        assert_eq!(updated(&["--payload", "null"]), json!({"payload": null}));
+    }
+
+    #[test]
+    fn contradictions_are_refused_where_they_are_typed() {
+        for args in [
+            &["--cron", "* * * * *", "--every", "5m"][..],
+            &["--at", "2026-01-01T00:00:00Z", "--every", "5m"],
+            &["--url", "http://h/", "--shell", "date"],
+            &["--url", "http://h/", "--", "date"],
+            &["--shell", "date", "--", "date"],
+            &["--method", "GET", "--shell", "date"],
+            &["--header", "novalue", "--url", "http://h/"],
+            &["--label", "novalue"],
+            &["--every", "5"],
+            &["--at", "tomorrow"],
+            &["--overlap", "maybe"],
+        ] {
+            assert!(Create::try_parse_from([&["create"], args].concat()).is_err(), "{args:?}");
+        }
+    }
+
+    #[test]
+    fn flags_go_before_the_file_field_by_field() {
+        let mut document = Document {
+            fields: json!({"name": "a", "retry": {"max_retries": 1, "base_delay": "1s"}}).as_object().unwrap().clone(),
+            payload: Some(RawValue::from_string("1".to_owned()).unwrap()),
+        };
+        document.overlay(Create::try_parse_from(["create", "--max-retries", "2"]).unwrap().flags.for_create().unwrap());
+        assert_eq!(
+            serde_json::to_value(&document).unwrap(),
+            json!({"name": "a", "retry": {"max_retries": 2, "base_delay": "1s"}, "payload": 1})
+        );
+    }
+}

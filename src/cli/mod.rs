@@ -1,0 +1,123 @@
+//! The command line: one file a command. Commands parse, ask, and print; the rules are the server's and the domain's.
+
+mod completions;
+mod cron;
+mod job;
+mod job_flags;
+mod preview;
+mod run;
+pub(crate) mod serve;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use crate::{
+    client::Client,
+    config::{File, SERVER_DEFAULT},
+    output::{Format, Output},
+};
+
+const AFTER_HELP: &str = "\
+Five minutes from here to a first run:
+  everytick serve
+  everytick job create hello --every 10s --url https://example.org/hook
+  everytick run list
+
+Settings come from a flag, else its EVERYTICK_* variable, else its key in everytick.toml
+(a flag's name in snake_case: `drain_timeout = \"30s\"`), else the default.
+
+Exit codes:
+  0  done
+  1  it failed, or the server refused it
+  2  the command line, a variable or everytick.toml is wrong
+  3  no such job or run
+  4  a conflict: the name is taken, the version is stale, or the run's state forbids it
+  5  no server answers";
+
+/// A distributed cron: every tick recorded exactly once, delivered at least once under one id, never early.
+#[derive(Debug, Parser)]
+#[command(name = "everytick", version, after_help = AFTER_HELP, max_term_width = 110)]
+pub(crate) struct Cli {
+    /// The file of settings; ./everytick.toml is read when it is there
+    #[arg(long, global = true, env = "EVERYTICK_CONFIG", value_name = "FILE", help_heading = "Everywhere")]
+    config: Option<PathBuf>,
+    /// The server that job and run commands talk to [default: http://127.0.0.1:8640]
+    #[arg(long, global = true, env = "EVERYTICK_SERVER", value_name = "URL", help_heading = "Everywhere")]
+    server: Option<String>,
+    /// How answers are printed; json is the API's own objects [default: table]
+    #[arg(long, short, global = true, env = "EVERYTICK_OUTPUT", value_name = "FORMAT", help_heading = "Everywhere")]
+    output: Option<Format>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a node: the scheduler, the deliveries and the API, with its data in one file
+    #[command(after_help = serve::AFTER_HELP)]
+    Serve(Box<serve::ServeFlags>),
+    /// Define jobs, and look at them
+    #[command(subcommand)]
+    Job(job::JobCommand),
+    /// Look at runs, stop them, repeat them
+    #[command(subcommand)]
+    Run(run::RunCommand),
+    /// Try out a cron expression; needs no server
+    #[command(subcommand)]
+    Cron(cron::CronCommand),
+    /// Print a completion script for a shell
+    #[command(after_help = completions::AFTER_HELP)]
+    Completions(completions::Completions),
+}
+
+pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
+    let Cli { config, server, output, command } = cli;
+    if let Command::Completions(completions) = command {
+        return completions.run(); // also where everytick.toml is broken
+    }
+    let file = File::load(config.as_deref())?;
+    let out = Output::new(output.or(file.output).unwrap_or_default());
+    let client = |file: File| Client::new(&server.or(file.server).unwrap_or_else(|| SERVER_DEFAULT.to_owned()));
+    match command {
+        Command::Serve(flags) => serve::run(*flags, file),
+        Command::Job(command) => block_on(command.run(&client(file)?, out)),
+        Command::Run(command) => block_on(command.run(&client(file)?, out)),
+        Command::Cron(command) => command.run(out),
+        Command::Completions(completions) => completions.run(),
+    }
+}
+
+/// One thread is enough to ask one server.
+fn block_on(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_flag_says_what_it_is_and_every_command_has_an_example() {
+        fn walk(command: &clap::Command) {
+            for arg in command.get_arguments() {
+                assert!(arg.get_help().is_some(), "{} {}", command.get_name(), arg.get_id());
+            }
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+            if command.has_subcommands() {
+                command.get_subcommands().for_each(walk);
+            } else {
+                let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+                assert!(examples.contains("everytick "), "{} shows no example", command.get_name());
+            }
+        }
+        walk(&Cli::command());
+    }
+}

@@ -1,0 +1,445 @@
+//! Runs on a server: looked at, followed, stopped, repeated.
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use everytick_domain::{
+    ids::RunId,
+    run::State,
+    time::{DbTime, Span},
+};
+use futures::{StreamExt, pin_mut};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::job::{PageFlags, job_ref};
+use crate::{
+    client::{Client, Request},
+    output::{self, Output, Text, Tone},
+};
+
+const LIST_HELP: &str = "\
+Examples:
+  everytick run list
+  everytick run list --job nightly --status failed
+  everytick run list --from 2026-11-16T00:00:00Z -o json | jq -r '.items[].id'
+
+Skipped ticks are listed too, with the reason; a long gap is one line.";
+
+const GET_HELP: &str = "\
+Examples:
+  everytick run get 01a1e327-d180-8de1-92e3-d388a74d8fe4";
+
+const CANCEL_HELP: &str = "\
+Examples:
+  everytick run cancel 01a1e327-d180-8de1-92e3-d388a74d8fe4
+
+The request is dropped, or the command gets TERM and then KILL. A run that has ended cannot be cancelled (exit 4).";
+
+const RERUN_HELP: &str = "\
+Examples:
+  everytick run rerun 01a1e327-d180-8de1-92e3-d388a74d8fe4
+
+The old run stays as it is: what is made is a new run of the same job, with an id of its own.";
+
+const LOG_HELP: &str = "\
+Examples:
+  everytick run log 01a1e327-d180-8de1-92e3-d388a74d8fe4
+
+While the run is in progress its output is followed until it ends; afterwards the tail that was kept is shown.";
+
+const ATTEMPTS_HELP: &str = "\
+Examples:
+  everytick run attempts 01a1e327-d180-8de1-92e3-d388a74d8fe4";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RunCommand {
+    /// List runs and skipped ticks, the newest first
+    #[command(after_help = LIST_HELP)]
+    List(List),
+    /// Show one run
+    #[command(after_help = GET_HELP)]
+    Get(One),
+    /// Stop a run that waits or is in progress
+    #[command(after_help = CANCEL_HELP)]
+    Cancel(One),
+    /// Do a run that has ended once more
+    #[command(after_help = RERUN_HELP)]
+    Rerun(Rerun),
+    /// Print what a run printed, and follow it while it is in progress
+    #[command(after_help = LOG_HELP)]
+    Log(One),
+    /// List every try at a run
+    #[command(after_help = ATTEMPTS_HELP)]
+    Attempts(One),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct One {
+    /// The run's id
+    #[arg(value_name = "RUN")]
+    run: RunId,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Only runs of this job
+    #[arg(long, value_name = "JOB", value_parser = job_ref)]
+    job: Option<String>,
+    #[command(flatten)]
+    filter: RunFilter,
+    #[command(flatten)]
+    page: PageFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunFilter {
+    /// Only runs scheduled at this instant or later
+    #[arg(long, value_name = "INSTANT")]
+    from: Option<DbTime>,
+    /// Only runs scheduled before this instant
+    #[arg(long, value_name = "INSTANT")]
+    to: Option<DbTime>,
+    /// Only runs in this state: waiting, claimed, succeeded, failed, cancelled, skipped; may be repeated
+    #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = state)]
+    status: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Rerun {
+    #[command(flatten)]
+    run: One,
+    /// Repeating the request under the same key makes one run
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+}
+
+fn state(text: &str) -> Result<String, String> {
+    let words: Vec<&str> = State::ALL.iter().map(|state| state.word()).collect();
+    match State::from_word(text) {
+        Some(state) => Ok(state.word().to_owned()),
+        None => Err(format!("{text:?} is not a state; there are {}", words.join(", "))),
+    }
+}
+
+impl RunFilter {
+    pub(crate) fn apply<'a>(&self, mut request: Request<'a>) -> Request<'a> {
+        for state in &self.status {
+            request = request.query("status", state);
+        }
+        request.query_some("from", self.from).query_some("to", self.to)
+    }
+}
+
+/// As the API answers it, as far as tables show it. What is missing shows as nothing.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct RunView {
+    id: String,
+    job: String,
+    cause: String,
+    scheduled_at: String,
+    due_at: String,
+    state: String,
+    attempt: u32,
+    lost: u32,
+    node: Option<String>,
+    started_at: Option<String>,
+    finished_at: Option<String>,
+    duration_ms: Option<u64>,
+    error: Option<String>,
+    output: Option<String>,
+    skip_reason: Option<String>,
+    from: Option<String>,
+    to: Option<String>,
+    count: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct AttemptView {
+    attempt: u32,
+    node: Option<String>,
+    started_at: Option<String>,
+    duration_ms: Option<u64>,
+    outcome: Option<String>,
+    error: Option<String>,
+}
+
+impl RunCommand {
+    pub(crate) async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        match self {
+            Self::List(List { job: Some(job), filter, page }) => {
+                let request = filter.apply(client.get(&["jobs", &job, "runs"]));
+                print_list(out, request.list(page.limit, page.cursor).await?)
+            }
+            Self::List(List { job: None, filter, page }) => {
+                print_list(out, filter.apply(client.get(&["runs"])).list(page.limit, page.cursor).await?)
+            }
+            Self::Get(One { run }) => {
+                let answer = client.get(&["runs", &run.to_string()]).send().await?;
+                if out.is_json() { Ok(out.json(&answer)?) } else { print_run(out, answer) }
+            }
+            Self::Cancel(One { run }) => {
+                let answer = client.post(&["runs", &run.to_string(), "cancel"]).send().await?;
+                if out.is_json() { Ok(out.json(&answer)?) } else { Ok(out.line(&format!("{run} cancelled"))?) }
+            }
+            Self::Rerun(Rerun { run: One { run }, idempotency_key }) => {
+                let request = client.post(&["runs", &run.to_string(), "rerun"]);
+                print_started(out, request.header_some("idempotency-key", idempotency_key).send().await?)
+            }
+            Self::Log(One { run }) => follow(client, out, run).await,
+            Self::Attempts(One { run }) => {
+                let answer = client.get(&["runs", &run.to_string(), "attempts"]).send().await?;
+                if out.is_json() { Ok(out.json(&answer)?) } else { print_attempts(out, answer) }
+            }
+        }
+    }
+}
+
+/// Prints a run's output: as it comes while the run is in progress, at once when it has ended.
+async fn follow(client: &Client, out: Output, run: RunId) -> anyhow::Result<()> {
+    let request = client.get(&["runs", &run.to_string(), "log"]);
+    let (media_type, chunks) = request.stream("text/event-stream, text/plain").await?;
+    pin_mut!(chunks);
+    let mut events = Events::default();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk?;
+        if media_type != "text/event-stream" {
+            out.bytes(&chunk)?;
+            continue;
+        }
+        for event in events.read(&chunk) {
+            let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
+            match event.name.as_str() {
+                "chunk" => out.bytes(data["text"].as_str().unwrap_or_default().as_bytes())?,
+                "missed" => output::note_line("some of the output came too fast and is left out here"),
+                "end" => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Server-sent events, read from chunks that may break anywhere.
+#[derive(Debug, Default)]
+struct Events {
+    line: Vec<u8>,
+    name: String,
+    data: Option<String>,
+    /// The last byte was a CR, so an LF now belongs to it.
+    after_cr: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Event {
+    name: String,
+    data: String,
+}
+
+impl Events {
+    fn read(&mut self, chunk: &[u8]) -> Vec<Event> {
+        let mut events = Vec::new();
+        for byte in chunk {
+            match byte {
+                b'\n' if self.after_cr => self.after_cr = false,
+                b'\n' | b'\r' => {
+                    self.after_cr = *byte == b'\r';
+                    let line = std::mem::take(&mut self.line);
+                    events.extend(self.line_ended(&String::from_utf8_lossy(&line)));
+                }
+                _ => {
+                    self.after_cr = false;
+                    self.line.push(*byte);
+                }
+            }
+        }
+        events
+    }
+
+    fn line_ended(&mut self, line: &str) -> Option<Event> {
+        if line.is_empty() {
+            let name = std::mem::take(&mut self.name);
+            return self.data.take().map(|data| Event { name, data });
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "event" => self.name = value.to_owned(),
+            "data" => match &mut self.data {
+                Some(data) => {
+                    data.push('\n');
+                    data.push_str(value);
+                }
+                None => self.data = Some(value.to_owned()),
+            },
+            _ => {} // comments keep the connection alive; ids and retry times are not used
+        }
+        None
+    }
+}
+
+pub(crate) fn print_list(out: Output, answer: Value) -> anyhow::Result<()> {
+    if out.is_json() {
+        return Ok(out.json(&answer)?);
+    }
+    let runs: Vec<RunView> =
+        serde_json::from_value(answer["items"].clone()).context("the server's runs cannot be read")?;
+    if runs.is_empty() {
+        output::note_line("no runs");
+        return Ok(());
+    }
+    let rows = runs.iter().map(|run| {
+        vec![
+            Text::plain(&run.id),
+            Text::strong(&run.job),
+            run.state(),
+            Text::plain(&run.scheduled_at),
+            Text::plain(&run.cause),
+            Text::number(if run.attempt == 0 { "-".to_owned() } else { run.attempt.to_string() }),
+            Text::number(run.duration()),
+            Text::plain(output::first_line(&run.note(), 80)),
+        ]
+    });
+    out.table(&["ID", "JOB", "STATE", "SCHEDULED AT", "CAUSE", "ATTEMPT", "TOOK", "NOTE"], rows.collect())?;
+    note_more(&answer);
+    Ok(())
+}
+
+/// Says that a list goes on, and how to see more.
+pub(crate) fn note_more(answer: &Value) {
+    if let Some(cursor) = answer["next_cursor"].as_str() {
+        output::note_line(&format!("there are more; raise --limit, or go on with --cursor {cursor}"));
+    }
+}
+
+/// A run that was asked for.
+pub(crate) fn print_started(out: Output, answer: Value) -> anyhow::Result<()> {
+    if out.is_json() {
+        return Ok(out.json(&answer)?);
+    }
+    let run = view(answer)?;
+    let note = if run.state == "skipped" { format!(" skipped: {}", run.note()) } else { String::new() };
+    Ok(out.line(&format!("{}{note}", run.id))?)
+}
+
+fn view(answer: Value) -> anyhow::Result<RunView> {
+    serde_json::from_value(answer).context("the server's run cannot be read")
+}
+
+fn print_run(out: Output, answer: Value) -> anyhow::Result<()> {
+    let run = view(answer)?;
+    let some = |text: &Option<String>| Text::plain(text.as_deref().unwrap_or_default());
+    let attempt = match (run.attempt, run.lost) {
+        (0, _) => String::new(),
+        (attempt, 0) => attempt.to_string(),
+        (attempt, lost) => format!("{attempt}, of which {lost} lost"),
+    };
+    Ok(out.facts(vec![
+        ("Id", Text::plain(&run.id)),
+        ("Job", Text::strong(&run.job)),
+        ("State", run.state()),
+        ("Cause", Text::plain(&run.cause)),
+        ("Scheduled", Text::plain(&run.scheduled_at)),
+        ("Due", Text::plain(if run.due_at == run.scheduled_at { "" } else { &run.due_at })),
+        ("Skipped", Text::plain(if run.skip_reason.is_some() { run.note() } else { String::new() })),
+        ("Attempt", Text::plain(attempt)),
+        ("Node", some(&run.node)),
+        ("Started", some(&run.started_at)),
+        ("Finished", some(&run.finished_at)),
+        ("Took", Text::plain(run.duration())),
+        ("Error", Text::new(run.error.as_deref().unwrap_or_default(), Tone::Bad)),
+        ("Output", some(&run.output)),
+    ])?)
+}
+
+fn print_attempts(out: Output, answer: Value) -> anyhow::Result<()> {
+    let attempts: Vec<AttemptView> =
+        serde_json::from_value(answer["items"].clone()).context("the server's attempts cannot be read")?;
+    if attempts.is_empty() {
+        output::note_line("no attempts yet");
+        return Ok(());
+    }
+    let rows = attempts.into_iter().map(|attempt| {
+        vec![
+            Text::number(attempt.attempt.to_string()),
+            state_text(attempt.outcome.as_deref().unwrap_or("in progress")),
+            Text::plain(attempt.started_at.unwrap_or_default()),
+            Text::number(took(attempt.duration_ms)),
+            Text::plain(attempt.node.unwrap_or_default()),
+            Text::plain(output::first_line(&attempt.error.unwrap_or_default(), 100)),
+        ]
+    });
+    Ok(out.table(&["ATTEMPT", "OUTCOME", "STARTED", "TOOK", "NODE", "ERROR"], rows.collect())?)
+}
+
+impl RunView {
+    fn state(&self) -> Text {
+        state_text(&self.state)
+    }
+
+    fn duration(&self) -> String {
+        took(self.duration_ms)
+    }
+
+    /// Why it was skipped or failed.
+    fn note(&self) -> String {
+        match (&self.skip_reason, &self.from, &self.to, self.count) {
+            (Some(reason), Some(from), Some(to), Some(count)) => format!("{reason}: {count} ticks from {from} to {to}"),
+            (Some(reason), ..) => reason.clone(),
+            _ => self.error.clone().unwrap_or_default(),
+        }
+    }
+
+    /// For the list of jobs.
+    pub(crate) fn in_short(&self) -> Text {
+        self.state().and(&format!(" {}", self.scheduled_at))
+    }
+}
+
+fn took(millis: Option<u64>) -> String {
+    millis.map(|millis| Span::millis(millis).to_string()).unwrap_or_default()
+}
+
+fn state_text(word: &str) -> Text {
+    let tone = match State::from_word(word) {
+        Some(State::Succeeded) => Tone::Good,
+        Some(State::Failed) => Tone::Bad,
+        Some(State::Claimed) => Tone::Busy,
+        Some(State::Skipped) => Tone::Warn,
+        Some(State::Cancelled) => Tone::Quiet,
+        Some(State::Waiting) => Tone::Plain,
+        None if word == "lost" => Tone::Bad,
+        None => Tone::Busy,
+    };
+    Text::new(word, tone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(name: &str, data: &str) -> Event {
+        Event { name: name.to_owned(), data: data.to_owned() }
+    }
+
+    #[test]
+    fn events_are_read_whole_wherever_the_chunks_break() {
+        let text = ": hello\n\nevent: output\ndata: a\ndata: é\n\ndata:b\r\n\r\nevent: end\ndata\n\nevent: lonely\n\n";
+        let expected = [event("output", "a\né"), event("", "b"), event("end", "")];
+        for size in 1..text.len() {
+            let mut events = Events::default();
+            let read: Vec<Event> = text.as_bytes().chunks(size).flat_map(|chunk| events.read(chunk)).collect();
+            assert_eq!(read, expected, "{size}");
+        }
+    }
+
+    #[test]
+    fn a_skipped_range_says_how_many_ticks_and_which() {
+        let run: RunView = serde_json::from_str(
+            r#"{"state": "skipped", "skip_reason": "misfire", "from": "a", "to": "b", "count": 9, "unknown": 1}"#,
+        )
+        .unwrap();
+        assert_eq!(run.note(), "misfire: 9 ticks from a to b");
+    }
+}

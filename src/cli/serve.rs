@@ -1,0 +1,271 @@
+//! `everytick serve`: settings, the listener, the banner, signals. What runs in between is put together in [`crate::node`].
+
+use std::{
+    fs,
+    io::{self, IsTerminal, Write},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context;
+use clap::{Args, builder::BoolishValueParser};
+use everytick_domain::time::{DbTime, Span};
+use ipnet::IpNet;
+use tokio::{
+    net::TcpListener,
+    signal::unix::{Signal, SignalKind, signal},
+    task::JoinHandle,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::{DatabaseUrl, File, Listen, Settings},
+    logging::{self, LogFormat, LogLevel},
+    node, output,
+};
+
+pub(crate) const AFTER_HELP: &str = "\
+Examples:
+  everytick serve
+  everytick serve --listen 127.0.0.1:9000 --data-dir /var/lib/everytick
+  everytick serve --enable-shell --allow-webhook-range 127.0.0.0/8
+  EVERYTICK_LOG_LEVEL=debug everytick serve --log-format json
+
+everytick.toml:
+  data_dir = \"/var/lib/everytick\"
+  drain_timeout = \"1m\"
+  allow_webhook_range = [\"10.0.0.0/8\"]
+
+TERM or Ctrl-C stops it gracefully: runs in progress get --drain-timeout to end.
+A second one stops it at once.
+All data is in one file; only one process may have it open.";
+
+/// How many of the next ticks the banner names.
+pub(crate) const SOONEST_MAX: usize = 5;
+/// What stopping may take beyond the drain time-out, for the last writes.
+const STOP_SLACK: Duration = Duration::from_secs(10);
+
+/// Every field is a flag, a variable and a key of `everytick.toml`; what is `None` here was said by neither of the first two.
+#[derive(Debug, Default, Args)]
+pub(crate) struct ServeFlags {
+    /// Where the API listens [default: 127.0.0.1:8640]
+    #[arg(long, env = "EVERYTICK_LISTEN", value_name = "ADDRESS", help_heading = "Node")]
+    pub(crate) listen: Option<Listen>,
+    /// Where the data is kept [default: ./everytick-data]
+    #[arg(long, env = "EVERYTICK_DATA_DIR", value_name = "DIR", help_heading = "Node")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// The database, if not the file in --data-dir: sqlite:<file>
+    #[arg(long, env = "EVERYTICK_DATABASE_URL", value_name = "URL", hide_env_values = true, help_heading = "Node")]
+    pub(crate) database_url: Option<DatabaseUrl>,
+    /// What this node does [default: api,scheduler,dispatcher]
+    #[arg(long, env = "EVERYTICK_ROLES", value_name = "ROLES", value_delimiter = ',', help_heading = "Node")]
+    pub(crate) roles: Option<Vec<String>>,
+    /// Where this node stands [default: default]
+    #[arg(long, env = "EVERYTICK_REGION", value_name = "REGION", help_heading = "Node")]
+    pub(crate) region: Option<String>,
+    /// What this node is called in runs and logs [default: the host's name]
+    #[arg(long, env = "EVERYTICK_NODE_NAME", value_name = "NAME", help_heading = "Node")]
+    pub(crate) node_name: Option<String>,
+    /// After this long without a sign of life the node counts as gone [default: 15s]
+    #[arg(long, env = "EVERYTICK_LEASE", value_name = "DURATION", help_heading = "Node")]
+    pub(crate) lease: Option<Span>,
+    /// How long runs in progress may take to end when the node stops [default: 30s]
+    #[arg(long, env = "EVERYTICK_DRAIN_TIMEOUT", value_name = "DURATION", help_heading = "Node")]
+    pub(crate) drain_timeout: Option<Span>,
+    /// Let jobs run commands on this host
+    #[arg(
+        long,
+        env = "EVERYTICK_ENABLE_SHELL",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_parser = BoolishValueParser::new(),
+        hide_possible_values = true,
+        help_heading = "Runs"
+    )]
+    pub(crate) enable_shell: Option<bool>,
+    /// Let webhooks reach these private addresses, such as 127.0.0.0/8; may be repeated
+    #[arg(
+        long,
+        env = "EVERYTICK_ALLOW_WEBHOOK_RANGE",
+        value_name = "CIDR",
+        value_delimiter = ',',
+        num_args = 1,
+        action = clap::ArgAction::Append,
+        help_heading = "Runs"
+    )]
+    pub(crate) allow_webhook_range: Option<Vec<IpNet>>,
+    /// How many runs may be in progress at once [default: 1000]
+    #[arg(long, env = "EVERYTICK_SLOTS", value_name = "N", help_heading = "Runs")]
+    pub(crate) slots: Option<u32>,
+    /// How long ended runs are kept [default: 90d]
+    #[arg(long, env = "EVERYTICK_HISTORY", value_name = "DURATION", help_heading = "Runs")]
+    pub(crate) history: Option<Span>,
+    /// How the log is written, to stderr [default: text]
+    #[arg(long, env = "EVERYTICK_LOG_FORMAT", value_name = "FORMAT", help_heading = "Log")]
+    pub(crate) log_format: Option<LogFormat>,
+    /// What is logged: error, warn, info, debug, trace [default: info]
+    #[arg(long, env = "EVERYTICK_LOG_LEVEL", value_name = "LEVEL", help_heading = "Log")]
+    pub(crate) log_level: Option<LogLevel>,
+}
+
+pub(crate) fn run(flags: ServeFlags, file: File) -> anyhow::Result<()> {
+    let settings = Settings::resolve(flags, file)?;
+    logging::start(settings.log_format, &settings.log_level)?;
+    make_private_dir(&settings.data_dir)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let served = runtime.block_on(serve(&settings));
+    // What does not end by itself by now is not waited for.
+    runtime.shutdown_background();
+    served
+}
+
+async fn serve(settings: &Settings) -> anyhow::Result<()> {
+    let mut signals = Signals::listen()?;
+    let listener = bind(settings.listen).await?;
+    let address = listener.local_addr()?;
+    let stopping = CancellationToken::new();
+    let mut node = node::start(settings, listener, stopping.clone()).await?;
+    announce(settings, address, &node.soonest);
+
+    let ended = tokio::select! {
+        ended = &mut node.ended => Some(ended),
+        name = signals.next() => {
+            tracing::info!("{name}: stopping; runs in progress get {} to end, a second signal stops at once", settings.drain_timeout);
+            None
+        }
+    };
+    stopping.cancel();
+    if let Some(ended) = ended {
+        return ended.context("the node broke down")?.context("the node stopped by itself");
+    }
+    let patience = Duration::from(settings.drain_timeout) + STOP_SLACK;
+    tokio::select! {
+        ended = tokio::time::timeout(patience, &mut node.ended) => match ended {
+            Ok(ended) => ended.context("the node broke down while stopping")??,
+            Err(_) => anyhow::bail!("could not stop within {patience:?}; what was in progress is taken up at the next start"),
+        },
+        name = signals.next() => anyhow::bail!("{name} again: stopped at once; what was in progress is taken up at the next start"),
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// A node that runs.
+#[derive(Debug)]
+pub(crate) struct Running {
+    /// Up to [`SOONEST_MAX`] jobs by their next tick, for the banner.
+    pub(crate) soonest: Vec<Soonest>,
+    /// Ends when the node has stopped: after `stopping` was cancelled, or because it cannot go on.
+    pub(crate) ended: JoinHandle<anyhow::Result<()>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Soonest {
+    pub(crate) job: String,
+    pub(crate) at: DbTime,
+}
+
+async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            anyhow::anyhow!("{address} is in use; is an everytick running there already? Choose another with --listen")
+        }
+        _ => anyhow::Error::new(error).context(format!("could not listen on {address}")),
+    })
+}
+
+/// Payloads and secrets lie here, so it is its owner's alone.
+fn make_private_dir(dir: &Path) -> anyhow::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .with_context(|| format!("could not make the data directory {}", dir.display()))
+}
+
+/// Says where everything is. For people on stdout; where the log is for programs, as a record of it.
+fn announce(settings: &Settings, address: SocketAddr, soonest: &[Soonest]) {
+    if settings.log_format == LogFormat::Json {
+        tracing::info!(%address, database = %settings.database.display(), node = settings.node_name, "listening on http://{address}");
+        return;
+    }
+    let mut out = io::stdout().lock();
+    let colour = output::colour_wanted() && out.is_terminal();
+    // A server whose terminal is gone still serves.
+    let _ = out.write_all(banner(settings, address, soonest, colour).as_bytes()).and_then(|()| out.flush());
+}
+
+fn banner(settings: &Settings, address: SocketAddr, soonest: &[Soonest], colour: bool) -> String {
+    let (bold, dim, off) = if colour { ("\x1b[1m", "\x1b[2m", "\x1b[0m") } else { ("", "", "") };
+    let mut text = format!(
+        "{bold}everytick {}{off}\n  listening on {bold}http://{address}{off}\n  data in {}\n",
+        env!("CARGO_PKG_VERSION"),
+        settings.database.display(),
+    );
+    if soonest.is_empty() {
+        let server =
+            if address == Listen::default().address() { String::new() } else { format!(" --server http://{address}") };
+        text += &format!(
+            "  no ticks ahead; create a job:\n    everytick{server} job create hello --every 10s --url https://example.org/hook\n"
+        );
+    } else {
+        text += "  next ticks:\n";
+        for next in soonest.iter().take(SOONEST_MAX) {
+            text += &format!("    {}  {dim}{}{off}\n", next.at, next.job);
+        }
+    }
+    text + "\n"
+}
+
+struct Signals {
+    term: Signal,
+    int: Signal,
+}
+
+impl Signals {
+    fn listen() -> anyhow::Result<Self> {
+        Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.term.recv() => "TERM",
+            _ = self.int.recv() => "INT",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> Settings {
+        let flags = ServeFlags { data_dir: Some("data".into()), node_name: Some("n".into()), ..ServeFlags::default() };
+        Settings::resolve(flags, File::default()).unwrap()
+    }
+
+    #[test]
+    fn the_banner_says_where_it_listens_where_its_data_is_and_how_to_begin() {
+        let text = banner(&settings(), "127.0.0.1:8640".parse().unwrap(), &[], false);
+        assert!(text.contains("\n  listening on http://127.0.0.1:8640\n"), "{text}");
+        assert!(text.contains("\n  data in data/everytick.db\n"), "{text}");
+        assert!(
+            text.contains("\n    everytick job create hello --every 10s --url https://example.org/hook\n"),
+            "{text}"
+        );
+        let text = banner(&settings(), "127.0.0.1:9000".parse().unwrap(), &[], false);
+        assert!(text.contains("everytick --server http://127.0.0.1:9000 job create"), "{text}");
+    }
+
+    #[test]
+    fn the_banner_names_the_next_ticks_when_there_are_any() {
+        let next = Soonest { job: "nightly".to_owned(), at: "2026-11-16T07:00:00Z".parse().unwrap() };
+        let text = banner(&settings(), "127.0.0.1:8640".parse().unwrap(), &[next], false);
+        assert!(text.contains("next ticks:\n    2026-11-16T07:00:00Z  nightly\n"), "{text}");
+        assert!(!text.contains("job create"), "{text}");
+    }
+}

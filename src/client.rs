@@ -1,0 +1,311 @@
+//! Talks to a server over HTTP, and turns its refusals into messages and exit codes. Knows paths and problem+json, and
+//! nothing of what the answers mean.
+
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use reqwest::{Method, Response, StatusCode, Url, header::CONTENT_TYPE, redirect};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::failure::{Exit, Failure};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// For a whole answer; a followed log may take as long as it likes, as long as something comes.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The server sends a sign of life more often than this while a log is followed.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// The largest page that the API gives.
+const PAGE_MAX: usize = 1_000;
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    http: reqwest::Client,
+    server: Url,
+}
+
+impl Client {
+    pub(crate) fn new(server: &str) -> anyhow::Result<Self> {
+        let wrong = || {
+            Failure::usage(format!(
+                "--server: {server:?} is not a server's address; write it like \"http://127.0.0.1:8640\""
+            ))
+        };
+        let url = Url::parse(server)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+            .ok_or_else(wrong)?;
+        let http = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(SILENCE_MAX)
+            .redirect(redirect::Policy::none())
+            .no_proxy() // the server listens on loopback, where no proxy gets to
+            .user_agent(concat!("everytick/", env!("CARGO_PKG_VERSION")))
+            .build()?;
+        Ok(Self { http, server: url })
+    }
+
+    pub(crate) fn get<'a>(&'a self, path: &[&str]) -> Request<'a> {
+        self.request(Method::GET, path)
+    }
+    pub(crate) fn post<'a>(&'a self, path: &[&str]) -> Request<'a> {
+        self.request(Method::POST, path)
+    }
+    pub(crate) fn patch<'a>(&'a self, path: &[&str]) -> Request<'a> {
+        self.request(Method::PATCH, path)
+    }
+    pub(crate) fn delete<'a>(&'a self, path: &[&str]) -> Request<'a> {
+        self.request(Method::DELETE, path)
+    }
+
+    /// Segments are encoded, so none of them can reach another path.
+    fn request(&self, method: Method, path: &[&str]) -> Request<'_> {
+        let mut url = self.server.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(["api", "v1"]).extend(path);
+        }
+        Request { client: self, method, url, headers: Vec::new(), body: None }
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> Failure {
+        let at = self.server.as_str().trim_end_matches('/');
+        if error.is_connect() {
+            return Failure::new(
+                Exit::NoServer,
+                format!(
+                    "no everytick answers at {at}; start one with `everytick serve`, or name another with --server"
+                ),
+            );
+        }
+        if error.is_timeout() {
+            return Failure::new(
+                Exit::NoServer,
+                format!("the server at {at} took too long to answer; what was asked may still be done"),
+            );
+        }
+        let mut cause: &dyn std::error::Error = error;
+        while let Some(source) = cause.source() {
+            cause = source;
+        }
+        Failure::new(Exit::NoServer, format!("the connection to {at} broke off: {cause}"))
+    }
+}
+
+/// One question to the server.
+#[derive(Clone, Debug)]
+pub(crate) struct Request<'a> {
+    client: &'a Client,
+    method: Method,
+    url: Url,
+    headers: Vec<(&'static str, String)>,
+    body: Option<Vec<u8>>,
+}
+
+impl<'a> Request<'a> {
+    pub(crate) fn query(mut self, name: &str, value: impl ToString) -> Self {
+        self.url.query_pairs_mut().append_pair(name, &value.to_string());
+        self
+    }
+
+    pub(crate) fn query_some(self, name: &str, value: Option<impl ToString>) -> Self {
+        match value {
+            Some(value) => self.query(name, value),
+            None => self,
+        }
+    }
+
+    pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    pub(crate) fn header_some(self, name: &'static str, value: Option<String>) -> Self {
+        match value {
+            Some(value) => self.header(name, value),
+            None => self,
+        }
+    }
+
+    pub(crate) fn json(self, body: &impl Serialize) -> anyhow::Result<Self> {
+        Ok(self.body("application/json", serde_json::to_vec(body)?))
+    }
+
+    pub(crate) fn body(mut self, media_type: &str, body: Vec<u8>) -> Self {
+        self.body = Some(body);
+        self.header("content-type", media_type)
+    }
+
+    /// The answer's JSON; `null` when there is none.
+    pub(crate) async fn send(self) -> anyhow::Result<Value> {
+        let client = self.client;
+        let response = self.answered(Some(ANSWER_TIMEOUT)).await?;
+        let bytes = response.bytes().await.map_err(|error| client.unreachable(&error))?;
+        if bytes.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&bytes).map_err(|_| not_ours(client, "something that is not JSON").into())
+    }
+
+    /// The answer's lines, each JSON. Making many jobs may take longer than other answers.
+    pub(crate) async fn lines(self) -> anyhow::Result<Vec<Value>> {
+        let client = self.client;
+        let response = self.answered(None).await?;
+        let text = response.text().await.map_err(|error| client.unreachable(&error))?;
+        let lines = text.lines().filter(|line| !line.is_empty()).map(serde_json::from_str);
+        lines.collect::<Result<_, _>>().map_err(|_| not_ours(client, "something that is not JSON").into())
+    }
+
+    /// The answer as it comes, with its media type.
+    pub(crate) async fn stream(
+        self,
+        accept: &str,
+    ) -> anyhow::Result<(String, impl Stream<Item = anyhow::Result<Vec<u8>>>)> {
+        let client = self.client;
+        let response = self.header("accept", accept).answered(None).await?;
+        let media_type = media_type(&response);
+        let chunks =
+            response.bytes_stream().map(move |chunk| Ok(chunk.map_err(|error| client.unreachable(&error))?.to_vec()));
+        Ok((media_type, chunks))
+    }
+
+    /// A list of up to `limit`, page by page, in the shape of one page.
+    pub(crate) async fn list(self, limit: usize, cursor: Option<String>) -> anyhow::Result<Value> {
+        let (mut items, mut cursor) = (Vec::new(), cursor);
+        loop {
+            let page = self
+                .clone()
+                .query("limit", (limit - items.len()).clamp(1, PAGE_MAX))
+                .query_some("cursor", cursor.as_deref())
+                .send()
+                .await?;
+            let Page { items: more, next_cursor } =
+                serde_json::from_value(page).map_err(|_| not_ours(self.client, "something that is no list"))?;
+            items.extend(more);
+            cursor = next_cursor;
+            if cursor.is_none() || items.len() >= limit {
+                return Ok(json!({ "items": items, "next_cursor": cursor }));
+            }
+        }
+    }
+
+    /// The answer if it is a good one, else why not.
+    async fn answered(self, timeout: Option<Duration>) -> anyhow::Result<Response> {
+        let client = self.client;
+        let mut request = client.http.request(self.method, self.url);
+        for (name, value) in self.headers {
+            request = request.header(name, value);
+        }
+        if let Some(body) = self.body {
+            request = request.body(body);
+        }
+        if let Some(timeout) = timeout {
+            request = request.timeout(timeout);
+        }
+        let response = request.send().await.map_err(|error| client.unreachable(&error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        if media_type(&response) != "application/problem+json" {
+            return Err(not_ours(client, &status.to_string()).into());
+        }
+        let body = response.bytes().await.unwrap_or_default();
+        let problem: Problem = serde_json::from_slice(&body).unwrap_or_default();
+        Err(Failure::new(exit_of(status), problem.message(status)).into())
+    }
+}
+
+#[derive(Deserialize)]
+struct Page {
+    items: Vec<Value>,
+    #[serde(default)]
+    next_cursor: Option<String>,
+}
+
+fn media_type(response: &Response) -> String {
+    let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+fn not_ours(client: &Client, answer: &str) -> Failure {
+    Failure::new(Exit::Failed, format!("what answers at {} is not everytick: it said {answer}", client.server))
+}
+
+fn exit_of(status: StatusCode) -> Exit {
+    match status {
+        StatusCode::NOT_FOUND => Exit::NotFound,
+        StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED => Exit::Conflict,
+        _ => Exit::Failed,
+    }
+}
+
+/// RFC 9457, as the API writes it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Problem {
+    title: String,
+    detail: Option<String>,
+    errors: Vec<Fault>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Fault {
+    field: String,
+    message: String,
+}
+
+impl Problem {
+    /// One line when one thing is wrong, else a line for each.
+    fn message(&self, status: StatusCode) -> String {
+        let faults: Vec<String> = self.errors.iter().map(Fault::line).collect();
+        match (faults.as_slice(), &self.detail) {
+            ([], Some(detail)) => detail.clone(),
+            ([], None) if self.title.is_empty() => format!("the server answered {status}"),
+            ([], None) => self.title.clone(),
+            ([one], _) => one.clone(),
+            (many, _) => format!("{}\n  {}", self.title, many.join("\n  ")),
+        }
+    }
+}
+
+impl Fault {
+    pub(crate) fn line(&self) -> String {
+        if self.field.is_empty() { self.message.clone() } else { format!("{}: {}", self.field, self.message) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(path: &[&str]) -> String {
+        let client = Client::new("http://127.0.0.1:8640/").unwrap();
+        client.get(path).url.to_string()
+    }
+
+    #[test]
+    fn a_segment_cannot_reach_another_path() {
+        assert_eq!(url(&["jobs", "nightly"]), "http://127.0.0.1:8640/api/v1/jobs/nightly");
+        assert_eq!(url(&["jobs", "a/../b?c#d"]), "http://127.0.0.1:8640/api/v1/jobs/a%2F..%2Fb%3Fc%23d");
+    }
+
+    #[test]
+    fn what_is_no_server_is_refused_before_it_is_asked() {
+        for server in ["", "127.0.0.1:8640", "localhost", "ftp://host/", "http://"] {
+            let message = Client::new(server).unwrap_err().to_string();
+            assert!(message.contains("http://127.0.0.1:8640"), "{server}: {message}");
+        }
+    }
+
+    #[test]
+    fn every_fault_of_a_problem_is_told_by_its_field() {
+        let problem = |text| serde_json::from_str::<Problem>(text).unwrap().message(StatusCode::UNPROCESSABLE_ENTITY);
+        let one = r#"{"title": "The request is not valid", "detail": "x", "errors": [{"field": "timeout", "message": "is zero"}]}"#;
+        assert_eq!(problem(one), "timeout: is zero");
+        let two = r#"{"title": "The request is not valid", "errors": [{"field": "a", "message": "b"}, {"field": "", "message": "c"}]}"#;
+        assert_eq!(problem(two), "The request is not valid\n  a: b\n  c");
+        assert_eq!(problem(r#"{"title": "Not found", "detail": "no such job"}"#), "no such job");
+        assert_eq!(problem("{}"), "the server answered 422 Unprocessable Entity");
+    }
+}

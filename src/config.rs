@@ -1,0 +1,373 @@
+//! Where settings come from: a flag, else its `EVERYTICK_*` variable, else its key in `everytick.toml`, else the default.
+//! Clap joins the first two; this joins the rest, and refuses what this release does not have.
+
+use std::{
+    fmt, fs, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use everytick_domain::time::Span;
+use ipnet::IpNet;
+use serde::Deserialize;
+
+use crate::{
+    cli::serve::ServeFlags,
+    failure::Failure,
+    logging::{LogFormat, LogLevel},
+    output::Format,
+};
+
+pub(crate) const FILE_DEFAULT: &str = "everytick.toml";
+pub(crate) const SERVER_DEFAULT: &str = "http://127.0.0.1:8640";
+const DATABASE_FILE: &str = "everytick.db";
+
+const LEASE_RANGE: (Span, Span) = (Span::seconds(2), Span::minutes(10));
+const DRAIN_MAX: Span = Span::hours(1);
+const HISTORY_MIN: Span = Span::hours(1);
+const SLOTS_MAX: u32 = 10_000;
+const NODE_NAME_BYTES_MAX: usize = 128;
+
+/// `everytick.toml`: every key is a flag's name in snake_case, and any other key is refused by name.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct File {
+    pub(crate) server: Option<String>,
+    pub(crate) output: Option<Format>,
+    pub(crate) listen: Option<Listen>,
+    pub(crate) data_dir: Option<PathBuf>,
+    pub(crate) database_url: Option<DatabaseUrl>,
+    pub(crate) roles: Option<Vec<String>>,
+    pub(crate) region: Option<String>,
+    pub(crate) node_name: Option<String>,
+    pub(crate) lease: Option<Span>,
+    pub(crate) drain_timeout: Option<Span>,
+    pub(crate) enable_shell: Option<bool>,
+    pub(crate) allow_webhook_range: Option<Vec<IpNet>>,
+    pub(crate) slots: Option<u32>,
+    pub(crate) history: Option<Span>,
+    pub(crate) log_format: Option<LogFormat>,
+    pub(crate) log_level: Option<LogLevel>,
+}
+
+impl File {
+    /// The named file, which must exist; or `everytick.toml` here, when there is one.
+    pub(crate) fn load(named: Option<&Path>) -> anyhow::Result<Self> {
+        let path = named.unwrap_or(Path::new(FILE_DEFAULT));
+        match fs::read_to_string(path) {
+            Ok(text) => {
+                Self::parse(&text).map_err(|error| Failure::usage(format!("{}: {error}", path.display())).into())
+            }
+            Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(Failure::usage(format!("could not read {}: {error}", path.display())).into()),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())
+    }
+}
+
+/// Everything `everytick serve` goes by, complete and checked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Settings {
+    pub(crate) listen: SocketAddr,
+    pub(crate) data_dir: PathBuf,
+    /// The SQLite file.
+    pub(crate) database: PathBuf,
+    pub(crate) node_name: String,
+    pub(crate) lease: Span,
+    pub(crate) drain_timeout: Span,
+    pub(crate) enable_shell: bool,
+    pub(crate) allow_webhook_ranges: Vec<IpNet>,
+    /// How many runs may be in progress at once.
+    pub(crate) slots: u32,
+    /// How long ended runs are kept.
+    pub(crate) history: Span,
+    pub(crate) log_format: LogFormat,
+    pub(crate) log_level: LogLevel,
+}
+
+impl Settings {
+    pub(crate) fn resolve(flags: ServeFlags, file: File) -> Result<Self, Failure> {
+        check_roles(&flags.roles.or(file.roles).unwrap_or_default())?;
+        check_region(flags.region.or(file.region).as_deref())?;
+        let listen = flags.listen.or(file.listen).unwrap_or_default().address();
+        check_loopback(listen)?;
+        let data_dir = flags.data_dir.or(file.data_dir).unwrap_or_else(|| PathBuf::from("./everytick-data"));
+        let database = match flags.database_url.or(file.database_url) {
+            Some(DatabaseUrl::Sqlite(file)) => file,
+            Some(DatabaseUrl::Postgres) => {
+                return Err(Failure::usage(
+                    "--database-url: PostgreSQL comes with the cluster release; \
+                     write sqlite:<file>, or leave it out to keep everything in --data-dir",
+                ));
+            }
+            None => data_dir.join(DATABASE_FILE),
+        };
+        let settings = Self {
+            listen,
+            data_dir,
+            database,
+            node_name: flags.node_name.or(file.node_name).unwrap_or_else(host_name),
+            lease: flags.lease.or(file.lease).unwrap_or(Span::seconds(15)),
+            drain_timeout: flags.drain_timeout.or(file.drain_timeout).unwrap_or(Span::seconds(30)),
+            enable_shell: flags.enable_shell.or(file.enable_shell).unwrap_or(false),
+            allow_webhook_ranges: flags.allow_webhook_range.or(file.allow_webhook_range).unwrap_or_default(),
+            slots: flags.slots.or(file.slots).unwrap_or(1_000),
+            history: flags.history.or(file.history).unwrap_or(Span::days(90)),
+            log_format: flags.log_format.or(file.log_format).unwrap_or_default(),
+            log_level: flags.log_level.or(file.log_level).unwrap_or_default(),
+        };
+        settings.check()?;
+        Ok(settings)
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        let within = |right: bool, flag: &str, value: &dyn fmt::Display, range: String| {
+            if right {
+                Ok(())
+            } else {
+                Err(Failure::usage(format!("--{flag}: {value} is out of range; {range} is right")))
+            }
+        };
+        let (low, high) = LEASE_RANGE;
+        within((low..=high).contains(&self.lease), "lease", &self.lease, format!("{low} to {high}"))?;
+        within(self.drain_timeout <= DRAIN_MAX, "drain-timeout", &self.drain_timeout, format!("up to {DRAIN_MAX}"))?;
+        within(self.history >= HISTORY_MIN, "history", &self.history, format!("{HISTORY_MIN} or more"))?;
+        within((1..=SLOTS_MAX).contains(&self.slots), "slots", &self.slots, format!("1 to {SLOTS_MAX}"))?;
+        let name = &self.node_name;
+        // It stands in a header of every delivery.
+        if name.is_empty() || name.len() > NODE_NAME_BYTES_MAX || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(Failure::usage(format!(
+                "--node-name: {name:?} is not a node's name; write 1 to {NODE_NAME_BYTES_MAX} visible ASCII characters without spaces"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// All roles run in one process until there is a cluster to spread them over.
+fn check_roles(roles: &[String]) -> Result<(), Failure> {
+    const ROLES: [&str; 3] = ["api", "scheduler", "dispatcher"];
+    if let Some(unknown) = roles.iter().find(|role| !ROLES.contains(&role.as_str())) {
+        return Err(Failure::usage(format!("--roles: {unknown:?} is not a role; there are {}", ROLES.join(", "))));
+    }
+    if !roles.is_empty() && !ROLES.iter().all(|role| roles.iter().any(|given| given == role)) {
+        return Err(Failure::usage(
+            "--roles: splitting a node comes with the cluster release; leave it out to run api, scheduler and dispatcher together",
+        ));
+    }
+    Ok(())
+}
+
+fn check_region(region: Option<&str>) -> Result<(), Failure> {
+    match region {
+        None | Some("default") => Ok(()),
+        Some(region) => Err(Failure::usage(format!(
+            "--region: {region:?} is not known; regions come with the cluster release, and until then there is only \"default\""
+        ))),
+    }
+}
+
+fn check_loopback(listen: SocketAddr) -> Result<(), Failure> {
+    if listen.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "--listen: {listen} is not a loopback address, and tokens do not exist yet: whoever reaches the port could change \
+         every job. Listen on 127.0.0.1 or [::1], and reach it from elsewhere through ssh -L or a proxy that asks who is there"
+    )))
+}
+
+fn host_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if name.is_empty() { "node".to_owned() } else { name }
+}
+
+/// An address and a port; `localhost` is understood.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Listen(SocketAddr);
+
+impl Default for Listen {
+    fn default() -> Self {
+        Self(SocketAddr::from(([127, 0, 0, 1], 8640)))
+    }
+}
+
+impl Listen {
+    pub(crate) const fn address(self) -> SocketAddr {
+        self.0
+    }
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            |_| format!("{text:?} is not an address to listen on; write it like \"127.0.0.1:8640\" or \"[::1]:8640\"");
+        match text.strip_prefix("localhost:") {
+            Some(port) => format!("127.0.0.1:{port}").parse().map(Self).map_err(wrong),
+            None => text.parse().map(Self).map_err(wrong),
+        }
+    }
+}
+
+impl TryFrom<String> for Listen {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) enum DatabaseUrl {
+    Sqlite(PathBuf),
+    /// Understood, so that it can be refused by name.
+    Postgres,
+}
+
+impl FromStr for DatabaseUrl {
+    type Err = String;
+
+    /// The URL is not repeated in the message: it may hold a password.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            return Ok(Self::Postgres);
+        }
+        let file = text.strip_prefix("sqlite:").map(|rest| rest.strip_prefix("//").unwrap_or(rest));
+        match file {
+            Some(":memory:") => Err("a database in memory would forget every tick; write sqlite:<file>".to_owned()),
+            Some(file) if !file.is_empty() => Ok(Self::Sqlite(PathBuf::from(file))),
+            _ => Err("is not a database's address; write it like \"sqlite:jobs.db\"".to_owned()),
+        }
+    }
+}
+
+impl TryFrom<String> for DatabaseUrl {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, CommandFactory, Parser};
+
+    use super::*;
+    use crate::cli::Cli;
+
+    #[derive(Parser)]
+    struct Serve {
+        #[command(flatten)]
+        flags: ServeFlags,
+    }
+
+    fn resolve(flags: &[&str], file: &str) -> Result<Settings, String> {
+        let flags = Serve::try_parse_from([&["serve"], flags].concat()).map_err(|error| error.to_string())?.flags;
+        Settings::resolve(flags, File::parse(file)?).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn without_a_word_the_defaults_of_the_manual_hold() {
+        let settings = resolve(&["--node-name", "n"], "").unwrap();
+        assert_eq!(settings.listen.to_string(), "127.0.0.1:8640");
+        assert_eq!(settings.database, PathBuf::from("./everytick-data/everytick.db"));
+        assert_eq!((settings.lease, settings.drain_timeout), (Span::seconds(15), Span::seconds(30)));
+        assert_eq!((settings.slots, settings.history, settings.enable_shell), (1_000, Span::days(90), false));
+    }
+
+    #[test]
+    fn a_flag_goes_before_the_file_and_the_file_before_the_default() {
+        let file = "lease = \"20s\"\nslots = 7\nenable_shell = true\nallow_webhook_range = [\"10.0.0.0/8\"]";
+        let settings = resolve(&["--lease", "30s", "--enable-shell=false"], file).unwrap();
+        assert_eq!((settings.lease, settings.slots, settings.enable_shell), (Span::seconds(30), 7, false));
+        assert_eq!(settings.allow_webhook_ranges, ["10.0.0.0/8".parse().unwrap()]);
+        assert_eq!(settings.drain_timeout, Span::seconds(30));
+    }
+
+    /// Public promise: every setting is a flag, a variable and a key, under one name.
+    #[test]
+    fn every_setting_has_a_flag_a_variable_and_a_key_of_one_name() {
+        let serve = ServeFlags::augment_args(clap::Command::new("serve"));
+        let cli = Cli::command();
+        let settings = serve
+            .get_arguments()
+            .chain(cli.get_arguments().filter(|arg| !["config", "help", "version"].contains(&arg.get_id().as_str())));
+        let mut seen = 0;
+        for arg in settings {
+            let key = arg.get_id().as_str();
+            assert_eq!(arg.get_long(), Some(key.replace('_', "-").as_str()), "{key}");
+            let variable = format!("EVERYTICK_{}", key.to_uppercase());
+            assert_eq!(arg.get_env().and_then(|name| name.to_str()), Some(variable.as_str()), "{key}");
+            if let Err(message) = File::parse(&format!("{key} = {{}}")) {
+                assert!(!message.contains("unknown field"), "{message}");
+            }
+            seen += 1;
+        }
+        assert_eq!(seen, 16);
+    }
+
+    #[test]
+    fn what_is_wrong_in_the_file_is_named_with_its_place() {
+        for (file, expected) in [
+            ("lisen = \"127.0.0.1:1\"", "unknown field `lisen`"),
+            ("\nlease = \"fast\"", "line 2"),
+            ("lease = \"fast\"", "\"fast\" is not a duration"),
+            ("listen = \"here\"", "\"here\" is not an address"),
+            ("allow_webhook_range = [\"10.0.0.0/99\"]", "line 1"),
+            ("log_level = \"loud=very\"", "is not a log level"),
+        ] {
+            let message = resolve(&[], file).unwrap_err();
+            assert!(message.contains(expected), "{file}: {message}");
+        }
+    }
+
+    #[test]
+    fn what_this_release_does_not_have_is_refused_with_the_reason() {
+        for (flags, expected) in [
+            (["--listen", "0.0.0.0:8640"], "tokens do not exist yet"),
+            (["--listen", "[::]:8640"], "tokens do not exist yet"),
+            (["--listen", "192.168.1.2:8640"], "not a loopback address"),
+            (["--roles", "api"], "cluster release"),
+            (["--roles", "api,worker"], "\"worker\" is not a role"),
+            (["--region", "eu"], "cluster release"),
+            (["--database-url", "postgres://u:secret@h/d"], "PostgreSQL comes with the cluster release"),
+            (["--database-url", "mysql://u:secret@h/d"], "sqlite:jobs.db"),
+            (["--database-url", "sqlite::memory:"], "forget every tick"),
+            (["--lease", "1s"], "2s to 10m"),
+            (["--slots", "0"], "1 to 10000"),
+            (["--history", "5m"], "1h or more"),
+            (["--drain-timeout", "2h"], "up to 1h"),
+            (["--node-name", "my node"], "not a node's name"),
+        ] {
+            let message = resolve(&flags, "").unwrap_err();
+            assert!(message.contains(expected), "{flags:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn what_it_has_is_accepted_in_every_spelling() {
+        for flags in [
+            ["--listen", "127.9.9.9:1"],
+            ["--listen", "[::1]:1"],
+            ["--listen", "localhost:1"],
+            ["--roles", "scheduler,dispatcher,api"],
+            ["--region", "default"],
+        ] {
+            resolve(&flags, "").unwrap();
+        }
+        for (url, file) in
+            [("sqlite:a.db", "a.db"), ("sqlite:///var/a.db", "/var/a.db"), ("sqlite:/var/a.db", "/var/a.db")]
+        {
+            assert_eq!(resolve(&["--database-url", url], "").unwrap().database, PathBuf::from(file));
+        }
+    }
+}

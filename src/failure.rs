@@ -1,0 +1,56 @@
+//! How a command ends when it does not end well: one message on stderr, and an exit code that scripts can tell apart.
+
+use std::{fmt, io, process::ExitCode};
+
+use crate::output;
+
+/// The exit codes, as `--help` lists them. They are public: scripts branch on them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Exit {
+    /// It went wrong, or the server refused it.
+    Failed = 1,
+    /// The command line, a variable or the configuration file is wrong. Clap exits with the same.
+    Usage = 2,
+    NotFound = 3,
+    /// The name is taken, the version is stale, or the run's state forbids it.
+    Conflict = 4,
+    NoServer = 5,
+}
+
+/// A failure with an exit code of its own. Any other error exits with [`Exit::Failed`].
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into() }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Prints the error and gives its exit code. A reader that went away (`| head`) had what it wanted: that is no error.
+pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+    let gone = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe)
+    };
+    if error.chain().any(gone) {
+        return ExitCode::SUCCESS;
+    }
+    output::error_line(&format!("{error:#}"));
+    let exit = error.downcast_ref::<Failure>().map_or(Exit::Failed, |failure| failure.exit);
+    ExitCode::from(exit as u8)
+}

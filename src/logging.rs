@@ -1,0 +1,73 @@
+//! The log of a node: to stderr, as lines for people or as JSON for collectors.
+
+use std::{
+    fmt,
+    io::{self, IsTerminal},
+    str::FromStr,
+};
+
+use serde::Deserialize;
+use tracing_subscriber::EnvFilter;
+
+use crate::output;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// What is logged: a level, or directives such as `info,everytick_engine=debug`. Checked when it is read.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct LogLevel(String);
+
+impl Default for LogLevel {
+    fn default() -> Self {
+        Self("info".to_owned())
+    }
+}
+
+impl FromStr for LogLevel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match EnvFilter::try_new(text) {
+            Ok(_) if !text.trim().is_empty() => Ok(Self(text.to_owned())),
+            _ => Err(format!(
+                "{text:?} is not a log level; write error, warn, info, debug or trace, or \"info,everytick_engine=debug\""
+            )),
+        }
+    }
+}
+
+impl TryFrom<String> for LogLevel {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for LogLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Starts the log of this process. A second call changes nothing.
+pub(crate) fn start(format: LogFormat, level: &LogLevel) -> anyhow::Result<()> {
+    let colour = output::colour_wanted() && io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::try_new(&level.0)?)
+        .with_writer(io::stderr)
+        .with_ansi(colour && format == LogFormat::Text);
+    // An error here means that a log was started before, which then stays.
+    let _ = match format {
+        LogFormat::Text => log.try_init(),
+        LogFormat::Json => log.json().flatten_event(true).with_current_span(false).try_init(),
+    };
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Store, targets, engine and API are put together here, and nowhere else.
+
+use std::{future::IntoFuture, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use everytick_api::{Api, Status};
+use everytick_domain::ids::Incarnation;
+use everytick_engine::{
+    Engine, Hints, Parts, TokioSpawn,
+    commands::{Commands, Entropy},
+    live::LiveLogs,
+};
+use everytick_store::{Limits, SqliteStore, SystemClock};
+use everytick_targets::{AddressPolicy, Shell, TERM_GRACE, Targets, Webhook};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    cli::serve::{Running, SOONEST_MAX, Soonest},
+    config::Settings,
+    telemetry,
+};
+
+/// How long requests in progress may take to end when the node stops.
+const REQUESTS_DRAIN: Duration = Duration::from_secs(5);
+/// How long the first load of the horizon is waited for before the banner is printed without it.
+const FIRST_LOAD: Duration = Duration::from_secs(5);
+
+/// When it returns, the store is open, the loops run and `listener` is being served. Once `stopping` is cancelled the node
+/// takes no more requests, lets runs in progress end within the drain time-out, hands the rest back, leaves its lease, and
+/// `ended` ends.
+pub(crate) async fn start(
+    settings: &Settings,
+    listener: TcpListener,
+    stopping: CancellationToken,
+) -> anyhow::Result<Running> {
+    let metrics = telemetry::start()?;
+    let store = SqliteStore::open(&settings.database, Arc::new(SystemClock), Limits::default()).await?;
+    let store: Arc<dyn everytick_store::Store> = Arc::new(store);
+    let webhook = Webhook::new(AddressPolicy::new(settings.allow_webhook_ranges.clone()))?;
+    let shell = settings.enable_shell.then(|| Shell::new(TERM_GRACE));
+    let (hints, live, entropy) = (Hints::default(), LiveLogs::default(), Arc::new(OsEntropy));
+    let mut incarnation = [0; 16];
+    entropy.fill(&mut incarnation);
+    let parts = Parts {
+        store: store.clone(),
+        target: Arc::new(Targets::new(webhook, shell)),
+        hints: hints.clone(),
+        live: live.clone(),
+        entropy: entropy.clone(),
+        spawn: Arc::new(TokioSpawn),
+        settings: everytick_engine::Settings {
+            node: settings.node_name.clone(),
+            lease: settings.lease,
+            slots: settings.slots as usize,
+            history: settings.history,
+            ..everytick_engine::Settings::default()
+        },
+    };
+    let engine = Engine::start(parts, Incarnation::from_uuid(uuid::Builder::from_random_bytes(incarnation).into_uuid()))
+        .await
+        .context("could not start the engine")?;
+    let engine = Arc::new(engine);
+    let _ = tokio::time::timeout(FIRST_LOAD, engine.loaded()).await;
+
+    let api = Api {
+        commands: Commands::new(store, hints, entropy, live),
+        metrics_text: Arc::new(move || metrics.render()),
+        status: Arc::new(NodeStatus { engine: engine.clone(), node: settings.node_name.clone() }),
+        shell_enabled: settings.enable_shell,
+        listen: listener.local_addr()?,
+    };
+    let soonest = engine.coming(SOONEST_MAX).into_iter().map(|(at, job)| Soonest { job, at }).collect();
+    let drain = Duration::from(settings.drain_timeout);
+    let ended = tokio::spawn(async move {
+        let served = axum::serve(listener, everytick_api::router(api)).with_graceful_shutdown(stopping.clone().cancelled_owned());
+        let mut served = tokio::spawn(served.into_future());
+        let early = tokio::select! {
+            () = stopping.cancelled() => None,
+            ended = &mut served => Some(ended),
+        };
+        // Answers that stream on (a live log) are not waited for longer than this.
+        let _ = tokio::time::timeout(REQUESTS_DRAIN, &mut served).await;
+        served.abort();
+        engine.stop(drain).await;
+        match early {
+            Some(ended) => ended.context("the API broke down")?.context("the API ended"),
+            None => Ok(()),
+        }
+    });
+    Ok(Running { soonest, ended })
+}
+
+struct NodeStatus {
+    engine: Arc<Engine>,
+    node: String,
+}
+
+impl Status for NodeStatus {
+    fn ready(&self) -> Result<(), String> {
+        if self.engine.is_ready() { Ok(()) } else { Err("the jobs that come due are not loaded yet".to_owned()) }
+    }
+    fn node(&self) -> &str {
+        &self.node
+    }
+    fn version(&self) -> &str {
+        env!("CARGO_PKG_VERSION")
+    }
+}
+
+/// The operating system's randomness.
+struct OsEntropy;
+
+impl Entropy for OsEntropy {
+    fn fill(&self, bytes: &mut [u8]) {
+        if let Err(error) = getrandom::fill(bytes) {
+            // Ids without randomness would collide: better not to go on.
+            panic!("the operating system gives no random bytes: {error}");
+        }
+    }
+}

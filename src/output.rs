@@ -1,0 +1,219 @@
+//! What commands print: tables for people, plain aligned text in a pipe, or the API's own JSON. Nothing here panics on a
+//! closed pipe: every write gives its error back.
+
+use std::io::{self, IsTerminal, Write};
+
+use comfy_table::{Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, Width, presets};
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Format {
+    #[default]
+    Table,
+    Json,
+}
+
+/// Below this a terminal wraps the lines itself, which is easier to read than columns of a few letters.
+const WRAP_WIDTH_MIN: u16 = 60;
+const LAST_WIDTH_MIN: u16 = 24;
+
+/// Where a command prints to, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    format: Format,
+    terminal: bool,
+    colour: bool,
+}
+
+impl Output {
+    pub(crate) fn new(format: Format) -> Self {
+        let terminal = io::stdout().is_terminal();
+        Self { format, terminal, colour: terminal && colour_wanted() }
+    }
+
+    pub(crate) fn is_json(&self) -> bool {
+        self.format == Format::Json
+    }
+
+    pub(crate) fn json(&self, value: &impl Serialize) -> io::Result<()> {
+        let mut text = if self.terminal { serde_json::to_vec_pretty(value)? } else { serde_json::to_vec(value)? };
+        text.push(b'\n');
+        self.bytes(&text)
+    }
+
+    /// One object a line, for streams of them.
+    pub(crate) fn json_line(&self, value: &impl Serialize) -> io::Result<()> {
+        self.line(&serde_json::to_string(value)?)
+    }
+
+    pub(crate) fn line(&self, text: &str) -> io::Result<()> {
+        self.bytes(format!("{text}\n").as_bytes())
+    }
+
+    /// As it is, and at once: somebody may be following.
+    pub(crate) fn bytes(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        out.write_all(bytes)?;
+        out.flush()
+    }
+
+    /// Rows under a header. On a terminal the last column wraps; the others are what people copy.
+    pub(crate) fn table(&self, header: &[&str], rows: Vec<Vec<Text>>) -> io::Result<()> {
+        let mut table = self.plain_table();
+        table.set_header(header.iter().map(|name| self.cell(Text::strong(*name))));
+        for row in rows {
+            table.add_row(row.into_iter().map(|text| self.cell(text)));
+        }
+        self.print(&mut table)
+    }
+
+    /// One thing, a line for each of its facts. Facts without a value are left out.
+    pub(crate) fn facts(&self, facts: Vec<(&str, Text)>) -> io::Result<()> {
+        let mut table = self.plain_table();
+        for (name, value) in facts {
+            if !value.text.is_empty() {
+                table.add_row([self.cell(Text::strong(name)), self.cell(value)]);
+            }
+        }
+        self.print(&mut table)
+    }
+
+    fn plain_table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        if !self.terminal {
+            table.force_no_tty();
+        }
+        let wraps = self.terminal && table.width().is_some_and(|width| width >= WRAP_WIDTH_MIN);
+        table.set_content_arrangement(if wraps { ContentArrangement::Dynamic } else { ContentArrangement::Disabled });
+        if self.colour {
+            table.enforce_styling();
+        }
+        table
+    }
+
+    fn print(&self, table: &mut Table) -> io::Result<()> {
+        let last = table.column_count().saturating_sub(1);
+        for (index, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, 2));
+            column.set_constraint(if index < last {
+                ColumnConstraint::ContentWidth
+            } else {
+                ColumnConstraint::LowerBoundary(Width::Fixed(LAST_WIDTH_MIN))
+            });
+        }
+        let lines: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+        self.bytes(lines.as_bytes())
+    }
+
+    fn cell(&self, text: Text) -> Cell {
+        let cell = Cell::new(printable(&text.text));
+        let cell = if text.right { cell.set_alignment(CellAlignment::Right) } else { cell };
+        match text.tone {
+            _ if !self.colour || text.text.is_empty() => cell,
+            Tone::Plain => cell,
+            Tone::Strong => cell.add_attribute(Attribute::Bold),
+            Tone::Good => cell.fg(Color::Green),
+            Tone::Bad => cell.fg(Color::Red),
+            Tone::Busy => cell.fg(Color::Cyan),
+            Tone::Quiet => cell.fg(Color::DarkGrey),
+            Tone::Warn => cell.fg(Color::Yellow),
+        }
+    }
+}
+
+/// Text with a tone, which is a colour on a terminal and nothing elsewhere.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Text {
+    text: String,
+    tone: Tone,
+    right: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tone {
+    Plain,
+    Strong,
+    Good,
+    Bad,
+    Busy,
+    Quiet,
+    Warn,
+}
+
+impl Text {
+    pub(crate) fn new(text: impl Into<String>, tone: Tone) -> Self {
+        Self { text: text.into(), tone, right: false }
+    }
+    pub(crate) fn plain(text: impl Into<String>) -> Self {
+        Self::new(text, Tone::Plain)
+    }
+    pub(crate) fn strong(text: impl Into<String>) -> Self {
+        Self::new(text, Tone::Strong)
+    }
+    /// With more text behind it, in the same tone.
+    pub(crate) fn and(mut self, more: &str) -> Self {
+        self.text += more;
+        self
+    }
+    pub(crate) fn number(text: impl Into<String>) -> Self {
+        Self { right: true, ..Self::plain(text) }
+    }
+}
+
+/// Whether the user lets us colour at all: `NO_COLOR` and a dumb terminal say no.
+pub(crate) fn colour_wanted() -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// `error: ...` on stderr. Nobody can be told when even that fails.
+pub(crate) fn error_line(message: &str) {
+    let mut err = io::stderr().lock();
+    let (on, off) = if colour_wanted() && err.is_terminal() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+    let _ = writeln!(err, "{on}error:{off} {message}");
+}
+
+/// A remark on stderr, so that stdout holds nothing but the answer.
+pub(crate) fn note_line(message: &str) {
+    let _ = writeln!(io::stderr().lock(), "{message}");
+}
+
+/// Text from elsewhere may hold escape sequences; on a terminal those are commands, so they are shown instead of sent.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            '\n' => c,
+            '\t' => ' ',
+            c if c.is_control() => '\u{fffd}',
+            c => c,
+        })
+        .collect()
+}
+
+/// The first line of a text, cut to what fits a column.
+pub(crate) fn first_line(text: &str, chars_max: usize) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    if line.chars().count() <= chars_max {
+        return line.to_owned();
+    }
+    line.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escape_sequences_in_foreign_text_are_shown_and_not_sent() {
+        assert_eq!(printable("a\x1b[2Jb\tc\r\nd"), "a\u{fffd}[2Jb c\u{fffd}\nd");
+    }
+
+    #[test]
+    fn a_long_line_is_cut_with_a_mark() {
+        assert_eq!(first_line("abcdef\nsecond", 4), "abc…");
+        assert_eq!(first_line("abcd", 4), "abcd");
+        assert_eq!(first_line("", 4), "");
+    }
+}

@@ -1,0 +1,26 @@
+//! The metrics that `/metrics` shows: their recorder, their help texts and their buckets.
+
+use anyhow::Context;
+use metrics::{Unit, describe_counter, describe_histogram};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+const LAG_BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+const DURATION_BUCKETS: [f64; 10] = [0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0, 3600.0];
+
+pub(crate) fn start() -> anyhow::Result<PrometheusHandle> {
+    let handle = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Full("everytick_dispatch_lag_seconds".to_owned()), &LAG_BUCKETS)?
+        .set_buckets_for_metric(Matcher::Full("everytick_attempt_duration_seconds".to_owned()), &DURATION_BUCKETS)?
+        .install_recorder()
+        .context("could not set up metrics")?;
+    describe_histogram!("everytick_dispatch_lag_seconds", Unit::Seconds, "From when a run was due to when it was sent");
+    describe_histogram!("everytick_attempt_duration_seconds", Unit::Seconds, "How long attempts took, by target");
+    describe_counter!("everytick_ticks_recorded_total", "Ticks recorded as runs");
+    describe_counter!("everytick_ticks_skipped_total", "Ticks recorded as skips, by reason");
+    describe_counter!("everytick_runs_total", "Settlements, by the state that the run was brought to");
+    describe_counter!("everytick_attempts_total", "Attempts, by target and outcome");
+    describe_counter!("everytick_settles_refused_total", "Settlements refused because a newer claim had passed them");
+    describe_counter!("everytick_runs_lost_total", "Runs whose node vanished while it held the claim");
+    describe_counter!("everytick_lease_lost_total", "How often the node found its lease lost");
+    Ok(handle)
+}

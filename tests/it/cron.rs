@@ -1,0 +1,109 @@
+//! `everytick cron`: needs no server.
+
+use std::process::Stdio;
+
+use crate::support::{everytick, everytick_command};
+
+#[test]
+fn explain_says_it_in_english_and_tells_of_clock_changes() {
+    let text = everytick(&[
+        "cron",
+        "explain",
+        "30 2 * * *",
+        "--tz",
+        "America/New_York",
+        "--from",
+        "2026-03-07T00:00:00Z",
+        "-n",
+        "3",
+    ])
+    .ok();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].contains("02:30") && lines[0].contains("America/New_York"), "{text}");
+    assert_eq!(lines[1], "");
+    assert!(lines[2].starts_with("UTC") && lines[2].contains("LOCAL") && lines[2].ends_with("NOTE"), "{text}");
+    assert_eq!(lines[3], "2026-03-07T07:30:00Z  2026-03-07T02:30:00-05:00", "{text}");
+    assert!(lines[4].starts_with("2026-03-08T07:00:00Z  2026-03-08T03:00:00-04:00  clocks go forward"), "{text}");
+    assert_eq!(lines[5], "2026-03-09T06:30:00Z  2026-03-09T02:30:00-04:00", "{text}");
+    assert_eq!(lines.len(), 6);
+}
+
+#[test]
+fn gap_and_fold_can_be_chosen() {
+    let next = |args: &[&str]| everytick(&[&["cron", "next", "30 2 * * *", "-n", "1"], args].concat()).ok();
+    let spring = ["--tz", "America/New_York", "--from", "2026-03-08T00:00:00Z"];
+    assert!(next(&[&spring[..], &["--gap", "skip"]].concat()).contains("2026-03-09T06:30:00Z"));
+    let autumn = ["--tz", "Europe/Paris", "--from", "2026-10-25T00:00:00Z"];
+    assert!(next(&[&autumn[..], &["--fold", "first"]].concat()).contains("2026-10-25T00:30:00Z"));
+    assert!(next(&[&autumn[..], &["--fold", "last"]].concat()).contains("2026-10-25T01:30:00Z"));
+}
+
+#[test]
+fn next_in_json_is_the_preview_of_the_api() {
+    let preview =
+        everytick(&["cron", "next", "@daily", "-n", "2", "--from", "2026-11-16T07:00:00Z", "-o", "json"]).json();
+    assert!(preview["description"].as_str().unwrap().contains("00:00"), "{preview}");
+    assert_eq!(preview["ticks"][0]["at"], "2026-11-17T00:00:00Z");
+    assert_eq!(preview["ticks"][1]["at"], "2026-11-18T00:00:00Z");
+    assert_eq!(preview["ticks"][0]["note"], serde_json::Value::Null);
+}
+
+#[test]
+fn without_from_the_ticks_begin_now() {
+    let text = everytick(&["cron", "next", "* * * * *", "-n", "3"]).ok();
+    assert_eq!(text.lines().count(), 4, "{text}");
+}
+
+#[test]
+fn h_goes_by_the_name_of_the_job() {
+    let next = |name| {
+        everytick(&["cron", "next", "H H * * *", "--name", name, "--from", "2026-01-01T00:00:00Z", "-n", "1"]).ok()
+    };
+    assert_eq!(next("a"), next("a"));
+    assert_ne!(next("a"), next("b"));
+}
+
+#[test]
+fn what_is_wrong_is_named_and_exits_with_2() {
+    for (args, expected) in [
+        (&["61 * * * *"][..], "cron: minute"),
+        (&["0 0 30 2 *"], "never fires"),
+        (&["* * * * *", "--tz", "EST"], "timezone"),
+        (&["* * * * *", "--from", "tomorrow"], "RFC 3339"),
+        (&["* * * * *", "-n", "0"], "1 to 1000"),
+        (&["@reboot"], "cron"),
+        (&[], "<EXPR>"),
+    ] {
+        let message = everytick(&[&["cron", "next"], args].concat()).failed(2);
+        assert!(message.starts_with("error: ") && message.contains(expected), "{args:?}: {message}");
+    }
+    let message = everytick(&["cron", "explain", "61 * * * *", "--tz", "Mars/Base"]).failed(2);
+    assert!(message.contains("\n  cron: ") && message.contains("\n  timezone: "), "{message}");
+}
+
+#[test]
+fn what_does_not_fire_again_says_so_and_exits_with_1() {
+    let message = everytick(&["cron", "next", "0 0 0 1 1 * 2020", "--from", "2026-01-01T00:00:00Z"]).failed(1);
+    assert!(message.contains("does not fire again"), "{message}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    for args in [&["cron", "next", "* * * * *", "-n", "1000"][..], &["completions", "bash"], &["--help"]] {
+        let mut child =
+            everytick_command(dir.path()).args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{args:?}");
+        assert!(output.status.success(), "{args:?}: {:?}", output.status);
+    }
+}
+
+#[test]
+fn a_pipe_gets_no_colour_even_when_a_terminal_would() {
+    let dir = tempfile::tempdir().unwrap();
+    let output =
+        everytick_command(dir.path()).args(["cron", "next", "@daily"]).env("TERM", "xterm-256color").output().unwrap();
+    assert!(!output.stdout.contains(&0x1b));
+}

@@ -1,0 +1,93 @@
+//! What the command line says of itself.
+
+use crate::support::everytick;
+
+#[test]
+fn help_teaches_the_first_steps_and_the_exit_codes() {
+    let text = everytick(&["--help"]).ok();
+    for expected in [
+        "everytick job create hello --every 10s --url https://example.org/hook",
+        "5  no server answers",
+        "EVERYTICK_SERVER",
+        "--output <FORMAT>",
+        "everytick.toml",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+}
+
+#[test]
+fn only_what_is_there_is_listed() {
+    let commands = |args: &[&str]| -> Vec<String> {
+        let text = everytick(&[args, &["--help"]].concat()).ok();
+        let list = text.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap().to_owned();
+        let words = list.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        words.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(commands(&[]), ["serve", "job", "run", "cron", "completions", "help"]);
+    let job = ["create", "list", "get", "update", "delete", "pause", "resume", "trigger", "next", "runs", "help"];
+    assert_eq!(commands(&["job"]), job);
+    assert_eq!(commands(&["run"]), ["list", "get", "cancel", "rerun", "log", "attempts", "help"]);
+    assert_eq!(commands(&["cron"]), ["explain", "next", "help"]);
+}
+
+#[test]
+fn every_command_shows_examples_that_fit_on_a_line() {
+    for command in [
+        "serve",
+        "job create",
+        "job list",
+        "job get",
+        "job update",
+        "job delete",
+        "job pause",
+        "job resume",
+        "job trigger",
+        "job next",
+        "job runs",
+        "run list",
+        "run get",
+        "run cancel",
+        "run rerun",
+        "run log",
+        "run attempts",
+        "cron explain",
+        "cron next",
+        "completions",
+    ] {
+        let text = everytick(&command.split(' ').chain(["--help"]).collect::<Vec<_>>()).ok();
+        let examples = text.split("Examples:\n").nth(1).unwrap_or_else(|| panic!("{command}: {text}"));
+        for line in examples.lines().take_while(|line| !line.is_empty()) {
+            assert!(line.starts_with("  everytick ") || line.starts_with("  EVERYTICK_"), "{command}: {line}");
+        }
+    }
+}
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    assert_eq!(everytick(&["--version"]).ok(), format!("everytick {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn completions_are_made_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = everytick(&["completions", shell]).ok();
+        assert!(script.contains("everytick") && script.contains("drain-timeout"), "{shell}");
+    }
+    assert!(everytick(&["completions", "tcsh"]).failed(2).contains("bash"));
+}
+
+#[test]
+fn what_cannot_be_understood_exits_with_2() {
+    for args in [
+        &[][..],
+        &["job"],
+        &["job", "create"],
+        &["apply"],
+        &["run", "get"],
+        &["serve", "--lisen", "x"],
+        &["-o", "yaml", "job", "list"],
+    ] {
+        everytick(args).failed(2);
+    }
+}

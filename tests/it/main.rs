@@ -1,0 +1,6 @@
+//! The built binary from outside.
+
+mod cron;
+mod help;
+mod settings;
+mod support;

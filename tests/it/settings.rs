@@ -1,0 +1,123 @@
+//! Where settings come from, and what is refused, seen from outside.
+
+use std::{fs, net::TcpListener};
+
+use crate::support::{Done, everytick, everytick_command};
+
+/// Runs `job list` and tells which server it asked.
+fn asked(file: Option<&str>, env: Option<&str>, flag: Option<&str>) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    if let Some(server) = file {
+        fs::write(dir.path().join("everytick.toml"), format!("server = \"{server}\"\n")).unwrap();
+    }
+    let mut command = everytick_command(dir.path());
+    command.args(["job", "list"]);
+    command.envs(env.map(|server| ("EVERYTICK_SERVER", server)));
+    command.args(flag.map(|server| ["--server", server]).into_iter().flatten());
+    let message = Done::from(command.output().unwrap()).failed(5);
+    message.split("answers at ").nth(1).unwrap().split(';').next().unwrap().to_owned()
+}
+
+#[test]
+fn a_flag_goes_before_a_variable_and_a_variable_before_the_file() {
+    // Ports that nobody listens on: 1 to 3 are reserved.
+    let (file, env, flag) = ("http://127.0.0.1:1", "http://127.0.0.1:2", "http://127.0.0.1:3");
+    assert_eq!(asked(Some(file), Some(env), Some(flag)), flag);
+    assert_eq!(asked(Some(file), Some(env), None), env);
+    assert_eq!(asked(Some(file), None, None), file);
+}
+
+#[test]
+fn the_file_is_the_one_that_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("everytick.toml"), "server = \"http://127.0.0.1:1\"\n").unwrap();
+    fs::write(dir.path().join("other.toml"), "server = \"http://127.0.0.1:2\"\n").unwrap();
+    let run = |command: &mut std::process::Command| Done::from(command.output().unwrap());
+    let by_flag = run(everytick_command(dir.path()).args(["--config", "other.toml", "run", "list"])).failed(5);
+    assert!(by_flag.contains("127.0.0.1:2"), "{by_flag}");
+    let by_env =
+        run(everytick_command(dir.path()).args(["run", "list"]).env("EVERYTICK_CONFIG", "other.toml")).failed(5);
+    assert!(by_env.contains("127.0.0.1:2"), "{by_env}");
+    let missing = run(everytick_command(dir.path()).args(["--config", "no.toml", "run", "list"])).failed(2);
+    assert!(missing.contains("could not read no.toml"), "{missing}");
+}
+
+#[test]
+fn an_unknown_key_is_refused_by_name_with_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("everytick.toml"), "lease = \"15s\"\nlisten_on = \"127.0.0.1:1\"\n").unwrap();
+    let message = Done::from(everytick_command(dir.path()).arg("serve").output().unwrap()).failed(2);
+    assert!(
+        message.contains("everytick.toml") && message.contains("line 2") && message.contains("`listen_on`"),
+        "{message}"
+    );
+}
+
+#[test]
+fn output_can_be_set_for_good() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("everytick.toml"), "output = \"json\"\n").unwrap();
+    let cron = ["cron", "next", "@daily", "-n", "1"];
+    let by_file = Done::from(everytick_command(dir.path()).args(cron).output().unwrap()).ok();
+    assert!(by_file.starts_with('{'), "{by_file}");
+    let by_env = everytick_command(dir.path()).args(cron).env("EVERYTICK_OUTPUT", "table").output().unwrap();
+    assert!(Done::from(by_env).ok().starts_with("UTC"));
+}
+
+#[test]
+fn serve_refuses_what_is_not_safe_or_not_there_yet() {
+    for (args, expected) in [
+        (["--listen", "0.0.0.0:0"], "tokens do not exist yet"),
+        (["--listen", "nowhere"], "127.0.0.1:8640"),
+        (["--roles", "scheduler"], "cluster release"),
+        (["--region", "eu-west"], "cluster release"),
+        (["--database-url", "postgres://u:hunter2@h/d"], "comes with the cluster release"),
+        (["--lease", "15"], "is not a duration"),
+        (["--allow-webhook-range", "10.0.0.0"], "10.0.0.0"),
+        (["--log-level", "loud=="], "log level"),
+    ] {
+        let message = everytick(&["serve", args[0], args[1]]).failed(2);
+        assert!(message.contains(expected) && message.contains(args[0]), "{args:?}: {message}");
+        assert!(!message.contains("hunter2"), "{message}");
+    }
+}
+
+#[test]
+fn serve_says_that_its_address_is_in_use() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let message = everytick(&["serve", "--listen", &address]).failed(1);
+    assert!(message.contains(&format!("{address} is in use")), "{message}");
+}
+
+#[test]
+fn without_a_server_the_client_says_how_to_start_one_and_exits_with_5() {
+    for args in
+        [&["job", "list"][..], &["job", "get", "a"], &["run", "list"], &["job", "create", "a", "--url", "http://h/"]]
+    {
+        let message = everytick(&[&["--server", "http://127.0.0.1:1"], args].concat()).failed(5);
+        assert_eq!(
+            message,
+            "error: no everytick answers at http://127.0.0.1:1; start one with `everytick serve`, or name another with --server\n"
+        );
+    }
+}
+
+#[test]
+fn mistakes_are_found_before_the_server_is_asked() {
+    for (args, expected) in [
+        (&["job", "get", "../jobs"][..], "is not a name"),
+        (&["run", "get", "1"], "is not the id of a run"),
+        (&["run", "list", "--status", "done"], "waiting, claimed, succeeded"),
+        (&["job", "list", "--limit", "0"], "1 or more"),
+        (&["job", "update", "a"], "nothing to change"),
+        (&["job", "create", "-f", "no.json"], "could not read no.json"),
+        (&["job", "create", "--batch", "no.ndjson"], "could not read no.ndjson"),
+        (&["job", "create", "a", "--payload", "{"], "--payload is not JSON"),
+        (&["job", "create", "a", "--payload", "@no.json"], "could not read no.json"),
+        (&["--server", "localhost", "job", "list"], "--server"),
+    ] {
+        let message = everytick(args).failed(2);
+        assert!(message.contains(expected), "{args:?}: {message}");
+    }
+}

@@ -1,0 +1,194 @@
+//! A server of a test's own: started on a free port with its own data, stopped or killed at the test's word, and in any
+//! case when the test ends.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    path::Path,
+    process::{Child, ExitStatus, Stdio},
+    sync::{Arc, Mutex, mpsc},
+    thread::{self, JoinHandle},
+};
+
+use tempfile::TempDir;
+
+use super::{
+    PATIENCE,
+    command::{Done, everytick_command, with_stdin},
+    wait_for,
+};
+
+/// How a server is to be started.
+#[derive(Debug, Default)]
+pub(crate) struct ServerBuilder {
+    flags: Vec<String>,
+    env: Vec<(String, String)>,
+    dir: Option<TempDir>,
+}
+
+impl ServerBuilder {
+    pub(crate) fn flags(mut self, flags: &[&str]) -> Self {
+        self.flags.extend(flags.iter().map(ToString::to_string));
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Goes on with the data of a server that was there before.
+    pub(crate) fn dir(mut self, dir: TempDir) -> Self {
+        self.dir = Some(dir);
+        self
+    }
+
+    /// Starts it and waits until it listens.
+    pub(crate) fn start(self) -> Server {
+        let dir = self.dir.unwrap_or_else(|| tempfile::tempdir().unwrap());
+        let mut child = everytick_command(dir.path())
+            .args(["serve", "--listen", "127.0.0.1:0", "--data-dir", "data"])
+            .args(&self.flags)
+            .envs(self.env)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut stderr = child.stderr.take().unwrap();
+        let (banner, log) = (Arc::new(Mutex::new(String::new())), Arc::new(Mutex::new(Vec::new())));
+        let (told, listens) = mpsc::channel();
+        // Both are read to their end, so that a full pipe never blocks the server.
+        let readers = vec![
+            thread::spawn({
+                let banner = Arc::clone(&banner);
+                move || {
+                    let mut url = None;
+                    for line in stdout.lines().map_while(Result::ok) {
+                        url = url.or(line.trim().strip_prefix("listening on ").map(ToOwned::to_owned));
+                        *banner.lock().unwrap() += &format!("{line}\n");
+                        // An empty line ends the banner.
+                        if line.is_empty() {
+                            url.take().into_iter().for_each(|url| drop(told.send(url)));
+                        }
+                    }
+                }
+            }),
+            thread::spawn({
+                let log = Arc::clone(&log);
+                move || {
+                    let mut chunk = [0; 4096];
+                    while let Ok(read @ 1..) = stderr.read(&mut chunk) {
+                        log.lock().unwrap().extend_from_slice(&chunk[..read]);
+                    }
+                }
+            }),
+        ];
+        // Built before the wait, so that a server that never listens is killed too.
+        let mut server = Server { child, dir: Some(dir), url: String::new(), banner, log, readers };
+        match listens.recv_timeout(PATIENCE) {
+            Ok(url) => server.url = url,
+            Err(_) => panic!("the server does not listen; it said:\n{}", server.log()),
+        }
+        server
+    }
+}
+
+/// A server that runs. Dropping it kills it.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    dir: Option<TempDir>,
+    url: String,
+    banner: Arc<Mutex<String>>,
+    log: Arc<Mutex<Vec<u8>>>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    pub(crate) fn builder() -> ServerBuilder {
+        ServerBuilder::default()
+    }
+
+    pub(crate) fn start() -> Self {
+        Self::builder().start()
+    }
+
+    /// `http://127.0.0.1:PORT`
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where the server runs; its data is in `data`.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.as_ref().unwrap().path()
+    }
+
+    /// What it said when it started.
+    pub(crate) fn banner(&self) -> String {
+        self.banner.lock().unwrap().clone()
+    }
+
+    /// What it has logged so far.
+    pub(crate) fn log(&self) -> String {
+        String::from_utf8_lossy(&self.log.lock().unwrap()).into_owned()
+    }
+
+    /// Runs a command of the CLI against this server.
+    pub(crate) fn everytick(&self, args: &[&str]) -> Done {
+        self.command(args).output().unwrap().into()
+    }
+
+    pub(crate) fn everytick_with_stdin(&self, args: &[&str], stdin: &str) -> Done {
+        with_stdin(&mut self.command(args), stdin)
+    }
+
+    /// A command of the CLI against this server, to be run as the test likes.
+    pub(crate) fn command(&self, args: &[&str]) -> std::process::Command {
+        let mut command = everytick_command(self.dir());
+        command.env("EVERYTICK_SERVER", &self.url).args(args).stdin(Stdio::null());
+        command
+    }
+
+    /// Sends a signal, such as `TERM`, `STOP` or `CONT`.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent =
+            std::process::Command::new("sh").args(["-c", "kill -s $0 $1", name, &self.pid().to_string()]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Waits until it has ended by itself.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        wait_for("the server to end", || self.child.try_wait().unwrap())
+    }
+
+    /// Asks it to stop, and gives back its data, its status and its log.
+    pub(crate) fn stop(mut self) -> (TempDir, ExitStatus, String) {
+        self.signal("TERM");
+        let status = self.ended();
+        self.readers.drain(..).for_each(|reader| reader.join().unwrap());
+        (self.dir.take().unwrap(), status, self.log())
+    }
+
+    /// Kills it as a power cut would, and gives back its data.
+    pub(crate) fn kill(mut self) -> TempDir {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.dir.take().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("the log of the server:\n{}", self.log());
+        }
+    }
+}
