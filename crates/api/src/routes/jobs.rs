@@ -23,7 +23,7 @@ use crate::{
     version::{IfMatch, etag},
     wire::{
         IdempotencyKey, IfMatchTag, Name, Problem,
-        job::{DeletedJob, Job, JobDefinition, JobPage, PauseRequest, TriggerRequest},
+        job::{DeletedJob, Job, JobDefinition, JobPage, JobPatch, PauseRequest, TriggerRequest},
         merge::merge,
         run::Run,
         schedule::{PREVIEW_DEFAULT, PREVIEW_MAX, Preview},
@@ -82,7 +82,7 @@ fn gone(error: StoreError) -> ApiError {
         ("label" = Option<Vec<String>>, Query, description = "`key` or `key=value`; each one given must hold"),
         ("q" = Option<String>, Query, description = "Part of the name or the description, in any case"),
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before"),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before", pattern = "^[A-Za-z0-9_-]+$"),
     ),
     responses((status = 200, description = "A page of jobs", body = JobPage))
 )]
@@ -172,10 +172,7 @@ pub(crate) async fn replace_job(
         ("job" = Name, Path, description = "Name or id"),
         ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag that the edit was made from"),
     ),
-    request_body(content(
-        (serde_json::Map<String, serde_json::Value> = "application/merge-patch+json", example = json!({"description": "nightly", "priority": 7})),
-        (serde_json::Map<String, serde_json::Value> = "application/json", example = json!({"description": "nightly", "priority": 7})),
-    )),
+    request_body(content((JobPatch = "application/merge-patch+json"), (JobPatch = "application/json"))),
     responses(
         (status = 200, description = "The job as it is from `effective_at` on", body = Job, headers(("ETag" = String, description = "The job's version in quotes"))),
         (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),

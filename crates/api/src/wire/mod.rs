@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 pub(crate) use problem::{FieldError, Problem};
 
 /// A length of time: `90s`, `15m`, `1h30m`, `7d`. Larger units first, each once.
-#[derive(ToSchema)]
+#[derive(serde::Deserialize, ToSchema)]
 #[schema(
     pattern = "^([0-9]{1,9}d)?([0-9]{1,9}h)?([0-9]{1,9}m)?([0-9]{1,9}s)?([0-9]{1,9}ms)?$",
     min_length = 2,
@@ -27,7 +27,7 @@ pub(crate) use problem::{FieldError, Problem};
 pub(crate) struct Duration(String);
 
 /// Letters, digits, `-`, `_` and `.`; begins with a letter, a digit or `_`. Where a job is named, its id will do too.
-#[derive(ToSchema)]
+#[derive(serde::Deserialize, ToSchema)]
 #[schema(pattern = "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$", example = "nightly-report")]
 #[expect(dead_code, reason = "stands in the document only")]
 pub(crate) struct Name(String);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use everytick_domain::target::{self as domain, HttpTarget, ShellTarget, TargetSpec};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 use super::Complaints;
@@ -17,10 +17,10 @@ pub(crate) const MASK: &str = "********";
 #[serde(deny_unknown_fields)]
 #[schema(min_properties = 1, max_properties = 1, example = json!({"http": {"url": "https://example.org/hook"}}))]
 pub(crate) struct Target {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(crate) http: Option<Http>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(crate) shell: Option<Shell>,
 }
@@ -71,12 +71,17 @@ pub(crate) struct Shell {
 #[serde(deny_unknown_fields)]
 #[schema(min_properties = 1, max_properties = 1, example = json!({"argv": ["/usr/bin/backup", "--all"]}))]
 pub(crate) struct Command {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(crate) argv: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(crate) script: Option<String>,
+}
+
+/// One of several that is named has a value: `null` is not a way to leave it out.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
 }
 
 impl Http {

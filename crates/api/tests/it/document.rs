@@ -85,6 +85,10 @@ fn what_is_sent_is_closed_to_unknown_fields() {
     let definition = &document["components"]["schemas"]["JobDefinition"];
     assert_eq!(definition["required"], json!(["name", "target"]));
     assert!(definition["properties"].get("id").is_none());
+    let patch = &document["components"]["schemas"]["JobPatch"];
+    let names = |schema: &Value| schema["properties"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(patch), names(definition));
+    assert_eq!((&patch["additionalProperties"], patch.get("required")), (&json!(false), None));
 }
 
 /// A small validator: enough of JSON Schema for the answers that we give.

@@ -108,6 +108,18 @@ async fn put_brings_defaults_back_and_patch_keeps_what_it_does_not_name() {
 }
 
 #[tokio::test]
+async fn a_hashed_time_stays_when_only_the_name_changes() {
+    let server = Server::new().await;
+    let mut definition = job("first");
+    definition["schedule"] = json!({"cron": "H H * * *"});
+    server.post("/api/v1/jobs", definition).await.expect(201);
+    let before = server.get("/api/v1/jobs/first/next?count=2").await.expect(200);
+    let renamed = server.ask("PATCH", "/api/v1/jobs/first", &[], r#"{"name":"second"}"#).await.expect(200);
+    assert_eq!(renamed["schedule"]["cron"], "H H * * *");
+    assert_eq!(server.get("/api/v1/jobs/second/next?count=2").await.expect(200), before);
+}
+
+#[tokio::test]
 async fn patches_that_race_are_all_done() {
     let server = Server::new().await;
     server.make("j").await;

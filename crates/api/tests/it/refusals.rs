@@ -152,6 +152,7 @@ fn cases() -> Vec<Bad> {
             json!({"http": {"url": "https://example.org"}, "shell": {"command": {"script": "a"}}}),
             "target",
         ),
+        target("null kind", json!({"http": {"url": "https://example.org"}, "shell": null}), "target.shell"),
         target("no url", json!({"http": {}}), "target.http.url").says("missing"),
         target("no URL", url("not a url"), "target.http.url"),
         target("a file", url("file:///etc/passwd"), "target.http.url").says("file"),

@@ -135,4 +135,7 @@ async fn deleting_with_cancel_names_the_work_that_was_stopped() {
     let (id, _) = claimed(&server, "j").await;
     let deleted = server.ask("DELETE", "/api/v1/jobs/j?cancel=true", &[], "").await.expect(200);
     assert_eq!(deleted["cancelled"], json!([id]));
+    let path = format!("/api/v1/runs?job={}", deleted["id"].as_str().unwrap());
+    let kept = server.get(&path).await.expect(200);
+    assert_eq!((&kept["items"][0]["id"], &kept["items"][0]["state"]), (&json!(id), &json!("cancelled")));
 }
