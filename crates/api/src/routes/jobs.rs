@@ -11,12 +11,11 @@ use everytick_engine::{
     commands::RunNow,
     store::{EditJob, Edited, JobFilter, JobRef, StoreError},
 };
-use serde_json::value::RawValue;
 
 use super::{Shared, created};
 use crate::{
     Api,
-    body::{JsonBody, read_json},
+    body::{JsonBody, read_object},
     error::{ApiError, Result},
     paging,
     params::{JobPath, Params},
@@ -188,7 +187,7 @@ pub(crate) async fn patch_job(
     body: JsonBody,
 ) -> Result<Response> {
     params.finish()?;
-    let patch: Box<RawValue> = body.read()?;
+    let patch = body.read_raw()?;
     if !patch.get().starts_with('{') {
         return Err(ApiError::Invalid(vec![Invalid::new("", "a merge patch is a JSON object")]));
     }
@@ -197,7 +196,7 @@ pub(crate) async fn patch_job(
             tracing::error!(%error, "could not merge a patch");
             ApiError::Internal
         })?;
-        read_json(text.get().as_bytes())
+        read_object(text.get().as_bytes())
     })
     .await
 }
@@ -211,9 +210,9 @@ async fn replace(
 ) -> Result<Response> {
     for _ in 0..RACES_MAX {
         let record = api.commands.store().get_job(api.tenant(), &job).await?;
-        if_match.check(record.job.version)?;
         let definition = define(&Job::from(&record))?;
         let spec = definition.read(Some(&record.job), api.shell_enabled).map_err(ApiError::Invalid)?;
+        if_match.check(record.job.version)?;
         let edit = EditJob {
             job: JobRef::Id(record.job.id),
             change: Change::Replace(Box::new(spec)),

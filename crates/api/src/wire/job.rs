@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::{Complaints, Duration, Name, run::LastRun, schedule::Schedule, target::Target};
+use super::{Complaints, Duration, Name, object, run::LastRun, schedule::Schedule, target::Target};
 
 /// What to do, and when. What is left out gets its default, also when a job is replaced.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -38,7 +38,9 @@ pub(crate) struct JobDefinition {
     #[schema(default = true)]
     enabled: Option<bool>,
     /// Absent for a job that only runs when it is triggered.
+    #[serde(default, deserialize_with = "object::optional")]
     schedule: Option<Schedule>,
+    #[serde(default, deserialize_with = "object::optional")]
     #[schema(required, nullable = false)]
     target: Option<Target>,
     /// Any JSON, up to 256 KiB, delivered byte for byte. `null` is no payload.
@@ -53,7 +55,9 @@ pub(crate) struct JobDefinition {
     /// 9 is served first.
     #[schema(minimum = 0, maximum = 9, default = 5)]
     priority: Option<i64>,
+    #[serde(default, deserialize_with = "object::optional")]
     misfire: Option<Misfire>,
+    #[serde(default, deserialize_with = "object::optional")]
     retry: Option<Retry>,
     /// How long a run may take: 30s for http and 1h for shell unless it says so.
     #[schema(value_type = Option<Duration>, example = "30s")]

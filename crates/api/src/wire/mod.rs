@@ -6,6 +6,7 @@ pub(crate) mod batch;
 pub(crate) mod job;
 pub(crate) mod merge;
 pub(crate) mod node;
+pub(crate) mod object;
 pub(crate) mod problem;
 pub(crate) mod run;
 pub(crate) mod schedule;

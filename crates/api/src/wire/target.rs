@@ -7,7 +7,7 @@ use everytick_domain::target::{self as domain, HttpTarget, ShellTarget, TargetSp
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
-use super::Complaints;
+use super::{Complaints, object};
 
 /// Stands for a credential in answers. It is no valid secret.
 pub(crate) const MASK: &str = "********";
@@ -17,10 +17,10 @@ pub(crate) const MASK: &str = "********";
 #[serde(deny_unknown_fields)]
 #[schema(min_properties = 1, max_properties = 1, example = json!({"http": {"url": "https://example.org/hook"}}))]
 pub(crate) struct Target {
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "object::named", skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(crate) http: Option<Http>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "object::named", skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(crate) shell: Option<Shell>,
 }
@@ -56,6 +56,7 @@ pub(crate) enum Method {
 #[derive(Clone, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Shell {
+    #[serde(deserialize_with = "object::required")]
     pub(crate) command: Command,
     /// The environment, which is otherwise clean. Values of variables that carry credentials are answered as `********`.
     #[serde(default)]

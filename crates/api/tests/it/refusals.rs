@@ -194,6 +194,12 @@ fn cases() -> Vec<Bad> {
         bad("not JSON", "POST", "/api/v1/jobs", 400, "").body("{\"name\": ").says("not JSON"),
         bad("two documents", "POST", "/api/v1/jobs", 400, "").body(format!("{} {{}}", job("a"))).says("not JSON"),
         bad("a list", "POST", "/api/v1/jobs", 422, "").body("[]"),
+        bad("fields as a list", "POST", "/api/v1/jobs/taken/trigger", 422, "").body("[null, true]").says("an object"),
+        field("misfire as a list", "misfire", json!(["1m", "1h", "all", 3])).says("an object"),
+        field("retry as a list", "retry", json!([1, "1s", "1m"])).says("an object"),
+        target("http as a list", json!({"http": ["https://example.org"]}), "target.http").says("an object"),
+        target("command as a list", json!({"shell": {"command": [["/bin/true"]]}}), "target.shell.command")
+            .says("an object"),
         bad("a name twice", "POST", "/api/v1/jobs", 422, "name")
             .body("{\"name\": \"a\", \"name\": \"b\"}")
             .says("duplicate"),
