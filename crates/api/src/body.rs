@@ -10,11 +10,12 @@ use everytick_domain::invalid::Invalid;
 use everytick_engine::store::IdempotencyKey;
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
-use serde_json::error::Category;
+use serde_json::{error::Category, value::RawValue};
 
 use crate::{
     error::{ApiError, Result},
     idempotency,
+    wire::object::Object,
 };
 
 pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024;
@@ -45,19 +46,35 @@ impl<S: Sync> FromRequest<S> for JsonBody {
 
 impl JsonBody {
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T> {
-        if self.bytes.is_empty() {
-            return Err(ApiError::malformed("", "the body is empty; a JSON object is wanted"));
-        }
-        read_json(&self.bytes)
+        read_object(self.present()?)
     }
 
     pub(crate) fn read_or_default<T: DeserializeOwned + Default>(&self) -> Result<T> {
-        if self.bytes.is_empty() { Ok(T::default()) } else { read_json(&self.bytes) }
+        if self.bytes.is_empty() {
+            return Ok(T::default());
+        }
+        Ok(read_json::<Option<Object<T>>>(&self.bytes)?.map_or_else(T::default, |object| object.0))
+    }
+
+    /// The body as it was written.
+    pub(crate) fn read_raw(&self) -> Result<Box<RawValue>> {
+        read_json(self.present()?)
+    }
+
+    fn present(&self) -> Result<&[u8]> {
+        if self.bytes.is_empty() {
+            return Err(ApiError::malformed("", "the body is empty; a JSON object is wanted"));
+        }
+        Ok(&self.bytes)
     }
 }
 
+pub(crate) fn read_object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    Ok(read_json::<Object<T>>(bytes)?.0)
+}
+
 /// Syntax is `Malformed`; a wrong type or an unknown field is `Invalid`, under the path where it stands.
-pub(crate) fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     let text = std::str::from_utf8(bytes).map_err(|_| ApiError::malformed("", "the body is not UTF-8"))?;
     if deeper_than(text, JSON_DEPTH_MAX) {
         return Err(ApiError::malformed("", format!("the JSON is nested deeper than {JSON_DEPTH_MAX} levels")));

@@ -2,11 +2,17 @@
 
 use utoipa::openapi::{
     ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder,
-    path::{HttpMethod, Operation, PathItem},
+    path::{HttpMethod, Operation, Parameter, PathItem},
+    schema::{Schema, SchemaType, Type},
     tag::TagBuilder,
 };
+use utoipa::{PartialSchema, ToSchema};
 
-use crate::{error::PROBLEM_JSON, routes};
+use crate::{
+    error::PROBLEM_JSON,
+    routes,
+    wire::{IdempotencyKey, IfMatchTag},
+};
 
 /// What may happen to any request.
 const ANY: [(&str, &str); 5] = [
@@ -45,8 +51,13 @@ pub fn openapi() -> OpenApi {
         .map(|(name, description)| TagBuilder::new().name(name).description(Some(description)).build())
         .into(),
     );
+    // What only parameters name is not collected with the routes.
+    let components = document.components.get_or_insert_default();
+    components.schemas.insert(IfMatchTag::name().into_owned(), IfMatchTag::schema());
+    components.schemas.insert(IdempotencyKey::name().into_owned(), IdempotencyKey::schema());
     for path in document.paths.paths.values_mut() {
         for (method, operation) in operations(path) {
+            operation.parameters.iter_mut().flatten().for_each(never_null);
             let body = matches!(method, HttpMethod::Post | HttpMethod::Put | HttpMethod::Patch);
             let more: &[_] = if body { &WITH_BODY } else { &[] };
             for (status, description) in ANY.iter().chain(more) {
@@ -68,6 +79,31 @@ Durations read and print as `90s`, `15m`, `1h30m`, `7d`; instants as RFC 3339 in
 fn problem(description: &str) -> Response {
     let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
     ResponseBuilder::new().description(description).content(PROBLEM_JSON, content).build()
+}
+
+/// A parameter may be left out, but it has no way to be null.
+fn never_null(parameter: &mut RefOr<Parameter>) {
+    let RefOr::T(parameter) = parameter else { return };
+    match &mut parameter.schema {
+        Some(RefOr::T(Schema::Object(object))) => without_null(&mut object.schema_type),
+        Some(RefOr::T(Schema::Array(array))) => without_null(&mut array.schema_type),
+        Some(schema @ RefOr::T(Schema::OneOf(_))) => {
+            let RefOr::T(Schema::OneOf(several)) = &*schema else { return };
+            if let Some(one) = several.items.iter().find(|one| matches!(one, RefOr::Ref(_))) {
+                *schema = one.clone();
+            }
+        }
+        _ => {}
+    }
+}
+
+fn without_null(kinds: &mut SchemaType) {
+    if let SchemaType::Array(several) = kinds {
+        several.retain(|kind| *kind != Type::Null);
+        if let [one] = several.as_slice() {
+            *kinds = SchemaType::Type(one.clone());
+        }
+    }
 }
 
 fn operations(path: &mut PathItem) -> impl Iterator<Item = (HttpMethod, &mut Operation)> {

@@ -17,7 +17,7 @@ pub(crate) fn asked(parts: &Parts, body: &[u8]) -> Result<Option<IdempotencyKey>
         return wrong("is given more than once");
     }
     match value.to_str() {
-        Ok(key) if !key.is_empty() && key.len() <= KEY_BYTES_MAX => {
+        Ok(key) if (1..=KEY_BYTES_MAX).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic()) => {
             Ok(Some(IdempotencyKey { key: key.to_owned(), fingerprint: fingerprint(parts, body) }))
         }
         _ => wrong("is not a key; write 1 to 255 visible ASCII characters, such as a UUID"),

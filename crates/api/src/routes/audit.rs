@@ -17,7 +17,7 @@ use crate::{
     tag = "audit",
     params(
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before"),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before", pattern = "^[A-Za-z0-9_-]+$"),
     ),
     responses((status = 200, description = "A page of the audit trail", body = AuditPage))
 )]

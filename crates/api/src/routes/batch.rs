@@ -21,7 +21,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use super::Shared;
 use crate::{
     Api,
-    body::{BODY_BYTES_MAX, check_announced, check_media_type, read_json},
+    body::{BODY_BYTES_MAX, check_announced, check_media_type, read_object},
     error::{ApiError, Result},
     params::Params,
     wire::{batch::BatchLine, job::JobDefinition},
@@ -144,11 +144,13 @@ impl Batch {
         let read = if too_long || text.len() > LINE_BYTES_MAX {
             Err(ApiError::TooLarge { field: "line", bytes_max: LINE_BYTES_MAX })
         } else {
-            read_json::<JobDefinition>(text)
+            read_object::<JobDefinition>(text)
                 .and_then(|definition| definition.read(None, self.api.shell_enabled).map_err(ApiError::Invalid))
         };
         self.chunk.push(match read {
             Ok(spec) => Line::Valid { line: self.line, spec: Box::new(spec) },
+            // A line too long is not there whole, and so not looked into.
+            Err(error @ ApiError::TooLarge { .. }) => Line::Refused(refused(self.line, None, &error)),
             Err(error) => Line::Refused(refused(self.line, name_of(text), &error)),
         });
         self.chunk_bytes += text.len();

@@ -11,19 +11,18 @@ use everytick_engine::{
     commands::RunNow,
     store::{EditJob, Edited, JobFilter, JobRef, StoreError},
 };
-use serde_json::value::RawValue;
 
 use super::{Shared, created};
 use crate::{
     Api,
-    body::{JsonBody, read_json},
+    body::{JsonBody, read_object},
     error::{ApiError, Result},
     paging,
     params::{JobPath, Params},
     version::{IfMatch, etag},
     wire::{
-        Name, Problem,
-        job::{DeletedJob, Job, JobDefinition, JobPage, PauseRequest, TriggerRequest},
+        IdempotencyKey, IfMatchTag, Name, Problem,
+        job::{DeletedJob, Job, JobDefinition, JobPage, JobPatch, PauseRequest, TriggerRequest},
         merge::merge,
         run::Run,
         schedule::{PREVIEW_DEFAULT, PREVIEW_MAX, Preview},
@@ -40,7 +39,7 @@ const RACES_MAX: usize = 8;
     post,
     path = "/api/v1/jobs",
     tag = "jobs",
-    params(("Idempotency-Key" = Option<String>, Header, description = "Stands for this request and its repeats, for a day", min_length = 1, max_length = 255, pattern = "^[!-~]+$")),
+    params(("Idempotency-Key" = Option<IdempotencyKey>, Header, description = "Stands for this request and its repeats, for a day")),
     request_body(content = JobDefinition),
     responses(
         (status = 201, description = "The job was made", body = Job, headers(("ETag" = String, description = "The job's version in quotes"), ("Location" = String, description = "Where the job stands"))),
@@ -51,13 +50,23 @@ pub(crate) async fn create_job(State(api): Shared, body: JsonBody) -> Result<Res
     let definition: JobDefinition = body.read()?;
     let spec = definition.read(None, api.shell_enabled).map_err(ApiError::Invalid)?;
     let made = api.commands.create_jobs(api.tenant(), &api.actor(), vec![spec], body.idempotency.as_ref()).await?;
-    let made = made.into_iter().next().ok_or(ApiError::Internal)??;
+    let made = made.into_iter().next().ok_or(ApiError::Internal)?.map_err(gone)?;
     let location = format!("/api/v1/jobs/{}", made.job.id);
     if made.replayed {
-        let record = api.commands.store().get_job(api.tenant(), &JobRef::Id(made.job.id)).await?;
+        let record = api.commands.store().get_job(api.tenant(), &JobRef::Id(made.job.id)).await.map_err(gone)?;
         return Ok(tagged(record.job.version, created(&location, Job::from(&record))));
     }
     Ok(tagged(made.job.version, created(&location, Job::from(&made))))
+}
+
+/// A new job is not found only where a repeat stands for one that was deleted meanwhile.
+fn gone(error: StoreError) -> ApiError {
+    match error {
+        StoreError::NotFound(_) => {
+            ApiError::conflict("Idempotency-Key", "the job that was made under it was deleted since")
+        }
+        error => error.into(),
+    }
 }
 
 /// List jobs, by name
@@ -72,7 +81,7 @@ pub(crate) async fn create_job(State(api): Shared, body: JsonBody) -> Result<Res
         ("label" = Option<Vec<String>>, Query, description = "`key` or `key=value`; each one given must hold"),
         ("q" = Option<String>, Query, description = "Part of the name or the description, in any case"),
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before"),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before", pattern = "^[A-Za-z0-9_-]+$"),
     ),
     responses((status = 200, description = "A page of jobs", body = JobPage))
 )]
@@ -128,7 +137,7 @@ pub(crate) async fn get_job(State(api): Shared, JobPath(job): JobPath, params: P
     tag = "jobs",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("If-Match" = Option<String>, Header, description = "The ETag that the edit was made from"),
+        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag that the edit was made from"),
     ),
     request_body(content = JobDefinition),
     responses(
@@ -160,12 +169,9 @@ pub(crate) async fn replace_job(
     tag = "jobs",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("If-Match" = Option<String>, Header, description = "The ETag that the edit was made from"),
+        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag that the edit was made from"),
     ),
-    request_body(content(
-        (serde_json::Map<String, serde_json::Value> = "application/merge-patch+json", example = json!({"description": "nightly", "priority": 7})),
-        (serde_json::Map<String, serde_json::Value> = "application/json", example = json!({"description": "nightly", "priority": 7})),
-    )),
+    request_body(content((JobPatch = "application/merge-patch+json"), (JobPatch = "application/json"))),
     responses(
         (status = 200, description = "The job as it is from `effective_at` on", body = Job, headers(("ETag" = String, description = "The job's version in quotes"))),
         (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
@@ -181,7 +187,7 @@ pub(crate) async fn patch_job(
     body: JsonBody,
 ) -> Result<Response> {
     params.finish()?;
-    let patch: Box<RawValue> = body.read()?;
+    let patch = body.read_raw()?;
     if !patch.get().starts_with('{') {
         return Err(ApiError::Invalid(vec![Invalid::new("", "a merge patch is a JSON object")]));
     }
@@ -190,7 +196,7 @@ pub(crate) async fn patch_job(
             tracing::error!(%error, "could not merge a patch");
             ApiError::Internal
         })?;
-        read_json(text.get().as_bytes())
+        read_object(text.get().as_bytes())
     })
     .await
 }
@@ -204,9 +210,9 @@ async fn replace(
 ) -> Result<Response> {
     for _ in 0..RACES_MAX {
         let record = api.commands.store().get_job(api.tenant(), &job).await?;
-        if_match.check(record.job.version)?;
         let definition = define(&Job::from(&record))?;
         let spec = definition.read(Some(&record.job), api.shell_enabled).map_err(ApiError::Invalid)?;
+        if_match.check(record.job.version)?;
         let edit = EditJob {
             job: JobRef::Id(record.job.id),
             change: Change::Replace(Box::new(spec)),
@@ -232,7 +238,7 @@ async fn replace(
     tag = "jobs",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("If-Match" = Option<String>, Header, description = "The ETag that the edit was made from"),
+        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag that the edit was made from"),
         ("cancel" = Option<bool>, Query, description = "Also cancels the runs that wait or are being worked on"),
     ),
     responses(
@@ -267,7 +273,7 @@ pub(crate) async fn delete_job(
     tag = "jobs",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("If-Match" = Option<String>, Header, description = "The ETag that the edit was made from"),
+        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag that the edit was made from"),
     ),
     request_body(content = Option<PauseRequest>),
     responses(
@@ -298,7 +304,7 @@ pub(crate) async fn pause_job(
     tag = "jobs",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("If-Match" = Option<String>, Header, description = "The ETag that the edit was made from"),
+        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag that the edit was made from"),
     ),
     responses(
         (status = 200, description = "The job, with ticks again", body = Job, headers(("ETag" = String, description = "The job's version in quotes"))),
@@ -349,7 +355,7 @@ async fn edited_job(api: &Api, edited: &Edited) -> Response {
     tag = "jobs",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("Idempotency-Key" = Option<String>, Header, description = "Stands for this request and its repeats, for a day", min_length = 1, max_length = 255, pattern = "^[!-~]+$"),
+        ("Idempotency-Key" = Option<IdempotencyKey>, Header, description = "Stands for this request and its repeats, for a day"),
     ),
     request_body(content = Option<TriggerRequest>),
     responses(

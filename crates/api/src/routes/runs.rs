@@ -15,7 +15,7 @@ use everytick_domain::{
     ids::{JobId, RunId},
     run::State as RunState,
 };
-use everytick_engine::store::RunFilter;
+use everytick_engine::store::{JobRef, RunFilter};
 use futures::{Stream, stream};
 use serde_json::json;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
@@ -28,7 +28,7 @@ use crate::{
     paging,
     params::{JobPath, Params, RunPath, job_ref},
     wire::{
-        Name, Problem,
+        IdempotencyKey, Name, Problem,
         run::{Attempt, AttemptPage, Run, RunPage, SettleRequest},
     },
 };
@@ -39,12 +39,12 @@ use crate::{
     path = "/api/v1/runs",
     tag = "runs",
     params(
-        ("job" = Option<Name>, Query, description = "Only runs of this job: name or id"),
+        ("job" = Option<Name>, Query, description = "Only runs of this job: its name, or its id, also after it was deleted"),
         ("from" = Option<String>, Query, format = DateTime, description = "Scheduled at or after this"),
         ("to" = Option<String>, Query, format = DateTime, description = "Scheduled before this"),
         ("status" = Option<String>, Query, description = "States, with commas between", pattern = "^(waiting|claimed|succeeded|failed|cancelled|skipped)(,(waiting|claimed|succeeded|failed|cancelled|skipped))*$", example = "failed,cancelled"),
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before"),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before", pattern = "^[A-Za-z0-9_-]+$"),
     ),
     responses(
         (status = 200, description = "A page of runs", body = RunPage),
@@ -55,7 +55,11 @@ pub(crate) async fn list_runs(State(api): Shared, mut params: Params) -> Result<
     let named = params.one("job");
     let asked = Asked::read(params)?;
     let job = match named {
-        Some(named) => Some(api.commands.store().get_job(api.tenant(), &job_ref(&named)).await?.job.id),
+        // By its id also after it was deleted, while its runs are kept.
+        Some(named) => match job_ref(&named) {
+            JobRef::Id(id) => Some(id),
+            name @ JobRef::Name(_) => Some(api.commands.store().get_job(api.tenant(), &name).await?.job.id),
+        },
         None => None,
     };
     list(&api, job, asked).await
@@ -72,7 +76,7 @@ pub(crate) async fn list_runs(State(api): Shared, mut params: Params) -> Result<
         ("to" = Option<String>, Query, format = DateTime, description = "Scheduled before this"),
         ("status" = Option<String>, Query, description = "States, with commas between", pattern = "^(waiting|claimed|succeeded|failed|cancelled|skipped)(,(waiting|claimed|succeeded|failed|cancelled|skipped))*$", example = "failed,cancelled"),
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before"),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before", pattern = "^[A-Za-z0-9_-]+$"),
     ),
     responses(
         (status = 200, description = "A page of runs", body = RunPage),
@@ -273,7 +277,7 @@ pub(crate) async fn cancel_run(State(api): Shared, RunPath(id): RunPath, params:
     tag = "runs",
     params(
         ("id" = String, Path, format = Uuid, description = "The run's id"),
-        ("Idempotency-Key" = Option<String>, Header, description = "Stands for this request and its repeats, for a day", min_length = 1, max_length = 255, pattern = "^[!-~]+$"),
+        ("Idempotency-Key" = Option<IdempotencyKey>, Header, description = "Stands for this request and its repeats, for a day"),
     ),
     responses(
         (status = 201, description = "The new run, waiting or skipped", body = Run, headers(("Location" = String, description = "Where the run stands"))),

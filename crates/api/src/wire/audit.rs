@@ -3,6 +3,7 @@
 use everytick_domain::time::DbTime;
 use everytick_engine::store::AuditRecord;
 use serde::Serialize;
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 /// One change, written in the transaction that made it.
@@ -17,12 +18,16 @@ pub(crate) struct AuditEntry {
     action: String,
     /// What it was done to.
     subject: String,
-    detail: String,
+    /// What more is known of it; depends on the action.
+    #[schema(value_type = Value)]
+    detail: Box<RawValue>,
 }
 
 impl From<AuditRecord> for AuditEntry {
     fn from(record: AuditRecord) -> Self {
         let AuditRecord { id, at, actor, action, subject, detail } = record;
+        // Stores write JSON.
+        let detail = RawValue::from_string(detail).unwrap_or_else(|_| RawValue::NULL.to_owned());
         Self { id, at, actor, action, subject, detail }
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod batch;
 pub(crate) mod job;
 pub(crate) mod merge;
 pub(crate) mod node;
+pub(crate) mod object;
 pub(crate) mod problem;
 pub(crate) mod run;
 pub(crate) mod schedule;
@@ -17,7 +18,7 @@ use utoipa::ToSchema;
 pub(crate) use problem::{FieldError, Problem};
 
 /// A length of time: `90s`, `15m`, `1h30m`, `7d`. Larger units first, each once.
-#[derive(ToSchema)]
+#[derive(serde::Deserialize, ToSchema)]
 #[schema(
     pattern = "^([0-9]{1,9}d)?([0-9]{1,9}h)?([0-9]{1,9}m)?([0-9]{1,9}s)?([0-9]{1,9}ms)?$",
     min_length = 2,
@@ -27,10 +28,22 @@ pub(crate) use problem::{FieldError, Problem};
 pub(crate) struct Duration(String);
 
 /// Letters, digits, `-`, `_` and `.`; begins with a letter, a digit or `_`. Where a job is named, its id will do too.
-#[derive(ToSchema)]
+#[derive(serde::Deserialize, ToSchema)]
 #[schema(pattern = "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$", example = "nightly-report")]
 #[expect(dead_code, reason = "stands in the document only")]
 pub(crate) struct Name(String);
+
+/// A job's ETag, several of them, or `*`.
+#[derive(ToSchema)]
+#[schema(pattern = "^(\\*|(W/)?\"[0-9]{1,18}\"(, ?(W/)?\"[0-9]{1,18}\")*)$", example = "\"3\"")]
+#[expect(dead_code, reason = "stands in the document only")]
+pub(crate) struct IfMatchTag(String);
+
+/// Stands for one request and its repeats.
+#[derive(ToSchema)]
+#[schema(pattern = "^[!-~]{1,255}$", example = "0c6ff1a4-5b0c-4b5e-9c55-3f6f5d1d7f10")]
+#[expect(dead_code, reason = "stands in the document only")]
+pub(crate) struct IdempotencyKey(String);
 
 /// Collects what is wrong with one object while it is read.
 #[derive(Default)]

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use everytick_domain::target::{self as domain, HttpTarget, ShellTarget, TargetSpec};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
-use super::Complaints;
+use super::{Complaints, object};
 
 /// Stands for a credential in answers. It is no valid secret.
 pub(crate) const MASK: &str = "********";
@@ -17,10 +17,10 @@ pub(crate) const MASK: &str = "********";
 #[serde(deny_unknown_fields)]
 #[schema(min_properties = 1, max_properties = 1, example = json!({"http": {"url": "https://example.org/hook"}}))]
 pub(crate) struct Target {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "object::named", skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(crate) http: Option<Http>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "object::named", skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(crate) shell: Option<Shell>,
 }
@@ -31,8 +31,8 @@ pub(crate) struct Target {
 pub(crate) struct Http {
     #[schema(format = "uri", example = "https://example.org/hook", max_length = 2048)]
     pub(crate) url: String,
+    /// `POST` unless it says so.
     #[serde(default = "Http::method_default")]
-    #[schema(inline, default = "POST")]
     pub(crate) method: Method,
     /// Sent with every delivery. Values of headers that carry credentials are answered as `********`.
     #[serde(default)]
@@ -56,6 +56,7 @@ pub(crate) enum Method {
 #[derive(Clone, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Shell {
+    #[serde(deserialize_with = "object::required")]
     pub(crate) command: Command,
     /// The environment, which is otherwise clean. Values of variables that carry credentials are answered as `********`.
     #[serde(default)]
@@ -71,12 +72,17 @@ pub(crate) struct Shell {
 #[serde(deny_unknown_fields)]
 #[schema(min_properties = 1, max_properties = 1, example = json!({"argv": ["/usr/bin/backup", "--all"]}))]
 pub(crate) struct Command {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(crate) argv: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(crate) script: Option<String>,
+}
+
+/// One of several that is named has a value: `null` is not a way to leave it out.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
 }
 
 impl Http {

@@ -34,11 +34,23 @@ async fn every_valid_line_is_made_and_each_invalid_one_named() {
     let answered = lines(&answer);
     let brief: Vec<_> = answered
         .iter()
-        .map(|line| (line["line"].as_u64().unwrap(), line["name"].as_str().unwrap_or("-"), line["status"].as_u64().unwrap()))
+        .map(|line| {
+            (line["line"].as_u64().unwrap(), line["name"].as_str().unwrap_or("-"), line["status"].as_u64().unwrap())
+        })
         .collect();
     assert_eq!(
         brief,
-        [(1, "a", 201), (2, "b", 422), (3, "-", 400), (5, "a", 409), (6, "-", 413), (7, "c", 422), (8, "d", 201), (9, "-", 400), (10, "e", 201)]
+        [
+            (1, "a", 201),
+            (2, "b", 422),
+            (3, "-", 400),
+            (5, "a", 409),
+            (6, "-", 413),
+            (7, "c", 422),
+            (8, "d", 201),
+            (9, "-", 400),
+            (10, "e", 201)
+        ]
     );
     let fields: Vec<_> = answered[1]["errors"].as_array().unwrap().iter().map(|error| error["field"].clone()).collect();
     assert_eq!(fields, ["target.http.url", "priority"]);
@@ -58,7 +70,10 @@ async fn thousands_are_made_in_chunks_and_answered_in_order() {
     let answered = lines(&batch(&server, body).await);
     assert_eq!(answered.len(), 2_500);
     for (n, line) in answered.iter().enumerate() {
-        assert_eq!((&line["line"], &line["name"], &line["status"]), (&json!(n + 1), &json!(format!("j{n}")), &json!(201)));
+        assert_eq!(
+            (&line["line"], &line["name"], &line["status"]),
+            (&json!(n + 1), &json!(format!("j{n}")), &json!(201))
+        );
     }
 }
 
@@ -70,4 +85,28 @@ async fn more_lines_than_are_taken_end_the_batch_with_a_word() {
     let last = answered.last().unwrap();
     assert_eq!(last["status"], 400);
     assert!(last["errors"][0]["message"].as_str().unwrap().contains("100000 lines"));
+}
+
+/// Over a real connection: the sockets' buffers hold neither the body nor the answer.
+#[tokio::test]
+async fn a_client_that_sends_everything_before_it_reads_anything_is_served() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let server = Server::new().await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(axum::serve(listener, server.router.clone()).into_future());
+    let body = format!("{{\"name\": 1, \"description\": \"{}\"}}\n", "x".repeat(200)).repeat(90_000);
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "POST /api/v1/jobs/batch HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+         content-type: application/x-ndjson\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(body.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"));
+    assert_eq!(answer.matches("\"status\":422").count(), 90_000);
+    serving.abort();
 }

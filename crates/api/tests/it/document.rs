@@ -27,7 +27,8 @@ async fn each_path_takes_the_methods_that_the_document_gives_it_and_no_other() {
             let taken = answer.status != 405;
             assert_eq!(taken, item.get(method).is_some(), "{method} {path}");
             if !taken {
-                let allowed: Vec<_> = answer.header("allow").split(',').map(|word| word.trim().to_lowercase()).collect();
+                let allowed: Vec<_> =
+                    answer.header("allow").split(',').map(|word| word.trim().to_lowercase()).collect();
                 for method in METHODS {
                     let listed = allowed.iter().any(|word| word == method);
                     assert_eq!(listed, item.get(method).is_some(), "Allow of {path}: {allowed:?}");
@@ -65,12 +66,29 @@ fn every_reference_leads_somewhere_and_every_operation_is_told() {
 #[test]
 fn what_is_sent_is_closed_to_unknown_fields() {
     let document = document();
-    for name in ["JobDefinition", "Schedule", "Target", "Http", "Shell", "Command", "Misfire", "Retry", "PauseRequest", "TriggerRequest", "SettleRequest", "PreviewRequest"] {
+    for name in [
+        "JobDefinition",
+        "Schedule",
+        "Target",
+        "Http",
+        "Shell",
+        "Command",
+        "Misfire",
+        "Retry",
+        "PauseRequest",
+        "TriggerRequest",
+        "SettleRequest",
+        "PreviewRequest",
+    ] {
         assert_eq!(document["components"]["schemas"][name]["additionalProperties"], false, "{name}");
     }
     let definition = &document["components"]["schemas"]["JobDefinition"];
     assert_eq!(definition["required"], json!(["name", "target"]));
     assert!(definition["properties"].get("id").is_none());
+    let patch = &document["components"]["schemas"]["JobPatch"];
+    let names = |schema: &Value| schema["properties"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(patch), names(definition));
+    assert_eq!((&patch["additionalProperties"], patch.get("required")), (&json!(false), None));
 }
 
 /// A small validator: enough of JSON Schema for the answers that we give.
@@ -88,6 +106,9 @@ fn check(document: &Value, schema: &Value, value: &Value, at: &str, wrong: &mut 
             wrong.push(format!("{at}: {value} fits not exactly one of {several:?}"));
         }
         return;
+    }
+    for part in schema["allOf"].as_array().into_iter().flatten() {
+        check(document, part, value, at, wrong);
     }
     if let Some(words) = schema["enum"].as_array()
         && !words.contains(value)
@@ -158,7 +179,12 @@ async fn answers_are_as_the_document_says() {
         ("get", "/api/v1/runs", "/api/v1/runs".to_owned(), Value::Null),
         ("get", "/api/v1/runs/{id}", format!("/api/v1/runs/{run}"), Value::Null),
         ("get", "/api/v1/runs/{id}/attempts", format!("/api/v1/runs/{run}/attempts"), Value::Null),
-        ("post", "/api/v1/runs/{id}/settle", format!("/api/v1/runs/{run}/settle"), json!({"fence": 1, "outcome": "failed"})),
+        (
+            "post",
+            "/api/v1/runs/{id}/settle",
+            format!("/api/v1/runs/{run}/settle"),
+            json!({"fence": 1, "outcome": "failed"}),
+        ),
         ("post", "/api/v1/runs/{id}/cancel", format!("/api/v1/runs/{run}/cancel"), Value::Null),
         ("post", "/api/v1/runs/{id}/rerun", format!("/api/v1/runs/{run}/rerun"), Value::Null),
         ("get", "/api/v1/audit", "/api/v1/audit".to_owned(), Value::Null),

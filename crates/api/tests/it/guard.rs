@@ -16,7 +16,9 @@ async fn programs_and_our_own_pages_may_ask() {
 #[tokio::test]
 async fn every_answer_is_hardened_refusals_too() {
     let server = Server::new().await;
-    for (path, host) in [("/healthz", "localhost"), ("/nowhere", "localhost"), ("/docs", "localhost"), ("/healthz", "evil.example")] {
+    for (path, host) in
+        [("/healthz", "localhost"), ("/nowhere", "localhost"), ("/docs", "localhost"), ("/healthz", "evil.example")]
+    {
         let answer = server.ask("GET", path, &[("host", host)], "").await;
         assert_eq!(answer.header("x-content-type-options"), "nosniff", "{path}");
         assert!(answer.header("content-security-policy").starts_with("default-src 'none'"), "{path}");

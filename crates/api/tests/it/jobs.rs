@@ -83,18 +83,40 @@ async fn put_brings_defaults_back_and_patch_keeps_what_it_does_not_name() {
     definition["priority"] = json!(9);
     definition["description"] = json!("first");
     server.post("/api/v1/jobs", definition).await.expect(201);
-    let patched = server.ask("PATCH", "/api/v1/jobs/j", &[("content-type", "application/merge-patch+json")], r#"{"description":"second"}"#).await;
+    let patched = server
+        .ask(
+            "PATCH",
+            "/api/v1/jobs/j",
+            &[("content-type", "application/merge-patch+json")],
+            r#"{"description":"second"}"#,
+        )
+        .await;
     let patched_job = patched.expect(200);
     assert_eq!((&patched_job["description"], &patched_job["priority"]), (&json!("second"), &json!(9)));
     assert_eq!(patched.header("etag"), "\"2\"");
     assert!(patched_job["effective_at"].is_string());
     let replaced = server.ask("PUT", "/api/v1/jobs/j", &[("if-match", "\"2\"")], text_of(&job("j"))).await.expect(200);
-    assert_eq!((&replaced["description"], &replaced["priority"], &replaced["version"]), (&json!(""), &json!(5), &json!(3)));
+    assert_eq!(
+        (&replaced["description"], &replaced["priority"], &replaced["version"]),
+        (&json!(""), &json!(5), &json!(3))
+    );
     server.ask("PUT", "/api/v1/jobs/j", &[("if-match", "\"2\"")], text_of(&job("j"))).await.expect(412);
     server.ask("PUT", "/api/v1/jobs/j", &[("if-match", "\"2\", W/\"3\"")], text_of(&job("renamed"))).await.expect(200);
     server.get("/api/v1/jobs/j").await.expect(404);
     server.ask("PATCH", "/api/v1/jobs/renamed", &[("if-match", "*")], r#"{"schedule":null}"#).await.expect(200);
     assert_eq!(server.get("/api/v1/jobs/renamed").await.expect(200)["next_tick"], Value::Null);
+}
+
+#[tokio::test]
+async fn a_hashed_time_stays_when_only_the_name_changes() {
+    let server = Server::new().await;
+    let mut definition = job("first");
+    definition["schedule"] = json!({"cron": "H H * * *"});
+    server.post("/api/v1/jobs", definition).await.expect(201);
+    let before = server.get("/api/v1/jobs/first/next?count=2").await.expect(200);
+    let renamed = server.ask("PATCH", "/api/v1/jobs/first", &[], r#"{"name":"second"}"#).await.expect(200);
+    assert_eq!(renamed["schedule"]["cron"], "H H * * *");
+    assert_eq!(server.get("/api/v1/jobs/second/next?count=2").await.expect(200), before);
 }
 
 #[tokio::test]
@@ -162,6 +184,7 @@ async fn pause_resume_and_delete_say_from_when_on() {
     assert!(job["effective_at"].is_string());
     assert_eq!(paused.header("etag"), "\"2\"");
     assert_eq!(server.get("/api/v1/jobs/j/next").await.expect(200)["ticks"], json!([]));
+    server.ask("POST", "/api/v1/jobs/j/pause", &[], "null").await.expect(200);
     let again = server.post("/api/v1/jobs/j/pause", Value::Null).await.expect(200);
     assert_eq!((&again["version"], &again["effective_at"]), (&json!(2), &Value::Null), "it was paused");
     // A paused job's answer can be sent back too.
@@ -197,6 +220,16 @@ async fn a_request_repeated_under_its_key_is_done_once() {
 }
 
 #[tokio::test]
+async fn a_repeat_does_not_bring_a_deleted_job_back() {
+    let server = Server::new().await;
+    let key = [("idempotency-key", "k-1")];
+    server.ask("POST", "/api/v1/jobs", &key, job("j").to_string()).await.expect(201);
+    server.ask("DELETE", "/api/v1/jobs/j", &[], "").await.expect(200);
+    let problem = server.ask("POST", "/api/v1/jobs", &key, job("j").to_string()).await.expect(409);
+    assert_eq!(problem["errors"][0]["field"], "Idempotency-Key");
+}
+
+#[tokio::test]
 async fn pages_give_every_job_once_and_in_order() {
     let server = Server::new().await;
     let lines: String = (0..250).map(|n| format!("{}\n", job(&format!("job-{n:03}")))).collect();
@@ -215,7 +248,10 @@ async fn pages_give_every_job_once_and_in_order() {
     assert_eq!(names, (0..250).map(|n| format!("job-{n:03}")).collect::<Vec<_>>());
     assert_eq!(server.get("/api/v1/jobs").await.expect(200)["items"].as_array().unwrap().len(), 100, "the default");
     let audit = server.get("/api/v1/audit?limit=200").await.expect(200);
-    let rest = server.get(&format!("/api/v1/audit?limit=200&cursor={}", audit["next_cursor"].as_str().unwrap())).await.expect(200);
+    let rest = server
+        .get(&format!("/api/v1/audit?limit=200&cursor={}", audit["next_cursor"].as_str().unwrap()))
+        .await
+        .expect(200);
     assert_eq!(rest["items"].as_array().unwrap().len(), 50);
     assert_eq!((&rest["items"][0]["action"], &rest["items"][0]["actor"]), (&json!("create"), &json!("local")));
 }
@@ -252,7 +288,8 @@ async fn lists_are_filtered_by_all_that_is_asked() {
 #[tokio::test]
 async fn a_schedule_is_shown_before_it_is_used_and_after() {
     let server = Server::new().await;
-    let asked = json!({"cron": "0 2 * * *", "timezone": "America/New_York", "count": 2, "from": "2026-11-15T12:00:00Z"});
+    let asked =
+        json!({"cron": "0 2 * * *", "timezone": "America/New_York", "count": 2, "from": "2026-11-15T12:00:00Z"});
     let preview = server.post("/api/v1/schedules/preview", asked).await.expect(200);
     assert_eq!(
         preview["ticks"],

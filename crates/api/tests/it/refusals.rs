@@ -126,7 +126,8 @@ fn cases() -> Vec<Bad> {
         schedule("never", json!({"cron": "0 0 30 2 *"}), "schedule.cron").says("never fires"),
         schedule("reboot", json!({"cron": "@reboot"}), "schedule.cron").says("@reboot"),
         schedule("cron too long", json!({"cron": "1,".repeat(200)}), "schedule.cron"),
-        schedule("bad zone", json!({"cron": "0 2 * * *", "timezone": "Mars/Olympus"}), "schedule.timezone").says("Mars"),
+        schedule("bad zone", json!({"cron": "0 2 * * *", "timezone": "Mars/Olympus"}), "schedule.timezone")
+            .says("Mars"),
         schedule("EST", json!({"cron": "0 2 * * *", "timezone": "EST"}), "schedule.timezone"),
         schedule("gap that is none", json!({"cron": "0 2 * * *", "gap": "jump"}), "schedule.gap").says("shift"),
         schedule("fold that is none", json!({"cron": "0 2 * * *", "fold": "second"}), "schedule.fold").says("first"),
@@ -146,7 +147,12 @@ fn cases() -> Vec<Bad> {
         // Targets.
         target("no target", json!(null), "target").says("missing"),
         target("no kind", json!({}), "target").says("http and shell"),
-        target("two kinds", json!({"http": {"url": "https://example.org"}, "shell": {"command": {"script": "a"}}}), "target"),
+        target(
+            "two kinds",
+            json!({"http": {"url": "https://example.org"}, "shell": {"command": {"script": "a"}}}),
+            "target",
+        ),
+        target("null kind", json!({"http": {"url": "https://example.org"}, "shell": null}), "target.shell"),
         target("no url", json!({"http": {}}), "target.http.url").says("missing"),
         target("no URL", url("not a url"), "target.http.url"),
         target("a file", url("file:///etc/passwd"), "target.http.url").says("file"),
@@ -157,9 +163,17 @@ fn cases() -> Vec<Bad> {
             json!({"http": {"url": "https://example.org", "headers": {"webhook-id": "1"}}}),
             "target.http.headers.webhook-id",
         ),
-        target("a short secret", json!({"http": {"url": "https://example.org", "secret": "pst"}}), "target.http.secret"),
-        target("a mask for nothing", json!({"http": {"url": "https://example.org", "secret": "********"}}), "target.http.secret")
-            .says("mask"),
+        target(
+            "a short secret",
+            json!({"http": {"url": "https://example.org", "secret": "pst"}}),
+            "target.http.secret",
+        ),
+        target(
+            "a mask for nothing",
+            json!({"http": {"url": "https://example.org", "secret": "********"}}),
+            "target.http.secret",
+        )
+        .says("mask"),
         target("no command", json!({"shell": {"command": {}}}), "target.shell.command").says("argv"),
         target("empty argv", json!({"shell": {"command": {"argv": []}}}), "target.shell.command"),
         target(
@@ -180,7 +194,15 @@ fn cases() -> Vec<Bad> {
         bad("not JSON", "POST", "/api/v1/jobs", 400, "").body("{\"name\": ").says("not JSON"),
         bad("two documents", "POST", "/api/v1/jobs", 400, "").body(format!("{} {{}}", job("a"))).says("not JSON"),
         bad("a list", "POST", "/api/v1/jobs", 422, "").body("[]"),
-        bad("a name twice", "POST", "/api/v1/jobs", 422, "name").body("{\"name\": \"a\", \"name\": \"b\"}").says("duplicate"),
+        bad("fields as a list", "POST", "/api/v1/jobs/taken/trigger", 422, "").body("[null, true]").says("an object"),
+        field("misfire as a list", "misfire", json!(["1m", "1h", "all", 3])).says("an object"),
+        field("retry as a list", "retry", json!([1, "1s", "1m"])).says("an object"),
+        target("http as a list", json!({"http": ["https://example.org"]}), "target.http").says("an object"),
+        target("command as a list", json!({"shell": {"command": [["/bin/true"]]}}), "target.shell.command")
+            .says("an object"),
+        bad("a name twice", "POST", "/api/v1/jobs", 422, "name")
+            .body("{\"name\": \"a\", \"name\": \"b\"}")
+            .says("duplicate"),
         bad("deep JSON", "POST", "/api/v1/jobs", 400, "").body("[".repeat(100_000)).says("nested deeper"),
         bad("deep payload", "POST", "/api/v1/jobs", 400, "")
             .body(format!("{{\"payload\": {}{}}}", "[".repeat(50_000), "]".repeat(50_000)))
@@ -201,8 +223,15 @@ fn cases() -> Vec<Bad> {
         bad("no batch", "POST", "/api/v1/jobs/batch", 400, "").header("content-type", "application/x-ndjson"),
         // Headers.
         bad("empty key", "POST", "/api/v1/jobs", 400, "Idempotency-Key").json(job("a")).header("idempotency-key", ""),
-        bad("If-Match without quotes", "PUT", "/api/v1/jobs/taken", 400, "If-Match").json(job("taken")).header("if-match", "1"),
-        bad("stale If-Match, PUT", "PUT", "/api/v1/jobs/taken", 412, "If-Match").json(job("taken")).header("if-match", "\"9\""),
+        bad("key with a space", "POST", "/api/v1/jobs", 400, "Idempotency-Key")
+            .json(job("a"))
+            .header("idempotency-key", "a b"),
+        bad("If-Match without quotes", "PUT", "/api/v1/jobs/taken", 400, "If-Match")
+            .json(job("taken"))
+            .header("if-match", "1"),
+        bad("stale If-Match, PUT", "PUT", "/api/v1/jobs/taken", 412, "If-Match")
+            .json(job("taken"))
+            .header("if-match", "\"9\""),
         bad("stale If-Match, PATCH", "PATCH", "/api/v1/jobs/taken", 412, "If-Match")
             .json(json!({"priority": 1}))
             .header("if-match", "\"9\""),
@@ -210,18 +239,25 @@ fn cases() -> Vec<Bad> {
         bad("stale If-Match, pause", "POST", "/api/v1/jobs/taken/pause", 412, "If-Match").header("if-match", "\"9\""),
         bad("foreign If-Match", "DELETE", "/api/v1/jobs/taken", 412, "If-Match").header("if-match", "\"abc\""),
         // Edits.
-        bad("PUT of too little", "PUT", "/api/v1/jobs/taken", 422, "target").json(json!({"name": "taken"})).says("missing"),
+        bad("PUT of too little", "PUT", "/api/v1/jobs/taken", 422, "target")
+            .json(json!({"name": "taken"}))
+            .says("missing"),
         bad("PATCH that is a list", "PATCH", "/api/v1/jobs/taken", 422, "").body("[1]").says("object"),
         bad("PATCH of an unknown field", "PATCH", "/api/v1/jobs/taken", 422, "colour").json(json!({"colour": 1})),
-        bad("PATCH of a bad cron", "PATCH", "/api/v1/jobs/taken", 422, "schedule.cron").json(json!({"schedule": {"cron": "x"}})),
+        bad("PATCH of a bad cron", "PATCH", "/api/v1/jobs/taken", 422, "schedule.cron")
+            .json(json!({"schedule": {"cron": "x"}})),
         bad("PATCH that takes the target", "PATCH", "/api/v1/jobs/taken", 422, "target").json(json!({"target": null})),
-        bad("PATCH to pause", "PATCH", "/api/v1/jobs/taken", 422, "paused").json(json!({"paused": true})).says("/pause"),
+        bad("PATCH to pause", "PATCH", "/api/v1/jobs/taken", 422, "paused")
+            .json(json!({"paused": true}))
+            .says("/pause"),
         bad("PATCH to a taken name", "PATCH", "/api/v1/jobs/taken", 409, "name").json(json!({"name": "other"})),
         bad("taken name", "POST", "/api/v1/jobs", 409, "name").json(job("taken")).says("taken"),
         bad("note too long", "POST", "/api/v1/jobs/taken/pause", 422, "note").json(json!({"note": "n".repeat(1_025)})),
-        bad("pause with a wrong type", "POST", "/api/v1/jobs/taken/pause", 422, "cancel").json(json!({"cancel": "yes"})),
+        bad("pause with a wrong type", "POST", "/api/v1/jobs/taken/pause", 422, "cancel")
+            .json(json!({"cancel": "yes"})),
         bad("pause with an unknown field", "POST", "/api/v1/jobs/taken/pause", 422, "why").json(json!({"why": "x"})),
-        bad("trigger with an unknown field", "POST", "/api/v1/jobs/taken/trigger", 422, "forse").json(json!({"forse": true})),
+        bad("trigger with an unknown field", "POST", "/api/v1/jobs/taken/trigger", 422, "forse")
+            .json(json!({"forse": true})),
         bad("trigger with 300 KiB", "POST", "/api/v1/jobs/taken/trigger", 422, "payload")
             .json(json!({"payload": "p".repeat(300 * 1024)})),
         // Query parameters.
@@ -323,11 +359,22 @@ async fn everything_that_is_wrong_is_said_at_once() {
         "misfire": {"late_after": "x", "max_runs": 0}, "retry": {"base_delay": "x"},
     });
     let problem = server.post("/api/v1/jobs", definition).await.expect(422);
-    let mut fields: Vec<_> = problem["errors"].as_array().unwrap().iter().map(|error| error["field"].as_str().unwrap()).collect();
+    let mut fields: Vec<_> =
+        problem["errors"].as_array().unwrap().iter().map(|error| error["field"].as_str().unwrap()).collect();
     fields.sort_unstable();
     let all = [
-        "misfire.late_after", "misfire.max_runs", "name", "overlap", "priority", "retry.base_delay", "schedule.cron",
-        "schedule.jitter", "schedule.timezone", "target.http.headers.host", "target.http.url", "timeout",
+        "misfire.late_after",
+        "misfire.max_runs",
+        "name",
+        "overlap",
+        "priority",
+        "retry.base_delay",
+        "schedule.cron",
+        "schedule.jitter",
+        "schedule.timezone",
+        "target.http.headers.host",
+        "target.http.url",
+        "timeout",
     ];
     assert_eq!(fields, all);
 }

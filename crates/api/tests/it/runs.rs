@@ -89,7 +89,8 @@ async fn a_report_settles_under_its_fence_and_under_no_other() {
     let path = format!("/api/v1/runs/{id}/settle");
     let stale = server.post(&path, json!({"fence": fence - 1, "outcome": "succeeded"})).await.expect(409);
     assert_eq!(stale["errors"][0]["field"], "fence");
-    let settled = server.post(&path, json!({"fence": fence, "outcome": "succeeded", "output": "done"})).await.expect(200);
+    let settled =
+        server.post(&path, json!({"fence": fence, "outcome": "succeeded", "output": "done"})).await.expect(200);
     assert_eq!((&settled["state"], &settled["output"]), (&json!("succeeded"), &json!("done")));
     server.post(&path, json!({"fence": fence, "outcome": "failed"})).await.expect(409);
     let log = server.get(&format!("/api/v1/runs/{id}/log")).await;
@@ -134,4 +135,7 @@ async fn deleting_with_cancel_names_the_work_that_was_stopped() {
     let (id, _) = claimed(&server, "j").await;
     let deleted = server.ask("DELETE", "/api/v1/jobs/j?cancel=true", &[], "").await.expect(200);
     assert_eq!(deleted["cancelled"], json!([id]));
+    let path = format!("/api/v1/runs?job={}", deleted["id"].as_str().unwrap());
+    let kept = server.get(&path).await.expect(200);
+    assert_eq!((&kept["items"][0]["id"], &kept["items"][0]["state"]), (&json!(id), &json!("cancelled")));
 }

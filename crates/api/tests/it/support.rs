@@ -18,34 +18,36 @@ use everytick_engine::{
     live::LiveLogs,
     store::Store,
 };
-use everytick_store::{Lease, SystemClock};
+use everytick_store::{Lease, Limits, SqliteStore, SystemClock};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tower::ServiceExt;
 
-pub struct Server {
-    pub router: Router,
-    pub store: Arc<dyn Store>,
-    pub live: LiveLogs,
-    pub ready: Arc<AtomicBool>,
+pub(crate) struct Server {
+    pub(crate) router: Router,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) live: LiveLogs,
+    pub(crate) ready: Arc<AtomicBool>,
+    _dir: TempDir,
 }
 
-pub struct Answer {
-    pub status: StatusCode,
-    pub headers: HeaderMap,
-    pub text: String,
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
 }
 
 impl Answer {
     #[track_caller]
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
-    pub fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
     /// The answer as JSON, which must have this status.
     #[track_caller]
-    pub fn expect(&self, status: u16) -> Value {
+    pub(crate) fn expect(&self, status: u16) -> Value {
         assert_eq!(self.status.as_u16(), status, "{}", self.text);
         self.json()
     }
@@ -78,14 +80,16 @@ impl Status for Ready {
 }
 
 impl Server {
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::with_shell(true).await
     }
 
-    pub async fn with_shell(shell_enabled: bool) -> Self {
-        let store: Arc<dyn Store> = fresh_store().await;
+    pub(crate) async fn with_shell(shell_enabled: bool) -> Self {
+        let dir = TempDir::new().unwrap();
+        let store = fresh_store(&dir).await;
         let live = LiveLogs::default();
-        let commands = Commands::new(store.clone(), Hints::default(), Arc::new(Counting(AtomicU64::new(1))), live.clone());
+        let commands =
+            Commands::new(store.clone(), Hints::default(), Arc::new(Counting(AtomicU64::new(1))), live.clone());
         let ready = Arc::new(AtomicBool::new(true));
         let api = Api {
             commands,
@@ -94,10 +98,10 @@ impl Server {
             shell_enabled,
             listen: ([127, 0, 0, 1], 8640).into(),
         };
-        Self { router: router(api), store, live, ready }
+        Self { router: router(api), store, live, ready, _dir: dir }
     }
 
-    pub async fn send(&self, request: Request<Body>) -> Answer {
+    pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
         let bytes = to_bytes(body, usize::MAX).await.unwrap();
@@ -105,30 +109,38 @@ impl Server {
     }
 
     /// Asks as a well-behaved program does: JSON, from this machine.
-    pub async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<String>) -> Answer {
+    pub(crate) async fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<String>,
+    ) -> Answer {
         self.send(request(method, path, headers, body)).await
     }
-    pub async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
         self.ask("GET", path, &[], "").await
     }
-    pub async fn post(&self, path: &str, body: Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
         self.ask("POST", path, &[], text_of(&body)).await
     }
-    pub async fn make(&self, name: &str) -> Value {
+    pub(crate) async fn make(&self, name: &str) -> Value {
         self.post("/api/v1/jobs", job(name)).await.expect(201)
     }
 
-    pub async fn join(&self) -> Lease {
-        let incarnation = everytick_domain::ids::Incarnation::from_uuid("00000000-0000-4000-8000-000000000001".parse().unwrap());
+    pub(crate) async fn join(&self) -> Lease {
+        let incarnation =
+            everytick_domain::ids::Incarnation::from_uuid("00000000-0000-4000-8000-000000000001".parse().unwrap());
         self.store.join("test-node", incarnation, Span::minutes(10)).await.unwrap().0
     }
 }
 
-async fn fresh_store() -> Arc<dyn Store> {
-    Arc::new(everytick_store::sim::SimStore::new(Arc::new(SystemClock), everytick_store::Limits::default()))
+async fn fresh_store(dir: &TempDir) -> Arc<dyn Store> {
+    let path = dir.path().join("everytick.db");
+    Arc::new(SqliteStore::open(path, Arc::new(SystemClock), Limits::default()).await.unwrap())
 }
 
-pub fn request(method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<String>) -> Request<Body> {
+pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<String>) -> Request<Body> {
     let body = body.into();
     let mut builder = Request::builder().method(method).uri(path);
     let given = |name: &str| headers.iter().any(|(key, _)| key.eq_ignore_ascii_case(name));
@@ -145,14 +157,14 @@ pub fn request(method: &str, path: &str, headers: &[(&str, &str)], body: impl In
 }
 
 /// As a header's value: do not send it.
-pub const NONE: &str = "(none)";
+pub(crate) const NONE: &str = "(none)";
 
-pub fn text_of(body: &Value) -> String {
+pub(crate) fn text_of(body: &Value) -> String {
     if body.is_null() { String::new() } else { body.to_string() }
 }
 
 /// A sound definition.
-pub fn job(name: &str) -> Value {
+pub(crate) fn job(name: &str) -> Value {
     json!({
         "name": name,
         "schedule": {"cron": "0 2 * * *", "timezone": "America/New_York"},
@@ -161,7 +173,7 @@ pub fn job(name: &str) -> Value {
 }
 
 /// The same with one field set.
-pub fn with(field: &str, value: Value) -> Value {
+pub(crate) fn with(field: &str, value: Value) -> Value {
     let mut job = job("case");
     let path = field.split('.').fold(String::new(), |path, part| format!("{path}/{part}"));
     let (parent, last) = path.rsplit_once('/').unwrap();
