@@ -429,20 +429,6 @@ impl From<&RetryPolicy> for Retry {
     }
 }
 
-macro_rules! same_words {
-    ($($wire:ident = $domain:path { $($word:ident),* })*) => {$(
-        impl From<$wire> for $domain {
-            fn from(wire: $wire) -> Self {
-                match wire { $($wire::$word => Self::$word),* }
-            }
-        }
-        impl From<$domain> for $wire {
-            fn from(domain: $domain) -> Self {
-                match domain { $(<$domain>::$word => Self::$word),* }
-            }
-        }
-    )*};
-}
 same_words! {
     Overlap = domain::Overlap { Skip, Allow }
     CatchUp = domain::CatchUp { None, Latest, All }

@@ -1,6 +1,22 @@
 //! The only public serde types: what goes in and out over HTTP. A definition that came in is turned into a domain value
 //! with every complaint collected, each under the path that its author wrote.
 
+/// Enums of the document that say the same words as those of the domain, both ways.
+macro_rules! same_words {
+    ($($wire:ident = $domain:path { $($word:ident),* })*) => {$(
+        impl From<$wire> for $domain {
+            fn from(wire: $wire) -> Self {
+                match wire { $($wire::$word => Self::$word),* }
+            }
+        }
+        impl From<$domain> for $wire {
+            fn from(domain: $domain) -> Self {
+                match domain { $(<$domain>::$word => Self::$word),* }
+            }
+        }
+    )*};
+}
+
 pub(crate) mod audit;
 pub(crate) mod batch;
 pub(crate) mod job;

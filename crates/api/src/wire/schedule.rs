@@ -137,21 +137,10 @@ impl From<&ScheduleSpec> for Schedule {
     }
 }
 
-macro_rules! same_words {
-    ($($wire:ident { $($word:ident),* })*) => {$(
-        impl From<$wire> for domain::$wire {
-            fn from(wire: $wire) -> Self {
-                match wire { $($wire::$word => Self::$word),* }
-            }
-        }
-        impl From<domain::$wire> for $wire {
-            fn from(domain: domain::$wire) -> Self {
-                match domain { $(domain::$wire::$word => Self::$word),* }
-            }
-        }
-    )*};
+same_words! {
+    Gap = domain::Gap { Shift, Skip }
+    Fold = domain::Fold { First, Last, Both }
 }
-same_words!(Gap { Shift, Skip } Fold { First, Last, Both });
 
 /// A schedule to be looked at before it is used: one of `cron`, `every` and `at`, with what goes with it.
 #[derive(Debug, Default, Deserialize, ToSchema)]

@@ -231,18 +231,4 @@ impl From<&TargetSpec> for Target {
     }
 }
 
-macro_rules! same_words {
-    ($wire:ident = $domain:path { $($word:ident),* }) => {
-        impl From<$wire> for $domain {
-            fn from(wire: $wire) -> Self {
-                match wire { $($wire::$word => Self::$word),* }
-            }
-        }
-        impl From<$domain> for $wire {
-            fn from(domain: $domain) -> Self {
-                match domain { $(<$domain>::$word => Self::$word),* }
-            }
-        }
-    };
-}
 same_words!(Method = domain::HttpMethod { Get, Post, Put, Patch, Delete });
