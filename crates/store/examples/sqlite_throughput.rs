@@ -23,7 +23,7 @@ async fn main() {
     let arguments: Vec<usize> = std::env::args().skip(1).map(|argument| argument.parse().unwrap()).collect();
     let jobs = arguments.first().copied().unwrap_or(10_000).max(BATCH);
     let batches = arguments.get(1).copied().unwrap_or(200);
-    let folder = tempfile::tempdir_in(".").unwrap();
+    let folder = tempfile::tempdir_in(std::env::var_os("PROBE_FOLDER").unwrap_or_else(|| ".".into())).unwrap();
     let clock = Arc::new(ManualClock::at(START));
     let limits = Limits { jobs_per_tenant_max: u64::MAX, ..Limits::default() };
     let store = SqliteStore::open(folder.path().join("probe.db"), clock.clone(), limits).await.unwrap();
