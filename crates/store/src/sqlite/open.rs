@@ -20,8 +20,10 @@ use crate::{Limits, Result, StoreError, WallClock};
 const READERS_MAX: u32 = 4;
 /// Backups and the sqlite3 shell may hold the file for a moment.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Of 1, 2, 4 and 8 KiB the largest recorded fastest, by a tenth before 4 KiB.
+const PAGE_BYTES: u32 = 8_192;
 /// 64 MiB of log between checkpoints: a page that many batches touch is then copied into the file once, not once a batch.
-const CHECKPOINT_PAGES: &str = "16384";
+const CHECKPOINT_PAGES: &str = "8192";
 const DOING: &str = "open the SQLite file";
 
 pub(super) async fn open(path: &Path, clock: Arc<dyn WallClock>, limits: Limits) -> Result<SqliteStore> {
@@ -33,6 +35,7 @@ pub(super) async fn open(path: &Path, clock: Arc<dyn WallClock>, limits: Limits)
         .synchronous(SqliteSynchronous::Full)
         .foreign_keys(false)
         .busy_timeout(BUSY_TIMEOUT)
+        .page_size(PAGE_BYTES)
         .pragma("temp_store", "memory")
         .pragma("cache_size", "-65536")
         .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)

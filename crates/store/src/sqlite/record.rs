@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 
 use everytick_domain::{ids::RunId, plan::Fate, run::State};
-use serde::Serialize;
 
 use super::{Failed, SqliteStore, Write, node, rows, rows::Hex, sql};
 use crate::{JobTicks, Lease, RecordRow, Recorded, Result, RowAnswer};
@@ -22,10 +21,6 @@ pub(super) async fn record(store: &SqliteStore, lease: &Lease, batch: &[JobTicks
     write.commit().await?;
     Ok(Recorded { now, jobs })
 }
-
-/// id, job, epoch, tick, due_at, state, late, reason: as `record.sql` reads them.
-#[derive(Serialize)]
-struct Tick(Hex, Hex, i64, i64, i64, i16, u8, Option<i16>);
 
 /// Inserts what may be inserted and says of each row what became of it. Rows are born claimed only under a lease.
 pub(super) async fn insert_ticks(
@@ -65,21 +60,22 @@ fn state(lease: Option<&Lease>, row: &RecordRow) -> State {
     }
 }
 
+/// Each tick as `record.sql` cuts it up: id, job, state, late, reason, tick, due_at, epoch.
 fn ticks(lease: Option<&Lease>, all: &[(&JobTicks, &RecordRow)]) -> Result<String> {
     let tick = |(ticks, row): &(&JobTicks, &RecordRow)| {
         let reason = match row.tick.fate {
-            Fate::Skip(reason) => Some(reason.code()),
-            Fate::Run | Fate::Late => None,
+            Fate::Skip(reason) => reason.code(),
+            Fate::Run | Fate::Late => 0,
         };
-        Tick(
-            Hex(row.tick.id.uuid()),
-            Hex(ticks.job.uuid()),
-            ticks.epoch.raw(),
-            row.tick.tick.millis(),
-            row.tick.due_at.millis(),
+        format!(
+            "{}{}{:1}{:1}{reason:02}{:020}{:020}{}",
+            row.tick.id.uuid().as_simple(),
+            ticks.job.uuid().as_simple(),
             state(lease, row).code(),
             u8::from(row.tick.fate == Fate::Late),
-            reason,
+            row.tick.tick.millis(),
+            row.tick.due_at.millis(),
+            ticks.epoch.raw(),
         )
     };
     rows::json(&all.iter().map(tick).collect::<Vec<_>>()).failed(DOING)

@@ -1,5 +1,8 @@
--- Ends the runs [id, fence, state, started_at, ended_at, error, output] of ?1 that are still claimed under that fence. Key: runs.
-update runs set state = s.value ->> 2, started_at = coalesce(s.value ->> 3, started_at), finished_at = s.value ->> 4,
-                error = s.value ->> 5, output = s.value ->> 6, incarnation = null
-  from json_each(?1) as s
- where runs.id = unhex(s.value ->> 0) and runs.state = 1 and runs.fence = s.value ->> 1;
+-- Ends the runs [id, fence, state, started_at, ended_at, error, output] of ?1 that are still claimed under that fence. Key:
+-- runs. `limit -1` has each array written out once, not once a column.
+update runs set state = s.state, started_at = coalesce(s.started_at, runs.started_at), finished_at = s.ended_at,
+                error = s.error, output = s.output, incarnation = null
+  from (select unhex(v ->> 0) as run, v ->> 1 as fence, v ->> 2 as state, v ->> 3 as started_at, v ->> 4 as ended_at,
+               v ->> 5 as error, v ->> 6 as output
+          from (select value as v from json_each(?1) limit -1)) as s
+ where runs.id = s.run and runs.state = 1 and runs.fence = s.fence;
