@@ -5,6 +5,7 @@ pub mod ids;
 pub mod invalid;
 pub mod job;
 pub mod mutant;
+pub mod partition;
 pub mod plan;
 pub mod retry;
 pub mod run;

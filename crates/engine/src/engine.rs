@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
-use everytick_domain::{ids::Incarnation, time::DbTime};
-use everytick_store::{ChangeMark, Lease, Result, Store, StoreError};
+use everytick_domain::{ids::Incarnation, partition::PartitionSet, time::DbTime};
+use everytick_store::{ChangeMark, Lease, NodeInfo, Result, Store, StoreError};
 use everytick_targets::Target;
 use tokio::sync::{Notify, RwLock, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -86,6 +86,11 @@ impl Shared {
         }
     }
 
+    /// The partitions whose jobs this node plays.
+    pub(crate) fn partitions(&self) -> PartitionSet {
+        PartitionSet::all(self.parts.store.partitions())
+    }
+
     pub(crate) fn stopping(&self) -> bool {
         self.stopping.is_cancelled()
     }
@@ -108,9 +113,10 @@ impl Engine {
     pub async fn start(parts: Parts, incarnation: Incarnation) -> Result<Self> {
         let clock = DbClock::default();
         let sent = MonoTime::now();
-        let (lease, now) = parts.store.join(&parts.settings.node, incarnation, parts.settings.lease).await?;
+        let node = NodeInfo::named(&parts.settings.node);
+        let (lease, now) = parts.store.join(&node, incarnation, parts.settings.lease).await?;
         clock.observe(sent, now);
-        let mark = parts.store.changes(ChangeMark::default(), 0).await?.mark;
+        let mark = parts.store.changes(&PartitionSet::all(parts.store.partitions()), ChangeMark::default(), 0).await?.mark;
         let (outcomes, ended) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             parts,

@@ -8,12 +8,13 @@ use std::{sync::Arc, time::Instant};
 
 use everytick_domain::{
     ids::{Cause, Fence, JobId, RunId, TenantId},
+    partition::PartitionSet,
     plan::{Fate, TickRow},
     run::{SkipReason, Verdict},
     time::{DbTime, Span},
 };
 use everytick_store::{
-    Actor, JobTicks, Limits, ManualClock, NewJob, Raise, RecordRow, SqliteStore, Store,
+    Actor, JobTicks, Limits, ManualClock, NewJob, NodeInfo, Raise, RecordRow, SqliteStore, Store,
     conformance::{START, incarnation, settle_with, spec},
 };
 
@@ -28,7 +29,7 @@ async fn main() {
     let clock = Arc::new(ManualClock::at(START));
     let limits = Limits { jobs_per_tenant_max: u64::MAX, ..Limits::default() };
     let store = SqliteStore::open(folder.path().join("probe.db"), clock.clone(), limits).await.unwrap();
-    let (lease, _) = store.join("probe", incarnation(1), Span::days(365)).await.unwrap();
+    let (lease, _) = store.join(&NodeInfo::named("probe"), incarnation(1), Span::days(365)).await.unwrap();
 
     let mut ids: Vec<JobId> = (0..jobs as u64).map(id).collect();
     // As the horizon gives jobs of one instant: a batch then touches neighbouring pages of the history index.
@@ -84,7 +85,7 @@ async fn main() {
     let began = now();
     for (_, ticks) in &planned {
         store.record(&lease, ticks).await.unwrap();
-        let waiting = store.peek_waiting(&lease, &[], BATCH).await.unwrap().due;
+        let waiting = store.peek_waiting(&lease, &PartitionSet::all(1), &[], BATCH).await.unwrap().due;
         let runs: Vec<_> = waiting.iter().map(|run| run.id).collect();
         let claimed = store.claim(&lease, &runs).await.unwrap();
         let end =
@@ -100,7 +101,7 @@ async fn main() {
     }
     report("raise_cursors", jobs, began);
     let began = now();
-    let loaded = store.load_horizon(&lease, at.plus(Span::minutes(1)), None, BATCH).await.unwrap();
+    let loaded = store.load_horizon(&lease, &PartitionSet::all(1), at.plus(Span::minutes(1)), None, BATCH).await.unwrap();
     report("load_horizon", loaded.len(), began);
 }
 

@@ -13,6 +13,7 @@ mod types;
 use async_trait::async_trait;
 use everytick_domain::{
     ids::{Incarnation, JobId, RunId, TenantId},
+    partition::PartitionSet,
     time::{DbTime, Span},
 };
 
@@ -26,24 +27,35 @@ pub use types::*;
 pub trait Store: Send + Sync + 'static {
     // The node.
 
+    /// How many partitions the jobs of this store are spread over. A job's is `JobId::partition` of this number.
+    fn partitions(&self) -> u16;
     /// The database's clock.
     async fn now(&self) -> Result<DbTime>;
-    /// Takes or makes the node's lease row for a new incarnation, with a raised fence. Where only one process can have
-    /// the store open, every other lease ends here: what it claimed is lost.
-    async fn join(&self, node: &str, incarnation: Incarnation, ttl: Span) -> Result<(Lease, DbTime)>;
+    /// Takes or makes the lease row of an incarnation, with a raised fence. An older incarnation of the same node ends
+    /// here; where only one process can have the store open, every other lease does: what they claimed is lost.
+    async fn join(&self, node: &NodeInfo, incarnation: Incarnation, ttl: Span) -> Result<(Lease, DbTime)>;
     /// Lengthens the lease. `open_from` is the lowest id of a run that this incarnation may have claimed.
     async fn renew(&self, lease: &Lease, ttl: Span, open_from: RunId) -> Result<DbTime>;
     /// Raises the lease's fence, which waits for the statements under way and refuses those not yet begun.
     async fn raise_fence(&self, lease: &Lease) -> Result<Lease>;
-    /// Ends the lease, so that another node need not wait for it to expire.
+    /// Ends the lease and releases its partitions, so that another node need not wait for it to expire.
     async fn leave(&self, lease: &Lease) -> Result<()>;
+    /// Who is there, and who holds what.
+    async fn cluster(&self) -> Result<Cluster>;
+    /// Takes those of the partitions that are free, or whose holder's lease has expired or ended. A dead holder is fenced
+    /// first, which waits for the statements that it still has under way. Each partition's fence rises as it is taken.
+    /// Gives those asked for that are now ours.
+    async fn acquire(&self, lease: &Lease, partitions: &PartitionSet) -> Result<PartitionSet>;
+    /// Gives back those of the partitions that are ours. The caller's statements about them have ended.
+    async fn release(&self, lease: &Lease, partitions: &PartitionSet) -> Result<()>;
 
     // Ticks.
 
-    /// Jobs whose cursor lies before `until`, by cursor and id, after the given place; at most `limit`.
+    /// Jobs of the partitions whose cursor lies before `until`, by cursor and id, after the given place; at most `limit`.
     async fn load_horizon(
         &self,
         lease: &Lease,
+        partitions: &PartitionSet,
         until: DbTime,
         after: Option<(DbTime, JobId)>,
         limit: usize,
@@ -51,8 +63,9 @@ pub trait Store: Send + Sync + 'static {
     /// These jobs as they stand, each with its epoch, cursor and open runs in one snapshot. Unknown ids are left out;
     /// deleted jobs come while they have a row.
     async fn load_jobs(&self, ids: &[JobId]) -> Result<Vec<LoadedJob>>;
-    /// Jobs whose epoch was raised since the mark, or made since. A limit of 0 only tells the present mark.
-    async fn changes(&self, since: ChangeMark, limit: usize) -> Result<Changes>;
+    /// Jobs of the partitions whose epoch was raised since the mark, or made since. Where commits do not come in the order
+    /// of their numbers, the last minute comes again: a reader looks at the epoch. A limit of 0 only tells the present mark.
+    async fn changes(&self, partitions: &PartitionSet, since: ChangeMark, limit: usize) -> Result<Changes>;
     /// Records ticks: one statement that holds the lease and each job's epoch, and inserts what is not after its clock and
     /// not below the job's cursor. Jobs whose epoch is another are left out.
     async fn record(&self, lease: &Lease, batch: &[JobTicks]) -> Result<Recorded>;
@@ -63,8 +76,14 @@ pub trait Store: Send + Sync + 'static {
 
     // Runs.
 
-    /// What waits and is due, without the runs of `busy` jobs; at most `limit`.
-    async fn peek_waiting(&self, lease: &Lease, busy: &[JobId], limit: usize) -> Result<Waiting>;
+    /// What waits in the partitions and is due, without the runs of `busy` jobs; at most `limit`.
+    async fn peek_waiting(
+        &self,
+        lease: &Lease,
+        partitions: &PartitionSet,
+        busy: &[JobId],
+        limit: usize,
+    ) -> Result<Waiting>;
     /// Claims those of the runs that still wait and are due: fence and attempt raised, one commit. The others are left out.
     async fn claim(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>>;
     /// Files settlements, each only where run, state and fence still hold the claim. Terminal ones end the run; the others
@@ -119,6 +138,7 @@ pub trait Store: Send + Sync + 'static {
     async fn list_audit(&self, tenant: TenantId, before: Option<i64>, limit: usize) -> Result<Page<AuditRecord, i64>>;
 
     /// Removes runs that ended before `before` (never open ones, never a job's last, never above a cursor), ranges likewise,
-    /// deleted jobs without runs, and old idempotency keys; at most `limit` runs.
+    /// deleted jobs without runs, and old idempotency keys; at most `limit` runs one by one. A keeper that drops whole
+    /// days keeps what lies in the day of `before`.
     async fn prune(&self, before: DbTime, limit: usize) -> Result<Pruned>;
 }

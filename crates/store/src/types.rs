@@ -17,6 +17,55 @@ pub struct Lease {
     pub fence: Fence,
 }
 
+/// What a node says of itself when it joins.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct NodeInfo {
+    pub name: String,
+    pub region: Option<String>,
+    pub version: String,
+}
+
+impl NodeInfo {
+    /// A node of this release, in no region.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self { name: name.to_owned(), region: None, version: env!("CARGO_PKG_VERSION").to_owned() }
+    }
+}
+
+/// Who is there, and who holds which partition, read in one snapshot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cluster {
+    pub now: DbTime,
+    /// Nodes whose lease has neither ended nor been fenced, by name; one that has expired is here until it is fenced.
+    pub nodes: Vec<NodeRecord>,
+    /// Every partition, in order.
+    pub partitions: Vec<PartitionRecord>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeRecord {
+    pub name: String,
+    pub region: Option<String>,
+    pub version: String,
+    pub incarnation: Incarnation,
+    pub fence: Fence,
+    /// It lives while this lies after `now`.
+    pub until: DbTime,
+    pub started_at: DbTime,
+    pub renewed_at: DbTime,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PartitionRecord {
+    pub partition: u16,
+    /// Who acquired it last and has not released it; its lease may have expired since.
+    pub holder: Option<Incarnation>,
+    pub fence: Fence,
+    /// Since when it has been held, or free.
+    pub since: DbTime,
+}
+
 /// A job with all that the scheduler needs to play it, read in one snapshot.
 #[derive(Clone, Debug)]
 pub struct LoadedJob {

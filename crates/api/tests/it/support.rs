@@ -18,7 +18,7 @@ use everytick_engine::{
     live::LiveLogs,
     store::Store,
 };
-use everytick_store::{Lease, Limits, SqliteStore, SystemClock};
+use everytick_store::{Lease, Limits, NodeInfo, SqliteStore, SystemClock};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt;
@@ -131,7 +131,7 @@ impl Server {
     pub(crate) async fn join(&self) -> Lease {
         let incarnation =
             everytick_domain::ids::Incarnation::from_uuid("00000000-0000-4000-8000-000000000001".parse().unwrap());
-        self.store.join("test-node", incarnation, Span::minutes(10)).await.unwrap().0
+        self.store.join(&NodeInfo::named("test-node"), incarnation, Span::minutes(10)).await.unwrap().0
     }
 }
 

@@ -47,7 +47,9 @@ async fn pass(shared: &Arc<Shared>, late: &mut LateRate) -> Next {
     let lease = shared.lease();
     let limit = free.clamp(1, CLAIMS_PER_BATCH_MAX);
     let sent = MonoTime::now();
-    let waiting = match shared.ask("look at what waits", shared.parts.store.peek_waiting(&lease, &busy, limit)).await {
+    let partitions = shared.partitions();
+    let asked = shared.parts.store.peek_waiting(&lease, &partitions, &busy, limit);
+    let waiting = match shared.ask("look at what waits", asked).await {
         Ok(waiting) => waiting,
         Err(error) => {
             unsure::report(shared, &error);

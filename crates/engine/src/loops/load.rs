@@ -48,7 +48,8 @@ async fn horizon(shared: &Arc<Shared>) -> Result<()> {
     let mut after = None;
     loop {
         let lease = shared.lease();
-        let asked = shared.parts.store.load_horizon(&lease, until, after, JOBS_PER_LOAD_MAX);
+        let partitions = shared.partitions();
+        let asked = shared.parts.store.load_horizon(&lease, &partitions, until, after, JOBS_PER_LOAD_MAX);
         let loaded = shared.ask("load the horizon", asked).await?;
         after = loaded.last().and_then(|job| job.cursor.map(|cursor| (cursor, job.job.id)));
         let full = loaded.len() == JOBS_PER_LOAD_MAX;
@@ -65,7 +66,9 @@ async fn horizon(shared: &Arc<Shared>) -> Result<()> {
 /// What was changed since the last look, then what is wanted.
 async fn pass(shared: &Arc<Shared>, mark: &mut ChangeMark) -> Result<()> {
     loop {
-        let changes = shared.ask("look for changes", shared.parts.store.changes(*mark, JOBS_PER_LOAD_MAX)).await?;
+        let partitions = shared.partitions();
+        let asked = shared.parts.store.changes(&partitions, *mark, JOBS_PER_LOAD_MAX);
+        let changes = shared.ask("look for changes", asked).await?;
         let until = shared.clock.now().plus(HORIZON);
         {
             let mut memory = shared.memory();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use everytick_domain::target::Outcome;
-use everytick_store::{Result, StoreError};
+use everytick_store::{NodeInfo, Result, StoreError};
 use metrics::counter;
 
 use super::deliver::Ended;
@@ -68,7 +68,8 @@ async fn mend(shared: &Arc<Shared>) -> Result<()> {
 pub(crate) async fn rejoin(shared: &Arc<Shared>) -> Result<()> {
     let sent = MonoTime::now();
     let settings = &shared.parts.settings;
-    let asked = shared.parts.store.join(&settings.node, shared.incarnation, settings.lease);
+    let node = NodeInfo::named(&settings.node);
+    let asked = shared.parts.store.join(&node, shared.incarnation, settings.lease);
     let (lease, now) = shared.ask("join", asked).await?;
     shared.clock.observe(sent, now);
     shared.set_lease(lease);

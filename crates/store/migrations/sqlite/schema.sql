@@ -75,7 +75,14 @@ CREATE TABLE leases (
     until integer not null,
     open_from blob not null,
     ended integer not null
-) strict, without rowid;
+, region text, version text not null default '', started_at integer not null default 0, renewed_at integer not null default 0) strict, without rowid;
+
+CREATE TABLE partitions (
+    partition integer not null primary key,
+    holder blob,
+    fence integer not null default 0,
+    since integer not null default 0
+) strict;
 
 CREATE TABLE requests (
     tenant integer not null,

@@ -8,7 +8,7 @@ use everytick_domain::{
 };
 
 use super::{Bench, START, TENANT, TTL, incarnation, new_run, overlapping, s, spec, tick, ticks};
-use crate::{NewRun, StoreError};
+use crate::{NewRun, NodeInfo, StoreError};
 
 pub async fn what_waits_comes_on_time_first_then_by_priority_then_the_oldest(bench: &Bench) {
     let lease = bench.join("a", 1).await;
@@ -60,7 +60,7 @@ pub async fn the_runs_of_busy_jobs_do_not_come_except_forced_ones(bench: &Bench)
     bench.waiting(&lease, &busy, 10).await;
     let runs = bench.waiting(&lease, &idle, 10).await;
     let forced = bench.trigger(NewRun { force: true, ..new_run("busy", "k") }).await;
-    let mut due = bench.store.peek_waiting(&lease, &[busy.id], 10).await.unwrap().due;
+    let mut due = bench.store.peek_waiting(&lease, &bench.all(), &[busy.id], 10).await.unwrap().due;
     due.sort_by_key(|run| run.force);
     assert_eq!(due.iter().map(|run| (run.id, run.force)).collect::<Vec<_>>(), [(runs, false), (forced.id, true)]);
 }
@@ -70,14 +70,14 @@ pub async fn no_more_come_than_asked_for(bench: &Bench) {
     bench.go(40);
     let rows = (1..=4).map(|n| tick(&job, n * 10, Fate::Run)).collect();
     bench.record(&lease, ticks(&job, 1, rows)).await;
-    let due = bench.store.peek_waiting(&lease, &[], 3).await.unwrap().due;
+    let due = bench.store.peek_waiting(&lease, &bench.all(), &[], 3).await.unwrap().due;
     assert_eq!(due.iter().map(|run| run.due_at).collect::<Vec<_>>(), [s(10), s(20), s(30)]);
 }
 
 pub async fn a_lost_lease_sees_nothing_that_waits(bench: &Bench) {
     let old = bench.join("a", 1).await;
     bench.join("a", 2).await;
-    assert!(matches!(bench.store.peek_waiting(&old, &[], 1).await, Err(StoreError::LeaseLost)));
+    assert!(matches!(bench.store.peek_waiting(&old, &bench.all(), &[], 1).await, Err(StoreError::LeaseLost)));
 }
 
 pub async fn a_claim_raises_fence_and_attempt_and_takes_the_run_from_among_the_waiting(bench: &Bench) {
@@ -117,7 +117,7 @@ pub async fn claims_answer_in_the_order_asked(bench: &Bench) {
 }
 
 pub async fn a_lost_lease_claims_nothing(bench: &Bench) {
-    let (lease, _) = bench.store.join("a", incarnation(1), TTL).await.unwrap();
+    let (lease, _) = bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap();
     let job = bench.create(spec("j")).await;
     bench.go(10);
     let id = bench.waiting(&lease, &job, 10).await;
@@ -159,7 +159,7 @@ pub async fn the_claims_of_an_ended_lease_are_lost(bench: &Bench) {
     let (old, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(20);
     let claimed = [bench.claimed(&old, &job, 10).await, bench.claimed(&old, &job, 20).await];
-    let new = bench.join("b", 2).await;
+    let new = bench.join("a", 2).await;
     assert_eq!(bench.store.load_lost(&new, 10).await.unwrap(), claimed);
     assert_eq!(bench.store.load_lost(&new, 10).await.unwrap(), claimed, "until they are settled");
     assert!(matches!(bench.store.renew(&old, TTL, RunId::floor(START)).await, Err(StoreError::LeaseLost)));
@@ -184,7 +184,7 @@ pub async fn a_node_that_left_loses_its_claims(bench: &Bench) {
     bench.go(10);
     let claimed = bench.claimed(&old, &job, 10).await;
     bench.store.leave(&old).await.unwrap();
-    let new = bench.join("b", 2).await;
+    let new = bench.join("a", 2).await;
     assert_eq!(bench.store.load_lost(&new, 10).await.unwrap(), [claimed]);
 }
 
@@ -203,7 +203,7 @@ pub async fn lost_claims_come_no_more_than_asked_for(bench: &Bench) {
     for n in 1..=3 {
         bench.claimed(&old, &job, n * 10).await;
     }
-    let new = bench.join("b", 2).await;
+    let new = bench.join("a", 2).await;
     let some = bench.store.load_lost(&new, 2).await.unwrap();
     assert_eq!(some.len(), 2);
     for run in &some {
@@ -216,7 +216,7 @@ pub async fn what_was_settled_is_no_longer_lost(bench: &Bench) {
     let (old, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
     bench.claimed(&old, &job, 10).await;
-    let new = bench.join("b", 2).await;
+    let new = bench.join("a", 2).await;
     let lost = bench.store.load_lost(&new, 10).await.unwrap();
     bench.settle(&lost[0], Verdict::Redeliver).await;
     for _ in 0..2 {

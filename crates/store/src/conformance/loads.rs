@@ -1,16 +1,18 @@
 //! What the scheduler loads: jobs by their cursors, with what is open, and what has changed.
 
+use std::collections::HashMap;
+
 use everytick_domain::{
     edit::Change,
     ids::JobId,
     plan::Fate,
     run::{SkipReason, State, Verdict},
     schedule::Timing,
-    time::Span,
+    time::{DbTime, Span},
 };
 
 use super::{Bench, TTL, incarnation, new_run, overlapping, pause, s, schedule, spec, tick, ticks};
-use crate::{ChangeMark, StoreError};
+use crate::{ChangeMark, NodeInfo, StoreError};
 
 pub async fn the_horizon_gives_jobs_by_cursor_and_goes_on_from_a_place(bench: &Bench) {
     let lease = bench.join("a", 1).await;
@@ -21,14 +23,14 @@ pub async fn the_horizon_gives_jobs_by_cursor_and_goes_on_from_a_place(bench: &B
         bench.create(spec).await;
     }
     let names = |jobs: &[crate::LoadedJob]| jobs.iter().map(|job| job.job.spec.name.clone()).collect::<Vec<_>>();
-    let all = bench.store.load_horizon(&lease, s(61), None, 10).await.unwrap();
+    let all = bench.store.load_horizon(&lease, &bench.all(), s(61), None, 10).await.unwrap();
     assert_eq!(names(&all), ["b", "c", "a"]);
     assert_eq!(all[0].cursor, Some(s(10)));
-    assert_eq!(names(&bench.store.load_horizon(&lease, s(60), None, 10).await.unwrap()), ["b", "c"]);
-    let first = bench.store.load_horizon(&lease, s(61), None, 1).await.unwrap();
+    assert_eq!(names(&bench.store.load_horizon(&lease, &bench.all(), s(60), None, 10).await.unwrap()), ["b", "c"]);
+    let first = bench.store.load_horizon(&lease, &bench.all(), s(61), None, 1).await.unwrap();
     assert_eq!(names(&first), ["b"]);
     let after = Some((first[0].cursor.unwrap(), first[0].job.id));
-    assert_eq!(names(&bench.store.load_horizon(&lease, s(61), after, 10).await.unwrap()), ["c", "a"]);
+    assert_eq!(names(&bench.store.load_horizon(&lease, &bench.all(), s(61), after, 10).await.unwrap()), ["c", "a"]);
 }
 
 pub async fn the_horizon_has_no_jobs_without_ticks(bench: &Bench) {
@@ -43,13 +45,13 @@ pub async fn the_horizon_has_no_jobs_without_ticks(bench: &Bench) {
     bench.edit("paused", pause()).await;
     bench.create(spec("deleted")).await;
     bench.edit("deleted", Change::Delete).await;
-    assert!(bench.store.load_horizon(&lease, s(1_000_000), None, 10).await.unwrap().is_empty());
+    assert!(bench.store.load_horizon(&lease, &bench.all(), s(1_000_000), None, 10).await.unwrap().is_empty());
 }
 
 pub async fn the_horizon_needs_a_lease(bench: &Bench) {
-    let (lease, _) = bench.store.join("a", incarnation(1), TTL).await.unwrap();
+    let (lease, _) = bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap();
     bench.go(15);
-    let loaded = bench.store.load_horizon(&lease, s(60), None, 10).await;
+    let loaded = bench.store.load_horizon(&lease, &bench.all(), s(60), None, 10).await;
     assert!(matches!(loaded, Err(StoreError::LeaseLost)));
 }
 
@@ -66,7 +68,7 @@ pub async fn a_loaded_job_has_its_open_runs_and_no_others(bench: &Bench) {
         bench.load(&job).await,
         bench
             .store
-            .load_horizon(&lease, s(60), None, 10)
+            .load_horizon(&lease, &bench.all(), s(60), None, 10)
             .await
             .unwrap()
             .into_iter()
@@ -89,7 +91,7 @@ pub async fn a_loaded_job_knows_the_last_tick_on_the_record_behind_its_cursor(be
     bench.waiting(&lease, &job, 30).await;
     // A run that somebody asked for is no tick.
     bench.trigger(new_run("j", "k")).await;
-    let horizon = bench.store.load_horizon(&lease, s(60), None, 10).await.unwrap();
+    let horizon = bench.store.load_horizon(&lease, &bench.all(), s(60), None, 10).await.unwrap();
     let in_horizon = horizon.iter().find(|at| at.job.id == job.id).unwrap();
     assert_eq!((bench.load(&job).await.last_tick, in_horizon.last_tick), (Some(s(30)), Some(s(30))));
     bench.raise(&job, 1, Some(s(30))).await;
@@ -105,7 +107,7 @@ pub async fn a_claim_of_a_dead_incarnation_is_still_an_open_run(bench: &Bench) {
     bench.go(7_300);
     let next = bench.join("a", 2).await;
     assert_eq!(bench.load(&job).await.open[0].id, claimed.id);
-    let loaded = bench.store.load_horizon(&next, s(7_400), None, 10).await.unwrap();
+    let loaded = bench.store.load_horizon(&next, &bench.all(), s(7_400), None, 10).await.unwrap();
     assert_eq!(loaded[0].open.len(), 1);
 }
 
@@ -119,42 +121,59 @@ pub async fn deleted_jobs_are_loaded_and_unknown_ones_left_out(bench: &Bench) {
     assert_eq!(loaded[0].cursor, None);
 }
 
+/// Reads changes as the engine does: what comes again with an epoch that is known is nothing new.
+#[derive(Default)]
+struct Reader {
+    mark: ChangeMark,
+    known: HashMap<JobId, i64>,
+}
+
+impl Reader {
+    async fn news(&mut self, bench: &Bench) -> Vec<(JobId, i64, Option<DbTime>)> {
+        let changes = bench.store.changes(&bench.all(), self.mark, 10).await.unwrap();
+        assert!(!changes.more);
+        self.mark = changes.mark;
+        let found = changes.jobs.into_iter().map(|job| (job.id, job.epoch.raw(), job.cursor));
+        found.filter(|(job, epoch, _)| self.known.insert(*job, *epoch) != Some(*epoch)).collect()
+    }
+}
+
 pub async fn changes_give_what_was_made_and_what_was_edited(bench: &Bench) {
     let (a, b) = (bench.create(spec("a")).await, bench.create(spec("b")).await);
-    let first = bench.store.changes(ChangeMark::default(), 10).await.unwrap();
-    assert_eq!(first.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [a.id, b.id]);
-    assert_eq!((first.jobs[0].epoch.raw(), first.jobs[0].cursor), (1, Some(s(10))));
+    let mut reader = Reader::default();
+    assert_eq!(reader.news(bench).await, [(a.id, 1, Some(s(10))), (b.id, 1, Some(s(10)))]);
     bench.edit("a", pause()).await;
-    let next = bench.store.changes(first.mark, 10).await.unwrap();
-    assert_eq!(
-        next.jobs.iter().map(|job| (job.id, job.epoch.raw(), job.cursor)).collect::<Vec<_>>(),
-        [(a.id, 2, None)]
-    );
-    assert!(!next.more);
+    assert_eq!(reader.news(bench).await, [(a.id, 2, None)]);
     bench.edit("b", Change::Delete).await;
-    let last = bench.store.changes(next.mark, 10).await.unwrap();
-    assert_eq!(last.jobs.iter().map(|job| (job.id, job.epoch.raw())).collect::<Vec<_>>(), [(b.id, 2)]);
+    assert_eq!(reader.news(bench).await, [(b.id, 2, None)]);
+    bench.go(3_600);
+    bench.edit("a", Change::Resume).await;
+    assert_eq!(reader.news(bench).await, [(a.id, 3, Some(s(3_610)))]);
 }
 
 pub async fn changes_come_in_pages(bench: &Bench) {
     for name in ["a", "b", "c"] {
         bench.create(spec(name)).await;
     }
-    let first = bench.store.changes(ChangeMark::default(), 2).await.unwrap();
+    let first = bench.store.changes(&bench.all(), ChangeMark::default(), 2).await.unwrap();
     assert_eq!((first.jobs.len(), first.more), (2, true));
-    let rest = bench.store.changes(first.mark, 2).await.unwrap();
+    let rest = bench.store.changes(&bench.all(), first.mark, 2).await.unwrap();
     assert_eq!((rest.jobs.len(), rest.more), (1, false));
 }
 
-pub async fn a_reader_of_changes_that_is_up_to_date_gets_nothing(bench: &Bench) {
+pub async fn a_reader_of_changes_that_is_up_to_date_gets_nothing_new(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
-    let mark = bench.store.changes(ChangeMark::default(), 10).await.unwrap().mark;
+    let mut reader = Reader::default();
+    reader.news(bench).await;
+    let mark = reader.mark;
     // Ticks and cursors are not changes of a job.
     bench.go(10);
     bench.waiting(&lease, &job, 10).await;
     bench.raise(&job, 1, Some(s(20))).await;
-    let none = bench.store.changes(mark, 10).await.unwrap();
-    assert_eq!((none.jobs.len(), none.more, none.mark), (0, false, mark));
-    let present = bench.store.changes(ChangeMark::default(), 0).await.unwrap();
+    assert!(reader.news(bench).await.is_empty());
+    assert_eq!(reader.mark, mark);
+    let present = bench.store.changes(&bench.all(), ChangeMark::default(), 0).await.unwrap();
     assert_eq!((present.jobs.len(), present.mark), (0, mark), "a limit of 0 tells the present mark");
+    bench.go(3_600);
+    assert!(bench.store.changes(&bench.all(), mark, 10).await.unwrap().jobs.len() <= 1, "no more than the last minute");
 }

@@ -3,17 +3,20 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::missing_panics_doc, reason = "these are tests")]
 
+pub mod alone;
 pub mod claims;
 pub mod creates;
 pub mod cursors;
 pub mod edits;
 pub mod loads;
 pub mod nodes;
+pub mod partitions;
 pub mod pruning;
 pub mod ranges;
 pub mod reads;
 pub mod requests;
 pub mod settles;
+pub mod sharing;
 pub mod ticks;
 
 use std::{any::Any, collections::BTreeMap, fmt, sync::Arc};
@@ -22,6 +25,7 @@ use everytick_domain::{
     edit::Change,
     ids::{Cause, Epoch, Fence, Incarnation, JobId, RunId, TenantId, Version},
     job::{Job, JobSpec, Misfire, Overlap},
+    partition::PartitionSet,
     plan::{Fate, SkipRange, TickRow},
     retry::{OnLost, RetryPolicy},
     run::{Settlement, SkipReason, Verdict},
@@ -33,8 +37,8 @@ use uuid::Uuid;
 
 use crate::{
     Actor, ClaimedRun, Created, EditJob, Edited, JobRef, JobTicks, Lease, Limits, LoadedJob, ManualClock, NewJob,
-    NewRun, Raise, RangeAnswer, RangePlan, RecordRow, Result, RowAnswer, RunRecord, Settle, SettleAnswer, Store,
-    Waiting, WallClock,
+    NewRun, NodeInfo, Raise, RangeAnswer, RangePlan, RecordRow, Result, RowAnswer, RunRecord, Settle, SettleAnswer,
+    Store, Waiting, WallClock,
 };
 
 /// The limits under which a keeper is opened for the suite: small, so that they are reached.
@@ -45,7 +49,7 @@ pub const TENANT: TenantId = TenantId::DEFAULT;
 pub const OTHER_TENANT: TenantId = TenantId::from_raw(2);
 pub const TTL: Span = Span::seconds(15);
 
-/// Makes a `#[tokio::test]` of every rule. `$open` is the path of an
+/// Makes a `#[tokio::test]` of every rule, for a store that one process has (`alone`) or that nodes share. `$open` is the path of an
 /// `async fn(Arc<dyn WallClock>, Limits) -> (Arc<dyn Store>, Box<dyn Any + Send + Sync>)`, which gives an empty store and what
 /// must live as long as it does.
 #[macro_export]
@@ -61,18 +65,56 @@ macro_rules! conformance_suite {
             )*
         }
     };
-    ($open:path) => {
+    // A store that one process has to itself.
+    ($open:path, alone) => {
+        $crate::conformance_suite! { @group $open, alone:
+            joining_ends_the_leases_of_other_nodes,
+        }
+        $crate::conformance_suite! { @every $open }
+    };
+    // A store that nodes share.
+    ($open:path, shared) => {
+        $crate::conformance_suite! { @group $open, sharing:
+            joining_leaves_the_leases_of_other_nodes_alone,
+            a_partition_has_one_holder,
+            the_partitions_of_an_expired_lease_can_be_taken_and_their_fences_rise,
+            the_partitions_of_a_node_that_left_can_be_taken,
+            taking_over_fences_the_dead_node,
+            a_node_that_comes_back_finds_what_nobody_took,
+            only_the_holder_releases,
+            the_lost_claims_of_one_node_are_found_by_another,
+            the_claims_of_a_living_node_are_not_lost,
+            two_nodes_record_a_tick_once,
+            a_run_is_claimed_by_one_of_two_nodes,
+        }
+        $crate::conformance_suite! { @every $open }
+    };
+    (@every $open:path) => {
         $crate::conformance_suite! { @group $open, nodes:
             the_clock_is_the_one_that_the_store_was_given,
             a_lease_lives_until_it_expires,
             a_renewed_lease_lives_longer,
             an_expired_lease_cannot_be_renewed,
             a_new_incarnation_has_a_higher_fence_and_ends_the_old_one,
-            joining_ends_the_leases_of_other_nodes,
             a_raised_fence_refuses_whoever_names_the_old_one,
             the_fence_of_a_lease_that_is_lost_cannot_be_raised,
             a_node_that_left_has_no_lease,
             fences_rise_even_when_the_clock_goes_back,
+            a_cluster_shows_its_nodes_as_they_joined_and_renewed,
+            a_node_that_left_or_was_replaced_is_not_shown,
+        }
+        $crate::conformance_suite! { @group $open, partitions:
+            a_jobs_partition_is_that_of_its_id,
+            a_free_partition_is_acquired_and_its_fence_rises,
+            what_is_ours_already_is_given_again_and_its_fence_stays,
+            a_partition_that_the_store_does_not_have_is_not_acquired,
+            a_released_partition_is_free,
+            a_node_that_leaves_releases_its_partitions,
+            a_lost_lease_acquires_and_releases_nothing,
+            a_new_incarnation_takes_what_the_old_one_held,
+            the_horizon_has_only_the_jobs_of_the_partitions_asked_for,
+            changes_come_only_of_the_partitions_asked_for,
+            what_waits_comes_only_of_the_partitions_asked_for,
         }
         $crate::conformance_suite! { @group $open, ticks:
             a_tick_is_recorded_once,
@@ -103,7 +145,7 @@ macro_rules! conformance_suite {
             deleted_jobs_are_loaded_and_unknown_ones_left_out,
             changes_give_what_was_made_and_what_was_edited,
             changes_come_in_pages,
-            a_reader_of_changes_that_is_up_to_date_gets_nothing,
+            a_reader_of_changes_that_is_up_to_date_gets_nothing_new,
         }
         $crate::conformance_suite! { @group $open, ranges:
             a_range_is_written_with_the_cursor_that_passes_it_and_raises_the_epoch,
@@ -404,9 +446,15 @@ impl Bench {
         self.clock.set(s(seconds));
     }
 
+    /// Every partition of the store.
+    #[must_use]
+    pub fn all(&self) -> PartitionSet {
+        PartitionSet::all(self.store.partitions())
+    }
+
     /// The lease of a node, for longer than any rule lasts.
     pub async fn join(&self, node: &str, n: u128) -> Lease {
-        self.store.join(node, incarnation(n), Span::days(365)).await.unwrap().0
+        self.store.join(&NodeInfo::named(node), incarnation(n), Span::days(365)).await.unwrap().0
     }
 
     pub async fn create(&self, spec: JobSpec) -> Job {
@@ -449,7 +497,7 @@ impl Bench {
     }
 
     pub async fn peek(&self, lease: &Lease) -> Waiting {
-        self.store.peek_waiting(lease, &[], 100).await.unwrap()
+        self.store.peek_waiting(lease, &self.all(), &[], 100).await.unwrap()
     }
 
     pub async fn due(&self, lease: &Lease) -> Vec<RunId> {

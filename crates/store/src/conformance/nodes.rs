@@ -3,10 +3,10 @@
 use everytick_domain::ids::RunId;
 
 use super::{Bench, START, TTL, incarnation, s};
-use crate::{Lease, StoreError};
+use crate::{Lease, NodeInfo, StoreError};
 
-async fn lives(bench: &Bench, lease: &Lease) -> bool {
-    match bench.store.peek_waiting(lease, &[], 1).await {
+pub(super) async fn lives(bench: &Bench, lease: &Lease) -> bool {
+    match bench.store.peek_waiting(lease, &bench.all(), &[], 1).await {
         Ok(_) => true,
         Err(StoreError::LeaseLost) => false,
         Err(error) => panic!("{error}"),
@@ -17,11 +17,11 @@ pub async fn the_clock_is_the_one_that_the_store_was_given(bench: &Bench) {
     assert_eq!(bench.store.now().await.unwrap(), START);
     bench.go(5);
     assert_eq!(bench.store.now().await.unwrap(), s(5));
-    assert_eq!(bench.store.join("a", incarnation(1), TTL).await.unwrap().1, s(5));
+    assert_eq!(bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap().1, s(5));
 }
 
 pub async fn a_lease_lives_until_it_expires(bench: &Bench) {
-    let (lease, _) = bench.store.join("a", incarnation(1), TTL).await.unwrap();
+    let (lease, _) = bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap();
     bench.go(14);
     assert!(lives(bench, &lease).await);
     bench.go(15);
@@ -29,7 +29,7 @@ pub async fn a_lease_lives_until_it_expires(bench: &Bench) {
 }
 
 pub async fn a_renewed_lease_lives_longer(bench: &Bench) {
-    let (lease, _) = bench.store.join("a", incarnation(1), TTL).await.unwrap();
+    let (lease, _) = bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap();
     bench.go(10);
     assert_eq!(bench.store.renew(&lease, TTL, RunId::floor(START)).await.unwrap(), s(10));
     bench.go(24);
@@ -39,7 +39,7 @@ pub async fn a_renewed_lease_lives_longer(bench: &Bench) {
 }
 
 pub async fn an_expired_lease_cannot_be_renewed(bench: &Bench) {
-    let (lease, _) = bench.store.join("a", incarnation(1), TTL).await.unwrap();
+    let (lease, _) = bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap();
     bench.go(15);
     let renewed = bench.store.renew(&lease, TTL, RunId::floor(START)).await;
     assert!(matches!(renewed, Err(StoreError::LeaseLost)), "{renewed:?}");
@@ -54,13 +54,6 @@ pub async fn a_new_incarnation_has_a_higher_fence_and_ends_the_old_one(bench: &B
     assert!(lives(bench, &new).await);
     let mixed = Lease { incarnation: old.incarnation, ..new };
     assert!(!lives(bench, &mixed).await);
-}
-
-pub async fn joining_ends_the_leases_of_other_nodes(bench: &Bench) {
-    let old = bench.join("a", 1).await;
-    let new = bench.join("b", 2).await;
-    assert!(!lives(bench, &old).await);
-    assert!(lives(bench, &new).await);
 }
 
 pub async fn a_raised_fence_refuses_whoever_names_the_old_one(bench: &Bench) {
@@ -80,7 +73,7 @@ pub async fn the_fence_of_a_lease_that_is_lost_cannot_be_raised(bench: &Bench) {
     bench.join("a", 2).await;
     let raised = bench.store.raise_fence(&old).await;
     assert!(matches!(raised, Err(StoreError::LeaseLost)), "{raised:?}");
-    let (expired, _) = bench.store.join("a", incarnation(3), TTL).await.unwrap();
+    let (expired, _) = bench.store.join(&NodeInfo::named("a"), incarnation(3), TTL).await.unwrap();
     bench.go(15);
     let raised = bench.store.raise_fence(&expired).await;
     assert!(matches!(raised, Err(StoreError::LeaseLost)), "{raised:?}");
@@ -98,4 +91,28 @@ pub async fn fences_rise_even_when_the_clock_goes_back(bench: &Bench) {
     let raised = bench.store.raise_fence(&first).await.unwrap();
     let second = bench.join("a", 2).await;
     assert!(first.fence < raised.fence && raised.fence < second.fence);
+}
+
+pub async fn a_cluster_shows_its_nodes_as_they_joined_and_renewed(bench: &Bench) {
+    let info = NodeInfo { name: "a".into(), region: Some("north".into()), version: "1.2.3".into() };
+    let (lease, _) = bench.store.join(&info, incarnation(1), TTL).await.unwrap();
+    bench.go(5);
+    bench.store.renew(&lease, TTL, RunId::floor(START)).await.unwrap();
+    bench.go(6);
+    let cluster = bench.store.cluster().await.unwrap();
+    assert_eq!((cluster.now, cluster.partitions.len()), (s(6), usize::from(bench.store.partitions())));
+    let [node] = &cluster.nodes[..] else { panic!("{cluster:?}") };
+    assert_eq!((node.name.as_str(), node.region.as_deref(), node.version.as_str()), ("a", Some("north"), "1.2.3"));
+    assert_eq!((node.incarnation, node.fence), (lease.incarnation, lease.fence));
+    assert_eq!((node.started_at, node.renewed_at, node.until), (START, s(5), s(20)));
+}
+
+pub async fn a_node_that_left_or_was_replaced_is_not_shown(bench: &Bench) {
+    let shown =
+        async || bench.store.cluster().await.unwrap().nodes.iter().map(|node| node.incarnation).collect::<Vec<_>>();
+    bench.join("a", 1).await;
+    let new = bench.join("a", 2).await;
+    assert_eq!(shown().await, [incarnation(2)]);
+    bench.store.leave(&new).await.unwrap();
+    assert_eq!(shown().await, []);
 }

@@ -12,6 +12,9 @@ use everytick_domain::{
 use super::{Bench, START, TENANT, actor, new_run, overlapping, s, spec, tick, ticks};
 use crate::{IDEMPOTENCY_KEPT, IdempotencyKey, Lease, NewJob, RowAnswer, StoreError};
 
+/// [`START`] is a midnight. Keepers that drop whole days keep what lies in the day they are asked about.
+const NEXT_DAY: i64 = 2 * 86_400;
+
 /// A job whose ticks 10 to 50 were skipped, with the cursor behind them.
 async fn with_history(bench: &Bench) -> (Lease, Job) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
@@ -28,10 +31,10 @@ async fn left(bench: &Bench, job: &Job) -> Vec<i64> {
 
 pub async fn old_runs_go_and_each_jobs_last_stays(bench: &Bench) {
     let (_, job) = with_history(bench).await;
-    let pruned = bench.store.prune(s(1_000), 100).await.unwrap();
+    let pruned = bench.store.prune(s(NEXT_DAY), 100).await.unwrap();
     assert_eq!((pruned.runs, pruned.jobs), (4, 0));
     assert_eq!(left(bench, &job).await, [50]);
-    assert_eq!(bench.store.prune(s(1_000), 100).await.unwrap().runs, 0);
+    assert_eq!(bench.store.prune(s(NEXT_DAY), 100).await.unwrap().runs, 0);
 }
 
 pub async fn open_runs_stay_however_old(bench: &Bench) {
@@ -41,7 +44,7 @@ pub async fn open_runs_stay_however_old(bench: &Bench) {
     bench.waiting(&lease, &job, 20).await;
     bench.record(&lease, ticks(&job, 1, vec![tick(&job, 30, Fate::Skip(SkipReason::Overlap))])).await;
     bench.raise(&job, 1, Some(s(40))).await;
-    bench.store.prune(s(100_000), 100).await.unwrap();
+    bench.store.prune(s(NEXT_DAY), 100).await.unwrap();
     assert_eq!(left(bench, &job).await, [10, 20, 30]);
     assert_eq!(bench.load(&job).await.open.len(), 2);
 }
@@ -58,13 +61,13 @@ pub async fn a_tick_that_the_cursor_has_not_passed_stays(bench: &Bench) {
     let rows = (1..=3).map(|n| tick(&job, n * 10, Fate::Skip(SkipReason::Overlap))).collect();
     bench.record(&lease, ticks(&job, 1, rows)).await;
     bench.raise(&job, 1, Some(s(20))).await;
-    bench.store.prune(s(100_000), 100).await.unwrap();
+    bench.store.prune(s(NEXT_DAY), 100).await.unwrap();
     assert_eq!(left(bench, &job).await, [20, 30]);
 }
 
 pub async fn a_pruned_tick_is_never_recorded_again(bench: &Bench) {
     let (lease, job) = with_history(bench).await;
-    bench.store.prune(s(1_000), 100).await.unwrap();
+    bench.store.prune(s(NEXT_DAY), 100).await.unwrap();
     let rows = (1..=5).map(|n| tick(&job, n * 10, Fate::Run)).collect();
     let answers = bench.record(&lease, ticks(&job, 1, rows)).await;
     assert!(!answers.contains(&RowAnswer::Inserted), "{answers:?}");
@@ -73,7 +76,7 @@ pub async fn a_pruned_tick_is_never_recorded_again(bench: &Bench) {
 
 pub async fn no_more_runs_go_than_asked_for(bench: &Bench) {
     let (_, job) = with_history(bench).await;
-    assert_eq!(bench.store.prune(s(1_000), 3).await.unwrap().runs, 3);
+    assert_eq!(bench.store.prune(s(NEXT_DAY), 3).await.unwrap().runs, 3);
     assert_eq!(left(bench, &job).await, [40, 50], "the oldest go first");
 }
 
@@ -86,7 +89,7 @@ pub async fn attempts_go_with_their_run(bench: &Bench) {
     bench.settle(&again, Verdict::Succeeded).await;
     bench.record(&lease, ticks(&job, 1, vec![tick(&job, 20, Fate::Skip(SkipReason::Overlap))])).await;
     bench.raise(&job, 1, Some(s(30))).await;
-    assert_eq!(bench.store.prune(s(1_000), 100).await.unwrap().runs, 1);
+    assert_eq!(bench.store.prune(s(NEXT_DAY), 100).await.unwrap().runs, 1);
     assert!(matches!(bench.store.list_attempts(TENANT, run.id).await, Err(StoreError::NotFound("run"))));
 }
 
@@ -95,14 +98,14 @@ pub async fn a_deleted_job_goes_when_its_runs_are_over(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     let run = bench.trigger(new_run("j", "k")).await;
     bench.edit("j", Change::Delete).await;
-    bench.store.prune(s(1_000), 100).await.unwrap();
+    bench.store.prune(s(NEXT_DAY), 100).await.unwrap();
     assert_eq!(bench.store.load_jobs(&[job.id]).await.unwrap().len(), 1, "a run of it still waits");
     let claimed = bench.claim(&lease, run.id).await;
     bench.settle(&claimed, Verdict::Succeeded).await;
     assert_eq!(bench.run(run.id).await.state, State::Succeeded);
     bench.store.prune(START, 100).await.unwrap();
     assert_eq!(bench.store.load_jobs(&[job.id]).await.unwrap().len(), 1, "not so long ago");
-    assert_eq!(bench.store.prune(s(1_000), 100).await.unwrap().jobs, 1);
+    assert_eq!(bench.store.prune(s(NEXT_DAY), 100).await.unwrap().jobs, 1);
     assert!(bench.store.load_jobs(&[job.id]).await.unwrap().is_empty());
 }
 

@@ -7,17 +7,17 @@ use everytick_domain::{
 };
 
 use super::{Bench, TTL, incarnation, new_run, range, s, spec, tick, ticks};
-use crate::{ChangeMark, RangeAnswer, RangePlan, RowAnswer, StoreError};
+use crate::{ChangeMark, NodeInfo, RangeAnswer, RangePlan, RowAnswer, StoreError};
 
 pub async fn a_range_is_written_with_the_cursor_that_passes_it_and_raises_the_epoch(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
-    let mark = bench.store.changes(ChangeMark::default(), 10).await.unwrap().mark;
+    let mark = bench.store.changes(&bench.all(), ChangeMark::default(), 10).await.unwrap().mark;
     bench.go(400);
     let answer = bench.range(&lease, &range(&job, 1, 10, 200)).await;
     assert_eq!(answer, RangeAnswer::Recorded { epoch: Epoch::from_raw(2) });
     let loaded = bench.load(&job).await;
     assert_eq!((loaded.epoch.raw(), loaded.cursor), (2, Some(s(210))));
-    assert_eq!(bench.store.changes(mark, 10).await.unwrap().jobs.len(), 1);
+    assert_eq!(bench.store.changes(&bench.all(), mark, 10).await.unwrap().jobs.len(), 1);
     let history = bench.history(&job).await;
     assert_eq!(history.len(), 1);
     let run = &history[0];
@@ -88,7 +88,7 @@ pub async fn a_range_of_an_unknown_job_is_stale(bench: &Bench) {
 }
 
 pub async fn a_lost_lease_records_no_range(bench: &Bench) {
-    let (lease, _) = bench.store.join("a", incarnation(1), TTL).await.unwrap();
+    let (lease, _) = bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap();
     let job = bench.create(spec("j")).await;
     bench.go(400);
     let answer = bench.store.record_range(&lease, &range(&job, 1, 10, 200)).await;

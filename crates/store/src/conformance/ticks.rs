@@ -8,7 +8,7 @@ use everytick_domain::{
 };
 
 use super::{Bench, START, TENANT, TTL, actor, born, incarnation, job_id, pause, s, spec, tick, ticks};
-use crate::{NewJob, RecordRow, RowAnswer, RunFilter, StoreError};
+use crate::{NewJob, NodeInfo, RecordRow, RowAnswer, RunFilter, StoreError};
 
 pub async fn a_tick_is_recorded_once(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
@@ -158,7 +158,7 @@ pub async fn a_tick_that_stands_twice_in_a_batch_is_recorded_once(bench: &Bench)
 }
 
 pub async fn a_lost_lease_records_nothing(bench: &Bench) {
-    let (lease, _) = bench.store.join("a", incarnation(1), TTL).await.unwrap();
+    let (lease, _) = bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap();
     let job = bench.create(spec("j")).await;
     bench.go(15);
     let recorded = bench.store.record(&lease, &[ticks(&job, 1, vec![tick(&job, 10, Fate::Run)])]).await;

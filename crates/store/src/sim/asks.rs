@@ -88,7 +88,7 @@ impl Db {
         if live >= self.limits.jobs_per_tenant_max {
             return Err(StoreError::QuotaReached(self.limits.jobs_per_tenant_max));
         }
-        let (job, cursor) = new_job(tenant, actor, new, now)?;
+        let (job, cursor) = new_job(tenant, self.partition(new.id), actor, new, now)?;
         let (id, seq) = (job.id, self.next_seq());
         self.jobs.insert(id, JobRow { job: job.clone(), epoch: Epoch::from_raw(1), seq, cursor });
         self.journal.push(Entry::Created { job: Box::new(job.clone()), x: now });
@@ -272,7 +272,7 @@ impl Db {
     }
 }
 
-fn new_job(tenant: TenantId, actor: &Actor, new: NewJob, now: DbTime) -> Result<(Job, Option<DbTime>)> {
+fn new_job(tenant: TenantId, partition: u16, actor: &Actor, new: NewJob, now: DbTime) -> Result<(Job, Option<DbTime>)> {
     let schedule = match &new.spec.schedule {
         None => None,
         Some(spec) => Some(Schedule::compile(spec).map_err(|found| {
@@ -283,7 +283,7 @@ fn new_job(tenant: TenantId, actor: &Actor, new: NewJob, now: DbTime) -> Result<
     let job = Job {
         id: new.id,
         tenant,
-        partition: 0,
+        partition,
         version: Version::from_raw(1),
         spec: Arc::new(new.spec),
         schedule,

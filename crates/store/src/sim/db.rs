@@ -5,17 +5,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use everytick_domain::{
     ids::{Epoch, Fence, Incarnation, JobId, RunId, TenantId},
     job::{Job, LATE_AFTER_MAX},
+    partition::PartitionSet,
     plan::SkipRange,
     run::{CauseKind, SkipReason, State, Verdict},
     time::{DbTime, Span},
 };
 
-use crate::{AttemptRecord, AuditRecord, Lease, Limits, Result, StoreError};
+use crate::{
+    AttemptRecord, AuditRecord, Cluster, Lease, Limits, NodeInfo, NodeRecord, PartitionRecord, Result, StoreError,
+};
 
 /// All that the simulated database holds.
 #[derive(Debug)]
 pub struct Db {
     pub(super) limits: Limits,
+    /// Whether several nodes share it: joining then leaves the leases of others alone.
+    pub(super) shared: bool,
+    pub(super) partitions: Vec<PartitionRecord>,
     pub(super) jobs: BTreeMap<JobId, JobRow>,
     pub(super) runs: BTreeMap<RunId, RunRow>,
     pub(super) history: BTreeSet<(JobId, RunId)>,
@@ -82,6 +88,11 @@ pub(super) struct LeaseRow {
     pub incarnation: Incarnation,
     pub fence: Fence,
     pub until: DbTime,
+    pub info: NodeInfo,
+    pub started_at: DbTime,
+    pub renewed_at: DbTime,
+    /// It left, was fenced as dead, or another has taken its place.
+    pub ended: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -143,9 +154,15 @@ pub enum Entry {
 }
 
 impl Db {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: Limits, partitions: u16, shared: bool) -> Self {
+        let free = |partition| {
+            let (fence, since) = (Fence::default(), DbTime::EPOCH);
+            PartitionRecord { partition, holder: None, fence, since }
+        };
         Self {
             limits,
+            shared,
+            partitions: (0..partitions).map(free).collect(),
             jobs: BTreeMap::new(),
             runs: BTreeMap::new(),
             history: BTreeSet::new(),
@@ -171,51 +188,127 @@ impl Db {
         self.ranges.values()
     }
 
-    pub(super) fn join(&mut self, node: &str, incarnation: Incarnation, ttl: Span, now: DbTime) -> Lease {
-        let old = self.leases.get(node).map_or(Fence::default(), |row| row.fence);
-        // One process has the store: whoever else held a lease is dead.
-        for row in self.leases.values_mut().filter(|row| row.incarnation != incarnation) {
-            row.until = DbTime::EPOCH;
-            row.fence = row.fence.raised(now);
+    pub(super) fn partition(&self, job: JobId) -> u16 {
+        job.partition(u16::try_from(self.partitions.len()).unwrap_or(u16::MAX))
+    }
+
+    pub(super) fn join(&mut self, node: &NodeInfo, incarnation: Incarnation, ttl: Span, now: DbTime) -> Lease {
+        let old = self.leases.get(&node.name);
+        let fence = old.map_or(Fence::default(), |row| row.fence).raised(now);
+        let started_at = old.filter(|row| row.incarnation == incarnation).map_or(now, |row| row.started_at);
+        // Where one process has the store, whoever else held a lease is dead.
+        let alone = !self.shared;
+        for (name, row) in self.leases.iter_mut().filter(|(_, row)| row.incarnation != incarnation) {
+            if alone || *name == node.name {
+                row.until = DbTime::EPOCH;
+                row.ended = true;
+                row.fence = row.fence.raised(now);
+            }
         }
         // An older incarnation of the same node leaves its row behind under a name that no node has.
-        if let Some(row) = self.leases.remove(node).filter(|row| row.incarnation != incarnation) {
-            self.leases.insert(format!("{node}#{}", row.incarnation), row);
+        if let Some(row) = self.leases.remove(&node.name).filter(|row| row.incarnation != incarnation) {
+            self.leases.insert(format!("{}#{}", node.name, row.incarnation), row);
         }
-        let fence = old.raised(now);
-        self.leases.insert(node.to_owned(), LeaseRow { incarnation, fence, until: now.plus(ttl) });
-        Lease { node: node.to_owned(), incarnation, fence }
+        let (until, info) = (now.plus(ttl), node.clone());
+        let row = LeaseRow { incarnation, fence, until, info, started_at, renewed_at: now, ended: false };
+        self.leases.insert(node.name.clone(), row);
+        Lease { node: node.name.clone(), incarnation, fence }
     }
 
     pub(super) fn renew(&mut self, lease: &Lease, ttl: Span, _open_from: RunId, now: DbTime) -> Result<DbTime> {
         self.held(lease, now)?;
         if let Some(row) = self.leases.get_mut(&lease.node) {
             row.until = now.plus(ttl);
+            row.renewed_at = now;
         }
         Ok(now)
     }
 
     pub(super) fn raise_fence(&mut self, lease: &Lease, now: DbTime) -> Result<Lease> {
+        self.held(lease, now)?;
         let row = self.leases.get_mut(&lease.node).ok_or(StoreError::LeaseLost)?;
-        if row.incarnation != lease.incarnation || row.fence != lease.fence || row.until <= now {
-            return Err(StoreError::LeaseLost);
-        }
         row.fence = row.fence.raised(now);
         Ok(Lease { fence: row.fence, ..lease.clone() })
     }
 
     pub(super) fn leave(&mut self, lease: &Lease, now: DbTime) -> Result<()> {
         self.held(lease, now)?;
+        self.free(lease, &PartitionSet::all(u16::MAX), now);
         if let Some(row) = self.leases.get_mut(&lease.node) {
             row.until = DbTime::EPOCH;
+            row.ended = true;
+            row.fence = row.fence.raised(now);
         }
         Ok(())
+    }
+
+    pub(super) fn cluster(&self, now: DbTime) -> Cluster {
+        let node = |row: &LeaseRow| NodeRecord {
+            name: row.info.name.clone(),
+            region: row.info.region.clone(),
+            version: row.info.version.clone(),
+            incarnation: row.incarnation,
+            fence: row.fence,
+            until: row.until,
+            started_at: row.started_at,
+            renewed_at: row.renewed_at,
+        };
+        let nodes = self.leases.values().filter(|row| !row.ended).map(node).collect();
+        Cluster { now, nodes, partitions: self.partitions.clone() }
+    }
+
+    pub(super) fn acquire(&mut self, lease: &Lease, asked: &PartitionSet, now: DbTime) -> Result<PartitionSet> {
+        self.held(lease, now)?;
+        self.fence_expired(lease.incarnation, now);
+        let living: BTreeSet<_> = self.leases.values().filter(|row| !row.ended).map(|row| row.incarnation).collect();
+        let mut ours = PartitionSet::none();
+        for row in self.partitions.iter_mut().filter(|row| asked.contains(row.partition)) {
+            if row.holder.is_none_or(|holder| !living.contains(&holder)) {
+                row.holder = Some(lease.incarnation);
+                row.fence = row.fence.raised(now);
+                row.since = now;
+            }
+            if row.holder == Some(lease.incarnation) {
+                ours.insert(row.partition);
+            }
+        }
+        Ok(ours)
+    }
+
+    pub(super) fn release(&mut self, lease: &Lease, partitions: &PartitionSet, now: DbTime) -> Result<()> {
+        self.held(lease, now)?;
+        self.free(lease, partitions, now);
+        Ok(())
+    }
+
+    fn free(&mut self, lease: &Lease, partitions: &PartitionSet, now: DbTime) {
+        let ours =
+            |row: &&mut PartitionRecord| partitions.contains(row.partition) && row.holder == Some(lease.incarnation);
+        for row in self.partitions.iter_mut().filter(ours) {
+            row.holder = None;
+            row.since = now;
+        }
+    }
+
+    /// Ends the leases of others that have expired, under a raised fence.
+    pub(super) fn fence_expired(&mut self, but: Incarnation, now: DbTime) {
+        for row in self.leases.values_mut().filter(|row| row.incarnation != but && !row.ended && row.until <= now) {
+            row.fence = row.fence.raised(now);
+            row.ended = true;
+        }
     }
 
     /// Guards whatever a node writes: its lease lives and carries the fence that the statement names.
     pub(super) fn held(&self, lease: &Lease, now: DbTime) -> Result<()> {
         match self.leases.get(&lease.node) {
-            Some(row) if row.incarnation == lease.incarnation && row.fence == lease.fence && row.until > now => Ok(()),
+            Some(row)
+                if row.incarnation == lease.incarnation
+                    && row.fence == lease.fence
+                    && row.until > now
+                    && !row.ended =>
+            {
+                Ok(())
+            }
             _ => Err(StoreError::LeaseLost),
         }
     }

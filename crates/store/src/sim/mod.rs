@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use everytick_domain::{
     ids::{Incarnation, JobId, RunId, TenantId},
+    partition::PartitionSet,
     time::{DbTime, Span},
 };
 use tokio::sync::oneshot;
@@ -21,10 +22,10 @@ pub use db::{Db, Entry, RangeRow, RunRow};
 pub use faults::{Call, Fate, Faults, NoFaults, Point};
 
 use crate::{
-    Actor, AttemptRecord, AuditRecord, CancelledRun, ChangeMark, Changes, ClaimedRun, Created, EditJob, Edited,
-    IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, Lease, Limits, LoadedJob, NewJob, NewRun, Page, Pruned,
-    Raise, RangeAnswer, RangePlan, Recorded, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError,
-    Waiting, WallClock,
+    Actor, AttemptRecord, AuditRecord, CancelledRun, ChangeMark, Changes, ClaimedRun, Cluster, Created, EditJob,
+    Edited, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo,
+    Page, Pruned, Raise, RangeAnswer, RangePlan, Recorded, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store,
+    StoreError, Waiting, WallClock,
 };
 
 /// One node's connection to the simulated database. Clones with [`SimStore::connect`] share the database.
@@ -32,6 +33,7 @@ pub struct SimStore {
     db: Arc<Mutex<Db>>,
     clock: Arc<dyn WallClock>,
     faults: Arc<dyn Faults>,
+    partitions: u16,
 }
 
 impl std::fmt::Debug for SimStore {
@@ -41,15 +43,27 @@ impl std::fmt::Debug for SimStore {
 }
 
 impl SimStore {
+    /// A store for one process, with one partition.
     #[must_use]
     pub fn new(clock: Arc<dyn WallClock>, limits: Limits) -> Self {
-        Self { db: Arc::new(Mutex::new(Db::new(limits))), clock, faults: Arc::new(NoFaults) }
+        Self::with(clock, limits, 1, false)
+    }
+
+    /// A store that nodes share, with so many partitions.
+    #[must_use]
+    pub fn shared(clock: Arc<dyn WallClock>, limits: Limits, partitions: u16) -> Self {
+        Self::with(clock, limits, partitions, true)
+    }
+
+    fn with(clock: Arc<dyn WallClock>, limits: Limits, partitions: u16, shared: bool) -> Self {
+        let db = Arc::new(Mutex::new(Db::new(limits, partitions, shared)));
+        Self { db, clock, faults: Arc::new(NoFaults), partitions }
     }
 
     /// Another connection to the same database, with faults of its own.
     #[must_use]
     pub fn connect(&self, faults: Arc<dyn Faults>) -> Self {
-        Self { db: self.db.clone(), clock: self.clock.clone(), faults }
+        Self { db: self.db.clone(), clock: self.clock.clone(), faults, partitions: self.partitions }
     }
 
     /// Looks at the database from outside, for checkers.
@@ -91,11 +105,14 @@ impl SimStore {
 
 #[async_trait]
 impl Store for SimStore {
+    fn partitions(&self) -> u16 {
+        self.partitions
+    }
     async fn now(&self) -> Result<DbTime> {
         self.transact(Point::Now, |_, now, _| Ok(now)).await
     }
-    async fn join(&self, node: &str, incarnation: Incarnation, ttl: Span) -> Result<(Lease, DbTime)> {
-        let node = node.to_owned();
+    async fn join(&self, node: &NodeInfo, incarnation: Incarnation, ttl: Span) -> Result<(Lease, DbTime)> {
+        let node = node.clone();
         self.transact(Point::Join, move |db, now, _| Ok((db.join(&node, incarnation, ttl, now), now))).await
     }
     async fn renew(&self, lease: &Lease, ttl: Span, open_from: RunId) -> Result<DbTime> {
@@ -110,23 +127,37 @@ impl Store for SimStore {
         let lease = lease.clone();
         self.transact(Point::Leave, move |db, now, _| db.leave(&lease, now)).await
     }
+    async fn cluster(&self) -> Result<Cluster> {
+        self.transact(Point::Cluster, move |db, now, _| Ok(db.cluster(now))).await
+    }
+    async fn acquire(&self, lease: &Lease, partitions: &PartitionSet) -> Result<PartitionSet> {
+        let (lease, partitions) = (lease.clone(), *partitions);
+        self.transact(Point::Acquire, move |db, now, _| db.acquire(&lease, &partitions, now)).await
+    }
+    async fn release(&self, lease: &Lease, partitions: &PartitionSet) -> Result<()> {
+        let (lease, partitions) = (lease.clone(), *partitions);
+        self.transact(Point::Release, move |db, now, _| db.release(&lease, &partitions, now)).await
+    }
 
     async fn load_horizon(
         &self,
         lease: &Lease,
+        partitions: &PartitionSet,
         until: DbTime,
         after: Option<(DbTime, JobId)>,
         limit: usize,
     ) -> Result<Vec<LoadedJob>> {
-        let lease = lease.clone();
-        self.transact(Point::Load, move |db, now, _| db.load_horizon(&lease, until, after, limit, now)).await
+        let (lease, partitions) = (lease.clone(), *partitions);
+        self.transact(Point::Load, move |db, now, _| db.load_horizon(&lease, &partitions, until, after, limit, now))
+            .await
     }
     async fn load_jobs(&self, ids: &[JobId]) -> Result<Vec<LoadedJob>> {
         let ids = ids.to_vec();
         self.transact(Point::Load, move |db, _, _| Ok(db.load_jobs(&ids))).await
     }
-    async fn changes(&self, since: ChangeMark, limit: usize) -> Result<Changes> {
-        self.transact(Point::Load, move |db, _, _| Ok(db.changes(since, limit))).await
+    async fn changes(&self, partitions: &PartitionSet, since: ChangeMark, limit: usize) -> Result<Changes> {
+        let partitions = *partitions;
+        self.transact(Point::Load, move |db, _, _| Ok(db.changes(&partitions, since, limit))).await
     }
     async fn record(&self, lease: &Lease, batch: &[JobTicks]) -> Result<Recorded> {
         let (lease, batch) = (lease.clone(), batch.to_vec());
@@ -141,9 +172,15 @@ impl Store for SimStore {
         self.transact(Point::Raise, move |db, _, _| Ok(db.raise_cursors(&raises))).await
     }
 
-    async fn peek_waiting(&self, lease: &Lease, busy: &[JobId], limit: usize) -> Result<Waiting> {
-        let (lease, busy) = (lease.clone(), busy.to_vec());
-        self.transact(Point::Peek, move |db, now, _| db.peek_waiting(&lease, &busy, limit, now)).await
+    async fn peek_waiting(
+        &self,
+        lease: &Lease,
+        partitions: &PartitionSet,
+        busy: &[JobId],
+        limit: usize,
+    ) -> Result<Waiting> {
+        let (lease, partitions, busy) = (lease.clone(), *partitions, busy.to_vec());
+        self.transact(Point::Peek, move |db, now, _| db.peek_waiting(&lease, &partitions, &busy, limit, now)).await
     }
     async fn claim(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
         let (lease, runs) = (lease.clone(), runs.to_vec());

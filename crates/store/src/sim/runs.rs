@@ -3,6 +3,7 @@
 use everytick_domain::{
     ids::{JobId, RunId},
     mutant::Mutant,
+    partition::PartitionSet,
     run::{State, Verdict},
     time::DbTime,
 };
@@ -11,11 +12,20 @@ use super::db::{Db, Entry, RunRow, WaitingRow};
 use crate::{AttemptRecord, ClaimedRun, Lease, Result, Settle, SettleAnswer, Waiting, WaitingRun};
 
 impl Db {
-    pub(super) fn peek_waiting(&self, lease: &Lease, busy: &[JobId], limit: usize, now: DbTime) -> Result<Waiting> {
+    pub(super) fn peek_waiting(
+        &self,
+        lease: &Lease,
+        partitions: &PartitionSet,
+        busy: &[JobId],
+        limit: usize,
+        now: DbTime,
+    ) -> Result<Waiting> {
         self.held(lease, now)?;
+        let ours = |row: &WaitingRow| partitions.contains(self.partition(row.job));
         let mut due: Vec<_> = self
             .waiting
             .iter()
+            .filter(|(_, row)| ours(row))
             .filter(|(_, row)| row.due_at <= now && (row.force || !busy.contains(&row.job)))
             .map(|(id, row)| WaitingRun {
                 id: *id,
@@ -30,7 +40,8 @@ impl Db {
             .collect();
         due.sort_unstable_by_key(|run| (run.late, std::cmp::Reverse(run.priority), run.due_at, run.id));
         due.truncate(limit);
-        let next_due = self.waiting.values().map(|row| row.due_at).filter(|due_at| *due_at > now).min();
+        let next_due =
+            self.waiting.values().filter(|row| ours(row)).map(|row| row.due_at).filter(|due_at| *due_at > now).min();
         Ok(Waiting { now, due, next_due })
     }
 
@@ -142,11 +153,9 @@ impl Db {
 
     pub(super) fn load_lost(&mut self, lease: &Lease, limit: usize, now: DbTime) -> Result<Vec<ClaimedRun>> {
         self.held(lease, now)?;
-        let mut dead = Vec::new();
-        for row in self.leases.values_mut().filter(|row| row.until <= now && row.incarnation != lease.incarnation) {
-            row.fence = row.fence.raised(now);
-            dead.push(row.incarnation);
-        }
+        self.fence_expired(lease.incarnation, now);
+        let ended = self.leases.values().filter(|row| row.ended && row.incarnation != lease.incarnation);
+        let dead: Vec<_> = ended.map(|row| row.incarnation).collect();
         let lost = |run: &RunRow| run.state == State::Claimed && run.incarnation.is_some_and(|inc| dead.contains(&inc));
         let found: Vec<_> =
             self.runs.iter().filter(|(_, run)| lost(run)).take(limit).map(|(id, run)| claimed_run(*id, run)).collect();

@@ -3,6 +3,7 @@
 use everytick_domain::{
     ids::{Cause, Fence, JobId, RunId},
     mutant::Mutant,
+    partition::PartitionSet,
     plan::{Fate, SkipRange, TickRow},
     run::{CauseKind, State},
     time::DbTime,
@@ -36,6 +37,7 @@ impl Db {
     pub(super) fn load_horizon(
         &self,
         lease: &Lease,
+        partitions: &PartitionSet,
         until: DbTime,
         after: Option<(DbTime, JobId)>,
         limit: usize,
@@ -45,6 +47,7 @@ impl Db {
         let mut due: Vec<_> = self
             .jobs
             .iter()
+            .filter(|(_, row)| partitions.contains(row.job.partition))
             .filter_map(|(id, row)| row.cursor.map(|cursor| (cursor, *id)))
             .filter(|place| place.0 < until && after.is_none_or(|after| *place > after))
             .collect();
@@ -57,11 +60,12 @@ impl Db {
         ids.iter().filter_map(|id| self.jobs.get(id)).map(|row| self.loaded(row)).collect()
     }
 
-    pub(super) fn changes(&self, since: ChangeMark, limit: usize) -> Changes {
+    pub(super) fn changes(&self, partitions: &PartitionSet, since: ChangeMark, limit: usize) -> Changes {
         if limit == 0 {
             return Changes { jobs: Vec::new(), mark: ChangeMark(self.seq), more: false };
         }
-        let mut changed: Vec<_> = self.jobs.values().filter(|row| row.seq > since.0).collect();
+        let ours = |row: &&JobRow| row.seq > since.0 && partitions.contains(row.job.partition);
+        let mut changed: Vec<_> = self.jobs.values().filter(ours).collect();
         changed.sort_unstable_by_key(|row| row.seq);
         let more = changed.len() > limit;
         changed.truncate(limit);

@@ -4,17 +4,27 @@ use std::collections::HashMap;
 
 use everytick_domain::{
     ids::{JobId, RunId},
+    partition::PartitionSet,
     time::DbTime,
 };
 
 use super::{Failed, SqliteStore, node, rows, sql};
 use crate::{ClaimedRun, Lease, Result, Waiting};
 
-pub(super) async fn peek_waiting(store: &SqliteStore, lease: &Lease, busy: &[JobId], limit: usize) -> Result<Waiting> {
+pub(super) async fn peek_waiting(
+    store: &SqliteStore,
+    lease: &Lease,
+    partitions: &PartitionSet,
+    busy: &[JobId],
+    limit: usize,
+) -> Result<Waiting> {
     const DOING: &str = "look at what waits";
     let mut read = store.read(DOING).await?;
     let now = store.clock.now();
     node::check(&mut read, lease, now, DOING).await?;
+    if !partitions.contains(0) {
+        return Ok(Waiting { now, due: Vec::new(), next_due: None });
+    }
     let found = sqlx::query(sql!("peek_waiting"))
         .bind(now.millis())
         .bind(rows::job_ids(busy.iter().copied()).failed(DOING)?)

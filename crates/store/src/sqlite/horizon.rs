@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use everytick_domain::{
     ids::{Epoch, JobId},
+    partition::PartitionSet,
     time::DbTime,
 };
 use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
@@ -14,6 +15,7 @@ use crate::{ChangeMark, ChangedJob, Changes, Lease, LoadedJob, OpenRun, Result};
 pub(super) async fn load_horizon(
     store: &SqliteStore,
     lease: &Lease,
+    partitions: &PartitionSet,
     until: DbTime,
     after: Option<(DbTime, JobId)>,
     limit: usize,
@@ -21,6 +23,9 @@ pub(super) async fn load_horizon(
     const DOING: &str = "load the horizon";
     let mut read = store.read(DOING).await?;
     node::check(&mut read, lease, store.clock.now(), DOING).await?;
+    if !partitions.contains(0) {
+        return Ok(Vec::new());
+    }
     let (tick, job) =
         after.map_or((i64::MIN, Vec::new()), |(tick, job)| (tick.millis(), job.uuid().into_bytes().to_vec()));
     let found = sqlx::query(sql!("load_horizon"))
@@ -42,7 +47,12 @@ pub(super) async fn load_jobs(store: &SqliteStore, ids: &[JobId]) -> Result<Vec<
     loaded(&mut read, &found, DOING).await
 }
 
-pub(super) async fn changes(store: &SqliteStore, since: ChangeMark, limit: usize) -> Result<Changes> {
+pub(super) async fn changes(
+    store: &SqliteStore,
+    partitions: &PartitionSet,
+    since: ChangeMark,
+    limit: usize,
+) -> Result<Changes> {
     const DOING: &str = "read what changed";
     let mut read = store.read(DOING).await?;
     if limit == 0 {
@@ -67,6 +77,7 @@ pub(super) async fn changes(store: &SqliteStore, since: ChangeMark, limit: usize
     };
     let changed: Vec<_> = found.iter().map(changed).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)?;
     let mark = changed.last().map_or(since, |(_, seq)| ChangeMark(*seq));
+    let changed = if !partitions.contains(0) { Vec::new() } else { changed };
     Ok(Changes { jobs: changed.into_iter().map(|(job, _)| job).collect(), mark, more })
 }
 

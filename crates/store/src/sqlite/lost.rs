@@ -24,23 +24,8 @@ pub(super) async fn load_lost(store: &SqliteStore, lease: &Lease, limit: usize) 
     let mut write = store.write(DOING).await?;
     let now = write.now;
     node::check(&mut write.tx, lease, now, DOING).await?;
-    let expired: bool = sqlx::query_scalar(sql!("has_expired"))
-        .bind(lease.incarnation.uuid())
-        .bind(now.millis())
-        .fetch_one(&mut *write.tx)
-        .await
-        .failed(DOING)?;
-    if expired {
-        // Before anything of theirs is read: what they still have in flight is refused from here on.
-        let fence = node::next_fence(&mut write).await?;
-        sqlx::query(sql!("fence_lost"))
-            .bind(lease.incarnation.uuid())
-            .bind(now.millis())
-            .bind(fence.raw())
-            .execute(&mut *write.tx)
-            .await
-            .failed(DOING)?;
-    }
+    // Before anything of theirs is read.
+    node::fence_expired(&mut write, lease.incarnation).await?;
     let ended = sqlx::query(sql!("lost_leases"))
         .bind(lease.incarnation.uuid())
         .fetch_all(&mut *write.tx)

@@ -23,15 +23,16 @@ use std::{fs::File, path::Path, sync::Arc};
 use async_trait::async_trait;
 use everytick_domain::{
     ids::{Incarnation, JobId, RunId, TenantId},
+    partition::PartitionSet,
     time::{DbTime, Span},
 };
 use sqlx::{Sqlite, SqlitePool, Transaction};
 
 use crate::{
-    Actor, AttemptRecord, AuditRecord, CancelledRun, ChangeMark, Changes, ClaimedRun, Created, EditJob, Edited,
-    IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, Lease, Limits, LoadedJob, NewJob, NewRun, Page, Pruned,
-    Raise, RangeAnswer, RangePlan, Recorded, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError,
-    Waiting, WallClock,
+    Actor, AttemptRecord, AuditRecord, CancelledRun, ChangeMark, Changes, ClaimedRun, Cluster, Created, EditJob,
+    Edited, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo,
+    Page, Pruned, Raise, RangeAnswer, RangePlan, Recorded, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store,
+    StoreError, Waiting, WallClock,
 };
 
 /// The text of a statement, from its file.
@@ -128,10 +129,13 @@ fn is_refusal(error: &sqlx::Error) -> bool {
 
 #[async_trait]
 impl Store for SqliteStore {
+    fn partitions(&self) -> u16 {
+        1
+    }
     async fn now(&self) -> Result<DbTime> {
         Ok(self.clock.now())
     }
-    async fn join(&self, node: &str, incarnation: Incarnation, ttl: Span) -> Result<(Lease, DbTime)> {
+    async fn join(&self, node: &NodeInfo, incarnation: Incarnation, ttl: Span) -> Result<(Lease, DbTime)> {
         node::join(self, node, incarnation, ttl).await
     }
     async fn renew(&self, lease: &Lease, ttl: Span, open_from: RunId) -> Result<DbTime> {
@@ -143,21 +147,31 @@ impl Store for SqliteStore {
     async fn leave(&self, lease: &Lease) -> Result<()> {
         node::leave(self, lease).await
     }
+    async fn cluster(&self) -> Result<Cluster> {
+        node::cluster(self).await
+    }
+    async fn acquire(&self, lease: &Lease, partitions: &PartitionSet) -> Result<PartitionSet> {
+        node::acquire(self, lease, partitions).await
+    }
+    async fn release(&self, lease: &Lease, partitions: &PartitionSet) -> Result<()> {
+        node::release(self, lease, partitions).await
+    }
 
     async fn load_horizon(
         &self,
         lease: &Lease,
+        partitions: &PartitionSet,
         until: DbTime,
         after: Option<(DbTime, JobId)>,
         limit: usize,
     ) -> Result<Vec<LoadedJob>> {
-        horizon::load_horizon(self, lease, until, after, limit).await
+        horizon::load_horizon(self, lease, partitions, until, after, limit).await
     }
     async fn load_jobs(&self, ids: &[JobId]) -> Result<Vec<LoadedJob>> {
         horizon::load_jobs(self, ids).await
     }
-    async fn changes(&self, since: ChangeMark, limit: usize) -> Result<Changes> {
-        horizon::changes(self, since, limit).await
+    async fn changes(&self, partitions: &PartitionSet, since: ChangeMark, limit: usize) -> Result<Changes> {
+        horizon::changes(self, partitions, since, limit).await
     }
     async fn record(&self, lease: &Lease, batch: &[JobTicks]) -> Result<Recorded> {
         record::record(self, lease, batch).await
@@ -169,8 +183,14 @@ impl Store for SqliteStore {
         cursors::raise_cursors(self, raises).await
     }
 
-    async fn peek_waiting(&self, lease: &Lease, busy: &[JobId], limit: usize) -> Result<Waiting> {
-        claim::peek_waiting(self, lease, busy, limit).await
+    async fn peek_waiting(
+        &self,
+        lease: &Lease,
+        partitions: &PartitionSet,
+        busy: &[JobId],
+        limit: usize,
+    ) -> Result<Waiting> {
+        claim::peek_waiting(self, lease, partitions, busy, limit).await
     }
     async fn claim(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
         claim::claim(self, lease, runs).await

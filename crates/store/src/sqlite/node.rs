@@ -3,17 +3,18 @@
 use everytick_domain::{
     ids::{Fence, Incarnation, RunId},
     job::LATE_AFTER_MAX,
+    partition::PartitionSet,
     time::{DbTime, Span},
 };
-use sqlx::SqliteConnection;
+use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 use uuid::Uuid;
 
-use super::{Failed, SqliteStore, Write, sql};
-use crate::{Lease, Result, StoreError};
+use super::{Failed, SqliteStore, Write, rows, sql};
+use crate::{Cluster, Lease, NodeInfo, NodeRecord, PartitionRecord, Result, Store as _, StoreError};
 
 pub(super) async fn join(
     store: &SqliteStore,
-    node: &str,
+    node: &NodeInfo,
     incarnation: Incarnation,
     ttl: Span,
 ) -> Result<(Lease, DbTime)> {
@@ -33,15 +34,18 @@ pub(super) async fn join(
     let fence = next_fence(&mut write).await?;
     sqlx::query(sql!("join"))
         .bind(incarnation.uuid())
-        .bind(node)
+        .bind(&node.name)
         .bind(fence.raw())
         .bind(now.plus(ttl).millis())
         .bind(open_from.uuid())
+        .bind(&node.region)
+        .bind(&node.version)
+        .bind(now.millis())
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
     write.commit().await?;
-    Ok((Lease { node: node.to_owned(), incarnation, fence }, now))
+    Ok((Lease { node: node.name.clone(), incarnation, fence }, now))
 }
 
 pub(super) async fn renew(store: &SqliteStore, lease: &Lease, ttl: Span, open_from: RunId) -> Result<DbTime> {
@@ -53,6 +57,7 @@ pub(super) async fn renew(store: &SqliteStore, lease: &Lease, ttl: Span, open_fr
         .bind(lease.incarnation.uuid())
         .bind(now.plus(ttl).millis())
         .bind(open_from.uuid())
+        .bind(now.millis())
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
@@ -85,6 +90,7 @@ pub(super) async fn leave(store: &SqliteStore, lease: &Lease) -> Result<()> {
     let mut write = store.write(DOING).await?;
     let now = write.now;
     check(&mut write.tx, lease, now, DOING).await?;
+    free(&mut write, lease, &PartitionSet::all(store.partitions())).await?;
     let fence = next_fence(&mut write).await?;
     sqlx::query(sql!("leave"))
         .bind(lease.incarnation.uuid())
@@ -93,6 +99,103 @@ pub(super) async fn leave(store: &SqliteStore, lease: &Lease) -> Result<()> {
         .await
         .failed(DOING)?;
     write.commit().await
+}
+
+pub(super) async fn cluster(store: &SqliteStore) -> Result<Cluster> {
+    const DOING: &str = "read the cluster";
+    let mut read = store.read(DOING).await?;
+    let node = |row: &SqliteRow| {
+        Ok(NodeRecord {
+            name: row.try_get("node")?,
+            region: row.try_get("region")?,
+            version: row.try_get("version")?,
+            incarnation: Incarnation::from_uuid(row.try_get("incarnation")?),
+            fence: Fence::from_raw(row.try_get("fence")?),
+            until: rows::at(row, "until")?,
+            started_at: rows::at(row, "started_at")?,
+            renewed_at: rows::at(row, "renewed_at")?,
+        })
+    };
+    let partition = |row: &SqliteRow| {
+        Ok(PartitionRecord {
+            partition: row.try_get("partition")?,
+            holder: row.try_get::<Option<Uuid>, _>("holder")?.map(Incarnation::from_uuid),
+            fence: Fence::from_raw(row.try_get("fence")?),
+            since: rows::at(row, "since")?,
+        })
+    };
+    let nodes = sqlx::query(sql!("cluster_nodes")).fetch_all(&mut *read).await.failed(DOING)?;
+    let partitions = sqlx::query(sql!("cluster_partitions")).fetch_all(&mut *read).await.failed(DOING)?;
+    Ok(Cluster {
+        now: store.clock.now(),
+        nodes: nodes.iter().map(node).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)?,
+        partitions: partitions.iter().map(partition).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)?,
+    })
+}
+
+pub(super) async fn acquire(store: &SqliteStore, lease: &Lease, asked: &PartitionSet) -> Result<PartitionSet> {
+    const DOING: &str = "acquire partitions";
+    let mut write = store.write(DOING).await?;
+    let now = write.now;
+    check(&mut write.tx, lease, now, DOING).await?;
+    let named = rows::json(&asked.iter().collect::<Vec<_>>()).failed(DOING)?;
+    fence_expired(&mut write, lease.incarnation).await?;
+    sqlx::query(sql!("acquire"))
+        .bind(named.as_str())
+        .bind(lease.incarnation.uuid())
+        .bind(now.millis())
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    let held: Vec<u16> = sqlx::query_scalar(sql!("held"))
+        .bind(named.as_str())
+        .bind(lease.incarnation.uuid())
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    write.commit().await?;
+    Ok(held.into_iter().collect())
+}
+
+pub(super) async fn release(store: &SqliteStore, lease: &Lease, partitions: &PartitionSet) -> Result<()> {
+    const DOING: &str = "release partitions";
+    let mut write = store.write(DOING).await?;
+    let now = write.now;
+    check(&mut write.tx, lease, now, DOING).await?;
+    free(&mut write, lease, partitions).await?;
+    write.commit().await
+}
+
+async fn free(write: &mut Write, lease: &Lease, partitions: &PartitionSet) -> Result<()> {
+    sqlx::query(sql!("release"))
+        .bind(rows::json(&partitions.iter().collect::<Vec<_>>()).failed(write.doing)?)
+        .bind(lease.incarnation.uuid())
+        .bind(write.now.millis())
+        .execute(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    Ok(())
+}
+
+/// Ends the leases of others that have expired: what they still have in flight is refused from here on.
+pub(super) async fn fence_expired(write: &mut Write, but: Incarnation) -> Result<()> {
+    let expired: bool = sqlx::query_scalar(sql!("has_expired"))
+        .bind(but.uuid())
+        .bind(write.now.millis())
+        .fetch_one(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    if expired {
+        let fence = next_fence(write).await?;
+        sqlx::query(sql!("fence_lost"))
+            .bind(but.uuid())
+            .bind(write.now.millis())
+            .bind(fence.raw())
+            .execute(&mut *write.tx)
+            .await
+            .failed(write.doing)?;
+    }
+    Ok(())
 }
 
 /// Sees that the lease lives and carries the fence; gives the lowest id that it may have claimed.

@@ -94,8 +94,14 @@ fn unopened(path: &Path, error: sqlx::Error) -> StoreError {
 }
 
 fn migrator() -> Migrator {
-    let first = include_str!("../../migrations/sqlite/0001_first.sql").into_sql_str();
-    Migrator::with_migrations(vec![Migration::new(1, "first".into(), MigrationType::Simple, first, false)])
+    let steps = [
+        (1, "first", include_str!("../../migrations/sqlite/0001_first.sql")),
+        (2, "cluster", include_str!("../../migrations/sqlite/0002_cluster.sql")),
+    ];
+    let step = |(version, name, text): (i64, &'static str, &'static str)| {
+        Migration::new(version, name.into(), MigrationType::Simple, text.into_sql_str(), false)
+    };
+    Migrator::with_migrations(steps.map(step).into())
 }
 
 async fn migrate(path: &Path, writer: &SqlitePool) -> Result<()> {

@@ -17,7 +17,7 @@ async fn open(clock: Arc<dyn WallClock>, limits: Limits) -> (Arc<dyn Store>, Box
 }
 
 mod conforms {
-    everytick_store::conformance_suite!(crate::sqlite::open);
+    everytick_store::conformance_suite!(crate::sqlite::open, alone);
 }
 
 /// A bench on a file that the test knows of.

@@ -1,0 +1,120 @@
+//! Virtual partitions of jobs: what nodes share out among themselves. A set of them is a bit each.
+
+use std::fmt;
+
+/// How many there are where several nodes share a store. A job's is fixed at its creation by its id.
+pub const PARTITIONS: u16 = 256;
+
+const WORDS: usize = PARTITIONS as usize / 64;
+
+/// A set of partitions, of 0 to 255.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct PartitionSet([u64; WORDS]);
+
+impl PartitionSet {
+    #[must_use]
+    pub const fn none() -> Self {
+        Self([0; WORDS])
+    }
+
+    /// The first `count` partitions: all that a store of so many has.
+    #[must_use]
+    pub fn all(count: u16) -> Self {
+        (0..count.min(PARTITIONS)).collect()
+    }
+
+    #[must_use]
+    pub const fn contains(&self, partition: u16) -> bool {
+        partition < PARTITIONS && self.0[partition as usize / 64] & (1 << (partition % 64)) != 0
+    }
+
+    /// Whether it was not in the set before. What is no partition is not put in.
+    pub const fn insert(&mut self, partition: u16) -> bool {
+        if partition >= PARTITIONS || self.contains(partition) {
+            return false;
+        }
+        self.0[partition as usize / 64] |= 1 << (partition % 64);
+        true
+    }
+
+    /// Whether it was in the set.
+    pub const fn remove(&mut self, partition: u16) -> bool {
+        if !self.contains(partition) {
+            return false;
+        }
+        self.0[partition as usize / 64] &= !(1 << (partition % 64));
+        true
+    }
+
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
+    /// In ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = u16> + use<> {
+        let set = *self;
+        (0..PARTITIONS).filter(move |partition| set.contains(*partition))
+    }
+
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
+    }
+
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self(std::array::from_fn(|word| self.0[word] & !other.0[word]))
+    }
+}
+
+impl FromIterator<u16> for PartitionSet {
+    fn from_iter<I: IntoIterator<Item = u16>>(partitions: I) -> Self {
+        let mut set = Self::none();
+        for partition in partitions {
+            set.insert(partition);
+        }
+        set
+    }
+}
+
+impl fmt::Debug for PartitionSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_holds_what_was_put_in_and_gives_it_in_order() {
+        let mut set: PartitionSet = [200, 3, 64, 63, 255, 0].into_iter().collect();
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 3, 63, 64, 200, 255]);
+        assert_eq!(set.len(), 6);
+        assert!(!set.insert(64) && set.insert(65) && set.remove(64) && !set.remove(64));
+        assert!(set.contains(65) && !set.contains(64));
+        assert_eq!(format!("{set:?}"), "{0, 3, 63, 65, 200, 255}");
+    }
+
+    #[test]
+    fn what_is_no_partition_is_never_in_it() {
+        let mut set = PartitionSet::all(u16::MAX);
+        assert_eq!((set.len(), set.contains(256), set.insert(256)), (256, false, false));
+        assert_eq!(PartitionSet::all(1).iter().collect::<Vec<_>>(), [0]);
+        assert!(PartitionSet::none().is_empty() && PartitionSet::all(0).is_empty());
+    }
+
+    #[test]
+    fn sets_are_added_and_taken_away() {
+        let (low, all) = (PartitionSet::all(100), PartitionSet::all(PARTITIONS));
+        assert_eq!(all.without(low).union(low), all);
+        assert_eq!(all.without(low).len(), 156);
+    }
+}

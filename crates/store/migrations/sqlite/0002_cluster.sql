@@ -1,0 +1,14 @@
+-- What a node says of itself, and the one partition that a file has.
+
+alter table leases add column region text;
+alter table leases add column version text not null default '';
+alter table leases add column started_at integer not null default 0;
+alter table leases add column renewed_at integer not null default 0;
+
+create table partitions (
+    partition integer not null primary key,
+    holder blob,
+    fence integer not null default 0,
+    since integer not null default 0
+) strict;
+insert into partitions (partition) values (0);

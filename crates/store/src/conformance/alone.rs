@@ -1,0 +1,10 @@
+//! What is only true of a store that one process has to itself.
+
+use super::{Bench, nodes::lives};
+
+pub async fn joining_ends_the_leases_of_other_nodes(bench: &Bench) {
+    let old = bench.join("a", 1).await;
+    let new = bench.join("b", 2).await;
+    assert!(!lives(bench, &old).await);
+    assert!(lives(bench, &new).await);
+}
