@@ -101,7 +101,8 @@ async fn main() {
     }
     report("raise_cursors", jobs, began);
     let began = now();
-    let loaded = store.load_horizon(&lease, &PartitionSet::all(1), at.plus(Span::minutes(1)), None, BATCH).await.unwrap();
+    let loaded =
+        store.load_horizon(&lease, &PartitionSet::all(1), at.plus(Span::minutes(1)), None, BATCH).await.unwrap();
     report("load_horizon", loaded.len(), began);
 }
 

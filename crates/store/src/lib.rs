@@ -5,6 +5,7 @@ mod clock;
 #[cfg(feature = "sim")]
 pub mod conformance;
 mod error;
+mod postgres;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod sqlite;
@@ -19,6 +20,7 @@ use everytick_domain::{
 
 pub use clock::{ManualClock, SystemClock, WallClock};
 pub use error::{Result, Source, StoreError};
+pub use postgres::{PostgresOptions, PostgresStore};
 pub use sqlite::SqliteStore;
 pub use types::*;
 

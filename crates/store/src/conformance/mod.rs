@@ -15,6 +15,7 @@ pub mod pruning;
 pub mod ranges;
 pub mod reads;
 pub mod requests;
+pub mod server;
 pub mod settles;
 pub mod sharing;
 pub mod ticks;

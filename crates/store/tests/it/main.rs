@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "these are tests, and so are their helpers")]
 
+mod postgres;
 mod sim;
 mod sqlite;
 mod suite;

@@ -1,0 +1,85 @@
+//! What waits, and claiming it: fence and attempt are raised by the commit that takes the run from among the waiting.
+
+use std::collections::HashMap;
+
+use everytick_domain::{
+    ids::{JobId, RunId},
+    partition::PartitionSet,
+    time::DbTime,
+};
+use uuid::Uuid;
+
+use super::{Failed, PostgresStore, day_sql, node, rows, sql};
+use crate::{ClaimedRun, Lease, Result, Waiting};
+
+pub(super) async fn peek_waiting(
+    store: &PostgresStore,
+    lease: &Lease,
+    partitions: &PartitionSet,
+    busy: &[JobId],
+    limit: usize,
+) -> Result<Waiting> {
+    const DOING: &str = "look at what waits";
+    let partitions = rows::partitions(partitions);
+    let mut read = store.read(DOING).await?;
+    let now = node::check(&mut read, lease, DOING).await?;
+    let found = sqlx::query(sql!("peek_waiting"))
+        .bind(now.millis())
+        .bind(&partitions)
+        .bind(rows::job_ids(busy.iter().copied()))
+        .bind(rows::limit(limit))
+        .fetch_all(&mut *read)
+        .await
+        .failed(DOING)?;
+    let due = found.iter().map(rows::waiting).collect::<std::result::Result<_, _>>().failed(DOING)?;
+    let next_due: Option<i64> = sqlx::query_scalar(sql!("next_due"))
+        .bind(now.millis())
+        .bind(&partitions)
+        .fetch_optional(&mut *read)
+        .await
+        .failed(DOING)?;
+    Ok(Waiting { now, due, next_due: next_due.map(DbTime::from_millis) })
+}
+
+pub(super) async fn claim(store: &PostgresStore, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
+    const DOING: &str = "claim runs";
+    let Some(lowest) = runs.iter().min().copied() else { return Ok(Vec::new()) };
+    let mut write = store.write(DOING).await?;
+    let mut open_from = node::hold(&mut write, lease).await?;
+    if lowest < open_from {
+        // From the start, held alone: two that share the lease and then both want to change it would wait for each other.
+        drop(write);
+        write = store.write(DOING).await?;
+        open_from = node::hold_alone(&mut write, lease).await?;
+    }
+    let now = write.now;
+    let taken: Vec<Uuid> = sqlx::query_scalar(sql!("dequeue_due"))
+        .bind(rows::run_ids(runs.iter().copied()))
+        .bind(now.millis())
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    let mut claimed: Vec<ClaimedRun> = Vec::with_capacity(taken.len());
+    let taken = taken.into_iter().map(RunId::from_uuid).collect();
+    for (table, ids) in store.by_table(taken, |id| *id) {
+        let found = sqlx::query(day_sql!("claim", &table))
+            .bind(rows::run_ids(ids))
+            .bind(now.millis())
+            .bind(&lease.node)
+            .bind(lease.incarnation.uuid())
+            .fetch_all(&mut *write.tx)
+            .await
+            .failed(DOING)?;
+        for row in &found {
+            claimed.push(rows::claimed(row).failed(DOING)?);
+        }
+    }
+    if let Some(lowest) = claimed.iter().map(|run| run.id).min().filter(|lowest| *lowest < open_from) {
+        node::lower_open_from(&mut write, lease, lowest).await?;
+    }
+    write.commit().await?;
+    // As they were asked for: the caller put what is most urgent first.
+    let places: HashMap<_, _> = runs.iter().enumerate().map(|(place, run)| (*run, place)).collect();
+    claimed.sort_by_key(|run| places.get(&run.id).copied());
+    Ok(claimed)
+}

@@ -1,0 +1,293 @@
+//! Makes jobs. Each alone is made or refused, all in one transaction, so quotas and names hold whoever else creates (I15).
+
+use std::{collections::HashSet, sync::Arc};
+
+use everytick_domain::{
+    ids::{JobId, TenantId, Version},
+    invalid::Invalid,
+    job::{self, Job, JobSpec},
+    partition::PARTITIONS,
+    schedule::Schedule,
+    time::DbTime,
+};
+use uuid::Uuid;
+
+use super::{Failed, PostgresStore, Write, horizon, range, rows, sql};
+use crate::{Actor, Created, IDEMPOTENCY_KEPT, IdempotencyKey, NewJob, Result, StoreError};
+
+const DOING: &str = "create jobs";
+
+pub(super) async fn create_jobs(
+    store: &PostgresStore,
+    tenant: TenantId,
+    actor: &Actor,
+    jobs: Vec<NewJob>,
+    idempotency: Option<&IdempotencyKey>,
+) -> Result<Vec<Result<Created>>> {
+    // A key stands for one job; of a list it could not say which.
+    let idempotency = idempotency.filter(|_| jobs.len() == 1);
+    let mut write = store.write(DOING).await?;
+    // Creates of one tenant take turns: names and the quota hold, and a key is used once.
+    sqlx::query(sql!("add_tenant")).bind(tenant.raw()).execute(&mut *write.tx).await.failed(DOING)?;
+    let live: i64 =
+        sqlx::query_scalar(sql!("tenant_held")).bind(tenant.raw()).fetch_one(&mut *write.tx).await.failed(DOING)?;
+    write.read_clock().await?;
+    match replayed(&mut write, tenant, idempotency, Kind::Job).await {
+        Ok(Some(id)) => {
+            if let Some(created) = load(&mut write, JobId::from_uuid(id)).await? {
+                return Ok(vec![Ok(created)]);
+            }
+        }
+        Ok(None) => {}
+        Err(StoreError::KeyReused) => return Ok(vec![Err(StoreError::KeyReused)]),
+        Err(error) => return Err(error),
+    }
+    let answers =
+        decide(&mut write, live.unsigned_abs(), store.limits.jobs_per_tenant_max, tenant, actor, jobs).await?;
+    let created: Vec<&Created> = answers.iter().filter_map(|answer| answer.as_ref().ok()).collect();
+    if !created.is_empty() {
+        insert(&mut write, tenant, actor, &created).await?;
+    }
+    if let [created] = created[..] {
+        remember(&mut write, tenant, idempotency, Kind::Job, created.job.id.uuid()).await?;
+    }
+    write.commit().await?;
+    Ok(answers)
+}
+
+async fn decide(
+    write: &mut Write,
+    mut live: u64,
+    jobs_max: u64,
+    tenant: TenantId,
+    actor: &Actor,
+    jobs: Vec<NewJob>,
+) -> Result<Vec<Result<Created>>> {
+    let names: Vec<String> = jobs.iter().map(|new| new.spec.name.clone()).collect();
+    let taken: Vec<String> = sqlx::query_scalar(sql!("names_taken"))
+        .bind(tenant.raw())
+        .bind(names)
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    let mut taken: HashSet<String> = taken.into_iter().collect();
+    let now = write.now;
+    let decide = |new: NewJob| {
+        if taken.contains(&new.spec.name) {
+            return Err(StoreError::NameTaken(new.spec.name));
+        }
+        if live >= jobs_max {
+            return Err(StoreError::QuotaReached(jobs_max));
+        }
+        let created = new_job(tenant, actor, new, now)?;
+        taken.insert(created.job.spec.name.clone());
+        live += 1;
+        Ok(created)
+    };
+    Ok(jobs.into_iter().map(decide).collect())
+}
+
+fn new_job(tenant: TenantId, actor: &Actor, new: NewJob, now: DbTime) -> Result<Created> {
+    let schedule = match &new.spec.schedule {
+        None => None,
+        Some(spec) => Some(Schedule::compile(spec).map_err(|found| {
+            StoreError::Invalid(found.into_iter().map(|invalid| invalid.under("schedule")).collect())
+        })?),
+    };
+    job::check_at(&new.spec, now).map_err(|invalid| StoreError::Invalid(vec![invalid]))?;
+    let job = Job {
+        id: new.id,
+        tenant,
+        partition: new.id.partition(PARTITIONS),
+        version: Version::from_raw(1),
+        spec: Arc::new(new.spec),
+        schedule,
+        created_at: now,
+        created_by: actor.0.clone(),
+        updated_at: now,
+        paused: None,
+        deleted_at: None,
+    };
+    let cursor = job.ticking().and_then(|schedule| job::first_cursor(&job.spec, schedule, now, now));
+    if job.ticking().is_some() && cursor.is_none() {
+        let message = format!("has no tick after {now}, the database's time: the job would never fire");
+        return Err(StoreError::Invalid(vec![Invalid::new("schedule", message)]));
+    }
+    Ok(Created { job, cursor, replayed: false })
+}
+
+async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, created: &[&Created]) -> Result<()> {
+    let jobs = || created.iter().map(|created| &created.job);
+    let listed: Vec<Listed> = jobs().map(|job| Listed::of(&job.spec)).collect();
+    let specs: Vec<String> = jobs().map(|job| spec_text(&job.spec)).collect::<Result<_>>()?;
+    let ids = rows::job_ids(jobs().map(|job| job.id));
+    let partitions: Vec<i16> = jobs().map(|job| rows::partition(job.id)).collect();
+    sqlx::query(sql!("create_jobs"))
+        .bind(&ids)
+        .bind(jobs().map(|job| job.spec.name.clone()).collect::<Vec<_>>())
+        .bind(specs)
+        .bind(listed.iter().map(|listed| listed.enabled).collect::<Vec<_>>())
+        .bind(listed.iter().map(|listed| listed.target.to_owned()).collect::<Vec<_>>())
+        .bind(listed.iter().map(|listed| listed.labels.clone()).collect::<Vec<_>>())
+        .bind(listed.iter().map(|listed| listed.search.clone()).collect::<Vec<_>>())
+        .bind(tenant.raw())
+        .bind(&*rows::text(&actor.0))
+        .bind(write.now.millis())
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(DOING)?;
+    sqlx::query(sql!("create_epochs"))
+        .bind(&ids)
+        .bind(&partitions)
+        .bind(tenant.raw())
+        .bind(write.now.millis())
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(DOING)?;
+    sqlx::query(sql!("create_cursors"))
+        .bind(&ids)
+        .bind(&partitions)
+        .bind(created.iter().map(|created| created.cursor.map(DbTime::millis)).collect::<Vec<_>>())
+        .bind(tenant.raw())
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(DOING)?;
+    sqlx::query(sql!("add_jobs_count"))
+        .bind(tenant.raw())
+        .bind(rows::limit(created.len()))
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    range::notify(write).await?;
+    let detail = |job: &Job| serde_json::json!({ "name": job.spec.name, "version": 1 }).to_string();
+    let audit: Vec<_> = jobs().map(|job| (job.id.to_string(), detail(job))).collect();
+    note(write, tenant, actor, "create", &audit).await
+}
+
+pub(super) fn spec_text(spec: &JobSpec) -> Result<String> {
+    serde_json::to_string(spec).map_err(|error| StoreError::Refused { doing: DOING, source: error.into() })
+}
+
+/// What lists filter jobs by, in columns of its own: no list reads a definition.
+pub(super) struct Listed {
+    pub enabled: bool,
+    pub target: &'static str,
+    pub labels: String,
+    pub search: String,
+}
+
+impl Listed {
+    pub(super) fn of(spec: &JobSpec) -> Self {
+        let labels: serde_json::Map<_, _> = spec
+            .labels
+            .iter()
+            .map(|(key, value)| (rows::text(key).into_owned(), rows::text(value).into_owned().into()))
+            .collect();
+        let search = format!("{}\n{}", spec.name, spec.description).to_lowercase();
+        Self {
+            enabled: spec.enabled,
+            target: spec.target.kind(),
+            labels: serde_json::Value::Object(labels).to_string(),
+            search: rows::text(&search).into_owned(),
+        }
+    }
+}
+
+async fn load(write: &mut Write, id: JobId) -> Result<Option<Created>> {
+    let found = horizon::job_rows(&mut write.tx, &[id], DOING).await?;
+    Ok(found.into_iter().next().map(|row| Created { job: row.job, cursor: row.cursor, replayed: true }))
+}
+
+/// Writes audit rows (subject, detail), in the transaction of what they tell of (I21).
+pub(super) async fn note(
+    write: &mut Write,
+    tenant: TenantId,
+    actor: &Actor,
+    action: &str,
+    audit: &[(String, String)],
+) -> Result<()> {
+    sqlx::query(sql!("audit"))
+        .bind(tenant.raw())
+        .bind(write.now.millis())
+        .bind(&*rows::text(&actor.0))
+        .bind(action)
+        .bind(audit.iter().map(|(subject, _)| subject.clone()).collect::<Vec<_>>())
+        .bind(audit.iter().map(|(_, detail)| detail.clone()).collect::<Vec<_>>())
+        .execute(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    Ok(())
+}
+
+/// What an Idempotency-Key made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Job,
+    Run,
+}
+
+impl Kind {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Job => "job",
+            Self::Run => "run",
+        }
+    }
+}
+
+/// Requests under one key take turns from here to the end of the transaction.
+pub(super) async fn hold_key(write: &mut Write, tenant: TenantId, idempotency: Option<&IdempotencyKey>) -> Result<()> {
+    let Some(asked) = idempotency else { return Ok(()) };
+    sqlx::query(sql!("request_lock"))
+        .bind(i64::from(tenant.raw()))
+        .bind(&asked.key)
+        .execute(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    Ok(())
+}
+
+/// What the same request made before, if it was made.
+pub(super) async fn replayed(
+    write: &mut Write,
+    tenant: TenantId,
+    idempotency: Option<&IdempotencyKey>,
+    kind: Kind,
+) -> Result<Option<Uuid>> {
+    let Some(asked) = idempotency else { return Ok(None) };
+    let found: Option<(Vec<u8>, String, Uuid)> = sqlx::query_as(sql!("find_request"))
+        .bind(tenant.raw())
+        .bind(&asked.key)
+        .bind(write.now.minus(IDEMPOTENCY_KEPT).millis())
+        .fetch_optional(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    match found {
+        None => Ok(None),
+        Some((fingerprint, made, subject)) if fingerprint == asked.fingerprint && made == kind.word() => {
+            Ok(Some(subject))
+        }
+        Some(_) => Err(StoreError::KeyReused),
+    }
+}
+
+pub(super) async fn remember(
+    write: &mut Write,
+    tenant: TenantId,
+    idempotency: Option<&IdempotencyKey>,
+    kind: Kind,
+    subject: Uuid,
+) -> Result<()> {
+    let Some(asked) = idempotency else { return Ok(()) };
+    sqlx::query(sql!("remember_request"))
+        .bind(tenant.raw())
+        .bind(&asked.key)
+        .bind(asked.fingerprint.as_slice())
+        .bind(kind.word())
+        .bind(subject)
+        .bind(write.now.millis())
+        .execute(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    Ok(())
+}

@@ -1,0 +1,216 @@
+//! The days: `runs` has a table for each, by the time in front of a run's id. They are made a week ahead by whoever comes
+//! first, and go by being detached and dropped. Neither blocks those who insert: anything else would, behind one reader.
+
+use std::{collections::BTreeMap, sync::PoisonError};
+
+use everytick_domain::{
+    ids::RunId,
+    time::{DbTime, Span},
+};
+use sqlx::{AssertSqlSafe, Row as _};
+
+use super::{Failed, PostgresStore, open::MIGRATION_LOCK, sql};
+use crate::Result;
+
+const DAY_MS: i64 = 86_400_000;
+/// Made ahead: a week without a node that could make more.
+const AHEAD: i64 = 7;
+/// And one back, when the first is made: an `at` may lie a little in the past.
+const BACK: i64 = 1;
+/// So many days that nobody made are made up for; a database that lay still for longer begins anew.
+const GAP_MAX: i64 = 400;
+const LOCK_TIMEOUT_MS: u32 = 1_000;
+
+/// A day, counted from 1970.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Day(i64);
+
+impl Day {
+    pub(super) const fn of(at: DbTime) -> Self {
+        Self(at.millis().div_euclid(DAY_MS))
+    }
+    pub(super) const fn start(self) -> DbTime {
+        DbTime::from_millis(self.0 * DAY_MS)
+    }
+    pub(super) const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+    /// `runs_20261116`.
+    pub(super) fn table(self) -> String {
+        let date: String = self.start().to_string().chars().take(10).filter(char::is_ascii_digit).collect();
+        format!("runs_{date}")
+    }
+    fn from_table(name: &str) -> Option<Self> {
+        let date = name.strip_prefix("runs_").filter(|date| date.len() == 8 && date.is_ascii())?;
+        let at: DbTime = format!("{}-{}-{}T00:00:00Z", &date[..4], &date[4..6], &date[6..]).parse().ok()?;
+        Some(Self::of(at))
+    }
+    /// The ids of the day: from the first, to before the second.
+    pub(super) fn ids(self) -> (RunId, RunId) {
+        (RunId::floor(self.start()), RunId::floor(self.next().start()))
+    }
+}
+
+/// The days that we know of.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Days(BTreeMap<Day, String>);
+
+impl Days {
+    pub(super) fn oldest(&self) -> Option<Day> {
+        self.0.keys().next().copied()
+    }
+    pub(super) fn before(&self, day: Day) -> Vec<Day> {
+        self.0.range(..day).map(|(day, _)| *day).collect()
+    }
+    fn newest(&self) -> Option<Day> {
+        self.0.keys().next_back().copied()
+    }
+    fn contains(&self, day: Day) -> bool {
+        self.0.contains_key(&day)
+    }
+    /// The table that a run is in: its day's, or all of them where we do not know of that day.
+    pub(super) fn table(&self, run: RunId) -> String {
+        self.0.get(&Day::of(run.time())).map_or_else(|| "runs".to_owned(), Clone::clone)
+    }
+}
+
+impl PostgresStore {
+    pub(super) fn known_days(&self) -> Days {
+        self.days.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Groups what is about runs by their tables, each in the order of ids: rows are then locked in one order everywhere.
+    pub(super) fn by_table<T>(&self, mut items: Vec<T>, id: impl Fn(&T) -> RunId) -> BTreeMap<String, Vec<T>> {
+        items.sort_by_key(|item| id(item));
+        let days = self.days.read().unwrap_or_else(PoisonError::into_inner);
+        let mut tables: BTreeMap<String, Vec<T>> = BTreeMap::new();
+        for item in items {
+            tables.entry(days.table(id(&item))).or_default().push(item);
+        }
+        tables
+    }
+}
+
+/// Reads which days there are.
+pub(super) async fn look(store: &PostgresStore) -> Result<Days> {
+    const DOING: &str = "look at the days";
+    let mut read = store.read(DOING).await?;
+    let found = sqlx::query(sql!("days")).fetch_all(&mut *read).await.failed(DOING)?;
+    let mut days = Days::default();
+    for row in &found {
+        let (name, going): (String, bool) = (row.try_get("name").failed(DOING)?, row.try_get("going").failed(DOING)?);
+        if let Some(day) = Day::from_table(&name).filter(|_| !going) {
+            days.0.insert(day, name);
+        }
+    }
+    store.days.write().unwrap_or_else(PoisonError::into_inner).clone_from(&days);
+    Ok(days)
+}
+
+/// Makes the days that are missing from the oldest to a week from now.
+pub(super) async fn make(store: &PostgresStore) -> Result<Days> {
+    const DOING: &str = "make the days ahead";
+    let mut write = store.write(DOING).await?;
+    let now = Day::of(write.read_clock().await?);
+    drop(write);
+    let days = look(store).await?;
+    let from = days.oldest().map_or(now.0 - BACK, |oldest| oldest.0.max(now.0 - GAP_MAX).min(now.0));
+    let missing: Vec<_> = (from..=now.0 + AHEAD).map(Day).filter(|day| !days.contains(*day)).collect();
+    if missing.is_empty() {
+        return Ok(days);
+    }
+    for day in missing {
+        make_one(store, day).await?;
+    }
+    look(store).await
+}
+
+/// Makes more days when fewer than a week's are ahead. Nobody waits for it: there is a week to try again.
+pub(super) async fn make_ahead(store: &PostgresStore, now: DbTime) {
+    let enough = store.known_days().newest().is_some_and(|newest| newest.0 >= Day::of(now).0 + AHEAD);
+    if !enough && let Err(error) = make(store).await {
+        tracing::warn!(error = %error, "the tables of the days ahead could not be made; this is tried again");
+    }
+}
+
+async fn make_one(store: &PostgresStore, day: Day) -> Result<()> {
+    const DOING: &str = "make a day";
+    let ((low, high), table) = (day.ids(), day.table());
+    let mut write = store.write(DOING).await?;
+    sqlx::query(sql!("migration_lock")).bind(MIGRATION_LOCK).execute(&mut *write.tx).await.failed(DOING)?;
+    let text = sql!("day_make").replace("runs_of_the_day", &table);
+    let text = text.replace("'low'", &format!("'{}'", low.uuid())).replace("'high'", &format!("'{}'", high.uuid()));
+    let text = text.replace("'lock_timeout_ms'", &LOCK_TIMEOUT_MS.to_string());
+    match sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *write.tx).await {
+        // Another node was first.
+        Err(error) if matches!(super::code(&error).as_deref(), Some("42P07" | "42P17")) => Ok(()),
+        made => {
+            made.failed(DOING)?;
+            write.commit().await
+        }
+    }
+}
+
+/// Takes a day away, with what is left in it. Finishes what an earlier try has left half done.
+pub(super) async fn drop_day(store: &PostgresStore, day: Day) -> Result<()> {
+    const DOING: &str = "drop a day";
+    let table = day.table();
+    // Not in a transaction: the server itself makes two of it, and waits for readers in between without blocking anybody.
+    let detach = |how: &str| AssertSqlSafe(format!("alter table runs detach partition {table} {how}"));
+    match sqlx::raw_sql(detach("concurrently")).execute(&store.pool).await {
+        Err(error) if super::code(&error).as_deref() == Some("55000") => {
+            sqlx::raw_sql(detach("finalize")).execute(&store.pool).await.failed(DOING)?;
+        }
+        detached => {
+            detached.failed(DOING)?;
+        }
+    }
+    let mut write = store.write(DOING).await?;
+    sqlx::raw_sql(AssertSqlSafe(format!("drop table {table}"))).execute(&mut *write.tx).await.failed(DOING)?;
+    write.commit().await
+}
+
+/// Days that were being detached when their node died, or detached and not dropped.
+pub(super) async fn finish_dropping(store: &PostgresStore) -> Result<()> {
+    const DOING: &str = "finish dropping days";
+    let mut read = store.read(DOING).await?;
+    let found = sqlx::query(sql!("days_going")).fetch_all(&mut *read).await.failed(DOING)?;
+    drop(read);
+    for row in &found {
+        let (name, attached): (String, bool) =
+            (row.try_get("name").failed(DOING)?, row.try_get("attached").failed(DOING)?);
+        let Some(day) = Day::from_table(&name) else { continue };
+        if attached {
+            let text = format!("alter table runs detach partition {} finalize", day.table());
+            sqlx::raw_sql(AssertSqlSafe(text)).execute(&store.pool).await.failed(DOING)?;
+        }
+        let mut write = store.write(DOING).await?;
+        sqlx::raw_sql(AssertSqlSafe(format!("drop table if exists {}", day.table())))
+            .execute(&mut *write.tx)
+            .await
+            .failed(DOING)?;
+        write.commit().await?;
+    }
+    Ok(())
+}
+
+/// The last instant that a day ahead of us may still have runs of: a bound for looks at what is open or recorded.
+pub(super) fn ahead(now: DbTime) -> RunId {
+    RunId::floor(now.plus(Span::days(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_is_named_by_its_date_and_known_by_its_name() {
+        let day = Day::of("2026-11-16T23:59:59.999Z".parse().unwrap());
+        assert_eq!(day.table(), "runs_20261116");
+        assert_eq!(Day::from_table("runs_20261116"), Some(day));
+        assert_eq!(day.start().to_string(), "2026-11-16T00:00:00Z");
+        for name in ["runs_", "runs_2026111", "runs_20261332", "runs_history", "last_runs"] {
+            assert_eq!(Day::from_table(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Edits, pauses, resumes and deletes, in one transaction (I11): holds the job's epoch, which waits for what is being recorded
+//! of it, then reads how the job stands and the clock, asks the domain, and writes the answer.
+
+use everytick_domain::{
+    edit::{self, Change, Standing},
+    ids::{JobId, RunId, TenantId},
+    plan::TickRow,
+    time::DbTime,
+};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::{
+    Failed, PostgresStore, Write, create,
+    create::Listed,
+    days::{Day, Days},
+    horizon, range, record, rows,
+    rows::JobRow,
+    sql,
+};
+use crate::{Actor, EditJob, Edited, JobRef, JobTicks, RecordRow, Result, StoreError};
+
+const DOING: &str = "edit the job";
+
+pub(super) async fn edit_job(store: &PostgresStore, tenant: TenantId, actor: &Actor, ask: EditJob) -> Result<Edited> {
+    let mut write = store.write(DOING).await?;
+    let row = hold(&mut write, sql!("epoch_held"), tenant, &ask.job).await?;
+    let has = row.job.version;
+    if let Some(wanted) = ask.if_match.filter(|wanted| *wanted != has) {
+        return Err(StoreError::VersionMismatch { has, wanted });
+    }
+    if let Change::Replace(spec) = &ask.change
+        && spec.name != row.job.spec.name
+        && is_taken(&mut write, tenant, &spec.name).await?
+    {
+        return Err(StoreError::NameTaken(spec.name.clone()));
+    }
+    let standing = standing(&mut write, &row).await?;
+    let action = ask.change.word();
+    let ends = matches!(ask.change, Change::Pause { .. } | Change::Delete);
+    let change = edit::edit(&standing, ask.change).map_err(StoreError::Invalid)?;
+    let mut edited = match change {
+        None => Edited { job: row.job, cursor: row.cursor, x: None, cancelled: Vec::new() },
+        Some(edit) => {
+            write_edit(&mut write, &store.known_days(), tenant, actor, action, &row, &edit).await?;
+            Edited { job: edit.job, cursor: edit.cursor, x: Some(edit.x), cancelled: Vec::new() }
+        }
+    };
+    if ask.cancel && ends {
+        edited.cancelled = cancel_open(&mut write, edited.job.id).await?;
+    }
+    write.commit().await?;
+    Ok(edited)
+}
+
+/// Holds a live job, as people name it; then reads it and the clock, in statements that see what was done meanwhile.
+pub(super) async fn hold(write: &mut Write, statement: &'static str, tenant: TenantId, job: &JobRef) -> Result<JobRow> {
+    loop {
+        let id = find(&mut write.tx, tenant, job, write.doing).await?.job.id;
+        sqlx::query(statement).bind(id.uuid()).execute(&mut *write.tx).await.failed(write.doing)?;
+        let row = find(&mut write.tx, tenant, job, write.doing).await?;
+        // Its name may be another job's by now.
+        if row.job.id == id {
+            write.read_clock().await?;
+            return Ok(row);
+        }
+    }
+}
+
+/// A live job, as people name it.
+pub(super) async fn find(
+    connection: &mut PgConnection,
+    tenant: TenantId,
+    job: &JobRef,
+    doing: &'static str,
+) -> Result<JobRow> {
+    let query = match job {
+        JobRef::Id(id) => sqlx::query(sql!("job_by_id")).bind(tenant.raw()).bind(id.uuid()),
+        JobRef::Name(name) => sqlx::query(sql!("job_by_name")).bind(tenant.raw()).bind(name),
+    };
+    let found = query.fetch_optional(connection).await.failed(doing)?;
+    rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed(doing)
+}
+
+async fn is_taken(write: &mut Write, tenant: TenantId, name: &str) -> Result<bool> {
+    let taken: Option<String> = sqlx::query_scalar(sql!("names_taken"))
+        .bind(tenant.raw())
+        .bind(vec![name.to_owned()])
+        .fetch_optional(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    Ok(taken.is_some())
+}
+
+async fn standing(write: &mut Write, row: &JobRow) -> Result<Standing> {
+    let (id, now) = (row.job.id, write.now);
+    let from = row.cursor.map_or(now, |cursor| cursor.min(now));
+    let tick: Option<i64> = sqlx::query_scalar(sql!("last_tick"))
+        .bind(id.uuid())
+        .bind(RunId::floor(from).uuid())
+        .fetch_optional(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    let range: Option<i64> =
+        sqlx::query_scalar(sql!("last_range")).bind(id.uuid()).fetch_optional(&mut *write.tx).await.failed(DOING)?;
+    let last_recorded = tick.max(range).map(DbTime::from_millis).filter(|last| *last >= from);
+    let open = horizon::open_runs(&mut write.tx, &[id], now, DOING).await?.remove(&id).map_or(0, |open| open.len());
+    Ok(Standing { job: row.job.clone(), cursor: row.cursor, now, last_recorded, open })
+}
+
+async fn write_edit(
+    write: &mut Write,
+    days: &Days,
+    tenant: TenantId,
+    actor: &Actor,
+    action: &'static str,
+    was: &JobRow,
+    edit: &edit::Edit,
+) -> Result<()> {
+    let job = &edit.job;
+    // What lies before the oldest day has no table to stand in: it is skipped.
+    let is_old = |tick: &TickRow| days.oldest().is_some_and(|oldest| Day::of(tick.tick) < oldest);
+    let (old, kept): (Vec<&TickRow>, Vec<&TickRow>) = edit.rows.iter().partition(|tick| is_old(tick));
+    let due = JobTicks {
+        job: job.id,
+        tenant,
+        partition: job.partition,
+        epoch: was.epoch,
+        priority: was.job.spec.priority,
+        rows: kept.into_iter().map(|tick| RecordRow { tick: tick.clone(), born_claimed: false }).collect(),
+    };
+    record::insert_edited(write, &due).await?;
+    range::insert_ranges(write, job.id, tenant, &edit.ranges).await?;
+    range::insert_ranges(write, job.id, tenant, &record::ranges_of(old.into_iter())).await?;
+    let listed = Listed::of(&job.spec);
+    sqlx::query(sql!("edit_job"))
+        .bind(job.id.uuid())
+        .bind(&job.spec.name)
+        .bind(job.version.raw())
+        .bind(create::spec_text(&job.spec)?)
+        .bind(job.updated_at.millis())
+        .bind(job.paused.as_ref().map(|paused| paused.at.millis()))
+        .bind(job.paused.as_ref().and_then(|paused| rows::texts(paused.note.as_ref())))
+        .bind(job.deleted_at.map(DbTime::millis))
+        .bind(listed.enabled)
+        .bind(listed.target)
+        .bind(listed.labels)
+        .bind(listed.search)
+        .execute(&mut *write.tx)
+        .await
+        .or_else(|error| match super::is_taken(&error, "jobs_name") {
+            true => Err(StoreError::NameTaken(job.spec.name.clone())),
+            false => Err(error).failed_or_refused(DOING),
+        })?;
+    if job.deleted_at.is_some() {
+        sqlx::query(sql!("add_jobs_count"))
+            .bind(tenant.raw())
+            .bind(-1_i64)
+            .execute(&mut *write.tx)
+            .await
+            .failed(DOING)?;
+    }
+    range::move_on(write, job.id, edit.cursor).await?;
+    range::notify(write).await?;
+    let detail = serde_json::json!({ "name": job.spec.name, "version": job.version.raw(), "x": edit.x });
+    create::note(write, tenant, actor, action, &[(job.id.to_string(), detail.to_string())]).await
+}
+
+/// Cancels whatever of the job is open; gives those that were being worked on.
+async fn cancel_open(write: &mut Write, job: JobId) -> Result<Vec<RunId>> {
+    let now = write.now;
+    // From among the waiting first, as a claim does: two that lock in one order do not wait for each other.
+    let waiting: Vec<Uuid> =
+        sqlx::query_scalar(sql!("dequeue_job")).bind(job.uuid()).fetch_all(&mut *write.tx).await.failed(DOING)?;
+    sqlx::query(sql!("cancel_runs")).bind(waiting).bind(now.millis()).execute(&mut *write.tx).await.failed(DOING)?;
+    let lowest = horizon::lowest_open_from(&mut write.tx, now, DOING).await?;
+    let claimed: Vec<Uuid> = sqlx::query_scalar(sql!("cancel_claimed"))
+        .bind(job.uuid())
+        .bind(now.millis())
+        .bind(lowest.uuid())
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    Ok(claimed.into_iter().map(RunId::from_uuid).collect())
+}

@@ -1,0 +1,368 @@
+//! The keeper for a cluster: one PostgreSQL that any number of nodes share. Each transaction group has a file of its own here,
+//! and its SQL beside it. Every call is a transaction of its own, READ COMMITTED where it writes and one snapshot where it
+//! reads. Nothing rests on the state of a session, so a transaction pooler may stand in between. What is due and which
+//! lease lives is judged by the database's clock (`everytick_now()`), read after the locks were had.
+
+mod claim;
+mod create;
+mod cursors;
+mod days;
+mod edit;
+mod horizon;
+mod lost;
+mod node;
+mod open;
+mod prune;
+mod range;
+mod read;
+mod record;
+mod request;
+mod rows;
+mod settle;
+
+#[cfg(feature = "sim")]
+use std::sync::Arc;
+use std::sync::RwLock;
+
+use async_trait::async_trait;
+use everytick_domain::{
+    ids::{Incarnation, JobId, RunId, TenantId},
+    partition::{PARTITIONS, PartitionSet},
+    time::{DbTime, Span},
+};
+use sqlx::{PgPool, Postgres, SqlStr, Transaction};
+
+#[cfg(feature = "sim")]
+use crate::WallClock;
+use crate::{
+    Actor, AttemptRecord, AuditRecord, CancelledRun, ChangeMark, Changes, ClaimedRun, Cluster, Created, EditJob,
+    Edited, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo,
+    Page, Pruned, Raise, RangeAnswer, RangePlan, Recorded, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store,
+    StoreError, Waiting,
+};
+
+pub use open::PostgresOptions;
+
+/// The text of a statement, from its file.
+macro_rules! sql {
+    ($name:literal) => {
+        include_str!(concat!("sql/", $name, ".sql"))
+    };
+}
+use sql;
+
+/// A statement about one day's table, by its name: the planner then looks at that one alone.
+macro_rules! day_sql {
+    ($name:literal, $table:expr) => {
+        sqlx::AssertSqlSafe(include_str!(concat!("sql/", $name, ".sql")).replace("runs_of_the_day", $table))
+    };
+}
+use day_sql;
+
+/// A store in one PostgreSQL database.
+pub struct PostgresStore {
+    pool: PgPool,
+    begin: Begin,
+    limits: Limits,
+    days: RwLock<days::Days>,
+    #[cfg(feature = "sim")]
+    clock: Option<TestClock>,
+}
+
+/// How transactions begin, with the time-outs that the role does not bring along.
+struct Begin {
+    write: SqlStr,
+    read: SqlStr,
+    /// For what nobody waits for: moving last runs before a day goes.
+    slow: SqlStr,
+}
+
+/// A clock that a test moves, told to a database whose `everytick_now()` reads it from the table `test_clock`.
+#[cfg(feature = "sim")]
+struct TestClock {
+    clock: Arc<dyn WallClock>,
+    told: tokio::sync::Mutex<Option<DbTime>>,
+}
+
+impl std::fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresStore").finish_non_exhaustive()
+    }
+}
+
+/// A connection that the server has closed is found out when it is used: so many of them are put up with in one call.
+const STALE_CONNECTIONS_MAX: u32 = 20;
+
+impl PostgresStore {
+    /// Connects, brings the schema up to date, and makes the days' tables. A database of a release that this one cannot
+    /// work with is [`StoreError::Unusable`].
+    pub async fn connect(url: &str, options: PostgresOptions, limits: Limits) -> Result<Self> {
+        open::connect(url, options, limits).await
+    }
+
+    /// Only brings the schema up to date.
+    pub async fn migrate(url: &str) -> Result<()> {
+        open::migrate_only(url).await
+    }
+
+    /// Waits for what is under way, and closes the connections. A store that is only dropped loses nothing either.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+
+    /// The connections, for tests and probes.
+    #[cfg(feature = "sim")]
+    #[must_use]
+    pub const fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
+    /// Begins to write. Dropped without a commit, also in the middle of a statement, it rolls back.
+    async fn write(&self, doing: &'static str) -> Result<Write> {
+        Ok(Write { tx: self.begin(&self.begin.write, doing).await?, now: DbTime::EPOCH, doing })
+    }
+
+    /// Begins to read one snapshot.
+    async fn read(&self, doing: &'static str) -> Result<Transaction<'static, Postgres>> {
+        self.begin(&self.begin.read, doing).await
+    }
+
+    async fn begin(&self, text: &SqlStr, doing: &'static str) -> Result<Transaction<'static, Postgres>> {
+        self.tell_clock(doing).await?;
+        let mut stale = 0;
+        loop {
+            match self.pool.begin_with(text.clone()).await {
+                Err(error) if is_closed(&error) && stale < STALE_CONNECTIONS_MAX => stale += 1,
+                begun => return begun.failed(doing),
+            }
+        }
+    }
+
+    #[cfg(not(feature = "sim"))]
+    #[expect(clippy::unused_async, reason = "it tells nothing outside tests")]
+    async fn tell_clock(&self, _: &'static str) -> Result<()> {
+        Ok(())
+    }
+
+    #[cfg(feature = "sim")]
+    async fn tell_clock(&self, doing: &'static str) -> Result<()> {
+        let Some(test) = &self.clock else { return Ok(()) };
+        let mut told = test.told.lock().await;
+        let now = test.clock.now();
+        if *told != Some(now) {
+            let tell = sqlx::query("update test_clock set now = $1").bind(now.millis());
+            tell.execute(&self.pool).await.failed(doing)?;
+            *told = Some(now);
+        }
+        Ok(())
+    }
+}
+
+/// A write transaction and its instant, which whoever holds the locks reads.
+struct Write {
+    tx: Transaction<'static, Postgres>,
+    now: DbTime,
+    doing: &'static str,
+}
+
+impl Write {
+    /// Reads the clock, now that the locks are had.
+    async fn read_clock(&mut self) -> Result<DbTime> {
+        let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *self.tx).await.failed(self.doing)?;
+        self.now = DbTime::from_millis(now);
+        Ok(self.now)
+    }
+
+    async fn commit(self) -> Result<()> {
+        let doing = self.doing;
+        self.tx.commit().await.map_err(|error| match &error {
+            // The server itself says that it was not done.
+            sqlx::Error::Database(said) if !is_closed(&error) && said.code().is_some() => {
+                StoreError::Failed { doing, source: error.into() }
+            }
+            _ => StoreError::Unsure { doing, source: error.into() },
+        })
+    }
+}
+
+trait Failed<T> {
+    /// An error before the commit: the transaction rolls back, so it is known not to be done.
+    fn failed(self, doing: &'static str) -> Result<T>;
+    /// The same, but where the data itself was refused this says so: sending it again will not help.
+    fn failed_or_refused(self, doing: &'static str) -> Result<T>;
+}
+
+impl<T> Failed<T> for std::result::Result<T, sqlx::Error> {
+    fn failed(self, doing: &'static str) -> Result<T> {
+        self.map_err(|source| StoreError::Failed { doing, source: source.into() })
+    }
+    fn failed_or_refused(self, doing: &'static str) -> Result<T> {
+        self.map_err(|source| {
+            if is_refusal(&source) {
+                StoreError::Refused { doing, source: source.into() }
+            } else {
+                StoreError::Failed { doing, source: source.into() }
+            }
+        })
+    }
+}
+
+fn code(error: &sqlx::Error) -> Option<String> {
+    error.as_database_error().and_then(|error| error.code()).map(Into::into)
+}
+
+/// Class 22 (data exception), 23 (integrity constraint violation) and 54 (program limit exceeded).
+fn is_refusal(error: &sqlx::Error) -> bool {
+    code(error).is_some_and(|code| ["22", "23", "54"].contains(&&code[..2]))
+}
+
+/// The connection is gone: class 08, a server that shuts down or starts, a session that it ended.
+fn is_closed(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::BeginFailed => true,
+        error => code(error).is_some_and(|code| {
+            code.starts_with("08") || ["57P01", "57P02", "25P03", "57P05"].contains(&code.as_str())
+        }),
+    }
+}
+
+/// A unique index refused a row.
+fn is_taken(error: &sqlx::Error, constraint: &str) -> bool {
+    let said = error.as_database_error();
+    said.is_some_and(|said| {
+        said.is_unique_violation() && said.constraint().is_some_and(|name| name.starts_with(constraint))
+    })
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    fn partitions(&self) -> u16 {
+        PARTITIONS
+    }
+    async fn now(&self) -> Result<DbTime> {
+        node::now(self).await
+    }
+    async fn join(&self, node: &NodeInfo, incarnation: Incarnation, ttl: Span) -> Result<(Lease, DbTime)> {
+        node::join(self, node, incarnation, ttl).await
+    }
+    async fn renew(&self, lease: &Lease, ttl: Span, open_from: RunId) -> Result<DbTime> {
+        node::renew(self, lease, ttl, open_from).await
+    }
+    async fn raise_fence(&self, lease: &Lease) -> Result<Lease> {
+        node::raise_fence(self, lease).await
+    }
+    async fn leave(&self, lease: &Lease) -> Result<()> {
+        node::leave(self, lease).await
+    }
+    async fn cluster(&self) -> Result<Cluster> {
+        node::cluster(self).await
+    }
+    async fn acquire(&self, lease: &Lease, partitions: &PartitionSet) -> Result<PartitionSet> {
+        node::acquire(self, lease, partitions).await
+    }
+    async fn release(&self, lease: &Lease, partitions: &PartitionSet) -> Result<()> {
+        node::release(self, lease, partitions).await
+    }
+
+    async fn load_horizon(
+        &self,
+        lease: &Lease,
+        partitions: &PartitionSet,
+        until: DbTime,
+        after: Option<(DbTime, JobId)>,
+        limit: usize,
+    ) -> Result<Vec<LoadedJob>> {
+        horizon::load_horizon(self, lease, partitions, until, after, limit).await
+    }
+    async fn load_jobs(&self, ids: &[JobId]) -> Result<Vec<LoadedJob>> {
+        horizon::load_jobs(self, ids).await
+    }
+    async fn changes(&self, partitions: &PartitionSet, since: ChangeMark, limit: usize) -> Result<Changes> {
+        horizon::changes(self, partitions, since, limit).await
+    }
+    async fn record(&self, lease: &Lease, batch: &[JobTicks]) -> Result<Recorded> {
+        record::record(self, lease, batch).await
+    }
+    async fn record_range(&self, lease: &Lease, plan: &RangePlan) -> Result<RangeAnswer> {
+        range::record_range(self, lease, plan).await
+    }
+    async fn raise_cursors(&self, raises: &[Raise]) -> Result<Vec<JobId>> {
+        cursors::raise_cursors(self, raises).await
+    }
+
+    async fn peek_waiting(
+        &self,
+        lease: &Lease,
+        partitions: &PartitionSet,
+        busy: &[JobId],
+        limit: usize,
+    ) -> Result<Waiting> {
+        claim::peek_waiting(self, lease, partitions, busy, limit).await
+    }
+    async fn claim(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
+        claim::claim(self, lease, runs).await
+    }
+    async fn settle(&self, settles: &[Settle]) -> Result<Vec<SettleAnswer>> {
+        settle::settle(self, settles).await
+    }
+    async fn load_claimed(&self, lease: &Lease) -> Result<Vec<ClaimedRun>> {
+        lost::load_claimed(self, lease).await
+    }
+    async fn load_lost(&self, lease: &Lease, limit: usize) -> Result<Vec<ClaimedRun>> {
+        lost::load_lost(self, lease, limit).await
+    }
+
+    async fn create_jobs(
+        &self,
+        tenant: TenantId,
+        actor: &Actor,
+        jobs: Vec<NewJob>,
+        idempotency: Option<&IdempotencyKey>,
+    ) -> Result<Vec<Result<Created>>> {
+        create::create_jobs(self, tenant, actor, jobs, idempotency).await
+    }
+    async fn edit_job(&self, tenant: TenantId, actor: &Actor, edit: EditJob) -> Result<Edited> {
+        edit::edit_job(self, tenant, actor, edit).await
+    }
+    async fn create_run(&self, tenant: TenantId, actor: &Actor, run: NewRun) -> Result<RunRecord> {
+        request::create_run(self, tenant, actor, run).await
+    }
+    async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<CancelledRun> {
+        request::cancel_run(self, tenant, actor, run).await
+    }
+
+    async fn get_job(&self, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {
+        read::get_job(self, tenant, job).await
+    }
+    async fn list_jobs(
+        &self,
+        tenant: TenantId,
+        filter: &JobFilter,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<JobRecord, String>> {
+        read::list_jobs(self, tenant, filter, after, limit).await
+    }
+    async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
+        read::get_run(self, tenant, run).await
+    }
+    async fn list_runs(
+        &self,
+        tenant: TenantId,
+        filter: &RunFilter,
+        before: Option<RunId>,
+        limit: usize,
+    ) -> Result<Page<RunRecord, RunId>> {
+        read::list_runs(self, tenant, filter, before, limit).await
+    }
+    async fn list_attempts(&self, tenant: TenantId, run: RunId) -> Result<Vec<AttemptRecord>> {
+        read::list_attempts(self, tenant, run).await
+    }
+    async fn list_audit(&self, tenant: TenantId, before: Option<i64>, limit: usize) -> Result<Page<AuditRecord, i64>> {
+        read::list_audit(self, tenant, before, limit).await
+    }
+
+    async fn prune(&self, before: DbTime, limit: usize) -> Result<Pruned> {
+        prune::prune(self, before, limit).await
+    }
+}

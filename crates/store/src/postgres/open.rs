@@ -1,0 +1,183 @@
+//! Connects: the pool, the time-outs, the schema.
+
+use std::{str::FromStr as _, time::Duration};
+
+use sqlx::{
+    AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, Row as _, SqlSafeStr as _, SqlStr,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+
+use super::{Begin, Failed, PostgresStore, days, sql};
+use crate::{Limits, Result, StoreError};
+
+const DOING: &str = "connect to PostgreSQL";
+/// Two nodes that start at once take turns here: "everytick" in ASCII, cut to eight bytes.
+pub(super) const MIGRATION_LOCK: i64 = 0x6576_6572_7974_6963;
+
+/// How a node uses the database.
+#[derive(Clone)]
+pub struct PostgresOptions {
+    pub connections_max: u32,
+    /// Named prepared statements. Off behind a transaction pooler that does not carry them over; the URL may also say
+    /// `statement-cache-capacity=0`.
+    pub statement_cache: bool,
+    pub statement_timeout: Duration,
+    pub lock_timeout: Duration,
+    /// A node that is stopped inside a transaction keeps its locks for no longer than this.
+    pub idle_in_transaction_timeout: Duration,
+    /// A test's clock; the database's `everytick_now()` reads the table `test_clock`.
+    #[cfg(feature = "sim")]
+    pub clock: Option<std::sync::Arc<dyn crate::WallClock>>,
+}
+
+impl std::fmt::Debug for PostgresOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresOptions")
+            .field("connections_max", &self.connections_max)
+            .field("statement_cache", &self.statement_cache)
+            .field("statement_timeout", &self.statement_timeout)
+            .field("lock_timeout", &self.lock_timeout)
+            .field("idle_in_transaction_timeout", &self.idle_in_transaction_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for PostgresOptions {
+    fn default() -> Self {
+        Self {
+            connections_max: 10,
+            statement_cache: true,
+            statement_timeout: Duration::from_secs(5),
+            lock_timeout: Duration::from_secs(3),
+            idle_in_transaction_timeout: Duration::from_millis(1_500),
+            #[cfg(feature = "sim")]
+            clock: None,
+        }
+    }
+}
+
+/// Settings of the role that are within these are left as they are.
+const ROLE_TIMEOUT_MAX: Duration = Duration::from_secs(30);
+const SLOW_TIMEOUT: Duration = Duration::from_mins(5);
+
+pub(super) async fn connect(url: &str, options: PostgresOptions, limits: Limits) -> Result<PostgresStore> {
+    let mut connect = parse(url)?;
+    if !options.statement_cache {
+        connect = connect.statement_cache_capacity(0);
+    }
+    migrate(&mut first(&connect).await?).await?;
+    let pool = PgPoolOptions::new()
+        .max_connections(options.connections_max)
+        .test_before_acquire(false)
+        .acquire_timeout(options.statement_timeout)
+        .connect_with(connect)
+        .await
+        .failed(DOING)?;
+    let begin = begin(&pool, &options).await?;
+    let store = PostgresStore {
+        pool,
+        begin,
+        limits,
+        days: Default::default(),
+        #[cfg(feature = "sim")]
+        clock: options.clock.map(|clock| super::TestClock { clock, told: Default::default() }),
+    };
+    days::make(&store).await?;
+    Ok(store)
+}
+
+pub(super) async fn migrate_only(url: &str) -> Result<()> {
+    let mut connection = first(&parse(url)?).await?;
+    migrate(&mut connection).await?;
+    connection.close().await.failed(DOING)
+}
+
+fn parse(url: &str) -> Result<PgConnectOptions> {
+    let options = PgConnectOptions::from_str(url).map_err(|error| {
+        StoreError::Unusable(format!("the database URL cannot be read ({error}); write postgres://user@host/database"))
+    })?;
+    // Poolers refuse settings that they do not know of.
+    Ok(options.extra_float_digits(None).application_name("everytick").disable_statement_logging())
+}
+
+async fn first(options: &PgConnectOptions) -> Result<PgConnection> {
+    options.connect().await.map_err(|error| match error {
+        sqlx::Error::Database(said) => StoreError::Unusable(format!("the database refuses us: {}", said.message())),
+        error => StoreError::Failed { doing: DOING, source: error.into() },
+    })
+}
+
+/// A transaction pooler forgets what is set for a session, so the time-outs are the role's, or else go along with each
+/// transaction. A day's new table has no statistics: without the last setting the planner would read it whole.
+async fn begin(pool: &sqlx::PgPool, options: &PostgresOptions) -> Result<Begin> {
+    let row = sqlx::query(sql!("timeouts")).persistent(false).fetch_one(pool).await.failed(DOING)?;
+    let mut settings = String::new();
+    for (name, wanted) in [
+        ("statement_timeout", options.statement_timeout),
+        ("lock_timeout", options.lock_timeout),
+        ("idle_in_transaction_session_timeout", options.idle_in_transaction_timeout),
+    ] {
+        let millis: i64 = row.try_get(name).failed(DOING)?;
+        let role = Duration::from_millis(millis.unsigned_abs());
+        if role.is_zero() || role > ROLE_TIMEOUT_MAX.min(wanted * 4) {
+            settings.push_str(&format!("; set local {name} = {}", wanted.as_millis()));
+        }
+    }
+    settings.push_str("; set local enable_seqscan = off");
+    let begin =
+        |how: &str, more: &str| -> SqlStr { AssertSqlSafe(format!("begin {how}{settings}{more}")).into_sql_str() };
+    let slow = SLOW_TIMEOUT.as_millis();
+    Ok(Begin {
+        write: begin("isolation level read committed", ""),
+        read: begin("isolation level repeatable read read only", ""),
+        slow: begin(
+            "isolation level read committed",
+            &format!("; set local statement_timeout = {slow}; set local enable_seqscan = on"),
+        ),
+    })
+}
+
+/// A step of the schema: its text, and the oldest release (by the number of its last step) whose code works with it.
+struct Step {
+    name: &'static str,
+    text: &'static str,
+    works_from: i32,
+}
+
+const STEPS: [Step; 1] =
+    [Step { name: "first", text: include_str!("../../migrations/postgres/0001_first.sql"), works_from: 1 }];
+
+/// Brings the schema up to date, in one transaction and under a lock that ends with it. Steps that a newer release has made
+/// are left alone if they say that this release still works with them: nodes of two releases run side by side.
+async fn migrate(connection: &mut PgConnection) -> Result<()> {
+    const DOING: &str = "bring the database's schema up to date";
+    let mut tx = connection.begin_with("begin; set local lock_timeout = 60000").await.failed(DOING)?;
+    sqlx::query(sql!("migration_lock")).bind(MIGRATION_LOCK).persistent(false).execute(&mut *tx).await.failed(DOING)?;
+    sqlx::raw_sql(sql!("migration_table")).execute(&mut *tx).await.failed(DOING)?;
+    let found = sqlx::query(sql!("migrated")).persistent(false).fetch_all(&mut *tx).await.failed(DOING)?;
+    let mut has = 0;
+    for row in &found {
+        let (step, works_from): (i32, i32) =
+            (row.try_get("step").failed(DOING)?, row.try_get("works_from").failed(DOING)?);
+        let ours = STEPS.len() as i32;
+        if step > ours && works_from > ours {
+            return Err(StoreError::Unusable(format!(
+                "the database was written by a newer everytick (its schema is at step {step}, which needs a release that \
+                 knows step {works_from}; this one knows {ours}); use that release"
+            )));
+        }
+        has = has.max(step);
+    }
+    for (number, step) in (1..).zip(&STEPS).filter(|(number, _)| *number > has) {
+        sqlx::raw_sql(step.text).execute(&mut *tx).await.failed(DOING)?;
+        sqlx::query(sql!("migrated_step"))
+            .bind(number)
+            .bind(step.name)
+            .bind(step.works_from)
+            .persistent(false)
+            .execute(&mut *tx)
+            .await
+            .failed(DOING)?;
+    }
+    tx.commit().await.failed(DOING)
+}

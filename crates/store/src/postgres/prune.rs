@@ -1,0 +1,112 @@
+//! Removes what is old: whole days by dropping their tables, and what must go from days that cannot be dropped yet row by
+//! row. Never an open run, a live job's last, or a tick that its job's cursor has not passed (I17).
+
+use everytick_domain::{ids::RunId, time::DbTime};
+use uuid::Uuid;
+
+use super::{
+    Failed, PostgresStore, Write, day_sql,
+    days::{self, Day},
+    horizon, rows, sql,
+};
+use crate::{IDEMPOTENCY_KEPT, Pruned, Result};
+
+const DOING: &str = "prune";
+
+pub(super) async fn prune(store: &PostgresStore, before: DbTime, limit: usize) -> Result<Pruned> {
+    days::finish_dropping(store).await?;
+    let days = days::make(store).await?;
+    let mut pruned = Pruned::default();
+    for day in days.before(Day::of(before)) {
+        if is_done_with(store, day).await? {
+            pruned.runs += keep_last_runs(store, day).await?;
+            days::drop_day(store, day).await?;
+        }
+    }
+    days::look(store).await?;
+    prune_rows(store, before, limit, &mut pruned).await?;
+    Ok(pruned)
+}
+
+/// Whether nothing of the day is open and every cursor has passed it. That stays so: no cursor goes back behind the clock,
+/// and what has ended does not open again.
+async fn is_done_with(store: &PostgresStore, day: Day) -> Result<bool> {
+    let (low, high) = day.ids();
+    let mut read = store.read(DOING).await?;
+    let lags: bool = sqlx::query_scalar(sql!("day_cursors"))
+        .bind(day.next().start().millis())
+        .fetch_one(&mut *read)
+        .await
+        .failed(DOING)?;
+    let waits: bool = sqlx::query_scalar(sql!("day_waiting"))
+        .bind(low.uuid())
+        .bind(high.uuid())
+        .fetch_one(&mut *read)
+        .await
+        .failed(DOING)?;
+    if lags || waits {
+        return Ok(false);
+    }
+    let lowest = horizon::lowest_open_from(&mut read, day.next().start(), DOING).await?;
+    if lowest >= high {
+        return Ok(true);
+    }
+    let claimed: bool = sqlx::query_scalar(sql!("day_claimed"))
+        .bind(lowest.max(low).uuid())
+        .bind(high.uuid())
+        .fetch_one(&mut *read)
+        .await
+        .failed(DOING)?;
+    Ok(!claimed)
+}
+
+/// Puts the last run of each job of the day away, where there is none in a later one. Gives how many go with the day.
+async fn keep_last_runs(store: &PostgresStore, day: Day) -> Result<u64> {
+    let ((low, high), table) = (day.ids(), day.table());
+    let mut write = Write { tx: store.begin(&store.begin.slow, DOING).await?, now: DbTime::EPOCH, doing: DOING };
+    let count: i64 = sqlx::query_scalar(day_sql!("day_count", &table)).fetch_one(&mut *write.tx).await.failed(DOING)?;
+    let kept = sqlx::query(day_sql!("day_last_runs", &table))
+        .bind(high.uuid())
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?
+        .rows_affected();
+    sqlx::query(sql!("day_attempts")).bind(low.uuid()).bind(high.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
+    write.commit().await?;
+    Ok(count.unsigned_abs().saturating_sub(kept))
+}
+
+async fn prune_rows(store: &PostgresStore, before: DbTime, limit: usize, pruned: &mut Pruned) -> Result<()> {
+    let mut write = store.write(DOING).await?;
+    let now = write.read_clock().await?;
+    let old = |statement, ids_before: RunId| {
+        sqlx::query_scalar::<_, Uuid>(statement).bind(before.millis()).bind(ids_before.uuid()).bind(rows::limit(limit))
+    };
+    let whole_days = RunId::floor(Day::of(before).start());
+    let runs = old(sql!("prune_runs"), whole_days).fetch_all(&mut *write.tx).await.failed(DOING)?;
+    pruned.runs += runs.len() as u64;
+    if !runs.is_empty() {
+        sqlx::query(sql!("prune_attempts")).bind(runs).execute(&mut *write.tx).await.failed(DOING)?;
+    }
+    old(sql!("prune_ranges"), RunId::floor(before)).fetch_all(&mut *write.tx).await.failed(DOING)?;
+    let jobs: Vec<Uuid> = sqlx::query_scalar(sql!("prune_jobs"))
+        .bind(before.millis())
+        .bind(rows::limit(limit))
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    pruned.jobs = jobs.len() as u64;
+    if !jobs.is_empty() {
+        for statement in [sql!("prune_epochs"), sql!("prune_cursors"), sql!("prune_last_runs")] {
+            sqlx::query(statement).bind(&jobs).execute(&mut *write.tx).await.failed(DOING)?;
+        }
+    }
+    pruned.requests = sqlx::query(sql!("prune_requests"))
+        .bind(now.minus(IDEMPOTENCY_KEPT).millis())
+        .bind(rows::limit(limit))
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?
+        .rows_affected();
+    write.commit().await
+}

@@ -1,0 +1,213 @@
+//! What people read: jobs, runs and ranges as one history, attempts, the audit trail.
+
+use std::collections::HashMap;
+
+use everytick_domain::{
+    ids::{JobId, RunId, TenantId},
+    run::State,
+    time::{DbTime, Span},
+};
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use uuid::Uuid;
+
+use super::{Failed, PostgresStore, edit, rows, rows::JobRow, sql};
+use crate::{AttemptRecord, AuditRecord, JobFilter, JobRecord, JobRef, Page, Result, RunFilter, RunRecord, StoreError};
+
+pub(super) async fn get_job(store: &PostgresStore, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {
+    const DOING: &str = "read the job";
+    let mut read = store.read(DOING).await?;
+    let row = edit::find(&mut read, tenant, job, DOING).await?;
+    let mut last = last_runs(&mut read, &[row.job.id], DOING).await?;
+    let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
+    Ok(record(row, &mut last, DbTime::from_millis(now)))
+}
+
+pub(super) async fn list_jobs(
+    store: &PostgresStore,
+    tenant: TenantId,
+    filter: &JobFilter,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Page<JobRecord, String>> {
+    const DOING: &str = "list jobs";
+    let mut read = store.read(DOING).await?;
+    let mut found = sqlx::query(sql!("list_jobs"))
+        .bind(tenant.raw())
+        .bind(after.unwrap_or_default())
+        .bind(filter.enabled)
+        .bind(filter.paused)
+        .bind(rows::texts(filter.target.as_ref()))
+        .bind(filter.labels.iter().map(|(key, _)| rows::text(key).into_owned()).collect::<Vec<_>>())
+        .bind(filter.labels.iter().map(|(_, value)| rows::texts(value.as_ref())).collect::<Vec<_>>())
+        .bind(filter.q.as_ref().map(|q| rows::text(&q.to_lowercase()).into_owned()))
+        .bind(rows::limit(limit.saturating_add(1)))
+        .fetch_all(&mut *read)
+        .await
+        .failed(DOING)?;
+    let more = found.len() > limit;
+    found.truncate(limit);
+    // The place to go on from is that of the last row, also where that one cannot be read.
+    let next = match found.last() {
+        Some(row) if more => Some(row.try_get("name").failed(DOING)?),
+        _ => None,
+    };
+    let jobs = rows::readable_jobs(&found);
+    let ids: Vec<_> = jobs.iter().map(|row| row.job.id).collect();
+    let mut last = last_runs(&mut read, &ids, DOING).await?;
+    let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
+    let now = DbTime::from_millis(now);
+    Ok(Page { items: jobs.into_iter().map(|row| record(row, &mut last, now)).collect(), next })
+}
+
+fn record(row: JobRow, last: &mut HashMap<JobId, RunRecord>, now: DbTime) -> JobRecord {
+    JobRecord { last_run: last.remove(&row.job.id), job: row.job, cursor: row.cursor, now }
+}
+
+async fn last_runs(read: &mut PgConnection, jobs: &[JobId], doing: &'static str) -> Result<HashMap<JobId, RunRecord>> {
+    let asked = rows::job_ids(jobs.iter().copied());
+    let found = sqlx::query(sql!("last_runs")).bind(asked).fetch_all(read).await.failed(doing)?;
+    found
+        .iter()
+        .map(|row| rows::run(row).map(|run| (run.job, run)))
+        .collect::<std::result::Result<_, _>>()
+        .failed(doing)
+}
+
+pub(super) async fn get_run(store: &PostgresStore, tenant: TenantId, run: RunId) -> Result<RunRecord> {
+    const DOING: &str = "read the run";
+    let mut read = store.read(DOING).await?;
+    run_record(&mut read, tenant, run, DOING).await
+}
+
+/// A run, also one that outlived its day, or the range that has this id.
+pub(super) async fn run_record(
+    connection: &mut PgConnection,
+    tenant: TenantId,
+    id: RunId,
+    doing: &'static str,
+) -> Result<RunRecord> {
+    let by_id = |statement| sqlx::query(statement).bind(tenant.raw()).bind(id.uuid());
+    for statement in [sql!("get_run"), sql!("get_last_run")] {
+        if let Some(row) = by_id(statement).fetch_optional(&mut *connection).await.failed(doing)? {
+            return rows::run(&row).failed(doing);
+        }
+    }
+    match by_id(sql!("get_range")).fetch_optional(connection).await.failed(doing)? {
+        Some(row) => rows::range(&row).failed(doing),
+        None => Err(StoreError::NotFound("run")),
+    }
+}
+
+pub(super) async fn list_runs(
+    store: &PostgresStore,
+    tenant: TenantId,
+    filter: &RunFilter,
+    before: Option<RunId>,
+    limit: usize,
+) -> Result<Page<RunRecord, RunId>> {
+    const DOING: &str = "list runs";
+    let mut read = store.read(DOING).await?;
+    let low = filter.from.map_or_else(Uuid::nil, |from| RunId::floor(from).uuid());
+    let past = filter.to.map(|to| RunId::floor(to.plus(Span::millis(1))));
+    let high = past.into_iter().chain(before).min().map_or_else(Uuid::max, RunId::uuid);
+    let one_more = rows::limit(limit.saturating_add(1));
+    let states: Option<Vec<i16>> =
+        Some(filter.states.iter().map(|state| state.code()).collect()).filter(|states: &Vec<_>| !states.is_empty());
+    let mut items = Vec::new();
+    // Also those that outlived their day.
+    for statement in match filter.job {
+        Some(_) => [sql!("list_job_runs"), sql!("list_job_last_runs")],
+        None => [sql!("list_runs"), sql!("list_last_runs")],
+    } {
+        let mut query = sqlx::query(statement).bind(tenant.raw()).bind(low).bind(high).bind(&states).bind(one_more);
+        if let Some(job) = filter.job {
+            query = query.bind(job.uuid());
+        }
+        items.extend(collect(&query.fetch_all(&mut *read).await.failed(DOING)?, rows::run, DOING)?);
+    }
+
+    if filter.states.is_empty() || filter.states.contains(&State::Skipped) {
+        let statement = if filter.job.is_some() { sql!("list_job_ranges") } else { sql!("list_ranges") };
+        let from = filter.from.map_or(i64::MIN, DbTime::millis);
+        let mut query = sqlx::query(statement).bind(tenant.raw()).bind(from).bind(high).bind(one_more);
+        if let Some(job) = filter.job {
+            query = query.bind(job.uuid());
+        }
+        items.extend(collect(&query.fetch_all(&mut *read).await.failed(DOING)?, rows::range, DOING)?);
+    }
+    items.sort_unstable_by_key(|run| std::cmp::Reverse(run.id));
+    // A day that is being dropped has its last runs in both places.
+    items.dedup_by_key(|run| run.id);
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().map(|run| run.id).filter(|_| more);
+    Ok(Page { items, next })
+}
+
+pub(super) async fn list_attempts(store: &PostgresStore, tenant: TenantId, id: RunId) -> Result<Vec<AttemptRecord>> {
+    const DOING: &str = "list attempts";
+    let mut read = store.read(DOING).await?;
+    let run = run_record(&mut read, tenant, id, DOING).await?;
+    let found = sqlx::query(sql!("list_attempts")).bind(id.uuid()).fetch_all(&mut *read).await.failed(DOING)?;
+    let mut attempts = collect(&found, |row| rows::attempt(id, row), DOING)?;
+    let outcome = match run.state {
+        State::Waiting | State::Skipped => return Ok(attempts),
+        State::Claimed => None,
+        State::Succeeded | State::Failed | State::Cancelled => Some(run.state.word().to_owned()),
+    };
+    // A run that was cancelled between two attempts has none that ended it.
+    if run.attempt > 0 && attempts.last().is_none_or(|last| last.attempt < run.attempt) {
+        attempts.push(AttemptRecord {
+            run: id,
+            attempt: run.attempt,
+            fence: run.fence,
+            node: run.node,
+            started_at: run.started_at,
+            finished_at: run.finished_at,
+            outcome,
+            error: run.error,
+            output: run.output,
+        });
+    }
+    Ok(attempts)
+}
+
+pub(super) async fn list_audit(
+    store: &PostgresStore,
+    tenant: TenantId,
+    before: Option<i64>,
+    limit: usize,
+) -> Result<Page<AuditRecord, i64>> {
+    const DOING: &str = "list the audit trail";
+    let mut read = store.read(DOING).await?;
+    let found = sqlx::query(sql!("list_audit"))
+        .bind(tenant.raw())
+        .bind(before.unwrap_or(i64::MAX))
+        .bind(rows::limit(limit.saturating_add(1)))
+        .fetch_all(&mut *read)
+        .await
+        .failed(DOING)?;
+    let audit = |row: &PgRow| {
+        Ok(AuditRecord {
+            id: row.try_get("id")?,
+            at: rows::at(row, "at")?,
+            actor: row.try_get("actor")?,
+            action: row.try_get("action")?,
+            subject: row.try_get("subject")?,
+            detail: row.try_get("detail")?,
+        })
+    };
+    let mut items = collect(&found, audit, DOING)?;
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().map(|record| record.id).filter(|_| more);
+    Ok(Page { items, next })
+}
+
+fn collect<T>(
+    found: &[PgRow],
+    read: impl Fn(&PgRow) -> std::result::Result<T, sqlx::Error>,
+    doing: &'static str,
+) -> Result<Vec<T>> {
+    found.iter().map(read).collect::<std::result::Result<_, _>>().failed(doing)
+}

@@ -1,0 +1,266 @@
+//! Records ticks. A batch is one statement; only when some of its rows were left out is it asked which, and why. What is
+//! there already makes the plain insert fail, and only then is the dearer one tried that lets it stand.
+
+use std::collections::{HashMap, HashSet};
+
+use everytick_domain::{
+    ids::{JobId, RunId},
+    plan::{Fate, SkipRange, TickRow},
+    run::{SkipReason, State},
+    schedule::Schedule,
+    time::DbTime,
+};
+use sqlx::Row as _;
+use uuid::Uuid;
+
+use super::{
+    Failed, PostgresStore, Write,
+    days::{self, Day},
+    horizon, node, range, rows, sql,
+};
+use crate::{JobTicks, Lease, RecordRow, Recorded, Result, RowAnswer, StoreError};
+
+const DOING: &str = "record ticks";
+
+type Ticks<'a> = Vec<(&'a JobTicks, &'a RecordRow)>;
+
+pub(super) async fn record(store: &PostgresStore, lease: &Lease, batch: &[JobTicks]) -> Result<Recorded> {
+    let mut all: Ticks<'_> = batch.iter().flat_map(|ticks| ticks.rows.iter().map(move |row| (ticks, row))).collect();
+    // Jobs in order, so that their locks are had in order; a job's ticks stay in theirs.
+    all.sort_by_key(|(ticks, _)| ticks.job);
+    let (now, found) = record_all(store, lease, &all).await?;
+    let mut seen = HashSet::new();
+    let answer = |row: &RecordRow| match found.get(&row.tick.id).copied().unwrap_or(RowAnswer::Stale) {
+        RowAnswer::Inserted if !seen.insert(row.tick.id) => RowAnswer::Existed,
+        answer => answer,
+    };
+    let answers: Vec<RowAnswer> = batch.iter().flat_map(|ticks| &ticks.rows).map(answer).collect();
+    let mut answers = answers.into_iter();
+    let jobs = batch.iter().map(|ticks| answers.by_ref().take(ticks.rows.len()).collect()).collect();
+    Ok(Recorded { now, jobs })
+}
+
+/// How a batch is to be tried.
+#[derive(Clone, Copy, Default)]
+struct How {
+    /// Some of it is there already.
+    again: bool,
+    /// It claims runs below what the lease has noted.
+    lowers: bool,
+}
+
+enum Tried {
+    Done(DbTime, HashMap<RunId, RowAnswer>),
+    There,
+    Below,
+    NoDay,
+}
+
+async fn record_all(
+    store: &PostgresStore,
+    lease: &Lease,
+    all: &Ticks<'_>,
+) -> Result<(DbTime, HashMap<RunId, RowAnswer>)> {
+    let mut how = How::default();
+    let mut days_made = false;
+    loop {
+        match try_record(store, lease, all, how).await? {
+            Tried::Done(now, answers) => return Ok((now, answers)),
+            Tried::There => how.again = true,
+            Tried::Below => how.lowers = true,
+            Tried::NoDay if !days_made => {
+                days_made = true;
+                let oldest = days::make(store).await?.oldest();
+                let is_old = |row: &RecordRow| oldest.is_some_and(|oldest| Day::of(row.tick.tick) < oldest);
+                let old_jobs: HashSet<JobId> =
+                    all.iter().filter(|(_, row)| is_old(row)).map(|(ticks, _)| ticks.job).collect();
+                if old_jobs.is_empty() {
+                    continue;
+                }
+                let (old, rest): (Ticks<'_>, Ticks<'_>) =
+                    all.iter().partition(|(ticks, _)| old_jobs.contains(&ticks.job));
+                for (_, ticks) in grouped(&old) {
+                    skip_old(store, lease, &ticks.into_iter().filter(|(_, row)| is_old(row)).collect()).await?;
+                }
+                return Box::pin(record_all(store, lease, &rest)).await;
+            }
+            Tried::NoDay => {
+                let source = "the table of the tick's day is missing".into();
+                return Err(StoreError::Failed { doing: DOING, source });
+            }
+        }
+    }
+}
+
+fn grouped<'a>(all: &Ticks<'a>) -> HashMap<JobId, Ticks<'a>> {
+    let mut jobs: HashMap<JobId, Ticks<'a>> = HashMap::new();
+    for (ticks, row) in all {
+        jobs.entry(ticks.job).or_default().push((ticks, row));
+    }
+    jobs
+}
+
+async fn try_record(store: &PostgresStore, lease: &Lease, all: &Ticks<'_>, how: How) -> Result<Tried> {
+    let mut write = store.write(DOING).await?;
+    if how.lowers {
+        node::hold_alone(&mut write, lease).await?;
+    }
+    let statement = if how.again { sql!("record_again") } else { sql!("record") };
+    let column = |of: fn(&(&JobTicks, &RecordRow)) -> i64| all.iter().map(of).collect::<Vec<_>>();
+    let ids = rows::run_ids(all.iter().map(|(_, row)| row.tick.id));
+    let inserted = sqlx::query(statement)
+        .bind(lease.incarnation.uuid())
+        .bind(&lease.node)
+        .bind(lease.fence.raw())
+        .bind(&ids)
+        .bind(rows::job_ids(all.iter().map(|(ticks, _)| ticks.job)))
+        .bind(column(|(ticks, _)| ticks.epoch.raw()))
+        .bind(column(|(_, row)| row.tick.tick.millis()))
+        .bind(column(|(_, row)| row.tick.due_at.millis()))
+        .bind(all.iter().map(|(_, row)| state(row).code()).collect::<Vec<_>>())
+        .bind(all.iter().map(|(_, row)| row.tick.fate == Fate::Late).collect::<Vec<_>>())
+        .bind(all.iter().map(|(_, row)| reason(&row.tick)).collect::<Vec<_>>())
+        .bind(all.iter().map(|(ticks, _)| i16::from(ticks.priority)).collect::<Vec<_>>())
+        .fetch_optional(&mut *write.tx)
+        .await;
+    let row = match inserted {
+        Err(error) if is_there(&error) && !how.again => return Ok(Tried::There),
+        Err(error) if is_without_day(&error) => return Ok(Tried::NoDay),
+        inserted => inserted.failed_or_refused(DOING)?.ok_or(StoreError::LeaseLost)?,
+    };
+    let (now, until) = (rows::at(&row, "now").failed(DOING)?, rows::at(&row, "until").failed(DOING)?);
+    if until <= now {
+        return Err(StoreError::LeaseLost);
+    }
+    let born = all.iter().filter(|(_, row)| state(row) == State::Claimed).map(|(_, row)| row.tick.id).min();
+    if let Some(lowest) = born {
+        let open_from = rows::run_id(&row, "open_from").failed(DOING)?;
+        if lowest < open_from && !how.lowers {
+            return Ok(Tried::Below);
+        }
+        if how.lowers {
+            node::lower_open_from(&mut write, lease, lowest).await?;
+        }
+    }
+    let count: i64 = row.try_get("count").failed(DOING)?;
+    let mut answers: HashMap<RunId, RowAnswer> = HashMap::with_capacity(all.len());
+    if usize::try_from(count).is_ok_and(|count| count == all.len()) {
+        answers.extend(all.iter().map(|(_, row)| (row.tick.id, RowAnswer::Inserted)));
+    } else {
+        let inserted: Option<Vec<Uuid>> = row.try_get("ids").failed(DOING)?;
+        answers.extend(inserted.into_iter().flatten().map(|id| (RunId::from_uuid(id), RowAnswer::Inserted)));
+        let left: Ticks<'_> = all.iter().filter(|(_, row)| !answers.contains_key(&row.tick.id)).copied().collect();
+        answers.extend(why(&mut write, &left, now).await?);
+    }
+    write.commit().await?;
+    Ok(Tried::Done(now, answers))
+}
+
+fn is_there(error: &sqlx::Error) -> bool {
+    super::is_taken(error, "runs") || super::is_taken(error, "waiting")
+}
+
+/// A row for which no day has a table: a check that failed, of no constraint that has a name.
+fn is_without_day(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|said| said.code().as_deref() == Some("23514") && said.constraint().is_none())
+}
+
+fn state(row: &RecordRow) -> State {
+    match row.tick.fate {
+        Fate::Skip(_) => State::Skipped,
+        Fate::Run | Fate::Late if row.born_claimed => State::Claimed,
+        Fate::Run | Fate::Late => State::Waiting,
+    }
+}
+
+fn reason(tick: &TickRow) -> Option<i16> {
+    match tick.fate {
+        Fate::Skip(reason) => Some(reason.code()),
+        Fate::Run | Fate::Late => None,
+    }
+}
+
+/// Why these were left out.
+async fn why(write: &mut Write, left: &Ticks<'_>, now: DbTime) -> Result<Vec<(RunId, RowAnswer)>> {
+    let found: Vec<i16> = sqlx::query_scalar(sql!("record_answers"))
+        .bind(rows::run_ids(left.iter().map(|(_, row)| row.tick.id)))
+        .bind(rows::job_ids(left.iter().map(|(ticks, _)| ticks.job)))
+        .bind(left.iter().map(|(ticks, _)| ticks.epoch.raw()).collect::<Vec<_>>())
+        .bind(left.iter().map(|(_, row)| row.tick.tick.millis()).collect::<Vec<_>>())
+        .bind(now.millis())
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    let answer = |(answer, (_, row)): (i16, &(&JobTicks, &RecordRow))| {
+        let answer = match answer {
+            1 => RowAnswer::Existed,
+            2 => RowAnswer::Early,
+            _ => RowAnswer::Stale,
+        };
+        (row.tick.id, answer)
+    };
+    Ok(found.into_iter().zip(left).map(answer).collect())
+}
+
+/// Ticks of one job from before the oldest day have no table to stand in: they are skipped, as a range, with the cursor
+/// behind them. The job's epoch rises, so the caller reads it again and goes on from there.
+async fn skip_old(store: &PostgresStore, lease: &Lease, old: &Ticks<'_>) -> Result<()> {
+    let (Some((ticks, first)), Some((_, last))) = (old.first(), old.last()) else { return Ok(()) };
+    let mut write = store.write(DOING).await?;
+    node::hold(&mut write, lease).await?;
+    let Some((tenant, cursor)) = range::hold(&mut write, ticks.job, ticks.epoch).await? else { return Ok(()) };
+    // Ticks are planned in order: whatever lies between the cursor and the first of these is on the record.
+    if cursor.is_none_or(|cursor| cursor > first.tick.tick) || last.tick.tick > write.now {
+        return Ok(());
+    }
+    let found = horizon::job_rows(&mut write.tx, &[ticks.job], DOING).await?;
+    let Some(schedule) = found.first().and_then(|row| row.job.schedule.clone()) else { return Ok(()) };
+    let skipped = ranges_of(old.iter().map(|(_, row)| &row.tick));
+    range::insert_ranges(&mut write, ticks.job, tenant, &skipped).await?;
+    let next = Schedule::next_after(&schedule, last.tick.tick);
+    range::move_on(&mut write, ticks.job, next).await?;
+    write.commit().await
+}
+
+/// These ticks as ranges of skips, one for each run of ticks with one reason. What would have fired is a misfire.
+pub(super) fn ranges_of<'a>(ticks: impl Iterator<Item = &'a TickRow>) -> Vec<SkipRange> {
+    let mut ranges: Vec<SkipRange> = Vec::new();
+    for tick in ticks {
+        let reason = match tick.fate {
+            Fate::Skip(reason) => reason,
+            Fate::Run | Fate::Late => SkipReason::Misfire,
+        };
+        match ranges.last_mut() {
+            Some(last) if last.reason == reason => {
+                last.to = tick.tick;
+                last.count += 1;
+            }
+            _ => ranges.push(SkipRange { from: tick.tick, to: tick.tick, count: 1, reason }),
+        }
+    }
+    ranges
+}
+
+/// The last ticks of a definition that an edit ends. The job is held, so nobody else records any.
+pub(super) async fn insert_edited(write: &mut Write, due: &JobTicks) -> Result<()> {
+    if due.rows.is_empty() {
+        return Ok(());
+    }
+    let rows = &due.rows;
+    sqlx::query(sql!("edit_ticks"))
+        .bind(rows::run_ids(rows.iter().map(|row| row.tick.id)))
+        .bind(rows.iter().map(|row| row.tick.tick.millis()).collect::<Vec<_>>())
+        .bind(rows.iter().map(|row| row.tick.due_at.millis()).collect::<Vec<_>>())
+        .bind(rows.iter().map(|row| state(row).code()).collect::<Vec<_>>())
+        .bind(rows.iter().map(|row| row.tick.fate == Fate::Late).collect::<Vec<_>>())
+        .bind(rows.iter().map(|row| reason(&row.tick)).collect::<Vec<_>>())
+        .bind(due.job.uuid())
+        .bind(due.tenant.raw())
+        .bind(write.now.millis())
+        .bind(rows::partition(due.job))
+        .bind(i16::from(due.priority))
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(write.doing)?;
+    Ok(())
+}

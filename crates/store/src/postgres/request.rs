@@ -1,0 +1,102 @@
+//! Runs that people ask for, and runs that they cancel.
+
+use everytick_domain::{
+    ids::{Cause, RunId, TenantId},
+    invalid::Invalid,
+    run::{Request, SkipReason, State, answer},
+};
+
+use super::{Failed, PostgresStore, create, create::Kind, edit, horizon, read, rows, sql};
+use crate::{Actor, CancelledRun, NewRun, Result, RunRecord, StoreError};
+
+pub(super) async fn create_run(
+    store: &PostgresStore,
+    tenant: TenantId,
+    actor: &Actor,
+    ask: NewRun,
+) -> Result<RunRecord> {
+    const DOING: &str = "create a run";
+    let mut write = store.write(DOING).await?;
+    create::hold_key(&mut write, tenant, ask.idempotency.as_ref()).await?;
+    write.read_clock().await?;
+    if let Some(made) = create::replayed(&mut write, tenant, ask.idempotency.as_ref(), Kind::Run).await? {
+        return read::run_record(&mut write.tx, tenant, RunId::from_uuid(made), DOING).await;
+    }
+    let job = edit::hold(&mut write, sql!("job_held"), tenant, &ask.job).await?.job;
+    let now = write.now;
+    let waits: i64 =
+        sqlx::query_scalar(sql!("count_waiting")).bind(job.id.uuid()).fetch_one(&mut *write.tx).await.failed(DOING)?;
+    let max = store.limits.open_requests_per_job_max;
+    if u64::try_from(waits).unwrap_or(0) >= max {
+        let message = format!("{waits} of its runs wait already; at most {max} may");
+        return Err(StoreError::Invalid(vec![Invalid::new("job", message)]));
+    }
+    let open = horizon::open_runs(&mut write.tx, &[job.id], now, DOING).await?;
+    let open = open.get(&job.id).map_or(0, Vec::len);
+    let overlaps = !ask.force && job.spec.open_max().is_some_and(|max| open >= max as usize);
+    let state = if overlaps { State::Skipped } else { State::Waiting };
+    let id = RunId::of(job.id, Cause::Request { at: now, key: &ask.key });
+    let inserted = sqlx::query(sql!("create_run"))
+        .bind(id.uuid())
+        .bind(tenant.raw())
+        .bind(job.id.uuid())
+        .bind(now.millis())
+        .bind(state.code())
+        .bind(ask.force)
+        .bind(overlaps.then_some(now.millis()))
+        .bind(overlaps.then_some(SkipReason::Overlap.code()))
+        .bind(rows::texts(ask.payload.as_ref()))
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(DOING)?;
+    if inserted.rows_affected() > 0 {
+        if state == State::Waiting {
+            sqlx::query(sql!("enqueue_run"))
+                .bind(id.uuid())
+                .bind(job.id.uuid())
+                .bind(tenant.raw())
+                .bind(rows::partition(job.id))
+                .bind(i16::from(job.spec.priority))
+                .bind(now.millis())
+                .bind(ask.force)
+                .execute(&mut *write.tx)
+                .await
+                .failed_or_refused(DOING)?;
+        }
+        let detail = serde_json::json!({ "job": job.spec.name, "state": state.word(), "force": ask.force });
+        create::note(&mut write, tenant, actor, "trigger", &[(id.to_string(), detail.to_string())]).await?;
+    }
+    create::remember(&mut write, tenant, ask.idempotency.as_ref(), Kind::Run, id.uuid()).await?;
+    let run = read::run_record(&mut write.tx, tenant, id, DOING).await?;
+    write.commit().await?;
+    Ok(run)
+}
+
+pub(super) async fn cancel_run(
+    store: &PostgresStore,
+    tenant: TenantId,
+    actor: &Actor,
+    id: RunId,
+) -> Result<CancelledRun> {
+    const DOING: &str = "cancel a run";
+    let mut write = store.write(DOING).await?;
+    // Not somebody else's; then from among the waiting first, as a claim does; then the run itself is held.
+    read::run_record(&mut write.tx, tenant, id, DOING).await?;
+    sqlx::query(sql!("dequeue")).bind(id.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::query(sql!("run_held")).bind(tenant.raw()).bind(id.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
+    let was = read::run_record(&mut write.tx, tenant, id, DOING).await?;
+    let now = write.read_clock().await?;
+    answer(was.state, Request::Cancel)
+        .map_err(|rejected| StoreError::Rejected { state: rejected.state, request: rejected.request })?;
+    sqlx::query(sql!("cancel_runs"))
+        .bind(vec![id.uuid()])
+        .bind(now.millis())
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    let detail = serde_json::json!({ "job": was.job_name, "was": was.state.word() });
+    create::note(&mut write, tenant, actor, "cancel", &[(id.to_string(), detail.to_string())]).await?;
+    let run = read::run_record(&mut write.tx, tenant, id, DOING).await?;
+    write.commit().await?;
+    Ok(CancelledRun { run, was_claimed: was.state == State::Claimed })
+}

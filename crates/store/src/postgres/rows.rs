@@ -1,0 +1,241 @@
+//! From rows to types, and from batches to the arrays that their statements take.
+
+use std::{borrow::Cow, sync::Arc};
+
+use everytick_domain::{
+    ids::{Epoch, Fence, JobId, RunId, TenantId, Version},
+    job::{Job, JobSpec, Paused},
+    partition::{PARTITIONS, PartitionSet},
+    plan::SkipRange,
+    run::{CauseKind, SkipReason, State},
+    schedule::Schedule,
+    time::DbTime,
+};
+use sqlx::{Row as _, postgres::PgRow};
+use uuid::Uuid;
+
+use crate::{AttemptRecord, ClaimedRun, OpenRun, RunRecord, WaitingRun};
+
+type Decoded<T> = std::result::Result<T, sqlx::Error>;
+
+/// A job's row, with its epoch and cursor.
+pub(super) struct JobRow {
+    pub job: Job,
+    pub epoch: Epoch,
+    pub cursor: Option<DbTime>,
+}
+
+pub(super) fn job(row: &PgRow) -> Decoded<JobRow> {
+    let spec: JobSpec = serde_json::from_str(row.try_get("spec")?).map_err(|error| wrong("spec", error))?;
+    let schedule = match &spec.schedule {
+        None => None,
+        Some(schedule) => {
+            let compiled = Schedule::compile(schedule);
+            let first = |found: Vec<_>| found.first().map_or_else(String::new, ToString::to_string);
+            Some(compiled.map_err(|found| wrong("spec", format!("its schedule is wrong: {}", first(found))))?)
+        }
+    };
+    let paused = match time(row, "paused_at")? {
+        None => None,
+        Some(at) => Some(Paused { at, note: row.try_get("pause_note")? }),
+    };
+    let job = Job {
+        id: job_id(row, "id")?,
+        tenant: tenant(row)?,
+        partition: job_id(row, "id")?.partition(PARTITIONS),
+        version: Version::from_raw(row.try_get("version")?),
+        spec: Arc::new(spec),
+        schedule,
+        created_at: at(row, "created_at")?,
+        created_by: row.try_get("created_by")?,
+        updated_at: at(row, "updated_at")?,
+        paused,
+        deleted_at: time(row, "deleted_at")?,
+    };
+    Ok(JobRow { job, epoch: Epoch::from_raw(row.try_get("epoch")?), cursor: time(row, "next_tick")? })
+}
+
+/// The jobs that can be read. One that cannot is logged and left out: it must not keep the others from being played.
+pub(super) fn readable_jobs(rows: &[PgRow]) -> Vec<JobRow> {
+    let mut jobs = Vec::with_capacity(rows.len());
+    for row in rows {
+        match job(row) {
+            Ok(job) => jobs.push(job),
+            Err(error) => {
+                let id = job_id(row, "id").map_or_else(|_| "?".to_owned(), |id| id.to_string());
+                tracing::error!(job = id, error = %error, "a job's row cannot be read; it is left out");
+            }
+        }
+    }
+    jobs
+}
+
+pub(super) fn open_run(row: &PgRow) -> Decoded<(JobId, OpenRun)> {
+    let open =
+        OpenRun { id: run_id(row, "id")?, state: state(row)?, attempt: count(row, "attempt")?, fence: fence(row)? };
+    Ok((job_id(row, "job")?, open))
+}
+
+pub(super) fn waiting(row: &PgRow) -> Decoded<WaitingRun> {
+    Ok(WaitingRun {
+        id: run_id(row, "run")?,
+        job: job_id(row, "job")?,
+        tenant: tenant(row)?,
+        priority: u8::try_from(row.try_get::<i16, _>("priority")?).map_err(|error| wrong("priority", error))?,
+        due_at: at(row, "due_at")?,
+        late: row.try_get("late")?,
+        force: row.try_get("force")?,
+        attempts: count(row, "attempts")?,
+    })
+}
+
+pub(super) fn claimed(row: &PgRow) -> Decoded<ClaimedRun> {
+    Ok(ClaimedRun {
+        id: run_id(row, "id")?,
+        job: job_id(row, "job")?,
+        tenant: tenant(row)?,
+        cause: cause(row)?,
+        scheduled_at: at(row, "scheduled_at")?,
+        fence: fence(row)?,
+        attempt: count(row, "attempt")?,
+        lost: count(row, "lost")?,
+        payload: row.try_get("payload")?,
+    })
+}
+
+pub(super) fn run(row: &PgRow) -> Decoded<RunRecord> {
+    Ok(RunRecord {
+        id: run_id(row, "id")?,
+        job: job_id(row, "job")?,
+        job_name: row.try_get::<Option<String>, _>("job_name")?.unwrap_or_default(),
+        tenant: tenant(row)?,
+        cause: cause(row)?,
+        scheduled_at: at(row, "scheduled_at")?,
+        due_at: at(row, "due_at")?,
+        state: state(row)?,
+        attempt: count(row, "attempt")?,
+        lost: count(row, "lost")?,
+        fence: fence(row)?,
+        node: row.try_get("node")?,
+        started_at: time(row, "started_at")?,
+        finished_at: time(row, "finished_at")?,
+        error: row.try_get("error")?,
+        output: row.try_get("output")?,
+        skip_reason: match row.try_get::<Option<i16>, _>("skip_reason")? {
+            None => None,
+            Some(code) => Some(reason(code)?),
+        },
+        range: None,
+    })
+}
+
+/// A range of skips, as the run that people see it as.
+pub(super) fn range(row: &PgRow) -> Decoded<RunRecord> {
+    let range = SkipRange {
+        from: at(row, "from_tick")?,
+        to: at(row, "to_tick")?,
+        count: u64::try_from(row.try_get::<i64, _>("count")?).map_err(|error| wrong("count", error))?,
+        reason: reason(row.try_get("reason")?)?,
+    };
+    Ok(RunRecord {
+        id: run_id(row, "id")?,
+        job: job_id(row, "job")?,
+        job_name: row.try_get::<Option<String>, _>("job_name")?.unwrap_or_default(),
+        tenant: tenant(row)?,
+        cause: CauseKind::Tick,
+        scheduled_at: range.from,
+        due_at: range.from,
+        state: State::Skipped,
+        attempt: 0,
+        lost: 0,
+        fence: Fence::default(),
+        node: None,
+        started_at: None,
+        finished_at: Some(at(row, "recorded_at")?),
+        error: None,
+        output: None,
+        skip_reason: Some(range.reason),
+        range: Some(range),
+    })
+}
+
+pub(super) fn attempt(run: RunId, row: &PgRow) -> Decoded<AttemptRecord> {
+    Ok(AttemptRecord {
+        run,
+        attempt: count(row, "attempt")?,
+        fence: fence(row)?,
+        node: row.try_get("node")?,
+        started_at: time(row, "started_at")?,
+        finished_at: time(row, "finished_at")?,
+        outcome: Some(row.try_get("outcome")?),
+        error: row.try_get("error")?,
+        output: row.try_get("output")?,
+    })
+}
+
+pub(super) fn run_id(row: &PgRow, column: &str) -> Decoded<RunId> {
+    row.try_get(column).map(RunId::from_uuid)
+}
+pub(super) fn job_id(row: &PgRow, column: &str) -> Decoded<JobId> {
+    row.try_get(column).map(JobId::from_uuid)
+}
+pub(super) fn at(row: &PgRow, column: &str) -> Decoded<DbTime> {
+    row.try_get(column).map(DbTime::from_millis)
+}
+pub(super) fn time(row: &PgRow, column: &str) -> Decoded<Option<DbTime>> {
+    Ok(row.try_get::<Option<i64>, _>(column)?.map(DbTime::from_millis))
+}
+fn tenant(row: &PgRow) -> Decoded<TenantId> {
+    row.try_get("tenant").map(TenantId::from_raw)
+}
+fn fence(row: &PgRow) -> Decoded<Fence> {
+    row.try_get("fence").map(Fence::from_raw)
+}
+fn count(row: &PgRow, column: &str) -> Decoded<u32> {
+    u32::try_from(row.try_get::<i32, _>(column)?).map_err(|error| wrong(column, error))
+}
+pub(super) fn state(row: &PgRow) -> Decoded<State> {
+    let code: i16 = row.try_get("state")?;
+    State::from_code(code.into()).ok_or_else(|| wrong("state", format!("{code} is no code of a state")))
+}
+fn cause(row: &PgRow) -> Decoded<CauseKind> {
+    let code: i16 = row.try_get("cause")?;
+    CauseKind::from_code(code.into()).ok_or_else(|| wrong("cause", format!("{code} is no code of a cause")))
+}
+fn reason(code: i16) -> Decoded<SkipReason> {
+    SkipReason::from_code(code.into()).ok_or_else(|| wrong("skip_reason", format!("{code} is no code of a reason")))
+}
+
+fn wrong(column: &str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> sqlx::Error {
+    sqlx::Error::ColumnDecode { index: column.to_owned(), source: source.into() }
+}
+
+/// Text as it is kept: PostgreSQL has no NUL in text, so it is shown as U+FFFD.
+pub(super) fn text(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{fffd}")) } else { Cow::Borrowed(text) }
+}
+
+/// The same for arrays, which need owned text.
+pub(super) fn texts(text_of: Option<&String>) -> Option<String> {
+    text_of.map(|kept| text(kept).into_owned())
+}
+
+pub(super) fn run_ids(runs: impl IntoIterator<Item = RunId>) -> Vec<Uuid> {
+    runs.into_iter().map(RunId::uuid).collect()
+}
+pub(super) fn job_ids(jobs: impl IntoIterator<Item = JobId>) -> Vec<Uuid> {
+    jobs.into_iter().map(JobId::uuid).collect()
+}
+
+/// A job's partition, as columns have it.
+pub(super) fn partition(job: JobId) -> i16 {
+    i16::try_from(job.partition(PARTITIONS)).unwrap_or_default()
+}
+pub(super) fn partitions(set: &PartitionSet) -> Vec<i16> {
+    set.iter().filter_map(|partition| i16::try_from(partition).ok()).collect()
+}
+
+/// A `limit` for SQL.
+pub(super) fn limit(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,209 @@
+//! Files settlements, each only where run, state and fence still hold the claim (I7): one update for those of a day that end
+//! their runs. The others are held first, because what is kept of an attempt is what the run was before.
+
+use std::collections::{HashMap, HashSet};
+
+use everytick_domain::{
+    ids::{Fence, RunId},
+    run::{State, Verdict},
+    time::DbTime,
+};
+use sqlx::Row as _;
+use uuid::Uuid;
+
+use super::{Failed, PostgresStore, Write, day_sql, days, rows, sql};
+use crate::{Result, Settle, SettleAnswer, StoreError};
+
+const DOING: &str = "settle runs";
+
+pub(super) async fn settle(store: &PostgresStore, settles: &[Settle]) -> Result<Vec<SettleAnswer>> {
+    if settles.is_empty() {
+        return Ok(Vec::new());
+    }
+    let settled = match settle_all(store, settles).await {
+        Err(StoreError::Failed { source, .. }) if is_without_table(&source) => {
+            // A day that we know of was dropped elsewhere.
+            days::look(store).await?;
+            settle_all(store, settles).await?
+        }
+        settled => settled?,
+    };
+    // A run that is named twice is settled by the first; after that it is no longer held.
+    let mut seen = HashSet::new();
+    let answer = |settle: &Settle| {
+        let (run, fence) = (settle.settlement.run, settle.settlement.fence);
+        if settled.get(&run) == Some(&fence) && seen.insert(run) { SettleAnswer::Settled } else { SettleAnswer::Stale }
+    };
+    Ok(settles.iter().map(answer).collect())
+}
+
+fn is_without_table(source: &crate::Source) -> bool {
+    source.downcast_ref::<sqlx::Error>().and_then(super::code).as_deref() == Some("42P01")
+}
+
+/// The runs that were settled, each with the fence that held it.
+async fn settle_all(store: &PostgresStore, settles: &[Settle]) -> Result<HashMap<RunId, Fence>> {
+    let mut settled = HashMap::with_capacity(settles.len());
+    let mut write = store.write(DOING).await?;
+    // Two settlements may name one run under different fences; one of them can hold.
+    let mut seen = HashSet::new();
+    let each = settles.iter().filter(|settle| seen.insert((settle.settlement.run, settle.settlement.fence)));
+    for (table, of_table) in store.by_table(each.collect(), |settle| settle.settlement.run) {
+        let (ended, back): (Vec<&Settle>, Vec<&Settle>) =
+            of_table.into_iter().partition(|settle| settle.settlement.verdict.is_terminal());
+        if !ended.is_empty() {
+            end(&mut write, &table, &ended, &mut settled).await?;
+        }
+        if !back.is_empty() {
+            put_back(&mut write, &table, &back, &mut settled).await?;
+        }
+    }
+    write.commit().await?;
+    Ok(settled)
+}
+
+const fn state(verdict: Verdict) -> State {
+    match verdict {
+        Verdict::Succeeded => State::Succeeded,
+        Verdict::Failed => State::Failed,
+        Verdict::Cancelled => State::Cancelled,
+        Verdict::Retry { .. } | Verdict::Redeliver | Verdict::HandBack => State::Waiting,
+    }
+}
+
+async fn end(write: &mut Write, table: &str, settles: &[&Settle], settled: &mut HashMap<RunId, Fence>) -> Result<()> {
+    let said = || settles.iter().map(|settle| &settle.settlement);
+    let ended: Vec<Uuid> = sqlx::query_scalar(day_sql!("settle_terminal", table))
+        .bind(rows::run_ids(said().map(|said| said.run)))
+        .bind(said().map(|said| said.fence.raw()).collect::<Vec<_>>())
+        .bind(said().map(|said| state(said.verdict).code()).collect::<Vec<_>>())
+        .bind(settles.iter().map(|settle| settle.started_at.map(DbTime::millis)).collect::<Vec<_>>())
+        .bind(settles.iter().map(|settle| settle.ended_at.millis()).collect::<Vec<_>>())
+        .bind(said().map(|said| rows::texts(said.error.as_ref())).collect::<Vec<_>>())
+        .bind(said().map(|said| rows::texts(said.output.as_ref())).collect::<Vec<_>>())
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed_or_refused(DOING)?;
+    let ended: HashSet<Uuid> = ended.into_iter().collect();
+    // Of two fences of one run the higher is the one it had: a lower one was given up before.
+    for said in said().filter(|said| ended.contains(&said.run.uuid())) {
+        let fence = settled.entry(said.run).or_insert(said.fence);
+        *fence = (*fence).max(said.fence);
+    }
+    Ok(())
+}
+
+/// Back among the waiting: what is to be tried again, what was lost, and what was never sent.
+async fn put_back(
+    write: &mut Write,
+    table: &str,
+    settles: &[&Settle],
+    settled: &mut HashMap<RunId, Fence>,
+) -> Result<()> {
+    let held = sqlx::query(day_sql!("settle_held", table))
+        .bind(rows::run_ids(settles.iter().map(|settle| settle.settlement.run)))
+        .bind(settles.iter().map(|settle| settle.settlement.fence.raw()).collect::<Vec<_>>())
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    if held.is_empty() {
+        return Ok(());
+    }
+    let now = write.read_clock().await?;
+    let by_run: HashMap<(RunId, Fence), &Settle> =
+        settles.iter().map(|settle| ((settle.settlement.run, settle.settlement.fence), *settle)).collect();
+    let (mut attempts, mut back) = (Attempts::default(), Back::default());
+    for row in &held {
+        let run = rows::run_id(row, "id").failed(DOING)?;
+        let fence = Fence::from_raw(row.try_get("fence").failed(DOING)?);
+        let Some(settle) = by_run.get(&(run, fence)) else { continue };
+        let said = &settle.settlement;
+        let (outcome, due_at, unspent, lost) = match said.verdict {
+            Verdict::Retry { due_at } => (Some("failed"), due_at, 0, 0),
+            Verdict::Redeliver => (Some("lost"), now, 0, 1),
+            Verdict::HandBack => (None, now, 1, 0),
+            Verdict::Succeeded | Verdict::Failed | Verdict::Cancelled => continue,
+        };
+        if let Some(outcome) = outcome {
+            attempts.run.push(run.uuid());
+            attempts.attempt.push(row.try_get("attempt").failed(DOING)?);
+            attempts.fence.push(fence.raw());
+            attempts.node.push(row.try_get("node").failed(DOING)?);
+            let began = rows::time(row, "started_at").failed(DOING)?;
+            attempts.started_at.push(settle.started_at.or(began).map(DbTime::millis));
+            attempts.finished_at.push(settle.ended_at.millis());
+            attempts.outcome.push(outcome.to_owned());
+            attempts.error.push(rows::texts(said.error.as_ref()));
+            attempts.output.push(rows::texts(said.output.as_ref()));
+        }
+        back.run.push(run.uuid());
+        back.due_at.push(due_at.millis());
+        back.unspent.push(unspent);
+        back.lost.push(lost);
+        back.error.push(rows::texts(said.error.as_ref()));
+        back.partition.push(rows::partition(settle.job));
+        back.priority.push(i16::from(settle.priority));
+        settled.insert(run, fence);
+    }
+    attempts.insert(write).await?;
+    sqlx::query(day_sql!("settle_back", table))
+        .bind(back.run)
+        .bind(back.due_at)
+        .bind(back.unspent)
+        .bind(back.lost)
+        .bind(back.error)
+        .bind(back.partition)
+        .bind(back.priority)
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(DOING)?;
+    Ok(())
+}
+
+/// Columns of `settle_back.sql`.
+#[derive(Default)]
+struct Back {
+    run: Vec<Uuid>,
+    due_at: Vec<i64>,
+    unspent: Vec<i32>,
+    lost: Vec<i32>,
+    error: Vec<Option<String>>,
+    partition: Vec<i16>,
+    priority: Vec<i16>,
+}
+
+/// Columns of `settle_attempts.sql`.
+#[derive(Default)]
+struct Attempts {
+    run: Vec<Uuid>,
+    attempt: Vec<i32>,
+    fence: Vec<i64>,
+    node: Vec<Option<String>>,
+    started_at: Vec<Option<i64>>,
+    finished_at: Vec<i64>,
+    outcome: Vec<String>,
+    error: Vec<Option<String>>,
+    output: Vec<Option<String>>,
+}
+
+impl Attempts {
+    async fn insert(self, write: &mut Write) -> Result<()> {
+        if self.run.is_empty() {
+            return Ok(());
+        }
+        sqlx::query(sql!("settle_attempts"))
+            .bind(self.run)
+            .bind(self.attempt)
+            .bind(self.fence)
+            .bind(self.node)
+            .bind(self.started_at)
+            .bind(self.finished_at)
+            .bind(self.outcome)
+            .bind(self.error)
+            .bind(self.output)
+            .execute(&mut *write.tx)
+            .await
+            .failed_or_refused(DOING)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,14 @@
+-- Keeps the last run of each job of the day that has none with an id from $1 on. Indexes: the day's history; runs_history.
+insert into last_runs as l
+select r.*
+  from (select distinct on (job) * from runs_of_the_day order by job, id desc) r
+ where exists (select 1 from jobs j where j.id = r.job and j.deleted_at is null)
+   and not exists (select 1 from runs n where n.job = r.job and n.id >= $1)
+on conflict (job) do update
+   set id = excluded.id, tenant = excluded.tenant, cause = excluded.cause, state = excluded.state,
+       scheduled_at = excluded.scheduled_at, due_at = excluded.due_at, fence = excluded.fence,
+       started_at = excluded.started_at, finished_at = excluded.finished_at, attempt = excluded.attempt,
+       lost = excluded.lost, skip_reason = excluded.skip_reason, late = excluded.late, force = excluded.force,
+       incarnation = excluded.incarnation, node = excluded.node, error = excluded.error, output = excluded.output,
+       payload = excluded.payload
+ where l.id < excluded.id;

@@ -1,0 +1,6 @@
+-- The tables of the days, by name, and whether one is being detached. Scans the children of runs, one a day.
+select c.relname::text as name, i.inhdetachpending as going
+  from pg_inherits i
+  join pg_class c on c.oid = i.inhrelid
+ where i.inhparent = 'runs'::regclass
+ order by c.relname;

@@ -1,0 +1,14 @@
+-- Inserts the last ticks [id, tick, due_at, state, late, reason] of the definition that an edit of job $7 ends, at $9, under
+-- its lock. What is there stays. Keys: runs, waiting.
+with recorded as (
+    insert into runs (id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence, finished_at,
+                      skip_reason)
+    select t.id, $8, $7, 1, t.tick, t.due_at, t.state, t.late, false, 0, 0, 0, case when t.state = 5 then $9::bigint end,
+           t.reason
+      from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::smallint[], $5::boolean[], $6::smallint[])
+               as t (id, tick, due_at, state, late, reason)
+    on conflict (id) do nothing
+    returning id, due_at, state, late
+)
+insert into waiting (run, job, tenant, partition, priority, due_at, late, force, attempts)
+select id, $7, $8, $10, $11, due_at, late, false, 0 from recorded where state = 0;

@@ -1,0 +1,9 @@
+-- The first $5 cursors of each partition named in $1 that lie before $2, from ($3, $4) on. Index: cursors_next.
+select p.partition, c.next_tick, c.job
+  from unnest($1::smallint[]) as p (partition)
+ cross join lateral (
+        select c.next_tick, c.job
+          from cursors c
+         where c.partition = p.partition and c.next_tick < $2 and (c.next_tick, c.job) > ($3, $4)
+         order by c.next_tick, c.job
+         limit $5) c;

@@ -1,0 +1,6 @@
+-- A live job of tenant $1 by its name. Index: jobs_name.
+select j.*, e.epoch, c.next_tick
+  from jobs j
+  join epochs e on e.job = j.id
+  join cursors c on c.job = j.id
+ where j.tenant = $1 and j.name = $2 and j.deleted_at is null;

@@ -1,0 +1,7 @@
+-- Ranges of job $5 of tenant $1 that reach $2 and have ids before $3, newest first. Index: skip_ranges_history, backwards.
+select g.id, g.tenant, g.job, j.name as job_name, g.from_tick, g.to_tick, g.count, g.reason, g.recorded_at
+  from skip_ranges g
+  left join jobs j on j.id = g.job
+ where g.tenant = $1 and g.job = $5 and g.to_tick >= $2 and g.id < $3
+ order by g.id desc
+ limit $4;

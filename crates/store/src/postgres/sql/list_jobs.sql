@@ -1,0 +1,15 @@
+-- Live jobs of tenant $1 by name, after $2. $3 to $8 are the filters, each null or empty when not set. Index: jobs_name.
+select j.*, e.epoch, c.next_tick
+  from jobs j
+  join epochs e on e.job = j.id
+  join cursors c on c.job = j.id
+ where j.tenant = $1 and j.name > $2 and j.deleted_at is null
+   and ($3::boolean is null or j.enabled = $3)
+   and ($4::boolean is null or (j.paused_at is not null) = $4)
+   and ($5::text is null or j.target = $5)
+   and not exists (
+         select 1 from unnest($6::text[], $7::text[]) as f (key, value)
+          where not (jsonb_exists(j.labels, f.key) and (f.value is null or j.labels ->> f.key = f.value)))
+   and ($8::text is null or strpos(j.search, $8) > 0)
+ order by j.name
+ limit $9;

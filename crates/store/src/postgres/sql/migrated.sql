@@ -1,0 +1,2 @@
+-- The steps taken. Few.
+select step, works_from from schema_steps order by step;

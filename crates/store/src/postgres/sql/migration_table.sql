@@ -1,0 +1,7 @@
+-- What steps the schema has taken.
+create table if not exists schema_steps (
+    step integer primary key,
+    name text not null,
+    works_from integer not null,
+    at timestamptz not null default now()
+);

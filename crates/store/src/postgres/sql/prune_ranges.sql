@@ -1,0 +1,8 @@
+-- Removes up to $3 ranges recorded before $1 that their job's cursor has passed, with ids before $2. Keys: skip_ranges, cursors.
+delete from skip_ranges where id in (
+    select g.id
+      from skip_ranges g
+      left join cursors c on c.job = g.job
+     where g.id < $2 and g.recorded_at < $1 and (c.next_tick is null or g.to_tick < c.next_tick)
+     order by g.id
+     limit $3);
