@@ -48,7 +48,7 @@ pub(super) async fn claim(store: &PostgresStore, lease: &Lease, runs: &[RunId]) 
     let mut open_from = node::hold(&mut write, lease).await?;
     if lowest < open_from {
         // From the start, held alone: two that share the lease and then both want to change it would wait for each other.
-        drop(write);
+        write.rollback().await;
         write = store.write(DOING).await?;
         open_from = node::hold_alone(&mut write, lease).await?;
     }

@@ -27,14 +27,26 @@ pub(super) async fn create_jobs(
     // A key stands for one job; of a list it could not say which.
     let idempotency = idempotency.filter(|_| jobs.len() == 1);
     let mut write = store.write(DOING).await?;
+    let done = create(&mut write, store.limits.jobs_per_tenant_max, tenant, actor, jobs, idempotency).await;
+    write.finish(done).await
+}
+
+async fn create(
+    write: &mut Write,
+    jobs_max: u64,
+    tenant: TenantId,
+    actor: &Actor,
+    jobs: Vec<NewJob>,
+    idempotency: Option<&IdempotencyKey>,
+) -> Result<Vec<Result<Created>>> {
     // Creates of one tenant take turns: names and the quota hold, and a key is used once.
     sqlx::query(sql!("add_tenant")).bind(tenant.raw()).execute(&mut *write.tx).await.failed(DOING)?;
     let live: i64 =
         sqlx::query_scalar(sql!("tenant_held")).bind(tenant.raw()).fetch_one(&mut *write.tx).await.failed(DOING)?;
     write.read_clock().await?;
-    match replayed(&mut write, tenant, idempotency, Kind::Job).await {
+    match replayed(write, tenant, idempotency, Kind::Job).await {
         Ok(Some(id)) => {
-            if let Some(created) = load(&mut write, JobId::from_uuid(id)).await? {
+            if let Some(created) = load(write, JobId::from_uuid(id)).await? {
                 return Ok(vec![Ok(created)]);
             }
         }
@@ -42,16 +54,14 @@ pub(super) async fn create_jobs(
         Err(StoreError::KeyReused) => return Ok(vec![Err(StoreError::KeyReused)]),
         Err(error) => return Err(error),
     }
-    let answers =
-        decide(&mut write, live.unsigned_abs(), store.limits.jobs_per_tenant_max, tenant, actor, jobs).await?;
+    let answers = decide(write, live.unsigned_abs(), jobs_max, tenant, actor, jobs).await?;
     let created: Vec<&Created> = answers.iter().filter_map(|answer| answer.as_ref().ok()).collect();
     if !created.is_empty() {
-        insert(&mut write, tenant, actor, &created).await?;
+        insert(write, tenant, actor, &created).await?;
     }
     if let [created] = created[..] {
-        remember(&mut write, tenant, idempotency, Kind::Job, created.job.id.uuid()).await?;
+        remember(write, tenant, idempotency, Kind::Job, created.job.id.uuid()).await?;
     }
-    write.commit().await?;
     Ok(answers)
 }
 

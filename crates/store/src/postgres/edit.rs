@@ -24,32 +24,36 @@ const DOING: &str = "edit the job";
 
 pub(super) async fn edit_job(store: &PostgresStore, tenant: TenantId, actor: &Actor, ask: EditJob) -> Result<Edited> {
     let mut write = store.write(DOING).await?;
-    let row = hold(&mut write, sql!("epoch_held"), tenant, &ask.job).await?;
+    let done = edit(&mut write, &store.known_days(), tenant, actor, ask).await;
+    write.finish(done).await
+}
+
+async fn edit(write: &mut Write, days: &Days, tenant: TenantId, actor: &Actor, ask: EditJob) -> Result<Edited> {
+    let row = hold(write, sql!("epoch_held"), tenant, &ask.job).await?;
     let has = row.job.version;
     if let Some(wanted) = ask.if_match.filter(|wanted| *wanted != has) {
         return Err(StoreError::VersionMismatch { has, wanted });
     }
     if let Change::Replace(spec) = &ask.change
         && spec.name != row.job.spec.name
-        && is_taken(&mut write, tenant, &spec.name).await?
+        && is_taken(write, tenant, &spec.name).await?
     {
         return Err(StoreError::NameTaken(spec.name.clone()));
     }
-    let standing = standing(&mut write, &row).await?;
+    let standing = standing(write, &row).await?;
     let action = ask.change.word();
     let ends = matches!(ask.change, Change::Pause { .. } | Change::Delete);
     let change = edit::edit(&standing, ask.change).map_err(StoreError::Invalid)?;
     let mut edited = match change {
         None => Edited { job: row.job, cursor: row.cursor, x: None, cancelled: Vec::new() },
         Some(edit) => {
-            write_edit(&mut write, &store.known_days(), tenant, actor, action, &row, &edit).await?;
+            write_edit(write, days, tenant, actor, action, &row, &edit).await?;
             Edited { job: edit.job, cursor: edit.cursor, x: Some(edit.x), cancelled: Vec::new() }
         }
     };
     if ask.cancel && ends {
-        edited.cancelled = cancel_open(&mut write, edited.job.id).await?;
+        edited.cancelled = cancel_open(write, edited.job.id).await?;
     }
-    write.commit().await?;
     Ok(edited)
 }
 

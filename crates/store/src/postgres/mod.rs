@@ -150,8 +150,8 @@ impl PostgresStore {
         let mut told = test.told.lock().await;
         let now = test.clock.now();
         if *told != Some(now) {
-            let tell = sqlx::query("update test_clock set now = $1").bind(now.millis());
-            tell.execute(&self.pool).await.failed(doing)?;
+            let tell = format!("update test_clock set now = {}", now.millis());
+            sqlx::raw_sql(sqlx::AssertSqlSafe(tell)).execute(&self.pool).await.failed(doing)?;
             *told = Some(now);
         }
         Ok(())
@@ -171,6 +171,27 @@ impl Write {
         let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *self.tx).await.failed(self.doing)?;
         self.now = DbTime::from_millis(now);
         Ok(self.now)
+    }
+
+    /// Commits what was done, or gives up its locks at once: dropped, it would keep them until somebody gets to it.
+    async fn finish<T>(self, done: Result<T>) -> Result<T> {
+        match done {
+            Ok(done) => {
+                self.commit().await?;
+                Ok(done)
+            }
+            Err(error) => {
+                self.rollback().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives up. A rollback that fails has lost its connection, and the server gives up by itself.
+    async fn rollback(self) {
+        if let Err(error) = self.tx.rollback().await {
+            tracing::debug!(error = %error, doing = self.doing, "could not roll back");
+        }
     }
 
     async fn commit(self) -> Result<()> {

@@ -18,8 +18,8 @@ pub(super) const MIGRATION_LOCK: i64 = 0x6576_6572_7974_6963;
 #[derive(Clone)]
 pub struct PostgresOptions {
     pub connections_max: u32,
-    /// Named prepared statements. Off behind a transaction pooler that does not carry them over; the URL may also say
-    /// `statement-cache-capacity=0`.
+    /// Statements are prepared once a connection. Off behind a transaction pooler, which may give each transaction another
+    /// connection: they are then prepared anew each time, and what others have left under the same names is cleared first.
     pub statement_cache: bool,
     pub statement_timeout: Duration,
     pub lock_timeout: Duration,
@@ -110,7 +110,8 @@ async fn first(options: &PgConnectOptions) -> Result<PgConnection> {
 /// A transaction pooler forgets what is set for a session, so the time-outs are the role's, or else go along with each
 /// transaction. A day's new table has no statistics: without the last setting the planner would read it whole.
 async fn begin(pool: &sqlx::PgPool, options: &PostgresOptions) -> Result<Begin> {
-    let row = sqlx::query(sql!("timeouts")).persistent(false).fetch_one(pool).await.failed(DOING)?;
+    // As text: outside a transaction, a pooler might give the parts of a prepared statement to different connections.
+    let row = sqlx::raw_sql(sql!("timeouts")).fetch_one(pool).await.failed(DOING)?;
     let mut settings = String::new();
     for (name, wanted) in [
         ("statement_timeout", options.statement_timeout),
@@ -124,6 +125,9 @@ async fn begin(pool: &sqlx::PgPool, options: &PostgresOptions) -> Result<Begin> 
         }
     }
     settings.push_str("; set local enable_seqscan = off");
+    if !options.statement_cache {
+        settings.push_str("; deallocate all");
+    }
     let begin =
         |how: &str, more: &str| -> SqlStr { AssertSqlSafe(format!("begin {how}{settings}{more}")).into_sql_str() };
     let slow = SLOW_TIMEOUT.as_millis();
@@ -151,7 +155,8 @@ const STEPS: [Step; 1] =
 /// are left alone if they say that this release still works with them: nodes of two releases run side by side.
 async fn migrate(connection: &mut PgConnection) -> Result<()> {
     const DOING: &str = "bring the database's schema up to date";
-    let mut tx = connection.begin_with("begin; set local lock_timeout = 60000").await.failed(DOING)?;
+    let begin = "begin; set local lock_timeout = 60000; set local statement_timeout = 0; deallocate all";
+    let mut tx = connection.begin_with(begin).await.failed(DOING)?;
     sqlx::query(sql!("migration_lock")).bind(MIGRATION_LOCK).persistent(false).execute(&mut *tx).await.failed(DOING)?;
     sqlx::raw_sql(sql!("migration_table")).execute(&mut *tx).await.failed(DOING)?;
     let found = sqlx::query(sql!("migrated")).persistent(false).fetch_all(&mut *tx).await.failed(DOING)?;

@@ -12,17 +12,21 @@ use crate::{Lease, RangeAnswer, RangePlan, Result};
 pub(super) async fn record_range(store: &PostgresStore, lease: &Lease, plan: &RangePlan) -> Result<RangeAnswer> {
     const DOING: &str = "record a range of skips";
     let mut write = store.write(DOING).await?;
-    node::hold(&mut write, lease).await?;
-    let Some((tenant, cursor)) = hold(&mut write, plan.job, plan.epoch).await? else { return Ok(RangeAnswer::Stale) };
+    let done = write_range(&mut write, lease, plan).await;
+    write.finish(done).await
+}
+
+async fn write_range(write: &mut Write, lease: &Lease, plan: &RangePlan) -> Result<RangeAnswer> {
+    node::hold(write, lease).await?;
+    let Some((tenant, cursor)) = hold(write, plan.job, plan.epoch).await? else { return Ok(RangeAnswer::Stale) };
     if cursor != Some(plan.cursor_was) || plan.range.to > write.now {
         return Ok(RangeAnswer::Stale);
     }
-    if is_occupied(&mut write, plan.job, plan.range).await? {
+    if is_occupied(write, plan.job, plan.range).await? {
         return Ok(RangeAnswer::Stale);
     }
-    insert_ranges(&mut write, plan.job, tenant, &[plan.range]).await?;
-    let epoch = move_on(&mut write, plan.job, plan.cursor).await?;
-    write.commit().await?;
+    insert_ranges(write, plan.job, tenant, &[plan.range]).await?;
+    let epoch = move_on(write, plan.job, plan.cursor).await?;
     Ok(RangeAnswer::Recorded { epoch })
 }
 

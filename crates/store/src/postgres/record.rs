@@ -102,8 +102,19 @@ fn grouped<'a>(all: &Ticks<'a>) -> HashMap<JobId, Ticks<'a>> {
 
 async fn try_record(store: &PostgresStore, lease: &Lease, all: &Ticks<'_>, how: How) -> Result<Tried> {
     let mut write = store.write(DOING).await?;
+    match insert(&mut write, lease, all, how).await {
+        Ok(done @ Tried::Done(..)) => write.finish(Ok(done)).await,
+        Ok(tried @ (Tried::There | Tried::Below | Tried::NoDay)) => {
+            write.rollback().await;
+            Ok(tried)
+        }
+        Err(error) => write.finish(Err(error)).await,
+    }
+}
+
+async fn insert(write: &mut Write, lease: &Lease, all: &Ticks<'_>, how: How) -> Result<Tried> {
     if how.lowers {
-        node::hold_alone(&mut write, lease).await?;
+        node::hold_alone(write, lease).await?;
     }
     let statement = if how.again { sql!("record_again") } else { sql!("record") };
     let column = |of: fn(&(&JobTicks, &RecordRow)) -> i64| all.iter().map(of).collect::<Vec<_>>();
@@ -139,7 +150,7 @@ async fn try_record(store: &PostgresStore, lease: &Lease, all: &Ticks<'_>, how: 
             return Ok(Tried::Below);
         }
         if how.lowers {
-            node::lower_open_from(&mut write, lease, lowest).await?;
+            node::lower_open_from(write, lease, lowest).await?;
         }
     }
     let count: i64 = row.try_get("count").failed(DOING)?;
@@ -150,9 +161,8 @@ async fn try_record(store: &PostgresStore, lease: &Lease, all: &Ticks<'_>, how: 
         let inserted: Option<Vec<Uuid>> = row.try_get("ids").failed(DOING)?;
         answers.extend(inserted.into_iter().flatten().map(|id| (RunId::from_uuid(id), RowAnswer::Inserted)));
         let left: Ticks<'_> = all.iter().filter(|(_, row)| !answers.contains_key(&row.tick.id)).copied().collect();
-        answers.extend(why(&mut write, &left, now).await?);
+        answers.extend(why(write, &left, now).await?);
     }
-    write.commit().await?;
     Ok(Tried::Done(now, answers))
 }
 
@@ -205,10 +215,15 @@ async fn why(write: &mut Write, left: &Ticks<'_>, now: DbTime) -> Result<Vec<(Ru
 /// Ticks of one job from before the oldest day have no table to stand in: they are skipped, as a range, with the cursor
 /// behind them. The job's epoch rises, so the caller reads it again and goes on from there.
 async fn skip_old(store: &PostgresStore, lease: &Lease, old: &Ticks<'_>) -> Result<()> {
-    let (Some((ticks, first)), Some((_, last))) = (old.first(), old.last()) else { return Ok(()) };
     let mut write = store.write(DOING).await?;
-    node::hold(&mut write, lease).await?;
-    let Some((tenant, cursor)) = range::hold(&mut write, ticks.job, ticks.epoch).await? else { return Ok(()) };
+    let done = write_old(&mut write, lease, old).await;
+    write.finish(done).await
+}
+
+async fn write_old(write: &mut Write, lease: &Lease, old: &Ticks<'_>) -> Result<()> {
+    let (Some((ticks, first)), Some((_, last))) = (old.first(), old.last()) else { return Ok(()) };
+    node::hold(write, lease).await?;
+    let Some((tenant, cursor)) = range::hold(write, ticks.job, ticks.epoch).await? else { return Ok(()) };
     // Ticks are planned in order: whatever lies between the cursor and the first of these is on the record.
     if cursor.is_none_or(|cursor| cursor > first.tick.tick) || last.tick.tick > write.now {
         return Ok(());
@@ -216,10 +231,10 @@ async fn skip_old(store: &PostgresStore, lease: &Lease, old: &Ticks<'_>) -> Resu
     let found = horizon::job_rows(&mut write.tx, &[ticks.job], DOING).await?;
     let Some(schedule) = found.first().and_then(|row| row.job.schedule.clone()) else { return Ok(()) };
     let skipped = ranges_of(old.iter().map(|(_, row)| &row.tick));
-    range::insert_ranges(&mut write, ticks.job, tenant, &skipped).await?;
+    range::insert_ranges(write, ticks.job, tenant, &skipped).await?;
     let next = Schedule::next_after(&schedule, last.tick.tick);
-    range::move_on(&mut write, ticks.job, next).await?;
-    write.commit().await
+    range::move_on(write, ticks.job, next).await?;
+    Ok(())
 }
 
 /// These ticks as ranges of skips, one for each run of ticks with one reason. What would have fired is a misfire.

@@ -6,7 +6,7 @@ use everytick_domain::{
     run::{Request, SkipReason, State, answer},
 };
 
-use super::{Failed, PostgresStore, create, create::Kind, edit, horizon, read, rows, sql};
+use super::{Failed, PostgresStore, Write, create, create::Kind, edit, horizon, read, rows, sql};
 use crate::{Actor, CancelledRun, NewRun, Result, RunRecord, StoreError};
 
 pub(super) async fn create_run(
@@ -15,23 +15,27 @@ pub(super) async fn create_run(
     actor: &Actor,
     ask: NewRun,
 ) -> Result<RunRecord> {
-    const DOING: &str = "create a run";
-    let mut write = store.write(DOING).await?;
-    create::hold_key(&mut write, tenant, ask.idempotency.as_ref()).await?;
+    let mut write = store.write("create a run").await?;
+    let done = create(&mut write, store.limits.open_requests_per_job_max, tenant, actor, ask).await;
+    write.finish(done).await
+}
+
+async fn create(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, ask: NewRun) -> Result<RunRecord> {
+    let doing = write.doing;
+    create::hold_key(write, tenant, ask.idempotency.as_ref()).await?;
     write.read_clock().await?;
-    if let Some(made) = create::replayed(&mut write, tenant, ask.idempotency.as_ref(), Kind::Run).await? {
-        return read::run_record(&mut write.tx, tenant, RunId::from_uuid(made), DOING).await;
+    if let Some(made) = create::replayed(write, tenant, ask.idempotency.as_ref(), Kind::Run).await? {
+        return read::run_record(&mut write.tx, tenant, RunId::from_uuid(made), doing).await;
     }
-    let job = edit::hold(&mut write, sql!("job_held"), tenant, &ask.job).await?.job;
+    let job = edit::hold(write, sql!("job_held"), tenant, &ask.job).await?.job;
     let now = write.now;
     let waits: i64 =
-        sqlx::query_scalar(sql!("count_waiting")).bind(job.id.uuid()).fetch_one(&mut *write.tx).await.failed(DOING)?;
-    let max = store.limits.open_requests_per_job_max;
+        sqlx::query_scalar(sql!("count_waiting")).bind(job.id.uuid()).fetch_one(&mut *write.tx).await.failed(doing)?;
     if u64::try_from(waits).unwrap_or(0) >= max {
         let message = format!("{waits} of its runs wait already; at most {max} may");
         return Err(StoreError::Invalid(vec![Invalid::new("job", message)]));
     }
-    let open = horizon::open_runs(&mut write.tx, &[job.id], now, DOING).await?;
+    let open = horizon::open_runs(&mut write.tx, &[job.id], now, doing).await?;
     let open = open.get(&job.id).map_or(0, Vec::len);
     let overlaps = !ask.force && job.spec.open_max().is_some_and(|max| open >= max as usize);
     let state = if overlaps { State::Skipped } else { State::Waiting };
@@ -48,7 +52,7 @@ pub(super) async fn create_run(
         .bind(rows::texts(ask.payload.as_ref()))
         .execute(&mut *write.tx)
         .await
-        .failed_or_refused(DOING)?;
+        .failed_or_refused(doing)?;
     if inserted.rows_affected() > 0 {
         if state == State::Waiting {
             sqlx::query(sql!("enqueue_run"))
@@ -61,14 +65,13 @@ pub(super) async fn create_run(
                 .bind(ask.force)
                 .execute(&mut *write.tx)
                 .await
-                .failed_or_refused(DOING)?;
+                .failed_or_refused(doing)?;
         }
         let detail = serde_json::json!({ "job": job.spec.name, "state": state.word(), "force": ask.force });
-        create::note(&mut write, tenant, actor, "trigger", &[(id.to_string(), detail.to_string())]).await?;
+        create::note(write, tenant, actor, "trigger", &[(id.to_string(), detail.to_string())]).await?;
     }
-    create::remember(&mut write, tenant, ask.idempotency.as_ref(), Kind::Run, id.uuid()).await?;
-    let run = read::run_record(&mut write.tx, tenant, id, DOING).await?;
-    write.commit().await?;
+    create::remember(write, tenant, ask.idempotency.as_ref(), Kind::Run, id.uuid()).await?;
+    let run = read::run_record(&mut write.tx, tenant, id, doing).await?;
     Ok(run)
 }
 
@@ -78,13 +81,18 @@ pub(super) async fn cancel_run(
     actor: &Actor,
     id: RunId,
 ) -> Result<CancelledRun> {
-    const DOING: &str = "cancel a run";
-    let mut write = store.write(DOING).await?;
+    let mut write = store.write("cancel a run").await?;
+    let done = cancel(&mut write, tenant, actor, id).await;
+    write.finish(done).await
+}
+
+async fn cancel(write: &mut Write, tenant: TenantId, actor: &Actor, id: RunId) -> Result<CancelledRun> {
+    let doing = write.doing;
     // Not somebody else's; then from among the waiting first, as a claim does; then the run itself is held.
-    read::run_record(&mut write.tx, tenant, id, DOING).await?;
-    sqlx::query(sql!("dequeue")).bind(id.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
-    sqlx::query(sql!("run_held")).bind(tenant.raw()).bind(id.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
-    let was = read::run_record(&mut write.tx, tenant, id, DOING).await?;
+    read::run_record(&mut write.tx, tenant, id, doing).await?;
+    sqlx::query(sql!("dequeue")).bind(id.uuid()).execute(&mut *write.tx).await.failed(doing)?;
+    sqlx::query(sql!("run_held")).bind(tenant.raw()).bind(id.uuid()).execute(&mut *write.tx).await.failed(doing)?;
+    let was = read::run_record(&mut write.tx, tenant, id, doing).await?;
     let now = write.read_clock().await?;
     answer(was.state, Request::Cancel)
         .map_err(|rejected| StoreError::Rejected { state: rejected.state, request: rejected.request })?;
@@ -93,10 +101,9 @@ pub(super) async fn cancel_run(
         .bind(now.millis())
         .execute(&mut *write.tx)
         .await
-        .failed(DOING)?;
+        .failed(doing)?;
     let detail = serde_json::json!({ "job": was.job_name, "was": was.state.word() });
-    create::note(&mut write, tenant, actor, "cancel", &[(id.to_string(), detail.to_string())]).await?;
-    let run = read::run_record(&mut write.tx, tenant, id, DOING).await?;
-    write.commit().await?;
+    create::note(write, tenant, actor, "cancel", &[(id.to_string(), detail.to_string())]).await?;
+    let run = read::run_record(&mut write.tx, tenant, id, doing).await?;
     Ok(CancelledRun { run, was_claimed: was.state == State::Claimed })
 }

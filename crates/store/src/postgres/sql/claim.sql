@@ -1,6 +1,6 @@
 -- Claims the runs $1, which were taken from among the waiting, at $2. Key: the day's.
 update runs_of_the_day r
-   set state = 1, fence = greatest(r.fence + 1, $2 * 1000), attempt = r.attempt + 1, node = $3, incarnation = $4,
+   set state = 1, fence = greatest(r.fence + 1, $2::bigint * 1000), attempt = r.attempt + 1, node = $3, incarnation = $4,
        started_at = $2, error = null
   from unnest($1::uuid[]) as asked (id)
  where r.id = asked.id and r.state = 0

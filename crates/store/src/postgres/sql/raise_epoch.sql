@@ -1,5 +1,5 @@
 -- Raises the epoch of job $1, which is held, at $2. Key: epochs.
 update epochs
-   set epoch = epoch + 1, seq = greatest(seq + 2, $2 * 2097152 + (nextval('changes_seq') % 1048576) * 2)
+   set epoch = epoch + 1, seq = greatest(seq + 2, $2::bigint * 2097152 + (nextval('changes_seq') % 1048576) * 2)
  where job = $1
 returning epoch;

@@ -1,7 +1,8 @@
 -- Records ticks, in one statement: holds the lease and sees that it lives and carries the fence $3, holds the epochs of the
 -- jobs that still have the one they were planned with (passing over those that an edit holds), and inserts the ticks of
 -- exactly those jobs that are not after the clock, read after the lease was held, and not below the cursor. Jobs come in
--- order. No lock but the lease's is waited for. Says how many were inserted, and which when not all. Keys: leases, epochs, cursors.
+-- order; no lock but the lease's is waited for. Says how many were inserted, and which when not all. Keys: leases, epochs,
+-- cursors. `coalesce` keeps the guard from becoming the key by which cursors are sought, which takes seconds for a burst.
 with lease as materialized (
     select until, open_from from leases where incarnation = $1 and node = $2 and fence = $3 and not ended for share
 ), clock as materialized (
@@ -13,7 +14,7 @@ with lease as materialized (
                        $11::smallint[], $12::smallint[])
                 as t (id, job, epoch, tick, due_at, state, late, reason, priority)
       join epochs e on e.job = t.job and e.epoch = t.epoch
-      join cursors c on c.job = t.job and c.next_tick <= t.tick
+      join cursors c on c.job = t.job and coalesce(c.next_tick <= t.tick, false)
      where k.until > k.now and t.tick <= k.now
      order by t.job
        for key share of e skip locked

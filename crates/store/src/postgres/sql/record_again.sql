@@ -10,7 +10,7 @@ with lease as materialized (
                        $11::smallint[], $12::smallint[])
                 as t (id, job, epoch, tick, due_at, state, late, reason, priority)
       join epochs e on e.job = t.job and e.epoch = t.epoch
-      join cursors c on c.job = t.job and c.next_tick <= t.tick
+      join cursors c on c.job = t.job and coalesce(c.next_tick <= t.tick, false)
      where k.until > k.now and t.tick <= k.now
      order by t.job
        for key share of e skip locked

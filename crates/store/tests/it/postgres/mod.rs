@@ -1,8 +1,21 @@
 //! The PostgreSQL keeper: the suite, and what is only true of a server that nodes share.
 
+mod days;
+mod plans;
+mod races;
+mod schema;
+mod server;
+
 use std::{any::Any, sync::Arc};
 
-use everytick_store::{Limits, Store, WallClock, conformance::server::Server};
+use everytick_store::{
+    Limits, PostgresStore, Store, WallClock,
+    conformance::{
+        Bench,
+        server::{Database, Server},
+    },
+};
+use sqlx::{Connection, PgConnection};
 
 async fn open(clock: Arc<dyn WallClock>, limits: Limits) -> (Arc<dyn Store>, Box<dyn Any + Send + Sync>) {
     let (store, database) = Server::shared().store(clock, limits).await;
@@ -11,4 +24,31 @@ async fn open(clock: Arc<dyn WallClock>, limits: Limits) -> (Arc<dyn Store>, Box
 
 mod conforms {
     everytick_store::conformance_suite!(crate::postgres::open, shared);
+}
+
+/// A bench on a database that the test can look into.
+struct Opened {
+    bench: Bench,
+    store: Arc<PostgresStore>,
+    database: Database,
+}
+
+async fn bench() -> Opened {
+    let mut opened = None;
+    let bench = Bench::open(async |clock, limits| {
+        let (store, database) = Server::shared().store(clock, limits).await;
+        opened = Some((store.clone(), database));
+        let store: Arc<dyn Store> = store;
+        (store, Box::new(()) as Box<dyn Any + Send + Sync>)
+    })
+    .await;
+    let (store, database) = opened.unwrap();
+    Opened { bench, store, database }
+}
+
+impl Opened {
+    /// A connection that belongs to nobody, to hold locks on and to look with.
+    async fn connect(&self) -> PgConnection {
+        PgConnection::connect(&self.database.url).await.unwrap()
+    }
 }

@@ -1,0 +1,183 @@
+//! How fast the PostgreSQL keeper is on this machine, beside the plain insert that it cannot beat: ticks recorded and whole
+//! lives, by batches of a thousand; a burst of ten thousand jobs; a horizon loaded.
+//! `cargo run --release -p everytick-store --features sim --example postgres_throughput [jobs] [batches]`
+//! `PROBE_URL` names an empty database; without it a server of its own is started, which does not sync.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a probe, run by hand")]
+
+use std::time::Instant;
+
+use everytick_domain::{
+    ids::{Cause, Epoch, Fence, JobId, RunId, TenantId},
+    partition::PartitionSet,
+    plan::{Fate, TickRow},
+    run::{SkipReason, Verdict},
+    time::{DbTime, Span},
+};
+use everytick_store::{
+    Actor, ClaimedRun, JobTicks, Limits, NewJob, NodeInfo, PostgresOptions, PostgresStore, Raise, RecordRow, Settle,
+    Store,
+    conformance::{incarnation, server::Server, settle_with, spec},
+};
+
+const BATCH: usize = 1_000;
+
+#[tokio::main]
+async fn main() {
+    let arguments: Vec<usize> = std::env::args().skip(1).map(|argument| argument.parse().unwrap()).collect();
+    let jobs = arguments.first().copied().unwrap_or(10_000).max(10 * BATCH);
+    let batches = arguments.get(1).copied().unwrap_or(100);
+    let own = if std::env::var_os("PROBE_URL").is_none() { Some(Server::shared().blank().await) } else { None };
+    let url = own.as_ref().map_or_else(|| std::env::var("PROBE_URL").unwrap(), |database| database.url.clone());
+    let limits = Limits { jobs_per_tenant_max: u64::MAX, ..Limits::default() };
+    let store = PostgresStore::connect(&url, PostgresOptions::default(), limits).await.unwrap();
+    let (lease, now) = store.join(&NodeInfo::named("probe"), incarnation(1), Span::days(365)).await.unwrap();
+    let all = PartitionSet::all(store.partitions());
+
+    let mut ids: Vec<JobId> = (0..jobs as u64).map(id).collect();
+    ids.sort_unstable();
+    let began = clock();
+    for (chunk, ids) in ids.chunks(BATCH).enumerate() {
+        let new = |(n, id): (usize, &JobId)| NewJob { id: *id, spec: spec(&format!("j{}", chunk * BATCH + n)) };
+        let made = ids.iter().enumerate().map(new).collect();
+        for created in store.create_jobs(TenantId::DEFAULT, &Actor("probe".into()), made, None).await.unwrap() {
+            created.unwrap();
+        }
+    }
+    report("create_jobs", jobs, began);
+    // As if each had not ticked for an hour: the instants of the probe lie there.
+    sqlx::raw_sql("update cursors set next_tick = 0; vacuum analyze").execute(store.pool()).await.unwrap();
+
+    let mut at = now.minus(Span::minutes(50));
+    let mut place = 0;
+    let mut batch = |fate: Fate, born_claimed: bool| {
+        if place + BATCH > ids.len() {
+            place = 0;
+            at = at.plus(Span::millis(1));
+        }
+        let rows = ids[place..place + BATCH].iter().map(|job| ticks(*job, at, fate, born_claimed));
+        place += BATCH;
+        rows.collect::<Vec<_>>()
+    };
+
+    let planned: Vec<_> = (0..batches).map(|_| batch(Fate::Run, true)).collect();
+    let began = clock();
+    for ticks in &planned {
+        plain(&store, &lease.node, lease.incarnation.uuid(), ticks, now).await;
+    }
+    let limit = report("plain insert of the same rows", batches * BATCH, began);
+    let mut against =
+        |what: &str, rate: f64| println!("{:50} {:.2} of the plain insert", format!("    {what}"), rate / limit);
+
+    for (what, fate) in [("record, skips", Fate::Skip(SkipReason::Overlap)), ("record, born claimed", Fate::Run)] {
+        let planned: Vec<_> = (0..batches).map(|_| batch(fate, true)).collect();
+        let began = clock();
+        for ticks in &planned {
+            store.record(&lease, ticks).await.unwrap();
+        }
+        against(what, report(what, batches * BATCH, began));
+    }
+    let planned: Vec<_> = (0..batches).map(|_| batch(Fate::Run, true)).collect();
+    let began = clock();
+    for ticks in &planned {
+        let recorded = store.record(&lease, ticks).await.unwrap();
+        store.settle(&ticks.iter().map(|ticks| end(ticks, recorded.now)).collect::<Vec<_>>()).await.unwrap();
+    }
+    let what = "whole life: record born claimed, settle";
+    against(what, report(what, batches * BATCH, began));
+    let planned: Vec<_> = (0..batches / 2).map(|_| batch(Fate::Run, false)).collect();
+    let began = clock();
+    for ticks in &planned {
+        store.record(&lease, ticks).await.unwrap();
+        let waiting = store.peek_waiting(&lease, &all, &[], BATCH).await.unwrap().due;
+        let runs: Vec<_> = waiting.iter().map(|run| run.id).collect();
+        let claimed = store.claim(&lease, &runs).await.unwrap();
+        let end = |run: &ClaimedRun| settle_with(run.id, run.fence, run.job, run.tenant, Verdict::Succeeded);
+        store.settle(&claimed.iter().map(end).collect::<Vec<_>>()).await.unwrap();
+    }
+    let what = "whole life: record waiting, peek, claim, settle";
+    against(what, report(what, planned.len() * BATCH, began));
+
+    let at = at.plus(Span::seconds(10));
+    let burst: Vec<_> = ids[..10 * BATCH].iter().map(|job| ticks(*job, at, Fate::Run, true)).collect();
+    let began = clock();
+    store.record(&lease, &burst).await.unwrap();
+    report("one statement of ten thousand jobs", burst.len(), began);
+    let began = clock();
+    store.record(&lease, &burst).await.unwrap();
+    report("the same again: all there", burst.len(), began);
+
+    let began = clock();
+    for chunk in ids.chunks(BATCH) {
+        let raise = |job: &JobId| Raise { job: *job, epoch: Epoch::from_raw(1), cursor: Some(at) };
+        store.raise_cursors(&chunk.iter().map(raise).collect::<Vec<_>>()).await.unwrap();
+    }
+    report("raise_cursors", jobs, began);
+    let (began, mut after, mut loaded) = (clock(), None, 0);
+    loop {
+        let page = store.load_horizon(&lease, &all, now.plus(Span::minutes(1)), after, BATCH).await.unwrap();
+        loaded += page.len();
+        after = page.last().and_then(|job| job.cursor.map(|cursor| (cursor, job.job.id)));
+        if page.len() < BATCH {
+            break;
+        }
+    }
+    report("load_horizon, every partition", loaded, began);
+    let (updates, hot): (i64, i64) =
+        sqlx::query_as("select sum(n_tup_upd)::bigint, sum(n_tup_hot_upd)::bigint from pg_stat_user_tables where relname like 'runs_2%'")
+            .fetch_one(store.pool())
+            .await
+            .unwrap();
+    println!("settled: {updates} updates, {hot} of them HOT");
+}
+
+fn ticks(job: JobId, at: DbTime, fate: Fate, born_claimed: bool) -> JobTicks {
+    let tick = TickRow { id: RunId::of(job, Cause::Tick(at)), tick: at, due_at: at, fate };
+    let rows = vec![RecordRow { tick, born_claimed }];
+    let partition = job.partition(256);
+    JobTicks { job, tenant: TenantId::DEFAULT, partition, epoch: Epoch::from_raw(1), priority: 5, rows }
+}
+
+fn end(ticks: &JobTicks, now: DbTime) -> Settle {
+    settle_with(ticks.rows[0].tick.id, Fence::default().raised(now), ticks.job, ticks.tenant, Verdict::Succeeded)
+}
+
+/// No lease, no epoch, no cursor, no clock: what an insert of such rows costs at the least.
+async fn plain(store: &PostgresStore, node: &str, incarnation: uuid::Uuid, batch: &[JobTicks], now: DbTime) {
+    let ids: Vec<_> = batch.iter().map(|ticks| ticks.rows[0].tick.id.uuid()).collect();
+    let jobs: Vec<_> = batch.iter().map(|ticks| ticks.job.uuid()).collect();
+    let at: Vec<_> = batch.iter().map(|ticks| ticks.rows[0].tick.tick.millis()).collect();
+    sqlx::query(
+        "insert into runs (id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence, node, incarnation, started_at)
+         select t.id, 1, t.job, 1, t.tick, t.tick, 1, false, false, 1, 0, $4, $5, $6, $7
+           from unnest($1::uuid[], $2::uuid[], $3::bigint[]) as t (id, job, tick)",
+    )
+    .bind(ids)
+    .bind(jobs)
+    .bind(at)
+    .bind(now.millis() * 1_000)
+    .bind(node)
+    .bind(incarnation)
+    .bind(now.millis())
+    .execute(store.pool())
+    .await
+    .unwrap();
+}
+
+/// Spread like real ids, and the same at every run.
+fn id(n: u64) -> JobId {
+    let spread = u128::from(n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    JobId::from_uuid(uuid::Uuid::from_u128(spread << 64 | u128::from(n)))
+}
+
+#[expect(clippy::disallowed_methods, reason = "a probe measures")]
+fn clock() -> Instant {
+    Instant::now()
+}
+
+fn report(what: &str, rows: usize, began: Instant) -> f64 {
+    let took = clock().duration_since(began).as_secs_f64();
+    let rate = rows as f64 / took;
+    println!("{what:50} {rows:>9} rows  {took:>7.2} s  {rate:>9.0} rows/s");
+    rate
+}

@@ -1,0 +1,210 @@
+-- What the migrations make. Written by the test that compares it; see tests/it/postgres/schema.rs.
+
+table attempts
+    run uuid not null
+    attempt integer not null
+    fence bigint not null
+    node text
+    started_at bigint
+    finished_at bigint
+    outcome text not null
+    error text
+    output text
+    constraint attempts_pkey PRIMARY KEY (run, attempt)
+
+table audit
+    id bigint not null generated always as identity
+    tenant integer not null
+    at bigint not null
+    actor text not null
+    action text not null
+    subject text not null
+    detail text not null
+    constraint audit_pkey PRIMARY KEY (id)
+    CREATE INDEX audit_tenant ON public.audit USING btree (tenant, id)
+
+table counters with (fillfactor=50)
+    name text not null
+    value bigint not null
+    constraint counters_pkey PRIMARY KEY (name)
+
+table cursors with (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    job uuid not null
+    tenant integer not null
+    partition smallint not null
+    next_tick bigint
+    zone_version integer not null default 0
+    constraint cursors_pkey PRIMARY KEY (job)
+    CREATE INDEX cursors_next ON public.cursors USING btree (partition, next_tick, job) WHERE (next_tick IS NOT NULL)
+
+table epochs with (fillfactor=80, autovacuum_vacuum_scale_factor=0.05)
+    job uuid not null
+    tenant integer not null
+    partition smallint not null
+    epoch bigint not null
+    seq bigint not null
+    constraint epochs_pkey PRIMARY KEY (job)
+    CREATE INDEX epochs_seq ON public.epochs USING btree (seq)
+
+table jobs
+    id uuid not null
+    tenant integer not null
+    name text collate "C" not null
+    version bigint not null
+    created_at bigint not null
+    created_by text not null
+    updated_at bigint not null
+    paused_at bigint
+    pause_note text
+    deleted_at bigint
+    enabled boolean not null
+    target text not null
+    labels jsonb not null
+    search text not null
+    spec text not null
+    constraint jobs_pkey PRIMARY KEY (id)
+    CREATE INDEX jobs_deleted ON public.jobs USING btree (deleted_at) WHERE (deleted_at IS NOT NULL)
+    CREATE UNIQUE INDEX jobs_name ON public.jobs USING btree (tenant, name) WHERE (deleted_at IS NULL)
+
+table last_runs
+    id uuid not null
+    tenant integer not null
+    cause smallint not null
+    state smallint not null
+    job uuid not null
+    scheduled_at bigint not null
+    due_at bigint not null
+    fence bigint not null
+    started_at bigint
+    finished_at bigint
+    attempt integer not null
+    lost integer not null
+    skip_reason smallint
+    late boolean not null
+    force boolean not null
+    incarnation uuid
+    node text
+    error text
+    output text
+    payload text
+    constraint last_runs_pkey PRIMARY KEY (job)
+    constraint runs_claimed CHECK (((state = 1) = (incarnation IS NOT NULL)))
+    constraint runs_due CHECK ((due_at >= scheduled_at))
+    constraint runs_finished CHECK (((state >= 2) = (finished_at IS NOT NULL)))
+    constraint runs_skipped CHECK (((state = 5) = (skip_reason IS NOT NULL)))
+    CREATE UNIQUE INDEX last_runs_id ON public.last_runs USING btree (id)
+    CREATE INDEX last_runs_tenant ON public.last_runs USING btree (tenant, id)
+
+table leases with (fillfactor=20, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=200, autovacuum_vacuum_cost_delay=0)
+    incarnation uuid not null
+    node text not null
+    fence bigint not null
+    until bigint not null
+    open_from uuid not null
+    ended boolean not null
+    region text
+    version text not null
+    started_at bigint not null
+    renewed_at bigint not null
+    constraint leases_pkey PRIMARY KEY (incarnation)
+
+table partitions with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=500)
+    partition smallint not null
+    holder uuid
+    fence bigint not null
+    since bigint not null
+    constraint partitions_pkey PRIMARY KEY (partition)
+
+table requests
+    tenant integer not null
+    key text not null
+    fingerprint bytea not null
+    kind text not null
+    subject uuid not null
+    created_at bigint not null
+    constraint requests_pkey PRIMARY KEY (tenant, key)
+    CREATE INDEX requests_created ON public.requests USING btree (created_at)
+
+table runs partition by RANGE (id)
+    id uuid not null
+    tenant integer not null
+    cause smallint not null
+    state smallint not null
+    job uuid not null
+    scheduled_at bigint not null
+    due_at bigint not null
+    fence bigint not null
+    started_at bigint
+    finished_at bigint
+    attempt integer not null
+    lost integer not null
+    skip_reason smallint
+    late boolean not null
+    force boolean not null
+    incarnation uuid
+    node text
+    error text
+    output text
+    payload text
+    constraint runs_claimed CHECK (((state = 1) = (incarnation IS NOT NULL)))
+    constraint runs_due CHECK ((due_at >= scheduled_at))
+    constraint runs_finished CHECK (((state >= 2) = (finished_at IS NOT NULL)))
+    constraint runs_pkey PRIMARY KEY (id)
+    constraint runs_skipped CHECK (((state = 5) = (skip_reason IS NOT NULL)))
+    CREATE INDEX runs_history ON ONLY public.runs USING btree (job, id)
+
+table schema_steps
+    step integer not null
+    name text not null
+    works_from integer not null
+    at timestamp with time zone not null default now()
+    constraint schema_steps_pkey PRIMARY KEY (step)
+
+table skip_ranges
+    id uuid not null
+    tenant integer not null
+    job uuid not null
+    from_tick bigint not null
+    to_tick bigint not null
+    count bigint not null
+    reason smallint not null
+    recorded_at bigint not null
+    constraint skip_ranges_order CHECK ((to_tick >= from_tick))
+    constraint skip_ranges_pkey PRIMARY KEY (id)
+    CREATE INDEX skip_ranges_history ON public.skip_ranges USING btree (job, id)
+    CREATE INDEX skip_ranges_tenant ON public.skip_ranges USING btree (tenant, id)
+
+table tenants with (fillfactor=50)
+    id integer not null
+    name text not null
+    jobs bigint not null default 0
+    constraint tenants_name_key UNIQUE (name)
+    constraint tenants_pkey PRIMARY KEY (id)
+    CREATE UNIQUE INDEX tenants_name_key ON public.tenants USING btree (name)
+
+table waiting with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=2000, autovacuum_analyze_scale_factor=0, autovacuum_analyze_threshold=5000, autovacuum_vacuum_cost_delay=0)
+    run uuid not null
+    job uuid not null
+    tenant integer not null
+    partition smallint not null
+    priority smallint not null
+    due_at bigint not null
+    late boolean not null
+    force boolean not null
+    attempts integer not null
+    constraint waiting_pkey PRIMARY KEY (run)
+    constraint waiting_priority CHECK (((priority >= 0) AND (priority <= 9)))
+    CREATE INDEX waiting_claim ON public.waiting USING btree (late, priority DESC, due_at, run)
+    CREATE INDEX waiting_due ON public.waiting USING btree (due_at)
+    CREATE INDEX waiting_job ON public.waiting USING btree (job)
+
+CREATE OR REPLACE FUNCTION public.everytick_now()
+ RETURNS bigint
+ LANGUAGE sql
+AS $function$ select floor(extract(epoch from clock_timestamp()) * 1000)::bigint $function$
+
+sequence audit_id_seq
+
+sequence changes_seq
+
+a day with (fillfactor=45, autovacuum_vacuum_scale_factor=0.1, autovacuum_analyze_scale_factor=0.05, autovacuum_vacuum_insert_scale_factor=0.2, autovacuum_vacuum_cost_delay=0) 2 indexes

@@ -1,0 +1,97 @@
+//! How the statements are executed: by their indexes, whatever the tables hold.
+
+use everytick_store::{
+    PostgresStore,
+    conformance::{
+        LIMITS, START,
+        server::{Database, Server, options},
+    },
+};
+use sqlx::{Connection, PgConnection, Row};
+
+/// What is only read whole on purpose, or has few rows.
+const SMALL: [&str; 7] = ["leases", "partitions", "counters", "tenants", "schema_steps", "pg_", "test_clock"];
+
+async fn migrated() -> (Database, PgConnection) {
+    let database = Server::shared().blank().await;
+    PostgresStore::connect(&database.url, options(None), LIMITS).await.unwrap().close().await;
+    let look = PgConnection::connect(&database.url).await.unwrap();
+    (database, look)
+}
+
+async fn plan(look: &mut PgConnection, name: &str, text: &str) -> Vec<String> {
+    let day: String =
+        sqlx::raw_sql("select inhrelid::regclass::text from pg_inherits where inhparent = 'runs'::regclass limit 1")
+            .fetch_one(&mut *look)
+            .await
+            .unwrap()
+            .get(0);
+    let body = text.replace("runs_of_the_day", &day);
+    let parameters = (1..=20).take_while(|n| body.contains(&format!("${n}"))).count();
+    let nulls = vec!["null"; parameters].join(", ");
+    let call = if parameters == 0 { String::new() } else { format!("({nulls})") };
+    let script = format!(
+        "deallocate all; set plan_cache_mode = force_generic_plan; set enable_seqscan = off; prepare s as {body}"
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(script))
+        .execute(&mut *look)
+        .await
+        .unwrap_or_else(|error| panic!("{name}: {error}"));
+    let explain = format!("explain (verbose) execute s{call}");
+    let rows = sqlx::raw_sql(sqlx::AssertSqlSafe(explain)).fetch_all(look).await.unwrap();
+    rows.iter().map(|row| row.get::<String, _>(0)).collect()
+}
+
+/// Rows grow into the millions: a statement that reads a whole table of them is a mistake, unless it says so.
+#[tokio::test]
+async fn no_statement_scans_a_table_that_grows() {
+    let (_database, mut look) = migrated().await;
+    let statements = concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(statements).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("-- "), "{name} does not say what it does");
+        let whole_day = ["day_count", "day_last_runs"].contains(&name.as_str());
+        if ["day_make", "migration_table"].contains(&name.as_str()) || whole_day {
+            continue;
+        }
+        for step in plan(&mut look, &name, &text).await {
+            // By that index a cursor is found by its place, never by its job.
+            assert!(
+                !step.contains("cursors_next") || ["horizon_places", "day_cursors"].contains(&name.as_str()),
+                "{name}: {step}"
+            );
+            let Some((_, table)) = step.split_once("Seq Scan on ") else { continue };
+            let table = table
+                .split_whitespace()
+                .next()
+                .unwrap()
+                .trim_start_matches("public.")
+                .trim_start_matches("pg_catalog.");
+            assert!(SMALL.iter().any(|small| table.starts_with(small)), "{name}: {step}");
+        }
+        seen += 1;
+    }
+    assert!(seen > 90, "{seen}");
+}
+
+/// Sorting and hashing what a batch names is right; probing its guards one by one, by key, too. Pairing the batch with itself
+/// is what explodes with ten thousand jobs at one instant.
+#[tokio::test]
+async fn recording_reads_the_clock_after_the_lease_and_probes_each_guard_by_its_key() {
+    let (_database, mut look) = migrated().await;
+    let text = include_str!("../../../src/postgres/sql/record.sql");
+    let plan = plan(&mut look, "record", text).await.join("\n");
+    assert!(plan.contains("clock_timestamp()") && !plan.contains("everytick_now()"), "the clock is inlined: {plan}");
+    for index in ["leases_pkey", "epochs_pkey", "cursors_pkey"] {
+        assert!(plan.contains(index), "{index}: {plan}");
+    }
+    // The clock is read from the lease that was locked, not beside it.
+    let clock = plan.split("CTE clock").nth(1).unwrap();
+    assert!(clock.trim_start().starts_with("->  CTE Scan on lease"), "{plan}");
+    assert!(plan.contains("Index Cond: (e.job =") && plan.contains("Index Cond: (c.job ="), "{plan}");
+    assert_eq!(plan.matches("LockRows").count(), 2, "{plan}");
+    assert!(START.millis() > 0);
+}

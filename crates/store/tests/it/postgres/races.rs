@@ -1,0 +1,219 @@
+//! What happens to a statement that had to wait, or was abandoned, while others did something.
+
+use std::time::Duration;
+
+use everytick_domain::{edit::Change, ids::Epoch, partition::PartitionSet, plan::Fate};
+use everytick_store::{
+    NodeInfo, Raise, RowAnswer, Store, StoreError,
+    conformance::{
+        START, TENANT, TTL, actor, born, change, incarnation, overlapping, pause, range, s, spec, tick, ticks,
+    },
+};
+use sqlx::{Connection, PgConnection};
+
+use super::bench;
+
+async fn run(connection: &mut PgConnection, text: &str) {
+    sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned())).execute(connection).await.unwrap();
+}
+
+/// Long enough for a statement that does not wait to be done.
+const A_WHILE: Duration = Duration::from_millis(300);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_waited_records_no_tick_of_a_job_whose_pause_was_answered() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let lease = bench.join("a", 1).await;
+    let (paused, other) = (bench.create(spec("paused")).await, bench.create(spec("other")).await);
+    let mut blocker = opened.connect().await;
+    run(&mut blocker, "begin; select * from leases for update").await;
+    bench.go(9);
+    let store = opened.store.clone();
+    let batch = [ticks(&paused, 1, vec![born(&paused, 10)]), ticks(&other, 1, vec![born(&other, 10)])];
+    let recording = tokio::spawn(async move { store.record(&lease, &batch).await });
+    tokio::time::sleep(A_WHILE).await;
+    assert!(!recording.is_finished(), "it waits for the lease");
+    assert_eq!(bench.edit("paused", pause()).await.x, Some(s(9)));
+    bench.go(10);
+    bench.store.now().await.unwrap();
+    run(&mut blocker, "commit").await;
+    let recorded = recording.await.unwrap().unwrap();
+    assert_eq!((recorded.jobs.concat(), recorded.now), (vec![RowAnswer::Stale, RowAnswer::Inserted], s(10)));
+    assert!(bench.history(&paused).await.is_empty());
+}
+
+/// The clock is read when the lease is had, not when the statement began.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_waited_until_its_lease_expired_records_nothing() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, _) = bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap();
+    let job = bench.create(spec("j")).await;
+    bench.go(10);
+    let mut blocker = opened.connect().await;
+    run(&mut blocker, "begin; select * from leases for update").await;
+    let (store, batch) = (opened.store.clone(), [ticks(&job, 1, vec![born(&job, 10)])]);
+    let recording = tokio::spawn(async move { store.record(&lease, &batch).await });
+    tokio::time::sleep(A_WHILE).await;
+    // Told within the blocker's transaction, so that it is seen the moment the lock goes.
+    run(&mut blocker, &format!("update test_clock set now = {}; commit", s(15).millis())).await;
+    let recorded = recording.await.unwrap();
+    // Its snapshot is from before, so a clock in a table says 10; what the database's own says is tested on the plan.
+    if let Ok(recorded) = recorded {
+        assert_eq!(recorded.now, s(10));
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_is_being_edited_is_passed_over_and_the_others_are_recorded() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let lease = bench.join("a", 1).await;
+    let (held, other) = (bench.create(spec("held")).await, bench.create(spec("other")).await);
+    bench.go(10);
+    let mut editor = opened.connect().await;
+    run(&mut editor, &format!("begin; select * from epochs where job = '{}' for update", held.id)).await;
+    let batch = [ticks(&held, 1, vec![born(&held, 10)]), ticks(&other, 1, vec![born(&other, 10)])];
+    let recorded = bench.store.record(&lease, &batch).await.unwrap();
+    assert_eq!(recorded.jobs.concat(), [RowAnswer::Stale, RowAnswer::Inserted]);
+    run(&mut editor, "rollback").await;
+    assert_eq!(bench.record(&lease, batch[0].clone()).await, [RowAnswer::Inserted]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_edit_waits_for_the_batch_under_way_and_counts_its_ticks() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    bench.join("a", 1).await;
+    let job = bench.create(overlapping("j")).await;
+    bench.go(25);
+    let mut recorder = opened.connect().await;
+    run(&mut recorder, &format!("begin; select * from epochs where job = '{}' for key share", job.id)).await;
+    let store = opened.store.clone();
+    let editing = tokio::spawn(async move { store.edit_job(TENANT, &actor(), change("j", pause())).await });
+    tokio::time::sleep(A_WHILE).await;
+    assert!(!editing.is_finished(), "it waits for the batch");
+    let row = tick(&job, 10, Fate::Run).tick;
+    let insert = format!(
+        "insert into runs (id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence, finished_at, skip_reason)
+         values ('{}', 1, '{}', 1, {at}, {at}, 5, false, false, 0, 0, 0, {at}, 1); commit",
+        row.id, job.id, at = row.tick.millis()
+    );
+    run(&mut recorder, &insert).await;
+    assert_eq!(editing.await.unwrap().unwrap().x, Some(s(25)));
+    let at: Vec<_> =
+        bench.history(&job).await.iter().map(|run| (run.scheduled_at, run.skip_reason.is_some())).collect();
+    assert_eq!(at, [(s(10), true), (s(20), false)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn taking_over_waits_for_the_statement_of_the_dead_node_and_refuses_the_next() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (dead, _) = bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap();
+    let new = bench.join("b", 2).await;
+    let all = PartitionSet::all(256);
+    bench.store.acquire(&dead, &all).await.unwrap();
+    let job = bench.create(spec("j")).await;
+    let mut in_flight = opened.connect().await;
+    run(&mut in_flight, &format!("begin; select * from leases where incarnation = '{}' for share", dead.incarnation))
+        .await;
+    bench.go(15);
+    let (store, lease) = (opened.store.clone(), new.clone());
+    let acquiring = tokio::spawn(async move { store.acquire(&lease, &PartitionSet::all(256)).await });
+    tokio::time::sleep(A_WHILE).await;
+    assert!(!acquiring.is_finished(), "it waits for what the dead node has under way");
+    run(&mut in_flight, "commit").await;
+    assert_eq!(acquiring.await.unwrap().unwrap(), all);
+    // Even if its clock were right again.
+    bench.go(10);
+    let late = bench.store.record(&dead, &[ticks(&job, 1, vec![born(&job, 10)])]).await;
+    assert!(matches!(late, Err(StoreError::LeaseLost)), "{late:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_waits_while_its_node_is_fenced_records_nothing() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let mut fencing = opened.connect().await;
+    run(&mut fencing, "begin; update leases set fence = fence + 1").await;
+    let (store, batch) = (opened.store.clone(), [ticks(&job, 1, vec![born(&job, 10)])]);
+    let recording = tokio::spawn(async move { store.record(&lease, &batch).await });
+    tokio::time::sleep(A_WHILE).await;
+    assert!(!recording.is_finished());
+    run(&mut fencing, "commit").await;
+    assert!(matches!(recording.await.unwrap(), Err(StoreError::LeaseLost)));
+    assert!(bench.history(&job).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_raise_passes_over_a_job_that_is_being_edited_and_does_not_undo_the_edit() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let job = bench.create(spec("j")).await;
+    let mut editor = opened.connect().await;
+    let text = format!(
+        "begin; select * from epochs where job = '{id}' for update; update cursors set next_tick = {}; update epochs set epoch = 2",
+        s(20).millis(),
+        id = job.id
+    );
+    run(&mut editor, &text).await;
+    let raise = [Raise { job: job.id, epoch: Epoch::from_raw(1), cursor: Some(s(60)) }];
+    assert!(bench.store.raise_cursors(&raise).await.unwrap().is_empty());
+    run(&mut editor, "commit").await;
+    assert!(bench.store.raise_cursors(&raise).await.unwrap().is_empty());
+    assert_eq!(bench.cursor(&job).await, Some(s(20)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_range_that_waited_for_an_edit_is_stale() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(400);
+    let mut editor = opened.connect().await;
+    run(&mut editor, &format!("begin; select * from epochs where job = '{}' for update", job.id)).await;
+    let (store, plan) = (opened.store.clone(), range(&job, 1, 10, 200));
+    let writing = tokio::spawn(async move { store.record_range(&lease, &plan).await });
+    tokio::time::sleep(A_WHILE).await;
+    assert!(!writing.is_finished());
+    run(&mut editor, "update epochs set epoch = 2; commit").await;
+    assert_eq!(writing.await.unwrap().unwrap(), everytick_store::RangeAnswer::Stale);
+}
+
+/// Whatever comes first of a batch and an edit at the same instant, each tick is recorded once, and none after the pause.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn edits_and_batches_that_race_record_every_tick_once_and_none_after_a_pause() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let lease = bench.join("a", 1).await;
+    let job = bench.create(overlapping("j")).await;
+    let (mut expected, who) = (0, actor());
+    for round in 0..30_i64 {
+        let at = round * 20 + 10;
+        bench.go(at);
+        bench.store.now().await.unwrap();
+        let epoch = bench.epoch(&job).await;
+        // Ticks of one job are recorded in order: the one before this round comes along.
+        let due = if round % 2 == 0 && round > 0 { vec![at - 10, at] } else { vec![at] };
+        let batch = [ticks(&job, epoch, due.iter().map(|at| tick(&job, *at, Fate::Run)).collect())];
+        let edit = change("j", if round % 2 == 0 { pause() } else { Change::Resume });
+        let (recorded, edited) =
+            tokio::join!(bench.store.record(&lease, &batch), bench.store.edit_job(TENANT, &who, edit));
+        let (recorded, edited) = (recorded.unwrap().jobs[0][0], edited.unwrap());
+        assert_eq!(edited.x, Some(s(at)), "round {round}");
+        if round % 2 == 0 {
+            // Recorded by the batch, or by the pause; and the tick between this round and the last one.
+            expected += if round == 0 { 1 } else { 2 };
+            assert!(matches!(recorded, RowAnswer::Inserted | RowAnswer::Stale | RowAnswer::Existed), "{recorded:?}");
+        } else {
+            assert_eq!(recorded, RowAnswer::Stale, "a paused job has no ticks");
+        }
+        assert_eq!(bench.history(&job).await.len(), expected, "round {round}: {recorded:?}");
+    }
+    assert!(START < s(1));
+    opened.connect().await.close().await.unwrap();
+}

@@ -1,0 +1,229 @@
+//! What a server may do to us: refuse data, end sessions, lose answers. And what it is measured by.
+
+use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
+
+use everytick_domain::{edit::Change, ids::TenantId, partition::PartitionSet, plan::Fate, run::Verdict, time::Span};
+use everytick_store::{
+    ManualClock, NewJob, NodeInfo, PostgresOptions, PostgresStore, RowAnswer, Store, StoreError,
+    conformance::{
+        LIMITS, START, actor, born, change, incarnation, job_id, s,
+        server::{Server, options},
+        settle, settle_with, spec, tick, ticks,
+    },
+};
+
+use super::bench;
+
+#[tokio::test]
+async fn data_that_the_server_refuses_is_told_apart_from_a_failure_and_leaves_nothing() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let lease = bench.join("a", 1).await;
+    let (sound, poisoned) = (bench.create(spec("sound")).await, bench.create(spec("poisoned")).await);
+    bench.go(10);
+    let mut early = tick(&poisoned, 10, Fate::Run);
+    early.tick.due_at = s(9);
+    let mut urgent = ticks(&poisoned, 1, vec![tick(&poisoned, 10, Fate::Run)]);
+    urgent.priority = 77;
+    for refused in [ticks(&poisoned, 1, vec![early]), urgent] {
+        let batch = [ticks(&sound, 1, vec![tick(&sound, 10, Fate::Run)]), refused];
+        let recorded = bench.store.record(&lease, &batch).await;
+        assert!(matches!(recorded, Err(StoreError::Refused { .. })), "{recorded:?}");
+        assert!(bench.history(&sound).await.is_empty() && bench.history(&poisoned).await.is_empty());
+    }
+    assert_eq!(bench.record(&lease, ticks(&sound, 1, vec![born(&sound, 10)])).await, [RowAnswer::Inserted]);
+}
+
+#[tokio::test]
+async fn an_output_with_nul_bytes_is_kept_to_its_end() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let run = bench.claimed(&lease, &job, 10).await;
+    let mut settled = settle(&run, Verdict::Failed);
+    settled.settlement.output = Some("before\0after".into());
+    bench.store.settle(&[settled]).await.unwrap();
+    assert_eq!(bench.run(run.id).await.output.as_deref(), Some("before\u{fffd}after"));
+}
+
+/// A caller that goes away in the middle of a transaction, at every point where it can: afterwards all of the batch is there
+/// or none of it.
+#[tokio::test]
+async fn a_caller_that_goes_away_leaves_all_of_a_batch_or_nothing() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(80_000);
+    let mut went_away = 0;
+    for n in 1..=40 {
+        let batch = [ticks(&job, 1, vec![tick(&job, n * 20, Fate::Run), tick(&job, n * 20 + 10, Fate::Run)])];
+        let mut polls = n;
+        let finished = {
+            let mut record = pin!(bench.store.record(&lease, &batch));
+            poll_fn(|context| {
+                polls -= 1;
+                match record.as_mut().poll(context) {
+                    Poll::Ready(answer) => Poll::Ready(Some(answer)),
+                    Poll::Pending if polls == 0 => Poll::Ready(None),
+                    Poll::Pending => Poll::Pending,
+                }
+            })
+            .await
+        };
+        went_away += usize::from(finished.is_none());
+        let answers = bench.record(&lease, batch[0].clone()).await;
+        assert_eq!(answers[0], answers[1], "all of a batch or nothing");
+        assert_eq!(bench.history(&job).await.len() as i64, n * 2);
+    }
+    assert!(went_away >= 1, "{went_away} callers went away in the middle");
+}
+
+#[tokio::test]
+async fn sessions_that_the_server_has_ended_are_not_noticed() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    bench.store.now().await.unwrap();
+    let mut admin = opened.connect().await;
+    let end = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()";
+    sqlx::raw_sql(end).execute(&mut admin).await.unwrap();
+    assert_eq!(bench.record(&lease, ticks(&job, 1, vec![born(&job, 10)])).await, [RowAnswer::Inserted]);
+}
+
+/// What is lost before the commit is known not to be done; what is lost in it is not known.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_ends_before_the_commit_has_failed_and_one_that_ends_in_it_is_unsure() {
+    let opened = bench().await;
+    let mut admin = opened.connect().await;
+    let script = "create function slow() returns trigger language plpgsql as $$ begin perform pg_sleep(5); return null; end $$;
+        create constraint trigger slow after insert on jobs deferrable initially deferred for each row execute function slow();";
+    sqlx::raw_sql(script).execute(&mut admin).await.unwrap();
+    let end = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
+    for (how, unsure) in [("deferred", true), ("immediate", false)] {
+        if !unsure {
+            sqlx::raw_sql("drop trigger slow on jobs; create trigger slow after insert on jobs for each row execute function slow()")
+                .execute(&mut admin)
+                .await
+                .unwrap();
+        }
+        let (store, new) = (opened.store.clone(), NewJob { id: job_id(TenantId::DEFAULT, how), spec: spec(how) });
+        let creating =
+            tokio::spawn(async move { store.create_jobs(TenantId::DEFAULT, &actor(), vec![new], None).await });
+        loop {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let ended: Vec<bool> = sqlx::query_scalar(end).fetch_all(&mut admin).await.unwrap();
+            if !ended.is_empty() {
+                break;
+            }
+        }
+        let created = creating.await.unwrap();
+        assert_eq!(matches!(created, Err(StoreError::Unsure { .. })), unsure, "{how}: {created:?}");
+        assert_eq!(matches!(created, Err(StoreError::Failed { .. })), !unsure, "{how}: {created:?}");
+    }
+    sqlx::raw_sql("drop trigger slow on jobs; drop function slow").execute(&mut admin).await.unwrap();
+}
+
+/// Whoever is stopped inside a transaction gives up its locks soon; and a lock that is not had in time is a failure.
+#[tokio::test]
+async fn locks_are_given_up_in_time_and_waited_for_in_time() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    bench.create(spec("j")).await;
+    let brief = PostgresOptions { lock_timeout: Duration::from_millis(100), ..options(None) };
+    let store = PostgresStore::connect(&opened.database.url, brief, LIMITS).await.unwrap();
+    let mut stopped = opened.connect().await;
+    sqlx::raw_sql("begin; set local idle_in_transaction_session_timeout = 1500; select * from epochs for update")
+        .execute(&mut stopped)
+        .await
+        .unwrap();
+    let edit = || everytick_store::conformance::change("j", everytick_store::conformance::pause());
+    let refused = store.edit_job(TenantId::DEFAULT, &actor(), edit()).await;
+    assert!(matches!(refused, Err(StoreError::Failed { .. })), "{refused:?}");
+    assert!(
+        bench.store.edit_job(TenantId::DEFAULT, &actor(), edit()).await.unwrap().x.is_some(),
+        "after 1.5 s at most"
+    );
+    store.close().await;
+}
+
+/// Four server connections for two stores of five each: every transaction may get another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_nodes_work_behind_a_transaction_pooler() {
+    let clock = Arc::new(ManualClock::at(START));
+    let database = Server::shared().migrated().await;
+    let Some(url) = Server::shared().pooled(&database) else {
+        println!("pgbouncer is not installed; nothing was tested");
+        return;
+    };
+    let connect = async || {
+        let options = PostgresOptions { statement_cache: false, ..options(Some(clock.clone())) };
+        Arc::new(PostgresStore::connect(&url, options, LIMITS).await.unwrap())
+    };
+    let (a, b) = (connect().await, connect().await);
+    let work = |store: Arc<PostgresStore>, name: &'static str, n: u128| async move {
+        let (lease, _) = store.join(&NodeInfo::named(name), incarnation(n), Span::days(1)).await.unwrap();
+        for round in 0..10 {
+            let name = format!("{name}{round}");
+            let new = NewJob { id: job_id(TenantId::DEFAULT, &name), spec: spec(&name) };
+            let job =
+                store.create_jobs(TenantId::DEFAULT, &actor(), vec![new], None).await.unwrap().remove(0).unwrap().job;
+            let recorded = store.record(&lease, &[ticks(&job, 1, vec![born(&job, 10)])]).await.unwrap();
+            assert_eq!(recorded.jobs[0], [RowAnswer::Early]);
+            store.load_jobs(&[job.id]).await.unwrap();
+            store.peek_waiting(&lease, &PartitionSet::all(256), &[], 10).await.unwrap();
+            store.edit_job(TenantId::DEFAULT, &actor(), change(&name, Change::Delete)).await.unwrap();
+        }
+    };
+    tokio::join!(work(a, "a", 1), work(b, "b", 2));
+}
+
+/// The burst of midnight: ten thousand jobs at one instant, in one statement, then settled, as HOT updates.
+#[tokio::test]
+async fn ten_thousand_jobs_at_one_instant_are_recorded_and_settled_without_a_new_version_in_any_index() {
+    const TENANTS: i32 = 500;
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let lease = bench.join("a", 1).await;
+    let mut jobs = Vec::new();
+    for tenant in (1..=TENANTS).map(TenantId::from_raw) {
+        let specs = (0..20).map(|n| NewJob { id: job_id(tenant, &format!("j{n}")), spec: spec(&format!("j{n}")) });
+        let created = bench.store.create_jobs(tenant, &actor(), specs.collect(), None).await.unwrap();
+        jobs.extend(created.into_iter().map(|created| created.unwrap().job));
+    }
+    bench.go(10);
+    let batch: Vec<_> = jobs.iter().map(|job| ticks(job, 1, vec![born(job, 10)])).collect();
+    let began = std::time::Instant::now();
+    let recorded = bench.store.record(&lease, &batch).await.unwrap();
+    let took = began.elapsed();
+    assert_eq!(recorded.jobs.concat(), vec![RowAnswer::Inserted; jobs.len()]);
+    let again = std::time::Instant::now();
+    assert_eq!(bench.store.record(&lease, &batch).await.unwrap().jobs.concat(), vec![RowAnswer::Existed; jobs.len()]);
+    println!("10,000 jobs at one instant: recorded in {took:?}, found there in {:?}", again.elapsed());
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    let fence = everytick_domain::ids::Fence::default().raised(recorded.now);
+    for jobs in jobs.chunks(1_000) {
+        let end = |job: &everytick_domain::job::Job| {
+            settle_with(born(job, 10).tick.id, fence, job.id, job.tenant, Verdict::Succeeded)
+        };
+        bench.store.settle(&jobs.iter().map(end).collect::<Vec<_>>()).await.unwrap();
+    }
+    let mut look = opened.connect().await;
+    let (mut updates, mut hot) = (0_i64, 0_i64);
+    for _ in 0..100 {
+        (updates, hot) =
+            sqlx::query_as("select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'runs_20261116'")
+                .fetch_one(&mut look)
+                .await
+                .unwrap();
+        if updates >= 10_000 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        bench.store.now().await.unwrap();
+    }
+    println!("settled: {updates} updates, {hot} of them HOT");
+    assert!(updates >= 10_000 && hot * 100 >= updates * 99, "{hot} of {updates} were HOT");
+    assert_eq!(incarnation(1), lease.incarnation);
+}
