@@ -20,7 +20,7 @@ use everytick_domain::{
 
 pub use clock::{ManualClock, SystemClock, WallClock};
 pub use error::{Result, Source, StoreError};
-pub use postgres::{PostgresOptions, PostgresStore};
+pub use postgres::{JobHints, PostgresOptions, PostgresStore};
 pub use sqlite::SqliteStore;
 pub use types::*;
 

@@ -30,7 +30,7 @@ use everytick_domain::{
     partition::{PARTITIONS, PartitionSet},
     time::{DbTime, Span},
 };
-use sqlx::{PgPool, Postgres, SqlStr, Transaction};
+use sqlx::{PgPool, Postgres, SqlStr, Transaction, postgres::PgListener};
 
 #[cfg(feature = "sim")]
 use crate::WallClock;
@@ -69,6 +69,22 @@ pub struct PostgresStore {
     clock: Option<TestClock>,
 }
 
+/// Tells when somebody says that jobs were made or changed.
+pub struct JobHints(PgListener);
+
+impl std::fmt::Debug for JobHints {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JobHints").finish_non_exhaustive()
+    }
+}
+
+impl JobHints {
+    /// Waits for the next hint. A connection that was lost is made anew, and counts as one: something may have been missed.
+    pub async fn changed(&mut self) -> Result<()> {
+        self.0.try_recv().await.failed("listen for changes").map(drop)
+    }
+}
+
 /// How transactions begin, with the time-outs that the role does not bring along.
 struct Begin {
     write: SqlStr,
@@ -103,6 +119,14 @@ impl PostgresStore {
     /// Only brings the schema up to date.
     pub async fn migrate(url: &str) -> Result<()> {
         open::migrate_only(url).await
+    }
+
+    /// Listens for changes of jobs, on a connection of its own. Only a hint: a transaction pooler swallows it.
+    pub async fn listen(&self) -> Result<JobHints> {
+        const DOING: &str = "listen for changes";
+        let mut listener = PgListener::connect_with(&self.pool).await.failed(DOING)?;
+        listener.listen("everytick_jobs").await.failed(DOING)?;
+        Ok(JobHints(listener))
     }
 
     /// Waits for what is under way, and closes the connections. A store that is only dropped loses nothing either.

@@ -2,7 +2,6 @@
 
 use everytick_domain::{
     ids::{Fence, Incarnation, RunId},
-    job::LATE_AFTER_MAX,
     partition::PartitionSet,
     time::{DbTime, Span},
 };
@@ -11,6 +10,10 @@ use uuid::Uuid;
 
 use super::{Failed, PostgresStore, Write, days, rows, sql};
 use crate::{Cluster, Lease, NodeInfo, NodeRecord, PartitionRecord, Result, StoreError};
+
+/// Runs are born claimed soon after their tick. One that is born later lowers the lease's bound with its claim; whoever looks
+/// for claims reads every run from there on, so the bound is a near one.
+const BORN_LATE: Span = Span::seconds(10);
 
 pub(super) async fn now(store: &PostgresStore) -> Result<DbTime> {
     let mut read = store.write("read the clock").await?;
@@ -47,8 +50,7 @@ pub(super) async fn join(
         .bind(&node.name)
         .bind(fence.raw())
         .bind(now.plus(ttl).millis())
-        // Runs are born claimed within `late_after` of their tick.
-        .bind(RunId::floor(now.minus(LATE_AFTER_MAX)).uuid())
+        .bind(RunId::floor(now.minus(BORN_LATE)).uuid())
         .bind(&node.region)
         .bind(&node.version)
         .bind(now.millis())
