@@ -4,5 +4,6 @@
 mod client;
 mod cron;
 mod help;
+mod readme;
 mod settings;
 mod support;

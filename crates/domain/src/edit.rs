@@ -68,12 +68,13 @@ pub fn edit(standing: &Standing, change: Change) -> Result<Option<Edit>, Vec<Inv
             if spec.schedule != job.spec.schedule {
                 job::check_at(&spec, *now).map_err(|invalid| vec![invalid])?;
             }
-            new.schedule = match &spec.schedule {
-                Some(schedule) => Some(Schedule::compile(schedule).map_err(|found| {
-                    found.into_iter().map(|invalid| invalid.under("schedule")).collect::<Vec<_>>()
-                })?),
-                None => None,
-            };
+            new.schedule =
+                match &spec.schedule {
+                    Some(schedule) => Some(Schedule::compile(schedule).map_err(|found| {
+                        found.into_iter().map(|invalid| invalid.under("schedule")).collect::<Vec<_>>()
+                    })?),
+                    None => None,
+                };
             new.spec = Arc::new(*spec);
         }
         Change::Pause { note } => new.paused = Some(Paused { at: x, note }),
@@ -134,7 +135,13 @@ mod tests {
     }
 
     fn standing(cursor: i64, now: i64, last_recorded: Option<i64>) -> Standing {
-        Standing { job: job(spec(Span::seconds(10))), cursor: Some(s(cursor)), now: s(now), last_recorded: last_recorded.map(s), open: 0 }
+        Standing {
+            job: job(spec(Span::seconds(10))),
+            cursor: Some(s(cursor)),
+            now: s(now),
+            last_recorded: last_recorded.map(s),
+            open: 0,
+        }
     }
 
     #[test]
@@ -154,7 +161,8 @@ mod tests {
 
     #[test]
     fn a_tick_recorded_ahead_of_a_clock_that_went_back_moves_x_behind_it() {
-        let edit = edit(&standing(30, 25, Some(50)), Change::Replace(Box::new(spec(Span::seconds(7))))).unwrap().unwrap();
+        let edit =
+            edit(&standing(30, 25, Some(50)), Change::Replace(Box::new(spec(Span::seconds(7))))).unwrap().unwrap();
         assert_eq!((edit.x, edit.cursor), (s(50), Some(s(56))));
         assert!(edit.rows.is_empty());
     }

@@ -116,7 +116,11 @@ impl JobSpec {
         );
         for (key, value) in &self.labels {
             let sound = !key.is_empty() && key.len() <= LABEL_BYTES_MAX && value.len() <= LABEL_BYTES_MAX;
-            check(sound, "labels", format!("{key:?}: keys have 1 to {LABEL_BYTES_MAX} bytes and values at most as many"));
+            check(
+                sound,
+                "labels",
+                format!("{key:?}: keys have 1 to {LABEL_BYTES_MAX} bytes and values at most as many"),
+            );
         }
         if let Some(payload) = &self.payload {
             let size = payload.len();
@@ -206,7 +210,11 @@ impl Job {
     /// The schedule while it has ticks: not of a disabled, paused or deleted job.
     #[must_use]
     pub fn ticking(&self) -> Option<&Schedule> {
-        if self.spec.enabled && self.paused.is_none() && self.deleted_at.is_none() { self.schedule.as_ref() } else { None }
+        if self.spec.enabled && self.paused.is_none() && self.deleted_at.is_none() {
+            self.schedule.as_ref()
+        } else {
+            None
+        }
     }
 
     /// The next tick, for people: after now, and not one that the cursor has passed.
@@ -238,7 +246,10 @@ pub fn check_at(spec: &JobSpec, now: DbTime) -> Result<(), Invalid> {
     match spec.schedule.as_ref().map(|schedule| &schedule.timing) {
         Some(Timing::At { at }) if *at < now.minus(spec.misfire.late_after) => Err(Invalid::new(
             "schedule.at",
-            format!("{at} has passed: it is {now} on the database's clock, and late_after is {}", spec.misfire.late_after),
+            format!(
+                "{at} has passed: it is {now} on the database's clock, and late_after is {}",
+                spec.misfire.late_after
+            ),
         )),
         _ => Ok(()),
     }

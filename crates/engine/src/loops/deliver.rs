@@ -2,11 +2,7 @@
 
 use std::sync::Arc;
 
-use everytick_domain::{
-    run::Claim,
-    target::Outcome,
-    time::DbTime,
-};
+use everytick_domain::{run::Claim, target::Outcome, time::DbTime};
 use everytick_store::ClaimedRun;
 use everytick_targets::{Dispatch, LiveOutput, Stream};
 use metrics::{counter, histogram};
@@ -58,7 +54,8 @@ async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
     let ended_at = shared.clock.now().max(started_at);
     let took = std::time::Duration::from(ended_at.since(started_at)).as_secs_f64();
     histogram!("everytick_attempt_duration_seconds", "target" => held.job.spec.target.kind()).record(took);
-    counter!("everytick_attempts_total", "target" => held.job.spec.target.kind(), "outcome" => word(&outcome)).increment(1);
+    counter!("everytick_attempts_total", "target" => held.job.spec.target.kind(), "outcome" => word(&outcome))
+        .increment(1);
     shared.memory().outcome_arrived(held.job.id, run.id);
     let _ = shared.outcomes.send(Ended { held, outcome, started_at: Some(started_at), ended_at });
 }

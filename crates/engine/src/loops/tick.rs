@@ -2,11 +2,7 @@
 
 use std::sync::Arc;
 
-use everytick_domain::{
-    edit::Change,
-    mutant::Mutant,
-    plan::Fate,
-};
+use everytick_domain::{edit::Change, mutant::Mutant, plan::Fate};
 use everytick_store::{Actor, EditJob, JobRef, JobTicks, Recorded, StoreError};
 use metrics::counter;
 
@@ -55,7 +51,8 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
         match asked {
             Ok(answer) => {
                 shared.memory().range_recorded(plan, answer);
-                counter!("everytick_ticks_skipped_total", "reason" => plan.range.reason.word()).increment(plan.range.count);
+                counter!("everytick_ticks_skipped_total", "reason" => plan.range.reason.word())
+                    .increment(plan.range.count);
             }
             Err(error) => {
                 let unsure = unsure::is(&error);

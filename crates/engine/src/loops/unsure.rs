@@ -8,12 +8,7 @@ use everytick_store::{Result, StoreError};
 use metrics::counter;
 
 use super::deliver::Ended;
-use crate::{
-    clock::MonoTime,
-    engine::Shared,
-    memory::Held,
-    settings::FAILURE_PAUSE,
-};
+use crate::{clock::MonoTime, engine::Shared, memory::Held, settings::FAILURE_PAUSE};
 
 /// Whether the statement may have been done. A lost lease is sure: nothing was written.
 pub(crate) const fn is(error: &StoreError) -> bool {
@@ -89,10 +84,8 @@ pub(crate) async fn compare(shared: &Arc<Shared>) -> Result<()> {
             held.cancel.cancel();
         }
     }
-    let unknown: Vec<_> = claimed
-        .into_iter()
-        .filter(|run| held.get(&run.id).is_none_or(|held| held.claim.fence != run.fence))
-        .collect();
+    let unknown: Vec<_> =
+        claimed.into_iter().filter(|run| held.get(&run.id).is_none_or(|held| held.claim.fence != run.fence)).collect();
     if unknown.is_empty() {
         return Ok(());
     }
@@ -103,7 +96,8 @@ pub(crate) async fn compare(shared: &Arc<Shared>) -> Result<()> {
     let now = shared.clock.now();
     for run in unknown {
         let Some(loaded) = jobs.iter().find(|loaded| loaded.job.id == run.job) else { continue };
-        let claim = everytick_domain::run::Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
+        let claim =
+            everytick_domain::run::Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
         let held = Held {
             claim,
             job: Arc::new(loaded.job.clone()),

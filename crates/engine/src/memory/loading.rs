@@ -144,8 +144,12 @@ impl Memory {
 
     /// Drops what has nothing to do before `until`. Its cursor must be committed, or nobody would play it from there.
     pub(crate) fn sweep(&mut self, until: DbTime) {
-        let idle: Vec<_> =
-            self.jobs.iter().filter(|(_, entry)| entry.next.is_none_or(|next| next > until)).map(|(id, _)| *id).collect();
+        let idle: Vec<_> = self
+            .jobs
+            .iter()
+            .filter(|(_, entry)| entry.next.is_none_or(|next| next > until))
+            .map(|(id, _)| *id)
+            .collect();
         for id in idle {
             self.let_go(id, until);
         }

@@ -71,7 +71,11 @@ fn every_tick_once(db: &Db, end: DbTime, found: &mut Vec<String>) {
             let before = n.checked_sub(1).map(|n| definitions[n].1);
             let fresh = before.is_none_or(|before| before.spec.schedule != job.spec.schedule);
             // An `at` a moment ago means now, when it is said anew.
-            let from = if fresh { job::first_cursor(&job.spec, schedule, *x, job.updated_at) } else { schedule.next_after(*x) };
+            let from = if fresh {
+                job::first_cursor(&job.spec, schedule, *x, job.updated_at)
+            } else {
+                schedule.next_after(*x)
+            };
             if let Some(from) = from {
                 expected.extend(schedule.ticks(from, until));
             }
@@ -130,7 +134,8 @@ fn deliveries_are_sound(db: &Db, deliveries: &[Delivery], found: &mut Vec<String
         if !claims.contains(&(delivery.run, delivery.attempt, delivery.fence)) {
             found.push(format!("I6: attempt {} of {} was sent without a claim", delivery.attempt, delivery.run));
         }
-        let retries = jobs.get(&delivery.job).and_then(|jobs| jobs.last()).map_or(0, |(_, job)| job.spec.retry.max_retries);
+        let retries =
+            jobs.get(&delivery.job).and_then(|jobs| jobs.last()).map_or(0, |(_, job)| job.spec.retry.max_retries);
         if delivery.attempt > 1 + retries + LOST_MAX {
             found.push(format!("I13: {} was tried {} times", delivery.run, delivery.attempt));
         }
