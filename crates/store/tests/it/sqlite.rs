@@ -90,6 +90,24 @@ async fn the_file_is_sound_after_a_life_in_it() {
     assert_eq!(mode, "wal");
 }
 
+#[tokio::test]
+async fn newer_zone_data_has_the_ticks_ahead_looked_for_anew() {
+    let (bench, folder) = bench().await;
+    let (ahead, behind) = (bench.create(spec("ahead")).await, bench.create(spec("behind")).await);
+    bench.raise(&ahead, 1, Some(s(86_400))).await;
+    drop(bench);
+    let cursor = async |bench: &Bench, job| bench.store.load_jobs(&[job]).await.unwrap()[0].cursor;
+    let same = bench_at(&folder).await;
+    assert_eq!(cursor(&same, ahead.id).await, Some(s(86_400)), "the same data: nothing to do");
+    drop(same);
+    let mut file = look(folder.path()).await;
+    sqlx::query("update counters set value = 202501 where name = 'zone_data'").execute(&mut file).await.unwrap();
+    file.close().await.unwrap();
+    let newer = bench_at(&folder).await;
+    assert_eq!(cursor(&newer, ahead.id).await, Some(START), "lowered to now, and not below");
+    assert_eq!(cursor(&newer, behind.id).await, Some(START));
+}
+
 /// A caller that goes away in the middle of a transaction, at every point where it can: afterwards all of the batch is there
 /// or none of it, and the next transaction begins as if nothing had been.
 #[tokio::test]
