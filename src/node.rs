@@ -84,10 +84,12 @@ pub(crate) async fn start(
             () = stopping.cancelled() => None,
             ended = &mut served => Some(ended),
         };
-        // Answers that stream on (a live log) are not waited for longer than this.
-        let _ = tokio::time::timeout(REQUESTS_DRAIN, &mut served).await;
-        served.abort();
-        engine.stop(drain).await;
+        // Answers that stream on (a live log) end with their runs, or are not waited for longer than this.
+        let requests = async {
+            let _ = tokio::time::timeout(REQUESTS_DRAIN, &mut served).await;
+            served.abort();
+        };
+        tokio::join!(requests, engine.stop(drain));
         match early {
             Some(ended) => ended.context("the API broke down")?.context("the API ended"),
             None => Ok(()),

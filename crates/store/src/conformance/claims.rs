@@ -140,6 +140,7 @@ pub async fn a_claim_brings_the_payload_of_the_run(bench: &Bench) {
     let run = bench.trigger(NewRun { payload: Some("{\"n\":1}".into()), ..new_run("j", "k") }).await;
     let claimed = bench.claim(&lease, run.id).await;
     assert_eq!((claimed.cause, claimed.payload.as_deref()), (CauseKind::Request, Some("{\"n\":1}")));
+    assert_eq!(bench.run(run.id).await.payload.as_deref(), Some("{\"n\":1}"), "a rerun takes it from here");
 }
 
 pub async fn an_incarnation_finds_its_claims_again(bench: &Bench) {
