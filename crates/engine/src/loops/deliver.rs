@@ -5,7 +5,7 @@ use std::sync::Arc;
 use everytick_domain::{run::Claim, target::Outcome, time::DbTime};
 use everytick_store::ClaimedRun;
 use everytick_targets::{Dispatch, LiveOutput, Stream};
-use metrics::{counter, histogram};
+use metrics::{counter, gauge, histogram};
 
 use crate::{
     engine::Shared,
@@ -38,6 +38,7 @@ pub(crate) fn start(shared: &Arc<Shared>, planned: Planned) {
 
 async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
     let Planned { run, held, .. } = planned;
+    gauge!("everytick_runs_in_progress").increment(1);
     let dispatch = dispatch(&shared, &run, &held, started_at);
     let outcome = {
         let live = Live(shared.parts.live.open(run.id));
@@ -51,6 +52,7 @@ async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
         Outcome::Cancelled { .. } if shared.stopping() => Outcome::Lost,
         outcome => outcome,
     };
+    gauge!("everytick_runs_in_progress").decrement(1);
     let ended_at = shared.clock.now().max(started_at);
     let took = std::time::Duration::from(ended_at.since(started_at)).as_secs_f64();
     histogram!("everytick_attempt_duration_seconds", "target" => held.job.spec.target.kind()).record(took);

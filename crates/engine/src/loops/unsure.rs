@@ -1,7 +1,7 @@
 //! After an answer that never came: first the fence of our own lease is raised, which waits for what is executing and refuses
 //! what has not begun; only then is anything read again. Re-sending is not enough.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use everytick_domain::target::Outcome;
 use everytick_store::{Result, StoreError};
@@ -78,11 +78,9 @@ pub(crate) async fn rejoin(shared: &Arc<Shared>) -> Result<()> {
 pub(crate) async fn compare(shared: &Arc<Shared>) -> Result<()> {
     let claimed = shared.ask("compare claims", shared.parts.store.load_claimed(&shared.lease())).await?;
     let held = shared.memory().held().clone();
-    for held in held.values() {
-        let ours = claimed.iter().any(|run| run.id == held.claim.run && run.fence == held.claim.fence);
-        if !ours {
-            held.cancel.cancel();
-        }
+    let ours: BTreeSet<_> = claimed.iter().map(|run| (run.id, run.fence)).collect();
+    for held in held.values().filter(|held| !ours.contains(&(held.claim.run, held.claim.fence))) {
+        held.cancel.cancel();
     }
     let unknown: Vec<_> =
         claimed.into_iter().filter(|run| held.get(&run.id).is_none_or(|held| held.claim.fence != run.fence)).collect();

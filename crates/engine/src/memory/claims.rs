@@ -17,6 +17,7 @@ impl Memory {
                 entry.job.spec.open_max().is_some() && entry.open.iter().any(blocked)
             })
             .map(|(id, _)| *id)
+            .chain(self.missing.iter().copied())
             .collect()
     }
 
@@ -29,7 +30,9 @@ impl Memory {
         let mut left = false;
         for run in &waiting.due {
             let Some(entry) = self.jobs.get_mut(&run.job) else {
-                self.wanted.insert(run.job);
+                if !self.missing.contains(&run.job) {
+                    self.wanted.insert(run.job);
+                }
                 continue;
             };
             if entry.stale {

@@ -68,6 +68,7 @@ impl Memory {
                 (None, Some(job)) => self.insert(job),
                 (None, None) => {
                     self.wanted.remove(id);
+                    self.missing.insert(*id);
                 }
             }
         }
@@ -144,6 +145,7 @@ impl Memory {
 
     /// Drops what has nothing to do before `until`. Its cursor must be committed, or nobody would play it from there.
     pub(crate) fn sweep(&mut self, until: DbTime) {
+        self.missing.clear();
         let idle: Vec<_> = self
             .jobs
             .iter()

@@ -45,6 +45,8 @@ pub(crate) struct Memory {
     backlog: bool,
     /// A waiting run was passed over because an answer about its job was awaited.
     deferred: bool,
+    /// Jobs that were asked for and could not be read: their runs are left alone until the horizon is read again.
+    missing: BTreeSet<JobId>,
 }
 
 /// A claim that was committed for us and is being worked on.
@@ -64,6 +66,11 @@ impl Memory {
 
     pub(crate) fn held(&self) -> &BTreeMap<RunId, Held> {
         &self.held
+    }
+
+    /// How many jobs are remembered.
+    pub(crate) fn len(&self) -> usize {
+        self.jobs.len()
     }
 
     pub(crate) fn next_timer(&self) -> Option<DbTime> {
