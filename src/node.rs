@@ -30,7 +30,7 @@ const FIRST_LOAD: Duration = Duration::from_secs(5);
 const JOBS_ASKED_MAX: usize = 1_000;
 
 /// When it returns, the store is open, the loops run and `listener` is being served. Once `stopping` is cancelled the node
-/// takes no more requests, lets runs in progress end within the drain time-out, hands the rest back, leaves its lease, and
+/// lets runs in progress end within the drain time-out, hands the rest back, leaves its lease, and
 /// `ended` ends.
 pub(crate) async fn start(
     settings: &Settings,
@@ -77,23 +77,23 @@ pub(crate) async fn start(
     };
     let drain = Duration::from(settings.drain_timeout);
     let ended = tokio::spawn(async move {
-        let served = axum::serve(listener, everytick_api::router(api))
-            .with_graceful_shutdown(stopping.clone().cancelled_owned());
+        let closing = CancellationToken::new();
+        let served =
+            axum::serve(listener, everytick_api::router(api)).with_graceful_shutdown(closing.clone().cancelled_owned());
         let mut served = tokio::spawn(served.into_future());
-        let early = tokio::select! {
+        let broke = tokio::select! {
             () = stopping.cancelled() => None,
-            ended = &mut served => Some(ended),
+            () = engine.broken() => Some(anyhow::anyhow!("a loop of the engine broke down; see the log")),
+            ended = &mut served => Some(anyhow::anyhow!("the API ended: {ended:?}")),
         };
-        // Answers that stream on (a live log) end with their runs, or are not waited for longer than this.
-        let requests = async {
-            let _ = tokio::time::timeout(REQUESTS_DRAIN, &mut served).await;
+        // The API answers on while runs end: a receiver that reports later must be heard.
+        engine.stop(drain).await;
+        closing.cancel();
+        // Answers that stream on are not waited for longer than this.
+        if !served.is_finished() && tokio::time::timeout(REQUESTS_DRAIN, &mut served).await.is_err() {
             served.abort();
-        };
-        tokio::join!(requests, engine.stop(drain));
-        match early {
-            Some(ended) => ended.context("the API broke down")?.context("the API ended"),
-            None => Ok(()),
         }
+        broke.map_or(Ok(()), Err)
     });
     Ok(Running { soonest, ended })
 }

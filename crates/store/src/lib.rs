@@ -63,7 +63,7 @@ pub trait Store: Send + Sync + 'static {
 
     // Runs.
 
-    /// What waits and is due, without the runs of `busy` jobs; at most `limit`.
+    /// What waits and is due, at most `limit`; of `busy` jobs only what is forced or in progress already (a retry).
     async fn peek_waiting(&self, lease: &Lease, busy: &[JobId], limit: usize) -> Result<Waiting>;
     /// Claims those of the runs that still wait and are due: fence and attempt raised, one commit. The others are left out.
     async fn claim(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>>;

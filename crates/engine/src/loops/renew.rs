@@ -1,6 +1,6 @@
 //! Keeps the lease, compares what we hold with what the database says we hold, and settles what dead nodes had claimed.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use everytick_domain::{
     ids::RunId,
@@ -46,7 +46,10 @@ async fn pass(shared: &Arc<Shared>) -> Result<()> {
         let lease = shared.lease();
         let asked = shared.parts.store.renew(&lease, shared.parts.settings.lease, open_from);
         match shared.ask("renew the lease", asked).await {
-            Ok(now) => shared.clock.observe(sent, now),
+            Ok(now) => {
+                shared.clock.observe(sent, now);
+                *shared.renewed.lock().unwrap_or_else(PoisonError::into_inner) = MonoTime::now();
+            }
             Err(StoreError::LeaseLost) => unsure::rejoin(shared).await?,
             Err(error) => return Err(error),
         }
@@ -63,7 +66,7 @@ fn open_from(shared: &Shared) -> RunId {
 }
 
 /// Settles as lost what expired leases had claimed: each is redelivered under the same id with the next attempt, or failed.
-async fn reap(shared: &Arc<Shared>) -> Result<()> {
+pub(crate) async fn reap(shared: &Arc<Shared>) -> Result<()> {
     loop {
         let lease = shared.lease();
         let asked = shared.parts.store.load_lost(&lease, LOST_PER_BATCH_MAX);

@@ -101,6 +101,7 @@ pub(crate) async fn compare(shared: &Arc<Shared>) -> Result<()> {
             job: Arc::new(loaded.job.clone()),
             tenant: run.tenant,
             cancel: tokio_util::sync::CancellationToken::new(),
+            accepted: false,
         };
         let _ = shared.outcomes.send(Ended { held, outcome: Outcome::Unsent, started_at: None, ended_at: now });
     }

@@ -40,6 +40,10 @@ impl Memory {
             }
             let known = entry.open.entry(run.id).or_insert(Open { claimed: false, attempts: run.attempts });
             if known.claimed {
+                // It waits, and we thought it claimed: unless it is ours, what we read was older than its loss.
+                if !self.held.contains_key(&run.id) {
+                    self.doubt(run.job);
+                }
                 continue;
             }
             known.attempts = run.attempts;

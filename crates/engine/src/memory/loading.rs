@@ -41,7 +41,13 @@ impl Memory {
     fn insert(&mut self, loaded: LoadedJob) {
         let id = loaded.job.id;
         self.wanted.remove(&id);
-        self.jobs.insert(id, Entry::new(loaded));
+        let mut entry = Entry::new(loaded);
+        // Nothing lies between the cursor and the first unrecorded tick: the cursor may follow.
+        if entry.cursor.is_some() && entry.next != entry.cursor {
+            entry.lags_since = Some(MonoTime::now());
+            self.lagging.insert(id);
+        }
+        self.jobs.insert(id, entry);
         self.set_timer(id);
     }
 

@@ -150,6 +150,7 @@ impl Db {
         if ask.cancel {
             for open in self.open_runs(id) {
                 self.end_by_cancel(open.id, now);
+                self.note(tenant, actor, "cancel", open.id.to_string(), "{}".into(), now);
                 if open.state == State::Claimed {
                     edited.cancelled.push(open.id);
                 }

@@ -3,6 +3,7 @@
 use std::{
     fs::{File, OpenOptions, TryLockError},
     io::{Read, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -63,6 +64,8 @@ fn lock(path: &Path) -> Result<File> {
     }
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
+    // Payloads and secrets lie in it: it is its owner's alone. SQLite gives its log the same mode.
+    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)

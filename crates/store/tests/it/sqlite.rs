@@ -90,6 +90,23 @@ async fn the_file_is_sound_after_a_life_in_it() {
     assert_eq!(mode, "wal");
 }
 
+/// As after a full disk: SQLite rolls the transaction back by itself, and our own rollback finds none.
+#[tokio::test]
+async fn a_transaction_that_the_file_itself_ended_does_not_end_the_writer() {
+    let (bench, folder) = bench().await;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let mut file = look(folder.path()).await;
+    let full =
+        "create trigger full before insert on runs begin select raise(rollback, 'database or disk is full'); end";
+    sqlx::query(full).execute(&mut file).await.unwrap();
+    for _ in 0..3 {
+        assert!(bench.store.record(&lease, &[ticks(&job, 1, vec![born(&job, 10)])]).await.is_err());
+    }
+    sqlx::query("drop trigger full").execute(&mut file).await.unwrap();
+    assert_eq!(bench.record(&lease, ticks(&job, 1, vec![born(&job, 10)])).await, [RowAnswer::Inserted]);
+}
+
 #[tokio::test]
 async fn newer_zone_data_has_the_ticks_ahead_looked_for_anew() {
     let (bench, folder) = bench().await;

@@ -194,10 +194,17 @@ fn nothing_is_stuck(db: &Db, deliveries: &[Delivery], end: DbTime, found: &mut V
         .filter(|(_, row)| row.state == State::Claimed || (row.state == State::Waiting && row.attempt > 0))
         .map(|(_, row)| row.job)
         .collect();
+    let claimed: BTreeSet<_> =
+        db.all_runs().filter(|(_, row)| row.state == State::Claimed).map(|(_, row)| row.job).collect();
     for (run, row) in db.all_runs().filter(|(_, row)| row.due_at < end.minus(STUCK)) {
         let recent = row.started_at.is_some_and(|at| at >= end.minus(ON_THEIR_WAY));
         if row.state == State::Claimed && !at_work.contains(&(run, row.fence)) && !recent {
             found.push(format!("I19: {run} is claimed under {} and nobody works on it", row.fence));
+        }
+        let waits = db.waits_until(run).is_some_and(|due_at| due_at < end.minus(STUCK));
+        if waits && row.attempt > 0 && !claimed.contains(&row.job) {
+            found
+                .push(format!("I19: attempt {} of {run} waits to be followed, and nothing is in its way", row.attempt));
         }
         if row.state == State::Waiting && row.attempt == 0 && !busy.contains(&row.job) {
             found.push(format!("I19: {run} of {} waits since {} and nothing is in its way", row.job, row.due_at));
