@@ -11,7 +11,7 @@ use everytick_engine::{
     live::LiveLogs,
 };
 use everytick_store::{JobFilter, JobRecord, Limits, SqliteStore, Store, SystemClock};
-use everytick_targets::{AddressPolicy, Shell, TERM_GRACE, Targets, Webhook};
+use everytick_targets::{AddressPolicy, Shell, TERM_GRACE, Targets, Webhook, end_orphans};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -41,7 +41,12 @@ pub(crate) async fn start(
     let store = SqliteStore::open(&settings.database, Arc::new(SystemClock), Limits::default()).await?;
     let store: Arc<dyn Store> = Arc::new(store);
     let webhook = Webhook::new(AddressPolicy::new(settings.allow_webhook_ranges.clone()))?;
-    let shell = settings.enable_shell.then(|| Shell::new(TERM_GRACE));
+    let owner = owner(settings);
+    match end_orphans(&owner) {
+        0 => {}
+        count => tracing::warn!("killed {count} processes of commands that outlived the last server"),
+    }
+    let shell = settings.enable_shell.then(|| Shell::new(TERM_GRACE).owned_by(owner));
     let (hints, live, entropy) = (Hints::default(), LiveLogs::default(), Arc::new(OsEntropy));
     let mut incarnation = [0; 16];
     entropy.fill(&mut incarnation);
@@ -114,6 +119,17 @@ async fn soonest(engine: &Engine, store: &dyn Store) -> anyhow::Result<Vec<Soone
     soonest.sort_by_key(|next| next.at);
     soonest.truncate(SOONEST_MAX);
     Ok(soonest)
+}
+
+/// The mark of this installation's commands: its database, wherever it is named from.
+fn owner(settings: &Settings) -> String {
+    let path = std::fs::canonicalize(&settings.database).unwrap_or_else(|_| settings.database.clone());
+    path.display().to_string()
+}
+
+/// Ends commands that a node leaves behind which does not stop gracefully.
+pub(crate) fn abandon(settings: &Settings) {
+    end_orphans(&owner(settings));
 }
 
 struct NodeStatus {

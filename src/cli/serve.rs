@@ -148,7 +148,10 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
             Ok(ended) => ended.context("the node broke down while stopping")??,
             Err(_) => anyhow::bail!("could not stop within {patience:?}; what was in progress is taken up at the next start"),
         },
-        name = signals.next() => anyhow::bail!("{name} again: stopped at once; what was in progress is taken up at the next start"),
+        name = signals.next() => {
+            node::abandon(settings);
+            anyhow::bail!("{name} again: stopped at once; what was in progress is taken up at the next start")
+        }
     }
     tracing::info!("stopped");
     Ok(())

@@ -196,7 +196,9 @@ impl Engine {
         shared.stopping.cancel();
         shared.deliveries.close();
         if tokio::time::timeout(drain, shared.deliveries.wait()).await.is_err() {
-            for held in shared.memory().held().values() {
+            let held: Vec<_> = shared.memory().held().values().cloned().collect();
+            for held in held {
+                tracing::warn!(job = held.job.spec.name, run = %held.claim.run, "did not end in time: stopped, and delivered again later");
                 held.cancel.cancel();
             }
             // Targets end soon after they are told to; a command has its grace between TERM and KILL.

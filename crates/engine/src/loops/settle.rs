@@ -21,6 +21,8 @@ use crate::{
 struct Filed {
     settle: Settle,
     attempt: u32,
+    /// The job's name, for the log.
+    name: String,
 }
 
 impl Filed {
@@ -93,7 +95,7 @@ fn file(shared: &Shared, ended: Ended) -> Option<Filed> {
         started_at,
         ended_at,
     };
-    Some(Filed { settle, attempt })
+    Some(Filed { settle, attempt, name: job.spec.name.clone() })
 }
 
 /// Files one group. After an error it has to be sent again: a settlement that was committed already is then refused, because
@@ -119,6 +121,9 @@ async fn pass(shared: &Arc<Shared>, group: &[Filed]) -> Result<()> {
             SettleAnswer::Settled => {
                 shared.memory().settled(filed.settle.job, said.run, said.fence, said.verdict, filed.attempt);
                 count(said.verdict);
+                if said.verdict == Verdict::Failed {
+                    tracing::warn!(job = filed.name, run = %said.run, attempt = filed.attempt, error = said.error, "a run failed");
+                }
                 if let Some(note) = &said.pause {
                     pause(shared, &filed.settle, note.clone()).await;
                 }
