@@ -229,6 +229,49 @@ impl Job {
     }
 }
 
+/// What makes a job, beside its definition.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Birth {
+    pub id: JobId,
+    pub tenant: TenantId,
+    pub partition: u16,
+    pub by: String,
+    /// The database's clock.
+    pub at: DbTime,
+}
+
+/// A new job and its cursor, or what is wrong with it. A schedule that has no tick left would never fire, and is refused.
+pub fn born(birth: Birth, spec: JobSpec) -> Result<(Job, Option<DbTime>), Vec<Invalid>> {
+    let now = birth.at;
+    let schedule = match &spec.schedule {
+        None => None,
+        Some(spec) => Some(
+            Schedule::compile(spec)
+                .map_err(|found| found.into_iter().map(|invalid| invalid.under("schedule")).collect::<Vec<_>>())?,
+        ),
+    };
+    check_at(&spec, now).map_err(|invalid| vec![invalid])?;
+    let job = Job {
+        id: birth.id,
+        tenant: birth.tenant,
+        partition: birth.partition,
+        version: Version::from_raw(1),
+        spec: Arc::new(spec),
+        schedule,
+        created_at: now,
+        created_by: birth.by,
+        updated_at: now,
+        paused: None,
+        deleted_at: None,
+    };
+    let cursor = job.ticking().and_then(|schedule| first_cursor(&job.spec, schedule, now, now));
+    if job.ticking().is_some() && cursor.is_none() {
+        let message = format!("has no tick after {now}, the database's time: the job would never fire");
+        return Err(vec![Invalid::new("schedule", message)]);
+    }
+    Ok((job, cursor))
+}
+
 /// Where a new definition's cursor begins when it takes over at `x`: its first tick after that. An `at` up to
 /// `late_after` in the past still counts, so that "now" can be said by somebody whose clock or network is slow.
 #[must_use]
