@@ -11,7 +11,7 @@ use everytick_engine::{
     live::LiveLogs,
 };
 use everytick_store::{JobFilter, JobRecord, Limits, SqliteStore, Store, SystemClock};
-use everytick_targets::{AddressPolicy, Shell, TERM_GRACE, Targets, Webhook};
+use everytick_targets::{AddressPolicy, Shell, TERM_GRACE, Targets, Webhook, end_orphans};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -30,7 +30,7 @@ const FIRST_LOAD: Duration = Duration::from_secs(5);
 const JOBS_ASKED_MAX: usize = 1_000;
 
 /// When it returns, the store is open, the loops run and `listener` is being served. Once `stopping` is cancelled the node
-/// takes no more requests, lets runs in progress end within the drain time-out, hands the rest back, leaves its lease, and
+/// lets runs in progress end within the drain time-out, hands the rest back, leaves its lease, and
 /// `ended` ends.
 pub(crate) async fn start(
     settings: &Settings,
@@ -41,7 +41,12 @@ pub(crate) async fn start(
     let store = SqliteStore::open(&settings.database, Arc::new(SystemClock), Limits::default()).await?;
     let store: Arc<dyn Store> = Arc::new(store);
     let webhook = Webhook::new(AddressPolicy::new(settings.allow_webhook_ranges.clone()))?;
-    let shell = settings.enable_shell.then(|| Shell::new(TERM_GRACE));
+    let owner = owner(settings);
+    match end_orphans(&owner) {
+        0 => {}
+        count => tracing::warn!("killed {count} processes of commands that outlived the last server"),
+    }
+    let shell = settings.enable_shell.then(|| Shell::new(TERM_GRACE).owned_by(owner));
     let (hints, live, entropy) = (Hints::default(), LiveLogs::default(), Arc::new(OsEntropy));
     let mut incarnation = [0; 16];
     entropy.fill(&mut incarnation);
@@ -77,21 +82,23 @@ pub(crate) async fn start(
     };
     let drain = Duration::from(settings.drain_timeout);
     let ended = tokio::spawn(async move {
-        let served = axum::serve(listener, everytick_api::router(api))
-            .with_graceful_shutdown(stopping.clone().cancelled_owned());
+        let closing = CancellationToken::new();
+        let served =
+            axum::serve(listener, everytick_api::router(api)).with_graceful_shutdown(closing.clone().cancelled_owned());
         let mut served = tokio::spawn(served.into_future());
-        let early = tokio::select! {
+        let broke = tokio::select! {
             () = stopping.cancelled() => None,
-            ended = &mut served => Some(ended),
+            () = engine.broken() => Some(anyhow::anyhow!("a loop of the engine broke down; see the log")),
+            ended = &mut served => Some(anyhow::anyhow!("the API ended: {ended:?}")),
         };
-        // Answers that stream on (a live log) are not waited for longer than this.
-        let _ = tokio::time::timeout(REQUESTS_DRAIN, &mut served).await;
-        served.abort();
+        // The API answers on while runs end: a receiver that reports later must be heard.
         engine.stop(drain).await;
-        match early {
-            Some(ended) => ended.context("the API broke down")?.context("the API ended"),
-            None => Ok(()),
+        closing.cancel();
+        // Answers that stream on are not waited for longer than this.
+        if !served.is_finished() && tokio::time::timeout(REQUESTS_DRAIN, &mut served).await.is_err() {
+            served.abort();
         }
+        broke.map_or(Ok(()), Err)
     });
     Ok(Running { soonest, ended })
 }
@@ -112,6 +119,17 @@ async fn soonest(engine: &Engine, store: &dyn Store) -> anyhow::Result<Vec<Soone
     soonest.sort_by_key(|next| next.at);
     soonest.truncate(SOONEST_MAX);
     Ok(soonest)
+}
+
+/// The mark of this installation's commands: its database, wherever it is named from.
+fn owner(settings: &Settings) -> String {
+    let path = std::fs::canonicalize(&settings.database).unwrap_or_else(|_| settings.database.clone());
+    path.display().to_string()
+}
+
+/// Ends commands that a node leaves behind which does not stop gracefully.
+pub(crate) fn abandon(settings: &Settings) {
+    end_orphans(&owner(settings));
 }
 
 struct NodeStatus {

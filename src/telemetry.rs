@@ -1,7 +1,8 @@
 //! The metrics that `/metrics` shows: their recorder, their help texts and their buckets.
 
 use anyhow::Context;
-use metrics::{Unit, describe_counter, describe_histogram};
+use everytick_domain::run::SkipReason;
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 const LAG_BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
@@ -22,5 +23,17 @@ pub(crate) fn start() -> anyhow::Result<PrometheusHandle> {
     describe_counter!("everytick_settles_refused_total", "Settlements refused because a newer claim had passed them");
     describe_counter!("everytick_runs_lost_total", "Runs whose node vanished while it held the claim");
     describe_counter!("everytick_lease_lost_total", "How often the node found its lease lost");
+    describe_gauge!("everytick_runs_in_progress", "Runs that this node works on now");
+    describe_gauge!("everytick_jobs_in_memory", "Jobs that come due soon, or have open runs");
+    // A series that exists from the start has no gap before its first event.
+    for reason in SkipReason::ALL {
+        counter!("everytick_ticks_skipped_total", "reason" => reason.word()).absolute(0);
+    }
+    for state in ["succeeded", "failed", "cancelled", "waiting"] {
+        counter!("everytick_runs_total", "state" => state).absolute(0);
+    }
+    for name in ["everytick_ticks_recorded_total", "everytick_settles_refused_total", "everytick_runs_lost_total"] {
+        counter!(name).absolute(0);
+    }
     Ok(handle)
 }

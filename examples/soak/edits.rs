@@ -56,7 +56,8 @@ pub(crate) async fn run(times: u64, seed: u64) -> anyhow::Result<()> {
             let first = (from / period + 1) * period;
             expected.extend((0..).map(|n| first + n * period).take_while(|tick| tick <= to));
         }
-        let recorded: BTreeSet<_> = ledger.ticks.keys().filter(|(name, _)| *name == job.name).map(|(_, tick)| *tick).collect();
+        let recorded: BTreeSet<_> =
+            ledger.ticks.keys().filter(|(name, _)| *name == job.name).map(|(_, tick)| *tick).collect();
         expected_ticks += expected.len() as u64;
         lost += expected.difference(&recorded).count() as u64;
         unexpected += recorded.difference(&expected).count() as u64;
@@ -83,9 +84,7 @@ pub(crate) async fn run(times: u64, seed: u64) -> anyhow::Result<()> {
 /// One job from its making to its end: a second or so of ticks, a change near a tick, a second or so more.
 async fn one(client: &reqwest::Client, api: &str, hook: &str, n: u64, kind: u64, offset: i64) -> anyhow::Result<Done> {
     let name = format!("edited-{n:04}");
-    let spec = |every: &str| {
-        json!({"name": name, "schedule": {"every": every}, "target": {"http": {"url": hook}}, "overlap": "allow"})
-    };
+    let spec = |every: &str| json!({"name": name, "schedule": {"every": every}, "target": {"http": {"url": hook}}, "overlap": "allow"});
     let made = answer(client.post(api).json(&spec("1s"))).await?;
     let created = instant(&made["created_at"])?;
     sleep_until_ms((now_ms() / 1_000 + 2) * 1_000 + offset).await;

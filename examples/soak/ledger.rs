@@ -38,7 +38,10 @@ impl Ledger {
         for row in ranges.fetch_all(&mut db).await? {
             let (name, from, to): (String, i64, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
             let count: i64 = row.try_get(3)?;
-            anyhow::ensure!(count == (to - from) / every + 1, "a range of {name} counts {count} ticks from {from} to {to}");
+            anyhow::ensure!(
+                count == (to - from) / every + 1,
+                "a range of {name} counts {count} ticks from {from} to {to}"
+            );
             for n in 0..count {
                 *ledger.ticks.entry((name.clone(), from + n * every)).or_default() += 1;
             }

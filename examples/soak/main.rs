@@ -65,7 +65,9 @@ impl Verdict {
         println!("  {what}: {is}{}", if right { String::new() } else { format!("   WRONG: should be {should_be}") });
     }
     pub(crate) fn end(self) -> anyhow::Result<()> {
-        if self.0 { println!("  all right") }
+        if self.0 {
+            println!("  all right")
+        }
         anyhow::ensure!(self.0, "not as promised");
         Ok(())
     }

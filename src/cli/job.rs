@@ -400,7 +400,11 @@ async fn create_batch(client: &Client, out: Output, path: &Path) -> anyhow::Resu
         0 => Ok(()),
         _ => Err(Failure::new(
             Exit::Failed,
-            format!("{refused} of {} jobs were refused; the others are made", made + refused),
+            if made == 0 {
+                format!("all {refused} jobs were refused")
+            } else {
+                format!("{refused} of {} jobs were refused; the others are made", made + refused)
+            },
         )
         .into()),
     }

@@ -369,6 +369,7 @@ fn print_run(out: Output, run: RunView) -> anyhow::Result<()> {
         ("Scheduled", Text::plain(&run.scheduled_at)),
         ("Due", Text::plain(if run.due_at == run.scheduled_at { "" } else { &run.due_at })),
         ("Skipped", Text::plain(if run.skip_reason.is_some() { run.note() } else { String::new() })),
+        ("Because", Text::plain(run.skip_reason.as_deref().map_or("", because))),
         ("Attempt", Text::plain(attempt)),
         ("Node", some(&run.node)),
         ("Started", some(&run.started_at)),
@@ -419,6 +420,19 @@ impl RunView {
     /// For the list of jobs.
     pub(crate) fn in_short(&self) -> Text {
         self.state().and(&format!(" {}", self.scheduled_at))
+    }
+}
+
+/// A reason for a skip, in words.
+fn because(reason: &str) -> &'static str {
+    match reason {
+        "overlap" => "another run of the job was still open",
+        "misfire" => "the tick was recorded so late that its job's grace was over",
+        "catch_up" => "the tick was late, and its job's catch_up chose others, or none",
+        "calendar" => "a calendar of the job excludes it",
+        "quota" => "a quota was reached",
+        "error" => "the tick could not be recorded as a run; the job's pause note says why",
+        _ => "",
     }
 }
 

@@ -115,6 +115,7 @@ pub(crate) fn run(flags: ServeFlags, file: File) -> anyhow::Result<()> {
     let settings = Settings::resolve(flags, file)?;
     logging::start(settings.log_format, &settings.log_level)?;
     make_private_dir(&settings.data_dir)?;
+    raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(serve(&settings));
     // What does not end by itself by now is not waited for.
@@ -147,7 +148,10 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
             Ok(ended) => ended.context("the node broke down while stopping")??,
             Err(_) => anyhow::bail!("could not stop within {patience:?}; what was in progress is taken up at the next start"),
         },
-        name = signals.next() => anyhow::bail!("{name} again: stopped at once; what was in progress is taken up at the next start"),
+        name = signals.next() => {
+            node::abandon(settings);
+            anyhow::bail!("{name} again: stopped at once; what was in progress is taken up at the next start")
+        }
     }
     tracing::info!("stopped");
     Ok(())
@@ -175,6 +179,16 @@ async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
         }
         _ => anyhow::Error::new(error).context(format!("could not listen on {address}")),
     })
+}
+
+/// Each run in progress may need a connection or pipes, and many systems begin with 1,024 files.
+fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "could not raise the limit of open files; runs may fail when many are in progress");
+    }
 }
 
 /// Payloads and secrets lie here, so it is its owner's alone.

@@ -4,5 +4,7 @@
 mod client;
 mod cron;
 mod help;
+mod orphans;
+mod readme;
 mod settings;
 mod support;

@@ -8,6 +8,7 @@ use crate::{
     job::{self, Job, JobSpec, Paused},
     mutant::Mutant,
     plan::{Fate, Plan, SkipRange, TickRow, decide},
+    run::SkipReason,
     schedule::Schedule,
     time::DbTime,
 };
@@ -15,7 +16,13 @@ use crate::{
 #[derive(Clone, PartialEq, Debug)]
 pub enum Change {
     Replace(Box<JobSpec>),
-    Pause { note: Option<String> },
+    Pause {
+        note: Option<String>,
+    },
+    /// The database refuses the job's ticks: it is paused, and what is due is a skip with the reason `error`.
+    Quarantine {
+        note: String,
+    },
     Resume,
     Delete,
 }
@@ -26,7 +33,7 @@ impl Change {
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Replace(_) => "edit",
-            Self::Pause { .. } => "pause",
+            Self::Pause { .. } | Self::Quarantine { .. } => "pause",
             Self::Resume => "resume",
             Self::Delete => "delete",
         }
@@ -59,34 +66,55 @@ pub struct Edit {
 pub fn edit(standing: &Standing, change: Change) -> Result<Option<Edit>, Vec<Invalid>> {
     let Standing { job, now, .. } = standing;
     let mut new = job.clone();
+    let mut poisoned = false;
     let x = standing.last_recorded.map_or(*now, |last| last.max(*now));
     match change {
         Change::Replace(spec) if *spec == *job.spec => return Ok(None),
-        Change::Pause { .. } if job.paused.is_some() => return Ok(None),
+        Change::Pause { .. } | Change::Quarantine { .. } if job.paused.is_some() => return Ok(None),
         Change::Resume if job.paused.is_none() => return Ok(None),
         Change::Replace(spec) => {
             if spec.schedule != job.spec.schedule {
                 job::check_at(&spec, *now).map_err(|invalid| vec![invalid])?;
             }
-            new.schedule = match &spec.schedule {
-                Some(schedule) => Some(Schedule::compile(schedule).map_err(|found| {
-                    found.into_iter().map(|invalid| invalid.under("schedule")).collect::<Vec<_>>()
-                })?),
-                None => None,
-            };
+            new.schedule =
+                match &spec.schedule {
+                    Some(schedule) => Some(Schedule::compile(schedule).map_err(|found| {
+                        found.into_iter().map(|invalid| invalid.under("schedule")).collect::<Vec<_>>()
+                    })?),
+                    None => None,
+                };
             new.spec = Arc::new(*spec);
         }
         Change::Pause { note } => new.paused = Some(Paused { at: x, note }),
+        Change::Quarantine { note } => {
+            poisoned = true;
+            new.paused = Some(Paused { at: x, note: Some(note) });
+        }
         Change::Resume => new.paused = None,
         Change::Delete => new.deleted_at = Some(x),
     }
     new.version = job.version.next();
     new.updated_at = *now;
 
-    let (rows, ranges) = if Mutant::EditRecordsNoOldTicks.is_on() { Default::default() } else { play_up_to(standing) };
+    let (mut rows, mut ranges) =
+        if Mutant::EditRecordsNoOldTicks.is_on() { Default::default() } else { play_up_to(standing) };
+    if poisoned {
+        rows.iter_mut().for_each(|row| row.fate = Fate::Skip(SkipReason::Error));
+        ranges.iter_mut().for_each(|range| range.reason = SkipReason::Error);
+    }
     let cursor = match new.ticking() {
         Some(schedule) if new.spec.schedule == job.spec.schedule => schedule.next_after(x),
-        Some(schedule) => job::first_cursor(&new.spec, schedule, x, *now),
+        Some(schedule) => match job::first_cursor(&new.spec, schedule, x, *now) {
+            // An `at` of a moment ago fires at once. A cursor below X would be taken for passed, so it is recorded here.
+            Some(at) if at <= x => {
+                let open = standing.open + rows.iter().filter(|row| !matches!(row.fate, Fate::Skip(_))).count();
+                if let Plan::Rows(due) = decide(&new, Some(at), *now, open) {
+                    rows.extend(due);
+                }
+                schedule.next_after(x)
+            }
+            first => first,
+        },
         None => None,
     };
     Ok(Some(Edit { x, rows, ranges, job: new, cursor }))
@@ -100,7 +128,8 @@ fn play_up_to(standing: &Standing) -> (Vec<TickRow>, Vec<SkipRange>) {
     let mut open = standing.open;
     let mut next = match (standing.cursor, standing.last_recorded) {
         (Some(cursor), Some(last)) if last >= cursor => schedule.next_after(last),
-        (cursor, _) => cursor,
+        // The cursor is a lower bound, and need not be a tick itself.
+        (cursor, _) => cursor.and_then(|cursor| schedule.first_from(cursor)),
     };
     loop {
         let last = match decide(&standing.job, next, standing.now, open) {
@@ -125,7 +154,7 @@ mod tests {
     use super::*;
     use crate::{
         plan::tests::{job, spec},
-        run::SkipReason,
+        schedule::Timing,
         time::Span,
     };
 
@@ -134,7 +163,13 @@ mod tests {
     }
 
     fn standing(cursor: i64, now: i64, last_recorded: Option<i64>) -> Standing {
-        Standing { job: job(spec(Span::seconds(10))), cursor: Some(s(cursor)), now: s(now), last_recorded: last_recorded.map(s), open: 0 }
+        Standing {
+            job: job(spec(Span::seconds(10))),
+            cursor: Some(s(cursor)),
+            now: s(now),
+            last_recorded: last_recorded.map(s),
+            open: 0,
+        }
     }
 
     #[test]
@@ -154,7 +189,8 @@ mod tests {
 
     #[test]
     fn a_tick_recorded_ahead_of_a_clock_that_went_back_moves_x_behind_it() {
-        let edit = edit(&standing(30, 25, Some(50)), Change::Replace(Box::new(spec(Span::seconds(7))))).unwrap().unwrap();
+        let edit =
+            edit(&standing(30, 25, Some(50)), Change::Replace(Box::new(spec(Span::seconds(7))))).unwrap().unwrap();
         assert_eq!((edit.x, edit.cursor), (s(50), Some(s(56))));
         assert!(edit.rows.is_empty());
     }
@@ -172,5 +208,27 @@ mod tests {
         assert_eq!(edit.ranges[0].reason, SkipReason::Misfire);
         let recorded = edit.ranges.iter().map(|range| range.count).sum::<u64>() + edit.rows.len() as u64;
         assert_eq!(recorded, 10_000);
+    }
+
+    #[test]
+    fn a_cursor_that_is_no_tick_is_only_a_lower_bound() {
+        let edit = edit(&standing(13, 17, None), Change::Pause { note: None }).unwrap().unwrap();
+        assert!(edit.rows.is_empty(), "13 is no tick, and 20 has not come");
+    }
+
+    #[test]
+    fn a_job_that_the_database_refuses_is_paused_and_its_due_ticks_are_skips() {
+        let edit = edit(&standing(10, 25, None), Change::Quarantine { note: "no".into() }).unwrap().unwrap();
+        assert!(edit.rows.iter().all(|row| row.fate == Fate::Skip(SkipReason::Error)) && edit.rows.len() == 2);
+        assert_eq!(edit.job.paused.unwrap().note.as_deref(), Some("no"));
+    }
+
+    #[test]
+    fn an_at_of_a_moment_ago_is_recorded_by_the_edit_itself() {
+        let mut at = spec(Span::seconds(10));
+        at.schedule.as_mut().unwrap().timing = Timing::At { at: s(23) };
+        let edit = edit(&standing(30, 25, Some(20)), Change::Replace(Box::new(at))).unwrap().unwrap();
+        assert_eq!(edit.rows.iter().map(|row| (row.tick, row.fate)).collect::<Vec<_>>(), [(s(23), Fate::Run)]);
+        assert_eq!(edit.cursor, None);
     }
 }

@@ -116,7 +116,11 @@ impl JobSpec {
         );
         for (key, value) in &self.labels {
             let sound = !key.is_empty() && key.len() <= LABEL_BYTES_MAX && value.len() <= LABEL_BYTES_MAX;
-            check(sound, "labels", format!("{key:?}: keys have 1 to {LABEL_BYTES_MAX} bytes and values at most as many"));
+            check(
+                sound,
+                "labels",
+                format!("{key:?}: keys have 1 to {LABEL_BYTES_MAX} bytes and values at most as many"),
+            );
         }
         if let Some(payload) = &self.payload {
             let size = payload.len();
@@ -206,7 +210,11 @@ impl Job {
     /// The schedule while it has ticks: not of a disabled, paused or deleted job.
     #[must_use]
     pub fn ticking(&self) -> Option<&Schedule> {
-        if self.spec.enabled && self.paused.is_none() && self.deleted_at.is_none() { self.schedule.as_ref() } else { None }
+        if self.spec.enabled && self.paused.is_none() && self.deleted_at.is_none() {
+            self.schedule.as_ref()
+        } else {
+            None
+        }
     }
 
     /// The next tick, for people: after now, and not one that the cursor has passed.
@@ -219,6 +227,49 @@ impl Job {
             _ => Some(ahead),
         }
     }
+}
+
+/// What makes a job, beside its definition.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Birth {
+    pub id: JobId,
+    pub tenant: TenantId,
+    pub partition: u16,
+    pub by: String,
+    /// The database's clock.
+    pub at: DbTime,
+}
+
+/// A new job and its cursor, or what is wrong with it. A schedule that has no tick left would never fire, and is refused.
+pub fn born(birth: Birth, spec: JobSpec) -> Result<(Job, Option<DbTime>), Vec<Invalid>> {
+    let now = birth.at;
+    let schedule = match &spec.schedule {
+        None => None,
+        Some(spec) => Some(
+            Schedule::compile(spec)
+                .map_err(|found| found.into_iter().map(|invalid| invalid.under("schedule")).collect::<Vec<_>>())?,
+        ),
+    };
+    check_at(&spec, now).map_err(|invalid| vec![invalid])?;
+    let job = Job {
+        id: birth.id,
+        tenant: birth.tenant,
+        partition: birth.partition,
+        version: Version::from_raw(1),
+        spec: Arc::new(spec),
+        schedule,
+        created_at: now,
+        created_by: birth.by,
+        updated_at: now,
+        paused: None,
+        deleted_at: None,
+    };
+    let cursor = job.ticking().and_then(|schedule| first_cursor(&job.spec, schedule, now, now));
+    if job.ticking().is_some() && cursor.is_none() {
+        let message = format!("has no tick after {now}, the database's time: the job would never fire");
+        return Err(vec![Invalid::new("schedule", message)]);
+    }
+    Ok((job, cursor))
 }
 
 /// Where a new definition's cursor begins when it takes over at `x`: its first tick after that. An `at` up to
@@ -238,7 +289,10 @@ pub fn check_at(spec: &JobSpec, now: DbTime) -> Result<(), Invalid> {
     match spec.schedule.as_ref().map(|schedule| &schedule.timing) {
         Some(Timing::At { at }) if *at < now.minus(spec.misfire.late_after) => Err(Invalid::new(
             "schedule.at",
-            format!("{at} has passed: it is {now} on the database's clock, and late_after is {}", spec.misfire.late_after),
+            format!(
+                "{at} has passed: it is {now} on the database's clock, and late_after is {}",
+                spec.misfire.late_after
+            ),
         )),
         _ => Ok(()),
     }

@@ -136,8 +136,11 @@ pub(crate) mod tests {
     };
 
     pub(crate) fn spec(every: Span) -> JobSpec {
-        let target =
-            TargetSpec::Shell(ShellTarget { command: Command::Argv(vec!["true".into()]), env: Default::default(), workdir: None });
+        let target = TargetSpec::Shell(ShellTarget {
+            command: Command::Argv(vec!["true".into()]),
+            env: Default::default(),
+            workdir: None,
+        });
         JobSpec {
             name: "j".into(),
             description: String::new(),

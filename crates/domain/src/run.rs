@@ -136,7 +136,9 @@ pub enum Verdict {
     Failed,
     Cancelled,
     /// Another attempt, not before this instant.
-    Retry { due_at: DbTime },
+    Retry {
+        due_at: DbTime,
+    },
     /// The attempt was lost; another one at once.
     Redeliver,
     /// Never sent: the attempt is not spent.
@@ -182,9 +184,12 @@ impl Claim {
                     (Verdict::Redeliver, Some("lost: the node that held it vanished".to_owned()), None, None)
                 }
                 OnLost::Retry => (Verdict::Failed, Some(format!("lost {} times", self.lost + 1)), None, None),
-                OnLost::Fail => {
-                    (Verdict::Failed, Some("lost: the node that held it vanished, and on_lost is fail".to_owned()), None, None)
-                }
+                OnLost::Fail => (
+                    Verdict::Failed,
+                    Some("lost: the node that held it vanished, and on_lost is fail".to_owned()),
+                    None,
+                    None,
+                ),
             },
         };
         let error = error.map(|mut text| {
@@ -244,7 +249,8 @@ mod tests {
 
     #[test]
     fn on_lost_fail_fails_at_the_first_loss() {
-        let settled = on(1, 0).settle(Outcome::Lost, Policy { on_lost: OnLost::Fail, ..POLICY }, DbTime::EPOCH, 0).unwrap();
+        let settled =
+            on(1, 0).settle(Outcome::Lost, Policy { on_lost: OnLost::Fail, ..POLICY }, DbTime::EPOCH, 0).unwrap();
         assert_eq!(settled.verdict, Verdict::Failed);
         assert!(settled.error.unwrap().contains("on_lost"));
     }

@@ -212,14 +212,16 @@ mod tests {
         {
             assert_eq!(text.parse::<Span>().unwrap().as_millis(), millis, "{text}");
         }
-        for (text, printed) in [("90s", "1m30s"), ("1d24h", "2d"), ("1h30m", "1h30m"), ("0m", "0s"), ("1s5ms", "1s5ms")] {
+        for (text, printed) in [("90s", "1m30s"), ("1d24h", "2d"), ("1h30m", "1h30m"), ("0m", "0s"), ("1s5ms", "1s5ms")]
+        {
             assert_eq!(text.parse::<Span>().unwrap().to_string(), printed);
         }
     }
 
     #[test]
     fn bad_spans_are_refused_with_an_example_of_a_right_one() {
-        for text in ["", "5", "s", "1.5h", "30m1h", "1h1h", "-5s", "5 s", "5w", "99999999999999999999s", "1h30", "٣s"] {
+        for text in ["", "5", "s", "1.5h", "30m1h", "1h1h", "-5s", "5 s", "5w", "99999999999999999999s", "1h30", "٣s"]
+        {
             let message = text.parse::<Span>().unwrap_err();
             assert!(message.contains("90s"), "{text}: {message}");
         }

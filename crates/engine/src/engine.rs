@@ -9,6 +9,7 @@ use std::{
 use everytick_domain::{ids::Incarnation, partition::PartitionSet, time::DbTime};
 use everytick_store::{ChangeMark, Lease, NodeInfo, Result, Store, StoreError};
 use everytick_targets::Target;
+use futures::FutureExt as _;
 use tokio::sync::{Notify, RwLock, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -62,6 +63,10 @@ pub(crate) struct Shared {
     pub loops: TaskTracker,
     /// The horizon has been loaded once.
     pub loaded: CancellationToken,
+    /// When the lease was renewed last.
+    pub renewed: Mutex<MonoTime>,
+    /// A loop has ended that should not have.
+    pub broken: CancellationToken,
 }
 
 impl Shared {
@@ -116,7 +121,8 @@ impl Engine {
         let node = NodeInfo::named(&parts.settings.node);
         let (lease, now) = parts.store.join(&node, incarnation, parts.settings.lease).await?;
         clock.observe(sent, now);
-        let mark = parts.store.changes(&PartitionSet::all(parts.store.partitions()), ChangeMark::default(), 0).await?.mark;
+        let mark =
+            parts.store.changes(&PartitionSet::all(parts.store.partitions()), ChangeMark::default(), 0).await?.mark;
         let (outcomes, ended) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             parts,
@@ -135,8 +141,14 @@ impl Engine {
             deliveries: TaskTracker::new(),
             loops: TaskTracker::new(),
             loaded: CancellationToken::new(),
+            renewed: Mutex::new(MonoTime::now()),
+            broken: CancellationToken::new(),
         });
         let engine = Self { shared };
+        // What earlier incarnations had claimed is put back before jobs are read, so that no job is read with it.
+        if let Err(error) = loops::renew::reap(&engine.shared).await {
+            loops::unsure::report(&engine.shared, &error);
+        }
         engine.spawn(loops::settle::run(engine.shared.clone(), ended));
         engine.spawn(loops::renew::run(engine.shared.clone()));
         engine.spawn(loops::load::run(engine.shared.clone(), mark));
@@ -149,19 +161,33 @@ impl Engine {
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let task = self.shared.loops.track_future(task);
+        let shared = self.shared.clone();
+        let task = self.shared.loops.track_future(async move {
+            let ended = std::panic::AssertUnwindSafe(task).catch_unwind().await;
+            if ended.is_err() || !shared.stopping() {
+                tracing::error!("a loop of the engine broke down");
+                shared.broken.cancel();
+            }
+        });
         self.shared.parts.spawn.spawn(Box::pin(task));
     }
 
-    /// Whether the horizon is loaded, so that ticks are being played.
+    /// Whether ticks are being played: the horizon is loaded, the store takes writes, and every loop lives.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.shared.loaded.is_cancelled() && !self.shared.stopping()
+        let renewed = *self.shared.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        let alive = MonoTime::now().since(renewed) < Duration::from(self.shared.parts.settings.lease);
+        self.shared.loaded.is_cancelled() && alive && !self.shared.stopping() && !self.shared.broken.is_cancelled()
     }
 
     /// Waits until the horizon is loaded for the first time.
     pub async fn loaded(&self) {
         self.shared.loaded.cancelled().await;
+    }
+
+    /// Waits until a loop has broken down. The node cannot go on then; a new process can.
+    pub async fn broken(&self) {
+        self.shared.broken.cancelled().await;
     }
 
     /// The ticks that come next, of those that are near.
@@ -177,7 +203,9 @@ impl Engine {
         shared.stopping.cancel();
         shared.deliveries.close();
         if tokio::time::timeout(drain, shared.deliveries.wait()).await.is_err() {
-            for held in shared.memory().held().values() {
+            let held: Vec<_> = shared.memory().held().values().cloned().collect();
+            for held in held {
+                tracing::warn!(job = held.job.spec.name, run = %held.claim.run, "did not end in time: stopped, and delivered again later");
                 held.cancel.cancel();
             }
             // Targets end soon after they are told to; a command has its grace between TERM and KILL.
@@ -191,7 +219,7 @@ impl Engine {
         let _ = tokio::time::timeout(shared.parts.settings.statement_timeout(), settled).await;
         shared.stopped.cancel();
         shared.loops.close();
-        shared.loops.wait().await;
+        let _ = tokio::time::timeout(shared.parts.settings.statement_timeout() * 2, shared.loops.wait()).await;
         loops::raise::pass(shared, true).await;
         if let Err(error) = shared.ask("leave", shared.parts.store.leave(&shared.lease())).await {
             tracing::warn!(%error, "the lease could not be ended; it will expire");

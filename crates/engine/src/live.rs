@@ -25,9 +25,10 @@ impl LiveLogs {
     /// Opens the log of a run that starts; it closes when the guard is dropped.
     #[must_use]
     pub fn open(&self, run: RunId) -> LiveLog {
-        let log = Log { tail: VecDeque::new(), chunks: broadcast::channel(CHUNKS_BEHIND_MAX).0 };
+        let chunks = broadcast::channel(CHUNKS_BEHIND_MAX).0;
+        let log = Log { tail: VecDeque::new(), chunks: chunks.clone() };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(run, log);
-        LiveLog { logs: self.clone(), run }
+        LiveLog { logs: self.clone(), run, chunks }
     }
 
     /// What was printed so far, and what will be; `None` when the run does not run here.
@@ -43,12 +44,13 @@ impl LiveLogs {
 pub struct LiveLog {
     logs: LiveLogs,
     run: RunId,
+    chunks: broadcast::Sender<Vec<u8>>,
 }
 
 impl LiveLog {
     pub fn push(&self, chunk: &[u8]) {
         let mut logs = self.logs.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(log) = logs.get_mut(&self.run) {
+        if let Some(log) = logs.get_mut(&self.run).filter(|log| log.chunks.same_channel(&self.chunks)) {
             log.tail.extend(chunk);
             let excess = log.tail.len().saturating_sub(OUTPUT_TAIL_BYTES_MAX);
             log.tail.drain(..excess);
@@ -60,6 +62,10 @@ impl LiveLog {
 
 impl Drop for LiveLog {
     fn drop(&mut self) {
-        self.logs.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.run);
+        let mut logs = self.logs.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // The next attempt at the same run may have opened its own by now.
+        if logs.get(&self.run).is_some_and(|log| log.chunks.same_channel(&self.chunks)) {
+            logs.remove(&self.run);
+        }
     }
 }

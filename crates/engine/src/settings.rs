@@ -52,6 +52,8 @@ pub(crate) const JOBS_PER_LOAD_MAX: usize = 500;
 pub(crate) const CLAIMS_PER_BATCH_MAX: usize = 500;
 /// Settlements in one statement.
 pub(crate) const SETTLES_PER_BATCH_MAX: usize = 1_000;
+/// Output and errors in one statement: more would hold the writer for too long.
+pub(crate) const SETTLE_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// How long the first settlement of a group waits for others.
 pub(crate) const SETTLE_GROUP: Duration = Duration::from_millis(2);
 /// Lost runs settled in one statement.
@@ -66,6 +68,8 @@ pub(crate) const RAISE_LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 /// Pruning happens this often, this many runs at a time.
 pub(crate) const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
+/// The first time comes soon, for nodes that do not live for an hour.
+pub(crate) const PRUNE_FIRST: Duration = Duration::from_secs(60);
 pub(crate) const PRUNE_BATCH: usize = 1_000;
 /// A claim loop without a hint looks this often for what waits.
 pub(crate) const WAITING_LOOK_EVERY: Duration = Duration::from_secs(5);

@@ -78,7 +78,8 @@ pub trait Store: Send + Sync + 'static {
 
     // Runs.
 
-    /// What waits in the partitions and is due, without the runs of `busy` jobs; at most `limit`.
+    /// What waits in the partitions and is due, at most `limit`; of `busy` jobs only what is forced or in progress already
+    /// (a retry).
     async fn peek_waiting(
         &self,
         lease: &Lease,

@@ -324,6 +324,8 @@ pub struct RunRecord {
     pub error: Option<String>,
     pub output: Option<String>,
     pub skip_reason: Option<SkipReason>,
+    /// What this run delivers instead of its job's payload. Left out of lists, as the output is.
+    pub payload: Option<String>,
     /// Set for a range of skips.
     pub range: Option<SkipRange>,
 }

@@ -1,6 +1,7 @@
 //! Where runs are delivered. A [`Dispatch`] goes in, an [`Outcome`] comes out; nothing here knows a store.
 
 mod address;
+mod orphans;
 mod shell;
 mod tail;
 mod validate;
@@ -15,6 +16,7 @@ use everytick_domain::{
 use tokio_util::sync::CancellationToken;
 
 pub use address::{AddressPolicy, Refused};
+pub use orphans::end_orphans;
 pub use shell::{Shell, TERM_GRACE};
 pub use tail::OUTPUT_TAIL_BYTES_MAX;
 pub use validate::*;

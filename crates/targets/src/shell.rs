@@ -39,13 +39,21 @@ const SIGTERM: i32 = 15;
 pub struct Shell {
     grace: Duration,
     home: Option<OsString>,
+    /// The installation whose commands these are.
+    owner: Option<String>,
 }
 
 impl Shell {
     /// `grace` is what a command gets between TERM and KILL, [`TERM_GRACE`] as a rule.
     #[must_use]
     pub fn new(grace: Duration) -> Self {
-        Self { grace, home: std::env::var_os("HOME") }
+        Self { grace, home: std::env::var_os("HOME"), owner: None }
+    }
+
+    /// Commands carry this mark, by which [`crate::end_orphans`] finds those that outlived their server.
+    #[must_use]
+    pub fn owned_by(self, owner: String) -> Self {
+        Self { owner: Some(owner), ..self }
     }
 
     pub(crate) async fn deliver(
@@ -100,6 +108,9 @@ impl Shell {
                 command.env("HOME", home);
             }
             command.envs(&what.env);
+            if let Some(owner) = &self.owner {
+                command.env(crate::orphans::OWNER, owner);
+            }
             command.envs(dispatch.facts().map(|fact| (fact.variable, fact.value)));
             if let Some(workdir) = &what.workdir {
                 command.current_dir(workdir);

@@ -41,7 +41,7 @@ use crate::{
     params(
         ("job" = Option<Name>, Query, description = "Only runs of this job: its name, or its id, also after it was deleted"),
         ("from" = Option<String>, Query, format = DateTime, description = "Scheduled at or after this"),
-        ("to" = Option<String>, Query, format = DateTime, description = "Scheduled before this"),
+        ("to" = Option<String>, Query, format = DateTime, description = "Scheduled at or before this"),
         ("status" = Option<String>, Query, description = "States, with commas between", pattern = "^(waiting|claimed|succeeded|failed|cancelled|skipped)(,(waiting|claimed|succeeded|failed|cancelled|skipped))*$", example = "failed,cancelled"),
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before", pattern = "^[A-Za-z0-9_-]+$"),
@@ -73,7 +73,7 @@ pub(crate) async fn list_runs(State(api): Shared, mut params: Params) -> Result<
     params(
         ("job" = Name, Path, description = "Name or id"),
         ("from" = Option<String>, Query, format = DateTime, description = "Scheduled at or after this"),
-        ("to" = Option<String>, Query, format = DateTime, description = "Scheduled before this"),
+        ("to" = Option<String>, Query, format = DateTime, description = "Scheduled at or before this"),
         ("status" = Option<String>, Query, description = "States, with commas between", pattern = "^(waiting|claimed|succeeded|failed|cancelled|skipped)(,(waiting|claimed|succeeded|failed|cancelled|skipped))*$", example = "failed,cancelled"),
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before", pattern = "^[A-Za-z0-9_-]+$"),

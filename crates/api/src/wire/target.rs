@@ -140,6 +140,8 @@ impl Target {
 
 impl Http {
     fn read(self, old: Option<&HttpTarget>, wrong: &mut Complaints) -> Option<HttpTarget> {
+        // A credential goes to the receiver it was given for: whoever sends it elsewhere must know it.
+        let old = old.filter(|old| origin(&old.url) == origin(&self.url));
         let headers = unmask_all("target.http.headers", self.headers, old.map(|old| &old.headers), wrong);
         let secret = match self.secret {
             Some(secret) if secret == MASK => {
@@ -173,7 +175,15 @@ impl Shell {
     }
 }
 
-const NOT_STORED: &str = "is the mask that answers show, and nothing is stored in its place; write the value itself";
+const NOT_STORED: &str =
+    "is the mask that answers show, and nothing is stored in its place for this receiver; write the value itself";
+
+/// Scheme, host and port, as they are written.
+fn origin(url: &str) -> &str {
+    let host = url.find("://").map_or(0, |at| at + 3);
+    let end = url[host..].find(['/', '?', '#']).map_or(url.len(), |at| host + at);
+    &url[..end]
+}
 
 fn unmask_all(
     field: &str,
@@ -196,8 +206,8 @@ fn unmask_all(
 
 /// Whether a header or variable carries a credential, going by its name.
 fn is_credential(name: &str) -> bool {
-    const PARTS: [&str; 9] =
-        ["auth", "cookie", "credential", "key", "passwd", "password", "secret", "signature", "token"];
+    const PARTS: [&str; 10] =
+        ["auth", "cookie", "credential", "key", "pass", "pwd", "secret", "session", "sign", "token"];
     let name = name.to_ascii_lowercase();
     PARTS.iter().any(|part| name.contains(part))
 }

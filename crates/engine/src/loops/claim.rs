@@ -67,7 +67,8 @@ async fn pass(shared: &Arc<Shared>, late: &mut LateRate) -> Next {
     }
     if chosen.is_empty() {
         let late_wait = if waiting.due.iter().any(|run| run.late) { late.wait() } else { WAITING_LOOK_EVERY };
-        let next = waiting.next_due.map_or(WAITING_LOOK_EVERY, |at| shared.clock.until(at).max(Duration::from_millis(1)));
+        let next =
+            waiting.next_due.map_or(WAITING_LOOK_EVERY, |at| shared.clock.until(at).max(Duration::from_millis(1)));
         return Next::After(next.min(late_wait));
     }
     late.spend(chosen.iter().filter(|run| run.late).count());

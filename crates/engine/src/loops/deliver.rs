@@ -2,14 +2,10 @@
 
 use std::sync::Arc;
 
-use everytick_domain::{
-    run::Claim,
-    target::Outcome,
-    time::DbTime,
-};
+use everytick_domain::{run::Claim, target::Outcome, time::DbTime};
 use everytick_store::ClaimedRun;
 use everytick_targets::{Dispatch, LiveOutput, Stream};
-use metrics::{counter, histogram};
+use metrics::{counter, gauge, histogram};
 
 use crate::{
     engine::Shared,
@@ -42,13 +38,31 @@ pub(crate) fn start(shared: &Arc<Shared>, planned: Planned) {
 
 async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
     let Planned { run, held, .. } = planned;
+    gauge!("everytick_runs_in_progress").increment(1);
     let dispatch = dispatch(&shared, &run, &held, started_at);
     let outcome = {
         let live = Live(shared.parts.live.open(run.id));
         match shared.parts.target.deliver(&dispatch, &live, &held.cancel).await {
-            Outcome::Accepted => reported_later(&held).await,
-            outcome => outcome,
+            Outcome::Accepted => {
+                shared.memory().accepted(run.id);
+                shared.wake_claim.notify_one();
+                reported_later(&held).await
+            }
+            outcome => Some(outcome),
         }
+    };
+    gauge!("everytick_runs_in_progress").decrement(1);
+    let Some(outcome) = outcome else {
+        if shared.stopping() {
+            let ended =
+                Ended { held, outcome: Outcome::Lost, started_at: Some(started_at), ended_at: shared.clock.now() };
+            let _ = shared.outcomes.send(ended);
+        } else {
+            shared.memory().reported(held.job.id, run.id, held.claim.fence);
+            shared.wake_load.notify_one();
+            shared.wake_claim.notify_one();
+        }
+        return;
     };
     // A node that stops does not cancel its runs: another attempt is due elsewhere.
     let outcome = match outcome {
@@ -58,18 +72,20 @@ async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
     let ended_at = shared.clock.now().max(started_at);
     let took = std::time::Duration::from(ended_at.since(started_at)).as_secs_f64();
     histogram!("everytick_attempt_duration_seconds", "target" => held.job.spec.target.kind()).record(took);
-    counter!("everytick_attempts_total", "target" => held.job.spec.target.kind(), "outcome" => word(&outcome)).increment(1);
+    counter!("everytick_attempts_total", "target" => held.job.spec.target.kind(), "outcome" => word(&outcome))
+        .increment(1);
     shared.memory().outcome_arrived(held.job.id, run.id);
     let _ = shared.outcomes.send(Ended { held, outcome, started_at: Some(started_at), ended_at });
 }
 
-/// The receiver reports through the settle call, which tells us to stop waiting; at the time-out the attempt has failed.
-async fn reported_later(held: &Held) -> Outcome {
+/// The receiver reports through the settle call, which tells us to stop waiting: `None`. At the time-out the attempt has
+/// failed.
+async fn reported_later(held: &Held) -> Option<Outcome> {
     let timeout = held.job.spec.timeout;
     tokio::select! {
         biased;
-        () = held.cancel.cancelled() => Outcome::Cancelled { output: None },
-        () = tokio::time::sleep(timeout.into()) => Outcome::TimedOut { after: timeout, output: None },
+        () = held.cancel.cancelled() => None,
+        () = tokio::time::sleep(timeout.into()) => Some(Outcome::TimedOut { after: timeout, output: None }),
     }
 }
 

@@ -52,10 +52,10 @@ async fn horizon(shared: &Arc<Shared>) -> Result<()> {
         let asked = shared.parts.store.load_horizon(&lease, &partitions, until, after, JOBS_PER_LOAD_MAX);
         let loaded = shared.ask("load the horizon", asked).await?;
         after = loaded.last().and_then(|job| job.cursor.map(|cursor| (cursor, job.job.id)));
-        let full = loaded.len() == JOBS_PER_LOAD_MAX;
         shared.memory().horizon(loaded);
         shared.wake_tick.notify_one();
-        if !full || after.is_none() {
+        // A page may be short because a job in it cannot be read: only an empty one is the last.
+        if after.is_none() {
             break;
         }
     }

@@ -2,20 +2,24 @@
 
 use std::sync::Arc;
 
+use everytick_store::Pruned;
+
 use super::unsure;
 use crate::{
     engine::Shared,
-    settings::{PRUNE_BATCH, PRUNE_EVERY},
+    settings::{PRUNE_BATCH, PRUNE_EVERY, PRUNE_FIRST},
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {
+    let mut wait = PRUNE_FIRST;
     loop {
         tokio::select! {
             biased;
-            () = shared.stopped.cancelled() => return,
-            () = tokio::time::sleep(PRUNE_EVERY) => {}
+            () = shared.stopping.cancelled() => return,
+            () = tokio::time::sleep(wait) => {}
         }
         pass(&shared).await;
+        wait = PRUNE_EVERY;
     }
 }
 
@@ -23,7 +27,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>) {
     let before = shared.clock.now().minus(shared.parts.settings.history);
     loop {
         match shared.ask("prune", shared.parts.store.prune(before, PRUNE_BATCH)).await {
-            Ok(pruned) if pruned.runs < PRUNE_BATCH as u64 => return,
+            Ok(pruned) if pruned == Pruned::default() || shared.stopping() => return,
             Ok(_) => tokio::task::yield_now().await,
             Err(error) => {
                 unsure::report(shared, &error);

@@ -1,6 +1,6 @@
 //! Keeps the lease, compares what we hold with what the database says we hold, and settles what dead nodes had claimed.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use everytick_domain::{
     ids::RunId,
@@ -9,8 +9,8 @@ use everytick_domain::{
     target::Outcome,
     time::Span,
 };
-use everytick_store::{ClaimedRun, Result, Settle, StoreError};
-use metrics::counter;
+use everytick_store::{ClaimedRun, Result, Settle, SettleAnswer, StoreError};
+use metrics::{counter, gauge};
 
 use super::unsure;
 use crate::{
@@ -46,12 +46,16 @@ async fn pass(shared: &Arc<Shared>) -> Result<()> {
         let lease = shared.lease();
         let asked = shared.parts.store.renew(&lease, shared.parts.settings.lease, open_from);
         match shared.ask("renew the lease", asked).await {
-            Ok(now) => shared.clock.observe(sent, now),
+            Ok(now) => {
+                shared.clock.observe(sent, now);
+                *shared.renewed.lock().unwrap_or_else(PoisonError::into_inner) = MonoTime::now();
+            }
             Err(StoreError::LeaseLost) => unsure::rejoin(shared).await?,
             Err(error) => return Err(error),
         }
         unsure::compare(shared).await?;
     }
+    gauge!("everytick_jobs_in_memory").set(shared.memory().len() as f64);
     reap(shared).await
 }
 
@@ -62,7 +66,7 @@ fn open_from(shared: &Shared) -> RunId {
 }
 
 /// Settles as lost what expired leases had claimed: each is redelivered under the same id with the next attempt, or failed.
-async fn reap(shared: &Arc<Shared>) -> Result<()> {
+pub(crate) async fn reap(shared: &Arc<Shared>) -> Result<()> {
     loop {
         let lease = shared.lease();
         let asked = shared.parts.store.load_lost(&lease, LOST_PER_BATCH_MAX);
@@ -70,12 +74,15 @@ async fn reap(shared: &Arc<Shared>) -> Result<()> {
         if lost.is_empty() {
             return Ok(());
         }
-        counter!("everytick_runs_lost_total").increment(lost.len() as u64);
-        settle_lost(shared, &lost).await?;
+        // What cannot be settled now (its job cannot be read, somebody was faster) is not asked for again at once.
+        if settle_lost(shared, &lost).await? == 0 {
+            return Ok(());
+        }
     }
 }
 
-async fn settle_lost(shared: &Arc<Shared>, lost: &[ClaimedRun]) -> Result<()> {
+/// Gives how many were settled.
+async fn settle_lost(shared: &Arc<Shared>, lost: &[ClaimedRun]) -> Result<usize> {
     let mut ids: Vec<_> = lost.iter().map(|run| run.job).collect();
     ids.sort_unstable();
     ids.dedup();
@@ -100,11 +107,13 @@ async fn settle_lost(shared: &Arc<Shared>, lost: &[ClaimedRun]) -> Result<()> {
         })
         .collect();
     let answers = shared.ask("settle lost runs", shared.parts.store.settle(&settles)).await?;
-    tracing::info!(runs = answers.len(), "settled runs whose node vanished");
+    let settled = answers.iter().filter(|answer| **answer == SettleAnswer::Settled).count();
+    counter!("everytick_runs_lost_total").increment(settled as u64);
+    tracing::info!(runs = settled, "settled runs whose node vanished");
     for settle in &settles {
         shared.memory().doubt(settle.job);
     }
     shared.wake_load.notify_one();
     shared.wake_claim.notify_one();
-    Ok(())
+    Ok(settled)
 }

@@ -1,26 +1,35 @@
 //! Files what came of attempts, in groups: one commit for all that ended within a few milliseconds. Push, report and loss
 //! all end in the same settlement.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use everytick_domain::{
     edit::Change,
     run::{Policy, Verdict},
 };
-use everytick_store::{Actor, EditJob, JobRef, Settle, SettleAnswer};
+use everytick_store::{Actor, EditJob, JobRef, Result, Settle, SettleAnswer, StoreError};
 use metrics::counter;
 use tokio::sync::mpsc;
 
 use super::{deliver::Ended, unsure};
 use crate::{
     engine::Shared,
-    settings::{FAILURE_PAUSE, SETTLE_GROUP, SETTLES_PER_BATCH_MAX},
+    settings::{FAILURE_PAUSE, SETTLE_BYTES_MAX, SETTLE_GROUP, SETTLES_PER_BATCH_MAX},
 };
 
 /// A settlement on its way, with the attempt it ends.
 struct Filed {
     settle: Settle,
     attempt: u32,
+    /// The job's name, for the log.
+    name: String,
+}
+
+impl Filed {
+    fn bytes(&self) -> usize {
+        let said = &self.settle.settlement;
+        said.output.as_ref().map_or(0, String::len) + said.error.as_ref().map_or(0, String::len)
+    }
 }
 
 pub(crate) async fn run(shared: Arc<Shared>, mut ended: mpsc::UnboundedReceiver<Ended>) {
@@ -32,19 +41,43 @@ pub(crate) async fn run(shared: Arc<Shared>, mut ended: mpsc::UnboundedReceiver<
         };
         let Some(first) = first else { return };
         tokio::time::sleep(SETTLE_GROUP).await;
-        let mut group = vec![file(&shared, first)];
+        let mut group: Vec<_> = file(&shared, first).into_iter().collect();
         while group.len() < SETTLES_PER_BATCH_MAX
+            && group.iter().map(Filed::bytes).sum::<usize>() < SETTLE_BYTES_MAX
             && let Ok(next) = ended.try_recv()
         {
-            group.push(file(&shared, next));
+            group.extend(file(&shared, next));
         }
-        let group: Vec<_> = group.into_iter().flatten().collect();
-        while !group.is_empty() && !pass(&shared, &group).await {
-            if shared.stopped.is_cancelled() {
-                return;
+        settle_all(&shared, group).await;
+        if shared.stopped.is_cancelled() {
+            return;
+        }
+    }
+}
+
+/// Files a group until all of it is answered. A group that fails is halved, so that one settlement that cannot be filed holds
+/// up no other; one that is refused for what it says is filed without its words.
+async fn settle_all(shared: &Arc<Shared>, group: Vec<Filed>) {
+    let mut groups = VecDeque::from([group]);
+    while let Some(mut group) = groups.pop_front() {
+        if group.is_empty() {
+            continue;
+        }
+        let Err(error) = pass(shared, &group).await else { continue };
+        if shared.stopped.is_cancelled() {
+            return;
+        }
+        if group.len() > 1 {
+            let rest = group.split_off(group.len() / 2);
+            groups.extend([group, rest]);
+        } else {
+            if matches!(error, StoreError::Refused { .. }) {
+                let said = &mut group[0].settle.settlement;
+                (said.output, said.error) = (None, said.error.take().map(|_| "its error could not be kept".to_owned()));
             }
-            tokio::time::sleep(FAILURE_PAUSE).await;
+            groups.push_back(group);
         }
+        tokio::time::sleep(FAILURE_PAUSE).await;
     }
 }
 
@@ -62,12 +95,12 @@ fn file(shared: &Shared, ended: Ended) -> Option<Filed> {
         started_at,
         ended_at,
     };
-    Some(Filed { settle, attempt })
+    Some(Filed { settle, attempt, name: job.spec.name.clone() })
 }
 
-/// Files one group. `false` when it has to be sent again: a settlement that was committed already is then refused, because
+/// Files one group. After an error it has to be sent again: a settlement that was committed already is then refused, because
 /// its run is no longer claimed under that fence.
-async fn pass(shared: &Arc<Shared>, group: &[Filed]) -> bool {
+async fn pass(shared: &Arc<Shared>, group: &[Filed]) -> Result<()> {
     for filed in group {
         shared.memory().settling(filed.settle.job);
     }
@@ -79,7 +112,7 @@ async fn pass(shared: &Arc<Shared>, group: &[Filed]) -> bool {
                 shared.memory().unsettled(filed.settle.job);
             }
             unsure::report(shared, &error);
-            return false;
+            return Err(error);
         }
     };
     for (filed, answer) in group.iter().zip(answers) {
@@ -88,6 +121,9 @@ async fn pass(shared: &Arc<Shared>, group: &[Filed]) -> bool {
             SettleAnswer::Settled => {
                 shared.memory().settled(filed.settle.job, said.run, said.fence, said.verdict, filed.attempt);
                 count(said.verdict);
+                if said.verdict == Verdict::Failed {
+                    tracing::warn!(job = filed.name, run = %said.run, attempt = filed.attempt, error = said.error, "a run failed");
+                }
                 if let Some(note) = &said.pause {
                     pause(shared, &filed.settle, note.clone()).await;
                 }
@@ -101,10 +137,11 @@ async fn pass(shared: &Arc<Shared>, group: &[Filed]) -> bool {
     shared.wake_claim.notify_one();
     shared.wake_load.notify_one();
     shared.wake_tick.notify_one();
-    true
+    Ok(())
 }
 
-fn count(verdict: Verdict) {
+/// Counts a settlement by the state it brought the run to.
+pub(crate) fn count(verdict: Verdict) {
     let state = match verdict {
         Verdict::Succeeded => "succeeded",
         Verdict::Failed => "failed",

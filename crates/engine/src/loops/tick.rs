@@ -2,12 +2,8 @@
 
 use std::sync::Arc;
 
-use everytick_domain::{
-    edit::Change,
-    mutant::Mutant,
-    plan::Fate,
-};
-use everytick_store::{Actor, EditJob, JobRef, JobTicks, Recorded, StoreError};
+use everytick_domain::{edit::Change, mutant::Mutant, plan::Fate};
+use everytick_store::{Actor, EditJob, JobRef, JobTicks, RangeAnswer, Recorded, RowAnswer, StoreError};
 use metrics::counter;
 
 use super::{deliver, unsure};
@@ -55,7 +51,10 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
         match asked {
             Ok(answer) => {
                 shared.memory().range_recorded(plan, answer);
-                counter!("everytick_ticks_skipped_total", "reason" => plan.range.reason.word()).increment(plan.range.count);
+                if matches!(answer, RangeAnswer::Recorded { .. }) {
+                    let reason = plan.range.reason.word();
+                    counter!("everytick_ticks_skipped_total", "reason" => reason).increment(plan.range.count);
+                }
             }
             Err(error) => {
                 let unsure = unsure::is(&error);
@@ -79,6 +78,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
             Err(StoreError::Refused { doing, source }) => {
                 tracing::error!(doing, %source, jobs = due.batch.len(), "the database refused a batch for its data");
                 poisoned(shared, &due.batch).await;
+                well = false;
             }
             Err(error) => {
                 well = false;
@@ -102,7 +102,8 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
 fn took_in(shared: &Arc<Shared>, batch: &[JobTicks], answer: &Recorded) {
     let send = shared.memory().recorded(batch, answer);
     let mut waits = false;
-    for row in batch.iter().flat_map(|ticks| &ticks.rows) {
+    let rows = batch.iter().zip(&answer.jobs).flat_map(|(ticks, answers)| ticks.rows.iter().zip(answers));
+    for (row, _) in rows.filter(|(_, answer)| **answer == RowAnswer::Inserted) {
         match row.tick.fate {
             Fate::Skip(reason) => counter!("everytick_ticks_skipped_total", "reason" => reason.word()).increment(1),
             Fate::Run | Fate::Late => {
@@ -147,7 +148,7 @@ async fn poisoned(shared: &Arc<Shared>, batch: &[JobTicks]) {
                     let note = format!("paused: the database refuses its ticks ({source})");
                     let edit = EditJob {
                         job: JobRef::Id(one.job),
-                        change: Change::Pause { note: Some(note) },
+                        change: Change::Quarantine { note },
                         if_match: None,
                         cancel: false,
                     };

@@ -1,19 +1,14 @@
 //! After an answer that never came: first the fence of our own lease is raised, which waits for what is executing and refuses
 //! what has not begun; only then is anything read again. Re-sending is not enough.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use everytick_domain::target::Outcome;
 use everytick_store::{NodeInfo, Result, StoreError};
 use metrics::counter;
 
 use super::deliver::Ended;
-use crate::{
-    clock::MonoTime,
-    engine::Shared,
-    memory::Held,
-    settings::FAILURE_PAUSE,
-};
+use crate::{clock::MonoTime, engine::Shared, memory::Held, settings::FAILURE_PAUSE};
 
 /// Whether the statement may have been done. A lost lease is sure: nothing was written.
 pub(crate) const fn is(error: &StoreError) -> bool {
@@ -84,16 +79,12 @@ pub(crate) async fn rejoin(shared: &Arc<Shared>) -> Result<()> {
 pub(crate) async fn compare(shared: &Arc<Shared>) -> Result<()> {
     let claimed = shared.ask("compare claims", shared.parts.store.load_claimed(&shared.lease())).await?;
     let held = shared.memory().held().clone();
-    for held in held.values() {
-        let ours = claimed.iter().any(|run| run.id == held.claim.run && run.fence == held.claim.fence);
-        if !ours {
-            held.cancel.cancel();
-        }
+    let ours: BTreeSet<_> = claimed.iter().map(|run| (run.id, run.fence)).collect();
+    for held in held.values().filter(|held| !ours.contains(&(held.claim.run, held.claim.fence))) {
+        held.cancel.cancel();
     }
-    let unknown: Vec<_> = claimed
-        .into_iter()
-        .filter(|run| held.get(&run.id).is_none_or(|held| held.claim.fence != run.fence))
-        .collect();
+    let unknown: Vec<_> =
+        claimed.into_iter().filter(|run| held.get(&run.id).is_none_or(|held| held.claim.fence != run.fence)).collect();
     if unknown.is_empty() {
         return Ok(());
     }
@@ -104,12 +95,14 @@ pub(crate) async fn compare(shared: &Arc<Shared>) -> Result<()> {
     let now = shared.clock.now();
     for run in unknown {
         let Some(loaded) = jobs.iter().find(|loaded| loaded.job.id == run.job) else { continue };
-        let claim = everytick_domain::run::Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
+        let claim =
+            everytick_domain::run::Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
         let held = Held {
             claim,
             job: Arc::new(loaded.job.clone()),
             tenant: run.tenant,
             cancel: tokio_util::sync::CancellationToken::new(),
+            accepted: false,
         };
         let _ = shared.outcomes.send(Ended { held, outcome: Outcome::Unsent, started_at: None, ended_at: now });
     }

@@ -17,6 +17,7 @@ impl Memory {
                 entry.job.spec.open_max().is_some() && entry.open.iter().any(blocked)
             })
             .map(|(id, _)| *id)
+            .chain(self.missing.iter().copied())
             .collect()
     }
 
@@ -29,7 +30,9 @@ impl Memory {
         let mut left = false;
         for run in &waiting.due {
             let Some(entry) = self.jobs.get_mut(&run.job) else {
-                self.wanted.insert(run.job);
+                if !self.missing.contains(&run.job) {
+                    self.wanted.insert(run.job);
+                }
                 continue;
             };
             if entry.stale {
@@ -37,6 +40,10 @@ impl Memory {
             }
             let known = entry.open.entry(run.id).or_insert(Open { claimed: false, attempts: run.attempts });
             if known.claimed {
+                // It waits, and we thought it claimed: unless it is ours, what we read was older than its loss.
+                if !self.held.contains_key(&run.id) {
+                    self.doubt(run.job);
+                }
                 continue;
             }
             known.attempts = run.attempts;

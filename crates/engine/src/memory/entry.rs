@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use everytick_domain::run::State;
 use everytick_domain::{
     ids::{Epoch, RunId},
     job::Job,
     time::DbTime,
 };
 use everytick_store::{LoadedJob, OpenRun};
-use everytick_domain::run::State;
 
 use crate::clock::MonoTime;
 

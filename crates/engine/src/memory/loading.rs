@@ -41,7 +41,13 @@ impl Memory {
     fn insert(&mut self, loaded: LoadedJob) {
         let id = loaded.job.id;
         self.wanted.remove(&id);
-        self.jobs.insert(id, Entry::new(loaded));
+        let mut entry = Entry::new(loaded);
+        // Nothing lies between the cursor and the first unrecorded tick: the cursor may follow.
+        if entry.cursor.is_some() && entry.next != entry.cursor {
+            entry.lags_since = Some(MonoTime::now());
+            self.lagging.insert(id);
+        }
+        self.jobs.insert(id, entry);
         self.set_timer(id);
     }
 
@@ -68,6 +74,7 @@ impl Memory {
                 (None, Some(job)) => self.insert(job),
                 (None, None) => {
                     self.wanted.remove(id);
+                    self.missing.insert(*id);
                 }
             }
         }
@@ -144,8 +151,13 @@ impl Memory {
 
     /// Drops what has nothing to do before `until`. Its cursor must be committed, or nobody would play it from there.
     pub(crate) fn sweep(&mut self, until: DbTime) {
-        let idle: Vec<_> =
-            self.jobs.iter().filter(|(_, entry)| entry.next.is_none_or(|next| next > until)).map(|(id, _)| *id).collect();
+        self.missing.clear();
+        let idle: Vec<_> = self
+            .jobs
+            .iter()
+            .filter(|(_, entry)| entry.next.is_none_or(|next| next > until))
+            .map(|(id, _)| *id)
+            .collect();
         for id in idle {
             self.let_go(id, until);
         }

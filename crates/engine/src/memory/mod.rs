@@ -45,7 +45,14 @@ pub(crate) struct Memory {
     backlog: bool,
     /// A waiting run was passed over because an answer about its job was awaited.
     deferred: bool,
+    /// Jobs that were asked for and could not be read: their runs are left alone until the horizon is read again.
+    missing: BTreeSet<JobId>,
+    /// How many of the held claims wait for their receiver's report.
+    accepted: usize,
 }
+
+/// Claims whose receiver reports later need no slot, up to this many: nothing of ours works on them.
+const ACCEPTED_FREE_MAX: usize = 10_000;
 
 /// A claim that was committed for us and is being worked on.
 #[derive(Clone, Debug)]
@@ -55,15 +62,23 @@ pub(crate) struct Held {
     pub tenant: TenantId,
     /// Stops the work.
     pub cancel: CancellationToken,
+    /// The receiver has taken the work and will report later.
+    pub accepted: bool,
 }
 
 impl Memory {
     pub(crate) fn slots_free(&self, slots: usize) -> usize {
-        slots.saturating_sub(self.held.len() + self.reserved)
+        let accepted = self.accepted.min(ACCEPTED_FREE_MAX);
+        slots.saturating_sub((self.held.len() + self.reserved).saturating_sub(accepted))
     }
 
     pub(crate) fn held(&self) -> &BTreeMap<RunId, Held> {
         &self.held
+    }
+
+    /// How many jobs are remembered.
+    pub(crate) fn len(&self) -> usize {
+        self.jobs.len()
     }
 
     pub(crate) fn next_timer(&self) -> Option<DbTime> {
@@ -92,6 +107,8 @@ impl Memory {
     pub(crate) fn doubt(&mut self, job: JobId) {
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.stale = true;
+            // What is being read now may be older than the doubt.
+            entry.seq += 1;
             self.wanted.insert(job);
             self.unset_timer(job);
         }

@@ -18,6 +18,20 @@ impl Memory {
         }
     }
 
+    /// The receiver has taken the work and will report later: nothing of ours is busy with it.
+    pub(crate) fn accepted(&mut self, run: RunId) {
+        if let Some(held) = self.held.get_mut(&run).filter(|held| !held.accepted) {
+            held.accepted = true;
+            self.accepted += 1;
+        }
+    }
+
+    /// The receiver has reported, or somebody has cancelled: the run was settled by them. What is true now is read.
+    pub(crate) fn reported(&mut self, job: JobId, run: RunId, fence: Fence) {
+        self.let_go_of(run, fence);
+        self.doubt(job);
+    }
+
     /// A settlement is about to be sent: what is read of the job meanwhile may be older than its effect.
     pub(crate) fn settling(&mut self, job: JobId) {
         if let Some(entry) = self.jobs.get_mut(&job) {
@@ -56,8 +70,10 @@ impl Memory {
 
     /// Kept by (run, fence): a late answer about an older attempt touches nothing.
     fn let_go_of(&mut self, run: RunId, fence: Fence) {
-        if self.held.get(&run).is_some_and(|held| held.claim.fence == fence) {
-            self.held.remove(&run);
+        if self.held.get(&run).is_some_and(|held| held.claim.fence == fence)
+            && let Some(held) = self.held.remove(&run)
+        {
+            self.accepted -= usize::from(held.accepted);
         }
     }
 }

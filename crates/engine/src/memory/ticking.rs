@@ -177,7 +177,7 @@ impl Memory {
 
     pub(super) fn hold(&mut self, run: ClaimedRun, job: Arc<everytick_domain::job::Job>, due_at: DbTime) -> Planned {
         let claim = Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
-        let held = Held { claim, tenant: run.tenant, job, cancel: CancellationToken::new() };
+        let held = Held { claim, tenant: run.tenant, job, cancel: CancellationToken::new(), accepted: false };
         self.held.insert(run.id, held.clone());
         Planned { run, held, due_at }
     }

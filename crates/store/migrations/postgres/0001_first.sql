@@ -17,7 +17,7 @@ create table counters (
     name text primary key,
     value bigint not null
 ) with (fillfactor = 50);
-insert into counters (name, value) values ('lease_fence', 0);
+insert into counters (name, value) values ('lease_fence', 0), ('zone_data', 0);
 
 create table jobs (
     id uuid primary key,
@@ -57,8 +57,7 @@ create table cursors (
     job uuid primary key,
     tenant integer not null,
     partition smallint not null,
-    next_tick bigint,
-    zone_version integer not null default 0
+    next_tick bigint
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
         autovacuum_vacuum_cost_delay = 0);
 create index cursors_next on cursors (partition, next_tick, job) where next_tick is not null;

@@ -33,7 +33,6 @@ table cursors with (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacu
     tenant integer not null
     partition smallint not null
     next_tick bigint
-    zone_version integer not null default 0
     constraint cursors_pkey PRIMARY KEY (job)
     CREATE INDEX cursors_next ON public.cursors USING btree (partition, next_tick, job) WHERE (next_tick IS NOT NULL)
 

@@ -13,7 +13,7 @@ create table counters (
     name text not null primary key,
     value integer not null
 ) strict, without rowid;
-insert into counters (name, value) values ('change', 0), ('lease_fence', 0);
+insert into counters (name, value) values ('change', 0), ('lease_fence', 0), ('zone_data', 0);
 
 create table jobs (
     id blob not null primary key,
@@ -46,8 +46,7 @@ create table cursors (
     job blob not null primary key,
     tenant integer not null,
     partition integer not null,
-    next_tick integer,
-    zone_version integer not null default 0
+    next_tick integer
 ) strict, without rowid;
 create index cursors_next on cursors (partition, next_tick, job) where next_tick is not null;
 

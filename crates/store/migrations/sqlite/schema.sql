@@ -34,8 +34,7 @@ CREATE TABLE cursors (
     job blob not null primary key,
     tenant integer not null,
     partition integer not null,
-    next_tick integer,
-    zone_version integer not null default 0
+    next_tick integer
 ) strict, without rowid;
 
 CREATE INDEX cursors_next on cursors (partition, next_tick, job) where next_tick is not null;

@@ -53,16 +53,19 @@ pub async fn what_is_not_due_does_not_come_and_is_not_claimed(bench: &Bench) {
     assert_eq!(bench.peek(&lease).await.next_due, None);
 }
 
-pub async fn the_runs_of_busy_jobs_do_not_come_except_forced_ones(bench: &Bench) {
+pub async fn the_runs_of_busy_jobs_do_not_come_except_forced_ones_and_retries(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     let (busy, idle) = (bench.create(overlapping("busy")).await, bench.create(spec("idle")).await);
-    bench.go(10);
+    bench.go(20);
     bench.waiting(&lease, &busy, 10).await;
     let runs = bench.waiting(&lease, &idle, 10).await;
     let forced = bench.trigger(NewRun { force: true, ..new_run("busy", "k") }).await;
+    let retried = bench.claimed(&lease, &busy, 20).await;
+    bench.settle(&retried, Verdict::Redeliver).await;
     let mut due = bench.store.peek_waiting(&lease, &bench.all(), &[busy.id], 10).await.unwrap().due;
-    due.sort_by_key(|run| run.force);
-    assert_eq!(due.iter().map(|run| (run.id, run.force)).collect::<Vec<_>>(), [(runs, false), (forced.id, true)]);
+    due.sort_by_key(|run| (run.force, run.attempts));
+    let came: Vec<_> = due.iter().map(|run| (run.id, run.attempts, run.force)).collect();
+    assert_eq!(came, [(runs, 0, false), (retried.id, 1, false), (forced.id, 0, true)]);
 }
 
 pub async fn no_more_come_than_asked_for(bench: &Bench) {
@@ -140,6 +143,7 @@ pub async fn a_claim_brings_the_payload_of_the_run(bench: &Bench) {
     let run = bench.trigger(NewRun { payload: Some("{\"n\":1}".into()), ..new_run("j", "k") }).await;
     let claimed = bench.claim(&lease, run.id).await;
     assert_eq!((claimed.cause, claimed.payload.as_deref()), (CauseKind::Request, Some("{\"n\":1}")));
+    assert_eq!(bench.run(run.id).await.payload.as_deref(), Some("{\"n\":1}"), "a rerun takes it from here");
 }
 
 pub async fn an_incarnation_finds_its_claims_again(bench: &Bench) {

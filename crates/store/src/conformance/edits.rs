@@ -223,6 +223,11 @@ async fn cancels(bench: &Bench, with: Change) {
     assert_eq!(bench.due(&lease).await, [bystander]);
     assert!(bench.load(&job).await.open.is_empty());
     assert!(bench.store.load_claimed(&lease).await.unwrap().is_empty());
+    let audit = bench.store.list_audit(TENANT, None, 50).await.unwrap().items;
+    let noted = |run: everytick_domain::ids::RunId| {
+        audit.iter().any(|row| row.action == "cancel" && row.subject == run.to_string())
+    };
+    assert!(noted(claimed.id) && noted(waiting), "each run that was cancelled is noted");
 }
 
 pub async fn a_pause_that_cancels_ends_what_waits_and_names_what_runs(bench: &Bench) {

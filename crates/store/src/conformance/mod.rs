@@ -170,7 +170,7 @@ macro_rules! conformance_suite {
         $crate::conformance_suite! { @group $open, claims:
             what_waits_comes_on_time_first_then_by_priority_then_the_oldest,
             what_is_not_due_does_not_come_and_is_not_claimed,
-            the_runs_of_busy_jobs_do_not_come_except_forced_ones,
+            the_runs_of_busy_jobs_do_not_come_except_forced_ones_and_retries,
             no_more_come_than_asked_for,
             a_lost_lease_sees_nothing_that_waits,
             a_claim_raises_fence_and_attempt_and_takes_the_run_from_among_the_waiting,

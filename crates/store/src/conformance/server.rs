@@ -193,7 +193,7 @@ async fn empty(url: &str) -> bool {
     }
     text.push_str(
         "delete from requests; delete from audit; delete from tenants where id <> 1; update tenants set jobs = 0;
-         update counters set value = 0; update partitions set holder = null, fence = 0, since = 0; commit;",
+         update counters set value = 0 where name = 'lease_fence'; update partitions set holder = null, fence = 0, since = 0; commit;",
     );
     sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut database).await.unwrap();
     database.close().await.unwrap();

@@ -52,7 +52,7 @@ async fn edit(write: &mut Write, days: &Days, tenant: TenantId, actor: &Actor, a
         }
     };
     if ask.cancel && ends {
-        edited.cancelled = cancel_open(write, edited.job.id).await?;
+        edited.cancelled = cancel_open(write, tenant, actor, edited.job.id).await?;
     }
     Ok(edited)
 }
@@ -171,12 +171,12 @@ async fn write_edit(
 }
 
 /// Cancels whatever of the job is open; gives those that were being worked on.
-async fn cancel_open(write: &mut Write, job: JobId) -> Result<Vec<RunId>> {
+async fn cancel_open(write: &mut Write, tenant: TenantId, actor: &Actor, job: JobId) -> Result<Vec<RunId>> {
     let now = write.now;
     // From among the waiting first, as a claim does: two that lock in one order do not wait for each other.
     let waiting: Vec<Uuid> =
         sqlx::query_scalar(sql!("dequeue_job")).bind(job.uuid()).fetch_all(&mut *write.tx).await.failed(DOING)?;
-    sqlx::query(sql!("cancel_runs")).bind(waiting).bind(now.millis()).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::query(sql!("cancel_runs")).bind(&waiting).bind(now.millis()).execute(&mut *write.tx).await.failed(DOING)?;
     let lowest = horizon::lowest_open_from(&mut write.tx, now, DOING).await?;
     let claimed: Vec<Uuid> = sqlx::query_scalar(sql!("cancel_claimed"))
         .bind(job.uuid())
@@ -185,5 +185,9 @@ async fn cancel_open(write: &mut Write, job: JobId) -> Result<Vec<RunId>> {
         .fetch_all(&mut *write.tx)
         .await
         .failed(DOING)?;
+    let notes: Vec<_> = waiting.iter().chain(&claimed).map(|run| (run.to_string(), "{}".to_owned())).collect();
+    if !notes.is_empty() {
+        create::note(write, tenant, actor, "cancel", &notes).await?;
+    }
     Ok(claimed.into_iter().map(RunId::from_uuid).collect())
 }

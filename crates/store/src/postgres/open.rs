@@ -2,12 +2,16 @@
 
 use std::{str::FromStr as _, time::Duration};
 
+use everytick_domain::{
+    partition::{PARTITIONS, PartitionSet},
+    schedule::zone_data_number,
+};
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, Row as _, SqlSafeStr as _, SqlStr,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
-use super::{Begin, Failed, PostgresStore, days, sql};
+use super::{Begin, Failed, PostgresStore, days, rows, sql};
 use crate::{Limits, Result, StoreError};
 
 const DOING: &str = "connect to PostgreSQL";
@@ -83,7 +87,30 @@ pub(super) async fn connect(url: &str, options: PostgresOptions, limits: Limits)
         clock: options.clock.map(|clock| super::TestClock { clock, told: Default::default() }),
     };
     days::make(&store).await?;
+    replan(&store).await?;
     Ok(store)
+}
+
+/// Newer zone data may move ticks that lie ahead, also to before their cursor. A cursor is a lower bound, so it is lowered to
+/// now: what is recorded stays recorded, and the next tick is found by the new data. An older release changes nothing back.
+async fn replan(store: &PostgresStore) -> Result<()> {
+    const DOING: &str = "plan by this release's zone data";
+    let mut read = store.read(DOING).await?;
+    let planned: i64 = sqlx::query_scalar(sql!("zone_data")).fetch_one(&mut *read).await.failed(DOING)?;
+    drop(read);
+    if planned >= zone_data_number() {
+        return Ok(());
+    }
+    // A partition at a time: each is done whole, and doing one again does nothing worse.
+    for partition in rows::partitions(&PartitionSet::all(PARTITIONS)) {
+        let mut write = store.write(DOING).await?;
+        let now = write.read_clock().await?;
+        sqlx::query(sql!("replan")).bind(now.millis()).bind(partition).execute(&mut *write.tx).await.failed(DOING)?;
+        write.commit().await?;
+    }
+    let mut write = store.write(DOING).await?;
+    sqlx::query(sql!("set_zone_data")).bind(zone_data_number()).execute(&mut *write.tx).await.failed(DOING)?;
+    write.commit().await
 }
 
 pub(super) async fn migrate_only(url: &str) -> Result<()> {

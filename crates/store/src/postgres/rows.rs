@@ -125,6 +125,7 @@ pub(super) fn run(row: &PgRow) -> Decoded<RunRecord> {
             None => None,
             Some(code) => Some(reason(code)?),
         },
+        payload: row.try_get("payload")?,
         range: None,
     })
 }
@@ -155,6 +156,7 @@ pub(super) fn range(row: &PgRow) -> Decoded<RunRecord> {
         error: None,
         output: None,
         skip_reason: Some(range.reason),
+        payload: None,
         range: Some(range),
     })
 }

@@ -1,15 +1,12 @@
 //! What people ask: jobs made and edited, runs asked for and cancelled, old rows pruned.
 
-use std::sync::Arc;
-
 use everytick_domain::{
     edit::{self, Change, Standing},
-    ids::{Cause, Epoch, Fence, JobId, RunId, TenantId, Version},
+    ids::{Cause, Epoch, Fence, JobId, RunId, TenantId},
     invalid::Invalid,
-    job::{self, Job},
+    job::{self, Birth},
     mutant::Mutant,
     run::{CauseKind, Request, SkipReason, State, answer},
-    schedule::Schedule,
     time::DbTime,
 };
 
@@ -88,7 +85,8 @@ impl Db {
         if live >= self.limits.jobs_per_tenant_max {
             return Err(StoreError::QuotaReached(self.limits.jobs_per_tenant_max));
         }
-        let (job, cursor) = new_job(tenant, self.partition(new.id), actor, new, now)?;
+        let birth = Birth { id: new.id, tenant, partition: self.partition(new.id), by: actor.0.clone(), at: now };
+        let (job, cursor) = job::born(birth, new.spec).map_err(StoreError::Invalid)?;
         let (id, seq) = (job.id, self.next_seq());
         self.jobs.insert(id, JobRow { job: job.clone(), epoch: Epoch::from_raw(1), seq, cursor });
         self.journal.push(Entry::Created { job: Box::new(job.clone()), x: now });
@@ -150,6 +148,7 @@ impl Db {
         if ask.cancel {
             for open in self.open_runs(id) {
                 self.end_by_cancel(open.id, now);
+                self.note(tenant, actor, "cancel", open.id.to_string(), "{}".into(), now);
                 if open.state == State::Claimed {
                     edited.cancelled.push(open.id);
                 }
@@ -270,33 +269,4 @@ impl Db {
         let requests = (requests - self.requests.len()) as u64;
         Pruned { runs: gone.len() as u64, jobs: dead.len() as u64, requests }
     }
-}
-
-fn new_job(tenant: TenantId, partition: u16, actor: &Actor, new: NewJob, now: DbTime) -> Result<(Job, Option<DbTime>)> {
-    let schedule = match &new.spec.schedule {
-        None => None,
-        Some(spec) => Some(Schedule::compile(spec).map_err(|found| {
-            StoreError::Invalid(found.into_iter().map(|invalid| invalid.under("schedule")).collect())
-        })?),
-    };
-    job::check_at(&new.spec, now).map_err(|invalid| StoreError::Invalid(vec![invalid]))?;
-    let job = Job {
-        id: new.id,
-        tenant,
-        partition,
-        version: Version::from_raw(1),
-        spec: Arc::new(new.spec),
-        schedule,
-        created_at: now,
-        created_by: actor.0.clone(),
-        updated_at: now,
-        paused: None,
-        deleted_at: None,
-    };
-    let cursor = job.ticking().and_then(|schedule| job::first_cursor(&job.spec, schedule, now, now));
-    if job.ticking().is_some() && cursor.is_none() {
-        let message = format!("has no tick after {now}, the database's time: the job would never fire");
-        return Err(StoreError::Invalid(vec![Invalid::new("schedule", message)]));
-    }
-    Ok((job, cursor))
 }

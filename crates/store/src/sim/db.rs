@@ -184,6 +184,11 @@ impl Db {
     pub fn all_runs(&self) -> impl Iterator<Item = (RunId, &RunRow)> {
         self.runs.iter().map(|(id, row)| (*id, row))
     }
+    /// When a run that waits is due; later than its tick for a retry.
+    #[must_use]
+    pub fn waits_until(&self, run: RunId) -> Option<DbTime> {
+        self.waiting.get(&run).map(|row| row.due_at)
+    }
     pub fn all_ranges(&self) -> impl Iterator<Item = &RangeRow> {
         self.ranges.values()
     }

@@ -38,6 +38,7 @@ impl Db {
             error: run.error.clone(),
             output: run.output.clone(),
             skip_reason: run.skip_reason,
+            payload: run.payload.clone(),
             range: None,
         }
     }
@@ -61,6 +62,7 @@ impl Db {
             error: None,
             output: None,
             skip_reason: Some(row.range.reason),
+            payload: None,
             range: Some(row.range),
         }
     }
@@ -130,6 +132,7 @@ impl Db {
         found.truncate(limit);
         for record in &mut found {
             record.output = None;
+            record.payload = None;
         }
         Page { next: if more { found.last().map(|record| record.id) } else { None }, items: found }
     }

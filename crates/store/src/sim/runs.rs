@@ -26,7 +26,7 @@ impl Db {
             .waiting
             .iter()
             .filter(|(_, row)| ours(row))
-            .filter(|(_, row)| row.due_at <= now && (row.force || !busy.contains(&row.job)))
+            .filter(|(_, row)| row.due_at <= now && (row.force || row.attempts > 0 || !busy.contains(&row.job)))
             .map(|(id, row)| WaitingRun {
                 id: *id,
                 job: row.job,

@@ -1,12 +1,10 @@
 //! Makes jobs. Each alone is made or refused, all in one transaction, so quotas and names hold whoever else creates (I15).
 
-use std::{collections::HashSet, sync::Arc};
+use std::collections::HashSet;
 
 use everytick_domain::{
-    ids::{JobId, TenantId, Version},
-    invalid::Invalid,
-    job::{self, Job},
-    schedule::Schedule,
+    ids::{JobId, TenantId},
+    job::{self, Birth},
     time::DbTime,
 };
 use uuid::Uuid;
@@ -83,31 +81,8 @@ async fn decide(
 }
 
 fn new_job(tenant: TenantId, actor: &Actor, new: NewJob, now: DbTime) -> Result<Created> {
-    let schedule = match &new.spec.schedule {
-        None => None,
-        Some(spec) => Some(Schedule::compile(spec).map_err(|found| {
-            StoreError::Invalid(found.into_iter().map(|invalid| invalid.under("schedule")).collect())
-        })?),
-    };
-    job::check_at(&new.spec, now).map_err(|invalid| StoreError::Invalid(vec![invalid]))?;
-    let job = Job {
-        id: new.id,
-        tenant,
-        partition: 0,
-        version: Version::from_raw(1),
-        spec: Arc::new(new.spec),
-        schedule,
-        created_at: now,
-        created_by: actor.0.clone(),
-        updated_at: now,
-        paused: None,
-        deleted_at: None,
-    };
-    let cursor = job.ticking().and_then(|schedule| job::first_cursor(&job.spec, schedule, now, now));
-    if job.ticking().is_some() && cursor.is_none() {
-        let message = format!("has no tick after {now}, the database's time: the job would never fire");
-        return Err(StoreError::Invalid(vec![Invalid::new("schedule", message)]));
-    }
+    let birth = Birth { id: new.id, tenant, partition: 0, by: actor.0.clone(), at: now };
+    let (job, cursor) = job::born(birth, new.spec).map_err(StoreError::Invalid)?;
     Ok(Created { job, cursor, replayed: false })
 }
 

@@ -38,7 +38,7 @@ pub(super) async fn edit_job(store: &SqliteStore, tenant: TenantId, actor: &Acto
         }
     };
     if ask.cancel && ends {
-        edited.cancelled = cancel_open(&mut write, edited.job.id).await?;
+        edited.cancelled = cancel_open(&mut write, tenant, actor, edited.job.id).await?;
     }
     write.commit().await?;
     Ok(edited)
@@ -130,9 +130,14 @@ async fn write_edit(
 }
 
 /// Cancels whatever of the job is open; gives those that were being worked on.
-async fn cancel_open(write: &mut Write, job: JobId) -> Result<Vec<RunId>> {
+async fn cancel_open(write: &mut Write, tenant: TenantId, actor: &Actor, job: JobId) -> Result<Vec<RunId>> {
     let now = write.now.millis();
-    sqlx::query(sql!("cancel_waiting")).bind(job.uuid()).bind(now).execute(&mut *write.tx).await.failed(DOING)?;
+    let waited: Vec<Uuid> = sqlx::query_scalar(sql!("cancel_waiting"))
+        .bind(job.uuid())
+        .bind(now)
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
     sqlx::query(sql!("dequeue_job")).bind(job.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
     let claimed: Vec<Uuid> = sqlx::query_scalar(sql!("cancel_claimed"))
         .bind(job.uuid())
@@ -140,5 +145,9 @@ async fn cancel_open(write: &mut Write, job: JobId) -> Result<Vec<RunId>> {
         .fetch_all(&mut *write.tx)
         .await
         .failed(DOING)?;
+    let notes: Vec<_> = waited.iter().chain(&claimed).map(|run| (run.to_string(), "{}".to_owned())).collect();
+    if !notes.is_empty() {
+        create::note(write, tenant, actor, "cancel", &notes).await?;
+    }
     Ok(claimed.into_iter().map(RunId::from_uuid).collect())
 }

@@ -75,7 +75,18 @@ impl SqliteStore {
     /// Begins to write. There is one writer at a time, so nothing that is read in here changes before the commit.
     /// Dropped without a commit, also in the middle of a statement, it rolls back before the next one begins.
     async fn write(&self, doing: &'static str) -> Result<Write> {
-        let tx = self.writer.begin_with("begin immediate").await.failed(doing)?;
+        let tx = match self.writer.begin_with("begin immediate").await {
+            Err(error) if !matches!(error, sqlx::Error::Database(_)) => {
+                // After a full disk, for one, SQLite has rolled back by itself, and the connection takes itself to be inside
+                // a transaction for ever. A new one does not.
+                tracing::warn!(%error, doing, "the writing connection is broken; opening another");
+                let mut broken = self.writer.acquire().await.failed(doing)?;
+                broken.close_on_drop();
+                drop(broken);
+                self.writer.begin_with("begin immediate").await.failed(doing)?
+            }
+            begun => begun.failed(doing)?,
+        };
         Ok(Write { tx, now: self.clock.now(), doing })
     }
 

@@ -3,6 +3,7 @@
 use std::{
     fs::{File, OpenOptions, TryLockError},
     io::{Read, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -14,7 +15,9 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
-use super::{Failed, SqliteStore};
+use everytick_domain::{schedule::zone_data_number, time::DbTime};
+
+use super::{Failed, SqliteStore, sql};
 use crate::{Limits, Result, StoreError, WallClock};
 
 const READERS_MAX: u32 = 4;
@@ -47,6 +50,7 @@ pub(super) async fn open(path: &Path, clock: Arc<dyn WallClock>, limits: Limits)
     let writer =
         pool().max_connections(1).connect_with(options.clone()).await.map_err(|error| unopened(path, error))?;
     migrate(path, &writer).await?;
+    replan(&writer, clock.now()).await?;
     let reading = options.pragma("query_only", "on").pragma("cache_size", "-16384");
     let readers = pool().max_connections(READERS_MAX).connect_with(reading).await.failed(DOING)?;
     Ok(SqliteStore { writer, readers, clock, limits, _lock: lock })
@@ -60,6 +64,8 @@ fn lock(path: &Path) -> Result<File> {
     }
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
+    // Payloads and secrets lie in it: it is its owner's alone. SQLite gives its log the same mode.
+    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -91,6 +97,19 @@ fn unopened(path: &Path, error: sqlx::Error) -> StoreError {
         return StoreError::Unusable(format!("{} is not a SQLite file", path.display()));
     }
     StoreError::Failed { doing: DOING, source: error.into() }
+}
+
+/// Other zone data may move ticks that lie ahead, also to before their cursor. A cursor is a lower bound, so it is lowered to
+/// now: what is recorded stays recorded, and the next tick is found by the new data.
+async fn replan(writer: &SqlitePool, now: DbTime) -> Result<()> {
+    let doing = "plan by this release's zone data";
+    let mut transaction = writer.begin().await.failed(doing)?;
+    let planned: i64 = sqlx::query_scalar(sql!("zone_data")).fetch_one(&mut *transaction).await.failed(doing)?;
+    if planned != zone_data_number() {
+        sqlx::query(sql!("replan")).bind(now.millis()).execute(&mut *transaction).await.failed(doing)?;
+        sqlx::query(sql!("set_zone_data")).bind(zone_data_number()).execute(&mut *transaction).await.failed(doing)?;
+    }
+    transaction.commit().await.failed(doing)
 }
 
 fn migrator() -> Migrator {

@@ -61,7 +61,8 @@ async fn near_a_tick(world: &World, random: &Random) {
     tokio::time::sleep(random.millis(50, 2_500)).await;
     if random.chance(500) {
         let past = u64::try_from(world.clock.now().millis().rem_euclid(1_000)).unwrap();
-        tokio::time::sleep(Duration::from_millis(950 + random.below(100)).saturating_sub(Duration::from_millis(past))).await;
+        tokio::time::sleep(Duration::from_millis(950 + random.below(100)).saturating_sub(Duration::from_millis(past)))
+            .await;
     }
 }
 
@@ -125,8 +126,12 @@ fn spec(world: &World, random: &Random, n: u64) -> JobSpec {
         headers: Default::default(),
         secret: None,
     });
-    let (overlap, max_concurrent) =
-        *random.pick(&[(Overlap::Skip, None), (Overlap::Skip, None), (Overlap::Allow, None), (Overlap::Allow, Some(2))]);
+    let (overlap, max_concurrent) = *random.pick(&[
+        (Overlap::Skip, None),
+        (Overlap::Skip, None),
+        (Overlap::Allow, None),
+        (Overlap::Allow, Some(2)),
+    ]);
     let mut schedule = schedule(timing(world, random));
     if random.chance(150)
         && let Some(schedule) = &mut schedule

@@ -71,7 +71,11 @@ fn every_tick_once(db: &Db, end: DbTime, found: &mut Vec<String>) {
             let before = n.checked_sub(1).map(|n| definitions[n].1);
             let fresh = before.is_none_or(|before| before.spec.schedule != job.spec.schedule);
             // An `at` a moment ago means now, when it is said anew.
-            let from = if fresh { job::first_cursor(&job.spec, schedule, *x, job.updated_at) } else { schedule.next_after(*x) };
+            let from = if fresh {
+                job::first_cursor(&job.spec, schedule, *x, job.updated_at)
+            } else {
+                schedule.next_after(*x)
+            };
             if let Some(from) = from {
                 expected.extend(schedule.ticks(from, until));
             }
@@ -130,7 +134,8 @@ fn deliveries_are_sound(db: &Db, deliveries: &[Delivery], found: &mut Vec<String
         if !claims.contains(&(delivery.run, delivery.attempt, delivery.fence)) {
             found.push(format!("I6: attempt {} of {} was sent without a claim", delivery.attempt, delivery.run));
         }
-        let retries = jobs.get(&delivery.job).and_then(|jobs| jobs.last()).map_or(0, |(_, job)| job.spec.retry.max_retries);
+        let retries =
+            jobs.get(&delivery.job).and_then(|jobs| jobs.last()).map_or(0, |(_, job)| job.spec.retry.max_retries);
         if delivery.attempt > 1 + retries + LOST_MAX {
             found.push(format!("I13: {} was tried {} times", delivery.run, delivery.attempt));
         }
@@ -189,10 +194,17 @@ fn nothing_is_stuck(db: &Db, deliveries: &[Delivery], end: DbTime, found: &mut V
         .filter(|(_, row)| row.state == State::Claimed || (row.state == State::Waiting && row.attempt > 0))
         .map(|(_, row)| row.job)
         .collect();
+    let claimed: BTreeSet<_> =
+        db.all_runs().filter(|(_, row)| row.state == State::Claimed).map(|(_, row)| row.job).collect();
     for (run, row) in db.all_runs().filter(|(_, row)| row.due_at < end.minus(STUCK)) {
         let recent = row.started_at.is_some_and(|at| at >= end.minus(ON_THEIR_WAY));
         if row.state == State::Claimed && !at_work.contains(&(run, row.fence)) && !recent {
             found.push(format!("I19: {run} is claimed under {} and nobody works on it", row.fence));
+        }
+        let waits = db.waits_until(run).is_some_and(|due_at| due_at < end.minus(STUCK));
+        if waits && row.attempt > 0 && !claimed.contains(&row.job) {
+            found
+                .push(format!("I19: attempt {} of {run} waits to be followed, and nothing is in its way", row.attempt));
         }
         if row.state == State::Waiting && row.attempt == 0 && !busy.contains(&row.job) {
             found.push(format!("I19: {run} of {} waits since {} and nothing is in its way", row.job, row.due_at));

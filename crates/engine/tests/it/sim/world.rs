@@ -92,8 +92,7 @@ async fn history(seed: u64) -> Played {
     let db = SimStore::new(clock.clone(), Limits::default());
     let calm = Arc::new(AtomicBool::new(false));
     let people = db.connect(Arc::new(SeededFaults::new(random.fork(1), calm.clone())));
-    let commands =
-        Commands::new(Arc::new(people), Hints::default(), Arc::new(random.fork(2)), LiveLogs::default());
+    let commands = Commands::new(Arc::new(people), Hints::default(), Arc::new(random.fork(2)), LiveLogs::default());
     let world = Arc::new(World {
         random: random.fork(3),
         clock,

@@ -1,6 +1,6 @@
 -- Run ?2 of tenant ?1, with its output. Key: runs.
 select r.id, r.job, j.name as job_name, r.tenant, r.cause, r.scheduled_at, r.due_at, r.state, r.attempt, r.lost, r.fence, r.node,
-       r.started_at, r.finished_at, r.skip_reason, r.error, r.output
+       r.started_at, r.finished_at, r.skip_reason, r.error, r.output, r.payload
   from runs r
   left join jobs j on j.id = r.job
  where r.id = ?2 and r.tenant = ?1;

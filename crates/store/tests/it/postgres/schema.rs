@@ -3,8 +3,9 @@
 use everytick_store::{
     PostgresStore, Store, StoreError,
     conformance::{
-        LIMITS,
+        LIMITS, START, s,
         server::{Server, options},
+        spec,
     },
 };
 use sqlx::{Connection, PgConnection};
@@ -120,4 +121,20 @@ async fn a_url_that_cannot_be_read_and_a_database_that_is_not_there_are_said_to_
     let url = database.url.replace("/test_", "/no_such_");
     let refused = PostgresStore::connect(&url, options(None), LIMITS).await.unwrap_err();
     assert!(matches!(&refused, StoreError::Unusable(text) if text.contains("does not exist")), "{refused:?}");
+}
+
+#[tokio::test]
+async fn newer_zone_data_has_the_ticks_ahead_looked_for_anew_and_older_data_changes_nothing() {
+    let opened = super::bench().await;
+    let bench = &opened.bench;
+    let job = bench.create(spec("j")).await;
+    bench.raise(&job, 1, Some(s(86_400))).await;
+    let mut admin = opened.connect().await;
+    for (planned, cursor) in [(999_912, s(86_400)), (202_501, START)] {
+        let set = format!("update counters set value = {planned} where name = 'zone_data'");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(set)).execute(&mut admin).await.unwrap();
+        let options = options(Some(bench.clock.clone()));
+        PostgresStore::connect(&opened.database.url, options, LIMITS).await.unwrap().close().await;
+        assert_eq!(bench.cursor(&job).await, Some(cursor), "{planned}");
+    }
 }
