@@ -161,7 +161,7 @@ impl Server {
         let database = self.migrated().await;
         let pooled = std::env::var_os("EVERYTICK_TEST_POOLER").is_some();
         let url = if pooled { self.pooled(&database).expect("pgbouncer is installed") } else { database.url.clone() };
-        let options = PostgresOptions { statement_cache: !pooled, ..options(Some(clock)) };
+        let options = PostgresOptions { transaction_pooler: pooled, ..options(Some(clock)) };
         let store = PostgresStore::connect(&url, options, limits).await.unwrap();
         (Arc::new(store), database)
     }

@@ -63,6 +63,7 @@ use day_sql;
 pub struct PostgresStore {
     pool: PgPool,
     begin: Begin,
+    transaction_pooler: bool,
     limits: Limits,
     days: RwLock<days::Days>,
     #[cfg(feature = "sim")]
@@ -121,12 +122,16 @@ impl PostgresStore {
         open::migrate_only(url).await
     }
 
-    /// Listens for changes of jobs, on a connection of its own. Only a hint: a transaction pooler swallows it.
-    pub async fn listen(&self) -> Result<JobHints> {
+    /// Listens for changes of jobs, on a connection of its own. Only a hint. `None` behind a transaction pooler: what is heard
+    /// on its connections may come in the middle of anybody's transaction.
+    pub async fn listen(&self) -> Result<Option<JobHints>> {
         const DOING: &str = "listen for changes";
+        if self.transaction_pooler {
+            return Ok(None);
+        }
         let mut listener = PgListener::connect_with(&self.pool).await.failed(DOING)?;
         listener.listen("everytick_jobs").await.failed(DOING)?;
-        Ok(JobHints(listener))
+        Ok(Some(JobHints(listener)))
     }
 
     /// Waits for what is under way, and closes the connections. A store that is only dropped loses nothing either.

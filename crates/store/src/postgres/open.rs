@@ -22,9 +22,9 @@ pub(super) const MIGRATION_LOCK: i64 = 0x6576_6572_7974_6963;
 #[derive(Clone)]
 pub struct PostgresOptions {
     pub connections_max: u32,
-    /// Statements are prepared once a connection. Off behind a transaction pooler, which may give each transaction another
-    /// connection: they are then prepared anew each time, and what others have left under the same names is cleared first.
-    pub statement_cache: bool,
+    /// A transaction pooler stands before the database and may give each transaction another connection: statements are
+    /// then prepared anew each time, what others have left under the same names is cleared first, and nobody listens.
+    pub transaction_pooler: bool,
     pub statement_timeout: Duration,
     pub lock_timeout: Duration,
     /// A node that is stopped inside a transaction keeps its locks for no longer than this.
@@ -38,7 +38,7 @@ impl std::fmt::Debug for PostgresOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PostgresOptions")
             .field("connections_max", &self.connections_max)
-            .field("statement_cache", &self.statement_cache)
+            .field("transaction_pooler", &self.transaction_pooler)
             .field("statement_timeout", &self.statement_timeout)
             .field("lock_timeout", &self.lock_timeout)
             .field("idle_in_transaction_timeout", &self.idle_in_transaction_timeout)
@@ -50,7 +50,7 @@ impl Default for PostgresOptions {
     fn default() -> Self {
         Self {
             connections_max: 10,
-            statement_cache: true,
+            transaction_pooler: false,
             statement_timeout: Duration::from_secs(5),
             lock_timeout: Duration::from_secs(3),
             idle_in_transaction_timeout: Duration::from_millis(1_500),
@@ -66,7 +66,7 @@ const SLOW_TIMEOUT: Duration = Duration::from_mins(5);
 
 pub(super) async fn connect(url: &str, options: PostgresOptions, limits: Limits) -> Result<PostgresStore> {
     let mut connect = parse(url)?;
-    if !options.statement_cache {
+    if options.transaction_pooler {
         connect = connect.statement_cache_capacity(0);
     }
     migrate(&mut first(&connect).await?).await?;
@@ -81,6 +81,7 @@ pub(super) async fn connect(url: &str, options: PostgresOptions, limits: Limits)
     let store = PostgresStore {
         pool,
         begin,
+        transaction_pooler: options.transaction_pooler,
         limits,
         days: Default::default(),
         #[cfg(feature = "sim")]
@@ -152,7 +153,7 @@ async fn begin(pool: &sqlx::PgPool, options: &PostgresOptions) -> Result<Begin> 
         }
     }
     settings.push_str("; set local enable_seqscan = off");
-    if !options.statement_cache {
+    if options.transaction_pooler {
         settings.push_str("; deallocate all");
     }
     let begin =

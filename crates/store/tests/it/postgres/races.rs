@@ -1,12 +1,14 @@
 //! What happens to a statement that had to wait, or was abandoned, while others did something.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use everytick_domain::{edit::Change, ids::Epoch, partition::PartitionSet, plan::Fate};
+use everytick_domain::{edit::Change, ids::Epoch, partition::PartitionSet, plan::Fate, time::Span};
 use everytick_store::{
-    NodeInfo, Raise, RowAnswer, Store, StoreError,
+    NodeInfo, PostgresStore, Raise, RowAnswer, Store, StoreError,
     conformance::{
-        START, TENANT, TTL, actor, born, change, incarnation, overlapping, pause, range, s, spec, tick, ticks,
+        LIMITS, START, TENANT, TTL, actor, born, change, incarnation, overlapping, pause, range, s,
+        server::{Server, options},
+        spec, tick, ticks,
     },
 };
 use sqlx::{Connection, PgConnection};
@@ -43,26 +45,24 @@ async fn a_batch_that_waited_records_no_tick_of_a_job_whose_pause_was_answered()
     assert!(bench.history(&paused).await.is_empty());
 }
 
-/// The clock is read when the lease is had, not when the statement began.
+/// The clock is read when the lease is had, not when the statement began. By the server's own clock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_that_waited_until_its_lease_expired_records_nothing() {
-    let opened = bench().await;
-    let bench = &opened.bench;
-    let (lease, _) = bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap();
-    let job = bench.create(spec("j")).await;
-    bench.go(10);
-    let mut blocker = opened.connect().await;
+    let database = Server::shared().blank().await;
+    let store = Arc::new(PostgresStore::connect(&database.url, options(None), LIMITS).await.unwrap());
+    let ttl = Span::millis(600);
+    let (lease, _) = store.join(&NodeInfo::named("a"), incarnation(1), ttl).await.unwrap();
+    let mut blocker = PgConnection::connect(&database.url).await.unwrap();
     run(&mut blocker, "begin; select * from leases for update").await;
-    let (store, batch) = (opened.store.clone(), [ticks(&job, 1, vec![born(&job, 10)])]);
-    let recording = tokio::spawn(async move { store.record(&lease, &batch).await });
-    tokio::time::sleep(A_WHILE).await;
-    // Told within the blocker's transaction, so that it is seen the moment the lock goes.
-    run(&mut blocker, &format!("update test_clock set now = {}; commit", s(15).millis())).await;
-    let recorded = recording.await.unwrap();
-    // Its snapshot is from before, so a clock in a table says 10; what the database's own says is tested on the plan.
-    if let Ok(recorded) = recorded {
-        assert_eq!(recorded.now, s(10));
-    }
+    let recording = tokio::spawn({
+        let store = store.clone();
+        async move { store.record(&lease, &[]).await }
+    });
+    tokio::time::sleep(Duration::from_millis(800)).await;
+    assert!(!recording.is_finished(), "it waits for the lease, which lived when it began");
+    run(&mut blocker, "commit").await;
+    assert!(matches!(recording.await.unwrap(), Err(StoreError::LeaseLost)));
+    store.close().await;
 }
 
 #[tokio::test]
