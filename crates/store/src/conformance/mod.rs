@@ -50,7 +50,7 @@ pub const TENANT: TenantId = TenantId::DEFAULT;
 pub const OTHER_TENANT: TenantId = TenantId::from_raw(2);
 pub const TTL: Span = Span::seconds(15);
 
-/// Makes a `#[tokio::test]` of every rule, for a store that one process has (`alone`) or that nodes share. `$open` is the path of an
+/// Makes a `#[test]` of every rule, for a store that one process has (`alone`) or that nodes share. `$open` is the path of an
 /// `async fn(Arc<dyn WallClock>, Limits) -> (Arc<dyn Store>, Box<dyn Any + Send + Sync>)`, which gives an empty store and what
 /// must live as long as it does.
 #[macro_export]
@@ -58,10 +58,12 @@ macro_rules! conformance_suite {
     (@group $open:path, $group:ident: $($rule:ident),* $(,)?) => {
         mod $group {
             $(
-                #[tokio::test]
-                async fn $rule() {
-                    let bench = $crate::conformance::Bench::open($open).await;
-                    $crate::conformance::$group::$rule(&bench).await;
+                #[test]
+                fn $rule() {
+                    $crate::conformance::hold_to(
+                        || Box::pin($crate::conformance::Bench::open($open)),
+                        |bench| Box::pin($crate::conformance::$group::$rule(bench)),
+                    );
                 }
             )*
         }
@@ -290,6 +292,17 @@ macro_rules! conformance_suite {
             old_keys_are_forgotten_and_newer_ones_kept,
         }
     };
+}
+
+type Boxed<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// Holds an opened keeper to one rule. Compiled once, not once a rule and keeper: that took minutes.
+pub fn hold_to(open: fn() -> Boxed<'static, Bench>, rule: for<'a> fn(&'a Bench) -> Boxed<'a, ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let bench = open().await;
+        rule(&bench).await;
+    });
 }
 
 /// An empty store, its clock, and short words for what most rules begin with.
