@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::exercise::exercise;
 
 const SECONDS_DEFAULT: u64 = 2;
+const HANG: Duration = Duration::from_secs(30);
 
 const CORPUS: [&str; 32] = [
     "* * * * *",
@@ -80,7 +81,8 @@ fn no_text_panics_or_hangs() {
         };
         let began = Instant::now();
         exercise(&text, ZONES[random.below(ZONES.len())], after);
-        assert!(began.elapsed() < Duration::from_secs(1), "{text:?} took {:?}", began.elapsed());
+        // A hang, not slowness: no busy machine takes this long over an expression.
+        assert!(began.elapsed() < HANG, "{text:?} took {:?}", began.elapsed());
     }
 }
 
