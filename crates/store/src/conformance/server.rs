@@ -21,7 +21,8 @@ use crate::{Limits, PostgresOptions, PostgresStore, WallClock};
 pub struct Server {
     folder: PathBuf,
     databases: AtomicU32,
-    template: OnceCell<()>,
+    /// The days that the template has, once it is made.
+    template: OnceCell<Vec<String>>,
     /// Migrated ones that tests are done with: to empty one is ten times faster than to copy one.
     used: Mutex<Vec<String>>,
     drops: mpsc::Sender<String>,
@@ -116,12 +117,12 @@ impl Server {
 
     /// A database with the schema, whose clock is the one that its store is given.
     pub async fn migrated(&self) -> Database {
-        self.template.get_or_init(|| self.make_template()).await;
+        let template_days = self.template.get_or_init(|| self.make_template()).await;
         loop {
             let used = self.used.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let Some(name) = used else { return self.create(TEMPLATE, true).await };
             let mut database = Database { url: url(&self.folder, &name), name, again: false };
-            if empty(&database.url).await {
+            if empty(&database.url).await == *template_days {
                 database.again = true;
                 return database;
             }
@@ -137,7 +138,7 @@ impl Server {
         Database { url: url(&self.folder, &name), name, again }
     }
 
-    async fn make_template(&self) {
+    async fn make_template(&self) -> Vec<String> {
         let mut admin = PgConnection::connect(&url(&self.folder, "postgres")).await.unwrap();
         sqlx::raw_sql(AssertSqlSafe(format!("create database {TEMPLATE}"))).execute(&mut admin).await.unwrap();
         admin.close().await.unwrap();
@@ -154,6 +155,10 @@ impl Server {
         let clock: Arc<dyn WallClock> = Arc::new(crate::ManualClock::at(super::START));
         let store = PostgresStore::connect(&url, options(Some(clock)), super::LIMITS).await.unwrap();
         store.close().await;
+        let mut template = PgConnection::connect(&url).await.unwrap();
+        let days = days(&mut template).await;
+        template.close().await.unwrap();
+        days
     }
 
     /// A store in a database of its own, by the given clock; through the pooler where `EVERYTICK_TEST_POOLER` is set.
@@ -180,13 +185,10 @@ pub fn options(clock: Option<Arc<dyn WallClock>>) -> PostgresOptions {
     PostgresOptions { connections_max: 5, clock, ..PostgresOptions::default() }
 }
 
-/// Removes what a test has left. Not where it has made or dropped days: then another database is taken.
-async fn empty(url: &str) -> bool {
+/// Removes what a test has left and tells which days it has: where a test has made or dropped some, another database is taken.
+async fn empty(url: &str) -> Vec<String> {
     let mut database = PgConnection::connect(url).await.unwrap();
-    let days: i64 = sqlx::query_scalar("select count(*) from pg_inherits where inhparent = 'runs'::regclass")
-        .fetch_one(&mut database)
-        .await
-        .unwrap();
+    let days = days(&mut database).await;
     let mut text = "begin;".to_owned();
     for table in ["jobs", "epochs", "cursors", "runs", "last_runs", "skip_ranges", "waiting", "attempts", "leases"] {
         text.push_str(&format!("delete from {table};"));
@@ -197,7 +199,15 @@ async fn empty(url: &str) -> bool {
     );
     sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut database).await.unwrap();
     database.close().await.unwrap();
-    days == 9
+    days
+}
+
+async fn days(database: &mut PgConnection) -> Vec<String> {
+    // By name: a test that dropped as many as it made leaves the same number.
+    sqlx::query_scalar("select inhrelid::regclass::text from pg_inherits where inhparent = 'runs'::regclass order by 1")
+        .fetch_all(database)
+        .await
+        .unwrap()
 }
 
 fn url(folder: &std::path::Path, database: &str) -> String {
