@@ -36,10 +36,13 @@ pub trait Store: Send + Sync + 'static {
     /// Takes or makes the lease row of an incarnation, with a raised fence. An older incarnation of the same node ends
     /// here; where only one process can have the store open, every other lease does: what they claimed is lost.
     async fn join(&self, node: &NodeInfo, incarnation: Incarnation, ttl: Span) -> Result<(Lease, DbTime)>;
-    /// Lengthens the lease. `open_from` is the lowest id of a run that this incarnation may have claimed.
-    async fn renew(&self, lease: &Lease, ttl: Span, open_from: RunId) -> Result<DbTime>;
+    /// Lengthens the lease, and tells how the node is.
+    async fn renew(&self, lease: &Lease, ttl: Span, beat: &Beat) -> Result<DbTime>;
     /// Raises the lease's fence, which waits for the statements under way and refuses those not yet begun.
     async fn raise_fence(&self, lease: &Lease) -> Result<Lease>;
+    /// Gives every partition back and takes no more: for a node that is about to stop and still has runs to end. The
+    /// caller's statements about them have ended.
+    async fn retire(&self, lease: &Lease) -> Result<()>;
     /// Ends the lease and releases its partitions, so that another node need not wait for it to expire.
     async fn leave(&self, lease: &Lease) -> Result<()>;
     /// Who is there, and who holds what.

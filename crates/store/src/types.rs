@@ -23,13 +23,34 @@ pub struct NodeInfo {
     pub name: String,
     pub region: Option<String>,
     pub version: String,
+    /// Whether partitions may be given to it.
+    pub holds: bool,
 }
 
 impl NodeInfo {
-    /// A node of this release, in no region.
+    /// A node of this release, in no region, that holds partitions.
     #[must_use]
     pub fn named(name: &str) -> Self {
-        Self { name: name.to_owned(), region: None, version: env!("CARGO_PKG_VERSION").to_owned() }
+        Self { name: name.to_owned(), region: None, version: env!("CARGO_PKG_VERSION").to_owned(), holds: true }
+    }
+}
+
+/// What a node tells with each renewal of its lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Beat {
+    /// The lowest id of a run that this incarnation may have claimed.
+    pub open_from: RunId,
+    /// The longest that a run which came due since the last renewal waited for its delivery.
+    pub lag: Span,
+    /// How far the node's own clock is behind the database's.
+    pub clock_offset_ms: i64,
+}
+
+impl Beat {
+    /// Of a node that is on time.
+    #[must_use]
+    pub const fn of(open_from: RunId) -> Self {
+        Self { open_from, lag: Span::ZERO, clock_offset_ms: 0 }
     }
 }
 
@@ -54,6 +75,10 @@ pub struct NodeRecord {
     pub until: DbTime,
     pub started_at: DbTime,
     pub renewed_at: DbTime,
+    /// Whether partitions may be given to it; not when it is about to stop.
+    pub holds: bool,
+    pub lag: Span,
+    pub clock_offset_ms: i64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

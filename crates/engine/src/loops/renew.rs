@@ -44,7 +44,8 @@ async fn pass(shared: &Arc<Shared>) -> Result<()> {
         let sent = MonoTime::now();
         let open_from = open_from(shared);
         let lease = shared.lease();
-        let asked = shared.parts.store.renew(&lease, shared.parts.settings.lease, open_from);
+        let asked =
+            shared.parts.store.renew(&lease, shared.parts.settings.lease, &everytick_store::Beat::of(open_from));
         match shared.ask("renew the lease", asked).await {
             Ok(now) => {
                 shared.clock.observe(sent, now);

@@ -158,7 +158,11 @@ create table leases (
     region text,
     version text not null,
     started_at bigint not null,
-    renewed_at bigint not null
+    renewed_at bigint not null,
+    -- Whether partitions may be given to it.
+    holds boolean not null,
+    lag_ms bigint not null default 0,
+    clock_offset_ms bigint not null default 0
 ) with (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200,
         autovacuum_vacuum_cost_delay = 0);
 

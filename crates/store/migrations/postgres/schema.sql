@@ -105,6 +105,9 @@ table leases with (fillfactor=20, autovacuum_vacuum_scale_factor=0, autovacuum_v
     version text not null
     started_at bigint not null
     renewed_at bigint not null
+    holds boolean not null
+    lag_ms bigint not null default 0
+    clock_offset_ms bigint not null default 0
     constraint leases_pkey PRIMARY KEY (incarnation)
 
 table partitions with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=500)

@@ -4,6 +4,9 @@ alter table leases add column region text;
 alter table leases add column version text not null default '';
 alter table leases add column started_at integer not null default 0;
 alter table leases add column renewed_at integer not null default 0;
+alter table leases add column holds integer not null default 1;
+alter table leases add column lag_ms integer not null default 0;
+alter table leases add column clock_offset_ms integer not null default 0;
 
 create table partitions (
     partition integer not null primary key,

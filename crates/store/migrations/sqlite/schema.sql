@@ -74,7 +74,7 @@ CREATE TABLE leases (
     until integer not null,
     open_from blob not null,
     ended integer not null
-, region text, version text not null default '', started_at integer not null default 0, renewed_at integer not null default 0) strict, without rowid;
+, region text, version text not null default '', started_at integer not null default 0, renewed_at integer not null default 0, holds integer not null default 1, lag_ms integer not null default 0, clock_offset_ms integer not null default 0) strict, without rowid;
 
 CREATE TABLE partitions (
     partition integer not null primary key,

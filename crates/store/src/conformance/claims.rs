@@ -8,7 +8,7 @@ use everytick_domain::{
 };
 
 use super::{Bench, START, TENANT, TTL, incarnation, new_run, overlapping, s, spec, tick, ticks};
-use crate::{NewRun, NodeInfo, StoreError};
+use crate::{Beat, NewRun, NodeInfo, StoreError};
 
 pub async fn what_waits_comes_on_time_first_then_by_priority_then_the_oldest(bench: &Bench) {
     let lease = bench.join("a", 1).await;
@@ -166,7 +166,7 @@ pub async fn the_claims_of_an_ended_lease_are_lost(bench: &Bench) {
     let new = bench.join("a", 2).await;
     assert_eq!(bench.store.load_lost(&new, 10).await.unwrap(), claimed);
     assert_eq!(bench.store.load_lost(&new, 10).await.unwrap(), claimed, "until they are settled");
-    assert!(matches!(bench.store.renew(&old, TTL, RunId::floor(START)).await, Err(StoreError::LeaseLost)));
+    assert!(matches!(bench.store.renew(&old, TTL, &Beat::of(RunId::floor(START))).await, Err(StoreError::LeaseLost)));
 }
 
 pub async fn an_old_run_that_was_claimed_late_is_found_when_it_is_lost(bench: &Bench) {
@@ -239,7 +239,7 @@ pub async fn a_renewal_may_pass_the_runs_that_are_over(bench: &Bench) {
     let over = bench.claimed(&lease, &job, 10).await;
     let open = bench.claimed(&lease, &job, 20).await;
     bench.settle(&over, Verdict::Succeeded).await;
-    bench.store.renew(&lease, Span::hours(1), open.id).await.unwrap();
+    bench.store.renew(&lease, Span::hours(1), &Beat::of(open.id)).await.unwrap();
     assert_eq!(bench.store.load_claimed(&lease).await.unwrap(), std::slice::from_ref(&open));
     assert_eq!(bench.load(&job).await.open.len(), 1);
     // What is claimed after it may lie lower.

@@ -84,6 +84,7 @@ macro_rules! conformance_suite {
             the_partitions_of_a_node_that_left_can_be_taken,
             taking_over_fences_the_dead_node,
             a_node_that_comes_back_finds_what_nobody_took,
+            a_node_that_is_about_to_stop_gives_all_back_and_keeps_its_claims,
             only_the_holder_releases,
             the_lost_claims_of_one_node_are_found_by_another,
             the_claims_of_a_living_node_are_not_lost,
@@ -95,6 +96,7 @@ macro_rules! conformance_suite {
     (@every $open:path) => {
         $crate::conformance_suite! { @group $open, nodes:
             the_clock_is_the_one_that_the_store_was_given,
+            a_node_tells_how_it_is_when_it_renews,
             a_lease_lives_until_it_expires,
             a_renewed_lease_lives_longer,
             an_expired_lease_cannot_be_renewed,

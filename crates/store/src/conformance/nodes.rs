@@ -1,9 +1,9 @@
 //! The lease of a node.
 
-use everytick_domain::ids::RunId;
+use everytick_domain::{ids::RunId, time::Span};
 
 use super::{Bench, START, TTL, incarnation, s};
-use crate::{Lease, NodeInfo, StoreError};
+use crate::{Beat, Lease, NodeInfo, StoreError};
 
 pub(super) async fn lives(bench: &Bench, lease: &Lease) -> bool {
     match bench.store.peek_waiting(lease, &bench.all(), &[], 1).await {
@@ -31,7 +31,7 @@ pub async fn a_lease_lives_until_it_expires(bench: &Bench) {
 pub async fn a_renewed_lease_lives_longer(bench: &Bench) {
     let (lease, _) = bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap();
     bench.go(10);
-    assert_eq!(bench.store.renew(&lease, TTL, RunId::floor(START)).await.unwrap(), s(10));
+    assert_eq!(bench.store.renew(&lease, TTL, &Beat::of(RunId::floor(START))).await.unwrap(), s(10));
     bench.go(24);
     assert!(lives(bench, &lease).await);
     bench.go(25);
@@ -41,7 +41,7 @@ pub async fn a_renewed_lease_lives_longer(bench: &Bench) {
 pub async fn an_expired_lease_cannot_be_renewed(bench: &Bench) {
     let (lease, _) = bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap();
     bench.go(15);
-    let renewed = bench.store.renew(&lease, TTL, RunId::floor(START)).await;
+    let renewed = bench.store.renew(&lease, TTL, &Beat::of(RunId::floor(START))).await;
     assert!(matches!(renewed, Err(StoreError::LeaseLost)), "{renewed:?}");
     assert!(!lives(bench, &lease).await);
 }
@@ -94,10 +94,10 @@ pub async fn fences_rise_even_when_the_clock_goes_back(bench: &Bench) {
 }
 
 pub async fn a_cluster_shows_its_nodes_as_they_joined_and_renewed(bench: &Bench) {
-    let info = NodeInfo { name: "a".into(), region: Some("north".into()), version: "1.2.3".into() };
+    let info = NodeInfo { name: "a".into(), region: Some("north".into()), version: "1.2.3".into(), holds: true };
     let (lease, _) = bench.store.join(&info, incarnation(1), TTL).await.unwrap();
     bench.go(5);
-    bench.store.renew(&lease, TTL, RunId::floor(START)).await.unwrap();
+    bench.store.renew(&lease, TTL, &Beat::of(RunId::floor(START))).await.unwrap();
     bench.go(6);
     let cluster = bench.store.cluster().await.unwrap();
     assert_eq!((cluster.now, cluster.partitions.len()), (s(6), usize::from(bench.store.partitions())));
@@ -115,4 +115,16 @@ pub async fn a_node_that_left_or_was_replaced_is_not_shown(bench: &Bench) {
     assert_eq!(shown().await, [incarnation(2)]);
     bench.store.leave(&new).await.unwrap();
     assert_eq!(shown().await, []);
+}
+
+pub async fn a_node_tells_how_it_is_when_it_renews(bench: &Bench) {
+    let lease = bench.join("a", 1).await;
+    let beat = Beat { lag: Span::millis(250), clock_offset_ms: -9_000, ..Beat::of(RunId::floor(START)) };
+    bench.store.renew(&lease, TTL, &beat).await.unwrap();
+    let node = bench.store.cluster().await.unwrap().nodes.remove(0);
+    assert_eq!((node.lag, node.clock_offset_ms, node.holds), (Span::millis(250), -9_000, true));
+    assert!(matches!(
+        bench.store.retire(&Lease { fence: Default::default(), ..lease }).await,
+        Err(StoreError::LeaseLost)
+    ));
 }

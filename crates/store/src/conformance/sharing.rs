@@ -8,7 +8,7 @@ use super::{
     partitions::{only, record},
     s, spec, ticks,
 };
-use crate::{Lease, NodeInfo, RowAnswer, StoreError};
+use crate::{Beat, Lease, NodeInfo, RowAnswer, StoreError};
 
 async fn two(bench: &Bench) -> (Lease, Lease) {
     (bench.join("a", 1).await, bench.join("b", 2).await)
@@ -65,7 +65,7 @@ pub async fn taking_over_fences_the_dead_node(bench: &Bench) {
     // The clock goes back: an expired lease would live again, a fenced one does not.
     bench.go(10);
     assert!(!lives(bench, &a).await);
-    assert!(matches!(bench.store.renew(&a, TTL, RunId::floor(START)).await, Err(StoreError::LeaseLost)));
+    assert!(matches!(bench.store.renew(&a, TTL, &Beat::of(RunId::floor(START))).await, Err(StoreError::LeaseLost)));
 }
 
 pub async fn a_node_that_comes_back_finds_what_nobody_took(bench: &Bench) {
@@ -76,6 +76,23 @@ pub async fn a_node_that_comes_back_finds_what_nobody_took(bench: &Bench) {
     let again = bench.join("a", 1).await;
     assert!(again.fence > a.fence);
     assert_eq!(bench.store.acquire(&again, &bench.all()).await.unwrap(), bench.all().without(only(0)));
+}
+
+pub async fn a_node_that_is_about_to_stop_gives_all_back_and_keeps_its_claims(bench: &Bench) {
+    let (a, b) = two(bench).await;
+    bench.store.acquire(&a, &bench.all()).await.unwrap();
+    let job = bench.create(spec("j")).await;
+    bench.go(10);
+    let run = bench.claimed(&a, &job, 10).await;
+    bench.store.retire(&a).await.unwrap();
+    let holds: Vec<_> = bench.store.cluster().await.unwrap().nodes.iter().map(|node| node.holds).collect();
+    assert_eq!(holds, [false, true]);
+    assert_eq!(bench.store.acquire(&b, &bench.all()).await.unwrap(), bench.all());
+    assert!(lives(bench, &a).await);
+    assert_eq!(bench.store.load_claimed(&a).await.unwrap(), [run]);
+    // When it comes back, it takes part again.
+    bench.join("a", 1).await;
+    assert!(bench.store.cluster().await.unwrap().nodes.iter().all(|node| node.holds));
 }
 
 pub async fn only_the_holder_releases(bench: &Bench) {

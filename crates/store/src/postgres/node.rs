@@ -8,8 +8,8 @@ use everytick_domain::{
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, days, rows, sql};
-use crate::{Cluster, Lease, NodeInfo, NodeRecord, PartitionRecord, Result, StoreError};
+use super::{Failed, PostgresStore, Write, days, range, rows, sql};
+use crate::{Beat, Cluster, Lease, NodeInfo, NodeRecord, PartitionRecord, Result, StoreError};
 
 /// Runs are born claimed soon after their tick. One that is born later lowers the lease's bound with its claim; whoever looks
 /// for claims reads every run from there on, so the bound is a near one.
@@ -54,6 +54,7 @@ pub(super) async fn join(
         .bind(&node.region)
         .bind(&node.version)
         .bind(now.millis())
+        .bind(node.holds)
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
@@ -61,7 +62,7 @@ pub(super) async fn join(
     Ok((Lease { node: node.name.clone(), incarnation, fence }, now))
 }
 
-pub(super) async fn renew(store: &PostgresStore, lease: &Lease, ttl: Span, open_from: RunId) -> Result<DbTime> {
+pub(super) async fn renew(store: &PostgresStore, lease: &Lease, ttl: Span, beat: &Beat) -> Result<DbTime> {
     const DOING: &str = "renew the lease";
     let mut write = store.write(DOING).await?;
     hold_alone(&mut write, lease).await?;
@@ -69,8 +70,10 @@ pub(super) async fn renew(store: &PostgresStore, lease: &Lease, ttl: Span, open_
     sqlx::query(sql!("renew"))
         .bind(lease.incarnation.uuid())
         .bind(now.plus(ttl).millis())
-        .bind(open_from.uuid())
+        .bind(beat.open_from.uuid())
         .bind(now.millis())
+        .bind(i64::try_from(beat.lag.as_millis()).unwrap_or(i64::MAX))
+        .bind(beat.clock_offset_ms)
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
@@ -92,6 +95,16 @@ pub(super) async fn raise_fence(store: &PostgresStore, lease: &Lease) -> Result<
         .failed(DOING)?;
     write.commit().await?;
     Ok(Lease { fence, ..lease.clone() })
+}
+
+pub(super) async fn retire(store: &PostgresStore, lease: &Lease) -> Result<()> {
+    const DOING: &str = "give all partitions back";
+    let mut write = store.write(DOING).await?;
+    hold_alone(&mut write, lease).await?;
+    free(&mut write, lease, &PartitionSet::all(u16::MAX)).await?;
+    sqlx::query(sql!("retire")).bind(lease.incarnation.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
+    range::notify(&mut write).await?;
+    write.commit().await
 }
 
 pub(super) async fn leave(store: &PostgresStore, lease: &Lease) -> Result<()> {
@@ -123,6 +136,9 @@ pub(super) async fn cluster(store: &PostgresStore) -> Result<Cluster> {
             until: rows::at(row, "until")?,
             started_at: rows::at(row, "started_at")?,
             renewed_at: rows::at(row, "renewed_at")?,
+            holds: row.try_get("holds")?,
+            lag: Span::millis(row.try_get::<i64, _>("lag_ms")?.unsigned_abs()),
+            clock_offset_ms: row.try_get("clock_offset_ms")?,
         })
     };
     let partition = |row: &PgRow| {
@@ -173,6 +189,7 @@ pub(super) async fn release(store: &PostgresStore, lease: &Lease, partitions: &P
     let mut write = store.write(DOING).await?;
     hold(&mut write, lease).await?;
     free(&mut write, lease, partitions).await?;
+    range::notify(&mut write).await?;
     write.commit().await
 }
 

@@ -12,7 +12,7 @@ use everytick_domain::{
 };
 
 use crate::{
-    AttemptRecord, AuditRecord, Cluster, Lease, Limits, NodeInfo, NodeRecord, PartitionRecord, Result, StoreError,
+    AttemptRecord, AuditRecord, Beat, Cluster, Lease, Limits, NodeInfo, NodeRecord, PartitionRecord, Result, StoreError,
 };
 
 /// All that the simulated database holds.
@@ -91,6 +91,7 @@ pub(super) struct LeaseRow {
     pub info: NodeInfo,
     pub started_at: DbTime,
     pub renewed_at: DbTime,
+    pub beat: Beat,
     /// It left, was fenced as dead, or another has taken its place.
     pub ended: bool,
 }
@@ -215,16 +216,26 @@ impl Db {
             self.leases.insert(format!("{}#{}", node.name, row.incarnation), row);
         }
         let (until, info) = (now.plus(ttl), node.clone());
-        let row = LeaseRow { incarnation, fence, until, info, started_at, renewed_at: now, ended: false };
+        let row = LeaseRow {
+            incarnation,
+            fence,
+            until,
+            info,
+            started_at,
+            renewed_at: now,
+            ended: false,
+            beat: Beat::of(RunId::floor(now)),
+        };
         self.leases.insert(node.name.clone(), row);
         Lease { node: node.name.clone(), incarnation, fence }
     }
 
-    pub(super) fn renew(&mut self, lease: &Lease, ttl: Span, _open_from: RunId, now: DbTime) -> Result<DbTime> {
+    pub(super) fn renew(&mut self, lease: &Lease, ttl: Span, beat: &Beat, now: DbTime) -> Result<DbTime> {
         self.held(lease, now)?;
         if let Some(row) = self.leases.get_mut(&lease.node) {
             row.until = now.plus(ttl);
             row.renewed_at = now;
+            row.beat = *beat;
         }
         Ok(now)
     }
@@ -234,6 +245,15 @@ impl Db {
         let row = self.leases.get_mut(&lease.node).ok_or(StoreError::LeaseLost)?;
         row.fence = row.fence.raised(now);
         Ok(Lease { fence: row.fence, ..lease.clone() })
+    }
+
+    pub(super) fn retire(&mut self, lease: &Lease, now: DbTime) -> Result<()> {
+        self.held(lease, now)?;
+        self.free(lease, &PartitionSet::all(u16::MAX), now);
+        if let Some(row) = self.leases.get_mut(&lease.node) {
+            row.info.holds = false;
+        }
+        Ok(())
     }
 
     pub(super) fn leave(&mut self, lease: &Lease, now: DbTime) -> Result<()> {
@@ -257,6 +277,9 @@ impl Db {
             until: row.until,
             started_at: row.started_at,
             renewed_at: row.renewed_at,
+            holds: row.info.holds,
+            lag: row.beat.lag,
+            clock_offset_ms: row.beat.clock_offset_ms,
         };
         let nodes = self.leases.values().filter(|row| !row.ended).map(node).collect();
         Cluster { now, nodes, partitions: self.partitions.clone() }

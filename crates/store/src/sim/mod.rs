@@ -22,7 +22,7 @@ pub use db::{Db, Entry, RangeRow, RunRow};
 pub use faults::{Call, Fate, Faults, NoFaults, Point};
 
 use crate::{
-    Actor, AttemptRecord, AuditRecord, CancelledRun, ChangeMark, Changes, ClaimedRun, Cluster, Created, EditJob,
+    Actor, AttemptRecord, AuditRecord, Beat, CancelledRun, ChangeMark, Changes, ClaimedRun, Cluster, Created, EditJob,
     Edited, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo,
     Page, Pruned, Raise, RangeAnswer, RangePlan, Recorded, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store,
     StoreError, Waiting, WallClock,
@@ -115,13 +115,17 @@ impl Store for SimStore {
         let node = node.clone();
         self.transact(Point::Join, move |db, now, _| Ok((db.join(&node, incarnation, ttl, now), now))).await
     }
-    async fn renew(&self, lease: &Lease, ttl: Span, open_from: RunId) -> Result<DbTime> {
-        let lease = lease.clone();
-        self.transact(Point::Renew, move |db, now, _| db.renew(&lease, ttl, open_from, now)).await
+    async fn renew(&self, lease: &Lease, ttl: Span, beat: &Beat) -> Result<DbTime> {
+        let (lease, beat) = (lease.clone(), *beat);
+        self.transact(Point::Renew, move |db, now, _| db.renew(&lease, ttl, &beat, now)).await
     }
     async fn raise_fence(&self, lease: &Lease) -> Result<Lease> {
         let lease = lease.clone();
         self.transact(Point::RaiseFence, move |db, now, _| db.raise_fence(&lease, now)).await
+    }
+    async fn retire(&self, lease: &Lease) -> Result<()> {
+        let lease = lease.clone();
+        self.transact(Point::Release, move |db, now, _| db.retire(&lease, now)).await
     }
     async fn leave(&self, lease: &Lease) -> Result<()> {
         let lease = lease.clone();

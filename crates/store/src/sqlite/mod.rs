@@ -29,7 +29,7 @@ use everytick_domain::{
 use sqlx::{Sqlite, SqlitePool, Transaction};
 
 use crate::{
-    Actor, AttemptRecord, AuditRecord, CancelledRun, ChangeMark, Changes, ClaimedRun, Cluster, Created, EditJob,
+    Actor, AttemptRecord, AuditRecord, Beat, CancelledRun, ChangeMark, Changes, ClaimedRun, Cluster, Created, EditJob,
     Edited, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo,
     Page, Pruned, Raise, RangeAnswer, RangePlan, Recorded, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store,
     StoreError, Waiting, WallClock,
@@ -149,11 +149,14 @@ impl Store for SqliteStore {
     async fn join(&self, node: &NodeInfo, incarnation: Incarnation, ttl: Span) -> Result<(Lease, DbTime)> {
         node::join(self, node, incarnation, ttl).await
     }
-    async fn renew(&self, lease: &Lease, ttl: Span, open_from: RunId) -> Result<DbTime> {
-        node::renew(self, lease, ttl, open_from).await
+    async fn renew(&self, lease: &Lease, ttl: Span, beat: &Beat) -> Result<DbTime> {
+        node::renew(self, lease, ttl, beat).await
     }
     async fn raise_fence(&self, lease: &Lease) -> Result<Lease> {
         node::raise_fence(self, lease).await
+    }
+    async fn retire(&self, lease: &Lease) -> Result<()> {
+        node::retire(self, lease).await
     }
     async fn leave(&self, lease: &Lease) -> Result<()> {
         node::leave(self, lease).await

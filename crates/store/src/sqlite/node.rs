@@ -10,7 +10,7 @@ use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 use uuid::Uuid;
 
 use super::{Failed, SqliteStore, Write, rows, sql};
-use crate::{Cluster, Lease, NodeInfo, NodeRecord, PartitionRecord, Result, Store as _, StoreError};
+use crate::{Beat, Cluster, Lease, NodeInfo, NodeRecord, PartitionRecord, Result, Store as _, StoreError};
 
 pub(super) async fn join(
     store: &SqliteStore,
@@ -41,6 +41,7 @@ pub(super) async fn join(
         .bind(&node.region)
         .bind(&node.version)
         .bind(now.millis())
+        .bind(node.holds)
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
@@ -48,7 +49,7 @@ pub(super) async fn join(
     Ok((Lease { node: node.name.clone(), incarnation, fence }, now))
 }
 
-pub(super) async fn renew(store: &SqliteStore, lease: &Lease, ttl: Span, open_from: RunId) -> Result<DbTime> {
+pub(super) async fn renew(store: &SqliteStore, lease: &Lease, ttl: Span, beat: &Beat) -> Result<DbTime> {
     const DOING: &str = "renew the lease";
     let mut write = store.write(DOING).await?;
     let now = write.now;
@@ -56,8 +57,10 @@ pub(super) async fn renew(store: &SqliteStore, lease: &Lease, ttl: Span, open_fr
     sqlx::query(sql!("renew"))
         .bind(lease.incarnation.uuid())
         .bind(now.plus(ttl).millis())
-        .bind(open_from.uuid())
+        .bind(beat.open_from.uuid())
         .bind(now.millis())
+        .bind(i64::try_from(beat.lag.as_millis()).unwrap_or(i64::MAX))
+        .bind(beat.clock_offset_ms)
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
@@ -83,6 +86,16 @@ pub(super) async fn raise_fence(store: &SqliteStore, lease: &Lease) -> Result<Le
     }
     write.commit().await?;
     Ok(Lease { fence, ..lease.clone() })
+}
+
+pub(super) async fn retire(store: &SqliteStore, lease: &Lease) -> Result<()> {
+    const DOING: &str = "give all partitions back";
+    let mut write = store.write(DOING).await?;
+    let now = write.now;
+    check(&mut write.tx, lease, now, DOING).await?;
+    free(&mut write, lease, &PartitionSet::all(store.partitions())).await?;
+    sqlx::query(sql!("retire")).bind(lease.incarnation.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
+    write.commit().await
 }
 
 pub(super) async fn leave(store: &SqliteStore, lease: &Lease) -> Result<()> {
@@ -114,6 +127,9 @@ pub(super) async fn cluster(store: &SqliteStore) -> Result<Cluster> {
             until: rows::at(row, "until")?,
             started_at: rows::at(row, "started_at")?,
             renewed_at: rows::at(row, "renewed_at")?,
+            holds: row.try_get("holds")?,
+            lag: Span::millis(row.try_get::<i64, _>("lag_ms")?.unsigned_abs()),
+            clock_offset_ms: row.try_get("clock_offset_ms")?,
         })
     };
     let partition = |row: &SqliteRow| {

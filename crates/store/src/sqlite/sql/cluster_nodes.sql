@@ -1,2 +1,3 @@
 -- The leases that have not ended. Scans leases, which are few.
-select incarnation, node, region, version, fence, until, started_at, renewed_at from leases where ended = 0 order by node;
+select incarnation, node, region, version, fence, until, started_at, renewed_at, holds, lag_ms, clock_offset_ms
+  from leases where ended = 0 order by node;

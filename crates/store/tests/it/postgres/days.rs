@@ -7,7 +7,7 @@ use everytick_domain::{
     run::{SkipReason, State, Verdict},
 };
 use everytick_store::{
-    Lease, RowAnswer, StoreError,
+    Beat, Lease, RowAnswer, StoreError,
     conformance::{TENANT, born, by_name, new_run, overlapping, s, settle, spec, tick, ticks},
 };
 
@@ -39,7 +39,7 @@ async fn days_are_made_a_week_ahead_as_time_goes_on() {
     let made = days(&opened).await;
     assert_eq!((made.len(), made[0].as_str(), made[8].as_str()), (9, "runs_20261115", "runs_20261123"));
     bench.go(2 * DAY);
-    bench.store.renew(&lease, everytick_domain::time::Span::days(9), RunId::floor(s(0))).await.unwrap();
+    bench.store.renew(&lease, everytick_domain::time::Span::days(9), &Beat::of(RunId::floor(s(0)))).await.unwrap();
     assert_eq!(days(&opened).await.last().unwrap(), "runs_20261125");
     // Nobody was there for a month: the first tick makes up for it.
     let job = bench.create(overlapping("j")).await;
@@ -74,7 +74,11 @@ async fn old_days_are_dropped_and_no_tick_of_them_is_recorded_again() {
     let bench = &opened.bench;
     let (lease, job) = with_history(&opened).await;
     // The lease has noted how far back its claims go.
-    bench.store.renew(&lease, everytick_domain::time::Span::days(9), RunId::floor(s(4 * DAY))).await.unwrap();
+    bench
+        .store
+        .renew(&lease, everytick_domain::time::Span::days(9), &Beat::of(RunId::floor(s(4 * DAY))))
+        .await
+        .unwrap();
     let pruned = bench.store.prune(s(2 * DAY), 100).await.unwrap();
     assert_eq!(pruned.runs, 2);
     assert_eq!(days(&opened).await[0], "runs_20261118");
@@ -89,7 +93,11 @@ async fn a_jobs_last_run_outlives_its_day_and_is_found_everywhere() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, job) = with_history(&opened).await;
-    bench.store.renew(&lease, everytick_domain::time::Span::days(9), RunId::floor(s(4 * DAY))).await.unwrap();
+    bench
+        .store
+        .renew(&lease, everytick_domain::time::Span::days(9), &Beat::of(RunId::floor(s(4 * DAY))))
+        .await
+        .unwrap();
     let last = bench.history(&job).await.pop().unwrap();
     assert_eq!(bench.store.prune(s(4 * DAY), 100).await.unwrap().runs, 2);
     assert_eq!((days(&opened).await[0].as_str(), count(&opened, "last_runs").await), ("runs_20261120", 1));
@@ -131,7 +139,11 @@ async fn a_day_with_an_open_run_or_a_lagging_cursor_stays_and_loses_only_what_is
     for run in bench.store.load_claimed(&lease).await.unwrap() {
         bench.settle(&run, Verdict::Succeeded).await;
     }
-    bench.store.renew(&lease, everytick_domain::time::Span::days(9), RunId::floor(s(2 * DAY))).await.unwrap();
+    bench
+        .store
+        .renew(&lease, everytick_domain::time::Span::days(9), &Beat::of(RunId::floor(s(2 * DAY))))
+        .await
+        .unwrap();
     bench.store.prune(s(2 * DAY), 100).await.unwrap();
     assert_eq!(days(&opened).await[0], "runs_20261118");
     assert_eq!(seconds(&bench.history(&job).await), [30], "its last run outlives the day");
