@@ -28,6 +28,7 @@ const DRAIN_MAX: Span = Span::hours(1);
 const HISTORY_MIN: Span = Span::hours(1);
 const SLOTS_MAX: u32 = 10_000;
 const NODE_NAME_BYTES_MAX: usize = 128;
+const REGION_BYTES_MAX: usize = 63;
 
 /// `everytick.toml`: every key is a flag's name in snake_case, and any other key is refused by name.
 #[derive(Debug, Default, Deserialize)]
@@ -38,6 +39,7 @@ pub(crate) struct File {
     pub(crate) listen: Option<Listen>,
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) database_url: Option<DatabaseUrl>,
+    pub(crate) transaction_pooler: Option<bool>,
     pub(crate) roles: Option<Vec<String>>,
     pub(crate) region: Option<String>,
     pub(crate) node_name: Option<String>,
@@ -74,8 +76,11 @@ impl File {
 pub(crate) struct Settings {
     pub(crate) listen: SocketAddr,
     pub(crate) data_dir: PathBuf,
-    /// The SQLite file.
-    pub(crate) database: PathBuf,
+    pub(crate) database: DatabaseUrl,
+    /// A pooler between us and PostgreSQL gives each transaction another connection.
+    pub(crate) transaction_pooler: bool,
+    pub(crate) roles: Roles,
+    pub(crate) region: Option<String>,
     pub(crate) node_name: String,
     pub(crate) lease: Span,
     pub(crate) drain_timeout: Span,
@@ -91,26 +96,32 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn resolve(flags: ServeFlags, file: File) -> Result<Self, Failure> {
-        check_roles(&flags.roles.or(file.roles).unwrap_or_default())?;
-        check_region(flags.region.or(file.region).as_deref())?;
+        let roles = Roles::read(&flags.roles.or(file.roles).unwrap_or_default())?;
+        let region = flags.region.or(file.region);
+        if let Some(region) = &region {
+            check_region(region)?;
+        }
         let listen = flags.listen.or(file.listen).unwrap_or_default().address();
         check_loopback(listen)?;
         let data_dir = flags.data_dir.or(file.data_dir).unwrap_or_else(|| PathBuf::from("./everytick-data"));
-        let database = match flags.database_url.or(file.database_url) {
-            Some(DatabaseUrl::Sqlite(file)) => file,
-            Some(DatabaseUrl::Postgres) => {
-                return Err(Failure::usage(
-                    "--database-url: PostgreSQL comes with the cluster release; \
-                     write sqlite:<file>, or leave it out to keep everything in --data-dir",
-                ));
-            }
-            None => data_dir.join(DATABASE_FILE),
+        let database = flags
+            .database_url
+            .or(file.database_url)
+            .unwrap_or_else(|| DatabaseUrl::Sqlite(data_dir.join(DATABASE_FILE)));
+        let node_name = match flags.node_name.or(file.node_name) {
+            Some(name) => name,
+            // Nodes of a cluster may stand on one host, and each needs a name of its own.
+            None if matches!(database, DatabaseUrl::Postgres(_)) => format!("{}:{}", host_name(), listen.port()),
+            None => host_name(),
         };
         let settings = Self {
             listen,
             data_dir,
             database,
-            node_name: flags.node_name.or(file.node_name).unwrap_or_else(host_name),
+            transaction_pooler: flags.transaction_pooler.or(file.transaction_pooler).unwrap_or(false),
+            roles,
+            region,
+            node_name,
             lease: flags.lease.or(file.lease).unwrap_or(Span::seconds(15)),
             drain_timeout: flags.drain_timeout.or(file.drain_timeout).unwrap_or(Span::seconds(30)),
             enable_shell: flags.enable_shell.or(file.enable_shell).unwrap_or(false),
@@ -132,6 +143,12 @@ impl Settings {
                 Err(Failure::usage(format!("--{flag}: {value} is out of range; {range} is right")))
             }
         };
+        if matches!(self.database, DatabaseUrl::Sqlite(_)) && self.roles != Roles::ALL {
+            return Err(Failure::usage(
+                "--roles: a SQLite file is opened by one process, which does everything; \
+                 split roles among nodes that share a PostgreSQL (--database-url postgres://...)",
+            ));
+        }
         let (low, high) = LEASE_RANGE;
         within((low..=high).contains(&self.lease), "lease", &self.lease, format!("{low} to {high}"))?;
         within(self.drain_timeout <= DRAIN_MAX, "drain-timeout", &self.drain_timeout, format!("up to {DRAIN_MAX}"))?;
@@ -148,27 +165,45 @@ impl Settings {
     }
 }
 
-/// All roles run in one process until there is a cluster to spread them over.
-fn check_roles(roles: &[String]) -> Result<(), Failure> {
-    const ROLES: [&str; 3] = ["api", "scheduler", "dispatcher"];
-    if let Some(unknown) = roles.iter().find(|role| !ROLES.contains(&role.as_str())) {
-        return Err(Failure::usage(format!("--roles: {unknown:?} is not a role; there are {}", ROLES.join(", "))));
-    }
-    if !roles.is_empty() && !ROLES.iter().all(|role| roles.iter().any(|given| given == role)) {
-        return Err(Failure::usage(
-            "--roles: splitting a node comes with the cluster release; leave it out to run api, scheduler and dispatcher together",
-        ));
-    }
-    Ok(())
+/// What a node does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Roles {
+    /// Answers the API. A node that does not only tells how it is.
+    pub(crate) api: bool,
+    /// Plays the ticks of the partitions it holds, and delivers their runs.
+    pub(crate) plays: bool,
 }
 
-fn check_region(region: Option<&str>) -> Result<(), Failure> {
-    match region {
-        None | Some("default") => Ok(()),
-        Some(region) => Err(Failure::usage(format!(
-            "--region: {region:?} is not known; regions come with the cluster release, and until then there is only \"default\""
-        ))),
+impl Roles {
+    pub(crate) const ALL: Self = Self { api: true, plays: true };
+
+    fn read(roles: &[String]) -> Result<Self, Failure> {
+        const ROLES: [&str; 3] = ["api", "scheduler", "dispatcher"];
+        if roles.is_empty() {
+            return Ok(Self::ALL);
+        }
+        if let Some(unknown) = roles.iter().find(|role| !ROLES.contains(&role.as_str())) {
+            return Err(Failure::usage(format!("--roles: {unknown:?} is not a role; there are {}", ROLES.join(", "))));
+        }
+        let [api, scheduler, dispatcher] = ROLES.map(|role| roles.iter().any(|given| given == role));
+        if scheduler != dispatcher {
+            return Err(Failure::usage(
+                "--roles: scheduler and dispatcher go together, because the node that holds a partition also starts its \
+                 runs; write api, or scheduler,dispatcher, or all three",
+            ));
+        }
+        Ok(Self { api, plays: scheduler })
     }
+}
+
+fn check_region(region: &str) -> Result<(), Failure> {
+    let right = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if !region.is_empty() && region.len() <= REGION_BYTES_MAX && region.bytes().all(right) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "--region: {region:?} is not a region's name; write 1 to {REGION_BYTES_MAX} of a-z, 0-9 and -, like \"eu-west\""
+    )))
 }
 
 fn check_loopback(listen: SocketAddr) -> Result<(), Failure> {
@@ -228,8 +263,23 @@ impl TryFrom<String> for Listen {
 #[serde(try_from = "String")]
 pub(crate) enum DatabaseUrl {
     Sqlite(PathBuf),
-    /// Understood, so that it can be refused by name.
-    Postgres,
+    /// The whole URL, which may hold a password.
+    Postgres(String),
+}
+
+impl DatabaseUrl {
+    /// For people: without a password.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Self::Sqlite(file) => file.display().to_string(),
+            Self::Postgres(url) => {
+                let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
+                let rest = rest.split_once('?').map_or(rest, |(place, _)| place);
+                let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+                format!("postgres://{place}")
+            }
+        }
+    }
 }
 
 impl FromStr for DatabaseUrl {
@@ -238,13 +288,16 @@ impl FromStr for DatabaseUrl {
     /// The URL is not repeated in the message: it may hold a password.
     fn from_str(text: &str) -> Result<Self, String> {
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-            return Ok(Self::Postgres);
+            return Ok(Self::Postgres(text.to_owned()));
         }
         let file = text.strip_prefix("sqlite:").map(|rest| rest.strip_prefix("//").unwrap_or(rest));
         match file {
             Some(":memory:") => Err("a database in memory would forget every tick; write sqlite:<file>".to_owned()),
             Some(file) if !file.is_empty() => Ok(Self::Sqlite(PathBuf::from(file))),
-            _ => Err("is not a database's address; write it like \"sqlite:jobs.db\"".to_owned()),
+            _ => Err(
+                "is not a database's address; write it like \"sqlite:jobs.db\" or \"postgres://user@host/database\""
+                    .to_owned(),
+            ),
         }
     }
 }
@@ -279,7 +332,7 @@ mod tests {
     fn without_a_word_the_defaults_of_the_manual_hold() {
         let settings = resolve(&["--node-name", "n"], "").unwrap();
         assert_eq!(settings.listen.to_string(), "127.0.0.1:8640");
-        assert_eq!(settings.database, PathBuf::from("./everytick-data/everytick.db"));
+        assert_eq!(settings.database, DatabaseUrl::Sqlite("./everytick-data/everytick.db".into()));
         assert_eq!((settings.lease, settings.drain_timeout), (Span::seconds(15), Span::seconds(30)));
         assert_eq!((settings.slots, settings.history, settings.enable_shell), (1_000, Span::days(90), false));
     }
@@ -312,7 +365,7 @@ mod tests {
             }
             seen += 1;
         }
-        assert_eq!(seen, 16);
+        assert_eq!(seen, 17);
     }
 
     #[test]
@@ -336,10 +389,11 @@ mod tests {
             (["--listen", "0.0.0.0:8640"], "tokens do not exist yet"),
             (["--listen", "[::]:8640"], "tokens do not exist yet"),
             (["--listen", "192.168.1.2:8640"], "not a loopback address"),
-            (["--roles", "api"], "cluster release"),
+            (["--roles", "api"], "a SQLite file is opened by one process"),
             (["--roles", "api,worker"], "\"worker\" is not a role"),
-            (["--region", "eu"], "cluster release"),
-            (["--database-url", "postgres://u:secret@h/d"], "PostgreSQL comes with the cluster release"),
+            (["--roles", "api,scheduler"], "scheduler and dispatcher go together"),
+            (["--region", "EU"], "not a region's name"),
+            (["--region", ""], "not a region's name"),
             (["--database-url", "mysql://u:secret@h/d"], "sqlite:jobs.db"),
             (["--database-url", "sqlite::memory:"], "forget every tick"),
             (["--lease", "1s"], "2s to 10m"),
@@ -367,7 +421,18 @@ mod tests {
         for (url, file) in
             [("sqlite:a.db", "a.db"), ("sqlite:///var/a.db", "/var/a.db"), ("sqlite:/var/a.db", "/var/a.db")]
         {
-            assert_eq!(resolve(&["--database-url", url], "").unwrap().database, PathBuf::from(file));
+            assert_eq!(resolve(&["--database-url", url], "").unwrap().database, DatabaseUrl::Sqlite(file.into()));
         }
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_has_a_name_of_its_own_and_shows_no_password() {
+        let url = "postgresql://me:se@cret@db.example.org:5433/ticks?sslmode=require";
+        let settings = resolve(&["--database-url", url, "--listen", "127.0.0.1:9001", "--roles", "api"], "").unwrap();
+        assert!(settings.node_name.ends_with(":9001"), "{}", settings.node_name);
+        assert_eq!(settings.database.shown(), "postgres://db.example.org:5433/ticks");
+        assert_eq!(settings.roles, Roles { api: true, plays: false });
+        let settings = resolve(&["--database-url", url, "--roles", "dispatcher,scheduler"], "").unwrap();
+        assert_eq!(settings.roles, Roles { api: false, plays: true });
     }
 }

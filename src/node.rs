@@ -10,21 +10,28 @@ use everytick_engine::{
     commands::{Commands, Entropy},
     live::LiveLogs,
 };
-use everytick_store::{JobFilter, JobRecord, Limits, SqliteStore, Store, SystemClock};
+use everytick_store::{JobFilter, JobRecord, Limits, PostgresOptions, PostgresStore, SqliteStore, Store, SystemClock};
 use everytick_targets::{AddressPolicy, Shell, TERM_GRACE, Targets, Webhook, end_orphans};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     cli::serve::{Running, SOONEST_MAX, Soonest},
-    config::Settings,
+    config::{DatabaseUrl, Settings},
     telemetry,
 };
 
+/// A statement may take no longer, however long the lease.
+const STATEMENT_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long requests in progress may take to end when the node stops.
 const REQUESTS_DRAIN: Duration = Duration::from_secs(5);
 /// How long the first load of the horizon is waited for before the banner is printed without it.
 const FIRST_LOAD: Duration = Duration::from_secs(5);
+
+/// How soon a node of a cluster sees what others have done, where no notification comes through.
+const CLUSTER_POLL: Duration = Duration::from_millis(200);
+/// After a failure the listener for notifications waits this long.
+const LISTEN_PAUSE: Duration = Duration::from_secs(1);
 
 /// How many jobs are asked for their next tick when none is near.
 const JOBS_ASKED_MAX: usize = 1_000;
@@ -38,8 +45,8 @@ pub(crate) async fn start(
     stopping: CancellationToken,
 ) -> anyhow::Result<Running> {
     let metrics = telemetry::start()?;
-    let store = SqliteStore::open(&settings.database, Arc::new(SystemClock), Limits::default()).await?;
-    let store: Arc<dyn Store> = Arc::new(store);
+    let (hints, live, entropy) = (Hints::default(), LiveLogs::default(), Arc::new(OsEntropy));
+    let store = open(settings, &hints).await?;
     let webhook = Webhook::new(AddressPolicy::new(settings.allow_webhook_ranges.clone()))?;
     let owner = owner(settings);
     match end_orphans(&owner) {
@@ -47,9 +54,12 @@ pub(crate) async fn start(
         count => tracing::warn!("killed {count} processes of commands that outlived the last server"),
     }
     let shell = settings.enable_shell.then(|| Shell::new(TERM_GRACE).owned_by(owner));
-    let (hints, live, entropy) = (Hints::default(), LiveLogs::default(), Arc::new(OsEntropy));
     let mut incarnation = [0; 16];
     entropy.fill(&mut incarnation);
+    let (poll, look) = match &settings.database {
+        DatabaseUrl::Sqlite(_) => (Duration::from_secs(1), Duration::from_secs(5)),
+        DatabaseUrl::Postgres(_) => (CLUSTER_POLL, CLUSTER_POLL),
+    };
     let parts = Parts {
         store: store.clone(),
         target: Arc::new(Targets::new(webhook, shell)),
@@ -57,7 +67,12 @@ pub(crate) async fn start(
         live: live.clone(),
         entropy: entropy.clone(),
         spawn: Arc::new(TokioSpawn),
+        wall: Arc::new(SystemClock),
         settings: everytick_engine::Settings {
+            region: settings.region.clone(),
+            holds: settings.roles.plays,
+            poll,
+            look,
             node: settings.node_name.clone(),
             lease: settings.lease,
             slots: settings.slots as usize,
@@ -80,11 +95,12 @@ pub(crate) async fn start(
         shell_enabled: settings.enable_shell,
         listen: listener.local_addr()?,
     };
+    let answers = settings.roles.api;
     let drain = Duration::from(settings.drain_timeout);
     let ended = tokio::spawn(async move {
         let closing = CancellationToken::new();
-        let served =
-            axum::serve(listener, everytick_api::router(api)).with_graceful_shutdown(closing.clone().cancelled_owned());
+        let router = if answers { everytick_api::router(api) } else { everytick_api::node_router(api) };
+        let served = axum::serve(listener, router).with_graceful_shutdown(closing.clone().cancelled_owned());
         let mut served = tokio::spawn(served.into_future());
         let broke = tokio::select! {
             () = stopping.cancelled() => None,
@@ -121,10 +137,49 @@ async fn soonest(engine: &Engine, store: &dyn Store) -> anyhow::Result<Vec<Soone
     Ok(soonest)
 }
 
-/// The mark of this installation's commands: its database, wherever it is named from.
+async fn open(settings: &Settings, hints: &Hints) -> anyhow::Result<Arc<dyn Store>> {
+    match &settings.database {
+        DatabaseUrl::Sqlite(file) => {
+            Ok(Arc::new(SqliteStore::open(file, Arc::new(SystemClock), Limits::default()).await?))
+        }
+        DatabaseUrl::Postgres(url) => {
+            let options = PostgresOptions {
+                transaction_pooler: settings.transaction_pooler,
+                statement_timeout: (Duration::from(settings.lease) / 3).min(STATEMENT_TIME_MAX),
+                ..PostgresOptions::default()
+            };
+            let store = PostgresStore::connect(url, options, Limits::default()).await?;
+            let store = Arc::new(store);
+            tokio::spawn(listen(store.clone(), hints.clone()));
+            Ok(store)
+        }
+    }
+}
+
+/// Passes on what other nodes tell. Only hints: the polls carry what is lost here.
+async fn listen(store: Arc<PostgresStore>, hints: Hints) {
+    loop {
+        match store.listen().await {
+            Ok(None) => return,
+            Ok(Some(mut heard)) => {
+                while heard.changed().await.is_ok() {
+                    hints.jobs_changed();
+                    hints.run_waits();
+                    hints.holders_changed();
+                }
+            }
+            Err(error) => tracing::debug!(%error, "nobody is listening for notifications"),
+        }
+        tokio::time::sleep(LISTEN_PAUSE).await;
+    }
+}
+
+/// The mark of the commands that this node starts: its database, wherever it is named from, and in a cluster its name.
 fn owner(settings: &Settings) -> String {
-    let path = std::fs::canonicalize(&settings.database).unwrap_or_else(|_| settings.database.clone());
-    path.display().to_string()
+    match &settings.database {
+        DatabaseUrl::Sqlite(file) => std::fs::canonicalize(file).unwrap_or_else(|_| file.clone()).display().to_string(),
+        DatabaseUrl::Postgres(_) => format!("{} {}", settings.database.shown(), settings.node_name),
+    }
 }
 
 /// Ends commands that a node leaves behind which does not stop gracefully.

@@ -31,6 +31,7 @@ Examples:
   everytick serve --listen 127.0.0.1:9000 --data-dir /var/lib/everytick
   everytick serve --enable-shell --allow-webhook-range 127.0.0.0/8
   EVERYTICK_LOG_LEVEL=debug everytick serve --log-format json
+  everytick serve --database-url postgres://everytick@db.example.org/everytick
 
 everytick.toml:
   data_dir = \"/var/lib/everytick\"
@@ -39,7 +40,8 @@ everytick.toml:
 
 TERM or Ctrl-C stops it gracefully: runs in progress get --drain-timeout to end.
 A second one stops it at once.
-All data is in one file; only one process may have it open.";
+With SQLite all data is in one file, which only one process may have open.
+With PostgreSQL any number of nodes share the database: start the same command on each.";
 
 /// How many of the next ticks the banner names.
 pub(crate) const SOONEST_MAX: usize = 5;
@@ -55,16 +57,29 @@ pub(crate) struct ServeFlags {
     /// Where the data is kept [default: ./everytick-data]
     #[arg(long, env = "EVERYTICK_DATA_DIR", value_name = "DIR", help_heading = "Node")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// The database, if not the file in --data-dir: sqlite:<file>
+    /// The database, if not the file in --data-dir: sqlite:<file>, or postgres://user@host/database for many nodes
     #[arg(long, env = "EVERYTICK_DATABASE_URL", value_name = "URL", hide_env_values = true, help_heading = "Node")]
     pub(crate) database_url: Option<DatabaseUrl>,
-    /// What this node does [default: api,scheduler,dispatcher]
+    /// A pooler before PostgreSQL gives each transaction another connection (PgBouncer in transaction mode)
+    #[arg(
+        long,
+        env = "EVERYTICK_TRANSACTION_POOLER",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_parser = BoolishValueParser::new(),
+        hide_possible_values = true,
+        help_heading = "Node"
+    )]
+    pub(crate) transaction_pooler: Option<bool>,
+    /// What this node does: api, or scheduler,dispatcher, or all three [default: api,scheduler,dispatcher]
     #[arg(long, env = "EVERYTICK_ROLES", value_name = "ROLES", value_delimiter = ',', help_heading = "Node")]
     pub(crate) roles: Option<Vec<String>>,
-    /// Where this node stands [default: default]
+    /// Where this node stands: jobs whose home_region this is are played here
     #[arg(long, env = "EVERYTICK_REGION", value_name = "REGION", help_heading = "Node")]
     pub(crate) region: Option<String>,
-    /// What this node is called in runs and logs [default: the host's name]
+    /// What this node is called in runs and logs; no two nodes share one [default: the host's name, with the port in a cluster]
     #[arg(long, env = "EVERYTICK_NODE_NAME", value_name = "NAME", help_heading = "Node")]
     pub(crate) node_name: Option<String>,
     /// After this long without a sign of life the node counts as gone [default: 15s]
@@ -114,7 +129,9 @@ pub(crate) struct ServeFlags {
 pub(crate) fn run(flags: ServeFlags, file: File) -> anyhow::Result<()> {
     let settings = Settings::resolve(flags, file)?;
     logging::start(settings.log_format, &settings.log_level)?;
-    make_private_dir(&settings.data_dir)?;
+    if matches!(settings.database, DatabaseUrl::Sqlite(_)) {
+        make_private_dir(&settings.data_dir)?;
+    }
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(serve(&settings));
@@ -204,7 +221,7 @@ fn make_private_dir(dir: &Path) -> anyhow::Result<()> {
 /// Says where everything is. For people on stdout; where the log is for programs, as a record of it.
 fn announce(settings: &Settings, address: SocketAddr, soonest: &[Soonest]) {
     if settings.log_format == LogFormat::Json {
-        tracing::info!(%address, database = %settings.database.display(), node = settings.node_name, "listening on http://{address}");
+        tracing::info!(%address, database = %settings.database.shown(), node = settings.node_name, "listening on http://{address}");
         return;
     }
     let mut out = io::stdout().lock();
@@ -218,7 +235,7 @@ fn banner(settings: &Settings, address: SocketAddr, soonest: &[Soonest], colour:
     let mut text = format!(
         "{bold}everytick {}{off}\n  listening on {bold}http://{address}{off}\n  data in {}\n",
         env!("CARGO_PKG_VERSION"),
-        settings.database.display(),
+        settings.database.shown(),
     );
     if soonest.is_empty() {
         let server =

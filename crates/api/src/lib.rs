@@ -24,6 +24,7 @@ use axum::{
 use everytick_domain::ids::TenantId;
 use everytick_engine::{commands::Commands, store::Actor};
 use tower_http::catch_panic::CatchPanicLayer;
+use utoipa_axum::router::OpenApiRouter;
 
 pub use document::openapi;
 
@@ -70,8 +71,17 @@ impl Api {
 
 /// Everything under one router, ready to be served.
 pub fn router(api: Api) -> Router {
+    serve(api, routes::all())
+}
+
+/// Only how the node does: for one that does not answer the API.
+pub fn node_router(api: Api) -> Router {
+    serve(api, routes::of_the_node())
+}
+
+fn serve(api: Api, routes: OpenApiRouter<Arc<Api>>) -> Router {
     let api = Arc::new(api);
-    let (router, _) = routes::all().split_for_parts();
+    let (router, _) = routes.split_for_parts();
     router
         .method_not_allowed_fallback(async || ApiError::WrongMethod)
         .fallback(async || ApiError::NoSuchPath)

@@ -2,12 +2,12 @@
 
 use std::{
     future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
     time::Duration,
 };
 
 use everytick_domain::{ids::Incarnation, partition::PartitionSet, time::DbTime};
-use everytick_store::{ChangeMark, Lease, NodeInfo, Result, Store, StoreError};
+use everytick_store::{ChangeMark, Lease, NodeInfo, Result, Store, StoreError, WallClock};
 use everytick_targets::Target;
 use futures::FutureExt as _;
 use tokio::sync::{Notify, RwLock, mpsc};
@@ -31,6 +31,8 @@ pub struct Parts {
     pub live: LiveLogs,
     pub entropy: Arc<dyn Entropy>,
     pub spawn: Arc<dyn Spawn>,
+    /// The node's own clock, only compared with the database's.
+    pub wall: Arc<dyn WallClock>,
     pub settings: Settings,
 }
 
@@ -55,16 +57,21 @@ pub(crate) struct Shared {
     pub wake_load: Notify,
     pub wake_claim: Notify,
     pub wake_renew: Notify,
+    pub wake_hold: Notify,
     /// No more ticks, no more claims.
     pub stopping: CancellationToken,
     /// The loops end.
     pub stopped: CancellationToken,
     pub deliveries: TaskTracker,
     pub loops: TaskTracker,
-    /// The horizon has been loaded once.
+    /// The cluster was looked at once.
+    pub looked: CancellationToken,
+    /// And what fell to this node has been loaded.
     pub loaded: CancellationToken,
-    /// When the lease was renewed last.
-    pub renewed: Mutex<MonoTime>,
+    /// When the request was sent that renewed the lease last.
+    renewed: Mutex<MonoTime>,
+    /// The longest that a run waited for its delivery since the last renewal, in milliseconds.
+    pub lag_ms: AtomicU64,
     /// A loop has ended that should not have.
     pub broken: CancellationToken,
 }
@@ -93,12 +100,37 @@ impl Shared {
 
     /// The partitions whose jobs this node plays.
     pub(crate) fn partitions(&self) -> PartitionSet {
-        PartitionSet::all(self.parts.store.partitions())
+        self.memory().partitions()
+    }
+
+    /// The leader does what must be done once: it is whoever holds the first partition.
+    pub(crate) fn is_leader(&self) -> bool {
+        self.partitions().contains(0)
+    }
+
+    /// What this node says of itself.
+    pub(crate) fn info(&self) -> NodeInfo {
+        info(&self.parts.settings, !self.stopping())
+    }
+
+    /// The lease was renewed by a request that was sent then.
+    pub(crate) fn renewed(&self, sent: MonoTime) {
+        *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = sent;
+    }
+
+    /// Whether the lease surely lives, by this process's own measure of time.
+    pub(crate) fn trusts_lease(&self) -> bool {
+        let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        MonoTime::now().since(renewed) < self.parts.settings.trust()
     }
 
     pub(crate) fn stopping(&self) -> bool {
         self.stopping.is_cancelled()
     }
+}
+
+fn info(settings: &Settings, holds: bool) -> NodeInfo {
+    NodeInfo { region: settings.region.clone(), holds: settings.holds && holds, ..NodeInfo::named(&settings.node) }
 }
 
 /// A running node.
@@ -113,16 +145,14 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Joins, and starts the loops. What an earlier incarnation had claimed is settled as lost, and the horizon is loaded,
-    /// before this returns: the node is then ready.
+    /// Joins, and starts the loops. What an earlier incarnation had claimed is settled as lost before jobs are read.
     pub async fn start(parts: Parts, incarnation: Incarnation) -> Result<Self> {
         let clock = DbClock::default();
         let sent = MonoTime::now();
-        let node = NodeInfo::named(&parts.settings.node);
+        let node = info(&parts.settings, true);
         let (lease, now) = parts.store.join(&node, incarnation, parts.settings.lease).await?;
         clock.observe(sent, now);
-        let mark =
-            parts.store.changes(&PartitionSet::all(parts.store.partitions()), ChangeMark::default(), 0).await?.mark;
+        let mark = parts.store.changes(&PartitionSet::none(), ChangeMark::default(), 0).await?.mark;
         let (outcomes, ended) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             parts,
@@ -136,21 +166,30 @@ impl Engine {
             wake_load: Notify::new(),
             wake_claim: Notify::new(),
             wake_renew: Notify::new(),
+            wake_hold: Notify::new(),
             stopping: CancellationToken::new(),
             stopped: CancellationToken::new(),
             deliveries: TaskTracker::new(),
             loops: TaskTracker::new(),
+            looked: CancellationToken::new(),
             loaded: CancellationToken::new(),
-            renewed: Mutex::new(MonoTime::now()),
+            renewed: Mutex::new(sent),
+            lag_ms: AtomicU64::new(0),
             broken: CancellationToken::new(),
         });
         let engine = Self { shared };
+        if !engine.shared.parts.settings.holds {
+            engine.shared.loaded.cancel();
+            engine.spawn(loops::renew::run(engine.shared.clone()));
+            return Ok(engine);
+        }
         // What earlier incarnations had claimed is put back before jobs are read, so that no job is read with it.
         if let Err(error) = loops::renew::reap(&engine.shared).await {
             loops::unsure::report(&engine.shared, &error);
         }
         engine.spawn(loops::settle::run(engine.shared.clone(), ended));
         engine.spawn(loops::renew::run(engine.shared.clone()));
+        engine.spawn(loops::hold::run(engine.shared.clone()));
         engine.spawn(loops::load::run(engine.shared.clone(), mark));
         engine.spawn(loops::tick::run(engine.shared.clone()));
         engine.spawn(loops::claim::run(engine.shared.clone()));
@@ -175,9 +214,10 @@ impl Engine {
     /// Whether ticks are being played: the horizon is loaded, the store takes writes, and every loop lives.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        let renewed = *self.shared.renewed.lock().unwrap_or_else(PoisonError::into_inner);
-        let alive = MonoTime::now().since(renewed) < Duration::from(self.shared.parts.settings.lease);
-        self.shared.loaded.is_cancelled() && alive && !self.shared.stopping() && !self.shared.broken.is_cancelled()
+        self.shared.loaded.is_cancelled()
+            && self.shared.trusts_lease()
+            && !self.shared.stopping()
+            && !self.shared.broken.is_cancelled()
     }
 
     /// Waits until the horizon is loaded for the first time.
@@ -196,11 +236,12 @@ impl Engine {
         self.shared.memory().coming(count)
     }
 
-    /// Stops: no more ticks and claims; what runs may end within `drain`, then it is stopped and handed back as lost; what
-    /// was claimed and never sent is handed back unspent. Then the cursors are raised and the lease is ended.
+    /// Stops: no more ticks and claims; the partitions are given back at once, so that others go on; what runs may end within `drain`, then it is stopped and handed back as lost; what
+    /// was claimed and never sent is handed back unspent. Then the lease is ended.
     pub async fn stop(&self, drain: Duration) {
         let shared = &self.shared;
         shared.stopping.cancel();
+        loops::hold::retire(shared).await;
         shared.deliveries.close();
         if tokio::time::timeout(drain, shared.deliveries.wait()).await.is_err() {
             let held: Vec<_> = shared.memory().held().values().cloned().collect();
@@ -220,7 +261,6 @@ impl Engine {
         shared.stopped.cancel();
         shared.loops.close();
         let _ = tokio::time::timeout(shared.parts.settings.statement_timeout() * 2, shared.loops.wait()).await;
-        loops::raise::pass(shared, true).await;
         if let Err(error) = shared.ask("leave", shared.parts.store.leave(&shared.lease())).await {
             tracing::warn!(%error, "the lease could not be ended; it will expire");
         }

@@ -15,6 +15,7 @@ struct Inner {
     jobs: Notify,
     waiting: Notify,
     stops: Notify,
+    holders: Notify,
     ended: Mutex<Vec<(JobId, RunId)>>,
 }
 
@@ -34,6 +35,14 @@ impl Hints {
         self.0.stops.notify_one();
     }
 
+    /// Partitions were given back, or a node has come or gone.
+    pub fn holders_changed(&self) {
+        self.0.holders.notify_one();
+    }
+
+    pub async fn on_holders_changed(&self) {
+        self.0.holders.notified().await;
+    }
     pub async fn on_jobs_changed(&self) {
         self.0.jobs.notified().await;
     }

@@ -5,6 +5,7 @@ mod clock;
 pub mod commands;
 mod engine;
 mod hints;
+mod holding;
 pub mod live;
 mod loops;
 mod memory;

@@ -12,8 +12,14 @@ pub struct Settings {
     pub slots: usize,
     /// How long ended runs are kept.
     pub history: Span,
-    /// How often changes of jobs are looked for when no hint came.
+    /// How often changes of jobs and holders are looked for when no hint came.
     pub poll: Duration,
+    /// How often waiting runs are looked for when no hint came.
+    pub look: Duration,
+    /// Where this node stands: partitions that call a region home go to its nodes.
+    pub region: Option<String>,
+    /// Whether this node plays ticks and delivers runs. One that does not only shows itself.
+    pub holds: bool,
 }
 
 impl Default for Settings {
@@ -24,6 +30,9 @@ impl Default for Settings {
             slots: 1_000,
             history: Span::days(90),
             poll: Duration::from_secs(1),
+            look: Duration::from_secs(5),
+            region: None,
+            holds: true,
         }
     }
 }
@@ -32,6 +41,11 @@ impl Settings {
     /// A lease is renewed three times before it would expire.
     pub(crate) fn renew_every(&self) -> Duration {
         Duration::from(self.lease) / 3
+    }
+
+    /// Local trust in the lease ends this long after the request that renewed it was sent.
+    pub(crate) fn trust(&self) -> Duration {
+        Duration::from(self.lease) * 9 / 10
     }
 
     /// A statement that takes longer than this is unsure: its answer will not be waited for.
@@ -71,7 +85,9 @@ pub(crate) const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
 /// The first time comes soon, for nodes that do not live for an hour.
 pub(crate) const PRUNE_FIRST: Duration = Duration::from_secs(60);
 pub(crate) const PRUNE_BATCH: usize = 1_000;
-/// A claim loop without a hint looks this often for what waits.
-pub(crate) const WAITING_LOOK_EVERY: Duration = Duration::from_secs(5);
+/// A job whose waiting runs are blocked by a run that is in progress elsewhere is read again this often.
+pub(crate) const BLOCKED_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A partition that nobody has taken for this long may be taken by anybody.
+pub(crate) const UNHELD_MAX: Duration = Duration::from_secs(2);
 /// Late runs started per second at least, however quiet the node was before (I14).
 pub(crate) const LATE_STARTS_PER_SECOND_MIN: f64 = 50.0;

@@ -41,12 +41,15 @@ pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(runs::rerun))
         .routes(routes!(runs::settle_run))
         .routes(routes!(audit::list_audit))
-        .routes(routes!(node::healthz))
-        .routes(routes!(node::readyz))
-        .routes(routes!(node::metrics))
+        .merge(of_the_node())
         .routes(routes!(docs::openapi_json))
         .routes(routes!(docs::page))
         .routes(routes!(docs::style))
+}
+
+/// How the node does.
+pub(crate) fn of_the_node() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new().routes(routes!(node::healthz)).routes(routes!(node::readyz)).routes(routes!(node::metrics))
 }
 
 /// Something was made, and stands there.

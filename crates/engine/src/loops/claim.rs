@@ -8,7 +8,7 @@ use super::{deliver, unsure};
 use crate::{
     clock::MonoTime,
     engine::Shared,
-    settings::{CLAIMS_PER_BATCH_MAX, FAILURE_PAUSE, LATE_STARTS_PER_SECOND_MIN, WAITING_LOOK_EVERY},
+    settings::{BLOCKED_LOOK_EVERY, CLAIMS_PER_BATCH_MAX, FAILURE_PAUSE, LATE_STARTS_PER_SECOND_MIN},
 };
 
 /// When to look again.
@@ -21,10 +21,16 @@ enum Next {
 
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut late = LateRate::new(MonoTime::now());
+    let mut blocked_at = MonoTime::now();
     while !shared.stopping() {
+        if MonoTime::now().since(blocked_at) >= BLOCKED_LOOK_EVERY {
+            blocked_at = MonoTime::now();
+            shared.memory().doubt_blocked();
+            shared.wake_load.notify_one();
+        }
         let wait = match pass(&shared, &mut late).await {
             Next::Now => continue,
-            Next::After(wait) => wait.min(WAITING_LOOK_EVERY),
+            Next::After(wait) => wait.min(shared.parts.settings.look),
             Next::Pause => FAILURE_PAUSE,
         };
         tokio::select! {
@@ -39,6 +45,11 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 async fn pass(shared: &Arc<Shared>, late: &mut LateRate) -> Next {
     let slots = shared.parts.settings.slots;
+    let look = shared.parts.settings.look;
+    let partitions = shared.partitions();
+    if partitions.is_empty() {
+        return Next::After(look);
+    }
     let statement = shared.statements.read().await;
     let (busy, free) = {
         let memory = shared.memory();
@@ -47,7 +58,6 @@ async fn pass(shared: &Arc<Shared>, late: &mut LateRate) -> Next {
     let lease = shared.lease();
     let limit = free.clamp(1, CLAIMS_PER_BATCH_MAX);
     let sent = MonoTime::now();
-    let partitions = shared.partitions();
     let asked = shared.parts.store.peek_waiting(&lease, &partitions, &busy, limit);
     let waiting = match shared.ask("look at what waits", asked).await {
         Ok(waiting) => waiting,
@@ -59,16 +69,15 @@ async fn pass(shared: &Arc<Shared>, late: &mut LateRate) -> Next {
     shared.clock.observe(sent, waiting.now);
     if free == 0 {
         shared.memory().no_slot(waiting.due.iter().any(|run| !run.late));
-        return Next::After(WAITING_LOOK_EVERY);
+        return Next::After(look);
     }
     let chosen = shared.memory().choose(&waiting, slots, late.budget(MonoTime::now()));
     if shared.memory().has_wanted() {
         shared.wake_load.notify_one();
     }
     if chosen.is_empty() {
-        let late_wait = if waiting.due.iter().any(|run| run.late) { late.wait() } else { WAITING_LOOK_EVERY };
-        let next =
-            waiting.next_due.map_or(WAITING_LOOK_EVERY, |at| shared.clock.until(at).max(Duration::from_millis(1)));
+        let late_wait = if waiting.due.iter().any(|run| run.late) { late.wait() } else { look };
+        let next = waiting.next_due.map_or(look, |at| shared.clock.until(at).max(Duration::from_millis(1)));
         return Next::After(next.min(late_wait));
     }
     late.spend(chosen.iter().filter(|run| run.late).count());

@@ -1,6 +1,6 @@
 //! Sends a claimed run to its target and passes the outcome on. Nothing is stored here.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use everytick_domain::{run::Claim, target::Outcome, time::DbTime};
 use everytick_store::ClaimedRun;
@@ -22,15 +22,17 @@ pub(crate) struct Ended {
     pub ended_at: DbTime,
 }
 
-/// Starts the work on a claim, or hands it back unspent when the node is stopping.
+/// Starts the work on a claim, or hands it back unspent when the node is stopping or its lease may be gone.
 pub(crate) fn start(shared: &Arc<Shared>, planned: Planned) {
     let now = shared.clock.now();
-    if shared.stopping() {
+    // A node that was stopped between the commit and here may have lost its lease: another may be about to deliver this.
+    if shared.stopping() || !shared.trusts_lease() {
         let ended = Ended { held: planned.held, outcome: Outcome::Unsent, started_at: None, ended_at: now };
         let _ = shared.outcomes.send(ended);
         return;
     }
     let lag = now.since(planned.due_at);
+    shared.lag_ms.fetch_max(lag.as_millis(), Ordering::Relaxed);
     histogram!("everytick_dispatch_lag_seconds").record(std::time::Duration::from(lag).as_secs_f64());
     let task = shared.deliveries.track_future(deliver(shared.clone(), planned, now));
     shared.parts.spawn.spawn(Box::pin(task));

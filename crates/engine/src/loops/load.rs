@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use everytick_domain::{partition::PartitionSet, time::DbTime};
 use everytick_store::{ChangeMark, Result};
 
 use super::unsure;
@@ -16,13 +17,16 @@ pub(crate) async fn run(shared: Arc<Shared>, mut mark: ChangeMark) {
     let mut horizon_at = MonoTime::now();
     loop {
         if MonoTime::now() >= horizon_at {
-            match horizon(&shared).await {
-                Ok(()) => {
-                    horizon_at = MonoTime::now().plus(HORIZON_EVERY);
-                    shared.loaded.cancel();
-                }
+            match all(&shared).await {
+                Ok(true) => horizon_at = MonoTime::now().plus(HORIZON_EVERY),
+                Ok(false) => {}
                 Err(error) => failed(&shared, &error).await,
             }
+        }
+        match fresh(&shared).await {
+            Ok(()) if shared.looked.is_cancelled() => shared.loaded.cancel(),
+            Ok(()) => {}
+            Err(error) => failed(&shared, &error).await,
         }
         if let Err(error) = pass(&shared, &mut mark).await {
             failed(&shared, &error).await;
@@ -42,31 +46,57 @@ async fn failed(shared: &Arc<Shared>, error: &everytick_store::StoreError) {
     tokio::time::sleep(FAILURE_PAUSE).await;
 }
 
-/// All jobs due before the horizon's end. There is no lower bound: whatever lags is found too.
-async fn horizon(shared: &Arc<Shared>) -> Result<()> {
+/// The horizon of the partitions that were taken up since the last look.
+async fn fresh(shared: &Arc<Shared>) -> Result<()> {
+    loop {
+        let (partitions, turn) = shared.memory().fresh();
+        if partitions.is_empty() {
+            return Ok(());
+        }
+        if horizon(shared, &partitions).await?.is_some() {
+            shared.memory().made_ready(&partitions, turn);
+            shared.wake_claim.notify_one();
+        }
+    }
+}
+
+/// The horizon of all that we hold. `false` when that has changed meanwhile.
+async fn all(shared: &Arc<Shared>) -> Result<bool> {
+    let Some(until) = horizon(shared, &shared.partitions()).await? else { return Ok(false) };
+    shared.memory().sweep(until);
+    wanted(shared).await?;
+    Ok(true)
+}
+
+/// All jobs due before the horizon's end. There is no lower bound: whatever lags is found too. `None` when partitions were
+/// taken up or laid down meanwhile: what was read before may be older than that.
+async fn horizon(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<Option<DbTime>> {
+    let turn = shared.memory().turn();
     let until = shared.clock.now().plus(HORIZON);
     let mut after = None;
     loop {
         let lease = shared.lease();
-        let partitions = shared.partitions();
-        let asked = shared.parts.store.load_horizon(&lease, &partitions, until, after, JOBS_PER_LOAD_MAX);
+        let asked = shared.parts.store.load_horizon(&lease, partitions, until, after, JOBS_PER_LOAD_MAX);
         let loaded = shared.ask("load the horizon", asked).await?;
         after = loaded.last().and_then(|job| job.cursor.map(|cursor| (cursor, job.job.id)));
-        shared.memory().horizon(loaded);
+        if !shared.memory().horizon(loaded, turn) {
+            return Ok(None);
+        }
         shared.wake_tick.notify_one();
         // A page may be short because a job in it cannot be read: only an empty one is the last.
         if after.is_none() {
-            break;
+            return Ok(Some(until));
         }
     }
-    shared.memory().sweep(until);
-    wanted(shared).await
 }
 
 /// What was changed since the last look, then what is wanted.
 async fn pass(shared: &Arc<Shared>, mark: &mut ChangeMark) -> Result<()> {
     loop {
         let partitions = shared.partitions();
+        if partitions.is_empty() {
+            break;
+        }
         let asked = shared.parts.store.changes(&partitions, *mark, JOBS_PER_LOAD_MAX);
         let changes = shared.ask("look for changes", asked).await?;
         let until = shared.clock.now().plus(HORIZON);
@@ -97,9 +127,10 @@ async fn wanted(shared: &Arc<Shared>) -> Result<()> {
         if asked.is_empty() {
             return Ok(());
         }
+        let turn = shared.memory().turn();
         let ids: Vec<_> = asked.iter().map(|(id, _)| *id).collect();
         let loaded = shared.ask("load jobs", shared.parts.store.load_jobs(&ids)).await?;
-        shared.memory().loaded(&asked, loaded);
+        shared.memory().loaded(&asked, loaded, turn);
         shared.wake_tick.notify_one();
         shared.wake_claim.notify_one();
     }

@@ -18,7 +18,9 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             () = shared.stopping.cancelled() => return,
             () = tokio::time::sleep(wait) => {}
         }
-        pass(&shared).await;
+        if shared.is_leader() {
+            pass(&shared).await;
+        }
         wait = PRUNE_EVERY;
     }
 }

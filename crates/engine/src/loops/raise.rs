@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use everytick_store::Raise;
+
 use super::unsure;
 use crate::{
     clock::MonoTime,
@@ -17,6 +19,16 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             () = tokio::time::sleep(RAISE_LOOK_EVERY) => {}
         }
         pass(&shared, false).await;
+    }
+}
+
+/// Raises cursors of jobs that are no longer remembered.
+pub(crate) async fn send(shared: &Arc<Shared>, raises: &[Raise]) {
+    for part in raises.chunks(TICKS_PER_BATCH_MAX) {
+        if let Err(error) = shared.ask("raise cursors", shared.parts.store.raise_cursors(part)).await {
+            unsure::report(shared, &error);
+            return;
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Keeps the lease, compares what we hold with what the database says we hold, and settles what dead nodes had claimed.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, atomic::Ordering};
 
 use everytick_domain::{
     ids::RunId,
@@ -9,7 +9,7 @@ use everytick_domain::{
     target::Outcome,
     time::Span,
 };
-use everytick_store::{ClaimedRun, Result, Settle, SettleAnswer, StoreError};
+use everytick_store::{Beat, ClaimedRun, Result, Settle, SettleAnswer, StoreError};
 use metrics::{counter, gauge};
 
 use super::unsure;
@@ -42,14 +42,13 @@ async fn pass(shared: &Arc<Shared>) -> Result<()> {
         // No claim is under way while this is held, so the lowest open run is known.
         let _quiet = shared.statements.write().await;
         let sent = MonoTime::now();
-        let open_from = open_from(shared);
+        let beat = beat(shared);
         let lease = shared.lease();
-        let asked =
-            shared.parts.store.renew(&lease, shared.parts.settings.lease, &everytick_store::Beat::of(open_from));
+        let asked = shared.parts.store.renew(&lease, shared.parts.settings.lease, &beat);
         match shared.ask("renew the lease", asked).await {
             Ok(now) => {
                 shared.clock.observe(sent, now);
-                *shared.renewed.lock().unwrap_or_else(PoisonError::into_inner) = MonoTime::now();
+                shared.renewed(sent);
             }
             Err(StoreError::LeaseLost) => unsure::rejoin(shared).await?,
             Err(error) => return Err(error),
@@ -58,6 +57,14 @@ async fn pass(shared: &Arc<Shared>) -> Result<()> {
     }
     gauge!("everytick_jobs_in_memory").set(shared.memory().len() as f64);
     reap(shared).await
+}
+
+fn beat(shared: &Shared) -> Beat {
+    Beat {
+        open_from: open_from(shared),
+        lag: Span::millis(shared.lag_ms.swap(0, Ordering::Relaxed)),
+        clock_offset_ms: shared.clock.now().millis() - shared.parts.wall.now().millis(),
+    }
 }
 
 /// The lowest id that a run claimed by us may have: of those we hold, or born with its tick from now on.

@@ -77,7 +77,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
             }
             Err(StoreError::Refused { doing, source }) => {
                 tracing::error!(doing, %source, jobs = due.batch.len(), "the database refused a batch for its data");
-                poisoned(shared, &due.batch).await;
+                doubtful |= poisoned(shared, &due.batch).await;
                 well = false;
             }
             Err(error) => {
@@ -136,7 +136,9 @@ fn send_early(shared: &Arc<Shared>, batch: &[JobTicks]) {
 }
 
 /// Halves a refused batch until the job is found that the database will not take; that one is paused, the rest goes on.
-async fn poisoned(shared: &Arc<Shared>, batch: &[JobTicks]) {
+/// Tells whether an answer was unsure.
+async fn poisoned(shared: &Arc<Shared>, batch: &[JobTicks]) -> bool {
+    let mut doubtful = false;
     let mut halves: Vec<&[JobTicks]> = vec![batch];
     while let Some(part) = halves.pop() {
         let lease = shared.lease();
@@ -144,7 +146,8 @@ async fn poisoned(shared: &Arc<Shared>, batch: &[JobTicks]) {
             Ok(answer) => took_in(shared, part, &answer),
             Err(StoreError::Refused { source, .. }) => match part {
                 [one] => {
-                    shared.memory().unrecorded(part, true);
+                    shared.memory().unrecorded(part, false);
+                    shared.memory().forget(one.job);
                     let note = format!("paused: the database refuses its ticks ({source})");
                     let edit = EditJob {
                         job: JobRef::Id(one.job),
@@ -165,10 +168,11 @@ async fn poisoned(shared: &Arc<Shared>, batch: &[JobTicks]) {
                 }
             },
             Err(error) => {
-                shared.memory().unrecorded(part, true);
+                doubtful |= unsure::is(&error);
+                shared.memory().unrecorded(part, unsure::is(&error));
                 unsure::report(shared, &error);
-                shared.wake_renew.notify_one();
             }
         }
     }
+    doubtful
 }

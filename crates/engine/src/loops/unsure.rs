@@ -3,8 +3,8 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use everytick_domain::target::Outcome;
-use everytick_store::{NodeInfo, Result, StoreError};
+use everytick_domain::{partition::PartitionSet, target::Outcome};
+use everytick_store::{Result, StoreError};
 use metrics::counter;
 
 use super::deliver::Ended;
@@ -52,7 +52,10 @@ pub(crate) async fn resolve(shared: &Arc<Shared>) {
 
 async fn mend(shared: &Arc<Shared>) -> Result<()> {
     match shared.ask("raise the fence", shared.parts.store.raise_fence(&shared.lease())).await {
-        Ok(lease) => shared.set_lease(lease),
+        Ok(lease) => {
+            shared.set_lease(lease);
+            shared.memory().sure();
+        }
         Err(StoreError::LeaseLost) => rejoin(shared).await?,
         Err(error) => return Err(error),
     }
@@ -63,12 +66,15 @@ async fn mend(shared: &Arc<Shared>) -> Result<()> {
 pub(crate) async fn rejoin(shared: &Arc<Shared>) -> Result<()> {
     let sent = MonoTime::now();
     let settings = &shared.parts.settings;
-    let node = NodeInfo::named(&settings.node);
-    let asked = shared.parts.store.join(&node, shared.incarnation, settings.lease);
+    let info = shared.info();
+    let asked = shared.parts.store.join(&info, shared.incarnation, settings.lease);
     let (lease, now) = shared.ask("join", asked).await?;
     shared.clock.observe(sent, now);
     shared.set_lease(lease);
-    shared.memory().forget_all();
+    shared.renewed(sent);
+    // Others may have taken our partitions: what is still ours is taken up again.
+    shared.memory().lay_down(&PartitionSet::all(u16::MAX));
+    shared.wake_hold.notify_one();
     tracing::warn!("the lease was lost and has been taken anew");
     shared.wake_load.notify_one();
     Ok(())

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use everytick_domain::ids::{JobId, RunId};
 use everytick_store::{ClaimedRun, Waiting, WaitingRun};
 
-use super::{Memory, Planned, entry::Open};
+use super::{
+    Memory, Planned,
+    entry::{Entry, Open},
+};
 
 impl Memory {
     /// Jobs that may not start another run and have one waiting: looking at those would find nothing to do.
@@ -19,6 +22,17 @@ impl Memory {
             .map(|(id, _)| *id)
             .chain(self.missing.iter().copied())
             .collect()
+    }
+
+    /// Reads again the jobs whose waiting runs are blocked by one that is in progress elsewhere: nobody tells us of its end.
+    pub(crate) fn doubt_blocked(&mut self) {
+        for job in self.busy() {
+            let elsewhere =
+                |entry: &Entry| entry.open.iter().any(|(run, open)| open.claimed && !self.held.contains_key(run));
+            if self.jobs.get(&job).is_some_and(elsewhere) {
+                self.doubt(job);
+            }
+        }
     }
 
     /// Chooses among what is due. Runs of jobs we do not know are wanted first; runs of a job that has as many in progress
@@ -108,7 +122,7 @@ impl Memory {
             self.reserved -= 1;
             self.answered(run.job);
             if unsure {
-                self.forget(run.job);
+                self.unsure(run.job);
             }
         }
     }

@@ -33,6 +33,8 @@ pub(super) struct Entry {
     pub stale: bool,
     /// `next` is not to be trusted either.
     pub forgotten: bool,
+    /// A statement about it may still land: it is not read before the fence was raised.
+    pub unsure: bool,
     /// The tick for which the open runs were looked up, because a skip was about to be written.
     pub verified: Option<DbTime>,
     pub verify: Option<DbTime>,
@@ -61,10 +63,10 @@ impl From<OpenRun> for Open {
 }
 
 impl Entry {
-    pub(super) fn new(loaded: LoadedJob) -> Self {
+    pub(super) fn new(loaded: LoadedJob, open: BTreeMap<RunId, Open>) -> Self {
         Self {
             next: first_unrecorded(&loaded),
-            open: loaded.open.iter().map(|run| (run.id, Open::from(*run))).collect(),
+            open,
             job: Arc::new(loaded.job),
             epoch: loaded.epoch,
             cursor: loaded.cursor,
@@ -74,6 +76,7 @@ impl Entry {
             seq: 0,
             stale: false,
             forgotten: false,
+            unsure: false,
             verified: None,
             verify: None,
             lag: 0,

@@ -1,8 +1,11 @@
 //! Jobs come into memory, are read again, and leave it.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use everytick_domain::{ids::JobId, time::DbTime};
+use everytick_domain::{
+    ids::{JobId, RunId},
+    time::DbTime,
+};
 use everytick_store::{ChangedJob, LoadedJob, Raise};
 
 use super::{
@@ -27,8 +30,12 @@ impl Memory {
         }
     }
 
-    /// Jobs found before the horizon's end: new ones come in, others are ours already.
-    pub(crate) fn horizon(&mut self, loaded: Vec<LoadedJob>) {
+    /// Jobs found before the horizon's end: new ones come in, others are ours already. `false` when they were read in an
+    /// earlier turn, and are not taken in.
+    pub(crate) fn horizon(&mut self, loaded: Vec<LoadedJob>, turn: u64) -> bool {
+        if self.turn != turn {
+            return false;
+        }
         for job in loaded {
             match self.jobs.get(&job.job.id) {
                 Some(entry) if entry.epoch == job.epoch => {}
@@ -36,12 +43,17 @@ impl Memory {
                 None => self.insert(job),
             }
         }
+        true
     }
 
     fn insert(&mut self, loaded: LoadedJob) {
         let id = loaded.job.id;
         self.wanted.remove(&id);
-        let mut entry = Entry::new(loaded);
+        if !self.partitions.contains(loaded.job.partition) {
+            return;
+        }
+        let open = self.open_runs(&loaded);
+        let mut entry = Entry::new(loaded, open);
         // Nothing lies between the cursor and the first unrecorded tick: the cursor may follow.
         if entry.cursor.is_some() && entry.next != entry.cursor {
             entry.lags_since = Some(MonoTime::now());
@@ -51,25 +63,35 @@ impl Memory {
         self.set_timer(id);
     }
 
-    /// The jobs to read now, each with the count of answers so far; not those about which a statement is under way.
+    /// The runs of a job that are not over. Work of ours that was ended elsewhere counts until it has really stopped.
+    fn open_runs(&self, loaded: &LoadedJob) -> BTreeMap<RunId, Open> {
+        let mut open: BTreeMap<_, _> = loaded.open.iter().map(|run| (run.id, Open::from(*run))).collect();
+        for held in self.held.values().filter(|held| held.job.id == loaded.job.id) {
+            let claim = &held.claim;
+            open.entry(claim.run).or_insert(Open { claimed: true, attempts: claim.attempt }).claimed = true;
+        }
+        open
+    }
+
+    /// The jobs to read now, each with the count of answers so far; not those about which a statement is under way, or may be.
     pub(crate) fn take_wanted(&mut self, limit: usize) -> Vec<(JobId, u64)> {
-        let quiet = |id: &&JobId| self.jobs.get(id).is_none_or(|entry| entry.under_way == 0);
+        let quiet = |id: &&JobId| self.jobs.get(id).is_none_or(|entry| entry.under_way == 0 && !entry.unsure);
         let ids: Vec<_> = self.wanted.iter().filter(quiet).take(limit).copied().collect();
         ids.into_iter().map(|id| (id, self.jobs.get(&id).map_or(0, |entry| entry.seq))).collect()
     }
 
     /// Takes in what was read. What an answer has overtaken meanwhile is read again; what is not there is gone.
-    pub(crate) fn loaded(&mut self, asked: &[(JobId, u64)], loaded: Vec<LoadedJob>) {
-        let mut found: std::collections::BTreeMap<_, _> = loaded.into_iter().map(|job| (job.job.id, job)).collect();
+    pub(crate) fn loaded(&mut self, asked: &[(JobId, u64)], loaded: Vec<LoadedJob>, turn: u64) {
+        if self.turn != turn {
+            return;
+        }
+        let mut found: BTreeMap<_, _> = loaded.into_iter().map(|job| (job.job.id, job)).collect();
         for (id, seq) in asked {
             match (self.jobs.get_mut(id), found.remove(id)) {
-                (Some(entry), _) if entry.under_way > 0 || entry.seq != *seq => {}
-                (Some(_), None) => {
-                    self.wanted.remove(id);
-                    self.unset_timer(*id);
-                    self.jobs.remove(id);
-                    self.lagging.remove(id);
-                }
+                (Some(entry), _) if entry.under_way > 0 || entry.unsure || entry.seq != *seq => {}
+                (Some(_), None) => self.remove(*id),
+                // Its home was changed, and with it its partition.
+                (Some(_), Some(job)) if !self.partitions.contains(job.job.partition) => self.remove(*id),
                 (Some(_), Some(job)) => self.refresh(job),
                 (None, Some(job)) => self.insert(job),
                 (None, None) => {
@@ -82,7 +104,7 @@ impl Memory {
 
     fn refresh(&mut self, loaded: LoadedJob) {
         let id = loaded.job.id;
-        let held: Vec<_> = self.held.values().filter(|held| held.job.id == id).map(|held| held.claim.clone()).collect();
+        let open = self.open_runs(&loaded);
         let Some(entry) = self.jobs.get_mut(&id) else { return };
         let read = first_unrecorded(&loaded);
         let same = entry.epoch == loaded.epoch && !entry.forgotten;
@@ -99,11 +121,7 @@ impl Memory {
         }
         entry.epoch = loaded.epoch;
         entry.cursor = loaded.cursor;
-        entry.open = loaded.open.iter().map(|run| (run.id, Open::from(*run))).collect();
-        // Work that was cancelled elsewhere counts until it has really stopped.
-        for claim in held {
-            entry.open.entry(claim.run).or_insert(Open { claimed: true, attempts: claim.attempt }).claimed = true;
-        }
+        entry.open = open;
         entry.job = std::sync::Arc::new(loaded.job);
         entry.stale = false;
         entry.forgotten = false;

@@ -3,6 +3,7 @@
 
 mod claims;
 mod entry;
+mod holding;
 mod loading;
 mod settling;
 mod ticking;
@@ -16,6 +17,7 @@ use std::{
 use everytick_domain::{
     ids::{JobId, RunId, TenantId},
     job::Job,
+    partition::PartitionSet,
     run::Claim,
     time::DbTime,
 };
@@ -30,6 +32,12 @@ type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
+    /// What this node plays. Jobs of other partitions do not come in.
+    partitions: PartitionSet,
+    /// Those of them whose horizon has not been loaded yet.
+    fresh: PartitionSet,
+    /// Counts the changes of `partitions`: what was read before one is not taken in after it.
+    turn: u64,
     jobs: Map<JobId, Entry>,
     /// When each job is to be looked at next: its next tick, unless something of it is under way.
     timers: BTreeSet<(DbTime, JobId)>,
@@ -114,19 +122,28 @@ impl Memory {
         }
     }
 
-    /// After an unsure answer: what we believed of the job is forgotten too.
+    /// After an unsure answer: what we believed of the job is forgotten, and it is not read again before the fence was
+    /// raised. What is read earlier may be overtaken by the statement that we do not know of.
+    pub(crate) fn unsure(&mut self, job: JobId) {
+        if let Some(entry) = self.jobs.get_mut(&job) {
+            entry.unsure = true;
+        }
+        self.forget(job);
+    }
+
+    /// The fence is raised: nothing of ours can land any more that we do not know of.
+    pub(crate) fn sure(&mut self) {
+        for entry in self.jobs.values_mut() {
+            entry.unsure = false;
+        }
+    }
+
+    /// What we believed of the job is wrong: it is read again, and nothing is kept.
     pub(crate) fn forget(&mut self, job: JobId) {
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.forgotten = true;
         }
         self.doubt(job);
-    }
-
-    pub(crate) fn forget_all(&mut self) {
-        let all: Vec<_> = self.jobs.keys().copied().collect();
-        for job in all {
-            self.forget(job);
-        }
     }
 
     fn unset_timer(&mut self, job: JobId) {

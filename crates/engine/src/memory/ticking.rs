@@ -196,7 +196,7 @@ impl Memory {
                 entry.recording = false;
             }
             if unsure && !Mutant::MemoryKeptAfterUnsure.is_on() {
-                self.forget(ticks.job);
+                self.unsure(ticks.job);
             } else {
                 self.set_timer(ticks.job);
             }
@@ -226,6 +226,6 @@ impl Memory {
         if let Some(entry) = self.jobs.get_mut(&plan.job) {
             entry.recording = false;
         }
-        if unsure { self.forget(plan.job) } else { self.set_timer(plan.job) }
+        if unsure { self.unsure(plan.job) } else { self.set_timer(plan.job) }
     }
 }

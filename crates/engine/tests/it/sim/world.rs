@@ -158,6 +158,7 @@ async fn start(world: &Arc<World>) -> Process {
         live: LiveLogs::default(),
         entropy: entropy.clone(),
         spawn: Arc::new(process.clone()),
+        wall: world.clock.clone(),
         settings: Settings { node: "n1".into(), lease: Span::seconds(15), slots: 12, ..Settings::default() },
     };
     let people = world.db.connect(Arc::new(SeededFaults::new(world.random.fork(9), world.calm.clone())));

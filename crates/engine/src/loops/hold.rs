@@ -1,0 +1,140 @@
+//! Takes the partitions that fall to this node and gives back those that fall to others. What is given back is no longer
+//! planned, and the statements about it have ended, before the record says so.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use everytick_domain::{ids::Incarnation, partition::PartitionSet};
+use everytick_store::{Cluster, Result};
+use metrics::{counter, gauge};
+
+use super::{raise, unsure};
+use crate::{
+    clock::MonoTime,
+    engine::Shared,
+    holding,
+    settings::{FAILURE_PAUSE, UNHELD_MAX},
+};
+
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let mut seen = Seen::default();
+    while !shared.stopping() {
+        let wait = match pass(&shared, &mut seen).await {
+            Ok(()) => shared.parts.settings.poll,
+            Err(error) => {
+                unsure::report(&shared, &error);
+                FAILURE_PAUSE
+            }
+        };
+        tokio::select! {
+            biased;
+            () = shared.stopping.cancelled() => return,
+            () = shared.wake_hold.notified() => {}
+            () = shared.parts.hints.on_holders_changed() => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+/// What earlier looks have shown.
+#[derive(Default)]
+struct Seen {
+    /// Since when nobody alive holds these.
+    free: BTreeMap<u16, MonoTime>,
+    /// When we last took what was meant for another. Until a lease has passed we give nothing up for balance: the other
+    /// may be stopped, and would leave it lying again.
+    hurried: Option<MonoTime>,
+    /// The last look, when it asked for nothing: most look the same.
+    resting: Option<Look>,
+}
+
+#[derive(PartialEq, Eq)]
+struct Look {
+    members: Vec<(Incarnation, Option<String>, bool)>,
+    holders: Vec<Option<Incarnation>>,
+    played: PartitionSet,
+}
+
+impl Look {
+    fn of(cluster: &Cluster, played: PartitionSet) -> Self {
+        let living = cluster.nodes.iter().filter(|node| node.until > cluster.now);
+        Self {
+            members: living.map(|node| (node.incarnation, node.region.clone(), node.holds)).collect(),
+            holders: cluster.partitions.iter().map(|row| row.holder).collect(),
+            played,
+        }
+    }
+}
+
+async fn pass(shared: &Arc<Shared>, seen: &mut Seen) -> Result<()> {
+    let sent = MonoTime::now();
+    let cluster = shared.ask("look at the cluster", shared.parts.store.cluster()).await?;
+    shared.clock.observe(sent, cluster.now);
+    let (now, played) = (MonoTime::now(), shared.partitions());
+    let look = Look::of(&cluster, played);
+    if seen.resting.as_ref() == Some(&look) {
+        return Ok(());
+    }
+    let left = seen.free.iter().filter(|(_, since)| now.since(**since) >= UNHELD_MAX).map(|(partition, _)| *partition);
+    let lease = Duration::from(shared.parts.settings.lease);
+    let balance = seen.hurried.is_none_or(|hurried| now.since(hurried) >= lease);
+    let steps = holding::decide(&cluster, shared.incarnation, &played, &left.collect(), balance);
+    seen.free.retain(|partition, _| steps.free.contains(*partition));
+    for partition in steps.free.iter() {
+        seen.free.entry(partition).or_insert(now);
+    }
+    let rests = steps == holding::Steps::default() && balance;
+    seen.resting = rests.then_some(look);
+    if !steps.lost.is_empty() {
+        counter!("everytick_partitions_lost_total").increment(steps.lost.len() as u64);
+        lay_down(shared, &steps.lost).await;
+    }
+    if !steps.release.is_empty() {
+        release(shared, &steps.release).await?;
+    }
+    if !steps.acquire.is_empty() {
+        acquire(shared, &steps.acquire).await?;
+        if !steps.hurried.is_empty() {
+            seen.hurried = Some(now);
+        }
+    }
+    gauge!("everytick_partitions_held").set(shared.partitions().len() as f64);
+    shared.looked.cancel();
+    shared.wake_load.notify_one();
+    Ok(())
+}
+
+async fn acquire(shared: &Arc<Shared>, wanted: &PartitionSet) -> Result<()> {
+    let lease = shared.lease();
+    let got = shared.ask("acquire partitions", shared.parts.store.acquire(&lease, wanted)).await?;
+    // The lease may have been lost meanwhile; then these are no longer ours.
+    if shared.lease() == lease && !shared.stopping() {
+        counter!("everytick_partitions_acquired_total").increment(got.len() as u64);
+        tracing::debug!(partitions = got.len(), "acquired");
+        shared.memory().take_up(&got);
+    }
+    Ok(())
+}
+
+async fn release(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<()> {
+    let raises = lay_down(shared, partitions).await;
+    shared.ask("release partitions", shared.parts.store.release(&shared.lease(), partitions)).await?;
+    counter!("everytick_partitions_released_total").increment(partitions.len() as u64);
+    tracing::debug!(partitions = partitions.len(), "released");
+    raise::send(shared, &raises).await;
+    Ok(())
+}
+
+/// For a node that is about to stop: everything is given back, and no more is taken.
+pub(crate) async fn retire(shared: &Arc<Shared>) {
+    let raises = lay_down(shared, &PartitionSet::all(u16::MAX)).await;
+    if let Err(error) = shared.ask("give all partitions back", shared.parts.store.retire(&shared.lease())).await {
+        tracing::warn!(%error, "the partitions could not be given back; others take them when the lease expires");
+    }
+    raise::send(shared, &raises).await;
+}
+
+/// Forgets the jobs of these partitions, once no statement about them is under way. Gives the cursors that lag.
+async fn lay_down(shared: &Arc<Shared>, partitions: &PartitionSet) -> Vec<everytick_store::Raise> {
+    let _quiet = shared.statements.write().await;
+    shared.memory().lay_down(partitions)
+}

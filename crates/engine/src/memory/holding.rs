@@ -1,0 +1,65 @@
+//! The partitions that the node plays: taken up, made ready, laid down.
+
+use everytick_domain::{ids::JobId, partition::PartitionSet};
+use everytick_store::Raise;
+
+use super::Memory;
+
+impl Memory {
+    pub(crate) fn partitions(&self) -> PartitionSet {
+        self.partitions
+    }
+
+    /// Changes whenever partitions are taken up or laid down.
+    pub(crate) fn turn(&self) -> u64 {
+        self.turn
+    }
+
+    /// These are ours now. Their jobs are yet to be read.
+    pub(crate) fn take_up(&mut self, partitions: &PartitionSet) {
+        let new = partitions.without(self.partitions);
+        if !new.is_empty() {
+            self.partitions = self.partitions.union(new);
+            self.fresh = self.fresh.union(new);
+            self.turn += 1;
+        }
+    }
+
+    /// The partitions whose horizon is to be loaded, and the turn of which that is true.
+    pub(crate) fn fresh(&self) -> (PartitionSet, u64) {
+        (self.fresh, self.turn)
+    }
+
+    pub(crate) fn made_ready(&mut self, partitions: &PartitionSet, turn: u64) {
+        if self.turn == turn {
+            self.fresh = self.fresh.without(*partitions);
+        }
+    }
+
+    /// These are no longer ours: their jobs are forgotten. The caller has seen to it that nothing about them is being recorded
+    /// or claimed. Claims in our hands stay, until they are settled. Gives the cursors that lag behind what is recorded.
+    pub(crate) fn lay_down(&mut self, partitions: &PartitionSet) -> Vec<Raise> {
+        let raise = |id: &JobId| {
+            let entry = self.jobs.get(id).filter(|entry| !entry.stale && partitions.contains(entry.job.partition))?;
+            Some(Raise { job: *id, epoch: entry.epoch, cursor: entry.next })
+        };
+        let raises = self.lagging.iter().filter_map(raise).collect();
+        let theirs = |(id, entry): (&JobId, &super::Entry)| partitions.contains(entry.job.partition).then_some(*id);
+        let ids: Vec<_> = self.jobs.iter().filter_map(theirs).collect();
+        for id in ids {
+            self.remove(id);
+        }
+        self.partitions = self.partitions.without(*partitions);
+        self.fresh = self.fresh.without(*partitions);
+        self.turn += 1;
+        raises
+    }
+
+    /// Forgets a job.
+    pub(super) fn remove(&mut self, job: JobId) {
+        self.unset_timer(job);
+        self.jobs.remove(&job);
+        self.wanted.remove(&job);
+        self.lagging.remove(&job);
+    }
+}
