@@ -38,9 +38,18 @@ pub enum StoreError {
     /// It may have been committed, or may still be: raise the lease's fence, then read again.
     #[error("could not learn whether it was done: {doing}")]
     Unsure { doing: &'static str, source: Source },
-    /// Another process holds the file, or the schema is of another release.
+    /// Another process holds the file or has taken the node's name, or the schema is of another release.
     #[error("{0}")]
     Unusable(String),
+}
+
+impl StoreError {
+    /// Two processes under one name would end each other's lease for ever: the older one gives way.
+    pub(crate) fn replaced(node: &str) -> Self {
+        Self::Unusable(format!(
+            "another process has joined under this node's name, {node:?}; give each node a --node-name of its own"
+        ))
+    }
 }
 
 pub type Source = Box<dyn std::error::Error + Send + Sync>;

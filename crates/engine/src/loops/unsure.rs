@@ -22,6 +22,11 @@ pub(crate) fn report(shared: &Shared, error: &StoreError) {
             counter!("everytick_lease_lost_total").increment(1);
             shared.wake_renew.notify_one();
         }
+        // There is no way on; the operator has to act.
+        StoreError::Unusable(reason) => {
+            tracing::error!(reason, "the node cannot go on");
+            shared.broken.cancel();
+        }
         error => {
             let source = std::error::Error::source(error).map(ToString::to_string);
             tracing::warn!(%error, source, "the store did not answer as it should");

@@ -85,6 +85,7 @@ macro_rules! conformance_suite {
             taking_over_fences_the_dead_node,
             a_node_that_comes_back_finds_what_nobody_took,
             a_node_that_is_about_to_stop_gives_all_back_and_keeps_its_claims,
+            of_two_processes_under_one_name_the_older_gives_way,
             only_the_holder_releases,
             the_lost_claims_of_one_node_are_found_by_another,
             the_claims_of_a_living_node_are_not_lost,

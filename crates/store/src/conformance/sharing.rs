@@ -95,6 +95,20 @@ pub async fn a_node_that_is_about_to_stop_gives_all_back_and_keeps_its_claims(be
     assert!(bench.store.cluster().await.unwrap().nodes.iter().all(|node| node.holds));
 }
 
+pub async fn of_two_processes_under_one_name_the_older_gives_way(bench: &Bench) {
+    let old = bench.join("a", 1).await;
+    bench.go(1);
+    let (new, _) = bench.store.join(&NodeInfo::named("a"), incarnation(2), TTL).await.unwrap();
+    assert!(!lives(bench, &old).await && lives(bench, &new).await);
+    let again = bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await;
+    assert!(matches!(&again, Err(StoreError::Unusable(said)) if said.contains("--node-name")), "{again:?}");
+    assert!(lives(bench, &new).await);
+    // When the newer one is gone, the older may go on.
+    bench.go(20);
+    let (back, _) = bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap();
+    assert!(lives(bench, &back).await);
+}
+
 pub async fn only_the_holder_releases(bench: &Bench) {
     let (a, b) = two(bench).await;
     bench.store.acquire(&a, &bench.all()).await.unwrap();

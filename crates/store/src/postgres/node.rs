@@ -36,6 +36,16 @@ pub(super) async fn join(
         .await
         .failed(DOING)?;
     let now = write.read_clock().await?;
+    let replaced: bool = sqlx::query_scalar(sql!("join_replaced"))
+        .bind(incarnation.uuid())
+        .bind(&node.name)
+        .bind(now.millis())
+        .fetch_one(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    if replaced {
+        return Err(StoreError::replaced(&node.name));
+    }
     let fence = next_fence(&mut write).await?;
     sqlx::query(sql!("join_end_older"))
         .bind(incarnation.uuid())

@@ -6,7 +6,7 @@ use everytick_domain::{
     run::{Request, SkipReason, State, answer},
 };
 
-use super::{Failed, PostgresStore, Write, create, create::Kind, edit, horizon, read, rows, sql};
+use super::{Failed, PostgresStore, Write, create, create::Kind, edit, horizon, range, read, rows, sql};
 use crate::{Actor, CancelledRun, NewRun, Result, RunRecord, StoreError};
 
 pub(super) async fn create_run(
@@ -55,6 +55,7 @@ async fn create(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, as
         .failed_or_refused(doing)?;
     if inserted.rows_affected() > 0 {
         if state == State::Waiting {
+            range::notify(write).await?;
             sqlx::query(sql!("enqueue_run"))
                 .bind(id.uuid())
                 .bind(job.id.uuid())

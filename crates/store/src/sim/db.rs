@@ -198,7 +198,17 @@ impl Db {
         job.partition(u16::try_from(self.partitions.len()).unwrap_or(u16::MAX))
     }
 
-    pub(super) fn join(&mut self, node: &NodeInfo, incarnation: Incarnation, ttl: Span, now: DbTime) -> Lease {
+    pub(super) fn join(&mut self, node: &NodeInfo, incarnation: Incarnation, ttl: Span, now: DbTime) -> Result<Lease> {
+        let mine = self.leases.values().find(|row| row.incarnation == incarnation && row.ended);
+        let newer = self.leases.get(&node.name).filter(|row| row.incarnation != incarnation && !row.ended);
+        if let (Some(mine), Some(newer)) = (mine, newer)
+            && newer.until > now
+            && newer.started_at >= mine.started_at
+        {
+            return Err(StoreError::replaced(&node.name));
+        }
+        // An ended row that a new one replaces.
+        self.leases.retain(|name, row| row.incarnation != incarnation || *name == node.name);
         let old = self.leases.get(&node.name);
         let fence = old.map_or(Fence::default(), |row| row.fence).raised(now);
         let started_at = old.filter(|row| row.incarnation == incarnation).map_or(now, |row| row.started_at);
@@ -227,7 +237,7 @@ impl Db {
             beat: Beat::of(RunId::floor(now)),
         };
         self.leases.insert(node.name.clone(), row);
-        Lease { node: node.name.clone(), incarnation, fence }
+        Ok(Lease { node: node.name.clone(), incarnation, fence })
     }
 
     pub(super) fn renew(&mut self, lease: &Lease, ttl: Span, beat: &Beat, now: DbTime) -> Result<DbTime> {

@@ -113,7 +113,7 @@ impl Store for SimStore {
     }
     async fn join(&self, node: &NodeInfo, incarnation: Incarnation, ttl: Span) -> Result<(Lease, DbTime)> {
         let node = node.clone();
-        self.transact(Point::Join, move |db, now, _| Ok((db.join(&node, incarnation, ttl, now), now))).await
+        self.transact(Point::Join, move |db, now, _| Ok((db.join(&node, incarnation, ttl, now)?, now))).await
     }
     async fn renew(&self, lease: &Lease, ttl: Span, beat: &Beat) -> Result<DbTime> {
         let (lease, beat) = (lease.clone(), *beat);
