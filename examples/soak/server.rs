@@ -23,10 +23,13 @@ fn binary() -> anyhow::Result<PathBuf> {
 
 impl Server {
     pub(crate) async fn start(dir: &std::path::Path) -> anyhow::Result<Self> {
+        Self::serve(&["--node-name", "soak", "--data-dir", &dir.display().to_string()]).await
+    }
+
+    pub(crate) async fn serve(flags: &[&str]) -> anyhow::Result<Self> {
         let mut child = Command::new(binary()?)
-            .args(["serve", "--listen", "127.0.0.1:0", "--allow-webhook-range", "127.0.0.0/8", "--node-name", "soak"])
-            .arg("--data-dir")
-            .arg(dir)
+            .args(["serve", "--listen", "127.0.0.1:0", "--allow-webhook-range", "127.0.0.0/8"])
+            .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())

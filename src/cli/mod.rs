@@ -1,5 +1,6 @@
 //! The command line: one file a command. Commands parse, ask, and print; the rules are the server's and the domain's.
 
+mod cluster;
 mod completions;
 mod cron;
 mod job;
@@ -63,6 +64,9 @@ enum Command {
     /// Look at runs, stop them, repeat them
     #[command(subcommand)]
     Run(run::RunCommand),
+    /// Show the nodes that share the database, and what each holds
+    #[command(after_help = cluster::AFTER_HELP)]
+    Cluster(cluster::Cluster),
     /// Try out a cron expression; needs no server
     #[command(subcommand)]
     Cron(cron::CronCommand),
@@ -83,6 +87,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Serve(flags) => serve::run(*flags, file),
         Command::Job(command) => block_on(command.run(&client(file)?, out)),
         Command::Run(command) => block_on(command.run(&client(file)?, out)),
+        Command::Cluster(command) => block_on(command.run(&client(file)?, out)),
         Command::Cron(command) => command.run(out),
         Command::Completions(completions) => completions.run(),
     }

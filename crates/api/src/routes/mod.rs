@@ -2,6 +2,7 @@
 
 mod audit;
 mod batch;
+mod cluster;
 mod jobs;
 mod node;
 mod runs;
@@ -41,6 +42,7 @@ pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(runs::rerun))
         .routes(routes!(runs::settle_run))
         .routes(routes!(audit::list_audit))
+        .routes(routes!(cluster::get_cluster))
         .merge(of_the_node())
         .routes(routes!(docs::openapi_json))
         .routes(routes!(docs::page))

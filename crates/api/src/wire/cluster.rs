@@ -1,0 +1,93 @@
+//! The cluster, as people read it.
+
+use everytick_domain::{ids::Incarnation, time::DbTime};
+use everytick_engine::store::{Cluster, NodeRecord, PartitionRecord};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// Who is there, and who holds what, read at one instant.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ClusterView {
+    /// The database's clock, which judges ticks and leases.
+    #[schema(value_type = String, format = DateTime)]
+    now: DbTime,
+    /// The node that prunes and watches over schedules: whoever holds the first partition.
+    leader: Option<String>,
+    nodes: Vec<NodeView>,
+    partitions: Vec<PartitionView>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct NodeView {
+    name: String,
+    region: Option<String>,
+    version: String,
+    /// `live`, or `expired` when its lease has run out and nobody has taken its place yet.
+    #[schema(example = "live")]
+    state: &'static str,
+    /// Whether partitions are given to it; not when it is about to stop, or only answers the API.
+    holds: bool,
+    /// How many partitions it holds.
+    partitions: usize,
+    #[schema(value_type = String, format = DateTime)]
+    started_at: DbTime,
+    #[schema(value_type = String, format = DateTime)]
+    renewed_at: DbTime,
+    /// Without another renewal it counts as gone from then on.
+    #[schema(value_type = String, format = DateTime)]
+    lease_until: DbTime,
+    /// The longest that a run waited for its delivery, of those that began between its last two renewals.
+    lag_ms: u64,
+    /// How far its own clock is behind the database's. It harms nothing; it is worth knowing.
+    clock_offset_ms: i64,
+    #[schema(value_type = String, format = Uuid)]
+    incarnation: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PartitionView {
+    partition: u16,
+    /// `null` when no node that lives holds it.
+    node: Option<String>,
+    /// Rises whenever it changes hands.
+    fence: i64,
+    #[schema(value_type = String, format = DateTime)]
+    since: DbTime,
+}
+
+impl From<Cluster> for ClusterView {
+    fn from(cluster: Cluster) -> Self {
+        let live = |node: &&NodeRecord| node.until > cluster.now;
+        let name = |holder: Option<Incarnation>| {
+            let node = cluster.nodes.iter().filter(live).find(|node| Some(node.incarnation) == holder)?;
+            Some(node.name.clone())
+        };
+        let partition = |row: &PartitionRecord| PartitionView {
+            partition: row.partition,
+            node: name(row.holder),
+            fence: row.fence.raw(),
+            since: row.since,
+        };
+        let node = |node: &NodeRecord| NodeView {
+            name: node.name.clone(),
+            region: node.region.clone(),
+            version: node.version.clone(),
+            state: if live(&node) { "live" } else { "expired" },
+            holds: node.holds,
+            partitions: cluster.partitions.iter().filter(|row| row.holder == Some(node.incarnation)).count(),
+            started_at: node.started_at,
+            renewed_at: node.renewed_at,
+            lease_until: node.until,
+            lag_ms: node.lag.as_millis(),
+            clock_offset_ms: node.clock_offset_ms,
+            incarnation: node.incarnation.to_string(),
+        };
+        let partitions: Vec<_> = cluster.partitions.iter().map(partition).collect();
+        Self {
+            now: cluster.now,
+            leader: partitions.first().and_then(|first| first.node.clone()),
+            nodes: cluster.nodes.iter().map(node).collect(),
+            partitions,
+        }
+    }
+}

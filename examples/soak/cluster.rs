@@ -1,0 +1,123 @@
+//! Nodes that share a PostgreSQL: what the end of one, sudden or orderly, costs the ticks.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use everytick_store::conformance::server::{Database, Server as Postgres};
+use sqlx::{Connection as _, PgConnection};
+
+use crate::{
+    Verdict, now_ms,
+    server::Server,
+    sink::{self, Delivery, Sink},
+    sleep_until_ms,
+    steady::create,
+};
+
+/// No tick may be later than this while nodes are restarted one after another.
+const LAG_MAX_MS: i64 = 1_000;
+
+async fn node(database: &Database, name: &str, lease: u64) -> anyhow::Result<Server> {
+    let lease = format!("{lease}s");
+    Server::serve(&["--database-url", &database.url, "--node-name", name, "--lease", &lease]).await
+}
+
+pub(crate) async fn takeover(jobs: u64, lease: u64) -> anyhow::Result<()> {
+    println!("{jobs} jobs every second; the node that holds everything is killed, lease {lease} s:");
+    let database = Postgres::shared().blank().await;
+    let (sink, hook) = Sink::start().await?;
+    let first = node(&database, "first", lease).await?;
+    let from = (now_ms() / 1_000 + 4) * 1_000;
+    let seconds = 3 + 4 * lease;
+    let to = from + i64::try_from(seconds - 1)? * 1_000;
+    create(&first, &hook, jobs, from, to).await?;
+    sleep_until_ms(from + 3_400).await;
+    let killed = now_ms();
+    first.kill().await?;
+    let second = node(&database, "second", lease).await?;
+    sleep_until_ms(to).await;
+    settle(&sink).await;
+    second.stop().await?;
+    let deliveries = sink.all();
+    let after = deliveries.iter().map(|delivery| delivery.arrived_at).filter(|at| *at > killed + 200).min();
+    let first_after = after.map_or(i64::MAX, |at| at - killed);
+    let caught_up = deliveries.iter().filter(|delivery| late(delivery)).map(|delivery| delivery.arrived_at).max();
+    println!(
+        "  first late tick delivered {first_after} ms after the kill; the last {} ms after it",
+        caught_up.unwrap_or(killed) - killed
+    );
+    let mut verdict = Verdict::new();
+    on_record(&database, jobs * seconds, &mut verdict).await?;
+    verdict.expect("attempts seen twice", sink::repeated(&deliveries), 0);
+    verdict.expect("early", sink::early(&deliveries), 0);
+    verdict.expect("later than two leases", u64::from(first_after > i64::try_from(lease)? * 2_000), 0);
+    verdict.end()
+}
+
+pub(crate) async fn rolling(jobs: u64, lease: u64) -> anyhow::Result<()> {
+    println!("{jobs} jobs every second; three nodes are restarted one after another, lease {lease} s:");
+    let database = Postgres::shared().blank().await;
+    let (sink, hook) = Sink::start().await?;
+    let mut nodes = BTreeMap::new();
+    for name in ["a", "b", "c"] {
+        nodes.insert(name, node(&database, name, lease).await?);
+    }
+    let from = (now_ms() / 1_000 + 5) * 1_000;
+    let seconds = 30;
+    let to = from + (seconds - 1) * 1_000;
+    create(&nodes["a"], &hook, jobs, from, to).await?;
+    for (n, name) in (0..).zip(["a", "b", "c"]) {
+        sleep_until_ms(from + 3_100 + n * 8_000).await;
+        if let Some(old) = nodes.remove(name) {
+            let begun = now_ms();
+            old.stop().await?;
+            let stopped = now_ms();
+            nodes.insert(name, node(&database, name, lease).await?);
+            println!("  {name} stopped in {} ms and was back in {} ms", stopped - begun, now_ms() - stopped);
+        }
+    }
+    sleep_until_ms(to).await;
+    settle(&sink).await;
+    for (_, node) in nodes {
+        node.stop().await?;
+    }
+    let deliveries = sink.all();
+    let (p50, p99, max) = sink::lag(&deliveries);
+    println!("  lag from tick to arrival: p50 {p50} ms, p99 {p99} ms, max {max} ms");
+    let mut verdict = Verdict::new();
+    on_record(&database, jobs * seconds.unsigned_abs(), &mut verdict).await?;
+    verdict.expect("deliveries", deliveries.len() as u64, jobs * seconds.unsigned_abs());
+    verdict.expect("attempts seen twice", sink::repeated(&deliveries), 0);
+    verdict.expect("early", sink::early(&deliveries), 0);
+    verdict.expect("later than a second", deliveries.iter().filter(|delivery| late(delivery)).count() as u64, 0);
+    verdict.end()
+}
+
+fn late(delivery: &Delivery) -> bool {
+    delivery.arrived_at - delivery.scheduled_at > LAG_MAX_MS
+}
+
+/// Waits until nothing has come for a while.
+async fn settle(sink: &Sink) {
+    let mut last = (sink.len(), 0);
+    while last.1 < 30 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        last = if sink.len() == last.0 { (last.0, last.1 + 1) } else { (sink.len(), 0) };
+    }
+}
+
+/// The record, read from the tables themselves.
+async fn on_record(database: &Database, ticks: u64, verdict: &mut Verdict) -> anyhow::Result<()> {
+    let mut db = PgConnection::connect(&database.url).await?;
+    let count = async |db: &mut PgConnection, text: &'static str| -> anyhow::Result<u64> {
+        Ok(sqlx::query_scalar::<_, i64>(text).fetch_one(db).await?.unsigned_abs())
+    };
+    let recorded = count(&mut db, "select count(distinct (job, scheduled_at)) from runs where cause = 1").await?;
+    let rows = count(&mut db, "select count(*) from runs where cause = 1").await?;
+    let skipped = count(&mut db, "select count(*) from runs where skip_reason is not null").await?;
+    let open = count(&mut db, "select count(*) from runs where state < 2").await?;
+    println!("  {rows} ticks on the record, {skipped} of them skipped");
+    verdict.expect("ticks on the record", recorded, ticks);
+    verdict.expect("ticks on the record twice", rows - recorded, 0);
+    verdict.expect("runs still open", open, 0);
+    Ok(())
+}

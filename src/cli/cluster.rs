@@ -1,0 +1,100 @@
+//! The nodes that share the store, and what each holds.
+
+use clap::Args;
+use everytick_domain::time::{DbTime, Span};
+use serde::Deserialize;
+
+use crate::{
+    client::Client,
+    output::{Output, Text, Tone},
+};
+
+pub(crate) const AFTER_HELP: &str = "\
+Examples:
+  everytick cluster
+  everytick cluster -o json | jq '.nodes[] | {name, partitions, lag_ms}'
+
+Any node answers. LAG is the longest that a run waited for its delivery between a node's last two renewals; CLOCK is how
+far the node's own clock is from the database's, which judges everything.";
+
+#[derive(Debug, Args)]
+pub(crate) struct Cluster {}
+
+#[derive(Debug, Deserialize)]
+struct View {
+    now: DbTime,
+    leader: Option<String>,
+    nodes: Vec<Node>,
+    partitions: Vec<Partition>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Node {
+    name: String,
+    region: Option<String>,
+    version: String,
+    state: String,
+    holds: bool,
+    partitions: usize,
+    started_at: DbTime,
+    lease_until: DbTime,
+    lag_ms: u64,
+    clock_offset_ms: i64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Partition {
+    node: Option<String>,
+}
+
+impl Cluster {
+    pub(crate) async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        let answer = client.get(&["cluster"]).send().await?;
+        if out.is_json() {
+            return Ok(out.json(&answer)?);
+        }
+        let view: View = answer.read()?;
+        let rows = view.nodes.iter().map(|node| row(node, &view)).collect();
+        out.table(&["NODE", "STATE", "PARTITIONS", "LEASE", "LAG", "CLOCK", "UP", "VERSION", "REGION"], rows)?;
+        let unheld = view.partitions.iter().filter(|partition| partition.node.is_none()).count();
+        let mut summary = format!("\n{} partitions", view.partitions.len());
+        if unheld > 0 {
+            summary += &format!(", {unheld} of them held by nobody");
+        }
+        match &view.leader {
+            Some(leader) => summary += &format!("; {leader} leads"),
+            None => summary += "; nobody leads",
+        }
+        Ok(out.line(&summary)?)
+    }
+}
+
+fn row(node: &Node, view: &View) -> Vec<Text> {
+    let live = node.state == "live";
+    let state = match (live, node.holds) {
+        (true, true) => Text::new("live", Tone::Good),
+        (true, false) => Text::new("live, holds none", Tone::Quiet),
+        (false, _) => Text::new(&*node.state, Tone::Bad),
+    };
+    let lease = if live { node.lease_until.since(view.now).to_string() } else { "over".to_owned() };
+    let sign = if node.clock_offset_ms > 0 { "-" } else { "+" };
+    let clock = Span::millis(node.clock_offset_ms.unsigned_abs());
+    vec![
+        Text::plain(&*node.name),
+        state,
+        Text::number(node.partitions.to_string()),
+        Text::number(lease),
+        Text::number(format!("{}ms", node.lag_ms)),
+        Text::number(if clock.is_zero() { clock.to_string() } else { format!("{sign}{clock}") }),
+        Text::number(up(node.started_at, view.now)),
+        Text::plain(&*node.version),
+        Text::plain(node.region.as_deref().unwrap_or("")),
+    ]
+}
+
+/// Without what nobody needs: a node that is up for days is not up for milliseconds.
+fn up(since: DbTime, now: DbTime) -> String {
+    let millis = now.since(since).as_millis();
+    let unit = if millis < 3_600_000 { 1_000 } else { 60_000 };
+    Span::millis(millis / unit * unit).to_string()
+}
