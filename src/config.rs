@@ -38,7 +38,8 @@ pub(crate) struct File {
     pub(crate) output: Option<Format>,
     pub(crate) listen: Option<Listen>,
     pub(crate) data_dir: Option<PathBuf>,
-    pub(crate) database_url: Option<DatabaseUrl>,
+    /// As it was written: it may hold a password, so no message repeats it.
+    pub(crate) database_url: Option<String>,
     pub(crate) transaction_pooler: Option<bool>,
     pub(crate) roles: Option<Vec<String>>,
     pub(crate) region: Option<String>,
@@ -104,10 +105,10 @@ impl Settings {
         let listen = flags.listen.or(file.listen).unwrap_or_default().address();
         check_loopback(listen)?;
         let data_dir = flags.data_dir.or(file.data_dir).unwrap_or_else(|| PathBuf::from("./everytick-data"));
-        let database = flags
-            .database_url
-            .or(file.database_url)
-            .unwrap_or_else(|| DatabaseUrl::Sqlite(data_dir.join(DATABASE_FILE)));
+        let database = match flags.database_url.or(file.database_url) {
+            Some(text) => DatabaseUrl::read(&text)?,
+            None => DatabaseUrl::Sqlite(data_dir.join(DATABASE_FILE)),
+        };
         let node_name = match flags.node_name.or(file.node_name) {
             Some(name) => name,
             // Nodes of a cluster may stand on one host, and each needs a name of its own.
@@ -259,8 +260,7 @@ impl TryFrom<String> for Listen {
     }
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum DatabaseUrl {
     Sqlite(PathBuf),
     /// The whole URL, which may hold a password.
@@ -268,6 +268,11 @@ pub(crate) enum DatabaseUrl {
 }
 
 impl DatabaseUrl {
+    /// Of the flag, variable or key of that name.
+    pub(crate) fn read(text: &str) -> Result<Self, Failure> {
+        text.parse().map_err(|wrong| Failure::usage(format!("--database-url {wrong}")))
+    }
+
     /// For people: without a password.
     pub(crate) fn shown(&self) -> String {
         match self {
@@ -292,21 +297,15 @@ impl FromStr for DatabaseUrl {
         }
         let file = text.strip_prefix("sqlite:").map(|rest| rest.strip_prefix("//").unwrap_or(rest));
         match file {
-            Some(":memory:") => Err("a database in memory would forget every tick; write sqlite:<file>".to_owned()),
+            Some(":memory:") => {
+                Err("names a database in memory, which would forget every tick; write sqlite:<file>".to_owned())
+            }
             Some(file) if !file.is_empty() => Ok(Self::Sqlite(PathBuf::from(file))),
             _ => Err(
                 "is not a database's address; write it like \"sqlite:jobs.db\" or \"postgres://user@host/database\""
                     .to_owned(),
             ),
         }
-    }
-}
-
-impl TryFrom<String> for DatabaseUrl {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
     }
 }
 

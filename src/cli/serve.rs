@@ -59,7 +59,7 @@ pub(crate) struct ServeFlags {
     pub(crate) data_dir: Option<PathBuf>,
     /// The database, if not the file in --data-dir: sqlite:<file>, or postgres://user@host/database for many nodes
     #[arg(long, env = "EVERYTICK_DATABASE_URL", value_name = "URL", hide_env_values = true, help_heading = "Node")]
-    pub(crate) database_url: Option<DatabaseUrl>,
+    pub(crate) database_url: Option<String>,
     /// A pooler before PostgreSQL gives each transaction another connection (PgBouncer in transaction mode)
     #[arg(
         long,

@@ -69,9 +69,9 @@ fn serve_refuses_what_is_not_safe_or_not_there_yet() {
     for (args, expected) in [
         (["--listen", "0.0.0.0:0"], "tokens do not exist yet"),
         (["--listen", "nowhere"], "127.0.0.1:8640"),
-        (["--roles", "scheduler"], "cluster release"),
-        (["--region", "eu-west"], "cluster release"),
-        (["--database-url", "postgres://u:hunter2@h/d"], "comes with the cluster release"),
+        (["--roles", "scheduler"], "go together"),
+        (["--region", "Europe West"], "not a region's name"),
+        (["--database-url", "mysql://u:hunter2@h/d"], "postgres://user@host/database"),
         (["--lease", "15"], "is not a duration"),
         (["--allow-webhook-range", "10.0.0.0"], "10.0.0.0"),
         (["--log-level", "loud=="], "log level"),

@@ -20,6 +20,7 @@ use crate::{
     live::LiveLogs,
     loops::{self, deliver::Ended},
     memory::Memory,
+    settings::{FAILURE_PAUSE, JOIN_PATIENCE},
 };
 
 /// What an engine is made of.
@@ -108,9 +109,9 @@ impl Shared {
         self.partitions().contains(0)
     }
 
-    /// What this node says of itself.
+    /// What this node says of itself when it has lost its lease.
     pub(crate) fn info(&self) -> NodeInfo {
-        info(&self.parts.settings, !self.stopping())
+        NodeInfo { again: true, ..info(&self.parts.settings, !self.stopping()) }
     }
 
     /// The lease was renewed by a request that was sent then.
@@ -133,6 +134,29 @@ fn info(settings: &Settings, holds: bool) -> NodeInfo {
     NodeInfo { region: settings.region.clone(), holds: settings.holds && holds, ..NodeInfo::named(&settings.node) }
 }
 
+/// Joins for the first time. A database that is busy or away for a moment is put up with.
+async fn join(parts: &Parts, incarnation: Incarnation, clock: &DbClock) -> Result<(Lease, MonoTime)> {
+    let node = info(&parts.settings, true);
+    let begun = MonoTime::now();
+    loop {
+        let sent = MonoTime::now();
+        match parts.store.join(&node, incarnation, parts.settings.lease).await {
+            Ok((lease, now)) => {
+                clock.observe(sent, now);
+                return Ok((lease, sent));
+            }
+            Err(error @ (StoreError::Failed { .. } | StoreError::Unsure { .. })) => {
+                if MonoTime::now().since(begun) >= JOIN_PATIENCE {
+                    return Err(error);
+                }
+                tracing::warn!(%error, "could not join yet");
+                tokio::time::sleep(FAILURE_PAUSE).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// A running node.
 pub struct Engine {
     shared: Arc<Shared>,
@@ -148,10 +172,7 @@ impl Engine {
     /// Joins, and starts the loops. What an earlier incarnation had claimed is settled as lost before jobs are read.
     pub async fn start(parts: Parts, incarnation: Incarnation) -> Result<Self> {
         let clock = DbClock::default();
-        let sent = MonoTime::now();
-        let node = info(&parts.settings, true);
-        let (lease, now) = parts.store.join(&node, incarnation, parts.settings.lease).await?;
-        clock.observe(sent, now);
+        let (lease, sent) = join(&parts, incarnation, &clock).await?;
         let mark = parts.store.changes(&PartitionSet::none(), ChangeMark::default(), 0).await?.mark;
         let (outcomes, ended) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {

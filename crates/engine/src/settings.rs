@@ -80,6 +80,8 @@ pub(crate) const RAISE_LAG_TICKS: u32 = 48;
 pub(crate) const RAISE_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// After a failure of the store a loop waits this long.
 pub(crate) const FAILURE_PAUSE: Duration = Duration::from_millis(100);
+/// A node that starts tries this long to join before it gives up.
+pub(crate) const JOIN_PATIENCE: Duration = Duration::from_secs(30);
 /// Pruning happens this often, this many runs at a time.
 pub(crate) const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
 /// The first time comes soon, for nodes that do not live for an hour.

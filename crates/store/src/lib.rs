@@ -34,8 +34,8 @@ pub trait Store: Send + Sync + 'static {
     /// The database's clock.
     async fn now(&self) -> Result<DbTime>;
     /// Takes or makes the lease row of an incarnation, with a raised fence. An older incarnation of the same node ends
-    /// here; where only one process can have the store open, every other lease does: what they claimed is lost. An
-    /// incarnation that was ended so, and whose successor lives, is refused as [`StoreError::Unusable`].
+    /// here; where only one process can have the store open, every other lease does: what they claimed is lost. One
+    /// that joins again while another lives under its name is refused as [`StoreError::Unusable`].
     async fn join(&self, node: &NodeInfo, incarnation: Incarnation, ttl: Span) -> Result<(Lease, DbTime)>;
     /// Lengthens the lease, and tells how the node is.
     async fn renew(&self, lease: &Lease, ttl: Span, beat: &Beat) -> Result<DbTime>;

@@ -25,13 +25,16 @@ pub struct NodeInfo {
     pub version: String,
     /// Whether partitions may be given to it.
     pub holds: bool,
+    /// It has joined before and lost its lease. Another process may have taken its name since.
+    pub again: bool,
 }
 
 impl NodeInfo {
     /// A node of this release, in no region, that holds partitions.
     #[must_use]
     pub fn named(name: &str) -> Self {
-        Self { name: name.to_owned(), region: None, version: env!("CARGO_PKG_VERSION").to_owned(), holds: true }
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        Self { name: name.to_owned(), region: None, version, holds: true, again: false }
     }
 }
 

@@ -94,7 +94,8 @@ pub async fn fences_rise_even_when_the_clock_goes_back(bench: &Bench) {
 }
 
 pub async fn a_cluster_shows_its_nodes_as_they_joined_and_renewed(bench: &Bench) {
-    let info = NodeInfo { name: "a".into(), region: Some("north".into()), version: "1.2.3".into(), holds: true };
+    let info =
+        NodeInfo { name: "a".into(), region: Some("north".into()), version: "1.2.3".into(), holds: true, again: false };
     let (lease, _) = bench.store.join(&info, incarnation(1), TTL).await.unwrap();
     bench.go(5);
     bench.store.renew(&lease, TTL, &Beat::of(RunId::floor(START))).await.unwrap();

@@ -43,7 +43,7 @@ pub(super) async fn join(
         .fetch_one(&mut *write.tx)
         .await
         .failed(DOING)?;
-    if replaced {
+    if node.again && replaced {
         return Err(StoreError::replaced(&node.name));
     }
     let fence = next_fence(&mut write).await?;

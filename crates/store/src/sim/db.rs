@@ -199,12 +199,8 @@ impl Db {
     }
 
     pub(super) fn join(&mut self, node: &NodeInfo, incarnation: Incarnation, ttl: Span, now: DbTime) -> Result<Lease> {
-        let mine = self.leases.values().find(|row| row.incarnation == incarnation && row.ended);
-        let newer = self.leases.get(&node.name).filter(|row| row.incarnation != incarnation && !row.ended);
-        if let (Some(mine), Some(newer)) = (mine, newer)
-            && newer.until > now
-            && newer.started_at >= mine.started_at
-        {
+        let other = self.leases.get(&node.name).filter(|row| row.incarnation != incarnation && !row.ended);
+        if node.again && other.is_some_and(|other| other.until > now) {
             return Err(StoreError::replaced(&node.name));
         }
         // An ended row that a new one replaces.
