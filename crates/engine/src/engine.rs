@@ -99,6 +99,12 @@ impl Shared {
     pub(crate) fn stopping(&self) -> bool {
         self.stopping.is_cancelled()
     }
+
+    /// Whether this node does what must be done once.
+    #[expect(clippy::unused_self, reason = "one node leads itself")]
+    pub(crate) fn is_leader(&self) -> bool {
+        true
+    }
 }
 
 /// A running node.
@@ -157,6 +163,7 @@ impl Engine {
         engine.spawn(loops::cancel::run(engine.shared.clone()));
         engine.spawn(loops::raise::run(engine.shared.clone()));
         engine.spawn(loops::prune::run(engine.shared.clone()));
+        engine.spawn(loops::detect::run(engine.shared.clone()));
         Ok(engine)
     }
 
@@ -194,6 +201,11 @@ impl Engine {
     #[must_use]
     pub fn coming(&self, count: usize) -> Vec<(DbTime, String)> {
         self.shared.memory().coming(count)
+    }
+
+    /// Walks once over all jobs in search of dead schedules, by hand; the loop does so page by page. Gives how many it repaired.
+    pub async fn detect(&self) -> Result<usize> {
+        loops::detect::walk(&self.shared).await
     }
 
     /// Stops: no more ticks and claims; what runs may end within `drain`, then it is stopped and handed back as lost; what

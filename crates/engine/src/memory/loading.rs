@@ -7,7 +7,7 @@ use everytick_store::{ChangedJob, LoadedJob, Raise};
 
 use super::{
     Memory,
-    entry::{Entry, Open, first_unrecorded},
+    entry::{Entry, Open},
 };
 use crate::{
     clock::MonoTime,
@@ -84,7 +84,7 @@ impl Memory {
         let id = loaded.job.id;
         let held: Vec<_> = self.held.values().filter(|held| held.job.id == id).map(|held| held.claim.clone()).collect();
         let Some(entry) = self.jobs.get_mut(&id) else { return };
-        let read = first_unrecorded(&loaded);
+        let read = loaded.first_unrecorded();
         let same = entry.epoch == loaded.epoch && !entry.forgotten;
         entry.next = match (entry.next, read) {
             // What we recorded since the cursor was written is not to be played again.
