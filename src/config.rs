@@ -22,6 +22,7 @@ use crate::{
 pub(crate) const FILE_DEFAULT: &str = "everytick.toml";
 pub(crate) const SERVER_DEFAULT: &str = "http://127.0.0.1:8640";
 const DATABASE_FILE: &str = "everytick.db";
+const DATA_DIR_DEFAULT: &str = "./everytick-data";
 
 const LEASE_RANGE: (Span, Span) = (Span::seconds(2), Span::minutes(10));
 const DRAIN_MAX: Span = Span::hours(1);
@@ -69,6 +70,12 @@ impl File {
     }
 }
 
+/// The database that commands look into themselves, without a server: named, or the file in the data directory.
+pub(crate) fn database(url: Option<DatabaseUrl>, data_dir: Option<PathBuf>, file: File) -> DatabaseUrl {
+    let data_dir = data_dir.or(file.data_dir).unwrap_or_else(|| PathBuf::from(DATA_DIR_DEFAULT));
+    url.or(file.database_url).unwrap_or_else(|| DatabaseUrl::Sqlite(data_dir.join(DATABASE_FILE)))
+}
+
 /// Everything `everytick serve` goes by, complete and checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Settings {
@@ -95,10 +102,10 @@ impl Settings {
         check_region(flags.region.or(file.region).as_deref())?;
         let listen = flags.listen.or(file.listen).unwrap_or_default().address();
         check_loopback(listen)?;
-        let data_dir = flags.data_dir.or(file.data_dir).unwrap_or_else(|| PathBuf::from("./everytick-data"));
+        let data_dir = flags.data_dir.or(file.data_dir).unwrap_or_else(|| PathBuf::from(DATA_DIR_DEFAULT));
         let database = match flags.database_url.or(file.database_url) {
             Some(DatabaseUrl::Sqlite(file)) => file,
-            Some(DatabaseUrl::Postgres) => {
+            Some(DatabaseUrl::Postgres(_)) => {
                 return Err(Failure::usage(
                     "--database-url: PostgreSQL comes with the cluster release; \
                      write sqlite:<file>, or leave it out to keep everything in --data-dir",
@@ -224,12 +231,21 @@ impl TryFrom<String> for Listen {
     }
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) enum DatabaseUrl {
     Sqlite(PathBuf),
-    /// Understood, so that it can be refused by name.
-    Postgres,
+    Postgres(String),
+}
+
+/// Without the address of a server: it may hold a password.
+impl fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(file) => f.debug_tuple("Sqlite").field(file).finish(),
+            Self::Postgres(_) => f.debug_tuple("Postgres").finish_non_exhaustive(),
+        }
+    }
 }
 
 impl FromStr for DatabaseUrl {
@@ -238,7 +254,7 @@ impl FromStr for DatabaseUrl {
     /// The URL is not repeated in the message: it may hold a password.
     fn from_str(text: &str) -> Result<Self, String> {
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-            return Ok(Self::Postgres);
+            return Ok(Self::Postgres(text.to_owned()));
         }
         let file = text.strip_prefix("sqlite:").map(|rest| rest.strip_prefix("//").unwrap_or(rest));
         match file {
