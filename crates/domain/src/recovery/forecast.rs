@@ -115,6 +115,8 @@ mod tests {
         let job = job(spec(Span::minutes(1)));
         let said = forecast(&job, Some(s(36_000)), s(36_030), 1);
         assert_eq!((said.on_time, said.skips[&SkipReason::Overlap]), (0, 1));
+        let said = forecast(&job, Some(s(35_940)), s(36_000), 0);
+        assert_eq!((said.on_time, said.skips[&SkipReason::Overlap]), (1, 1), "the first is in the way of the second");
         let said = forecast(&job, Some(s(35_880)), s(36_000), 1);
         assert_eq!((said.late, said.on_time, said.skips[&SkipReason::Overlap]), (1, 0, 2));
     }

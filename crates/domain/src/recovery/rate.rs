@@ -144,8 +144,9 @@ mod tests {
             }
             for from in 0..looks.len() {
                 let (mut passed, mut started) = (0.0, 0_usize);
-                for (pause, budget) in &looks[from..] {
-                    passed += *pause as f64 / 1_000.0;
+                for (look, (pause, budget)) in looks.iter().enumerate().skip(from) {
+                    // A stretch begins with a look, not with the pause before it.
+                    passed += if look == from { 0.0 } else { *pause as f64 / 1_000.0 };
                     started += budget;
                     prop_assert!(started as f64 <= rate.per_second() * (passed + KEPT_SECONDS) + 1e-6);
                 }
