@@ -22,6 +22,7 @@ use crate::{
 pub(crate) const FILE_DEFAULT: &str = "everytick.toml";
 pub(crate) const SERVER_DEFAULT: &str = "http://127.0.0.1:8640";
 const DATABASE_FILE: &str = "everytick.db";
+const DATA_DIR_DEFAULT: &str = "./everytick-data";
 
 const LEASE_RANGE: (Span, Span) = (Span::seconds(2), Span::minutes(10));
 const DRAIN_MAX: Span = Span::hours(1);
@@ -72,6 +73,15 @@ impl File {
     }
 }
 
+/// The database that commands look into themselves, without a server: named, or the file in the data directory.
+pub(crate) fn database(url: Option<String>, data_dir: Option<PathBuf>, file: File) -> Result<DatabaseUrl, Failure> {
+    let data_dir = data_dir.or(file.data_dir).unwrap_or_else(|| PathBuf::from(DATA_DIR_DEFAULT));
+    match url.or(file.database_url) {
+        Some(text) => DatabaseUrl::read(&text),
+        None => Ok(DatabaseUrl::Sqlite(data_dir.join(DATABASE_FILE))),
+    }
+}
+
 /// Everything `everytick serve` goes by, complete and checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Settings {
@@ -104,7 +114,7 @@ impl Settings {
         }
         let listen = flags.listen.or(file.listen).unwrap_or_default().address();
         check_loopback(listen)?;
-        let data_dir = flags.data_dir.or(file.data_dir).unwrap_or_else(|| PathBuf::from("./everytick-data"));
+        let data_dir = flags.data_dir.or(file.data_dir).unwrap_or_else(|| PathBuf::from(DATA_DIR_DEFAULT));
         let database = match flags.database_url.or(file.database_url) {
             Some(text) => DatabaseUrl::read(&text)?,
             None => DatabaseUrl::Sqlite(data_dir.join(DATABASE_FILE)),
@@ -260,11 +270,18 @@ impl TryFrom<String> for Listen {
     }
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) enum DatabaseUrl {
     Sqlite(PathBuf),
     /// The whole URL, which may hold a password.
     Postgres(String),
+}
+
+/// Without a password.
+impl fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DatabaseUrl").field(&self.shown()).finish()
+    }
 }
 
 impl DatabaseUrl {

@@ -6,6 +6,7 @@ mod cron;
 mod job;
 mod job_flags;
 mod preview;
+mod recover;
 mod run;
 pub(crate) mod serve;
 
@@ -70,6 +71,9 @@ enum Command {
     /// Try out a cron expression; needs no server
     #[command(subcommand)]
     Cron(cron::CronCommand),
+    /// Say what a restart now would fire, from the database itself; changes nothing
+    #[command(after_help = recover::AFTER_HELP)]
+    Recover(recover::Recover),
     /// Print a completion script for a shell
     #[command(after_help = completions::AFTER_HELP)]
     Completions(completions::Completions),
@@ -89,6 +93,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Run(command) => block_on(command.run(&client(file)?, out)),
         Command::Cluster(command) => block_on(command.run(&client(file)?, out)),
         Command::Cron(command) => command.run(out),
+        Command::Recover(command) => block_on(command.run(file, out)),
         Command::Completions(completions) => completions.run(),
     }
 }

@@ -7,5 +7,6 @@ mod cron;
 mod help;
 mod orphans;
 mod readme;
+mod recover;
 mod settings;
 mod support;

@@ -94,7 +94,8 @@ pub fn edit(standing: &Standing, change: Change) -> Result<Option<Edit>, Vec<Inv
         Change::Delete => new.deleted_at = Some(x),
     }
     new.version = job.version.next();
-    new.updated_at = *now;
+    // Not before X: until then it was another.
+    new.updated_at = x;
 
     let (mut rows, mut ranges) =
         if Mutant::EditRecordsNoOldTicks.is_on() { Default::default() } else { play_up_to(standing) };

@@ -8,6 +8,7 @@ pub mod job;
 pub mod mutant;
 pub mod partition;
 pub mod plan;
+pub mod recovery;
 pub mod retry;
 pub mod run;
 pub mod schedule;

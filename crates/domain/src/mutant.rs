@@ -16,10 +16,11 @@ pub enum Mutant {
     ActiveForgottenAtOutcome,
     MemoryKeptAfterUnsure,
     NoClockCheck,
+    LateRateUnbounded,
 }
 
 impl Mutant {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::NoEpochCheck,
         Self::CursorRaisedBeforeAck,
         Self::RaiseWithoutEpoch,
@@ -33,6 +34,7 @@ impl Mutant {
         Self::ActiveForgottenAtOutcome,
         Self::MemoryKeptAfterUnsure,
         Self::NoClockCheck,
+        Self::LateRateUnbounded,
     ];
 
     /// Whether this mistake is to be made now, on this thread.

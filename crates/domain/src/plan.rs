@@ -107,18 +107,18 @@ fn skipped(job: JobId, schedule: &Schedule, from: DbTime, to: DbTime, reason: Sk
     Plan::Rows(schedule.ticks(from, to).map(|tick| row(job, schedule, tick, Fate::Skip(reason))).collect())
 }
 
-fn row(job: JobId, schedule: &Schedule, tick: DbTime, fate: Fate) -> TickRow {
+pub(crate) fn row(job: JobId, schedule: &Schedule, tick: DbTime, fate: Fate) -> TickRow {
     TickRow { id: RunId::of(job, Cause::Tick(tick)), tick, due_at: schedule.due_at(job, tick), fate }
 }
 
-fn grace(job: &Job, schedule: &Schedule, next: DbTime, now: DbTime) -> Span {
+pub(crate) fn grace(job: &Job, schedule: &Schedule, next: DbTime, now: DbTime) -> Span {
     job.spec.misfire.grace.unwrap_or_else(|| {
         let newest = schedule.last_up_to(next, now).unwrap_or(next);
         schedule.period_at(newest).unwrap_or(GRACE_MIN).max(GRACE_MIN)
     })
 }
 
-fn before(at: DbTime) -> DbTime {
+pub(crate) fn before(at: DbTime) -> DbTime {
     at.minus(Span::millis(1))
 }
 

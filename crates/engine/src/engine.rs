@@ -217,6 +217,7 @@ impl Engine {
         engine.spawn(loops::cancel::run(engine.shared.clone()));
         engine.spawn(loops::raise::run(engine.shared.clone()));
         engine.spawn(loops::prune::run(engine.shared.clone()));
+        engine.spawn(loops::detect::run(engine.shared.clone()));
         Ok(engine)
     }
 
@@ -257,8 +258,14 @@ impl Engine {
         self.shared.memory().coming(count)
     }
 
-    /// Stops: no more ticks and claims; the partitions are given back at once, so that others go on; what runs may end within `drain`, then it is stopped and handed back as lost; what
-    /// was claimed and never sent is handed back unspent. Then the lease is ended.
+    /// Walks once over all jobs in search of dead schedules, by hand; the loop does so page by page. Gives how many it repaired.
+    pub async fn detect(&self) -> Result<usize> {
+        loops::detect::walk(&self.shared).await
+    }
+
+    /// Stops: no more ticks and claims; the partitions are given back at once, so that others go on; what runs may end
+    /// within `drain`, then it is stopped and handed back as lost; what was claimed and never sent is handed back unspent.
+    /// Then the lease is ended.
     pub async fn stop(&self, drain: Duration) {
         let shared = &self.shared;
         shared.stopping.cancel();

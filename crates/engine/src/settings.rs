@@ -91,5 +91,19 @@ pub(crate) const PRUNE_BATCH: usize = 1_000;
 pub(crate) const BLOCKED_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A partition that nobody has taken for this long may be taken by anybody.
 pub(crate) const UNHELD_MAX: Duration = Duration::from_secs(2);
-/// Late runs started per second at least, however quiet the node was before (I14).
-pub(crate) const LATE_STARTS_PER_SECOND_MIN: f64 = 50.0;
+/// How often the normal rate is estimated anew while late runs wait. It walks over the jobs in memory, so not at every look.
+pub(crate) const RATE_ESTIMATED_EVERY: Duration = Duration::from_secs(5);
+/// Of the slots, one in this many is kept from late runs, so that ticks on time find one while a backlog drains (I14).
+pub(crate) const SLOTS_PER_ONE_KEPT: usize = 4;
+/// A walk for dead schedules looks at so many jobs at a time...
+pub(crate) const DETECT_JOBS_PER_PAGE: usize = 200;
+/// ...and pauses in between, so that a walk over 40,000 jobs takes some minutes and little of the database.
+pub(crate) const DETECT_PAGE_EVERY: Duration = Duration::from_secs(1);
+/// Between two walks.
+pub(crate) const DETECT_WALK_EVERY: Duration = Duration::from_secs(60);
+/// Beyond two leases, a tick that is not on the record after this long is overdue.
+pub(crate) const DEAD_AFTER: Span = Span::seconds(60);
+/// How many jobs are remembered from one walk to the next.
+pub(crate) const SUSPECTS_MAX: usize = 10_000;
+/// How many ticks of a dead schedule the log names.
+pub(crate) const TICKS_NAMED_MAX: usize = 10;

@@ -91,7 +91,7 @@ async fn main() {
     let began = clock();
     for ticks in &planned {
         store.record(&lease, ticks).await.unwrap();
-        let waiting = store.peek_waiting(&lease, &all, &[], BATCH).await.unwrap().due;
+        let waiting = store.peek_waiting(&lease, &all, &[], None, BATCH).await.unwrap().due;
         let runs: Vec<_> = waiting.iter().map(|run| run.id).collect();
         let claimed = store.claim(&lease, &runs).await.unwrap();
         let end = |run: &ClaimedRun| settle_with(run.id, run.fence, run.job, run.tenant, Verdict::Succeeded);

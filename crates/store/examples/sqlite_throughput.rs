@@ -85,7 +85,7 @@ async fn main() {
     let began = now();
     for (_, ticks) in &planned {
         store.record(&lease, ticks).await.unwrap();
-        let waiting = store.peek_waiting(&lease, &PartitionSet::all(1), &[], BATCH).await.unwrap().due;
+        let waiting = store.peek_waiting(&lease, &PartitionSet::all(1), &[], None, BATCH).await.unwrap().due;
         let runs: Vec<_> = waiting.iter().map(|run| run.id).collect();
         let claimed = store.claim(&lease, &runs).await.unwrap();
         let end =

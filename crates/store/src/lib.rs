@@ -15,6 +15,7 @@ use async_trait::async_trait;
 use everytick_domain::{
     ids::{Incarnation, JobId, RunId, TenantId},
     partition::PartitionSet,
+    recovery::{Ledger, Window},
     time::{DbTime, Span},
 };
 
@@ -80,15 +81,35 @@ pub trait Store: Send + Sync + 'static {
     /// Raises cursors of jobs that still have the epoch named. Gives the jobs whose cursor now is at least as asked.
     async fn raise_cursors(&self, raises: &[Raise]) -> Result<Vec<JobId>>;
 
+    // Recovery.
+
+    /// Jobs whose cursor lies before `before`, whoever holds them, by cursor and id, after the given place; at most `limit`.
+    /// For those who only look: it needs no lease.
+    async fn load_overdue(
+        &self,
+        before: DbTime,
+        after: Option<(DbTime, JobId)>,
+        limit: usize,
+    ) -> Result<Vec<LoadedJob>>;
+    /// Every job that is not deleted, by id, after the given one; at most `limit`.
+    async fn walk_jobs(&self, after: Option<JobId>, limit: usize) -> Result<Walked>;
+    /// What is on the record of each job's window, as asked.
+    async fn load_ledgers(&self, asked: &[(JobId, Window)]) -> Result<Vec<Ledger>>;
+    /// Records ticks that the cursor has passed and that are not on the record, under the job's lock, and raises its epoch,
+    /// so that whoever holds the job reads it again; without ticks it does only that. Whether it was done: not when the
+    /// epoch is another, or a tick lies from the cursor on or after the clock.
+    async fn repair(&self, lease: &Lease, ticks: &JobTicks) -> Result<bool>;
+
     // Runs.
 
     /// What waits in the partitions and is due, at most `limit`; of `busy` jobs only what is forced or in progress already
-    /// (a retry).
+    /// (a retry). What is late comes last, tenants in turn, beginning after `late_after`: the backlog of one hides no other's.
     async fn peek_waiting(
         &self,
         lease: &Lease,
         partitions: &PartitionSet,
         busy: &[JobId],
+        late_after: Option<TenantId>,
         limit: usize,
     ) -> Result<Waiting>;
     /// Claims those of the runs that still wait and are due: fence and attempt raised, one commit. The others are left out.

@@ -106,6 +106,36 @@ pub struct LoadedJob {
     pub open: Vec<OpenRun>,
 }
 
+/// A page of a walk over all jobs.
+#[derive(Clone, Debug)]
+pub struct Walked {
+    /// Those that can be read.
+    pub jobs: Vec<WalkedJob>,
+    /// The last one looked at; `None` at the end of the walk.
+    pub last: Option<JobId>,
+}
+
+#[derive(Clone, Debug)]
+pub struct WalkedJob {
+    pub job: Job,
+    pub epoch: Epoch,
+    pub cursor: Option<DbTime>,
+}
+
+impl LoadedJob {
+    /// The first tick that is not on the record. The cursor is a lower bound: the schedule says which tick it stands for, and
+    /// the ledger which of them are recorded.
+    #[must_use]
+    pub fn first_unrecorded(&self) -> Option<DbTime> {
+        let schedule = self.job.ticking()?;
+        let cursor = self.cursor?;
+        match self.last_tick {
+            Some(last) if last >= cursor => schedule.next_after(last),
+            _ => schedule.first_from(cursor),
+        }
+    }
+}
+
 /// A run that is not over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenRun {
@@ -144,6 +174,20 @@ pub struct JobTicks {
     pub epoch: Epoch,
     pub priority: u8,
     pub rows: Vec<RecordRow>,
+}
+
+impl JobTicks {
+    /// Whether all of them lie before the cursor and not after the clock.
+    pub(crate) fn passed_by(&self, cursor: Option<DbTime>, now: DbTime) -> bool {
+        let passed = |tick: DbTime| tick <= now && cursor.is_none_or(|cursor| tick < cursor);
+        self.rows.iter().all(|row| passed(row.tick.tick))
+    }
+
+    /// What the audit trail says of a repair.
+    pub(crate) fn repair_detail(&self) -> String {
+        let ticks: Vec<_> = self.rows.iter().map(|row| row.tick.tick).collect();
+        serde_json::json!({ "ticks": ticks }).to_string()
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -219,7 +263,7 @@ pub struct WaitingRun {
 #[derive(Clone, Debug)]
 pub struct Waiting {
     pub now: DbTime,
-    /// Due now: on-time runs before late ones, then by priority, then the oldest.
+    /// Due now: on-time runs by priority, then the oldest; after them late ones, tenants in turn, each tenant's own likewise.
     pub due: Vec<WaitingRun>,
     /// When the next one is due that is not due yet.
     pub next_due: Option<DbTime>,
@@ -442,3 +486,9 @@ impl Default for Limits {
 
 /// How long an Idempotency-Key is remembered.
 pub const IDEMPOTENCY_KEPT: Span = Span::days(1);
+
+/// How many late runs of one tenant are looked at together: they are started at a bounded rate, and then looked at again.
+pub const LATE_PER_TENANT_MAX: usize = 100;
+
+/// How many ranges of one job are looked at behind a window's end: each is many ticks long, and a window has few.
+pub const RANGES_PER_LEDGER_MAX: usize = 64;

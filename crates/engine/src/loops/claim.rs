@@ -2,13 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use everytick_domain::mutant::Mutant;
+use everytick_domain::{
+    mutant::Mutant,
+    recovery::{LateStarts, Rate},
+};
 
 use super::{deliver, unsure};
 use crate::{
     clock::MonoTime,
     engine::Shared,
-    settings::{BLOCKED_LOOK_EVERY, CLAIMS_PER_BATCH_MAX, FAILURE_PAUSE, LATE_STARTS_PER_SECOND_MIN},
+    settings::{BLOCKED_LOOK_EVERY, CLAIMS_PER_BATCH_MAX, FAILURE_PAUSE, RATE_ESTIMATED_EVERY},
 };
 
 /// When to look again.
@@ -20,7 +23,7 @@ enum Next {
 }
 
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let mut late = LateRate::new(MonoTime::now());
+    let mut pace = Pace::new(MonoTime::now());
     let mut blocked_at = MonoTime::now();
     while !shared.stopping() {
         if MonoTime::now().since(blocked_at) >= BLOCKED_LOOK_EVERY {
@@ -28,7 +31,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             shared.memory().doubt_blocked();
             shared.wake_load.notify_one();
         }
-        let wait = match pass(&shared, &mut late).await {
+        let wait = match pass(&shared, &mut pace).await {
             Next::Now => continue,
             Next::After(wait) => wait.min(shared.parts.settings.look),
             Next::Pause => FAILURE_PAUSE,
@@ -43,7 +46,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-async fn pass(shared: &Arc<Shared>, late: &mut LateRate) -> Next {
+async fn pass(shared: &Arc<Shared>, pace: &mut Pace) -> Next {
     let slots = shared.parts.settings.slots;
     let look = shared.parts.settings.look;
     let partitions = shared.partitions();
@@ -51,14 +54,14 @@ async fn pass(shared: &Arc<Shared>, late: &mut LateRate) -> Next {
         return Next::After(look);
     }
     let statement = shared.statements.read().await;
-    let (busy, free) = {
+    let (busy, free, late_after) = {
         let memory = shared.memory();
-        (memory.busy(), memory.slots_free(slots))
+        (memory.busy(), memory.slots_free(slots), memory.late_turn())
     };
     let lease = shared.lease();
     let limit = free.clamp(1, CLAIMS_PER_BATCH_MAX);
     let sent = MonoTime::now();
-    let asked = shared.parts.store.peek_waiting(&lease, &partitions, &busy, limit);
+    let asked = shared.parts.store.peek_waiting(&lease, &partitions, &busy, late_after, limit);
     let waiting = match shared.ask("look at what waits", asked).await {
         Ok(waiting) => waiting,
         Err(error) => {
@@ -71,16 +74,19 @@ async fn pass(shared: &Arc<Shared>, late: &mut LateRate) -> Next {
         shared.memory().no_slot(waiting.due.iter().any(|run| !run.late));
         return Next::After(look);
     }
-    let chosen = shared.memory().choose(&waiting, slots, late.budget(MonoTime::now()));
+    let late = waiting.due.iter().any(|run| run.late);
+    let budget = pace.budget(shared, late);
+    let chosen = shared.memory().choose(&waiting, slots, budget);
     if shared.memory().has_wanted() {
         shared.wake_load.notify_one();
     }
     if chosen.is_empty() {
-        let late_wait = if waiting.due.iter().any(|run| run.late) { late.wait() } else { look };
+        // With a budget it is a slot or the job itself that late ones wait for: its end wakes us.
+        let late_wait = if late && budget == 0 { pace.starts.wait(pace.rate) } else { look };
         let next = waiting.next_due.map_or(look, |at| shared.clock.until(at).max(Duration::from_millis(1)));
         return Next::After(next.min(late_wait));
     }
-    late.spend(chosen.iter().filter(|run| run.late).count());
+    pace.starts.spend(chosen.iter().filter(|run| run.late).count());
     let ids: Vec<_> = chosen.iter().map(|run| run.id).collect();
     match shared.ask("claim runs", shared.parts.store.claim(&lease, &ids)).await {
         Ok(claimed) => {
@@ -103,26 +109,33 @@ async fn pass(shared: &Arc<Shared>, late: &mut LateRate) -> Next {
     }
 }
 
-/// Late runs start at a bounded rate, so that a backlog does not fall upon its targets all at once (I14).
-struct LateRate {
-    tokens: f64,
-    filled: MonoTime,
+/// How fast late runs are started: no faster than the jobs in memory tick in normal times (I14).
+struct Pace {
+    starts: LateStarts,
+    rate: Rate,
+    earned: MonoTime,
+    /// When the rate was estimated last.
+    estimated: Option<MonoTime>,
 }
 
-impl LateRate {
+impl Pace {
     fn new(now: MonoTime) -> Self {
-        Self { tokens: LATE_STARTS_PER_SECOND_MIN, filled: now }
+        Self { starts: LateStarts::default(), rate: Rate::of_ticks(0), earned: now, estimated: None }
     }
-    fn budget(&mut self, now: MonoTime) -> usize {
-        let gained = now.since(self.filled).as_secs_f64() * LATE_STARTS_PER_SECOND_MIN;
-        self.tokens = (self.tokens + gained).min(LATE_STARTS_PER_SECOND_MIN);
-        self.filled = now;
-        self.tokens as usize
-    }
-    fn spend(&mut self, count: usize) {
-        self.tokens -= count as f64;
-    }
-    fn wait(&self) -> Duration {
-        Duration::from_secs_f64(((1.0 - self.tokens).max(0.05)) / LATE_STARTS_PER_SECOND_MIN)
+
+    /// How many late runs may start now. The jobs are only looked at where there is something to start.
+    fn budget(&mut self, shared: &Shared, late: bool) -> usize {
+        if Mutant::LateRateUnbounded.is_on() {
+            return usize::MAX;
+        }
+        let now = MonoTime::now();
+        if late && self.estimated.is_none_or(|at| now.since(at) >= RATE_ESTIMATED_EVERY) {
+            let jobs = shared.memory().jobs();
+            self.rate = Rate::normal(jobs.iter().map(AsRef::as_ref), shared.clock.now());
+            self.estimated = Some(now);
+        }
+        self.starts.earn(now.since(self.earned), self.rate);
+        self.earned = now;
+        self.starts.budget()
     }
 }

@@ -1,14 +1,18 @@
 //! Which of the waiting runs to start, and the claims that came of it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use everytick_domain::ids::{JobId, RunId};
+use everytick_domain::{
+    ids::{JobId, RunId, TenantId},
+    job::Job,
+};
 use everytick_store::{ClaimedRun, Waiting, WaitingRun};
 
 use super::{
     Memory, Planned,
     entry::{Entry, Open},
 };
+use crate::settings::SLOTS_PER_ONE_KEPT;
 
 impl Memory {
     /// Jobs that may not start another run and have one waiting: looking at those would find nothing to do.
@@ -35,13 +39,24 @@ impl Memory {
         }
     }
 
+    /// Every job that is remembered.
+    pub(crate) fn jobs(&self) -> Vec<Arc<Job>> {
+        self.jobs.values().map(|entry| entry.job.clone()).collect()
+    }
+
+    /// The tenant that had the last turn among late runs.
+    pub(crate) fn late_turn(&self) -> Option<TenantId> {
+        self.late_turn
+    }
+
     /// Chooses among what is due. Runs of jobs we do not know are wanted first; runs of a job that has as many in progress
-    /// as it may have stay; late ones stay when their rate is spent.
+    /// as it may have stay; late ones stay when their rate is spent or only the slots are free that are kept from them.
     pub(crate) fn choose(&mut self, waiting: &Waiting, slots: usize, mut late_budget: usize) -> Vec<WaitingRun> {
         let mut free = self.slots_free(slots);
         let mut started: BTreeMap<JobId, usize> = BTreeMap::new();
         let mut chosen = Vec::new();
         let mut left = false;
+        let kept = slots / SLOTS_PER_ONE_KEPT;
         for run in &waiting.due {
             let Some(entry) = self.jobs.get_mut(&run.job) else {
                 if !self.missing.contains(&run.job) {
@@ -71,14 +86,17 @@ impl Memory {
             if !run.force && max.is_some_and(|max| entry.in_progress_besides(run.id) + *starting >= max) {
                 continue;
             }
-            if run.late && late_budget == 0 {
+            if run.late && (late_budget == 0 || free <= kept) {
                 continue;
             }
             if free == 0 {
                 left |= !run.late;
                 continue;
             }
-            late_budget -= usize::from(run.late);
+            if run.late {
+                late_budget -= 1;
+                self.late_turn = Some(run.tenant);
+            }
             free -= 1;
             *starting += 1;
             entry.under_way += 1;
@@ -124,6 +142,71 @@ impl Memory {
             if unsure {
                 self.unsure(run.job);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use everytick_domain::{
+        ids::{Cause, Epoch},
+        job::{Birth, born},
+    };
+    use everytick_store::{
+        LoadedJob,
+        conformance::{OTHER_TENANT, START, TENANT, job_id, overlapping, s},
+    };
+
+    use super::*;
+
+    fn loaded(tenant: TenantId, name: &str) -> LoadedJob {
+        let birth = Birth { id: job_id(tenant, name), tenant, partition: 0, by: "test".into(), at: START };
+        let (job, cursor) = born(birth, overlapping(name)).unwrap();
+        LoadedJob { job, epoch: Epoch::from_raw(1), cursor, last_tick: None, open: Vec::new() }
+    }
+
+    /// Runs of two jobs of two tenants, in the order that a store gives: on time, then late ones in turn.
+    fn backlog(on_time: usize, late: usize) -> (Memory, Waiting) {
+        let mut memory = Memory::default();
+        let jobs = [loaded(TENANT, "ours"), loaded(OTHER_TENANT, "theirs")];
+        let run = |n: usize, late: bool| {
+            let job = &jobs[n % 2].job;
+            let due_at = s(i64::try_from(n).unwrap() * 10 + if late { 0 } else { 100_000 });
+            WaitingRun {
+                id: RunId::of(job.id, Cause::Tick(due_at)),
+                job: job.id,
+                tenant: job.tenant,
+                priority: 5,
+                due_at,
+                late,
+                force: false,
+                attempts: 0,
+            }
+        };
+        let due = (0..on_time).map(|n| run(n, false)).chain((0..late).map(|n| run(n, true))).collect();
+        memory.horizon(jobs.to_vec());
+        (memory, Waiting { now: s(200_000), due, next_due: None })
+    }
+
+    #[test]
+    fn late_runs_start_behind_those_on_time_and_no_more_than_their_budget() {
+        let (mut memory, waiting) = backlog(3, 10);
+        let chosen = memory.choose(&waiting, 100, 4);
+        assert_eq!(chosen.iter().filter(|run| !run.late).count(), 3);
+        assert_eq!(chosen.len(), 7);
+        assert!(!chosen[2].late && chosen[3].late);
+        assert_eq!(memory.late_turn(), Some(OTHER_TENANT), "the next turn is the other tenant's");
+        assert_eq!(memory.choose(&waiting, 100, 0).iter().filter(|run| run.late).count(), 0);
+        assert_eq!(memory.late_turn(), Some(OTHER_TENANT));
+    }
+
+    #[test]
+    fn some_slots_are_kept_from_late_runs() {
+        for (slots, on_time, started) in [(8, 0, 6), (8, 4, 2), (8, 7, 0), (1, 0, 1), (3, 0, 3), (4, 0, 3)] {
+            let (mut memory, waiting) = backlog(on_time, 20);
+            let chosen = memory.choose(&waiting, slots, 100);
+            let late = chosen.iter().filter(|run| run.late).count();
+            assert_eq!((chosen.len() - late, late), (on_time, started), "{slots} slots");
         }
     }
 }

@@ -65,7 +65,7 @@ impl From<OpenRun> for Open {
 impl Entry {
     pub(super) fn new(loaded: LoadedJob, open: BTreeMap<RunId, Open>) -> Self {
         Self {
-            next: first_unrecorded(&loaded),
+            next: loaded.first_unrecorded(),
             open,
             job: Arc::new(loaded.job),
             epoch: loaded.epoch,
@@ -91,15 +91,5 @@ impl Entry {
     /// Whether another of the job's runs may be in progress beside those that are.
     pub(super) fn may_start(&self, run: RunId) -> bool {
         self.job.spec.open_max().is_none_or(|max| self.in_progress_besides(run) < max as usize)
-    }
-}
-
-/// The cursor is a lower bound: the schedule says which tick it stands for, and the ledger which of them are recorded.
-pub(super) fn first_unrecorded(loaded: &LoadedJob) -> Option<DbTime> {
-    let schedule = loaded.job.ticking()?;
-    let cursor = loaded.cursor?;
-    match loaded.last_tick {
-        Some(last) if last >= cursor => schedule.next_after(last),
-        _ => schedule.first_from(cursor),
     }
 }

@@ -10,7 +10,7 @@ use everytick_store::{ChangedJob, LoadedJob, Raise};
 
 use super::{
     Memory,
-    entry::{Entry, Open, first_unrecorded},
+    entry::{Entry, Open},
 };
 use crate::{
     clock::MonoTime,
@@ -106,7 +106,7 @@ impl Memory {
         let id = loaded.job.id;
         let open = self.open_runs(&loaded);
         let Some(entry) = self.jobs.get_mut(&id) else { return };
-        let read = first_unrecorded(&loaded);
+        let read = loaded.first_unrecorded();
         let same = entry.epoch == loaded.epoch && !entry.forgotten;
         entry.next = match (entry.next, read) {
             // What we recorded since the cursor was written is not to be played again.

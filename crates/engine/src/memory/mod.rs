@@ -55,6 +55,8 @@ pub(crate) struct Memory {
     deferred: bool,
     /// Jobs that were asked for and could not be read: their runs are left alone until the horizon is read again.
     missing: BTreeSet<JobId>,
+    /// The tenant of the last late run that was started: the next turn is another's.
+    late_turn: Option<TenantId>,
     /// How many of the held claims wait for their receiver's report.
     accepted: usize,
 }

@@ -129,6 +129,8 @@ create table waiting (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_analyze_scale_factor = 0,
         autovacuum_analyze_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create index waiting_claim on waiting (late, priority desc, due_at, run);
+-- Late ones once more, by tenant: they are started tenant by tenant in turn. Runs on time are not in it.
+create index waiting_late on waiting (tenant, priority desc, due_at, run) where late;
 create index waiting_due on waiting (due_at);
 create index waiting_job on waiting (job);
 

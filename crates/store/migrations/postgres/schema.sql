@@ -199,6 +199,7 @@ table waiting with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshol
     CREATE INDEX waiting_claim ON public.waiting USING btree (late, priority DESC, due_at, run)
     CREATE INDEX waiting_due ON public.waiting USING btree (due_at)
     CREATE INDEX waiting_job ON public.waiting USING btree (job)
+    CREATE INDEX waiting_late ON public.waiting USING btree (tenant, priority DESC, due_at, run) WHERE late
 
 CREATE OR REPLACE FUNCTION public.everytick_now()
  RETURNS bigint

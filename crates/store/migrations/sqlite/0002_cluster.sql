@@ -15,3 +15,6 @@ create table partitions (
     since integer not null default 0
 ) strict;
 insert into partitions (partition) values (0);
+
+-- Late runs once more, by tenant: they are started tenant by tenant in turn. Runs on time are not in it.
+create index waiting_late on waiting (tenant, priority desc, due_at, run) where late = 1;

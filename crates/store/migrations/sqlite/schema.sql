@@ -163,3 +163,5 @@ CREATE INDEX waiting_claim on waiting (late, priority desc, due_at, run);
 CREATE INDEX waiting_due on waiting (due_at);
 
 CREATE INDEX waiting_job on waiting (job);
+
+CREATE INDEX waiting_late on waiting (tenant, priority desc, due_at, run) where late = 1;

@@ -2,13 +2,14 @@
 
 use everytick_domain::{
     ids::{JobId, RunId},
+    job::Job,
     plan::Fate,
     run::{CauseKind, State, Verdict},
     time::Span,
 };
 
-use super::{Bench, START, TENANT, TTL, incarnation, new_run, overlapping, s, spec, tick, ticks};
-use crate::{Beat, NewRun, NodeInfo, StoreError};
+use super::{Bench, OTHER_TENANT, START, TENANT, TTL, incarnation, new_run, overlapping, s, spec, tick, ticks};
+use crate::{Beat, LATE_PER_TENANT_MAX, NewRun, NodeInfo, StoreError, WaitingRun};
 
 pub async fn what_waits_comes_on_time_first_then_by_priority_then_the_oldest(bench: &Bench) {
     let lease = bench.join("a", 1).await;
@@ -31,6 +32,35 @@ pub async fn what_waits_comes_on_time_first_then_by_priority_then_the_oldest(ben
     let due: Vec<_> = bench.peek(&lease).await.due.iter().map(|run| (run.late, run.priority, run.due_at)).collect();
     let expected = [(false, 9, s(150)), (false, 9, s(160)), (false, 9, s(170)), (false, 1, s(150)), (true, 9, s(10))];
     assert_eq!(due, expected);
+}
+
+pub async fn late_runs_come_tenant_by_tenant_in_turn(bench: &Bench) {
+    let lease = bench.join("a", 1).await;
+    let ours = bench.create(overlapping("ours")).await;
+    let theirs = bench.created(OTHER_TENANT, overlapping("theirs")).await.unwrap().job;
+    // A backlog longer than what is looked at together.
+    let long = i64::try_from(LATE_PER_TENANT_MAX).unwrap() + 20;
+    bench.go(long * 10);
+    let late = |job: &Job, count| ticks(job, 1, (1..=count).map(|n| tick(job, n * 10, Fate::Late)).collect());
+    bench.record(&lease, late(&ours, long)).await;
+    bench.record(&lease, late(&theirs, 2)).await;
+    for (after, limit, expected) in [
+        (None, 5, "o10 t10 o20 t20 o30"),
+        (Some(TENANT), 5, "t10 o10 t20 o20 o30"),
+        (Some(OTHER_TENANT), 3, "o10 t10 o20"),
+        (Some(TENANT), 1, "t10"),
+    ] {
+        let due = bench.store.peek_waiting(&lease, &bench.all(), &[], after, limit).await.unwrap().due;
+        let word = |run: &WaitingRun| {
+            format!("{}{}", if run.tenant == TENANT { 'o' } else { 't' }, run.due_at.since(START).as_millis() / 1_000)
+        };
+        assert_eq!(due.iter().map(word).collect::<Vec<_>>().join(" "), expected, "after {after:?}");
+    }
+    bench.waiting(&lease, &theirs, 30).await;
+    let due = bench.store.peek_waiting(&lease, &bench.all(), &[], Some(OTHER_TENANT), 2).await.unwrap().due;
+    assert_eq!(due.iter().map(|run| run.late).collect::<Vec<_>>(), [false, true], "what is on time comes first");
+    let due = bench.store.peek_waiting(&lease, &bench.all(), &[ours.id], None, 9).await.unwrap().due;
+    assert!(due.iter().all(|run| run.job == theirs.id), "of busy jobs nothing comes");
 }
 
 pub async fn what_is_not_due_does_not_come_and_is_not_claimed(bench: &Bench) {
@@ -62,7 +92,7 @@ pub async fn the_runs_of_busy_jobs_do_not_come_except_forced_ones_and_retries(be
     let forced = bench.trigger(NewRun { force: true, ..new_run("busy", "k") }).await;
     let retried = bench.claimed(&lease, &busy, 20).await;
     bench.settle(&retried, Verdict::Redeliver).await;
-    let mut due = bench.store.peek_waiting(&lease, &bench.all(), &[busy.id], 10).await.unwrap().due;
+    let mut due = bench.store.peek_waiting(&lease, &bench.all(), &[busy.id], None, 10).await.unwrap().due;
     due.sort_by_key(|run| (run.force, run.attempts));
     let came: Vec<_> = due.iter().map(|run| (run.id, run.attempts, run.force)).collect();
     assert_eq!(came, [(runs, 0, false), (retried.id, 1, false), (forced.id, 0, true)]);
@@ -73,14 +103,14 @@ pub async fn no_more_come_than_asked_for(bench: &Bench) {
     bench.go(40);
     let rows = (1..=4).map(|n| tick(&job, n * 10, Fate::Run)).collect();
     bench.record(&lease, ticks(&job, 1, rows)).await;
-    let due = bench.store.peek_waiting(&lease, &bench.all(), &[], 3).await.unwrap().due;
+    let due = bench.store.peek_waiting(&lease, &bench.all(), &[], None, 3).await.unwrap().due;
     assert_eq!(due.iter().map(|run| run.due_at).collect::<Vec<_>>(), [s(10), s(20), s(30)]);
 }
 
 pub async fn a_lost_lease_sees_nothing_that_waits(bench: &Bench) {
     let old = bench.join("a", 1).await;
     bench.join("a", 2).await;
-    assert!(matches!(bench.store.peek_waiting(&old, &bench.all(), &[], 1).await, Err(StoreError::LeaseLost)));
+    assert!(matches!(bench.store.peek_waiting(&old, &bench.all(), &[], None, 1).await, Err(StoreError::LeaseLost)));
 }
 
 pub async fn a_claim_raises_fence_and_attempt_and_takes_the_run_from_among_the_waiting(bench: &Bench) {

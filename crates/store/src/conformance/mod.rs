@@ -14,6 +14,7 @@ pub mod partitions;
 pub mod pruning;
 pub mod ranges;
 pub mod reads;
+pub mod repairs;
 pub mod requests;
 pub mod server;
 pub mod settles;
@@ -172,8 +173,20 @@ macro_rules! conformance_suite {
             a_cursor_may_be_raised_to_never_and_stays_there,
             a_batch_of_raises_answers_with_the_jobs_that_stand_where_asked,
         }
+        $crate::conformance_suite! { @group $open, repairs:
+            overdue_jobs_come_by_cursor_to_whoever_asks,
+            a_walk_meets_every_job_that_is_not_deleted,
+            a_ledger_has_the_ticks_and_ranges_of_its_window,
+            a_lost_tick_is_recorded_although_the_cursor_has_passed_it,
+            a_repair_leaves_what_is_on_the_record_as_it_is,
+            a_repair_without_ticks_only_raises_the_epoch,
+            a_repair_planned_under_another_epoch_is_not_done,
+            what_the_cursor_has_not_passed_is_not_repaired,
+            a_lost_lease_repairs_nothing,
+        }
         $crate::conformance_suite! { @group $open, claims:
             what_waits_comes_on_time_first_then_by_priority_then_the_oldest,
+            late_runs_come_tenant_by_tenant_in_turn,
             what_is_not_due_does_not_come_and_is_not_claimed,
             the_runs_of_busy_jobs_do_not_come_except_forced_ones_and_retries,
             no_more_come_than_asked_for,
@@ -514,7 +527,7 @@ impl Bench {
     }
 
     pub async fn peek(&self, lease: &Lease) -> Waiting {
-        self.store.peek_waiting(lease, &self.all(), &[], 100).await.unwrap()
+        self.store.peek_waiting(lease, &self.all(), &[], None, 100).await.unwrap()
     }
 
     pub async fn due(&self, lease: &Lease) -> Vec<RunId> {

@@ -6,7 +6,7 @@ use super::{Bench, START, TTL, incarnation, s};
 use crate::{Beat, Lease, NodeInfo, StoreError};
 
 pub(super) async fn lives(bench: &Bench, lease: &Lease) -> bool {
-    match bench.store.peek_waiting(lease, &bench.all(), &[], 1).await {
+    match bench.store.peek_waiting(lease, &bench.all(), &[], None, 1).await {
         Ok(_) => true,
         Err(StoreError::LeaseLost) => false,
         Err(error) => panic!("{error}"),

@@ -135,7 +135,7 @@ pub async fn what_waits_comes_only_of_the_partitions_asked_for(bench: &Bench) {
     let mut later = spec("later");
     later.retry.max_retries = 1;
     let waiting = async |partitions: &PartitionSet| {
-        let found = bench.store.peek_waiting(&lease, partitions, &[], 10).await.unwrap();
+        let found = bench.store.peek_waiting(&lease, partitions, &[], None, 10).await.unwrap();
         (found.due.into_iter().map(|run| run.id).collect::<Vec<_>>(), found.next_due)
     };
     let (ours, others) = (only(job.partition), bench.all().without(only(job.partition)));

@@ -41,7 +41,7 @@ pub async fn a_forced_request_waits_although_a_run_is_open(bench: &Bench) {
     bench.claimed(&lease, &job, 10).await;
     let forced = bench.trigger(NewRun { force: true, ..new_run("j", "k") }).await;
     assert_eq!(forced.state, State::Waiting);
-    let due = bench.store.peek_waiting(&lease, &bench.all(), &[job.id], 10).await.unwrap().due;
+    let due = bench.store.peek_waiting(&lease, &bench.all(), &[job.id], None, 10).await.unwrap().due;
     assert_eq!(due.iter().map(|run| (run.id, run.force)).collect::<Vec<_>>(), [(forced.id, true)]);
 }
 

@@ -3,20 +3,22 @@
 use std::collections::HashMap;
 
 use everytick_domain::{
-    ids::{JobId, RunId},
+    ids::{JobId, RunId, TenantId},
     partition::PartitionSet,
+    recovery::in_turn,
     time::DbTime,
 };
 use uuid::Uuid;
 
 use super::{Failed, PostgresStore, day_sql, node, rows, sql};
-use crate::{ClaimedRun, Lease, Result, Waiting};
+use crate::{ClaimedRun, LATE_PER_TENANT_MAX, Lease, Result, Waiting, WaitingRun};
 
 pub(super) async fn peek_waiting(
     store: &PostgresStore,
     lease: &Lease,
     partitions: &PartitionSet,
     busy: &[JobId],
+    late_after: Option<TenantId>,
     limit: usize,
 ) -> Result<Waiting> {
     const DOING: &str = "look at what waits";
@@ -28,10 +30,15 @@ pub(super) async fn peek_waiting(
         .bind(&partitions)
         .bind(rows::job_ids(busy.iter().copied()))
         .bind(rows::limit(limit))
+        .bind(rows::limit(LATE_PER_TENANT_MAX))
         .fetch_all(&mut *read)
         .await
         .failed(DOING)?;
-    let due = found.iter().map(rows::waiting).collect::<std::result::Result<_, _>>().failed(DOING)?;
+    let mut due: Vec<WaitingRun> =
+        found.iter().map(rows::waiting).collect::<std::result::Result<_, _>>().failed(DOING)?;
+    let late = due.split_off(due.partition_point(|run| !run.late));
+    due.extend(in_turn(late, |run| run.tenant, late_after));
+    due.truncate(limit);
     let next_due: Option<i64> = sqlx::query_scalar(sql!("next_due"))
         .bind(now.millis())
         .bind(&partitions)

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use everytick_domain::{
     ids::{Epoch, JobId, RunId},
-    partition::PartitionSet,
+    partition::{PARTITIONS, PartitionSet},
     time::{DbTime, Span},
 };
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
@@ -28,6 +28,21 @@ pub(super) async fn load_horizon(
     let jobs: Vec<JobId> = places.into_iter().map(|(_, job)| job).collect();
     let found = job_rows(&mut read, &jobs, DOING).await?;
     loaded(&mut read, found, now, DOING).await
+}
+
+pub(super) async fn load_overdue(
+    store: &PostgresStore,
+    before: DbTime,
+    after: Option<(DbTime, JobId)>,
+    limit: usize,
+) -> Result<Vec<LoadedJob>> {
+    const DOING: &str = "load what is overdue";
+    let mut read = store.read(DOING).await?;
+    let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
+    let places = places(&mut read, &PartitionSet::all(PARTITIONS), before, after, limit, DOING).await?;
+    let jobs: Vec<JobId> = places.into_iter().map(|(_, job)| job).collect();
+    let found = job_rows(&mut read, &jobs, DOING).await?;
+    loaded(&mut read, found, DbTime::from_millis(now), DOING).await
 }
 
 /// The first places in the order of cursors. Each partition has an order of its own, so a little more than its share is read

@@ -16,6 +16,7 @@ mod prune;
 mod range;
 mod read;
 mod record;
+mod repair;
 mod request;
 mod rows;
 mod settle;
@@ -28,6 +29,7 @@ use async_trait::async_trait;
 use everytick_domain::{
     ids::{Incarnation, JobId, RunId, TenantId},
     partition::{PARTITIONS, PartitionSet},
+    recovery::{Ledger, Window},
     time::{DbTime, Span},
 };
 use sqlx::{PgPool, Postgres, SqlStr, Transaction, postgres::PgListener};
@@ -38,7 +40,7 @@ use crate::{
     Actor, AttemptRecord, AuditRecord, Beat, CancelledRun, ChangeMark, Changes, ClaimedRun, Cluster, Created, EditJob,
     Edited, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo,
     Page, Pruned, Raise, RangeAnswer, RangePlan, Recorded, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store,
-    StoreError, Waiting,
+    StoreError, Waiting, Walked,
 };
 
 pub use open::PostgresOptions;
@@ -115,6 +117,12 @@ impl PostgresStore {
     /// work with is [`StoreError::Unusable`].
     pub async fn connect(url: &str, options: PostgresOptions, limits: Limits) -> Result<Self> {
         open::connect(url, options, limits).await
+    }
+
+    /// Connects to look: nothing is written, and the schema stays as it is. A database that holds no everytick, or one that
+    /// this release cannot work with, is [`StoreError::Unusable`].
+    pub async fn connect_read_only(url: &str) -> Result<Self> {
+        open::connect_read_only(url).await
     }
 
     /// Only brings the schema up to date.
@@ -343,14 +351,33 @@ impl Store for PostgresStore {
         cursors::raise_cursors(self, raises).await
     }
 
+    async fn load_overdue(
+        &self,
+        before: DbTime,
+        after: Option<(DbTime, JobId)>,
+        limit: usize,
+    ) -> Result<Vec<LoadedJob>> {
+        horizon::load_overdue(self, before, after, limit).await
+    }
+    async fn walk_jobs(&self, after: Option<JobId>, limit: usize) -> Result<Walked> {
+        repair::walk_jobs(self, after, limit).await
+    }
+    async fn load_ledgers(&self, asked: &[(JobId, Window)]) -> Result<Vec<Ledger>> {
+        repair::load_ledgers(self, asked).await
+    }
+    async fn repair(&self, lease: &Lease, ticks: &JobTicks) -> Result<bool> {
+        repair::repair(self, lease, ticks).await
+    }
+
     async fn peek_waiting(
         &self,
         lease: &Lease,
         partitions: &PartitionSet,
         busy: &[JobId],
+        late_after: Option<TenantId>,
         limit: usize,
     ) -> Result<Waiting> {
-        claim::peek_waiting(self, lease, partitions, busy, limit).await
+        claim::peek_waiting(self, lease, partitions, busy, late_after, limit).await
     }
     async fn claim(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
         claim::claim(self, lease, runs).await

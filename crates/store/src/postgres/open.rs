@@ -8,7 +8,7 @@ use everytick_domain::{
 };
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, Row as _, SqlSafeStr as _, SqlStr,
-    postgres::{PgConnectOptions, PgPoolOptions},
+    postgres::{PgConnectOptions, PgPoolOptions, PgRow},
 };
 
 use super::{Begin, Failed, PostgresStore, days, rows, sql};
@@ -90,6 +90,39 @@ pub(super) async fn connect(url: &str, options: PostgresOptions, limits: Limits)
     days::make(&store).await?;
     replan(&store).await?;
     Ok(store)
+}
+
+pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
+    // A pooler may stand in between, for all we know: what is right there is right without.
+    let options = PostgresOptions { connections_max: 1, transaction_pooler: true, ..PostgresOptions::default() };
+    let connect = parse(url)?.statement_cache_capacity(0);
+    let mut connection = first(&connect).await?;
+    match sqlx::raw_sql(sql!("migrated")).fetch_all(&mut connection).await {
+        Ok(found) => steps_made(&found)?,
+        Err(sqlx::Error::Database(said)) if said.code().as_deref() == Some("42P01") => {
+            return Err(StoreError::Unusable("the database holds no everytick".to_owned()));
+        }
+        Err(error) => return Err(error).failed(DOING),
+    };
+    connection.close().await.failed(DOING)?;
+    let pool = PgPoolOptions::new()
+        .max_connections(options.connections_max)
+        .test_before_acquire(false)
+        .acquire_timeout(options.statement_timeout)
+        .connect_with(connect)
+        .await
+        .failed(DOING)?;
+    let read = begin(&pool, &options).await?.read;
+    let begin = Begin { write: read.clone(), slow: read.clone(), read };
+    Ok(PostgresStore {
+        pool,
+        begin,
+        transaction_pooler: options.transaction_pooler,
+        limits: Limits::default(),
+        days: Default::default(),
+        #[cfg(feature = "sim")]
+        clock: None,
+    })
 }
 
 /// Newer zone data may move ticks that lie ahead, also to before their cursor. A cursor is a lower bound, so it is lowered to
@@ -188,19 +221,7 @@ async fn migrate(connection: &mut PgConnection) -> Result<()> {
     sqlx::query(sql!("migration_lock")).bind(MIGRATION_LOCK).persistent(false).execute(&mut *tx).await.failed(DOING)?;
     sqlx::raw_sql(sql!("migration_table")).execute(&mut *tx).await.failed(DOING)?;
     let found = sqlx::query(sql!("migrated")).persistent(false).fetch_all(&mut *tx).await.failed(DOING)?;
-    let mut has = 0;
-    for row in &found {
-        let (step, works_from): (i32, i32) =
-            (row.try_get("step").failed(DOING)?, row.try_get("works_from").failed(DOING)?);
-        let ours = STEPS.len() as i32;
-        if step > ours && works_from > ours {
-            return Err(StoreError::Unusable(format!(
-                "the database was written by a newer everytick (its schema is at step {step}, which needs a release that \
-                 knows step {works_from}; this one knows {ours}); use that release"
-            )));
-        }
-        has = has.max(step);
-    }
+    let has = steps_made(&found)?;
     for (number, step) in (1..).zip(&STEPS).filter(|(number, _)| *number > has) {
         sqlx::raw_sql(step.text).execute(&mut *tx).await.failed(DOING)?;
         sqlx::query(sql!("migrated_step"))
@@ -213,4 +234,23 @@ async fn migrate(connection: &mut PgConnection) -> Result<()> {
             .failed(DOING)?;
     }
     tx.commit().await.failed(DOING)
+}
+
+/// The last step that the schema has, where this release works with all of them.
+fn steps_made(found: &[PgRow]) -> Result<i32> {
+    const DOING: &str = "look at the database's schema";
+    let mut has = 0;
+    for row in found {
+        let (step, works_from): (i32, i32) =
+            (row.try_get("step").failed(DOING)?, row.try_get("works_from").failed(DOING)?);
+        let ours = STEPS.len() as i32;
+        if step > ours && works_from > ours {
+            return Err(StoreError::Unusable(format!(
+                "the database was written by a newer everytick (its schema is at step {step}, which needs a release that \
+                 knows step {works_from}; this one knows {ours}); use that release"
+            )));
+        }
+        has = has.max(step);
+    }
+    Ok(has)
 }

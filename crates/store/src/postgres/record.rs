@@ -256,7 +256,7 @@ pub(super) fn ranges_of<'a>(ticks: impl Iterator<Item = &'a TickRow>) -> Vec<Ski
     ranges
 }
 
-/// The last ticks of a definition that an edit ends. The job is held, so nobody else records any.
+/// The last ticks of a definition that an edit ends, or ticks that were lost. The job is held, so nobody else records any.
 pub(super) async fn insert_edited(write: &mut Write, due: &JobTicks) -> Result<()> {
     if due.rows.is_empty() {
         return Ok(());

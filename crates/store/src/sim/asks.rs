@@ -32,7 +32,15 @@ impl Db {
         self.find(tenant, &JobRef::Name(name.to_owned())).is_ok_and(|row| row.job.id != by_other_than)
     }
 
-    fn note(&mut self, tenant: TenantId, actor: &Actor, action: &str, subject: String, detail: String, at: DbTime) {
+    pub(super) fn note(
+        &mut self,
+        tenant: TenantId,
+        actor: &Actor,
+        action: &str,
+        subject: String,
+        detail: String,
+        at: DbTime,
+    ) {
         let id = i64::try_from(self.audit.len()).unwrap_or(i64::MAX) + 1;
         let record = AuditRecord { id, at, actor: actor.0.clone(), action: action.to_owned(), subject, detail };
         self.audit.push((tenant, record));
@@ -140,7 +148,7 @@ impl Db {
                     row.epoch = row.epoch.next();
                     row.seq = seq;
                 }
-                self.journal.push(Entry::Edited { job: Box::new(edit.job.clone()), x: edit.x });
+                self.journal.push(Entry::Edited { job: Box::new(edit.job.clone()), x: edit.x, at: standing.now });
                 self.note(tenant, actor, action, id.to_string(), format!("{{\"x\":\"{}\"}}", edit.x), now);
                 Edited { job: edit.job, cursor: edit.cursor, x: Some(edit.x), cancelled: Vec::new() }
             }

@@ -120,6 +120,8 @@ pub enum Entry {
     Edited {
         job: Box<Job>,
         x: DbTime,
+        /// The clock when it was made, which X may lie after.
+        at: DbTime,
     },
     Recorded {
         run: RunId,
@@ -137,6 +139,8 @@ pub enum Entry {
         job: JobId,
         attempt: u32,
         fence: Fence,
+        /// It had been chosen by catch-up.
+        late: bool,
     },
     /// `fence` is what the settlement named, `held` what the run had.
     Settled {
@@ -359,7 +363,13 @@ impl Db {
         );
         self.journal.push(Entry::Recorded { run: id, job: row.job, state: row.state, at });
         if row.state == State::Claimed {
-            self.journal.push(Entry::Claimed { run: id, job: row.job, attempt: row.attempt, fence: row.fence });
+            self.journal.push(Entry::Claimed {
+                run: id,
+                job: row.job,
+                attempt: row.attempt,
+                fence: row.fence,
+                late: false,
+            });
         }
         self.history.insert((row.job, id));
         self.runs.insert(id, row);

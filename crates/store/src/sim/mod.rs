@@ -5,6 +5,7 @@ mod asks;
 mod db;
 mod faults;
 mod reads;
+mod repair;
 mod runs;
 mod ticks;
 
@@ -14,6 +15,7 @@ use async_trait::async_trait;
 use everytick_domain::{
     ids::{Incarnation, JobId, RunId, TenantId},
     partition::PartitionSet,
+    recovery::{Ledger, Window},
     time::{DbTime, Span},
 };
 use tokio::sync::oneshot;
@@ -25,7 +27,7 @@ use crate::{
     Actor, AttemptRecord, AuditRecord, Beat, CancelledRun, ChangeMark, Changes, ClaimedRun, Cluster, Created, EditJob,
     Edited, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo,
     Page, Pruned, Raise, RangeAnswer, RangePlan, Recorded, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store,
-    StoreError, Waiting, WallClock,
+    StoreError, Waiting, Walked, WallClock,
 };
 
 /// One node's connection to the simulated database. Clones with [`SimStore::connect`] share the database.
@@ -176,15 +178,39 @@ impl Store for SimStore {
         self.transact(Point::Raise, move |db, _, _| Ok(db.raise_cursors(&raises))).await
     }
 
+    async fn load_overdue(
+        &self,
+        before: DbTime,
+        after: Option<(DbTime, JobId)>,
+        limit: usize,
+    ) -> Result<Vec<LoadedJob>> {
+        self.transact(Point::Load, move |db, _, _| Ok(db.load_overdue(before, after, limit))).await
+    }
+    async fn walk_jobs(&self, after: Option<JobId>, limit: usize) -> Result<Walked> {
+        self.transact(Point::Load, move |db, _, _| Ok(db.walk_jobs(after, limit))).await
+    }
+    async fn load_ledgers(&self, asked: &[(JobId, Window)]) -> Result<Vec<Ledger>> {
+        let asked = asked.to_vec();
+        self.transact(Point::Load, move |db, _, _| Ok(db.load_ledgers(&asked))).await
+    }
+    async fn repair(&self, lease: &Lease, ticks: &JobTicks) -> Result<bool> {
+        let (lease, ticks) = (lease.clone(), ticks.clone());
+        self.transact(Point::Record, move |db, now, _| db.repair(&lease, &ticks, now)).await
+    }
+
     async fn peek_waiting(
         &self,
         lease: &Lease,
         partitions: &PartitionSet,
         busy: &[JobId],
+        late_after: Option<TenantId>,
         limit: usize,
     ) -> Result<Waiting> {
         let (lease, partitions, busy) = (lease.clone(), *partitions, busy.to_vec());
-        self.transact(Point::Peek, move |db, now, _| db.peek_waiting(&lease, &partitions, &busy, limit, now)).await
+        self.transact(Point::Peek, move |db, now, _| {
+            db.peek_waiting(&lease, &partitions, &busy, late_after, limit, now)
+        })
+        .await
     }
     async fn claim(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
         let (lease, runs) = (lease.clone(), runs.to_vec());

@@ -1,9 +1,10 @@
 //! Claims, settlements, and what was lost.
 
 use everytick_domain::{
-    ids::{JobId, RunId},
+    ids::{JobId, RunId, TenantId},
     mutant::Mutant,
     partition::PartitionSet,
+    recovery::in_turn,
     run::{State, Verdict},
     time::DbTime,
 };
@@ -17,6 +18,7 @@ impl Db {
         lease: &Lease,
         partitions: &PartitionSet,
         busy: &[JobId],
+        late_after: Option<TenantId>,
         limit: usize,
         now: DbTime,
     ) -> Result<Waiting> {
@@ -39,6 +41,8 @@ impl Db {
             })
             .collect();
         due.sort_unstable_by_key(|run| (run.late, std::cmp::Reverse(run.priority), run.due_at, run.id));
+        let late = due.split_off(due.partition_point(|run| !run.late));
+        due.extend(in_turn(late, |run| run.tenant, late_after));
         due.truncate(limit);
         let next_due =
             self.waiting.values().filter(|row| ours(row)).map(|row| row.due_at).filter(|due_at| *due_at > now).min();
@@ -49,9 +53,7 @@ impl Db {
         self.held(lease, now)?;
         let mut claimed = Vec::new();
         for id in runs {
-            if self.waiting.get(id).is_none_or(|row| row.due_at > now) {
-                continue;
-            }
+            let Some(late) = self.waiting.get(id).filter(|row| row.due_at <= now).map(|row| row.late) else { continue };
             self.waiting.remove(id);
             let Some(run) = self.runs.get_mut(id) else { continue };
             run.state = State::Claimed;
@@ -60,7 +62,7 @@ impl Db {
             run.node = Some(lease.node.clone());
             run.incarnation = Some(lease.incarnation);
             run.started_at = Some(now);
-            let entry = Entry::Claimed { run: *id, job: run.job, attempt: run.attempt, fence: run.fence };
+            let entry = Entry::Claimed { run: *id, job: run.job, attempt: run.attempt, fence: run.fence, late };
             claimed.push(claimed_run(*id, run));
             self.journal.push(entry);
         }

@@ -3,39 +3,69 @@
 use std::collections::HashMap;
 
 use everytick_domain::{
-    ids::{JobId, RunId},
+    ids::{JobId, RunId, TenantId},
     partition::PartitionSet,
+    recovery::in_turn,
     time::DbTime,
 };
+use sqlx::SqliteConnection;
 
 use super::{Failed, SqliteStore, node, rows, sql};
-use crate::{ClaimedRun, Lease, Result, Waiting};
+use crate::{ClaimedRun, LATE_PER_TENANT_MAX, Lease, Result, Waiting, WaitingRun};
+
+const DOING: &str = "look at what waits";
 
 pub(super) async fn peek_waiting(
     store: &SqliteStore,
     lease: &Lease,
     partitions: &PartitionSet,
     busy: &[JobId],
+    late_after: Option<TenantId>,
     limit: usize,
 ) -> Result<Waiting> {
-    const DOING: &str = "look at what waits";
     let mut read = store.read(DOING).await?;
     let now = store.clock.now();
     node::check(&mut read, lease, now, DOING).await?;
     if !partitions.contains(0) {
         return Ok(Waiting { now, due: Vec::new(), next_due: None });
     }
+    let busy = rows::job_ids(busy.iter().copied()).failed(DOING)?;
     let found = sqlx::query(sql!("peek_waiting"))
         .bind(now.millis())
-        .bind(rows::job_ids(busy.iter().copied()).failed(DOING)?)
+        .bind(&busy)
         .bind(rows::limit(limit))
         .fetch_all(&mut *read)
         .await
         .failed(DOING)?;
-    let due = found.iter().map(rows::waiting).collect::<std::result::Result<_, _>>().failed(DOING)?;
+    let mut due: Vec<WaitingRun> =
+        found.iter().map(rows::waiting).collect::<std::result::Result<_, _>>().failed(DOING)?;
+    if due.len() < limit {
+        due.extend(in_turn(peek_late(&mut read, now, &busy, limit).await?, |run| run.tenant, late_after));
+        due.truncate(limit);
+    }
     let next_due: Option<i64> =
         sqlx::query_scalar(sql!("next_due")).bind(now.millis()).fetch_one(&mut *read).await.failed(DOING)?;
     Ok(Waiting { now, due, next_due: next_due.map(DbTime::from_millis) })
+}
+
+/// A fair share of what is late of each tenant: of its first.
+async fn peek_late(read: &mut SqliteConnection, now: DbTime, busy: &str, limit: usize) -> Result<Vec<WaitingRun>> {
+    let tenants: Vec<i64> = sqlx::query_scalar(sql!("late_tenants")).fetch_all(&mut *read).await.failed(DOING)?;
+    let mut late = Vec::new();
+    for tenant in &tenants {
+        let found = sqlx::query(sql!("peek_late"))
+            .bind(now.millis())
+            .bind(busy)
+            .bind(rows::limit(limit.div_ceil(tenants.len()).clamp(1, LATE_PER_TENANT_MAX)))
+            .bind(tenant)
+            .fetch_all(&mut *read)
+            .await
+            .failed(DOING)?;
+        for row in &found {
+            late.push(rows::waiting(row).failed(DOING)?);
+        }
+    }
+    Ok(late)
 }
 
 pub(super) async fn claim(store: &SqliteStore, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {

@@ -26,6 +26,27 @@ pub(super) async fn load_horizon(
     if !partitions.contains(0) {
         return Ok(Vec::new());
     }
+    page(&mut read, until, after, limit, DOING).await
+}
+
+pub(super) async fn load_overdue(
+    store: &SqliteStore,
+    before: DbTime,
+    after: Option<(DbTime, JobId)>,
+    limit: usize,
+) -> Result<Vec<LoadedJob>> {
+    const DOING: &str = "load what is overdue";
+    let mut read = store.read(DOING).await?;
+    page(&mut read, before, after, limit, DOING).await
+}
+
+async fn page(
+    read: &mut SqliteConnection,
+    until: DbTime,
+    after: Option<(DbTime, JobId)>,
+    limit: usize,
+    doing: &'static str,
+) -> Result<Vec<LoadedJob>> {
     let (tick, job) =
         after.map_or((i64::MIN, Vec::new()), |(tick, job)| (tick.millis(), job.uuid().into_bytes().to_vec()));
     let found = sqlx::query(sql!("load_horizon"))
@@ -35,8 +56,8 @@ pub(super) async fn load_horizon(
         .bind(rows::limit(limit))
         .fetch_all(&mut *read)
         .await
-        .failed(DOING)?;
-    loaded(&mut read, &found, DOING).await
+        .failed(doing)?;
+    loaded(read, &found, doing).await
 }
 
 pub(super) async fn load_jobs(store: &SqliteStore, ids: &[JobId]) -> Result<Vec<LoadedJob>> {

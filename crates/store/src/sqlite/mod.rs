@@ -14,6 +14,7 @@ mod prune;
 mod range;
 mod read;
 mod record;
+mod repair;
 mod request;
 mod rows;
 mod settle;
@@ -24,6 +25,7 @@ use async_trait::async_trait;
 use everytick_domain::{
     ids::{Incarnation, JobId, RunId, TenantId},
     partition::PartitionSet,
+    recovery::{Ledger, Window},
     time::{DbTime, Span},
 };
 use sqlx::{Sqlite, SqlitePool, Transaction};
@@ -32,7 +34,7 @@ use crate::{
     Actor, AttemptRecord, AuditRecord, Beat, CancelledRun, ChangeMark, Changes, ClaimedRun, Cluster, Created, EditJob,
     Edited, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo,
     Page, Pruned, Raise, RangeAnswer, RangePlan, Recorded, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store,
-    StoreError, Waiting, WallClock,
+    StoreError, Waiting, Walked, WallClock,
 };
 
 /// The text of a statement, from its file.
@@ -64,6 +66,12 @@ impl SqliteStore {
     /// has open, or that a newer release wrote, is [`StoreError::Unusable`].
     pub async fn open(path: impl AsRef<Path>, clock: Arc<dyn WallClock>, limits: Limits) -> Result<Self> {
         open::open(path.as_ref(), clock, limits).await
+    }
+
+    /// Opens a file that is there, to look at it: nothing is written, and its schema stays as it is. Refuses as
+    /// [`SqliteStore::open`] does.
+    pub async fn open_read_only(path: impl AsRef<Path>, clock: Arc<dyn WallClock>) -> Result<Self> {
+        open::open_read_only(path.as_ref(), clock).await
     }
 
     /// Waits for what is under way, and closes the file. A store that is only dropped loses nothing either.
@@ -197,14 +205,33 @@ impl Store for SqliteStore {
         cursors::raise_cursors(self, raises).await
     }
 
+    async fn load_overdue(
+        &self,
+        before: DbTime,
+        after: Option<(DbTime, JobId)>,
+        limit: usize,
+    ) -> Result<Vec<LoadedJob>> {
+        horizon::load_overdue(self, before, after, limit).await
+    }
+    async fn walk_jobs(&self, after: Option<JobId>, limit: usize) -> Result<Walked> {
+        repair::walk_jobs(self, after, limit).await
+    }
+    async fn load_ledgers(&self, asked: &[(JobId, Window)]) -> Result<Vec<Ledger>> {
+        repair::load_ledgers(self, asked).await
+    }
+    async fn repair(&self, lease: &Lease, ticks: &JobTicks) -> Result<bool> {
+        repair::repair(self, lease, ticks).await
+    }
+
     async fn peek_waiting(
         &self,
         lease: &Lease,
         partitions: &PartitionSet,
         busy: &[JobId],
+        late_after: Option<TenantId>,
         limit: usize,
     ) -> Result<Waiting> {
-        claim::peek_waiting(self, lease, partitions, busy, limit).await
+        claim::peek_waiting(self, lease, partitions, busy, late_after, limit).await
     }
     async fn claim(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
         claim::claim(self, lease, runs).await

@@ -56,6 +56,39 @@ pub(super) async fn open(path: &Path, clock: Arc<dyn WallClock>, limits: Limits)
     Ok(SqliteStore { writer, readers, clock, limits, _lock: lock })
 }
 
+pub(super) async fn open_read_only(path: &Path, clock: Arc<dyn WallClock>) -> Result<SqliteStore> {
+    let file = path.display();
+    if !path.is_file() {
+        return Err(StoreError::Unusable(format!("there is no file {file}")));
+    }
+    let lock = lock(path)?;
+    let options = SqliteConnectOptions::new()
+        .filename(path)
+        .busy_timeout(BUSY_TIMEOUT)
+        .pragma("query_only", "on")
+        .disable_statement_logging();
+    let pool = || SqlitePoolOptions::new().max_connections(1).test_before_acquire(false);
+    let readers = pool().connect_with(options.clone()).await.map_err(|error| unopened(path, error))?;
+    let found: i64 = match sqlx::query_scalar(sql!("schema_step")).fetch_one(&readers).await {
+        Err(error) if error.as_database_error().is_some_and(|said| said.message().contains("no such table")) => {
+            return Err(StoreError::Unusable(format!("{file} holds no everytick")));
+        }
+        found => found.map_err(|error| unopened(path, error))?,
+    };
+    if migrator().iter().all(|step| step.version < found) {
+        return Err(newer(path, found));
+    }
+    let writer = pool().connect_lazy_with(options);
+    Ok(SqliteStore { writer, readers, clock, limits: Limits::default(), _lock: lock })
+}
+
+fn newer(path: &Path, version: i64) -> StoreError {
+    StoreError::Unusable(format!(
+        "{} was written by a newer everytick (its schema is at {version}); use that release, or a copy from before",
+        path.display()
+    ))
+}
+
 /// SQLite itself would let several processes in; two schedulers on one file would both think themselves alone.
 fn lock(path: &Path) -> Result<File> {
     let failed = |source: std::io::Error| StoreError::Failed { doing: DOING, source: source.into() };
@@ -126,9 +159,7 @@ fn migrator() -> Migrator {
 async fn migrate(path: &Path, writer: &SqlitePool) -> Result<()> {
     let file = path.display();
     migrator().run(writer).await.map_err(|error| match error {
-        MigrateError::VersionMissing(version) => StoreError::Unusable(format!(
-            "{file} was written by a newer everytick (its schema is at {version}); use that release, or a copy from before"
-        )),
+        MigrateError::VersionMissing(version) => newer(path, version),
         MigrateError::VersionMismatch(version) => StoreError::Unusable(format!(
             "{file} was written by another everytick: step {version} of its schema is not the one of this release"
         )),

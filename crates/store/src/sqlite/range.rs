@@ -59,12 +59,7 @@ pub(super) async fn insert_ranges(write: &mut Write, job: JobId, tenant: TenantI
 
 /// Sets the job's cursor and raises its epoch, which makes stale whatever was planned before.
 pub(super) async fn move_on(write: &mut Write, job: JobId, cursor: Option<DbTime>) -> Result<Epoch> {
-    sqlx::query(sql!("set_cursor"))
-        .bind(job.uuid())
-        .bind(cursor.map(DbTime::millis))
-        .execute(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+    set_cursor(write, job, cursor).await?;
     let change = next_change(write, 1).await?;
     let epoch = sqlx::query_scalar(sql!("raise_epoch"))
         .bind(job.uuid())
@@ -73,6 +68,16 @@ pub(super) async fn move_on(write: &mut Write, job: JobId, cursor: Option<DbTime
         .await
         .failed(write.doing)?;
     Ok(Epoch::from_raw(epoch))
+}
+
+pub(super) async fn set_cursor(write: &mut Write, job: JobId, cursor: Option<DbTime>) -> Result<()> {
+    sqlx::query(sql!("set_cursor"))
+        .bind(job.uuid())
+        .bind(cursor.map(DbTime::millis))
+        .execute(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    Ok(())
 }
 
 /// Takes so many numbers of changes; gives the last of them.

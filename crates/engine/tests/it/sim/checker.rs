@@ -16,6 +16,7 @@ use everytick_store::{
 };
 
 use super::{
+    pace,
     target::Delivery,
     world::{Played, World},
 };
@@ -34,6 +35,7 @@ pub fn check(world: &World) -> Played {
         deliveries_are_sound(db, &deliveries, &mut found);
         the_journal_is_sound(db, &mut found);
         nothing_is_stuck(db, &deliveries, end, &mut found);
+        pace::late_runs_keep_it(db, &deliveries, &mut found);
         let mut trace = blake3::Hasher::new();
         for entry in db.journal() {
             trace.update(format!("{entry:?}").as_bytes());
@@ -50,13 +52,23 @@ pub fn check(world: &World) -> Played {
     })
 }
 
-/// The definitions of each job, each from the instant it took over.
-fn definitions(db: &Db) -> BTreeMap<JobId, Vec<(DbTime, &Job)>> {
-    let mut jobs: BTreeMap<JobId, Vec<(DbTime, &Job)>> = BTreeMap::new();
+/// A definition of a job, which took over at `x` and was given at `at`.
+pub struct Definition<'a> {
+    x: DbTime,
+    at: DbTime,
+    pub job: &'a Job,
+}
+
+/// The definitions of each job, in order.
+pub fn definitions(db: &Db) -> BTreeMap<JobId, Vec<Definition<'_>>> {
+    let mut jobs: BTreeMap<JobId, Vec<Definition<'_>>> = BTreeMap::new();
     for entry in db.journal() {
-        if let Entry::Created { job, x } | Entry::Edited { job, x } = entry {
-            jobs.entry(job.id).or_default().push((*x, job));
-        }
+        let (job, x, at) = match entry {
+            Entry::Created { job, x } => (job, *x, job.updated_at),
+            Entry::Edited { job, x, at } => (job, *x, *at),
+            _ => continue,
+        };
+        jobs.entry(job.id).or_default().push(Definition { x, at, job });
     }
     jobs
 }
@@ -65,17 +77,13 @@ fn definitions(db: &Db) -> BTreeMap<JobId, Vec<(DbTime, &Job)>> {
 fn every_tick_once(db: &Db, end: DbTime, found: &mut Vec<String>) {
     for (id, definitions) in definitions(db) {
         let mut expected = BTreeSet::new();
-        for (n, (x, job)) in definitions.iter().enumerate() {
+        for (n, Definition { x, at, job }) in definitions.iter().enumerate() {
             let Some(schedule) = job.ticking() else { continue };
-            let until = definitions.get(n + 1).map_or(end, |(x, _)| *x);
-            let before = n.checked_sub(1).map(|n| definitions[n].1);
+            let until = definitions.get(n + 1).map_or(end, |next| next.x);
+            let before = n.checked_sub(1).map(|n| definitions[n].job);
             let fresh = before.is_none_or(|before| before.spec.schedule != job.spec.schedule);
             // An `at` a moment ago means now, when it is said anew.
-            let from = if fresh {
-                job::first_cursor(&job.spec, schedule, *x, job.updated_at)
-            } else {
-                schedule.next_after(*x)
-            };
+            let from = if fresh { job::first_cursor(&job.spec, schedule, *x, *at) } else { schedule.next_after(*x) };
             if let Some(from) = from {
                 expected.extend(schedule.ticks(from, until));
             }
@@ -135,7 +143,7 @@ fn deliveries_are_sound(db: &Db, deliveries: &[Delivery], found: &mut Vec<String
             found.push(format!("I6: attempt {} of {} was sent without a claim", delivery.attempt, delivery.run));
         }
         let retries =
-            jobs.get(&delivery.job).and_then(|jobs| jobs.last()).map_or(0, |(_, job)| job.spec.retry.max_retries);
+            jobs.get(&delivery.job).and_then(|jobs| jobs.last()).map_or(0, |last| last.job.spec.retry.max_retries);
         if delivery.attempt > 1 + retries + LOST_MAX {
             found.push(format!("I13: {} was tried {} times", delivery.run, delivery.attempt));
         }
@@ -145,7 +153,7 @@ fn deliveries_are_sound(db: &Db, deliveries: &[Delivery], found: &mut Vec<String
 /// I7, I8, I12: settled only by the fence that holds it, never after its end, and never more in progress than the job allows.
 fn the_journal_is_sound(db: &Db, found: &mut Vec<String>) {
     let jobs = definitions(db);
-    let limit = |job: &JobId| jobs.get(job).and_then(|jobs| jobs[0].1.spec.open_max());
+    let limit = |job: &JobId| jobs.get(job).and_then(|jobs| jobs[0].job.spec.open_max());
     let mut over = BTreeSet::new();
     let mut in_progress: BTreeMap<JobId, BTreeSet<RunId>> = BTreeMap::new();
     for entry in db.journal() {

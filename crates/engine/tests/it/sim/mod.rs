@@ -6,6 +6,7 @@ mod checker;
 mod faults;
 mod mutants;
 mod node;
+mod pace;
 mod random;
 mod seeds;
 mod target;

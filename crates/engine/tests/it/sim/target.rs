@@ -1,6 +1,9 @@
 //! Targets that answer, fail, dawdle and hang, and write down every delivery they see.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use everytick_domain::{
     ids::{Fence, JobId, RunId},
@@ -22,6 +25,8 @@ pub struct Delivery {
     pub scheduled_at: DbTime,
     /// The latest that the database's clock had ever been when this began.
     pub clock: DbTime,
+    /// How long after the beginning, in virtual time.
+    pub after: Duration,
     pub ended: bool,
 }
 
@@ -55,6 +60,7 @@ impl Target for SimTarget {
                 fence: dispatch.fence,
                 scheduled_at: dispatch.scheduled_at,
                 clock: self.clock.peak().max(self.clock.now()),
+                after: self.clock.elapsed(),
                 ended: false,
             });
             Open(self.history.clone(), history.len() - 1)

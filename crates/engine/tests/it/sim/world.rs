@@ -42,6 +42,10 @@ impl SimClock {
     fn new() -> Self {
         Self { started: tokio::time::Instant::now(), offset: AtomicI64::new(0), peak: AtomicI64::new(0) }
     }
+    /// Virtual time since the beginning.
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
     fn jump(&self, millis: i64) {
         self.peak.fetch_max(self.now().millis(), Ordering::SeqCst);
         self.offset.fetch_add(millis, Ordering::SeqCst);

@@ -1,5 +1,5 @@
--- Inserts the last ticks [id, tick, due_at, state, late, reason] of the definition that an edit of job $7 ends, at $9, under
--- its lock. What is there stays. Keys: runs, waiting.
+-- Inserts the last ticks [id, tick, due_at, state, late, reason] of the definition that an edit of job $7 ends, or its lost
+-- ones, at $9, under its lock. What is there stays. Keys: runs, waiting.
 with recorded as (
     insert into runs (id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence, finished_at,
                       skip_reason)

@@ -1,7 +1,8 @@
--- Up to ?3 runs due at ?1 in the order of claims, without those of the jobs in ?2 that are
+-- Up to ?3 runs on time and due at ?1 in the order of claims, without those of the jobs in ?2 that are
 -- neither forced nor in progress already. Index: waiting_claim.
 select run, job, tenant, priority, due_at, late, force, attempts
   from waiting indexed by waiting_claim
- where due_at <= ?1 and (force = 1 or attempts > 0 or job not in (select unhex(value) from json_each(?2)))
- order by late, priority desc, due_at, run
+ where late = 0 and due_at <= ?1
+   and (force = 1 or attempts > 0 or job not in (select unhex(value) from json_each(?2)))
+ order by priority desc, due_at, run
  limit ?3;

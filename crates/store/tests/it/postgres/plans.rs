@@ -95,3 +95,40 @@ async fn recording_reads_the_clock_after_the_lease_and_probes_each_guard_by_its_
     assert_eq!(plan.matches("LockRows").count(), 2, "{plan}");
     assert!(START.millis() > 0);
 }
+
+/// What is on time must not pay for a backlog, nor one tenant for another's: each kind is found by its own index, with an empty
+/// table and with a backlog of one tenant.
+#[tokio::test]
+async fn what_waits_is_found_by_the_index_of_its_kind() {
+    let (_database, mut look) = migrated().await;
+    let text = include_str!("../../../src/postgres/sql/peek_waiting.sql");
+    for backlog in [0, 20_000] {
+        let fill = format!(
+            "insert into waiting select gen_random_uuid(), gen_random_uuid(), case when n = 1 then 2 else 1 end, n % 256, 5, n, \
+             n % 10 < 9, false, 0 from generate_series(1, {backlog}) as n; analyze waiting"
+        );
+        sqlx::raw_sql(sqlx::AssertSqlSafe(fill)).execute(&mut look).await.unwrap();
+        let plan = plan(&mut look, "peek_waiting", text).await.join("\n");
+        let conditions = |index: &str| -> Vec<String> {
+            let using = format!("using {index} ");
+            let steps = plan.split(using.as_str()).skip(1);
+            steps.map(|step| step.lines().find(|line| line.contains("Index Cond")).unwrap_or("").to_owned()).collect()
+        };
+        let (claim, late) = (conditions("waiting_claim"), conditions("waiting_late"));
+        assert_eq!(claim.len(), 1, "{plan}");
+        assert!(claim[0].contains("late = false") && claim[0].contains("priority = "), "{plan}");
+        assert!(late.len() >= 2, "{plan}");
+        assert!(late.iter().any(|condition| condition.contains("tenant = t")), "{plan}");
+    }
+    // Whatever way the tenants are found: a few pages for each, and not the backlog.
+    let all: Vec<String> = (0..256).map(|partition| partition.to_string()).collect();
+    let call = format!("explain (analyze, buffers) execute s(30000, '{{{}}}', '{{}}', 10, 100)", all.join(","));
+    let rows = sqlx::raw_sql(sqlx::AssertSqlSafe(call)).fetch_all(&mut look).await.unwrap();
+    let steps: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    let pages = |step: &String| -> u32 {
+        let counts = step.split("shared ").nth(1).unwrap_or("").split_whitespace();
+        counts.filter_map(|count| count.split_once('=').and_then(|(_, count)| count.parse::<u32>().ok())).sum()
+    };
+    let read = steps.iter().find(|step| step.contains("Buffers: ")).map(pages).unwrap();
+    assert!((1..200).contains(&read), "{read} pages: {}", steps.join("\n"));
+}

@@ -183,7 +183,7 @@ async fn two_nodes_work_behind_a_transaction_pooler() {
             let recorded = store.record(&lease, &[ticks(&job, 1, vec![born(&job, 10)])]).await.unwrap();
             assert_eq!(recorded.jobs[0], [RowAnswer::Early]);
             store.load_jobs(&[job.id]).await.unwrap();
-            store.peek_waiting(&lease, &PartitionSet::all(256), &[], 10).await.unwrap();
+            store.peek_waiting(&lease, &PartitionSet::all(256), &[], None, 10).await.unwrap();
             store.edit_job(TenantId::DEFAULT, &actor(), change(&name, Change::Delete)).await.unwrap();
         }
     };

@@ -1,0 +1,189 @@
+//! Ticks that must be on the record and are not: by a mistake of ours, a backup that was put back, or somebody's SQL. Those
+//! that the cursor has passed nobody would ever play again; those from the cursor on somebody should have played.
+
+use crate::{
+    job::{CatchUp, Job},
+    plan::{self, Fate, TickRow},
+    run::SkipReason,
+    time::{DbTime, Span},
+};
+
+/// How many ticks of one job are looked at in one walk: the newest that must be recorded.
+pub const TICKS_CHECKED_MAX: usize = 256;
+
+/// Ticks from `from` to `to`, both included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Window {
+    pub from: DbTime,
+    pub to: DbTime,
+}
+
+/// What the ledger has of a window: ticks with rows of their own, and ranges of skips.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Ledger {
+    pub ticks: Vec<DbTime>,
+    pub ranges: Vec<Window>,
+}
+
+impl Ledger {
+    fn has(&self, tick: DbTime) -> bool {
+        self.ticks.contains(&tick) || self.ranges.iter().any(|range| (range.from..=range.to).contains(&tick))
+    }
+}
+
+/// What is missing from the ledger.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Missing {
+    /// The cursor has passed these: to be recorded as they are here.
+    pub passed: Vec<TickRow>,
+    /// These lie from the cursor on: whoever holds the job does not play it.
+    pub unplayed: Vec<DbTime>,
+}
+
+impl Missing {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.passed.is_empty() && self.unplayed.is_empty()
+    }
+
+    /// Every missing tick.
+    pub fn ticks(&self) -> impl Iterator<Item = DbTime> + '_ {
+        self.passed.iter().map(|row| row.tick).chain(self.unplayed.iter().copied())
+    }
+}
+
+/// The ticks of the present definition that must be on the record by `now`: older than `margin`, in which a holder may yet
+/// play them, and younger than the job's grace and than what is `kept`. `None` when there are none.
+#[must_use]
+pub fn window(job: &Job, now: DbTime, margin: Span, kept: Span) -> Option<Window> {
+    let schedule = job.ticking()?;
+    let to = now.minus(margin);
+    // Before its last change the job may have been another, or none: what was due then was recorded by the change.
+    let changed = job.updated_at.plus(Span::millis(1));
+    let from = now.minus(plan::grace(job, schedule, changed, now)).max(changed).max(now.minus(kept));
+    let ticks = schedule.newest(from, to, TICKS_CHECKED_MAX);
+    Some(Window { from: *ticks.first()?, to: *ticks.last()? })
+}
+
+/// Which ticks of the window are missing. What the cursor has passed gets the fate that it would have had in a backlog.
+#[must_use]
+pub fn missing(job: &Job, cursor: Option<DbTime>, window: Window, ledger: &Ledger, now: DbTime) -> Missing {
+    let mut missing = Missing::default();
+    let Some(schedule) = job.ticking() else { return missing };
+    let late_to = plan::before(now.minus(job.spec.misfire.late_after));
+    let chosen = match job.spec.misfire.catch_up {
+        CatchUp::None => Vec::new(),
+        CatchUp::Latest => schedule.newest(window.from, late_to, 1),
+        CatchUp::All => schedule.newest(window.from, late_to, job.spec.misfire.max_runs as usize),
+    };
+    for tick in schedule.ticks(window.from, window.to).filter(|tick| !ledger.has(*tick)) {
+        if cursor.is_none_or(|cursor| tick < cursor) {
+            let fires = tick > late_to || chosen.contains(&tick);
+            let fate = if fires { Fate::Late } else { Fate::Skip(SkipReason::CatchUp) };
+            missing.passed.push(plan::row(job.id, schedule, tick, fate));
+        } else {
+            missing.unplayed.push(tick);
+        }
+    }
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        job::Misfire,
+        plan::tests::{job, spec},
+    };
+
+    const MARGIN: Span = Span::seconds(90);
+    const KEPT: Span = Span::days(90);
+
+    fn s(seconds: i64) -> DbTime {
+        DbTime::from_millis(seconds * 1_000)
+    }
+
+    fn minutely(catch_up: CatchUp, max_runs: u32) -> Job {
+        let mut spec = spec(Span::minutes(1));
+        spec.misfire = Misfire { catch_up, max_runs, ..Misfire::default() };
+        job(spec)
+    }
+
+    fn seconds(window: Option<Window>) -> Option<(i64, i64)> {
+        window.map(|window| (window.from.millis() / 1_000, window.to.millis() / 1_000))
+    }
+
+    #[test]
+    fn the_window_is_between_the_margin_and_the_grace_the_last_change_and_what_is_kept() {
+        let now = s(36_000);
+        let mut job = minutely(CatchUp::Latest, 1);
+        assert_eq!(seconds(window(&job, now, MARGIN, KEPT)), Some((32_400, 35_880)));
+        assert_eq!(seconds(window(&job, now, MARGIN, Span::minutes(10))), Some((35_400, 35_880)));
+        job.updated_at = s(35_700);
+        assert_eq!(
+            seconds(window(&job, now, MARGIN, KEPT)),
+            Some((35_760, 35_880)),
+            "not the tick of the change itself"
+        );
+        job.updated_at = s(35_900);
+        assert_eq!(window(&job, now, MARGIN, KEPT), None);
+        job.updated_at = s(0);
+        job.deleted_at = Some(s(1));
+        assert_eq!(window(&job, now, MARGIN, KEPT), None);
+    }
+
+    #[test]
+    fn of_many_ticks_the_newest_are_looked_at() {
+        let job = job(spec(Span::seconds(1)));
+        let window = window(&job, s(36_000), MARGIN, KEPT).unwrap();
+        assert_eq!(seconds(Some(window)), Some((35_910 - TICKS_CHECKED_MAX as i64 + 1, 35_910)));
+    }
+
+    #[test]
+    fn a_daily_job_is_looked_at_for_a_day() {
+        let daily = job(spec(Span::days(1)));
+        assert_eq!(seconds(window(&daily, s(86_400 + 80_000), MARGIN, KEPT)), Some((86_400, 86_400)));
+    }
+
+    #[test]
+    fn rows_and_ranges_are_on_the_record_and_the_rest_is_missing() {
+        let (job, now) = (minutely(CatchUp::None, 1), s(6_000));
+        let window = Window { from: s(5_400), to: s(5_880) };
+        let ledger = Ledger {
+            ticks: vec![s(5_400), s(5_880)],
+            ranges: vec![Window { from: s(5_460), to: s(5_520) }, Window { from: s(5_700), to: s(5_820) }],
+        };
+        let found = missing(&job, Some(s(5_640)), window, &ledger, now);
+        let passed: Vec<_> = found.passed.iter().map(|row| (row.tick, row.fate)).collect();
+        assert_eq!(passed, [(s(5_580), Fate::Skip(SkipReason::CatchUp))]);
+        assert_eq!(found.unplayed, [s(5_640)]);
+        assert_eq!(found.ticks().collect::<Vec<_>>(), [s(5_580), s(5_640)]);
+        let ended = missing(&job, None, window, &ledger, now);
+        assert_eq!((ended.passed.len(), ended.unplayed.len()), (2, 0), "a schedule that ended has passed them all");
+    }
+
+    #[test]
+    fn what_was_passed_fires_where_a_backlog_would_have_fired_it() {
+        let (now, window) = (s(6_000), Window { from: s(5_700), to: s(5_880) });
+        let fired = |job: &Job| -> Vec<i64> {
+            let found = missing(job, Some(s(6_060)), window, &Ledger::default(), now);
+            assert_eq!(found.passed.len(), 4);
+            let late = found.passed.iter().filter(|row| row.fate == Fate::Late);
+            late.map(|row| row.tick.millis() / 1_000).collect()
+        };
+        assert_eq!(fired(&minutely(CatchUp::None, 9)), []);
+        assert_eq!(fired(&minutely(CatchUp::Latest, 9)), [5_880]);
+        assert_eq!(fired(&minutely(CatchUp::All, 2)), [5_820, 5_880]);
+        let mut patient = spec(Span::minutes(1));
+        patient.misfire = Misfire { late_after: Span::seconds(240), catch_up: CatchUp::None, ..Misfire::default() };
+        assert_eq!(fired(&job(patient)), [5_760, 5_820, 5_880], "these are still on time");
+    }
+
+    #[test]
+    fn nothing_is_missing_from_a_full_ledger() {
+        let job = minutely(CatchUp::All, 9);
+        let window = Window { from: s(5_400), to: s(5_880) };
+        let ledger = Ledger { ticks: (0..9).map(|n| s(5_400 + 60 * n)).collect(), ranges: Vec::new() };
+        assert!(missing(&job, Some(s(5_940)), window, &ledger, s(6_000)).is_empty());
+    }
+}

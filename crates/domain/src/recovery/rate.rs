@@ -1,0 +1,166 @@
+//! The pace of a backlog (I14): late runs are started no faster than ticks come in normal times, so that both together are at
+//! most twice the normal rate, and targets that bear a normal day bear a recovery.
+
+use std::time::Duration;
+
+use crate::{
+    job::Job,
+    time::{DbTime, Span},
+};
+
+/// However quiet a node's jobs are, late runs start this often. A few hundred nightly jobs would else take days to catch up
+/// with one night, and five requests a second are a load to nobody.
+pub const LATE_STARTS_PER_SECOND_MIN: f64 = 5.0;
+/// Over how long ticks are counted: long enough that jobs which all fire at a full hour are spread, and short enough that a
+/// busy day is not taken for the night.
+const COUNTED_OVER: Span = Span::hours(1);
+/// What was not used is kept for this long, in seconds: a loop that looks now and then loses nothing.
+const KEPT_SECONDS: f64 = 1.0;
+
+/// Starts a second.
+#[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
+pub struct Rate(f64);
+
+impl Rate {
+    /// The normal rate of these jobs: the ticks that they have in the coming hour. Schedules know it also on a node that has
+    /// just started and has no past to look back upon, and a backlog does not raise it.
+    #[must_use]
+    pub fn normal<'a>(jobs: impl IntoIterator<Item = &'a Job>, now: DbTime) -> Self {
+        let (from, to) = (now.plus(Span::millis(1)), now.plus(COUNTED_OVER));
+        let ticks = |job: &Job| job.ticking().map_or(0, |schedule| schedule.count(from, to));
+        Self::of_ticks(jobs.into_iter().map(ticks).sum())
+    }
+
+    /// The rate of so many ticks in an hour.
+    #[must_use]
+    pub fn of_ticks(an_hour: u64) -> Self {
+        let seconds = Duration::from(COUNTED_OVER).as_secs_f64();
+        Self((an_hour as f64 / seconds).max(LATE_STARTS_PER_SECOND_MIN))
+    }
+
+    #[must_use]
+    pub const fn per_second(self) -> f64 {
+        self.0
+    }
+
+    /// How long so many starts take.
+    #[must_use]
+    pub fn time_for(self, starts: u64) -> Span {
+        Span::millis((starts as f64 / self.0 * 1_000.0).ceil() as u64)
+    }
+}
+
+/// How many late runs may be started now. It begins empty: a node that is restarted again and again gains nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LateStarts {
+    saved: f64,
+}
+
+impl LateStarts {
+    /// Time has passed, at this rate.
+    pub fn earn(&mut self, passed: Duration, rate: Rate) {
+        self.saved = (self.saved + passed.as_secs_f64() * rate.0).min((rate.0 * KEPT_SECONDS).max(1.0));
+    }
+
+    #[must_use]
+    pub fn budget(&self) -> usize {
+        self.saved.max(0.0) as usize
+    }
+
+    pub fn spend(&mut self, starts: usize) {
+        self.saved -= starts as f64;
+    }
+
+    /// How long until there is a budget; zero when there is one.
+    #[must_use]
+    pub fn wait(&self, rate: Rate) -> Duration {
+        Duration::from_secs_f64((1.0 - self.saved).max(0.0) / rate.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::plan::tests::{job, spec};
+
+    fn rate(periods: &[Span]) -> f64 {
+        let jobs: Vec<_> = periods.iter().map(|period| job(spec(*period))).collect();
+        Rate::normal(&jobs, DbTime::from_millis(1_794_787_200_000)).per_second()
+    }
+
+    #[test]
+    fn the_normal_rate_is_what_the_schedules_ask_for_and_never_less_than_the_least() {
+        for (periods, expected) in [
+            (vec![], LATE_STARTS_PER_SECOND_MIN),
+            (vec![Span::days(1); 300], LATE_STARTS_PER_SECOND_MIN),
+            (vec![Span::seconds(1); 8], 8.0),
+            (vec![Span::minutes(1); 1_200], 20.0),
+            ([vec![Span::seconds(1); 6], vec![Span::hours(1); 7_200]].concat(), 8.0),
+        ] {
+            assert_eq!(rate(&periods), expected, "{} jobs", periods.len());
+        }
+    }
+
+    #[test]
+    fn jobs_that_do_not_tick_count_for_nothing() {
+        let mut paused = job(spec(Span::seconds(1)));
+        paused.paused = Some(crate::job::Paused { at: DbTime::EPOCH, note: None });
+        let jobs = vec![paused; 100];
+        assert_eq!(Rate::normal(&jobs, DbTime::EPOCH).per_second(), LATE_STARTS_PER_SECOND_MIN);
+    }
+
+    #[test]
+    fn a_backlog_takes_as_long_as_its_rate_says() {
+        assert_eq!(Rate::of_ticks(0).time_for(0), Span::ZERO);
+        assert_eq!(Rate::of_ticks(0).time_for(1_000), Span::seconds(200));
+        assert_eq!(Rate::of_ticks(36_000).time_for(1), Span::millis(100));
+    }
+
+    #[test]
+    fn a_new_node_starts_nothing_late_before_time_has_passed() {
+        let (mut starts, rate) = (LateStarts::default(), Rate::of_ticks(0));
+        assert_eq!((starts.budget(), starts.wait(rate)), (0, Duration::from_millis(200)));
+        starts.earn(starts.wait(rate), rate);
+        assert_eq!((starts.budget(), starts.wait(rate)), (1, Duration::ZERO));
+    }
+
+    proptest! {
+        /// Whatever the pauses between the looks, over any stretch no more is started than the rate allows, and a second's
+        /// worth that was saved before.
+        #[test]
+        fn no_stretch_has_more_starts_than_its_rate(
+            pauses in proptest::collection::vec(0_u64..5_000, 1..60),
+            an_hour in 0_u64..400_000,
+        ) {
+            let (mut starts, rate) = (LateStarts::default(), Rate::of_ticks(an_hour));
+            let mut looks = Vec::new();
+            for pause in &pauses {
+                starts.earn(Duration::from_millis(*pause), rate);
+                let budget = starts.budget();
+                starts.spend(budget);
+                looks.push((*pause, budget));
+            }
+            for from in 0..looks.len() {
+                let (mut passed, mut started) = (0.0, 0_usize);
+                for (look, (pause, budget)) in looks.iter().enumerate().skip(from) {
+                    // A stretch begins with a look, not with the pause before it.
+                    passed += if look == from { 0.0 } else { *pause as f64 / 1_000.0 };
+                    started += budget;
+                    prop_assert!(started as f64 <= rate.per_second() * (passed + KEPT_SECONDS) + 1e-6);
+                }
+            }
+        }
+
+        /// Whoever waits as long as told gets something, so a backlog drains.
+        #[test]
+        fn after_the_wait_there_is_a_budget(spent in 0_usize..500, an_hour in 0_u64..400_000) {
+            let (mut starts, rate) = (LateStarts::default(), Rate::of_ticks(an_hour));
+            starts.earn(Duration::from_secs(9), rate);
+            starts.spend(spent.min(starts.budget()));
+            starts.earn(starts.wait(rate) + Duration::from_micros(1), rate);
+            prop_assert!(starts.budget() >= 1);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Tenants take turns: the backlog of one does not stand before that of another.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::ids::TenantId;
+
+/// Puts the items in turn: one of each tenant, then one more of each, each tenant's own in the order they came. The first
+/// turn is that of the tenant after the one named, which had the last.
+#[must_use]
+pub fn in_turn<T>(items: Vec<T>, tenant: impl Fn(&T) -> TenantId, after: Option<TenantId>) -> Vec<T> {
+    let count = items.len();
+    let mut waiting: BTreeMap<(bool, TenantId), VecDeque<T>> = BTreeMap::new();
+    for item in items {
+        let tenant = tenant(&item);
+        waiting.entry((after.is_some_and(|after| tenant <= after), tenant)).or_default().push_back(item);
+    }
+    let mut ordered = Vec::with_capacity(count);
+    while !waiting.is_empty() {
+        ordered.extend(waiting.values_mut().filter_map(VecDeque::pop_front));
+        waiting.retain(|_, items| !items.is_empty());
+    }
+    ordered
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn turns(items: &[(i32, char)], after: Option<i32>) -> String {
+        let ordered = in_turn(items.to_vec(), |(tenant, _)| TenantId::from_raw(*tenant), after.map(TenantId::from_raw));
+        ordered.into_iter().map(|(_, name)| name).collect()
+    }
+
+    #[test]
+    fn tenants_take_turns_and_each_keeps_its_own_order() {
+        let items = [(1, 'a'), (1, 'b'), (1, 'c'), (2, 'p'), (2, 'q'), (3, 'x')];
+        for (after, expected) in
+            [(None, "apxbqc"), (Some(1), "pxaqbc"), (Some(2), "xapbqc"), (Some(3), "apxbqc"), (Some(9), "apxbqc")]
+        {
+            assert_eq!(turns(&items, after), expected, "after {after:?}");
+        }
+        assert_eq!(turns(&[], Some(1)), "");
+    }
+
+    proptest! {
+        /// With room for one at a time, everybody has had one before anybody has a second.
+        #[test]
+        fn nobody_waits_longer_than_a_round(backlogs in proptest::collection::vec(1_usize..40, 1..12)) {
+            let mut items: Vec<i32> = Vec::new();
+            for (tenant, backlog) in (1..).zip(&backlogs) {
+                items.extend(std::iter::repeat_n(tenant, *backlog));
+            }
+            let mut last = None;
+            let mut served = Vec::new();
+            for _ in 0..backlogs.len() {
+                let next = in_turn(items.clone(), |tenant| TenantId::from_raw(*tenant), last)[0];
+                items.remove(items.iter().position(|item| *item == next).unwrap());
+                last = Some(TenantId::from_raw(next));
+                served.push(next);
+            }
+            served.sort_unstable();
+            prop_assert_eq!(served, (1..).take(backlogs.len()).collect::<Vec<i32>>());
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Dead schedules, on every keeper: ticks that were lost behind a cursor are found, recorded and delivered.
+
+use std::{
+    any::Any,
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use everytick_domain::{
+    ids::RunId,
+    job::{CatchUp, Job},
+    partition::PARTITIONS,
+    run::State,
+    target::Outcome,
+    time::DbTime,
+};
+use everytick_engine::{Engine, Hints, Parts, Settings, TokioSpawn, commands::Entropy, live::LiveLogs};
+use everytick_store::{
+    Limits, SqliteStore, Store, WallClock,
+    conformance::{Bench, incarnation, overlapping, s, server::Server},
+    sim::SimStore,
+};
+use everytick_targets::{Dispatch, LiveOutput, Target};
+use tokio_util::sync::CancellationToken;
+
+/// Takes everything, and remembers it.
+#[derive(Default)]
+struct Sink(Mutex<Vec<RunId>>);
+
+#[async_trait::async_trait]
+impl Target for Sink {
+    async fn deliver(&self, dispatch: &Dispatch, _: &dyn LiveOutput, _: &CancellationToken) -> Outcome {
+        self.0.lock().unwrap().push(dispatch.run);
+        Outcome::Succeeded { output: None }
+    }
+}
+
+struct Same;
+
+impl Entropy for Same {
+    fn fill(&self, bytes: &mut [u8]) {
+        bytes.fill(7);
+    }
+}
+
+type Opened = (Arc<dyn Store>, Box<dyn Any + Send + Sync>);
+
+async fn sqlite(clock: Arc<dyn WallClock>, limits: Limits) -> Opened {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(folder.path().join("test.db"), clock, limits).await.unwrap();
+    (Arc::new(store), Box::new(folder))
+}
+
+async fn postgres(clock: Arc<dyn WallClock>, limits: Limits) -> Opened {
+    let (store, database) = Server::shared().store(clock, limits).await;
+    (store, Box::new(database))
+}
+
+async fn sim(clock: Arc<dyn WallClock>, limits: Limits) -> Opened {
+    (Arc::new(SimStore::shared(clock, limits, PARTITIONS)), Box::new(()))
+}
+
+async fn start(bench: &Bench, sink: Arc<Sink>) -> Engine {
+    let parts = Parts {
+        store: bench.store.clone(),
+        target: sink,
+        hints: Hints::default(),
+        live: LiveLogs::default(),
+        entropy: Arc::new(Same),
+        spawn: Arc::new(TokioSpawn),
+        settings: Settings::default(),
+    };
+    let engine = Engine::start(parts, incarnation(1)).await.unwrap();
+    engine.loaded().await;
+    engine
+}
+
+async fn ticks(bench: &Bench, job: &Job) -> BTreeSet<DbTime> {
+    bench.history(job).await.iter().map(|run| run.scheduled_at).collect()
+}
+
+/// Somebody has raised the cursor of a job past 60 ticks that nobody recorded.
+async fn lost_ticks_are_recorded_and_delivered(bench: Bench) {
+    let mut spec = overlapping("lost");
+    spec.misfire.catch_up = CatchUp::All;
+    let (lost, well) = (bench.create(spec).await, bench.create(overlapping("well")).await);
+    bench.go(600);
+    bench.raise(&lost, 1, Some(s(610))).await;
+    let sink = Arc::new(Sink::default());
+    let engine = start(&bench, sink.clone()).await;
+    // The other job is played by the engine, whose ranges and skips are all on the record.
+    tokio::time::timeout(Duration::from_secs(30), async {
+        while bench
+            .store
+            .load_overdue(s(601), None, 10)
+            .await
+            .unwrap()
+            .iter()
+            .any(|job| job.first_unrecorded().is_some_and(|at| at <= s(600)))
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+    .unwrap();
+    let before = ticks(&bench, &well).await;
+    assert!(ticks(&bench, &lost).await.is_empty());
+
+    assert_eq!(engine.detect().await.unwrap(), 1);
+    let all: BTreeSet<_> = (1..=51).map(|n| s(n * 10)).collect();
+    assert_eq!(ticks(&bench, &lost).await, all, "up to the margin of two leases and a minute");
+    assert_eq!(bench.epoch(&lost).await, 2);
+    assert_eq!(engine.detect().await.unwrap(), 0, "once is enough");
+    assert_eq!(ticks(&bench, &well).await, before, "nothing was wrong with that one");
+    // Of those that lie within the catch-up's bound the first are the ones that are now delivered, late and in turn.
+    let fired = || async {
+        let runs = bench.history(&lost).await;
+        runs.iter().filter(|run| run.state == State::Succeeded).map(|run| run.id).collect::<BTreeSet<_>>()
+    };
+    tokio::time::timeout(Duration::from_secs(30), async {
+        while fired().await.is_empty() || bench.history(&lost).await.iter().any(|run| run.state.is_open()) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+    .unwrap();
+    let sent: BTreeSet<_> = sink.0.lock().unwrap().iter().copied().collect();
+    assert!(fired().await.is_subset(&sent));
+    engine.stop(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn lost_ticks_are_repaired_in_sqlite() {
+    lost_ticks_are_recorded_and_delivered(Bench::open(sqlite).await).await;
+}
+
+#[tokio::test]
+async fn lost_ticks_are_repaired_in_postgresql() {
+    lost_ticks_are_recorded_and_delivered(Bench::open(postgres).await).await;
+}
+
+#[tokio::test]
+async fn lost_ticks_are_repaired_in_the_simulated_store() {
+    lost_ticks_are_recorded_and_delivered(Bench::open(sim).await).await;
+}

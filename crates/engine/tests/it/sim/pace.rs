@@ -1,0 +1,54 @@
+//! I14: late runs are started no faster than the jobs tick in normal times.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use everytick_domain::recovery::Rate;
+use everytick_store::sim::{Db, Entry};
+
+use super::{checker::definitions, target::Delivery};
+
+/// What was saved up before a stretch, and what had been claimed before a pause and is sent after it, in seconds.
+const SAVED_SECONDS: f64 = 2.0;
+
+/// In virtual time, which no setting of the clock changes. Every definition that a job ever had counts as ticking, so this is
+/// more than any node was allowed.
+pub fn late_runs_keep_it(db: &Db, deliveries: &[Delivery], found: &mut Vec<String>) {
+    let an_hour: u64 = definitions(db)
+        .values()
+        .map(|definitions| {
+            let ticks = definitions.iter().map(|definition| {
+                let since = definition.job.updated_at;
+                let hour = everytick_domain::time::Span::hours(1);
+                definition.job.schedule.as_ref().map_or(0, |schedule| schedule.count(since, since.plus(hour)))
+            });
+            ticks.max().unwrap_or(0)
+        })
+        .sum();
+    let rate = Rate::of_ticks(an_hour).per_second();
+    let late: BTreeSet<_> = db
+        .journal()
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::Claimed { run, attempt, late: true, .. } => Some((*run, *attempt)),
+            _ => None,
+        })
+        .collect();
+    let mut starts: BTreeMap<Duration, usize> = BTreeMap::new();
+    for delivery in deliveries.iter().filter(|delivery| late.contains(&(delivery.run, delivery.attempt))) {
+        *starts.entry(delivery.after).or_default() += 1;
+    }
+    for from in starts.keys() {
+        let mut started = 0;
+        for (to, count) in starts.range(from..) {
+            started += count;
+            let most = rate * ((*to - *from).as_secs_f64() + SAVED_SECONDS) + 1.0;
+            if started as f64 > most {
+                found.push(format!("I14: {started} late runs began from {from:?} to {to:?}, at most {most:.1} may"));
+                return;
+            }
+        }
+    }
+}

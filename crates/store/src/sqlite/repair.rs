@@ -1,0 +1,84 @@
+//! What the detector of dead schedules looks at, and the repair of ticks that were lost.
+
+use everytick_domain::{
+    ids::{JobId, RunId},
+    recovery::{Ledger, Window},
+    time::{DbTime, Span},
+};
+use sqlx::Row as _;
+
+use super::{Failed, SqliteStore, create, node, range, record, rows, sql};
+use crate::{Actor, JobTicks, Lease, RANGES_PER_LEDGER_MAX, Result, Walked, WalkedJob};
+
+pub(super) async fn walk_jobs(store: &SqliteStore, after: Option<JobId>, limit: usize) -> Result<Walked> {
+    const DOING: &str = "walk over the jobs";
+    let mut read = store.read(DOING).await?;
+    let found = sqlx::query(sql!("walk_jobs"))
+        .bind(after.map_or_else(Vec::new, |after| after.uuid().into_bytes().to_vec()))
+        .bind(rows::limit(limit))
+        .fetch_all(&mut *read)
+        .await
+        .failed(DOING)?;
+    let last = found.last().map(|row| rows::job_id(row, "id")).transpose().failed(DOING)?;
+    let walked = |row: rows::JobRow| WalkedJob { job: row.job, epoch: row.epoch, cursor: row.cursor };
+    Ok(Walked { jobs: rows::readable_jobs(&found).into_iter().map(walked).collect(), last })
+}
+
+pub(super) async fn load_ledgers(store: &SqliteStore, asked: &[(JobId, Window)]) -> Result<Vec<Ledger>> {
+    const DOING: &str = "look what is on the record";
+    let mut read = store.read(DOING).await?;
+    let mut ledgers = Vec::with_capacity(asked.len());
+    for (job, window) in asked {
+        let behind = RunId::floor(window.to.plus(Span::millis(1)));
+        let ticks: Vec<i64> = sqlx::query_scalar(sql!("ledger_ticks"))
+            .bind(job.uuid())
+            .bind(RunId::floor(window.from).uuid())
+            .bind(behind.uuid())
+            .fetch_all(&mut *read)
+            .await
+            .failed(DOING)?;
+        let found = sqlx::query(sql!("ledger_ranges"))
+            .bind(job.uuid())
+            .bind(behind.uuid())
+            .bind(rows::limit(RANGES_PER_LEDGER_MAX))
+            .fetch_all(&mut *read)
+            .await
+            .failed(DOING)?;
+        let mut ledger = Ledger { ticks: ticks.into_iter().map(DbTime::from_millis).collect(), ranges: Vec::new() };
+        for row in &found {
+            let (from, to) = (row.try_get("from_tick").failed(DOING)?, row.try_get("to_tick").failed(DOING)?);
+            let range = Window { from: DbTime::from_millis(from), to: DbTime::from_millis(to) };
+            ledger.ranges.extend((range.to >= window.from).then_some(range));
+        }
+        ledgers.push(ledger);
+    }
+    Ok(ledgers)
+}
+
+pub(super) async fn repair(store: &SqliteStore, lease: &Lease, ticks: &JobTicks) -> Result<bool> {
+    const DOING: &str = "record lost ticks";
+    let mut write = store.write(DOING).await?;
+    let now = write.now;
+    node::check(&mut write.tx, lease, now, DOING).await?;
+    let stands = sqlx::query(sql!("repair_stands"))
+        .bind(ticks.job.uuid())
+        .bind(ticks.epoch.raw())
+        .fetch_optional(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    let Some(stands) = stands else { return Ok(false) };
+    let (tenant, cursor) = (rows::tenant(&stands).failed(DOING)?, rows::time(&stands, "next_tick").failed(DOING)?);
+    if !ticks.passed_by(cursor, now) {
+        return Ok(false);
+    }
+    if let Some(first) = ticks.rows.first() {
+        // Recording refuses what the cursor has passed, so it is lowered until this transaction ends.
+        range::set_cursor(&mut write, ticks.job, Some(first.tick.tick)).await?;
+        record::insert_ticks(&mut write, None, std::slice::from_ref(ticks)).await?;
+    }
+    range::move_on(&mut write, ticks.job, cursor).await?;
+    let actor = Actor(format!("node {}", lease.node));
+    create::note(&mut write, tenant, &actor, "repair", &[(ticks.job.to_string(), ticks.repair_detail())]).await?;
+    write.commit().await?;
+    Ok(true)
+}

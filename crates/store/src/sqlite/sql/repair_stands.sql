@@ -1,0 +1,5 @@
+-- The tenant and the cursor of job ?1 while it has epoch ?2. Keys: epochs, cursors.
+select e.tenant, c.next_tick
+  from epochs e
+  join cursors c on c.job = e.job
+ where e.job = ?1 and e.epoch = ?2;

@@ -1,0 +1,158 @@
+//! `everytick recover --dry-run` says what a restart then does.
+
+use std::path::Path;
+
+use everytick_domain::time::{DbTime, Span};
+use everytick_store::{
+    Limits, PostgresStore, Store, SystemClock, WallClock,
+    conformance::{self, TENANT, actor, job_id},
+};
+use serde_json::Value;
+use sqlx::{Connection, PgConnection, SqliteConnection};
+
+use crate::support::{Done, Server, Sink, everytick, everytick_command, wait_for};
+
+const WEBHOOKS: [&str; 2] = ["--allow-webhook-range", "127.0.0.0/8"];
+
+fn recover(dir: &Path, args: &[&str]) -> Done {
+    everytick_command(dir).args(["recover", "--dry-run"]).args(args).output().unwrap().into()
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+async fn sqlite(file: &Path) -> SqliteConnection {
+    SqliteConnection::connect(&format!("sqlite:{}", file.display())).await.unwrap()
+}
+
+/// As an outage leaves it: nothing has been recorded since this instant.
+async fn silent_since(file: &Path, at: DbTime) {
+    let mut database = sqlite(file).await;
+    sqlx::query("update cursors set next_tick = ?1").bind(at.millis()).execute(&mut database).await.unwrap();
+    database.close().await.unwrap();
+}
+
+/// The cursors and how many runs and ranges there are.
+async fn ledger(file: &Path) -> (Vec<Option<i64>>, i64) {
+    let mut database = sqlite(file).await;
+    let cursors =
+        sqlx::query_scalar("select next_tick from cursors order by job").fetch_all(&mut database).await.unwrap();
+    let count = "select (select count(*) from runs) + (select count(*) from skip_ranges)";
+    (cursors, sqlx::query_scalar(count).fetch_one(&mut database).await.unwrap())
+}
+
+/// An hourly job that was silent for ten hours and a half: its ticks lie half an hour away from now, so that none falls due
+/// while the test runs.
+#[test]
+fn a_dry_run_says_what_the_restart_then_does_and_writes_nothing() {
+    let sink = Sink::start();
+    let server = Server::start();
+    let first = DbTime::from_millis(SystemClock.now().millis() - 10 * 3_600_000 - 1_800_000);
+    let (url, starts_at) = (sink.url(), first.to_string());
+    let create = |name: &str, more: &[&str]| {
+        let flags = ["job", "create", name, "--every", "1h", "--starts-at", &starts_at, "--url", &url];
+        server.everytick(&[&flags, more].concat()).ok();
+    };
+    create("all", &["--catch-up", "all", "--max-runs", "4", "--grace", "8h"]);
+    create("latest", &["--grace", "20h"]);
+    create("none", &["--catch-up", "none"]);
+    let (dir, ..) = server.stop();
+    let file = dir.path().join("data/everytick.db");
+    block_on(silent_since(&file, first));
+
+    let before = block_on(ledger(&file));
+    let said = recover(dir.path(), &["--data-dir", "data", "-o", "json"]).json();
+    assert_eq!(block_on(ledger(&file)), before, "nothing is written");
+    assert_eq!(said["total"]["jobs"], 3);
+    assert_eq!(said["total"]["ticks"], 33);
+    assert_eq!(said["total"]["late"], 5);
+    assert_eq!(said["total"]["on_time"], 0);
+    assert_eq!(said["late_take"], "1s");
+    let job = |name: &str| said["jobs"].as_array().unwrap().iter().find(|job| job["job"] == name).unwrap().clone();
+    assert_eq!(job("all")["skipped"], serde_json::json!({ "misfire": 3, "catch_up": 4 }));
+    assert_eq!(job("latest")["skipped"], serde_json::json!({ "catch_up": 10 }));
+    assert_eq!((&job("all")["from"], &job("all")["late"]), (&Value::from(starts_at), &Value::from(4)));
+    assert_eq!(said["jobs"][0]["job"], "all", "the most runs first");
+
+    let text = recover(dir.path(), &["--data-dir", "data", "--limit", "1"]).ok();
+    assert!(text.contains("3 misfire") && text.contains("and 2 more jobs"), "{text}");
+    let one = recover(dir.path(), &["--data-dir", "data", "--job", "none", "-o", "json"]).json();
+    assert_eq!((&one["total"]["jobs"], &one["total"]["late"]), (&Value::from(1), &Value::from(0)));
+    recover(dir.path(), &["--data-dir", "data", "--job", "nobody"]).failed(3);
+
+    let server = Server::builder().flags(&WEBHOOKS).dir(dir).start();
+    for name in ["all", "latest", "none"] {
+        let runs = wait_for("all ticks to be on the record", || {
+            let runs = server.everytick(&["job", "runs", name, "--limit", "100", "-o", "json"]).json();
+            let items = runs["items"].as_array().unwrap().clone();
+            let ticks: u64 = items.iter().map(|run| run["count"].as_u64().unwrap_or(1)).sum();
+            (ticks == 11).then_some(items)
+        });
+        let fired = runs.iter().filter(|run| run["state"] != "skipped").count();
+        assert_eq!(job(name)["late"], fired, "{name}");
+        for (reason, count) in job(name)["skipped"].as_object().unwrap() {
+            let skips = runs.iter().filter(|run| run["skip_reason"] == reason.as_str());
+            let skipped: u64 = skips.map(|run| run["count"].as_u64().unwrap_or(1)).sum();
+            assert_eq!(*count, skipped, "{name}: {reason}");
+        }
+    }
+    assert_eq!(sink.wait_for(5).len(), 5);
+    let busy = recover(server.dir(), &["--data-dir", "data"]).failed(1);
+    assert!(busy.contains("is open in another everytick process"), "{busy}");
+    let (dir, ..) = server.stop();
+    let text = recover(dir.path(), &["--data-dir", "data"]).ok();
+    assert!(text.contains("nothing is due"), "{text}");
+}
+
+#[test]
+fn without_dry_run_it_says_that_recovery_needs_no_command() {
+    let message = everytick(&["recover"]).failed(2);
+    assert!(message.contains("happens by itself when a node starts") && message.contains("--dry-run"), "{message}");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_not_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let message = recover(dir.path(), &[]).failed(1);
+    assert!(message.contains("there is no file ./everytick-data/everytick.db"), "{message}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    std::fs::write(dir.path().join("a.db"), "").unwrap();
+    let message = recover(dir.path(), &["--database-url", "sqlite:a.db"]).failed(1);
+    assert!(message.contains("a.db holds no everytick"), "{message}");
+    std::fs::write(dir.path().join("a.db"), "neither SQLite nor short enough to be taken for a header of it").unwrap();
+    let message = recover(dir.path(), &["--database-url", "sqlite:a.db"]).failed(1);
+    assert!(message.contains("is not a SQLite file"), "{message}");
+}
+
+/// Also while nodes are there: it takes no lease and no lock.
+#[test]
+fn a_dry_run_reads_postgresql() {
+    let database = block_on(conformance::server::Server::shared().blank());
+    let dir = tempfile::tempdir().unwrap();
+    let ask = || recover(dir.path(), &["--database-url", &database.url, "-o", "json"]);
+    let empty = ask().failed(1);
+    assert!(empty.contains("the database holds no everytick"), "{empty}");
+    block_on(async {
+        let options = conformance::server::options(None);
+        let store = PostgresStore::connect(&database.url, options, Limits::default()).await.unwrap();
+        let mut spec = conformance::spec("hourly");
+        let now = store.now().await.unwrap();
+        let first = now.minus(Span::minutes(630));
+        let schedule = spec.schedule.as_mut().unwrap();
+        schedule.timing = everytick_domain::schedule::Timing::Every { every: Span::hours(1) };
+        schedule.starts_at = Some(first);
+        let job = everytick_store::NewJob { id: job_id(TENANT, "hourly"), spec };
+        store.create_jobs(TENANT, &actor(), vec![job], None).await.unwrap().remove(0).unwrap();
+        store.close().await;
+        let mut look = PgConnection::connect(&database.url).await.unwrap();
+        sqlx::query("update cursors set next_tick = $1").bind(first.millis()).execute(&mut look).await.unwrap();
+        let said = ask().json();
+        assert_eq!((&said["total"]["ticks"], &said["total"]["late"]), (&Value::from(11), &Value::from(1)), "{said}");
+        assert_eq!(said["total"]["skipped"], serde_json::json!({ "misfire": 10 }));
+        let cursor: i64 = sqlx::query_scalar("select next_tick from cursors").fetch_one(&mut look).await.unwrap();
+        assert_eq!(cursor, first.millis(), "nothing is written");
+        let runs: i64 = sqlx::query_scalar("select count(*) from runs").fetch_one(&mut look).await.unwrap();
+        assert_eq!(runs, 0);
+    });
+}
