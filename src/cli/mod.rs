@@ -4,6 +4,7 @@ mod completions;
 mod cron;
 mod job;
 mod job_flags;
+mod move_to;
 mod preview;
 mod run;
 pub(crate) mod serve;
@@ -66,6 +67,9 @@ enum Command {
     /// Try out a cron expression; needs no server
     #[command(subcommand)]
     Cron(cron::CronCommand),
+    /// Take everything from one file to one PostgreSQL database
+    #[command(after_help = move_to::AFTER_HELP)]
+    Move(move_to::MoveFlags),
     /// Print a completion script for a shell
     #[command(after_help = completions::AFTER_HELP)]
     Completions(completions::Completions),
@@ -84,6 +88,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Job(command) => block_on(command.run(&client(file)?, out)),
         Command::Run(command) => block_on(command.run(&client(file)?, out)),
         Command::Cron(command) => command.run(out),
+        Command::Move(flags) => block_on(flags.run(out)),
         Command::Completions(completions) => completions.run(),
     }
 }

@@ -4,6 +4,7 @@
 mod client;
 mod cron;
 mod help;
+mod moving;
 mod orphans;
 mod readme;
 mod settings;
