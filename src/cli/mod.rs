@@ -5,6 +5,7 @@ mod completions;
 mod cron;
 mod job;
 mod job_flags;
+mod move_to;
 mod preview;
 mod recover;
 mod run;
@@ -74,6 +75,9 @@ enum Command {
     /// Say what a restart now would fire, from the database itself; changes nothing
     #[command(after_help = recover::AFTER_HELP)]
     Recover(recover::Recover),
+    /// Take everything from one file to one PostgreSQL database
+    #[command(after_help = move_to::AFTER_HELP)]
+    Move(move_to::MoveFlags),
     /// Print a completion script for a shell
     #[command(after_help = completions::AFTER_HELP)]
     Completions(completions::Completions),
@@ -94,6 +98,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Cluster(command) => block_on(command.run(&client(file)?, out)),
         Command::Cron(command) => command.run(out),
         Command::Recover(command) => block_on(command.run(file, out)),
+        Command::Move(flags) => block_on(flags.run(out)),
         Command::Completions(completions) => completions.run(),
     }
 }

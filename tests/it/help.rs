@@ -24,7 +24,7 @@ fn only_what_is_there_is_listed() {
         let words = list.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
         words.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
     };
-    assert_eq!(commands(&[]), ["serve", "job", "run", "cluster", "cron", "recover", "completions", "help"]);
+    assert_eq!(commands(&[]), ["serve", "job", "run", "cluster", "cron", "recover", "move", "completions", "help"]);
     let job = ["create", "list", "get", "update", "delete", "pause", "resume", "trigger", "next", "runs", "help"];
     assert_eq!(commands(&["job"]), job);
     assert_eq!(commands(&["run"]), ["list", "get", "cancel", "rerun", "log", "attempts", "help"]);
@@ -55,6 +55,7 @@ fn every_command_shows_examples_that_fit_on_a_line() {
         "cron explain",
         "cron next",
         "recover",
+        "move",
         "completions",
     ] {
         let text = everytick(&command.split(' ').chain(["--help"]).collect::<Vec<_>>()).ok();

@@ -5,6 +5,7 @@ mod client;
 mod cluster;
 mod cron;
 mod help;
+mod moving;
 mod orphans;
 mod readme;
 mod recover;

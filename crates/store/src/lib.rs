@@ -5,6 +5,7 @@ mod clock;
 #[cfg(feature = "sim")]
 pub mod conformance;
 mod error;
+mod moving;
 mod postgres;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -21,6 +22,7 @@ use everytick_domain::{
 
 pub use clock::{ManualClock, SystemClock, WallClock};
 pub use error::{Result, Source, StoreError};
+pub use moving::{Move, MoveBatch, MoveMark, MovePlan, MoveStep, MovedTable};
 pub use postgres::{JobHints, PostgresOptions, PostgresStore};
 pub use sqlite::SqliteStore;
 pub use types::*;

@@ -69,6 +69,7 @@ async fn start(bench: &Bench, sink: Arc<Sink>) -> Engine {
         live: LiveLogs::default(),
         entropy: Arc::new(Same),
         spawn: Arc::new(TokioSpawn),
+        wall: Arc::new(SystemClock),
         settings: Settings::default(),
     };
     let engine = Engine::start(parts, incarnation(1)).await.unwrap();

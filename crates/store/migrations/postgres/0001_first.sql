@@ -162,7 +162,7 @@ create table leases (
     started_at bigint not null,
     renewed_at bigint not null,
     -- Whether partitions may be given to it.
-    holds boolean not null,
+    holds boolean not null default true,
     lag_ms bigint not null default 0,
     clock_offset_ms bigint not null default 0
 ) with (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200,

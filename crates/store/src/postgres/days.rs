@@ -133,6 +133,21 @@ pub(super) async fn make_ahead(store: &PostgresStore, now: DbTime) {
     }
 }
 
+/// Sees that the day of a run is there, however old; gives the first id of the next.
+pub(super) async fn make_day_of(store: &PostgresStore, run: RunId) -> Result<RunId> {
+    let day = Day::of(run.time());
+    if !store.known_days().contains(day) {
+        make_one(store, day).await?;
+    }
+    Ok(day.next().ids().0)
+}
+
+/// The first id of the oldest day that a database needs which begins now with this as its oldest run.
+pub(super) fn first_kept(now: DbTime, oldest: Option<RunId>) -> RunId {
+    let made = Day(Day::of(now).0 - BACK);
+    oldest.map_or(made, |oldest| made.min(Day::of(oldest.time()))).ids().0
+}
+
 async fn make_one(store: &PostgresStore, day: Day) -> Result<()> {
     const DOING: &str = "make a day";
     let ((low, high), table) = (day.ids(), day.table());

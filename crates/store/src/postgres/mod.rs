@@ -10,6 +10,7 @@ mod days;
 mod edit;
 mod horizon;
 mod lost;
+pub(crate) mod moving;
 mod node;
 mod open;
 mod prune;

@@ -11,7 +11,7 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions, PgRow},
 };
 
-use super::{Begin, Failed, PostgresStore, days, rows, sql};
+use super::{Begin, Failed, PostgresStore, days, moving, rows, sql};
 use crate::{Limits, Result, StoreError};
 
 const DOING: &str = "connect to PostgreSQL";
@@ -65,6 +65,13 @@ const ROLE_TIMEOUT_MAX: Duration = Duration::from_secs(30);
 const SLOW_TIMEOUT: Duration = Duration::from_mins(5);
 
 pub(super) async fn connect(url: &str, options: PostgresOptions, limits: Limits) -> Result<PostgresStore> {
+    let store = connect_unfinished(url, options, limits).await?;
+    moving::check_finished(&store).await?;
+    Ok(store)
+}
+
+/// Also where a move into the database is under way.
+pub(super) async fn connect_unfinished(url: &str, options: PostgresOptions, limits: Limits) -> Result<PostgresStore> {
     let mut connect = parse(url)?;
     if options.transaction_pooler {
         connect = connect.statement_cache_capacity(0);
@@ -153,7 +160,7 @@ pub(super) async fn migrate_only(url: &str) -> Result<()> {
     connection.close().await.failed(DOING)
 }
 
-fn parse(url: &str) -> Result<PgConnectOptions> {
+pub(super) fn parse(url: &str) -> Result<PgConnectOptions> {
     let options = PgConnectOptions::from_str(url).map_err(|error| {
         StoreError::Unusable(format!("the database URL cannot be read ({error}); write postgres://user@host/database"))
     })?;
@@ -161,7 +168,7 @@ fn parse(url: &str) -> Result<PgConnectOptions> {
     Ok(options.extra_float_digits(None).application_name("everytick").disable_statement_logging())
 }
 
-async fn first(options: &PgConnectOptions) -> Result<PgConnection> {
+pub(super) async fn first(options: &PgConnectOptions) -> Result<PgConnection> {
     options.connect().await.map_err(|error| match error {
         sqlx::Error::Database(said) => StoreError::Unusable(format!("the database refuses us: {}", said.message())),
         error => StoreError::Failed { doing: DOING, source: error.into() },

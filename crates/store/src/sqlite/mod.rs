@@ -8,6 +8,7 @@ mod cursors;
 mod edit;
 mod horizon;
 mod lost;
+pub(crate) mod moving;
 mod node;
 mod open;
 mod prune;

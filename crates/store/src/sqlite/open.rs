@@ -17,7 +17,7 @@ use sqlx::{
 
 use everytick_domain::{schedule::zone_data_number, time::DbTime};
 
-use super::{Failed, SqliteStore, sql};
+use super::{Failed, SqliteStore, moving, sql};
 use crate::{Limits, Result, StoreError, WallClock};
 
 const READERS_MAX: u32 = 4;
@@ -29,7 +29,19 @@ const PAGE_BYTES: u32 = 8_192;
 const CHECKPOINT_PAGES: &str = "8192";
 const DOING: &str = "open the SQLite file";
 
+/// A file whose installation has moved elsewhere is refused: both would fire every job.
 pub(super) async fn open(path: &Path, clock: Arc<dyn WallClock>, limits: Limits) -> Result<SqliteStore> {
+    let store = open_marked(path, clock, limits).await?;
+    match moving::mark(&store).await? {
+        None => Ok(store),
+        Some(mark) => {
+            store.close().await;
+            Err(mark.refusal(path))
+        }
+    }
+}
+
+pub(super) async fn open_marked(path: &Path, clock: Arc<dyn WallClock>, limits: Limits) -> Result<SqliteStore> {
     let lock = lock(path)?;
     let options = SqliteConnectOptions::new()
         .filename(path)

@@ -243,6 +243,8 @@ async fn no_statement_scans_a_table_that_grows() {
     let (bench, folder) = bench().await;
     drop(bench);
     let mut file = look(folder.path()).await;
+    // This stands only in a file that was moved.
+    sqlx::raw_sql(include_str!("../../src/sqlite/sql/move_mark_table.sql")).execute(&mut file).await.unwrap();
     let statements = concat!(env!("CARGO_MANIFEST_DIR"), "/src/sqlite/sql");
     let mut seen = 0;
     for entry in std::fs::read_dir(statements).unwrap() {
@@ -274,7 +276,9 @@ async fn no_statement_scans_a_table_that_grows() {
                 .contains(&words[1])
                 && !step.contains("USING")
                 && !step.contains("VIRTUAL TABLE");
-            assert!(!scans, "{}: {step}", path.display());
+            // A move reads all there is.
+            let whole_move = ["move_count.sql", "move_first_run.sql"].iter().any(|name| path.ends_with(name));
+            assert!(!scans || whole_move, "{}: {step}", path.display());
         }
         seen += 1;
     }

@@ -1,0 +1,278 @@
+//! What goes over: the tables and their columns, in the order that keeps a half-moved target still. A job can be played
+//! only once its cursor is there, so cursors come last.
+
+use everytick_domain::ids::RunId;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// How a value is kept in PostgreSQL. SQLite has integers, texts and blobs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Id,
+    Long,
+    Word,
+    Short,
+    Flag,
+    Text,
+    Bytes,
+}
+
+/// A column of a batch, as the arrays that `unnest` takes.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Column {
+    Id(Vec<Option<Uuid>>),
+    Long(Vec<Option<i64>>),
+    Word(Vec<Option<i32>>),
+    Short(Vec<Option<i16>>),
+    Flag(Vec<Option<bool>>),
+    Text(Vec<Option<String>>),
+    Bytes(Vec<Option<Vec<u8>>>),
+}
+
+impl Column {
+    pub(crate) const fn new(kind: Kind) -> Self {
+        match kind {
+            Kind::Id => Self::Id(Vec::new()),
+            Kind::Long => Self::Long(Vec::new()),
+            Kind::Word => Self::Word(Vec::new()),
+            Kind::Short => Self::Short(Vec::new()),
+            Kind::Flag => Self::Flag(Vec::new()),
+            Kind::Text => Self::Text(Vec::new()),
+            Kind::Bytes => Self::Bytes(Vec::new()),
+        }
+    }
+
+    /// The newest row's, as part of a place.
+    pub(crate) fn last(&self) -> Option<Value> {
+        match self {
+            Self::Id(ids) => ids.last().copied().flatten().map(Value::Id),
+            Self::Long(numbers) => numbers.last().copied().flatten().map(Value::Number),
+            Self::Word(numbers) => numbers.last().copied().flatten().map(|number| Value::Number(number.into())),
+            Self::Short(numbers) => numbers.last().copied().flatten().map(|number| Value::Number(number.into())),
+            Self::Text(texts) => texts.last().cloned().flatten().map(Value::Text),
+            Self::Flag(_) | Self::Bytes(_) => None,
+        }
+    }
+
+    pub(crate) fn ids(&self) -> &[Option<Uuid>] {
+        if let Self::Id(ids) = self { ids } else { &[] }
+    }
+    pub(crate) fn texts(&self) -> &[Option<String>] {
+        if let Self::Text(texts) = self { texts } else { &[] }
+    }
+    pub(crate) fn shorts(&self) -> &[Option<i16>] {
+        if let Self::Short(numbers) = self { numbers } else { &[] }
+    }
+}
+
+/// One value of a key.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Value {
+    Id(Uuid),
+    Number(i64),
+    Text(String),
+}
+
+/// The key of the last row that went over. It is written down in the target as JSON.
+pub(crate) type Place = Vec<Value>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    /// By the order of the part's columns.
+    pub columns: Vec<Column>,
+    pub rows: usize,
+    pub last: Option<Place>,
+    /// Whether there is nothing behind it.
+    pub is_last: bool,
+}
+
+/// Which rows of a table make a part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rows {
+    All,
+    /// Runs whose days are not made.
+    BeforeTheDays,
+    OfTheDays,
+}
+
+/// A table, or a part of one that goes to a place of its own.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// What it is called in marks.
+    pub name: &'static str,
+    /// What people know it as.
+    pub table: &'static str,
+    pub rows: Rows,
+    /// The key first.
+    pub columns: &'static [(&'static str, Kind)],
+    pub key: usize,
+    /// Reads up to ?1 rows behind the key ?2.
+    pub read: &'static str,
+    /// Takes the columns as arrays, and after them what is derived from them.
+    pub write: &'static str,
+}
+
+impl Part {
+    /// Before every key.
+    pub(crate) fn start(&self, days_from: RunId) -> Place {
+        let first = |(_, kind): &(&str, Kind)| match kind {
+            Kind::Id if self.rows == Rows::OfTheDays => Value::Id(days_from.uuid()),
+            Kind::Id => Value::Id(Uuid::nil()),
+            Kind::Long | Kind::Word | Kind::Short | Kind::Flag => Value::Number(i64::MIN),
+            Kind::Text | Kind::Bytes => Value::Text(String::new()),
+        };
+        self.columns[..self.key].iter().map(first).collect()
+    }
+
+    /// Whether it ends before the days, which its statement is then told.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.rows == Rows::BeforeTheDays
+    }
+
+    pub(crate) fn column<'a>(&self, batch: &'a Batch, name: &str) -> Option<&'a Column> {
+        let index = self.columns.iter().position(|(column, _)| *column == name)?;
+        batch.columns.get(index)
+    }
+}
+
+macro_rules! part {
+    ($name:literal of $table:literal, $rows:expr, $key:literal, $read:literal, $write:literal, $columns:expr) => {
+        Part {
+            name: $name,
+            table: $table,
+            rows: $rows,
+            columns: $columns,
+            key: $key,
+            read: include_str!(concat!("../sqlite/sql/", $read, ".sql")),
+            write: include_str!(concat!("../postgres/sql/", $write, ".sql")),
+        }
+    };
+    ($name:literal, $file:literal, $key:literal, $columns:expr) => {
+        part!($name of $name, Rows::All, $key, $file, $file, $columns)
+    };
+}
+
+use Kind::{Bytes, Flag, Id, Long, Short, Text, Word};
+
+const RUN: &[(&str, Kind)] = &[
+    ("id", Id),
+    ("tenant", Word),
+    ("cause", Short),
+    ("state", Short),
+    ("job", Id),
+    ("scheduled_at", Long),
+    ("due_at", Long),
+    ("fence", Long),
+    ("started_at", Long),
+    ("finished_at", Long),
+    ("attempt", Word),
+    ("lost", Word),
+    ("skip_reason", Short),
+    ("late", Flag),
+    ("force", Flag),
+    ("incarnation", Id),
+    ("node", Text),
+    ("error", Text),
+    ("output", Text),
+    ("payload", Text),
+];
+
+pub(crate) const PARTS: [Part; 11] = [
+    part!("tenants", "move_tenants", 1, &[("id", Word), ("name", Text), ("jobs", Long)]),
+    part!("last_runs" of "runs", Rows::BeforeTheDays, 1, "move_last_runs", "move_last_runs", RUN),
+    part!("runs" of "runs", Rows::OfTheDays, 1, "move_runs", "move_runs", RUN),
+    part!(
+        "attempts",
+        "move_attempts",
+        2,
+        &[
+            ("run", Id),
+            ("attempt", Word),
+            ("fence", Long),
+            ("node", Text),
+            ("started_at", Long),
+            ("finished_at", Long),
+            ("outcome", Text),
+            ("error", Text),
+            ("output", Text),
+        ]
+    ),
+    part!(
+        "skip_ranges",
+        "move_skip_ranges",
+        1,
+        &[
+            ("id", Id),
+            ("tenant", Word),
+            ("job", Id),
+            ("from_tick", Long),
+            ("to_tick", Long),
+            ("count", Long),
+            ("reason", Short),
+            ("recorded_at", Long),
+        ]
+    ),
+    part!(
+        "requests",
+        "move_requests",
+        2,
+        &[
+            ("tenant", Word),
+            ("key", Text),
+            ("fingerprint", Bytes),
+            ("kind", Text),
+            ("subject", Id),
+            ("created_at", Long),
+        ]
+    ),
+    part!(
+        "audit",
+        "move_audit",
+        1,
+        &[
+            ("id", Long),
+            ("tenant", Word),
+            ("at", Long),
+            ("actor", Text),
+            ("action", Text),
+            ("subject", Text),
+            ("detail", Text),
+        ]
+    ),
+    part!(
+        "waiting",
+        "move_waiting",
+        1,
+        &[
+            ("run", Id),
+            ("job", Id),
+            ("tenant", Word),
+            ("priority", Short),
+            ("due_at", Long),
+            ("late", Flag),
+            ("force", Flag),
+            ("attempts", Word),
+        ]
+    ),
+    part!(
+        "jobs",
+        "move_jobs",
+        1,
+        &[
+            ("id", Id),
+            ("tenant", Word),
+            ("name", Text),
+            ("version", Long),
+            ("created_at", Long),
+            ("created_by", Text),
+            ("updated_at", Long),
+            ("paused_at", Long),
+            ("pause_note", Text),
+            ("deleted_at", Long),
+            ("spec", Text),
+        ]
+    ),
+    part!("epochs", "move_epochs", 1, &[("job", Id), ("tenant", Word), ("epoch", Long)]),
+    part!("cursors", "move_cursors", 1, &[("job", Id), ("tenant", Word), ("next_tick", Long)]),
+];

@@ -1,0 +1,219 @@
+//! The side that an installation comes to: an empty database, or one that has the first part of the same installation. Each
+//! batch is a transaction that also says how far it has come. Nobody may live here meanwhile, and a database that has only a
+//! part is not served ([`check_finished`]).
+
+mod write;
+
+use std::collections::BTreeMap;
+
+use everytick_domain::{ids::RunId, time::DbTime};
+use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
+use uuid::Uuid;
+
+pub(crate) use write::write;
+
+use super::{Failed, PostgresOptions, PostgresStore, Write, days, open, rows};
+use crate::{
+    Limits, Result, StoreError,
+    moving::{Begun, Heights, MoveMark, PARTS, Part, Progress},
+};
+
+/// The text of a statement, which stands with those of the keeper.
+macro_rules! sql {
+    ($name:literal) => {
+        include_str!(concat!("../sql/", $name, ".sql"))
+    };
+}
+use sql;
+
+const DOING: &str = "move into the database";
+/// What a refusal counts to.
+const CONTENTS_MAX: i64 = 1_000;
+
+/// What people call the target: its address without user and password.
+pub(crate) fn name(url: &str) -> Result<String> {
+    let options = open::parse(url)?;
+    let database = options.get_database().unwrap_or("postgres");
+    Ok(format!("postgres://{}:{}/{database}", options.get_host(), options.get_port()))
+}
+
+/// Looks whether the move of that mark may come here, and how far it is. Writes nothing, not even the schema.
+pub(crate) async fn look(url: &str, mark: Option<&MoveMark>) -> Result<Option<Begun>> {
+    let mut connection = open::first(&open::parse(url)?).await?;
+    let begin = "begin isolation level repeatable read read only; deallocate all";
+    let mut read = connection.begin_with(begin).await.failed(DOING)?;
+    let begun = if has_table(&mut read, "schema_steps").await? { admit(&mut read, mark).await } else { Ok(None) };
+    read.rollback().await.failed(DOING)?;
+    connection.close().await.failed(DOING)?;
+    begun
+}
+
+/// Connects, brings the schema up to date, and makes the days of now.
+pub(crate) async fn connect(url: &str) -> Result<PostgresStore> {
+    // As through a pooler, since there may be one and the few statements do not mind.
+    let options = PostgresOptions { connections_max: 2, transaction_pooler: true, ..PostgresOptions::default() };
+    open::connect_unfinished(url, options, Limits::default()).await
+}
+
+/// Writes the move down, unless it is there, under the lock that keeps a second one out.
+pub(crate) async fn begin(
+    store: &PostgresStore,
+    mark: &MoveMark,
+    source: &str,
+    first_run: Option<RunId>,
+) -> Result<Begun> {
+    let mut write = begin_write(store).await?;
+    let begun = begin_in(&mut write, mark, source, first_run).await;
+    write.finish(begun).await
+}
+
+async fn begin_in(write: &mut Write, mark: &MoveMark, source: &str, first_run: Option<RunId>) -> Result<Begun> {
+    sqlx::query(sql!("migration_lock")).bind(open::MIGRATION_LOCK).execute(&mut *write.tx).await.failed(DOING)?;
+    if let Some(begun) = admit(&mut write.tx, Some(mark)).await? {
+        return Ok(begun);
+    }
+    sqlx::raw_sql(sql!("move_tables")).execute(&mut *write.tx).await.failed(DOING)?;
+    // The days about now are there in any case.
+    let days_from = days::first_kept(write.read_clock().await?, first_run);
+    sqlx::query(sql!("move_begin"))
+        .bind(mark.id)
+        .bind(source)
+        .bind(days_from.uuid())
+        .bind(PARTS.iter().map(|part| part.name.to_owned()).collect::<Vec<_>>())
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    admit(&mut write.tx, Some(mark)).await?.ok_or(StoreError::NotFound("move"))
+}
+
+/// How far the marked move is here; `None` where nothing is. Anything else that is here is in the way.
+async fn admit(read: &mut PgConnection, mark: Option<&MoveMark>) -> Result<Option<Begun>> {
+    if let Some(row) = &the_move(read).await? {
+        let (id, source): (Uuid, String) = (row.try_get("id").failed(DOING)?, row.try_get("source").failed(DOING)?);
+        if mark.is_none_or(|mark| mark.id != id) {
+            return Err(StoreError::Unusable(format!(
+                "the target has another installation, which came from {source}; make an empty database"
+            )));
+        }
+        let begun = Begun {
+            days_from: rows::run_id(row, "days_from").failed(DOING)?,
+            finished_at: rows::time(row, "finished_at").failed(DOING)?,
+            places: places(read, id).await?,
+        };
+        if begun.finished_at.is_none() {
+            nobody_lives(read).await?;
+        }
+        return Ok(Some(begun));
+    }
+    nobody_lives(read).await?;
+    let found: Vec<(String, i64)> =
+        sqlx::query_as(sql!("move_contents")).bind(CONTENTS_MAX).fetch_all(&mut *read).await.failed(DOING)?;
+    let some = |(what, count): &(String, i64)| match *count {
+        0 => None,
+        count if count < CONTENTS_MAX => Some(format!("{count} {what}")),
+        count => Some(format!("{count} or more {what}")),
+    };
+    let found: Vec<String> = found.iter().filter_map(some).collect();
+    if !found.is_empty() {
+        return Err(StoreError::Unusable(format!(
+            "the target is not empty: it has {}; make an empty database",
+            found.join(", ")
+        )));
+    }
+    Ok(None)
+}
+
+async fn the_move(read: &mut PgConnection) -> Result<Option<PgRow>> {
+    if !has_table(read, "moves").await? {
+        return Ok(None);
+    }
+    sqlx::query(sql!("moves")).fetch_optional(read).await.failed(DOING)
+}
+
+async fn has_table(read: &mut PgConnection, table: &str) -> Result<bool> {
+    sqlx::query_scalar(sql!("move_has_table")).bind(table).fetch_one(read).await.failed(DOING)
+}
+
+async fn places(read: &mut PgConnection, id: Uuid) -> Result<Vec<Progress>> {
+    let found = sqlx::query(sql!("move_parts")).bind(id).fetch_all(read).await.failed(DOING)?;
+    let mut places = BTreeMap::new();
+    for row in &found {
+        let place: Option<String> = row.try_get("place").failed(DOING)?;
+        let place = place.map(|place| serde_json::from_str(&place)).transpose();
+        let progress = Progress {
+            place: place.map_err(|error| StoreError::Failed { doing: DOING, source: error.into() })?,
+            moved: row.try_get::<i64, _>("moved").failed(DOING)?.unsigned_abs(),
+            done: row.try_get("done").failed(DOING)?,
+        };
+        places.insert(row.try_get::<String, _>("part").failed(DOING)?, progress);
+    }
+    let of = |part: &Part| {
+        places.remove(part.name).ok_or_else(|| {
+            StoreError::Unusable("the move was begun by another release; go on with that one".to_owned())
+        })
+    };
+    PARTS.iter().map(of).collect()
+}
+
+async fn nobody_lives(read: &mut PgConnection) -> Result<()> {
+    let nodes: Vec<String> = sqlx::query_scalar(sql!("move_live")).fetch_all(read).await.failed(DOING)?;
+    if nodes.is_empty() {
+        return Ok(());
+    }
+    Err(StoreError::Unusable(format!("the target is being served by {}; stop that first", nodes.join(", "))))
+}
+
+/// A database that has only a part of an installation must not be served: what is not there yet would be played again.
+pub(super) async fn check_finished(store: &PostgresStore) -> Result<()> {
+    let mut read = store.read(DOING).await?;
+    let Some(row) = the_move(&mut read).await? else { return Ok(()) };
+    if rows::time(&row, "finished_at").failed(DOING)?.is_some() {
+        return Ok(());
+    }
+    let source: String = row.try_get("source").failed(DOING)?;
+    Err(StoreError::Unusable(format!(
+        "the move of {source} into this database is not finished; run the same `everytick move` again, or use another \
+         database"
+    )))
+}
+
+/// Sees that the day of a run is there; gives the first id of the next.
+pub(crate) async fn make_day_of(store: &PostgresStore, run: RunId) -> Result<RunId> {
+    days::make_day_of(store, run).await
+}
+
+pub(crate) async fn look_at_days(store: &PostgresStore) -> Result<()> {
+    days::look(store).await.map(drop)
+}
+
+pub(crate) async fn count(store: &PostgresStore) -> Result<Vec<(String, u64)>> {
+    let mut read = begin_write(store).await?;
+    let found: Vec<(String, i64)> = sqlx::query_as(sql!("move_count")).fetch_all(&mut *read.tx).await.failed(DOING)?;
+    read.rollback().await;
+    Ok(found.into_iter().map(|(table, count)| (table, count.unsigned_abs())).collect())
+}
+
+/// From here on the database may be served.
+pub(crate) async fn finish(store: &PostgresStore, id: Uuid, heights: Heights) -> Result<()> {
+    let mut write = begin_write(store).await?;
+    let finished = finish_in(&mut write, id, heights).await;
+    write.finish(finished).await
+}
+
+async fn finish_in(write: &mut Write, id: Uuid, heights: Heights) -> Result<()> {
+    nobody_lives(&mut write.tx).await?;
+    sqlx::query(sql!("move_heights"))
+        .bind(heights.lease_fence)
+        .bind(heights.partition_fence)
+        .bind(heights.zone_data)
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    let finished = sqlx::query(sql!("move_finish")).bind(id).execute(&mut *write.tx).await.failed(DOING)?;
+    if finished.rows_affected() == 1 { Ok(()) } else { Err(StoreError::NotFound("move whose parts are all done")) }
+}
+
+/// With time enough for a large batch or a count.
+async fn begin_write(store: &PostgresStore) -> Result<Write> {
+    Ok(Write { tx: store.begin(&store.begin.slow, DOING).await?, now: DbTime::EPOCH, doing: DOING })
+}

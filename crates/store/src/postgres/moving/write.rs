@@ -1,0 +1,146 @@
+//! Writes one batch: its rows, what this side keeps beside them, and the mark of how far that is, in one transaction.
+
+use std::collections::BTreeMap;
+
+use everytick_domain::{ids::JobId, job::JobSpec, run::State};
+use sqlx::{Postgres, postgres::PgArguments, query::Query};
+use uuid::Uuid;
+
+use super::{
+    super::{Failed, PostgresStore, Write, create::Listed, rows},
+    DOING, begin_write, nobody_lives, sql,
+};
+use crate::{
+    Result, StoreError,
+    moving::{Batch, Column, Heights, Part, Progress},
+};
+
+/// Writes a batch, and how far that is.
+pub(crate) async fn write(
+    store: &PostgresStore,
+    id: Uuid,
+    part: &'static Part,
+    batch: Batch,
+    heights: Heights,
+    (before, after): (&Progress, &Progress),
+) -> Result<()> {
+    let mut write = begin_write(store).await?;
+    let written = write_in(&mut write, id, part, batch, heights, (before, after)).await;
+    write.finish(written).await
+}
+
+async fn write_in(
+    write: &mut Write,
+    id: Uuid,
+    part: &'static Part,
+    mut batch: Batch,
+    heights: Heights,
+    (before, after): (&Progress, &Progress),
+) -> Result<()> {
+    let place = |progress: &Progress| progress.place.as_ref().map(serde_json::to_string).transpose();
+    let place = |progress| place(progress).map_err(|error| StoreError::Failed { doing: DOING, source: error.into() });
+    let marked = sqlx::query(sql!("move_mark"))
+        .bind(id)
+        .bind(part.name)
+        .bind(place(before)?)
+        .bind(place(after)?)
+        .bind(i64::try_from(after.moved).unwrap_or(i64::MAX))
+        .bind(after.done)
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    if marked.rows_affected() != 1 {
+        return Err(StoreError::Unusable("another process moves into the target".to_owned()));
+    }
+    nobody_lives(&mut write.tx).await?;
+    if batch.rows == 0 {
+        return Ok(());
+    }
+    batch.columns.iter_mut().for_each(without_nul);
+    note_claims(write, part, &batch, heights).await?;
+    let derived = derived(part, &batch);
+    let query = batch.columns.iter().chain(&derived).fold(sqlx::query(part.write), bind);
+    let written = query.execute(&mut *write.tx).await.failed_or_refused(DOING)?.rows_affected();
+    if written == batch.rows as u64 {
+        return Ok(());
+    }
+    Err(StoreError::Unusable(format!("{written} of {} rows of {} were written", batch.rows, part.table)))
+}
+
+/// The nodes of the source are gone. What they had claimed is found by whoever looks for what the dead have left.
+async fn note_claims(write: &mut Write, part: &Part, batch: &Batch, heights: Heights) -> Result<()> {
+    let [Some(ids), Some(states), Some(incarnations), Some(nodes)] =
+        ["id", "state", "incarnation", "node"].map(|name| part.column(batch, name))
+    else {
+        return Ok(());
+    };
+    let mut claims: BTreeMap<Uuid, (String, Uuid)> = BTreeMap::new();
+    let rows = ids.ids().iter().zip(states.shorts()).zip(incarnations.ids()).zip(nodes.texts());
+    for (((id, state), incarnation), node) in rows {
+        if let (Some(id), Some(incarnation)) = (id, incarnation)
+            && state.and_then(|code| State::from_code(code.into())) == Some(State::Claimed)
+        {
+            // By id: the first is the lowest.
+            claims.entry(*incarnation).or_insert_with(|| (node.clone().unwrap_or_default(), *id));
+        }
+    }
+    if claims.is_empty() {
+        return Ok(());
+    }
+    sqlx::query(sql!("move_claims"))
+        .bind(claims.keys().copied().collect::<Vec<_>>())
+        .bind(claims.values().map(|(node, _)| node.clone()).collect::<Vec<_>>())
+        .bind(claims.values().map(|(_, lowest)| *lowest).collect::<Vec<_>>())
+        .bind(heights.lease_fence)
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    Ok(())
+}
+
+/// What this side keeps beside a row's own values: the partition of a job, and what lists filter jobs by.
+fn derived(part: &Part, batch: &Batch) -> Vec<Column> {
+    match part.name {
+        "waiting" | "epochs" | "cursors" => {
+            let jobs = part.column(batch, "job").map(Column::ids).unwrap_or_default();
+            let partition = |job: &Option<Uuid>| job.map(|job| rows::partition(JobId::from_uuid(job)));
+            vec![Column::Short(jobs.iter().map(partition).collect())]
+        }
+        "jobs" => {
+            let specs = part.column(batch, "spec").map(Column::texts).unwrap_or_default();
+            let (mut enabled, mut targets) = (Vec::new(), Vec::new());
+            let (mut labels, mut search) = (Vec::new(), Vec::new());
+            for spec in specs {
+                // One that cannot be read is as unreadable here as it was there.
+                let spec = spec.as_deref().and_then(|spec| serde_json::from_str::<JobSpec>(spec).ok());
+                let listed = spec.as_ref().map(Listed::of);
+                enabled.push(Some(listed.as_ref().is_some_and(|listed| listed.enabled)));
+                targets.push(Some(listed.as_ref().map_or_else(String::new, |listed| listed.target.to_owned())));
+                labels.push(Some(listed.as_ref().map_or_else(|| "{}".to_owned(), |listed| listed.labels.clone())));
+                search.push(Some(listed.map_or_else(String::new, |listed| listed.search)));
+            }
+            vec![Column::Flag(enabled), Column::Text(targets), Column::Text(labels), Column::Text(search)]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn without_nul(column: &mut Column) {
+    if let Column::Text(texts) = column {
+        texts.iter_mut().filter(|text| text.as_ref().is_some_and(|text| text.contains('\0'))).for_each(|text| {
+            *text = rows::texts(text.as_ref());
+        });
+    }
+}
+
+fn bind<'q>(query: Query<'q, Postgres, PgArguments>, column: &'q Column) -> Query<'q, Postgres, PgArguments> {
+    match column {
+        Column::Id(values) => query.bind(values),
+        Column::Long(values) => query.bind(values),
+        Column::Word(values) => query.bind(values),
+        Column::Short(values) => query.bind(values),
+        Column::Flag(values) => query.bind(values),
+        Column::Text(values) => query.bind(values),
+        Column::Bytes(values) => query.bind(values),
+    }
+}

@@ -1,0 +1,11 @@
+-- How many rows each table has. Scans all of them.
+select 'tenants' as name, count(*) as count from tenants
+union all select 'jobs' as name, count(*) as count from jobs
+union all select 'epochs' as name, count(*) as count from epochs
+union all select 'cursors' as name, count(*) as count from cursors
+union all select 'runs' as name, (select count(*) from runs) + (select count(*) from last_runs) as count
+union all select 'attempts' as name, count(*) as count from attempts
+union all select 'skip_ranges' as name, count(*) as count from skip_ranges
+union all select 'waiting' as name, count(*) as count from waiting
+union all select 'requests' as name, count(*) as count from requests
+union all select 'audit' as name, count(*) as count from audit;

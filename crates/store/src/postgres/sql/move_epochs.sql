@@ -1,0 +1,5 @@
+-- Brings epochs over, numbered as changes of this moment. Key: epochs.
+insert into epochs (job, tenant, epoch, partition, seq)
+select n.job, n.tenant, n.epoch, n.partition, everytick_now() * 2097152 + (nextval('changes_seq') % 1048576) * 2
+  from unnest($1::uuid[], $2::integer[], $3::bigint[], $4::smallint[])
+           as n (job, tenant, epoch, partition);

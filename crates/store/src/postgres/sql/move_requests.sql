@@ -1,0 +1,5 @@
+-- Brings requests over. Key: requests.
+insert into requests (tenant, key, fingerprint, kind, subject, created_at)
+select n.tenant, n.key, n.fingerprint, n.kind, n.subject, n.created_at
+  from unnest($1::integer[], $2::text[], $3::bytea[], $4::text[], $5::uuid[], $6::bigint[])
+           as n (tenant, key, fingerprint, kind, subject, created_at);

@@ -1,0 +1,6 @@
+-- Up to ?1 rows behind the key ?2. Key: epochs.
+select job, tenant, epoch
+  from epochs
+ where job > ?2
+ order by job
+ limit ?1;

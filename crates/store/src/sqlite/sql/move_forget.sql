@@ -1,0 +1,2 @@
+-- Takes the mark off.
+drop table moved_to;

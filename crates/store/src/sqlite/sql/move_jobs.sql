@@ -1,0 +1,6 @@
+-- Up to ?1 rows behind the key ?2. Key: jobs.
+select id, tenant, name, version, created_at, created_by, updated_at, paused_at, pause_note, deleted_at, spec
+  from jobs
+ where id > ?2
+ order by id
+ limit ?1;

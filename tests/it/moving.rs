@@ -1,0 +1,309 @@
+//! `everytick move`, with the real binary, a real file and a real PostgreSQL: what is there afterwards is what was there
+//! before, whatever happened on the way.
+
+mod installation;
+
+use std::{
+    io::Read as _,
+    path::Path,
+    process::{Child, Stdio},
+    sync::Arc,
+};
+
+use everytick_domain::{
+    ids::JobId,
+    plan::Fate,
+    run::{State, Verdict},
+};
+use everytick_store::{
+    ManualClock, Move, MoveBatch, NodeInfo, PostgresStore, RowAnswer, SqliteStore, Store, StoreError, SystemClock,
+    conformance::{
+        LIMITS, TENANT, TTL, actor, born, incarnation, s,
+        server::{Database, Server as Postgres, options},
+        settle, spec, tick, ticks,
+    },
+};
+use serde_json::Value;
+use sqlx::{Connection as _, PgConnection, SqliteConnection};
+use uuid::Uuid;
+
+use crate::support::{Done, Server, everytick_command, wait_for};
+use installation::{Installation, NOW, Seen, key, keyed_run, look_at};
+
+fn everytick_move(folder: &Path, args: &[&str]) -> Done {
+    let mut command = everytick_command(folder);
+    command.args(["move", "--from", "sqlite:everytick.db"]).args(args).stdin(Stdio::null()).output().unwrap().into()
+}
+
+/// A server that must not start: what it says, or the end of one that did.
+fn serve(folder: &Path) -> Done {
+    struct Killed(Child);
+    impl Drop for Killed {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+    let mut command = everytick_command(folder);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--database-url", "sqlite:everytick.db"]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = Killed(child);
+    let status = wait_for("the file to be refused", || child.0.try_wait().unwrap());
+    let mut stderr = String::new();
+    child.0.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    Done { code: status.code().unwrap_or(-1), stdout: String::new(), stderr }
+}
+
+async fn target(database: &Database) -> Result<PostgresStore, StoreError> {
+    PostgresStore::connect(&database.url, options(Some(Arc::new(ManualClock::at(s(NOW))))), LIMITS).await
+}
+
+async fn seen(database: &Database, installation: &Installation) -> Seen {
+    let store = target(database).await.unwrap();
+    let seen = look_at(&store, installation).await;
+    store.close().await;
+    seen
+}
+
+#[tokio::test]
+async fn everything_goes_over_and_goes_on_there() {
+    let (installation, database) = (Installation::make().await, Postgres::shared().migrated().await);
+    let report = everytick_move(installation.folder(), &["--to", &database.url, "-o", "json"]).json();
+    let count = |table: &str| {
+        let tables = report["tables"].as_array().unwrap();
+        let row = tables.iter().find(|row| row["table"] == table).unwrap();
+        assert_eq!(row["source"], row["target"], "{report}");
+        row["source"].as_u64().unwrap()
+    };
+    assert_eq!((count("tenants"), count("jobs"), count("cursors"), count("epochs")), (2, 7, 7, 7));
+    assert_eq!((count("runs"), count("attempts"), count("skip_ranges"), count("requests")), (11, 1, 1, 2));
+    assert_eq!((count("waiting"), report["resumed"].as_bool()), (3, Some(false)));
+    seen(&database, &installation).await.assert_is(&installation.seen);
+
+    let store = target(&database).await.unwrap();
+    let busy = store.load_jobs(&[installation.busy]).await.unwrap().remove(0);
+    assert_eq!(busy.job.partition, installation.busy.partition(256));
+    // Claims of the node that is gone are lost, and go out again under the same id with the next attempt.
+    let (lease, _) = store.join(&NodeInfo::named("b"), incarnation(99), TTL).await.unwrap();
+    assert!(lease.fence > installation.lease_fence, "{lease:?}");
+    let lost = store.load_lost(&lease, 10).await.unwrap();
+    let claimed: Vec<_> = installation.seen.runs.iter().filter(|run| run.state == State::Claimed).collect();
+    assert_eq!(lost.iter().map(|run| run.id).collect::<Vec<_>>(), claimed.iter().map(|run| run.id).collect::<Vec<_>>());
+    assert_eq!(lost.len(), 2);
+    store.settle(&lost.iter().map(|run| settle(run, Verdict::Redeliver)).collect::<Vec<_>>()).await.unwrap();
+    assert!(store.load_lost(&lease, 10).await.unwrap().is_empty());
+    for (again, run) in store.claim(&lease, &[lost[0].id, lost[1].id]).await.unwrap().iter().zip(&claimed) {
+        assert_eq!((again.id, again.attempt), (run.id, run.attempt + 1));
+        assert!(again.fence > run.fence);
+    }
+    // What waits is found in the partitions of its jobs.
+    let all = everytick_domain::partition::PartitionSet::all(store.partitions());
+    assert_eq!(store.peek_waiting(&lease, &all, &[], 10).await.unwrap().due.len(), 3);
+    // No tick fires again, whether its cursor has passed it or not; the next one does.
+    let epoch = busy.epoch.raw();
+    let rows = vec![born(&busy.job, 20), tick(&busy.job, 40, Fate::Run), born(&busy.job, 50), born(&busy.job, 70)];
+    let recorded = store.record(&lease, &[ticks(&busy.job, epoch, rows)]).await.unwrap().jobs.remove(0);
+    assert_eq!(recorded, [RowAnswer::Stale, RowAnswer::Existed, RowAnswer::Existed, RowAnswer::Inserted]);
+    // A repeated request is the same.
+    let run = store.create_run(TENANT, &actor(), keyed_run()).await.unwrap();
+    assert!(installation.seen.runs.iter().any(|known| known.id == run.id));
+    let new = everytick_store::NewJob { id: JobId::from_uuid(Uuid::from_u128(5)), spec: spec("keyed") };
+    let made = store.create_jobs(TENANT, &actor(), vec![new], Some(&key("job"))).await.unwrap().remove(0).unwrap();
+    assert!(made.replayed);
+    // New audit rows come behind the old ones.
+    store.create_run(TENANT, &actor(), everytick_store::conformance::new_run("never", "k")).await.unwrap();
+    let audit = store.list_audit(TENANT, None, 1).await.unwrap().items;
+    assert!(audit[0].id > installation.seen.last_audit, "{audit:?}");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn what_is_in_old_days_gets_them_and_last_runs_need_none() {
+    let (installation, database) = (Installation::make().await, Postgres::shared().migrated().await);
+    everytick_move(installation.folder(), &["--to", &database.url]).ok();
+    let mut look = PgConnection::connect(&database.url).await.unwrap();
+    let last: Vec<Uuid> = sqlx::query_scalar("select job from last_runs").fetch_all(&mut look).await.unwrap();
+    assert_eq!(last, [installation.old.uuid()]);
+    let days = "select min(inhrelid::regclass::text) from pg_inherits where inhparent = 'runs'::regclass";
+    let oldest: String = sqlx::query_scalar(days).fetch_one(&mut look).await.unwrap();
+    assert_eq!(oldest, "runs_20260808", "a hundred days before 2026-11-16");
+}
+
+#[tokio::test]
+async fn a_move_interrupted_after_every_batch_ends_the_same() {
+    let (installation, database) = (Installation::make().await, Postgres::shared().migrated().await);
+    let file = installation.folder().join("everytick.db");
+    let (mut begun, mut steps) = (0, 0);
+    loop {
+        let batch = MoveBatch { rows_max: 2, ..MoveBatch::default() };
+        begun += 1;
+        let id = Uuid::from_u128(begun);
+        let mut moving = Move::begin(&file, &database.url, Arc::new(SystemClock), id, batch).await.unwrap();
+        // Dropped, not closed, as when the process dies.
+        match moving.step().await.unwrap() {
+            Some(_) => steps += 1,
+            None => break,
+        }
+    }
+    let StoreError::Unusable(said) = target(&database).await.unwrap_err() else { panic!() };
+    assert!(said.contains("is not finished"), "{said}");
+    assert!(steps > 20, "{steps}");
+    let said = serve(installation.folder()).failed(1);
+    assert!(said.contains("is being moved to postgres://localhost"), "{said}");
+    let report = everytick_move(installation.folder(), &["--to", &database.url, "-o", "json"]).json();
+    assert_eq!(report["resumed"], true);
+    seen(&database, &installation).await.assert_is(&installation.seen);
+}
+
+#[tokio::test]
+async fn a_batch_of_large_rows_is_cut_by_its_bytes() {
+    let (installation, database) = (Installation::make().await, Postgres::shared().migrated().await);
+    let file = installation.folder().join("everytick.db");
+    let batch = MoveBatch { bytes_max: 1, ..MoveBatch::default() };
+    let mut moving = Move::begin(&file, &database.url, Arc::new(SystemClock), Uuid::from_u128(1), batch).await.unwrap();
+    while let Some(step) = moving.step().await.unwrap() {
+        assert!(step.rows <= 1, "{step:?}");
+    }
+    let tables = moving.finish().await.unwrap();
+    assert!(tables.iter().all(|table| table.source == table.target), "{tables:?}");
+    seen(&database, &installation).await.assert_is(&installation.seen);
+}
+
+/// Killed in the middle of a batch, which waits for a lock that the test holds.
+#[tokio::test]
+async fn a_move_that_is_killed_in_a_batch_goes_on_where_it_was() {
+    let (installation, database) = (Installation::make().await, Postgres::shared().migrated().await);
+    let mut holder = PgConnection::connect(&database.url).await.unwrap();
+    let mut look = PgConnection::connect(&database.url).await.unwrap();
+    let mut held = holder.begin().await.unwrap();
+    sqlx::raw_sql("lock table skip_ranges in share mode").execute(&mut *held).await.unwrap();
+    let mut child = everytick_command(installation.folder())
+        .args(["move", "--from", "sqlite:everytick.db", "--to", &database.url])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    // It gives up by itself when the lock does not come: that is an interruption too.
+    while child.try_wait().unwrap().is_none() {
+        let waiting: i64 = sqlx::query_scalar(waits).fetch_one(&mut look).await.unwrap();
+        if waiting > 0 {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+    held.rollback().await.unwrap();
+    let moved: i64 = sqlx::query_scalar("select count(*) from attempts").fetch_one(&mut look).await.unwrap();
+    assert_eq!(moved, 1, "what came before is there");
+    let report = everytick_move(installation.folder(), &["--to", &database.url, "-o", "json"]).json();
+    assert_eq!(report["resumed"], true);
+    seen(&database, &installation).await.assert_is(&installation.seen);
+}
+
+#[tokio::test]
+async fn a_file_that_was_moved_is_not_served_until_that_is_undone() {
+    let (installation, database) = (Installation::make().await, Postgres::shared().migrated().await);
+    let folder = installation.folder();
+    everytick_move(folder, &["--to", &database.url]).ok();
+    let said = serve(folder).failed(1);
+    assert!(said.contains("was moved to postgres://") && said.contains("--undo"), "{said}");
+    // The same again does nothing, also where the mark of the end did not reach the file.
+    let forget = "update moved_to set finished_at = null";
+    let mut file = SqliteConnection::connect(&format!("sqlite:{}/everytick.db", folder.display())).await.unwrap();
+    for _ in 0..2 {
+        let again = everytick_move(folder, &["--to", &database.url]);
+        assert!(again.stderr.contains("nothing left to do"), "{again:?}");
+        again.ok();
+        sqlx::raw_sql(forget).execute(&mut file).await.unwrap();
+    }
+    everytick_move(folder, &["--to", &database.url]).ok();
+    let other = Postgres::shared().migrated().await;
+    let said = everytick_move(folder, &["--to", &other.url]).failed(1);
+    assert!(said.contains("was moved to postgres://"), "{said}");
+    file.close().await.unwrap();
+
+    let said = everytick_move(folder, &["--undo"]).ok();
+    assert!(said.contains("can be served again") && said.contains("fire every job twice"), "{said}");
+    let store =
+        SqliteStore::open(folder.join("everytick.db"), Arc::new(ManualClock::at(s(NOW))), LIMITS).await.unwrap();
+    look_at(&store, &installation).await.assert_is(&installation.seen);
+    store.close().await;
+    assert!(everytick_move(folder, &["--undo"]).ok().contains("bears no mark"));
+    // What the target has is now another installation.
+    let said = everytick_move(folder, &["--to", &database.url]).failed(1);
+    assert!(said.contains("the target has another installation"), "{said}");
+}
+
+#[tokio::test]
+async fn a_target_that_is_in_use_is_refused_and_the_source_stays_unmarked() {
+    let (installation, database) = (Installation::make().await, Postgres::shared().migrated().await);
+    let folder = installation.folder();
+    let store = target(&database).await.unwrap();
+    let (lease, _) = store.join(&NodeInfo::named("somebody"), incarnation(5), TTL).await.unwrap();
+    let said = everytick_move(folder, &["--to", &database.url]).failed(1);
+    assert!(said.contains("is being served by somebody"), "{said}");
+    store.leave(&lease).await.unwrap();
+    let new = everytick_store::NewJob { id: JobId::from_uuid(Uuid::from_u128(5)), spec: spec("theirs") };
+    store.create_jobs(TENANT, &actor(), vec![new], None).await.unwrap().remove(0).unwrap();
+    for more in [&["--dry-run"][..], &[]] {
+        let said = everytick_move(folder, &[&["--to", &database.url], more].concat()).failed(1);
+        assert!(said.contains("the target is not empty: it has 1 jobs, 1 audit rows"), "{said}");
+    }
+    assert!(everytick_move(folder, &["--undo"]).ok().contains("bears no mark"));
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_difference_in_numbers_is_an_error_and_the_target_is_not_served() {
+    let (installation, database) = (Installation::make().await, Postgres::shared().migrated().await);
+    let mut meddler = PgConnection::connect(&database.url).await.unwrap();
+    let lose =
+        "create function lose() returns trigger language plpgsql as $$ begin delete from requests; return null; end $$;
+        create trigger lose after insert on cursors for each statement execute function lose();";
+    sqlx::raw_sql(lose).execute(&mut meddler).await.unwrap();
+    let done = everytick_move(installation.folder(), &["--to", &database.url]);
+    assert!(done.stdout.lines().any(|line| line.split_whitespace().eq(["requests", "2", "0"])), "{done:?}");
+    assert!(done.failed(1).contains("as many rows as the source in requests"));
+    assert!(target(&database).await.is_err());
+    sqlx::raw_sql("drop function lose cascade").execute(&mut meddler).await.unwrap();
+}
+
+/// An empty database and the file of a server that was killed, in the words of the manual.
+#[tokio::test]
+async fn a_killed_servers_file_moves_into_an_empty_database() {
+    let server = Server::start();
+    server.everytick(&["job", "create", "nightly", "--cron", "0 2 * * *", "--url", "https://example.org/hook"]).ok();
+    let database = Postgres::shared().blank().await;
+    let from = ["move", "--from", "sqlite:data/everytick.db", "--to", &database.url];
+    let said = server.everytick(&from).failed(1);
+    assert!(said.contains("is open in another everytick process"), "{said}");
+    let folder = server.kill();
+    let run = |more: &[&str]| -> Done {
+        everytick_command(folder.path()).args(from).args(more).stdin(Stdio::null()).output().unwrap().into()
+    };
+    let plan = run(&["--dry-run", "-o", "json"]).json();
+    assert_eq!((&plan["dry_run"], &plan["resumed"]), (&Value::Bool(true), &Value::Bool(false)));
+    let done = run(&[]);
+    assert!(done.stderr.contains("jobs: 1 rows moved") && done.stderr.contains("as a backup"), "{done:?}");
+    let rows: Vec<Vec<&str>> = done.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["TABLE", "SOURCE", "TARGET"]);
+    assert!(rows.contains(&vec!["jobs", "1", "1"]), "{rows:?}");
+    let store = PostgresStore::connect(&database.url, options(None), LIMITS).await.unwrap();
+    let job = store.get_job(TENANT, &everytick_store::conformance::by_name("nightly")).await.unwrap();
+    assert!(job.job.next_tick(job.cursor, job.now).is_some());
+    store.close().await;
+    assert!(run(&[]).stderr.contains("nothing left to do"));
+}
+
+#[test]
+fn only_from_a_file_to_postgresql() {
+    let run = |args: &[&str]| crate::support::everytick(&[&["move"], args].concat());
+    let postgres = "postgres://u@h/d";
+    for args in [["--from", postgres, "--to", "sqlite:a.db"], ["--from", "sqlite:a.db", "--to", "sqlite:b.db"]] {
+        let said = run(&args).failed(2);
+        assert!(said.contains("everytick move --from sqlite:<file> --to postgres://..."), "{said}");
+    }
+    run(&["--from", "sqlite:a.db"]).failed(2);
+    let said = run(&["--from", "sqlite:a.db", "--to", postgres]).failed(1);
+    assert!(said.contains("there is no file a.db"), "{said}");
+}

@@ -1,0 +1,175 @@
+//! An installation with something of everything, and what is seen of it through a store.
+
+use std::{any::Any, path::Path, sync::Arc};
+
+use everytick_domain::{
+    edit::Change,
+    ids::{Fence, JobId},
+    job::JobSpec,
+    plan::Fate,
+    run::{SkipReason, Verdict},
+};
+use everytick_store::{
+    AttemptRecord, IdempotencyKey, NewJob, NewRun, RunFilter, RunRecord, SqliteStore, Store,
+    conformance::{
+        Bench, OTHER_TENANT, TENANT, actor, job_id, new_run, overlapping, range, s, settle, spec, tick, ticks,
+    },
+};
+use tempfile::TempDir;
+
+/// Where the clock stands at the end, in seconds.
+pub(super) const NOW: i64 = 200;
+const DAY: i64 = 86_400;
+
+pub(super) struct Installation {
+    folder: TempDir,
+    pub(super) seen: Seen,
+    /// Has a lagging cursor and runs in every state.
+    pub(super) busy: JobId,
+    /// Has one run, of long ago.
+    pub(super) old: JobId,
+    deleted: JobId,
+    pub(super) lease_fence: Fence,
+}
+
+/// What people and nodes see; partitions apart, which differ by the keeper.
+#[derive(Default, Debug)]
+pub(super) struct Seen {
+    jobs: Vec<String>,
+    loaded: Vec<String>,
+    pub(super) runs: Vec<RunRecord>,
+    attempts: Vec<AttemptRecord>,
+    audit: Vec<String>,
+    pub(super) last_audit: i64,
+}
+
+pub(super) fn key(name: &str) -> IdempotencyKey {
+    IdempotencyKey { key: name.to_owned(), fingerprint: [7; 32] }
+}
+
+pub(super) fn keyed_run() -> NewRun {
+    NewRun { idempotency: Some(key("run")), force: true, payload: Some("{}".into()), ..new_run("busy", "keyed") }
+}
+
+impl Installation {
+    pub(super) async fn make() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("everytick.db");
+        let bench = Bench::open(async |clock, limits| {
+            let store: Arc<dyn Store> = Arc::new(SqliteStore::open(path, clock, limits).await.unwrap());
+            (store, Box::new(()) as Box<dyn Any + Send + Sync>)
+        })
+        .await;
+        // A run that outlived its day.
+        bench.go(-500 * DAY);
+        let (lease, old) = (bench.join("a", 1).await, bench.create(overlapping("old")).await);
+        bench.go(-500 * DAY + 10);
+        let run = bench.claimed(&lease, &old, -500 * DAY + 10).await;
+        bench.settle(&run, Verdict::Succeeded).await;
+        bench.raise(&old, 1, Some(s(NOW))).await;
+        // History of a hundred days, with an open run at its beginning.
+        bench.go(-100 * DAY);
+        let lease = bench.join("a", 2).await;
+        let (busy, gone) = (bench.create(overlapping("busy")).await, bench.create(spec("gone")).await);
+        bench.go(-100 * DAY + 20);
+        let run = bench.claimed(&lease, &busy, -100 * DAY + 10).await;
+        bench.settle(&run, Verdict::Failed).await;
+        bench.claimed(&lease, &busy, -100 * DAY + 20).await;
+        bench.claimed(&lease, &gone, -100 * DAY + 10).await;
+        // Runs in every state, with the cursor in the midst of them.
+        bench.go(NOW);
+        let lease = bench.join("a", 3).await;
+        for lost in bench.store.load_lost(&lease, 10).await.unwrap() {
+            if lost.job == gone.id {
+                bench.settle(&lost, Verdict::Cancelled).await;
+            }
+        }
+        let mut settled = settle(&bench.claimed(&lease, &busy, 10).await, Verdict::Succeeded);
+        settled.settlement.output = Some("printed, and \u{1f600}".into());
+        bench.store.settle(&[settled]).await.unwrap();
+        let run = bench.claimed(&lease, &busy, 20).await;
+        bench.settle(&run, Verdict::Retry { due_at: s(100) }).await;
+        let epoch = bench.epoch(&busy).await;
+        bench.record(&lease, ticks(&busy, epoch, vec![tick(&busy, 30, Fate::Skip(SkipReason::Overlap))])).await;
+        bench.waiting(&lease, &busy, 40).await;
+        bench.claimed(&lease, &busy, 50).await;
+        let run = bench.claimed(&lease, &busy, 60).await;
+        bench.store.cancel_run(TENANT, &actor(), run.id).await.unwrap();
+        bench.raise(&busy, epoch, Some(s(30))).await;
+        bench.trigger(keyed_run()).await;
+        // Jobs of other kinds.
+        bench.raise(&gone, 1, Some(s(NOW + 10))).await;
+        bench.edit("gone", Change::Delete).await;
+        bench.create(spec("paused")).await;
+        bench.edit("paused", Change::Pause { note: Some("for a while".into()) }).await;
+        bench.create(JobSpec { schedule: None, ..spec("never") }).await;
+        bench.created(OTHER_TENANT, spec("busy")).await.unwrap();
+        let new = NewJob { id: job_id(TENANT, "keyed"), spec: spec("keyed") };
+        let keyed = bench.store.create_jobs(TENANT, &actor(), vec![new], Some(&key("job"))).await.unwrap().remove(0);
+        let keyed = keyed.unwrap().job;
+        bench.go(NOW + 40);
+        bench.range(&lease, &range(&keyed, 1, NOW + 10, NOW + 30)).await;
+        bench.go(NOW);
+
+        let mut made = Self {
+            folder,
+            seen: Seen::default(),
+            busy: busy.id,
+            old: old.id,
+            deleted: gone.id,
+            lease_fence: lease.fence,
+        };
+        made.seen = look_at(bench.store.as_ref(), &made).await;
+        made
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+pub(super) async fn look_at(store: &dyn Store, installation: &Installation) -> Seen {
+    let mut seen = Seen::default();
+    for tenant in [TENANT, OTHER_TENANT] {
+        let jobs = store.list_jobs(tenant, &Default::default(), None, 100).await.unwrap().items;
+        let ids: Vec<JobId> = jobs.iter().map(|record| record.job.id).chain([installation.deleted]).collect();
+        for mut record in jobs {
+            record.job.partition = 0;
+            seen.jobs.push(format!("{:?} {:?} {:?}", record.job, record.cursor, record.last_run));
+        }
+        for mut loaded in store.load_jobs(&ids).await.unwrap() {
+            loaded.job.partition = 0;
+            // Keepers need not look for what lies behind a cursor that is not there.
+            loaded.last_tick = loaded.last_tick.filter(|_| loaded.cursor.is_some());
+            seen.loaded.push(format!("{loaded:?}"));
+        }
+        for run in store.list_runs(tenant, &RunFilter::default(), None, 1_000).await.unwrap().items.into_iter().rev() {
+            // With its output.
+            seen.runs.push(store.get_run(tenant, run.id).await.unwrap());
+            if run.range.is_none() {
+                seen.attempts.extend(store.list_attempts(tenant, run.id).await.unwrap());
+            }
+        }
+        let audit = store.list_audit(tenant, None, 1_000).await.unwrap().items;
+        seen.last_audit = audit.iter().map(|record| record.id).max().unwrap_or_default().max(seen.last_audit);
+        seen.audit.extend(audit.iter().map(|record| format!("{record:?}")));
+    }
+    seen
+}
+
+impl Seen {
+    /// Compares piece by piece, so that a test that fails shows the one that differs.
+    #[track_caller]
+    pub(super) fn assert_is(&self, expected: &Self) {
+        #[track_caller]
+        fn same<T: PartialEq + std::fmt::Debug>(seen: &[T], expected: &[T]) {
+            seen.iter().zip(expected).for_each(|(seen, expected)| assert_eq!(seen, expected));
+            assert_eq!(seen.len(), expected.len());
+        }
+        same(&self.jobs, &expected.jobs);
+        same(&self.loaded, &expected.loaded);
+        same(&self.runs, &expected.runs);
+        same(&self.attempts, &expected.attempts);
+        same(&self.audit, &expected.audit);
+    }
+}
