@@ -1,5 +1,6 @@
 //! The rules of everytick. Pure: no async, no I/O, no clock; time, randomness and ids arrive as arguments.
 
+pub mod assignment;
 pub mod edit;
 pub mod ids;
 pub mod invalid;

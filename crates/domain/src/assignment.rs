@@ -1,0 +1,342 @@
+//! Who should hold which partition: balanced first, then with the fewest moves. Decides only; leases carry no safety.
+//!
+//! Partitions of one home form a kind, which some members may hold. They are placed one by one, each along the cheapest
+//! chain of moves; such a sum of chains is the cheapest placement of all (a flow of least cost, the costs being convex).
+//! Placing each at the least loaded member is not enough: a region's member may first have to pass on one that anybody may hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ids::Incarnation;
+
+/// A live node as the assignment sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Member {
+    pub incarnation: Incarnation,
+    pub region: Option<String>,
+}
+
+/// One partition as it stands: who holds it (a live member or nobody), and the region its jobs call home.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Standing {
+    pub partition: u16,
+    pub holder: Option<Incarnation>,
+    pub home_region: Option<String>,
+}
+
+/// Who should hold each partition: a function of its arguments alone, the same on every node (order of arguments does
+/// not matter). Of a region that lives, its members hold what calls it home; anything else is held by anybody.
+#[must_use]
+pub fn assign(members: &[Member], partitions: &[Standing]) -> BTreeMap<u16, Incarnation> {
+    let members: BTreeMap<Incarnation, Option<&str>> =
+        members.iter().map(|member| (member.incarnation, member.region.as_deref())).collect();
+    if members.is_empty() {
+        return BTreeMap::new();
+    }
+    let alive: BTreeSet<&str> = members.values().copied().flatten().collect();
+    let mut kinds: BTreeMap<Option<&str>, BTreeMap<u16, Option<Incarnation>>> = BTreeMap::new();
+    for Standing { partition, holder, home_region } in partitions {
+        let home = home_region.as_deref().filter(|home| alive.contains(home));
+        kinds.entry(home).or_default().insert(*partition, *holder);
+    }
+    let incarnations: Vec<Incarnation> = members.keys().copied().collect();
+    let shares = Shares::balanced(
+        kinds.iter().map(|(home, standing)| Kind::new(*home, standing, &members)).collect(),
+        incarnations.len(),
+    );
+
+    let mut assigned = BTreeMap::new();
+    for (standing, share) in kinds.values().zip(shares) {
+        let mut free: BTreeMap<Incarnation, usize> = incarnations.iter().copied().zip(share).collect();
+        let (mut kept, mut moving) = (BTreeMap::new(), Vec::new());
+        for (partition, holder) in standing {
+            match holder.and_then(|holder| Some((holder, free.get_mut(&holder)?))) {
+                Some((holder, left)) if *left > 0 => {
+                    *left -= 1;
+                    kept.insert(*partition, holder);
+                }
+                _ => moving.push(*partition),
+            }
+        }
+        let takers = free.into_iter().flat_map(|(member, left)| std::iter::repeat_n(member, left));
+        assigned.extend(kept);
+        assigned.extend(moving.into_iter().zip(takers));
+    }
+    assigned
+}
+
+/// The partitions that the same members may hold.
+struct Kind {
+    count: usize,
+    /// By member: whether it may hold them, and how many of them it holds now.
+    eligible: Vec<bool>,
+    held: Vec<usize>,
+}
+
+impl Kind {
+    fn new(
+        home: Option<&str>,
+        standing: &BTreeMap<u16, Option<Incarnation>>,
+        members: &BTreeMap<Incarnation, Option<&str>>,
+    ) -> Self {
+        let held = |member| standing.values().filter(|holder| **holder == Some(member)).count();
+        Self {
+            count: standing.len(),
+            eligible: members.values().map(|region| home.is_none() || home == *region).collect(),
+            held: members.keys().map(|member| held(*member)).collect(),
+        }
+    }
+}
+
+/// How many partitions of each kind each member gets, while they are being placed.
+struct Shares {
+    kinds: Vec<Kind>,
+    /// By kind, then by member.
+    placed: Vec<Vec<usize>>,
+    load: Vec<usize>,
+    /// A step of balance outweighs any number of moves.
+    balance: i64,
+}
+
+/// A way to put one partition more on a member: what it costs, the kind it brings, and the member that passed that on.
+#[derive(Clone, Copy)]
+struct Way {
+    cost: i64,
+    kind: usize,
+    from: Option<usize>,
+}
+
+impl Shares {
+    fn balanced(kinds: Vec<Kind>, members: usize) -> Vec<Vec<usize>> {
+        let total: usize = kinds.iter().map(|kind| kind.count).sum();
+        let placed = vec![vec![0; members]; kinds.len()];
+        let mut shares = Self { kinds, placed, load: vec![0; members], balance: 2 * total as i64 + 1 };
+        for kind in 0..shares.kinds.len() {
+            for _ in 0..shares.kinds[kind].count {
+                shares.place(kind);
+            }
+        }
+        shares.placed
+    }
+
+    /// Places one partition of a kind along the cheapest chain of moves. The sum of the squared loads is what balance costs.
+    fn place(&mut self, kind: usize) {
+        let ways = self.ways(kind);
+        let cost = |member: usize| Some(ways[member]?.cost + self.balance * (2 * self.load[member] as i64 + 1));
+        let cheapest = (0..ways.len()).filter_map(|member| Some((cost(member)?, member))).min();
+        let Some((_, mut member)) = cheapest else { return };
+        self.load[member] += 1;
+        while let Some(way) = ways[member] {
+            self.placed[way.kind][member] += 1;
+            let Some(from) = way.from else { return };
+            self.placed[way.kind][from] -= 1;
+            member = from;
+        }
+    }
+
+    /// The cheapest way to each member (Bellman and Ford: giving up a move costs less than nothing).
+    fn ways(&self, kind: usize) -> Vec<Option<Way>> {
+        let mut ways: Vec<Option<Way>> = vec![None; self.load.len()];
+        self.reach(&mut ways, kind, 0, None);
+        loop {
+            let mut better = false;
+            for kind in 0..self.kinds.len() {
+                let passed_on = |member: usize| Some((ways[member]?.cost + self.removing(kind, member)?, member));
+                if let Some((cost, from)) = (0..ways.len()).filter_map(passed_on).min() {
+                    better |= self.reach(&mut ways, kind, cost, Some(from));
+                }
+            }
+            if !better {
+                return ways;
+            }
+        }
+    }
+
+    fn reach(&self, ways: &mut [Option<Way>], kind: usize, cost: i64, from: Option<usize>) -> bool {
+        let mut better = false;
+        for (member, way) in ways.iter_mut().enumerate() {
+            let Some(added) = self.adding(kind, member) else { continue };
+            let cost = cost + added;
+            if way.is_none_or(|way| cost < way.cost) {
+                *way = Some(Way { cost, kind, from });
+                better = true;
+            }
+        }
+        better
+    }
+
+    /// What one more of a kind costs on a member: nothing while it already holds so many.
+    fn adding(&self, kind: usize, member: usize) -> Option<i64> {
+        let Kind { eligible, held, .. } = &self.kinds[kind];
+        eligible[member].then(|| i64::from(self.placed[kind][member] >= held[member]))
+    }
+
+    /// What one less costs: it gives back what the last one cost.
+    fn removing(&self, kind: usize, member: usize) -> Option<i64> {
+        let placed = self.placed[kind][member];
+        (placed > 0).then(|| -i64::from(placed > self.kinds[kind].held[member]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    use super::*;
+
+    const REGIONS: [Option<&str>; 4] = [None, Some("eu"), Some("us"), Some("ap")];
+
+    fn node(n: usize) -> Incarnation {
+        Incarnation::from_uuid(Uuid::from_u128(n as u128))
+    }
+
+    fn members(regions: &[usize]) -> Vec<Member> {
+        let member =
+            |(n, region): (usize, &usize)| Member { incarnation: node(n), region: REGIONS[*region].map(str::to_owned) };
+        regions.iter().enumerate().map(member).collect()
+    }
+
+    /// Each partition by its holder (one beyond the members is dead, or nobody) and its home.
+    fn standing(held: &[(usize, usize)]) -> Vec<Standing> {
+        let one = |(partition, (holder, home)): (usize, &(usize, usize))| Standing {
+            partition: partition as u16,
+            holder: (*holder < 90).then(|| node(*holder)),
+            home_region: REGIONS[*home].map(str::to_owned),
+        };
+        held.iter().enumerate().map(one).collect()
+    }
+
+    fn may_hold(members: &[Member], member: &Member, partition: &Standing) -> bool {
+        let home = &partition.home_region;
+        home.is_none() || member.region == *home || members.iter().all(|member| member.region != *home)
+    }
+
+    fn moves(members: &[Member], partitions: &[Standing], assigned: &BTreeMap<u16, Incarnation>) -> usize {
+        let live = |holder: &Incarnation| members.iter().any(|member| member.incarnation == *holder);
+        let moved = |partition: &&Standing| {
+            partition.holder.filter(live).is_some_and(|holder| assigned[&partition.partition] != holder)
+        };
+        partitions.iter().filter(moved).count()
+    }
+
+    fn loads(members: &[Member], assigned: &BTreeMap<u16, Incarnation>) -> Vec<usize> {
+        members.iter().map(|member| assigned.values().filter(|holder| **holder == member.incarnation).count()).collect()
+    }
+
+    /// Sum of the squared loads, then moves: the least over every allowed assignment there is.
+    fn least(members: &[Member], partitions: &[Standing]) -> (usize, usize) {
+        let mut all = vec![BTreeMap::new()];
+        for partition in partitions {
+            let one_more = |assigned: &BTreeMap<u16, Incarnation>| {
+                let takers = members.iter().filter(|member| may_hold(members, member, partition));
+                let with = |member: &Member| {
+                    let mut assigned = assigned.clone();
+                    assigned.insert(partition.partition, member.incarnation);
+                    assigned
+                };
+                takers.map(with).collect::<Vec<_>>()
+            };
+            all = all.iter().flat_map(one_more).collect();
+        }
+        all.iter().map(|assigned| cost(members, partitions, assigned)).min().unwrap()
+    }
+
+    fn cost(members: &[Member], partitions: &[Standing], assigned: &BTreeMap<u16, Incarnation>) -> (usize, usize) {
+        (loads(members, assigned).iter().map(|load| load * load).sum(), moves(members, partitions, assigned))
+    }
+
+    proptest! {
+        #[test]
+        fn no_allowed_assignment_is_better_balanced_and_none_so_balanced_moves_less(
+            regions in prop::collection::vec(0..3_usize, 1..4),
+            held in prop::collection::vec((0..5_usize, 0..3_usize), 0..7),
+        ) {
+            let (members, partitions) = (members(&regions), standing(&held));
+            let assigned = assign(&members, &partitions);
+            prop_assert_eq!(cost(&members, &partitions, &assigned), least(&members, &partitions));
+        }
+
+        #[test]
+        fn every_partition_has_a_member_of_its_home_where_one_lives_and_a_second_look_moves_nothing(
+            regions in prop::collection::vec(0..4_usize, 1..12),
+            held in prop::collection::vec((0..14_usize, 0..4_usize), 0..100),
+        ) {
+            let (members, partitions) = (members(&regions), standing(&held));
+            let assigned = assign(&members, &partitions);
+            prop_assert!(assigned.keys().copied().eq(partitions.iter().map(|standing| standing.partition)));
+            for partition in &partitions {
+                let holder = members.iter().find(|member| member.incarnation == assigned[&partition.partition]);
+                prop_assert!(may_hold(&members, holder.unwrap(), partition));
+            }
+            let again: Vec<_> = partitions
+                .iter()
+                .map(|partition| Standing { holder: Some(assigned[&partition.partition]), ..partition.clone() })
+                .collect();
+            prop_assert_eq!(&assign(&members, &again), &assigned);
+        }
+
+        #[test]
+        fn without_homes_loads_differ_by_one_and_moves_are_what_the_quotas_ask(
+            count in 1..20_usize,
+            held in prop::collection::vec(0..25_usize, 256),
+        ) {
+            let held: Vec<_> = held.into_iter().map(|holder| (holder, 0)).collect();
+            let (members, partitions) = (members(&vec![0; count]), standing(&held));
+            let assigned = assign(&members, &partitions);
+            let loads = loads(&members, &assigned);
+            prop_assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= 1);
+
+            let mut before: Vec<_> =
+                (0..count).map(|member| held.iter().filter(|(holder, _)| *holder == member).count()).collect();
+            before.sort_unstable_by(|a, b| b.cmp(a));
+            let quota = |member: usize| 256 / count + usize::from(member < 256 % count);
+            let least: usize =
+                before.iter().enumerate().map(|(member, held)| held.saturating_sub(quota(member))).sum();
+            prop_assert_eq!(moves(&members, &partitions, &assigned), least);
+        }
+
+        #[test]
+        fn the_order_of_the_arguments_does_not_matter(
+            (regions, shuffled) in prop::collection::vec(0..4_usize, 1..8)
+                .prop_flat_map(|regions| (Just(regions.clone()), Just(members(&regions)).prop_shuffle())),
+            (held, mixed) in prop::collection::vec((0..9_usize, 0..4_usize), 0..60)
+                .prop_flat_map(|held| (Just(held.clone()), Just(standing(&held)).prop_shuffle())),
+        ) {
+            prop_assert_eq!(assign(&members(&regions), &standing(&held)), assign(&shuffled, &mixed));
+        }
+    }
+
+    #[test]
+    fn nobody_alive_holds_nothing() {
+        assert!(assign(&[], &standing(&[(0, 0), (99, 1)])).is_empty());
+    }
+
+    #[test]
+    fn a_region_passes_on_what_anybody_may_hold_to_keep_what_calls_it_home() {
+        let (eu, us) = (1, 2);
+        // Node 0 holds three that call eu home, node 1 two of anybody, node 2 one.
+        let held = [(0, eu), (0, eu), (0, eu), (1, 0), (1, 0), (2, 0)];
+        let members = members(&[eu, eu, us]);
+        let assigned = assign(&members, &standing(&held));
+        assert_eq!(loads(&members, &assigned), [2, 2, 2]);
+        assert_eq!(moves(&members, &standing(&held), &assigned), 2);
+    }
+
+    #[test]
+    fn a_node_that_joins_takes_its_share_and_no_other_moves() {
+        let held: Vec<_> = (0..256).map(|partition| (partition % 2, 0)).collect();
+        let members = members(&[0, 0, 0]);
+        let assigned = assign(&members, &standing(&held));
+        assert_eq!(loads(&members, &assigned), [86, 85, 85]);
+        assert_eq!(moves(&members, &standing(&held), &assigned), 85);
+    }
+
+    #[test]
+    fn a_region_whose_last_node_died_is_held_by_others_until_one_lives_again() {
+        let held = [(99, 1), (99, 1), (0, 2), (0, 2)];
+        let away = assign(&members(&[2]), &standing(&held));
+        assert!(away.values().all(|holder| *holder == node(0)));
+        let back = assign(&members(&[2, 1]), &standing(&[(0, 1), (0, 1), (0, 2), (0, 2)]));
+        assert_eq!(back.values().copied().collect::<Vec<_>>(), [node(1), node(1), node(0), node(0)]);
+    }
+}
