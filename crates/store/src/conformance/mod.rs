@@ -358,6 +358,7 @@ pub fn spec(name: &str) -> JobSpec {
         retry: RetryPolicy::with_retries(0),
         on_lost: OnLost::Retry,
         timeout: Span::hours(1),
+        home_region: None,
         target,
     }
 }
