@@ -8,6 +8,7 @@ use everytick_store::{
     conformance::{Bench, TENANT, actor, change, new_run, settle, spec},
 };
 use sqlx::{Connection as _, PgConnection};
+use tokio::task::JoinHandle;
 
 use super::{Opened, bench};
 
@@ -19,11 +20,12 @@ async fn run(connection: &mut PgConnection, text: &str) {
     sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned())).execute(connection).await.unwrap();
 }
 
-/// Until a statement in this database waits for a lock.
-async fn somebody_waits(opened: &Opened) {
+/// Until a statement in this database waits for a lock, as this task must.
+async fn waits<T>(opened: &Opened, task: &JoinHandle<T>) {
     let mut look = opened.connect().await;
-    let waits = "select exists (select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')";
-    while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&mut look).await.unwrap() {
+    let any = "select exists (select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')";
+    while !sqlx::query_scalar::<_, bool>(any).fetch_one(&mut look).await.unwrap() {
+        assert!(!task.is_finished(), "it did not wait");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     look.close().await.unwrap();
@@ -47,7 +49,7 @@ async fn a_move_waits_for_the_settlement_under_way_and_takes_along_what_that_put
     let store = opened.store.clone();
     let edit = change("j", Change::Replace(Box::new(at_home("us"))));
     let moving = tokio::spawn(async move { store.edit_job(TENANT, &actor(), edit).await });
-    somebody_waits(&opened).await;
+    waits(&opened, &moving).await;
     let put_back = format!(
         "update runs set state = 0, incarnation = null where id = '{run}';
          insert into waiting select id, job, tenant, {partition}, 5, due_at, false, false, 1 from runs where id = '{run}';
@@ -79,7 +81,7 @@ async fn a_settlement_waits_for_the_move_under_way_and_puts_back_where_the_job_s
     run(&mut moving, &held).await;
     let (store, said) = (opened.store.clone(), settle(&claimed, Verdict::Redeliver));
     let settling = tokio::spawn(async move { store.settle(&[said]).await });
-    somebody_waits(&opened).await;
+    waits(&opened, &settling).await;
     run(&mut moving, "commit").await;
     assert_eq!(settling.await.unwrap().unwrap(), [SettleAnswer::Settled]);
     assert_eq!((waiting(bench, &lease, to).await, waiting(bench, &lease, was.partition).await), (1, 0));
@@ -97,7 +99,7 @@ async fn a_move_waits_for_the_claim_under_way() {
     let store = opened.store.clone();
     let edit = change("j", Change::Replace(Box::new(at_home("us"))));
     let moving = tokio::spawn(async move { store.edit_job(TENANT, &actor(), edit).await });
-    somebody_waits(&opened).await;
+    waits(&opened, &moving).await;
     run(&mut claiming, "rollback").await;
     let now = moving.await.unwrap().unwrap().job;
     assert_eq!((waiting(bench, &lease, now.partition).await, waiting(bench, &lease, was.partition).await), (1, 0));
