@@ -8,7 +8,7 @@ use std::{
     str::FromStr,
 };
 
-use everytick_domain::time::Span;
+use everytick_domain::{home::check_region, time::Span};
 use ipnet::IpNet;
 use serde::Deserialize;
 
@@ -29,7 +29,6 @@ const DRAIN_MAX: Span = Span::hours(1);
 const HISTORY_MIN: Span = Span::hours(1);
 const SLOTS_MAX: u32 = 10_000;
 const NODE_NAME_BYTES_MAX: usize = 128;
-const REGION_BYTES_MAX: usize = 63;
 
 /// `everytick.toml`: every key is a flag's name in snake_case, and any other key is refused by name.
 #[derive(Debug, Default, Deserialize)]
@@ -110,7 +109,7 @@ impl Settings {
         let roles = Roles::read(&flags.roles.or(file.roles).unwrap_or_default())?;
         let region = flags.region.or(file.region);
         if let Some(region) = &region {
-            check_region(region)?;
+            check_region(region).map_err(|wrong| Failure::usage(format!("--region: {wrong}")))?;
         }
         let listen = flags.listen.or(file.listen).unwrap_or_default().address();
         check_loopback(listen)?;
@@ -205,16 +204,6 @@ impl Roles {
         }
         Ok(Self { api, plays: scheduler })
     }
-}
-
-fn check_region(region: &str) -> Result<(), Failure> {
-    let right = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    if !region.is_empty() && region.len() <= REGION_BYTES_MAX && region.bytes().all(right) {
-        return Ok(());
-    }
-    Err(Failure::usage(format!(
-        "--region: {region:?} is not a region's name; write 1 to {REGION_BYTES_MAX} of a-z, 0-9 and -, like \"eu-west\""
-    )))
 }
 
 fn check_loopback(listen: SocketAddr) -> Result<(), Failure> {
@@ -408,8 +397,8 @@ mod tests {
             (["--roles", "api"], "a SQLite file is opened by one process"),
             (["--roles", "api,worker"], "\"worker\" is not a role"),
             (["--roles", "api,scheduler"], "scheduler and dispatcher go together"),
-            (["--region", "EU"], "not a region's name"),
-            (["--region", ""], "not a region's name"),
+            (["--region", "EU"], "not a region"),
+            (["--region", ""], "not a region"),
             (["--database-url", "mysql://u:secret@h/d"], "sqlite:jobs.db"),
             (["--database-url", "sqlite::memory:"], "forget every tick"),
             (["--lease", "1s"], "2s to 10m"),

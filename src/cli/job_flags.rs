@@ -84,6 +84,9 @@ pub(crate) struct JobFlags {
     /// From 0, last, to 9, first [default: 5]
     #[arg(long, value_name = "N", help_heading = "How")]
     priority: Option<u8>,
+    /// The region whose nodes hold the job while one of them lives [default: any]
+    #[arg(long, value_name = "REGION", help_heading = "How")]
+    home_region: Option<String>,
     /// How long a run may take [default: 30s for webhooks, 1h for commands]
     #[arg(long, value_name = "DURATION", help_heading = "How")]
     timeout: Option<Span>,
@@ -135,6 +138,9 @@ pub(crate) struct UpdateFlags {
     /// No ticks any more: the job runs when it is triggered
     #[arg(long, conflicts_with = "timing", help_heading = "When")]
     no_schedule: bool,
+    /// No home any more: nodes of any region may hold the job
+    #[arg(long, conflicts_with = "home_region", help_heading = "How")]
+    no_home_region: bool,
     /// Take a label away; may be repeated
     #[arg(long, value_name = "KEY", help_heading = "About")]
     remove_label: Vec<String>,
@@ -275,6 +281,9 @@ impl JobFlags {
         if update.no_schedule {
             document.set(&["schedule"], Value::Null);
         }
+        if update.no_home_region {
+            document.set(&["home_region"], Value::Null);
+        }
         if update.enabled {
             document.set(&["enabled"], Value::Bool(true));
         }
@@ -320,6 +329,7 @@ impl JobFlags {
         document.set_some(&["overlap"], self.overlap);
         document.set_some(&["max_concurrent"], self.max_concurrent);
         document.set_some(&["priority"], self.priority);
+        document.set_some(&["home_region"], self.home_region);
         document.set_some(&["timeout"], text(self.timeout));
         document.set_some(&["retry", "max_retries"], self.max_retries);
         document.set_some(&["retry", "base_delay"], text(self.base_delay));
@@ -426,7 +436,7 @@ mod tests {
         let flags = "--every 90s --gap skip --fold both --starts-at 2026-01-01T00:00:00Z --ends-at 2027-01-01T00:00:00Z --jitter 5s \
                      --overlap allow --max-concurrent 4 --priority 9 --timeout 2m --max-retries 1 --base-delay 1s --max-delay 10s \
                      --on-lost fail --late-after 5s --grace 1h30m --catch-up all --max-runs 3 --label team=billing --label a=b=c \
-                     --description text --disabled --url http://h/ --method put --secret whsec_x --payload 1";
+                     --home-region eu-west-1 --description text --disabled --url http://h/ --method put --secret whsec_x --payload 1";
         let mut args: Vec<&str> = flags.split_whitespace().collect();
         args.extend(["--header", "X-A: b: c"]);
         assert_eq!(
@@ -440,7 +450,7 @@ mod tests {
                 "payload": 1, "overlap": "allow", "max_concurrent": 4, "priority": 9, "timeout": "2m",
                 "retry": {"max_retries": 1, "base_delay": "1s", "max_delay": "10s"}, "on_lost": "fail",
                 "misfire": {"late_after": "5s", "grace": "1h30m", "catch_up": "all", "max_runs": 3},
-                "labels": {"team": "billing", "a": "b=c"}, "description": "text", "enabled": false,
+                "labels": {"team": "billing", "a": "b=c"}, "home_region": "eu-west-1", "description": "text", "enabled": false,
             })
         );
         assert_eq!(
@@ -479,6 +489,7 @@ mod tests {
             })
         );
         assert_eq!(updated(&["--tz", "UTC"]), json!({"schedule": {"timezone": "UTC"}}));
+        assert_eq!(updated(&["--no-home-region"]), json!({"home_region": null}));
         assert_eq!(updated(&["--no-schedule", "--enabled"]), json!({"schedule": null, "enabled": true}));
         assert_eq!(
             updated(&["--remove-label", "team", "--remove-header", "x-a", "--rename", "b"]),

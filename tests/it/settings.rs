@@ -70,7 +70,7 @@ fn serve_refuses_what_is_not_safe_or_not_there_yet() {
         (["--listen", "0.0.0.0:0"], "tokens do not exist yet"),
         (["--listen", "nowhere"], "127.0.0.1:8640"),
         (["--roles", "scheduler"], "go together"),
-        (["--region", "Europe West"], "not a region's name"),
+        (["--region", "Europe West"], "not a region"),
         (["--database-url", "mysql://u:hunter2@h/d"], "postgres://user@host/database"),
         (["--lease", "15"], "is not a duration"),
         (["--allow-webhook-range", "10.0.0.0"], "10.0.0.0"),

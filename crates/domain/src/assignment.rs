@@ -137,7 +137,8 @@ impl Shares {
     fn ways(&self, kind: usize) -> Vec<Option<Way>> {
         let mut ways: Vec<Option<Way>> = vec![None; self.load.len()];
         self.reach(&mut ways, kind, 0, None);
-        loop {
+        // No cheapest way is longer than there are members.
+        for _ in 0..ways.len() {
             let mut better = false;
             for kind in 0..self.kinds.len() {
                 let passed_on = |member: usize| Some((ways[member]?.cost + self.removing(kind, member)?, member));
@@ -146,9 +147,10 @@ impl Shares {
                 }
             }
             if !better {
-                return ways;
+                break;
             }
         }
+        ways
     }
 
     fn reach(&self, ways: &mut [Option<Way>], kind: usize, cost: i64, from: Option<usize>) -> bool {

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    home,
     ids::{JobId, TenantId, Version},
     invalid::Invalid,
     retry::{OnLost, RetryPolicy},
@@ -45,6 +46,9 @@ pub struct JobSpec {
     pub retry: RetryPolicy,
     pub on_lost: OnLost,
     pub timeout: Span,
+    /// Nodes of this region hold the job while one lives.
+    #[serde(default)]
+    pub home_region: Option<String>,
 }
 
 /// What a tick does when runs of its job are still open.
@@ -162,6 +166,9 @@ impl JobSpec {
             "timeout",
             format!("{} is out of range; up to {TIMEOUT_MAX} is right", self.timeout),
         );
+        if let Some(Err(message)) = self.home_region.as_deref().map(home::check_region) {
+            check(false, "home_region", message);
+        }
         found.extend(self.retry.problems().into_iter().map(|invalid| invalid.under("retry")));
         found
     }

@@ -2,6 +2,7 @@
 
 pub mod assignment;
 pub mod edit;
+pub mod home;
 pub mod ids;
 pub mod invalid;
 pub mod job;

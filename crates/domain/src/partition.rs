@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// How many there are where several nodes share a store. A job's is fixed at its creation by its id.
+/// How many there are where several nodes share a store. A job's is a function of its id and of its home region.
 pub const PARTITIONS: u16 = 256;
 
 const WORDS: usize = PARTITIONS as usize / 64;

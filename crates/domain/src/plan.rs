@@ -161,6 +161,7 @@ pub(crate) mod tests {
             retry: RetryPolicy::with_retries(target.max_retries_default()),
             on_lost: OnLost::Retry,
             timeout: target.timeout_default(),
+            home_region: None,
             target,
         }
     }

@@ -49,7 +49,7 @@ pub(crate) fn decide(
         .map(|row| Standing {
             partition: row.partition,
             holder: row.holder.filter(|holder| alive(*holder)),
-            home_region: None,
+            home_region: row.home_region.clone(),
         })
         .collect();
     let assigned: BTreeMap<u16, Incarnation> = assign(&members, &standing);
@@ -120,6 +120,7 @@ mod tests {
             holder: holder.map(id),
             fence: Fence::default(),
             since: NOW,
+            home_region: None,
         };
         Cluster { now: NOW, nodes, partitions: (0..).zip(holders).map(row).collect() }
     }

@@ -32,7 +32,7 @@ pub use types::*;
 pub trait Store: Send + Sync + 'static {
     // The node.
 
-    /// How many partitions the jobs of this store are spread over. A job's is `JobId::partition` of this number.
+    /// How many partitions the jobs of this store are spread over. A job's is that of `home::Homes::place`.
     fn partitions(&self) -> u16;
     /// The database's clock.
     async fn now(&self) -> Result<DbTime>;
@@ -72,7 +72,7 @@ pub trait Store: Send + Sync + 'static {
     /// These jobs as they stand, each with its epoch, cursor and open runs in one snapshot. Unknown ids are left out;
     /// deleted jobs come while they have a row.
     async fn load_jobs(&self, ids: &[JobId]) -> Result<Vec<LoadedJob>>;
-    /// Jobs of the partitions whose epoch was raised since the mark, or made since. Where commits do not come in the order
+    /// Jobs of the partitions whose epoch was raised since the mark, or made since, and those that moved away last. Where commits do not come in the order
     /// of their numbers, the last minute comes again: a reader looks at the epoch. A limit of 0 only tells the present mark.
     async fn changes(&self, partitions: &PartitionSet, since: ChangeMark, limit: usize) -> Result<Changes>;
     /// Records ticks: one statement that holds the lease and each job's epoch, and inserts what is not after its clock and
@@ -136,7 +136,7 @@ pub trait Store: Send + Sync + 'static {
         idempotency: Option<&IdempotencyKey>,
     ) -> Result<Vec<Result<Created>>>;
     /// Edits, pauses, resumes or deletes under the job's lock: the ticks already due under the old definition are recorded
-    /// first (I11).
+    /// first (I11). Another home moves the job to another partition, with all of it that waits.
     async fn edit_job(&self, tenant: TenantId, actor: &Actor, edit: EditJob) -> Result<Edited>;
     /// Makes a run because somebody asked. Under an overlap policy that forbids it the run is recorded as skipped.
     async fn create_run(&self, tenant: TenantId, actor: &Actor, run: NewRun) -> Result<RunRecord>;

@@ -84,7 +84,7 @@ pub struct NodeRecord {
     pub clock_offset_ms: i64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PartitionRecord {
     pub partition: u16,
     /// Who acquired it last and has not released it; its lease may have expired since.
@@ -92,6 +92,8 @@ pub struct PartitionRecord {
     pub fence: Fence,
     /// Since when it has been held, or free.
     pub since: DbTime,
+    /// The region that its jobs call home, where one has claimed it.
+    pub home_region: Option<String>,
 }
 
 /// A job with all that the scheduler needs to play it, read in one snapshot.
@@ -170,6 +172,7 @@ pub struct ChangedJob {
 pub struct JobTicks {
     pub job: JobId,
     pub tenant: TenantId,
+    /// As the node believes; what waits stands where the job does.
     pub partition: u16,
     pub epoch: Epoch,
     pub priority: u8,
@@ -290,6 +293,7 @@ pub struct Settle {
     pub settlement: everytick_domain::run::Settlement,
     pub job: JobId,
     pub tenant: TenantId,
+    /// As the node believes; what waits again stands where the job does, which may have moved.
     pub partition: u16,
     pub priority: u8,
     /// When the target was called; `None` for a claim never sent.

@@ -49,6 +49,8 @@ pub(crate) struct PartitionView {
     partition: u16,
     /// `null` when no node that lives holds it.
     node: Option<String>,
+    /// The region that its jobs call home: nodes of it are given the partition while one lives.
+    home_region: Option<String>,
     /// Rises whenever it changes hands.
     fence: i64,
     #[schema(value_type = String, format = DateTime)]
@@ -65,6 +67,7 @@ impl From<Cluster> for ClusterView {
         let partition = |row: &PartitionRecord| PartitionView {
             partition: row.partition,
             node: name(row.holder),
+            home_region: row.home_region.clone(),
             fence: row.fence.raw(),
             since: row.since,
         };

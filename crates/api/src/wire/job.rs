@@ -64,6 +64,9 @@ pub(crate) struct JobDefinition {
     timeout: Option<String>,
     #[schema(inline)]
     on_lost: Option<OnLost>,
+    /// Nodes of this region hold the job while one lives, else any. 1 to 63 of `a-z 0-9 -`.
+    #[schema(min_length = 1, max_length = 63, pattern = "^[a-z0-9-]{1,63}$", example = "eu-west-1")]
+    home_region: Option<String>,
     /// Not available yet: only an empty list is taken.
     #[schema(value_type = Option<Vec<Value>>, max_items = 0)]
     depends_on: Option<Vec<IgnoredAny>>,
@@ -207,6 +210,7 @@ impl JobDefinition {
             retry: self.retry.unwrap_or_default().read(&target, &mut wrong),
             on_lost: self.on_lost.map_or_else(Default::default, Into::into),
             timeout: timeout.unwrap_or(target.timeout_default()),
+            home_region: self.home_region,
             target,
         };
         wrong.extend(spec.problems());
@@ -325,6 +329,9 @@ pub(crate) struct Job {
     timeout: String,
     #[schema(inline)]
     on_lost: OnLost,
+    /// `null`: any node may hold it.
+    #[schema(required)]
+    home_region: Option<String>,
     #[schema(value_type = Vec<Value>)]
     depends_on: [(); 0],
     /// Also the job's `ETag`, in quotes.
@@ -373,6 +380,7 @@ impl Job {
             retry: Retry::from(&spec.retry),
             timeout: spec.timeout.to_string(),
             on_lost: spec.on_lost.into(),
+            home_region: spec.home_region.clone(),
             depends_on: [],
             version: job.version.raw(),
             created_at: job.created_at,
@@ -467,6 +475,8 @@ pub(crate) struct JobPatch {
     timeout: Option<Duration>,
     #[schema(inline)]
     on_lost: Option<OnLost>,
+    #[schema(min_length = 1, max_length = 63, pattern = "^[a-z0-9-]{1,63}$")]
+    home_region: Option<String>,
     #[schema(value_type = Option<Vec<Value>>, max_items = 0)]
     depends_on: Option<Vec<IgnoredAny>>,
 }

@@ -23,7 +23,7 @@ async fn a_job_is_answered_complete_with_every_default() {
         "payload": null, "overlap": "skip", "max_concurrent": 1, "priority": 5,
         "misfire": {"late_after": "1m", "grace": null, "catch_up": "latest", "max_runs": 10},
         "retry": {"max_retries": 3, "base_delay": "5s", "max_delay": "1h"},
-        "timeout": "30s", "on_lost": "retry", "depends_on": [],
+        "timeout": "30s", "on_lost": "retry", "home_region": null, "depends_on": [],
         "version": 1, "created_by": "local", "last_run": null, "paused": false, "pause_note": null,
     });
     assert_eq!(rest, expected);
@@ -42,7 +42,7 @@ async fn every_form_of_a_job_comes_back_as_it_was_written() {
                "target": {"http": {"url": "https://example.org/", "method": "PUT", "headers": {"accept": "text/plain"}, "secret": null}}}),
         json!({"name": "b", "schedule": {"at": "2040-01-01T00:00:00Z"}, "overlap": "allow", "max_concurrent": 7, "priority": 0,
                "target": {"shell": {"command": {"argv": ["/bin/echo", "a b"]}, "env": {"LANG": "C"}, "workdir": "/srv"}}}),
-        json!({"name": "c", "enabled": false, "labels": {"team": "x"}, "description": "what it does", "on_lost": "fail", "timeout": "2h",
+        json!({"name": "c", "enabled": false, "labels": {"team": "x"}, "description": "what it does", "on_lost": "fail", "timeout": "2h", "home_region": "eu-west-1",
                "schedule": {"cron": "0 30 2 * * *", "timezone": "Europe/Paris", "gap": "skip", "fold": "both"},
                "misfire": {"late_after": "5m", "grace": "2h", "catch_up": "all", "max_runs": 3},
                "retry": {"max_retries": 1, "base_delay": "1s", "max_delay": "1m"},

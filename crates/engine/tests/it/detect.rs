@@ -17,7 +17,7 @@ use everytick_domain::{
 };
 use everytick_engine::{Engine, Hints, Parts, Settings, TokioSpawn, commands::Entropy, live::LiveLogs};
 use everytick_store::{
-    Limits, SqliteStore, Store, WallClock,
+    Limits, SqliteStore, Store, SystemClock, WallClock,
     conformance::{Bench, incarnation, overlapping, s, server::Server},
     sim::SimStore,
 };

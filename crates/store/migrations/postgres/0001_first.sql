@@ -47,7 +47,9 @@ create table epochs (
     tenant integer not null,
     partition smallint not null,
     epoch bigint not null,
-    seq bigint not null
+    seq bigint not null,
+    -- Where the job stood before its home changed: whoever reads changes there is told that it has gone.
+    moved_from smallint
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
 create index epochs_seq on epochs (seq);
 create sequence changes_seq cache 1;
@@ -172,7 +174,9 @@ create table partitions (
     partition smallint primary key,
     holder uuid,
     fence bigint not null,
-    since bigint not null
+    since bigint not null,
+    -- Of a whole block of 16: claimed by the first job that calls the region home, and never given up.
+    home_region text
 ) with (fillfactor = 30, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 insert into partitions (partition, fence, since) select p, 0, 0 from generate_series(0, 255) as p;
 

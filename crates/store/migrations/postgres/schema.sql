@@ -42,6 +42,7 @@ table epochs with (fillfactor=80, autovacuum_vacuum_scale_factor=0.05)
     partition smallint not null
     epoch bigint not null
     seq bigint not null
+    moved_from smallint
     constraint epochs_pkey PRIMARY KEY (job)
     CREATE INDEX epochs_seq ON public.epochs USING btree (seq)
 
@@ -115,6 +116,7 @@ table partitions with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacu
     holder uuid
     fence bigint not null
     since bigint not null
+    home_region text
     constraint partitions_pkey PRIMARY KEY (partition)
 
 table requests

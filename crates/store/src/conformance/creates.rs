@@ -158,3 +158,17 @@ pub async fn a_new_job_has_an_audit_row(bench: &Bench) {
     assert_eq!((audit[0].at, audit[0].actor.as_str(), audit[0].action.as_str()), (START, "tester", "create"));
     assert_eq!(audit[0].subject, job.id.to_string());
 }
+
+pub async fn a_home_region_is_kept_until_an_edit_changes_it(bench: &Bench) {
+    let at_home = |region: &str| JobSpec { home_region: Some(region.to_owned()), ..spec("j") };
+    let home = async || {
+        let read = bench.store.get_job(TENANT, &by_name("j")).await.unwrap().job;
+        read.spec.home_region.clone()
+    };
+    bench.create(at_home("eu")).await;
+    assert_eq!(home().await.as_deref(), Some("eu"));
+    assert!(bench.edit("j", Change::Replace(Box::new(at_home("us")))).await.x.is_some());
+    assert_eq!(home().await.as_deref(), Some("us"));
+    bench.edit("j", Change::Replace(Box::new(spec("j")))).await;
+    assert_eq!(home().await, None);
+}

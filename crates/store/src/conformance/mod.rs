@@ -8,6 +8,7 @@ pub mod claims;
 pub mod creates;
 pub mod cursors;
 pub mod edits;
+pub mod homes;
 pub mod loads;
 pub mod nodes;
 pub mod partitions;
@@ -92,6 +93,17 @@ macro_rules! conformance_suite {
             the_claims_of_a_living_node_are_not_lost,
             two_nodes_record_a_tick_once,
             a_run_is_claimed_by_one_of_two_nodes,
+        }
+        $crate::conformance_suite! { @group $open, homes:
+            the_first_job_of_a_region_claims_a_block_and_the_next_stands_in_it_too,
+            regions_have_blocks_of_their_own_and_one_too_many_is_refused,
+            a_job_that_is_refused_claims_nothing,
+            regions_that_are_claimed_at_once_have_blocks_of_their_own,
+            another_home_moves_the_job_and_what_waits_of_it,
+            the_last_ticks_before_a_move_wait_where_the_job_stands_now,
+            a_run_that_its_node_puts_back_after_a_move_waits_where_the_job_stands_now,
+            a_move_is_told_where_the_job_was_and_where_it_is,
+            an_edit_that_leaves_the_home_as_it_is_leaves_the_job_where_it_stands,
         }
         $crate::conformance_suite! { @every $open }
     };
@@ -229,6 +241,7 @@ macro_rules! conformance_suite {
         }
         $crate::conformance_suite! { @group $open, creates:
             a_new_job_begins_at_its_first_tick_after_the_clock,
+            a_home_region_is_kept_until_an_edit_changes_it,
             a_disabled_job_and_one_without_a_schedule_have_no_cursor,
             a_name_can_be_had_once,
             a_name_can_be_had_once_in_a_batch,
@@ -374,6 +387,7 @@ pub fn spec(name: &str) -> JobSpec {
         retry: RetryPolicy::with_retries(0),
         on_lost: OnLost::Retry,
         timeout: Span::hours(1),
+        home_region: None,
         target,
     }
 }

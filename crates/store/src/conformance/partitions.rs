@@ -6,7 +6,7 @@ use super::{Bench, TTL, incarnation, new_run, s, spec};
 use crate::{ChangeMark, NodeInfo, PartitionRecord, StoreError};
 
 pub(super) async fn record(bench: &Bench, partition: u16) -> PartitionRecord {
-    bench.store.cluster().await.unwrap().partitions[usize::from(partition)]
+    bench.store.cluster().await.unwrap().partitions.swap_remove(usize::from(partition))
 }
 
 pub(super) fn only(partition: u16) -> PartitionSet {

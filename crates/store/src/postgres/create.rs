@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 
 use everytick_domain::{
+    home::{BlockClaim, Homes},
     ids::{JobId, TenantId},
     job::{self, Birth, Job, JobSpec},
-    partition::PARTITIONS,
     time::DbTime,
 };
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, horizon, range, rows, sql};
+use super::{Failed, PostgresStore, Write, homes, horizon, range, rows, sql};
 use crate::{Actor, Created, IDEMPOTENCY_KEPT, IdempotencyKey, NewJob, Result, StoreError};
 
 const DOING: &str = "create jobs";
@@ -37,6 +37,8 @@ async fn create(
     jobs: Vec<NewJob>,
     idempotency: Option<&IdempotencyKey>,
 ) -> Result<Vec<Result<Created>>> {
+    let regions: Vec<&str> = jobs.iter().filter_map(|new| new.spec.home_region.as_deref()).collect();
+    let mut homes = homes::load(write, &regions).await?;
     // Creates of one tenant take turns: names and the quota hold, and a key is used once.
     sqlx::query(sql!("add_tenant")).bind(tenant.raw()).execute(&mut *write.tx).await.failed(DOING)?;
     let live: i64 =
@@ -52,7 +54,10 @@ async fn create(
         Err(StoreError::KeyReused) => return Ok(vec![Err(StoreError::KeyReused)]),
         Err(error) => return Err(error),
     }
-    let answers = decide(write, live.unsigned_abs(), jobs_max, tenant, actor, jobs).await?;
+    let (answers, claims) = decide(write, &mut homes, live.unsigned_abs(), jobs_max, tenant, actor, jobs).await?;
+    for claim in &claims {
+        homes::claim(write, claim).await?;
+    }
     let created: Vec<&Created> = answers.iter().filter_map(|answer| answer.as_ref().ok()).collect();
     if !created.is_empty() {
         insert(write, tenant, actor, &created).await?;
@@ -65,12 +70,13 @@ async fn create(
 
 async fn decide(
     write: &mut Write,
+    homes: &mut Homes,
     mut live: u64,
     jobs_max: u64,
     tenant: TenantId,
     actor: &Actor,
     jobs: Vec<NewJob>,
-) -> Result<Vec<Result<Created>>> {
+) -> Result<(Vec<Result<Created>>, Vec<BlockClaim>)> {
     let names: Vec<String> = jobs.iter().map(|new| new.spec.name.clone()).collect();
     let taken: Vec<String> = sqlx::query_scalar(sql!("names_taken"))
         .bind(tenant.raw())
@@ -80,6 +86,7 @@ async fn decide(
         .failed(DOING)?;
     let mut taken: HashSet<String> = taken.into_iter().collect();
     let now = write.now;
+    let mut claims = Vec::new();
     let decide = |new: NewJob| {
         if taken.contains(&new.spec.name) {
             return Err(StoreError::NameTaken(new.spec.name));
@@ -87,19 +94,21 @@ async fn decide(
         if live >= jobs_max {
             return Err(StoreError::QuotaReached(jobs_max));
         }
-        let created = new_job(tenant, actor, new, now)?;
+        let place = homes.place(new.id, new.spec.home_region.as_deref());
+        let place = place.map_err(|invalid| StoreError::Invalid(vec![invalid]))?;
+        let birth = Birth { id: new.id, tenant, partition: place.partition, by: actor.0.clone(), at: now };
+        let (job, cursor) = job::born(birth, new.spec).map_err(StoreError::Invalid)?;
+        let created = Created { job, cursor, replayed: false };
+        if let Some(claim) = place.claim {
+            homes.claim(&claim);
+            claims.push(claim);
+        }
         taken.insert(created.job.spec.name.clone());
         live += 1;
         Ok(created)
     };
-    Ok(jobs.into_iter().map(decide).collect())
-}
-
-fn new_job(tenant: TenantId, actor: &Actor, new: NewJob, now: DbTime) -> Result<Created> {
-    let partition = new.id.partition(PARTITIONS);
-    let birth = Birth { id: new.id, tenant, partition, by: actor.0.clone(), at: now };
-    let (job, cursor) = job::born(birth, new.spec).map_err(StoreError::Invalid)?;
-    Ok(Created { job, cursor, replayed: false })
+    let answers = jobs.into_iter().map(decide).collect();
+    Ok((answers, claims))
 }
 
 async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, created: &[&Created]) -> Result<()> {
@@ -107,7 +116,7 @@ async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, created: &[&
     let listed: Vec<Listed> = jobs().map(|job| Listed::of(&job.spec)).collect();
     let specs: Vec<String> = jobs().map(|job| spec_text(&job.spec)).collect::<Result<_>>()?;
     let ids = rows::job_ids(jobs().map(|job| job.id));
-    let partitions: Vec<i16> = jobs().map(|job| rows::partition(job.id)).collect();
+    let partitions: Vec<i16> = jobs().map(|job| rows::partition(job.partition)).collect();
     sqlx::query(sql!("create_jobs"))
         .bind(&ids)
         .bind(jobs().map(|job| job.spec.name.clone()).collect::<Vec<_>>())

@@ -14,7 +14,7 @@ use super::{
     Failed, PostgresStore, Write, create,
     create::Listed,
     days::{Day, Days},
-    horizon, range, record, rows,
+    homes, horizon, range, record, rows,
     rows::JobRow,
     sql,
 };
@@ -29,6 +29,11 @@ pub(super) async fn edit_job(store: &PostgresStore, tenant: TenantId, actor: &Ac
 }
 
 async fn edit(write: &mut Write, days: &Days, tenant: TenantId, actor: &Actor, ask: EditJob) -> Result<Edited> {
+    let home = match &ask.change {
+        Change::Replace(spec) => spec.home_region.clone(),
+        Change::Pause { .. } | Change::Quarantine { .. } | Change::Resume | Change::Delete => None,
+    };
+    let homes = homes::load(write, home.as_deref().as_slice()).await?;
     let row = hold(write, sql!("epoch_held"), tenant, &ask.job).await?;
     let has = row.job.version;
     if let Some(wanted) = ask.if_match.filter(|wanted| *wanted != has) {
@@ -46,7 +51,15 @@ async fn edit(write: &mut Write, days: &Days, tenant: TenantId, actor: &Actor, a
     let change = edit::edit(&standing, ask.change).map_err(StoreError::Invalid)?;
     let mut edited = match change {
         None => Edited { job: row.job, cursor: row.cursor, x: None, cancelled: Vec::new() },
-        Some(edit) => {
+        Some(mut edit) => {
+            if edit.job.spec.home_region != row.job.spec.home_region {
+                let place = homes.place(edit.job.id, edit.job.spec.home_region.as_deref());
+                let place = place.map_err(|invalid| StoreError::Invalid(vec![invalid]))?;
+                edit.job.partition = place.partition;
+                if let Some(claim) = &place.claim {
+                    homes::claim(write, claim).await?;
+                }
+            }
             write_edit(write, days, tenant, actor, action, &row, &edit).await?;
             Edited { job: edit.job, cursor: edit.cursor, x: Some(edit.x), cancelled: Vec::new() }
         }
@@ -163,6 +176,9 @@ async fn write_edit(
             .execute(&mut *write.tx)
             .await
             .failed(DOING)?;
+    }
+    if job.partition != was.job.partition {
+        homes::move_job(write, job).await?;
     }
     range::move_on(write, job.id, edit.cursor).await?;
     range::notify(write).await?;

@@ -8,6 +8,7 @@ mod create;
 mod cursors;
 mod days;
 mod edit;
+mod homes;
 mod horizon;
 mod lost;
 pub(crate) mod moving;

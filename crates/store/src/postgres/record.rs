@@ -272,7 +272,7 @@ pub(super) async fn insert_edited(write: &mut Write, due: &JobTicks) -> Result<(
         .bind(due.job.uuid())
         .bind(due.tenant.raw())
         .bind(write.now.millis())
-        .bind(rows::partition(due.job))
+        .bind(rows::partition(due.partition))
         .bind(i16::from(due.priority))
         .execute(&mut *write.tx)
         .await

@@ -60,7 +60,7 @@ async fn create(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, as
                 .bind(id.uuid())
                 .bind(job.id.uuid())
                 .bind(tenant.raw())
-                .bind(rows::partition(job.id))
+                .bind(rows::partition(job.partition))
                 .bind(i16::from(job.spec.priority))
                 .bind(now.millis())
                 .bind(ask.force)

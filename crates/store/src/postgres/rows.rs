@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use everytick_domain::{
     ids::{Epoch, Fence, JobId, RunId, TenantId, Version},
     job::{Job, JobSpec, Paused},
-    partition::{PARTITIONS, PartitionSet},
+    partition::PartitionSet,
     plan::SkipRange,
     run::{CauseKind, SkipReason, State},
     schedule::Schedule,
@@ -42,7 +42,7 @@ pub(super) fn job(row: &PgRow) -> Decoded<JobRow> {
     let job = Job {
         id: job_id(row, "id")?,
         tenant: tenant(row)?,
-        partition: job_id(row, "id")?.partition(PARTITIONS),
+        partition: row.try_get::<i16, _>("partition")?.unsigned_abs(),
         version: Version::from_raw(row.try_get("version")?),
         spec: Arc::new(spec),
         schedule,
@@ -229,9 +229,9 @@ pub(super) fn job_ids(jobs: impl IntoIterator<Item = JobId>) -> Vec<Uuid> {
     jobs.into_iter().map(JobId::uuid).collect()
 }
 
-/// A job's partition, as columns have it.
-pub(super) fn partition(job: JobId) -> i16 {
-    i16::try_from(job.partition(PARTITIONS)).unwrap_or_default()
+/// A partition, as columns have it.
+pub(super) fn partition(partition: u16) -> i16 {
+    i16::try_from(partition).unwrap_or_default()
 }
 pub(super) fn partitions(set: &PartitionSet) -> Vec<i16> {
     set.iter().filter_map(|partition| i16::try_from(partition).ok()).collect()

@@ -141,7 +141,6 @@ async fn put_back(
         back.unspent.push(unspent);
         back.lost.push(lost);
         back.error.push(rows::texts(said.error.as_ref()));
-        back.partition.push(rows::partition(settle.job));
         back.priority.push(i16::from(settle.priority));
         settled.insert(run, fence);
     }
@@ -152,7 +151,6 @@ async fn put_back(
         .bind(back.unspent)
         .bind(back.lost)
         .bind(back.error)
-        .bind(back.partition)
         .bind(back.priority)
         .execute(&mut *write.tx)
         .await
@@ -168,7 +166,6 @@ struct Back {
     unspent: Vec<i32>,
     lost: Vec<i32>,
     error: Vec<Option<String>>,
-    partition: Vec<i16>,
     priority: Vec<i16>,
 }
 

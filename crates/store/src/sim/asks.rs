@@ -93,10 +93,15 @@ impl Db {
         if live >= self.limits.jobs_per_tenant_max {
             return Err(StoreError::QuotaReached(self.limits.jobs_per_tenant_max));
         }
-        let birth = Birth { id: new.id, tenant, partition: self.partition(new.id), by: actor.0.clone(), at: now };
+        let place = self.homes().place(new.id, new.spec.home_region.as_deref());
+        let place = place.map_err(|invalid| StoreError::Invalid(vec![invalid]))?;
+        let birth = Birth { id: new.id, tenant, partition: place.partition, by: actor.0.clone(), at: now };
         let (job, cursor) = job::born(birth, new.spec).map_err(StoreError::Invalid)?;
+        if let Some(claim) = &place.claim {
+            self.claim_block(claim);
+        }
         let (id, seq) = (job.id, self.next_seq());
-        self.jobs.insert(id, JobRow { job: job.clone(), epoch: Epoch::from_raw(1), seq, cursor });
+        self.jobs.insert(id, JobRow { job: job.clone(), epoch: Epoch::from_raw(1), seq, cursor, moved_from: None });
         self.journal.push(Entry::Created { job: Box::new(job.clone()), x: now });
         self.note(tenant, actor, "create", id.to_string(), "{}".into(), now);
         self.remember(tenant, idempotency, Subject::Job(id), now);
@@ -132,7 +137,16 @@ impl Db {
         let action = ask.change.word();
         let mut edited = match edit::edit(&standing, ask.change).map_err(StoreError::Invalid)? {
             None => Edited { job: standing.job, cursor, x: None, cancelled: Vec::new() },
-            Some(edit) => {
+            Some(mut edit) => {
+                let was = standing.job.partition;
+                if edit.job.spec.home_region != standing.job.spec.home_region {
+                    let place = self.homes().place(id, edit.job.spec.home_region.as_deref());
+                    let place = place.map_err(|invalid| StoreError::Invalid(vec![invalid]))?;
+                    edit.job.partition = place.partition;
+                    if let Some(claim) = &place.claim {
+                        self.claim_block(claim);
+                    }
+                }
                 for tick in &edit.rows {
                     if !self.runs.contains_key(&tick.id) {
                         self.insert_tick(id, tick, None, standing.job.spec.priority, now);
@@ -143,6 +157,9 @@ impl Db {
                 }
                 let seq = self.next_seq();
                 if let Some(row) = self.jobs.get_mut(&id) {
+                    if edit.job.partition != was {
+                        row.moved_from = Some(was);
+                    }
                     row.job = edit.job.clone();
                     row.cursor = edit.cursor;
                     row.epoch = row.epoch.next();

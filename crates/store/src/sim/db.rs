@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use everytick_domain::{
+    home::{BlockClaim, Homes},
     ids::{Epoch, Fence, Incarnation, JobId, RunId, TenantId},
     job::{Job, LATE_AFTER_MAX},
     partition::PartitionSet,
@@ -41,6 +42,8 @@ pub(super) struct JobRow {
     pub epoch: Epoch,
     pub seq: i64,
     pub cursor: Option<DbTime>,
+    /// Where it stood before its home changed.
+    pub moved_from: Option<u16>,
 }
 
 #[derive(Clone, Debug)]
@@ -162,7 +165,7 @@ impl Db {
     pub(super) fn new(limits: Limits, partitions: u16, shared: bool) -> Self {
         let free = |partition| {
             let (fence, since) = (Fence::default(), DbTime::EPOCH);
-            PartitionRecord { partition, holder: None, fence, since }
+            PartitionRecord { partition, holder: None, fence, since, home_region: None }
         };
         Self {
             limits,
@@ -198,8 +201,17 @@ impl Db {
         self.ranges.values()
     }
 
-    pub(super) fn partition(&self, job: JobId) -> u16 {
-        job.partition(u16::try_from(self.partitions.len()).unwrap_or(u16::MAX))
+    pub(super) fn homes(&self) -> Homes {
+        let claimed = |row: &PartitionRecord| Some((row.partition, row.home_region.clone()?));
+        Homes::new(u16::try_from(self.partitions.len()).unwrap_or(u16::MAX), self.partitions.iter().filter_map(claimed))
+    }
+
+    pub(super) fn claim_block(&mut self, claim: &BlockClaim) {
+        for partition in claim.partitions() {
+            if let Some(row) = self.partitions.get_mut(usize::from(partition)) {
+                row.home_region = Some(claim.region.clone());
+            }
+        }
     }
 
     pub(super) fn join(&mut self, node: &NodeInfo, incarnation: Incarnation, ttl: Span, now: DbTime) -> Result<Lease> {

@@ -23,7 +23,8 @@ impl Db {
         now: DbTime,
     ) -> Result<Waiting> {
         self.held(lease, now)?;
-        let ours = |row: &WaitingRow| partitions.contains(self.partition(row.job));
+        let stands_in = |row: &WaitingRow| self.jobs.get(&row.job).map(|row| row.job.partition);
+        let ours = |row: &WaitingRow| stands_in(row).is_some_and(|partition| partitions.contains(partition));
         let mut due: Vec<_> = self
             .waiting
             .iter()

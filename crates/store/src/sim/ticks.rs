@@ -64,7 +64,10 @@ impl Db {
         if limit == 0 {
             return Changes { jobs: Vec::new(), mark: ChangeMark(self.seq), more: false };
         }
-        let ours = |row: &&JobRow| row.seq > since.0 && partitions.contains(row.job.partition);
+        let here = |row: &JobRow| {
+            partitions.contains(row.job.partition) || row.moved_from.is_some_and(|from| partitions.contains(from))
+        };
+        let ours = |row: &&JobRow| row.seq > since.0 && here(row);
         let mut changed: Vec<_> = self.jobs.values().filter(ours).collect();
         changed.sort_unstable_by_key(|row| row.seq);
         let more = changed.len() > limit;

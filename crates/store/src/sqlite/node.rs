@@ -138,6 +138,7 @@ pub(super) async fn cluster(store: &SqliteStore) -> Result<Cluster> {
             holder: row.try_get::<Option<Uuid>, _>("holder")?.map(Incarnation::from_uuid),
             fence: Fence::from_raw(row.try_get("fence")?),
             since: rows::at(row, "since")?,
+            home_region: None,
         })
     };
     let nodes = sqlx::query(sql!("cluster_nodes")).fetch_all(&mut *read).await.failed(DOING)?;

@@ -6,13 +6,17 @@ mod write;
 
 use std::collections::BTreeMap;
 
-use everytick_domain::{ids::RunId, time::DbTime};
+use everytick_domain::{
+    ids::{JobId, RunId},
+    job::JobSpec,
+    time::DbTime,
+};
 use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 pub(crate) use write::write;
 
-use super::{Failed, PostgresOptions, PostgresStore, Write, days, open, rows};
+use super::{Failed, PostgresOptions, PostgresStore, Write, days, homes, open, rows};
 use crate::{
     Limits, Result, StoreError,
     moving::{Begun, Heights, MoveMark, PARTS, Part, Progress},
@@ -202,6 +206,7 @@ pub(crate) async fn finish(store: &PostgresStore, id: Uuid, heights: Heights) ->
 
 async fn finish_in(write: &mut Write, id: Uuid, heights: Heights) -> Result<()> {
     nobody_lives(&mut write.tx).await?;
+    settle_homes(write).await?;
     sqlx::query(sql!("move_heights"))
         .bind(heights.lease_fence)
         .bind(heights.partition_fence)
@@ -211,6 +216,32 @@ async fn finish_in(write: &mut Write, id: Uuid, heights: Heights) -> Result<()> 
         .failed(DOING)?;
     let finished = sqlx::query(sql!("move_finish")).bind(id).execute(&mut *write.tx).await.failed(DOING)?;
     if finished.rows_affected() == 1 { Ok(()) } else { Err(StoreError::NotFound("move whose parts are all done")) }
+}
+
+/// Jobs that call a region home are in its block from here on: a file has no blocks.
+async fn settle_homes(write: &mut Write) -> Result<()> {
+    let found: Vec<(Uuid, String)> =
+        sqlx::query_as(sql!("move_homed")).fetch_all(&mut *write.tx).await.failed(DOING)?;
+    // One that cannot be read is as unreadable here as it was there.
+    let homed: Vec<(Uuid, String)> = found
+        .into_iter()
+        .filter_map(|(id, spec)| Some((id, serde_json::from_str::<JobSpec>(&spec).ok()?.home_region?)))
+        .collect();
+    let regions: Vec<&str> = homed.iter().map(|(_, region)| region.as_str()).collect();
+    let mut homes = homes::load(write, &regions).await?;
+    for (id, region) in &homed {
+        let place =
+            homes.place(JobId::from_uuid(*id), Some(region)).map_err(|wrong| StoreError::Invalid(vec![wrong]))?;
+        if let Some(claim) = &place.claim {
+            homes::claim(write, claim).await?;
+            homes.claim(claim);
+        }
+        for statement in [sql!("rehome_waiting"), sql!("rehome_cursor"), sql!("rehome_epoch")] {
+            let partition = rows::partition(place.partition);
+            sqlx::query(statement).bind(id).bind(partition).execute(&mut *write.tx).await.failed(DOING)?;
+        }
+    }
+    Ok(())
 }
 
 /// With time enough for a large batch or a count.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use everytick_domain::{ids::JobId, job::JobSpec, run::State};
+use everytick_domain::{ids::JobId, job::JobSpec, partition::PARTITIONS, run::State};
 use sqlx::{Postgres, postgres::PgArguments, query::Query};
 use uuid::Uuid;
 
@@ -103,7 +103,8 @@ fn derived(part: &Part, batch: &Batch) -> Vec<Column> {
     match part.name {
         "waiting" | "epochs" | "cursors" => {
             let jobs = part.column(batch, "job").map(Column::ids).unwrap_or_default();
-            let partition = |job: &Option<Uuid>| job.map(|job| rows::partition(JobId::from_uuid(job)));
+            let partition =
+                |job: &Option<Uuid>| job.map(|job| rows::partition(JobId::from_uuid(job).partition(PARTITIONS)));
             vec![Column::Short(jobs.iter().map(partition).collect())]
         }
         "jobs" => {

@@ -1,7 +1,9 @@
--- Jobs of the partitions $3 changed after $1, in the order of their changes. Index: epochs_seq.
+-- Jobs of the partitions $3 changed after $1, and those that moved away from there last, in the order of their changes. One
+-- that moved twice within a poll is not told to where it stood first: that node learns by a statement that is refused.
+-- Index: epochs_seq.
 select e.job, e.epoch, e.seq, c.next_tick
   from epochs e
   left join cursors c on c.job = e.job
- where e.seq > $1 and e.partition = any($3)
+ where e.seq > $1 and (e.partition = any($3) or e.moved_from = any($3))
  order by e.seq
  limit $2;

@@ -1,2 +1,2 @@
 -- Every partition. Scans partitions, which are few.
-select partition, holder, fence, since from partitions order by partition;
+select partition, holder, fence, since, home_region from partitions order by partition;

@@ -1,5 +1,5 @@
 -- A live job of tenant $1 by its name. Index: jobs_name.
-select j.*, e.epoch, c.next_tick
+select j.*, e.epoch, e.partition, c.next_tick
   from jobs j
   join epochs e on e.job = j.id
   join cursors c on c.job = j.id

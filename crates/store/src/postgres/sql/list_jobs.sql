@@ -1,5 +1,5 @@
 -- Live jobs of tenant $1 by name, after $2. $3 to $8 are the filters, each null or empty when not set. Index: jobs_name.
-select j.*, e.epoch, c.next_tick
+select j.*, e.epoch, e.partition, c.next_tick
   from jobs j
   join epochs e on e.job = j.id
   join cursors c on c.job = j.id

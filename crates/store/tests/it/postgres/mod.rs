@@ -1,6 +1,7 @@
 //! The PostgreSQL keeper: the suite, and what is only true of a server that nodes share.
 
 mod days;
+mod moves;
 mod plans;
 mod races;
 mod schema;

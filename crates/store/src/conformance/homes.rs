@@ -1,0 +1,183 @@
+//! Home regions in a store that nodes share: which partitions a region has, and jobs that move.
+
+use everytick_domain::{
+    edit::Change,
+    home::{BLOCK_PARTITIONS, BLOCKS, Homes},
+    ids::{JobId, TenantId},
+    job::{Job, JobSpec},
+    partition::PartitionSet,
+    plan::Fate,
+    run::Verdict,
+    schedule::Timing,
+};
+
+use super::{Bench, TENANT, actor, by_name, change, job_id, new_run, partitions::only, s, schedule, spec, tick, ticks};
+use crate::{ChangeMark, EditJob, Edited, Lease, NewJob, Result, RowAnswer, StoreError};
+
+fn at_home(name: &str, region: &str) -> JobSpec {
+    JobSpec { home_region: Some(region.to_owned()), ..spec(name) }
+}
+
+/// Which partitions call the region home.
+async fn block(bench: &Bench, region: &str) -> PartitionSet {
+    let partitions = bench.store.cluster().await.unwrap().partitions;
+    partitions.iter().filter(|row| row.home_region.as_deref() == Some(region)).map(|row| row.partition).collect()
+}
+
+async fn homes_claimed(bench: &Bench) -> usize {
+    bench.store.cluster().await.unwrap().partitions.iter().filter(|row| row.home_region.is_some()).count()
+}
+
+pub async fn the_first_job_of_a_region_claims_a_block_and_the_next_stands_in_it_too(bench: &Bench) {
+    assert_eq!(homes_claimed(bench).await, 0);
+    let first = bench.create(at_home("a", "eu")).await;
+    let claimed = block(bench, "eu").await;
+    assert_eq!(claimed.len(), usize::from(BLOCK_PARTITIONS));
+    let homes = Homes::new(bench.store.partitions(), []);
+    assert_eq!(
+        homes.place(first.id, Some("eu")).unwrap().partition,
+        first.partition,
+        "the block that its name hashes to"
+    );
+    for name in ["b", "c", "d", "e"] {
+        let job = bench.create(at_home(name, "eu")).await;
+        assert!(claimed.contains(job.partition));
+        assert_eq!(bench.load(&job).await.job.partition, job.partition);
+        let read = bench.store.get_job(TENANT, &by_name(name)).await.unwrap().job;
+        assert_eq!((read.partition, read.spec.home_region.as_deref()), (job.partition, Some("eu")));
+    }
+    let elsewhere = bench.create(spec("f")).await;
+    assert_eq!(elsewhere.partition, elsewhere.id.partition(bench.store.partitions()));
+    assert_eq!(homes_claimed(bench).await, usize::from(BLOCK_PARTITIONS));
+}
+
+pub async fn regions_have_blocks_of_their_own_and_one_too_many_is_refused(bench: &Bench) {
+    let mut taken = PartitionSet::none();
+    for n in 0..BLOCKS {
+        let region = format!("r{n}");
+        let job = bench.create(at_home(&format!("j{n}"), &region)).await;
+        let claimed = block(bench, &region).await;
+        assert!(claimed.contains(job.partition) && claimed.len() == usize::from(BLOCK_PARTITIONS));
+        assert_eq!(taken.without(claimed), taken, "no block has two regions");
+        taken = taken.union(claimed);
+    }
+    let refused = |found: &StoreError| matches!(found, StoreError::Invalid(found) if found[0].field == "home_region");
+    assert!(refused(&bench.created(TENANT, at_home("more", "one-more")).await.unwrap_err()));
+    let edit = change("j0", Change::Replace(Box::new(at_home("j0", "one-more"))));
+    assert!(refused(&edited(bench, edit).await.unwrap_err()));
+    bench.create(at_home("more", "r3")).await;
+}
+
+pub async fn a_job_that_is_refused_claims_nothing(bench: &Bench) {
+    bench.create(spec("taken")).await;
+    let past = schedule(Timing::At { at: s(-86_400) });
+    let again = NewJob { id: job_id(TENANT, "another"), spec: at_home("taken", "eu") };
+    bench.store.create_jobs(TENANT, &actor(), vec![again], None).await.unwrap().remove(0).unwrap_err();
+    bench.created(TENANT, JobSpec { schedule: Some(past), ..at_home("late", "eu") }).await.unwrap_err();
+    let mut edit = change("taken", Change::Replace(Box::new(at_home("taken", "eu"))));
+    edit.if_match = Some(everytick_domain::ids::Version::from_raw(7));
+    edited(bench, edit).await.unwrap_err();
+    assert_eq!(homes_claimed(bench).await, 0);
+}
+
+async fn edited(bench: &Bench, edit: EditJob) -> Result<Edited> {
+    bench.store.edit_job(TENANT, &actor(), edit).await
+}
+
+/// Names that hash to one block, so that whoever comes second must see what the first has claimed.
+fn rivals(partitions: u16) -> Vec<String> {
+    let homes = Homes::new(partitions, []);
+    let block = |region: &str| homes.place(job_id(TENANT, "j"), Some(region)).unwrap().claim.unwrap().block;
+    (0..).map(|n| format!("r{n}")).filter(|region| block(region) == 3).take(4).collect()
+}
+
+pub async fn regions_that_are_claimed_at_once_have_blocks_of_their_own(bench: &Bench) {
+    let rivals = rivals(bench.store.partitions());
+    let create = |n: usize| bench.created(TenantId::from_raw(n as i32 + 1), at_home("j", &rivals[n]));
+    let (a, b, c, d) = tokio::join!(create(0), create(1), create(2), create(3));
+    for (made, region) in [a, b, c, d].into_iter().zip(&rivals) {
+        let claimed = block(bench, region).await;
+        assert!(claimed.len() == usize::from(BLOCK_PARTITIONS) && claimed.contains(made.unwrap().job.partition));
+    }
+}
+
+async fn loaded(bench: &Bench, lease: &Lease, partitions: &PartitionSet) -> Vec<JobId> {
+    let found = bench.store.load_horizon(lease, partitions, s(600), None, 10).await.unwrap();
+    found.into_iter().map(|job| job.job.id).collect()
+}
+
+async fn moved(bench: &Bench, home: Option<&str>) -> Job {
+    let spec = JobSpec { home_region: home.map(str::to_owned), ..spec("j") };
+    bench.edit("j", Change::Replace(Box::new(spec))).await.job
+}
+
+pub async fn another_home_moves_the_job_and_what_waits_of_it(bench: &Bench) {
+    let (lease, was) = (bench.join("a", 1).await, bench.create(at_home("j", "eu")).await);
+    let asked = bench.trigger(new_run("j", "k")).await;
+    bench.go(10);
+    let now = moved(bench, Some("us")).await;
+    assert!(block(bench, "us").await.contains(now.partition) && block(bench, "eu").await.contains(was.partition));
+    assert_eq!(bench.load(&now).await.job.partition, now.partition);
+    assert_eq!(loaded(bench, &lease, &only(now.partition)).await, [now.id]);
+    assert!(loaded(bench, &lease, &only(was.partition)).await.is_empty());
+    let waiting = async |partition: u16| {
+        let found = bench.store.peek_waiting(&lease, &only(partition), &[], None, 10).await.unwrap();
+        found.due.into_iter().map(|run| run.id).collect::<Vec<_>>()
+    };
+    assert_eq!(waiting(now.partition).await, [asked.id]);
+    assert!(waiting(was.partition).await.is_empty());
+    // What is recorded and asked for from now on waits there too.
+    bench.claim(&lease, asked.id).await;
+    bench.go(20);
+    let next = tick(&now, 20, Fate::Run);
+    let planned_before = ticks(&was, 1, vec![next.clone()]);
+    assert_eq!(bench.record(&lease, planned_before).await, [RowAnswer::Stale]);
+    let epoch = bench.load(&now).await.epoch.raw();
+    assert_eq!(bench.record(&lease, ticks(&was, epoch, vec![next.clone()])).await, [RowAnswer::Inserted]);
+    let forced = bench.trigger(crate::NewRun { force: true, ..new_run("j", "l") }).await;
+    assert_eq!(waiting(now.partition).await, [forced.id, next.tick.id]);
+}
+
+pub async fn the_last_ticks_before_a_move_wait_where_the_job_stands_now(bench: &Bench) {
+    let lease = bench.join("a", 1).await;
+    bench.create(at_home("j", "eu")).await;
+    bench.go(10);
+    let now = moved(bench, None).await;
+    assert_eq!(now.partition, now.id.partition(bench.store.partitions()));
+    let found = bench.store.peek_waiting(&lease, &only(now.partition), &[], None, 10).await.unwrap();
+    assert_eq!(found.due.iter().map(|run| run.due_at).collect::<Vec<_>>(), [s(10)]);
+}
+
+pub async fn a_run_that_its_node_puts_back_after_a_move_waits_where_the_job_stands_now(bench: &Bench) {
+    let (lease, was) = (bench.join("a", 1).await, bench.create(at_home("j", "eu")).await);
+    bench.go(10);
+    let run = bench.claimed(&lease, &was, 10).await;
+    let now = moved(bench, Some("us")).await;
+    bench.settle(&run, Verdict::Redeliver).await;
+    let found = bench.store.peek_waiting(&lease, &only(now.partition), &[], None, 10).await.unwrap();
+    assert_eq!(found.due.iter().map(|run| run.id).collect::<Vec<_>>(), [run.id]);
+    let before = bench.store.peek_waiting(&lease, &only(was.partition), &[], None, 10).await.unwrap();
+    assert!(before.due.is_empty());
+}
+
+pub async fn a_move_is_told_where_the_job_was_and_where_it_is(bench: &Bench) {
+    let was = bench.create(spec("j")).await;
+    let mark = bench.store.changes(&bench.all(), ChangeMark::default(), 0).await.unwrap().mark;
+    let now = moved(bench, Some("eu")).await;
+    let told = async |partitions: &PartitionSet| {
+        let found = bench.store.changes(partitions, mark, 10).await.unwrap();
+        found.jobs.into_iter().map(|job| (job.id, job.epoch.raw())).collect::<Vec<_>>()
+    };
+    let (from, to) = (only(was.partition), only(now.partition));
+    assert_eq!((told(&from).await, told(&to).await), (vec![(now.id, 2)], vec![(now.id, 2)]));
+    assert!(told(&bench.all().without(from.union(to))).await.is_empty());
+}
+
+pub async fn an_edit_that_leaves_the_home_as_it_is_leaves_the_job_where_it_stands(bench: &Bench) {
+    let was = bench.create(at_home("j", "eu")).await;
+    let edited = JobSpec { priority: 7, ..at_home("j", "eu") };
+    let now = bench.edit("j", Change::Replace(Box::new(edited))).await.job;
+    assert_eq!(now.partition, was.partition);
+    let paused = bench.edit("j", super::pause()).await.job;
+    assert_eq!((paused.partition, bench.load(&now).await.job.partition), (was.partition, was.partition));
+}

@@ -1,0 +1,66 @@
+//! Blocks of partitions that regions have claimed, and jobs that move there. Partitions are held before tenants and jobs, so
+//! that nobody who holds one of those waits for them.
+
+use everytick_domain::{
+    home::{BlockClaim, Homes},
+    job::Job,
+    partition::{PARTITIONS, PartitionSet},
+};
+use sqlx::Row as _;
+
+use super::{Failed, Write, horizon, rows, sql};
+use crate::Result;
+
+/// The homes that jobs of these regions are placed by. Where one of them has no block yet, every partition is held until
+/// this transaction ends, so that regions claim in turn.
+pub(super) async fn load(write: &mut Write, regions: &[&str]) -> Result<Homes> {
+    if regions.is_empty() {
+        return Ok(Homes::new(PARTITIONS, []));
+    }
+    let homes = read(write).await?;
+    if regions.iter().all(|region| homes.knows(region)) {
+        return Ok(homes);
+    }
+    sqlx::query(sql!("acquire_lock"))
+        .bind(rows::partitions(&PartitionSet::all(PARTITIONS)))
+        .execute(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    read(write).await
+}
+
+async fn read(write: &mut Write) -> Result<Homes> {
+    let found = sqlx::query(sql!("homes")).fetch_all(&mut *write.tx).await.failed(write.doing)?;
+    let mut claimed = Vec::with_capacity(found.len());
+    for row in &found {
+        let partition: i16 = row.try_get("partition").failed(write.doing)?;
+        claimed.push((partition.unsigned_abs(), row.try_get("home_region").failed(write.doing)?));
+    }
+    Ok(Homes::new(PARTITIONS, claimed))
+}
+
+pub(super) async fn claim(write: &mut Write, claim: &BlockClaim) -> Result<()> {
+    sqlx::query(sql!("claim_block"))
+        .bind(claim.partitions().map(rows::partition).collect::<Vec<_>>())
+        .bind(&claim.region)
+        .execute(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    Ok(())
+}
+
+/// Moves a job, whose epoch is held, to the partition that it has by now. A claim or a settlement that is under way may
+/// still take a run of it from among the waiting or put one back there. So what waits is moved, which waits for the claims;
+/// then the runs being worked on are held, which waits for the settlements; then what those put back is moved too. Later
+/// settlements wait for us, and read where the job stands then.
+pub(super) async fn move_job(write: &mut Write, job: &Job) -> Result<()> {
+    let doing = write.doing;
+    let (id, partition) = (job.id.uuid(), rows::partition(job.partition));
+    sqlx::query(sql!("rehome_waiting")).bind(id).bind(partition).execute(&mut *write.tx).await.failed(doing)?;
+    let lowest = horizon::lowest_open_from(&mut write.tx, write.now, doing).await?;
+    sqlx::query(sql!("claimed_held")).bind(id).bind(lowest.uuid()).execute(&mut *write.tx).await.failed(doing)?;
+    for statement in [sql!("rehome_waiting"), sql!("rehome_cursor"), sql!("rehome_epoch")] {
+        sqlx::query(statement).bind(id).bind(partition).execute(&mut *write.tx).await.failed(doing)?;
+    }
+    Ok(())
+}

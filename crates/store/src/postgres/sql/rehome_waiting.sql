@@ -1,0 +1,2 @@
+-- What waits of job $1 stands in partition $2. Index: waiting_job.
+update waiting set partition = $2 where job = $1 and partition <> $2;
