@@ -48,6 +48,9 @@ pub(crate) const HORIZON_EVERY: Duration = Duration::from_secs(20);
 pub(crate) const TICKS_PER_BATCH_MAX: usize = 1_000;
 /// Jobs read in one statement.
 pub(crate) const JOBS_PER_LOAD_MAX: usize = 500;
+/// Jobs of the horizon read at once. Each page costs a look into every partition, so a node that takes over 40,000 jobs
+/// reads them in ten pages.
+pub(crate) const JOBS_PER_HORIZON_MAX: usize = 4_000;
 /// Runs claimed in one statement.
 pub(crate) const CLAIMS_PER_BATCH_MAX: usize = 500;
 /// Settlements in one statement.
