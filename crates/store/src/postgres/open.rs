@@ -11,7 +11,11 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
-use super::{Begin, Failed, PostgresStore, days, rows, sql};
+use super::{
+    Begin, Failed, PostgresStore, days,
+    limit::{self, CallLimit},
+    rows, sql,
+};
 use crate::{Limits, Result, StoreError};
 
 const DOING: &str = "connect to PostgreSQL";
@@ -70,10 +74,12 @@ pub(super) async fn connect(url: &str, options: PostgresOptions, limits: Limits)
         connect = connect.statement_cache_capacity(0);
     }
     migrate(&mut first(&connect).await?).await?;
+    let (limit, silent_after) = (CallLimit::of(&options), options.statement_timeout);
     let pool = PgPoolOptions::new()
         .max_connections(options.connections_max)
         .test_before_acquire(false)
         .acquire_timeout(options.statement_timeout)
+        .after_release(move |connection, _| Box::pin(limit::answers(connection, silent_after)))
         .connect_with(connect)
         .await
         .failed(DOING)?;
@@ -81,6 +87,7 @@ pub(super) async fn connect(url: &str, options: PostgresOptions, limits: Limits)
     let store = PostgresStore {
         pool,
         begin,
+        limit,
         transaction_pooler: options.transaction_pooler,
         limits,
         days: Default::default(),

@@ -5,6 +5,7 @@ mod plans;
 mod races;
 mod schema;
 mod server;
+mod silence;
 
 use std::{any::Any, sync::Arc};
 
