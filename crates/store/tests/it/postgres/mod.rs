@@ -6,6 +6,7 @@ mod races;
 mod schema;
 mod server;
 mod silence;
+mod stopped;
 
 use std::{any::Any, sync::Arc};
 
