@@ -74,7 +74,8 @@ pub(super) async fn connect(url: &str, options: PostgresOptions, limits: Limits)
         connect = connect.statement_cache_capacity(0);
     }
     migrate(&mut first(&connect).await?).await?;
-    let (limit, silent_after) = (CallLimit::of(&options), options.statement_timeout);
+    // Sooner than those who wait for a connection give up.
+    let (limit, silent_after) = (CallLimit::of(&options), options.statement_timeout / 2);
     let pool = PgPoolOptions::new()
         .max_connections(options.connections_max)
         .test_before_acquire(false)
