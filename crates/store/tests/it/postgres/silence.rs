@@ -138,7 +138,13 @@ async fn a_connection_that_goes_silent_is_given_up_and_another_is_made() {
     assert_eq!((loaded.len(), loaded[0].last_tick), (1, None));
     assert_eq!(store.record(&lease, &batch).await.unwrap().jobs.concat(), [RowAnswer::Inserted]);
 
-    // And a read on a connection that has gone silent while nobody used it.
+    // And a read on a connection that has gone silent while nobody used it: once it is back in the pool.
+    in_the_end(async {
+        while store.pool().num_idle() == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     way.silence();
     let answer = in_the_end(store.load_jobs(&[job.id])).await;
     assert!(matches!(answer, Err(StoreError::Failed { .. })), "{answer:?}");
