@@ -98,7 +98,7 @@ async fn everything_goes_over_and_goes_on_there() {
     }
     // What waits is found in the partitions of its jobs.
     let all = everytick_domain::partition::PartitionSet::all(store.partitions());
-    assert_eq!(store.peek_waiting(&lease, &all, &[], 10).await.unwrap().due.len(), 3);
+    assert_eq!(store.peek_waiting(&lease, &all, &[], None, 10).await.unwrap().due.len(), 3);
     // No tick fires again, whether its cursor has passed it or not; the next one does.
     let epoch = busy.epoch.raw();
     let rows = vec![born(&busy.job, 20), tick(&busy.job, 40, Fate::Run), born(&busy.job, 50), born(&busy.job, 70)];

@@ -2,7 +2,10 @@
 
 use std::{
     future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64},
+    },
     time::Duration,
 };
 
@@ -71,6 +74,8 @@ pub(crate) struct Shared {
     pub loaded: CancellationToken,
     /// When the request was sent that renewed the lease last.
     renewed: Mutex<MonoTime>,
+    /// A statement of ours may still land: set before anybody else may renew, taken back when the fence was raised.
+    pub doubt: AtomicBool,
     /// The longest that a run waited for its delivery since the last renewal, in milliseconds.
     pub lag_ms: AtomicU64,
     /// A loop has ended that should not have.
@@ -195,6 +200,7 @@ impl Engine {
             looked: CancellationToken::new(),
             loaded: CancellationToken::new(),
             renewed: Mutex::new(sent),
+            doubt: AtomicBool::new(false),
             lag_ms: AtomicU64::new(0),
             broken: CancellationToken::new(),
         });

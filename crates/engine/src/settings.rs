@@ -62,6 +62,9 @@ pub(crate) const HORIZON_EVERY: Duration = Duration::from_secs(20);
 pub(crate) const TICKS_PER_BATCH_MAX: usize = 1_000;
 /// Jobs read in one statement.
 pub(crate) const JOBS_PER_LOAD_MAX: usize = 500;
+/// Jobs of the horizon read at once. Each page costs a look into every partition, so a node that takes over 40,000 jobs
+/// reads them in ten pages.
+pub(crate) const JOBS_PER_HORIZON_MAX: usize = 4_000;
 /// Runs claimed in one statement.
 pub(crate) const CLAIMS_PER_BATCH_MAX: usize = 500;
 /// Settlements in one statement.
@@ -70,6 +73,8 @@ pub(crate) const SETTLES_PER_BATCH_MAX: usize = 1_000;
 pub(crate) const SETTLE_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// How long the first settlement of a group waits for others.
 pub(crate) const SETTLE_GROUP: Duration = Duration::from_millis(2);
+/// Runs are born claimed this soon after their tick, or lower the bound of our claims.
+pub(crate) const BORN_LATE: Span = Span::seconds(10);
 /// Lost runs settled in one statement.
 pub(crate) const LOST_PER_BATCH_MAX: usize = 500;
 /// A cursor is raised at most once in this long...

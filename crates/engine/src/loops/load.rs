@@ -10,7 +10,7 @@ use super::unsure;
 use crate::{
     clock::MonoTime,
     engine::Shared,
-    settings::{FAILURE_PAUSE, HORIZON, HORIZON_EVERY, JOBS_PER_LOAD_MAX},
+    settings::{FAILURE_PAUSE, HORIZON, HORIZON_EVERY, JOBS_PER_HORIZON_MAX, JOBS_PER_LOAD_MAX},
 };
 
 pub(crate) async fn run(shared: Arc<Shared>, mut mark: ChangeMark) {
@@ -76,7 +76,7 @@ async fn horizon(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<Opti
     let mut after = None;
     loop {
         let lease = shared.lease();
-        let asked = shared.parts.store.load_horizon(&lease, partitions, until, after, JOBS_PER_LOAD_MAX);
+        let asked = shared.parts.store.load_horizon(&lease, partitions, until, after, JOBS_PER_HORIZON_MAX);
         let loaded = shared.ask("load the horizon", asked).await?;
         after = loaded.last().and_then(|job| job.cursor.map(|cursor| (cursor, job.job.id)));
         if !shared.memory().horizon(loaded, turn) {

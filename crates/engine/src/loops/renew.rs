@@ -4,7 +4,6 @@ use std::sync::{Arc, atomic::Ordering};
 
 use everytick_domain::{
     ids::RunId,
-    job::LATE_AFTER_MAX,
     run::{Claim, Policy},
     target::Outcome,
     time::Span,
@@ -16,7 +15,7 @@ use super::unsure;
 use crate::{
     clock::MonoTime,
     engine::Shared,
-    settings::{FAILURE_PAUSE, LOST_PER_BATCH_MAX},
+    settings::{BORN_LATE, FAILURE_PAUSE, LOST_PER_BATCH_MAX},
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -41,6 +40,9 @@ async fn pass(shared: &Arc<Shared>) -> Result<()> {
     {
         // No claim is under way while this is held, so the lowest open run is known.
         let _quiet = shared.statements.write().await;
+        if shared.doubt.load(Ordering::Relaxed) {
+            unsure::mend(shared).await?;
+        }
         let sent = MonoTime::now();
         let beat = beat(shared);
         let lease = shared.lease();
@@ -67,10 +69,11 @@ fn beat(shared: &Shared) -> Beat {
     }
 }
 
-/// The lowest id that a run claimed by us may have: of those we hold, or born with its tick from now on.
+/// The lowest id that a run claimed by us may have: of those we hold or are handing back, or born with its tick from now on.
+/// A statement that claims a lower one lowers the bound itself.
 fn open_from(shared: &Shared) -> RunId {
-    let born = RunId::floor(shared.clock.now().minus(LATE_AFTER_MAX).minus(Span::minutes(1)));
-    shared.memory().held().keys().next().map_or(born, |lowest| born.min(*lowest))
+    let born = RunId::floor(shared.clock.now().minus(BORN_LATE));
+    shared.memory().lowest_claim().map_or(born, |lowest| born.min(lowest))
 }
 
 /// Settles as lost what expired leases had claimed: each is redelivered under the same id with the next attempt, or failed.

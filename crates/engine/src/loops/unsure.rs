@@ -1,10 +1,13 @@
 //! After an answer that never came: first the fence of our own lease is raised, which waits for what is executing and refuses
 //! what has not begun; only then is anything read again. Re-sending is not enough.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering},
+};
 
 use everytick_domain::{partition::PartitionSet, target::Outcome};
-use everytick_store::{Result, StoreError};
+use everytick_store::{ClaimedRun, Result, StoreError};
 use metrics::counter;
 
 use super::deliver::Ended;
@@ -18,6 +21,11 @@ pub(crate) const fn is(error: &StoreError) -> bool {
 /// Says once what went wrong, and wakes the loop that mends a lost lease.
 pub(crate) fn report(shared: &Shared, error: &StoreError) {
     match error {
+        // Before anybody renews: the bound of our claims must not pass one that we do not know of.
+        StoreError::Unsure { doing, source } => {
+            shared.doubt.store(true, Ordering::Relaxed);
+            tracing::warn!(%source, "could not learn whether it was done: {doing}");
+        }
         StoreError::LeaseLost => {
             counter!("everytick_lease_lost_total").increment(1);
             shared.wake_renew.notify_one();
@@ -55,11 +63,13 @@ pub(crate) async fn resolve(shared: &Arc<Shared>) {
     shared.wake_claim.notify_one();
 }
 
-async fn mend(shared: &Arc<Shared>) -> Result<()> {
+/// The caller holds the statements still.
+pub(crate) async fn mend(shared: &Arc<Shared>) -> Result<()> {
     match shared.ask("raise the fence", shared.parts.store.raise_fence(&shared.lease())).await {
         Ok(lease) => {
             shared.set_lease(lease);
             shared.memory().sure();
+            shared.doubt.store(false, Ordering::Relaxed);
         }
         Err(StoreError::LeaseLost) => rejoin(shared).await?,
         Err(error) => return Err(error),
@@ -77,6 +87,7 @@ pub(crate) async fn rejoin(shared: &Arc<Shared>) -> Result<()> {
     shared.clock.observe(sent, now);
     shared.set_lease(lease);
     shared.renewed(sent);
+    shared.doubt.store(false, Ordering::Relaxed);
     // Others may have taken our partitions: what is still ours is taken up again.
     shared.memory().lay_down(&PartitionSet::all(u16::MAX));
     shared.wake_hold.notify_one();
@@ -94,8 +105,8 @@ pub(crate) async fn compare(shared: &Arc<Shared>) -> Result<()> {
     for held in held.values().filter(|held| !ours.contains(&(held.claim.run, held.claim.fence))) {
         held.cancel.cancel();
     }
-    let unknown: Vec<_> =
-        claimed.into_iter().filter(|run| held.get(&run.id).is_none_or(|held| held.claim.fence != run.fence)).collect();
+    let known = |run: &ClaimedRun| held.get(&run.id).is_some_and(|held| held.claim.fence == run.fence);
+    let unknown: Vec<_> = claimed.into_iter().filter(|run| !known(run)).collect();
     if unknown.is_empty() {
         return Ok(());
     }
@@ -106,6 +117,9 @@ pub(crate) async fn compare(shared: &Arc<Shared>) -> Result<()> {
     let now = shared.clock.now();
     for run in unknown {
         let Some(loaded) = jobs.iter().find(|loaded| loaded.job.id == run.job) else { continue };
+        if !shared.memory().returning(run.id, run.fence) {
+            continue;
+        }
         let claim =
             everytick_domain::run::Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
         let held = Held {

@@ -184,7 +184,9 @@ mod tests {
             }
         };
         let due = (0..on_time).map(|n| run(n, false)).chain((0..late).map(|n| run(n, true))).collect();
-        memory.horizon(jobs.to_vec());
+        memory.take_up(&everytick_domain::partition::PartitionSet::all(1));
+        let turn = memory.turn();
+        memory.horizon(jobs.to_vec(), turn);
         (memory, Waiting { now: s(200_000), due, next_due: None })
     }
 

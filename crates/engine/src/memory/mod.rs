@@ -15,7 +15,7 @@ use std::{
 };
 
 use everytick_domain::{
-    ids::{JobId, RunId, TenantId},
+    ids::{Fence, JobId, RunId, TenantId},
     job::Job,
     partition::PartitionSet,
     run::Claim,
@@ -43,6 +43,8 @@ pub(crate) struct Memory {
     timers: BTreeSet<(DbTime, JobId)>,
     /// The claims in our hands, from their commit until their settlement is answered.
     held: BTreeMap<RunId, Held>,
+    /// Claims that we never knew of and hand back, until that is settled.
+    returning: BTreeMap<RunId, Fence>,
     /// Slots promised to rows that are being recorded or claimed as ours.
     reserved: usize,
     /// Jobs to be read, or read again.

@@ -68,8 +68,21 @@ impl Memory {
         self.answered(job);
     }
 
+    /// Notes a claim that is being handed back. `false` when it is already.
+    pub(crate) fn returning(&mut self, run: RunId, fence: Fence) -> bool {
+        self.returning.insert(run, fence) != Some(fence)
+    }
+
+    /// The lowest run that we have claimed, whether we work on it or hand it back.
+    pub(crate) fn lowest_claim(&self) -> Option<RunId> {
+        self.held.keys().next().into_iter().chain(self.returning.keys().next()).min().copied()
+    }
+
     /// Kept by (run, fence): a late answer about an older attempt touches nothing.
     fn let_go_of(&mut self, run: RunId, fence: Fence) {
+        if self.returning.get(&run) == Some(&fence) {
+            self.returning.remove(&run);
+        }
         if self.held.get(&run).is_some_and(|held| held.claim.fence == fence)
             && let Some(held) = self.held.remove(&run)
         {

@@ -10,6 +10,7 @@ mod days;
 mod edit;
 mod homes;
 mod horizon;
+mod limit;
 mod lost;
 pub(crate) mod moving;
 mod node;
@@ -67,6 +68,7 @@ use day_sql;
 pub struct PostgresStore {
     pool: PgPool,
     begin: Begin,
+    limit: limit::CallLimit,
     transaction_pooler: bool,
     limits: Limits,
     days: RwLock<days::Days>,
@@ -300,31 +302,31 @@ impl Store for PostgresStore {
         PARTITIONS
     }
     async fn now(&self) -> Result<DbTime> {
-        node::now(self).await
+        self.reads(node::now(self)).await
     }
     async fn join(&self, node: &NodeInfo, incarnation: Incarnation, ttl: Span) -> Result<(Lease, DbTime)> {
-        node::join(self, node, incarnation, ttl).await
+        self.writes(node::join(self, node, incarnation, ttl)).await
     }
     async fn renew(&self, lease: &Lease, ttl: Span, beat: &Beat) -> Result<DbTime> {
-        node::renew(self, lease, ttl, beat).await
+        self.writes(node::renew(self, lease, ttl, beat)).await
     }
     async fn raise_fence(&self, lease: &Lease) -> Result<Lease> {
-        node::raise_fence(self, lease).await
+        self.writes(node::raise_fence(self, lease)).await
     }
     async fn retire(&self, lease: &Lease) -> Result<()> {
-        node::retire(self, lease).await
+        self.writes(node::retire(self, lease)).await
     }
     async fn leave(&self, lease: &Lease) -> Result<()> {
-        node::leave(self, lease).await
+        self.writes(node::leave(self, lease)).await
     }
     async fn cluster(&self) -> Result<Cluster> {
-        node::cluster(self).await
+        self.reads(node::cluster(self)).await
     }
     async fn acquire(&self, lease: &Lease, partitions: &PartitionSet) -> Result<PartitionSet> {
-        node::acquire(self, lease, partitions).await
+        self.writes(node::acquire(self, lease, partitions)).await
     }
     async fn release(&self, lease: &Lease, partitions: &PartitionSet) -> Result<()> {
-        node::release(self, lease, partitions).await
+        self.writes(node::release(self, lease, partitions)).await
     }
 
     async fn load_horizon(
@@ -335,22 +337,22 @@ impl Store for PostgresStore {
         after: Option<(DbTime, JobId)>,
         limit: usize,
     ) -> Result<Vec<LoadedJob>> {
-        horizon::load_horizon(self, lease, partitions, until, after, limit).await
+        self.reads(horizon::load_horizon(self, lease, partitions, until, after, limit)).await
     }
     async fn load_jobs(&self, ids: &[JobId]) -> Result<Vec<LoadedJob>> {
-        horizon::load_jobs(self, ids).await
+        self.reads(horizon::load_jobs(self, ids)).await
     }
     async fn changes(&self, partitions: &PartitionSet, since: ChangeMark, limit: usize) -> Result<Changes> {
-        horizon::changes(self, partitions, since, limit).await
+        self.reads(horizon::changes(self, partitions, since, limit)).await
     }
     async fn record(&self, lease: &Lease, batch: &[JobTicks]) -> Result<Recorded> {
-        record::record(self, lease, batch).await
+        self.writes(record::record(self, lease, batch)).await
     }
     async fn record_range(&self, lease: &Lease, plan: &RangePlan) -> Result<RangeAnswer> {
-        range::record_range(self, lease, plan).await
+        self.writes(range::record_range(self, lease, plan)).await
     }
     async fn raise_cursors(&self, raises: &[Raise]) -> Result<Vec<JobId>> {
-        cursors::raise_cursors(self, raises).await
+        self.writes(cursors::raise_cursors(self, raises)).await
     }
 
     async fn load_overdue(
@@ -359,16 +361,16 @@ impl Store for PostgresStore {
         after: Option<(DbTime, JobId)>,
         limit: usize,
     ) -> Result<Vec<LoadedJob>> {
-        horizon::load_overdue(self, before, after, limit).await
+        self.reads(horizon::load_overdue(self, before, after, limit)).await
     }
     async fn walk_jobs(&self, after: Option<JobId>, limit: usize) -> Result<Walked> {
-        repair::walk_jobs(self, after, limit).await
+        self.reads(repair::walk_jobs(self, after, limit)).await
     }
     async fn load_ledgers(&self, asked: &[(JobId, Window)]) -> Result<Vec<Ledger>> {
-        repair::load_ledgers(self, asked).await
+        self.reads(repair::load_ledgers(self, asked)).await
     }
     async fn repair(&self, lease: &Lease, ticks: &JobTicks) -> Result<bool> {
-        repair::repair(self, lease, ticks).await
+        self.writes(repair::repair(self, lease, ticks)).await
     }
 
     async fn peek_waiting(
@@ -379,19 +381,19 @@ impl Store for PostgresStore {
         late_after: Option<TenantId>,
         limit: usize,
     ) -> Result<Waiting> {
-        claim::peek_waiting(self, lease, partitions, busy, late_after, limit).await
+        self.reads(claim::peek_waiting(self, lease, partitions, busy, late_after, limit)).await
     }
     async fn claim(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
-        claim::claim(self, lease, runs).await
+        self.writes(claim::claim(self, lease, runs)).await
     }
     async fn settle(&self, settles: &[Settle]) -> Result<Vec<SettleAnswer>> {
-        settle::settle(self, settles).await
+        self.writes(settle::settle(self, settles)).await
     }
     async fn load_claimed(&self, lease: &Lease) -> Result<Vec<ClaimedRun>> {
-        lost::load_claimed(self, lease).await
+        self.reads(lost::load_claimed(self, lease)).await
     }
     async fn load_lost(&self, lease: &Lease, limit: usize) -> Result<Vec<ClaimedRun>> {
-        lost::load_lost(self, lease, limit).await
+        self.writes(lost::load_lost(self, lease, limit)).await
     }
 
     async fn create_jobs(
@@ -401,20 +403,20 @@ impl Store for PostgresStore {
         jobs: Vec<NewJob>,
         idempotency: Option<&IdempotencyKey>,
     ) -> Result<Vec<Result<Created>>> {
-        create::create_jobs(self, tenant, actor, jobs, idempotency).await
+        self.writes(create::create_jobs(self, tenant, actor, jobs, idempotency)).await
     }
     async fn edit_job(&self, tenant: TenantId, actor: &Actor, edit: EditJob) -> Result<Edited> {
-        edit::edit_job(self, tenant, actor, edit).await
+        self.writes(edit::edit_job(self, tenant, actor, edit)).await
     }
     async fn create_run(&self, tenant: TenantId, actor: &Actor, run: NewRun) -> Result<RunRecord> {
-        request::create_run(self, tenant, actor, run).await
+        self.writes(request::create_run(self, tenant, actor, run)).await
     }
     async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<CancelledRun> {
-        request::cancel_run(self, tenant, actor, run).await
+        self.writes(request::cancel_run(self, tenant, actor, run)).await
     }
 
     async fn get_job(&self, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {
-        read::get_job(self, tenant, job).await
+        self.reads(read::get_job(self, tenant, job)).await
     }
     async fn list_jobs(
         &self,
@@ -423,10 +425,10 @@ impl Store for PostgresStore {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Page<JobRecord, String>> {
-        read::list_jobs(self, tenant, filter, after, limit).await
+        self.reads(read::list_jobs(self, tenant, filter, after, limit)).await
     }
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
-        read::get_run(self, tenant, run).await
+        self.reads(read::get_run(self, tenant, run)).await
     }
     async fn list_runs(
         &self,
@@ -435,16 +437,16 @@ impl Store for PostgresStore {
         before: Option<RunId>,
         limit: usize,
     ) -> Result<Page<RunRecord, RunId>> {
-        read::list_runs(self, tenant, filter, before, limit).await
+        self.reads(read::list_runs(self, tenant, filter, before, limit)).await
     }
     async fn list_attempts(&self, tenant: TenantId, run: RunId) -> Result<Vec<AttemptRecord>> {
-        read::list_attempts(self, tenant, run).await
+        self.reads(read::list_attempts(self, tenant, run)).await
     }
     async fn list_audit(&self, tenant: TenantId, before: Option<i64>, limit: usize) -> Result<Page<AuditRecord, i64>> {
-        read::list_audit(self, tenant, before, limit).await
+        self.reads(read::list_audit(self, tenant, before, limit)).await
     }
 
     async fn prune(&self, before: DbTime, limit: usize) -> Result<Pruned> {
-        prune::prune(self, before, limit).await
+        self.slow(prune::prune(self, before, limit)).await
     }
 }

@@ -11,7 +11,11 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions, PgRow},
 };
 
-use super::{Begin, Failed, PostgresStore, days, moving, rows, sql};
+use super::{
+    Begin, Failed, PostgresStore, days,
+    limit::{self, CallLimit},
+    moving, rows, sql,
+};
 use crate::{Limits, Result, StoreError};
 
 const DOING: &str = "connect to PostgreSQL";
@@ -77,10 +81,13 @@ pub(super) async fn connect_unfinished(url: &str, options: PostgresOptions, limi
         connect = connect.statement_cache_capacity(0);
     }
     migrate(&mut first(&connect).await?).await?;
+    // Sooner than those who wait for a connection give up.
+    let (limit, silent_after) = (CallLimit::of(&options), options.statement_timeout / 2);
     let pool = PgPoolOptions::new()
         .max_connections(options.connections_max)
         .test_before_acquire(false)
         .acquire_timeout(options.statement_timeout)
+        .after_release(move |connection, _| Box::pin(limit::answers(connection, silent_after)))
         .connect_with(connect)
         .await
         .failed(DOING)?;
@@ -88,6 +95,7 @@ pub(super) async fn connect_unfinished(url: &str, options: PostgresOptions, limi
     let store = PostgresStore {
         pool,
         begin,
+        limit,
         transaction_pooler: options.transaction_pooler,
         limits,
         days: Default::default(),
@@ -124,6 +132,7 @@ pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
     Ok(PostgresStore {
         pool,
         begin,
+        limit: CallLimit::of(&options),
         transaction_pooler: options.transaction_pooler,
         limits: Limits::default(),
         days: Default::default(),
@@ -192,7 +201,9 @@ async fn begin(pool: &sqlx::PgPool, options: &PostgresOptions) -> Result<Begin> 
             settings.push_str(&format!("; set local {name} = {}", wanted.as_millis()));
         }
     }
-    settings.push_str("; set local enable_seqscan = off");
+    // A scan that is forbidden and yet the only way (the few leases have no index) is reckoned as dear, and the server would
+    // compile each such statement: 36 ms for one row, at every load and every take-over.
+    settings.push_str("; set local enable_seqscan = off; set local jit = off");
     if options.transaction_pooler {
         settings.push_str("; deallocate all");
     }

@@ -4,8 +4,16 @@ select r.id, r.job, j.name as job_name, r.tenant, r.cause, r.scheduled_at, r.due
   from unnest($1::uuid[]) as asked (job)
   join jobs j on j.id = asked.job
  cross join lateral (
-        select * from (select x.* from runs x where x.job = j.id order by x.id desc limit 1) as kept
+        (select x.id, x.job, x.tenant, x.cause, x.scheduled_at, x.due_at, x.state, x.attempt, x.lost, x.fence, x.node,
+               x.started_at, x.finished_at, x.skip_reason, x.error
+           from runs x
+          where x.job = j.id
+          order by x.id desc
+          limit 1)
         union all
-        select * from (select x.* from last_runs x where x.job = j.id) as gone
+        select x.id, x.job, x.tenant, x.cause, x.scheduled_at, x.due_at, x.state, x.attempt, x.lost, x.fence, x.node,
+               x.started_at, x.finished_at, x.skip_reason, x.error
+          from last_runs x
+         where x.job = j.id
          order by id desc
          limit 1) r;

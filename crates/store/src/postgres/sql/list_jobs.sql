@@ -1,5 +1,6 @@
 -- Live jobs of tenant $1 by name, after $2. $3 to $8 are the filters, each null or empty when not set. Index: jobs_name.
-select j.*, e.epoch, e.partition, c.next_tick
+select j.id, j.name, j.tenant, j.version, j.spec, j.created_at, j.created_by, j.updated_at, j.paused_at, j.pause_note,
+       j.deleted_at, e.epoch, e.partition, c.next_tick
   from jobs j
   join epochs e on e.job = j.id
   join cursors c on c.job = j.id

@@ -235,3 +235,92 @@ async fn a_day_that_was_left_half_detached_is_finished() {
             .unwrap();
     assert_eq!(left, 0);
 }
+
+/// A hundred days of history, a thousand runs in each; ninety days are kept.
+#[tokio::test]
+async fn a_hundred_days_of_history_are_pruned_by_the_day_and_no_pruned_tick_fires_again() {
+    const JOBS: i64 = 10;
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let mut jobs = Vec::new();
+    for n in 0..JOBS {
+        jobs.push(bench.create(overlapping(&format!("j{n}"))).await);
+    }
+    let rare = bench.create(overlapping("rare")).await;
+    bench.go(100 * DAY);
+    let lease = bench.join("a", 1).await;
+    let open_from = RunId::floor(s(100 * DAY));
+    bench.store.renew(&lease, everytick_domain::time::Span::days(9), open_from).await.unwrap();
+    let mut admin = opened.connect().await;
+    let insert = format!(
+        "create function pg_temp.run_id(job uuid, at bigint) returns uuid language sql as
+           $$ select (lpad(to_hex(at), 12, '0') || '8000' || '8' || substr(md5(job::text), 1, 15))::uuid $$;
+         insert into runs (id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence, started_at, finished_at)
+           select pg_temp.run_id(c.job, at), 1, c.job, 1, at, at, 2, false, false, 1, 0, 1, at, at
+             from cursors c
+            cross join (select {start} + day * 86400000::bigint + n * 600000 as at from generate_series(0, 99) as day, generate_series(1, 100) as n) t
+            where c.job <> '{rare}' or at = {start} + 2 * 86400000 + 600000;
+         update cursors set next_tick = case when job = '{rare}' then {ahead} else {start} + 100 * 86400000::bigint end",
+        start = s(0).millis(),
+        rare = rare.id,
+        ahead = s(500 * DAY).millis(),
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(insert)).execute(&mut admin).await.unwrap();
+    let cursors = "select job, next_tick from cursors order by job";
+    let cursors_before: Vec<(uuid::Uuid, i64)> = sqlx::query_as(cursors).fetch_all(&mut admin).await.unwrap();
+    assert_eq!(count(&opened, "runs").await, 100_001);
+
+    let pruned = bench.store.prune(s(10 * DAY), 1_000).await.unwrap();
+    assert_eq!(pruned.runs, 10_000, "ten days of a thousand; the rare job's only run outlives them");
+    assert_eq!((days(&opened).await[0].as_str(), count(&opened, "runs").await), ("runs_20261126", 90_000));
+    let left: i64 =
+        sqlx::query_scalar("select count(*) from pg_class where relname ~ '^runs_202611(1|2[0-5])' and relkind = 'r'")
+            .fetch_one(&mut admin)
+            .await
+            .unwrap();
+    assert_eq!(left, 0, "dropped, not only detached");
+    let cursors_after: Vec<(uuid::Uuid, i64)> = sqlx::query_as(cursors).fetch_all(&mut admin).await.unwrap();
+    assert_eq!(cursors_after, cursors_before);
+    let last =
+        async |name: &str| bench.store.get_job(TENANT, &by_name(name)).await.unwrap().last_run.unwrap().scheduled_at;
+    assert_eq!(last("rare").await, s(2 * DAY + 600));
+    assert_eq!(last("j3").await, s(99 * DAY + 60_000));
+    for job in jobs.iter().chain([&rare]) {
+        let rows: Vec<_> = (0..10).map(|day| born(job, day * DAY + 600)).collect();
+        assert_eq!(bench.record(&lease, ticks(job, 1, rows)).await, [RowAnswer::Stale; 10]);
+    }
+    assert_eq!((count(&opened, "runs").await, days(&opened).await[0].as_str()), (90_000, "runs_20261126"));
+    assert_eq!(bench.store.prune(s(10 * DAY), 1_000).await.unwrap().runs, 0);
+}
+
+/// A node that dies while the server waits for readers leaves a day that is neither attached nor detached.
+#[tokio::test]
+async fn a_day_whose_detaching_was_interrupted_is_finished_by_the_next_prune() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, job) = with_history(&opened).await;
+    bench.store.renew(&lease, everytick_domain::time::Span::days(9), RunId::floor(s(4 * DAY))).await.unwrap();
+    let (mut reader, mut admin) = (opened.connect().await, opened.connect().await);
+    sqlx::raw_sql("begin; select count(*) from runs").execute(&mut reader).await.unwrap();
+    sqlx::raw_sql("set statement_timeout = 300").execute(&mut admin).await.unwrap();
+    let detached =
+        sqlx::raw_sql("alter table runs detach partition runs_20261116 concurrently").execute(&mut admin).await;
+    assert!(detached.is_err(), "it waits for the reader, and is interrupted");
+    sqlx::raw_sql("set statement_timeout = 0").execute(&mut admin).await.unwrap();
+    sqlx::raw_sql("commit").execute(&mut reader).await.unwrap();
+    let going = "select count(*) from pg_inherits where inhparent = 'runs'::regclass and inhdetachpending";
+    assert_eq!(sqlx::query_scalar::<_, i64>(going).fetch_one(&mut admin).await.unwrap(), 1);
+    // Half detached, it hides its runs; ticks of later days are recorded as ever.
+    bench.go(4 * DAY + 10);
+    assert_eq!(bench.record(&lease, ticks(&job, 1, vec![born(&job, 4 * DAY + 10)])).await, [RowAnswer::Inserted]);
+    bench.store.prune(s(2 * DAY), 100).await.unwrap();
+    assert_eq!(days(&opened).await[0], "runs_20261118");
+    let left: i64 = sqlx::query_scalar(
+        "select count(*) from pg_class where relname in ('runs_20261115', 'runs_20261116', 'runs_20261117')",
+    )
+    .fetch_one(&mut admin)
+    .await
+    .unwrap();
+    assert_eq!(left, 0);
+    assert_eq!(bench.record(&lease, ticks(&job, 1, vec![born(&job, 10)])).await, [RowAnswer::Stale]);
+}

@@ -6,6 +6,8 @@ mod plans;
 mod races;
 mod schema;
 mod server;
+mod silence;
+mod stopped;
 
 use std::{any::Any, sync::Arc};
 

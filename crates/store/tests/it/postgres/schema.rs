@@ -1,9 +1,10 @@
 //! The schema: what the migrations make, and who may use it.
 
+use everytick_domain::{ids::RunId, run::Verdict, time::Span};
 use everytick_store::{
-    PostgresStore, Store, StoreError,
+    JobRef, PostgresStore, Store, StoreError,
     conformance::{
-        LIMITS, START, s,
+        LIMITS, START, TENANT, by_name, new_run, overlapping, pause, s,
         server::{Server, options},
         spec,
     },
@@ -137,4 +138,66 @@ async fn newer_zone_data_has_the_ticks_ahead_looked_for_anew_and_older_data_chan
         PostgresStore::connect(&opened.database.url, options, LIMITS).await.unwrap().close().await;
         assert_eq!(bench.cursor(&job).await, Some(cursor), "{planned}");
     }
+}
+
+/// A newer node starts and expands the schema while this one works: nothing that this one has prepared stops working.
+#[tokio::test]
+async fn a_node_goes_on_while_a_newer_one_expands_the_schema() {
+    let opened = super::bench().await;
+    let bench = &opened.bench;
+    let lease = bench.join("a", 1).await;
+    let work = async |n: i64| {
+        let name = format!("j{n}");
+        let job = bench.create(overlapping(&name)).await;
+        let at = (n + 1) * 100;
+        bench.go(at);
+        bench.load(&job).await;
+        let run = bench.claimed(&lease, &job, at).await;
+        bench.settle(&run, Verdict::Succeeded).await;
+        bench.trigger(new_run(&name, &name)).await;
+        for waiting in bench.due(&lease).await {
+            let claimed = bench.claim(&lease, waiting).await;
+            bench.settle(&claimed, Verdict::Failed).await;
+        }
+        bench.edit(&name, pause()).await;
+        assert!(!bench.history(&job).await.is_empty());
+        bench.store.get_job(TENANT, &by_name(&name)).await.unwrap();
+        bench.store.get_job(TENANT, &JobRef::Id(job.id)).await.unwrap();
+        bench.store.list_jobs(TENANT, &Default::default(), None, 10).await.unwrap();
+        bench.store.list_runs(TENANT, &Default::default(), None, 10).await.unwrap();
+        bench.store.get_run(TENANT, run.id).await.unwrap();
+        bench.store.list_attempts(TENANT, run.id).await.unwrap();
+        bench.store.list_audit(TENANT, None, 10).await.unwrap();
+        bench.store.load_horizon(&lease, &bench.all(), s(at + 60), None, 10).await.unwrap();
+        bench.store.cluster().await.unwrap();
+        bench.store.renew(&lease, Span::days(9), RunId::floor(s(at))).await.unwrap();
+        bench.store.load_lost(&lease, 10).await.unwrap();
+        bench.store.prune(s(at), 10).await.unwrap();
+    };
+    // More than once: a statement is planned for good only after some uses.
+    for n in 0..3 {
+        work(n).await;
+    }
+    let mut newer = opened.connect().await;
+    let tables: Vec<String> = sqlx::query_scalar(
+        "select relname::text from pg_class where relnamespace = 'public'::regnamespace and relkind in ('r', 'p')
+            and relname !~ '^runs_[0-9]' and relname not in ('schema_steps', 'test_clock') order by 1",
+    )
+    .fetch_all(&mut newer)
+    .await
+    .unwrap();
+    assert!(tables.len() > 10, "{tables:?}");
+    let mut text = "begin; set local lock_timeout = 5000;".to_owned();
+    for table in tables {
+        text.push_str(&format!("alter table {table} add column later text;"));
+    }
+    text.push_str("insert into schema_steps (step, name, works_from) values (900, 'expands', 1); commit");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(&mut newer).await.unwrap();
+    for n in 3..6 {
+        work(n).await;
+    }
+    // And one of this release that starts now works too: a deploy is rolled back.
+    let again = PostgresStore::connect(&opened.database.url, options(Some(bench.clock.clone())), LIMITS).await.unwrap();
+    assert_eq!(again.list_jobs(TENANT, &Default::default(), None, 10).await.unwrap().items.len(), 6);
+    again.close().await;
 }
