@@ -77,7 +77,6 @@ pub(crate) async fn start(
             lease: settings.lease,
             slots: settings.slots as usize,
             history: settings.history,
-            ..everytick_engine::Settings::default()
         },
     };
     let engine =

@@ -6,7 +6,7 @@ use anyhow::Context;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use crate::{Random, Verdict, ledger::Ledger, now_ms, server::Server, sink::Sink, sleep_until_ms};
+use crate::{Random, Verdict, instant, ledger::Ledger, now_ms, server::Server, sink::Sink, sleep_until_ms};
 
 /// How many jobs are worked on at a time.
 const AT_ONCE: usize = 25;
@@ -119,9 +119,4 @@ async fn answer(request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
     let body = response.text().await?;
     anyhow::ensure!(status.is_success(), "{status}: {body}");
     serde_json::from_str(&body).context("not JSON")
-}
-
-fn instant(value: &Value) -> anyhow::Result<i64> {
-    let text = value.as_str().context("no instant in the answer")?;
-    Ok(text.parse::<everytick_domain::time::DbTime>().map_err(anyhow::Error::msg)?.millis())
 }

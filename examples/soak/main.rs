@@ -14,7 +14,10 @@ mod server;
 mod sink;
 mod steady;
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+#[path = "../common/mod.rs"]
+mod common;
+
+pub(crate) use common::{Random, binary, instant, make_jobs, now_ms, rfc3339, sleep_until_ms};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -30,33 +33,6 @@ async fn main() -> anyhow::Result<()> {
             "say steady [JOBS] [SECONDS], kill [JOBS] [TIMES] [SEED], edits [TIMES] [SEED], takeover [JOBS] [LEASE] \
              or rolling [JOBS] [LEASE]"
         ),
-    }
-}
-
-/// Milliseconds of the machine's clock, which is also the database's.
-#[expect(clippy::disallowed_methods, reason = "a proof from outside has no clock but the real one")]
-pub(crate) fn now_ms() -> i64 {
-    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(i64::MAX)
-}
-
-pub(crate) async fn sleep_until_ms(at: i64) {
-    tokio::time::sleep(Duration::from_millis(u64::try_from(at - now_ms()).unwrap_or(0))).await;
-}
-
-pub(crate) fn rfc3339(ms: i64) -> String {
-    everytick_domain::time::DbTime::from_millis(ms).to_string()
-}
-
-/// SplitMix64: the same seed kills at the same moments.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n.max(1)
     }
 }
 

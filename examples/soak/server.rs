@@ -1,6 +1,6 @@
 //! The real binary, started on a free port with data of its own; it dies with this process.
 
-use std::{path::PathBuf, process::Stdio, time::Duration};
+use std::{process::Stdio, time::Duration};
 
 use anyhow::Context;
 use tokio::{
@@ -8,17 +8,11 @@ use tokio::{
     process::{Child, Command},
 };
 
+use crate::binary;
+
 pub(crate) struct Server {
     child: Child,
     pub(crate) url: String,
-}
-
-/// The binary beside this example: both are built with the same profile.
-fn binary() -> anyhow::Result<PathBuf> {
-    let mut path = std::env::current_exe()?;
-    path.pop();
-    path.pop();
-    Ok(path.join("everytick"))
 }
 
 impl Server {

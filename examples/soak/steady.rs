@@ -7,7 +7,7 @@ use anyhow::Context;
 use crate::{
     Verdict,
     ledger::Ledger,
-    now_ms, rfc3339,
+    make_jobs, now_ms, rfc3339,
     server::Server,
     sink::{self, Sink},
     sleep_until_ms,
@@ -25,19 +25,7 @@ pub(crate) async fn create(server: &Server, hook: &str, jobs: u64, from: i64, to
             format!("{job}\n")
         })
         .collect();
-    let answer = reqwest::Client::new()
-        .post(format!("{}/api/v1/jobs/batch", server.url))
-        .header("content-type", "application/x-ndjson")
-        .body(lines)
-        .send()
-        .await?
-        .error_for_status()?
-        .text()
-        .await?;
-    let refused = answer.lines().find(|line| !line.contains("\"status\":201"));
-    anyhow::ensure!(refused.is_none(), "refused: {}", refused.unwrap_or_default());
-    anyhow::ensure!(answer.lines().count() as u64 == jobs, "not all lines were answered");
-    Ok(())
+    make_jobs(reqwest::Client::new().post(format!("{}/api/v1/jobs/batch", server.url)), lines).await
 }
 
 pub(crate) async fn run(jobs: u64, seconds: u64) -> anyhow::Result<()> {

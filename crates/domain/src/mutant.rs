@@ -41,11 +41,30 @@ impl Mutant {
     #[must_use]
     pub fn is_on(self) -> bool {
         #[cfg(feature = "mutants")]
-        return ON.get() == Some(self);
+        return ON.get() == Some(self) || EVERYWHERE.get() == Some(&self);
         #[cfg(not(feature = "mutants"))]
         false
     }
 }
+
+impl Mutant {
+    /// By the name it has here.
+    #[cfg(feature = "mutants")]
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mutant| format!("{mutant:?}") == name)
+    }
+}
+
+/// Makes one mistake on every thread, for as long as the process lives: for a binary that the campaign is to find out.
+#[cfg(feature = "mutants")]
+pub fn set_everywhere(mutant: Mutant) {
+    // The first one stands.
+    let _ = EVERYWHERE.set(mutant);
+}
+
+#[cfg(feature = "mutants")]
+static EVERYWHERE: std::sync::OnceLock<Mutant> = std::sync::OnceLock::new();
 
 #[cfg(feature = "mutants")]
 thread_local! {

@@ -211,10 +211,10 @@ async fn begin(pool: &sqlx::PgPool, options: &PostgresOptions) -> Result<Begin> 
         |how: &str, more: &str| -> SqlStr { AssertSqlSafe(format!("begin {how}{settings}{more}")).into_sql_str() };
     let slow = SLOW_TIMEOUT.as_millis();
     Ok(Begin {
-        write: begin("isolation level read committed", ""),
+        write: begin("isolation level read committed read write", ""),
         read: begin("isolation level repeatable read read only", ""),
         slow: begin(
-            "isolation level read committed",
+            "isolation level read committed read write",
             &format!("; set local statement_timeout = {slow}; set local enable_seqscan = on"),
         ),
     })

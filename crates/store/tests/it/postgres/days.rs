@@ -250,7 +250,7 @@ async fn a_hundred_days_of_history_are_pruned_by_the_day_and_no_pruned_tick_fire
     bench.go(100 * DAY);
     let lease = bench.join("a", 1).await;
     let open_from = RunId::floor(s(100 * DAY));
-    bench.store.renew(&lease, everytick_domain::time::Span::days(9), open_from).await.unwrap();
+    bench.store.renew(&lease, everytick_domain::time::Span::days(9), &Beat::of(open_from)).await.unwrap();
     let mut admin = opened.connect().await;
     let insert = format!(
         "create function pg_temp.run_id(job uuid, at bigint) returns uuid language sql as
@@ -299,7 +299,11 @@ async fn a_day_whose_detaching_was_interrupted_is_finished_by_the_next_prune() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, job) = with_history(&opened).await;
-    bench.store.renew(&lease, everytick_domain::time::Span::days(9), RunId::floor(s(4 * DAY))).await.unwrap();
+    bench
+        .store
+        .renew(&lease, everytick_domain::time::Span::days(9), &Beat::of(RunId::floor(s(4 * DAY))))
+        .await
+        .unwrap();
     let (mut reader, mut admin) = (opened.connect().await, opened.connect().await);
     sqlx::raw_sql("begin; select count(*) from runs").execute(&mut reader).await.unwrap();
     sqlx::raw_sql("set statement_timeout = 300").execute(&mut admin).await.unwrap();

@@ -33,7 +33,7 @@ async fn waits<T>(opened: &Opened, task: &JoinHandle<T>) {
 
 async fn waiting(bench: &Bench, lease: &Lease, partition: u16) -> usize {
     let partitions: PartitionSet = [partition].into_iter().collect();
-    bench.store.peek_waiting(lease, &partitions, &[], 10).await.unwrap().due.len()
+    bench.store.peek_waiting(lease, &partitions, &[], None, 10).await.unwrap().due.len()
 }
 
 /// The settlement has read where the job stands, and comes first.

@@ -170,7 +170,7 @@ async fn a_node_goes_on_while_a_newer_one_expands_the_schema() {
         bench.store.list_audit(TENANT, None, 10).await.unwrap();
         bench.store.load_horizon(&lease, &bench.all(), s(at + 60), None, 10).await.unwrap();
         bench.store.cluster().await.unwrap();
-        bench.store.renew(&lease, Span::days(9), RunId::floor(s(at))).await.unwrap();
+        bench.store.renew(&lease, Span::days(9), &everytick_store::Beat::of(RunId::floor(s(at)))).await.unwrap();
         bench.store.load_lost(&lease, 10).await.unwrap();
         bench.store.prune(s(at), 10).await.unwrap();
     };

@@ -1,0 +1,113 @@
+//! What arrived at the sink: never early, each attempt once, each tick under one id, nothing after a pause or delete; and
+//! whether what the record says of an attempt is what the sink answered.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use super::Findings;
+use crate::{
+    history::{Delivery, History, State},
+    oracle,
+};
+
+pub(super) fn check(history: &History, findings: &mut Findings) {
+    findings.deliveries = history.deliveries.len() as u64;
+    early(history, findings);
+    doubled(history, findings);
+    named(history, findings);
+    answered(history, findings);
+    probes(history, findings);
+}
+
+fn early(history: &History, findings: &mut Findings) {
+    for delivery in &history.deliveries {
+        // The latest that the database's clock can have shown.
+        let arrived = delivery.arrived_at + history.offset.high;
+        if arrived < delivery.scheduled_at {
+            findings.early.note(|| {
+                let early = delivery.scheduled_at - arrived;
+                format!("{} of {} came {early} ms early, from {}", delivery.run, delivery.job, delivery.node)
+            });
+        }
+    }
+}
+
+fn doubled(history: &History, findings: &mut Findings) {
+    let mut attempts: HashMap<(&str, u32), Vec<&Delivery>> = HashMap::new();
+    let mut ids: BTreeMap<(&str, i64), BTreeSet<&str>> = BTreeMap::new();
+    let mut runs: HashSet<&str> = HashSet::new();
+    for delivery in &history.deliveries {
+        attempts.entry((&delivery.run, delivery.attempt)).or_default().push(delivery);
+        ids.entry((&delivery.job, delivery.scheduled_at)).or_default().insert(&delivery.run);
+        findings.redelivered += u64::from(!runs.insert(&delivery.run));
+    }
+    for ((run, attempt), seen) in attempts.iter().filter(|(_, seen)| seen.len() > 1) {
+        findings.doubled.note(|| {
+            let from: Vec<_> =
+                seen.iter().map(|one| format!("{} at {} under {}", one.node, one.arrived_at, one.fence)).collect();
+            format!("attempt {attempt} of {run} ({}) came from {}", seen[0].job, from.join(" and "))
+        });
+    }
+    for ((job, tick), ids) in ids.iter().filter(|(_, ids)| ids.len() > 1) {
+        findings.doubled.note(|| format!("{job}: the tick {tick} came under {} ids", ids.len()));
+    }
+}
+
+/// What arrives is a run on the record, of a tick that a definition named.
+fn named(history: &History, findings: &mut Findings) {
+    let rows: HashMap<&str, _> = history.rows.iter().map(|row| (row.id.as_str(), row)).collect();
+    let jobs: HashMap<&str, BTreeSet<i64>> =
+        history.jobs.iter().map(|job| (job.name.as_str(), oracle::expected(&job.held))).collect();
+    for delivery in &history.deliveries {
+        let (job, tick) = (&delivery.job, delivery.scheduled_at);
+        match rows.get(delivery.run.as_str()) {
+            None => findings.unexpected.note(|| format!("{job}: {} came and is not on the record", delivery.run)),
+            Some(row) if row.state == State::Skipped => {
+                findings.unexpected.note(|| format!("{job}: {} came and is a skip on the record", delivery.run));
+            }
+            Some(row) if row.tick != tick || row.job != *job => {
+                findings.unexpected.note(|| format!("{job}: {} came as of {tick}; it is of {}", row.id, row.tick));
+            }
+            Some(_) => {}
+        }
+        if !jobs.get(job.as_str()).is_some_and(|expected| expected.contains(&tick)) {
+            findings.unexpected.note(|| format!("{job}: a delivery of the tick {tick}, which no definition names"));
+        }
+    }
+}
+
+/// A run that succeeded did so by an answer to that very attempt, under that very fence. One that ended was seen.
+fn answered(history: &History, findings: &mut Findings) {
+    let mut seen: HashMap<(&str, u32, i64), bool> = HashMap::new();
+    let mut came: HashSet<&str> = HashSet::new();
+    for delivery in &history.deliveries {
+        let good = delivery.status.is_some_and(|status| (200..300).contains(&status));
+        *seen.entry((&delivery.run, delivery.attempt, delivery.fence)).or_default() |= good;
+        came.insert(&delivery.run);
+    }
+    for row in &history.rows {
+        if row.state == State::Succeeded && seen.get(&(row.id.as_str(), row.attempt, row.fence)) != Some(&true) {
+            findings.stale_accepted.note(|| {
+                format!(
+                    "{}: {} succeeded in attempt {} under {}, and the sink gave that no good answer",
+                    row.job, row.id, row.attempt, row.fence
+                )
+            });
+        }
+        if row.state == State::Failed && !came.contains(row.id.as_str()) {
+            findings.unsettled.note(|| format!("{}: {} failed and never reached the sink", row.job, row.id));
+        }
+    }
+}
+
+fn probes(history: &History, findings: &mut Findings) {
+    for probe in &history.probes {
+        match probe.status {
+            Some(409) => findings.stale_refused += 1,
+            // A server that says it could not do it has not done it.
+            None | Some(500..) => findings.stale_unanswered += 1,
+            Some(status) => findings
+                .stale_accepted
+                .note(|| format!("{}: a settlement under the old fence {} got {status}", probe.run, probe.fence)),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The record against the schedules: each tick once, each row named by a definition that held.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::Findings;
+use crate::{
+    history::{History, Job, OVERLAP, Row, State, reason_word},
+    oracle::{self, Kind},
+};
+
+/// A run's end is written by its node, whose idea of the database's clock is never ahead but may be behind by this.
+const ENDED_BEHIND_MS: i64 = 5_000;
+
+pub(super) fn check(history: &History, findings: &mut Findings) {
+    let mut of_job: HashMap<&str, Vec<&Row>> = HashMap::new();
+    for row in &history.rows {
+        of_job.entry(&row.job).or_default().push(row);
+        *findings.states.entry(format!("{:?}", row.state).to_lowercase()).or_default() += 1;
+    }
+    for job in &history.jobs {
+        let rows = of_job.remove(job.name.as_str()).unwrap_or_default();
+        changes(job, findings);
+        ticks(history, job, &rows, findings);
+        overlaps(job, &rows, findings);
+        open(job, &rows, findings);
+    }
+    for (name, rows) in of_job {
+        for row in rows {
+            findings.unexpected.note(|| format!("{name} has a run at {}, and nobody made that job", row.tick));
+        }
+    }
+}
+
+/// What was answered is on the record (I16), under the X of the answer, which lies where the request did.
+fn changes(job: &Job, findings: &mut Findings) {
+    if job.made && job.created_at.is_none() {
+        findings.lost.note(|| format!("{}: its making was answered, and the record has no such job", job.name));
+    }
+    for action in ["edit", "pause", "resume", "delete"] {
+        let asked = job.asked.iter().filter(|of| **of == action).count();
+        let done = job.audited.iter().filter(|(of, _)| of == action).count();
+        if done > asked {
+            findings
+                .unexpected
+                .note(|| format!("{}: {action} was done {done} times and asked {asked} times", job.name));
+        }
+    }
+    for answered in &job.answered {
+        let (action, x) = (answered.action, answered.x);
+        if !job.audited.iter().any(|(of, at)| of == action && *at == x) {
+            findings.lost.note(|| format!("{}: {action} was answered with X = {x}; the audit has none", job.name));
+        }
+        // X may be the last recorded tick, which is not after the clock.
+        if x < answered.sent_at - ENDED_BEHIND_MS || x > answered.answered_at + ENDED_BEHIND_MS {
+            findings.unexpected.note(|| format!("{}: {action} sent at {} has X = {x}", job.name, answered.sent_at));
+        }
+    }
+}
+
+fn ticks(history: &History, job: &Job, rows: &[&Row], findings: &mut Findings) {
+    let expected = oracle::expected(&job.held);
+    findings.expected += expected.len() as u64;
+    let mut times: BTreeMap<i64, u32> = BTreeMap::new();
+    for row in rows {
+        *times.entry(row.tick).or_default() += 1;
+        match row.skip_reason {
+            Some(reason) => skip(job, row, reason, rows, findings),
+            None => findings.runs += 1,
+        }
+    }
+    for range in history.ranges.iter().filter(|range| range.job == job.name) {
+        let inside: Vec<i64> = expected.range(range.from..=range.to).copied().collect();
+        *findings.skips.entry(reason_word(range.reason)).or_default() += range.count.unsigned_abs();
+        if inside.len() as i64 != range.count || !expected.contains(&range.from) || !expected.contains(&range.to) {
+            let (from, to, count) = (range.from, range.to, range.count);
+            findings.unexpected.note(|| format!("{}: a range from {from} to {to} counts {count} ticks", job.name));
+        }
+        findings.unexpected.note(|| {
+            format!(
+                "{}: a range {} from {}; no tick was to be that late",
+                job.name,
+                reason_word(range.reason),
+                range.from
+            )
+        });
+        inside.iter().for_each(|tick| *times.entry(*tick).or_default() += 1);
+    }
+    for (tick, times) in times.iter().filter(|(_, times)| **times > 1) {
+        findings.doubled.note(|| format!("{}: the tick {tick} is on the record {times} times", job.name));
+    }
+    let recorded: BTreeSet<i64> = times.keys().copied().collect();
+    for tick in expected.difference(&recorded) {
+        findings.lost.note(|| format!("{}: the tick {tick} has neither run nor skip", job.name));
+    }
+    for tick in recorded.difference(&expected) {
+        findings.unexpected.note(|| format!("{}: the tick {tick} is on the record; no definition names it", job.name));
+    }
+}
+
+/// Only overlap is a reason here, and only while another run is open.
+fn skip(job: &Job, row: &Row, reason: i16, rows: &[&Row], findings: &mut Findings) {
+    *findings.skips.entry(reason_word(reason)).or_default() += 1;
+    let is_open = |other: &&&Row| {
+        other.tick < row.tick
+            && other.state != State::Skipped
+            && other.finished_at.is_none_or(|ended| ended >= row.tick - ENDED_BEHIND_MS)
+    };
+    if reason != OVERLAP || !job.kind.skips() || !rows.iter().any(|other| is_open(&other)) {
+        findings
+            .unexpected
+            .note(|| format!("{}: the tick {} was skipped for {}", job.name, row.tick, reason_word(reason)));
+    }
+}
+
+/// Under `skip` the last attempts of two runs never overlap on the record. Ends are written early, never late.
+fn overlaps(job: &Job, rows: &[&Row], findings: &mut Findings) {
+    if !job.kind.skips() {
+        return;
+    }
+    let mut worked: Vec<_> = rows
+        .iter()
+        .filter_map(|row| Some((row.started_at?, row.finished_at.unwrap_or(i64::MAX), row)))
+        .filter(|(_, _, row)| row.state != State::Skipped)
+        .collect();
+    worked.sort_by_key(|(started, ended, _)| (*started, *ended));
+    for pair in worked.windows(2) {
+        let ((_, ended, before), (started, _, after)) = (pair[0], pair[1]);
+        if started < ended {
+            findings
+                .overlapped
+                .note(|| format!("{}: {} began at {started}, and {} ended at {ended}", job.name, after.id, before.id));
+        }
+    }
+}
+
+fn open(job: &Job, rows: &[&Row], findings: &mut Findings) {
+    for row in rows.iter().filter(|row| row.state.is_open()) {
+        findings.unsettled.note(|| {
+            format!("{}: {} of {} is still {:?}, attempt {}", job.name, row.id, row.tick, row.state, row.attempt)
+        });
+    }
+    // What fails by itself may fail for good; all others have retries enough for every fault.
+    for row in rows.iter().filter(|row| row.state == State::Cancelled) {
+        findings.unexpected.note(|| format!("{}: {} of {} was cancelled by nobody", job.name, row.id, row.tick));
+    }
+    if job.kind == Kind::Failing {
+        for row in rows.iter().filter(|row| row.state == State::Succeeded) {
+            findings.unexpected.note(|| format!("{}: {} succeeded, and its target never does", job.name, row.id));
+        }
+    }
+}

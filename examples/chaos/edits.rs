@@ -1,0 +1,138 @@
+//! Jobs that are edited, paused, resumed and deleted as close to a tick as they come, through any node. An answer that does not
+//! come leaves open what was done; the audit trail tells at the end.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::{
+    common::{Random, instant, now_ms, rfc3339, sleep_ms},
+    load::{Load, planned, sleep_to_a_tick},
+    oracle::{Answered, Kind, Schedule},
+};
+
+/// How near to a tick a change is sent.
+const NEAR_MS: i64 = 50;
+
+/// One job after the other, until the campaign ends.
+pub(crate) async fn run(load: Load, line: u64, seed: u64) {
+    let mut random = Random(seed);
+    for n in 0.. {
+        if now_ms() + 8_000 > load.ends_at {
+            return;
+        }
+        let name = format!("edited-{line}-{n:03}");
+        one(&load, &name, &mut random).await;
+    }
+}
+
+struct Edited<'a> {
+    load: &'a Load,
+    name: &'a str,
+    place: usize,
+    version: i64,
+    seconds: i64,
+    paused: bool,
+}
+
+/// What came of a request.
+enum Said {
+    Done(Value),
+    Gone,
+    /// Not known, or not done.
+    Nothing,
+}
+
+async fn one(load: &Load, name: &str, random: &mut Random) {
+    let place = load.plans.add(planned(name.to_owned(), Kind::Edited, every(1), load.ends_at));
+    let mut job = Edited { load, name, place, version: 1, seconds: 1, paused: false };
+    let definition = job.definition(1);
+    let made = load.any(random).request(Method::POST, "/api/v1/jobs").json(&definition).send().await;
+    let mut sure = made.is_ok_and(|answer| answer.status().as_u16() == 201);
+    load.plans.change(place, |planned| planned.made = sure);
+    for _ in 0..random.between(2, 5) {
+        if !sure {
+            break;
+        }
+        sleep_to_a_tick(random.between(500, 2_500), random.between(-NEAR_MS, NEAR_MS)).await;
+        sure = job.change(random).await;
+    }
+    if sure {
+        sleep_to_a_tick(random.between(500, 2_500), random.between(-NEAR_MS, NEAR_MS)).await;
+    }
+    job.delete(random).await;
+}
+
+const fn every(seconds: i64) -> Schedule {
+    Schedule::Every { ms: seconds * 1_000 }
+}
+
+impl Edited<'_> {
+    fn definition(&self, seconds: i64) -> Value {
+        let ends_at = rfc3339(self.load.ends_at);
+        self.load.definition(self.name, Kind::Edited, json!({"every": format!("{seconds}s"), "ends_at": ends_at}))
+    }
+
+    /// Pauses, resumes or edits it; says whether that was answered.
+    async fn change(&mut self, random: &mut Random) -> bool {
+        let path = format!("/api/v1/jobs/{}", self.name);
+        let said = match (self.paused, random.below(2)) {
+            (true, _) => self.ask(random, "resume", Method::POST, &format!("{path}/resume"), None).await,
+            (false, 0) => self.ask(random, "pause", Method::POST, &format!("{path}/pause"), Some(json!({}))).await,
+            (false, _) => {
+                let seconds = 1 + self.seconds % 3;
+                let next = (self.version + 1, every(seconds));
+                self.load.plans.change(self.place, |planned| planned.sent.push(next));
+                let said = self.ask(random, "edit", Method::PUT, &path, Some(self.definition(seconds))).await;
+                self.seconds = seconds;
+                said
+            }
+        };
+        let Said::Done(body) = said else { return false };
+        self.paused = body["paused"].as_bool().unwrap_or(false);
+        self.version = body["version"].as_i64().unwrap_or(0);
+        true
+    }
+
+    /// Until somebody says that it is gone.
+    async fn delete(&mut self, random: &mut Random) {
+        let path = format!("/api/v1/jobs/{}", self.name);
+        self.version = 0;
+        while now_ms() < self.load.ends_at {
+            match self.ask(random, "delete", Method::DELETE, &path, None).await {
+                Said::Done(_) | Said::Gone => return,
+                Said::Nothing => sleep_ms(500).await,
+            }
+        }
+    }
+
+    async fn ask(
+        &self,
+        random: &mut Random,
+        action: &'static str,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Said {
+        let mut request = self.load.any(random).request(method, path);
+        if self.version > 0 {
+            request = request.header("if-match", format!("\"{}\"", self.version));
+        }
+        if let Some(body) = &body {
+            request = request.json(body);
+        }
+        self.load.plans.change(self.place, |planned| planned.asked.push(action));
+        let sent_at = now_ms();
+        let Ok(answer) = request.send().await else { return Said::Nothing };
+        let status = answer.status();
+        let Ok(body) = answer.json::<Value>().await else { return Said::Nothing };
+        match (status.as_u16(), instant(&body["effective_at"])) {
+            (200, Ok(x)) => {
+                let answered = Answered { action, x, sent_at, answered_at: now_ms() };
+                self.load.plans.change(self.place, |planned| planned.answered.push(answered));
+                Said::Done(body)
+            }
+            (404, _) => Said::Gone,
+            _ => Said::Nothing,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Three real nodes and a real PostgreSQL under seeded faults, with a checker that knows the schedules. `scripts/chaos` builds
+//! and runs this; docs/chaos.md says what it does and what came of the last campaign.
+
+mod campaign;
+mod check;
+mod cluster;
+#[path = "../common/mod.rs"]
+mod common;
+mod compare;
+mod edits;
+mod faults;
+mod forward;
+mod history;
+mod load;
+mod net;
+mod node;
+mod oracle;
+mod postgres;
+mod probe;
+mod process;
+mod progress;
+mod record;
+mod report;
+mod sabotage;
+mod sink;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Parser, ValueEnum};
+use sabotage::Sabotage;
+use tokio::signal::unix::{SignalKind, signal};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// Breaks three nodes and their database again and again, and checks that no tick is lost, doubled or early.
+#[derive(Parser, Debug)]
+#[command(name = "chaos")]
+struct Options {
+    /// The same seed strikes the same victims in the same order.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[arg(long, default_value_t = 9)]
+    minutes: i64,
+    /// In place of the minutes.
+    #[arg(long)]
+    seconds: Option<i64>,
+    /// Takes a guard away; the campaign must then fail.
+    #[arg(long)]
+    sabotage: Option<Sabotage>,
+    /// Tells nodes again and again that they hold what another holds; on when the unique key is dropped.
+    #[arg(long, default_value_if("sabotage", "unique", "true"))]
+    lies: bool,
+    /// Judges what must always hold, not how fast it was.
+    #[arg(long)]
+    safety_only: bool,
+    #[arg(long, default_value = "text")]
+    output: Format,
+    /// This process has network namespaces to itself and may make more.
+    #[arg(long, hide = true)]
+    spaces: bool,
+    /// The server; the one beside this program when left out.
+    #[arg(long)]
+    binary: Option<PathBuf>,
+    /// Keeps logs and data also when all is right.
+    #[arg(long)]
+    keep: bool,
+}
+
+impl Options {
+    fn seconds(&self) -> i64 {
+        self.seconds.unwrap_or(self.minutes * 60)
+    }
+
+    fn binary(&self) -> anyhow::Result<PathBuf> {
+        let binary = self.binary.clone().map_or_else(common::binary, Ok)?;
+        Ok(std::path::absolute(binary)?)
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<ExitCode> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [command, socket, address] = words.as_slice()
+        && command == "forward"
+    {
+        forward::run(socket, address).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let options = Options::parse();
+    let folder = campaign::folder(options.seed)?;
+    eprintln!("logs in {}", folder.display());
+    // The first process of a namespace hears no signal that it does not ask for.
+    let mut told = signal(SignalKind::terminate())?;
+    let report = tokio::select! {
+        report = campaign::run(&options, &folder) => report?,
+        _ = tokio::signal::ctrl_c() => anyhow::bail!("stopped"),
+        _ = told.recv() => anyhow::bail!("stopped"),
+    };
+    let right = report.wrong().is_empty();
+    match options.output {
+        Format::Text => print!("{}", report.text()),
+        Format::Json => println!("{}", report.json()?),
+    }
+    if right && !options.keep {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    Ok(if right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

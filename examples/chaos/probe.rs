@@ -1,0 +1,33 @@
+//! Settlements under fences that have been passed, sent to any node while the newer attempt is worked on (I7).
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::{common::Random, history::Probe, node::Api, sink::Passed};
+
+#[derive(Clone, Default)]
+pub(crate) struct Probes(Arc<Mutex<Vec<Probe>>>);
+
+impl Probes {
+    pub(crate) fn all(&self) -> Vec<Probe> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) async fn run(self, apis: Vec<Api>, mut passed: mpsc::UnboundedReceiver<Passed>, seed: u64) {
+        let mut random = Random(seed);
+        while let Some(Passed { run, fence }) = passed.recv().await {
+            let api = apis[usize::try_from(random.below(apis.len() as u64)).unwrap_or(0)].clone();
+            let probes = self.clone();
+            // Each by itself: a node that hangs must not make the others come too late.
+            tokio::spawn(async move {
+                let asked = api
+                    .request(reqwest::Method::POST, &format!("/api/v1/runs/{run}/settle"))
+                    .json(&json!({"fence": fence, "outcome": "succeeded", "output": "too late"}));
+                let status = asked.send().await.ok().map(|answer| answer.status().as_u16());
+                probes.0.lock().unwrap_or_else(PoisonError::into_inner).push(Probe { run, fence, status });
+            });
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What the proofs from outside share: the machine's clock, seeded chance, and where the binary lies.
+
+#![allow(dead_code, reason = "each example takes what it needs")]
+
+use std::{
+    path::PathBuf,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::Context;
+use serde_json::Value;
+
+/// Milliseconds of the machine's clock, which is also the database's.
+#[expect(clippy::disallowed_methods, reason = "a proof from outside has no clock but the real one")]
+pub(crate) fn now_ms() -> i64 {
+    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(i64::MAX)
+}
+
+pub(crate) async fn sleep_until_ms(at: i64) {
+    sleep_ms(at - now_ms()).await;
+}
+
+pub(crate) async fn sleep_ms(ms: i64) {
+    tokio::time::sleep(Duration::from_millis(u64::try_from(ms).unwrap_or(0))).await;
+}
+
+pub(crate) fn rfc3339(ms: i64) -> String {
+    everytick_domain::time::DbTime::from_millis(ms).to_string()
+}
+
+/// An instant as the API writes it.
+pub(crate) fn instant(value: &Value) -> anyhow::Result<i64> {
+    let text = value.as_str().context("no instant in the answer")?;
+    Ok(text.parse::<everytick_domain::time::DbTime>().map_err(anyhow::Error::msg)?.millis())
+}
+
+/// Makes jobs through the batch API, one line each; all of them, or it fails.
+pub(crate) async fn make_jobs(request: reqwest::RequestBuilder, lines: String) -> anyhow::Result<()> {
+    let asked = lines.lines().count();
+    let answer = request
+        .header("content-type", "application/x-ndjson")
+        .body(lines)
+        .send()
+        .await?
+        .error_for_status()?
+        .text()
+        .await?;
+    let refused = answer.lines().find(|line| !line.contains("\"status\":201"));
+    anyhow::ensure!(refused.is_none(), "refused: {}", refused.unwrap_or_default());
+    anyhow::ensure!(answer.lines().count() == asked, "not all lines were answered");
+    Ok(())
+}
+
+/// The binary beside this example: both are built with the same profile.
+pub(crate) fn binary() -> anyhow::Result<PathBuf> {
+    let mut path = std::env::current_exe()?;
+    path.pop();
+    path.pop();
+    Ok(path.join("everytick"))
+}
+
+/// SplitMix64: the same seed does the same things in the same order.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n.max(1)
+    }
+
+    /// From `low` to `high`, both included.
+    pub(crate) fn between(&mut self, low: i64, high: i64) -> i64 {
+        low + i64::try_from(self.below((high - low + 1).unsigned_abs())).unwrap_or(0)
+    }
+}
