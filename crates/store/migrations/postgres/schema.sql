@@ -106,7 +106,7 @@ table leases with (fillfactor=20, autovacuum_vacuum_scale_factor=0, autovacuum_v
     version text not null
     started_at bigint not null
     renewed_at bigint not null
-    holds boolean not null
+    holds boolean not null default true
     lag_ms bigint not null default 0
     clock_offset_ms bigint not null default 0
     constraint leases_pkey PRIMARY KEY (incarnation)

@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use sqlx::{Connection as _, PgConnection};
+use sqlx::{PgConnection, Row as _};
 
-use super::{PostgresStore, open::PostgresOptions};
+use super::{PostgresStore, open::PostgresOptions, sql};
 use crate::{Result, StoreError};
 
 /// Most calls are a handful of statements, of which one is slow when the server is.
@@ -49,11 +49,12 @@ impl PostgresStore {
     }
 }
 
-/// Whether a connection that somebody is done with still answers within the time. sqlx asks too, but waits for ever, and
-/// the silent connection would keep its place in the pool.
-pub(super) async fn answers(connection: &mut PgConnection, limit: Duration) -> sqlx::Result<bool> {
-    match tokio::time::timeout(limit, connection.ping()).await {
-        Ok(answer) => answer.map(|()| true),
+/// Whether a connection that somebody is done with may be used again: it answers within the time, and has no transaction open.
+/// sqlx asks too, but waits for ever, and the silent connection would keep its place in the pool; and of a caller who gave up
+/// while `begin` was on its way, sqlx does not know that there is something to roll back.
+pub(super) async fn is_sound(connection: &mut PgConnection, limit: Duration) -> sqlx::Result<bool> {
+    match tokio::time::timeout(limit, sqlx::raw_sql(sql!("in_transaction")).fetch_one(connection)).await {
+        Ok(answer) => Ok(!answer?.try_get::<bool, _>("open")?),
         // An error closes the connection without a word more to the other side.
         Err(_) => Err(sqlx::Error::PoolTimedOut),
     }

@@ -172,11 +172,7 @@ impl PostgresStore {
         self.tell_clock(doing).await?;
         let mut stale = 0;
         loop {
-            // On a task of its own, so that it always ends: a caller who gives up while `begin` is on its way would leave a
-            // connection in the pool with a transaction open that sqlx does not know of.
-            let (pool, text) = (self.pool.clone(), text.clone());
-            let begun = tokio::spawn(async move { pool.begin_with(text).await }).await;
-            match begun.unwrap_or_else(|_| Err(sqlx::Error::WorkerCrashed)) {
+            match self.pool.begin_with(text.clone()).await {
                 Err(error) if is_closed(&error) && stale < STALE_CONNECTIONS_MAX => stale += 1,
                 begun => return begun.failed(doing),
             }

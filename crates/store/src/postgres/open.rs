@@ -87,7 +87,7 @@ pub(super) async fn connect_unfinished(url: &str, options: PostgresOptions, limi
         .max_connections(options.connections_max)
         .test_before_acquire(false)
         .acquire_timeout(options.statement_timeout)
-        .after_release(move |connection, _| Box::pin(limit::answers(connection, silent_after)))
+        .after_release(move |connection, _| Box::pin(limit::is_sound(connection, silent_after)))
         .connect_with(connect)
         .await
         .failed(DOING)?;

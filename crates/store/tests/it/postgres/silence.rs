@@ -150,3 +150,17 @@ async fn a_connection_that_goes_silent_is_given_up_and_another_is_made() {
     assert!(matches!(answer, Err(StoreError::Failed { .. })), "{answer:?}");
     assert_eq!(in_the_end(until_heard(async || store.load_jobs(&[job.id]).await)).await.len(), 1);
 }
+
+/// A caller who gives up while `begin` is on its way: sqlx knows of no transaction, and the server has begun one.
+#[tokio::test]
+async fn a_transaction_that_nobody_knows_of_is_not_left_in_the_pool() {
+    let database = Server::shared().migrated().await;
+    let clock = Arc::new(ManualClock::at(START));
+    let store = PostgresStore::connect(&database.url, impatient(clock), LIMITS).await.unwrap();
+    for _ in 0..20 {
+        let mut connection = in_the_end(store.pool().acquire()).await.unwrap();
+        sqlx::raw_sql("begin isolation level repeatable read read only").execute(&mut *connection).await.unwrap();
+        drop(connection);
+        in_the_end(store.join(&NodeInfo::named("a"), incarnation(1), Span::days(1))).await.unwrap();
+    }
+}
