@@ -16,6 +16,20 @@ pub enum Mutant {
     ActiveForgottenAtOutcome,
     MemoryKeptAfterUnsure,
     NoClockCheck,
+    /// A process starts under its predecessor's incarnation.
+    IncarnationReused,
+    /// A partition is given back while statements about it are under way.
+    ReleasedUnderWay,
+    /// A partition is given back while a statement about it may still land.
+    ReleasedInDoubt,
+    /// A partition is taken up again while its release may still land.
+    ReleaseForgotten,
+    /// What was read before partitions changed hands is taken in afterwards.
+    TurnNotChecked,
+    /// After an unsure answer a job is read before the fence was raised.
+    ReadWhileUnsure,
+    /// A dead node's partitions are taken without its lease being fenced.
+    TakeOverUnfenced,
 }
 
 impl Mutant {

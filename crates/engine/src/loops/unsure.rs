@@ -50,7 +50,8 @@ pub(crate) async fn resolve(shared: &Arc<Shared>) {
     shared.wake_claim.notify_one();
 }
 
-async fn mend(shared: &Arc<Shared>) -> Result<()> {
+/// The caller holds the statements still.
+pub(crate) async fn mend(shared: &Arc<Shared>) -> Result<()> {
     match shared.ask("raise the fence", shared.parts.store.raise_fence(&shared.lease())).await {
         Ok(lease) => {
             shared.set_lease(lease);

@@ -17,6 +17,7 @@ use std::{
 use everytick_domain::{
     ids::{JobId, RunId, TenantId},
     job::Job,
+    mutant::Mutant,
     partition::PartitionSet,
     run::Claim,
     time::DbTime,
@@ -126,9 +127,14 @@ impl Memory {
     /// raised. What is read earlier may be overtaken by the statement that we do not know of.
     pub(crate) fn unsure(&mut self, job: JobId) {
         if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.unsure = true;
+            entry.unsure = !Mutant::ReadWhileUnsure.is_on();
         }
         self.forget(job);
+    }
+
+    /// Whether something of ours may still land that we do not know of.
+    pub(crate) fn is_unsure(&self) -> bool {
+        self.jobs.values().any(|entry| entry.unsure)
     }
 
     /// The fence is raised: nothing of ours can land any more that we do not know of.
