@@ -33,7 +33,7 @@ pub enum Mutant {
 }
 
 impl Mutant {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 20] = [
         Self::NoEpochCheck,
         Self::CursorRaisedBeforeAck,
         Self::RaiseWithoutEpoch,
@@ -47,6 +47,13 @@ impl Mutant {
         Self::ActiveForgottenAtOutcome,
         Self::MemoryKeptAfterUnsure,
         Self::NoClockCheck,
+        Self::IncarnationReused,
+        Self::ReleasedUnderWay,
+        Self::ReleasedInDoubt,
+        Self::ReleaseForgotten,
+        Self::TurnNotChecked,
+        Self::ReadWhileUnsure,
+        Self::TakeOverUnfenced,
     ];
 
     /// Whether this mistake is to be made now, on this thread.

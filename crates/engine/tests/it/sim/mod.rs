@@ -4,8 +4,11 @@
 mod actor;
 mod checker;
 mod faults;
+mod holders;
 mod mutants;
 mod node;
+mod operator;
+mod process;
 mod random;
 mod seeds;
 mod target;
