@@ -24,7 +24,9 @@ pub enum Mutant {
     ReleasedInDoubt,
     /// A partition is taken up again while its release may still land.
     ReleaseForgotten,
-    /// What was read before partitions changed hands is taken in afterwards.
+    /// A node that stops gives all back while its acquisition may still land.
+    RetiredInDoubt,
+    /// What was read before partitions changed hands is taken in afterwards, whoever holds them.
     TurnNotChecked,
     /// After an unsure answer a job is read before the fence was raised.
     ReadWhileUnsure,
@@ -33,7 +35,7 @@ pub enum Mutant {
 }
 
 impl Mutant {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::NoEpochCheck,
         Self::CursorRaisedBeforeAck,
         Self::RaiseWithoutEpoch,
@@ -51,6 +53,7 @@ impl Mutant {
         Self::ReleasedUnderWay,
         Self::ReleasedInDoubt,
         Self::ReleaseForgotten,
+        Self::RetiredInDoubt,
         Self::TurnNotChecked,
         Self::ReadWhileUnsure,
         Self::TakeOverUnfenced,

@@ -50,7 +50,7 @@ impl Memory {
     fn insert(&mut self, loaded: LoadedJob) {
         let id = loaded.job.id;
         self.wanted.remove(&id);
-        if !self.partitions.contains(loaded.job.partition) {
+        if !self.partitions.contains(loaded.job.partition) && !Mutant::TurnNotChecked.is_on() {
             return;
         }
         let open = self.open_runs(&loaded);
@@ -76,7 +76,7 @@ impl Memory {
 
     /// The jobs to read now, each with the count of answers so far; not those about which a statement is under way, or may be.
     pub(crate) fn take_wanted(&mut self, limit: usize) -> Vec<(JobId, u64)> {
-        let quiet = |id: &&JobId| self.jobs.get(id).is_none_or(|entry| entry.under_way == 0 && !entry.unsure);
+        let quiet = |id: &&JobId| self.jobs.get(id).is_none_or(|entry| entry.under_way == 0 && !in_doubt(entry));
         let ids: Vec<_> = self.wanted.iter().filter(quiet).take(limit).copied().collect();
         ids.into_iter().map(|id| (id, self.jobs.get(&id).map_or(0, |entry| entry.seq))).collect()
     }
@@ -89,7 +89,7 @@ impl Memory {
         let mut found: BTreeMap<_, _> = loaded.into_iter().map(|job| (job.job.id, job)).collect();
         for (id, seq) in asked {
             match (self.jobs.get_mut(id), found.remove(id)) {
-                (Some(entry), _) if entry.under_way > 0 || entry.unsure || entry.seq != *seq => {}
+                (Some(entry), _) if entry.under_way > 0 || in_doubt(entry) || entry.seq != *seq => {}
                 (Some(_), None) => self.remove(*id),
                 // Its home was changed, and with it its partition.
                 (Some(_), Some(job)) if !self.partitions.contains(job.job.partition) => self.remove(*id),
@@ -190,4 +190,9 @@ impl Memory {
             self.jobs.remove(&job);
         }
     }
+}
+
+/// Whether what is read of it now may be overtaken by a statement that we do not know of.
+fn in_doubt(entry: &Entry) -> bool {
+    entry.unsure && !Mutant::ReadWhileUnsure.is_on()
 }

@@ -17,7 +17,6 @@ use std::{
 use everytick_domain::{
     ids::{JobId, RunId, TenantId},
     job::Job,
-    mutant::Mutant,
     partition::PartitionSet,
     run::Claim,
     time::DbTime,
@@ -127,7 +126,7 @@ impl Memory {
     /// raised. What is read earlier may be overtaken by the statement that we do not know of.
     pub(crate) fn unsure(&mut self, job: JobId) {
         if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.unsure = !Mutant::ReadWhileUnsure.is_on();
+            entry.unsure = true;
         }
         self.forget(job);
     }

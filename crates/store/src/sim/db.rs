@@ -162,6 +162,10 @@ pub enum Entry {
         partition: u16,
         by: Incarnation,
     },
+    /// It takes no more partitions.
+    Retired {
+        by: Incarnation,
+    },
     /// `fence` is what the settlement named, `held` what the run had.
     Settled {
         run: RunId,
@@ -288,6 +292,7 @@ impl Db {
         if let Some(row) = self.leases.get_mut(&lease.node) {
             row.info.holds = false;
         }
+        self.journal.push(Entry::Retired { by: lease.incarnation });
         Ok(())
     }
 

@@ -152,7 +152,7 @@ fn spec(world: &World, random: &Random, n: u64) -> JobSpec {
         misfire: Misfire {
             late_after: Span::millis(1_500 + random.below(3_000)),
             grace: Some(Span::seconds(3 + random.below(30))),
-            catch_up: *random.pick(&[CatchUp::None, CatchUp::Latest, CatchUp::All]),
+            catch_up: *random.pick(&[CatchUp::None, CatchUp::Latest, CatchUp::All, CatchUp::All]),
             max_runs: 1 + random.below(5) as u32,
         },
         retry: RetryPolicy {

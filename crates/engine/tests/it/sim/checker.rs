@@ -46,6 +46,9 @@ pub fn check(world: &World) -> Played {
             holders::only_holders_write(db, &jobs, &mut found);
             holders::all_is_held(db, world.scene.nodes, end, &mut found);
         }
+        if std::env::var_os("EVERYTICK_SIM_JOURNAL").is_some() {
+            db.journal().iter().for_each(|entry| println!("{entry:?}"));
+        }
         Played {
             violations: found,
             ticks: db.all_runs().filter(|(_, run)| run.cause == CauseKind::Tick).count(),

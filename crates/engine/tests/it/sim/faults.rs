@@ -65,6 +65,10 @@ impl SeededFaults {
         self.random.millis(SLOW.0, SLOW.1)
     }
 
+    fn just(&self) -> Duration {
+        self.random.millis(ABANDONED_JUST.0, ABANDONED_JUST.1)
+    }
+
     fn abandoned(&self) -> Duration {
         self.random.millis(ABANDONED.0, ABANDONED.1)
     }
@@ -95,11 +99,11 @@ impl Faults for SeededFaults {
             }
             (Point::Release, Point::Release) | (Point::Acquire, Point::Acquire) if roll >= 300 => return slow(),
             (Point::Load, Point::Load) if roll >= 850 => return Some(Call { back: self.slow(), ..well }),
-            // What makes it necessary to raise the fence, and what was handed back after that.
-            (Point::RaiseFence, Point::Record | Point::Claim) if roll >= 960 => {
-                return Some(Call { travel: self.random.millis(ABANDONED_JUST.0, ABANDONED_JUST.1), ..well });
-            }
-            (Point::RaiseFence, Point::Settle) if roll >= 850 => return slow(),
+            // What makes it necessary to raise the fence, most often the claim of one of several late runs, and the slow
+            // hand-back of what landed before it was raised.
+            (Point::RaiseFence, Point::Claim) if roll >= 750 => return Some(Call { travel: self.just(), ..well }),
+            (Point::RaiseFence, Point::Record) if roll >= 960 => return Some(Call { travel: self.just(), ..well }),
+            (Point::RaiseFence, Point::Settle) if roll >= 400 => return slow(),
             _ => {}
         }
         Some(match roll {

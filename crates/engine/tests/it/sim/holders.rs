@@ -1,6 +1,6 @@
 //! Who held what: fences only rise, only the holder of a partition writes for its jobs, and in the end all is held again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use everytick_domain::{
     ids::{Fence, Incarnation, JobId, RunId},
@@ -33,12 +33,20 @@ pub fn fences_only_rise(db: &Db, found: &mut Vec<String>) {
     }
 }
 
-/// I10: what a node records or claims is of a partition that it holds at that moment.
+/// I10: what a node records or claims is of a partition that it holds at that moment; one about to stop takes no more.
 pub fn only_holders_write(db: &Db, jobs: &Definitions<'_>, found: &mut Vec<String>) {
     let mut holders: BTreeMap<u16, Incarnation> = BTreeMap::new();
+    let mut retired = BTreeSet::new();
     for entry in db.journal() {
         let (job, by, what) = match entry {
+            Entry::Retired { by } => {
+                retired.insert(by);
+                continue;
+            }
             Entry::Acquired { partition, by, .. } => {
+                if retired.contains(by) {
+                    found.push(format!("I10: {by} is about to stop and has taken partition {partition}"));
+                }
                 holders.insert(*partition, *by);
                 continue;
             }
