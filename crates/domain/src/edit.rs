@@ -106,10 +106,11 @@ pub fn edit(standing: &Standing, change: Change) -> Result<Option<Edit>, Vec<Inv
     let cursor = match new.ticking() {
         Some(schedule) if new.spec.schedule == job.spec.schedule => schedule.next_after(x),
         Some(schedule) => match job::first_cursor(&new.spec, schedule, x, *now) {
-            // An `at` of a moment ago fires at once. A cursor below X would be taken for passed, so it is recorded here.
+            // An `at` of a moment ago fires at once. A cursor below X would be taken for passed, so it is recorded here; also
+            // where the clock was set back and `at` is still to come: the run then waits until it is due.
             Some(at) if at <= x => {
                 let open = standing.open + rows.iter().filter(|row| !matches!(row.fate, Fate::Skip(_))).count();
-                if let Plan::Rows(due) = decide(&new, Some(at), *now, open) {
+                if let Plan::Rows(due) = decide(&new, Some(at), at.max(*now), open) {
                     rows.extend(due);
                 }
                 schedule.next_after(x)
@@ -231,5 +232,15 @@ mod tests {
         let edit = edit(&standing(30, 25, Some(20)), Change::Replace(Box::new(at))).unwrap().unwrap();
         assert_eq!(edit.rows.iter().map(|row| (row.tick, row.fate)).collect::<Vec<_>>(), [(s(23), Fate::Run)]);
         assert_eq!(edit.cursor, None);
+    }
+
+    #[test]
+    fn an_at_between_a_clock_that_went_back_and_the_last_recorded_tick_is_not_lost() {
+        let mut at = spec(Span::seconds(10));
+        at.schedule.as_mut().unwrap().timing = Timing::At { at: s(40) };
+        let edit = edit(&standing(30, 25, Some(50)), Change::Replace(Box::new(at))).unwrap().unwrap();
+        let recorded: Vec<_> = edit.rows.iter().map(|row| (row.tick, row.due_at, row.fate)).collect();
+        assert_eq!(recorded, [(s(40), s(40), Fate::Run)]);
+        assert_eq!((edit.x, edit.cursor), (s(50), None));
     }
 }

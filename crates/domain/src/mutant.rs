@@ -17,10 +17,26 @@ pub enum Mutant {
     MemoryKeptAfterUnsure,
     NoClockCheck,
     LateRateUnbounded,
+    /// A process starts under its predecessor's incarnation.
+    IncarnationReused,
+    /// A partition is given back while statements about it are under way.
+    ReleasedUnderWay,
+    /// A partition is given back while a statement about it may still land.
+    ReleasedInDoubt,
+    /// A partition is taken up again while its release may still land.
+    ReleaseForgotten,
+    /// A node that stops gives all back while its acquisition may still land.
+    RetiredInDoubt,
+    /// What was read before partitions changed hands is taken in afterwards, whoever holds them.
+    TurnNotChecked,
+    /// After an unsure answer a job is read before the fence was raised.
+    ReadWhileUnsure,
+    /// A dead node's partitions are taken without its lease being fenced.
+    TakeOverUnfenced,
 }
 
 impl Mutant {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 22] = [
         Self::NoEpochCheck,
         Self::CursorRaisedBeforeAck,
         Self::RaiseWithoutEpoch,
@@ -35,6 +51,14 @@ impl Mutant {
         Self::MemoryKeptAfterUnsure,
         Self::NoClockCheck,
         Self::LateRateUnbounded,
+        Self::IncarnationReused,
+        Self::ReleasedUnderWay,
+        Self::ReleasedInDoubt,
+        Self::ReleaseForgotten,
+        Self::RetiredInDoubt,
+        Self::TurnNotChecked,
+        Self::ReadWhileUnsure,
+        Self::TakeOverUnfenced,
     ];
 
     /// Whether this mistake is to be made now, on this thread.

@@ -1,9 +1,13 @@
 //! Takes the partitions that fall to this node and gives back those that fall to others. What is given back is no longer
 //! planned, and the statements about it have ended, before the record says so.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
-use everytick_domain::{ids::Incarnation, partition::PartitionSet};
+use everytick_domain::{ids::Incarnation, mutant::Mutant, partition::PartitionSet};
 use everytick_store::{Cluster, Result};
 use metrics::{counter, gauge};
 
@@ -86,7 +90,7 @@ async fn pass(shared: &Arc<Shared>, seen: &mut Seen) -> Result<()> {
     seen.resting = rests.then_some(look);
     if !steps.lost.is_empty() {
         counter!("everytick_partitions_lost_total").increment(steps.lost.len() as u64);
-        lay_down(shared, &steps.lost).await;
+        lay_down(shared, &steps.lost).await?;
     }
     if !steps.release.is_empty() {
         release(shared, &steps.release).await?;
@@ -105,7 +109,11 @@ async fn pass(shared: &Arc<Shared>, seen: &mut Seen) -> Result<()> {
 
 async fn acquire(shared: &Arc<Shared>, wanted: &PartitionSet) -> Result<()> {
     let lease = shared.lease();
-    let got = shared.ask("acquire partitions", shared.parts.store.acquire(&lease, wanted)).await?;
+    // Asked after the lease was read: what is sent under it now is refused once `retire` has raised the fence.
+    if shared.stopping() {
+        return Ok(());
+    }
+    let got = sure(shared, shared.ask("acquire partitions", shared.parts.store.acquire(&lease, wanted)).await).await?;
     // The lease may have been lost meanwhile; then these are no longer ours.
     if shared.lease() == lease && !shared.stopping() {
         counter!("everytick_partitions_acquired_total").increment(got.len() as u64);
@@ -116,25 +124,61 @@ async fn acquire(shared: &Arc<Shared>, wanted: &PartitionSet) -> Result<()> {
 }
 
 async fn release(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<()> {
-    let raises = lay_down(shared, partitions).await;
-    shared.ask("release partitions", shared.parts.store.release(&shared.lease(), partitions)).await?;
+    let raises = lay_down(shared, partitions).await?;
+    let lease = shared.lease();
+    sure(shared, shared.ask("release partitions", shared.parts.store.release(&lease, partitions)).await).await?;
     counter!("everytick_partitions_released_total").increment(partitions.len() as u64);
     tracing::debug!(partitions = partitions.len(), "released");
     raise::send(shared, &raises).await;
     Ok(())
 }
 
-/// For a node that is about to stop: everything is given back, and no more is taken.
-pub(crate) async fn retire(shared: &Arc<Shared>) {
-    let raises = lay_down(shared, &PartitionSet::all(u16::MAX)).await;
-    if let Err(error) = shared.ask("give all partitions back", shared.parts.store.retire(&shared.lease())).await {
-        tracing::warn!(%error, "the partitions could not be given back; others take them when the lease expires");
+/// A release or an acquisition without an answer may still land, after we have taken up again what it gives away, or given
+/// back what it takes: the fence is raised before the next look.
+async fn sure<T>(shared: &Arc<Shared>, answer: Result<T>) -> Result<T> {
+    if let Err(error) = &answer
+        && unsure::is(error)
+        && !Mutant::ReleaseForgotten.is_on()
+    {
+        unsure::resolve(shared).await;
     }
-    raise::send(shared, &raises).await;
+    answer
 }
 
-/// Forgets the jobs of these partitions, once no statement about them is under way. Gives the cursors that lag.
-async fn lay_down(shared: &Arc<Shared>, partitions: &PartitionSet) -> Vec<everytick_store::Raise> {
+/// For a node that is about to stop: everything is given back, and no more is taken.
+pub(crate) async fn retire(shared: &Arc<Shared>) {
+    match give_all_back(shared).await {
+        Ok(raises) => raise::send(shared, &raises).await,
+        Err(error) => {
+            tracing::warn!(%error, "the partitions could not be given back; others take them when the lease expires");
+        }
+    }
+}
+
+async fn give_all_back(shared: &Arc<Shared>) -> Result<Vec<everytick_store::Raise>> {
+    let raises = {
+        let _quiet = shared.statements.write().await;
+        let raises = shared.memory().lay_down(&PartitionSet::all(u16::MAX));
+        // The other loops may have sent something that lands later, such as an acquisition.
+        if !Mutant::RetiredInDoubt.is_on() {
+            unsure::mend(shared).await?;
+        }
+        raises
+    };
+    shared.ask("give all partitions back", shared.parts.store.retire(&shared.lease())).await?;
+    Ok(raises)
+}
+
+/// Forgets the jobs of these partitions, once no statement about them is under way, and none may still land. Gives the
+/// cursors that lag.
+async fn lay_down(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<Vec<everytick_store::Raise>> {
+    if Mutant::ReleasedUnderWay.is_on() {
+        return Ok(shared.memory().lay_down(partitions));
+    }
     let _quiet = shared.statements.write().await;
-    shared.memory().lay_down(partitions)
+    // Whoever was left without an answer may be waiting for us to end his doubt, and we came first.
+    if shared.doubt.load(Ordering::Relaxed) && !Mutant::ReleasedInDoubt.is_on() {
+        unsure::mend(shared).await?;
+    }
+    Ok(shared.memory().lay_down(partitions))
 }

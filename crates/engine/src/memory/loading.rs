@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use everytick_domain::{
     ids::{JobId, RunId},
+    mutant::Mutant,
     time::DbTime,
 };
 use everytick_store::{ChangedJob, LoadedJob, Raise};
@@ -33,7 +34,7 @@ impl Memory {
     /// Jobs found before the horizon's end: new ones come in, others are ours already. `false` when they were read in an
     /// earlier turn, and are not taken in.
     pub(crate) fn horizon(&mut self, loaded: Vec<LoadedJob>, turn: u64) -> bool {
-        if self.turn != turn {
+        if self.turn != turn && !Mutant::TurnNotChecked.is_on() {
             return false;
         }
         for job in loaded {
@@ -49,7 +50,7 @@ impl Memory {
     fn insert(&mut self, loaded: LoadedJob) {
         let id = loaded.job.id;
         self.wanted.remove(&id);
-        if !self.partitions.contains(loaded.job.partition) {
+        if !self.partitions.contains(loaded.job.partition) && !Mutant::TurnNotChecked.is_on() {
             return;
         }
         let open = self.open_runs(&loaded);
@@ -75,20 +76,20 @@ impl Memory {
 
     /// The jobs to read now, each with the count of answers so far; not those about which a statement is under way, or may be.
     pub(crate) fn take_wanted(&mut self, limit: usize) -> Vec<(JobId, u64)> {
-        let quiet = |id: &&JobId| self.jobs.get(id).is_none_or(|entry| entry.under_way == 0 && !entry.unsure);
+        let quiet = |id: &&JobId| self.jobs.get(id).is_none_or(|entry| entry.under_way == 0 && !in_doubt(entry));
         let ids: Vec<_> = self.wanted.iter().filter(quiet).take(limit).copied().collect();
         ids.into_iter().map(|id| (id, self.jobs.get(&id).map_or(0, |entry| entry.seq))).collect()
     }
 
     /// Takes in what was read. What an answer has overtaken meanwhile is read again; what is not there is gone.
     pub(crate) fn loaded(&mut self, asked: &[(JobId, u64)], loaded: Vec<LoadedJob>, turn: u64) {
-        if self.turn != turn {
+        if self.turn != turn && !Mutant::TurnNotChecked.is_on() {
             return;
         }
         let mut found: BTreeMap<_, _> = loaded.into_iter().map(|job| (job.job.id, job)).collect();
         for (id, seq) in asked {
             match (self.jobs.get_mut(id), found.remove(id)) {
-                (Some(entry), _) if entry.under_way > 0 || entry.unsure || entry.seq != *seq => {}
+                (Some(entry), _) if entry.under_way > 0 || in_doubt(entry) || entry.seq != *seq => {}
                 (Some(_), None) => self.remove(*id),
                 // Its home was changed, and with it its partition.
                 (Some(_), Some(job)) if !self.partitions.contains(job.job.partition) => self.remove(*id),
@@ -189,4 +190,9 @@ impl Memory {
             self.jobs.remove(&job);
         }
     }
+}
+
+/// Whether what is read of it now may be overtaken by a statement that we do not know of.
+fn in_doubt(entry: &Entry) -> bool {
+    entry.unsure && !Mutant::ReadWhileUnsure.is_on()
 }

@@ -149,11 +149,11 @@ impl Db {
                 }
                 for tick in &edit.rows {
                     if !self.runs.contains_key(&tick.id) {
-                        self.insert_tick(id, tick, None, standing.job.spec.priority, now);
+                        self.insert_tick(id, tick, None, None, standing.job.spec.priority, now);
                     }
                 }
                 for range in &edit.ranges {
-                    self.insert_range(id, *range, now);
+                    self.insert_range(id, *range, None, now);
                 }
                 let seq = self.next_seq();
                 if let Some(row) = self.jobs.get_mut(&id) {
@@ -189,6 +189,7 @@ impl Db {
             run.state = State::Cancelled;
             run.fence = run.fence.raised(now);
             run.finished_at = Some(now);
+            self.open.remove(&(run.job, id));
         }
     }
 
@@ -244,7 +245,7 @@ impl Db {
             };
             self.waiting.insert(id, row);
         }
-        self.insert_run(id, run, now);
+        self.insert_run(id, run, None, now);
         self.note(tenant, actor, "trigger", id.to_string(), "{}".into(), now);
         self.remember(tenant, ask.idempotency.as_ref(), Subject::Run(id), now);
         self.get_run(tenant, id)

@@ -6,6 +6,7 @@ use everytick_domain::{
     home::{BlockClaim, Homes},
     ids::{Epoch, Fence, Incarnation, JobId, RunId, TenantId},
     job::{Job, LATE_AFTER_MAX},
+    mutant::Mutant,
     partition::PartitionSet,
     plan::SkipRange,
     run::{CauseKind, SkipReason, State, Verdict},
@@ -26,10 +27,14 @@ pub struct Db {
     pub(super) jobs: BTreeMap<JobId, JobRow>,
     pub(super) runs: BTreeMap<RunId, RunRow>,
     pub(super) history: BTreeSet<(JobId, RunId)>,
+    /// Those of them that are not over.
+    pub(super) open: BTreeSet<(JobId, RunId)>,
     pub(super) ranges: BTreeMap<RunId, RangeRow>,
     pub(super) waiting: BTreeMap<RunId, WaitingRow>,
     pub(super) attempts: BTreeMap<(RunId, u32), AttemptRecord>,
     pub(super) leases: BTreeMap<String, LeaseRow>,
+    /// The highest fence that a lease ever had: they rise past it, also those of leases made anew.
+    pub(super) lease_fence: Fence,
     pub(super) requests: BTreeMap<(TenantId, String), RequestRow>,
     pub(super) audit: Vec<(TenantId, AuditRecord)>,
     pub(super) seq: i64,
@@ -126,16 +131,19 @@ pub enum Entry {
         /// The clock when it was made, which X may lie after.
         at: DbTime,
     },
+    /// `by` is the node that recorded the tick; none where an edit did, or where the run was asked for.
     Recorded {
         run: RunId,
         job: JobId,
         state: State,
         at: DbTime,
+        by: Option<Incarnation>,
     },
     RangeRecorded {
         job: JobId,
         from: DbTime,
         to: DbTime,
+        by: Option<Incarnation>,
     },
     Claimed {
         run: RunId,
@@ -144,6 +152,26 @@ pub enum Entry {
         fence: Fence,
         /// It had been chosen by catch-up.
         late: bool,
+        by: Incarnation,
+    },
+    /// A lease was made, or its fence was raised.
+    Leased {
+        node: String,
+        incarnation: Incarnation,
+        fence: Fence,
+    },
+    Acquired {
+        partition: u16,
+        by: Incarnation,
+        fence: Fence,
+    },
+    Released {
+        partition: u16,
+        by: Incarnation,
+    },
+    /// It takes no more partitions.
+    Retired {
+        by: Incarnation,
     },
     /// `fence` is what the settlement named, `held` what the run had.
     Settled {
@@ -174,10 +202,12 @@ impl Db {
             jobs: BTreeMap::new(),
             runs: BTreeMap::new(),
             history: BTreeSet::new(),
+            open: BTreeSet::new(),
             ranges: BTreeMap::new(),
             waiting: BTreeMap::new(),
             attempts: BTreeMap::new(),
             leases: BTreeMap::new(),
+            lease_fence: Fence::default(),
             requests: BTreeMap::new(),
             audit: Vec::new(),
             seq: 0,
@@ -196,6 +226,11 @@ impl Db {
     #[must_use]
     pub fn waits_until(&self, run: RunId) -> Option<DbTime> {
         self.waiting.get(&run).map(|row| row.due_at)
+    }
+    /// The leases that live, each by its node's name, and the partitions with their holders.
+    #[must_use]
+    pub fn standing(&self, now: DbTime) -> Cluster {
+        self.cluster(now)
     }
     pub fn all_ranges(&self) -> impl Iterator<Item = &RangeRow> {
         self.ranges.values()
@@ -222,17 +257,18 @@ impl Db {
         // An ended row that a new one replaces.
         self.leases.retain(|name, row| row.incarnation != incarnation || *name == node.name);
         let old = self.leases.get(&node.name);
-        let fence = old.map_or(Fence::default(), |row| row.fence).raised(now);
         let started_at = old.filter(|row| row.incarnation == incarnation).map_or(now, |row| row.started_at);
         // Where one process has the store, whoever else held a lease is dead.
         let alone = !self.shared;
+        let ends = self.next_lease_fence(now);
         for (name, row) in self.leases.iter_mut().filter(|(_, row)| row.incarnation != incarnation) {
             if alone || *name == node.name {
                 row.until = DbTime::EPOCH;
                 row.ended = true;
-                row.fence = row.fence.raised(now);
+                row.fence = ends;
             }
         }
+        let fence = self.next_lease_fence(now);
         // An older incarnation of the same node leaves its row behind under a name that no node has.
         if let Some(row) = self.leases.remove(&node.name).filter(|row| row.incarnation != incarnation) {
             self.leases.insert(format!("{}#{}", node.name, row.incarnation), row);
@@ -249,6 +285,7 @@ impl Db {
             beat: Beat::of(RunId::floor(now)),
         };
         self.leases.insert(node.name.clone(), row);
+        self.journal.push(Entry::Leased { node: node.name.clone(), incarnation, fence });
         Ok(Lease { node: node.name.clone(), incarnation, fence })
     }
 
@@ -264,9 +301,11 @@ impl Db {
 
     pub(super) fn raise_fence(&mut self, lease: &Lease, now: DbTime) -> Result<Lease> {
         self.held(lease, now)?;
+        let fence = self.next_lease_fence(now);
         let row = self.leases.get_mut(&lease.node).ok_or(StoreError::LeaseLost)?;
-        row.fence = row.fence.raised(now);
-        Ok(Lease { fence: row.fence, ..lease.clone() })
+        row.fence = fence;
+        self.journal.push(Entry::Leased { node: lease.node.clone(), incarnation: lease.incarnation, fence });
+        Ok(Lease { fence, ..lease.clone() })
     }
 
     pub(super) fn retire(&mut self, lease: &Lease, now: DbTime) -> Result<()> {
@@ -275,18 +314,25 @@ impl Db {
         if let Some(row) = self.leases.get_mut(&lease.node) {
             row.info.holds = false;
         }
+        self.journal.push(Entry::Retired { by: lease.incarnation });
         Ok(())
     }
 
     pub(super) fn leave(&mut self, lease: &Lease, now: DbTime) -> Result<()> {
         self.held(lease, now)?;
         self.free(lease, &PartitionSet::all(u16::MAX), now);
+        let fence = self.next_lease_fence(now);
         if let Some(row) = self.leases.get_mut(&lease.node) {
             row.until = DbTime::EPOCH;
             row.ended = true;
-            row.fence = row.fence.raised(now);
+            row.fence = fence;
         }
         Ok(())
+    }
+
+    fn next_lease_fence(&mut self, now: DbTime) -> Fence {
+        self.lease_fence = self.lease_fence.raised(now);
+        self.lease_fence
     }
 
     pub(super) fn cluster(&self, now: DbTime) -> Cluster {
@@ -309,14 +355,20 @@ impl Db {
 
     pub(super) fn acquire(&mut self, lease: &Lease, asked: &PartitionSet, now: DbTime) -> Result<PartitionSet> {
         self.held(lease, now)?;
-        self.fence_expired(lease.incarnation, now);
-        let living: BTreeSet<_> = self.leases.values().filter(|row| !row.ended).map(|row| row.incarnation).collect();
+        let unfenced = Mutant::TakeOverUnfenced.is_on();
+        if !unfenced {
+            self.fence_expired(lease.incarnation, now);
+        }
+        let lives = |row: &&LeaseRow| !row.ended && (row.until > now || !unfenced);
+        let living: BTreeSet<_> = self.leases.values().filter(lives).map(|row| row.incarnation).collect();
         let mut ours = PartitionSet::none();
         for row in self.partitions.iter_mut().filter(|row| asked.contains(row.partition)) {
             if row.holder.is_none_or(|holder| !living.contains(&holder)) {
                 row.holder = Some(lease.incarnation);
                 row.fence = row.fence.raised(now);
                 row.since = now;
+                let (partition, fence) = (row.partition, row.fence);
+                self.journal.push(Entry::Acquired { partition, by: lease.incarnation, fence });
             }
             if row.holder == Some(lease.incarnation) {
                 ours.insert(row.partition);
@@ -337,13 +389,16 @@ impl Db {
         for row in self.partitions.iter_mut().filter(ours) {
             row.holder = None;
             row.since = now;
+            self.journal.push(Entry::Released { partition: row.partition, by: lease.incarnation });
         }
     }
 
     /// Ends the leases of others that have expired, under a raised fence.
     pub(super) fn fence_expired(&mut self, but: Incarnation, now: DbTime) {
-        for row in self.leases.values_mut().filter(|row| row.incarnation != but && !row.ended && row.until <= now) {
-            row.fence = row.fence.raised(now);
+        let expired = |row: &&mut LeaseRow| row.incarnation != but && !row.ended && row.until <= now;
+        for row in self.leases.values_mut().filter(expired) {
+            self.lease_fence = self.lease_fence.raised(now);
+            row.fence = self.lease_fence;
             row.ended = true;
         }
     }
@@ -368,27 +423,38 @@ impl Db {
         self.seq
     }
 
-    pub(super) fn insert_run(&mut self, id: RunId, row: RunRow, at: DbTime) {
+    pub(super) fn insert_run(&mut self, id: RunId, row: RunRow, by: Option<Incarnation>, at: DbTime) {
         debug_assert!(
             row.due_at >= at.minus(LATE_AFTER_MAX) || row.state != State::Claimed,
             "born claimed, and too old"
         );
-        self.journal.push(Entry::Recorded { run: id, job: row.job, state: row.state, at });
-        if row.state == State::Claimed {
-            self.journal.push(Entry::Claimed {
-                run: id,
-                job: row.job,
-                attempt: row.attempt,
-                fence: row.fence,
-                late: false,
-            });
+        self.journal.push(Entry::Recorded { run: id, job: row.job, state: row.state, at, by });
+        if let (State::Claimed, Some(by)) = (row.state, row.incarnation) {
+            let (job, attempt, fence) = (row.job, row.attempt, row.fence);
+            self.journal.push(Entry::Claimed { run: id, job, attempt, fence, late: false, by });
         }
         self.history.insert((row.job, id));
+        if row.state.is_open() {
+            self.open.insert((row.job, id));
+        }
         self.runs.insert(id, row);
     }
 
     pub(super) fn runs_of(&self, job: JobId) -> impl DoubleEndedIterator<Item = (RunId, &RunRow)> {
-        let (low, high) = (RunId::from_uuid(uuid::Uuid::nil()), RunId::from_uuid(uuid::Uuid::max()));
-        self.history.range((job, low)..=(job, high)).filter_map(|(_, id)| self.runs.get(id).map(|row| (*id, row)))
+        self.history.range(all_of(job)).filter_map(|(_, id)| self.runs.get(id).map(|row| (*id, row)))
     }
+
+    /// In the order of their ids.
+    pub(super) fn all_open(&self) -> impl Iterator<Item = (RunId, &RunRow)> {
+        let ids: BTreeSet<_> = self.open.iter().map(|(_, id)| *id).collect();
+        ids.into_iter().filter_map(|id| self.runs.get(&id).map(|row| (id, row)))
+    }
+
+    pub(super) fn open_of(&self, job: JobId) -> impl Iterator<Item = (RunId, &RunRow)> {
+        self.open.range(all_of(job)).filter_map(|(_, id)| self.runs.get(id).map(|row| (*id, row)))
+    }
+}
+
+fn all_of(job: JobId) -> std::ops::RangeInclusive<(JobId, RunId)> {
+    (job, RunId::from_uuid(uuid::Uuid::nil()))..=(job, RunId::from_uuid(uuid::Uuid::max()))
 }

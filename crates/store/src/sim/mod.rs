@@ -36,6 +36,8 @@ pub struct SimStore {
     clock: Arc<dyn WallClock>,
     faults: Arc<dyn Faults>,
     partitions: u16,
+    /// For a node that is told that it holds everything: who joined through this connection.
+    lied_to: Option<Arc<Mutex<Option<Incarnation>>>>,
 }
 
 impl std::fmt::Debug for SimStore {
@@ -59,13 +61,20 @@ impl SimStore {
 
     fn with(clock: Arc<dyn WallClock>, limits: Limits, partitions: u16, shared: bool) -> Self {
         let db = Arc::new(Mutex::new(Db::new(limits, partitions, shared)));
-        Self { db, clock, faults: Arc::new(NoFaults), partitions }
+        Self { db, clock, faults: Arc::new(NoFaults), partitions, lied_to: None }
     }
 
     /// Another connection to the same database, with faults of its own.
     #[must_use]
     pub fn connect(&self, faults: Arc<dyn Faults>) -> Self {
-        Self { db: self.db.clone(), clock: self.clock.clone(), faults, partitions: self.partitions }
+        let (db, clock) = (self.db.clone(), self.clock.clone());
+        Self { db, clock, faults, partitions: self.partitions, lied_to: None }
+    }
+
+    /// Another connection, whose node is told that it is alone and holds every partition, whatever others are told.
+    #[must_use]
+    pub fn connect_lying(&self, faults: Arc<dyn Faults>) -> Self {
+        Self { lied_to: Some(Arc::default()), ..self.connect(faults) }
     }
 
     /// Looks at the database from outside, for checkers.
@@ -115,6 +124,9 @@ impl Store for SimStore {
     }
     async fn join(&self, node: &NodeInfo, incarnation: Incarnation, ttl: Span) -> Result<(Lease, DbTime)> {
         let node = node.clone();
+        if let Some(told) = &self.lied_to {
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(incarnation);
+        }
         self.transact(Point::Join, move |db, now, _| Ok((db.join(&node, incarnation, ttl, now)?, now))).await
     }
     async fn renew(&self, lease: &Lease, ttl: Span, beat: &Beat) -> Result<DbTime> {
@@ -134,11 +146,22 @@ impl Store for SimStore {
         self.transact(Point::Leave, move |db, now, _| db.leave(&lease, now)).await
     }
     async fn cluster(&self) -> Result<Cluster> {
-        self.transact(Point::Cluster, move |db, now, _| Ok(db.cluster(now))).await
+        let told = self.lied_to.as_ref().map(|told| *told.lock().unwrap_or_else(PoisonError::into_inner));
+        self.transact(Point::Cluster, move |db, now, _| {
+            let cluster = db.cluster(now);
+            Ok(match told {
+                None => cluster,
+                Some(told) => all_held_by(cluster, told),
+            })
+        })
+        .await
     }
     async fn acquire(&self, lease: &Lease, partitions: &PartitionSet) -> Result<PartitionSet> {
-        let (lease, partitions) = (lease.clone(), *partitions);
-        self.transact(Point::Acquire, move |db, now, _| db.acquire(&lease, &partitions, now)).await
+        let (lease, partitions, lies) = (lease.clone(), *partitions, self.lied_to.is_some());
+        self.transact(Point::Acquire, move |db, now, _| {
+            if lies { db.held(&lease, now).map(|()| partitions) } else { db.acquire(&lease, &partitions, now) }
+        })
+        .await
     }
     async fn release(&self, lease: &Lease, partitions: &PartitionSet) -> Result<()> {
         let (lease, partitions) = (lease.clone(), *partitions);
@@ -291,4 +314,13 @@ impl Store for SimStore {
     async fn prune(&self, before: DbTime, limit: usize) -> Result<Pruned> {
         self.transact(Point::Prune, move |db, now, _| Ok(db.prune(before, limit, now))).await
     }
+}
+
+/// The lie: nobody else is there, and all is theirs.
+fn all_held_by(mut cluster: Cluster, told: Option<Incarnation>) -> Cluster {
+    cluster.nodes.retain(|node| Some(node.incarnation) == told);
+    for row in &mut cluster.partitions {
+        row.holder = told;
+    }
+    cluster
 }

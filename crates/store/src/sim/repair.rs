@@ -52,7 +52,7 @@ impl Db {
         let (tenant, actor) = (row.job.tenant, Actor(format!("node {}", lease.node)));
         for row in &ticks.rows {
             if !self.runs.contains_key(&row.tick.id) {
-                self.insert_tick(ticks.job, &row.tick, None, ticks.priority, now);
+                self.insert_tick(ticks.job, &row.tick, None, None, ticks.priority, now);
             }
         }
         let seq = self.next_seq();

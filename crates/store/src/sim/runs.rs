@@ -63,7 +63,8 @@ impl Db {
             run.node = Some(lease.node.clone());
             run.incarnation = Some(lease.incarnation);
             run.started_at = Some(now);
-            let entry = Entry::Claimed { run: *id, job: run.job, attempt: run.attempt, fence: run.fence, late };
+            let (job, attempt, fence) = (run.job, run.attempt, run.fence);
+            let entry = Entry::Claimed { run: *id, job, attempt, fence, late, by: lease.incarnation };
             claimed.push(claimed_run(*id, run));
             self.journal.push(entry);
         }
@@ -111,6 +112,7 @@ impl Db {
                 run.finished_at = ended.finished_at;
                 run.error.clone_from(&said.error);
                 run.output.clone_from(&said.output);
+                self.open.remove(&(run.job, said.run));
                 None
             }
             Verdict::Retry { due_at } => {
@@ -150,8 +152,8 @@ impl Db {
     }
 
     pub(super) fn load_claimed(&self, lease: &Lease) -> Vec<ClaimedRun> {
-        let ours = |run: &&RunRow| run.state == State::Claimed && run.incarnation == Some(lease.incarnation);
-        self.runs.iter().filter(|(_, run)| ours(run)).map(|(id, run)| claimed_run(*id, run)).collect()
+        let ours = |run: &RunRow| run.state == State::Claimed && run.incarnation == Some(lease.incarnation);
+        self.all_open().filter(|(_, run)| ours(run)).map(|(id, run)| claimed_run(id, run)).collect()
     }
 
     pub(super) fn load_lost(&mut self, lease: &Lease, limit: usize, now: DbTime) -> Result<Vec<ClaimedRun>> {
@@ -161,7 +163,7 @@ impl Db {
         let dead: Vec<_> = ended.map(|row| row.incarnation).collect();
         let lost = |run: &RunRow| run.state == State::Claimed && run.incarnation.is_some_and(|inc| dead.contains(&inc));
         let found: Vec<_> =
-            self.runs.iter().filter(|(_, run)| lost(run)).take(limit).map(|(id, run)| claimed_run(*id, run)).collect();
+            self.all_open().filter(|(_, run)| lost(run)).take(limit).map(|(id, run)| claimed_run(id, run)).collect();
         if found.is_empty() {
             self.leases.retain(|_, row| !dead.contains(&row.incarnation));
         }

@@ -1,7 +1,7 @@
 //! Loading jobs, recording ticks and ranges, raising cursors.
 
 use everytick_domain::{
-    ids::{Cause, Fence, JobId, RunId},
+    ids::{Cause, Fence, Incarnation, JobId, RunId},
     mutant::Mutant,
     partition::PartitionSet,
     plan::{Fate, SkipRange, TickRow},
@@ -28,8 +28,7 @@ impl Db {
     }
 
     pub(super) fn open_runs(&self, job: JobId) -> Vec<OpenRun> {
-        self.runs_of(job)
-            .filter(|(_, run)| run.state.is_open())
+        self.open_of(job)
             .map(|(id, run)| OpenRun { id, state: run.state, attempt: run.attempt, fence: run.fence })
             .collect()
     }
@@ -101,11 +100,21 @@ impl Db {
         if self.runs.contains_key(&row.tick.id) {
             return RowAnswer::Existed;
         }
-        self.insert_tick(ticks.job, &row.tick, row.born_claimed.then_some(lease), ticks.priority, now);
+        let born = row.born_claimed.then_some(lease);
+        self.insert_tick(ticks.job, &row.tick, Some(lease.incarnation), born, ticks.priority, now);
         RowAnswer::Inserted
     }
 
-    pub(super) fn insert_tick(&mut self, job: JobId, tick: &TickRow, born: Option<&Lease>, priority: u8, now: DbTime) {
+    /// `by` is the node that records it, if not an edit does; `born` is whose claim it is born with.
+    pub(super) fn insert_tick(
+        &mut self,
+        job: JobId,
+        tick: &TickRow,
+        by: Option<Incarnation>,
+        born: Option<&Lease>,
+        priority: u8,
+        now: DbTime,
+    ) {
         let Some(tenant) = self.jobs.get(&job).map(|row| row.job.tenant) else { return };
         let state = match (tick.fate, born) {
             (Fate::Skip(_), _) => State::Skipped,
@@ -137,7 +146,7 @@ impl Db {
             skip_reason: if let Fate::Skip(reason) = tick.fate { Some(reason) } else { None },
             payload: None,
         };
-        self.insert_run(tick.id, row, now);
+        self.insert_run(tick.id, row, by, now);
     }
 
     pub(super) fn record_range(&mut self, lease: &Lease, plan: &RangePlan, now: DbTime) -> Result<RangeAnswer> {
@@ -158,7 +167,7 @@ impl Db {
         if !standing || plan.range.to > now || (occupied && !Mutant::RangeWithoutProbe.is_on()) {
             return Ok(RangeAnswer::Stale);
         }
-        self.insert_range(plan.job, plan.range, now);
+        self.insert_range(plan.job, plan.range, Some(lease.incarnation), now);
         let seq = self.next_seq();
         let Some(row) = self.jobs.get_mut(&plan.job) else { return Ok(RangeAnswer::Stale) };
         row.cursor = plan.cursor;
@@ -167,9 +176,9 @@ impl Db {
         Ok(RangeAnswer::Recorded { epoch: row.epoch })
     }
 
-    pub(super) fn insert_range(&mut self, job: JobId, range: SkipRange, now: DbTime) {
+    pub(super) fn insert_range(&mut self, job: JobId, range: SkipRange, by: Option<Incarnation>, now: DbTime) {
         let Some(tenant) = self.jobs.get(&job).map(|row| row.job.tenant) else { return };
-        self.journal.push(Entry::RangeRecorded { job, from: range.from, to: range.to });
+        self.journal.push(Entry::RangeRecorded { job, from: range.from, to: range.to, by });
         let id = RunId::of(job, Cause::Range { from: range.from });
         self.ranges.insert(id, RangeRow { job, tenant, range, recorded_at: now });
     }

@@ -35,19 +35,19 @@ pub async fn run(world: Arc<World>, random: Random) {
         let job = *random.pick(&jobs);
         match random.below(100) {
             0..35 => {
-                let spec = current(&world, job).await.map(|spec| edited(spec, &world, &random));
+                let spec = current(&world, &random, job).await.map(|spec| edited(spec, &world, &random));
                 if let Some(spec) = spec {
-                    edit(&world, job, Change::Replace(Box::new(spec)), false).await;
+                    edit(&world, &random, job, Change::Replace(Box::new(spec)), false).await;
                 }
             }
-            35..55 => edit(&world, job, Change::Pause { note: None }, random.chance(200)).await,
-            55..75 => edit(&world, job, Change::Resume, false).await,
+            35..55 => edit(&world, &random, job, Change::Pause { note: None }, random.chance(200)).await,
+            55..75 => edit(&world, &random, job, Change::Resume, false).await,
             75..79 => {
-                edit(&world, job, Change::Delete, random.chance(300)).await;
+                edit(&world, &random, job, Change::Delete, random.chance(300)).await;
                 jobs.retain(|id| *id != job);
             }
             79..90 => {
-                let commands = world.commands.lock().unwrap().clone();
+                let commands = world.commands(&random);
                 let ask = RunNow { job: JobRef::Id(job), payload: None, force: false, idempotency: None };
                 let _ = commands.run_now(TenantId::DEFAULT, &people(), ask).await;
             }
@@ -70,20 +70,20 @@ fn people() -> Actor {
     Actor("people".into())
 }
 
-async fn edit(world: &World, job: JobId, change: Change, cancel: bool) {
-    let commands = world.commands.lock().unwrap().clone();
+async fn edit(world: &World, random: &Random, job: JobId, change: Change, cancel: bool) {
+    let commands = world.commands(random);
     let ask = EditJob { job: JobRef::Id(job), change, if_match: None, cancel };
     let _ = commands.edit_job(TenantId::DEFAULT, &people(), ask).await;
 }
 
-async fn current(world: &World, job: JobId) -> Option<JobSpec> {
-    let commands = world.commands.lock().unwrap().clone();
+async fn current(world: &World, random: &Random, job: JobId) -> Option<JobSpec> {
+    let commands = world.commands(random);
     let record = commands.store().get_job(TenantId::DEFAULT, &JobRef::Id(job)).await.ok()?;
     Some((*record.job.spec).clone())
 }
 
 async fn cancel(world: &World, random: &Random, job: JobId) {
-    let commands = world.commands.lock().unwrap().clone();
+    let commands = world.commands(random);
     let filter = RunFilter { job: Some(job), ..RunFilter::default() };
     let Ok(page) = commands.store().list_runs(TenantId::DEFAULT, &filter, None, 5).await else { return };
     if !page.items.is_empty() {
@@ -92,7 +92,7 @@ async fn cancel(world: &World, random: &Random, job: JobId) {
 }
 
 async fn create(world: &World, random: &Random, n: u64) -> Option<JobId> {
-    let commands = world.commands.lock().unwrap().clone();
+    let commands = world.commands(random);
     let spec = spec(world, random, n);
     let created = commands.create_jobs(TenantId::DEFAULT, &people(), vec![spec], None).await.ok()?;
     created.into_iter().next()?.ok().map(|created| created.job.id)
@@ -152,7 +152,7 @@ fn spec(world: &World, random: &Random, n: u64) -> JobSpec {
         misfire: Misfire {
             late_after: Span::millis(1_500 + random.below(3_000)),
             grace: Some(Span::seconds(3 + random.below(30))),
-            catch_up: *random.pick(&[CatchUp::None, CatchUp::Latest, CatchUp::All]),
+            catch_up: *random.pick(&[CatchUp::None, CatchUp::Latest, CatchUp::All, CatchUp::All]),
             max_runs: 1 + random.below(5) as u32,
         },
         retry: RetryPolicy {

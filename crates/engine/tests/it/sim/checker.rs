@@ -15,41 +15,57 @@ use everytick_store::{
     sim::{Db, Entry},
 };
 
-use super::{
-    pace,
-    target::Delivery,
-    world::{Played, World},
-};
+use super::{holders, pace, target::Delivery, world::World};
 
 /// Ticks younger than this at the end may still be on their way.
 const ON_THEIR_WAY: Span = Span::seconds(3);
 /// Runs due longer ago than this at the end must have been started, unless their job may not start them.
 const STUCK: Span = Span::seconds(20);
 
+/// What came of one history.
+pub struct Played {
+    pub violations: Vec<String>,
+    pub ticks: usize,
+    pub deliveries: usize,
+}
+
 pub fn check(world: &World) -> Played {
     let end = world.clock.now();
     let deliveries = world.history.0.lock().unwrap().clone();
     world.db.inspect(|db| {
         let mut found = Vec::new();
-        every_tick_once(db, end, &mut found);
-        deliveries_are_sound(db, &deliveries, &mut found);
+        let jobs = definitions(db);
+        every_tick_once(db, &jobs, end, &mut found);
+        deliveries_are_sound(db, &jobs, &deliveries, &mut found);
         the_journal_is_sound(db, &mut found);
-        nothing_is_stuck(db, &deliveries, end, &mut found);
-        pace::late_runs_keep_it(db, &deliveries, &mut found);
-        let mut trace = blake3::Hasher::new();
-        for entry in db.journal() {
-            trace.update(format!("{entry:?}").as_bytes());
+        holders::fences_only_rise(db, &mut found);
+        // Who is told lies works side by side with others, and only the ledger is whole.
+        if !world.scene.lying {
+            never_more_in_progress_than_allowed(db, &jobs, &mut found);
+            nothing_is_stuck(db, &deliveries, end, &mut found);
+            holders::only_holders_write(db, &jobs, &mut found);
+            pace::late_runs_keep_it(db, &jobs, &deliveries, world.scene.nodes, &mut found);
+            holders::all_is_held(db, world.scene.nodes, end, &mut found);
         }
-        for delivery in &deliveries {
-            trace.update(format!("{delivery:?}").as_bytes());
+        if std::env::var_os("EVERYTICK_SIM_JOURNAL").is_some() {
+            db.journal().iter().for_each(|entry| println!("{entry:?}"));
         }
         Played {
             violations: found,
-            trace: trace.finalize().to_hex().to_string(),
             ticks: db.all_runs().filter(|(_, run)| run.cause == CauseKind::Tick).count(),
             deliveries: deliveries.len(),
         }
     })
+}
+
+/// All that the database and the targets saw, in short.
+pub fn trace(world: &World) -> String {
+    let mut trace = blake3::Hasher::new();
+    world.db.inspect(|db| db.journal().iter().for_each(|entry| _ = trace.update(format!("{entry:?}").as_bytes())));
+    for delivery in world.history.0.lock().unwrap().iter() {
+        trace.update(format!("{delivery:?}").as_bytes());
+    }
+    trace.finalize().to_hex().to_string()
 }
 
 /// A definition of a job, which took over at `x` and was given at `at`.
@@ -60,8 +76,10 @@ pub struct Definition<'a> {
 }
 
 /// The definitions of each job, in order.
-pub fn definitions(db: &Db) -> BTreeMap<JobId, Vec<Definition<'_>>> {
-    let mut jobs: BTreeMap<JobId, Vec<Definition<'_>>> = BTreeMap::new();
+pub type Definitions<'a> = BTreeMap<JobId, Vec<Definition<'a>>>;
+
+fn definitions(db: &Db) -> Definitions<'_> {
+    let mut jobs = Definitions::new();
     for entry in db.journal() {
         let (job, x, at) = match entry {
             Entry::Created { job, x } => (job, *x, job.updated_at),
@@ -74,8 +92,8 @@ pub fn definitions(db: &Db) -> BTreeMap<JobId, Vec<Definition<'_>>> {
 }
 
 /// I1, I2, I3, I5, I11: each tick of each definition, while it held, has one row or lies in one range; nothing else has.
-fn every_tick_once(db: &Db, end: DbTime, found: &mut Vec<String>) {
-    for (id, definitions) in definitions(db) {
+fn every_tick_once(db: &Db, jobs: &Definitions<'_>, end: DbTime, found: &mut Vec<String>) {
+    for (&id, definitions) in jobs {
         let mut expected = BTreeSet::new();
         for (n, Definition { x, at, job }) in definitions.iter().enumerate() {
             let Some(schedule) = job.ticking() else { continue };
@@ -121,8 +139,7 @@ fn every_tick_once(db: &Db, end: DbTime, found: &mut Vec<String>) {
 }
 
 /// I4, I5, I6, I13: never early, each attempt sent once, only of runs on the record, boundedly often.
-fn deliveries_are_sound(db: &Db, deliveries: &[Delivery], found: &mut Vec<String>) {
-    let jobs = definitions(db);
+fn deliveries_are_sound(db: &Db, jobs: &Definitions<'_>, deliveries: &[Delivery], found: &mut Vec<String>) {
     let claims: BTreeSet<_> = db
         .journal()
         .iter()
@@ -150,11 +167,38 @@ fn deliveries_are_sound(db: &Db, deliveries: &[Delivery], found: &mut Vec<String
     }
 }
 
-/// I7, I8, I12: settled only by the fence that holds it, never after its end, and never more in progress than the job allows.
+/// I7, I8: settled only by the fence that holds it, and nothing after its end.
 fn the_journal_is_sound(db: &Db, found: &mut Vec<String>) {
-    let jobs = definitions(db);
-    let limit = |job: &JobId| jobs.get(job).and_then(|jobs| jobs[0].job.spec.open_max());
     let mut over = BTreeSet::new();
+    for entry in db.journal() {
+        match entry {
+            Entry::Claimed { run, .. } if over.contains(run) => {
+                found.push(format!("I8: {run} was claimed after its end"));
+            }
+            Entry::Settled { run, fence, held, was, verdict, .. } => {
+                if fence != held || *was != State::Claimed {
+                    found.push(format!("I7: {run} was settled by fence {fence} while {was:?} under {held}"));
+                }
+                if over.contains(run) {
+                    found.push(format!("I8: {run} was settled after its end"));
+                }
+                if verdict.is_terminal() {
+                    over.insert(*run);
+                }
+            }
+            Entry::Cancelled { run, .. } if over.contains(run) => {
+                found.push(format!("I8: {run} was cancelled after its end"));
+            }
+            Entry::Cancelled { run, .. } => _ = over.insert(*run),
+            _ => {}
+        }
+    }
+}
+
+/// I12, on the record: a run whose node is dead or stopped is in progress until it is settled, and delivered again it is
+/// the same run.
+fn never_more_in_progress_than_allowed(db: &Db, jobs: &Definitions<'_>, found: &mut Vec<String>) {
+    let limit = |job: &JobId| jobs.get(job).and_then(|jobs| jobs[0].job.spec.open_max());
     let mut in_progress: BTreeMap<JobId, BTreeSet<RunId>> = BTreeMap::new();
     for entry in db.journal() {
         match entry {
@@ -164,31 +208,14 @@ fn the_journal_is_sound(db: &Db, found: &mut Vec<String>) {
                 if limit(job).is_some_and(|max| running.len() > max as usize) {
                     found.push(format!("I12: {run} of {job} began beside {}", running.len() - 1));
                 }
-                if over.contains(run) {
-                    found.push(format!("I8: {run} was claimed after its end"));
-                }
             }
-            Entry::Settled { run, job, fence, held, was, verdict } => {
-                if fence != held || *was != State::Claimed {
-                    found.push(format!("I7: {run} was settled by fence {fence} while {was:?} under {held}"));
-                }
-                if over.contains(run) {
-                    found.push(format!("I8: {run} was settled after its end"));
-                }
-                if verdict.is_terminal() {
-                    over.insert(*run);
-                    in_progress.entry(*job).or_default().remove(run);
-                } else if *verdict == Verdict::HandBack {
-                    in_progress.entry(*job).or_default().remove(run);
-                }
-            }
-            Entry::Cancelled { run, job, .. } => {
-                if !over.insert(*run) {
-                    found.push(format!("I8: {run} was cancelled after its end"));
-                }
+            Entry::Settled { run, job, verdict, .. } if verdict.is_terminal() || *verdict == Verdict::HandBack => {
                 in_progress.entry(*job).or_default().remove(run);
             }
-            Entry::Created { .. } | Entry::Edited { .. } | Entry::Recorded { .. } | Entry::RangeRecorded { .. } => {}
+            Entry::Cancelled { run, job, .. } => {
+                in_progress.entry(*job).or_default().remove(run);
+            }
+            _ => {}
         }
     }
 }

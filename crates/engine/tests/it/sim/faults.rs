@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -10,25 +10,67 @@ use std::{
 
 use everytick_store::sim::{Call, Fate, Faults, Point};
 
-use super::random::Random;
+use super::{random::Random, world::Scene};
 
 /// Longer than a statement may take: its sender will have given up when it lands.
 const ABANDONED: (u64, u64) = (5_500, 9_000);
+/// And so that it lands before a fence that is raised late.
+const ABANDONED_JUST: (u64, u64) = (5_050, 7_000);
+const SLOW: (u64, u64) = (500, 4_000);
+
+/// How a node is cut off from the database.
+#[derive(Clone, Copy, Debug)]
+pub enum Cut {
+    /// It is told at once that nothing can be done.
+    Refused,
+    /// What it says is not heard.
+    Silent,
+    /// What it says is heard and done; it hears nothing.
+    Deaf,
+}
+
+/// A node's way to the database; clones are the same way.
+#[derive(Clone, Default)]
+pub struct Link(Arc<Mutex<Option<Cut>>>);
+
+impl Link {
+    pub fn set(&self, cut: Option<Cut>) {
+        *self.0.lock().unwrap() = cut;
+    }
+}
 
 pub struct SeededFaults {
     random: Random,
     calm: Arc<AtomicBool>,
-    /// Where this history aims its long delays: random faults alone find some mistakes once in hundreds of histories.
+    /// Where this process has its long delays: random faults alone find some mistakes once in hundreds of histories.
     delayed: Point,
+    link: Link,
 }
 
-/// The named delay points.
-const DELAY_POINTS: [Point; 6] = [Point::Record, Point::Range, Point::Raise, Point::Edit, Point::Settle, Point::Claim];
+/// The named delay points: statements that are overtaken, or abandoned in flight, such as a raise by an edit.
+const DELAY_POINTS: [Point; 7] =
+    [Point::Record, Point::Range, Point::Raise, Point::Edit, Point::Settle, Point::Claim, Point::RaiseFence];
+/// And those of a cluster: a release overtaken by what is recorded after it, a reading older than a change of hands, a
+/// fence raised late after a statement was abandoned.
+const CLUSTER_POINTS: [Point; 4] = [Point::Release, Point::Acquire, Point::Load, Point::RaiseFence];
 
 impl SeededFaults {
-    pub fn new(random: Random, calm: Arc<AtomicBool>) -> Self {
-        let delayed = *random.pick(&DELAY_POINTS);
-        Self { random, calm, delayed }
+    pub fn new(random: Random, scene: Scene, calm: Arc<AtomicBool>, link: Link) -> Self {
+        let points = if scene.shared() && random.chance(400) { &CLUSTER_POINTS[..] } else { &DELAY_POINTS[..] };
+        let delayed = *random.pick(points);
+        Self { random, calm, delayed, link }
+    }
+
+    fn slow(&self) -> Duration {
+        self.random.millis(SLOW.0, SLOW.1)
+    }
+
+    fn just(&self) -> Duration {
+        self.random.millis(ABANDONED_JUST.0, ABANDONED_JUST.1)
+    }
+
+    fn abandoned(&self) -> Duration {
+        self.random.millis(ABANDONED.0, ABANDONED.1)
     }
 }
 
@@ -40,23 +82,41 @@ impl Faults for SeededFaults {
         if self.calm.load(Ordering::SeqCst) {
             return Some(well);
         }
+        match *self.link.0.lock().unwrap() {
+            None => {}
+            Some(Cut::Refused) => return Some(Call { fate: Fate::FailedBefore, ..well }),
+            Some(Cut::Silent) => return Some(Call { travel: self.abandoned(), fate: Fate::FailedBefore, ..well }),
+            Some(Cut::Deaf) => return Some(Call { back: self.abandoned(), ..well }),
+        }
         let roll = self.random.below(1_000);
         let aimed = point == self.delayed;
-        // Ranges are few: where they are aimed at, most of them are slow.
-        if aimed && point == Point::Range && roll >= 300 {
-            return Some(Call { travel: self.random.millis(500, 4_000), ..well });
+        let slow = || Some(Call { travel: self.slow(), ..well });
+        match (self.delayed, point) {
+            // These are few: where they are aimed at, most of them are slow.
+            (Point::Range, Point::Range) | (Point::RaiseFence, Point::RaiseFence) if roll >= 300 => return slow(),
+            (Point::Release, Point::Release) | (Point::Acquire, Point::Acquire) if roll >= 600 => {
+                return Some(Call { travel: self.abandoned(), ..well });
+            }
+            (Point::Release, Point::Release) | (Point::Acquire, Point::Acquire) if roll >= 300 => return slow(),
+            (Point::Load, Point::Load) if roll >= 850 => return Some(Call { back: self.slow(), ..well }),
+            // What makes it necessary to raise the fence, most often the claim of one of several late runs, and the slow
+            // hand-back of what landed before it was raised.
+            (Point::RaiseFence, Point::Claim) if roll >= 750 => return Some(Call { travel: self.just(), ..well }),
+            (Point::RaiseFence, Point::Record) if roll >= 960 => return Some(Call { travel: self.just(), ..well }),
+            (Point::RaiseFence, Point::Settle) if roll >= 400 => return slow(),
+            _ => {}
         }
         Some(match roll {
             0..8 => Call { fate: Fate::FailedBefore, ..well },
             8..16 => Call { fate: Fate::ReplyLost, ..well },
-            16..22 => Call { travel: self.random.millis(ABANDONED.0, ABANDONED.1), ..well },
-            22..26 => Call { travel: self.random.millis(ABANDONED.0, ABANDONED.1), fate: Fate::FailedBefore, ..well },
+            16..22 => Call { travel: self.abandoned(), ..well },
+            22..26 => Call { travel: self.abandoned(), fate: Fate::FailedBefore, ..well },
             26..60 => Call { travel: self.random.millis(5, 1_500), ..well },
             60..80 => Call { back: self.random.millis(5, 1_500), ..well },
-            80..160 if aimed => Call { travel: self.random.millis(500, 4_000), ..well },
-            160..200 if aimed => Call { back: self.random.millis(500, 4_000), ..well },
+            80..160 if aimed => Call { travel: self.slow(), ..well },
+            160..200 if aimed => Call { back: self.slow(), ..well },
             200..215 if aimed => Call { fate: Fate::ReplyLost, ..well },
-            215..230 if aimed => Call { travel: self.random.millis(ABANDONED.0, ABANDONED.1), ..well },
+            215..230 if aimed => Call { travel: self.abandoned(), ..well },
             _ => well,
         })
     }

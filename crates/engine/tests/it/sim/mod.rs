@@ -4,9 +4,12 @@
 mod actor;
 mod checker;
 mod faults;
+mod holders;
 mod mutants;
 mod node;
+mod operator;
 mod pace;
+mod process;
 mod random;
 mod seeds;
 mod target;

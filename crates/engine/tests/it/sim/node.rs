@@ -1,81 +1,144 @@
-//! A node as a process: it can be killed, stopped for a while, and started again.
+//! One node, and what may be done to it. Whatever is asked of one that is dead is nothing, so that two operators do not
+//! get into each other's way.
 
 use std::{
-    future::Future,
-    pin::Pin,
     sync::{Arc, Mutex},
-    task::{Context, Poll, Waker},
+    time::Duration,
 };
 
-use everytick_engine::Spawn;
-use futures::future::BoxFuture;
-use tokio::task::AbortHandle;
+use everytick_domain::{ids::Incarnation, mutant::Mutant, time::Span};
+use everytick_engine::{Engine, Hints, Parts, Settings, Spawn as _, live::LiveLogs};
+use tokio::sync::oneshot;
 
-/// Runs the tasks of one process.
-#[derive(Clone, Default)]
-pub struct Process(Arc<Mutex<Inner>>);
+use super::{
+    faults::{Cut, Link, SeededFaults},
+    process::Process,
+    target::SimTarget,
+    world::World,
+};
 
-#[derive(Default)]
-struct Inner {
-    stopped: bool,
-    killed: bool,
-    wakers: Vec<Waker>,
-    tasks: Vec<AbortHandle>,
+pub struct Node {
+    world: Arc<World>,
+    n: usize,
+    link: Link,
+    life: Mutex<Option<Life>>,
+    /// What its last process called itself.
+    last: Mutex<Option<Incarnation>>,
 }
 
-impl Process {
-    /// As SIGSTOP does: nothing of it runs, while the world goes on.
+/// A process of it.
+#[derive(Clone)]
+struct Life {
+    process: Process,
+    /// Once it has joined.
+    engine: Arc<Mutex<Option<Arc<Engine>>>>,
+}
+
+impl Node {
+    pub fn new(world: Arc<World>, n: usize) -> Self {
+        Self { world, n, link: Link::default(), life: Mutex::default(), last: Mutex::default() }
+    }
+
+    /// One process start. It tries until it has joined.
+    pub fn start(&self) {
+        let mut life = self.life.lock().unwrap();
+        if life.is_some() {
+            return;
+        }
+        let (process, hints) = (Process::default(), Hints::default());
+        self.world.open(self.n, hints.clone());
+        let (parts, incarnation) = (self.parts(&process, hints), self.incarnation());
+        let engine = Arc::new(Mutex::new(None));
+        let joined = engine.clone();
+        process.spawn(Box::pin(async move {
+            loop {
+                match Engine::start(parts.clone(), incarnation).await {
+                    Ok(engine) => break *joined.lock().unwrap() = Some(Arc::new(engine)),
+                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                }
+            }
+        }));
+        *life = Some(Life { process, engine });
+    }
+
+    fn incarnation(&self) -> Incarnation {
+        let (fresh, mut last) = (self.world.incarnation(), self.last.lock().unwrap());
+        let incarnation = last.filter(|_| Mutant::IncarnationReused.is_on()).unwrap_or(fresh);
+        *last = Some(incarnation);
+        incarnation
+    }
+
+    fn parts(&self, process: &Process, hints: Hints) -> Parts {
+        let world = &self.world;
+        let faults =
+            Arc::new(SeededFaults::new(world.random.fork(6), world.scene, world.calm.clone(), self.link.clone()));
+        let store = if world.scene.lying { world.db.connect_lying(faults) } else { world.db.connect(faults) };
+        let entropy = Arc::new(world.random.fork(7));
+        let random = world.random.fork(8);
+        let settings =
+            Settings { node: format!("n{}", self.n + 1), lease: Span::seconds(15), slots: 12, ..Settings::default() };
+        let often = Duration::from_millis(200);
+        let settings = if world.scene.shared() { Settings { poll: often, look: often, ..settings } } else { settings };
+        Parts {
+            store: Arc::new(store),
+            target: Arc::new(SimTarget { random, clock: world.clock.clone(), history: world.history.clone() }),
+            hints,
+            live: LiveLogs::default(),
+            entropy,
+            spawn: Arc::new(process.clone()),
+            wall: world.clock.clone(),
+            settings,
+        }
+    }
+
+    fn life(&self) -> Option<Life> {
+        self.life.lock().unwrap().clone()
+    }
+
+    /// As `kill -9`.
+    pub fn kill(&self) {
+        let life = self.life.lock().unwrap().take();
+        if let Some(life) = life {
+            life.process.kill();
+        }
+    }
+
+    /// As SIGSTOP and SIGCONT.
     pub fn pause(&self) {
-        self.0.lock().unwrap().stopped = true;
+        if let Some(life) = self.life() {
+            life.process.pause();
+        }
     }
     pub fn resume(&self) {
-        let mut inner = self.0.lock().unwrap();
-        inner.stopped = false;
-        for waker in inner.wakers.drain(..) {
-            waker.wake();
+        if let Some(life) = self.life() {
+            life.process.resume();
         }
     }
-    /// As SIGKILL does: what it had sent is on its way, the rest is gone.
-    pub fn kill(&self) {
-        let tasks = {
-            let mut inner = self.0.lock().unwrap();
-            inner.killed = true;
-            std::mem::take(&mut inner.tasks)
-        };
-        for task in tasks {
-            task.abort();
+
+    /// As SIGTERM, and SIGKILL if it has not ended in time.
+    pub async fn stop(&self, drain: Duration, within: Duration) {
+        let Some(life) = self.life() else { return };
+        let engine = life.engine.lock().unwrap().clone();
+        if let Some(engine) = engine {
+            let (done, ended) = oneshot::channel();
+            life.process.spawn(Box::pin(async move {
+                engine.stop(drain).await;
+                let _ = done.send(());
+            }));
+            let _ = tokio::time::timeout(within, ended).await;
         }
+        self.kill();
     }
-}
 
-impl Spawn for Process {
-    fn spawn(&self, task: BoxFuture<'static, ()>) {
-        let handle = tokio::spawn(Stoppable { process: self.clone(), task }).abort_handle();
-        let mut inner = self.0.lock().unwrap();
-        if inner.killed {
-            handle.abort();
-        }
-        inner.tasks.retain(|task| !task.is_finished());
-        inner.tasks.push(handle);
+    /// Its way to the database is cut, or whole again.
+    pub fn cut(&self, cut: Option<Cut>) {
+        self.link.set(cut);
     }
-}
 
-struct Stoppable {
-    process: Process,
-    task: BoxFuture<'static, ()>,
-}
-
-impl Future for Stoppable {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        {
-            let mut inner = self.process.0.lock().unwrap();
-            if inner.stopped {
-                inner.wakers.push(context.waker().clone());
-                return Poll::Pending;
-            }
-        }
-        self.task.as_mut().poll(context)
+    /// Nothing ails it from now on.
+    pub fn heal(&self) {
+        self.cut(None);
+        self.resume();
+        self.start();
     }
 }

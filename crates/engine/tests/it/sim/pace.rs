@@ -8,15 +8,21 @@ use std::{
 use everytick_domain::recovery::Rate;
 use everytick_store::sim::{Db, Entry};
 
-use super::{checker::definitions, target::Delivery};
+use super::{checker::Definitions, target::Delivery};
 
 /// What was saved up before a stretch, and what had been claimed before a pause and is sent after it, in seconds.
 const SAVED_SECONDS: f64 = 2.0;
 
 /// In virtual time, which no setting of the clock changes. Every definition that a job ever had counts as ticking, so this is
 /// more than any node was allowed.
-pub fn late_runs_keep_it(db: &Db, deliveries: &[Delivery], found: &mut Vec<String>) {
-    let an_hour: u64 = definitions(db)
+pub fn late_runs_keep_it(
+    db: &Db,
+    jobs: &Definitions<'_>,
+    deliveries: &[Delivery],
+    nodes: usize,
+    found: &mut Vec<String>,
+) {
+    let an_hour: u64 = jobs
         .values()
         .map(|definitions| {
             let ticks = definitions.iter().map(|definition| {
@@ -27,7 +33,8 @@ pub fn late_runs_keep_it(db: &Db, deliveries: &[Delivery], found: &mut Vec<Strin
             ticks.max().unwrap_or(0)
         })
         .sum();
-    let rate = Rate::of_ticks(an_hour).per_second();
+    // Each node has a rate of its own, which is never below the least.
+    let rate = Rate::of_ticks(an_hour).per_second() * nodes as f64;
     let late: BTreeSet<_> = db
         .journal()
         .iter()

@@ -1,4 +1,4 @@
-//! One history: a database, a node that crashes and pauses, people who edit, targets that misbehave, a clock that jumps.
+//! One history: a database, nodes that crash and pause, people who edit, targets that misbehave, a clock that jumps.
 
 use std::{
     sync::{
@@ -11,17 +11,19 @@ use std::{
 use everytick_domain::{
     ids::Incarnation,
     mutant::{self, Mutant},
-    time::{DbTime, Span},
+    time::DbTime,
 };
-use everytick_engine::{Engine, Hints, Parts, Settings, commands::Commands, live::LiveLogs};
+use everytick_engine::{Hints, commands::Commands, live::LiveLogs};
 use everytick_store::{Limits, WallClock, sim::SimStore};
 
 use super::{
-    actor, checker,
-    faults::SeededFaults,
-    node::Process,
+    actor,
+    checker::{self, Played},
+    faults::{Link, SeededFaults},
+    node::Node,
+    operator,
     random::Random,
-    target::{History, SimTarget},
+    target::History,
 };
 
 /// How long one history lasts, and how much of it is free of faults at the end (more than two leases).
@@ -29,6 +31,31 @@ pub const LASTS: Duration = Duration::from_secs(120);
 pub const CALM: Duration = Duration::from_secs(40);
 /// 2026-11-15T00:00:00Z and a bit: ticks lie at whole seconds.
 const BEGIN: i64 = 1_794_700_800_250;
+/// Where nodes share a store. Few, so that each has jobs.
+const PARTITIONS: u16 = 8;
+const NODES: usize = 3;
+
+/// What is played: a seed, and who is there.
+#[derive(Clone, Copy, Debug)]
+pub struct Scene {
+    pub seed: u64,
+    pub nodes: usize,
+    /// Every node is told that it holds every partition.
+    pub lying: bool,
+}
+
+impl Scene {
+    /// In turn: a cluster, and a node that has the store to itself.
+    pub fn of(seed: u64) -> Self {
+        Self { seed, nodes: if seed.is_multiple_of(2) { NODES } else { 1 }, lying: false }
+    }
+    pub fn lying(seed: u64) -> Self {
+        Self { seed, nodes: NODES, lying: true }
+    }
+    pub fn shared(self) -> bool {
+        self.nodes > 1
+    }
+}
 
 /// The database's clock: virtual time, plus what it was set forward or back.
 pub struct SimClock {
@@ -46,7 +73,7 @@ impl SimClock {
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
-    fn jump(&self, millis: i64) {
+    pub fn jump(&self, millis: i64) {
         self.peak.fetch_max(self.now().millis(), Ordering::SeqCst);
         self.offset.fetch_add(millis, Ordering::SeqCst);
     }
@@ -64,112 +91,105 @@ impl WallClock for SimClock {
 }
 
 pub struct World {
+    pub scene: Scene,
     pub random: Random,
     pub clock: Arc<SimClock>,
     pub db: SimStore,
     pub history: History,
     pub calm: Arc<AtomicBool>,
-    pub commands: Mutex<Commands>,
+    /// Each node's, and in a cluster those of a process that only answers people.
+    commands: Mutex<Vec<Commands>>,
     incarnations: AtomicU64,
 }
 
-/// What came of one history.
-pub struct Played {
-    pub violations: Vec<String>,
-    pub trace: String,
-    pub ticks: usize,
-    pub deliveries: usize,
+impl World {
+    fn new(scene: Scene, random: &Random) -> Self {
+        let clock = Arc::new(SimClock::new());
+        let db = if scene.shared() {
+            SimStore::shared(clock.clone(), Limits::default(), PARTITIONS)
+        } else {
+            SimStore::new(clock.clone(), Limits::default())
+        };
+        let calm = Arc::new(AtomicBool::new(false));
+        let doors = if scene.shared() { scene.nodes + 1 } else { 1 };
+        let world = Self {
+            scene,
+            random: random.fork(3),
+            clock,
+            db,
+            history: History::default(),
+            calm,
+            commands: Mutex::default(),
+            incarnations: AtomicU64::new(0),
+        };
+        let door = |_| world.door(random.fork(1), Hints::default());
+        let commands = (0..doors).map(door).collect();
+        *world.commands.lock().unwrap() = commands;
+        world
+    }
+
+    fn door(&self, random: Random, hints: Hints) -> Commands {
+        let entropy = Arc::new(random.fork(2));
+        let faults = SeededFaults::new(random, self.scene, self.calm.clone(), Link::default());
+        Commands::new(Arc::new(self.db.connect(Arc::new(faults))), hints, entropy, LiveLogs::default())
+    }
+
+    /// People may come to a node through its own door from now on.
+    pub fn open(&self, node: usize, hints: Hints) {
+        let door = self.door(self.random.fork(9), hints);
+        self.commands.lock().unwrap()[node] = door;
+    }
+
+    /// The commands of whichever process people came to.
+    pub fn commands(&self, random: &Random) -> Commands {
+        random.pick(&self.commands.lock().unwrap()).clone()
+    }
+
+    pub fn incarnation(&self) -> Incarnation {
+        let n = self.incarnations.fetch_add(1, Ordering::SeqCst);
+        Incarnation::from_uuid(uuid::Uuid::from_u128(u128::from(n) + 1))
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        self.clock.started.elapsed()
+    }
+
+    /// How long faults may still last.
+    pub fn until_calm(&self) -> Duration {
+        (LASTS - CALM).saturating_sub(self.elapsed())
+    }
 }
 
-/// Plays the history of a seed from beginning to end.
-pub fn play(seed: u64, mistake: Option<Mutant>) -> Played {
+/// Plays a scene from beginning to end, and judges it.
+pub fn play(scene: Scene, mistake: Option<Mutant>) -> Played {
+    live(scene, mistake, checker::check)
+}
+
+/// All that happened in a scene, in short.
+pub fn trace(scene: Scene) -> String {
+    live(scene, None, checker::trace)
+}
+
+fn live<T>(scene: Scene, mistake: Option<Mutant>, look: impl FnOnce(&World) -> T) -> T {
     mutant::set(mistake);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let played = runtime.block_on(history(seed));
-    mutant::set(None);
-    played
-}
-
-async fn history(seed: u64) -> Played {
-    let random = Random::new(seed);
-    let clock = Arc::new(SimClock::new());
-    let db = SimStore::new(clock.clone(), Limits::default());
-    let calm = Arc::new(AtomicBool::new(false));
-    let people = db.connect(Arc::new(SeededFaults::new(random.fork(1), calm.clone())));
-    let commands = Commands::new(Arc::new(people), Hints::default(), Arc::new(random.fork(2)), LiveLogs::default());
-    let world = Arc::new(World {
-        random: random.fork(3),
-        clock,
-        db,
-        history: History::default(),
-        calm,
-        commands: Mutex::new(commands),
-        incarnations: AtomicU64::new(0),
+    let seen = runtime.block_on(async {
+        let random = Random::new(scene.seed);
+        let world = Arc::new(World::new(scene, &random));
+        let nodes: Arc<[Node]> = (0..scene.nodes).map(|n| Node::new(world.clone(), n)).collect();
+        let mut tasks = vec![
+            tokio::spawn(actor::run(world.clone(), random.fork(4))),
+            tokio::spawn(operator::of_all(world.clone(), nodes.clone(), random.fork(5))),
+        ];
+        for n in 0..scene.nodes {
+            tasks.push(tokio::spawn(operator::of_one(world.clone(), nodes.clone(), n, random.fork(6))));
+        }
+        tokio::time::sleep(LASTS).await;
+        for task in tasks {
+            task.abort();
+        }
+        look(&world)
     });
-    let people = tokio::spawn(actor::run(world.clone(), random.fork(4)));
-    let operator = tokio::spawn(operate(world.clone(), random.fork(5)));
-    tokio::time::sleep(LASTS).await;
-    people.abort();
-    operator.abort();
-    checker::check(&world)
-}
-
-/// Starts the node, and does to it what operators dread.
-async fn operate(world: Arc<World>, random: Random) {
-    let mut process = start(&world).await;
-    while !world.calm.load(Ordering::SeqCst) {
-        tokio::time::sleep(random.millis(500, 15_000)).await;
-        if elapsed(&world) > LASTS - CALM {
-            break;
-        }
-        match random.below(10) {
-            0..4 => {
-                process.kill();
-                let down = if random.chance(300) { random.millis(8_000, 35_000) } else { random.millis(0, 4_000) };
-                tokio::time::sleep(down.min((LASTS - CALM).saturating_sub(elapsed(&world)))).await;
-                process = start(&world).await;
-            }
-            4..6 => {
-                process.pause();
-                tokio::time::sleep(random.millis(100, 20_000)).await;
-                process.resume();
-            }
-            6 => world.clock.jump(random.below(60_000) as i64),
-            7 => world.clock.jump(-(random.below(6_000) as i64)),
-            _ => {}
-        }
-    }
-    world.calm.store(true, Ordering::SeqCst);
-    std::future::pending().await
-}
-
-pub fn elapsed(world: &World) -> Duration {
-    world.clock.started.elapsed()
-}
-
-/// One process start. It tries until it has joined.
-async fn start(world: &Arc<World>) -> Process {
-    let process = Process::default();
-    let hints = Hints::default();
-    let incarnation = world.incarnations.fetch_add(1, Ordering::SeqCst);
-    let store = Arc::new(world.db.connect(Arc::new(SeededFaults::new(world.random.fork(6), world.calm.clone()))));
-    let entropy = Arc::new(world.random.fork(7));
-    let target = SimTarget { random: world.random.fork(8), clock: world.clock.clone(), history: world.history.clone() };
-    let parts = Parts {
-        store: store.clone(),
-        target: Arc::new(target),
-        hints: hints.clone(),
-        live: LiveLogs::default(),
-        entropy: entropy.clone(),
-        spawn: Arc::new(process.clone()),
-        wall: world.clock.clone(),
-        settings: Settings { node: "n1".into(), lease: Span::seconds(15), slots: 12, ..Settings::default() },
-    };
-    let people = world.db.connect(Arc::new(SeededFaults::new(world.random.fork(9), world.calm.clone())));
-    *world.commands.lock().unwrap() = Commands::new(Arc::new(people), hints, entropy, LiveLogs::default());
-    let id = Incarnation::from_uuid(uuid::Uuid::from_u128(u128::from(incarnation) + 1));
-    while Engine::start(parts.clone(), id).await.is_err() {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    process
+    mutant::set(None);
+    seen
 }

@@ -1,0 +1,94 @@
+//! Who held what: fences only rise, only the holder of a partition writes for its jobs, and in the end all is held again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use everytick_domain::{
+    ids::{Fence, Incarnation, JobId, RunId},
+    time::DbTime,
+};
+use everytick_store::sim::{Db, Entry};
+
+use super::checker::Definitions;
+
+/// I9: of leases, of partitions and of runs.
+pub fn fences_only_rise(db: &Db, found: &mut Vec<String>) {
+    #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
+    enum Of<'a> {
+        Lease(&'a str),
+        Partition(u16),
+        Run(RunId),
+    }
+    let mut highest: BTreeMap<Of<'_>, Fence> = BTreeMap::new();
+    for entry in db.journal() {
+        let (of, fence) = match entry {
+            Entry::Leased { node, fence, .. } => (Of::Lease(node), *fence),
+            Entry::Acquired { partition, fence, .. } => (Of::Partition(*partition), *fence),
+            Entry::Claimed { run, fence, .. } => (Of::Run(*run), *fence),
+            _ => continue,
+        };
+        match highest.get(&of) {
+            Some(before) if *before >= fence => found.push(format!("I9: {of:?} has fence {fence} after {before}")),
+            _ => _ = highest.insert(of, fence),
+        }
+    }
+}
+
+/// I10: what a node records or claims is of a partition that it holds at that moment; one about to stop takes no more.
+pub fn only_holders_write(db: &Db, jobs: &Definitions<'_>, found: &mut Vec<String>) {
+    let mut holders: BTreeMap<u16, Incarnation> = BTreeMap::new();
+    let mut retired = BTreeSet::new();
+    for entry in db.journal() {
+        let (job, by, what) = match entry {
+            Entry::Retired { by } => {
+                retired.insert(by);
+                continue;
+            }
+            Entry::Acquired { partition, by, .. } => {
+                if retired.contains(by) {
+                    found.push(format!("I10: {by} is about to stop and has taken partition {partition}"));
+                }
+                holders.insert(*partition, *by);
+                continue;
+            }
+            Entry::Released { partition, .. } => {
+                holders.remove(partition);
+                continue;
+            }
+            Entry::Recorded { job, by: Some(by), .. } => (job, by, "recorded a tick"),
+            Entry::RangeRecorded { job, by: Some(by), .. } => (job, by, "recorded a range"),
+            Entry::Claimed { job, by, .. } => (job, by, "claimed a run"),
+            _ => continue,
+        };
+        let partition = partition(jobs, job);
+        if holders.get(&partition) != Some(by) {
+            let holder = holders.get(&partition);
+            found.push(format!("I10: {by} {what} of {job} while {holder:?} held partition {partition}"));
+        }
+    }
+}
+
+fn partition(jobs: &Definitions<'_>, job: &JobId) -> u16 {
+    jobs[job][0].job.partition
+}
+
+/// I19: all nodes live again, and share the partitions evenly.
+pub fn all_is_held(db: &Db, nodes: usize, end: DbTime, found: &mut Vec<String>) {
+    let standing = db.standing(end);
+    let mut loads: BTreeMap<Incarnation, usize> =
+        standing.nodes.iter().filter(|node| node.until > end && node.holds).map(|node| (node.incarnation, 0)).collect();
+    if loads.len() != nodes {
+        found.push(format!("I19: {} nodes live at the end", loads.len()));
+    }
+    for row in &standing.partitions {
+        match row.holder.and_then(|holder| loads.get_mut(&holder)) {
+            Some(load) => *load += 1,
+            None => found.push(format!("I19: nobody alive holds partition {}", row.partition)),
+        }
+    }
+    let (least, most) = (loads.values().min(), loads.values().max());
+    if let (Some(least), Some(most)) = (least, most)
+        && most - least > 1
+    {
+        found.push(format!("I19: one holds {most} partitions and another {least}"));
+    }
+}
