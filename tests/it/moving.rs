@@ -92,7 +92,13 @@ async fn everything_goes_over_and_goes_on_there() {
     assert_eq!(lost.len(), 2);
     store.settle(&lost.iter().map(|run| settle(run, Verdict::Redeliver)).collect::<Vec<_>>()).await.unwrap();
     assert!(store.load_lost(&lease, 10).await.unwrap().is_empty());
-    for (again, run) in store.claim(&lease, &[lost[0].id, lost[1].id]).await.unwrap().iter().zip(&claimed) {
+    for (again, run) in store
+        .claim(&lease, &everytick_domain::partition::PartitionSet::all(256), &[lost[0].id, lost[1].id])
+        .await
+        .unwrap()
+        .iter()
+        .zip(&claimed)
+    {
         assert_eq!((again.id, again.attempt), (run.id, run.attempt + 1));
         assert!(again.fence > run.fence);
     }

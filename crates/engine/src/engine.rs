@@ -216,6 +216,7 @@ impl Engine {
         }
         engine.spawn(loops::settle::run(engine.shared.clone(), ended));
         engine.spawn(loops::renew::run(engine.shared.clone()));
+        engine.spawn(loops::renew::run_reaper(engine.shared.clone()));
         engine.spawn(loops::hold::run(engine.shared.clone()));
         engine.spawn(loops::load::run(engine.shared.clone(), mark));
         engine.spawn(loops::tick::run(engine.shared.clone()));
@@ -275,7 +276,18 @@ impl Engine {
     pub async fn stop(&self, drain: Duration) {
         let shared = &self.shared;
         shared.stopping.cancel();
-        loops::hold::retire(shared).await;
+        // Beside each other: a database that does not answer must not keep runs from ending, nor the other way round.
+        tokio::join!(loops::hold::retire(shared), self.drain(drain));
+        shared.loops.close();
+        let _ = tokio::time::timeout(shared.parts.settings.statement_timeout() * 2, shared.loops.wait()).await;
+        if let Err(error) = shared.ask("leave", shared.parts.store.leave(&shared.lease())).await {
+            tracing::warn!(%error, "the lease could not be ended; it will expire");
+        }
+    }
+
+    /// Lets what runs end, and the loops when all of it is settled.
+    async fn drain(&self, drain: Duration) {
+        let shared = &self.shared;
         shared.deliveries.close();
         if tokio::time::timeout(drain, shared.deliveries.wait()).await.is_err() {
             let held: Vec<_> = shared.memory().held().values().cloned().collect();
@@ -287,16 +299,11 @@ impl Engine {
             let _ = tokio::time::timeout(Duration::from_secs(10), shared.deliveries.wait()).await;
         }
         let settled = async {
-            while !shared.memory().held().is_empty() {
+            while shared.memory().lowest_claim().is_some() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         let _ = tokio::time::timeout(shared.parts.settings.statement_timeout(), settled).await;
         shared.stopped.cancel();
-        shared.loops.close();
-        let _ = tokio::time::timeout(shared.parts.settings.statement_timeout() * 2, shared.loops.wait()).await;
-        if let Err(error) = shared.ask("leave", shared.parts.store.leave(&shared.lease())).await {
-            tracing::warn!(%error, "the lease could not be ended; it will expire");
-        }
     }
 }

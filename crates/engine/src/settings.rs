@@ -60,6 +60,8 @@ pub(crate) const HORIZON: Span = Span::seconds(60);
 pub(crate) const HORIZON_EVERY: Duration = Duration::from_secs(20);
 /// Ticks in one recording statement.
 pub(crate) const TICKS_PER_BATCH_MAX: usize = 1_000;
+/// Ranges of skips recorded before anything else has its turn.
+pub(crate) const RANGES_PER_PASS_MAX: usize = 50;
 /// Jobs read in one statement.
 pub(crate) const JOBS_PER_LOAD_MAX: usize = 500;
 /// Jobs of the horizon read at once. Each page costs a look into every partition, so a node that takes over 40,000 jobs
@@ -75,6 +77,8 @@ pub(crate) const SETTLE_BYTES_MAX: usize = 2 * 1024 * 1024;
 pub(crate) const SETTLE_GROUP: Duration = Duration::from_millis(2);
 /// Runs are born claimed this soon after their tick, or lower the bound of our claims.
 pub(crate) const BORN_LATE: Span = Span::seconds(10);
+/// A look for lost runs may take this long.
+pub(crate) const REAP_LIMIT: Duration = Duration::from_secs(30);
 /// Lost runs settled in one statement.
 pub(crate) const LOST_PER_BATCH_MAX: usize = 500;
 /// A cursor is raised at most once in this long...

@@ -87,7 +87,7 @@ async fn main() {
         store.record(&lease, ticks).await.unwrap();
         let waiting = store.peek_waiting(&lease, &PartitionSet::all(1), &[], None, BATCH).await.unwrap().due;
         let runs: Vec<_> = waiting.iter().map(|run| run.id).collect();
-        let claimed = store.claim(&lease, &runs).await.unwrap();
+        let claimed = store.claim(&lease, &everytick_domain::partition::PartitionSet::all(256), &runs).await.unwrap();
         let end =
             |run: &everytick_store::ClaimedRun| settle_with(run.id, run.fence, run.job, run.tenant, Verdict::Succeeded);
         store.settle(&claimed.iter().map(end).collect::<Vec<_>>()).await.unwrap();

@@ -14,7 +14,7 @@ mod types;
 
 use async_trait::async_trait;
 use everytick_domain::{
-    ids::{Incarnation, JobId, RunId, TenantId},
+    ids::{Fence, Incarnation, JobId, RunId, TenantId},
     partition::PartitionSet,
     recovery::{Ledger, Window},
     time::{DbTime, Span},
@@ -114,13 +114,16 @@ pub trait Store: Send + Sync + 'static {
         late_after: Option<TenantId>,
         limit: usize,
     ) -> Result<Waiting>;
-    /// Claims those of the runs that still wait and are due: fence and attempt raised, one commit. The others are left out.
-    async fn claim(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>>;
+    /// Claims those of the runs that still wait in the partitions and are due: fence and attempt raised, one commit. The others
+    /// are left out: their job may have moved since they were looked at.
+    async fn claim(&self, lease: &Lease, partitions: &PartitionSet, runs: &[RunId]) -> Result<Vec<ClaimedRun>>;
     /// Files settlements, each only where run, state and fence still hold the claim. Terminal ones end the run; the others
     /// put it back among the waiting. The attempt that ended is kept.
     async fn settle(&self, settles: &[Settle]) -> Result<Vec<SettleAnswer>>;
     /// The runs this incarnation has claimed, as the database has them.
     async fn load_claimed(&self, lease: &Lease) -> Result<Vec<ClaimedRun>>;
+    /// Those of the runs that this incarnation has claimed still, with their fences.
+    async fn still_claimed(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<(RunId, Fence)>>;
     /// Fences the leases that have expired or ended, and gives runs that they had claimed; at most `limit`. A lease with
     /// no claims left is removed.
     async fn load_lost(&self, lease: &Lease, limit: usize) -> Result<Vec<ClaimedRun>>;

@@ -12,7 +12,12 @@ async fn claimed(server: &Server, name: &str) -> (String, i64) {
     let run = server.post(&format!("/api/v1/jobs/{name}/trigger"), Value::Null).await.expect(201);
     let lease = server.join().await;
     let id: RunId = run["id"].as_str().unwrap().parse().unwrap();
-    let claim = server.store.claim(&lease, &[id]).await.unwrap().remove(0);
+    let claim = server
+        .store
+        .claim(&lease, &everytick_domain::partition::PartitionSet::all(256), &[id])
+        .await
+        .unwrap()
+        .remove(0);
     (id.to_string(), claim.fence.raw())
 }
 

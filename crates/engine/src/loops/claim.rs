@@ -88,7 +88,7 @@ async fn pass(shared: &Arc<Shared>, pace: &mut Pace) -> Next {
     }
     pace.starts.spend(chosen.iter().filter(|run| run.late).count());
     let ids: Vec<_> = chosen.iter().map(|run| run.id).collect();
-    match shared.ask("claim runs", shared.parts.store.claim(&lease, &ids)).await {
+    match shared.ask("claim runs", shared.parts.store.claim(&lease, &partitions, &ids)).await {
         Ok(claimed) => {
             let send = shared.memory().claimed(&chosen, claimed);
             for planned in send {

@@ -84,7 +84,11 @@ pub(crate) async fn pass(shared: &Arc<Shared>, walk: &mut Walk) -> Result<usize>
     for ((walked, window), ledger) in looked.into_iter().zip(ledgers) {
         let found = missing(&walked.job, walked.cursor, window, &ledger, now);
         if is_dead(&mut walk.suspects, walked.job.id, &found) {
-            repaired += usize::from(repair(shared, &walked, found).await?);
+            // One that cannot be repaired keeps nobody from being looked at.
+            match repair(shared, &walked, found).await {
+                Ok(done) => repaired += usize::from(done),
+                Err(error) => unsure::report(shared, &error),
+            }
         }
     }
     walk.after = page.last;

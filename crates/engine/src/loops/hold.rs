@@ -54,7 +54,7 @@ struct Seen {
 #[derive(PartialEq, Eq)]
 struct Look {
     members: Vec<(Incarnation, Option<String>, bool)>,
-    holders: Vec<Option<Incarnation>>,
+    standing: Vec<(Option<Incarnation>, Option<String>)>,
     played: PartitionSet,
 }
 
@@ -63,7 +63,7 @@ impl Look {
         let living = cluster.nodes.iter().filter(|node| node.until > cluster.now);
         Self {
             members: living.map(|node| (node.incarnation, node.region.clone(), node.holds)).collect(),
-            holders: cluster.partitions.iter().map(|row| row.holder).collect(),
+            standing: cluster.partitions.iter().map(|row| (row.holder, row.home_region.clone())).collect(),
             played,
         }
     }
@@ -146,27 +146,33 @@ async fn sure<T>(shared: &Arc<Shared>, answer: Result<T>) -> Result<T> {
 }
 
 /// For a node that is about to stop: everything is given back, and no more is taken.
+///
+/// Tried until it is done or the node has stopped: as long as it renews its lease, nobody else would take them.
 pub(crate) async fn retire(shared: &Arc<Shared>) {
-    match give_all_back(shared).await {
-        Ok(raises) => raise::send(shared, &raises).await,
-        Err(error) => {
-            tracing::warn!(%error, "the partitions could not be given back; others take them when the lease expires");
+    let mut lagging = Vec::new();
+    while !shared.stopped.is_cancelled() {
+        match give_all_back(shared, &mut lagging).await {
+            Ok(()) => return raise::send(shared, &lagging).await,
+            Err(error) => tracing::warn!(%error, "the partitions could not be given back yet"),
+        }
+        tokio::select! {
+            biased;
+            () = shared.stopped.cancelled() => return,
+            () = tokio::time::sleep(FAILURE_PAUSE) => {}
         }
     }
 }
 
-async fn give_all_back(shared: &Arc<Shared>) -> Result<Vec<everytick_store::Raise>> {
-    let raises = {
+async fn give_all_back(shared: &Arc<Shared>, lagging: &mut Vec<everytick_store::Raise>) -> Result<()> {
+    {
         let _quiet = shared.statements.write().await;
-        let raises = shared.memory().lay_down(&PartitionSet::all(u16::MAX));
+        lagging.extend(shared.memory().lay_down(&PartitionSet::all(u16::MAX)));
         // The other loops may have sent something that lands later, such as an acquisition.
         if !Mutant::RetiredInDoubt.is_on() {
             unsure::mend(shared).await?;
         }
-        raises
-    };
-    shared.ask("give all partitions back", shared.parts.store.retire(&shared.lease())).await?;
-    Ok(raises)
+    }
+    shared.ask("give all partitions back", shared.parts.store.retire(&shared.lease())).await
 }
 
 /// Forgets the jobs of these partitions, once no statement about them is under way, and none may still land. Gives the

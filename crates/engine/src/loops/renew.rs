@@ -15,7 +15,7 @@ use super::unsure;
 use crate::{
     clock::MonoTime,
     engine::Shared,
-    settings::{BORN_LATE, FAILURE_PAUSE, LOST_PER_BATCH_MAX},
+    settings::{BORN_LATE, FAILURE_PAUSE, LOST_PER_BATCH_MAX, REAP_LIMIT},
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -55,10 +55,24 @@ async fn pass(shared: &Arc<Shared>) -> Result<()> {
             Err(StoreError::LeaseLost) => unsure::rejoin(shared).await?,
             Err(error) => return Err(error),
         }
-        unsure::compare(shared).await?;
+        unsure::compare_held(shared).await?;
     }
     gauge!("everytick_jobs_in_memory").set(shared.memory().len() as f64);
-    reap(shared).await
+    Ok(())
+}
+
+/// Looks for what the dead have left, as often as the lease is renewed, and apart from that: it may take longer.
+pub(crate) async fn run_reaper(shared: Arc<Shared>) {
+    loop {
+        tokio::select! {
+            biased;
+            () = shared.stopped.cancelled() => return,
+            () = tokio::time::sleep(shared.parts.settings.renew_every()) => {}
+        }
+        if let Err(error) = reap(&shared).await {
+            unsure::report(&shared, &error);
+        }
+    }
 }
 
 fn beat(shared: &Shared) -> Beat {
@@ -81,7 +95,9 @@ pub(crate) async fn reap(shared: &Arc<Shared>) -> Result<()> {
     loop {
         let lease = shared.lease();
         let asked = shared.parts.store.load_lost(&lease, LOST_PER_BATCH_MAX);
-        let lost = shared.ask("look for lost runs", asked).await?;
+        // It reads all that was claimed since the oldest open run of the dead. It makes no claims, so nobody is in doubt.
+        let silent = |_| StoreError::Failed { doing: "look for lost runs", source: "no answer in time".into() };
+        let lost = tokio::time::timeout(REAP_LIMIT, asked).await.map_err(silent)??;
         if lost.is_empty() {
             return Ok(());
         }

@@ -46,25 +46,6 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
     let mut well = true;
     let mut doubtful = false;
     let lease = shared.lease();
-    for plan in &due.ranges {
-        let asked = shared.ask("record a range", shared.parts.store.record_range(&lease, plan)).await;
-        match asked {
-            Ok(answer) => {
-                shared.memory().range_recorded(plan, answer);
-                if matches!(answer, RangeAnswer::Recorded { .. }) {
-                    let reason = plan.range.reason.word();
-                    counter!("everytick_ticks_skipped_total", "reason" => reason).increment(plan.range.count);
-                }
-            }
-            Err(error) => {
-                let unsure = unsure::is(&error);
-                well = false;
-                doubtful |= unsure;
-                shared.memory().range_unrecorded(plan, unsure);
-                unsure::report(shared, &error);
-            }
-        }
-    }
     if !due.batch.is_empty() {
         if Mutant::DispatchBeforeCommit.is_on() {
             send_early(shared, &due.batch);
@@ -84,6 +65,26 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
                 well = false;
                 doubtful |= unsure::is(&error);
                 shared.memory().unrecorded(&due.batch, unsure::is(&error));
+                unsure::report(shared, &error);
+            }
+        }
+    }
+    // Behind the ticks: those may be on time, and these are long past.
+    for plan in &due.ranges {
+        let asked = shared.ask("record a range", shared.parts.store.record_range(&lease, plan)).await;
+        match asked {
+            Ok(answer) => {
+                shared.memory().range_recorded(plan, answer);
+                if matches!(answer, RangeAnswer::Recorded { .. }) {
+                    let reason = plan.range.reason.word();
+                    counter!("everytick_ticks_skipped_total", "reason" => reason).increment(plan.range.count);
+                }
+            }
+            Err(error) => {
+                let unsure = unsure::is(&error);
+                well = false;
+                doubtful |= unsure;
+                shared.memory().range_unrecorded(plan, unsure);
                 unsure::report(shared, &error);
             }
         }

@@ -96,6 +96,21 @@ pub(crate) async fn rejoin(shared: &Arc<Shared>) -> Result<()> {
     Ok(())
 }
 
+/// Stops the work on runs that we hold and no longer own. Only an unsure answer leaves claims behind that we never knew.
+pub(crate) async fn compare_held(shared: &Arc<Shared>) -> Result<()> {
+    let held = shared.memory().held().clone();
+    let ids: Vec<_> = held.keys().copied().collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let ours = shared.ask("compare claims", shared.parts.store.still_claimed(&shared.lease(), &ids)).await?;
+    let ours: BTreeSet<_> = ours.into_iter().collect();
+    for held in held.values().filter(|held| !ours.contains(&(held.claim.run, held.claim.fence))) {
+        held.cancel.cancel();
+    }
+    Ok(())
+}
+
 /// Compares the runs that the database says we claimed with those in our hands. The caller holds the statements still. One
 /// that we never knew was never sent, and is handed back unspent; one that we hold and no longer own is stopped.
 pub(crate) async fn compare(shared: &Arc<Shared>) -> Result<()> {
@@ -116,10 +131,9 @@ pub(crate) async fn compare(shared: &Arc<Shared>) -> Result<()> {
     let jobs = shared.ask("load jobs", shared.parts.store.load_jobs(&ids)).await?;
     let now = shared.clock.now();
     for run in unknown {
-        let Some(loaded) = jobs.iter().find(|loaded| loaded.job.id == run.job) else { continue };
-        if !shared.memory().returning(run.id, run.fence) {
-            continue;
-        }
+        // Noted also where its job cannot be read: the bound of our claims stays below it.
+        let new = shared.memory().returning(run.id, run.fence);
+        let Some(loaded) = jobs.iter().find(|loaded| loaded.job.id == run.job).filter(|_| new) else { continue };
         let claim =
             everytick_domain::run::Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
         let held = Held {

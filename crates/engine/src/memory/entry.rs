@@ -84,8 +84,12 @@ impl Entry {
         }
     }
 
+    /// How many others stand in the way of a run. Of those that wait between two attempts the lower goes first: where the
+    /// job's limit was lowered meanwhile, they would else wait for each other for ever.
     pub(super) fn in_progress_besides(&self, run: RunId) -> usize {
-        self.open.iter().filter(|(id, open)| **id != run && open.in_progress()).count()
+        let waits_itself = self.open.get(&run).is_some_and(|open| open.in_progress());
+        let before = |id: RunId, open: &Open| open.claimed || (open.in_progress() && (!waits_itself || id < run));
+        self.open.iter().filter(|(id, open)| **id != run && before(**id, open)).count()
     }
 
     /// Whether another of the job's runs may be in progress beside those that are.

@@ -13,7 +13,7 @@ use everytick_store::{ClaimedRun, JobTicks, RangeAnswer, RangePlan, RecordRow, R
 use tokio_util::sync::CancellationToken;
 
 use super::{Held, Memory, entry::Open};
-use crate::clock::MonoTime;
+use crate::{clock::MonoTime, settings::RANGES_PER_PASS_MAX};
 
 /// What is due now.
 #[derive(Debug, Default)]
@@ -41,6 +41,7 @@ impl Memory {
     pub(crate) fn due(&mut self, now: DbTime, slots: usize, ticks_max: usize) -> Due {
         let mut due = Due::default();
         let mut ticks = 0;
+        let mut postponed = Vec::new();
         while let Some((at, id)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             if ticks >= ticks_max {
                 break;
@@ -51,6 +52,8 @@ impl Memory {
             match decide(&entry.job, entry.next, now, entry.open.len()) {
                 // Nothing due after all; the schedule and the timer disagree only where the job was just changed.
                 Plan::Idle => self.doubt(id),
+                // Each is a transaction of its own, and whoever renews waits for all of them.
+                Plan::Range(_) if due.ranges.len() >= RANGES_PER_PASS_MAX => postponed.push(id),
                 Plan::Range(range) => {
                     let Some(schedule) = entry.job.ticking() else { continue };
                     let Some(cursor_was) = entry.cursor else { continue };
@@ -104,6 +107,9 @@ impl Memory {
                     });
                 }
             }
+        }
+        for id in postponed {
+            self.set_timer(id);
         }
         due
     }

@@ -73,11 +73,12 @@ pub async fn what_is_not_due_does_not_come_and_is_not_claimed(bench: &Bench) {
     bench.record(&lease, ticks(&job, 1, rows)).await;
     let peeked = bench.peek(&lease).await;
     assert_eq!((peeked.now, peeked.due.len(), peeked.next_due), (s(20), 0, Some(s(25))));
-    assert!(bench.store.claim(&lease, &ids).await.unwrap().is_empty());
+    assert!(bench.store.claim(&lease, &bench.all(), &ids).await.unwrap().is_empty());
     bench.go(25);
     let peeked = bench.peek(&lease).await;
     assert_eq!((peeked.due[0].id, peeked.next_due), (ids[1], Some(s(30))));
-    let claimed: Vec<_> = bench.store.claim(&lease, &ids).await.unwrap().iter().map(|run| run.id).collect();
+    let claimed: Vec<_> =
+        bench.store.claim(&lease, &bench.all(), &ids).await.unwrap().iter().map(|run| run.id).collect();
     assert_eq!(claimed, [ids[1]]);
     bench.go(30);
     assert_eq!(bench.peek(&lease).await.next_due, None);
@@ -132,9 +133,20 @@ pub async fn a_run_is_claimed_by_one_claim(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
     let id = bench.waiting(&lease, &job, 10).await;
-    assert_eq!(bench.store.claim(&lease, &[id, id]).await.unwrap().len(), 1);
-    assert!(bench.store.claim(&lease, &[id]).await.unwrap().is_empty());
+    assert_eq!(bench.store.claim(&lease, &bench.all(), &[id, id]).await.unwrap().len(), 1);
+    assert!(bench.store.claim(&lease, &bench.all(), &[id]).await.unwrap().is_empty());
     assert_eq!(bench.run(id).await.attempt, 1);
+}
+
+pub async fn it_can_be_asked_which_claims_are_still_ours(bench: &Bench) {
+    let lease = bench.join("a", 1).await;
+    let job = bench.create(overlapping("j")).await;
+    bench.go(20);
+    let (ours, over) = (bench.claimed(&lease, &job, 10).await, bench.claimed(&lease, &job, 20).await);
+    bench.settle(&over, Verdict::Succeeded).await;
+    let ids = [ours.id, over.id, RunId::floor(START)];
+    assert_eq!(bench.store.still_claimed(&lease, &ids).await.unwrap(), [(ours.id, ours.fence)]);
+    assert!(bench.store.still_claimed(&lease, &[]).await.unwrap().is_empty());
 }
 
 pub async fn claims_answer_in_the_order_asked(bench: &Bench) {
@@ -145,7 +157,8 @@ pub async fn claims_answer_in_the_order_asked(bench: &Bench) {
     bench.record(&lease, ticks(&job, 1, rows)).await;
     ids.swap(0, 3);
     ids.swap(1, 4);
-    let claimed: Vec<_> = bench.store.claim(&lease, &ids).await.unwrap().iter().map(|run| run.id).collect();
+    let claimed: Vec<_> =
+        bench.store.claim(&lease, &bench.all(), &ids).await.unwrap().iter().map(|run| run.id).collect();
     assert_eq!(claimed, ids);
 }
 
@@ -155,7 +168,7 @@ pub async fn a_lost_lease_claims_nothing(bench: &Bench) {
     bench.go(10);
     let id = bench.waiting(&lease, &job, 10).await;
     bench.go(15);
-    assert!(matches!(bench.store.claim(&lease, &[id]).await, Err(StoreError::LeaseLost)));
+    assert!(matches!(bench.store.claim(&lease, &bench.all(), &[id]).await, Err(StoreError::LeaseLost)));
     assert_eq!(bench.run(id).await.state, State::Waiting);
 }
 
@@ -164,7 +177,7 @@ pub async fn unknown_and_ended_runs_are_not_claimed(bench: &Bench) {
     bench.go(10);
     let run = bench.claimed(&lease, &job, 10).await;
     bench.settle(&run, Verdict::Succeeded).await;
-    assert!(bench.store.claim(&lease, &[run.id, RunId::floor(START)]).await.unwrap().is_empty());
+    assert!(bench.store.claim(&lease, &bench.all(), &[run.id, RunId::floor(START)]).await.unwrap().is_empty());
 }
 
 pub async fn a_claim_brings_the_payload_of_the_run(bench: &Bench) {

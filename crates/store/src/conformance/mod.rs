@@ -205,6 +205,7 @@ macro_rules! conformance_suite {
             a_lost_lease_sees_nothing_that_waits,
             a_claim_raises_fence_and_attempt_and_takes_the_run_from_among_the_waiting,
             a_run_is_claimed_by_one_claim,
+            it_can_be_asked_which_claims_are_still_ours,
             claims_answer_in_the_order_asked,
             a_lost_lease_claims_nothing,
             unknown_and_ended_runs_are_not_claimed,
@@ -549,7 +550,7 @@ impl Bench {
     }
 
     pub async fn claim(&self, lease: &Lease, run: RunId) -> ClaimedRun {
-        let mut claimed = self.store.claim(lease, &[run]).await.unwrap();
+        let mut claimed = self.store.claim(lease, &self.all(), &[run]).await.unwrap();
         assert_eq!(claimed.len(), 1, "the run is claimed");
         claimed.remove(0)
     }

@@ -118,7 +118,7 @@ pub async fn a_waiting_run_is_cancelled(bench: &Bench) {
     assert!(!cancelled.was_claimed);
     assert_eq!(bench.run(run.id).await, cancelled.run);
     assert!(bench.due(&lease).await.is_empty());
-    assert!(bench.store.claim(&lease, &[run.id]).await.unwrap().is_empty());
+    assert!(bench.store.claim(&lease, &bench.all(), &[run.id]).await.unwrap().is_empty());
     assert!(bench.load(&job).await.open.is_empty());
 }
 

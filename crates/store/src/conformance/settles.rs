@@ -197,7 +197,7 @@ pub async fn a_thousand_runs_are_settled_in_one_batch(bench: &Bench) {
     let ids: Vec<_> = rows[360..].iter().map(|row| row.tick.id).collect();
     // Each claim is by the two ways a run can be had: born with it, or taken from among the waiting.
     bench.record(&lease, ticks(&job, 1, rows)).await;
-    assert_eq!(bench.store.claim(&lease, &ids).await.unwrap().len(), 640);
+    assert_eq!(bench.store.claim(&lease, &bench.all(), &ids).await.unwrap().len(), 640);
     let claimed = bench.store.load_claimed(&lease).await.unwrap();
     assert_eq!(claimed.len(), 1_000);
     let batch: Vec<_> = claimed.iter().map(|run| settle(run, Verdict::Succeeded)).collect();

@@ -159,6 +159,7 @@ pub async fn a_run_is_claimed_by_one_of_two_nodes(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     bench.go(10);
     let runs = [bench.waiting(&a, &job, 10).await];
-    let (first, second) = tokio::join!(bench.store.claim(&a, &runs), bench.store.claim(&b, &runs));
+    let all = bench.all();
+    let (first, second) = tokio::join!(bench.store.claim(&a, &all, &runs), bench.store.claim(&b, &all, &runs));
     assert_eq!(first.unwrap().len() + second.unwrap().len(), 1);
 }

@@ -48,7 +48,12 @@ pub(super) async fn peek_waiting(
     Ok(Waiting { now, due, next_due: next_due.map(DbTime::from_millis) })
 }
 
-pub(super) async fn claim(store: &PostgresStore, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
+pub(super) async fn claim(
+    store: &PostgresStore,
+    lease: &Lease,
+    partitions: &PartitionSet,
+    runs: &[RunId],
+) -> Result<Vec<ClaimedRun>> {
     const DOING: &str = "claim runs";
     let Some(lowest) = runs.iter().min().copied() else { return Ok(Vec::new()) };
     let mut write = store.write(DOING).await?;
@@ -63,6 +68,7 @@ pub(super) async fn claim(store: &PostgresStore, lease: &Lease, runs: &[RunId]) 
     let taken: Vec<Uuid> = sqlx::query_scalar(sql!("dequeue_due"))
         .bind(rows::run_ids(runs.iter().copied()))
         .bind(now.millis())
+        .bind(rows::partitions(partitions))
         .fetch_all(&mut *write.tx)
         .await
         .failed(DOING)?;

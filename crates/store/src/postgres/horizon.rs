@@ -151,7 +151,13 @@ pub(super) async fn changes(
     };
     let changed: Vec<_> = found.iter().map(changed).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)?;
     let last = changed.last().map_or(reached, |(_, seq)| *seq);
-    let mark = if more { last | 1 } else { last.max(reached) };
+    let mark = if more {
+        last | 1
+    } else {
+        // What is older than the overlap is not read again for want of news.
+        let now: i64 = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
+        last.max(reached).max(now.saturating_mul(SEQ_PER_MS) & !1)
+    };
     Ok(Changes { jobs: changed.into_iter().map(|(job, _)| job).collect(), mark: ChangeMark(mark), more })
 }
 

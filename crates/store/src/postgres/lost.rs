@@ -1,10 +1,13 @@
 //! What an incarnation has claimed: our own, and what the dead have left.
 
-use everytick_domain::ids::{Incarnation, RunId};
-use sqlx::{PgConnection, Row as _};
+use everytick_domain::{
+    ids::{Fence, Incarnation, RunId},
+    time::DbTime,
+};
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, node, rows, sql};
+use super::{Failed, PostgresStore, Write, node, rows, sql};
 use crate::{ClaimedRun, Lease, Result};
 
 pub(super) async fn load_claimed(store: &PostgresStore, lease: &Lease) -> Result<Vec<ClaimedRun>> {
@@ -19,12 +22,27 @@ pub(super) async fn load_claimed(store: &PostgresStore, lease: &Lease) -> Result
     claims(&mut read, lease.incarnation, RunId::from_uuid(open_from), usize::MAX, DOING).await
 }
 
+pub(super) async fn still_claimed(store: &PostgresStore, lease: &Lease, runs: &[RunId]) -> Result<Vec<(RunId, Fence)>> {
+    const DOING: &str = "compare our claims";
+    let mut read = store.read(DOING).await?;
+    let found = sqlx::query(sql!("still_claimed"))
+        .bind(lease.incarnation.uuid())
+        .bind(rows::run_ids(runs.iter().copied()))
+        .fetch_all(&mut *read)
+        .await
+        .failed(DOING)?;
+    let claim = |row: &PgRow| Ok((rows::run_id(row, "id")?, Fence::from_raw(row.try_get("fence")?)));
+    found.iter().map(claim).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)
+}
+
 pub(super) async fn load_lost(store: &PostgresStore, lease: &Lease, limit: usize) -> Result<Vec<ClaimedRun>> {
     const DOING: &str = "load lost claims";
     let mut write = store.write(DOING).await?;
     node::hold(&mut write, lease).await?;
-    // Before anything of theirs is read.
+    // Before anything of theirs is read; and committed, so that nobody waits for the reading, which may take long.
     node::fence_expired(&mut write, lease.incarnation).await?;
+    write.commit().await?;
+    let mut write = Write { tx: store.begin(&store.begin.slow, DOING).await?, now: DbTime::EPOCH, doing: DOING };
     let ended = sqlx::query(sql!("lost_leases"))
         .bind(lease.incarnation.uuid())
         .fetch_all(&mut *write.tx)

@@ -30,7 +30,7 @@ use std::sync::RwLock;
 
 use async_trait::async_trait;
 use everytick_domain::{
-    ids::{Incarnation, JobId, RunId, TenantId},
+    ids::{Fence, Incarnation, JobId, RunId, TenantId},
     partition::{PARTITIONS, PartitionSet},
     recovery::{Ledger, Window},
     time::{DbTime, Span},
@@ -383,8 +383,8 @@ impl Store for PostgresStore {
     ) -> Result<Waiting> {
         self.reads(claim::peek_waiting(self, lease, partitions, busy, late_after, limit)).await
     }
-    async fn claim(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
-        self.writes(claim::claim(self, lease, runs)).await
+    async fn claim(&self, lease: &Lease, partitions: &PartitionSet, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
+        self.writes(claim::claim(self, lease, partitions, runs)).await
     }
     async fn settle(&self, settles: &[Settle]) -> Result<Vec<SettleAnswer>> {
         self.writes(settle::settle(self, settles)).await
@@ -392,8 +392,11 @@ impl Store for PostgresStore {
     async fn load_claimed(&self, lease: &Lease) -> Result<Vec<ClaimedRun>> {
         self.reads(lost::load_claimed(self, lease)).await
     }
+    async fn still_claimed(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<(RunId, Fence)>> {
+        self.reads(lost::still_claimed(self, lease, runs)).await
+    }
     async fn load_lost(&self, lease: &Lease, limit: usize) -> Result<Vec<ClaimedRun>> {
-        self.writes(lost::load_lost(self, lease, limit)).await
+        self.slow(lost::load_lost(self, lease, limit)).await
     }
 
     async fn create_jobs(

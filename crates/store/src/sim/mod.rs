@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use everytick_domain::{
-    ids::{Incarnation, JobId, RunId, TenantId},
+    ids::{Fence, Incarnation, JobId, RunId, TenantId},
     partition::PartitionSet,
     recovery::{Ledger, Window},
     time::{DbTime, Span},
@@ -235,9 +235,9 @@ impl Store for SimStore {
         })
         .await
     }
-    async fn claim(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
-        let (lease, runs) = (lease.clone(), runs.to_vec());
-        self.transact(Point::Claim, move |db, now, _| db.claim(&lease, &runs, now)).await
+    async fn claim(&self, lease: &Lease, partitions: &PartitionSet, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
+        let (lease, partitions, runs) = (lease.clone(), *partitions, runs.to_vec());
+        self.transact(Point::Claim, move |db, now, _| db.claim(&lease, &partitions, &runs, now)).await
     }
     async fn settle(&self, settles: &[Settle]) -> Result<Vec<SettleAnswer>> {
         let settles = settles.to_vec();
@@ -246,6 +246,12 @@ impl Store for SimStore {
     async fn load_claimed(&self, lease: &Lease) -> Result<Vec<ClaimedRun>> {
         let lease = lease.clone();
         self.transact(Point::Load, move |db, _, _| Ok(db.load_claimed(&lease))).await
+    }
+    async fn still_claimed(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<(RunId, Fence)>> {
+        let (lease, runs) = (lease.clone(), runs.to_vec());
+        let among = move |run: &ClaimedRun| runs.contains(&run.id).then_some((run.id, run.fence));
+        self.transact(Point::Load, move |db, _, _| Ok(db.load_claimed(&lease).iter().filter_map(&among).collect()))
+            .await
     }
     async fn load_lost(&self, lease: &Lease, limit: usize) -> Result<Vec<ClaimedRun>> {
         let lease = lease.clone();

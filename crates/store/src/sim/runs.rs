@@ -23,8 +23,7 @@ impl Db {
         now: DbTime,
     ) -> Result<Waiting> {
         self.held(lease, now)?;
-        let stands_in = |row: &WaitingRow| self.jobs.get(&row.job).map(|row| row.job.partition);
-        let ours = |row: &WaitingRow| stands_in(row).is_some_and(|partition| partitions.contains(partition));
+        let ours = |row: &WaitingRow| self.stands_in(row.job, partitions);
         let mut due: Vec<_> = self
             .waiting
             .iter()
@@ -50,11 +49,22 @@ impl Db {
         Ok(Waiting { now, due, next_due })
     }
 
-    pub(super) fn claim(&mut self, lease: &Lease, runs: &[RunId], now: DbTime) -> Result<Vec<ClaimedRun>> {
+    fn stands_in(&self, job: JobId, partitions: &PartitionSet) -> bool {
+        self.jobs.get(&job).is_some_and(|row| partitions.contains(row.job.partition))
+    }
+
+    pub(super) fn claim(
+        &mut self,
+        lease: &Lease,
+        partitions: &PartitionSet,
+        runs: &[RunId],
+        now: DbTime,
+    ) -> Result<Vec<ClaimedRun>> {
         self.held(lease, now)?;
         let mut claimed = Vec::new();
         for id in runs {
-            let Some(late) = self.waiting.get(id).filter(|row| row.due_at <= now).map(|row| row.late) else { continue };
+            let there = |row: &&WaitingRow| row.due_at <= now && self.stands_in(row.job, partitions);
+            let Some(late) = self.waiting.get(id).filter(there).map(|row| row.late) else { continue };
             self.waiting.remove(id);
             let Some(run) = self.runs.get_mut(id) else { continue };
             run.state = State::Claimed;

@@ -1,7 +1,7 @@
 //! What an incarnation has claimed: our own, and what the dead have left.
 
-use everytick_domain::ids::{Incarnation, RunId};
-use sqlx::{Row as _, SqliteConnection};
+use everytick_domain::ids::{Fence, Incarnation, RunId};
+use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 use uuid::Uuid;
 
 use super::{Failed, SqliteStore, node, rows, sql};
@@ -17,6 +17,20 @@ pub(super) async fn load_claimed(store: &SqliteStore, lease: &Lease) -> Result<V
         .failed(DOING)?;
     let Some(open_from) = open_from else { return Ok(Vec::new()) };
     claims(&mut read, lease.incarnation, RunId::from_uuid(open_from), usize::MAX, DOING).await
+}
+
+pub(super) async fn still_claimed(store: &SqliteStore, lease: &Lease, runs: &[RunId]) -> Result<Vec<(RunId, Fence)>> {
+    const DOING: &str = "compare our claims";
+    let mut read = store.read(DOING).await?;
+    let ids = rows::run_ids(runs.iter().copied()).failed(DOING)?;
+    let found = sqlx::query(sql!("still_claimed"))
+        .bind(lease.incarnation.uuid())
+        .bind(ids)
+        .fetch_all(&mut *read)
+        .await
+        .failed(DOING)?;
+    let claim = |row: &SqliteRow| Ok((rows::run_id(row, "id")?, Fence::from_raw(row.try_get("fence")?)));
+    found.iter().map(claim).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)
 }
 
 pub(super) async fn load_lost(store: &SqliteStore, lease: &Lease, limit: usize) -> Result<Vec<ClaimedRun>> {

@@ -24,7 +24,7 @@ use std::{fs::File, path::Path, sync::Arc};
 
 use async_trait::async_trait;
 use everytick_domain::{
-    ids::{Incarnation, JobId, RunId, TenantId},
+    ids::{Fence, Incarnation, JobId, RunId, TenantId},
     partition::PartitionSet,
     recovery::{Ledger, Window},
     time::{DbTime, Span},
@@ -234,7 +234,7 @@ impl Store for SqliteStore {
     ) -> Result<Waiting> {
         claim::peek_waiting(self, lease, partitions, busy, late_after, limit).await
     }
-    async fn claim(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
+    async fn claim(&self, lease: &Lease, _: &PartitionSet, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
         claim::claim(self, lease, runs).await
     }
     async fn settle(&self, settles: &[Settle]) -> Result<Vec<SettleAnswer>> {
@@ -242,6 +242,9 @@ impl Store for SqliteStore {
     }
     async fn load_claimed(&self, lease: &Lease) -> Result<Vec<ClaimedRun>> {
         lost::load_claimed(self, lease).await
+    }
+    async fn still_claimed(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<(RunId, Fence)>> {
+        lost::still_claimed(self, lease, runs).await
     }
     async fn load_lost(&self, lease: &Lease, limit: usize) -> Result<Vec<ClaimedRun>> {
         lost::load_lost(self, lease, limit).await

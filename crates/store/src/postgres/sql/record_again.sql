@@ -3,17 +3,23 @@ with lease as materialized (
     select until, open_from from leases where incarnation = $1 and node = $2 and fence = $3 and not ended for share
 ), clock as materialized (
     select everytick_now() as now, until, open_from from lease
+), held as materialized (
+    select e.job, e.epoch, e.tenant, e.partition
+      from (select distinct job, epoch from unnest($5::uuid[], $6::bigint[]) as p (job, epoch)) p
+      join epochs e on e.job = p.job and e.epoch = p.epoch
+     where exists (select 1 from clock k where k.until > k.now)
+     order by e.job
+       for key share of e skip locked
 ), sound as materialized (
     select t.id, t.job, t.tick, t.due_at, t.state, t.late, t.reason, t.priority, e.tenant, e.partition, k.now
       from clock k
      cross join unnest($4::uuid[], $5::uuid[], $6::bigint[], $7::bigint[], $8::bigint[], $9::smallint[], $10::boolean[],
                        $11::smallint[], $12::smallint[])
                 as t (id, job, epoch, tick, due_at, state, late, reason, priority)
-      join epochs e on e.job = t.job and e.epoch = t.epoch
+      join held e on e.job = t.job and e.epoch = t.epoch
       join cursors c on c.job = t.job and coalesce(c.next_tick <= t.tick, false)
      where k.until > k.now and t.tick <= k.now
      order by t.job
-       for key share of e skip locked
 ), recorded as (
     insert into runs (id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence,
                       node, incarnation, started_at, finished_at, skip_reason)

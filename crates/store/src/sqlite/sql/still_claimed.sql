@@ -1,0 +1,2 @@
+-- Those of the runs ?2 that incarnation ?1 has claimed. Key: runs.
+select id, fence from runs where id in (select unhex(value) from json_each(?2)) and state = 1 and incarnation = ?1;
