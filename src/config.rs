@@ -286,8 +286,8 @@ impl DatabaseUrl {
             Self::Postgres(url) => {
                 let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
                 let rest = rest.split_once('?').map_or(rest, |(place, _)| place);
-                let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
-                format!("postgres://{place}")
+                let Some((who, place)) = rest.rsplit_once('@') else { return format!("postgres://{rest}") };
+                format!("postgres://{}@{place}", who.split_once(':').map_or(who, |(user, _)| user))
             }
         }
     }
@@ -435,7 +435,7 @@ mod tests {
         let url = "postgresql://me:se@cret@db.example.org:5433/ticks?sslmode=require";
         let settings = resolve(&["--database-url", url, "--listen", "127.0.0.1:9001", "--roles", "api"], "").unwrap();
         assert!(settings.node_name.ends_with(":9001"), "{}", settings.node_name);
-        assert_eq!(settings.database.shown(), "postgres://db.example.org:5433/ticks");
+        assert_eq!(settings.database.shown(), "postgres://me@db.example.org:5433/ticks");
         assert_eq!(settings.roles, Roles { api: true, plays: false });
         let settings = resolve(&["--database-url", url, "--roles", "dispatcher,scheduler"], "").unwrap();
         assert_eq!(settings.roles, Roles { api: false, plays: true });

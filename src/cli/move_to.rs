@@ -122,9 +122,9 @@ impl MoveFlags {
             );
         }
         output::note_line(&format!(
-            "all of it is over. Serve it with: everytick serve --database-url {}\nKeep {} as a backup; it is marked, and is \
-             not served any more.",
-            Move::name_of_target(&to)?,
+            "all of it is over. Serve it with the flags that the file was served with, and --database-url {}\nKeep {} as a \
+             backup; it is marked, and is not served any more.",
+            DatabaseUrl::Postgres(to.clone()).shown(),
             from.display()
         ));
         Ok(())

@@ -8,7 +8,7 @@ use everytick_domain::{
     ids::{JobId, TenantId},
     recovery::{Forecast, Rate, forecast},
     retry::OnLost,
-    run::State,
+    run::{SkipReason, State},
     time::{DbTime, Span},
 };
 use everytick_store::{JobRef, LoadedJob, PostgresStore, SqliteStore, Store, StoreError, SystemClock};
@@ -114,6 +114,8 @@ struct Report {
     /// Whether there are more jobs than are listed.
     more: bool,
     total: Total,
+    /// Runs of these jobs that were in progress or wait: what was in progress is delivered again.
+    open: usize,
     /// At most so many late runs are started a second, beside what is on time.
     late_per_second: f64,
     /// How long the late runs take at that rate.
@@ -143,6 +145,8 @@ struct Counts {
     to: Option<DbTime>,
     on_time: u64,
     late: u64,
+    /// Skipped as `overlap` here, because the run before is taken to be open still; each fires if that has ended by then.
+    may_fire: u64,
     skipped: BTreeMap<&'static str, u64>,
 }
 
@@ -154,6 +158,7 @@ impl Counts {
             to: forecast.span.map(|(_, to)| to),
             on_time: forecast.on_time,
             late: forecast.late,
+            may_fire: forecast.skips.get(&SkipReason::Overlap).copied().unwrap_or(0),
             skipped: forecast.skips.iter().map(|(reason, count)| (reason.word(), *count)).collect(),
         }
     }
@@ -187,6 +192,7 @@ impl Report {
             jobs: listed.collect(),
             more: due.len() > limit,
             total: Total { jobs: due.len(), counts: Counts::of(&total) },
+            open: jobs.iter().map(open_after_restart).sum(),
             late_per_second: rate.per_second(),
             late_take: rate.time_for(total.late),
         }
@@ -226,7 +232,19 @@ fn print(report: &Report, out: Output) -> anyhow::Result<()> {
             report.late_per_second, report.late_take
         ),
     };
+    let overlap = match total.may_fire {
+        0 => String::new(),
+        count => {
+            format!("up to {count} more fire, where the run before has ended by then; they count as overlap above")
+        }
+    };
+    let open = match report.open {
+        0 => String::new(),
+        count => format!("{count} runs of these jobs besides: in progress when their node ended, or waiting"),
+    };
     Ok(out.facts(vec![
+        ("may fire", Text::plain(overlap)),
+        ("fire again", Text::plain(open)),
         ("at", Text::plain(report.now.to_string())),
         ("jobs", Text::plain(report.total.jobs.to_string())),
         ("ticks due", Text::plain(total.ticks.to_string())),

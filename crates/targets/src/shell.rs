@@ -109,7 +109,7 @@ impl Shell {
             }
             command.envs(&what.env);
             if let Some(owner) = &self.owner {
-                command.env(crate::orphans::OWNER, owner);
+                command.env(crate::orphans::OWNER, crate::orphans::mark(owner));
             }
             command.envs(dispatch.facts().map(|fact| (fact.variable, fact.value)));
             if let Some(workdir) = &what.workdir {

@@ -117,7 +117,7 @@ async fn acquire(shared: &Arc<Shared>, wanted: &PartitionSet) -> Result<()> {
     // The lease may have been lost meanwhile; then these are no longer ours.
     if shared.lease() == lease && !shared.stopping() {
         counter!("everytick_partitions_acquired_total").increment(got.len() as u64);
-        tracing::debug!(partitions = got.len(), "acquired");
+        tracing::info!(partitions = got.len(), "acquired partitions");
         shared.memory().take_up(&got);
     }
     Ok(())
@@ -128,7 +128,7 @@ async fn release(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<()> 
     let lease = shared.lease();
     sure(shared, shared.ask("release partitions", shared.parts.store.release(&lease, partitions)).await).await?;
     counter!("everytick_partitions_released_total").increment(partitions.len() as u64);
-    tracing::debug!(partitions = partitions.len(), "released");
+    tracing::info!(partitions = partitions.len(), "released partitions");
     raise::send(shared, &raises).await;
     Ok(())
 }

@@ -136,7 +136,9 @@ async fn settle_lost(shared: &Arc<Shared>, lost: &[ClaimedRun]) -> Result<usize>
     let answers = shared.ask("settle lost runs", shared.parts.store.settle(&settles)).await?;
     let settled = answers.iter().filter(|answer| **answer == SettleAnswer::Settled).count();
     counter!("everytick_runs_lost_total").increment(settled as u64);
-    tracing::info!(runs = settled, "settled runs whose node vanished");
+    if settled > 0 {
+        tracing::info!(runs = settled, "settled runs whose node vanished");
+    }
     for settle in &settles {
         shared.memory().doubt(settle.job);
     }
