@@ -154,9 +154,10 @@ pub(super) async fn changes(
     let mark = if more {
         last | 1
     } else {
-        // What is older than the overlap is not read again for want of news.
+        // What is older than the overlap is not read again for want of news. A clock that was set back is followed.
         let now: i64 = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
-        last.max(reached).max(now.saturating_mul(SEQ_PER_MS) & !1)
+        let found = changed.last().map_or(0, |(_, seq)| *seq);
+        found.max(now.saturating_mul(SEQ_PER_MS)) & !1
     };
     Ok(Changes { jobs: changed.into_iter().map(|(job, _)| job).collect(), mark: ChangeMark(mark), more })
 }
