@@ -11,10 +11,16 @@ const DURATION_BUCKETS: [f64; 10] = [0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 120
 pub(crate) fn start() -> anyhow::Result<PrometheusHandle> {
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full("everytick_dispatch_lag_seconds".to_owned()), &LAG_BUCKETS)?
+        .set_buckets_for_metric(Matcher::Full("everytick_take_up_duration_seconds".to_owned()), &LAG_BUCKETS)?
         .set_buckets_for_metric(Matcher::Full("everytick_attempt_duration_seconds".to_owned()), &DURATION_BUCKETS)?
         .install_recorder()
         .context("could not set up metrics")?;
     describe_histogram!("everytick_dispatch_lag_seconds", Unit::Seconds, "From when a run was due to when it was sent");
+    describe_histogram!(
+        "everytick_take_up_duration_seconds",
+        Unit::Seconds,
+        "From taking up partitions to having their jobs in memory"
+    );
     describe_histogram!("everytick_attempt_duration_seconds", Unit::Seconds, "How long attempts took, by target");
     describe_counter!("everytick_ticks_recorded_total", "Ticks recorded as runs");
     describe_counter!("everytick_ticks_skipped_total", "Ticks recorded as skips, by reason");

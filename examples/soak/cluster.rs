@@ -21,22 +21,28 @@ async fn node(database: &Database, name: &str, lease: u64) -> anyhow::Result<Ser
     Server::serve(&["--database-url", &database.url, "--node-name", name, "--lease", &lease]).await
 }
 
-pub(crate) async fn takeover(jobs: u64, lease: u64) -> anyhow::Result<()> {
-    println!("{jobs} jobs every second; the node that holds everything is killed, lease {lease} s:");
+pub(crate) async fn takeover(jobs: u64, lease: u64, every: u64) -> anyhow::Result<()> {
+    println!("{jobs} jobs every {every} s; the node that holds everything is killed, lease {lease} s:");
     let database = Postgres::shared().blank().await;
     let (sink, hook) = Sink::start().await?;
     let first = node(&database, "first", lease).await?;
-    let from = (now_ms() / 1_000 + 4) * 1_000;
-    let seconds = 3 + 4 * lease;
-    let to = from + i64::try_from(seconds - 1)? * 1_000;
-    create(&first, &hook, jobs, from, to).await?;
+    let from = (now_ms() / 1_000 + 4 + i64::try_from(jobs / 2_000)?) * 1_000;
+    // Long enough for two ticks of each job: at the take-over all of them have one ahead.
+    let ticks = (3 + 4 * lease).div_ceil(every).max(2);
+    let to = from + i64::try_from(ticks * every - 1)? * 1_000;
+    create(&first, &hook, jobs, every, from, to).await?;
+    anyhow::ensure!(now_ms() < from, "the jobs were not made before their first tick; give more time");
     sleep_until_ms(from + 3_400).await;
     let killed = now_ms();
     first.kill().await?;
     let second = node(&database, "second", lease).await?;
     sleep_until_ms(to).await;
     settle(&sink).await;
+    let metrics = reqwest::get(format!("{}/metrics", second.url)).await?.text().await?;
     second.stop().await?;
+    if let Some(line) = metrics.lines().find(|line| line.starts_with("everytick_take_up_duration_seconds_sum")) {
+        println!("  {line}");
+    }
     let deliveries = sink.all();
     let after = deliveries.iter().map(|delivery| delivery.arrived_at).filter(|at| *at > killed + 200).min();
     let first_after = after.map_or(i64::MAX, |at| at - killed);
@@ -46,7 +52,7 @@ pub(crate) async fn takeover(jobs: u64, lease: u64) -> anyhow::Result<()> {
         caught_up.unwrap_or(killed) - killed
     );
     let mut verdict = Verdict::new();
-    on_record(&database, jobs * seconds, &mut verdict).await?;
+    on_record(&database, jobs * ticks, &mut verdict).await?;
     verdict.expect("attempts seen twice", sink::repeated(&deliveries), 0);
     verdict.expect("early", sink::early(&deliveries), 0);
     verdict.expect("later than two leases", u64::from(first_after > i64::try_from(lease)? * 2_000), 0);
@@ -64,7 +70,7 @@ pub(crate) async fn rolling(jobs: u64, lease: u64) -> anyhow::Result<()> {
     let from = (now_ms() / 1_000 + 5) * 1_000;
     let seconds = 30;
     let to = from + (seconds - 1) * 1_000;
-    create(&nodes["a"], &hook, jobs, from, to).await?;
+    create(&nodes["a"], &hook, jobs, 1, from, to).await?;
     for (n, name) in (0..).zip(["a", "b", "c"]) {
         sleep_until_ms(from + 3_100 + n * 8_000).await;
         if let Some(old) = nodes.remove(name) {

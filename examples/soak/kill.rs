@@ -22,7 +22,7 @@ pub(crate) async fn run(jobs: u64, times: u64, seed: u64) -> anyhow::Result<()> 
     let seconds = times * 5 / 2 + 5;
     let from = (now_ms() / 1_000 + 4) * 1_000;
     let to = from + i64::try_from(seconds - 1)? * 1_000;
-    create(&server, &hook, jobs, from, to).await?;
+    create(&server, &hook, jobs, 1, from, to).await?;
     sleep_until_ms(from).await;
     for _ in 0..times {
         tokio::time::sleep(Duration::from_millis(random.below(3_000))).await;

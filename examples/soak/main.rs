@@ -3,7 +3,8 @@
 //! `soak steady [JOBS] [SECONDS]`: jobs every second; each tick delivered once, none early, none lost; prints the lag.
 //! `soak kill [JOBS] [TIMES] [SEED]`: the same under `kill -9` at random moments, with a restart each time.
 //! `soak edits [TIMES] [SEED]`: edits, pauses and deletes within 50 ms of a tick.
-//! `soak takeover [JOBS] [LEASE]`: the one node of a cluster is killed and another takes over; prints how long it took.
+//! `soak takeover [JOBS] [LEASE] [EVERY]`: the one node of a cluster is killed and another takes over; prints how long
+//! it took.
 //! `soak rolling [JOBS] [LEASE]`: three nodes are restarted one after another; prints the longest lag.
 
 mod cluster;
@@ -27,10 +28,10 @@ async fn main() -> anyhow::Result<()> {
         Some("steady") => steady::run(number(1, 1_000)?, number(2, 60)?).await,
         Some("kill") => kill::run(number(1, 1_000)?, number(2, 30)?, number(3, 1)?).await,
         Some("edits") => edits::run(number(1, 500)?, number(2, 1)?).await,
-        Some("takeover") => cluster::takeover(number(1, 200)?, number(2, 5)?).await,
+        Some("takeover") => cluster::takeover(number(1, 200)?, number(2, 5)?, number(3, 1)?).await,
         Some("rolling") => cluster::rolling(number(1, 200)?, number(2, 5)?).await,
         _ => anyhow::bail!(
-            "say steady [JOBS] [SECONDS], kill [JOBS] [TIMES] [SEED], edits [TIMES] [SEED], takeover [JOBS] [LEASE] \
+            "say steady [JOBS] [SECONDS], kill [JOBS] [TIMES] [SEED], edits [TIMES] [SEED], takeover [JOBS] [LEASE] [EVERY] \
              or rolling [JOBS] [LEASE]"
         ),
     }

@@ -13,13 +13,22 @@ use crate::{
     sleep_until_ms,
 };
 
-/// Makes `jobs` jobs that tick each second from `from` to `to`, both included, through the batch API.
-pub(crate) async fn create(server: &Server, hook: &str, jobs: u64, from: i64, to: i64) -> anyhow::Result<()> {
+/// Makes `jobs` jobs through the batch API. Each ticks every so many seconds from `from` to `to`, both included, the first
+/// ticks spread over the first period.
+pub(crate) async fn create(
+    server: &Server,
+    hook: &str,
+    jobs: u64,
+    every: u64,
+    from: i64,
+    to: i64,
+) -> anyhow::Result<()> {
     let lines: String = (0..jobs)
         .map(|n| {
+            let starts_at = from + i64::try_from(n % every).unwrap_or(0) * 1_000;
             let job = serde_json::json!({
                 "name": format!("job-{n:05}"),
-                "schedule": {"every": "1s", "starts_at": rfc3339(from), "ends_at": rfc3339(to)},
+                "schedule": {"every": format!("{every}s"), "starts_at": rfc3339(starts_at), "ends_at": rfc3339(to)},
                 "target": {"http": {"url": hook}},
             });
             format!("{job}\n")
@@ -35,7 +44,7 @@ pub(crate) async fn run(jobs: u64, seconds: u64) -> anyhow::Result<()> {
     let server = Server::start(dir.path()).await?;
     let from = (now_ms() / 1_000 + 4 + i64::try_from(jobs / 2_000)?) * 1_000;
     let to = from + i64::try_from(seconds - 1)? * 1_000;
-    create(&server, &hook, jobs, from, to).await?;
+    create(&server, &hook, jobs, 1, from, to).await?;
     anyhow::ensure!(now_ms() < from, "the jobs were not made before their first tick; give more time");
     let ticks = jobs * seconds;
     sleep_until_ms(to).await;

@@ -67,6 +67,8 @@ pub(crate) const JOBS_PER_LOAD_MAX: usize = 500;
 /// Jobs of the horizon read at once. Each page costs a look into every partition, so a node that takes over 40,000 jobs
 /// reads them in ten pages.
 pub(crate) const JOBS_PER_HORIZON_MAX: usize = 4_000;
+/// Parts of the horizon read side by side.
+pub(crate) const HORIZONS_AT_ONCE: usize = 3;
 /// Runs claimed in one statement.
 pub(crate) const CLAIMS_PER_BATCH_MAX: usize = 500;
 /// Settlements in one statement.

@@ -30,7 +30,7 @@ const HISTORY: Span = Span::minutes(5);
 async fn main() {
     let arguments: Vec<usize> = std::env::args().skip(1).map(|argument| argument.parse().unwrap()).collect();
     let argument = |place: usize, usual: usize| arguments.get(place).copied().unwrap_or(usual);
-    let (jobs, page, at_once) = (argument(0, 40_000), argument(1, 500), argument(2, 1));
+    let (jobs, page, at_once) = (argument(0, 40_000), argument(1, 4_000), argument(2, 3));
     let own = if std::env::var_os("PROBE_URL").is_none() { Some(Server::shared().blank().await) } else { None };
     let url = own.as_ref().map_or_else(|| std::env::var("PROBE_URL").unwrap(), |database| database.url.clone());
     let limits = Limits { jobs_per_tenant_max: u64::MAX, ..Limits::default() };

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use everytick_domain::{partition::PartitionSet, time::DbTime};
 use everytick_store::{ChangeMark, Result};
+use futures::future::try_join_all;
+use metrics::histogram;
 
 use super::unsure;
 use crate::{
     clock::MonoTime,
     engine::Shared,
-    settings::{FAILURE_PAUSE, HORIZON, HORIZON_EVERY, JOBS_PER_HORIZON_MAX, JOBS_PER_LOAD_MAX},
+    settings::{FAILURE_PAUSE, HORIZON, HORIZON_EVERY, HORIZONS_AT_ONCE, JOBS_PER_HORIZON_MAX, JOBS_PER_LOAD_MAX},
 };
 
 pub(crate) async fn run(shared: Arc<Shared>, mut mark: ChangeMark) {
@@ -53,8 +55,13 @@ async fn fresh(shared: &Arc<Shared>) -> Result<()> {
         if partitions.is_empty() {
             return Ok(());
         }
+        let began = MonoTime::now();
         if horizon(shared, &partitions).await?.is_some() {
             shared.memory().made_ready(&partitions, turn);
+            let took = MonoTime::now().since(began);
+            histogram!("everytick_take_up_duration_seconds").record(took);
+            let (partitions, jobs) = (partitions.len(), shared.memory().jobs_len());
+            tracing::info!(partitions, jobs, ?took, "the jobs of the new partitions are loaded");
             shared.wake_claim.notify_one();
         }
     }
@@ -73,19 +80,28 @@ async fn all(shared: &Arc<Shared>) -> Result<bool> {
 async fn horizon(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<Option<DbTime>> {
     let turn = shared.memory().turn();
     let until = shared.clock.now().plus(HORIZON);
+    // While one is being taken in, the database reads the other.
+    let share = |part| partitions.iter().skip(part).step_by(HORIZONS_AT_ONCE).collect::<PartitionSet>();
+    let shares = (0..HORIZONS_AT_ONCE).map(share).filter(|share| !share.is_empty());
+    let taken_in = try_join_all(shares.map(|share| pages(shared, share, until, turn))).await?;
+    Ok(taken_in.into_iter().all(|taken_in| taken_in).then_some(until))
+}
+
+/// `false` when the turn has passed.
+async fn pages(shared: &Arc<Shared>, partitions: PartitionSet, until: DbTime, turn: u64) -> Result<bool> {
     let mut after = None;
     loop {
         let lease = shared.lease();
-        let asked = shared.parts.store.load_horizon(&lease, partitions, until, after, JOBS_PER_HORIZON_MAX);
+        let asked = shared.parts.store.load_horizon(&lease, &partitions, until, after, JOBS_PER_HORIZON_MAX);
         let loaded = shared.ask("load the horizon", asked).await?;
         after = loaded.last().and_then(|job| job.cursor.map(|cursor| (cursor, job.job.id)));
         if !shared.memory().horizon(loaded, turn) {
-            return Ok(None);
+            return Ok(false);
         }
         shared.wake_tick.notify_one();
         // A page may be short because a job in it cannot be read: only an empty one is the last.
         if after.is_none() {
-            return Ok(Some(until));
+            return Ok(true);
         }
     }
 }

@@ -67,7 +67,9 @@ impl Memory {
     /// The runs of a job that are not over. Work of ours that was ended elsewhere counts until it has really stopped.
     fn open_runs(&self, loaded: &LoadedJob) -> BTreeMap<RunId, Open> {
         let mut open: BTreeMap<_, _> = loaded.open.iter().map(|run| (run.id, Open::from(*run))).collect();
-        for held in self.held.values().filter(|held| held.job.id == loaded.job.id) {
+        let id = loaded.job.id;
+        let ours = self.held_of.range((id, RunId::floor(DbTime::EPOCH))..).take_while(|(job, _)| *job == id);
+        for held in ours.filter_map(|(_, run)| self.held.get(run)) {
             let claim = &held.claim;
             open.entry(claim.run).or_insert(Open { claimed: true, attempts: claim.attempt }).claimed = true;
         }

@@ -43,6 +43,8 @@ pub(crate) struct Memory {
     timers: BTreeSet<(DbTime, JobId)>,
     /// The claims in our hands, from their commit until their settlement is answered.
     held: BTreeMap<RunId, Held>,
+    /// The same by job: a take-over asks for each of its jobs.
+    held_of: BTreeSet<(JobId, RunId)>,
     /// Claims that we never knew of and hand back, until that is settled.
     returning: BTreeMap<RunId, Fence>,
     /// Slots promised to rows that are being recorded or claimed as ours.

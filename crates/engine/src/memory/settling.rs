@@ -87,6 +87,7 @@ impl Memory {
             && let Some(held) = self.held.remove(&run)
         {
             self.accepted -= usize::from(held.accepted);
+            self.held_of.remove(&(held.job.id, run));
         }
     }
 }

@@ -185,6 +185,7 @@ impl Memory {
         let claim = Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
         let held = Held { claim, tenant: run.tenant, job, cancel: CancellationToken::new(), accepted: false };
         self.held.insert(run.id, held.clone());
+        self.held_of.insert((held.job.id, run.id));
         Planned { run, held, due_at }
     }
 

@@ -22,11 +22,10 @@ pub(super) async fn load_horizon(
     limit: usize,
 ) -> Result<Vec<LoadedJob>> {
     const DOING: &str = "load the horizon";
-    let mut read = store.read(DOING).await?;
+    let mut read = store.read_many(DOING).await?;
     let now = node::check(&mut read, lease, DOING).await?;
     let places = places(&mut read, partitions, until, after, limit, DOING).await?;
-    let jobs: Vec<JobId> = places.into_iter().map(|(_, job)| job).collect();
-    let found = job_rows(&mut read, &jobs, DOING).await?;
+    let found = placed_rows(&mut read, &places, DOING).await?;
     loaded(&mut read, found, now, DOING).await
 }
 
@@ -37,11 +36,10 @@ pub(super) async fn load_overdue(
     limit: usize,
 ) -> Result<Vec<LoadedJob>> {
     const DOING: &str = "load what is overdue";
-    let mut read = store.read(DOING).await?;
+    let mut read = store.read_many(DOING).await?;
     let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
     let places = places(&mut read, &PartitionSet::all(PARTITIONS), before, after, limit, DOING).await?;
-    let jobs: Vec<JobId> = places.into_iter().map(|(_, job)| job).collect();
-    let found = job_rows(&mut read, &jobs, DOING).await?;
+    let found = placed_rows(&mut read, &places, DOING).await?;
     loaded(&mut read, found, DbTime::from_millis(now), DOING).await
 }
 
@@ -97,7 +95,7 @@ async fn places(
 
 pub(super) async fn load_jobs(store: &PostgresStore, ids: &[JobId]) -> Result<Vec<LoadedJob>> {
     const DOING: &str = "load jobs";
-    let mut read = store.read(DOING).await?;
+    let mut read = store.read_many(DOING).await?;
     let found = job_rows(&mut read, ids, DOING).await?;
     let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
     loaded(&mut read, found, DbTime::from_millis(now), DOING).await
@@ -111,6 +109,18 @@ pub(super) async fn job_rows(connection: &mut PgConnection, ids: &[JobId], doing
     let asked = rows::job_ids(ids.iter().copied());
     let found = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(connection).await.failed(doing)?;
     Ok(rows::readable_jobs(&found))
+}
+
+/// The rows of the jobs at these places, in their order.
+async fn placed_rows(read: &mut PgConnection, places: &[(i64, JobId)], doing: &'static str) -> Result<Vec<JobRow>> {
+    if places.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (cursors, jobs): (Vec<i64>, Vec<Uuid>) = places.iter().map(|(at, job)| (*at, job.uuid())).unzip();
+    let found = sqlx::query(sql!("placed_jobs")).bind(jobs).bind(cursors).fetch_all(read).await.failed(doing)?;
+    let mut found = rows::readable_jobs(&found);
+    found.sort_unstable_by_key(|row| (row.cursor, row.job.id));
+    Ok(found)
 }
 
 /// The changes of the last minute come again: a commit may come later than one with a higher number, but not by that much.
@@ -171,9 +181,10 @@ async fn loaded(
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
-    let mut last_ticks = last_ticks(read, &jobs, now, doing).await?;
+    let lowest = lowest_open_from(read, now, doing).await?;
+    let Recent { mut last_ticks, claimed } = recent(read, &jobs, lowest, doing).await?;
     let ids: Vec<JobId> = jobs.iter().map(|row| row.job.id).collect();
-    let mut open = open_runs(read, &ids, now, doing).await?;
+    let mut open = open_of(read, &ids, &claimed, lowest, now, doing).await?;
     let loaded = jobs.into_iter().map(|row| {
         let open = open.remove(&row.job.id).unwrap_or_default();
         let last_tick = last_ticks.remove(&row.job.id);
@@ -182,29 +193,44 @@ async fn loaded(
     Ok(loaded.collect())
 }
 
-async fn last_ticks(
-    read: &mut PgConnection,
-    jobs: &[JobRow],
-    now: DbTime,
-    doing: &'static str,
-) -> Result<HashMap<JobId, DbTime>> {
-    let low: Vec<(JobId, RunId)> =
-        jobs.iter().filter_map(|row| row.cursor.map(|cursor| (row.job.id, RunId::floor(cursor)))).collect();
-    // A cursor that lies ahead has no ticks behind it, unless the clock went back.
-    let Some(lowest) = low.iter().map(|(_, low)| *low).min() else { return Ok(HashMap::new()) };
-    let found = sqlx::query(sql!("last_ticks"))
-        .bind(rows::job_ids(low.iter().map(|(job, _)| *job)))
-        .bind(rows::run_ids(low.iter().map(|(_, low)| *low)))
+/// What the youngest runs of jobs tell.
+#[derive(Default)]
+struct Recent {
+    last_ticks: HashMap<JobId, DbTime>,
+    /// Those with a claimed run: few, so only theirs are fetched.
+    claimed: Vec<JobId>,
+}
+
+/// One look at each job's history: the ticks from its cursor on, and the runs that somebody may still be working on.
+async fn recent(read: &mut PgConnection, jobs: &[JobRow], lowest: RunId, doing: &'static str) -> Result<Recent> {
+    // What this snapshot has no younger run than. The days ahead are empty, and each would be looked into for each job.
+    let youngest: Option<Uuid> =
+        sqlx::query_scalar(sql!("youngest_run")).fetch_optional(&mut *read).await.failed(doing)?;
+    let Some(youngest) = youngest else { return Ok(Recent::default()) };
+    // Where there are no more ticks, nothing lies from there on.
+    let low: Vec<RunId> =
+        jobs.iter().map(|row| row.cursor.map_or_else(|| RunId::floor(DbTime::MAX), RunId::floor)).collect();
+    let from = low.iter().copied().min().map_or(lowest, |low| low.min(lowest));
+    let found = sqlx::query(sql!("recent_runs"))
+        .bind(rows::job_ids(jobs.iter().map(|row| row.job.id)))
+        .bind(rows::run_ids(low))
         .bind(lowest.uuid())
-        .bind(days::ahead(now).uuid())
+        .bind(from.uuid())
+        .bind(youngest)
         .fetch_all(read)
         .await
         .failed(doing)?;
-    let mut last = HashMap::with_capacity(found.len());
+    let mut recent = Recent { last_ticks: HashMap::with_capacity(found.len()), claimed: Vec::new() };
     for row in &found {
-        last.insert(rows::job_id(row, "job").failed(doing)?, rows::at(row, "scheduled_at").failed(doing)?);
+        let job = rows::job_id(row, "job").failed(doing)?;
+        if let Some(at) = rows::time(row, "last_tick").failed(doing)? {
+            recent.last_ticks.insert(job, at);
+        }
+        if row.try_get("claimed").failed(doing)? {
+            recent.claimed.push(job);
+        }
     }
-    Ok(last)
+    Ok(recent)
 }
 
 /// The open runs of these jobs, by id.
@@ -214,18 +240,32 @@ pub(super) async fn open_runs(
     now: DbTime,
     doing: &'static str,
 ) -> Result<HashMap<JobId, Vec<OpenRun>>> {
-    let asked = rows::job_ids(jobs.iter().copied());
     let lowest = lowest_open_from(connection, now, doing).await?;
-    let mut found = sqlx::query(sql!("open_waiting")).bind(&asked).fetch_all(&mut *connection).await.failed(doing)?;
-    found.extend(
-        sqlx::query(sql!("open_claimed"))
-            .bind(&asked)
-            .bind(lowest.uuid())
-            .bind(days::ahead(now).uuid())
-            .fetch_all(&mut *connection)
-            .await
-            .failed(doing)?,
-    );
+    open_of(connection, jobs, jobs, lowest, now, doing).await
+}
+
+/// The waiting runs of `jobs` and the claimed ones of `claimed`, by id.
+async fn open_of(
+    connection: &mut PgConnection,
+    jobs: &[JobId],
+    claimed: &[JobId],
+    lowest: RunId,
+    now: DbTime,
+    doing: &'static str,
+) -> Result<HashMap<JobId, Vec<OpenRun>>> {
+    let waiting = sqlx::query(sql!("open_waiting")).bind(rows::job_ids(jobs.iter().copied()));
+    let mut found = waiting.fetch_all(&mut *connection).await.failed(doing)?;
+    if !claimed.is_empty() {
+        found.extend(
+            sqlx::query(sql!("open_claimed"))
+                .bind(rows::job_ids(claimed.iter().copied()))
+                .bind(lowest.uuid())
+                .bind(days::ahead(now).uuid())
+                .fetch_all(&mut *connection)
+                .await
+                .failed(doing)?,
+        );
+    }
     let mut open: HashMap<JobId, Vec<OpenRun>> = HashMap::new();
     for row in &found {
         let (job, run) = rows::open_run(row).failed(doing)?;
