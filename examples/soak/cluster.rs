@@ -39,6 +39,7 @@ pub(crate) async fn takeover(jobs: u64, lease: u64, every: u64) -> anyhow::Resul
     sleep_until_ms(to).await;
     settle(&sink).await;
     let metrics = reqwest::get(format!("{}/metrics", second.url)).await?.text().await?;
+    let acquired = acquired_at(&database).await?;
     second.stop().await?;
     if let Some(line) = metrics.lines().find(|line| line.starts_with("everytick_take_up_duration_seconds_sum")) {
         println!("  {line}");
@@ -50,6 +51,21 @@ pub(crate) async fn takeover(jobs: u64, lease: u64, every: u64) -> anyhow::Resul
     println!(
         "  first late tick delivered {first_after} ms after the kill; the last {} ms after it",
         caught_up.unwrap_or(killed) - killed
+    );
+    let after_acquiring = |delivery: &&Delivery| delivery.arrived_at >= acquired && delivery.scheduled_at > killed;
+    let (missed, ahead): (Vec<_>, Vec<_>) =
+        deliveries.iter().filter(after_acquiring).partition(|delivery| delivery.scheduled_at < acquired);
+    let mut waits: Vec<_> = missed.iter().map(|delivery| delivery.arrived_at - acquired).collect();
+    waits.sort_unstable();
+    let lag = ahead.iter().map(|delivery| delivery.arrived_at - delivery.scheduled_at).max();
+    println!(
+        "  acquired {} ms after the kill; {} ticks had come due since: delivered within {} ms of it, half of them within {}; \
+         those due from then on no later than {} ms",
+        acquired - killed,
+        waits.len(),
+        waits.last().copied().unwrap_or(0),
+        waits.get(waits.len() / 2).copied().unwrap_or(0),
+        lag.unwrap_or(0)
     );
     let mut verdict = Verdict::new();
     on_record(&database, jobs * ticks, &mut verdict).await?;
@@ -100,6 +116,12 @@ pub(crate) async fn rolling(jobs: u64, lease: u64) -> anyhow::Result<()> {
 
 fn late(delivery: &Delivery) -> bool {
     delivery.arrived_at - delivery.scheduled_at > LAG_MAX_MS
+}
+
+/// When the partitions were taken by those who hold them now, by the database's clock.
+async fn acquired_at(database: &Database) -> anyhow::Result<i64> {
+    let mut db = PgConnection::connect(&database.url).await?;
+    Ok(sqlx::query_scalar("select max(since) from partitions where holder is not null").fetch_one(&mut db).await?)
 }
 
 /// Waits until nothing has come for a while.
