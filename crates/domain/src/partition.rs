@@ -62,6 +62,12 @@ impl PartitionSet {
         (0..PARTITIONS).filter(move |partition| set.contains(*partition))
     }
 
+    /// A bit for each, the lowest bit of the first byte first.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; PARTITIONS as usize / 8] {
+        std::array::from_fn(|byte| self.0[byte / 8].to_le_bytes()[byte % 8])
+    }
+
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
@@ -101,6 +107,14 @@ mod tests {
         assert!(!set.insert(64) && set.insert(65) && set.remove(64) && !set.remove(64));
         assert!(set.contains(65) && !set.contains(64));
         assert_eq!(format!("{set:?}"), "{0, 3, 63, 65, 200, 255}");
+    }
+
+    #[test]
+    fn its_bits_stand_where_a_database_looks_for_them() {
+        let set: PartitionSet = [0, 9, 63, 64, 255].into_iter().collect();
+        let bytes = set.to_bytes();
+        let bit = |n: u16| bytes[usize::from(n) / 8] >> (n % 8) & 1 == 1;
+        assert_eq!((0..PARTITIONS).filter(|n| bit(*n)).collect::<PartitionSet>(), set);
     }
 
     #[test]

@@ -64,6 +64,8 @@ pub(crate) const TICKS_PER_BATCH_MAX: usize = 1_000;
 pub(crate) const RANGES_PER_PASS_MAX: usize = 50;
 /// Jobs read in one statement.
 pub(crate) const JOBS_PER_LOAD_MAX: usize = 500;
+/// Changes read in one statement: narrow rows, and many when jobs are registered in bulk.
+pub(crate) const CHANGES_PER_LOOK_MAX: usize = 4_000;
 /// Jobs of the horizon read at once. Each page costs a look into every partition, so a node that takes over 40,000 jobs
 /// reads them in ten pages.
 pub(crate) const JOBS_PER_HORIZON_MAX: usize = 4_000;

@@ -73,7 +73,7 @@ pub trait Store: Send + Sync + 'static {
     /// deleted jobs come while they have a row.
     async fn load_jobs(&self, ids: &[JobId]) -> Result<Vec<LoadedJob>>;
     /// Jobs of the partitions whose epoch was raised since the mark, or made since, and those that moved away last. Where commits do not come in the order
-    /// of their numbers, the last minute comes again: a reader looks at the epoch. A limit of 0 only tells the present mark.
+    /// of their numbers, what was read lately comes again: a reader looks at the epoch. A limit of 0 only tells the present mark.
     async fn changes(&self, partitions: &PartitionSet, since: ChangeMark, limit: usize) -> Result<Changes>;
     /// Records ticks: one statement that holds the lease and each job's epoch, and inserts what is not after its clock and
     /// not below the job's cursor. Jobs whose epoch is another are left out.

@@ -12,7 +12,10 @@ use super::unsure;
 use crate::{
     clock::MonoTime,
     engine::Shared,
-    settings::{FAILURE_PAUSE, HORIZON, HORIZON_EVERY, HORIZONS_AT_ONCE, JOBS_PER_HORIZON_MAX, JOBS_PER_LOAD_MAX},
+    settings::{
+        CHANGES_PER_LOOK_MAX, FAILURE_PAUSE, HORIZON, HORIZON_EVERY, HORIZONS_AT_ONCE, JOBS_PER_HORIZON_MAX,
+        JOBS_PER_LOAD_MAX,
+    },
 };
 
 pub(crate) async fn run(shared: Arc<Shared>, mut mark: ChangeMark) {
@@ -113,7 +116,7 @@ async fn pass(shared: &Arc<Shared>, mark: &mut ChangeMark) -> Result<()> {
         if partitions.is_empty() {
             break;
         }
-        let asked = shared.parts.store.changes(&partitions, *mark, JOBS_PER_LOAD_MAX);
+        let asked = shared.parts.store.changes(&partitions, *mark, CHANGES_PER_LOOK_MAX);
         let changes = shared.ask("look for changes", asked).await?;
         let until = shared.clock.now().plus(HORIZON);
         {

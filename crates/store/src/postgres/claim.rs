@@ -22,7 +22,7 @@ pub(super) async fn peek_waiting(
     limit: usize,
 ) -> Result<Waiting> {
     const DOING: &str = "look at what waits";
-    let partitions = rows::partitions(partitions);
+    let partitions = rows::partition_bits(partitions);
     let mut read = store.read(DOING).await?;
     let now = node::check(&mut read, lease, DOING).await?;
     let found = sqlx::query(sql!("peek_waiting"))
@@ -68,7 +68,7 @@ pub(super) async fn claim(
     let taken: Vec<Uuid> = sqlx::query_scalar(sql!("dequeue_due"))
         .bind(rows::run_ids(runs.iter().copied()))
         .bind(now.millis())
-        .bind(rows::partitions(partitions))
+        .bind(rows::partition_bits(partitions))
         .fetch_all(&mut *write.tx)
         .await
         .failed(DOING)?;

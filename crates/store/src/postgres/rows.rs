@@ -237,6 +237,11 @@ pub(super) fn partitions(set: &PartitionSet) -> Vec<i16> {
     set.iter().filter_map(|partition| i16::try_from(partition).ok()).collect()
 }
 
+/// The same as bits, for rows that are read anyway: `get_bit` tells a row's, where `any` would go through the list.
+pub(super) fn partition_bits(set: &PartitionSet) -> Vec<u8> {
+    set.to_bytes().to_vec()
+}
+
 /// A `limit` for SQL.
 pub(super) fn limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)

@@ -4,6 +4,6 @@
 select e.job, e.epoch, e.seq, c.next_tick
   from epochs e
   left join cursors c on c.job = e.job
- where e.seq > $1 and (e.partition = any($3) or e.moved_from = any($3))
+ where e.seq > $1 and (get_bit($3::bytea, e.partition) = 1 or get_bit($3::bytea, e.moved_from) = 1)
  order by e.seq
  limit $2;

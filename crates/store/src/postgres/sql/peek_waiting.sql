@@ -14,7 +14,7 @@ with recursive tenants as (
             select run, job, tenant, priority, due_at, late, force, attempts
               from waiting w
              where w.late = false and w.priority = p.priority and w.due_at <= $1
-               and w.partition = any($2) and (w.force or w.attempts > 0 or w.job <> all($3))
+               and get_bit($2::bytea, w.partition) = 1 and (w.force or w.attempts > 0 or w.job <> all($3))
              order by w.due_at, w.run
              limit $4) w
      order by w.priority desc, w.due_at, w.run
@@ -26,7 +26,7 @@ with recursive tenants as (
             select run, job, tenant, priority, due_at, late, force, attempts
               from waiting w
              where w.late and w.tenant = t.tenant and w.due_at <= $1
-               and w.partition = any($2) and (w.force or w.attempts > 0 or w.job <> all($3))
+               and get_bit($2::bytea, w.partition) = 1 and (w.force or w.attempts > 0 or w.job <> all($3))
              order by w.priority desc, w.due_at, w.run
              limit (select greatest(1, least($5, ($4 + count(tenant) - 1) / count(tenant))) from tenants)) w
 )
