@@ -57,7 +57,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a node: the scheduler, the deliveries and the API, with its data in one file
+    /// Run a node: the scheduler, the deliveries and the API, alone on one file or with others on one PostgreSQL
     #[command(after_help = serve::AFTER_HELP)]
     Serve(Box<serve::ServeFlags>),
     /// Define jobs, and look at them

@@ -23,6 +23,7 @@ use crate::{
     live::LiveLogs,
     loops::{self, deliver::Ended},
     memory::Memory,
+    outage::Outage,
     settings::{FAILURE_PAUSE, JOIN_PATIENCE},
 };
 
@@ -78,6 +79,7 @@ pub(crate) struct Shared {
     pub doubt: AtomicBool,
     /// The longest that a run waited for its delivery since the last renewal, in milliseconds.
     pub lag_ms: AtomicU64,
+    outage: Mutex<Outage>,
     /// A loop has ended that should not have.
     pub broken: CancellationToken,
 }
@@ -99,9 +101,20 @@ impl Shared {
     pub(crate) async fn ask<T>(&self, doing: &'static str, asked: impl Future<Output = Result<T>>) -> Result<T> {
         let limit = self.parts.settings.statement_timeout();
         match tokio::time::timeout(limit, asked).await {
-            Ok(answer) => answer,
+            Ok(Ok(answer)) => {
+                let away = self.outage().answered(MonoTime::now());
+                if let Some(away) = away {
+                    tracing::info!(?away, "the database answers again");
+                }
+                Ok(answer)
+            }
+            Ok(Err(error)) => Err(error),
             Err(_) => Err(StoreError::Unsure { doing, source: "no answer in time".into() }),
         }
+    }
+
+    pub(crate) fn outage(&self) -> MutexGuard<'_, Outage> {
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The partitions whose jobs this node plays.
@@ -202,6 +215,7 @@ impl Engine {
             renewed: Mutex::new(sent),
             doubt: AtomicBool::new(false),
             lag_ms: AtomicU64::new(0),
+            outage: Mutex::default(),
             broken: CancellationToken::new(),
         });
         let engine = Self { shared };

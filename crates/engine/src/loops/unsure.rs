@@ -24,7 +24,7 @@ pub(crate) fn report(shared: &Shared, error: &StoreError) {
         // Before anybody renews: the bound of our claims must not pass one that we do not know of.
         StoreError::Unsure { doing, source } => {
             shared.doubt.store(!Mutant::ReleaseForgotten.is_on(), Ordering::Relaxed);
-            tracing::warn!(%source, "could not learn whether it was done: {doing}");
+            say(shared, &format!("could not learn whether it was done: {doing}"), Some(source));
         }
         StoreError::LeaseLost => {
             counter!("everytick_lease_lost_total").increment(1);
@@ -37,8 +37,18 @@ pub(crate) fn report(shared: &Shared, error: &StoreError) {
         }
         error => {
             let source = std::error::Error::source(error).map(ToString::to_string);
-            tracing::warn!(%error, source, "the store did not answer as it should");
+            say(shared, &format!("the store did not answer as it should: {error}"), source.as_ref());
         }
+    }
+}
+
+/// Aloud at the beginning of an outage and now and then, else only to those who listen closely.
+fn say(shared: &Shared, what: &str, source: Option<&impl std::fmt::Display>) {
+    let source = source.map(ToString::to_string);
+    if shared.outage().failed(MonoTime::now()) {
+        tracing::warn!(source, "{what}");
+    } else {
+        tracing::debug!(source, "{what}");
     }
 }
 

@@ -1,0 +1,57 @@
+//! What is said of a database that does not answer: its beginning, now and then that it lasts, and its end. Every loop meets
+//! it many times a second.
+
+use std::time::Duration;
+
+use crate::clock::MonoTime;
+
+const SAID_EVERY: Duration = Duration::from_secs(10);
+/// A single failure may be a lock that was not had in time. Its end is not worth a line.
+const FAILURES_MIN: u32 = 5;
+
+#[derive(Debug, Default)]
+pub(crate) struct Outage {
+    since: Option<MonoTime>,
+    said: Option<MonoTime>,
+    failures: u32,
+}
+
+impl Outage {
+    /// Whether this failure is to be said aloud.
+    pub(crate) fn failed(&mut self, now: MonoTime) -> bool {
+        self.since.get_or_insert(now);
+        self.failures = self.failures.saturating_add(1);
+        let aloud = self.said.is_none_or(|said| now.since(said) >= SAID_EVERY);
+        if aloud {
+            self.said = Some(now);
+        }
+        aloud
+    }
+
+    /// How long an outage lasted that ends with this answer.
+    pub(crate) fn answered(&mut self, now: MonoTime) -> Option<Duration> {
+        let since = self.since.take()?;
+        let failures = std::mem::take(&mut self.failures);
+        self.said = None;
+        (failures >= FAILURES_MIN).then(|| now.since(since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_is_said_at_its_beginning_now_and_then_and_at_its_end() {
+        let start = MonoTime::now();
+        let at = |ms: u64| start.plus(Duration::from_millis(ms));
+        let mut outage = Outage::default();
+        assert_eq!(outage.answered(at(0)), None);
+        let said: Vec<u64> = (0..250).map(|n| n * 100).filter(|ms| outage.failed(at(*ms))).collect();
+        assert_eq!(said, [0, 10_000, 20_000]);
+        assert_eq!(outage.answered(at(25_000)), Some(Duration::from_secs(25)));
+        assert_eq!(outage.answered(at(25_001)), None);
+        assert!(outage.failed(at(26_000)));
+        assert_eq!(outage.answered(at(26_100)), None, "one failure is no outage");
+    }
+}
