@@ -41,21 +41,21 @@ pub(crate) async fn run(options: &Options, folder: &Path) -> anyhow::Result<Repo
     net.start().await?;
     let postgres = Postgres::start(net, &folder.join("postgres"), free_port(net)?).await?;
     let url = postgres.url.clone();
+    if let Some(sabotage) = options.sabotage {
+        sabotage.begin(&postgres).await?;
+    }
     let setup = Setup {
         net,
         binary: options.binary()?,
         database_url: url.clone(),
         folder: folder.to_owned(),
         faketime: node::faketime(),
-        mutant: options.sabotage.and_then(Sabotage::mutant),
+        sabotage: options.sabotage,
     };
     let clocks = setup.faketime.is_some();
     let (sink, hook, passed) = Sink::start(net).await?;
     let (cluster, apis) = Cluster::start(&setup, postgres).await?;
     let mut connection = sabotage::with_schema(&*cluster.postgres.lock().await).await?;
-    if let Some(sabotage) = options.sabotage {
-        sabotage.begin(&mut connection).await?;
-    }
     let before = postgres::offset(&mut connection).await?;
     connection.close().await?;
 

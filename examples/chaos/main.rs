@@ -51,8 +51,8 @@ struct Options {
     /// Takes a guard away; the campaign must then fail.
     #[arg(long)]
     sabotage: Option<Sabotage>,
-    /// Tells nodes again and again that they hold what another holds; on when the unique key is dropped.
-    #[arg(long, default_value_if("sabotage", "unique", "true"))]
+    /// Tells nodes again and again that they hold what another holds.
+    #[arg(long)]
     lies: bool,
     /// Judges what must always hold, not how fast it was.
     #[arg(long)]

@@ -15,6 +15,7 @@ use crate::{
     common::{now_ms, sleep_ms},
     net::{Host, Net},
     process,
+    sabotage::Sabotage,
 };
 
 pub(crate) const LEASE_MS: i64 = 5_000;
@@ -35,8 +36,7 @@ pub(crate) struct Setup {
     pub(crate) folder: PathBuf,
     /// The library that moves clocks, where there is one.
     pub(crate) faketime: Option<PathBuf>,
-    /// The named mistake that a sabotaged binary makes.
-    pub(crate) mutant: Option<&'static str>,
+    pub(crate) sabotage: Option<Sabotage>,
 }
 
 pub(crate) struct Node {
@@ -95,12 +95,13 @@ impl Node {
                 .arg(format!("FAKETIME_TIMESTAMP_FILE={}", self.clock_file().display()))
                 .args(["FAKETIME_CACHE_DURATION=1", "DONT_FAKE_MONOTONIC=1"]);
         }
-        if let Some(mutant) = setup.mutant {
+        if let Some(mutant) = setup.sabotage.and_then(Sabotage::mutant) {
             command.arg(format!("EVERYTICK_MUTANT={mutant}"));
         }
+        let database_url = Sabotage::url(setup.sabotage, &setup.database_url, self.n);
         command
             .arg(&setup.binary)
-            .args(["serve", "--database-url", &setup.database_url, "--node-name", &format!("n{}", self.n + 1)])
+            .args(["serve", "--database-url", &database_url, "--node-name", &format!("n{}", self.n + 1)])
             .args(["--listen", &format!("127.0.0.1:{}", self.port), "--lease", LEASE])
             .args(["--allow-webhook-range", setup.net.webhook_range(), "--drain-timeout", DRAIN])
             .current_dir(&setup.folder)

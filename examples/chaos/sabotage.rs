@@ -1,17 +1,20 @@
 //! Takes a guard away, so that the checker can be seen to find what the guard prevents.
 
 use anyhow::Context;
-use sqlx::{Connection as _, PgConnection};
+use everytick_store::PostgresStore;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 use crate::{
     common::{Random, sleep_ms},
     load::sleep_to_a_tick,
+    net::NODES,
     postgres::Postgres,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum Sabotage {
-    /// The unique key of runs is dropped, and partitions are given to nodes behind the back of those that hold them.
+    /// The unique key of runs is dropped, and each node has a table of partitions to itself: it is told that it holds
+    /// whatever it takes, and so are the others.
     Unique,
     /// Settlements are taken whatever their fence: the binary is one that can make named mistakes.
     Fence,
@@ -38,13 +41,38 @@ impl Sabotage {
         }
     }
 
-    pub(crate) async fn begin(self, connection: &mut PgConnection) -> anyhow::Result<()> {
-        if self == Self::Unique {
-            let statements = "alter table runs drop constraint runs_pkey; create index runs_not_unique on runs (id)";
-            sqlx::raw_sql(statements).execute(connection).await.context("could not drop the key")?;
+    /// Before the nodes start: afterwards they would not notice the tables set apart.
+    pub(crate) async fn begin(self, postgres: &Postgres) -> anyhow::Result<()> {
+        if self != Self::Unique {
+            return Ok(());
         }
+        PostgresStore::migrate(&postgres.url).await?;
+        let mut statements =
+            "alter table runs drop constraint runs_pkey; create index runs_not_unique on runs (id);".to_owned();
+        for n in 0..NODES {
+            let apart = apart(n);
+            statements.push_str(&format!(
+                "create schema {apart}; create table {apart}.partitions (like public.partitions including all); \
+                 insert into {apart}.partitions select * from public.partitions;"
+            ));
+        }
+        let mut connection = postgres.connect().await?;
+        sqlx::raw_sql(AssertSqlSafe(statements)).execute(&mut connection).await.context("could not drop the key")?;
         Ok(())
     }
+
+    /// Where the node `n` finds the database.
+    pub(crate) fn url(sabotage: Option<Self>, url: &str, n: usize) -> String {
+        match sabotage {
+            Some(Self::Unique) => format!("{url}?options[search_path]={},public", apart(n)),
+            Some(Self::Fence) | None => url.to_owned(),
+        }
+    }
+}
+
+/// The schema with a node's own table of partitions: nobody tells it that others hold them too.
+fn apart(n: usize) -> String {
+    format!("apart_{n}")
 }
 
 /// Tells nodes, again and again and just before a tick, that they hold what another one holds. With the unique key this must
