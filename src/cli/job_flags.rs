@@ -75,9 +75,12 @@ pub(crate) struct JobFlags {
     #[arg(long, value_name = "JSON", allow_hyphen_values = true, help_heading = "What")]
     payload: Option<String>,
 
-    /// What a tick does while a run of the job is open: skip or allow [default: skip]
-    #[arg(long, value_name = "RULE", value_parser = ["skip", "allow"], hide_possible_values = true, help_heading = "How")]
+    /// What a tick or trigger does while a run of the job is open: skip, queue, cancel_previous or allow [default: skip]
+    #[arg(long, value_name = "RULE", value_parser = ["skip", "queue", "cancel_previous", "allow"], hide_possible_values = true, help_heading = "How")]
     overlap: Option<String>,
+    /// How many runs may wait for their turn under --overlap queue [default: 1]
+    #[arg(long, value_name = "N", help_heading = "How")]
+    queue_limit: Option<u32>,
     /// How many runs may be in progress together under --overlap allow
     #[arg(long, value_name = "N", help_heading = "How")]
     max_concurrent: Option<u32>,
@@ -256,7 +259,10 @@ impl JobFlags {
     pub(crate) fn for_update(self, update: UpdateFlags) -> anyhow::Result<Document> {
         let (cron, every, at) = (self.cron.is_some(), self.every.is_some(), self.at.is_some());
         let (http, script, argv) = (self.url.is_some(), self.shell.is_some(), !self.command.is_empty());
-        let one_at_a_time = self.overlap.as_deref() == Some("skip") && self.max_concurrent.is_none();
+        let policy = self.overlap.clone();
+        let other_than = |word: &str| policy.as_deref().is_some_and(|policy| policy != word);
+        let one_at_a_time = other_than("allow") && self.max_concurrent.is_none();
+        let none_waits = other_than("queue") && self.queue_limit.is_none();
         let mut document = self.document()?;
         let gone: &[&str] = match (cron, every, at) {
             (true, _, _) => &["every", "at"],
@@ -277,6 +283,9 @@ impl JobFlags {
         }
         if one_at_a_time {
             document.set(&["max_concurrent"], Value::Null);
+        }
+        if none_waits {
+            document.set(&["queue_limit"], Value::Null);
         }
         if update.no_schedule {
             document.set(&["schedule"], Value::Null);
@@ -328,6 +337,7 @@ impl JobFlags {
 
         document.set_some(&["overlap"], self.overlap);
         document.set_some(&["max_concurrent"], self.max_concurrent);
+        document.set_some(&["queue_limit"], self.queue_limit);
         document.set_some(&["priority"], self.priority);
         document.set_some(&["home_region"], self.home_region);
         document.set_some(&["timeout"], text(self.timeout));
@@ -485,8 +495,16 @@ mod tests {
             updated(&["--shell", "date", "--overlap", "skip"]),
             json!({
                 "target": {"shell": {"command": {"script": "date", "argv": null}}, "http": null},
-                "overlap": "skip", "max_concurrent": null,
+                "overlap": "skip", "max_concurrent": null, "queue_limit": null,
             })
+        );
+        assert_eq!(
+            updated(&["--overlap", "queue", "--queue-limit", "3"]),
+            json!({"overlap": "queue", "queue_limit": 3, "max_concurrent": null})
+        );
+        assert_eq!(
+            updated(&["--overlap", "allow", "--max-concurrent", "2"]),
+            json!({"overlap": "allow", "max_concurrent": 2, "queue_limit": null})
         );
         assert_eq!(updated(&["--tz", "UTC"]), json!({"schedule": {"timezone": "UTC"}}));
         assert_eq!(updated(&["--no-home-region"]), json!({"home_region": null}));

@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 use clap::Args;
 use everytick_domain::{
     ids::{JobId, TenantId},
+    overlap::{Open, OpenRuns},
     recovery::{Forecast, Rate, forecast},
     retry::OnLost,
     run::{SkipReason, State},
@@ -99,11 +100,12 @@ async fn overdue(store: &dyn Store, before: DbTime) -> anyhow::Result<Vec<Loaded
     }
 }
 
-/// How many of a job's runs are open once the nodes have been restarted: what they had claimed is lost, and is delivered
-/// again, or has failed where the job wants that.
-fn open_after_restart(loaded: &LoadedJob) -> usize {
+/// What is open of a job's runs once the nodes have been restarted: what they had claimed is lost, and is delivered again, or
+/// has failed where the job wants that.
+fn open_after_restart(loaded: &LoadedJob) -> OpenRuns {
     let fails = loaded.job.spec.on_lost == OnLost::Fail;
-    loaded.open.iter().filter(|run| !(fails && run.state == State::Claimed)).count()
+    let open = loaded.open.iter().filter(|run| !(fails && run.state == State::Claimed));
+    open.map(|run| Open::from(*run)).collect()
 }
 
 #[derive(Debug, Serialize)]
@@ -192,7 +194,7 @@ impl Report {
             jobs: listed.collect(),
             more: due.len() > limit,
             total: Total { jobs: due.len(), counts: Counts::of(&total) },
-            open: jobs.iter().map(open_after_restart).sum(),
+            open: jobs.iter().map(|loaded| open_after_restart(loaded).all()).sum(),
             late_per_second: rate.per_second(),
             late_take: rate.time_for(total.late),
         }

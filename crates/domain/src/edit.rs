@@ -7,6 +7,7 @@ use crate::{
     invalid::Invalid,
     job::{self, Job, JobSpec, Paused},
     mutant::Mutant,
+    overlap::OpenRuns,
     plan::{Fate, Plan, SkipRange, TickRow, decide},
     run::SkipReason,
     schedule::Schedule,
@@ -49,7 +50,7 @@ pub struct Standing {
     pub now: DbTime,
     /// The last tick that has a row, where that is not before the cursor or lies after `now`.
     pub last_recorded: Option<DbTime>,
-    pub open: usize,
+    pub open: OpenRuns,
 }
 
 /// What to write: the old definition's last ticks, then the job as it is from now on.
@@ -109,7 +110,7 @@ pub fn edit(standing: &Standing, change: Change) -> Result<Option<Edit>, Vec<Inv
             // An `at` of a moment ago fires at once. A cursor below X would be taken for passed, so it is recorded here; also
             // where the clock was set back and `at` is still to come: the run then waits until it is due.
             Some(at) if at <= x => {
-                let open = standing.open + rows.iter().filter(|row| !matches!(row.fate, Fate::Skip(_))).count();
+                let open = standing.open.and_waiting(runs_among(&rows));
                 if let Plan::Rows(due) = decide(&new, Some(at), at.max(*now), open) {
                     rows.extend(due);
                 }
@@ -142,13 +143,17 @@ fn play_up_to(standing: &Standing) -> (Vec<TickRow>, Vec<SkipRange>) {
             }
             Plan::Rows(planned) => {
                 let Some(last) = planned.last().map(|row| row.tick) else { return (rows, ranges) };
-                open += planned.iter().filter(|row| !matches!(row.fate, Fate::Skip(_))).count();
+                open = open.and_waiting(runs_among(&planned));
                 rows.extend(planned);
                 last
             }
         };
         next = schedule.next_after(last);
     }
+}
+
+fn runs_among(rows: &[TickRow]) -> usize {
+    rows.iter().filter(|row| !matches!(row.fate, Fate::Skip(_))).count()
 }
 
 #[cfg(test)]
@@ -170,7 +175,7 @@ mod tests {
             cursor: Some(s(cursor)),
             now: s(now),
             last_recorded: last_recorded.map(s),
-            open: 0,
+            open: OpenRuns::NONE,
         }
     }
 

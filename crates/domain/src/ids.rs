@@ -91,6 +91,14 @@ impl RunId {
         Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
     }
 
+    /// The run in place of a failed one: always the same, so driving it again twice makes one run. It stands for the same
+    /// instant, and its cause is a request under a key made of the failed run's id.
+    #[must_use]
+    pub fn redriven(job: JobId, failed: Self) -> Self {
+        let key = [b"redrive:".as_slice(), failed.0.as_bytes()].concat();
+        Self::of(job, Cause::Request { at: failed.time(), key: &key })
+    }
+
     /// The smallest id that a run of this instant or later can have: a bound for scans by time.
     #[must_use]
     pub fn floor(at: DbTime) -> Self {
@@ -216,6 +224,17 @@ mod tests {
         assert_eq!(id.uuid().get_version_num(), 8);
     }
     const KNOWN: &str = "01a1e327-d180-8de1-92e3-d388a74d8fe4";
+
+    #[test]
+    fn the_run_in_place_of_a_failed_one_is_always_the_same_and_stands_for_its_instant() {
+        let at = DbTime::from_millis(1_760_000_000_000);
+        let failed = RunId::of(job(1), Cause::Tick(at));
+        let again = RunId::redriven(job(1), failed);
+        assert_eq!(again, RunId::redriven(job(1), failed));
+        assert_eq!(again.time(), at);
+        assert_ne!(again, failed);
+        assert_ne!(RunId::redriven(job(1), again), again, "one that failed too gets another");
+    }
 
     #[test]
     fn ids_order_by_time_and_give_it_back() {

@@ -22,6 +22,8 @@ pub const PAYLOAD_BYTES_MAX: usize = 256 * 1024;
 pub const PRIORITY_MAX: u8 = 9;
 pub const PRIORITY_DEFAULT: u8 = 5;
 pub const MAX_CONCURRENT_MAX: u32 = 1_000;
+pub const QUEUE_LIMIT_DEFAULT: u32 = 1;
+pub const QUEUE_LIMIT_MAX: u32 = 1_000;
 pub const CATCH_UP_RUNS_MAX: u32 = 1_000;
 /// A tick is born on time within this of its instant at the most, so a short scan finds every claim born with its run.
 pub const LATE_AFTER_MAX: Span = Span::hours(1);
@@ -51,13 +53,32 @@ pub struct JobSpec {
     pub home_region: Option<String>,
 }
 
-/// What a tick does when runs of its job are still open.
+/// What a tick or a request does when runs of its job are still open. See [`crate::overlap`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
+    /// It is skipped.
     #[default]
     Skip,
+    /// It waits for its turn, in the order in which they come due, where fewer than this many others wait; else it is skipped.
+    Queue { limit: u32 },
+    /// What is open is cancelled, and it takes its place.
+    CancelPrevious,
+    /// It starts beside them, up to `max_concurrent`.
     Allow,
+}
+
+impl Overlap {
+    /// The word by which the API and the CLI call this policy.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Skip => "skip",
+            Self::Queue { .. } => "queue",
+            Self::CancelPrevious => "cancel_previous",
+            Self::Allow => "allow",
+        }
+    }
 }
 
 /// What becomes of ticks that were not recorded in time.
@@ -86,11 +107,11 @@ pub enum CatchUp {
 }
 
 impl JobSpec {
-    /// How many of the job's runs may be open before a tick is skipped; `None` when nothing limits them.
+    /// How many of the job's runs may be in progress together; `None` when nothing limits them.
     #[must_use]
-    pub const fn open_max(&self) -> Option<u32> {
+    pub const fn in_progress_max(&self) -> Option<u32> {
         match self.overlap {
-            Overlap::Skip => Some(1),
+            Overlap::Skip | Overlap::Queue { .. } | Overlap::CancelPrevious => Some(1),
             Overlap::Allow => self.max_concurrent,
         }
     }
@@ -148,7 +169,17 @@ impl JobSpec {
             check(
                 self.overlap == Overlap::Allow || max == 1,
                 "max_concurrent",
-                format!("{max} needs overlap \"allow\"; under \"skip\" one run at a time is in progress"),
+                format!(
+                    "{max} needs overlap \"allow\"; under {:?} one run at a time is in progress",
+                    self.overlap.word()
+                ),
+            );
+        }
+        if let Overlap::Queue { limit } = self.overlap {
+            check(
+                (1..=QUEUE_LIMIT_MAX).contains(&limit),
+                "queue_limit",
+                format!("{limit} is out of range; 1 to {QUEUE_LIMIT_MAX} are right"),
             );
         }
         check(

@@ -33,10 +33,22 @@ pub enum Mutant {
     ReadWhileUnsure,
     /// A dead node's partitions are taken without its lease being fenced.
     TakeOverUnfenced,
+    /// A run between two attempts, or one that waits, is not counted when an overlap is judged.
+    OverlapOnClaimedOnly,
+    /// A cancelled run keeps the fence that its worker has.
+    CancelKeepsFence,
+    /// The next attempt at a run has the fence of the one before.
+    RetryKeepsFence,
+    /// Under `queue` a tick starts at once although others wait.
+    QueueJumped,
+    /// Under `queue` a request leaves standing what was planned before it.
+    RequestKeepsEpoch,
+    /// Under `cancel_previous` what is in progress goes on, and the newer one waits for it.
+    NobodyGivesWay,
 }
 
 impl Mutant {
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 28] = [
         Self::NoEpochCheck,
         Self::CursorRaisedBeforeAck,
         Self::RaiseWithoutEpoch,
@@ -59,6 +71,12 @@ impl Mutant {
         Self::TurnNotChecked,
         Self::ReadWhileUnsure,
         Self::TakeOverUnfenced,
+        Self::OverlapOnClaimedOnly,
+        Self::CancelKeepsFence,
+        Self::RetryKeepsFence,
+        Self::QueueJumped,
+        Self::RequestKeepsEpoch,
+        Self::NobodyGivesWay,
     ];
 
     /// Whether this mistake is to be made now, on this thread.

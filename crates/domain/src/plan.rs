@@ -4,6 +4,7 @@
 use crate::{
     ids::{Cause, JobId, RunId},
     job::{CatchUp, Job},
+    overlap::{Admission, OpenRuns, admit},
     run::SkipReason,
     schedule::Schedule,
     time::{DbTime, Span},
@@ -54,10 +55,10 @@ pub struct SkipRange {
     pub reason: SkipReason,
 }
 
-/// Decides what to record for `job` at `now`, given its first unrecorded tick and how many of its runs are open.
+/// Decides what to record for `job` at `now`, given its first unrecorded tick and what is open of its runs.
 /// The caller commits the answer and asks again from the tick after it, until there is nothing left.
 #[must_use]
-pub fn decide(job: &Job, next: Option<DbTime>, now: DbTime, open: usize) -> Plan {
+pub fn decide(job: &Job, next: Option<DbTime>, now: DbTime, open: OpenRuns) -> Plan {
     let (Some(schedule), Some(next)) = (job.ticking(), next.filter(|tick| *tick <= now)) else { return Plan::Idle };
     let misfire = job.spec.misfire;
     let on_time_from = now.minus(misfire.late_after);
@@ -84,15 +85,18 @@ pub fn decide(job: &Job, next: Option<DbTime>, now: DbTime, open: usize) -> Plan
     }
 }
 
-fn on_time(job: &Job, schedule: &Schedule, next: DbTime, now: DbTime, open: usize) -> Plan {
-    match job.spec.open_max() {
+fn on_time(job: &Job, schedule: &Schedule, next: DbTime, now: DbTime, open: OpenRuns) -> Plan {
+    match job.spec.in_progress_max() {
         None => {
             let ticks = schedule.ticks(next, now).take(TICKS_PER_PLAN_MAX);
             Plan::Rows(ticks.map(|tick| row(job.id, schedule, tick, Fate::Run)).collect())
         }
         // Whether the tick after this one overlaps is known only when this one is recorded: one at a time.
-        Some(max) => {
-            let fate = if open >= max as usize { Fate::Skip(SkipReason::Overlap) } else { Fate::Run };
+        Some(_) => {
+            let fate = match admit(&job.spec, open) {
+                Admission::Start | Admission::Wait => Fate::Run,
+                Admission::Skip => Fate::Skip(SkipReason::Overlap),
+            };
             Plan::Rows(vec![row(job.id, schedule, next, fate)])
         }
     }
@@ -191,7 +195,7 @@ pub(crate) mod tests {
         let schedule = job.schedule.as_ref().unwrap();
         let mut out = Vec::new();
         loop {
-            match decide(job, next, now, open) {
+            match decide(job, next, now, OpenRuns { in_progress: open, waiting: 0 }) {
                 Plan::Idle => return out,
                 Plan::Range(r) => {
                     out.push((r.from.millis() / 1_000, r.to.millis() / 1_000, r.count, Fate::Skip(r.reason)));
@@ -211,7 +215,7 @@ pub(crate) mod tests {
     #[test]
     fn a_tick_on_time_runs_and_one_that_finds_a_run_open_is_skipped_for_overlap() {
         let job = job(spec(Span::seconds(10)));
-        assert_eq!(decide(&job, Some(s(20)), s(19), 0), Plan::Idle);
+        assert_eq!(decide(&job, Some(s(20)), s(19), OpenRuns::NONE), Plan::Idle);
         assert_eq!(play(&job, Some(s(20)), s(20), 0), [(20, 20, 1, Fate::Run)]);
         assert_eq!(play(&job, Some(s(20)), s(20), 1), [(20, 20, 1, Fate::Skip(SkipReason::Overlap))]);
     }
@@ -268,6 +272,6 @@ pub(crate) mod tests {
     fn a_paused_or_disabled_job_has_no_ticks() {
         let mut paused = job(spec(Span::seconds(1)));
         paused.paused = Some(crate::job::Paused { at: s(0), note: None });
-        assert_eq!(decide(&paused, Some(s(1)), s(9), 0), Plan::Idle);
+        assert_eq!(decide(&paused, Some(s(1)), s(9), OpenRuns::NONE), Plan::Idle);
     }
 }

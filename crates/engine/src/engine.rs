@@ -236,6 +236,7 @@ impl Engine {
         engine.spawn(loops::tick::run(engine.shared.clone()));
         engine.spawn(loops::claim::run(engine.shared.clone()));
         engine.spawn(loops::cancel::run(engine.shared.clone()));
+        engine.spawn(loops::cancel::run_looks(engine.shared.clone()));
         engine.spawn(loops::raise::run(engine.shared.clone()));
         engine.spawn(loops::prune::run(engine.shared.clone()));
         engine.spawn(loops::detect::run(engine.shared.clone()));

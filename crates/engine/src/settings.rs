@@ -73,6 +73,8 @@ pub(crate) const JOBS_PER_HORIZON_MAX: usize = 4_000;
 pub(crate) const HORIZONS_AT_ONCE: usize = 3;
 /// Runs claimed in one statement.
 pub(crate) const CLAIMS_PER_BATCH_MAX: usize = 500;
+/// Waiting runs looked at when there is no slot for any.
+pub(crate) const LOOK_WITHOUT_SLOT_MAX: usize = 100;
 /// Settlements in one statement.
 pub(crate) const SETTLES_PER_BATCH_MAX: usize = 1_000;
 /// Output and errors in one statement: more would hold the writer for too long.
@@ -102,6 +104,11 @@ pub(crate) const PRUNE_FIRST: Duration = Duration::from_secs(60);
 pub(crate) const PRUNE_BATCH: usize = 1_000;
 /// A job whose waiting runs are blocked by a run that is in progress elsewhere is read again this often.
 pub(crate) const BLOCKED_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Whether a run that we work on is still ours is looked at this often, once it has lasted as long: somebody may have cancelled
+/// it through another node.
+pub(crate) const CANCEL_LOOK_EVERY: Duration = Duration::from_millis(800);
+/// So many of them at a time. Whoever renews the lease looks at all.
+pub(crate) const CANCEL_LOOK_MAX: usize = 1_000;
 /// A partition that nobody has taken for this long may be taken by anybody.
 pub(crate) const UNHELD_MAX: Duration = Duration::from_secs(2);
 /// How often the normal rate is estimated anew while late runs wait. It walks over the jobs in memory, so not at every look.

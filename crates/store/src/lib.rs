@@ -1,12 +1,14 @@
 //! Where jobs, ticks and runs are kept. [`Store`] is a list of transactions, not of statements: each is done whole or not
 //! at all, and each guards its own rules (lease, epoch, clock, fence) where it commits. Nothing here decides; the domain does.
 
+mod cancels;
 mod clock;
 #[cfg(feature = "sim")]
 pub mod conformance;
 mod error;
 mod moving;
 mod postgres;
+mod redrives;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod sqlite;
@@ -20,10 +22,12 @@ use everytick_domain::{
     time::{DbTime, Span},
 };
 
+pub use cancels::{CancelledJob, CancelledRuns, GiveWay, KeptOutput};
 pub use clock::{ManualClock, SystemClock, WallClock};
 pub use error::{Result, Source, StoreError};
 pub use moving::{Move, MoveBatch, MoveMark, MovePlan, MoveStep, MovedTable};
 pub use postgres::{JobHints, PostgresOptions, PostgresStore};
+pub use redrives::{Redrive, Redriven, RedrivenRun};
 pub use sqlite::SqliteStore;
 pub use types::*;
 
@@ -120,6 +124,12 @@ pub trait Store: Send + Sync + 'static {
     /// Files settlements, each only where run, state and fence still hold the claim. Terminal ones end the run; the others
     /// put it back among the waiting. The attempt that ended is kept.
     async fn settle(&self, settles: &[Settle]) -> Result<Vec<SettleAnswer>>;
+    /// Cancels those of the runs that are still open, because newer ones of their jobs take their places: fences rise, and the
+    /// reason is on the record. Gives those that it cancelled.
+    async fn give_way(&self, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>>;
+    /// Keeps what cancelled runs had printed: only of a run's last attempt, and where nothing is kept yet. It changes nothing else
+    /// of a run, and nothing of one that is not cancelled.
+    async fn keep_outputs(&self, outputs: &[KeptOutput]) -> Result<()>;
     /// The runs this incarnation has claimed, as the database has them.
     async fn load_claimed(&self, lease: &Lease) -> Result<Vec<ClaimedRun>>;
     /// Those of the runs that this incarnation has claimed still, with their fences.
@@ -141,10 +151,19 @@ pub trait Store: Send + Sync + 'static {
     /// Edits, pauses, resumes or deletes under the job's lock: the ticks already due under the old definition are recorded
     /// first (I11). Another home moves the job to another partition, with all of it that waits.
     async fn edit_job(&self, tenant: TenantId, actor: &Actor, edit: EditJob) -> Result<Edited>;
-    /// Makes a run because somebody asked. Under an overlap policy that forbids it the run is recorded as skipped.
+    /// Makes a run because somebody asked. Under an overlap policy that forbids it the run is recorded as skipped. Under `queue`
+    /// one that waits raises the job's epoch: what its holder had planned without it is planned anew, so that the limit and the
+    /// order hold.
     async fn create_run(&self, tenant: TenantId, actor: &Actor, run: NewRun) -> Result<RunRecord>;
     /// Cancels an open run: its fence rises, so what its worker says later changes nothing.
     async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<CancelledRun>;
+
+    /// Cancels whatever of a job is open, in one transaction.
+    async fn cancel_job(&self, tenant: TenantId, actor: &Actor, job: &JobRef) -> Result<CancelledJob>;
+    /// Makes a run that waits in place of each failed run, under an id made of the failed one's: one that is on the record is
+    /// not made again. They wait as late ones do, whatever is open of the job, and start one after another. As many are made
+    /// as may wait; none may when that many wait already.
+    async fn redrive(&self, tenant: TenantId, actor: &Actor, ask: &Redrive) -> Result<Redriven>;
 
     // What people read.
 

@@ -4,6 +4,7 @@ use everytick_domain::{
     edit::Change,
     ids::{Epoch, Fence, Incarnation, JobId, RunId, TenantId, Version},
     job::{Job, JobSpec},
+    overlap::{Open, OpenRuns},
     plan::{SkipRange, TickRow},
     run::{CauseKind, SkipReason, State},
     time::{DbTime, Span},
@@ -146,6 +147,20 @@ pub struct OpenRun {
     /// 0 for a run that nobody has claimed yet.
     pub attempt: u32,
     pub fence: Fence,
+}
+
+impl From<OpenRun> for Open {
+    fn from(run: OpenRun) -> Self {
+        Self { claimed: run.state == State::Claimed, attempts: run.attempt }
+    }
+}
+
+impl OpenRun {
+    /// What is open of a job, counted.
+    #[must_use]
+    pub fn count(open: &[Self]) -> OpenRuns {
+        open.iter().map(|run| Open::from(*run)).collect()
+    }
 }
 
 /// Where a reader of changes stands. Opaque: each keeper counts in its own way.

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use everytick_domain::{
     ids::{JobId, RunId},
     invalid::Invalid,
-    job::{self as domain, CATCH_UP_RUNS_MAX, JobSpec, MAX_CONCURRENT_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX},
+    job::{
+        self as domain, CATCH_UP_RUNS_MAX, JobSpec, MAX_CONCURRENT_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX,
+        QUEUE_LIMIT_DEFAULT, QUEUE_LIMIT_MAX,
+    },
     retry::{self, RETRIES_MAX, RetryPolicy},
     target::TargetSpec,
     time::DbTime,
@@ -46,12 +49,16 @@ pub(crate) struct JobDefinition {
     /// Any JSON, up to 256 KiB, delivered byte for byte. `null` is no payload.
     #[schema(value_type = Value, required = false)]
     payload: Option<Box<RawValue>>,
-    /// What a tick does when runs of the job are still open.
+    /// What a tick or a trigger does when runs of the job are still open: it is skipped; waits for its turn; has them cancelled
+    /// and takes their place; or starts beside them.
     #[schema(value_type = Option<Overlap>, inline)]
     overlap: Option<String>,
     /// How many runs may be in progress together under `allow`; any number when left out.
     #[schema(minimum = 1, maximum = 1000)]
     max_concurrent: Option<i64>,
+    /// How many runs may wait under `queue`: 1 when left out. Those beyond it are skipped.
+    #[schema(minimum = 1, maximum = 1000)]
+    queue_limit: Option<i64>,
     /// 9 is served first.
     #[schema(minimum = 0, maximum = 9, default = 5)]
     priority: Option<i64>,
@@ -100,6 +107,8 @@ pub(crate) struct JobDefinition {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Overlap {
     Skip,
+    Queue,
+    CancelPrevious,
     Allow,
 }
 
@@ -180,7 +189,7 @@ impl JobDefinition {
             }
         };
         let payload = self.payload.map(|payload| payload.get().to_owned());
-        let overlap = wrong.overlap(self.overlap.as_deref());
+        let overlap = wrong.overlap(self.overlap.as_deref(), self.queue_limit);
         let max_concurrent = wrong.number("max_concurrent", self.max_concurrent, 1, MAX_CONCURRENT_MAX.into());
         let priority = wrong.number("priority", self.priority, 0, PRIORITY_MAX.into());
         let misfire = self.misfire.unwrap_or_default().read(&mut wrong);
@@ -214,8 +223,8 @@ impl JobDefinition {
             target,
         };
         wrong.extend(spec.problems());
-        if spec.overlap == domain::Overlap::Skip {
-            // Under `skip` it is always one, whether it was written or not.
+        if spec.overlap != domain::Overlap::Allow {
+            // Under any other policy it is always one, whether it was written or not.
             spec.max_concurrent = None;
         }
         wrong.end((!stand_in).then_some(spec))
@@ -262,16 +271,27 @@ fn stand_in_target() -> TargetSpec {
 }
 
 impl Complaints {
-    fn overlap(&mut self, text: Option<&str>) -> domain::Overlap {
-        match text {
-            None | Some("skip") => return domain::Overlap::Skip,
-            Some("allow") => return domain::Overlap::Allow,
-            Some(later @ ("queue" | "cancel_previous")) => {
-                self.add("overlap", format!("{later:?} is not available yet; write \"skip\" or \"allow\""));
+    fn overlap(&mut self, text: Option<&str>, queue_limit: Option<i64>) -> domain::Overlap {
+        let given = queue_limit.is_some();
+        let limit = self.number("queue_limit", queue_limit, 1, QUEUE_LIMIT_MAX.into());
+        let overlap = match text {
+            None | Some("skip") => domain::Overlap::Skip,
+            Some("queue") => domain::Overlap::Queue { limit: limit.unwrap_or(QUEUE_LIMIT_DEFAULT) },
+            Some("cancel_previous") => domain::Overlap::CancelPrevious,
+            Some("allow") => domain::Overlap::Allow,
+            Some(other) => {
+                let message =
+                    format!("{other:?} is not a policy; write \"skip\", \"queue\", \"cancel_previous\" or \"allow\"");
+                self.add("overlap", message);
+                return domain::Overlap::Skip;
             }
-            Some(other) => self.add("overlap", format!("{other:?} is not a policy; write \"skip\" or \"allow\"")),
+        };
+        if let (true, false, Some(limit)) = (given, matches!(overlap, domain::Overlap::Queue { .. }), limit) {
+            let message =
+                format!("{limit} needs overlap \"queue\"; under {:?} no run waits for its turn", overlap.word());
+            self.add("queue_limit", message);
         }
-        domain::Overlap::Skip
+        overlap
     }
 }
 
@@ -323,6 +343,9 @@ pub(crate) struct Job {
     /// `null`: as many as there is room for.
     #[schema(required)]
     max_concurrent: Option<u32>,
+    /// `null` under any policy but `queue`.
+    #[schema(required)]
+    queue_limit: Option<u32>,
     priority: u8,
     misfire: Misfire,
     retry: Retry,
@@ -374,7 +397,11 @@ impl Job {
             // It was JSON when it was stored.
             payload: spec.payload.clone().and_then(|text| RawValue::from_string(text).ok()),
             overlap: spec.overlap.into(),
-            max_concurrent: spec.open_max(),
+            max_concurrent: spec.in_progress_max(),
+            queue_limit: match spec.overlap {
+                domain::Overlap::Queue { limit } => Some(limit),
+                domain::Overlap::Skip | domain::Overlap::CancelPrevious | domain::Overlap::Allow => None,
+            },
             priority: spec.priority,
             misfire: Misfire::from(&spec.misfire),
             retry: Retry::from(&spec.retry),
@@ -437,8 +464,18 @@ impl From<&RetryPolicy> for Retry {
     }
 }
 
+impl From<domain::Overlap> for Overlap {
+    fn from(overlap: domain::Overlap) -> Self {
+        match overlap {
+            domain::Overlap::Skip => Self::Skip,
+            domain::Overlap::Queue { .. } => Self::Queue,
+            domain::Overlap::CancelPrevious => Self::CancelPrevious,
+            domain::Overlap::Allow => Self::Allow,
+        }
+    }
+}
+
 same_words! {
-    Overlap = domain::Overlap { Skip, Allow }
     CatchUp = domain::CatchUp { None, Latest, All }
     OnLost = retry::OnLost { Retry, Fail }
 }
@@ -466,6 +503,8 @@ pub(crate) struct JobPatch {
     overlap: Option<Overlap>,
     #[schema(minimum = 1, maximum = 1000)]
     max_concurrent: Option<i64>,
+    #[schema(minimum = 1, maximum = 1000)]
+    queue_limit: Option<i64>,
     #[schema(minimum = 0, maximum = 9)]
     priority: Option<i64>,
     #[schema(value_type = Option<Object>)]

@@ -20,7 +20,7 @@ async fn a_job_is_answered_complete_with_every_default() {
         "name": "nightly", "description": "", "labels": {}, "enabled": true,
         "schedule": {"cron": "0 2 * * *", "timezone": "America/New_York", "gap": "shift", "fold": "first"},
         "target": {"http": {"url": "https://example.org/hook", "method": "POST", "headers": {}, "secret": null}},
-        "payload": null, "overlap": "skip", "max_concurrent": 1, "priority": 5,
+        "payload": null, "overlap": "skip", "max_concurrent": 1, "queue_limit": null, "priority": 5,
         "misfire": {"late_after": "1m", "grace": null, "catch_up": "latest", "max_runs": 10},
         "retry": {"max_retries": 3, "base_delay": "5s", "max_delay": "1h"},
         "timeout": "30s", "on_lost": "retry", "home_region": null, "depends_on": [],

@@ -83,8 +83,9 @@ fn cases() -> Vec<Bad> {
         field("priority that is a text", "priority", json!("high")),
         field("priority with a fraction", "priority", json!(1.5)),
         field("overlap that is none", "overlap", json!("maybe")).says("maybe"),
-        field("overlap queue", "overlap", json!("queue")).says("not available yet"),
-        field("overlap cancel_previous", "overlap", json!("cancel_previous")).says("not available yet"),
+        field("queue_limit without queue", "queue_limit", json!(3)).says("needs overlap \"queue\""),
+        field("queue_limit of none", "queue_limit", json!(0)).says("1 to 1000"),
+        field("queue_limit beyond all bounds", "queue_limit", json!(1001)).says("1 to 1000"),
         field("max_concurrent 0", "max_concurrent", json!(0)).says("1 to 1000"),
         field("max_concurrent under skip", "max_concurrent", json!(2)).says("allow"),
         field("home_region with capitals", "home_region", json!("EU")).says("1 to 63 of a-z 0-9 -"),
@@ -356,7 +357,7 @@ async fn every_bad_request_gets_its_status_and_a_message_that_names_the_field() 
 async fn everything_that_is_wrong_is_said_at_once() {
     let server = Server::new().await;
     let definition = json!({
-        "name": "a b", "priority": 11, "timeout": "soon", "overlap": "queue",
+        "name": "a b", "priority": 11, "timeout": "soon", "overlap": "que",
         "schedule": {"cron": "61 * * * *", "timezone": "Mars/Olympus", "jitter": "x"},
         "target": {"http": {"url": "nowhere", "headers": {"host": "x"}}},
         "misfire": {"late_after": "x", "max_runs": 0}, "retry": {"base_delay": "x"},

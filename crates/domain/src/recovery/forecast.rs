@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     job::Job,
+    overlap::OpenRuns,
     plan::{self, Fate, Plan},
     run::SkipReason,
     time::DbTime,
@@ -54,10 +55,10 @@ impl Forecast {
     }
 }
 
-/// What a node that starts at `now` would record of a job, given its first unrecorded tick and how many of its runs are open.
+/// What a node that starts at `now` would record of a job, given its first unrecorded tick and what is open of its runs.
 /// Runs are taken to be open until all is recorded, as they are when a node records a backlog at full speed.
 #[must_use]
-pub fn forecast(job: &Job, mut next: Option<DbTime>, now: DbTime, mut open: usize) -> Forecast {
+pub fn forecast(job: &Job, mut next: Option<DbTime>, now: DbTime, mut open: OpenRuns) -> Forecast {
     let mut forecast = Forecast::default();
     let Some(schedule) = job.ticking() else { return forecast };
     loop {
@@ -71,7 +72,7 @@ pub fn forecast(job: &Job, mut next: Option<DbTime>, now: DbTime, mut open: usiz
                 let Some(last) = rows.last().map(|row| row.tick) else { return forecast };
                 for row in &rows {
                     forecast.count(row.tick, row.tick, 1, row.fate);
-                    open += usize::from(!matches!(row.fate, Fate::Skip(_)));
+                    open = open.and_waiting(usize::from(!matches!(row.fate, Fate::Skip(_))));
                 }
                 last
             }
@@ -89,6 +90,8 @@ mod tests {
         time::Span,
     };
 
+    const ONE: OpenRuns = OpenRuns { in_progress: 1, waiting: 0 };
+
     fn s(seconds: i64) -> DbTime {
         DbTime::from_millis(seconds * 1_000)
     }
@@ -101,7 +104,7 @@ mod tests {
             let mut spec = spec(Span::minutes(1));
             spec.overlap = Overlap::Allow;
             spec.misfire = Misfire { catch_up, ..Misfire::default() };
-            let said = forecast(&job(spec), Some(s(60)), s(36_000), 0);
+            let said = forecast(&job(spec), Some(s(60)), s(36_000), OpenRuns::NONE);
             assert_eq!((said.ticks, said.on_time, said.late), (600, 2, late));
             assert_eq!(said.span, Some((s(60), s(36_000))));
             let skips = [(SkipReason::Misfire, 539), (SkipReason::CatchUp, 59 - late)];
@@ -113,28 +116,28 @@ mod tests {
     #[test]
     fn an_open_run_is_in_the_way_of_what_is_on_time_and_not_of_what_catch_up_chose() {
         let job = job(spec(Span::minutes(1)));
-        let said = forecast(&job, Some(s(36_000)), s(36_030), 1);
+        let said = forecast(&job, Some(s(36_000)), s(36_030), ONE);
         assert_eq!((said.on_time, said.skips[&SkipReason::Overlap]), (0, 1));
-        let said = forecast(&job, Some(s(35_940)), s(36_000), 0);
+        let said = forecast(&job, Some(s(35_940)), s(36_000), OpenRuns::NONE);
         assert_eq!((said.on_time, said.skips[&SkipReason::Overlap]), (1, 1), "the first is in the way of the second");
-        let said = forecast(&job, Some(s(35_880)), s(36_000), 1);
+        let said = forecast(&job, Some(s(35_880)), s(36_000), ONE);
         assert_eq!((said.late, said.on_time, said.skips[&SkipReason::Overlap]), (1, 0, 2));
     }
 
     #[test]
     fn what_is_not_due_or_does_not_tick_fires_nothing() {
         let mut paused = job(spec(Span::minutes(1)));
-        assert_eq!(forecast(&paused, Some(s(120)), s(119), 0), Forecast::default());
-        assert_eq!(forecast(&paused, None, s(119), 0), Forecast::default());
+        assert_eq!(forecast(&paused, Some(s(120)), s(119), OpenRuns::NONE), Forecast::default());
+        assert_eq!(forecast(&paused, None, s(119), OpenRuns::NONE), Forecast::default());
         paused.paused = Some(crate::job::Paused { at: s(0), note: None });
-        assert_eq!(forecast(&paused, Some(s(60)), s(600), 0), Forecast::default());
+        assert_eq!(forecast(&paused, Some(s(60)), s(600), OpenRuns::NONE), Forecast::default());
     }
 
     #[test]
     fn a_sum_covers_all_of_its_parts() {
         let job = job(spec(Span::minutes(1)));
-        let mut sum = forecast(&job, Some(s(600)), s(1_200), 0);
-        let other = forecast(&job, Some(s(60)), s(300), 0);
+        let mut sum = forecast(&job, Some(s(600)), s(1_200), OpenRuns::NONE);
+        let other = forecast(&job, Some(s(60)), s(300), OpenRuns::NONE);
         let ticks = sum.ticks + other.ticks;
         sum.add(&other);
         sum.add(&Forecast::default());

@@ -2,6 +2,7 @@
 
 mod create_jobs;
 mod edit_job;
+mod redrive;
 mod report_result;
 mod run_now;
 

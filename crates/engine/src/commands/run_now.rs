@@ -4,7 +4,7 @@ use everytick_domain::{
     ids::{RunId, TenantId},
     run::{Request, answer},
 };
-use everytick_store::{Actor, IdempotencyKey, JobRef, NewRun, Result, RunRecord, StoreError};
+use everytick_store::{Actor, CancelledJob, IdempotencyKey, JobRef, NewRun, Result, RunRecord, StoreError};
 
 use super::Commands;
 
@@ -47,6 +47,13 @@ impl Commands {
             .map_err(|rejected| StoreError::Rejected { state: rejected.state, request: rejected.request })?;
         let ask = RunNow { job: JobRef::Id(old.job), payload: old.payload, force: false, idempotency };
         self.run_now(tenant, actor, ask).await
+    }
+
+    /// Cancels whatever of a job is open.
+    pub async fn cancel_job(&self, tenant: TenantId, actor: &Actor, job: &JobRef) -> Result<CancelledJob> {
+        let cancelled = self.store.cancel_job(tenant, actor, job).await?;
+        self.hints.runs_ended(cancelled.job, cancelled.runs.all());
+        Ok(cancelled)
     }
 
     pub async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<RunRecord> {

@@ -6,12 +6,15 @@ use everytick_domain::{
     mutant::Mutant,
     recovery::{LateStarts, Rate},
 };
+use everytick_store::GiveWay;
+use metrics::counter;
+use tokio::sync::RwLockReadGuard;
 
 use super::{deliver, unsure};
 use crate::{
     clock::MonoTime,
     engine::Shared,
-    settings::{BLOCKED_LOOK_EVERY, CLAIMS_PER_BATCH_MAX, FAILURE_PAUSE, RATE_ESTIMATED_EVERY},
+    settings::{BLOCKED_LOOK_EVERY, CLAIMS_PER_BATCH_MAX, FAILURE_PAUSE, LOOK_WITHOUT_SLOT_MAX, RATE_ESTIMATED_EVERY},
 };
 
 /// When to look again.
@@ -59,7 +62,8 @@ async fn pass(shared: &Arc<Shared>, pace: &mut Pace) -> Next {
         (memory.busy(), memory.slots_free(slots), memory.late_turn())
     };
     let lease = shared.lease();
-    let limit = free.clamp(1, CLAIMS_PER_BATCH_MAX);
+    // Without a slot we still look: somebody may have to give way.
+    let limit = if free == 0 { LOOK_WITHOUT_SLOT_MAX } else { free.min(CLAIMS_PER_BATCH_MAX) };
     let sent = MonoTime::now();
     let asked = shared.parts.store.peek_waiting(&lease, &partitions, &busy, late_after, limit);
     let waiting = match shared.ask("look at what waits", asked).await {
@@ -70,6 +74,10 @@ async fn pass(shared: &Arc<Shared>, pace: &mut Pace) -> Next {
         }
     };
     shared.clock.observe(sent, waiting.now);
+    let given = shared.memory().giving_way(&waiting);
+    if !given.is_empty() {
+        return give_way(shared, statement, &given).await;
+    }
     if free == 0 {
         shared.memory().no_slot(waiting.due.iter().any(|run| !run.late));
         return Next::After(look);
@@ -99,6 +107,29 @@ async fn pass(shared: &Arc<Shared>, pace: &mut Pace) -> Next {
         Err(error) => {
             let unsure = unsure::is(&error) && !Mutant::MemoryKeptAfterUnsure.is_on();
             shared.memory().unclaimed(&chosen, unsure);
+            unsure::report(shared, &error);
+            drop(statement);
+            if unsure {
+                unsure::resolve(shared).await;
+            }
+            Next::Pause
+        }
+    }
+}
+
+/// Cancels the runs that give way to newer ones; those start at a later look.
+async fn give_way(shared: &Arc<Shared>, statement: RwLockReadGuard<'_, ()>, given: &[GiveWay]) -> Next {
+    let lease = shared.lease();
+    match shared.ask("cancel runs that give way", shared.parts.store.give_way(&lease, given)).await {
+        Ok(cancelled) => {
+            counter!("everytick_runs_total", "state" => "cancelled").increment(cancelled.len() as u64);
+            shared.memory().gave_way(given, &cancelled);
+            shared.wake_load.notify_one();
+            Next::Now
+        }
+        Err(error) => {
+            let unsure = unsure::is(&error) && !Mutant::MemoryKeptAfterUnsure.is_on();
+            shared.memory().gave_no_way(given, unsure);
             unsure::report(shared, &error);
             drop(statement);
             if unsure {

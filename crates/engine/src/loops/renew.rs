@@ -55,7 +55,8 @@ async fn pass(shared: &Arc<Shared>) -> Result<()> {
             Err(StoreError::LeaseLost) => unsure::rejoin(shared).await?,
             Err(error) => return Err(error),
         }
-        unsure::compare_held(shared).await?;
+        let held = shared.memory().held().clone();
+        unsure::compare_held(shared, held).await?;
     }
     gauge!("everytick_jobs_in_memory").set(shared.memory().len() as f64);
     Ok(())

@@ -7,7 +7,7 @@ use everytick_domain::{
     edit::Change,
     run::{Policy, Verdict},
 };
-use everytick_store::{Actor, EditJob, JobRef, Result, Settle, SettleAnswer, StoreError};
+use everytick_store::{Actor, EditJob, JobRef, KeptOutput, Result, Settle, SettleAnswer, StoreError};
 use metrics::counter;
 use tokio::sync::mpsc;
 
@@ -115,6 +115,7 @@ async fn pass(shared: &Arc<Shared>, group: &[Filed]) -> Result<()> {
             return Err(error);
         }
     };
+    let mut kept = Vec::new();
     for (filed, answer) in group.iter().zip(answers) {
         let said = &filed.settle.settlement;
         match answer {
@@ -130,6 +131,7 @@ async fn pass(shared: &Arc<Shared>, group: &[Filed]) -> Result<()> {
             }
             SettleAnswer::Stale => {
                 counter!("everytick_settles_refused_total").increment(1);
+                kept.extend(printed(filed));
                 shared.memory().refused(filed.settle.job, said.run, said.fence);
             }
         }
@@ -137,7 +139,24 @@ async fn pass(shared: &Arc<Shared>, group: &[Filed]) -> Result<()> {
     shared.wake_claim.notify_one();
     shared.wake_load.notify_one();
     shared.wake_tick.notify_one();
+    keep(shared, &kept).await;
     Ok(())
+}
+
+/// What was stopped because somebody had cancelled it is over already; what it had printed by then is worth keeping.
+fn printed(filed: &Filed) -> Option<KeptOutput> {
+    let said = &filed.settle.settlement;
+    let output = said.output.clone().filter(|_| said.verdict == Verdict::Cancelled)?;
+    Some(KeptOutput { run: said.run, attempt: filed.attempt, output })
+}
+
+async fn keep(shared: &Arc<Shared>, kept: &[KeptOutput]) {
+    if kept.is_empty() {
+        return;
+    }
+    if let Err(error) = shared.ask("keep the outputs of cancelled runs", shared.parts.store.keep_outputs(kept)).await {
+        tracing::warn!(%error, runs = kept.len(), "what cancelled runs had printed could not be kept");
+    }
 }
 
 /// Counts a settlement by the state it brought the run to.

@@ -2,11 +2,11 @@
 //! what has not begun; only then is anything read again. Re-sending is not enough.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, atomic::Ordering},
 };
 
-use everytick_domain::{mutant::Mutant, partition::PartitionSet, target::Outcome};
+use everytick_domain::{ids::RunId, mutant::Mutant, partition::PartitionSet, target::Outcome};
 use everytick_store::{ClaimedRun, Result, StoreError};
 use metrics::counter;
 
@@ -106,9 +106,9 @@ pub(crate) async fn rejoin(shared: &Arc<Shared>) -> Result<()> {
     Ok(())
 }
 
-/// Stops the work on runs that we hold and no longer own. Only an unsure answer leaves claims behind that we never knew.
-pub(crate) async fn compare_held(shared: &Arc<Shared>) -> Result<()> {
-    let held = shared.memory().held().clone();
+/// Stops the work on those of the runs that we hold and no longer own. Only an unsure answer leaves claims behind that we never
+/// knew.
+pub(crate) async fn compare_held(shared: &Arc<Shared>, held: BTreeMap<RunId, Held>) -> Result<()> {
     let ids: Vec<_> = held.keys().copied().collect();
     if ids.is_empty() {
         return Ok(());
@@ -152,6 +152,7 @@ pub(crate) async fn compare(shared: &Arc<Shared>) -> Result<()> {
             tenant: run.tenant,
             cancel: tokio_util::sync::CancellationToken::new(),
             accepted: false,
+            since: MonoTime::now(),
         };
         let _ = shared.outcomes.send(Ended { held, outcome: Outcome::Unsent, started_at: None, ended_at: now });
     }

@@ -3,15 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use everytick_domain::{
-    ids::{JobId, RunId, TenantId},
-    job::Job,
+    ids::{JobId, TenantId},
+    job::{Job, Overlap},
+    overlap::Open,
 };
 use everytick_store::{ClaimedRun, Waiting, WaitingRun};
 
-use super::{
-    Memory, Planned,
-    entry::{Entry, Open},
-};
+use super::{Memory, Planned, entry::Entry};
 use crate::settings::SLOTS_PER_ONE_KEPT;
 
 impl Memory {
@@ -19,10 +17,8 @@ impl Memory {
     pub(crate) fn busy(&self) -> Vec<JobId> {
         self.jobs
             .iter()
-            .filter(|(_, entry)| {
-                let blocked = |(run, open): (&RunId, &Open)| !open.in_progress() && !entry.may_start(*run);
-                entry.job.spec.open_max().is_some() && entry.open.iter().any(blocked)
-            })
+            // Under `cancel_previous` what waits makes what is in progress give way.
+            .filter(|(_, entry)| entry.job.spec.overlap != Overlap::CancelPrevious && entry.is_blocked())
             .map(|(id, _)| *id)
             .chain(self.missing.iter().copied())
             .collect()
@@ -53,9 +49,24 @@ impl Memory {
         self.late_turn
     }
 
+    /// Takes in what waits: all of it, before anything is judged.
+    pub(super) fn note(&mut self, waiting: &Waiting) {
+        for run in &waiting.due {
+            let Some(entry) = self.jobs.get_mut(&run.job).filter(|entry| !entry.stale) else { continue };
+            let known = entry.open.entry(run.id).or_insert(Open { claimed: false, attempts: run.attempts });
+            if !known.claimed {
+                known.attempts = run.attempts;
+            } else if !self.held.contains_key(&run.id) {
+                // It waits, and we thought it claimed: unless it is ours, what we read was older than its loss.
+                self.doubt(run.job);
+            }
+        }
+    }
+
     /// Chooses among what is due. Runs of jobs we do not know are wanted first; runs of a job that has as many in progress
     /// as it may have stay; late ones stay when their rate is spent or only the slots are free that are kept from them.
     pub(crate) fn choose(&mut self, waiting: &Waiting, slots: usize, mut late_budget: usize) -> Vec<WaitingRun> {
+        self.note(waiting);
         let mut free = self.slots_free(slots);
         let mut started: BTreeMap<JobId, usize> = BTreeMap::new();
         let mut chosen = Vec::new();
@@ -68,26 +79,16 @@ impl Memory {
                 }
                 continue;
             };
-            if entry.stale {
+            if entry.stale || entry.open.get(&run.id).is_none_or(|known| known.claimed) {
                 continue;
             }
-            let known = entry.open.entry(run.id).or_insert(Open { claimed: false, attempts: run.attempts });
-            if known.claimed {
-                // It waits, and we thought it claimed: unless it is ours, what we read was older than its loss.
-                if !self.held.contains_key(&run.id) {
-                    self.doubt(run.job);
-                }
-                continue;
-            }
-            known.attempts = run.attempts;
             let starting = started.entry(run.job).or_default();
-            let max = entry.job.spec.open_max().map(|max| max as usize);
             // A tick that is being recorded may be in progress before we know: its answer wakes us.
-            if max.is_some() && entry.recording {
+            if entry.job.spec.in_progress_max().is_some() && entry.recording {
                 self.deferred = true;
                 continue;
             }
-            if !run.force && max.is_some_and(|max| entry.in_progress_besides(run.id) + *starting >= max) {
+            if !run.force && !entry.may_start(run.id, *starting) {
                 continue;
             }
             if run.late && (late_budget == 0 || free <= kept) {
@@ -153,7 +154,7 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use everytick_domain::{
-        ids::{Cause, Epoch},
+        ids::{Cause, Epoch, RunId},
         job::{Birth, born},
     };
     use everytick_store::{

@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use everytick_domain::run::State;
 use everytick_domain::{
     ids::{Epoch, RunId},
     job::Job,
+    overlap::{Open, OpenRuns, may_start},
     time::DbTime,
 };
-use everytick_store::{LoadedJob, OpenRun};
+use everytick_store::LoadedJob;
 
 use crate::clock::MonoTime;
 
@@ -43,25 +43,6 @@ pub(super) struct Entry {
     pub lags_since: Option<MonoTime>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Open {
-    pub claimed: bool,
-    pub attempts: u32,
-}
-
-impl Open {
-    /// In progress from its first claim on, also between two attempts.
-    pub(super) fn in_progress(self) -> bool {
-        self.claimed || self.attempts > 0
-    }
-}
-
-impl From<OpenRun> for Open {
-    fn from(run: OpenRun) -> Self {
-        Self { claimed: run.state == State::Claimed, attempts: run.attempt }
-    }
-}
-
 impl Entry {
     pub(super) fn new(loaded: LoadedJob, open: BTreeMap<RunId, Open>) -> Self {
         Self {
@@ -84,16 +65,19 @@ impl Entry {
         }
     }
 
-    /// How many others stand in the way of a run. Of those that wait between two attempts the lower goes first: where the
-    /// job's limit was lowered meanwhile, they would else wait for each other for ever.
-    pub(super) fn in_progress_besides(&self, run: RunId) -> usize {
-        let waits_itself = self.open.get(&run).is_some_and(|open| open.in_progress());
-        let before = |id: RunId, open: &Open| open.claimed || (open.in_progress() && (!waits_itself || id < run));
-        self.open.iter().filter(|(id, open)| **id != run && before(**id, open)).count()
+    /// What is open of the job, counted.
+    pub(super) fn open_runs(&self) -> OpenRuns {
+        self.open.values().copied().collect()
     }
 
-    /// Whether another of the job's runs may be in progress beside those that are.
-    pub(super) fn may_start(&self, run: RunId) -> bool {
-        self.job.spec.open_max().is_none_or(|max| self.in_progress_besides(run) < max as usize)
+    /// Whether another of the job's runs may be in progress beside those that are, and `starting` others.
+    pub(super) fn may_start(&self, run: RunId, starting: usize) -> bool {
+        may_start(&self.job.spec, &self.open, run, starting)
+    }
+
+    /// Whether a run waits that may not start because as many are in progress as may be.
+    pub(super) fn is_blocked(&self) -> bool {
+        let open = self.open_runs();
+        open.waiting > 0 && self.job.spec.in_progress_max().is_some_and(|max| open.in_progress >= max as usize)
     }
 }

@@ -5,14 +5,12 @@ use std::{collections::BTreeMap, time::Duration};
 use everytick_domain::{
     ids::{JobId, RunId},
     mutant::Mutant,
+    overlap::Open,
     time::DbTime,
 };
 use everytick_store::{ChangedJob, LoadedJob, Raise};
 
-use super::{
-    Memory,
-    entry::{Entry, Open},
-};
+use super::{Memory, entry::Entry};
 use crate::{
     clock::MonoTime,
     settings::{RAISE_EVERY, RAISE_LAG_TICKS},

@@ -3,6 +3,7 @@
 
 mod claims;
 mod entry;
+mod giving_way;
 mod holding;
 mod loading;
 mod settling;
@@ -23,6 +24,7 @@ use everytick_domain::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::MonoTime;
 use entry::Entry;
 
 pub(crate) use ticking::Planned;
@@ -78,6 +80,8 @@ pub(crate) struct Held {
     pub cancel: CancellationToken,
     /// The receiver has taken the work and will report later.
     pub accepted: bool,
+    /// When we learned that it is ours.
+    pub since: MonoTime,
 }
 
 impl Memory {

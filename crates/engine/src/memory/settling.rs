@@ -3,10 +3,11 @@
 use everytick_domain::{
     ids::{Fence, JobId, RunId},
     mutant::Mutant,
+    overlap::Open,
     run::Verdict,
 };
 
-use super::{Memory, entry::Open};
+use super::Memory;
 
 impl Memory {
     /// The target has answered; the claim is ours until the settlement is.

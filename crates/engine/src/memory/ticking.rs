@@ -5,6 +5,7 @@ use std::sync::Arc;
 use everytick_domain::{
     ids::{Fence, JobId},
     mutant::Mutant,
+    overlap::{Admission, Open, admit},
     plan::{Fate, Plan, TickRow, decide},
     run::{CauseKind, Claim, SkipReason},
     time::DbTime,
@@ -12,7 +13,7 @@ use everytick_domain::{
 use everytick_store::{ClaimedRun, JobTicks, RangeAnswer, RangePlan, RecordRow, Recorded, RowAnswer};
 use tokio_util::sync::CancellationToken;
 
-use super::{Held, Memory, entry::Open};
+use super::{Held, Memory};
 use crate::{clock::MonoTime, settings::RANGES_PER_PASS_MAX};
 
 /// What is due now.
@@ -49,7 +50,8 @@ impl Memory {
             self.unset_timer(id);
             let free = self.slots_free(slots) > 0 && !self.backlog;
             let Some(entry) = self.jobs.get_mut(&id) else { continue };
-            match decide(&entry.job, entry.next, now, entry.open.len()) {
+            let open = entry.open_runs();
+            match decide(&entry.job, entry.next, now, open) {
                 // Nothing due after all; the schedule and the timer disagree only where the job was just changed.
                 Plan::Idle => self.doubt(id),
                 // Each is a transaction of its own, and whoever renews waits for all of them.
@@ -87,6 +89,8 @@ impl Memory {
                         entry.lag = u32::MAX;
                         self.lagging.insert(id);
                     }
+                    // Under some policies it is not its turn yet, though it is a run.
+                    let free = free && admit(&job.spec, open) == Admission::Start;
                     let rows = rows
                         .into_iter()
                         .map(|tick| {
@@ -183,7 +187,8 @@ impl Memory {
 
     pub(super) fn hold(&mut self, run: ClaimedRun, job: Arc<everytick_domain::job::Job>, due_at: DbTime) -> Planned {
         let claim = Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
-        let held = Held { claim, tenant: run.tenant, job, cancel: CancellationToken::new(), accepted: false };
+        let (cancel, since) = (CancellationToken::new(), MonoTime::now());
+        let held = Held { claim, tenant: run.tenant, job, cancel, accepted: false, since };
         self.held.insert(run.id, held.clone());
         self.held_of.insert((held.job.id, run.id));
         Planned { run, held, due_at }

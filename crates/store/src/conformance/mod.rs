@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::missing_panics_doc, reason = "these are tests")]
 
 pub mod alone;
+pub mod cancels;
 pub mod claims;
 pub mod creates;
 pub mod cursors;
@@ -15,6 +16,7 @@ pub mod partitions;
 pub mod pruning;
 pub mod ranges;
 pub mod reads;
+pub mod redrives;
 pub mod repairs;
 pub mod requests;
 pub mod server;
@@ -295,6 +297,30 @@ macro_rules! conformance_suite {
             a_range_cannot_be_cancelled,
             an_unknown_or_foreign_run_cannot_be_cancelled,
             requests_have_audit_rows,
+        }
+        $crate::conformance_suite! { @group $open, cancels:
+            what_gives_way_is_cancelled_under_a_raised_fence_with_the_reason,
+            what_is_over_gives_no_way,
+            a_lost_lease_makes_nobody_give_way,
+            a_cancelled_run_keeps_what_its_last_attempt_had_printed,
+            what_succeeded_keeps_its_own_output,
+            all_that_is_open_of_a_job_is_cancelled,
+            an_unknown_deleted_or_foreign_job_has_nothing_to_cancel,
+            under_queue_requests_wait_up_to_the_limit,
+            under_queue_a_run_between_two_attempts_does_not_wait,
+            under_queue_a_request_makes_stale_what_was_planned_without_it,
+            under_cancel_previous_requests_wait_for_their_turn,
+        }
+        $crate::conformance_suite! { @group $open, redrives:
+            each_failed_run_gets_one_new_run_in_its_place,
+            a_failed_run_is_driven_again_once,
+            a_redrive_keeps_to_its_time_and_its_limit_and_says_where_to_go_on,
+            a_dry_redrive_makes_nothing,
+            a_redriven_run_delivers_what_the_failed_one_had,
+            a_redrive_makes_no_more_than_may_wait,
+            a_redrive_has_audit_rows,
+            under_queue_a_redrive_makes_stale_what_was_planned_without_it,
+            an_unknown_or_foreign_job_cannot_be_redriven,
         }
         $crate::conformance_suite! { @group $open, reads:
             a_job_is_read_by_name_and_by_id_with_its_last_run,

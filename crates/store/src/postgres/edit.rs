@@ -4,6 +4,7 @@
 use everytick_domain::{
     edit::{self, Change, Standing},
     ids::{JobId, RunId, TenantId},
+    overlap::OpenRuns,
     plan::TickRow,
     time::DbTime,
 };
@@ -18,7 +19,7 @@ use super::{
     rows::JobRow,
     sql,
 };
-use crate::{Actor, EditJob, Edited, JobRef, JobTicks, RecordRow, Result, StoreError};
+use crate::{Actor, CancelledRuns, EditJob, Edited, JobRef, JobTicks, OpenRun, RecordRow, Result, StoreError};
 
 const DOING: &str = "edit the job";
 
@@ -65,7 +66,7 @@ async fn edit(write: &mut Write, days: &Days, tenant: TenantId, actor: &Actor, a
         }
     };
     if ask.cancel && ends {
-        edited.cancelled = cancel_open(write, tenant, actor, edited.job.id).await?;
+        edited.cancelled = cancel_open(write, tenant, actor, edited.job.id).await?.claimed;
     }
     Ok(edited)
 }
@@ -121,7 +122,10 @@ async fn standing(write: &mut Write, row: &JobRow) -> Result<Standing> {
     let range: Option<i64> =
         sqlx::query_scalar(sql!("last_range")).bind(id.uuid()).fetch_optional(&mut *write.tx).await.failed(DOING)?;
     let last_recorded = tick.max(range).map(DbTime::from_millis).filter(|last| *last >= from);
-    let open = horizon::open_runs(&mut write.tx, &[id], now, DOING).await?.remove(&id).map_or(0, |open| open.len());
+    let open = horizon::open_runs(&mut write.tx, &[id], now, DOING)
+        .await?
+        .remove(&id)
+        .map_or(OpenRuns::NONE, |open| OpenRun::count(&open));
     Ok(Standing { job: row.job.clone(), cursor: row.cursor, now, last_recorded, open })
 }
 
@@ -186,8 +190,13 @@ async fn write_edit(
     create::note(write, tenant, actor, action, &[(job.id.to_string(), detail.to_string())]).await
 }
 
-/// Cancels whatever of the job is open; gives those that were being worked on.
-async fn cancel_open(write: &mut Write, tenant: TenantId, actor: &Actor, job: JobId) -> Result<Vec<RunId>> {
+/// Cancels whatever of the job is open.
+pub(super) async fn cancel_open(
+    write: &mut Write,
+    tenant: TenantId,
+    actor: &Actor,
+    job: JobId,
+) -> Result<CancelledRuns> {
     let now = write.now;
     // From among the waiting first, as a claim does: two that lock in one order do not wait for each other.
     let waiting: Vec<Uuid> =
@@ -205,5 +214,6 @@ async fn cancel_open(write: &mut Write, tenant: TenantId, actor: &Actor, job: Jo
     if !notes.is_empty() {
         create::note(write, tenant, actor, "cancel", &notes).await?;
     }
-    Ok(claimed.into_iter().map(RunId::from_uuid).collect())
+    let ids = |found: Vec<Uuid>| found.into_iter().map(RunId::from_uuid).collect();
+    Ok(CancelledRuns { waited: ids(waiting), claimed: ids(claimed) })
 }

@@ -3,6 +3,7 @@
 //! reads. Nothing rests on the state of a session, so a transaction pooler may stand in between. What is due and which
 //! lease lives is judged by the database's clock (`everytick_now()`), read after the locks were had.
 
+mod cancel;
 mod claim;
 mod create;
 mod cursors;
@@ -19,6 +20,7 @@ mod prune;
 mod range;
 mod read;
 mod record;
+mod redrive;
 mod repair;
 mod request;
 mod rows;
@@ -40,10 +42,10 @@ use sqlx::{PgPool, Postgres, SqlStr, Transaction, postgres::PgListener};
 #[cfg(feature = "sim")]
 use crate::WallClock;
 use crate::{
-    Actor, AttemptRecord, AuditRecord, Beat, CancelledRun, ChangeMark, Changes, ClaimedRun, Cluster, Created, EditJob,
-    Edited, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo,
-    Page, Pruned, Raise, RangeAnswer, RangePlan, Recorded, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store,
-    StoreError, Waiting, Walked,
+    Actor, AttemptRecord, AuditRecord, Beat, CancelledJob, CancelledRun, ChangeMark, Changes, ClaimedRun, Cluster,
+    Created, EditJob, Edited, GiveWay, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease,
+    Limits, LoadedJob, NewJob, NewRun, NodeInfo, Page, Pruned, Raise, RangeAnswer, RangePlan, Recorded, Redrive,
+    Redriven, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError, Waiting, Walked,
 };
 
 pub use open::PostgresOptions;
@@ -396,6 +398,12 @@ impl Store for PostgresStore {
     async fn settle(&self, settles: &[Settle]) -> Result<Vec<SettleAnswer>> {
         self.writes(settle::settle(self, settles)).await
     }
+    async fn give_way(&self, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>> {
+        self.writes(cancel::give_way(self, lease, runs)).await
+    }
+    async fn keep_outputs(&self, outputs: &[KeptOutput]) -> Result<()> {
+        self.writes(cancel::keep_outputs(self, outputs)).await
+    }
     async fn load_claimed(&self, lease: &Lease) -> Result<Vec<ClaimedRun>> {
         self.reads(lost::load_claimed(self, lease)).await
     }
@@ -423,6 +431,12 @@ impl Store for PostgresStore {
     }
     async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<CancelledRun> {
         self.writes(request::cancel_run(self, tenant, actor, run)).await
+    }
+    async fn cancel_job(&self, tenant: TenantId, actor: &Actor, job: &JobRef) -> Result<CancelledJob> {
+        self.writes(cancel::cancel_job(self, tenant, actor, job)).await
+    }
+    async fn redrive(&self, tenant: TenantId, actor: &Actor, ask: &Redrive) -> Result<Redriven> {
+        self.writes(redrive::redrive(self, tenant, actor, ask)).await
     }
 
     async fn get_job(&self, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {

@@ -84,6 +84,11 @@ pub(super) async fn move_on(write: &mut Write, job: JobId, cursor: Option<DbTime
         .execute(&mut *write.tx)
         .await
         .failed(write.doing)?;
+    raise_epoch(write, job).await
+}
+
+/// What was planned before is planned anew. The job is held.
+pub(super) async fn raise_epoch(write: &mut Write, job: JobId) -> Result<Epoch> {
     let epoch = sqlx::query_scalar(sql!("raise_epoch"))
         .bind(job.uuid())
         .bind(write.now.millis())

@@ -3,11 +3,13 @@
 use everytick_domain::{
     ids::{Cause, RunId, TenantId},
     invalid::Invalid,
+    job::Overlap,
+    overlap::{Admission, OpenRuns, admit},
     run::{Request, SkipReason, State, answer},
 };
 
 use super::{Failed, PostgresStore, Write, create, create::Kind, edit, horizon, range, read, rows, sql};
-use crate::{Actor, CancelledRun, NewRun, Result, RunRecord, StoreError};
+use crate::{Actor, CancelledRun, JobRef, NewRun, OpenRun, Result, RunRecord, StoreError};
 
 pub(super) async fn create_run(
     store: &PostgresStore,
@@ -27,7 +29,8 @@ async fn create(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, as
     if let Some(made) = create::replayed(write, tenant, ask.idempotency.as_ref(), Kind::Run).await? {
         return read::run_record(&mut write.tx, tenant, RunId::from_uuid(made), doing).await;
     }
-    let job = edit::hold(write, sql!("job_held"), tenant, &ask.job).await?.job;
+    let statement = holds(write, tenant, &ask.job).await?;
+    let job = edit::hold(write, statement, tenant, &ask.job).await?.job;
     let now = write.now;
     let waits: i64 =
         sqlx::query_scalar(sql!("count_waiting")).bind(job.id.uuid()).fetch_one(&mut *write.tx).await.failed(doing)?;
@@ -36,8 +39,8 @@ async fn create(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, as
         return Err(StoreError::Invalid(vec![Invalid::new("job", message)]));
     }
     let open = horizon::open_runs(&mut write.tx, &[job.id], now, doing).await?;
-    let open = open.get(&job.id).map_or(0, Vec::len);
-    let overlaps = !ask.force && job.spec.open_max().is_some_and(|max| open >= max as usize);
+    let open = open.get(&job.id).map_or(OpenRuns::NONE, |open| OpenRun::count(open));
+    let overlaps = !ask.force && admit(&job.spec, open) == Admission::Skip;
     let state = if overlaps { State::Skipped } else { State::Waiting };
     let id = RunId::of(job.id, Cause::Request { at: now, key: &ask.key });
     let inserted = sqlx::query(sql!("create_run"))
@@ -56,6 +59,9 @@ async fn create(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, as
     if inserted.rows_affected() > 0 {
         if state == State::Waiting {
             range::notify(write).await?;
+            if matches!(job.spec.overlap, Overlap::Queue { .. }) {
+                range::raise_epoch(write, job.id).await?;
+            }
             sqlx::query(sql!("enqueue_run"))
                 .bind(id.uuid())
                 .bind(job.id.uuid())
@@ -74,6 +80,16 @@ async fn create(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, as
     create::remember(write, tenant, ask.idempotency.as_ref(), Kind::Run, id.uuid()).await?;
     let run = read::run_record(&mut write.tx, tenant, id, doing).await?;
     Ok(run)
+}
+
+/// How a job is held against whatever else may make a run of it: other requests, and under `queue` also ticks, so that all who
+/// come see each other. One whose policy is changed meanwhile is at worst held too lightly once.
+pub(super) async fn holds(write: &mut Write, tenant: TenantId, job: &JobRef) -> Result<&'static str> {
+    let found = edit::find(&mut write.tx, tenant, job, write.doing).await?.job;
+    Ok(match found.spec.overlap {
+        Overlap::Queue { .. } => sql!("epoch_held"),
+        Overlap::Skip | Overlap::CancelPrevious | Overlap::Allow => sql!("job_held"),
+    })
 }
 
 pub(super) async fn cancel_run(

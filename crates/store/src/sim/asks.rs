@@ -4,8 +4,9 @@ use everytick_domain::{
     edit::{self, Change, Standing},
     ids::{Cause, Epoch, Fence, JobId, RunId, TenantId},
     invalid::Invalid,
-    job::{self, Birth},
+    job::{self, Birth, Overlap},
     mutant::Mutant,
+    overlap::{Admission, admit},
     run::{CauseKind, Request, SkipReason, State, answer},
     time::DbTime,
 };
@@ -13,7 +14,7 @@ use everytick_domain::{
 use super::db::{Db, Entry, JobRow, RequestRow, RunRow, Subject, WaitingRow};
 use crate::{
     Actor, AuditRecord, CancelledRun, Created, EditJob, Edited, IDEMPOTENCY_KEPT, IdempotencyKey, JobRef, NewJob,
-    NewRun, Pruned, Result, RunRecord, StoreError,
+    NewRun, OpenRun, Pruned, Result, RunRecord, StoreError,
 };
 
 impl Db {
@@ -26,6 +27,15 @@ impl Db {
                 .find(|row| row.job.tenant == tenant && row.job.deleted_at.is_none() && row.job.spec.name == *name),
         };
         row.filter(|row| row.job.tenant == tenant && row.job.deleted_at.is_none()).ok_or(StoreError::NotFound("job"))
+    }
+
+    /// Under `queue` what was planned without a run that waits is planned anew.
+    pub(super) fn plan_anew(&mut self, job: JobId) {
+        let seq = self.next_seq();
+        if let Some(row) = self.jobs.get_mut(&job).filter(|row| matches!(row.job.spec.overlap, Overlap::Queue { .. })) {
+            row.epoch = row.epoch.next();
+            row.seq = seq;
+        }
     }
 
     fn name_taken(&self, tenant: TenantId, name: &str, by_other_than: JobId) -> bool {
@@ -132,7 +142,7 @@ impl Db {
             cursor,
             now: if unlocked { sent_at } else { now },
             last_recorded: if unlocked { None } else { self.last_tick_row(id, cursor.map_or(now, |at| at.min(now))) },
-            open: self.open_runs(id).len(),
+            open: OpenRun::count(&self.open_runs(id)),
         };
         let action = ask.change.word();
         let mut edited = match edit::edit(&standing, ask.change).map_err(StoreError::Invalid)? {
@@ -172,7 +182,7 @@ impl Db {
         };
         if ask.cancel {
             for open in self.open_runs(id) {
-                self.end_by_cancel(open.id, now);
+                self.cancel(open.id, None, now);
                 self.note(tenant, actor, "cancel", open.id.to_string(), "{}".into(), now);
                 if open.state == State::Claimed {
                     edited.cancelled.push(open.id);
@@ -180,17 +190,6 @@ impl Db {
             }
         }
         Ok(edited)
-    }
-
-    fn end_by_cancel(&mut self, id: RunId, now: DbTime) {
-        self.waiting.remove(&id);
-        if let Some(run) = self.runs.get_mut(&id) {
-            self.journal.push(Entry::Cancelled { run: id, job: run.job, was: run.state });
-            run.state = State::Cancelled;
-            run.fence = run.fence.raised(now);
-            run.finished_at = Some(now);
-            self.open.remove(&(run.job, id));
-        }
     }
 
     pub(super) fn create_run(
@@ -205,7 +204,7 @@ impl Db {
         }
         let row = self.find(tenant, &ask.job)?;
         let (job, spec) = (row.job.id, row.job.spec.clone());
-        let open = self.open_runs(job).len();
+        let open = OpenRun::count(&self.open_runs(job));
         let waits = self.waiting.values().filter(|row| row.job == job).count() as u64;
         if waits >= self.limits.open_requests_per_job_max {
             let message =
@@ -213,7 +212,7 @@ impl Db {
             return Err(StoreError::Invalid(vec![Invalid::new("job", message)]));
         }
         let id = RunId::of(job, Cause::Request { at: now, key: &ask.key });
-        let skipped = !ask.force && spec.open_max().is_some_and(|max| open >= max as usize);
+        let skipped = !ask.force && admit(&spec, open) == Admission::Skip;
         let run = RunRow {
             job,
             tenant,
@@ -244,6 +243,9 @@ impl Db {
                 attempts: 0,
             };
             self.waiting.insert(id, row);
+            if !Mutant::RequestKeepsEpoch.is_on() {
+                self.plan_anew(job);
+            }
         }
         self.insert_run(id, run, None, now);
         self.note(tenant, actor, "trigger", id.to_string(), "{}".into(), now);
@@ -261,7 +263,7 @@ impl Db {
         let state = self.get_run(tenant, id)?.state;
         answer(state, Request::Cancel)
             .map_err(|rejected| StoreError::Rejected { state: rejected.state, request: rejected.request })?;
-        self.end_by_cancel(id, now);
+        self.cancel(id, None, now);
         self.note(tenant, actor, "cancel", id.to_string(), "{}".into(), now);
         Ok(CancelledRun { run: self.get_run(tenant, id)?, was_claimed: state == State::Claimed })
     }

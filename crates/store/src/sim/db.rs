@@ -138,6 +138,10 @@ pub enum Entry {
         state: State,
         at: DbTime,
         by: Option<Incarnation>,
+        /// It waits as one that catch-up chose.
+        late: bool,
+        /// It was asked for beside whatever there is.
+        force: bool,
     },
     RangeRecorded {
         job: JobId,
@@ -181,11 +185,15 @@ pub enum Entry {
         held: Fence,
         was: State,
         verdict: Verdict,
+        at: DbTime,
     },
+    /// `fence` is what it has from then on; `to` is the newer run that it gave way to.
     Cancelled {
         run: RunId,
         job: JobId,
         was: State,
+        fence: Fence,
+        to: Option<RunId>,
     },
 }
 
@@ -428,7 +436,8 @@ impl Db {
             row.due_at >= at.minus(LATE_AFTER_MAX) || row.state != State::Claimed,
             "born claimed, and too old"
         );
-        self.journal.push(Entry::Recorded { run: id, job: row.job, state: row.state, at, by });
+        let (late, force) = self.waiting.get(&id).map_or((false, false), |row| (row.late, row.force));
+        self.journal.push(Entry::Recorded { run: id, job: row.job, state: row.state, at, by, late, force });
         if let (State::Claimed, Some(by)) = (row.state, row.incarnation) {
             let (job, attempt, fence) = (row.job, row.attempt, row.fence);
             self.journal.push(Entry::Claimed { run: id, job, attempt, fence, late: false, by });

@@ -2,6 +2,7 @@
 //! journal of every change for the simulator's checker. Rules that a mutant leaves out are left out here, by name.
 
 mod asks;
+mod cancels;
 mod db;
 mod faults;
 mod reads;
@@ -24,10 +25,10 @@ pub use db::{Db, Entry, RangeRow, RunRow};
 pub use faults::{Call, Fate, Faults, NoFaults, Point};
 
 use crate::{
-    Actor, AttemptRecord, AuditRecord, Beat, CancelledRun, ChangeMark, Changes, ClaimedRun, Cluster, Created, EditJob,
-    Edited, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo,
-    Page, Pruned, Raise, RangeAnswer, RangePlan, Recorded, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store,
-    StoreError, Waiting, Walked, WallClock,
+    Actor, AttemptRecord, AuditRecord, Beat, CancelledJob, CancelledRun, ChangeMark, Changes, ClaimedRun, Cluster,
+    Created, EditJob, Edited, GiveWay, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease,
+    Limits, LoadedJob, NewJob, NewRun, NodeInfo, Page, Pruned, Raise, RangeAnswer, RangePlan, Recorded, Redrive,
+    Redriven, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError, Waiting, Walked, WallClock,
 };
 
 /// One node's connection to the simulated database. Clones with [`SimStore::connect`] share the database.
@@ -243,6 +244,18 @@ impl Store for SimStore {
         let settles = settles.to_vec();
         self.transact(Point::Settle, move |db, now, _| Ok(db.settle(&settles, now))).await
     }
+    async fn give_way(&self, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>> {
+        let (lease, runs) = (lease.clone(), runs.to_vec());
+        self.transact(Point::Claim, move |db, now, _| db.give_way(&lease, &runs, now)).await
+    }
+    async fn keep_outputs(&self, outputs: &[KeptOutput]) -> Result<()> {
+        let outputs = outputs.to_vec();
+        self.transact(Point::Settle, move |db, _, _| {
+            db.keep_outputs(&outputs);
+            Ok(())
+        })
+        .await
+    }
     async fn load_claimed(&self, lease: &Lease) -> Result<Vec<ClaimedRun>> {
         let lease = lease.clone();
         self.transact(Point::Load, move |db, _, _| Ok(db.load_claimed(&lease))).await
@@ -280,6 +293,14 @@ impl Store for SimStore {
     async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<CancelledRun> {
         let actor = actor.clone();
         self.transact(Point::Ask, move |db, now, _| db.cancel_run(tenant, &actor, run, now)).await
+    }
+    async fn cancel_job(&self, tenant: TenantId, actor: &Actor, job: &JobRef) -> Result<CancelledJob> {
+        let (actor, job) = (actor.clone(), job.clone());
+        self.transact(Point::Ask, move |db, now, _| db.cancel_job(tenant, &actor, &job, now)).await
+    }
+    async fn redrive(&self, tenant: TenantId, actor: &Actor, ask: &Redrive) -> Result<Redriven> {
+        let (actor, ask) = (actor.clone(), ask.clone());
+        self.transact(Point::Ask, move |db, now, _| db.redrive(tenant, &actor, &ask, now)).await
     }
 
     async fn get_job(&self, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {

@@ -68,7 +68,9 @@ impl Db {
             self.waiting.remove(id);
             let Some(run) = self.runs.get_mut(id) else { continue };
             run.state = State::Claimed;
-            run.fence = run.fence.raised(now);
+            if run.attempt == 0 || !Mutant::RetryKeepsFence.is_on() {
+                run.fence = run.fence.raised(now);
+            }
             run.attempt += 1;
             run.node = Some(lease.node.clone());
             run.incarnation = Some(lease.incarnation);
@@ -99,6 +101,7 @@ impl Db {
             held: run.fence,
             was: run.state,
             verdict: said.verdict,
+            at: now,
         };
         let ended = AttemptRecord {
             run: said.run,

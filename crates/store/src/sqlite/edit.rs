@@ -3,13 +3,14 @@
 use everytick_domain::{
     edit::{self, Change, Standing},
     ids::{JobId, RunId, TenantId},
+    overlap::OpenRuns,
     time::DbTime,
 };
 use sqlx::SqliteConnection;
 use uuid::Uuid;
 
 use super::{Failed, SqliteStore, Write, create, horizon, range, record, rows, rows::JobRow, sql};
-use crate::{Actor, EditJob, Edited, JobRef, JobTicks, RecordRow, Result, StoreError};
+use crate::{Actor, CancelledRuns, EditJob, Edited, JobRef, JobTicks, OpenRun, RecordRow, Result, StoreError};
 
 const DOING: &str = "edit the job";
 
@@ -38,7 +39,7 @@ pub(super) async fn edit_job(store: &SqliteStore, tenant: TenantId, actor: &Acto
         }
     };
     if ask.cancel && ends {
-        edited.cancelled = cancel_open(&mut write, tenant, actor, edited.job.id).await?;
+        edited.cancelled = cancel_open(&mut write, tenant, actor, edited.job.id).await?.claimed;
     }
     write.commit().await?;
     Ok(edited)
@@ -81,8 +82,10 @@ async fn standing(write: &mut Write, row: &JobRow) -> Result<Standing> {
     let range: Option<i64> =
         sqlx::query_scalar(sql!("last_range")).bind(id.uuid()).fetch_optional(&mut *write.tx).await.failed(DOING)?;
     let last_recorded = tick.max(range).map(DbTime::from_millis).filter(|last| *last >= from);
-    let open =
-        horizon::open_runs(&mut write.tx, std::iter::once(id), DOING).await?.remove(&id).map_or(0, |open| open.len());
+    let open = horizon::open_runs(&mut write.tx, std::iter::once(id), DOING)
+        .await?
+        .remove(&id)
+        .map_or(OpenRuns::NONE, |open| OpenRun::count(&open));
     Ok(Standing { job: row.job.clone(), cursor: row.cursor, now, last_recorded, open })
 }
 
@@ -129,8 +132,13 @@ async fn write_edit(
     create::note(write, tenant, actor, action, &[(job.id.to_string(), detail.to_string())]).await
 }
 
-/// Cancels whatever of the job is open; gives those that were being worked on.
-async fn cancel_open(write: &mut Write, tenant: TenantId, actor: &Actor, job: JobId) -> Result<Vec<RunId>> {
+/// Cancels whatever of the job is open.
+pub(super) async fn cancel_open(
+    write: &mut Write,
+    tenant: TenantId,
+    actor: &Actor,
+    job: JobId,
+) -> Result<CancelledRuns> {
     let now = write.now.millis();
     let waited: Vec<Uuid> = sqlx::query_scalar(sql!("cancel_waiting"))
         .bind(job.uuid())
@@ -149,5 +157,6 @@ async fn cancel_open(write: &mut Write, tenant: TenantId, actor: &Actor, job: Jo
     if !notes.is_empty() {
         create::note(write, tenant, actor, "cancel", &notes).await?;
     }
-    Ok(claimed.into_iter().map(RunId::from_uuid).collect())
+    let ids = |found: Vec<Uuid>| found.into_iter().map(RunId::from_uuid).collect();
+    Ok(CancelledRuns { waited: ids(waited), claimed: ids(claimed) })
 }

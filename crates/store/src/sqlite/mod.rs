@@ -2,6 +2,7 @@
 //! its SQL beside it. One connection writes, a few read; what is due and which lease lives is judged by the given clock,
 //! read once per transaction after the write lock was had.
 
+mod cancel;
 mod claim;
 mod create;
 mod cursors;
@@ -15,6 +16,7 @@ mod prune;
 mod range;
 mod read;
 mod record;
+mod redrive;
 mod repair;
 mod request;
 mod rows;
@@ -32,10 +34,10 @@ use everytick_domain::{
 use sqlx::{Sqlite, SqlitePool, Transaction};
 
 use crate::{
-    Actor, AttemptRecord, AuditRecord, Beat, CancelledRun, ChangeMark, Changes, ClaimedRun, Cluster, Created, EditJob,
-    Edited, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo,
-    Page, Pruned, Raise, RangeAnswer, RangePlan, Recorded, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store,
-    StoreError, Waiting, Walked, WallClock,
+    Actor, AttemptRecord, AuditRecord, Beat, CancelledJob, CancelledRun, ChangeMark, Changes, ClaimedRun, Cluster,
+    Created, EditJob, Edited, GiveWay, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease,
+    Limits, LoadedJob, NewJob, NewRun, NodeInfo, Page, Pruned, Raise, RangeAnswer, RangePlan, Recorded, Redrive,
+    Redriven, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError, Waiting, Walked, WallClock,
 };
 
 /// The text of a statement, from its file.
@@ -240,6 +242,12 @@ impl Store for SqliteStore {
     async fn settle(&self, settles: &[Settle]) -> Result<Vec<SettleAnswer>> {
         settle::settle(self, settles).await
     }
+    async fn give_way(&self, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>> {
+        cancel::give_way(self, lease, runs).await
+    }
+    async fn keep_outputs(&self, outputs: &[KeptOutput]) -> Result<()> {
+        cancel::keep_outputs(self, outputs).await
+    }
     async fn load_claimed(&self, lease: &Lease) -> Result<Vec<ClaimedRun>> {
         lost::load_claimed(self, lease).await
     }
@@ -267,6 +275,12 @@ impl Store for SqliteStore {
     }
     async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<CancelledRun> {
         request::cancel_run(self, tenant, actor, run).await
+    }
+    async fn cancel_job(&self, tenant: TenantId, actor: &Actor, job: &JobRef) -> Result<CancelledJob> {
+        cancel::cancel_job(self, tenant, actor, job).await
+    }
+    async fn redrive(&self, tenant: TenantId, actor: &Actor, ask: &Redrive) -> Result<Redriven> {
+        redrive::redrive(self, tenant, actor, ask).await
     }
 
     async fn get_job(&self, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {

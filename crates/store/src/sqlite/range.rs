@@ -60,6 +60,11 @@ pub(super) async fn insert_ranges(write: &mut Write, job: JobId, tenant: TenantI
 /// Sets the job's cursor and raises its epoch, which makes stale whatever was planned before.
 pub(super) async fn move_on(write: &mut Write, job: JobId, cursor: Option<DbTime>) -> Result<Epoch> {
     set_cursor(write, job, cursor).await?;
+    raise_epoch(write, job).await
+}
+
+/// What was planned before is planned anew.
+pub(super) async fn raise_epoch(write: &mut Write, job: JobId) -> Result<Epoch> {
     let change = next_change(write, 1).await?;
     let epoch = sqlx::query_scalar(sql!("raise_epoch"))
         .bind(job.uuid())

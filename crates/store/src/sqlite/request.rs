@@ -3,11 +3,13 @@
 use everytick_domain::{
     ids::{Cause, RunId, TenantId},
     invalid::Invalid,
+    job::Overlap,
+    overlap::{Admission, OpenRuns, admit},
     run::{Request, SkipReason, State, answer},
 };
 
-use super::{Failed, SqliteStore, create, create::Kind, edit, horizon, read, record, rows, sql};
-use crate::{Actor, CancelledRun, NewRun, Result, RunRecord, StoreError};
+use super::{Failed, SqliteStore, create, create::Kind, edit, horizon, range, read, record, rows, sql};
+use crate::{Actor, CancelledRun, NewRun, OpenRun, Result, RunRecord, StoreError};
 
 pub(super) async fn create_run(store: &SqliteStore, tenant: TenantId, actor: &Actor, ask: NewRun) -> Result<RunRecord> {
     const DOING: &str = "create a run";
@@ -25,8 +27,8 @@ pub(super) async fn create_run(store: &SqliteStore, tenant: TenantId, actor: &Ac
         return Err(StoreError::Invalid(vec![Invalid::new("job", message)]));
     }
     let open = horizon::open_runs(&mut write.tx, std::iter::once(job.id), DOING).await?;
-    let open = open.get(&job.id).map_or(0, Vec::len);
-    let overlaps = !ask.force && job.spec.open_max().is_some_and(|max| open >= max as usize);
+    let open = open.get(&job.id).map_or(OpenRuns::NONE, |open| OpenRun::count(open));
+    let overlaps = !ask.force && admit(&job.spec, open) == Admission::Skip;
     let state = if overlaps { State::Skipped } else { State::Waiting };
     let id = RunId::of(job.id, Cause::Request { at: now, key: &ask.key });
     let inserted = sqlx::query(sql!("create_run"))
@@ -45,6 +47,9 @@ pub(super) async fn create_run(store: &SqliteStore, tenant: TenantId, actor: &Ac
     if inserted.rows_affected() > 0 {
         if state == State::Waiting {
             record::wait(&mut write, &[(id, job.spec.priority)], DOING).await?;
+            if matches!(job.spec.overlap, Overlap::Queue { .. }) {
+                range::raise_epoch(&mut write, job.id).await?;
+            }
         }
         let detail = serde_json::json!({ "job": job.spec.name, "state": state.word(), "force": ask.force });
         create::note(&mut write, tenant, actor, "trigger", &[(id.to_string(), detail.to_string())]).await?;

@@ -193,7 +193,7 @@ pub(super) fn tenant(row: &SqliteRow) -> Decoded<TenantId> {
 fn fence(row: &SqliteRow) -> Decoded<Fence> {
     row.try_get("fence").map(Fence::from_raw)
 }
-fn state(row: &SqliteRow) -> Decoded<State> {
+pub(super) fn state(row: &SqliteRow) -> Decoded<State> {
     let code = row.try_get("state")?;
     State::from_code(code).ok_or_else(|| wrong("state", format!("{code} is no code of a state")))
 }

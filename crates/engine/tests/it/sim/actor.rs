@@ -15,7 +15,7 @@ use everytick_domain::{
     time::Span,
 };
 use everytick_engine::commands::RunNow;
-use everytick_store::{Actor, EditJob, JobRef, RunFilter, WallClock};
+use everytick_store::{Actor, EditJob, JobRef, Redrive, RunFilter, WallClock};
 
 use super::{random::Random, world::World};
 
@@ -46,10 +46,20 @@ pub async fn run(world: Arc<World>, random: Random) {
                 edit(&world, &random, job, Change::Delete, random.chance(300)).await;
                 jobs.retain(|id| *id != job);
             }
-            79..90 => {
+            79..89 => {
                 let commands = world.commands(&random);
-                let ask = RunNow { job: JobRef::Id(job), payload: None, force: false, idempotency: None };
+                let force = random.chance(150);
+                let ask = RunNow { job: JobRef::Id(job), payload: None, force, idempotency: None };
                 let _ = commands.run_now(TenantId::DEFAULT, &people(), ask).await;
+            }
+            89..91 => {
+                let _ = world.commands(&random).cancel_job(TenantId::DEFAULT, &people(), &JobRef::Id(job)).await;
+            }
+            91..93 => {
+                let since = world.clock.now().minus(Span::seconds(random.below(60)));
+                let limit = 1 + random.below(4) as usize;
+                let ask = Redrive { job: JobRef::Id(job), since, until: None, limit, dry_run: false };
+                let _ = world.commands(&random).redrive(TenantId::DEFAULT, &people(), &ask).await;
             }
             _ => cancel(&world, &random, job).await,
         }
@@ -131,6 +141,9 @@ fn spec(world: &World, random: &Random, n: u64) -> JobSpec {
         (Overlap::Skip, None),
         (Overlap::Allow, None),
         (Overlap::Allow, Some(2)),
+        (Overlap::Queue { limit: 1 }, None),
+        (Overlap::Queue { limit: 3 }, None),
+        (Overlap::CancelPrevious, None),
     ]);
     let mut schedule = schedule(timing(world, random));
     if random.chance(150)

@@ -7,7 +7,7 @@ use everytick_domain::{
     ids::{Cause, JobId, RunId},
     job::{self, Job},
     retry::LOST_MAX,
-    run::{CauseKind, State, Verdict},
+    run::{CauseKind, State},
     time::{DbTime, Span},
 };
 use everytick_store::{
@@ -15,7 +15,7 @@ use everytick_store::{
     sim::{Db, Entry},
 };
 
-use super::{holders, pace, target::Delivery, world::World};
+use super::{holders, overlap, pace, target::Delivery, world::World};
 
 /// Ticks younger than this at the end may still be on their way.
 const ON_THEIR_WAY: Span = Span::seconds(3);
@@ -41,7 +41,7 @@ pub fn check(world: &World) -> Played {
         holders::fences_only_rise(db, &mut found);
         // Who is told lies works side by side with others, and only the ledger is whole.
         if !world.scene.lying {
-            never_more_in_progress_than_allowed(db, &jobs, &mut found);
+            overlap::policies_hold(db, &jobs, end, &mut found);
             nothing_is_stuck(db, &deliveries, end, &mut found);
             holders::only_holders_write(db, &jobs, &mut found);
             pace::late_runs_keep_it(db, &jobs, &deliveries, world.scene.nodes, &mut found);
@@ -190,31 +190,6 @@ fn the_journal_is_sound(db: &Db, found: &mut Vec<String>) {
                 found.push(format!("I8: {run} was cancelled after its end"));
             }
             Entry::Cancelled { run, .. } => _ = over.insert(*run),
-            _ => {}
-        }
-    }
-}
-
-/// I12, on the record: a run whose node is dead or stopped is in progress until it is settled, and delivered again it is
-/// the same run.
-fn never_more_in_progress_than_allowed(db: &Db, jobs: &Definitions<'_>, found: &mut Vec<String>) {
-    let limit = |job: &JobId| jobs.get(job).and_then(|jobs| jobs[0].job.spec.open_max());
-    let mut in_progress: BTreeMap<JobId, BTreeSet<RunId>> = BTreeMap::new();
-    for entry in db.journal() {
-        match entry {
-            Entry::Claimed { run, job, .. } => {
-                let running = in_progress.entry(*job).or_default();
-                running.insert(*run);
-                if limit(job).is_some_and(|max| running.len() > max as usize) {
-                    found.push(format!("I12: {run} of {job} began beside {}", running.len() - 1));
-                }
-            }
-            Entry::Settled { run, job, verdict, .. } if verdict.is_terminal() || *verdict == Verdict::HandBack => {
-                in_progress.entry(*job).or_default().remove(run);
-            }
-            Entry::Cancelled { run, job, .. } => {
-                in_progress.entry(*job).or_default().remove(run);
-            }
             _ => {}
         }
     }

@@ -23,7 +23,8 @@ pub fn fences_only_rise(db: &Db, found: &mut Vec<String>) {
         let (of, fence) = match entry {
             Entry::Leased { node, fence, .. } => (Of::Lease(node), *fence),
             Entry::Acquired { partition, fence, .. } => (Of::Partition(*partition), *fence),
-            Entry::Claimed { run, fence, .. } => (Of::Run(*run), *fence),
+            // A cancel raises it too: whoever worked on the run comes too late.
+            Entry::Claimed { run, fence, .. } | Entry::Cancelled { run, fence, .. } => (Of::Run(*run), *fence),
             _ => continue,
         };
         match highest.get(&of) {

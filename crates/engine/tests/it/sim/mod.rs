@@ -8,6 +8,7 @@ mod holders;
 mod mutants;
 mod node;
 mod operator;
+mod overlap;
 mod pace;
 mod process;
 mod random;

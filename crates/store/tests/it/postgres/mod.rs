@@ -8,6 +8,7 @@ mod schema;
 mod server;
 mod silence;
 mod stopped;
+mod turns;
 
 use std::{any::Any, sync::Arc};
 

@@ -1,0 +1,185 @@
+//! Under `cancel_previous`: which runs give way to a newer one, and what became of them. The newer one starts when their cancel
+//! is committed and, where their work was in our own hands, when that has really stopped.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use everytick_domain::{
+    ids::{JobId, RunId},
+    overlap,
+};
+use everytick_store::{GiveWay, Waiting};
+
+use super::Memory;
+
+impl Memory {
+    /// The runs that have to give way to one that is due. What is told to stop already is not told again.
+    pub(crate) fn giving_way(&mut self, waiting: &Waiting) -> Vec<GiveWay> {
+        self.note(waiting);
+        let mut due: BTreeMap<JobId, (BTreeSet<RunId>, BTreeSet<RunId>)> = BTreeMap::new();
+        for run in &waiting.due {
+            let (due, forced) = due.entry(run.job).or_default();
+            due.insert(run.id);
+            if run.force {
+                forced.insert(run.id);
+            }
+        }
+        let mut given = Vec::new();
+        for (job, (due, forced)) in due {
+            let Some(entry) = self.jobs.get_mut(&job).filter(|entry| !entry.stale) else { continue };
+            let Some((older, to)) = overlap::give_way(&entry.job.spec, &entry.open, &due, &forced) else { continue };
+            // A tick that is being recorded may be newer still: its answer wakes us.
+            if entry.recording {
+                self.deferred = true;
+                continue;
+            }
+            let told = |run: &RunId| self.held.get(run).is_some_and(|held| held.cancel.is_cancelled());
+            let older: Vec<_> = older.into_iter().filter(|run| !told(run)).collect();
+            entry.under_way += u32::try_from(older.len()).unwrap_or(u32::MAX);
+            given.extend(older.into_iter().map(|run| GiveWay { job, run, to }));
+        }
+        given
+    }
+
+    /// Takes in what was cancelled. What we asked for and was not has changed behind our back.
+    pub(crate) fn gave_way(&mut self, asked: &[GiveWay], cancelled: &[RunId]) {
+        let cancelled: BTreeSet<_> = cancelled.iter().collect();
+        for GiveWay { job, run, .. } in asked {
+            self.answered(*job);
+            if !cancelled.contains(run) {
+                self.doubt(*job);
+            } else if let Some(held) = self.held.get(run) {
+                // It is open until the work has stopped.
+                held.cancel.cancel();
+            } else if let Some(entry) = self.jobs.get_mut(job) {
+                entry.open.remove(run);
+            }
+        }
+    }
+
+    pub(crate) fn gave_no_way(&mut self, asked: &[GiveWay], unsure: bool) {
+        for GiveWay { job, .. } in asked {
+            self.answered(*job);
+            if unsure {
+                self.unsure(*job);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use everytick_domain::{
+        ids::{Cause, Epoch, Fence},
+        job::{Birth, JobSpec, Overlap, born},
+        partition::PartitionSet,
+        run::{CauseKind, State},
+    };
+    use everytick_store::{
+        ClaimedRun, LoadedJob, OpenRun, WaitingRun,
+        conformance::{START, TENANT, job_id, s, spec},
+    };
+
+    use super::*;
+
+    fn job() -> JobId {
+        job_id(TENANT, "j")
+    }
+
+    /// The run of so many seconds.
+    fn run(seconds: i64) -> RunId {
+        RunId::of(job(), Cause::Tick(s(seconds)))
+    }
+
+    /// Remembers the job with its open runs, of which the claimed are in nobody's hands here.
+    fn remembering(open: &[(i64, State)]) -> Memory {
+        let birth = Birth { id: job(), tenant: TENANT, partition: 0, by: "test".into(), at: START };
+        let (job, cursor) = born(birth, JobSpec { overlap: Overlap::CancelPrevious, ..spec("j") }).unwrap();
+        let open = open.iter().map(|(seconds, state)| OpenRun {
+            id: run(*seconds),
+            state: *state,
+            attempt: u32::from(*state == State::Claimed),
+            fence: Fence::default(),
+        });
+        let loaded = LoadedJob { job, epoch: Epoch::from_raw(1), cursor, last_tick: None, open: open.collect() };
+        let mut memory = Memory::default();
+        memory.take_up(&PartitionSet::all(1));
+        let turn = memory.turn();
+        memory.horizon(vec![loaded], turn);
+        memory
+    }
+
+    fn waiting(seconds: &[i64]) -> Waiting {
+        let due = |seconds: &i64| WaitingRun {
+            id: run(*seconds),
+            job: job(),
+            tenant: TENANT,
+            priority: 5,
+            due_at: s(*seconds),
+            late: false,
+            force: false,
+            attempts: 0,
+        };
+        Waiting { now: s(1_000), due: seconds.iter().map(due).collect(), next_due: None }
+    }
+
+    fn started(memory: &mut Memory, waiting: &Waiting) -> Vec<RunId> {
+        memory.choose(waiting, 10, 0).iter().map(|run| run.id).collect()
+    }
+
+    #[test]
+    fn what_is_in_other_hands_is_out_of_the_way_once_its_cancel_is_committed() {
+        let mut memory = remembering(&[(10, State::Claimed), (20, State::Waiting)]);
+        let found = waiting(&[20, 30]);
+        assert!(started(&mut memory, &found).is_empty(), "one is in progress");
+        let given = memory.giving_way(&found);
+        let to = run(30);
+        assert_eq!(given, [10, 20].map(|seconds| GiveWay { job: job(), run: run(seconds), to }));
+        memory.gave_way(&given, &[run(10), run(20)]);
+        assert!(memory.giving_way(&waiting(&[30])).is_empty());
+        assert_eq!(started(&mut memory, &waiting(&[30])), [run(30)]);
+    }
+
+    #[test]
+    fn what_is_in_our_hands_is_in_the_way_until_its_work_has_stopped() {
+        let mut memory = remembering(&[(10, State::Claimed)]);
+        let entry = memory.jobs.get(&job()).unwrap().job.clone();
+        let fence = Fence::from_raw(7);
+        let claim = ClaimedRun {
+            id: run(10),
+            job: job(),
+            tenant: TENANT,
+            cause: CauseKind::Tick,
+            scheduled_at: s(10),
+            fence,
+            attempt: 1,
+            lost: 0,
+            payload: None,
+        };
+        let held = memory.hold(claim, entry, s(10)).held;
+        let given = memory.giving_way(&waiting(&[20]));
+        memory.gave_way(&given, &[run(10)]);
+        assert!(held.cancel.is_cancelled());
+        assert!(memory.giving_way(&waiting(&[20])).is_empty(), "it is told once");
+        assert!(started(&mut memory, &waiting(&[20])).is_empty());
+        memory.settling(job());
+        memory.refused(job(), run(10), fence);
+        assert!(memory.has_wanted(), "what is true now is read");
+    }
+
+    #[test]
+    fn what_was_not_cancelled_has_ended_behind_our_back_and_the_job_is_read_again() {
+        let mut memory = remembering(&[(10, State::Claimed)]);
+        let given = memory.giving_way(&waiting(&[20]));
+        memory.gave_way(&given, &[]);
+        assert!(memory.has_wanted());
+        assert!(memory.giving_way(&waiting(&[20])).is_empty() && started(&mut memory, &waiting(&[20])).is_empty());
+    }
+
+    #[test]
+    fn nobody_gives_way_while_a_tick_is_being_recorded() {
+        let mut memory = remembering(&[(10, State::Claimed)]);
+        memory.jobs.get_mut(&job()).unwrap().recording = true;
+        assert!(memory.giving_way(&waiting(&[20])).is_empty());
+        assert!(memory.take_deferred());
+    }
+}

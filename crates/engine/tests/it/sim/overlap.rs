@@ -1,0 +1,133 @@
+//! I12 and the other policies, on the record: a run whose node is dead or stopped is in progress until it is settled, and
+//! delivered again it is the same run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use everytick_domain::{
+    ids::{JobId, RunId},
+    job::{JobSpec, Overlap},
+    run::{State, Verdict},
+    time::{DbTime, Span},
+};
+use everytick_store::sim::{Db, Entry, RunRow};
+
+use super::checker::Definitions;
+
+/// The last stretch of a history: before it, the nodes may still be getting over the last fault.
+const SETTLED: Span = Span::seconds(8);
+/// So long after a newer run is due, an older one has been cancelled under `cancel_previous`.
+const GIVES_WAY_WITHIN: Span = Span::seconds(2);
+
+/// The runs of one job, as the journal has them.
+#[derive(Default)]
+struct Standing {
+    recorded: BTreeSet<RunId>,
+    in_progress: BTreeSet<RunId>,
+    /// Claimed at least once.
+    begun: BTreeSet<RunId>,
+    /// Not claimed yet.
+    fresh: BTreeMap<RunId, Fresh>,
+    forced: BTreeSet<RunId>,
+}
+
+struct Fresh {
+    /// Where in the journal it was recorded.
+    place: usize,
+    due: DbTime,
+    /// Since when it could have started.
+    since: DbTime,
+    late: bool,
+}
+
+pub fn policies_hold(db: &Db, jobs: &Definitions<'_>, end: DbTime, found: &mut Vec<String>) {
+    let rows: BTreeMap<RunId, &RunRow> = db.all_runs().collect();
+    let mut standing: BTreeMap<JobId, Standing> = BTreeMap::new();
+    for (place, entry) in db.journal().iter().enumerate() {
+        let (job, run) = match entry {
+            Entry::Recorded { job, run, .. }
+            | Entry::Claimed { job, run, .. }
+            | Entry::Settled { job, run, .. }
+            | Entry::Cancelled { job, run, .. } => (*job, *run),
+            _ => continue,
+        };
+        let standing = standing.entry(job).or_default();
+        // People change much of a job here, but not its policy.
+        standing.check(&jobs[&job][0].job.spec, entry, end, found);
+        standing.follow(place, entry, rows[&run]);
+    }
+}
+
+impl Standing {
+    /// Judges an entry by what stood before it.
+    fn check(&self, spec: &JobSpec, entry: &Entry, end: DbTime, found: &mut Vec<String>) {
+        match (spec.overlap, entry) {
+            (Overlap::Queue { limit }, Entry::Recorded { run, job, state, late: false, force: false, .. })
+                if *state == State::Waiting && self.fresh.len() >= limit as usize =>
+            {
+                found.push(format!("queue: {run} of {job} began to wait beside {}", self.fresh.len()));
+            }
+            // The next attempt at a run that is in progress begins nothing.
+            (_, Entry::Claimed { run, job, .. }) if !self.forced.contains(run) && !self.in_progress.contains(run) => {
+                let besides = self.in_progress.len();
+                if spec.in_progress_max().is_some_and(|max| besides >= max as usize) {
+                    found.push(format!("I12: {run} of {job} began beside {besides} under {}", spec.overlap.word()));
+                }
+                if let (Overlap::Queue { .. }, Some(before)) = (spec.overlap, self.overtaken_by(run)) {
+                    found.push(format!("queue: {run} of {job} began before {before}, which came first"));
+                }
+            }
+            (policy, Entry::Cancelled { run, job, to: Some(to), .. })
+                if policy != Overlap::CancelPrevious || to <= run || !self.recorded.contains(to) =>
+            {
+                found.push(format!("cancel_previous: {run} of {job} gave way to {to}, which did not come after it"));
+            }
+            (Overlap::CancelPrevious, Entry::Settled { run, job, verdict, at, .. }) if verdict.is_terminal() => {
+                let waited = |fresh: &Fresh| at.since(fresh.since) > GIVES_WAY_WITHIN;
+                let newer =
+                    self.fresh.range(run..).find(|(newer, fresh)| !self.forced.contains(newer) && waited(fresh));
+                if let (Some((newer, _)), true) = (newer, *at >= end.minus(SETTLED)) {
+                    found.push(format!("cancel_previous: {newer} of {job} waited behind {run}, which went on"));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A run that had its turn before this one and still waits: one that is recorded before it and comes first in the order of
+    /// claims, or any where this one was born claimed. Not where this one has begun before.
+    fn overtaken_by(&self, run: &RunId) -> Option<RunId> {
+        let before = |(other, fresh): (&RunId, &Fresh)| match self.fresh.get(run) {
+            Some(own) => fresh.place < own.place && (fresh.late, fresh.due, *other) < (own.late, own.due, *run),
+            None => true,
+        };
+        let mut waiting = self.fresh.iter().filter(|_| !self.begun.contains(run));
+        waiting.find(|(other, fresh)| *other != run && before((other, fresh))).map(|(other, _)| *other)
+    }
+
+    fn follow(&mut self, place: usize, entry: &Entry, row: &RunRow) {
+        match entry {
+            Entry::Recorded { run, state, at, force, late, .. } => {
+                self.recorded.insert(*run);
+                if *state == State::Waiting {
+                    self.fresh.insert(*run, Fresh { place, due: row.due_at, since: row.due_at.max(*at), late: *late });
+                }
+                if *force {
+                    self.forced.insert(*run);
+                }
+            }
+            Entry::Claimed { run, .. } => {
+                self.fresh.remove(run);
+                self.begun.insert(*run);
+                self.in_progress.insert(*run);
+            }
+            Entry::Settled { run, verdict, .. } if verdict.is_terminal() || *verdict == Verdict::HandBack => {
+                self.in_progress.remove(run);
+            }
+            Entry::Cancelled { run, .. } => {
+                self.fresh.remove(run);
+                self.in_progress.remove(run);
+            }
+            _ => {}
+        }
+    }
+}

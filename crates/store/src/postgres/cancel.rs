@@ -1,0 +1,63 @@
+//! Ends runs before their time: those that give way to a newer one, and all that are open of a job; and keeps what they printed.
+
+use everytick_domain::{
+    ids::{RunId, TenantId},
+    overlap,
+};
+use uuid::Uuid;
+
+use super::{Failed, PostgresStore, Write, edit, node, rows, sql};
+use crate::{Actor, CancelledJob, GiveWay, JobRef, KeptOutput, Lease, Result};
+
+pub(super) async fn give_way(store: &PostgresStore, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>> {
+    let mut write = store.write("cancel runs that give way").await?;
+    let done = end(&mut write, lease, runs).await;
+    write.finish(done).await
+}
+
+async fn end(write: &mut Write, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>> {
+    let doing = write.doing;
+    node::hold(write, lease).await?;
+    let ids = rows::run_ids(runs.iter().map(|given| given.run));
+    // From among the waiting first, as a claim does: two that lock in one order do not wait for each other.
+    sqlx::query(sql!("dequeue_runs")).bind(&ids).execute(&mut *write.tx).await.failed(doing)?;
+    let cancelled: Vec<Uuid> = sqlx::query_scalar(sql!("give_way"))
+        .bind(&ids)
+        .bind(runs.iter().map(|given| overlap::gave_way(given.to)).collect::<Vec<_>>())
+        .bind(write.now.millis())
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(doing)?;
+    Ok(cancelled.into_iter().map(RunId::from_uuid).collect())
+}
+
+pub(super) async fn keep_outputs(store: &PostgresStore, outputs: &[KeptOutput]) -> Result<()> {
+    const DOING: &str = "keep the outputs of cancelled runs";
+    let mut write = store.write(DOING).await?;
+    sqlx::query(sql!("keep_outputs"))
+        .bind(rows::run_ids(outputs.iter().map(|kept| kept.run)))
+        .bind(outputs.iter().map(|kept| i32::try_from(kept.attempt).unwrap_or(i32::MAX)).collect::<Vec<_>>())
+        .bind(outputs.iter().map(|kept| rows::text(&kept.output).into_owned()).collect::<Vec<_>>())
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(DOING)?;
+    write.commit().await
+}
+
+pub(super) async fn cancel_job(
+    store: &PostgresStore,
+    tenant: TenantId,
+    actor: &Actor,
+    job: &JobRef,
+) -> Result<CancelledJob> {
+    let mut write = store.write("cancel the runs of a job").await?;
+    let done = cancel_all(&mut write, tenant, actor, job).await;
+    write.finish(done).await
+}
+
+async fn cancel_all(write: &mut Write, tenant: TenantId, actor: &Actor, job: &JobRef) -> Result<CancelledJob> {
+    // Alone, so that a tick that is being recorded is open when this looks.
+    let job = edit::hold(write, sql!("epoch_held"), tenant, job).await?.job;
+    let runs = edit::cancel_open(write, tenant, actor, job.id).await?;
+    Ok(CancelledJob { job: job.id, job_name: job.spec.name.clone(), runs })
+}

@@ -1,0 +1,70 @@
+//! Drives failed runs again: a run that waits in place of each, under an id made of the failed one's.
+
+use std::collections::HashMap;
+
+use everytick_domain::{
+    ids::{RunId, TenantId},
+    invalid::Invalid,
+    job::Overlap,
+};
+
+use super::{Failed, PostgresStore, Write, create, edit, range, request, rows, sql};
+use crate::{Actor, Redrive, Redriven, Result, StoreError};
+
+pub(super) async fn redrive(store: &PostgresStore, tenant: TenantId, actor: &Actor, ask: &Redrive) -> Result<Redriven> {
+    let mut write = store.write("drive failed runs again").await?;
+    let done = drive(&mut write, store.limits.open_requests_per_job_max, tenant, actor, ask).await;
+    write.finish(done).await
+}
+
+async fn drive(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, ask: &Redrive) -> Result<Redriven> {
+    let doing = write.doing;
+    let statement = request::holds(write, tenant, &ask.job).await?;
+    let job = edit::hold(write, statement, tenant, &ask.job).await?.job;
+    let (from, to) = ask.ids();
+    // Not those that outlived their day: there is no table for a run of that day any more.
+    let found = sqlx::query(sql!("redrive_failed"))
+        .bind(job.id.uuid())
+        .bind(from.uuid())
+        .bind(to.uuid())
+        .bind(rows::limit(ask.limit.saturating_add(1)))
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(doing)?;
+    let failed: Vec<_> = found.iter().map(rows::run).collect::<std::result::Result<_, _>>().failed(doing)?;
+    let places = failed.iter().map(|run| RunId::redriven(job.id, run.id));
+    let found =
+        sqlx::query(sql!("run_states")).bind(rows::run_ids(places)).fetch_all(&mut *write.tx).await.failed(doing)?;
+    let mut states = HashMap::new();
+    for row in &found {
+        states.insert(rows::run_id(row, "id").failed(doing)?, rows::state(row).failed(doing)?);
+    }
+    let waits: i64 =
+        sqlx::query_scalar(sql!("count_waiting")).bind(job.id.uuid()).fetch_one(&mut *write.tx).await.failed(doing)?;
+    let room = max.saturating_sub(u64::try_from(waits).unwrap_or(0));
+    let name = job.spec.name.clone();
+    let redriven = Redriven::plan((job.id, name), ask, failed, room, |run| states.get(&run).copied());
+    if redriven.runs.is_empty() && redriven.next_since.is_some() {
+        let message = format!("{waits} of its runs wait already; at most {max} may");
+        return Err(StoreError::Invalid(vec![Invalid::new("job", message)]));
+    }
+    let (failed, made): (Vec<_>, Vec<_>) = redriven.to_make().unzip();
+    if made.is_empty() {
+        return Ok(redriven);
+    }
+    sqlx::query(sql!("redrive_runs"))
+        .bind(rows::run_ids(failed))
+        .bind(rows::run_ids(made))
+        .bind(write.now.millis())
+        .bind(rows::partition(job.partition))
+        .bind(i16::from(job.spec.priority))
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(doing)?;
+    if matches!(job.spec.overlap, Overlap::Queue { .. }) {
+        range::raise_epoch(write, job.id).await?;
+    }
+    range::notify(write).await?;
+    create::note(write, tenant, actor, "redrive", &redriven.audit()).await?;
+    Ok(redriven)
+}

@@ -1,0 +1,62 @@
+//! Ends runs before their time: those that give way to a newer one, and all that are open of a job; and keeps what they printed.
+
+use everytick_domain::{
+    ids::{RunId, TenantId},
+    overlap,
+};
+use uuid::Uuid;
+
+use super::{
+    Failed, SqliteStore, edit, node, rows,
+    rows::{Hex, Text},
+    sql,
+};
+use crate::{Actor, CancelledJob, GiveWay, JobRef, KeptOutput, Lease, Result};
+
+pub(super) async fn give_way(store: &SqliteStore, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>> {
+    const DOING: &str = "cancel runs that give way";
+    let mut write = store.write(DOING).await?;
+    let now = write.now;
+    node::check(&mut write.tx, lease, now, DOING).await?;
+    let asked: Vec<_> = runs.iter().map(|given| (Hex(given.run.uuid()), overlap::gave_way(given.to))).collect();
+    let cancelled: Vec<Uuid> = sqlx::query_scalar(sql!("give_way"))
+        .bind(rows::json(&asked).failed(DOING)?)
+        .bind(now.millis())
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    let cancelled: Vec<_> = cancelled.into_iter().map(RunId::from_uuid).collect();
+    sqlx::query(sql!("dequeue"))
+        .bind(rows::run_ids(cancelled.iter().copied()).failed(DOING)?)
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    write.commit().await?;
+    Ok(cancelled)
+}
+
+pub(super) async fn keep_outputs(store: &SqliteStore, outputs: &[KeptOutput]) -> Result<()> {
+    const DOING: &str = "keep the outputs of cancelled runs";
+    let mut write = store.write(DOING).await?;
+    let kept: Vec<_> = outputs.iter().map(|kept| (Hex(kept.run.uuid()), kept.attempt, Text(&kept.output))).collect();
+    sqlx::query(sql!("keep_outputs"))
+        .bind(rows::json(&kept).failed(DOING)?)
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(DOING)?;
+    write.commit().await
+}
+
+pub(super) async fn cancel_job(
+    store: &SqliteStore,
+    tenant: TenantId,
+    actor: &Actor,
+    job: &JobRef,
+) -> Result<CancelledJob> {
+    const DOING: &str = "cancel the runs of a job";
+    let mut write = store.write(DOING).await?;
+    let job = edit::find(&mut write.tx, tenant, job, DOING).await?.job;
+    let runs = edit::cancel_open(&mut write, tenant, actor, job.id).await?;
+    write.commit().await?;
+    Ok(CancelledJob { job: job.id, job_name: job.spec.name.clone(), runs })
+}

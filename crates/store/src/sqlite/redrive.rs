@@ -1,0 +1,68 @@
+//! Drives failed runs again: a run that waits in place of each, under an id made of the failed one's.
+
+use std::collections::HashMap;
+
+use everytick_domain::{
+    ids::{RunId, TenantId},
+    invalid::Invalid,
+    job::Overlap,
+};
+
+use super::{Failed, SqliteStore, create, edit, range, record, rows, rows::Hex, sql};
+use crate::{Actor, Redrive, Redriven, Result, StoreError};
+
+const DOING: &str = "drive failed runs again";
+
+pub(super) async fn redrive(store: &SqliteStore, tenant: TenantId, actor: &Actor, ask: &Redrive) -> Result<Redriven> {
+    let mut write = store.write(DOING).await?;
+    let job = edit::find(&mut write.tx, tenant, &ask.job, DOING).await?.job;
+    let (from, to) = ask.ids();
+    let found = sqlx::query(sql!("redrive_failed"))
+        .bind(job.id.uuid())
+        .bind(from.uuid())
+        .bind(to.uuid())
+        .bind(rows::limit(ask.limit.saturating_add(1)))
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    let failed: Vec<_> = found.iter().map(rows::run).collect::<std::result::Result<_, _>>().failed(DOING)?;
+    let places = failed.iter().map(|run| RunId::redriven(job.id, run.id));
+    let found = sqlx::query(sql!("run_states"))
+        .bind(rows::run_ids(places).failed(DOING)?)
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    let mut states = HashMap::new();
+    for row in &found {
+        states.insert(rows::run_id(row, "id").failed(DOING)?, rows::state(row).failed(DOING)?);
+    }
+    let waits: i64 =
+        sqlx::query_scalar(sql!("count_waiting")).bind(job.id.uuid()).fetch_one(&mut *write.tx).await.failed(DOING)?;
+    let max = store.limits.open_requests_per_job_max;
+    let room = max.saturating_sub(u64::try_from(waits).unwrap_or(0));
+    let name = job.spec.name.clone();
+    let redriven = Redriven::plan((job.id, name), ask, failed, room, |run| states.get(&run).copied());
+    if redriven.runs.is_empty() && redriven.next_since.is_some() {
+        let message = format!("{waits} of its runs wait already; at most {max} may");
+        return Err(StoreError::Invalid(vec![Invalid::new("job", message)]));
+    }
+    let made: Vec<_> = redriven.to_make().collect();
+    if made.is_empty() {
+        return Ok(redriven);
+    }
+    let pairs: Vec<_> = made.iter().map(|(failed, run)| (Hex(failed.uuid()), Hex(run.uuid()))).collect();
+    sqlx::query(sql!("redrive_runs"))
+        .bind(rows::json(&pairs).failed(DOING)?)
+        .bind(write.now.millis())
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(DOING)?;
+    let queued: Vec<_> = made.iter().map(|(_, run)| (*run, job.spec.priority)).collect();
+    record::wait(&mut write, &queued, DOING).await?;
+    if matches!(job.spec.overlap, Overlap::Queue { .. }) {
+        range::raise_epoch(&mut write, job.id).await?;
+    }
+    create::note(&mut write, tenant, actor, "redrive", &redriven.audit()).await?;
+    write.commit().await?;
+    Ok(redriven)
+}
