@@ -33,10 +33,12 @@ pub enum Mutant {
     ReadWhileUnsure,
     /// A dead node's partitions are taken without its lease being fenced.
     TakeOverUnfenced,
+    /// A new version of a calendar leaves the epochs of the jobs that name it as they are.
+    CalendarKeepsEpoch,
 }
 
 impl Mutant {
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::NoEpochCheck,
         Self::CursorRaisedBeforeAck,
         Self::RaiseWithoutEpoch,
@@ -59,6 +61,7 @@ impl Mutant {
         Self::TurnNotChecked,
         Self::ReadWhileUnsure,
         Self::TakeOverUnfenced,
+        Self::CalendarKeepsEpoch,
     ];
 
     /// Whether this mistake is to be made now, on this thread.

@@ -1,6 +1,7 @@
 //! Where jobs, ticks and runs are kept. [`Store`] is a list of transactions, not of statements: each is done whole or not
 //! at all, and each guards its own rules (lease, epoch, clock, fence) where it commits. Nothing here decides; the domain does.
 
+mod calendars;
 mod clock;
 #[cfg(feature = "sim")]
 pub mod conformance;
@@ -12,14 +13,18 @@ pub mod sim;
 mod sqlite;
 mod types;
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use everytick_domain::{
-    ids::{Fence, Incarnation, JobId, RunId, TenantId},
+    calendar::Calendar,
+    ids::{Fence, Incarnation, JobId, RunId, TenantId, Version},
     partition::PartitionSet,
     recovery::{Ledger, Window},
     time::{DbTime, Span},
 };
 
+pub use calendars::{CalendarPut, CalendarRecord, PutCalendar};
 pub use clock::{ManualClock, SystemClock, WallClock};
 pub use error::{Result, Source, StoreError};
 pub use moving::{Move, MoveBatch, MoveMark, MovePlan, MoveStep, MovedTable};
@@ -145,6 +150,30 @@ pub trait Store: Send + Sync + 'static {
     async fn create_run(&self, tenant: TenantId, actor: &Actor, run: NewRun) -> Result<RunRecord>;
     /// Cancels an open run: its fence rises, so what its worker says later changes nothing.
     async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<CancelledRun>;
+
+    // Calendars.
+
+    /// Makes a calendar, or a new version of it, which holds for ticks after the answer's instant; the epochs of the jobs that
+    /// name it rise, so that nothing planned under the old version is recorded after it. The same again changes nothing.
+    async fn put_calendar(&self, tenant: TenantId, actor: &Actor, put: PutCalendar) -> Result<CalendarPut>;
+    /// Removes a calendar that no job names; else [`StoreError::InUse`].
+    async fn delete_calendar(
+        &self,
+        tenant: TenantId,
+        actor: &Actor,
+        name: &str,
+        if_match: Option<Version>,
+    ) -> Result<CalendarRecord>;
+    async fn get_calendar(&self, tenant: TenantId, name: &str) -> Result<CalendarRecord>;
+    /// Calendars by name, after the given name.
+    async fn list_calendars(
+        &self,
+        tenant: TenantId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<CalendarRecord, String>>;
+    /// Those of these names that there are, with the versions that are kept.
+    async fn load_calendars(&self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>>;
 
     // What people read.
 

@@ -2,6 +2,7 @@
 
 mod audit;
 mod batch;
+mod calendars;
 mod cluster;
 mod jobs;
 mod node;
@@ -16,10 +17,11 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use everytick_domain::ids::Version;
 use serde::Serialize;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::{Api, docs};
+use crate::{Api, docs, version::etag};
 
 pub(crate) type Shared = State<Arc<Api>>;
 
@@ -34,6 +36,8 @@ pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(runs::list_job_runs))
         .routes(routes!(jobs::next_ticks))
         .routes(routes!(schedules::preview_schedule))
+        .routes(routes!(calendars::list_calendars))
+        .routes(routes!(calendars::get_calendar, calendars::put_calendar, calendars::delete_calendar))
         .routes(routes!(runs::list_runs))
         .routes(routes!(runs::get_run))
         .routes(routes!(runs::list_attempts))
@@ -52,6 +56,14 @@ pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
 /// How the node does.
 pub(crate) fn of_the_node() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new().routes(routes!(node::healthz)).routes(routes!(node::readyz)).routes(routes!(node::metrics))
+}
+
+/// An answer about something that has versions.
+fn tagged(version: Version, mut response: Response) -> Response {
+    if let Some(tag) = etag(version) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    response
 }
 
 /// Something was made, and stands there.

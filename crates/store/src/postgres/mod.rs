@@ -3,6 +3,7 @@
 //! reads. Nothing rests on the state of a session, so a transaction pooler may stand in between. What is due and which
 //! lease lives is judged by the database's clock (`everytick_now()`), read after the locks were had.
 
+mod calendars;
 mod claim;
 mod create;
 mod cursors;
@@ -30,7 +31,8 @@ use std::sync::RwLock;
 
 use async_trait::async_trait;
 use everytick_domain::{
-    ids::{Fence, Incarnation, JobId, RunId, TenantId},
+    calendar::Calendar,
+    ids::{Fence, Incarnation, JobId, RunId, TenantId, Version},
     partition::{PARTITIONS, PartitionSet},
     recovery::{Ledger, Window},
     time::{DbTime, Span},
@@ -40,10 +42,10 @@ use sqlx::{PgPool, Postgres, SqlStr, Transaction, postgres::PgListener};
 #[cfg(feature = "sim")]
 use crate::WallClock;
 use crate::{
-    Actor, AttemptRecord, AuditRecord, Beat, CancelledRun, ChangeMark, Changes, ClaimedRun, Cluster, Created, EditJob,
-    Edited, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo,
-    Page, Pruned, Raise, RangeAnswer, RangePlan, Recorded, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store,
-    StoreError, Waiting, Walked,
+    Actor, AttemptRecord, AuditRecord, Beat, CalendarPut, CalendarRecord, CancelledRun, ChangeMark, Changes,
+    ClaimedRun, Cluster, Created, EditJob, Edited, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, Lease,
+    Limits, LoadedJob, NewJob, NewRun, NodeInfo, Page, Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded,
+    Result, RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError, Waiting, Walked,
 };
 
 pub use open::PostgresOptions;
@@ -416,6 +418,33 @@ impl Store for PostgresStore {
     }
     async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<CancelledRun> {
         self.writes(request::cancel_run(self, tenant, actor, run)).await
+    }
+
+    async fn put_calendar(&self, tenant: TenantId, actor: &Actor, put: PutCalendar) -> Result<CalendarPut> {
+        self.writes(calendars::put_calendar(self, tenant, actor, put)).await
+    }
+    async fn delete_calendar(
+        &self,
+        tenant: TenantId,
+        actor: &Actor,
+        name: &str,
+        if_match: Option<Version>,
+    ) -> Result<CalendarRecord> {
+        self.writes(calendars::delete_calendar(self, tenant, actor, name, if_match)).await
+    }
+    async fn get_calendar(&self, tenant: TenantId, name: &str) -> Result<CalendarRecord> {
+        self.reads(calendars::get_calendar(self, tenant, name)).await
+    }
+    async fn list_calendars(
+        &self,
+        tenant: TenantId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<CalendarRecord, String>> {
+        self.reads(calendars::list_calendars(self, tenant, after, limit)).await
+    }
+    async fn load_calendars(&self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>> {
+        self.reads(calendars::load_calendars(self, tenant, names)).await
     }
 
     async fn get_job(&self, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {

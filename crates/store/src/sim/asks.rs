@@ -96,7 +96,8 @@ impl Db {
         let place = self.homes().place(new.id, new.spec.home_region.as_deref());
         let place = place.map_err(|invalid| StoreError::Invalid(vec![invalid]))?;
         let birth = Birth { id: new.id, tenant, partition: place.partition, by: actor.0.clone(), at: now };
-        let (job, cursor) = job::born(birth, new.spec).map_err(StoreError::Invalid)?;
+        let known = self.calendars_named(tenant, new.spec.exclude());
+        let (job, cursor) = job::born(birth, new.spec, &known).map_err(StoreError::Invalid)?;
         if let Some(claim) = &place.claim {
             self.claim_block(claim);
         }
@@ -133,6 +134,10 @@ impl Db {
             now: if unlocked { sent_at } else { now },
             last_recorded: if unlocked { None } else { self.last_tick_row(id, cursor.map_or(now, |at| at.min(now))) },
             open: self.open_runs(id).len(),
+            calendars: match &ask.change {
+                Change::Replace(spec) => self.calendars_named(tenant, spec.exclude()),
+                _ => Vec::new(),
+            },
         };
         let action = ask.change.word();
         let mut edited = match edit::edit(&standing, ask.change).map_err(StoreError::Invalid)? {

@@ -2,6 +2,7 @@
 //! journal of every change for the simulator's checker. Rules that a mutant leaves out are left out here, by name.
 
 mod asks;
+mod calendars;
 mod db;
 mod faults;
 mod reads;
@@ -13,7 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use everytick_domain::{
-    ids::{Fence, Incarnation, JobId, RunId, TenantId},
+    calendar::Calendar,
+    ids::{Fence, Incarnation, JobId, RunId, TenantId, Version},
     partition::PartitionSet,
     recovery::{Ledger, Window},
     time::{DbTime, Span},
@@ -24,10 +26,10 @@ pub use db::{Db, Entry, RangeRow, RunRow};
 pub use faults::{Call, Fate, Faults, NoFaults, Point};
 
 use crate::{
-    Actor, AttemptRecord, AuditRecord, Beat, CancelledRun, ChangeMark, Changes, ClaimedRun, Cluster, Created, EditJob,
-    Edited, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo,
-    Page, Pruned, Raise, RangeAnswer, RangePlan, Recorded, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store,
-    StoreError, Waiting, Walked, WallClock,
+    Actor, AttemptRecord, AuditRecord, Beat, CalendarPut, CalendarRecord, CancelledRun, ChangeMark, Changes,
+    ClaimedRun, Cluster, Created, EditJob, Edited, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, Lease,
+    Limits, LoadedJob, NewJob, NewRun, NodeInfo, Page, Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded,
+    Result, RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError, Waiting, Walked, WallClock,
 };
 
 /// One node's connection to the simulated database. Clones with [`SimStore::connect`] share the database.
@@ -280,6 +282,38 @@ impl Store for SimStore {
     async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<CancelledRun> {
         let actor = actor.clone();
         self.transact(Point::Ask, move |db, now, _| db.cancel_run(tenant, &actor, run, now)).await
+    }
+
+    async fn put_calendar(&self, tenant: TenantId, actor: &Actor, put: PutCalendar) -> Result<CalendarPut> {
+        let actor = actor.clone();
+        self.transact(Point::Edit, move |db, now, _| db.put_calendar(tenant, &actor, put, now)).await
+    }
+    async fn delete_calendar(
+        &self,
+        tenant: TenantId,
+        actor: &Actor,
+        name: &str,
+        if_match: Option<Version>,
+    ) -> Result<CalendarRecord> {
+        let (actor, name) = (actor.clone(), name.to_owned());
+        self.transact(Point::Edit, move |db, now, _| db.delete_calendar(tenant, &actor, &name, if_match, now)).await
+    }
+    async fn get_calendar(&self, tenant: TenantId, name: &str) -> Result<CalendarRecord> {
+        let name = name.to_owned();
+        self.transact(Point::Read, move |db, _, _| db.get_calendar(tenant, &name)).await
+    }
+    async fn list_calendars(
+        &self,
+        tenant: TenantId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<CalendarRecord, String>> {
+        let after = after.map(str::to_owned);
+        self.transact(Point::Read, move |db, _, _| Ok(db.list_calendars(tenant, after.as_deref(), limit))).await
+    }
+    async fn load_calendars(&self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>> {
+        let names = names.to_vec();
+        self.transact(Point::Read, move |db, _, _| Ok(db.calendars_named(tenant, &names))).await
     }
 
     async fn get_job(&self, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {

@@ -2,6 +2,7 @@
 //! its SQL beside it. One connection writes, a few read; what is due and which lease lives is judged by the given clock,
 //! read once per transaction after the write lock was had.
 
+mod calendars;
 mod claim;
 mod create;
 mod cursors;
@@ -24,7 +25,8 @@ use std::{fs::File, path::Path, sync::Arc};
 
 use async_trait::async_trait;
 use everytick_domain::{
-    ids::{Fence, Incarnation, JobId, RunId, TenantId},
+    calendar::Calendar,
+    ids::{Fence, Incarnation, JobId, RunId, TenantId, Version},
     partition::PartitionSet,
     recovery::{Ledger, Window},
     time::{DbTime, Span},
@@ -32,10 +34,10 @@ use everytick_domain::{
 use sqlx::{Sqlite, SqlitePool, Transaction};
 
 use crate::{
-    Actor, AttemptRecord, AuditRecord, Beat, CancelledRun, ChangeMark, Changes, ClaimedRun, Cluster, Created, EditJob,
-    Edited, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo,
-    Page, Pruned, Raise, RangeAnswer, RangePlan, Recorded, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store,
-    StoreError, Waiting, Walked, WallClock,
+    Actor, AttemptRecord, AuditRecord, Beat, CalendarPut, CalendarRecord, CancelledRun, ChangeMark, Changes,
+    ClaimedRun, Cluster, Created, EditJob, Edited, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, Lease,
+    Limits, LoadedJob, NewJob, NewRun, NodeInfo, Page, Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded,
+    Result, RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError, Waiting, Walked, WallClock,
 };
 
 /// The text of a statement, from its file.
@@ -267,6 +269,33 @@ impl Store for SqliteStore {
     }
     async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<CancelledRun> {
         request::cancel_run(self, tenant, actor, run).await
+    }
+
+    async fn put_calendar(&self, tenant: TenantId, actor: &Actor, put: PutCalendar) -> Result<CalendarPut> {
+        calendars::put_calendar(self, tenant, actor, put).await
+    }
+    async fn delete_calendar(
+        &self,
+        tenant: TenantId,
+        actor: &Actor,
+        name: &str,
+        if_match: Option<Version>,
+    ) -> Result<CalendarRecord> {
+        calendars::delete_calendar(self, tenant, actor, name, if_match).await
+    }
+    async fn get_calendar(&self, tenant: TenantId, name: &str) -> Result<CalendarRecord> {
+        calendars::get_calendar(self, tenant, name).await
+    }
+    async fn list_calendars(
+        &self,
+        tenant: TenantId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<CalendarRecord, String>> {
+        calendars::list_calendars(self, tenant, after, limit).await
+    }
+    async fn load_calendars(&self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>> {
+        calendars::load_calendars(self, tenant, names).await
     }
 
     async fn get_job(&self, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {

@@ -9,7 +9,7 @@ use everytick_domain::{
 };
 use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 
-use super::{Failed, SqliteStore, edit, rows, rows::JobRow, sql};
+use super::{Failed, SqliteStore, calendars, edit, rows, rows::JobRow, sql};
 use crate::{AttemptRecord, AuditRecord, JobFilter, JobRecord, JobRef, Page, Result, RunFilter, RunRecord, StoreError};
 
 pub(super) async fn get_job(store: &SqliteStore, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {
@@ -49,7 +49,8 @@ pub(super) async fn list_jobs(
         Some(row) if more => Some(row.try_get("name").failed(DOING)?),
         _ => None,
     };
-    let jobs = rows::readable_jobs(&found);
+    let mut jobs = rows::readable_jobs(&found);
+    calendars::give(&mut read, &mut jobs, DOING).await?;
     let ids: Vec<_> = jobs.iter().map(|row| row.job.id).collect();
     let mut last = last_runs(&mut read, &ids, DOING).await?;
     let now = store.clock.now();
