@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use everytick_domain::{ids::JobId, job::check_name};
+use everytick_domain::{ids::JobId, job::check_name, time::DbTime};
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
@@ -82,6 +82,14 @@ Examples:
   everytick job next nightly
   everytick job next nightly -n 30";
 
+const EXPLAIN_HELP: &str = "\
+Examples:
+  everytick job explain nightly
+  everytick job explain nightly --at 2026-12-25T02:00:00Z
+  everytick job explain nightly --at 2026-12-25T02:00:00Z -o json | jq -r .kind
+
+Without --at the last tick that was expected by now is explained. A job that was deleted is explained as long as it is remembered.";
+
 const RUNS_HELP: &str = "\
 Examples:
   everytick job runs nightly
@@ -117,6 +125,9 @@ pub(crate) enum JobCommand {
     /// Show the next ticks of a job
     #[command(after_help = NEXT_HELP)]
     Next(Next),
+    /// Say why a job ran at an instant, or did not
+    #[command(after_help = EXPLAIN_HELP)]
+    Explain(Explain),
     /// List the runs of a job, the newest first
     #[command(after_help = RUNS_HELP)]
     Runs(Runs),
@@ -243,6 +254,15 @@ pub(crate) struct Next {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Explain {
+    #[command(flatten)]
+    job: Named,
+    /// The instant, such as 2026-12-25T02:00:00Z [default: the last tick expected by now]
+    #[arg(long, value_name = "INSTANT")]
+    at: Option<DbTime>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Runs {
     #[command(flatten)]
     job: Named,
@@ -335,6 +355,10 @@ impl JobCommand {
             Self::Next(Next { job: Named { job }, count }) => {
                 let answer = client.get(&["jobs", &job, "next"]).query("count", count).send().await?;
                 if out.is_json() { Ok(out.json(&answer)?) } else { print_next(out, answer.read()?) }
+            }
+            Self::Explain(Explain { job: Named { job }, at }) => {
+                let answer = client.get(&["jobs", &job, "explain"]).query_some("at", at).send().await?;
+                if out.is_json() { Ok(out.json(&answer)?) } else { print_explanation(out, answer.read()?) }
             }
             Self::Runs(Runs { job: Named { job }, filter, page }) => {
                 let request = filter.apply(client.get(&["jobs", &job, "runs"]));
@@ -491,6 +515,20 @@ fn done(out: Output, answer: Answer, verb: &str) -> anyhow::Result<()> {
     let since = job.effective_at.map(|at| format!("; in effect since {at}")).unwrap_or_default();
     let next = job.next_tick.map(|at| format!("; next tick {at}")).unwrap_or_default();
     Ok(out.line(&format!("{} {verb}{since}{next}", job.name))?)
+}
+
+#[derive(Debug, Deserialize)]
+struct ExplanationView {
+    message: String,
+    run: Option<String>,
+}
+
+fn print_explanation(out: Output, told: ExplanationView) -> anyhow::Result<()> {
+    out.line(&told.message)?;
+    if let Some(run) = told.run {
+        out.line(&format!("everytick run get {run}"))?;
+    }
+    Ok(())
 }
 
 #[derive(Debug, Deserialize)]

@@ -28,7 +28,8 @@ fn only_what_is_there_is_listed() {
         commands(&[]),
         ["serve", "job", "run", "calendar", "cluster", "cron", "recover", "move", "completions", "help"]
     );
-    let job = ["create", "list", "get", "update", "delete", "pause", "resume", "trigger", "next", "runs", "help"];
+    let job =
+        ["create", "list", "get", "update", "delete", "pause", "resume", "trigger", "next", "explain", "runs", "help"];
     assert_eq!(commands(&["job"]), job);
     assert_eq!(commands(&["run"]), ["list", "get", "cancel", "rerun", "log", "attempts", "help"]);
     assert_eq!(commands(&["calendar"]), ["set", "get", "list", "delete", "help"]);
@@ -48,6 +49,7 @@ fn every_command_shows_examples_that_fit_on_a_line() {
         "job resume",
         "job trigger",
         "job next",
+        "job explain",
         "job runs",
         "run list",
         "run get",

@@ -5,6 +5,7 @@ mod calendars;
 mod client;
 mod cluster;
 mod cron;
+mod explain;
 mod help;
 mod moving;
 mod orphans;

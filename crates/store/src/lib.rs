@@ -6,6 +6,7 @@ mod clock;
 #[cfg(feature = "sim")]
 pub mod conformance;
 mod error;
+mod facts;
 mod moving;
 mod postgres;
 #[cfg(feature = "sim")]
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use everytick_domain::{
     calendar::Calendar,
+    explain::Facts,
     ids::{Fence, Incarnation, JobId, RunId, TenantId, Version},
     partition::PartitionSet,
     recovery::{Ledger, Window},
@@ -186,6 +188,15 @@ pub trait Store: Send + Sync + 'static {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Page<JobRecord, String>>;
+    /// What is known of an instant of a job, also of one that was deleted, and the instant: the last tick expected by now when
+    /// none is named. `kept` is how long ended runs are kept.
+    async fn load_facts(
+        &self,
+        tenant: TenantId,
+        job: &JobRef,
+        at: Option<DbTime>,
+        kept: Span,
+    ) -> Result<(Facts, DbTime)>;
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord>;
     /// Runs and skipped ranges, newest first, before the given id. Outputs are left out.
     async fn list_runs(

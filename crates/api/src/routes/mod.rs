@@ -4,6 +4,7 @@ mod audit;
 mod batch;
 mod calendars;
 mod cluster;
+mod explain;
 mod jobs;
 mod node;
 mod runs;
@@ -35,6 +36,7 @@ pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(jobs::trigger_job))
         .routes(routes!(runs::list_job_runs))
         .routes(routes!(jobs::next_ticks))
+        .routes(routes!(explain::explain_job))
         .routes(routes!(schedules::preview_schedule))
         .routes(routes!(calendars::list_calendars))
         .routes(routes!(calendars::get_calendar, calendars::put_calendar, calendars::delete_calendar))

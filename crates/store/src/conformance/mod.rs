@@ -9,6 +9,7 @@ pub mod claims;
 pub mod creates;
 pub mod cursors;
 pub mod edits;
+pub mod facts;
 pub mod homes;
 pub mod loads;
 pub mod nodes;
@@ -313,6 +314,14 @@ macro_rules! conformance_suite {
             a_range_cannot_be_cancelled,
             an_unknown_or_foreign_run_cannot_be_cancelled,
             requests_have_audit_rows,
+        }
+        $crate::conformance_suite! { @group $open, facts:
+            the_row_and_the_range_of_an_instant_are_found,
+            what_was_changed_is_told_the_oldest_first_with_what_it_was,
+            a_deleted_job_is_explained_by_its_id_and_by_its_name,
+            without_an_instant_the_last_expected_tick_is_looked_at,
+            calendars_of_past_definitions_come_along,
+            facts_do_not_cross_tenants,
         }
         $crate::conformance_suite! { @group $open, reads:
             a_job_is_read_by_name_and_by_id_with_its_last_run,

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use everytick_domain::{
-    calendar::{CALENDAR_VERSIONS_KEPT, Calendar, CalendarSpec},
+    calendar::{CALENDAR_VERSIONS_KEPT, Calendar, CalendarSpec, Exclusion},
     ids::{JobId, TenantId, Version},
     invalid::Invalid,
     job::JobSpec,
@@ -288,6 +288,18 @@ pub(super) async fn give(connection: &mut PgConnection, jobs: &mut [JobRow], doi
         let known = of_tenant(connection, tenant, &names, doing).await?;
         jobs.iter_mut().filter(|row| row.job.tenant == tenant).for_each(|row| attach(&mut row.job, &known));
     }
+    Ok(())
+}
+
+/// Gives a job that was deleted those of its calendars that there still are.
+pub(super) async fn give_what_there_is(
+    connection: &mut PgConnection,
+    row: &mut JobRow,
+    doing: &'static str,
+) -> Result<()> {
+    let known = of_tenant(connection, row.job.tenant, row.job.spec.exclude(), doing).await?;
+    let exclusion = Exclusion::new(known.into_values().collect());
+    row.job.schedule = row.job.schedule.take().map(|schedule| schedule.excluding(exclusion));
     Ok(())
 }
 

@@ -18,7 +18,7 @@ use super::{
     rows::JobRow,
     sql,
 };
-use crate::{Actor, EditJob, Edited, JobRef, JobTicks, RecordRow, Result, StoreError};
+use crate::{Actor, EditJob, Edited, JobRef, JobTicks, RecordRow, Result, StoreError, facts};
 
 const DOING: &str = "edit the job";
 
@@ -190,8 +190,8 @@ async fn write_edit(
     }
     range::move_on(write, job.id, edit.cursor).await?;
     range::notify(write).await?;
-    let detail = serde_json::json!({ "name": job.spec.name, "version": job.version.raw(), "x": edit.x });
-    create::note(write, tenant, actor, action, &[(job.id.to_string(), detail.to_string())]).await
+    let detail = facts::edit_detail(action, &was.job, edit);
+    create::note(write, tenant, actor, action, &[(job.id.to_string(), detail)]).await
 }
 
 /// Cancels whatever of the job is open; gives those that were being worked on.

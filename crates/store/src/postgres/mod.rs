@@ -9,6 +9,7 @@ mod create;
 mod cursors;
 mod days;
 mod edit;
+mod facts;
 mod homes;
 mod horizon;
 mod limit;
@@ -32,6 +33,7 @@ use std::sync::RwLock;
 use async_trait::async_trait;
 use everytick_domain::{
     calendar::Calendar,
+    explain::Facts,
     ids::{Fence, Incarnation, JobId, RunId, TenantId, Version},
     partition::{PARTITIONS, PartitionSet},
     recovery::{Ledger, Window},
@@ -458,6 +460,15 @@ impl Store for PostgresStore {
         limit: usize,
     ) -> Result<Page<JobRecord, String>> {
         self.reads(read::list_jobs(self, tenant, filter, after, limit)).await
+    }
+    async fn load_facts(
+        &self,
+        tenant: TenantId,
+        job: &JobRef,
+        at: Option<DbTime>,
+        kept: Span,
+    ) -> Result<(Facts, DbTime)> {
+        self.reads(facts::load_facts(self, tenant, job, at, kept)).await
     }
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
         self.reads(read::get_run(self, tenant, run)).await

@@ -188,21 +188,22 @@ pub(super) async fn list_audit(
         .fetch_all(&mut *read)
         .await
         .failed(DOING)?;
-    let audit = |row: &PgRow| {
-        Ok(AuditRecord {
-            id: row.try_get("id")?,
-            at: rows::at(row, "at")?,
-            actor: row.try_get("actor")?,
-            action: row.try_get("action")?,
-            subject: row.try_get("subject")?,
-            detail: row.try_get("detail")?,
-        })
-    };
     let mut items = collect(&found, audit, DOING)?;
     let more = items.len() > limit;
     items.truncate(limit);
     let next = items.last().map(|record| record.id).filter(|_| more);
     Ok(Page { items, next })
+}
+
+pub(super) fn audit(row: &PgRow) -> std::result::Result<AuditRecord, sqlx::Error> {
+    Ok(AuditRecord {
+        id: row.try_get("id")?,
+        at: rows::at(row, "at")?,
+        actor: row.try_get("actor")?,
+        action: row.try_get("action")?,
+        subject: row.try_get("subject")?,
+        detail: row.try_get("detail")?,
+    })
 }
 
 fn collect<T>(

@@ -13,7 +13,7 @@ use everytick_domain::{
 use super::db::{Db, Entry, JobRow, RequestRow, RunRow, Subject, WaitingRow};
 use crate::{
     Actor, AuditRecord, CancelledRun, Created, EditJob, Edited, IDEMPOTENCY_KEPT, IdempotencyKey, JobRef, NewJob,
-    NewRun, Pruned, Result, RunRecord, StoreError,
+    NewRun, Pruned, Result, RunRecord, StoreError, facts,
 };
 
 impl Db {
@@ -171,7 +171,8 @@ impl Db {
                     row.seq = seq;
                 }
                 self.journal.push(Entry::Edited { job: Box::new(edit.job.clone()), x: edit.x, at: standing.now });
-                self.note(tenant, actor, action, id.to_string(), format!("{{\"x\":\"{}\"}}", edit.x), now);
+                let detail = facts::edit_detail(action, &standing.job, &edit);
+                self.note(tenant, actor, action, id.to_string(), detail, now);
                 Edited { job: edit.job, cursor: edit.cursor, x: Some(edit.x), cancelled: Vec::new() }
             }
         };

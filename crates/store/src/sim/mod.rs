@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use everytick_domain::{
     calendar::Calendar,
+    explain::Facts,
     ids::{Fence, Incarnation, JobId, RunId, TenantId, Version},
     partition::PartitionSet,
     recovery::{Ledger, Window},
@@ -330,6 +331,16 @@ impl Store for SimStore {
         let (filter, after) = (filter.clone(), after.map(str::to_owned));
         self.transact(Point::Read, move |db, now, _| Ok(db.list_jobs(tenant, &filter, after.as_deref(), limit, now)))
             .await
+    }
+    async fn load_facts(
+        &self,
+        tenant: TenantId,
+        job: &JobRef,
+        at: Option<DbTime>,
+        kept: Span,
+    ) -> Result<(Facts, DbTime)> {
+        let job = job.clone();
+        self.transact(Point::Read, move |db, now, _| db.load_facts(tenant, &job, at, kept, now)).await
     }
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
         self.transact(Point::Read, move |db, _, _| db.get_run(tenant, run)).await

@@ -9,7 +9,7 @@ use sqlx::SqliteConnection;
 use uuid::Uuid;
 
 use super::{Failed, SqliteStore, Write, calendars, create, horizon, range, record, rows, rows::JobRow, sql};
-use crate::{Actor, EditJob, Edited, JobRef, JobTicks, RecordRow, Result, StoreError};
+use crate::{Actor, EditJob, Edited, JobRef, JobTicks, RecordRow, Result, StoreError, facts};
 
 const DOING: &str = "edit the job";
 
@@ -132,8 +132,8 @@ async fn write_edit(
     }
     calendars::used_now(write, was, job).await?;
     range::move_on(write, job.id, edit.cursor).await?;
-    let detail = serde_json::json!({ "name": job.spec.name, "version": job.version.raw(), "x": edit.x });
-    create::note(write, tenant, actor, action, &[(job.id.to_string(), detail.to_string())]).await
+    let detail = facts::edit_detail(action, &was.job, edit);
+    create::note(write, tenant, actor, action, &[(job.id.to_string(), detail)]).await
 }
 
 /// Cancels whatever of the job is open; gives those that were being worked on.

@@ -7,6 +7,7 @@ mod claim;
 mod create;
 mod cursors;
 mod edit;
+mod facts;
 mod horizon;
 mod lost;
 pub(crate) mod moving;
@@ -26,6 +27,7 @@ use std::{fs::File, path::Path, sync::Arc};
 use async_trait::async_trait;
 use everytick_domain::{
     calendar::Calendar,
+    explain::Facts,
     ids::{Fence, Incarnation, JobId, RunId, TenantId, Version},
     partition::PartitionSet,
     recovery::{Ledger, Window},
@@ -309,6 +311,15 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> Result<Page<JobRecord, String>> {
         read::list_jobs(self, tenant, filter, after, limit).await
+    }
+    async fn load_facts(
+        &self,
+        tenant: TenantId,
+        job: &JobRef,
+        at: Option<DbTime>,
+        kept: Span,
+    ) -> Result<(Facts, DbTime)> {
+        facts::load_facts(self, tenant, job, at, kept).await
     }
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
         read::get_run(self, tenant, run).await
