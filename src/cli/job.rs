@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use everytick_domain::{ids::JobId, job::check_name};
+use everytick_domain::{ids::JobId, job::check_name, time::DbTime};
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
@@ -24,6 +24,7 @@ Examples:
   everytick job create poll --every 15m --url https://example.org/poll --method GET --timeout 10s
   everytick job create cleanup --cron '@daily' -- /usr/local/bin/cleanup --older-than 7d
   everytick job create dump --cron 'H 3 * * *' --shell 'pg_dump app | gzip > /backup/app.gz'
+  everytick job create report --cron '0 6 * * 1-5' --exclude holidays-de --url https://example.org/hook
   everytick job create launch --at 2026-11-16T07:00:00Z --url https://example.org/go --payload '[1]'
   everytick job create -f job.json
   everytick job create --batch jobs.ndjson
@@ -88,6 +89,14 @@ Examples:
   everytick job next nightly
   everytick job next nightly -n 30";
 
+const EXPLAIN_HELP: &str = "\
+Examples:
+  everytick job explain nightly
+  everytick job explain nightly --at 2026-12-25T02:00:00Z
+  everytick job explain nightly --at 2026-12-25T02:00:00Z -o json | jq -r .kind
+
+Without --at the last tick that was expected by now is explained. A job that was deleted is explained as long as it is remembered.";
+
 const RUNS_HELP: &str = "\
 Examples:
   everytick job runs nightly
@@ -126,6 +135,9 @@ pub(crate) enum JobCommand {
     /// Show the next ticks of a job
     #[command(after_help = NEXT_HELP)]
     Next(Next),
+    /// Say why a job ran at an instant, or did not
+    #[command(after_help = EXPLAIN_HELP)]
+    Explain(Explain),
     /// List the runs of a job, the newest first
     #[command(after_help = RUNS_HELP)]
     Runs(Runs),
@@ -252,6 +264,15 @@ pub(crate) struct Next {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Explain {
+    #[command(flatten)]
+    job: Named,
+    /// The instant, such as 2026-12-25T02:00:00Z [default: the last tick expected by now]
+    #[arg(long, value_name = "INSTANT")]
+    at: Option<DbTime>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Runs {
     #[command(flatten)]
     job: Named,
@@ -318,6 +339,7 @@ struct ScheduleView {
     starts_at: Option<String>,
     ends_at: Option<String>,
     jitter: Option<String>,
+    exclude: Vec<String>,
 }
 
 impl JobCommand {
@@ -348,6 +370,10 @@ impl JobCommand {
             Self::Next(Next { job: Named { job }, count }) => {
                 let answer = client.get(&["jobs", &job, "next"]).query("count", count).send().await?;
                 if out.is_json() { Ok(out.json(&answer)?) } else { print_next(out, answer.read()?) }
+            }
+            Self::Explain(Explain { job: Named { job }, at }) => {
+                let answer = client.get(&["jobs", &job, "explain"]).query_some("at", at).send().await?;
+                if out.is_json() { Ok(out.json(&answer)?) } else { print_explanation(out, answer.read()?) }
             }
             Self::Runs(Runs { job: Named { job }, filter, page }) => {
                 let request = filter.apply(client.get(&["jobs", &job, "runs"]));
@@ -522,6 +548,20 @@ fn print_cancelled(out: Output, cancelled: &CancelledView) -> anyhow::Result<()>
     Ok(out.line(&format!("{job}: {} {runs} cancelled, {} of them in progress", cancelled.len(), stopped.len()))?)
 }
 
+#[derive(Deserialize)]
+struct ExplanationView {
+    message: String,
+    run: Option<String>,
+}
+
+fn print_explanation(out: Output, told: ExplanationView) -> anyhow::Result<()> {
+    out.line(&told.message)?;
+    if let Some(run) = told.run {
+        out.line(&format!("everytick run get {run}"))?;
+    }
+    Ok(())
+}
+
 #[derive(Debug, Deserialize)]
 struct Preview {
     description: Option<String>,
@@ -621,6 +661,9 @@ impl JobView {
         ];
         for (name, value) in parts {
             text += &value.map(|value| format!(", {name} {value}")).unwrap_or_default();
+        }
+        if !schedule.exclude.is_empty() {
+            text += &format!(", except on {}", schedule.exclude.join(", "));
         }
         text
     }

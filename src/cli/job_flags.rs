@@ -46,6 +46,9 @@ pub(crate) struct JobFlags {
     /// Spread the runs over this long after their ticks
     #[arg(long, value_name = "DURATION", help_heading = "When")]
     jitter: Option<Span>,
+    /// Skip the ticks on the dates of this calendar; may be repeated
+    #[arg(long, value_name = "CALENDAR", help_heading = "When")]
+    exclude: Vec<String>,
 
     /// Deliver to a webhook
     #[arg(long, value_name = "URL", group = "target", help_heading = "What")]
@@ -141,6 +144,9 @@ pub(crate) struct UpdateFlags {
     /// No ticks any more: the job runs when it is triggered
     #[arg(long, conflicts_with = "timing", help_heading = "When")]
     no_schedule: bool,
+    /// Skip no dates any more
+    #[arg(long, conflicts_with = "exclude", help_heading = "When")]
+    no_exclude: bool,
     /// No home any more: nodes of any region may hold the job
     #[arg(long, conflicts_with = "home_region", help_heading = "How")]
     no_home_region: bool,
@@ -290,6 +296,9 @@ impl JobFlags {
         if update.no_schedule {
             document.set(&["schedule"], Value::Null);
         }
+        if update.no_exclude {
+            document.set(&["schedule", "exclude"], Value::Null);
+        }
         if update.no_home_region {
             document.set(&["home_region"], Value::Null);
         }
@@ -321,6 +330,7 @@ impl JobFlags {
         document.set_some(&["schedule", "starts_at"], instant(self.starts_at));
         document.set_some(&["schedule", "ends_at"], instant(self.ends_at));
         document.set_some(&["schedule", "jitter"], text(self.jitter));
+        document.set_some(&["schedule", "exclude"], (!self.exclude.is_empty()).then_some(self.exclude));
 
         document.set_some(&["target", "http", "url"], self.url);
         document.set_some(&["target", "http", "method"], self.method.map(|method| method.to_ascii_uppercase()));

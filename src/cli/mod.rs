@@ -1,5 +1,6 @@
 //! The command line: one file a command. Commands parse, ask, and print; the rules are the server's and the domain's.
 
+mod calendar;
 mod cluster;
 mod completions;
 mod cron;
@@ -35,8 +36,8 @@ Exit codes:
   0  done
   1  it failed, or the server refused it
   2  the command line, a variable or everytick.toml is wrong
-  3  no such job or run
-  4  a conflict: the name is taken, the version is stale, or the run's state forbids it
+  3  no such job, run or calendar
+  4  a conflict: the name is taken, the version is stale, jobs name it, or the run's state forbids it
   5  no server answers";
 
 /// A distributed cron: every tick recorded exactly once, delivered at least once under one id, never early.
@@ -67,6 +68,9 @@ enum Command {
     /// Look at runs, stop them, repeat them
     #[command(subcommand)]
     Run(run::RunCommand),
+    /// Sets of dates, such as holidays, that schedules leave out
+    #[command(subcommand)]
+    Calendar(calendar::CalendarCommand),
     /// Show the nodes that share the database, and what each holds
     #[command(after_help = cluster::AFTER_HELP)]
     Cluster(cluster::Cluster),
@@ -96,6 +100,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Serve(flags) => serve::run(*flags, file),
         Command::Job(command) => block_on(command.run(&client(file)?, out)),
         Command::Run(command) => block_on(command.run(&client(file)?, out)),
+        Command::Calendar(command) => block_on(command.run(&client(file)?, out)),
         Command::Cluster(command) => block_on(command.run(&client(file)?, out)),
         Command::Cron(command) => command.run(out),
         Command::Recover(command) => block_on(command.run(file, out)),

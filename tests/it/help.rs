@@ -24,10 +24,15 @@ fn only_what_is_there_is_listed() {
         let words = list.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
         words.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
     };
-    assert_eq!(commands(&[]), ["serve", "job", "run", "cluster", "cron", "recover", "move", "completions", "help"]);
-    let job = ["create", "list", "get", "update", "delete", "pause", "resume", "trigger", "next", "runs", "help"];
+    assert_eq!(
+        commands(&[]),
+        ["serve", "job", "run", "calendar", "cluster", "cron", "recover", "move", "completions", "help"]
+    );
+    let job =
+        ["create", "list", "get", "update", "delete", "pause", "resume", "trigger", "next", "explain", "runs", "help"];
     assert_eq!(commands(&["job"]), job);
     assert_eq!(commands(&["run"]), ["list", "get", "cancel", "rerun", "log", "attempts", "help"]);
+    assert_eq!(commands(&["calendar"]), ["set", "get", "list", "delete", "help"]);
     assert_eq!(commands(&["cron"]), ["explain", "next", "help"]);
 }
 
@@ -44,6 +49,7 @@ fn every_command_shows_examples_that_fit_on_a_line() {
         "job resume",
         "job trigger",
         "job next",
+        "job explain",
         "job runs",
         "run list",
         "run get",
@@ -51,6 +57,10 @@ fn every_command_shows_examples_that_fit_on_a_line() {
         "run rerun",
         "run log",
         "run attempts",
+        "calendar set",
+        "calendar get",
+        "calendar list",
+        "calendar delete",
         "cluster",
         "cron explain",
         "cron next",

@@ -1,9 +1,11 @@
 //! The built binary from outside.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod calendars;
 mod client;
 mod cluster;
 mod cron;
+mod explain;
 mod help;
 mod moving;
 mod orphans;

@@ -79,6 +79,7 @@ async fn everything_goes_over_and_goes_on_there() {
     };
     assert_eq!((count("tenants"), count("jobs"), count("cursors"), count("epochs")), (2, 7, 7, 7));
     assert_eq!((count("runs"), count("attempts"), count("skip_ranges"), count("requests")), (11, 1, 1, 2));
+    assert_eq!((count("calendars"), count("calendar_versions"), count("calendar_jobs")), (1, 2, 1));
     assert_eq!((count("waiting"), report["resumed"].as_bool()), (3, Some(false)));
     seen(&database, &installation).await.assert_is(&installation.seen);
 

@@ -22,6 +22,7 @@ pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024;
 /// What serde_json takes; a payload is kept as text and would otherwise be let through deeper than its readers can go.
 pub(crate) const JSON_DEPTH_MAX: usize = 127;
 
+const CALENDAR: &str = "text/calendar";
 const JSON: [&str; 2] = ["application/json", "application/merge-patch+json"];
 
 /// A body of JSON, or none.
@@ -41,6 +42,30 @@ impl<S: Sync> FromRequest<S> for JsonBody {
         }
         let idempotency = idempotency::asked(&parts, &bytes)?;
         Ok(Self { bytes, idempotency })
+    }
+}
+
+/// A calendar: as JSON, or as an iCalendar file.
+pub(crate) enum CalendarBody {
+    Json(JsonBody),
+    Ics(String),
+}
+
+impl<S: Sync> FromRequest<S> for CalendarBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self> {
+        let (parts, body) = request.into_parts();
+        let bytes = read_whole(&parts.headers, body).await?;
+        if check_media_type(&parts.headers, &[CALENDAR]).is_ok() {
+            let text =
+                String::from_utf8(bytes.to_vec()).map_err(|_| ApiError::malformed("", "the body is not UTF-8"))?;
+            return Ok(Self::Ics(text));
+        }
+        if !bytes.is_empty() {
+            check_media_type(&parts.headers, &[JSON[0], CALENDAR])?;
+        }
+        Ok(Self::Json(JsonBody { bytes, idempotency: None }))
     }
 }
 

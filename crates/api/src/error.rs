@@ -94,7 +94,7 @@ impl ApiError {
             Self::NotFound(_) => "Not found",
             Self::WrongMethod => "The method is not allowed here",
             Self::Conflict(_) => "It contradicts how things stand",
-            Self::VersionMismatch(_) => "The job has another version",
+            Self::VersionMismatch(_) => "It has another version",
             Self::TooLarge { .. } => "The request is too large",
             Self::WrongMediaType(_) => "The media type is not supported",
             Self::TooSlow => "The request took too long",
@@ -173,6 +173,7 @@ impl From<StoreError> for ApiError {
             StoreError::VersionMismatch { .. } => Self::VersionMismatch(error.to_string()),
             StoreError::NameTaken(name) => Self::conflict("name", format!("{name:?} is taken by another job")),
             StoreError::QuotaReached(_) | StoreError::Rejected { .. } => Self::conflict("", error.to_string()),
+            StoreError::InUse { .. } => Self::conflict("name", error.to_string()),
             StoreError::KeyReused => Self::Invalid(vec![Invalid::new(
                 "Idempotency-Key",
                 "was used for another request; a key stands for one request and its repeats",

@@ -21,7 +21,7 @@ use axum::{
     middleware::{Next, from_fn, from_fn_with_state},
     response::{IntoResponse, Response},
 };
-use everytick_domain::ids::TenantId;
+use everytick_domain::{ids::TenantId, time::Span};
 use everytick_engine::{commands::Commands, store::Actor};
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
@@ -49,6 +49,8 @@ pub struct Api {
     pub status: Arc<dyn Status>,
     /// Whether jobs may have shell targets.
     pub shell_enabled: bool,
+    /// How long ended runs are kept.
+    pub history: Span,
     /// Where it is bound, the port as it is (not 0): `Host` and `Origin` are held against it.
     pub listen: SocketAddr,
 }

@@ -98,6 +98,17 @@ impl<S: Send + Sync> FromRequestParts<S> for JobPath {
     }
 }
 
+/// The `{name}` of a calendar's path.
+pub(crate) struct CalendarPath(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for CalendarPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
+        Ok(Self(segment(parts, state, "name").await?))
+    }
+}
+
 /// Names are no ids (the domain refuses such names), so what reads as an id is one.
 pub(crate) fn job_ref(text: &str) -> JobRef {
     text.parse::<JobId>().map_or_else(|_| JobRef::Name(text.to_owned()), JobRef::Id)

@@ -1,5 +1,5 @@
 //! `ETag` and `If-Match`: an edit that names the version it was made from does not undo somebody else's.
-//! The tag stands for a job's definition, not for its last run, so it is no ground for a 304.
+//! The tag stands for a definition, not for its last run, so it is no ground for a 304.
 
 use axum::{
     extract::FromRequestParts,
@@ -9,7 +9,7 @@ use everytick_domain::ids::Version;
 
 use crate::error::{ApiError, Result};
 
-/// What an edit expects of the job.
+/// What an edit expects of a job or a calendar.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum IfMatch {
     /// Any version: no header, or `*`.
@@ -22,7 +22,7 @@ impl IfMatch {
     pub(crate) fn check(&self, has: Version) -> Result<()> {
         match self {
             Self::OneOf(tags) if !tags.contains(&Some(has)) => {
-                Err(ApiError::VersionMismatch(format!("the job is at version {has}, which If-Match does not name")))
+                Err(ApiError::VersionMismatch(format!("it is at version {has}, which If-Match does not name")))
             }
             Self::Any | Self::OneOf(_) => Ok(()),
         }
@@ -49,7 +49,7 @@ impl<S: Sync> FromRequestParts<S> for IfMatch {
 fn wrong(what: &str) -> ApiError {
     ApiError::malformed(
         "If-Match",
-        format!("{what} is no tag; give back the job's ETag, such as \"3\" with its quotes, or *"),
+        format!("{what} is no tag; give back its ETag, such as \"3\" with its quotes, or *"),
     )
 }
 

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use crate::{
+    calendar::Calendar,
     invalid::Invalid,
     job::{self, Job, JobSpec, Paused},
     mutant::Mutant,
     overlap::OpenRuns,
     plan::{Fate, Plan, SkipRange, TickRow, decide},
     run::SkipReason,
-    schedule::Schedule,
     time::DbTime,
 };
 
@@ -51,6 +51,8 @@ pub struct Standing {
     /// The last tick that has a row, where that is not before the cursor or lies after `now`.
     pub last_recorded: Option<DbTime>,
     pub open: OpenRuns,
+    /// Those that the new definition names, as far as there are such.
+    pub calendars: Vec<Arc<Calendar>>,
 }
 
 /// What to write: the old definition's last ticks, then the job as it is from now on.
@@ -77,13 +79,7 @@ pub fn edit(standing: &Standing, change: Change) -> Result<Option<Edit>, Vec<Inv
             if spec.schedule != job.spec.schedule {
                 job::check_at(&spec, *now).map_err(|invalid| vec![invalid])?;
             }
-            new.schedule =
-                match &spec.schedule {
-                    Some(schedule) => Some(Schedule::compile(schedule).map_err(|found| {
-                        found.into_iter().map(|invalid| invalid.under("schedule")).collect::<Vec<_>>()
-                    })?),
-                    None => None,
-                };
+            new.schedule = job::compile(&spec, &standing.calendars)?;
             new.spec = Arc::new(*spec);
         }
         Change::Pause { note } => new.paused = Some(Paused { at: x, note }),
@@ -176,7 +172,16 @@ mod tests {
             now: s(now),
             last_recorded: last_recorded.map(s),
             open: OpenRuns::NONE,
+            calendars: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_definition_that_names_a_calendar_which_is_not_there_is_refused() {
+        let mut named = spec(Span::seconds(10));
+        named.schedule.as_mut().unwrap().exclude = vec!["holidays".into()];
+        let wrong = edit(&standing(30, 25, None), Change::Replace(Box::new(named))).unwrap_err();
+        assert!(wrong[0].field == "schedule.exclude" && wrong[0].message.contains("\"holidays\""));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    calendar::{Calendar, Exclusion},
     home,
     ids::{JobId, TenantId, Version},
     invalid::Invalid,
@@ -114,6 +115,12 @@ impl JobSpec {
             Overlap::Skip | Overlap::Queue { .. } | Overlap::CancelPrevious => Some(1),
             Overlap::Allow => self.max_concurrent,
         }
+    }
+
+    /// The calendars that its schedule names.
+    #[must_use]
+    pub fn exclude(&self) -> &[String] {
+        self.schedule.as_ref().map_or(&[], |schedule| schedule.exclude.as_slice())
     }
 
     /// Everything that is wrong with the fields this module owns, each named. The schedule and the target check themselves.
@@ -255,15 +262,10 @@ impl Job {
         }
     }
 
-    /// The next tick, for people: after now, and not one that the cursor has passed.
+    /// The next tick that fires, for people: after now, not one that the cursor has passed, nor one that a calendar leaves out.
     #[must_use]
     pub fn next_tick(&self, cursor: Option<DbTime>, now: DbTime) -> Option<DbTime> {
-        let schedule = self.ticking()?;
-        let ahead = schedule.next_after(now)?;
-        match cursor? {
-            cursor if cursor > ahead => schedule.first_from(cursor),
-            _ => Some(ahead),
-        }
+        self.ticking()?.first_free_from(now.plus(Span::millis(1)).max(cursor?))
     }
 }
 
@@ -278,16 +280,11 @@ pub struct Birth {
     pub at: DbTime,
 }
 
-/// A new job and its cursor, or what is wrong with it. A schedule that has no tick left would never fire, and is refused.
-pub fn born(birth: Birth, spec: JobSpec) -> Result<(Job, Option<DbTime>), Vec<Invalid>> {
+/// A new job and its cursor, or what is wrong with it. A schedule that has no tick left would never fire, and is refused;
+/// so is one that names a calendar which is not among the known ones.
+pub fn born(birth: Birth, spec: JobSpec, known: &[Arc<Calendar>]) -> Result<(Job, Option<DbTime>), Vec<Invalid>> {
     let now = birth.at;
-    let schedule = match &spec.schedule {
-        None => None,
-        Some(spec) => Some(
-            Schedule::compile(spec)
-                .map_err(|found| found.into_iter().map(|invalid| invalid.under("schedule")).collect::<Vec<_>>())?,
-        ),
-    };
+    let schedule = compile(&spec, known)?;
     check_at(&spec, now).map_err(|invalid| vec![invalid])?;
     let job = Job {
         id: birth.id,
@@ -308,6 +305,14 @@ pub fn born(birth: Birth, spec: JobSpec) -> Result<(Job, Option<DbTime>), Vec<In
         return Err(vec![Invalid::new("schedule", message)]);
     }
     Ok((job, cursor))
+}
+
+/// The schedule of a definition, with the calendars that it names.
+pub fn compile(spec: &JobSpec, known: &[Arc<Calendar>]) -> Result<Option<Schedule>, Vec<Invalid>> {
+    let Some(spec) = &spec.schedule else { return Ok(None) };
+    let excluding = |schedule: Schedule| Ok(schedule.excluding(Exclusion::named(&spec.exclude, known)?));
+    let under = |found: Vec<Invalid>| found.into_iter().map(|invalid| invalid.under("schedule")).collect::<Vec<_>>();
+    Schedule::compile(spec).and_then(excluding).map(Some).map_err(under)
 }
 
 /// Where a new definition's cursor begins when it takes over at `x`: its first tick after that. An `at` up to

@@ -1,7 +1,9 @@
 //! The rules of everytick. Pure: no async, no I/O, no clock; time, randomness and ids arrive as arguments.
 
 pub mod assignment;
+pub mod calendar;
 pub mod edit;
+pub mod explain;
 pub mod home;
 pub mod ids;
 pub mod invalid;

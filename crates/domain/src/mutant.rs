@@ -45,10 +45,12 @@ pub enum Mutant {
     RequestKeepsEpoch,
     /// Under `cancel_previous` what is in progress goes on, and the newer one waits for it.
     NobodyGivesWay,
+    /// A new version of a calendar leaves the epochs of the jobs that name it as they are.
+    CalendarKeepsEpoch,
 }
 
 impl Mutant {
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::NoEpochCheck,
         Self::CursorRaisedBeforeAck,
         Self::RaiseWithoutEpoch,
@@ -77,6 +79,7 @@ impl Mutant {
         Self::QueueJumped,
         Self::RequestKeepsEpoch,
         Self::NobodyGivesWay,
+        Self::CalendarKeepsEpoch,
     ];
 
     /// Whether this mistake is to be made now, on this thread.

@@ -60,35 +60,46 @@ pub struct SkipRange {
 #[must_use]
 pub fn decide(job: &Job, next: Option<DbTime>, now: DbTime, open: OpenRuns) -> Plan {
     let (Some(schedule), Some(next)) = (job.ticking(), next.filter(|tick| *tick <= now)) else { return Plan::Idle };
+    // However late it is, what a calendar leaves out is a skip for that reason, and stands in nobody's way.
+    if let Some(through) = schedule.excluded_through(next, now) {
+        return skipped(job.id, schedule, next, through, SkipReason::Calendar);
+    }
+    // What lies behind that has another reason: it is planned when this is recorded.
+    let free_to = schedule.free_through(next, now);
     let misfire = job.spec.misfire;
     let on_time_from = now.minus(misfire.late_after);
     if next >= on_time_from {
-        return on_time(job, schedule, next, now, open);
+        return on_time(job, schedule, next, free_to, open);
     }
 
     let late_to = before(on_time_from);
     let stale_to = before(now.minus(grace(job, schedule, next, now))).min(late_to);
     if next <= stale_to {
-        return skipped(job.id, schedule, next, stale_to, SkipReason::Misfire);
+        return skipped(job.id, schedule, next, stale_to.min(free_to), SkipReason::Misfire);
     }
-    let chosen = match misfire.catch_up {
-        CatchUp::None => Vec::new(),
-        CatchUp::Latest => schedule.newest(next, late_to, 1),
-        CatchUp::All => schedule.newest(next, late_to, misfire.max_runs as usize),
-    };
-    match chosen.first() {
+    match caught_up(job, schedule, next, late_to).first() {
         Some(first) if *first == next => {
-            Plan::Rows(chosen.into_iter().map(|tick| row(job.id, schedule, tick, Fate::Late)).collect())
+            let ticks = schedule.ticks(next, late_to.min(free_to));
+            Plan::Rows(ticks.map(|tick| row(job.id, schedule, tick, Fate::Late)).collect())
         }
-        Some(first) => skipped(job.id, schedule, next, before(*first), SkipReason::CatchUp),
-        None => skipped(job.id, schedule, next, late_to, SkipReason::CatchUp),
+        Some(first) => skipped(job.id, schedule, next, before(*first).min(free_to), SkipReason::CatchUp),
+        None => skipped(job.id, schedule, next, late_to.min(free_to), SkipReason::CatchUp),
     }
 }
 
-fn on_time(job: &Job, schedule: &Schedule, next: DbTime, now: DbTime, open: OpenRuns) -> Plan {
+/// The late ticks in `from..=to` that catch-up chooses, in order; none that a calendar leaves out.
+pub(crate) fn caught_up(job: &Job, schedule: &Schedule, from: DbTime, to: DbTime) -> Vec<DbTime> {
+    match job.spec.misfire.catch_up {
+        CatchUp::None => Vec::new(),
+        CatchUp::Latest => schedule.newest_free(from, to, 1),
+        CatchUp::All => schedule.newest_free(from, to, job.spec.misfire.max_runs as usize),
+    }
+}
+
+fn on_time(job: &Job, schedule: &Schedule, next: DbTime, to: DbTime, open: OpenRuns) -> Plan {
     match job.spec.in_progress_max() {
         None => {
-            let ticks = schedule.ticks(next, now).take(TICKS_PER_PLAN_MAX);
+            let ticks = schedule.ticks(next, to).take(TICKS_PER_PLAN_MAX);
             Plan::Rows(ticks.map(|tick| row(job.id, schedule, tick, Fate::Run)).collect())
         }
         // Whether the tick after this one overlaps is known only when this one is recorded: one at a time.
@@ -247,6 +258,43 @@ pub(crate) mod tests {
             assert_eq!(on_time, [35_940, 36_000]);
             assert_eq!(rows.iter().map(|row| row.2).sum::<u64>(), 600, "every tick once");
         }
+    }
+
+    /// Days 10 to 12 and 14 are left out of an hourly schedule that was silent from day 9 to noon of day 14.
+    #[test]
+    fn what_a_calendar_leaves_out_is_a_skip_for_that_reason_however_late_it_is() {
+        use crate::calendar::{Calendar, CalendarSpec, Exclusion, Held};
+        let dates = ["1970-01-11/1970-01-13", "1970-01-15"].map(|text| text.parse().unwrap());
+        let calendar = CalendarSpec::new("UTC", dates.into(), vec![]).unwrap();
+        let held = Held::new(Version::from_raw(1), DbTime::EPOCH, &calendar).unwrap();
+        let exclusion = Exclusion::new(vec![Arc::new(Calendar::new("c", vec![held]).unwrap())]);
+        let excluding = |spec: JobSpec| {
+            let mut job = job(spec);
+            job.schedule = job.schedule.map(|schedule| schedule.excluding(exclusion.clone()));
+            job
+        };
+        let day = |day: i64, hour: i64| day * 86_400 + hour * 3_600;
+        for (catch_up, late) in [(CatchUp::None, vec![]), (CatchUp::Latest, vec![day(13, 23)]), (CatchUp::All, vec![])]
+        {
+            let mut spec = spec(Span::hours(1));
+            spec.misfire = Misfire { catch_up, max_runs: 30, grace: Some(Span::hours(60)), ..Misfire::default() };
+            let rows = play(&excluding(spec), Some(s(day(9, 0))), s(day(14, 12)), 0);
+            let skips = |reason| rows.iter().filter(|row| row.3 == Fate::Skip(reason)).map(|row| row.2).sum::<u64>();
+            assert_eq!(rows[0], (day(9, 0), day(9, 23), 24, Fate::Skip(SkipReason::Misfire)));
+            assert_eq!(rows[1], (day(10, 0), day(12, 23), 72, Fate::Skip(SkipReason::Calendar)));
+            assert_eq!((skips(SkipReason::Misfire), skips(SkipReason::Calendar)), (24, 72 + 13));
+            assert_eq!(rows.iter().map(|row| row.2).sum::<u64>(), 24 + 72 + 24 + 13, "every tick once");
+            let fired: Vec<_> = rows.iter().filter(|row| row.3 == Fate::Late).map(|row| row.0).collect();
+            let all = (0..24).map(|hour| day(13, hour)).collect();
+            assert_eq!(fired, if catch_up == CatchUp::All { all } else { late });
+        }
+        // On time, and although a run is open: it is not that which is in its way.
+        let job = excluding(spec(Span::hours(1)));
+        assert_eq!(
+            play(&job, Some(s(day(14, 3))), s(day(14, 3)), 1),
+            [(day(14, 3), day(14, 3), 1, Fate::Skip(SkipReason::Calendar))]
+        );
+        assert_eq!(play(&job, Some(s(day(15, 0))), s(day(15, 0)), 0), [(day(15, 0), day(15, 0), 1, Fate::Run)]);
     }
 
     #[test]

@@ -10,14 +10,17 @@ use everytick_domain::{
 pub enum StoreError {
     #[error("no such {0}")]
     NotFound(&'static str),
-    /// `If-Match` named another version than the job has.
-    #[error("the job is at version {has}, not {wanted}")]
+    /// `If-Match` named another version than there is.
+    #[error("it is at version {has}, not {wanted}")]
     VersionMismatch { has: Version, wanted: Version },
     #[error("a job named {0:?} exists")]
     NameTaken(String),
     /// The tenant has as many jobs as it may have.
     #[error("the tenant has {0} jobs, which is its quota")]
     QuotaReached(u64),
+    /// Others name it: it cannot go. Some of them, and how many they are.
+    #[error("the {what} is named by {}", named(.by, *.count))]
+    InUse { what: &'static str, by: Vec<String>, count: usize },
     /// An Idempotency-Key was used before for something else.
     #[error("the idempotency key was used for another request")]
     KeyReused,
@@ -41,6 +44,13 @@ pub enum StoreError {
     /// Another process holds the file or has taken the node's name, or the schema is of another release.
     #[error("{0}")]
     Unusable(String),
+}
+
+fn named(by: &[String], count: usize) -> String {
+    let more = count.saturating_sub(by.len());
+    let jobs = if count == 1 { "the job" } else { "the jobs" };
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{jobs} {}{rest}", by.join(", "))
 }
 
 impl StoreError {

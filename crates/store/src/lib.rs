@@ -1,11 +1,13 @@
 //! Where jobs, ticks and runs are kept. [`Store`] is a list of transactions, not of statements: each is done whole or not
 //! at all, and each guards its own rules (lease, epoch, clock, fence) where it commits. Nothing here decides; the domain does.
 
+mod calendars;
 mod cancels;
 mod clock;
 #[cfg(feature = "sim")]
 pub mod conformance;
 mod error;
+mod facts;
 mod moving;
 mod postgres;
 mod redrives;
@@ -14,14 +16,19 @@ pub mod sim;
 mod sqlite;
 mod types;
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use everytick_domain::{
-    ids::{Fence, Incarnation, JobId, RunId, TenantId},
+    calendar::Calendar,
+    explain::Facts,
+    ids::{Fence, Incarnation, JobId, RunId, TenantId, Version},
     partition::PartitionSet,
     recovery::{Ledger, Window},
     time::{DbTime, Span},
 };
 
+pub use calendars::{CalendarPut, CalendarRecord, PutCalendar};
 pub use cancels::{CancelledJob, CancelledRuns, GiveWay, KeptOutput};
 pub use clock::{ManualClock, SystemClock, WallClock};
 pub use error::{Result, Source, StoreError};
@@ -165,6 +172,30 @@ pub trait Store: Send + Sync + 'static {
     /// as may wait; none may when that many wait already.
     async fn redrive(&self, tenant: TenantId, actor: &Actor, ask: &Redrive) -> Result<Redriven>;
 
+    // Calendars.
+
+    /// Makes a calendar, or a new version of it, which holds for ticks after the answer's instant; the epochs of the jobs that
+    /// name it rise, so that nothing planned under the old version is recorded after it. The same again changes nothing.
+    async fn put_calendar(&self, tenant: TenantId, actor: &Actor, put: PutCalendar) -> Result<CalendarPut>;
+    /// Removes a calendar that no job names; else [`StoreError::InUse`].
+    async fn delete_calendar(
+        &self,
+        tenant: TenantId,
+        actor: &Actor,
+        name: &str,
+        if_match: Option<Version>,
+    ) -> Result<CalendarRecord>;
+    async fn get_calendar(&self, tenant: TenantId, name: &str) -> Result<CalendarRecord>;
+    /// Calendars by name, after the given name.
+    async fn list_calendars(
+        &self,
+        tenant: TenantId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<CalendarRecord, String>>;
+    /// Those of these names that there are, with the versions that are kept.
+    async fn load_calendars(&self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>>;
+
     // What people read.
 
     async fn get_job(&self, tenant: TenantId, job: &JobRef) -> Result<JobRecord>;
@@ -176,6 +207,15 @@ pub trait Store: Send + Sync + 'static {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Page<JobRecord, String>>;
+    /// What is known of an instant of a job, also of one that was deleted, and the instant: the last tick expected by now when
+    /// none is named. `kept` is how long ended runs are kept.
+    async fn load_facts(
+        &self,
+        tenant: TenantId,
+        job: &JobRef,
+        at: Option<DbTime>,
+        kept: Span,
+    ) -> Result<(Facts, DbTime)>;
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord>;
     /// Runs and skipped ranges, newest first, before the given id. Outputs are left out.
     async fn list_runs(

@@ -495,11 +495,12 @@ pub struct Limits {
     pub jobs_per_tenant_max: u64,
     /// Open runs of one job that people asked for; beyond it a request is refused.
     pub open_requests_per_job_max: u64,
+    pub calendars_per_tenant_max: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { jobs_per_tenant_max: 100_000, open_requests_per_job_max: 1_000 }
+        Self { jobs_per_tenant_max: 100_000, open_requests_per_job_max: 1_000, calendars_per_tenant_max: 1_000 }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{any::Any, path::Path, sync::Arc};
 
 use everytick_domain::{
+    calendar::CalendarSpec,
     edit::Change,
     ids::{Fence, JobId},
     job::JobSpec,
@@ -10,7 +11,7 @@ use everytick_domain::{
     run::{SkipReason, Verdict},
 };
 use everytick_store::{
-    AttemptRecord, IdempotencyKey, NewJob, NewRun, RunFilter, RunRecord, SqliteStore, Store,
+    AttemptRecord, IdempotencyKey, NewJob, NewRun, PutCalendar, RunFilter, RunRecord, SqliteStore, Store,
     conformance::{
         Bench, OTHER_TENANT, TENANT, actor, job_id, new_run, overlapping, range, s, settle, spec, tick, ticks,
     },
@@ -40,6 +41,7 @@ pub(super) struct Seen {
     pub(super) runs: Vec<RunRecord>,
     attempts: Vec<AttemptRecord>,
     audit: Vec<String>,
+    calendars: Vec<String>,
     pub(super) last_audit: i64,
 }
 
@@ -100,7 +102,18 @@ impl Installation {
         // Jobs of other kinds.
         bench.raise(&gone, 1, Some(s(NOW + 10))).await;
         bench.edit("gone", Change::Delete).await;
-        bench.create(spec("paused")).await;
+        // Its calendar has two versions.
+        for dates in [vec![], vec!["2026-12-24/2026-12-26".parse().unwrap()]] {
+            let put = PutCalendar {
+                name: "holidays".into(),
+                spec: CalendarSpec::new("Europe/Berlin", dates, vec!["01-01".parse().unwrap()]).unwrap(),
+                if_match: None,
+            };
+            bench.store.put_calendar(TENANT, &actor(), put).await.unwrap();
+        }
+        let mut excluding = spec("paused");
+        excluding.schedule.as_mut().unwrap().exclude = vec!["holidays".into()];
+        bench.create(excluding).await;
         bench.edit("paused", Change::Pause { note: Some("for a while".into()) }).await;
         bench.create(JobSpec { schedule: None, ..spec("never") }).await;
         bench.created(OTHER_TENANT, spec("busy")).await.unwrap();
@@ -150,6 +163,8 @@ pub(super) async fn look_at(store: &dyn Store, installation: &Installation) -> S
                 seen.attempts.extend(store.list_attempts(tenant, run.id).await.unwrap());
             }
         }
+        let calendars = store.list_calendars(tenant, None, 100).await.unwrap().items;
+        seen.calendars.extend(calendars.iter().map(|calendar| format!("{calendar:?}")));
         let audit = store.list_audit(tenant, None, 1_000).await.unwrap().items;
         seen.last_audit = audit.iter().map(|record| record.id).max().unwrap_or_default().max(seen.last_audit);
         seen.audit.extend(audit.iter().map(|record| format!("{record:?}")));
@@ -171,5 +186,6 @@ impl Seen {
         same(&self.runs, &expected.runs);
         same(&self.attempts, &expected.attempts);
         same(&self.audit, &expected.audit);
+        same(&self.calendars, &expected.calendars);
     }
 }

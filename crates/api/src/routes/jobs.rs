@@ -3,23 +3,22 @@
 use axum::{
     Json,
     extract::State,
-    http::header,
     response::{IntoResponse, Response},
 };
-use everytick_domain::{edit::Change, ids::Version, invalid::Invalid, time::DbTime};
+use everytick_domain::{edit::Change, invalid::Invalid, time::Span};
 use everytick_engine::{
     commands::RunNow,
     store::{EditJob, Edited, JobFilter, JobRef, StoreError},
 };
 
-use super::{Shared, created};
+use super::{Shared, created, tagged};
 use crate::{
     Api,
     body::{JsonBody, read_object},
     error::{ApiError, Result},
     paging,
     params::{JobPath, Params},
-    version::{IfMatch, etag},
+    version::IfMatch,
     wire::{
         IdempotencyKey, IfMatchTag, Name, Problem,
         job::{DeletedJob, Job, JobDefinition, JobPage, JobPatch, PauseRequest, TriggerRequest},
@@ -379,7 +378,8 @@ pub(crate) async fn trigger_job(
 
 /// The next ticks of a job
 ///
-/// None for a job that is paused, disabled or without a schedule.
+/// None for a job that is paused, disabled or without a schedule. Ticks that a calendar leaves out are listed and marked
+/// (`excluded_by`): they will be skips.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{job}/next",
@@ -397,21 +397,14 @@ pub(crate) async fn next_ticks(State(api): Shared, JobPath(job): JobPath, mut pa
     let count = params.number("count", 1..=PREVIEW_MAX, PREVIEW_DEFAULT);
     params.finish()?;
     let record = api.commands.store().get_job(api.tenant(), &job).await?;
-    let preview = match (record.job.ticking(), record.job.next_tick(record.cursor, record.now)) {
-        (Some(schedule), Some(next)) => {
-            let just_before = DbTime::from_millis(next.millis() - 1);
-            schedule.preview(just_before, count).into()
+    let preview = match (record.job.ticking(), record.cursor) {
+        (Some(schedule), Some(cursor)) => {
+            // After now, and from the cursor on.
+            schedule.preview(record.now.max(cursor.minus(Span::millis(1))), count).into()
         }
         _ => {
             Preview { description: record.job.schedule.as_ref().map(|schedule| schedule.describe()), ticks: Vec::new() }
         }
     };
     Ok(Json(preview))
-}
-
-fn tagged(version: Version, mut response: Response) -> Response {
-    if let Some(tag) = etag(version) {
-        response.headers_mut().insert(header::ETAG, tag);
-    }
-    response
 }

@@ -2,7 +2,9 @@
 
 mod audit;
 mod batch;
+mod calendars;
 mod cluster;
+mod explain;
 mod jobs;
 mod node;
 mod redrive;
@@ -17,10 +19,11 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use everytick_domain::ids::Version;
 use serde::Serialize;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::{Api, docs};
+use crate::{Api, docs, version::etag};
 
 pub(crate) type Shared = State<Arc<Api>>;
 
@@ -36,7 +39,10 @@ pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(redrive::redrive_job))
         .routes(routes!(runs::list_job_runs))
         .routes(routes!(jobs::next_ticks))
+        .routes(routes!(explain::explain_job))
         .routes(routes!(schedules::preview_schedule))
+        .routes(routes!(calendars::list_calendars))
+        .routes(routes!(calendars::get_calendar, calendars::put_calendar, calendars::delete_calendar))
         .routes(routes!(runs::list_runs))
         .routes(routes!(runs::get_run))
         .routes(routes!(runs::list_attempts))
@@ -55,6 +61,14 @@ pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
 /// How the node does.
 pub(crate) fn of_the_node() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new().routes(routes!(node::healthz)).routes(routes!(node::readyz)).routes(routes!(node::metrics))
+}
+
+/// An answer about something that has versions.
+fn tagged(version: Version, mut response: Response) -> Response {
+    if let Some(tag) = etag(version) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    response
 }
 
 /// Something was made, and stands there.

@@ -1,6 +1,7 @@
 //! Schedules that no job has yet.
 
 use axum::{Json, extract::State};
+use everytick_domain::calendar::Exclusion;
 
 use super::Shared;
 use crate::{
@@ -25,5 +26,10 @@ pub(crate) async fn preview_schedule(State(api): Shared, params: Params, body: J
         Some(from) => from,
         None => api.commands.store().now().await?,
     };
-    Ok(Json(asked.schedule.preview(from, asked.count).into()))
+    let known = match asked.exclude.as_slice() {
+        [] => Vec::new(),
+        names => api.commands.store().load_calendars(api.tenant(), names).await?,
+    };
+    let exclusion = Exclusion::named(&asked.exclude, &known).map_err(ApiError::Invalid)?;
+    Ok(Json(asked.schedule.excluding(exclusion).preview(from, asked.count).into()))
 }

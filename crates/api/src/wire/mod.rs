@@ -19,7 +19,9 @@ macro_rules! same_words {
 
 pub(crate) mod audit;
 pub(crate) mod batch;
+pub(crate) mod calendar;
 pub(crate) mod cluster;
+pub(crate) mod explain;
 pub(crate) mod job;
 pub(crate) mod merge;
 pub(crate) mod node;

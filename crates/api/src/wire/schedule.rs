@@ -51,6 +51,10 @@ pub(crate) struct Schedule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "30s", value_type = Option<Duration>)]
     pub(crate) jitter: Option<String>,
+    /// Names of calendars whose dates are left out: a tick there is a skip with the reason `calendar`. At most 8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Name>>, max_items = 8, example = json!(["holidays-de"]))]
+    pub(crate) exclude: Option<Vec<String>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
@@ -79,8 +83,13 @@ impl Schedule {
         let starts_at = instant(&mut wrong, "starts_at", &self.starts_at);
         let ends_at = instant(&mut wrong, "ends_at", &self.ends_at);
         let jitter = wrong.span("jitter", self.jitter.as_deref());
-        let spec =
-            wrong.end(timing.map(|timing| ScheduleSpec { timing, starts_at, ends_at, jitter, exclude: Vec::new() }))?;
+        let spec = wrong.end(timing.map(|timing| ScheduleSpec {
+            timing,
+            starts_at,
+            ends_at,
+            jitter,
+            exclude: self.exclude.clone().unwrap_or_default(),
+        }))?;
         let compiled = domain::Schedule::compile(&spec)?;
         Ok((spec, compiled))
     }
@@ -121,6 +130,7 @@ impl From<&ScheduleSpec> for Schedule {
             starts_at: spec.starts_at.map(|at| at.to_string()),
             ends_at: spec.ends_at.map(|at| at.to_string()),
             jitter: spec.jitter.map(|span| span.to_string()),
+            exclude: (!spec.exclude.is_empty()).then(|| spec.exclude.clone()),
             ..Self::default()
         };
         match &spec.timing {
@@ -167,6 +177,9 @@ pub(crate) struct PreviewRequest {
     ends_at: Option<String>,
     #[schema(value_type = Option<Duration>)]
     jitter: Option<String>,
+    /// Names of calendars whose dates are left out.
+    #[schema(value_type = Option<Vec<Name>>, max_items = 8)]
+    exclude: Option<Vec<String>>,
     /// The job's name, by which `H` is resolved.
     #[schema(value_type = Option<Name>)]
     name: Option<String>,
@@ -181,6 +194,8 @@ pub(crate) struct PreviewRequest {
 /// A preview that was asked for, checked.
 pub(crate) struct PreviewAsked {
     pub(crate) schedule: domain::Schedule,
+    /// The calendars that it names.
+    pub(crate) exclude: Vec<String>,
     pub(crate) count: usize,
     pub(crate) from: Option<DbTime>,
 }
@@ -202,12 +217,13 @@ impl PreviewRequest {
             starts_at: self.starts_at,
             ends_at: self.ends_at,
             jitter: self.jitter,
+            exclude: self.exclude,
         };
         let schedule = schedule.read(&seed).map_err(|found| wrong.extend(found)).ok();
         let count = wrong.number::<u32>("count", self.count, 1, PREVIEW_MAX as i64);
         let from = self.from.as_deref().and_then(|text| wrong.keep("from", text.parse()));
         let count = count.map_or(PREVIEW_DEFAULT, |count| count as usize);
-        wrong.end(schedule.map(|(_, schedule)| PreviewAsked { schedule, count, from }))
+        wrong.end(schedule.map(|(spec, schedule)| PreviewAsked { schedule, exclude: spec.exclude, count, from }))
     }
 }
 
@@ -227,8 +243,12 @@ pub(crate) struct PreviewTick {
     /// The same instant in the schedule's zone.
     #[schema(format = DateTime, example = "2026-11-16T02:00:00-05:00")]
     local: String,
-    /// Clock changes since the tick before.
+    /// Clock changes since the tick before, and whether a calendar leaves it out.
     note: Option<String>,
+    /// The calendar that leaves it out: it will be a skip.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    excluded_by: Option<String>,
 }
 
 impl From<domain::Preview> for Preview {
@@ -236,7 +256,14 @@ impl From<domain::Preview> for Preview {
         let ticks = preview.ticks.into_iter();
         Self {
             description: Some(preview.description),
-            ticks: ticks.map(|tick| PreviewTick { at: tick.at, local: tick.local, note: tick.note }).collect(),
+            ticks: ticks
+                .map(|tick| PreviewTick {
+                    at: tick.at,
+                    local: tick.local,
+                    note: tick.note,
+                    excluded_by: tick.excluded_by,
+                })
+                .collect(),
         }
     }
 }

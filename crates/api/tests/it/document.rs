@@ -19,7 +19,10 @@ async fn each_path_takes_the_methods_that_the_document_gives_it_and_no_other() {
     let paths = document["paths"].as_object().unwrap();
     assert!(paths.len() >= 22, "{}", paths.len());
     for (path, item) in paths {
-        let asked = path.replace("{job}", "nobody").replace("{id}", "01a1e327-d180-8de1-92e3-d388a74d8fe4");
+        let asked = path
+            .replace("{job}", "nobody")
+            .replace("{name}", "nobody")
+            .replace("{id}", "01a1e327-d180-8de1-92e3-d388a74d8fe4");
         for method in METHODS {
             let answer = server.ask(&method.to_uppercase(), &asked, &[], "").await;
             let problem: Value = serde_json::from_str(&answer.text).unwrap_or_default();
@@ -80,6 +83,7 @@ fn what_is_sent_is_closed_to_unknown_fields() {
         "RedriveRequest",
         "SettleRequest",
         "PreviewRequest",
+        "CalendarDefinition",
     ] {
         assert_eq!(document["components"]["schemas"][name]["additionalProperties"], false, "{name}");
     }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod batch;
+mod calendars;
 mod document;
 mod guard;
 mod jobs;

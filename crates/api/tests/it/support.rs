@@ -96,6 +96,7 @@ impl Server {
             metrics_text: Arc::new(|| "everytick_ticks_total 7\n".to_owned()),
             status: Arc::new(Ready(ready.clone())),
             shell_enabled,
+            history: Span::days(90),
             listen: ([127, 0, 0, 1], 8640).into(),
         };
         Self { router: router(api), store, live, ready, _dir: dir }

@@ -2,7 +2,7 @@
 //! that the cursor has passed nobody would ever play again; those from the cursor on somebody should have played.
 
 use crate::{
-    job::{CatchUp, Job},
+    job::Job,
     plan::{self, Fate, TickRow},
     run::SkipReason,
     time::{DbTime, Span},
@@ -71,15 +71,15 @@ pub fn missing(job: &Job, cursor: Option<DbTime>, window: Window, ledger: &Ledge
     let mut missing = Missing::default();
     let Some(schedule) = job.ticking() else { return missing };
     let late_to = plan::before(now.minus(job.spec.misfire.late_after));
-    let chosen = match job.spec.misfire.catch_up {
-        CatchUp::None => Vec::new(),
-        CatchUp::Latest => schedule.newest(window.from, late_to, 1),
-        CatchUp::All => schedule.newest(window.from, late_to, job.spec.misfire.max_runs as usize),
-    };
+    let chosen = plan::caught_up(job, schedule, window.from, late_to);
     for tick in schedule.ticks(window.from, window.to).filter(|tick| !ledger.has(*tick)) {
         if cursor.is_none_or(|cursor| tick < cursor) {
             let fires = tick > late_to || chosen.contains(&tick);
-            let fate = if fires { Fate::Late } else { Fate::Skip(SkipReason::CatchUp) };
+            let fate = match schedule.excluded(tick) {
+                Some(_) => Fate::Skip(SkipReason::Calendar),
+                None if fires => Fate::Late,
+                None => Fate::Skip(SkipReason::CatchUp),
+            };
             missing.passed.push(plan::row(job.id, schedule, tick, fate));
         } else {
             missing.unplayed.push(tick);
@@ -92,7 +92,7 @@ pub fn missing(job: &Job, cursor: Option<DbTime>, window: Window, ledger: &Ledge
 mod tests {
     use super::*;
     use crate::{
-        job::Misfire,
+        job::{CatchUp, Misfire},
         plan::tests::{job, spec},
     };
 
@@ -171,7 +171,7 @@ mod tests {
             let late = found.passed.iter().filter(|row| row.fate == Fate::Late);
             late.map(|row| row.tick.millis() / 1_000).collect()
         };
-        assert_eq!(fired(&minutely(CatchUp::None, 9)), []);
+        assert_eq!(fired(&minutely(CatchUp::None, 9)), [0; 0]);
         assert_eq!(fired(&minutely(CatchUp::Latest, 9)), [5_880]);
         assert_eq!(fired(&minutely(CatchUp::All, 2)), [5_820, 5_880]);
         let mut patient = spec(Span::minutes(1));

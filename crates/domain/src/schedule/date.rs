@@ -1,17 +1,17 @@
 //! Dates as numbers: days since 1970-01-01 in the proleptic Gregorian calendar. Made for the search, where jiff's checked
 //! types cost more than the search itself.
 
-pub(super) const DAY: i64 = 86_400;
+pub(crate) const DAY: i64 = 86_400;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Date {
-    pub(super) year: i32,
-    pub(super) month: u8,
-    pub(super) day: u8,
+pub(crate) struct Date {
+    pub(crate) year: i32,
+    pub(crate) month: u8,
+    pub(crate) day: u8,
 }
 
 /// The date of a day number, after Howard Hinnant's `civil_from_days`.
-pub(super) fn date_of(days: i64) -> Date {
+pub(crate) fn date_of(days: i64) -> Date {
     let z = days + 719_468;
     let era = z.div_euclid(146_097);
     let day_of_era = z.rem_euclid(146_097);
@@ -25,7 +25,7 @@ pub(super) fn date_of(days: i64) -> Date {
 }
 
 /// The day number of a month's first day.
-pub(super) fn first_of(year: i32, month: u8) -> i64 {
+pub(crate) fn first_of(year: i32, month: u8) -> i64 {
     let year = i64::from(year) - i64::from(month <= 2);
     let era = year.div_euclid(400);
     let year_of_era = year.rem_euclid(400);
@@ -37,11 +37,11 @@ pub(super) fn first_of(year: i32, month: u8) -> i64 {
 }
 
 /// 0 is Sunday.
-pub(super) fn weekday_of(days: i64) -> u8 {
+pub(crate) fn weekday_of(days: i64) -> u8 {
     (days + 4).rem_euclid(7) as u8
 }
 
-pub(super) fn month_length(year: i32, month: u8) -> u8 {
+pub(crate) fn month_length(year: i32, month: u8) -> u8 {
     match month {
         2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
         2 => 28,

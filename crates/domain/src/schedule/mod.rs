@@ -1,8 +1,9 @@
 //! When a job is due: from what a user wrote (`spec`) to its ticks. The dialect is in `parse`, dates in `pattern`, clock
-//! changes in `zone` and `search`, words for people in `describe` and `preview`.
+//! changes in `zone` and `search`, what calendars leave out in `excluded`, words for people in `describe` and `preview`.
 
-mod date;
+pub(crate) mod date;
 mod describe;
+mod excluded;
 mod hashed;
 mod parse;
 mod pattern;
@@ -10,7 +11,7 @@ mod preview;
 mod search;
 mod spec;
 mod text;
-mod zone;
+pub(crate) mod zone;
 
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ pub use self::{
 };
 use self::{pattern::Pattern, search::Cron, zone::Zone};
 use crate::{
+    calendar::Exclusion,
     ids::JobId,
     invalid::Invalid,
     time::{DbTime, Span},
@@ -37,6 +39,8 @@ pub struct Schedule {
     first: DbTime,
     last: DbTime,
     jitter: Span,
+    /// The calendars whose dates are left out; a stored schedule only names them.
+    exclusion: Exclusion,
 }
 
 #[derive(Clone, Debug)]
@@ -75,6 +79,7 @@ impl Schedule {
                 first: spec.starts_at.unwrap_or(DbTime::EPOCH),
                 last: spec.ends_at.unwrap_or(DbTime::MAX),
                 jitter: spec.jitter.unwrap_or(Span::ZERO),
+                exclusion: Exclusion::default(),
             }),
             _ => Err(wrong),
         }

@@ -23,8 +23,10 @@ pub struct PreviewTick {
     pub at: DbTime,
     /// The same instant in the schedule's zone.
     pub local: String,
-    /// The clock changes since the tick before, and whether this tick was moved out of one.
+    /// The clock changes since the tick before, whether this tick was moved out of one, and whether a calendar leaves it out.
     pub note: Option<String>,
+    /// The calendar that leaves it out: it will be a skip.
+    pub excluded_by: Option<String>,
 }
 
 impl Schedule {
@@ -40,7 +42,11 @@ impl Schedule {
                     When::Every { .. } | When::At(_) => None,
                 };
                 before = at;
-                PreviewTick { at, local: self.local(at), note }
+                let excluded_by = self.excluded(at).map(|excluded| excluded.calendar.to_owned());
+                let skipped = excluded_by.as_ref().map(|calendar| format!("skipped: calendar {calendar}"));
+                let words: Vec<String> = note.into_iter().chain(skipped).collect();
+                let note = (!words.is_empty()).then(|| words.join("; "));
+                PreviewTick { at, local: self.local(at), note, excluded_by }
             })
             .collect();
         Preview { description: self.describe(), ticks }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    calendar::check_exclude,
     invalid::Invalid,
     time::{DbTime, Span},
 };
@@ -26,7 +27,7 @@ pub struct ScheduleSpec {
     /// Runs are due up to this long after their tick, spread by a hash. Ticks do not move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jitter: Option<Span>,
-    /// Names of calendars whose dates are left out. Nothing reads it yet.
+    /// Names of calendars whose dates are left out: a tick there is a skip.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
 }
@@ -157,6 +158,7 @@ impl ScheduleSpec {
         if self.jitter.is_some_and(|jitter| jitter > Span::MAX) {
             wrong.push(Invalid::new("jitter", "is longer than a hundred years"));
         }
+        check_exclude(&self.exclude, wrong);
     }
 }
 

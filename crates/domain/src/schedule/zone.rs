@@ -33,7 +33,7 @@ const TABLE_UNTIL: i64 = 4_102_444_800;
 const TABLE_FROM: i64 = -2_678_400;
 
 #[derive(Debug)]
-pub(super) struct Zone {
+pub(crate) struct Zone {
     name: String,
     zone: TimeZone,
     first_offset: i32,
@@ -51,12 +51,12 @@ struct Change {
 
 /// A stretch of constant offset, `start..end`, with the offsets on either side. Unbounded ends are the bounds of `i64`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Stretch {
-    pub(super) start: i64,
-    pub(super) end: i64,
-    pub(super) before: i64,
-    pub(super) offset: i64,
-    pub(super) after: i64,
+pub(crate) struct Stretch {
+    pub(crate) start: i64,
+    pub(crate) end: i64,
+    pub(crate) before: i64,
+    pub(crate) offset: i64,
+    pub(crate) after: i64,
 }
 
 static DATABASE: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
@@ -66,7 +66,7 @@ static ZONES: LazyLock<Mutex<HashMap<String, Arc<Zone>>>> = LazyLock::new(Mutex:
 
 impl Zone {
     /// The zone of this name in any case, or what to write instead.
-    pub(super) fn named(name: &str) -> Result<Arc<Self>, String> {
+    pub(crate) fn named(name: &str) -> Result<Arc<Self>, String> {
         if let Some((_, meant)) = ABBREVIATIONS.iter().find(|(short, _)| short.eq_ignore_ascii_case(name)) {
             return Err(format!(
                 "{name:?} is an abbreviation, which says nothing of summer time; write the zone of a place, such as {meant:?}"
@@ -83,18 +83,18 @@ impl Zone {
         Ok(made)
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// The offset from UTC in force at an instant.
-    pub(super) fn offset_at(&self, second: i64) -> Offset {
+    pub(crate) fn offset_at(&self, second: i64) -> Offset {
         let seconds = self.stretch_at(second).offset;
         i32::try_from(seconds).ok().and_then(|seconds| Offset::from_seconds(seconds).ok()).unwrap_or(Offset::UTC)
     }
 
     #[inline]
-    pub(super) fn stretch_at(&self, second: i64) -> Stretch {
+    pub(crate) fn stretch_at(&self, second: i64) -> Stretch {
         if second >= self.until {
             return self.stretch_far_off(second);
         }

@@ -1,5 +1,6 @@
 //! What people and workers ask. Each command is one transaction of the store and a hint to the loops.
 
+mod calendars;
 mod create_jobs;
 mod edit_job;
 mod redrive;

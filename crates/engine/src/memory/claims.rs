@@ -166,7 +166,7 @@ mod tests {
 
     fn loaded(tenant: TenantId, name: &str) -> LoadedJob {
         let birth = Birth { id: job_id(tenant, name), tenant, partition: 0, by: "test".into(), at: START };
-        let (job, cursor) = born(birth, overlapping(name)).unwrap();
+        let (job, cursor) = born(birth, overlapping(name), &[]).unwrap();
         LoadedJob { job, epoch: Epoch::from_raw(1), cursor, last_tick: None, open: Vec::new() }
     }
 

@@ -21,7 +21,32 @@ table audit
     subject text not null
     detail text not null
     constraint audit_pkey PRIMARY KEY (id)
+    CREATE INDEX audit_subject ON public.audit USING btree (tenant, subject, id)
     CREATE INDEX audit_tenant ON public.audit USING btree (tenant, id)
+
+table calendar_jobs
+    tenant integer not null
+    calendar text collate "C" not null
+    job uuid not null
+    constraint calendar_jobs_pkey PRIMARY KEY (tenant, calendar, job)
+    CREATE INDEX calendar_jobs_job ON public.calendar_jobs USING btree (job)
+
+table calendar_versions
+    tenant integer not null
+    name text collate "C" not null
+    version bigint not null
+    valid_from bigint not null
+    spec text not null
+    constraint calendar_versions_pkey PRIMARY KEY (tenant, name, version)
+
+table calendars
+    tenant integer not null
+    name text collate "C" not null
+    version bigint not null
+    created_at bigint not null
+    created_by text not null
+    updated_at bigint not null
+    constraint calendars_pkey PRIMARY KEY (tenant, name)
 
 table counters with (fillfactor=50)
     name text not null

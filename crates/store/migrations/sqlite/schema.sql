@@ -23,7 +23,37 @@ CREATE TABLE audit (
     detail text not null
 ) strict;
 
+CREATE INDEX audit_subject on audit (tenant, subject, id);
+
 CREATE INDEX audit_tenant on audit (tenant, id);
+
+CREATE TABLE calendar_jobs (
+    tenant integer not null,
+    calendar text not null,
+    job blob not null,
+    primary key (tenant, calendar, job)
+) strict, without rowid;
+
+CREATE INDEX calendar_jobs_job on calendar_jobs (job);
+
+CREATE TABLE calendar_versions (
+    tenant integer not null,
+    name text not null,
+    version integer not null,
+    valid_from integer not null,
+    spec text not null,
+    primary key (tenant, name, version)
+) strict, without rowid;
+
+CREATE TABLE calendars (
+    tenant integer not null,
+    name text not null,
+    version integer not null,
+    created_at integer not null,
+    created_by text not null,
+    updated_at integer not null,
+    primary key (tenant, name)
+) strict, without rowid;
 
 CREATE TABLE counters (
     name text not null primary key,

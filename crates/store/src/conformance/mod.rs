@@ -4,11 +4,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::missing_panics_doc, reason = "these are tests")]
 
 pub mod alone;
+pub mod calendars;
 pub mod cancels;
 pub mod claims;
 pub mod creates;
 pub mod cursors;
 pub mod edits;
+pub mod facts;
 pub mod homes;
 pub mod loads;
 pub mod nodes;
@@ -47,7 +49,8 @@ use crate::{
 };
 
 /// The limits under which a keeper is opened for the suite: small, so that they are reached.
-pub const LIMITS: Limits = Limits { jobs_per_tenant_max: 20, open_requests_per_job_max: 3 };
+pub const LIMITS: Limits =
+    Limits { jobs_per_tenant_max: 20, open_requests_per_job_max: 3, calendars_per_tenant_max: 5 };
 /// The clock's first reading. Every job of the suite has ticks at whole ten seconds.
 pub const START: DbTime = DbTime::from_millis(1_794_787_200_000);
 pub const TENANT: TenantId = TenantId::DEFAULT;
@@ -281,6 +284,22 @@ macro_rules! conformance_suite {
             an_edit_has_an_audit_row_that_names_x,
             a_pause_keeps_its_note,
         }
+        $crate::conformance_suite! { @group $open, calendars:
+            a_calendar_is_made_read_listed_and_deleted,
+            a_calendar_that_is_put_as_it_is_has_no_new_version,
+            a_put_of_another_version_is_refused,
+            a_tenant_has_only_so_many_calendars,
+            a_job_that_names_a_calendar_which_is_not_there_is_refused,
+            a_loaded_job_has_the_calendars_that_it_names,
+            a_new_version_raises_the_epochs_of_the_jobs_that_name_it_and_of_no_others,
+            ticks_planned_under_an_old_version_are_stale,
+            an_edit_judges_each_tick_by_the_version_that_held_then,
+            versions_keep_their_order_when_the_clock_goes_back,
+            only_the_newest_versions_are_kept,
+            a_calendar_that_a_job_names_cannot_be_deleted,
+            calendars_do_not_cross_tenants,
+            calendars_have_audit_rows,
+        }
         $crate::conformance_suite! { @group $open, requests:
             a_run_that_somebody_asked_for_waits_at_once,
             a_request_that_overlaps_an_open_run_is_recorded_as_skipped,
@@ -321,6 +340,14 @@ macro_rules! conformance_suite {
             a_redrive_has_audit_rows,
             under_queue_a_redrive_makes_stale_what_was_planned_without_it,
             an_unknown_or_foreign_job_cannot_be_redriven,
+        }
+        $crate::conformance_suite! { @group $open, facts:
+            the_row_and_the_range_of_an_instant_are_found,
+            what_was_changed_is_told_the_oldest_first_with_what_it_was,
+            a_deleted_job_is_explained_by_its_id_and_by_its_name,
+            without_an_instant_the_last_expected_tick_is_looked_at,
+            calendars_of_past_definitions_come_along,
+            facts_do_not_cross_tenants,
         }
         $crate::conformance_suite! { @group $open, reads:
             a_job_is_read_by_name_and_by_id_with_its_last_run,

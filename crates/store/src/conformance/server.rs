@@ -190,7 +190,20 @@ async fn empty(url: &str) -> Vec<String> {
     let mut database = PgConnection::connect(url).await.unwrap();
     let days = days(&mut database).await;
     let mut text = "begin;".to_owned();
-    for table in ["jobs", "epochs", "cursors", "runs", "last_runs", "skip_ranges", "waiting", "attempts", "leases"] {
+    for table in [
+        "jobs",
+        "epochs",
+        "cursors",
+        "runs",
+        "last_runs",
+        "skip_ranges",
+        "waiting",
+        "attempts",
+        "leases",
+        "calendars",
+        "calendar_versions",
+        "calendar_jobs",
+    ] {
         text.push_str(&format!("delete from {table};"));
     }
     text.push_str(

@@ -178,7 +178,7 @@ const RUN: &[(&str, Kind)] = &[
     ("payload", Text),
 ];
 
-pub(crate) const PARTS: [Part; 11] = [
+pub(crate) const PARTS: [Part; 14] = [
     part!("tenants", "move_tenants", 1, &[("id", Word), ("name", Text), ("jobs", Long)]),
     part!("last_runs" of "runs", Rows::BeforeTheDays, 1, "move_last_runs", "move_last_runs", RUN),
     part!("runs" of "runs", Rows::OfTheDays, 1, "move_runs", "move_runs", RUN),
@@ -273,6 +273,26 @@ pub(crate) const PARTS: [Part; 11] = [
             ("spec", Text),
         ]
     ),
+    part!(
+        "calendars",
+        "move_calendars",
+        2,
+        &[
+            ("tenant", Word),
+            ("name", Text),
+            ("version", Long),
+            ("created_at", Long),
+            ("created_by", Text),
+            ("updated_at", Long),
+        ]
+    ),
+    part!(
+        "calendar_versions",
+        "move_calendar_versions",
+        3,
+        &[("tenant", Word), ("name", Text), ("version", Long), ("valid_from", Long), ("spec", Text)]
+    ),
+    part!("calendar_jobs", "move_calendar_jobs", 3, &[("tenant", Word), ("calendar", Text), ("job", Id)]),
     part!("epochs", "move_epochs", 1, &[("job", Id), ("tenant", Word), ("epoch", Long)]),
     part!("cursors", "move_cursors", 1, &[("job", Id), ("tenant", Word), ("next_tick", Long)]),
 ];

@@ -1,8 +1,9 @@
 //! Makes jobs. Each alone is made or refused, all in one transaction, so quotas and names hold whoever else creates (I15).
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use everytick_domain::{
+    calendar::Calendar,
     home::{BlockClaim, Homes},
     ids::{JobId, TenantId},
     job::{self, Birth, Job, JobSpec},
@@ -10,7 +11,7 @@ use everytick_domain::{
 };
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, homes, horizon, range, rows, sql};
+use super::{Failed, PostgresStore, Write, calendars, homes, horizon, range, rows, sql};
 use crate::{Actor, Created, IDEMPOTENCY_KEPT, IdempotencyKey, NewJob, Result, StoreError};
 
 const DOING: &str = "create jobs";
@@ -39,6 +40,8 @@ async fn create(
 ) -> Result<Vec<Result<Created>>> {
     let regions: Vec<&str> = jobs.iter().filter_map(|new| new.spec.home_region.as_deref()).collect();
     let mut homes = homes::load(write, &regions).await?;
+    let excluded: Vec<String> = jobs.iter().flat_map(|new| new.spec.exclude()).cloned().collect();
+    let known: Vec<_> = calendars::hold(write, tenant, &excluded).await?.into_values().collect();
     // Creates of one tenant take turns: names and the quota hold, and a key is used once.
     sqlx::query(sql!("add_tenant")).bind(tenant.raw()).execute(&mut *write.tx).await.failed(DOING)?;
     let live: i64 =
@@ -54,7 +57,8 @@ async fn create(
         Err(StoreError::KeyReused) => return Ok(vec![Err(StoreError::KeyReused)]),
         Err(error) => return Err(error),
     }
-    let (answers, claims) = decide(write, &mut homes, live.unsigned_abs(), jobs_max, tenant, actor, jobs).await?;
+    let (answers, claims) =
+        decide(write, &mut homes, &known, (live.unsigned_abs(), jobs_max), tenant, actor, jobs).await?;
     for claim in &claims {
         homes::claim(write, claim).await?;
     }
@@ -71,8 +75,8 @@ async fn create(
 async fn decide(
     write: &mut Write,
     homes: &mut Homes,
-    mut live: u64,
-    jobs_max: u64,
+    known: &[Arc<Calendar>],
+    (mut live, jobs_max): (u64, u64),
     tenant: TenantId,
     actor: &Actor,
     jobs: Vec<NewJob>,
@@ -97,7 +101,7 @@ async fn decide(
         let place = homes.place(new.id, new.spec.home_region.as_deref());
         let place = place.map_err(|invalid| StoreError::Invalid(vec![invalid]))?;
         let birth = Birth { id: new.id, tenant, partition: place.partition, by: actor.0.clone(), at: now };
-        let (job, cursor) = job::born(birth, new.spec).map_err(StoreError::Invalid)?;
+        let (job, cursor) = job::born(birth, new.spec, known).map_err(StoreError::Invalid)?;
         let created = Created { job, cursor, replayed: false };
         if let Some(claim) = place.claim {
             homes.claim(&claim);
@@ -147,6 +151,7 @@ async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, created: &[&
         .execute(&mut *write.tx)
         .await
         .failed_or_refused(DOING)?;
+    calendars::used(write, tenant, jobs().map(|job| (job.id, &*job.spec))).await?;
     sqlx::query(sql!("add_jobs_count"))
         .bind(tenant.raw())
         .bind(rows::limit(created.len()))

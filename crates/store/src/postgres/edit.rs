@@ -12,14 +12,14 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{
-    Failed, PostgresStore, Write, create,
+    Failed, PostgresStore, Write, calendars, create,
     create::Listed,
     days::{Day, Days},
     homes, horizon, range, record, rows,
     rows::JobRow,
     sql,
 };
-use crate::{Actor, CancelledRuns, EditJob, Edited, JobRef, JobTicks, OpenRun, RecordRow, Result, StoreError};
+use crate::{Actor, CancelledRuns, EditJob, Edited, JobRef, JobTicks, OpenRun, RecordRow, Result, StoreError, facts};
 
 const DOING: &str = "edit the job";
 
@@ -35,6 +35,10 @@ async fn edit(write: &mut Write, days: &Days, tenant: TenantId, actor: &Actor, a
         Change::Pause { .. } | Change::Quarantine { .. } | Change::Resume | Change::Delete => None,
     };
     let homes = homes::load(write, home.as_deref().as_slice()).await?;
+    let known = match &ask.change {
+        Change::Replace(spec) => calendars::hold(write, tenant, spec.exclude()).await?,
+        Change::Pause { .. } | Change::Quarantine { .. } | Change::Resume | Change::Delete => Default::default(),
+    };
     let row = hold(write, sql!("epoch_held"), tenant, &ask.job).await?;
     let has = row.job.version;
     if let Some(wanted) = ask.if_match.filter(|wanted| *wanted != has) {
@@ -46,7 +50,8 @@ async fn edit(write: &mut Write, days: &Days, tenant: TenantId, actor: &Actor, a
     {
         return Err(StoreError::NameTaken(spec.name.clone()));
     }
-    let standing = standing(write, &row).await?;
+    let mut standing = standing(write, &row).await?;
+    standing.calendars = known.into_values().collect();
     let action = ask.change.word();
     let ends = matches!(ask.change, Change::Pause { .. } | Change::Delete);
     let change = edit::edit(&standing, ask.change).map_err(StoreError::Invalid)?;
@@ -96,8 +101,10 @@ pub(super) async fn find(
         JobRef::Id(id) => sqlx::query(sql!("job_by_id")).bind(tenant.raw()).bind(id.uuid()),
         JobRef::Name(name) => sqlx::query(sql!("job_by_name")).bind(tenant.raw()).bind(name),
     };
-    let found = query.fetch_optional(connection).await.failed(doing)?;
-    rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed(doing)
+    let found = query.fetch_optional(&mut *connection).await.failed(doing)?;
+    let mut row = rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed(doing)?;
+    calendars::give(connection, std::slice::from_mut(&mut row), doing).await?;
+    Ok(row)
 }
 
 async fn is_taken(write: &mut Write, tenant: TenantId, name: &str) -> Result<bool> {
@@ -126,7 +133,7 @@ async fn standing(write: &mut Write, row: &JobRow) -> Result<Standing> {
         .await?
         .remove(&id)
         .map_or(OpenRuns::NONE, |open| OpenRun::count(&open));
-    Ok(Standing { job: row.job.clone(), cursor: row.cursor, now, last_recorded, open })
+    Ok(Standing { job: row.job.clone(), cursor: row.cursor, now, last_recorded, open, calendars: Vec::new() })
 }
 
 async fn write_edit(
@@ -181,13 +188,14 @@ async fn write_edit(
             .await
             .failed(DOING)?;
     }
+    calendars::used_now(write, was, job).await?;
     if job.partition != was.job.partition {
         homes::move_job(write, job).await?;
     }
     range::move_on(write, job.id, edit.cursor).await?;
     range::notify(write).await?;
-    let detail = serde_json::json!({ "name": job.spec.name, "version": job.version.raw(), "x": edit.x });
-    create::note(write, tenant, actor, action, &[(job.id.to_string(), detail.to_string())]).await
+    let detail = facts::edit_detail(action, &was.job, edit);
+    create::note(write, tenant, actor, action, &[(job.id.to_string(), detail)]).await
 }
 
 /// Cancels whatever of the job is open.

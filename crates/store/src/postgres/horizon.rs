@@ -10,7 +10,7 @@ use everytick_domain::{
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, days, node, rows, rows::JobRow, sql};
+use super::{Failed, PostgresStore, calendars, days, node, rows, rows::JobRow, sql};
 use crate::{ChangeMark, ChangedJob, Changes, Lease, LoadedJob, OpenRun, Result};
 
 pub(super) async fn load_horizon(
@@ -107,8 +107,10 @@ pub(super) async fn job_rows(connection: &mut PgConnection, ids: &[JobId], doing
         return Ok(Vec::new());
     }
     let asked = rows::job_ids(ids.iter().copied());
-    let found = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(connection).await.failed(doing)?;
-    Ok(rows::readable_jobs(&found))
+    let found = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(&mut *connection).await.failed(doing)?;
+    let mut jobs = rows::readable_jobs(&found);
+    calendars::give(connection, &mut jobs, doing).await?;
+    Ok(jobs)
 }
 
 /// The rows of the jobs at these places, in their order.

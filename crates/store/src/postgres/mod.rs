@@ -3,12 +3,14 @@
 //! reads. Nothing rests on the state of a session, so a transaction pooler may stand in between. What is due and which
 //! lease lives is judged by the database's clock (`everytick_now()`), read after the locks were had.
 
+mod calendars;
 mod cancel;
 mod claim;
 mod create;
 mod cursors;
 mod days;
 mod edit;
+mod facts;
 mod homes;
 mod horizon;
 mod limit;
@@ -32,7 +34,9 @@ use std::sync::RwLock;
 
 use async_trait::async_trait;
 use everytick_domain::{
-    ids::{Fence, Incarnation, JobId, RunId, TenantId},
+    calendar::Calendar,
+    explain::Facts,
+    ids::{Fence, Incarnation, JobId, RunId, TenantId, Version},
     partition::{PARTITIONS, PartitionSet},
     recovery::{Ledger, Window},
     time::{DbTime, Span},
@@ -42,10 +46,11 @@ use sqlx::{PgPool, Postgres, SqlStr, Transaction, postgres::PgListener};
 #[cfg(feature = "sim")]
 use crate::WallClock;
 use crate::{
-    Actor, AttemptRecord, AuditRecord, Beat, CancelledJob, CancelledRun, ChangeMark, Changes, ClaimedRun, Cluster,
-    Created, EditJob, Edited, GiveWay, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease,
-    Limits, LoadedJob, NewJob, NewRun, NodeInfo, Page, Pruned, Raise, RangeAnswer, RangePlan, Recorded, Redrive,
-    Redriven, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError, Waiting, Walked,
+    Actor, AttemptRecord, AuditRecord, Beat, CalendarPut, CalendarRecord, CancelledJob, CancelledRun, ChangeMark,
+    Changes, ClaimedRun, Cluster, Created, EditJob, Edited, GiveWay, IdempotencyKey, JobFilter, JobRecord, JobRef,
+    JobTicks, KeptOutput, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo, Page, Pruned, PutCalendar, Raise,
+    RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store,
+    StoreError, Waiting, Walked,
 };
 
 pub use open::PostgresOptions;
@@ -439,6 +444,33 @@ impl Store for PostgresStore {
         self.writes(redrive::redrive(self, tenant, actor, ask)).await
     }
 
+    async fn put_calendar(&self, tenant: TenantId, actor: &Actor, put: PutCalendar) -> Result<CalendarPut> {
+        self.writes(calendars::put_calendar(self, tenant, actor, put)).await
+    }
+    async fn delete_calendar(
+        &self,
+        tenant: TenantId,
+        actor: &Actor,
+        name: &str,
+        if_match: Option<Version>,
+    ) -> Result<CalendarRecord> {
+        self.writes(calendars::delete_calendar(self, tenant, actor, name, if_match)).await
+    }
+    async fn get_calendar(&self, tenant: TenantId, name: &str) -> Result<CalendarRecord> {
+        self.reads(calendars::get_calendar(self, tenant, name)).await
+    }
+    async fn list_calendars(
+        &self,
+        tenant: TenantId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<CalendarRecord, String>> {
+        self.reads(calendars::list_calendars(self, tenant, after, limit)).await
+    }
+    async fn load_calendars(&self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>> {
+        self.reads(calendars::load_calendars(self, tenant, names)).await
+    }
+
     async fn get_job(&self, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {
         self.reads(read::get_job(self, tenant, job)).await
     }
@@ -450,6 +482,15 @@ impl Store for PostgresStore {
         limit: usize,
     ) -> Result<Page<JobRecord, String>> {
         self.reads(read::list_jobs(self, tenant, filter, after, limit)).await
+    }
+    async fn load_facts(
+        &self,
+        tenant: TenantId,
+        job: &JobRef,
+        at: Option<DbTime>,
+        kept: Span,
+    ) -> Result<(Facts, DbTime)> {
+        self.reads(facts::load_facts(self, tenant, job, at, kept)).await
     }
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
         self.reads(read::get_run(self, tenant, run)).await

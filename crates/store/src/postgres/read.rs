@@ -10,7 +10,7 @@ use everytick_domain::{
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, edit, rows, rows::JobRow, sql};
+use super::{Failed, PostgresStore, calendars, edit, rows, rows::JobRow, sql};
 use crate::{AttemptRecord, AuditRecord, JobFilter, JobRecord, JobRef, Page, Result, RunFilter, RunRecord, StoreError};
 
 pub(super) async fn get_job(store: &PostgresStore, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {
@@ -51,7 +51,8 @@ pub(super) async fn list_jobs(
         Some(row) if more => Some(row.try_get("name").failed(DOING)?),
         _ => None,
     };
-    let jobs = rows::readable_jobs(&found);
+    let mut jobs = rows::readable_jobs(&found);
+    calendars::give(&mut read, &mut jobs, DOING).await?;
     let ids: Vec<_> = jobs.iter().map(|row| row.job.id).collect();
     let mut last = last_runs(&mut read, &ids, DOING).await?;
     let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
@@ -187,21 +188,22 @@ pub(super) async fn list_audit(
         .fetch_all(&mut *read)
         .await
         .failed(DOING)?;
-    let audit = |row: &PgRow| {
-        Ok(AuditRecord {
-            id: row.try_get("id")?,
-            at: rows::at(row, "at")?,
-            actor: row.try_get("actor")?,
-            action: row.try_get("action")?,
-            subject: row.try_get("subject")?,
-            detail: row.try_get("detail")?,
-        })
-    };
     let mut items = collect(&found, audit, DOING)?;
     let more = items.len() > limit;
     items.truncate(limit);
     let next = items.last().map(|record| record.id).filter(|_| more);
     Ok(Page { items, next })
+}
+
+pub(super) fn audit(row: &PgRow) -> std::result::Result<AuditRecord, sqlx::Error> {
+    Ok(AuditRecord {
+        id: row.try_get("id")?,
+        at: rows::at(row, "at")?,
+        actor: row.try_get("actor")?,
+        action: row.try_get("action")?,
+        subject: row.try_get("subject")?,
+        detail: row.try_get("detail")?,
+    })
 }
 
 fn collect<T>(

@@ -187,7 +187,7 @@ pub(super) fn at(row: &PgRow, column: &str) -> Decoded<DbTime> {
 pub(super) fn time(row: &PgRow, column: &str) -> Decoded<Option<DbTime>> {
     Ok(row.try_get::<Option<i64>, _>(column)?.map(DbTime::from_millis))
 }
-fn tenant(row: &PgRow) -> Decoded<TenantId> {
+pub(super) fn tenant(row: &PgRow) -> Decoded<TenantId> {
     row.try_get("tenant").map(TenantId::from_raw)
 }
 fn fence(row: &PgRow) -> Decoded<Fence> {

@@ -14,7 +14,7 @@ use everytick_domain::{
 use super::db::{Db, Entry, JobRow, RequestRow, RunRow, Subject, WaitingRow};
 use crate::{
     Actor, AuditRecord, CancelledRun, Created, EditJob, Edited, IDEMPOTENCY_KEPT, IdempotencyKey, JobRef, NewJob,
-    NewRun, OpenRun, Pruned, Result, RunRecord, StoreError,
+    NewRun, OpenRun, Pruned, Result, RunRecord, StoreError, facts,
 };
 
 impl Db {
@@ -106,7 +106,8 @@ impl Db {
         let place = self.homes().place(new.id, new.spec.home_region.as_deref());
         let place = place.map_err(|invalid| StoreError::Invalid(vec![invalid]))?;
         let birth = Birth { id: new.id, tenant, partition: place.partition, by: actor.0.clone(), at: now };
-        let (job, cursor) = job::born(birth, new.spec).map_err(StoreError::Invalid)?;
+        let known = self.calendars_named(tenant, new.spec.exclude());
+        let (job, cursor) = job::born(birth, new.spec, &known).map_err(StoreError::Invalid)?;
         if let Some(claim) = &place.claim {
             self.claim_block(claim);
         }
@@ -143,6 +144,10 @@ impl Db {
             now: if unlocked { sent_at } else { now },
             last_recorded: if unlocked { None } else { self.last_tick_row(id, cursor.map_or(now, |at| at.min(now))) },
             open: OpenRun::count(&self.open_runs(id)),
+            calendars: match &ask.change {
+                Change::Replace(spec) => self.calendars_named(tenant, spec.exclude()),
+                _ => Vec::new(),
+            },
         };
         let action = ask.change.word();
         let mut edited = match edit::edit(&standing, ask.change).map_err(StoreError::Invalid)? {
@@ -176,7 +181,8 @@ impl Db {
                     row.seq = seq;
                 }
                 self.journal.push(Entry::Edited { job: Box::new(edit.job.clone()), x: edit.x, at: standing.now });
-                self.note(tenant, actor, action, id.to_string(), format!("{{\"x\":\"{}\"}}", edit.x), now);
+                let detail = facts::edit_detail(action, &standing.job, &edit);
+                self.note(tenant, actor, action, id.to_string(), detail, now);
                 Edited { job: edit.job, cursor: edit.cursor, x: Some(edit.x), cancelled: Vec::new() }
             }
         };

@@ -1,8 +1,12 @@
 //! The simulated tables, the leases, and the journal.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use everytick_domain::{
+    calendar::Calendar,
     home::{BlockClaim, Homes},
     ids::{Epoch, Fence, Incarnation, JobId, RunId, TenantId},
     job::{Job, LATE_AFTER_MAX},
@@ -13,6 +17,7 @@ use everytick_domain::{
     time::{DbTime, Span},
 };
 
+use super::calendars::CalendarRow;
 use crate::{
     AttemptRecord, AuditRecord, Beat, Cluster, Lease, Limits, NodeInfo, NodeRecord, PartitionRecord, Result, StoreError,
 };
@@ -25,6 +30,7 @@ pub struct Db {
     pub(super) shared: bool,
     pub(super) partitions: Vec<PartitionRecord>,
     pub(super) jobs: BTreeMap<JobId, JobRow>,
+    pub(super) calendars: BTreeMap<(TenantId, String), CalendarRow>,
     pub(super) runs: BTreeMap<RunId, RunRow>,
     pub(super) history: BTreeSet<(JobId, RunId)>,
     /// Those of them that are not over.
@@ -147,6 +153,7 @@ pub enum Entry {
         job: JobId,
         from: DbTime,
         to: DbTime,
+        reason: SkipReason,
         by: Option<Incarnation>,
     },
     Claimed {
@@ -157,6 +164,11 @@ pub enum Entry {
         /// It had been chosen by catch-up.
         late: bool,
         by: Incarnation,
+    },
+    /// A calendar as it stands from here on, with all its versions.
+    CalendarPut {
+        tenant: TenantId,
+        calendar: Arc<Calendar>,
     },
     /// A lease was made, or its fence was raised.
     Leased {
@@ -208,6 +220,7 @@ impl Db {
             shared,
             partitions: (0..partitions).map(free).collect(),
             jobs: BTreeMap::new(),
+            calendars: BTreeMap::new(),
             runs: BTreeMap::new(),
             history: BTreeSet::new(),
             open: BTreeSet::new(),

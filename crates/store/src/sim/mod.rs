@@ -2,6 +2,7 @@
 //! journal of every change for the simulator's checker. Rules that a mutant leaves out are left out here, by name.
 
 mod asks;
+mod calendars;
 mod cancels;
 mod db;
 mod faults;
@@ -14,7 +15,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use everytick_domain::{
-    ids::{Fence, Incarnation, JobId, RunId, TenantId},
+    calendar::Calendar,
+    explain::Facts,
+    ids::{Fence, Incarnation, JobId, RunId, TenantId, Version},
     partition::PartitionSet,
     recovery::{Ledger, Window},
     time::{DbTime, Span},
@@ -25,10 +28,11 @@ pub use db::{Db, Entry, RangeRow, RunRow};
 pub use faults::{Call, Fate, Faults, NoFaults, Point};
 
 use crate::{
-    Actor, AttemptRecord, AuditRecord, Beat, CancelledJob, CancelledRun, ChangeMark, Changes, ClaimedRun, Cluster,
-    Created, EditJob, Edited, GiveWay, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease,
-    Limits, LoadedJob, NewJob, NewRun, NodeInfo, Page, Pruned, Raise, RangeAnswer, RangePlan, Recorded, Redrive,
-    Redriven, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError, Waiting, Walked, WallClock,
+    Actor, AttemptRecord, AuditRecord, Beat, CalendarPut, CalendarRecord, CancelledJob, CancelledRun, ChangeMark,
+    Changes, ClaimedRun, Cluster, Created, EditJob, Edited, GiveWay, IdempotencyKey, JobFilter, JobRecord, JobRef,
+    JobTicks, KeptOutput, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo, Page, Pruned, PutCalendar, Raise,
+    RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store,
+    StoreError, Waiting, Walked, WallClock,
 };
 
 /// One node's connection to the simulated database. Clones with [`SimStore::connect`] share the database.
@@ -303,6 +307,38 @@ impl Store for SimStore {
         self.transact(Point::Ask, move |db, now, _| db.redrive(tenant, &actor, &ask, now)).await
     }
 
+    async fn put_calendar(&self, tenant: TenantId, actor: &Actor, put: PutCalendar) -> Result<CalendarPut> {
+        let actor = actor.clone();
+        self.transact(Point::Edit, move |db, now, _| db.put_calendar(tenant, &actor, put, now)).await
+    }
+    async fn delete_calendar(
+        &self,
+        tenant: TenantId,
+        actor: &Actor,
+        name: &str,
+        if_match: Option<Version>,
+    ) -> Result<CalendarRecord> {
+        let (actor, name) = (actor.clone(), name.to_owned());
+        self.transact(Point::Edit, move |db, now, _| db.delete_calendar(tenant, &actor, &name, if_match, now)).await
+    }
+    async fn get_calendar(&self, tenant: TenantId, name: &str) -> Result<CalendarRecord> {
+        let name = name.to_owned();
+        self.transact(Point::Read, move |db, _, _| db.get_calendar(tenant, &name)).await
+    }
+    async fn list_calendars(
+        &self,
+        tenant: TenantId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<CalendarRecord, String>> {
+        let after = after.map(str::to_owned);
+        self.transact(Point::Read, move |db, _, _| Ok(db.list_calendars(tenant, after.as_deref(), limit))).await
+    }
+    async fn load_calendars(&self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>> {
+        let names = names.to_vec();
+        self.transact(Point::Read, move |db, _, _| Ok(db.calendars_named(tenant, &names))).await
+    }
+
     async fn get_job(&self, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {
         let job = job.clone();
         self.transact(Point::Read, move |db, now, _| db.get_job(tenant, &job, now)).await
@@ -317,6 +353,16 @@ impl Store for SimStore {
         let (filter, after) = (filter.clone(), after.map(str::to_owned));
         self.transact(Point::Read, move |db, now, _| Ok(db.list_jobs(tenant, &filter, after.as_deref(), limit, now)))
             .await
+    }
+    async fn load_facts(
+        &self,
+        tenant: TenantId,
+        job: &JobRef,
+        at: Option<DbTime>,
+        kept: Span,
+    ) -> Result<(Facts, DbTime)> {
+        let job = job.clone();
+        self.transact(Point::Read, move |db, now, _| db.load_facts(tenant, &job, at, kept, now)).await
     }
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
         self.transact(Point::Read, move |db, _, _| db.get_run(tenant, run)).await

@@ -178,7 +178,7 @@ impl Db {
 
     pub(super) fn insert_range(&mut self, job: JobId, range: SkipRange, by: Option<Incarnation>, now: DbTime) {
         let Some(tenant) = self.jobs.get(&job).map(|row| row.job.tenant) else { return };
-        self.journal.push(Entry::RangeRecorded { job, from: range.from, to: range.to, by });
+        self.journal.push(Entry::RangeRecorded { job, from: range.from, to: range.to, reason: range.reason, by });
         let id = RunId::of(job, Cause::Range { from: range.from });
         self.ranges.insert(id, RangeRow { job, tenant, range, recorded_at: now });
     }

@@ -1,15 +1,16 @@
 //! Makes jobs. Each alone is made or refused, all in one transaction, so quotas and names hold whoever else creates (I15).
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use everytick_domain::{
+    calendar::Calendar,
     ids::{JobId, TenantId},
     job::{self, Birth},
     time::DbTime,
 };
 use uuid::Uuid;
 
-use super::{Failed, SqliteStore, Write, range, rows, rows::Hex, sql};
+use super::{Failed, SqliteStore, Write, calendars, range, rows, rows::Hex, sql};
 use crate::{Actor, Created, IDEMPOTENCY_KEPT, IdempotencyKey, NewJob, Result, StoreError};
 
 const DOING: &str = "create jobs";
@@ -64,6 +65,8 @@ async fn decide(
         sqlx::query_scalar(sql!("count_jobs")).bind(tenant.raw()).fetch_optional(&mut *write.tx).await.failed(DOING)?;
     let mut taken: HashSet<String> = taken.into_iter().collect();
     let mut live = u64::try_from(live.unwrap_or(0)).unwrap_or(0);
+    let excluded: Vec<String> = jobs.iter().flat_map(|new| new.spec.exclude()).cloned().collect();
+    let known: Vec<_> = calendars::of_tenant(&mut write.tx, tenant, &excluded, DOING).await?.into_values().collect();
     let now = write.now;
     let decide = |new: NewJob| {
         if taken.contains(&new.spec.name) {
@@ -72,7 +75,7 @@ async fn decide(
         if live >= jobs_max {
             return Err(StoreError::QuotaReached(jobs_max));
         }
-        let created = new_job(tenant, actor, new, now)?;
+        let created = new_job(tenant, actor, new, &known, now)?;
         taken.insert(created.job.spec.name.clone());
         live += 1;
         Ok(created)
@@ -80,9 +83,9 @@ async fn decide(
     Ok(jobs.into_iter().map(decide).collect())
 }
 
-fn new_job(tenant: TenantId, actor: &Actor, new: NewJob, now: DbTime) -> Result<Created> {
+fn new_job(tenant: TenantId, actor: &Actor, new: NewJob, known: &[Arc<Calendar>], now: DbTime) -> Result<Created> {
     let birth = Birth { id: new.id, tenant, partition: 0, by: actor.0.clone(), at: now };
-    let (job, cursor) = job::born(birth, new.spec).map_err(StoreError::Invalid)?;
+    let (job, cursor) = job::born(birth, new.spec, known).map_err(StoreError::Invalid)?;
     Ok(Created { job, cursor, replayed: false })
 }
 
@@ -113,6 +116,7 @@ async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, created: &[&
     ] {
         sqlx::query(statement).bind(batch).bind(tenant.raw()).execute(&mut *write.tx).await.failed_or_refused(DOING)?;
     }
+    calendars::used(write, tenant, created.iter().map(|created| (created.job.id, &*created.job.spec))).await?;
     sqlx::query(sql!("add_tenant")).bind(tenant.raw()).execute(&mut *write.tx).await.failed(DOING)?;
     sqlx::query(sql!("add_jobs_count")).bind(tenant.raw()).bind(count).execute(&mut *write.tx).await.failed(DOING)?;
     note(write, tenant, actor, "create", &audit).await
@@ -125,7 +129,8 @@ async fn load(write: &mut Write, id: JobId) -> Result<Option<Created>> {
         .await
         .failed(DOING)?;
     let Some(row) = found else { return Ok(None) };
-    let row = rows::job(&row).failed(DOING)?;
+    let mut row = rows::job(&row).failed(DOING)?;
+    calendars::give(&mut write.tx, std::slice::from_mut(&mut row), DOING).await?;
     Ok(Some(Created { job: row.job, cursor: row.cursor, replayed: true }))
 }
 

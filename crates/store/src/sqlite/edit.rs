@@ -9,8 +9,8 @@ use everytick_domain::{
 use sqlx::SqliteConnection;
 use uuid::Uuid;
 
-use super::{Failed, SqliteStore, Write, create, horizon, range, record, rows, rows::JobRow, sql};
-use crate::{Actor, CancelledRuns, EditJob, Edited, JobRef, JobTicks, OpenRun, RecordRow, Result, StoreError};
+use super::{Failed, SqliteStore, Write, calendars, create, horizon, range, record, rows, rows::JobRow, sql};
+use crate::{Actor, CancelledRuns, EditJob, Edited, JobRef, JobTicks, OpenRun, RecordRow, Result, StoreError, facts};
 
 const DOING: &str = "edit the job";
 
@@ -27,7 +27,11 @@ pub(super) async fn edit_job(store: &SqliteStore, tenant: TenantId, actor: &Acto
     {
         return Err(StoreError::NameTaken(spec.name.clone()));
     }
-    let standing = standing(&mut write, &row).await?;
+    let mut standing = standing(&mut write, &row).await?;
+    if let Change::Replace(spec) = &ask.change {
+        let known = calendars::of_tenant(&mut write.tx, tenant, spec.exclude(), DOING).await?;
+        standing.calendars = known.into_values().collect();
+    }
     let action = ask.change.word();
     let ends = matches!(ask.change, Change::Pause { .. } | Change::Delete);
     let change = edit::edit(&standing, ask.change).map_err(StoreError::Invalid)?;
@@ -56,8 +60,10 @@ pub(super) async fn find(
         JobRef::Id(id) => sqlx::query(sql!("job_by_id")).bind(tenant.raw()).bind(id.uuid()),
         JobRef::Name(name) => sqlx::query(sql!("job_by_name")).bind(tenant.raw()).bind(name),
     };
-    let found = query.fetch_optional(connection).await.failed(doing)?;
-    rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed(doing)
+    let found = query.fetch_optional(&mut *connection).await.failed(doing)?;
+    let mut row = rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed(doing)?;
+    calendars::give(connection, std::slice::from_mut(&mut row), doing).await?;
+    Ok(row)
 }
 
 async fn is_taken(write: &mut Write, tenant: TenantId, name: &str) -> Result<bool> {
@@ -86,7 +92,7 @@ async fn standing(write: &mut Write, row: &JobRow) -> Result<Standing> {
         .await?
         .remove(&id)
         .map_or(OpenRuns::NONE, |open| OpenRun::count(&open));
-    Ok(Standing { job: row.job.clone(), cursor: row.cursor, now, last_recorded, open })
+    Ok(Standing { job: row.job.clone(), cursor: row.cursor, now, last_recorded, open, calendars: Vec::new() })
 }
 
 async fn write_edit(
@@ -127,9 +133,10 @@ async fn write_edit(
     if job.deleted_at.is_some() {
         sqlx::query(sql!("add_jobs_count")).bind(tenant.raw()).bind(-1).execute(&mut *write.tx).await.failed(DOING)?;
     }
+    calendars::used_now(write, was, job).await?;
     range::move_on(write, job.id, edit.cursor).await?;
-    let detail = serde_json::json!({ "name": job.spec.name, "version": job.version.raw(), "x": edit.x });
-    create::note(write, tenant, actor, action, &[(job.id.to_string(), detail.to_string())]).await
+    let detail = facts::edit_detail(action, &was.job, edit);
+    create::note(write, tenant, actor, action, &[(job.id.to_string(), detail)]).await
 }
 
 /// Cancels whatever of the job is open.

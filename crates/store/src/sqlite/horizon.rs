@@ -9,7 +9,7 @@ use everytick_domain::{
 };
 use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 
-use super::{Failed, SqliteStore, node, rows, sql};
+use super::{Failed, SqliteStore, calendars, node, rows, sql};
 use crate::{ChangeMark, ChangedJob, Changes, Lease, LoadedJob, OpenRun, Result};
 
 pub(super) async fn load_horizon(
@@ -103,7 +103,8 @@ pub(super) async fn changes(
 }
 
 async fn loaded(read: &mut SqliteConnection, found: &[SqliteRow], doing: &'static str) -> Result<Vec<LoadedJob>> {
-    let jobs = rows::readable_jobs(found);
+    let mut jobs = rows::readable_jobs(found);
+    calendars::give(read, &mut jobs, doing).await?;
     let mut last_ticks = HashMap::new();
     for row in found {
         if let Some(tick) = rows::time(row, "last_tick").failed(doing)? {

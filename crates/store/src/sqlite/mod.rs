@@ -2,11 +2,13 @@
 //! its SQL beside it. One connection writes, a few read; what is due and which lease lives is judged by the given clock,
 //! read once per transaction after the write lock was had.
 
+mod calendars;
 mod cancel;
 mod claim;
 mod create;
 mod cursors;
 mod edit;
+mod facts;
 mod horizon;
 mod lost;
 pub(crate) mod moving;
@@ -26,7 +28,9 @@ use std::{fs::File, path::Path, sync::Arc};
 
 use async_trait::async_trait;
 use everytick_domain::{
-    ids::{Fence, Incarnation, JobId, RunId, TenantId},
+    calendar::Calendar,
+    explain::Facts,
+    ids::{Fence, Incarnation, JobId, RunId, TenantId, Version},
     partition::PartitionSet,
     recovery::{Ledger, Window},
     time::{DbTime, Span},
@@ -34,10 +38,11 @@ use everytick_domain::{
 use sqlx::{Sqlite, SqlitePool, Transaction};
 
 use crate::{
-    Actor, AttemptRecord, AuditRecord, Beat, CancelledJob, CancelledRun, ChangeMark, Changes, ClaimedRun, Cluster,
-    Created, EditJob, Edited, GiveWay, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease,
-    Limits, LoadedJob, NewJob, NewRun, NodeInfo, Page, Pruned, Raise, RangeAnswer, RangePlan, Recorded, Redrive,
-    Redriven, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError, Waiting, Walked, WallClock,
+    Actor, AttemptRecord, AuditRecord, Beat, CalendarPut, CalendarRecord, CancelledJob, CancelledRun, ChangeMark,
+    Changes, ClaimedRun, Cluster, Created, EditJob, Edited, GiveWay, IdempotencyKey, JobFilter, JobRecord, JobRef,
+    JobTicks, KeptOutput, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo, Page, Pruned, PutCalendar, Raise,
+    RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store,
+    StoreError, Waiting, Walked, WallClock,
 };
 
 /// The text of a statement, from its file.
@@ -283,6 +288,33 @@ impl Store for SqliteStore {
         redrive::redrive(self, tenant, actor, ask).await
     }
 
+    async fn put_calendar(&self, tenant: TenantId, actor: &Actor, put: PutCalendar) -> Result<CalendarPut> {
+        calendars::put_calendar(self, tenant, actor, put).await
+    }
+    async fn delete_calendar(
+        &self,
+        tenant: TenantId,
+        actor: &Actor,
+        name: &str,
+        if_match: Option<Version>,
+    ) -> Result<CalendarRecord> {
+        calendars::delete_calendar(self, tenant, actor, name, if_match).await
+    }
+    async fn get_calendar(&self, tenant: TenantId, name: &str) -> Result<CalendarRecord> {
+        calendars::get_calendar(self, tenant, name).await
+    }
+    async fn list_calendars(
+        &self,
+        tenant: TenantId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<CalendarRecord, String>> {
+        calendars::list_calendars(self, tenant, after, limit).await
+    }
+    async fn load_calendars(&self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>> {
+        calendars::load_calendars(self, tenant, names).await
+    }
+
     async fn get_job(&self, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {
         read::get_job(self, tenant, job).await
     }
@@ -294,6 +326,15 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> Result<Page<JobRecord, String>> {
         read::list_jobs(self, tenant, filter, after, limit).await
+    }
+    async fn load_facts(
+        &self,
+        tenant: TenantId,
+        job: &JobRef,
+        at: Option<DbTime>,
+        kept: Span,
+    ) -> Result<(Facts, DbTime)> {
+        facts::load_facts(self, tenant, job, at, kept).await
     }
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
         read::get_run(self, tenant, run).await

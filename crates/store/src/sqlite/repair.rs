@@ -7,7 +7,7 @@ use everytick_domain::{
 };
 use sqlx::Row as _;
 
-use super::{Failed, SqliteStore, create, node, range, record, rows, sql};
+use super::{Failed, SqliteStore, calendars, create, node, range, record, rows, sql};
 use crate::{Actor, JobTicks, Lease, RANGES_PER_LEDGER_MAX, Result, Walked, WalkedJob};
 
 pub(super) async fn walk_jobs(store: &SqliteStore, after: Option<JobId>, limit: usize) -> Result<Walked> {
@@ -21,7 +21,9 @@ pub(super) async fn walk_jobs(store: &SqliteStore, after: Option<JobId>, limit: 
         .failed(DOING)?;
     let last = found.last().map(|row| rows::job_id(row, "id")).transpose().failed(DOING)?;
     let walked = |row: rows::JobRow| WalkedJob { job: row.job, epoch: row.epoch, cursor: row.cursor };
-    Ok(Walked { jobs: rows::readable_jobs(&found).into_iter().map(walked).collect(), last })
+    let mut jobs = rows::readable_jobs(&found);
+    calendars::give(&mut read, &mut jobs, DOING).await?;
+    Ok(Walked { jobs: jobs.into_iter().map(walked).collect(), last })
 }
 
 pub(super) async fn load_ledgers(store: &SqliteStore, asked: &[(JobId, Window)]) -> Result<Vec<Ledger>> {

@@ -6,6 +6,7 @@ use std::{
 };
 
 use everytick_domain::{
+    calendar::CalendarSpec,
     edit::Change,
     ids::{JobId, TenantId},
     job::{CatchUp, JobSpec, Misfire, Overlap},
@@ -15,12 +16,15 @@ use everytick_domain::{
     time::Span,
 };
 use everytick_engine::commands::RunNow;
-use everytick_store::{Actor, EditJob, JobRef, Redrive, RunFilter, WallClock};
+use everytick_store::{Actor, EditJob, JobRef, PutCalendar, Redrive, RunFilter, WallClock};
 
 use super::{random::Random, world::World};
 
 pub async fn run(world: Arc<World>, random: Random) {
     let mut jobs = Vec::new();
+    for name in CALENDARS {
+        set_calendar(&world, &random, name).await;
+    }
     for n in 0..7 + random.below(4) {
         jobs.extend(create(&world, &random, n).await);
     }
@@ -30,6 +34,11 @@ pub async fn run(world: Arc<World>, random: Random) {
         if jobs.is_empty() || random.chance(60) {
             made += 1;
             jobs.extend(create(&world, &random, made).await);
+            continue;
+        }
+        if has_calendars(&world) && random.chance(80) {
+            let name = *random.pick(&CALENDARS);
+            set_calendar(&world, &random, name).await;
             continue;
         }
         let job = *random.pick(&jobs);
@@ -76,6 +85,27 @@ async fn near_a_tick(world: &World, random: &Random) {
     }
 }
 
+const CALENDARS: [&str; 2] = ["holidays", "maintenance"];
+
+/// One history in three has them.
+fn has_calendars(world: &World) -> bool {
+    world.scene.seed.is_multiple_of(3)
+}
+
+/// A history is shorter than a day, so days are made to begin and end in its midst by zones and versions: each version leaves out
+/// either all or nothing, and holds from an instant close to a tick.
+async fn set_calendar(world: &World, random: &Random, name: &str) {
+    if !has_calendars(world) {
+        return;
+    }
+    let days = if random.chance(500) { vec!["2026-11-14/2026-11-16".parse().unwrap()] } else { Vec::new() };
+    // Another zone makes it another version, also where it leaves out the same.
+    let zone = *random.pick(&["UTC", "Asia/Tokyo", "America/New_York"]);
+    let spec = CalendarSpec::new(zone, days, Vec::new()).unwrap();
+    let put = PutCalendar { name: name.to_owned(), spec, if_match: None };
+    let _ = world.commands(random).put_calendar(TenantId::DEFAULT, &people(), put).await;
+}
+
 fn people() -> Actor {
     Actor("people".into())
 }
@@ -112,6 +142,17 @@ fn schedule(timing: Timing) -> Option<ScheduleSpec> {
     Some(ScheduleSpec { timing, starts_at: None, ends_at: None, jitter: None, exclude: Vec::new() })
 }
 
+fn excluding(mut schedule: Option<ScheduleSpec>, world: &World, random: &Random) -> Option<ScheduleSpec> {
+    if has_calendars(world)
+        && random.chance(600)
+        && let Some(schedule) = &mut schedule
+    {
+        let names = if random.chance(300) { &CALENDARS[..] } else { &CALENDARS[..1] };
+        schedule.exclude = names.iter().map(|name| (*name).to_owned()).collect();
+    }
+    schedule
+}
+
 fn timing(world: &World, random: &Random) -> Timing {
     match random.below(10) {
         0..6 => Timing::Every { every: Span::seconds(1) },
@@ -124,7 +165,7 @@ fn edited(mut spec: JobSpec, world: &World, random: &Random) -> JobSpec {
     match random.below(3) {
         0 => spec.enabled = !spec.enabled,
         1 => spec.description = format!("{}", random.next()),
-        _ => spec.schedule = schedule(timing(world, random)),
+        _ => spec.schedule = excluding(schedule(timing(world, random)), world, random),
     }
     spec
 }
@@ -145,7 +186,7 @@ fn spec(world: &World, random: &Random, n: u64) -> JobSpec {
         (Overlap::Queue { limit: 3 }, None),
         (Overlap::CancelPrevious, None),
     ]);
-    let mut schedule = schedule(timing(world, random));
+    let mut schedule = excluding(schedule(timing(world, random)), world, random);
     if random.chance(150)
         && let Some(schedule) = &mut schedule
     {

@@ -15,7 +15,7 @@ use everytick_store::{
     sim::{Db, Entry},
 };
 
-use super::{holders, overlap, pace, target::Delivery, world::World};
+use super::{calendars, holders, overlap, pace, target::Delivery, world::World};
 
 /// Ticks younger than this at the end may still be on their way.
 const ON_THEIR_WAY: Span = Span::seconds(3);
@@ -38,6 +38,7 @@ pub fn check(world: &World) -> Played {
         every_tick_once(db, &jobs, end, &mut found);
         deliveries_are_sound(db, &jobs, &deliveries, &mut found);
         the_journal_is_sound(db, &mut found);
+        calendars::what_is_left_out_is_a_skip_for_that_reason(db, &mut found);
         holders::fences_only_rise(db, &mut found);
         // Who is told lies works side by side with others, and only the ledger is whole.
         if !world.scene.lying {

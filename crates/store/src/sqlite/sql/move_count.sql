@@ -8,4 +8,7 @@ union all select 'attempts' as name, count(*) as count from attempts
 union all select 'skip_ranges' as name, count(*) as count from skip_ranges
 union all select 'waiting' as name, count(*) as count from waiting
 union all select 'requests' as name, count(*) as count from requests
-union all select 'audit' as name, count(*) as count from audit;
+union all select 'audit' as name, count(*) as count from audit
+union all select 'calendars' as name, count(*) as count from calendars
+union all select 'calendar_versions' as name, count(*) as count from calendar_versions
+union all select 'calendar_jobs' as name, count(*) as count from calendar_jobs;

@@ -1,0 +1,161 @@
+//! Calendars: named sets of dates that schedules leave out.
+
+use axum::{
+    Json,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use everytick_domain::{
+    calendar::{CalendarSpec, check_calendar_name, from_ics},
+    ids::Version,
+};
+use everytick_engine::store::PutCalendar;
+
+use super::{Shared, created, tagged};
+use crate::{
+    Api,
+    body::CalendarBody,
+    error::{ApiError, Result},
+    paging,
+    params::{CalendarPath, Params},
+    version::IfMatch,
+    wire::{
+        IfMatchTag, Name, Problem,
+        calendar::{Calendar, CalendarDefinition, CalendarPage},
+    },
+};
+
+/// List calendars, by name
+#[utoipa::path(
+    get,
+    path = "/api/v1/calendars",
+    tag = "calendars",
+    params(
+        ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before", pattern = "^[A-Za-z0-9_-]+$"),
+    ),
+    responses((status = 200, description = "A page of calendars", body = CalendarPage))
+)]
+pub(crate) async fn list_calendars(State(api): Shared, mut params: Params) -> Result<Json<CalendarPage>> {
+    let (limit, after) = paging::asked::<String>(&mut params);
+    params.finish()?;
+    let page = api.commands.store().list_calendars(api.tenant(), after.as_deref(), limit).await?;
+    let items = page.items.into_iter().map(Calendar::from).collect();
+    Ok(Json(CalendarPage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
+}
+
+/// Read a calendar
+#[utoipa::path(
+    get,
+    path = "/api/v1/calendars/{name}",
+    tag = "calendars",
+    params(("name" = Name, Path, description = "The calendar's name")),
+    responses(
+        (status = 200, description = "The calendar", body = Calendar, headers(("ETag" = String, description = "The calendar's version in quotes"))),
+        (status = 404, description = "No such calendar", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn get_calendar(
+    State(api): Shared,
+    CalendarPath(name): CalendarPath,
+    params: Params,
+) -> Result<Response> {
+    params.finish()?;
+    let record = api.commands.store().get_calendar(api.tenant(), &name).await?;
+    Ok(tagged(record.version, Json(Calendar::from(record)).into_response()))
+}
+
+/// Make or replace a calendar
+///
+/// As JSON, or as an iCalendar file with all-day events, once or every year. Ticks up to `effective_at` are judged by the
+/// version before, whenever they are recorded; later ones by this one.
+#[utoipa::path(
+    put,
+    path = "/api/v1/calendars/{name}",
+    tag = "calendars",
+    params(
+        ("name" = Name, Path, description = "The calendar's name"),
+        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag that the edit was made from"),
+        ("timezone" = Option<String>, Query, description = "With an iCalendar file: the zone of its dates, instead of its X-WR-TIMEZONE"),
+    ),
+    request_body(content((CalendarDefinition = "application/json"), (String = "text/calendar"))),
+    responses(
+        (status = 200, description = "The calendar as it is from `effective_at` on", body = Calendar, headers(("ETag" = String, description = "The calendar's version in quotes"))),
+        (status = 201, description = "The calendar was made", body = Calendar, headers(("ETag" = String, description = "The calendar's version in quotes"), ("Location" = String, description = "Where the calendar stands"))),
+        (status = 412, description = "The calendar has another version", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn put_calendar(
+    State(api): Shared,
+    CalendarPath(name): CalendarPath,
+    if_match: IfMatch,
+    mut params: Params,
+    body: CalendarBody,
+) -> Result<Response> {
+    let zone = params.one("timezone");
+    params.finish()?;
+    let spec = read(&name, body, zone.as_deref())?;
+    let if_match = expected(&api, &name, &if_match).await?;
+    let location = format!("/api/v1/calendars/{name}");
+    let put = api.commands.put_calendar(api.tenant(), &api.actor(), PutCalendar { name, spec, if_match }).await?;
+    let (version, made) = (put.calendar.version, put.made);
+    let calendar = Calendar::from(put);
+    let response = if made { created(&location, calendar) } else { Json(calendar).into_response() };
+    Ok(tagged(version, response))
+}
+
+fn read(name: &str, body: CalendarBody, zone: Option<&str>) -> Result<CalendarSpec> {
+    check_calendar_name(name).map_err(|invalid| ApiError::Invalid(vec![invalid]))?;
+    match body {
+        CalendarBody::Ics(text) => from_ics(&text, zone).map_err(ApiError::Invalid),
+        CalendarBody::Json(_) if zone.is_some() => {
+            Err(ApiError::malformed("timezone", "goes with an iCalendar file; with JSON it is a field of the body"))
+        }
+        CalendarBody::Json(body) => body.read::<CalendarDefinition>()?.read().map_err(ApiError::Invalid),
+    }
+}
+
+/// Delete a calendar
+///
+/// Not while a job names it.
+#[utoipa::path(
+    delete,
+    path = "/api/v1/calendars/{name}",
+    tag = "calendars",
+    params(
+        ("name" = Name, Path, description = "The calendar's name"),
+        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag that the edit was made from"),
+    ),
+    responses(
+        (status = 200, description = "The calendar that is gone", body = Calendar),
+        (status = 404, description = "No such calendar", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "Jobs name it; they are told", body = Problem, content_type = "application/problem+json"),
+        (status = 412, description = "The calendar has another version", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn delete_calendar(
+    State(api): Shared,
+    CalendarPath(name): CalendarPath,
+    if_match: IfMatch,
+    params: Params,
+) -> Result<Json<Calendar>> {
+    params.finish()?;
+    let if_match = expected(&api, &name, &if_match).await?;
+    let gone = api.commands.delete_calendar(api.tenant(), &api.actor(), &name, if_match).await?;
+    Ok(Json(gone.into()))
+}
+
+/// The version that If-Match asks for. The calendar is looked at only where several are named, or one that we never gave.
+async fn expected(api: &Api, name: &str, if_match: &IfMatch) -> Result<Option<Version>> {
+    Ok(match if_match {
+        IfMatch::Any => None,
+        IfMatch::OneOf(tags) => match tags.as_slice() {
+            [Some(version)] => Some(*version),
+            _ => {
+                let record = api.commands.store().get_calendar(api.tenant(), name).await?;
+                if_match.check(record.version)?;
+                Some(record.version)
+            }
+        },
+    })
+}

@@ -1,0 +1,105 @@
+//! Why a job ran at an instant, or did not.
+
+use everytick_domain::{
+    explain::{Explanation as Domain, Kind as DomainKind},
+    ids::RunId,
+    run::State,
+    time::DbTime,
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// What kind of answer it is.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kind {
+    Run,
+    Skipped,
+    NotATick,
+    NoSchedule,
+    Paused,
+    Disabled,
+    NotYetMade,
+    Deleted,
+    OutOfBounds,
+    DefinitionChanged,
+    NotYetDue,
+    WillBeSkipped,
+    NotYetRecorded,
+    OutOfHistory,
+    Missing,
+}
+
+same_words! {
+    Kind = DomainKind {
+        Run, Skipped, NotATick, NoSchedule, Paused, Disabled, NotYetMade, Deleted, OutOfBounds, DefinitionChanged, NotYetDue,
+        WillBeSkipped, NotYetRecorded, OutOfHistory, Missing
+    }
+}
+
+/// What is known of one instant of a job, in words and fields.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Explanation {
+    #[schema(example = "nightly-report")]
+    job: String,
+    #[schema(value_type = String, format = DateTime)]
+    at: DbTime,
+    #[schema(inline)]
+    kind: Kind,
+    /// The answer for people.
+    #[schema(example = "2026-12-25T02:00:00Z: skipped: calendar holidays-de leaves the date out")]
+    message: String,
+    /// The run, or the skip, that is on the record under this tick's id.
+    #[schema(value_type = Option<String>, format = Uuid)]
+    run: Option<RunId>,
+    #[schema(example = "succeeded")]
+    state: Option<&'static str>,
+    #[schema(example = "calendar")]
+    skip_reason: Option<&'static str>,
+    /// The ticks that were skipped together with this one.
+    range: Option<SkippedRange>,
+    /// The calendar that leaves the instant out.
+    calendar: Option<String>,
+    /// Who paused, deleted, made or changed it.
+    by: Option<String>,
+    /// From when on that held.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    since: Option<DbTime>,
+    /// The nearest ticks of the definition that held then, where the instant is none.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    tick_before: Option<DbTime>,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    tick_after: Option<DbTime>,
+}
+
+/// Ticks that were skipped together; both ends are included.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SkippedRange {
+    #[schema(value_type = String, format = DateTime)]
+    from: DbTime,
+    #[schema(value_type = String, format = DateTime)]
+    to: DbTime,
+    count: u64,
+}
+
+impl Explanation {
+    pub(crate) fn new(job: &str, told: Domain) -> Self {
+        let record = told.record.as_ref();
+        let state = record.map(|record| record.state).or(told.range.map(|_| State::Skipped));
+        Self {
+            job: job.to_owned(),
+            at: told.at,
+            kind: told.kind.into(),
+            message: told.words,
+            run: record.map(|record| record.run),
+            state: state.map(State::word),
+            skip_reason: told.skip_reason.map(|reason| reason.word()),
+            range: told.range.map(|range| SkippedRange { from: range.from, to: range.to, count: range.count }),
+            calendar: told.calendar,
+            by: told.by,
+            since: told.since,
+            tick_before: told.before,
+            tick_after: told.after,
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! Which instants calendars leave out. A date is a day in its calendar's zone; a version holds for what lies after the instant
+//! at which it was made, and the first one for all before as well.
+
+use std::sync::Arc;
+
+use super::{CalendarSpec, MonthDay};
+use crate::{
+    ids::Version,
+    invalid::Invalid,
+    schedule::{
+        date::{DAY, date_of},
+        zone::Zone,
+    },
+    time::{DbTime, Span},
+};
+
+/// Local time is never farther than this from UTC, in days: where a search may begin that looks for a date.
+const OFFSET_DAYS_MAX: i64 = 2;
+/// Within so many days every day of the year has come, the 29th of February too (1896 to 1904, and the like).
+const YEARLY_DAYS_MAX: i64 = 8 * 366 + 1;
+
+/// A calendar with the versions that are kept of it, ready to be asked.
+#[derive(Debug)]
+pub struct Calendar {
+    name: String,
+    /// In order; never empty.
+    versions: Vec<Held>,
+}
+
+/// One version, and when it began to hold.
+#[derive(Debug)]
+pub struct Held {
+    version: Version,
+    /// It holds for what lies after this.
+    from: DbTime,
+    zone: Arc<Zone>,
+    /// Days since 1970, from and to, in order and apart.
+    stretches: Vec<(i64, i64)>,
+    /// For each month the bits of its days.
+    yearly: [u32; 12],
+}
+
+impl Held {
+    pub fn new(version: Version, from: DbTime, spec: &CalendarSpec) -> Result<Self, Invalid> {
+        let mut stretches: Vec<(i64, i64)> = Vec::new();
+        let mut dates: Vec<_> = spec.dates.iter().map(|days| (days.first, days.last)).collect();
+        dates.sort_unstable();
+        for (first, last) in dates {
+            match stretches.last_mut() {
+                Some(before) if first <= before.1 + 1 => before.1 = before.1.max(last),
+                _ => stretches.push((first, last)),
+            }
+        }
+        let mut yearly = [0; 12];
+        for MonthDay { month, day } in &spec.yearly {
+            yearly[usize::from(*month) - 1] |= 1 << day;
+        }
+        Ok(Self { version, from, zone: spec.zone()?, stretches, yearly })
+    }
+
+    fn has(&self, day: i64) -> bool {
+        let next = self.stretches.partition_point(|(first, _)| *first <= day);
+        let listed = next.checked_sub(1).is_some_and(|at| day <= self.stretches[at].1);
+        listed || self.has_yearly(day)
+    }
+
+    fn has_yearly(&self, day: i64) -> bool {
+        let date = date_of(day);
+        self.yearly[usize::from(date.month) - 1] & (1 << date.day) != 0
+    }
+
+    /// The first of its days at or after this one.
+    fn next_day(&self, day: i64) -> Option<i64> {
+        let next = self.stretches.partition_point(|(_, last)| *last < day);
+        let listed = self.stretches.get(next).map(|(first, _)| (*first).max(day));
+        if self.yearly == [0; 12] {
+            return listed;
+        }
+        let until = listed.unwrap_or(i64::MAX).min(day + YEARLY_DAYS_MAX);
+        (day..until).find(|day| self.has_yearly(*day)).or(listed)
+    }
+
+    /// The local day of a second, and from which second until before which it lasts without a break.
+    fn day_of(&self, second: i64) -> (i64, i64, i64) {
+        let stretch = self.zone.stretch_at(second);
+        let day = (second + stretch.offset).div_euclid(DAY);
+        let local_day = |second: i64, offset: i64| (second + offset).div_euclid(DAY);
+        let (mut begin, mut end) = (stretch, stretch);
+        let from = loop {
+            let midnight = day * DAY - begin.offset;
+            if midnight >= begin.start || local_day(begin.start - 1, begin.before) != day {
+                break midnight.max(begin.start);
+            }
+            begin = self.zone.stretch_at(begin.start - 1);
+        };
+        let until = loop {
+            let midnight = (day + 1) * DAY - end.offset;
+            if midnight <= end.end || local_day(end.end, end.after) != day {
+                break midnight.min(end.end);
+            }
+            end = self.zone.stretch_at(end.end);
+        };
+        (day, from, until)
+    }
+}
+
+impl Calendar {
+    /// From its versions, in any order. One without any is none.
+    #[must_use]
+    pub fn new(name: &str, mut versions: Vec<Held>) -> Option<Self> {
+        versions.sort_by_key(|held| held.version);
+        (!versions.is_empty()).then(|| Self { name: name.to_owned(), versions })
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The version that holds at an instant, from where and until when, both included.
+    fn held_at(&self, at: DbTime) -> (&Held, DbTime, DbTime) {
+        let next = self.versions.iter().skip(1).position(|held| at <= held.from).map_or(self.versions.len(), |n| n + 1);
+        let from = if next == 1 { DbTime::EPOCH } else { after(self.versions[next - 1].from) };
+        let until = self.versions.get(next).map_or(DbTime::MAX, |held| held.from);
+        (&self.versions[next - 1], from, until)
+    }
+
+    /// The stretch around an instant in which one version holds and one day lasts, and whether that is left out.
+    fn piece(&self, at: DbTime) -> Piece {
+        let (held, from, until) = self.held_at(at);
+        let (day, begins, ends) = held.day_of(at.millis().div_euclid(1_000));
+        let millis = |second: i64| DbTime::from_millis(second.saturating_mul(1_000));
+        Piece {
+            excluded: held.has(day).then_some(held.version),
+            from: from.max(millis(begins)),
+            to: until.min(before(millis(ends))),
+        }
+    }
+
+    /// The first instant in `from..=to` that is left out.
+    fn next_from(&self, mut from: DbTime, to: DbTime) -> Option<DbTime> {
+        while from <= to {
+            let piece = self.piece(from);
+            if piece.excluded.is_some() {
+                return Some(from);
+            }
+            let (held, _, until) = self.held_at(from);
+            let (day, ..) = held.day_of(from.millis().div_euclid(1_000));
+            // Near the next date one goes day by day, and to there at once.
+            let near = held
+                .next_day(day + 1)
+                .map_or(DbTime::MAX, |next| DbTime::from_millis((next - OFFSET_DAYS_MAX).saturating_mul(DAY * 1_000)));
+            from = after(piece.to).max(near.min(after(until)));
+        }
+        None
+    }
+}
+
+struct Piece {
+    excluded: Option<Version>,
+    from: DbTime,
+    to: DbTime,
+}
+
+/// The calendars that a schedule leaves out; none for most. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Exclusion(Option<Arc<[Arc<Calendar>]>>);
+
+/// Which calendar leaves an instant out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Excluded<'a> {
+    pub calendar: &'a str,
+    /// The version of it that held then.
+    pub version: Version,
+}
+
+impl Exclusion {
+    #[must_use]
+    pub fn new(calendars: Vec<Arc<Calendar>>) -> Self {
+        Self((!calendars.is_empty()).then(|| calendars.into()))
+    }
+
+    /// The calendars of these names, or what is wrong: each that there is not.
+    pub fn named(names: &[String], known: &[Arc<Calendar>]) -> Result<Self, Vec<Invalid>> {
+        let (mut calendars, mut wrong) = (Vec::with_capacity(names.len()), Vec::new());
+        for name in names {
+            match known.iter().find(|calendar| calendar.name == *name) {
+                Some(calendar) => calendars.push(Arc::clone(calendar)),
+                None => wrong.push(Invalid::new(
+                    "exclude",
+                    format!(
+                        "there is no calendar {name:?}; make it first, with PUT /api/v1/calendars/{name} or \
+                             `everytick calendar set {name}`"
+                    ),
+                )),
+            }
+        }
+        if wrong.is_empty() { Ok(Self::new(calendars)) } else { Err(wrong) }
+    }
+
+    fn calendars(&self) -> &[Arc<Calendar>] {
+        self.0.as_deref().unwrap_or_default()
+    }
+
+    /// Who leaves an instant out: the first that does.
+    #[must_use]
+    pub fn of(&self, at: DbTime) -> Option<Excluded<'_>> {
+        self.calendars()
+            .iter()
+            .find_map(|calendar| Some(Excluded { calendar: &calendar.name, version: calendar.piece(at).excluded? }))
+    }
+
+    /// The first instant in `from..=to` that is left out.
+    pub(crate) fn next_from(&self, from: DbTime, to: DbTime) -> Option<DbTime> {
+        self.calendars().iter().filter_map(|calendar| calendar.next_from(from, to)).min()
+    }
+
+    /// Where what is left out at an instant ends, not after `to`; `None` when the instant is not left out.
+    pub(crate) fn through(&self, at: DbTime, to: DbTime) -> Option<DbTime> {
+        let excluded =
+            |at| self.calendars().iter().map(|calendar| calendar.piece(at)).find(|piece| piece.excluded.is_some());
+        let mut end = excluded(at)?.to;
+        while end < to
+            && let Some(piece) = excluded(after(end))
+        {
+            end = piece.to;
+        }
+        Some(end.min(to))
+    }
+
+    /// Where what is left out at an instant begins, not before `from`; `None` when the instant is not left out.
+    pub(crate) fn since(&self, at: DbTime, from: DbTime) -> Option<DbTime> {
+        let excluded =
+            |at| self.calendars().iter().map(|calendar| calendar.piece(at)).find(|piece| piece.excluded.is_some());
+        let mut begin = excluded(at)?.from;
+        while begin > from
+            && let Some(piece) = excluded(before(begin))
+        {
+            begin = piece.from;
+        }
+        Some(begin.max(from))
+    }
+}
+
+fn after(at: DbTime) -> DbTime {
+    at.plus(Span::millis(1))
+}
+
+fn before(at: DbTime) -> DbTime {
+    at.minus(Span::millis(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> DbTime {
+        text.parse().unwrap()
+    }
+
+    fn held(version: i64, from: &str, zone: &str, dates: &[&str], yearly: &[&str]) -> Held {
+        let dates = dates.iter().map(|text| text.parse().unwrap()).collect();
+        let yearly = yearly.iter().map(|text| text.parse().unwrap()).collect();
+        Held::new(Version::from_raw(version), at(from), &CalendarSpec::new(zone, dates, yearly).unwrap()).unwrap()
+    }
+
+    fn calendar(zone: &str, dates: &[&str], yearly: &[&str]) -> Exclusion {
+        let versions = vec![held(1, "2026-01-01T00:00:00Z", zone, dates, yearly)];
+        Exclusion::new(vec![Arc::new(Calendar::new("holidays", versions).unwrap())])
+    }
+
+    #[test]
+    fn a_date_is_a_day_in_the_calendars_zone() {
+        let berlin = calendar("Europe/Berlin", &["2026-12-25"], &[]);
+        for (instant, excluded) in [
+            ("2026-12-24T22:59:59.999Z", false),
+            ("2026-12-24T23:00:00Z", true),
+            ("2026-12-25T22:59:59.999Z", true),
+            ("2026-12-25T23:00:00Z", false),
+        ] {
+            assert_eq!(berlin.of(at(instant)).is_some(), excluded, "{instant}");
+        }
+        assert_eq!(berlin.through(at("2026-12-25T10:00:00Z"), DbTime::MAX), Some(at("2026-12-25T22:59:59.999Z")));
+        assert_eq!(berlin.since(at("2026-12-25T10:00:00Z"), DbTime::EPOCH), Some(at("2026-12-24T23:00:00Z")));
+        assert_eq!(berlin.through(at("2026-12-26T10:00:00Z"), DbTime::MAX), None);
+    }
+
+    #[test]
+    fn days_are_as_long_as_the_clocks_make_them() {
+        for (zone, date, from, to) in [
+            ("Europe/Berlin", "2026-03-29", "2026-03-28T23:00:00Z", "2026-03-29T21:59:59.999Z"),
+            ("Europe/Berlin", "2026-10-25", "2026-10-24T22:00:00Z", "2026-10-25T22:59:59.999Z"),
+            // Clocks go forward at midnight: the day begins at 01:00.
+            ("Africa/Cairo", "2026-04-24", "2026-04-23T22:00:00Z", "2026-04-24T20:59:59.999Z"),
+            ("Pacific/Auckland", "2026-09-27", "2026-09-26T12:00:00Z", "2026-09-27T10:59:59.999Z"),
+        ] {
+            let days = calendar(zone, &[date], &[]);
+            assert_eq!(days.next_from(DbTime::EPOCH, DbTime::MAX), Some(at(from)), "{zone} {date}");
+            assert_eq!(days.through(at(from), DbTime::MAX), Some(at(to)), "{zone} {date}");
+            assert_eq!(days.since(at(to), DbTime::EPOCH), Some(at(from)), "{zone} {date}");
+        }
+    }
+
+    #[test]
+    fn a_date_that_a_zone_never_had_leaves_nothing_out() {
+        let samoa = calendar("Pacific/Apia", &["2011-12-30"], &[]);
+        assert_eq!(samoa.next_from(DbTime::EPOCH, DbTime::MAX), None);
+        assert!(calendar("Pacific/Apia", &["2011-12-31"], &[]).of(at("2011-12-30T10:00:00Z")).is_some());
+    }
+
+    #[test]
+    fn yearly_days_come_every_year_and_the_29th_of_february_in_leap_years() {
+        let days = calendar("UTC", &[], &["12-25", "02-29"]);
+        for (instant, excluded) in [
+            ("2026-12-25T00:00:00Z", true),
+            ("2093-12-25T12:00:00Z", true),
+            ("2026-02-28T12:00:00Z", false),
+            ("2028-02-29T12:00:00Z", true),
+        ] {
+            assert_eq!(days.of(at(instant)).is_some(), excluded, "{instant}");
+        }
+        let leap = calendar("UTC", &[], &["02-29"]);
+        assert_eq!(leap.next_from(at("2096-03-01T00:00:00Z"), DbTime::MAX), Some(at("2104-02-29T00:00:00Z")));
+        assert_eq!(leap.next_from(at("2026-03-01T00:00:00Z"), at("2028-02-28T23:00:00Z")), None);
+    }
+
+    #[test]
+    fn dates_that_touch_are_left_out_in_one_stretch() {
+        let days = calendar("UTC", &["2026-12-24", "2026-12-26/2026-12-28"], &["12-25", "12-31"]);
+        assert_eq!(days.through(at("2026-12-24T12:00:00Z"), DbTime::MAX), Some(at("2026-12-28T23:59:59.999Z")));
+        assert_eq!(
+            days.through(at("2026-12-24T12:00:00Z"), at("2026-12-26T00:00:00Z")),
+            Some(at("2026-12-26T00:00:00Z"))
+        );
+        assert_eq!(days.since(at("2026-12-28T12:00:00Z"), DbTime::EPOCH), Some(at("2026-12-24T00:00:00Z")));
+    }
+
+    #[test]
+    fn a_version_holds_for_what_lies_after_it_and_the_first_one_for_all_before() {
+        let versions = vec![
+            held(3, "2026-06-10T12:00:00Z", "UTC", &["2026-06-20"], &[]),
+            held(2, "2026-06-01T12:00:00Z", "UTC", &["2026-06-01", "2026-06-10", "2026-06-20"], &[]),
+            held(1, "2026-05-01T00:00:00Z", "UTC", &["2026-04-01", "2026-06-01"], &[]),
+        ];
+        let days = Exclusion::new(vec![Arc::new(Calendar::new("holidays", versions).unwrap())]);
+        let version = |text| days.of(at(text)).map(|excluded| excluded.version.raw());
+        for (instant, by) in [
+            ("2026-04-01T09:00:00Z", Some(1)),
+            ("2026-06-01T12:00:00Z", Some(1)),
+            ("2026-06-01T12:00:00.001Z", Some(2)),
+            ("2026-06-10T12:00:00Z", Some(2)),
+            ("2026-06-10T12:00:00.001Z", None),
+            ("2026-06-20T12:00:00Z", Some(3)),
+        ] {
+            assert_eq!(version(instant), by, "{instant}");
+        }
+        assert_eq!(days.through(at("2026-06-01T09:00:00Z"), DbTime::MAX), Some(at("2026-06-01T23:59:59.999Z")));
+        assert_eq!(days.through(at("2026-06-10T09:00:00Z"), DbTime::MAX), Some(at("2026-06-10T12:00:00Z")));
+        assert_eq!(days.next_from(at("2026-06-10T12:00:00.001Z"), DbTime::MAX), Some(at("2026-06-20T00:00:00Z")));
+    }
+
+    #[test]
+    fn of_several_calendars_the_first_that_leaves_an_instant_out_is_named() {
+        let one = |name, zone, date| {
+            Arc::new(Calendar::new(name, vec![held(1, "2026-01-01T00:00:00Z", zone, &[date], &[])]).unwrap())
+        };
+        let both = [one("tokyo", "Asia/Tokyo", "2026-12-25"), one("la", "America/Los_Angeles", "2026-12-24")];
+        let days = Exclusion::named(&["la".into(), "tokyo".into()], &both).unwrap();
+        assert_eq!(days.of(at("2026-12-24T16:00:00Z")).unwrap().calendar, "la");
+        assert_eq!(days.of(at("2026-12-25T10:00:00Z")).unwrap().calendar, "tokyo");
+        assert_eq!(days.through(at("2026-12-24T09:00:00Z"), DbTime::MAX), Some(at("2026-12-25T14:59:59.999Z")));
+        let wrong = Exclusion::named(&["la".into(), "mars".into()], &both).unwrap_err();
+        assert_eq!((wrong.len(), wrong[0].field.as_str()), (1, "exclude"));
+        assert!(wrong[0].message.contains("\"mars\""));
+    }
+
+    /// Against the slow way: asking instant by instant.
+    #[test]
+    fn stretches_agree_with_asking_hour_by_hour() {
+        let days = calendar("Australia/Lord_Howe", &["2026-04-05", "2026-04-07/2026-04-09"], &["04-11", "10-04"]);
+        let (from, hours) = (at("2026-04-01T00:00:00Z"), 24 * 240);
+        let hour = |n: i64| DbTime::from_millis(from.millis() + n * 1_800_000);
+        let mut expected = None;
+        for n in (0..hours).rev() {
+            if days.of(hour(n)).is_some() {
+                expected = Some(n);
+            }
+            let found = days.next_from(hour(n), hour(hours - 1));
+            match expected {
+                Some(first) => {
+                    let found = found.unwrap();
+                    assert!(found <= hour(first) && (first == n || found > hour(first - 1)), "{}", hour(n));
+                }
+                None => assert_eq!(found, None),
+            }
+        }
+    }
+}

@@ -1,0 +1,725 @@
+//! Why did it run, or not: what is known of one instant of one job, in words and fields. Decides over what was loaded: the job as
+//! it stands, what was changed of it and when, and what is on the record.
+
+use std::sync::Arc;
+
+use crate::{
+    calendar::Calendar,
+    ids::RunId,
+    job::{self, Job},
+    plan::SkipRange,
+    run::{SkipReason, State},
+    schedule::{Schedule, ScheduleSpec},
+    time::{DbTime, Span},
+};
+
+/// A tick that is not on the record after this long should have been played.
+pub const OVERDUE_AFTER: Span = Span::minutes(2);
+
+/// All that is known.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// As it stands, or stood when it was deleted.
+    pub job: Job,
+    pub cursor: Option<DbTime>,
+    pub now: DbTime,
+    /// What ended before this may have been removed.
+    pub kept_from: DbTime,
+    /// The oldest first.
+    pub changes: Vec<Changed>,
+    /// The calendars that past definitions name.
+    pub calendars: Vec<Arc<Calendar>>,
+    /// The row under the id of the tick.
+    pub record: Option<TickRecord>,
+    /// The range of skips that the instant lies in.
+    pub range: Option<SkipRange>,
+}
+
+/// One change of the job, from the audit trail.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Changed {
+    /// Up to here it was as before.
+    pub x: DbTime,
+    pub by: String,
+    pub what: What,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum What {
+    Created,
+    Paused,
+    Resumed,
+    Deleted,
+    /// With what the definition was before, where that is known.
+    Edited(Option<Was>),
+}
+
+/// The part of a definition that decides about ticks.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Was {
+    pub enabled: bool,
+    pub schedule: Option<ScheduleSpec>,
+}
+
+impl Was {
+    #[must_use]
+    pub fn of(job: &Job) -> Self {
+        Self { enabled: job.spec.enabled, schedule: job.spec.schedule.clone() }
+    }
+}
+
+/// A tick's own row.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TickRecord {
+    pub run: RunId,
+    pub state: State,
+    pub skip_reason: Option<SkipReason>,
+    pub due_at: DbTime,
+    pub started_at: Option<DbTime>,
+    pub finished_at: Option<DbTime>,
+    pub attempt: u32,
+    pub node: Option<String>,
+    pub error: Option<String>,
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $word:literal),* $(,)?) => {
+        /// What kind of answer it is; programs may go by the word.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Kind { $($(#[$doc])* $name),* }
+        impl Kind {
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+            #[must_use]
+            pub const fn word(self) -> &'static str {
+                match self { $(Self::$name => $word),* }
+            }
+        }
+    };
+}
+kinds! {
+    /// It has a run.
+    Run = "run",
+    /// It is on the record as a skip.
+    Skipped = "skipped",
+    NotATick = "not_a_tick",
+    NoSchedule = "no_schedule",
+    Paused = "paused",
+    Disabled = "disabled",
+    NotYetMade = "not_yet_made",
+    Deleted = "deleted",
+    /// Before `starts_at` or after `ends_at`.
+    OutOfBounds = "out_of_bounds",
+    /// A tick of another definition than the one that held then, or of one that is not known.
+    DefinitionChanged = "definition_changed",
+    NotYetDue = "not_yet_due",
+    /// Ahead, and a calendar leaves it out.
+    WillBeSkipped = "will_be_skipped",
+    /// Due, and not played yet.
+    NotYetRecorded = "not_yet_recorded",
+    /// What was recorded of that time has been removed.
+    OutOfHistory = "out_of_history",
+    /// It must be on the record and is not.
+    Missing = "missing",
+}
+
+/// The answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Explanation {
+    pub at: DbTime,
+    pub kind: Kind,
+    pub words: String,
+    pub record: Option<TickRecord>,
+    pub skip_reason: Option<SkipReason>,
+    pub range: Option<SkipRange>,
+    /// The calendar that leaves it out.
+    pub calendar: Option<String>,
+    /// Who changed what matters here, and from when on that held.
+    pub by: Option<String>,
+    pub since: Option<DbTime>,
+    /// The nearest ticks of the definition that held then.
+    pub before: Option<DbTime>,
+    pub after: Option<DbTime>,
+}
+
+/// The instant that is explained when none is named: the last tick that a schedule would have had by now.
+#[must_use]
+pub fn expected(job: &Job, now: DbTime) -> DbTime {
+    let until = job.deleted_at.map_or(now, |deleted| deleted.min(now));
+    let since = after(job.created_at);
+    job.schedule.as_ref().and_then(|schedule| schedule.last_up_to(since, until)).unwrap_or(now)
+}
+
+#[must_use]
+pub fn explain(facts: &Facts, at: DbTime) -> Explanation {
+    let answer = Answer { facts, at, held: held(facts, at) };
+    if let Some(record) = &facts.record {
+        return answer.recorded(record);
+    }
+    if at <= facts.job.created_at {
+        return answer.not_yet_made();
+    }
+    if let Some(gone) = facts.job.deleted_at.filter(|gone| at > *gone) {
+        let by = answer.who(|what| *what == What::Deleted, gone);
+        return answer.of(Kind::Deleted, format!("the job was deleted{} at {gone}", told(by)), by, Some(gone));
+    }
+    if let Some(pause) = answer.pause() {
+        return pause;
+    }
+    if !answer.held.enabled {
+        return answer.disabled();
+    }
+    let Some(schedule) = &answer.held.schedule else { return answer.without_schedule() };
+    if schedule.first_from(at) != Some(at) {
+        return answer.not_a_tick(schedule);
+    }
+    answer.tick(schedule)
+}
+
+/// What held at an instant.
+struct Held {
+    enabled: bool,
+    spec: Option<ScheduleSpec>,
+    schedule: Option<Schedule>,
+    /// It was not the present definition: the change that ended it.
+    ended: Option<Changed>,
+    known: bool,
+}
+
+fn held(facts: &Facts, at: DbTime) -> Held {
+    let later = |changed: &&Changed| changed.x >= at && matches!(changed.what, What::Edited(_));
+    let Some(ended) = facts.changes.iter().find(later) else {
+        let (spec, schedule) = (facts.job.spec.schedule.clone(), facts.job.schedule.clone());
+        return Held { enabled: facts.job.spec.enabled, spec, schedule, ended: None, known: true };
+    };
+    let ended = ended.clone();
+    let What::Edited(Some(was)) = ended.what.clone() else {
+        return Held { enabled: true, spec: None, schedule: None, ended: Some(ended), known: false };
+    };
+    let mut spec = (*facts.job.spec).clone();
+    spec.schedule.clone_from(&was.schedule);
+    // A calendar that is gone since leaves nothing out, as far as we can still say.
+    let schedule = job::compile(&spec, &facts.calendars)
+        .unwrap_or_else(|_| was.schedule.as_ref().and_then(|schedule| Schedule::compile(schedule).ok()));
+    let known = schedule.is_some() == was.schedule.is_some();
+    Held { enabled: was.enabled, spec: was.schedule, schedule, ended: Some(ended), known }
+}
+
+struct Answer<'a> {
+    facts: &'a Facts,
+    at: DbTime,
+    held: Held,
+}
+
+impl Answer<'_> {
+    fn of(&self, kind: Kind, words: String, by: Option<&str>, since: Option<DbTime>) -> Explanation {
+        Explanation {
+            at: self.at,
+            kind,
+            words: format!("{}: {words}", self.at),
+            record: None,
+            skip_reason: None,
+            range: None,
+            calendar: None,
+            by: by.map(str::to_owned),
+            since,
+            before: None,
+            after: None,
+        }
+    }
+
+    /// Who made the change of this kind that took effect at an instant.
+    fn who(&self, kind: impl Fn(&What) -> bool, x: DbTime) -> Option<&str> {
+        self.facts
+            .changes
+            .iter()
+            .rev()
+            .find(|changed| changed.x == x && kind(&changed.what))
+            .map(|changed| changed.by.as_str())
+    }
+
+    fn recorded(&self, record: &TickRecord) -> Explanation {
+        let mut answer = match record.skip_reason {
+            Some(reason) => self.skip(reason, None),
+            None => self.of(Kind::Run, run_words(record), None, None),
+        };
+        answer.record = Some(record.clone());
+        answer
+    }
+
+    fn skip(&self, reason: SkipReason, range: Option<SkipRange>) -> Explanation {
+        let excluded = self.held.schedule.as_ref().and_then(|schedule| schedule.excluded(self.at));
+        let calendar = excluded.filter(|_| reason == SkipReason::Calendar).map(|excluded| excluded.calendar.to_owned());
+        let within = range.map(|range| {
+            format!(
+                "; it is one of the {} ticks from {} to {} that were skipped together",
+                range.count, range.from, range.to
+            )
+        });
+        let words = format!("skipped: {}{}", reason_words(reason, calendar.as_deref()), within.unwrap_or_default());
+        let answer = self.of(Kind::Skipped, words, None, None);
+        Explanation { skip_reason: Some(reason), range, calendar, ..answer }
+    }
+
+    fn not_yet_made(&self) -> Explanation {
+        let made = self.facts.job.created_at;
+        let by = self.facts.job.created_by.as_str();
+        let words = format!("the job did not exist yet; {by} made it at {made}");
+        self.of(Kind::NotYetMade, words, Some(by), Some(made))
+    }
+
+    /// The pause that the instant lies in.
+    fn pause(&self) -> Option<Explanation> {
+        let held = |changed: &&Changed| changed.x < self.at && matches!(changed.what, What::Paused | What::Resumed);
+        let last = self.facts.changes.iter().rfind(held);
+        let by_trail =
+            last.filter(|changed| changed.what == What::Paused).map(|changed| (changed.x, Some(&changed.by)));
+        // Where the trail does not reach back, the job itself tells of the pause that it is in.
+        let by_job =
+            self.facts.job.paused.as_ref().filter(|paused| paused.at < self.at).map(|paused| (paused.at, None));
+        let (since, by) = by_trail.or(by_job)?;
+        let resumed = self
+            .facts
+            .changes
+            .iter()
+            .find(|changed| changed.x >= self.at && matches!(changed.what, What::Resumed | What::Deleted))
+            .map_or_else(|| " and still is".to_owned(), |changed| format!(" until {}", changed.x));
+        let note =
+            self.facts.job.paused.as_ref().filter(|paused| paused.at == since).and_then(|paused| paused.note.as_ref());
+        let note = note.map(|note| format!(" ({note})")).unwrap_or_default();
+        let by = by.map(String::as_str);
+        let words = format!("no tick: the job was paused{} at {since}{resumed}{note}", told(by));
+        Some(self.of(Kind::Paused, words, by, Some(since)))
+    }
+
+    fn disabled(&self) -> Explanation {
+        let words = match &self.held.ended {
+            Some(ended) => format!("no tick: the job was disabled; {} enabled it at {}", ended.by, ended.x),
+            None => "no tick: the job is disabled (`enabled` is false)".to_owned(),
+        };
+        self.of(Kind::Disabled, words, None, None)
+    }
+
+    fn without_schedule(&self) -> Explanation {
+        let (by, x) =
+            (self.held.ended.as_ref().map(|ended| ended.by.as_str()), self.held.ended.as_ref().map(|ended| ended.x));
+        match x {
+            Some(x) if !self.held.known => {
+                let words =
+                    format!("the definition was changed{} at {x}, and what it was before is not known", told(by));
+                self.of(Kind::DefinitionChanged, words, by, Some(x))
+            }
+            Some(x) => {
+                let words = format!("no tick: the job had no schedule until it was given one{} at {x}", told(by));
+                self.of(Kind::NoSchedule, words, by, Some(x))
+            }
+            None => self.of(
+                Kind::NoSchedule,
+                "no tick: the job has no schedule; it runs when it is triggered".to_owned(),
+                None,
+                None,
+            ),
+        }
+    }
+
+    fn not_a_tick(&self, schedule: &Schedule) -> Explanation {
+        let since = after(self.facts.job.created_at);
+        let (before, behind) = (schedule.last_up_to(since, before(self.at)), schedule.next_after(self.at));
+        let answer = self.no_tick_words(before, behind);
+        Explanation { before, after: behind, ..answer }
+    }
+
+    fn no_tick_words(&self, before: Option<DbTime>, behind: Option<DbTime>) -> Explanation {
+        let spec = self.held.spec.as_ref();
+        if let Some(starts) = spec.and_then(|spec| spec.starts_at).filter(|starts| self.at < *starts) {
+            return self.of(Kind::OutOfBounds, format!("no tick: the schedule starts at {starts}"), None, Some(starts));
+        }
+        if let Some(ends) = spec.and_then(|spec| spec.ends_at).filter(|ends| self.at > *ends) {
+            return self.of(Kind::OutOfBounds, format!("no tick: the schedule ended at {ends}"), None, Some(ends));
+        }
+        let near = match (before, behind) {
+            (Some(before), Some(behind)) => format!("the nearest are {before} and {behind}"),
+            (Some(before), None) => format!("the last one was {before}"),
+            (None, Some(behind)) => format!("the first one is {behind}"),
+            (None, None) => "it has none".to_owned(),
+        };
+        let is_now = self.facts.job.schedule.as_ref().is_some_and(|now| now.first_from(self.at) == Some(self.at));
+        match &self.held.ended {
+            Some(ended) if is_now => {
+                let words = format!(
+                    "no tick of the definition that held then, only of the one that {} gave it at {}; of that time {near}",
+                    ended.by, ended.x
+                );
+                self.of(Kind::DefinitionChanged, words, Some(&ended.by), Some(ended.x))
+            }
+            Some(ended) => {
+                let words = format!("not a tick of the definition that held until {}; of that {near}", ended.x);
+                self.of(Kind::NotATick, words, None, None)
+            }
+            None => self.of(Kind::NotATick, format!("not a tick of the schedule; {near}"), None, None),
+        }
+    }
+
+    /// A tick of the definition that held then, without a row of its own.
+    fn tick(&self, schedule: &Schedule) -> Explanation {
+        let now = self.facts.now;
+        if let Some(range) = self.facts.range {
+            return self.skip(range.reason, Some(range));
+        }
+        if self.at > now {
+            if let Some(excluded) = schedule.excluded(self.at) {
+                let words = format!("a tick that will be skipped: calendar {} leaves it out", excluded.calendar);
+                let answer = self.of(Kind::WillBeSkipped, words, None, None);
+                return Explanation { calendar: Some(excluded.calendar.to_owned()), ..answer };
+            }
+            let words = format!("not yet due: it is {now} on the database's clock");
+            return self.of(Kind::NotYetDue, words, None, None);
+        }
+        if self.at < self.facts.kept_from {
+            let words = format!(
+                "what was recorded of that time is not kept any more; history goes back to {}",
+                self.facts.kept_from
+            );
+            return self.of(Kind::OutOfHistory, words, None, Some(self.facts.kept_from));
+        }
+        let passed = self.held.ended.is_some() || self.facts.cursor.is_none_or(|cursor| self.at < cursor);
+        if passed {
+            let words =
+                "a tick that must be on the record and is not. This should not happen: please report it".to_owned();
+            return self.of(Kind::Missing, words, None, None);
+        }
+        let overdue = if now.since(self.at) > OVERDUE_AFTER { "; no node has played it: is one running?" } else { "" };
+        self.of(Kind::NotYetRecorded, format!("due, and not on the record yet{overdue}"), None, None)
+    }
+}
+
+fn told(by: Option<&str>) -> String {
+    by.map(|by| format!(" by {by}")).unwrap_or_default()
+}
+
+fn run_words(record: &TickRecord) -> String {
+    let run = record.run;
+    let at = |at: Option<DbTime>| at.map(|at| format!(" at {at}")).unwrap_or_default();
+    let why = record.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+    match record.state {
+        State::Waiting if record.attempt > 0 => {
+            format!("run {run} waits for its next attempt, due at {}{why}", record.due_at)
+        }
+        State::Waiting => format!("run {run} waits to be started; it was due at {}", record.due_at),
+        State::Claimed => {
+            let node = record.node.as_ref().map(|node| format!(" by {node}")).unwrap_or_default();
+            format!("run {run} is being worked on{node}, attempt {}", record.attempt)
+        }
+        State::Succeeded => format!("run {run} succeeded{}", at(record.finished_at)),
+        State::Failed => format!("run {run} failed{}{why}", at(record.finished_at)),
+        State::Cancelled => format!("run {run} was cancelled{}", at(record.finished_at)),
+        State::Skipped => format!("run {run} was skipped"),
+    }
+}
+
+/// Why there is no run, for people.
+#[must_use]
+pub fn reason_words(reason: SkipReason, calendar: Option<&str>) -> String {
+    match reason {
+        SkipReason::Overlap => "as many runs of the job as its overlap policy allows were still open".to_owned(),
+        SkipReason::Misfire => "it was recorded too late to fire: it was older than the job's grace".to_owned(),
+        SkipReason::CatchUp => "it was late, and catch-up did not choose it".to_owned(),
+        SkipReason::Calendar => match calendar {
+            Some(calendar) => format!("calendar {calendar} leaves the date out"),
+            None => "a calendar left the date out".to_owned(),
+        },
+        SkipReason::Quota => "a quota was reached".to_owned(),
+        SkipReason::Error => "the database refused it, and the job was paused".to_owned(),
+    }
+}
+
+fn after(at: DbTime) -> DbTime {
+    at.plus(Span::millis(1))
+}
+
+fn before(at: DbTime) -> DbTime {
+    at.minus(Span::millis(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        calendar::{CalendarSpec, Held as CalendarHeld},
+        ids::{Cause, Version},
+        plan::tests::{job, spec},
+        schedule::Timing,
+    };
+
+    const DAY: i64 = 86_400;
+    /// 2026-11-16T00:00:00Z; the job ticks at every full minute.
+    const BEGIN: i64 = 1_794_787_200;
+
+    fn s(seconds: i64) -> DbTime {
+        DbTime::from_millis((BEGIN + seconds) * 1_000)
+    }
+
+    /// A job of every minute, made at -100 days, with nothing on the record.
+    fn facts() -> Facts {
+        let mut job = job(spec(Span::minutes(1)));
+        job.created_at = s(-100 * DAY);
+        Facts {
+            job,
+            cursor: Some(s(3_660)),
+            now: s(3_630),
+            kept_from: s(-90 * DAY),
+            changes: vec![changed(-100 * DAY, What::Created)],
+            calendars: Vec::new(),
+            record: None,
+            range: None,
+        }
+    }
+
+    fn changed(x: i64, what: What) -> Changed {
+        Changed { x: s(x), by: "ann".into(), what }
+    }
+
+    fn record(state: State, skip_reason: Option<SkipReason>) -> TickRecord {
+        TickRecord {
+            run: RunId::floor(s(60)),
+            state,
+            skip_reason,
+            due_at: s(60),
+            started_at: None,
+            finished_at: Some(s(61)),
+            attempt: 1,
+            node: Some("a".into()),
+            error: (state == State::Failed).then(|| "404".into()),
+        }
+    }
+
+    fn every(seconds: u64) -> Was {
+        Was { enabled: true, schedule: Some(Timing::Every { every: Span::seconds(seconds) }.into()) }
+    }
+
+    fn calendar(date: &str) -> Arc<Calendar> {
+        let spec = CalendarSpec::new("UTC", vec![date.parse().unwrap()], vec![]).unwrap();
+        let held = CalendarHeld::new(Version::from_raw(1), s(-100 * DAY), &spec).unwrap();
+        Arc::new(Calendar::new("holidays", vec![held]).unwrap())
+    }
+
+    fn naming(facts: &mut Facts, date: &str) {
+        let mut named = (*facts.job.spec).clone();
+        named.schedule.as_mut().unwrap().exclude = vec!["holidays".into()];
+        facts.calendars = vec![calendar(date)];
+        facts.job.schedule = job::compile(&named, &facts.calendars).unwrap();
+        facts.job.spec = Arc::new(named);
+    }
+
+    type Case = (&'static str, i64, fn(&mut Facts), Kind, &'static [&'static str]);
+
+    /// Situation, instant, how things stand, the kind of the answer, and what its words must say.
+    const CASES: &[Case] = &[
+        (
+            "a run that succeeded",
+            60,
+            |f| f.record = Some(record(State::Succeeded, None)),
+            Kind::Run,
+            &["succeeded", "2026-11-16T00:01:01Z"],
+        ),
+        ("a run that failed", 60, |f| f.record = Some(record(State::Failed, None)), Kind::Run, &["failed", "404"]),
+        (
+            "a run under way",
+            60,
+            |f| f.record = Some(record(State::Claimed, None)),
+            Kind::Run,
+            &["being worked on by a"],
+        ),
+        (
+            "a run that waits",
+            60,
+            |f| f.record = Some(TickRecord { attempt: 0, ..record(State::Waiting, None) }),
+            Kind::Run,
+            &["waits to be started"],
+        ),
+        (
+            "an overlap",
+            60,
+            |f| f.record = Some(record(State::Skipped, Some(SkipReason::Overlap))),
+            Kind::Skipped,
+            &["overlap policy", "still open"],
+        ),
+        (
+            "a misfire in a range",
+            60,
+            |f| f.range = Some(SkipRange { from: s(0), to: s(3_000), count: 51, reason: SkipReason::Misfire }),
+            Kind::Skipped,
+            &["older than the job's grace", "51 ticks from 2026-11-16T00:00:00Z"],
+        ),
+        (
+            "a holiday on the record",
+            60,
+            |f| {
+                naming(f, "2026-11-16");
+                f.record = Some(record(State::Skipped, Some(SkipReason::Calendar)));
+            },
+            Kind::Skipped,
+            &["calendar holidays leaves the date out"],
+        ),
+        ("a holiday ahead", 40 * DAY, |f| naming(f, "2026-12-26"), Kind::WillBeSkipped, &["calendar holidays"]),
+        ("no tick", 90, |_| (), Kind::NotATick, &["2026-11-16T00:01:00Z", "2026-11-16T00:02:00Z"]),
+        ("not yet due", 3_720, |_| (), Kind::NotYetDue, &["2026-11-16T01:00:30Z"]),
+        ("before it was made", -101 * DAY, |_| (), Kind::NotYetMade, &["did not exist yet", "made it at 2026-08-08"]),
+        (
+            "after it was deleted",
+            120,
+            |f| {
+                f.job.deleted_at = Some(s(90));
+                f.changes.push(changed(90, What::Deleted));
+            },
+            Kind::Deleted,
+            &["deleted by ann at 2026-11-16T00:01:30Z"],
+        ),
+        (
+            "in a pause of long ago",
+            120,
+            |f| f.changes.extend([changed(90, What::Paused), changed(200, What::Resumed)]),
+            Kind::Paused,
+            &["paused by ann at 2026-11-16T00:01:30Z", "until 2026-11-16T00:03:20Z"],
+        ),
+        (
+            "in the pause that lasts",
+            120,
+            |f| {
+                f.job.paused = Some(job::Paused { at: s(90), note: Some("moving".into()) });
+                f.changes.push(changed(90, What::Paused));
+            },
+            Kind::Paused,
+            &["paused by ann", "still is", "(moving)"],
+        ),
+        (
+            "while it is disabled",
+            120,
+            |f| {
+                let mut disabled = (*f.job.spec).clone();
+                disabled.enabled = false;
+                f.job.spec = Arc::new(disabled);
+            },
+            Kind::Disabled,
+            &["disabled"],
+        ),
+        (
+            "a tick of the new definition only",
+            120,
+            |f| f.changes.push(changed(150, What::Edited(Some(every(7_200))))),
+            Kind::DefinitionChanged,
+            &["held then", "ann gave it at 2026-11-16T00:02:30Z"],
+        ),
+        (
+            "a definition that nobody knows",
+            120,
+            |f| f.changes.push(changed(150, What::Edited(None))),
+            Kind::DefinitionChanged,
+            &["not known"],
+        ),
+        (
+            "no tick of the old definition either",
+            121,
+            |f| f.changes.push(changed(150, What::Edited(Some(every(10))))),
+            Kind::NotATick,
+            &["held until 2026-11-16T00:02:30Z", "00:02:00Z and 2026-11-16T00:02:10Z"],
+        ),
+        (
+            "before it starts",
+            120,
+            |f| {
+                let mut bounded = (*f.job.spec).clone();
+                bounded.schedule.as_mut().unwrap().starts_at = Some(s(180));
+                f.job.schedule = job::compile(&bounded, &[]).unwrap();
+                f.job.spec = Arc::new(bounded);
+            },
+            Kind::OutOfBounds,
+            &["starts at 2026-11-16T00:03:00Z"],
+        ),
+        (
+            "after it ended",
+            120,
+            |f| {
+                let mut bounded = (*f.job.spec).clone();
+                bounded.schedule.as_mut().unwrap().ends_at = Some(s(60));
+                f.job.schedule = job::compile(&bounded, &[]).unwrap();
+                f.job.spec = Arc::new(bounded);
+            },
+            Kind::OutOfBounds,
+            &["ended at 2026-11-16T00:01:00Z"],
+        ),
+        (
+            "without a schedule",
+            120,
+            |f| {
+                let mut manual = (*f.job.spec).clone();
+                manual.schedule = None;
+                f.job.schedule = None;
+                f.job.spec = Arc::new(manual);
+            },
+            Kind::NoSchedule,
+            &["runs when it is triggered"],
+        ),
+        (
+            "what is not kept any more",
+            -95 * DAY,
+            |_| (),
+            Kind::OutOfHistory,
+            &["not kept any more", "goes back to 2026-08-18"],
+        ),
+        ("what must be there and is not", 120, |_| (), Kind::Missing, &["should not happen"]),
+        (
+            "what is being recorded",
+            3_600,
+            |f| f.cursor = Some(s(3_600)),
+            Kind::NotYetRecorded,
+            &["not on the record yet"],
+        ),
+        ("what nobody plays", 120, |f| f.cursor = Some(s(60)), Kind::NotYetRecorded, &["is one running?"]),
+    ];
+
+    #[test]
+    fn every_situation_has_its_answer() {
+        assert!(CASES.len() >= 15);
+        for (situation, at, stand, kind, says) in CASES {
+            let mut facts = facts();
+            stand(&mut facts);
+            let answer = explain(&facts, s(*at));
+            assert_eq!(answer.kind, *kind, "{situation}: {}", answer.words);
+            assert!(answer.words.starts_with(&s(*at).to_string()), "{situation}: {}", answer.words);
+            for word in *says {
+                assert!(answer.words.contains(word), "{situation}: {} does not say {word:?}", answer.words);
+            }
+        }
+        for kind in Kind::ALL {
+            assert!(CASES.iter().any(|case| case.3 == *kind), "{kind:?} is not in the table");
+        }
+    }
+
+    #[test]
+    fn fields_say_what_the_words_say() {
+        let mut facts = facts();
+        naming(&mut facts, "2026-11-16");
+        facts.range = Some(SkipRange { from: s(60), to: s(1_800), count: 30, reason: SkipReason::Calendar });
+        let answer = explain(&facts, s(60));
+        assert_eq!((answer.skip_reason, answer.calendar.as_deref()), (Some(SkipReason::Calendar), Some("holidays")));
+        assert_eq!(answer.range, facts.range);
+        let answer = explain(&facts, s(61));
+        assert_eq!((answer.before, answer.after), (Some(s(60)), Some(s(120))), "a range has only ticks in it");
+    }
+
+    #[test]
+    fn without_an_instant_the_last_expected_tick_is_meant() {
+        let mut facts = facts();
+        assert_eq!(expected(&facts.job, facts.now), s(3_600));
+        facts.job.deleted_at = Some(s(150));
+        assert_eq!(expected(&facts.job, facts.now), s(120));
+        facts.job.schedule = None;
+        assert_eq!(expected(&facts.job, facts.now), facts.now);
+    }
+
+    #[test]
+    fn a_tick_is_looked_for_under_its_own_id() {
+        let facts = facts();
+        assert_eq!(RunId::of(facts.job.id, Cause::Tick(s(60))).time(), s(60));
+    }
+}

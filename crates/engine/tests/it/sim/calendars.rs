@@ -1,0 +1,64 @@
+//! I2 with calendars: a tick is a skip `calendar` if and only if one of the calendars of its definition leaves it out, as they
+//! stood in the database when it was recorded.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use everytick_domain::{
+    calendar::{Calendar, Exclusion},
+    ids::JobId,
+    job::Job,
+    run::{CauseKind, SkipReason},
+    time::DbTime,
+};
+use everytick_store::sim::{Db, Entry};
+
+pub fn what_is_left_out_is_a_skip_for_that_reason(db: &Db, found: &mut Vec<String>) {
+    let mut calendars: BTreeMap<String, Arc<Calendar>> = BTreeMap::new();
+    // The definition that an edit ends records its last ticks before the edit is in the journal.
+    let mut jobs: BTreeMap<JobId, &Job> = BTreeMap::new();
+    let rows: BTreeMap<_, _> = db.all_runs().collect();
+    for entry in db.journal() {
+        match entry {
+            Entry::CalendarPut { calendar, .. } => {
+                calendars.insert(calendar.name().to_owned(), Arc::clone(calendar));
+            }
+            Entry::Created { job, .. } | Entry::Edited { job, .. } => {
+                jobs.insert(job.id, job);
+            }
+            Entry::Recorded { run, job, .. } => {
+                let Some(row) = rows.get(run).filter(|row| row.cause == CauseKind::Tick) else { continue };
+                let skipped = row.skip_reason == Some(SkipReason::Calendar);
+                if is_left_out(&jobs, &calendars, *job, row.scheduled_at).is_some_and(|left_out| left_out != skipped) {
+                    found.push(format!("I2: {} of {job} is {:?}, {:?}", row.scheduled_at, row.state, row.skip_reason));
+                }
+            }
+            Entry::RangeRecorded { job, from, to, reason, .. } => {
+                let Some(schedule) = jobs.get(job).and_then(|job| job.ticking()) else { continue };
+                for tick in schedule.ticks(*from, *to) {
+                    let left_out = is_left_out(&jobs, &calendars, *job, tick);
+                    if left_out.is_some_and(|left_out| left_out != (*reason == SkipReason::Calendar)) {
+                        found.push(format!("I2: {tick} of {job} is in a range for {reason:?}"));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// `None` where the definition at that place in the journal is not the one that the tick is of: an `at` of a moment ago, which
+/// an edit records before it is in the journal itself.
+fn is_left_out(
+    jobs: &BTreeMap<JobId, &Job>,
+    calendars: &BTreeMap<String, Arc<Calendar>>,
+    job: JobId,
+    tick: DbTime,
+) -> Option<bool> {
+    let job = jobs.get(&job)?;
+    let schedule = job.schedule.as_ref()?;
+    if schedule.first_from(tick) != Some(tick) {
+        return None;
+    }
+    let known: Vec<_> = calendars.values().cloned().collect();
+    Exclusion::named(job.spec.exclude(), &known).ok().map(|exclusion| exclusion.of(tick).is_some())
+}

@@ -1,0 +1,71 @@
+//! What the explanation of an instant is made of, beside the rows themselves: the audit trail, read back.
+
+use everytick_domain::{
+    edit::Edit,
+    explain::{Changed, Facts, TickRecord, Was, What},
+    job::Job,
+    time::DbTime,
+};
+use serde::Deserialize;
+
+use crate::{AuditRecord, RunRecord};
+
+/// How many changes of one job are looked at, the newest first. What lies before is told as far as the rows tell it.
+pub(crate) const CHANGES_MAX: usize = 1_000;
+
+/// What the audit trail says of an edit: enough to know later what it ended.
+pub(crate) fn edit_detail(action: &str, was: &Job, edit: &Edit) -> String {
+    let job = &edit.job;
+    let mut detail = serde_json::json!({ "name": job.spec.name, "version": job.version.raw(), "x": edit.x });
+    if action == "edit" {
+        detail["was"] = serde_json::to_value(Was::of(was)).unwrap_or_default();
+    }
+    detail.to_string()
+}
+
+#[derive(Deserialize)]
+struct Detail {
+    x: Option<DbTime>,
+    was: Option<Was>,
+}
+
+/// A row of the trail as a change of the job; `None` for what changes no ticks, such as a repair.
+pub(crate) fn changed(record: AuditRecord) -> Option<Changed> {
+    let detail = serde_json::from_str(&record.detail).unwrap_or(Detail { x: None, was: None });
+    let what = match record.action.as_str() {
+        "create" => What::Created,
+        "pause" => What::Paused,
+        "resume" => What::Resumed,
+        "delete" => What::Deleted,
+        "edit" => What::Edited(detail.was),
+        _ => return None,
+    };
+    Some(Changed { x: detail.x.unwrap_or(record.at), by: record.actor, what })
+}
+
+/// The calendars that the job names, or has named.
+pub(crate) fn named(facts: &Facts) -> Vec<String> {
+    let was = |changed: &Changed| match &changed.what {
+        What::Edited(Some(was)) => was.schedule.as_ref().map(|schedule| schedule.exclude.clone()).unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    let mut names: Vec<String> =
+        facts.changes.iter().flat_map(was).chain(facts.job.spec.exclude().iter().cloned()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+pub(crate) fn record(run: RunRecord) -> TickRecord {
+    TickRecord {
+        run: run.id,
+        state: run.state,
+        skip_reason: run.skip_reason,
+        due_at: run.due_at,
+        started_at: run.started_at,
+        finished_at: run.finished_at,
+        attempt: run.attempt,
+        node: run.node,
+        error: run.error,
+    }
+}

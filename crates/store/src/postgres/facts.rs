@@ -1,0 +1,81 @@
+//! What is known of one instant of a job, in one snapshot; also of a job that was deleted.
+
+use everytick_domain::{
+    explain::{Facts, expected},
+    ids::{Cause, RunId, TenantId},
+    time::{DbTime, Span},
+};
+use sqlx::PgConnection;
+
+use super::{Failed, PostgresStore, calendars, edit, read, rows, rows::JobRow, sql};
+use crate::{
+    JobRef, Result, StoreError,
+    facts::{CHANGES_MAX, changed, named, record},
+};
+
+const DOING: &str = "look why a job ran or not";
+
+pub(super) async fn load_facts(
+    store: &PostgresStore,
+    tenant: TenantId,
+    job: &JobRef,
+    at: Option<DbTime>,
+    kept: Span,
+) -> Result<(Facts, DbTime)> {
+    let mut read = store.read(DOING).await?;
+    let row = find(&mut read, tenant, job).await?;
+    let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
+    let now = DbTime::from_millis(now);
+    let at = at.unwrap_or_else(|| expected(&row.job, now));
+    let id = row.job.id;
+    let tick = read::run_record(&mut read, tenant, RunId::of(id, Cause::Tick(at)), DOING).await;
+    let tick = match tick {
+        Err(StoreError::NotFound(_)) => None,
+        found => Some(found?),
+    };
+    let range = sqlx::query(sql!("range_before"))
+        .bind(tenant.raw())
+        .bind(id.uuid())
+        .bind(RunId::floor(at.plus(Span::millis(1))).uuid())
+        .fetch_optional(&mut *read)
+        .await
+        .failed(DOING)?;
+    let range = range.as_ref().map(rows::range).transpose().failed(DOING)?.and_then(|run| run.range);
+    let trail = sqlx::query(sql!("job_audit"))
+        .bind(tenant.raw())
+        .bind(id.to_string())
+        .bind(rows::limit(CHANGES_MAX))
+        .fetch_all(&mut *read)
+        .await
+        .failed(DOING)?;
+    let trail = trail.iter().map(read::audit).collect::<std::result::Result<Vec<_>, _>>().failed(DOING)?;
+    let mut facts = Facts {
+        job: row.job,
+        cursor: row.cursor,
+        now,
+        kept_from: now.minus(kept),
+        changes: trail.into_iter().rev().filter_map(changed).collect(),
+        calendars: Vec::new(),
+        record: tick.map(record),
+        range: range.filter(|range| range.to >= at),
+    };
+    let names = named(&facts);
+    facts.calendars = calendars::of_tenant(&mut read, tenant, &names, DOING).await?.into_values().collect();
+    Ok((facts, at))
+}
+
+/// A live job, else one that was deleted and is still there; by name the last such.
+async fn find(read: &mut PgConnection, tenant: TenantId, job: &JobRef) -> Result<JobRow> {
+    match edit::find(read, tenant, job, DOING).await {
+        Err(StoreError::NotFound(_)) => {}
+        found => return found,
+    }
+    let query = match job {
+        JobRef::Id(id) => sqlx::query(sql!("job_gone_by_id")).bind(tenant.raw()).bind(id.uuid()),
+        JobRef::Name(name) => sqlx::query(sql!("job_gone_by_name")).bind(tenant.raw()).bind(name),
+    };
+    let found = query.fetch_optional(&mut *read).await.failed(DOING)?;
+    let mut row = rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed(DOING)?;
+    calendars::give_what_there_is(read, &mut row, DOING).await?;
+    Ok(row)
+}

@@ -1,0 +1,5 @@
+-- Every kept version of the calendars of tenant ?1 that ?2 names. Key: calendar_versions.
+select v.tenant, v.name, v.version, v.valid_from, v.spec
+  from json_each(?2) as asked
+ cross join calendar_versions v on v.tenant = ?1 and v.name = asked.value
+ order by v.name, v.version;

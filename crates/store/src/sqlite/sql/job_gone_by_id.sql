@@ -1,0 +1,6 @@
+-- A deleted job of tenant ?1 by its id. Keys: jobs, epochs, cursors.
+select j.*, e.epoch, c.next_tick
+  from jobs j
+  join epochs e on e.job = j.id
+  join cursors c on c.job = j.id
+ where j.id = ?2 and j.tenant = ?1 and j.deleted_at is not null;

@@ -1,0 +1,8 @@
+-- The job of tenant ?1 and this name that was deleted last. Index: jobs_deleted, backwards.
+select j.*, e.epoch, c.next_tick
+  from jobs j indexed by jobs_deleted
+  join epochs e on e.job = j.id
+  join cursors c on c.job = j.id
+ where j.deleted_at is not null and j.tenant = ?1 and j.name = ?2
+ order by j.deleted_at desc
+ limit 1;

@@ -1,0 +1,228 @@
+//! Calendars on a server: set, looked at, deleted. A file is read here, so that dates from flags can stand beside its own.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use everytick_domain::{
+    calendar::{CalendarSpec, Days, MonthDay, check_calendar_name, from_ics},
+    invalid::Invalid,
+};
+use serde::Deserialize;
+
+use super::{job::PageFlags, job_flags, run};
+use crate::{
+    client::{Answer, Client},
+    failure::{Exit, Failure},
+    output::{self, Output, Text},
+};
+
+const SET_HELP: &str = "\
+Examples:
+  everytick calendar set holidays-de --tz Europe/Berlin --yearly 12-25 --yearly 12-26 --date 2027-03-26
+  everytick calendar set shutdown --date 2026-12-27/2026-12-31
+  everytick calendar set holidays-de --file feiertage.ics --tz Europe/Berlin
+  everytick job create report --cron '0 6 * * 1-5' --exclude holidays-de --url https://example.org/hook
+
+It replaces what the calendar said before. Ticks up to the answer are judged by what it said then, later ones by what it says
+now. A file is iCalendar with all-day events, once or every year, or the JSON of `calendar get -o json`; flags add to it.";
+
+const GET_HELP: &str = "\
+Examples:
+  everytick calendar get holidays-de
+  everytick calendar get holidays-de -o json";
+
+const LIST_HELP: &str = "\
+Examples:
+  everytick calendar list
+  everytick calendar list -o json | jq -r '.items[].name'";
+
+const DELETE_HELP: &str = "\
+Examples:
+  everytick calendar delete holidays-de
+
+A calendar that jobs name is not deleted; `everytick job update JOB --no-exclude` first.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CalendarCommand {
+    /// Make a calendar, or replace what it says
+    #[command(after_help = SET_HELP)]
+    Set(Set),
+    /// Show one calendar
+    #[command(after_help = GET_HELP)]
+    Get(Named),
+    /// List calendars by name
+    #[command(after_help = LIST_HELP)]
+    List(PageFlags),
+    /// Delete a calendar that no job names
+    #[command(after_help = DELETE_HELP)]
+    Delete(Delete),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Named {
+    /// The calendar's name
+    #[arg(value_name = "NAME", value_parser = calendar_name)]
+    name: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Set {
+    #[command(flatten)]
+    calendar: Named,
+    /// A date, or all from one to another: 2026-12-27/2026-12-31; may be repeated
+    #[arg(long, value_name = "DATE")]
+    date: Vec<Days>,
+    /// A day of every year, as month and day: 12-25; may be repeated
+    #[arg(long, value_name = "MM-DD")]
+    yearly: Vec<MonthDay>,
+    /// An iCalendar file, or a calendar as JSON; - is stdin
+    #[arg(long, short, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// The zone in which a date is a day, an IANA name [default: the file's, or UTC]
+    #[arg(long, visible_alias = "timezone", value_name = "ZONE")]
+    tz: Option<String>,
+    /// Only if the calendar is at this version; exits with 4 otherwise
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<i64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Delete {
+    #[command(flatten)]
+    calendar: Named,
+    /// Only if the calendar is at this version; exits with 4 otherwise
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<i64>,
+}
+
+fn calendar_name(text: &str) -> Result<String, String> {
+    check_calendar_name(text).map(|()| text.to_owned()).map_err(|invalid| invalid.message)
+}
+
+/// As the API answers it, as far as tables show it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CalendarView {
+    name: String,
+    timezone: String,
+    dates: Vec<String>,
+    yearly: Vec<String>,
+    jobs: u64,
+    version: i64,
+    created_at: String,
+    created_by: String,
+    updated_at: String,
+    effective_at: Option<String>,
+}
+
+impl CalendarCommand {
+    pub(crate) async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        match self {
+            Self::Set(set) => set.run(client, out).await,
+            Self::Get(Named { name }) => {
+                let answer = client.get(&["calendars", &name]).send().await?;
+                if out.is_json() { Ok(out.json(&answer)?) } else { print(out, answer.read()?) }
+            }
+            Self::List(page) => list(client, out, page).await,
+            Self::Delete(Delete { calendar: Named { name }, if_version }) => {
+                let request = client.delete(&["calendars", &name]).header_some("if-match", if_version.map(tag));
+                done(out, request.send().await?, "deleted")
+            }
+        }
+    }
+}
+
+impl Set {
+    async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        if self.file.is_none() && self.date.is_empty() && self.yearly.is_empty() {
+            return Err(Failure::usage("no dates; write --date, --yearly or --file").into());
+        }
+        let (zone, mut dates, mut yearly) = match &self.file {
+            None => (self.tz.unwrap_or_else(|| "UTC".to_owned()), Vec::new(), Vec::new()),
+            Some(path) => {
+                let read = read(path, self.tz.as_deref())?;
+                (read.timezone, read.dates, read.yearly)
+            }
+        };
+        dates.extend(self.date);
+        yearly.extend(self.yearly);
+        let spec = CalendarSpec::new(&zone, dates, yearly).map_err(|found| wrong("the calendar", &found))?;
+        let request = client.put(&["calendars", &self.calendar.name]).header_some("if-match", self.if_version.map(tag));
+        done(out, request.json(&spec)?.send().await?, "set")
+    }
+}
+
+fn read(path: &Path, zone: Option<&str>) -> anyhow::Result<CalendarSpec> {
+    let text = job_flags::read_text(path)?;
+    let shown = path.display().to_string();
+    if !text.trim_start().starts_with('{') {
+        return Ok(from_ics(&text, zone).map_err(|found| wrong(&shown, &found))?);
+    }
+    let mut spec: CalendarSpec = serde_json::from_str(&text)
+        .map_err(|error| Failure::usage(format!("{shown} does not hold a calendar as a JSON object: {error}")))?;
+    if let Some(zone) = zone {
+        spec.timezone = zone.to_owned();
+    }
+    Ok(spec)
+}
+
+fn wrong(what: &str, found: &[Invalid]) -> Failure {
+    let told: Vec<String> = found.iter().map(ToString::to_string).collect();
+    Failure::new(Exit::Usage, format!("{what}: {}", told.join("; ")))
+}
+
+fn tag(version: i64) -> String {
+    format!("\"{version}\"")
+}
+
+fn done(out: Output, answer: Answer, verb: &str) -> anyhow::Result<()> {
+    if out.is_json() {
+        return Ok(out.json(&answer)?);
+    }
+    let calendar: CalendarView = answer.read()?;
+    let since = calendar.effective_at.map(|at| format!("; in effect since {at}")).unwrap_or_default();
+    let jobs = match calendar.jobs {
+        0 => String::new(),
+        1 => "; 1 job names it".to_owned(),
+        many => format!("; {many} jobs name it"),
+    };
+    Ok(out.line(&format!("{} {verb}{since}{jobs}", calendar.name))?)
+}
+
+async fn list(client: &Client, out: Output, page: PageFlags) -> anyhow::Result<()> {
+    let answer = client.get(&["calendars"]).list(page.limit, page.cursor).await?;
+    if out.is_json() {
+        return Ok(out.json(&answer)?);
+    }
+    let calendars: Vec<CalendarView> = answer.read()?;
+    if calendars.is_empty() {
+        output::note_line("no calendars");
+        return Ok(());
+    }
+    let rows = calendars.into_iter().map(|calendar| {
+        vec![
+            Text::strong(&calendar.name),
+            Text::plain(&calendar.timezone),
+            Text::number(calendar.dates.len().to_string()),
+            Text::number(calendar.yearly.len().to_string()),
+            Text::number(calendar.jobs.to_string()),
+            Text::plain(&calendar.updated_at),
+        ]
+    });
+    out.table(&["NAME", "ZONE", "DATES", "YEARLY", "JOBS", "UPDATED"], rows.collect())?;
+    run::note_more(&answer);
+    Ok(())
+}
+
+fn print(out: Output, calendar: CalendarView) -> anyhow::Result<()> {
+    Ok(out.facts(vec![
+        ("Name", Text::strong(&calendar.name)),
+        ("Zone", Text::plain(&calendar.timezone)),
+        ("Dates", Text::plain(calendar.dates.join(" "))),
+        ("Yearly", Text::plain(calendar.yearly.join(" "))),
+        ("Jobs", Text::plain(calendar.jobs.to_string())),
+        ("Version", Text::plain(calendar.version.to_string())),
+        ("Created", Text::plain(format!("{} by {}", calendar.created_at, calendar.created_by))),
+        ("Updated", Text::plain(&calendar.updated_at)),
+    ])?)
+}
