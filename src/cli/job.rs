@@ -76,6 +76,13 @@ Examples:
   everytick job trigger nightly --payload '{\"report\": \"monthly\"}'
   everytick job trigger nightly --idempotency-key deploy-812";
 
+const CANCEL_HELP: &str = "\
+Examples:
+  everytick job cancel nightly
+
+Stops every run of the job that waits or is in progress. The job goes on with its next tick; to end its ticks too,
+use `everytick job pause nightly --cancel`.";
+
 const NEXT_HELP: &str = "\
 Examples:
   everytick job next nightly
@@ -113,6 +120,9 @@ pub(crate) enum JobCommand {
     /// Run a job now
     #[command(after_help = TRIGGER_HELP)]
     Trigger(Trigger),
+    /// Stop every run of a job that waits or is in progress
+    #[command(after_help = CANCEL_HELP)]
+    Cancel(Named),
     /// Show the next ticks of a job
     #[command(after_help = NEXT_HELP)]
     Next(Next),
@@ -278,6 +288,7 @@ struct JobView {
     payload: Option<Box<RawValue>>,
     overlap: String,
     max_concurrent: Option<u32>,
+    queue_limit: Option<u32>,
     priority: u8,
     misfire: Value,
     retry: Value,
@@ -330,6 +341,10 @@ impl JobCommand {
             }
             Self::Resume(Named { job }) => done(out, client.post(&["jobs", &job, "resume"]).send().await?, "resumed"),
             Self::Trigger(trigger) => trigger.run(client, out).await,
+            Self::Cancel(Named { job }) => {
+                let answer = client.post(&["jobs", &job, "cancel"]).send().await?;
+                if out.is_json() { Ok(out.json(&answer)?) } else { print_cancelled(out, &answer.read()?) }
+            }
             Self::Next(Next { job: Named { job }, count }) => {
                 let answer = client.get(&["jobs", &job, "next"]).query("count", count).send().await?;
                 if out.is_json() { Ok(out.json(&answer)?) } else { print_next(out, answer.read()?) }
@@ -492,6 +507,22 @@ fn done(out: Output, answer: Answer, verb: &str) -> anyhow::Result<()> {
 }
 
 #[derive(Debug, Deserialize)]
+struct CancelledView {
+    job: String,
+    cancelled: Vec<String>,
+    stopped: Vec<String>,
+}
+
+fn print_cancelled(out: Output, cancelled: &CancelledView) -> anyhow::Result<()> {
+    let CancelledView { job, cancelled, stopped } = cancelled;
+    if cancelled.is_empty() {
+        return Ok(out.line(&format!("{job}: no run was open"))?);
+    }
+    let runs = if cancelled.len() == 1 { "run" } else { "runs" };
+    Ok(out.line(&format!("{job}: {} {runs} cancelled, {} of them in progress", cancelled.len(), stopped.len()))?)
+}
+
+#[derive(Debug, Deserialize)]
 struct Preview {
     description: Option<String>,
     ticks: Vec<PreviewTick>,
@@ -513,8 +544,9 @@ fn print_job(out: Output, job: JobView) -> anyhow::Result<()> {
     let labels: Vec<String> = job.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let some = |text: &Option<String>| Text::plain(text.as_deref().unwrap_or_default());
     let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
-    let overlap = match job.max_concurrent {
-        Some(max) if job.overlap == "allow" => format!("allow, at most {max} together"),
+    let overlap = match (job.max_concurrent, job.queue_limit) {
+        (Some(max), _) if job.overlap == "allow" => format!("allow, at most {max} together"),
+        (_, Some(limit)) => format!("queue, at most {limit} waiting"),
         _ => job.overlap.clone(),
     };
     let misfire = format!(

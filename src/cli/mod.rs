@@ -8,6 +8,7 @@ mod job_flags;
 mod move_to;
 mod preview;
 mod recover;
+mod redrive;
 mod run;
 pub(crate) mod serve;
 

@@ -12,7 +12,10 @@ use futures::{StreamExt, pin_mut};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::job::{PageFlags, job_ref};
+use super::{
+    job::{PageFlags, job_ref},
+    redrive::{self, Redrive},
+};
 use crate::{
     client::{Answer, Client, Page, Request},
     output::{self, Output, Text, Tone},
@@ -70,6 +73,9 @@ pub(crate) enum RunCommand {
     /// Do a run that has ended once more
     #[command(after_help = RERUN_HELP)]
     Rerun(Rerun),
+    /// Do the failed runs of a job once more
+    #[command(after_help = redrive::AFTER_HELP)]
+    Redrive(Redrive),
     /// Print what a run printed, and follow it while it is in progress
     #[command(after_help = LOG_HELP)]
     Log(One),
@@ -139,10 +145,10 @@ impl RunFilter {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct RunView {
-    id: String,
+    pub(crate) id: String,
     job: String,
     cause: String,
-    scheduled_at: String,
+    pub(crate) scheduled_at: String,
     due_at: String,
     state: String,
     attempt: u32,
@@ -151,7 +157,7 @@ pub(crate) struct RunView {
     started_at: Option<String>,
     finished_at: Option<String>,
     duration_ms: Option<u64>,
-    error: Option<String>,
+    pub(crate) error: Option<String>,
     output: Option<String>,
     skip_reason: Option<String>,
     from: Option<String>,
@@ -192,6 +198,7 @@ impl RunCommand {
                 let request = client.post(&["runs", &run.to_string(), "rerun"]);
                 print_started(out, request.header_some("idempotency-key", idempotency_key).send().await?)
             }
+            Self::Redrive(redrive) => redrive.run(client, out).await,
             Self::Log(One { run }) => follow(client, out, run).await,
             Self::Attempts(One { run }) => {
                 let answer = client.get(&["runs", &run.to_string(), "attempts"]).send().await?;
@@ -426,7 +433,7 @@ impl RunView {
 /// A reason for a skip, in words.
 fn because(reason: &str) -> &'static str {
     match reason {
-        "overlap" => "another run of the job was still open",
+        "overlap" => "other runs of the job were still open, and its policy lets no more wait or start",
         "misfire" => "the tick was recorded so late that its job's grace was over",
         "catch_up" => "the tick was late, and its job's catch_up chose others, or none",
         "calendar" => "a calendar of the job excludes it",
@@ -440,7 +447,7 @@ fn took(millis: Option<u64>) -> String {
     millis.map(|millis| Span::millis(millis).to_string()).unwrap_or_default()
 }
 
-fn state_text(word: &str) -> Text {
+pub(crate) fn state_text(word: &str) -> Text {
     let tone = match State::from_word(word) {
         Some(State::Succeeded) => Tone::Good,
         Some(State::Failed) => Tone::Bad,

@@ -25,9 +25,10 @@ fn only_what_is_there_is_listed() {
         words.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
     };
     assert_eq!(commands(&[]), ["serve", "job", "run", "cluster", "cron", "recover", "move", "completions", "help"]);
-    let job = ["create", "list", "get", "update", "delete", "pause", "resume", "trigger", "next", "runs", "help"];
+    let job =
+        ["create", "list", "get", "update", "delete", "pause", "resume", "trigger", "cancel", "next", "runs", "help"];
     assert_eq!(commands(&["job"]), job);
-    assert_eq!(commands(&["run"]), ["list", "get", "cancel", "rerun", "log", "attempts", "help"]);
+    assert_eq!(commands(&["run"]), ["list", "get", "cancel", "rerun", "redrive", "log", "attempts", "help"]);
     assert_eq!(commands(&["cron"]), ["explain", "next", "help"]);
 }
 
@@ -43,12 +44,14 @@ fn every_command_shows_examples_that_fit_on_a_line() {
         "job pause",
         "job resume",
         "job trigger",
+        "job cancel",
         "job next",
         "job runs",
         "run list",
         "run get",
         "run cancel",
         "run rerun",
+        "run redrive",
         "run log",
         "run attempts",
         "cluster",

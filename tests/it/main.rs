@@ -7,6 +7,7 @@ mod cron;
 mod help;
 mod moving;
 mod orphans;
+mod policies;
 mod readme;
 mod recover;
 mod settings;

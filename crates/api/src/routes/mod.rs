@@ -5,6 +5,7 @@ mod batch;
 mod cluster;
 mod jobs;
 mod node;
+mod redrive;
 mod runs;
 mod schedules;
 
@@ -31,6 +32,8 @@ pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(jobs::pause_job))
         .routes(routes!(jobs::resume_job))
         .routes(routes!(jobs::trigger_job))
+        .routes(routes!(redrive::cancel_job))
+        .routes(routes!(redrive::redrive_job))
         .routes(routes!(runs::list_job_runs))
         .routes(routes!(jobs::next_ticks))
         .routes(routes!(schedules::preview_schedule))

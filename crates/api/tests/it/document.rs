@@ -77,6 +77,7 @@ fn what_is_sent_is_closed_to_unknown_fields() {
         "Retry",
         "PauseRequest",
         "TriggerRequest",
+        "RedriveRequest",
         "SettleRequest",
         "PreviewRequest",
     ] {
@@ -172,6 +173,13 @@ async fn answers_are_as_the_document_says() {
         ("patch", "/api/v1/jobs/{job}", "/api/v1/jobs/l".to_owned(), json!({"priority": 2})),
         ("post", "/api/v1/jobs/{job}/pause", "/api/v1/jobs/l/pause".to_owned(), json!({"note": "x"})),
         ("post", "/api/v1/jobs/{job}/resume", "/api/v1/jobs/l/resume".to_owned(), Value::Null),
+        (
+            "post",
+            "/api/v1/jobs/{job}/redrive",
+            "/api/v1/jobs/j/redrive".to_owned(),
+            json!({"since": "2040-01-01T00:00:00Z"}),
+        ),
+        ("post", "/api/v1/jobs/{job}/cancel", "/api/v1/jobs/s/cancel".to_owned(), Value::Null),
         ("get", "/api/v1/jobs/{job}/next", "/api/v1/jobs/l/next".to_owned(), Value::Null),
         ("get", "/api/v1/jobs/{job}/runs", "/api/v1/jobs/j/runs".to_owned(), Value::Null),
         ("delete", "/api/v1/jobs/{job}", "/api/v1/jobs/l".to_owned(), Value::Null),

@@ -1,0 +1,118 @@
+//! Failed runs that are driven again, and runs of a job that are cancelled together.
+
+use everytick_domain::{
+    ids::{JobId, RunId},
+    invalid::Invalid,
+    redrive::{REDRIVE_RUNS_DEFAULT, REDRIVE_RUNS_MAX},
+    time::DbTime,
+};
+use everytick_engine::store::{self, JobRef};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{
+    Complaints,
+    run::{Run, RunState},
+};
+
+/// Asks for a new run in place of each failed one.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"since": "2026-11-16T00:00:00Z", "limit": 100}))]
+pub(crate) struct RedriveRequest {
+    /// Failed runs that were scheduled at or after this; at most 7 days back.
+    #[serde(default)]
+    #[schema(required, nullable = false, format = DateTime)]
+    since: Option<String>,
+    /// And at or before this.
+    #[schema(format = DateTime)]
+    until: Option<String>,
+    /// So many failed runs at the most, the oldest first.
+    #[schema(minimum = 1, maximum = 1000, default = 100)]
+    limit: Option<i64>,
+    /// Only tells what would be done.
+    #[schema(default = false)]
+    dry_run: Option<bool>,
+}
+
+impl RedriveRequest {
+    pub(crate) fn read(self, job: JobRef) -> Result<store::Redrive, Vec<Invalid>> {
+        let mut wrong = Complaints::default();
+        let mut instant = |field: &str, text: Option<&str>| -> Option<DbTime> {
+            text?.parse().map_err(|message| wrong.add(field, message)).ok()
+        };
+        let (since, until) = (instant("since", self.since.as_deref()), instant("until", self.until.as_deref()));
+        if self.since.is_none() {
+            wrong.add("since", "is missing; write an instant such as \"2026-11-16T00:00:00Z\"");
+        }
+        let limit = wrong.number("limit", self.limit, 1, i64::try_from(REDRIVE_RUNS_MAX).unwrap_or(i64::MAX));
+        let (limit, dry_run) = (limit.unwrap_or(REDRIVE_RUNS_DEFAULT), self.dry_run.unwrap_or(false));
+        wrong.end(since.map(|since| store::Redrive { job, since, until, limit, dry_run }))
+    }
+}
+
+/// What was driven again, the oldest failed run first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Redriven {
+    /// The job's name.
+    job: String,
+    #[schema(value_type = String, format = Uuid)]
+    job_id: JobId,
+    items: Vec<RedrivenRun>,
+    /// There are more: ask again with this as `since`. `null` when these are all.
+    #[schema(required, value_type = Option<String>, format = DateTime)]
+    next_since: Option<DbTime>,
+}
+
+/// A failed run and the one in its place.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RedrivenRun {
+    failed: Run,
+    /// Always the same for the same failed run.
+    #[schema(value_type = String, format = Uuid)]
+    run: RunId,
+    /// How it stands; `null` when it is not made yet, in a dry run.
+    #[schema(required, inline)]
+    state: Option<RunState>,
+    /// It was made by this request; `false` when an earlier one had made it.
+    made: bool,
+}
+
+impl From<store::Redriven> for Redriven {
+    fn from(redriven: store::Redriven) -> Self {
+        let item = |run: store::RedrivenRun| RedrivenRun {
+            failed: run.failed.into(),
+            run: run.run,
+            state: run.state.map(Into::into),
+            made: run.made,
+        };
+        Self {
+            job: redriven.job_name,
+            job_id: redriven.job,
+            items: redriven.runs.into_iter().map(item).collect(),
+            next_since: redriven.next_since,
+        }
+    }
+}
+
+/// The runs of a job that were cancelled together.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CancelledJob {
+    /// The job's name.
+    job: String,
+    #[schema(value_type = String, format = Uuid)]
+    job_id: JobId,
+    /// The oldest first.
+    #[schema(value_type = Vec<String>)]
+    cancelled: Vec<RunId>,
+    /// Those of them that were being worked on, and are being stopped.
+    #[schema(value_type = Vec<String>)]
+    stopped: Vec<RunId>,
+}
+
+impl From<store::CancelledJob> for CancelledJob {
+    fn from(cancelled: store::CancelledJob) -> Self {
+        let all = cancelled.runs.all();
+        Self { job: cancelled.job_name, job_id: cancelled.job, cancelled: all, stopped: cancelled.runs.claimed }
+    }
+}

@@ -1,0 +1,241 @@
+//! Runs beside each other: overlap policies, cancels that reach the work, and failed runs driven again.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    net::TcpListener,
+    path::Path,
+    time::Duration,
+};
+
+use everytick_store::conformance::server::Server as Postgres;
+use serde_json::Value;
+
+use crate::support::{Server, wait_for};
+
+/// Says that it has begun, and works, with a child of its own, until a file tells it to go on, or a minute has passed.
+const WORK: &str = "echo begun; sleep 60 & echo $! > child-$EVERYTICK_RUN; mv child-$EVERYTICK_RUN pid-$EVERYTICK_RUN; n=0; \
+    until [ -e go-$EVERYTICK_RUN ] || [ $n -gt 1200 ]; do n=$((n+1)); sleep 0.05; done; kill $!; echo done";
+
+fn with_shell() -> Server {
+    Server::builder().flags(&["--enable-shell"]).start()
+}
+
+fn job(server: &Server, name: &str, more: &[&str]) {
+    let dir = server.dir().display().to_string();
+    let args = ["job", "create", name, "--workdir", &dir, "--shell", WORK];
+    server.everytick(&[&args, more].concat()).ok();
+}
+
+/// Triggers a job and gives the run.
+fn trigger(server: &Server, args: &[&str]) -> Value {
+    server.everytick(&[&["job", "trigger", "-o", "json"], args].concat()).json()
+}
+
+fn id(run: &Value) -> String {
+    run["id"].as_str().unwrap().to_owned()
+}
+
+fn run(server: &Server, id: &str) -> Value {
+    server.everytick(&["run", "get", id, "-o", "json"]).json()
+}
+
+fn is(server: &Server, id: &str, state: &str) -> Value {
+    wait_for(&format!("{id} to be {state}"), || Some(run(server, id)).filter(|run| run["state"] == state))
+}
+
+/// The process that a run has begun.
+fn child(dir: &Path, id: &str) -> u32 {
+    wait_for(&format!("the work of {id}"), || {
+        fs::read_to_string(dir.join(format!("pid-{id}"))).ok()?.trim().parse().ok()
+    })
+}
+
+/// Gone, or dead and not yet buried.
+fn is_gone(pid: u32) -> bool {
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')),
+        Err(_) => true,
+    }
+}
+
+#[test]
+fn under_queue_runs_wait_for_their_turn_in_order_and_those_beyond_the_limit_are_skipped() {
+    let server = with_shell();
+    job(&server, "q", &["--overlap", "queue", "--queue-limit", "2"]);
+    let made = server.everytick(&["job", "get", "q", "-o", "json"]).json();
+    assert_eq!((&made["overlap"], &made["queue_limit"]), (&"queue".into(), &2.into()));
+    assert!(server.everytick(&["job", "get", "q"]).ok().contains("queue, at most 2 waiting"));
+    let first = id(&trigger(&server, &["q"]));
+    is(&server, &first, "claimed");
+    let (second, third) = (id(&trigger(&server, &["q"])), id(&trigger(&server, &["q"])));
+    let fourth = trigger(&server, &["q"]);
+    assert_eq!((&fourth["state"], &fourth["skip_reason"]), (&"skipped".into(), &"overlap".into()));
+    let forced = id(&trigger(&server, &["q", "--force"]));
+    is(&server, &forced, "claimed");
+    assert_eq!(run(&server, &second)["state"], "waiting");
+    for done in [&forced, &first] {
+        fs::write(server.dir().join(format!("go-{done}")), "").unwrap();
+        is(&server, done, "succeeded");
+    }
+    is(&server, &second, "claimed");
+    assert_eq!(run(&server, &third)["state"], "waiting");
+    fs::write(server.dir().join(format!("go-{second}")), "").unwrap();
+    is(&server, &third, "claimed");
+
+    // All that is open of a job is stopped at once; the job goes on.
+    let pid = child(server.dir(), &third);
+    let fifth = id(&trigger(&server, &["q"]));
+    assert_eq!(server.everytick(&["job", "cancel", "q"]).ok(), "q: 2 runs cancelled, 1 of them in progress\n");
+    for run in [&third, &fifth] {
+        is(&server, run, "cancelled");
+    }
+    wait_for("the work to stop", || is_gone(pid).then_some(()));
+    assert_eq!(server.everytick(&["job", "cancel", "q"]).ok(), "q: no run was open\n");
+    assert_eq!(trigger(&server, &["q"])["state"], "waiting");
+    server.everytick(&["job", "delete", "q", "--cancel"]).ok();
+    server.everytick(&["job", "cancel", "nobody"]).failed(3);
+}
+
+#[test]
+fn under_cancel_previous_the_newer_run_starts_when_the_older_ones_work_has_stopped() {
+    let server = with_shell();
+    job(&server, "c", &["--overlap", "cancel_previous"]);
+    let old = id(&trigger(&server, &["c"]));
+    let pid = child(server.dir(), &old);
+    let new = id(&trigger(&server, &["c"]));
+    is(&server, &new, "claimed");
+    assert!(is_gone(pid), "the older one's child works beside the newer run");
+    let cancelled = run(&server, &old);
+    assert_eq!(cancelled["state"], "cancelled");
+    assert!(cancelled["error"].as_str().unwrap().contains(&new), "{cancelled}");
+    let kept = wait_for("its output to be kept", || run(&server, &old)["output"].as_str().map(str::to_owned));
+    assert!(kept.starts_with("begun\n"), "{kept}");
+    assert!(server.everytick(&["run", "get", &old]).ok().contains("cancel_previous"));
+    fs::write(server.dir().join(format!("go-{new}")), "").unwrap();
+    is(&server, &new, "succeeded");
+}
+
+#[test]
+fn ticks_too_make_the_older_run_give_way() {
+    let server = with_shell();
+    job(&server, "c", &["--overlap", "cancel_previous", "--every", "1s"]);
+    let cancelled = wait_for("two ticks that gave way", || {
+        let list = server.everytick(&["job", "runs", "c", "--status", "cancelled", "-o", "json"]).json();
+        list["items"].as_array().filter(|runs| runs.len() >= 2).cloned()
+    });
+    assert!(cancelled.iter().all(|run| run["error"].as_str().unwrap().contains("cancel_previous")));
+    let skipped = server.everytick(&["job", "runs", "c", "--status", "skipped", "-o", "json"]).json();
+    assert_eq!(skipped["items"], Value::Array(Vec::new()));
+    server.everytick(&["job", "delete", "c", "--cancel"]).ok();
+}
+
+#[test]
+fn failed_runs_are_driven_again_once_each() {
+    let server = with_shell();
+    let dir = server.dir().display().to_string();
+    let script = "[ -e mended ] || { echo broken; exit 3; }; cat";
+    server.everytick(&["job", "create", "j", "--workdir", &dir, "--shell", script]).ok();
+    let mut failed = Vec::new();
+    for payload in ["[1]", "[2]"] {
+        failed.push(id(&trigger(&server, &["j", "--payload", payload])));
+        is(&server, failed.last().unwrap(), "failed");
+    }
+    let since = run(&server, &failed[0])["scheduled_at"].as_str().unwrap().to_owned();
+    let letters = server.everytick(&["run", "list", "--job", "j", "--status", "failed", "-o", "json"]).json();
+    assert_eq!(letters["items"].as_array().unwrap().len(), 2);
+
+    let dry = server.everytick(&["run", "redrive", "--job", "j", "--since", &since, "--dry-run"]).ok();
+    assert!(dry.contains("would be made") && dry.contains(&failed[1]) && dry.contains("exit code 3"), "{dry}");
+    let asked = ["run", "redrive", "--job", "j", "--since", &since];
+    let as_json = [&asked[..], &["-o", "json"]].concat();
+    let one = server.everytick(&[&as_json[..], &["--limit", "1"]].concat()).json();
+    assert_eq!(one["items"].as_array().unwrap().len(), 1);
+    let again = one["items"][0]["run"].as_str().unwrap().to_owned();
+    is(&server, &again, "failed");
+    fs::write(server.dir().join("mended"), "").unwrap();
+
+    // The first one's new run failed too: it gets another, in its own place.
+    let next = one["next_since"].as_str().unwrap();
+    assert_eq!(run(&server, &failed[1])["scheduled_at"], next);
+    let all = server.everytick(&as_json).json();
+    let items = all["items"].as_array().unwrap();
+    assert_eq!((items.len(), &all["next_since"]), (3, &Value::Null));
+    for item in items {
+        let (of, new) = (item["failed"]["id"].as_str().unwrap(), item["run"].as_str().unwrap());
+        assert_eq!(item["made"], of != failed[0], "{item}");
+        if of != failed[0] {
+            let redriven = is(&server, new, "succeeded");
+            assert_eq!(
+                (&redriven["cause"], &redriven["scheduled_at"]),
+                (&"request".into(), &item["failed"]["scheduled_at"])
+            );
+            let payload = if of == failed[1] { "[2]" } else { "[1]" };
+            assert_eq!(redriven["output"], payload);
+        } else {
+            assert_eq!(new, again);
+        }
+    }
+    let table = server.everytick(&asked).ok();
+    assert!(table.contains("made before") && !table.contains("made now"), "{table}");
+    let audit = server.everytick(&["run", "list", "--job", "j", "-o", "json"]).json();
+    assert_eq!(audit["items"].as_array().unwrap().len(), 5, "asking again makes nothing");
+
+    let old = server.everytick(&["run", "redrive", "--job", "j", "--since", "2020-01-01T00:00:00Z"]).failed(1);
+    assert!(old.contains("since: ") && old.contains("7d"), "{old}");
+    server.everytick(&["run", "redrive", "--job", "j", "--since", &since, "--limit", "1001"]).failed(1);
+}
+
+/// Takes one request and answers nothing; tells when its sender has gone.
+fn dropped(listener: TcpListener) -> std::thread::JoinHandle<()> {
+    std::thread::spawn(move || {
+        let mut reader = BufReader::new(listener.accept().unwrap().0);
+        let mut line = String::new();
+        while reader.read_line(&mut line).unwrap() > 2 {
+            line.clear();
+        }
+        reader.get_ref().set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut rest = Vec::new();
+        if let Err(error) = reader.read_to_end(&mut rest) {
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+        }
+    })
+}
+
+#[test]
+fn a_cancel_through_another_node_reaches_the_work() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let database = runtime.block_on(Postgres::shared().blank());
+    let node = |name: &str, more: &[&str]| {
+        let flags = ["--database-url", &database.url, "--node-name", name];
+        Server::builder()
+            .flags(&flags)
+            .flags(&["--enable-shell", "--allow-webhook-range", "127.0.0.0/8"])
+            .flags(more)
+            .start()
+    };
+    let answers = node("answers", &["--roles", "api"]);
+    let _plays = node("plays", &["--roles", "scheduler,dispatcher"]);
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    let gone = dropped(listener);
+    answers.everytick(&["job", "create", "hook", "--url", &url, "--timeout", "10m"]).ok();
+    let hook = id(&trigger(&answers, &["hook"]));
+    is(&answers, &hook, "claimed");
+    answers.everytick(&["run", "cancel", &hook]).ok();
+    gone.join().unwrap();
+
+    job(&answers, "work", &[]);
+    let work = id(&trigger(&answers, &["work"]));
+    let pid = child(answers.dir(), &work);
+    answers.everytick(&["job", "cancel", "work"]).ok();
+    wait_for("the work to stop", || is_gone(pid).then_some(()));
+    let kept = wait_for("its output to be kept", || run(&answers, &work)["output"].as_str().map(str::to_owned));
+    assert!(kept.starts_with("begun\n"), "{kept}");
+    let attempts = answers.everytick(&["run", "attempts", &work, "-o", "json"]).json();
+    assert_eq!(
+        (&attempts["items"][0]["outcome"], &attempts["items"][0]["output"]),
+        (&"cancelled".into(), &kept.into())
+    );
+}
