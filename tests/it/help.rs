@@ -28,10 +28,12 @@ fn only_what_is_there_is_listed() {
         commands(&[]),
         ["serve", "job", "run", "calendar", "cluster", "cron", "recover", "move", "completions", "help"]
     );
-    let job =
-        ["create", "list", "get", "update", "delete", "pause", "resume", "trigger", "next", "explain", "runs", "help"];
+    let job = [
+        "create", "list", "get", "update", "delete", "pause", "resume", "trigger", "cancel", "next", "explain", "runs",
+        "help",
+    ];
     assert_eq!(commands(&["job"]), job);
-    assert_eq!(commands(&["run"]), ["list", "get", "cancel", "rerun", "log", "attempts", "help"]);
+    assert_eq!(commands(&["run"]), ["list", "get", "cancel", "rerun", "redrive", "log", "attempts", "help"]);
     assert_eq!(commands(&["calendar"]), ["set", "get", "list", "delete", "help"]);
     assert_eq!(commands(&["cron"]), ["explain", "next", "help"]);
 }
@@ -48,6 +50,7 @@ fn every_command_shows_examples_that_fit_on_a_line() {
         "job pause",
         "job resume",
         "job trigger",
+        "job cancel",
         "job next",
         "job explain",
         "job runs",
@@ -55,6 +58,7 @@ fn every_command_shows_examples_that_fit_on_a_line() {
         "run get",
         "run cancel",
         "run rerun",
+        "run redrive",
         "run log",
         "run attempts",
         "calendar set",

@@ -13,9 +13,9 @@ use serde_json::Value;
 
 use crate::support::{Server, wait_for};
 
-/// Says that it has begun, and works, with a child of its own, until a file tells it to go on.
-const WORK: &str = "echo begun; sleep 600 & echo $! > child-$EVERYTICK_RUN; mv child-$EVERYTICK_RUN pid-$EVERYTICK_RUN; \
-    until [ -e go-$EVERYTICK_RUN ]; do sleep 0.05; done; kill $!; echo done";
+/// Says that it has begun, and works, with a child of its own, until a file tells it to go on, or a minute has passed.
+const WORK: &str = "echo begun; sleep 60 & echo $! > child-$EVERYTICK_RUN; mv child-$EVERYTICK_RUN pid-$EVERYTICK_RUN; n=0; \
+    until [ -e go-$EVERYTICK_RUN ] || [ $n -gt 1200 ]; do n=$((n+1)); sleep 0.05; done; kill $!; echo done";
 
 fn with_shell() -> Server {
     Server::builder().flags(&["--enable-shell"]).start()
@@ -93,6 +93,7 @@ fn under_queue_runs_wait_for_their_turn_in_order_and_those_beyond_the_limit_are_
     wait_for("the work to stop", || is_gone(pid).then_some(()));
     assert_eq!(server.everytick(&["job", "cancel", "q"]).ok(), "q: no run was open\n");
     assert_eq!(trigger(&server, &["q"])["state"], "waiting");
+    server.everytick(&["job", "delete", "q", "--cancel"]).ok();
     server.everytick(&["job", "cancel", "nobody"]).failed(3);
 }
 
@@ -109,7 +110,7 @@ fn under_cancel_previous_the_newer_run_starts_when_the_older_ones_work_has_stopp
     assert_eq!(cancelled["state"], "cancelled");
     assert!(cancelled["error"].as_str().unwrap().contains(&new), "{cancelled}");
     let kept = wait_for("its output to be kept", || run(&server, &old)["output"].as_str().map(str::to_owned));
-    assert_eq!(kept, "begun\n");
+    assert!(kept.starts_with("begun\n"), "{kept}");
     assert!(server.everytick(&["run", "get", &old]).ok().contains("cancel_previous"));
     fs::write(server.dir().join(format!("go-{new}")), "").unwrap();
     is(&server, &new, "succeeded");
@@ -126,6 +127,7 @@ fn ticks_too_make_the_older_run_give_way() {
     assert!(cancelled.iter().all(|run| run["error"].as_str().unwrap().contains("cancel_previous")));
     let skipped = server.everytick(&["job", "runs", "c", "--status", "skipped", "-o", "json"]).json();
     assert_eq!(skipped["items"], Value::Array(Vec::new()));
+    server.everytick(&["job", "delete", "c", "--cancel"]).ok();
 }
 
 #[test]
@@ -194,7 +196,9 @@ fn dropped(listener: TcpListener) -> std::thread::JoinHandle<()> {
         }
         reader.get_ref().set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut rest = Vec::new();
-        reader.read_to_end(&mut rest).unwrap();
+        if let Err(error) = reader.read_to_end(&mut rest) {
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+        }
     })
 }
 
@@ -228,7 +232,7 @@ fn a_cancel_through_another_node_reaches_the_work() {
     answers.everytick(&["job", "cancel", "work"]).ok();
     wait_for("the work to stop", || is_gone(pid).then_some(()));
     let kept = wait_for("its output to be kept", || run(&answers, &work)["output"].as_str().map(str::to_owned));
-    assert_eq!(kept, "begun\n");
+    assert!(kept.starts_with("begun\n"), "{kept}");
     let attempts = answers.everytick(&["run", "attempts", &work, "-o", "json"]).json();
     assert_eq!(
         (&attempts["items"][0]["outcome"], &attempts["items"][0]["output"]),

@@ -9,7 +9,8 @@ use everytick_domain::mutant::Mutant;
 
 use super::world::{Scene, play};
 
-const SEEDS_MAX: u64 = 1_000;
+/// Some need a rare chain of faults; the search ends with the first seed that shows it.
+const SEEDS_MAX: u64 = 3_000;
 
 /// How far the search for one mistake has come.
 struct Search {

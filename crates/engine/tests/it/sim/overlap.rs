@@ -93,11 +93,14 @@ impl Standing {
         }
     }
 
-    /// A run that had its turn before this one and still waits: one that is recorded before it and comes first in the order of
-    /// claims, or any where this one was born claimed. Not where this one has begun before.
+    /// A run that had its turn before this one and still waits: one that is recorded before it and came due before it, both on time
+    /// or both late; or any, where this one was born claimed. Not where this one has begun before.
     fn overtaken_by(&self, run: &RunId) -> Option<RunId> {
         let before = |(other, fresh): (&RunId, &Fresh)| match self.fresh.get(run) {
-            Some(own) => fresh.place < own.place && (fresh.late, fresh.due, *other) < (own.late, own.due, *run),
+            Some(own) => {
+                let first = (fresh.due, *other) < (own.due, *run);
+                fresh.late == own.late && fresh.place < own.place && first
+            }
             None => true,
         };
         let mut waiting = self.fresh.iter().filter(|_| !self.begun.contains(run));
