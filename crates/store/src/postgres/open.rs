@@ -232,7 +232,7 @@ struct Step {
 
 const STEPS: [Step; 2] = [
     Step { name: "first", text: include_str!("../../migrations/postgres/0001_first.sql"), works_from: 1 },
-    Step { name: "calendars", text: include_str!("../../migrations/postgres/0004_calendars.sql"), works_from: 1 },
+    Step { name: "calendars", text: include_str!("../../migrations/postgres/0002_calendars.sql"), works_from: 1 },
 ];
 
 /// Brings the schema up to date, in one transaction and under a lock that ends with it. Steps that a newer release has made
