@@ -18,10 +18,10 @@ use crate::{
 
 const SET_HELP: &str = "\
 Examples:
-  everytick calendar set holidays-de --tz Europe/Berlin --yearly 12-25 --yearly 12-26 --date 2027-03-26
+  everytick calendar set holidays-de --tz Europe/Berlin --yearly 12-25 --date 2027-03-26
   everytick calendar set shutdown --date 2026-12-27/2026-12-31
   everytick calendar set holidays-de --file feiertage.ics --tz Europe/Berlin
-  everytick job create report --cron '0 6 * * 1-5' --exclude holidays-de --url https://example.org/hook
+  everytick job create report --cron '0 6 * * 1-5' --exclude holidays-de --url https://example.org/h
 
 It replaces what the calendar said before. Ticks up to the answer are judged by what it said then, later ones by what it says
 now. A file is iCalendar with all-day events, once or every year, or the JSON of `calendar get -o json`; flags add to it.";

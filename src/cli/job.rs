@@ -24,7 +24,7 @@ Examples:
   everytick job create poll --every 15m --url https://example.org/poll --method GET --timeout 10s
   everytick job create cleanup --cron '@daily' -- /usr/local/bin/cleanup --older-than 7d
   everytick job create dump --cron 'H 3 * * *' --shell 'pg_dump app | gzip > /backup/app.gz'
-  everytick job create report --cron '0 6 * * 1-5' --exclude holidays-de --url https://example.org/hook
+  everytick job create report --cron '0 6 * * 1-5' --exclude holidays --url https://example.org/hook
   everytick job create launch --at 2026-11-16T07:00:00Z --url https://example.org/go --payload '[1]'
   everytick job create -f job.json
   everytick job create --batch jobs.ndjson
