@@ -9,6 +9,7 @@ pub mod job;
 pub mod mutant;
 pub mod partition;
 pub mod plan;
+pub mod queue;
 pub mod recovery;
 pub mod retry;
 pub mod run;

@@ -33,10 +33,14 @@ pub enum Mutant {
     ReadWhileUnsure,
     /// A dead node's partitions are taken without its lease being fenced.
     TakeOverUnfenced,
+    /// A worker's claim does not look at the job's other runs.
+    QueueClaimUnjudged,
+    /// A worker's claim leaves the fence as it was.
+    QueueClaimKeepsFence,
 }
 
 impl Mutant {
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::NoEpochCheck,
         Self::CursorRaisedBeforeAck,
         Self::RaiseWithoutEpoch,
@@ -59,6 +63,8 @@ impl Mutant {
         Self::TurnNotChecked,
         Self::ReadWhileUnsure,
         Self::TakeOverUnfenced,
+        Self::QueueClaimUnjudged,
+        Self::QueueClaimKeepsFence,
     ];
 
     /// Whether this mistake is to be made now, on this thread.

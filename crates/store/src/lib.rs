@@ -7,6 +7,7 @@ pub mod conformance;
 mod error;
 mod moving;
 mod postgres;
+mod queues;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod sqlite;
@@ -24,12 +25,13 @@ pub use clock::{ManualClock, SystemClock, WallClock};
 pub use error::{Result, Source, StoreError};
 pub use moving::{Move, MoveBatch, MoveMark, MovePlan, MoveStep, MovedTable};
 pub use postgres::{JobHints, PostgresOptions, PostgresStore};
+pub use queues::*;
 pub use sqlite::SqliteStore;
 pub use types::*;
 
 /// A store that any number of nodes may share. `Failed` means known not done; `Unsure` means it may have been done.
 #[async_trait]
-pub trait Store: Send + Sync + 'static {
+pub trait Store: QueueStore {
     // The node.
 
     /// How many partitions the jobs of this store are spread over. A job's is that of `home::Homes::place`.

@@ -25,6 +25,7 @@ pub(crate) mod merge;
 pub(crate) mod node;
 pub(crate) mod object;
 pub(crate) mod problem;
+pub(crate) mod queue;
 pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod target;

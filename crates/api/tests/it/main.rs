@@ -6,6 +6,7 @@ mod batch;
 mod document;
 mod guard;
 mod jobs;
+mod queues;
 mod refusals;
 mod runs;
 mod support;

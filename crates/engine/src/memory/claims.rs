@@ -21,7 +21,7 @@ impl Memory {
             .iter()
             .filter(|(_, entry)| {
                 let blocked = |(run, open): (&RunId, &Open)| !open.in_progress() && !entry.may_start(*run);
-                entry.job.spec.open_max().is_some() && entry.open.iter().any(blocked)
+                !entry.is_pulled() && entry.job.spec.open_max().is_some() && entry.open.iter().any(blocked)
             })
             .map(|(id, _)| *id)
             .chain(self.missing.iter().copied())

@@ -226,6 +226,7 @@ pub(super) async fn open_runs(
             .await
             .failed(doing)?,
     );
+    found.extend(sqlx::query(sql!("open_workers")).bind(&asked).fetch_all(&mut *connection).await.failed(doing)?);
     let mut open: HashMap<JobId, Vec<OpenRun>> = HashMap::new();
     for row in &found {
         let (job, run) = rows::open_run(row).failed(doing)?;

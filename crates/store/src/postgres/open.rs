@@ -227,8 +227,10 @@ struct Step {
     works_from: i32,
 }
 
-const STEPS: [Step; 1] =
-    [Step { name: "first", text: include_str!("../../migrations/postgres/0001_first.sql"), works_from: 1 }];
+const STEPS: [Step; 2] = [
+    Step { name: "first", text: include_str!("../../migrations/postgres/0001_first.sql"), works_from: 1 },
+    Step { name: "queues", text: include_str!("../../migrations/postgres/0002_queues.sql"), works_from: 1 },
+];
 
 /// Brings the schema up to date, in one transaction and under a lock that ends with it. Steps that a newer release has made
 /// are left alone if they say that this release still works with them: nodes of two releases run side by side.

@@ -165,6 +165,7 @@ impl Db {
                     row.epoch = row.epoch.next();
                     row.seq = seq;
                 }
+                self.requeue(id, now)?;
                 self.journal.push(Entry::Edited { job: Box::new(edit.job.clone()), x: edit.x, at: standing.now });
                 self.note(tenant, actor, action, id.to_string(), format!("{{\"x\":\"{}\"}}", edit.x), now);
                 Edited { job: edit.job, cursor: edit.cursor, x: Some(edit.x), cancelled: Vec::new() }
@@ -184,6 +185,7 @@ impl Db {
 
     fn end_by_cancel(&mut self, id: RunId, now: DbTime) {
         self.waiting.remove(&id);
+        self.worker_claims.remove(&id);
         if let Some(run) = self.runs.get_mut(&id) {
             self.journal.push(Entry::Cancelled { run: id, job: run.job, was: run.state });
             run.state = State::Cancelled;
@@ -225,6 +227,7 @@ impl Db {
             lost: 0,
             fence: Fence::default(),
             node: None,
+            worker: None,
             incarnation: None,
             started_at: None,
             finished_at: skipped.then_some(now),
@@ -234,7 +237,7 @@ impl Db {
             payload: ask.payload,
         };
         if !skipped {
-            let row = WaitingRow {
+            let mut row = WaitingRow {
                 job,
                 tenant,
                 priority: spec.priority,
@@ -242,7 +245,11 @@ impl Db {
                 late: false,
                 force: ask.force,
                 attempts: 0,
+                queue: None,
+                rank: 0,
+                key: spec.key_of(run.payload.as_deref()),
             };
+            row.place(&spec, now);
             self.waiting.insert(id, row);
         }
         self.insert_run(id, run, None, now);

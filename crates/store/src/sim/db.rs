@@ -5,14 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use everytick_domain::{
     home::{BlockClaim, Homes},
     ids::{Epoch, Fence, Incarnation, JobId, RunId, TenantId},
-    job::{Job, LATE_AFTER_MAX},
+    job::{Job, JobSpec, LATE_AFTER_MAX},
     mutant::Mutant,
     partition::PartitionSet,
     plan::SkipRange,
+    queue::lead,
     run::{CauseKind, SkipReason, State, Verdict},
     time::{DbTime, Span},
 };
 
+use super::queue::{QueueRow, WorkerClaimRow};
 use crate::{
     AttemptRecord, AuditRecord, Beat, Cluster, Lease, Limits, NodeInfo, NodeRecord, PartitionRecord, Result, StoreError,
 };
@@ -31,6 +33,8 @@ pub struct Db {
     pub(super) open: BTreeSet<(JobId, RunId)>,
     pub(super) ranges: BTreeMap<RunId, RangeRow>,
     pub(super) waiting: BTreeMap<RunId, WaitingRow>,
+    pub(super) worker_claims: BTreeMap<RunId, WorkerClaimRow>,
+    pub(super) queues: BTreeMap<(TenantId, String), QueueRow>,
     pub(super) attempts: BTreeMap<(RunId, u32), AttemptRecord>,
     pub(super) leases: BTreeMap<String, LeaseRow>,
     /// The highest fence that a lease ever had: they rise past it, also those of leases made anew.
@@ -63,6 +67,7 @@ pub struct RunRow {
     pub lost: u32,
     pub fence: Fence,
     pub node: Option<String>,
+    pub worker: Option<String>,
     pub incarnation: Option<Incarnation>,
     pub started_at: Option<DbTime>,
     pub finished_at: Option<DbTime>,
@@ -80,7 +85,7 @@ pub struct RangeRow {
     pub recorded_at: DbTime,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct WaitingRow {
     pub job: JobId,
     pub tenant: TenantId,
@@ -89,6 +94,18 @@ pub(super) struct WaitingRow {
     pub late: bool,
     pub force: bool,
     pub attempts: u32,
+    /// Where workers find it, and in which order.
+    pub queue: Option<String>,
+    pub rank: i64,
+    pub key: Option<String>,
+}
+
+impl WaitingRow {
+    /// Has it wait since then where its job's target is.
+    pub(super) fn place(&mut self, spec: &JobSpec, since: DbTime) {
+        self.queue = spec.target.queue().map(str::to_owned);
+        self.rank = since.millis() - lead(self.priority, self.late && self.attempts == 0);
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -205,6 +222,8 @@ impl Db {
             open: BTreeSet::new(),
             ranges: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            worker_claims: BTreeMap::new(),
+            queues: BTreeMap::new(),
             attempts: BTreeMap::new(),
             leases: BTreeMap::new(),
             lease_fence: Fence::default(),

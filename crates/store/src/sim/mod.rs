@@ -4,6 +4,7 @@
 mod asks;
 mod db;
 mod faults;
+mod queue;
 mod reads;
 mod repair;
 mod runs;

@@ -8,7 +8,7 @@ use everytick_domain::{
 use sqlx::SqliteConnection;
 use uuid::Uuid;
 
-use super::{Failed, SqliteStore, Write, create, horizon, range, record, rows, rows::JobRow, sql};
+use super::{Failed, SqliteStore, Write, create, horizon, queue, range, record, rows, rows::JobRow, settle, sql};
 use crate::{Actor, EditJob, Edited, JobRef, JobTicks, RecordRow, Result, StoreError};
 
 const DOING: &str = "edit the job";
@@ -101,6 +101,7 @@ async fn write_edit(
         partition: 0,
         epoch: was.epoch,
         priority: was.job.spec.priority,
+        key: was.job.spec.key_of(None),
         rows: edit.rows.iter().map(|tick| RecordRow { tick: tick.clone(), born_claimed: false }).collect(),
     };
     if !due.rows.is_empty() {
@@ -124,6 +125,9 @@ async fn write_edit(
     if job.deleted_at.is_some() {
         sqlx::query(sql!("add_jobs_count")).bind(tenant.raw()).bind(-1).execute(&mut *write.tx).await.failed(DOING)?;
     }
+    if job.spec.target.queue() != was.job.spec.target.queue() {
+        queue::requeue(write, job).await?;
+    }
     range::move_on(write, job.id, edit.cursor).await?;
     let detail = serde_json::json!({ "name": job.spec.name, "version": job.version.raw(), "x": edit.x });
     create::note(write, tenant, actor, action, &[(job.id.to_string(), detail.to_string())]).await
@@ -145,6 +149,14 @@ async fn cancel_open(write: &mut Write, tenant: TenantId, actor: &Actor, job: Jo
         .fetch_all(&mut *write.tx)
         .await
         .failed(DOING)?;
+    let worked: Vec<Uuid> = sqlx::query_scalar(sql!("cancel_worked"))
+        .bind(job.uuid())
+        .bind(now)
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    let claimed: Vec<Uuid> = claimed.into_iter().chain(worked).collect();
+    settle::end_claims(write, claimed.iter().copied().map(RunId::from_uuid)).await?;
     let notes: Vec<_> = waited.iter().chain(&claimed).map(|run| (run.to_string(), "{}".to_owned())).collect();
     if !notes.is_empty() {
         create::note(write, tenant, actor, "cancel", &notes).await?;

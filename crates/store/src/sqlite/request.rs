@@ -6,7 +6,13 @@ use everytick_domain::{
     run::{Request, SkipReason, State, answer},
 };
 
-use super::{Failed, SqliteStore, create, create::Kind, edit, horizon, read, record, rows, sql};
+use super::{
+    Failed, SqliteStore, create,
+    create::Kind,
+    edit, horizon, read,
+    record::{self, Queued},
+    rows, settle, sql,
+};
 use crate::{Actor, CancelledRun, NewRun, Result, RunRecord, StoreError};
 
 pub(super) async fn create_run(store: &SqliteStore, tenant: TenantId, actor: &Actor, ask: NewRun) -> Result<RunRecord> {
@@ -24,9 +30,14 @@ pub(super) async fn create_run(store: &SqliteStore, tenant: TenantId, actor: &Ac
         let message = format!("{waits} of its runs wait already; at most {max} may");
         return Err(StoreError::Invalid(vec![Invalid::new("job", message)]));
     }
-    let open = horizon::open_runs(&mut write.tx, std::iter::once(job.id), DOING).await?;
-    let open = open.get(&job.id).map_or(0, Vec::len);
-    let overlaps = !ask.force && job.spec.open_max().is_some_and(|max| open >= max as usize);
+    // Only where it matters: a queue may have a long backlog.
+    let overlaps = match job.spec.open_max().filter(|_| !ask.force) {
+        None => false,
+        Some(max) => {
+            let open = horizon::open_runs(&mut write.tx, std::iter::once(job.id), DOING).await?;
+            open.get(&job.id).map_or(0, Vec::len) >= max as usize
+        }
+    };
     let state = if overlaps { State::Skipped } else { State::Waiting };
     let id = RunId::of(job.id, Cause::Request { at: now, key: &ask.key });
     let inserted = sqlx::query(sql!("create_run"))
@@ -44,7 +55,9 @@ pub(super) async fn create_run(store: &SqliteStore, tenant: TenantId, actor: &Ac
         .failed_or_refused(DOING)?;
     if inserted.rows_affected() > 0 {
         if state == State::Waiting {
-            record::wait(&mut write, &[(id, job.spec.priority)], DOING).await?;
+            let key = job.spec.key_of(ask.payload.as_deref());
+            let queued = Queued { run: id, priority: job.spec.priority, late: false, key: key.as_deref() };
+            record::wait(&mut write, &[queued], DOING).await?;
         }
         let detail = serde_json::json!({ "job": job.spec.name, "state": state.word(), "force": ask.force });
         create::note(&mut write, tenant, actor, "trigger", &[(id.to_string(), detail.to_string())]).await?;
@@ -77,6 +90,7 @@ pub(super) async fn cancel_run(
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
+    settle::end_claims(&mut write, std::iter::once(id)).await?;
     let detail = serde_json::json!({ "job": was.job_name, "was": was.state.word() });
     create::note(&mut write, tenant, actor, "cancel", &[(id.to_string(), detail.to_string())]).await?;
     let run = read::run_record(&mut write.tx, tenant, id, DOING).await?;

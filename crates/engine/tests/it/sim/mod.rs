@@ -13,4 +13,5 @@ mod process;
 mod random;
 mod seeds;
 mod target;
+mod worker;
 mod world;
