@@ -52,6 +52,9 @@ impl Client {
     pub(crate) fn post<'a>(&'a self, path: &[&str]) -> Request<'a> {
         self.request(Method::POST, path)
     }
+    pub(crate) fn put<'a>(&'a self, path: &[&str]) -> Request<'a> {
+        self.request(Method::PUT, path)
+    }
     pub(crate) fn patch<'a>(&'a self, path: &[&str]) -> Request<'a> {
         self.request(Method::PATCH, path)
     }

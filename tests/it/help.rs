@@ -24,7 +24,11 @@ fn only_what_is_there_is_listed() {
         let words = list.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
         words.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
     };
-    assert_eq!(commands(&[]), ["serve", "job", "run", "cluster", "cron", "recover", "move", "completions", "help"]);
+    assert_eq!(
+        commands(&[]),
+        ["serve", "job", "run", "queue", "worker", "cluster", "cron", "recover", "move", "completions", "help"]
+    );
+    assert_eq!(commands(&["queue"]), ["list", "get", "set", "help"]);
     let job = ["create", "list", "get", "update", "delete", "pause", "resume", "trigger", "next", "runs", "help"];
     assert_eq!(commands(&["job"]), job);
     assert_eq!(commands(&["run"]), ["list", "get", "cancel", "rerun", "log", "attempts", "help"]);
@@ -51,6 +55,10 @@ fn every_command_shows_examples_that_fit_on_a_line() {
         "run rerun",
         "run log",
         "run attempts",
+        "queue list",
+        "queue get",
+        "queue set",
+        "worker",
         "cluster",
         "cron explain",
         "cron next",

@@ -11,3 +11,4 @@ mod readme;
 mod recover;
 mod settings;
 mod support;
+mod workers;
