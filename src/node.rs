@@ -96,6 +96,7 @@ pub(crate) async fn start(
         listen: listener.local_addr()?,
     };
     let answers = settings.roles.api;
+    let commands = api.commands.clone();
     let drain = Duration::from(settings.drain_timeout);
     let ended = tokio::spawn(async move {
         let closing = CancellationToken::new();
@@ -107,7 +108,8 @@ pub(crate) async fn start(
             () = engine.broken() => Some(anyhow::anyhow!("a loop of the engine broke down; see the log")),
             ended = &mut served => Some(anyhow::anyhow!("the API ended: {ended:?}")),
         };
-        // The API answers on while runs end: a receiver that reports later must be heard.
+        // The API answers on while runs end: a receiver that reports later must be heard. Workers need not wait here.
+        commands.stop_waiting();
         engine.stop(drain).await;
         closing.cancel();
         // Answers that stream on are not waited for longer than this.

@@ -27,7 +27,8 @@ pub(crate) fn start() -> anyhow::Result<PrometheusHandle> {
     describe_counter!("everytick_runs_total", "Settlements, by the state that the run was brought to");
     describe_counter!("everytick_attempts_total", "Attempts, by target and outcome");
     describe_counter!("everytick_settles_refused_total", "Settlements refused because a newer claim had passed them");
-    describe_counter!("everytick_runs_lost_total", "Runs whose node vanished while it held the claim");
+    describe_counter!("everytick_runs_lost_total", "Runs whose node or worker vanished while it held the claim");
+    describe_counter!("everytick_worker_claims_total", "Runs handed to workers");
     describe_counter!("everytick_lease_lost_total", "How often the node found its lease lost");
     describe_gauge!("everytick_runs_in_progress", "Runs that this node works on now");
     describe_gauge!("everytick_jobs_in_memory", "Jobs that come due soon, or have open runs");

@@ -5,6 +5,8 @@
 //! `soak edits [TIMES] [SEED]`: edits, pauses and deletes within 50 ms of a tick.
 //! `soak takeover [JOBS] [LEASE] [EVERY]`: the one node of a cluster is killed and another takes over; prints how long
 //! it took.
+//! `soak workers [RUNS] [WORKERS] [SEED]`: a queue is worked off while its workers are killed at random.
+//! `soak idle [WORKERS] [SECONDS]`: what workers cost that wait, and how soon a run starts that is made then.
 //! `soak rolling [JOBS] [LEASE]`: three nodes are restarted one after another; prints the longest lag.
 
 mod cluster;
@@ -14,6 +16,7 @@ mod ledger;
 mod server;
 mod sink;
 mod steady;
+mod workers;
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -30,9 +33,12 @@ async fn main() -> anyhow::Result<()> {
         Some("edits") => edits::run(number(1, 500)?, number(2, 1)?).await,
         Some("takeover") => cluster::takeover(number(1, 200)?, number(2, 5)?, number(3, 1)?).await,
         Some("rolling") => cluster::rolling(number(1, 200)?, number(2, 5)?).await,
+        Some("workers") => workers::killed(number(1, 5_000)?, number(2, 10)?, number(3, 1)?).await,
+        Some("idle") => workers::idle(number(1, 1_000)?, number(2, 30)?).await,
+        Some("worker") => workers::worker(args.get(1).map_or("", String::as_str)).await,
         _ => anyhow::bail!(
-            "say steady [JOBS] [SECONDS], kill [JOBS] [TIMES] [SEED], edits [TIMES] [SEED], takeover [JOBS] [LEASE] [EVERY] \
-             or rolling [JOBS] [LEASE]"
+            "say steady [JOBS] [SECONDS], kill [JOBS] [TIMES] [SEED], edits [TIMES] [SEED], takeover [JOBS] [LEASE] [EVERY], \
+             rolling [JOBS] [LEASE], workers [RUNS] [WORKERS] [SEED] or idle [WORKERS] [SECONDS]"
         ),
     }
 }

@@ -46,6 +46,15 @@ impl Server {
         Ok(Self { child, url })
     }
 
+    /// The processor time that it has taken so far. Linux counts it in hundredths of a second.
+    pub(crate) fn cpu_ms(&self) -> anyhow::Result<u64> {
+        let pid = self.child.id().context("the server has ended")?;
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+        Ok((ticks(11) + ticks(12)) * 10)
+    }
+
     /// As a power cut would.
     pub(crate) async fn kill(mut self) -> anyhow::Result<()> {
         self.child.kill().await.context("could not kill the server")

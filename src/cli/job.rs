@@ -177,7 +177,7 @@ pub(crate) struct List {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     paused: Option<bool>,
     /// Only jobs with this kind of target
-    #[arg(long, value_parser = ["http", "shell"])]
+    #[arg(long, value_parser = ["http", "shell", "queue"])]
     target: Option<String>,
     /// Only jobs with this label; may be repeated, and then all must hold
     #[arg(long, value_name = "KEY[=VALUE]")]
@@ -672,6 +672,9 @@ impl JobView {
         let http = &self.target["http"];
         if let (Some(url), method) = (http["url"].as_str(), http["method"].as_str().unwrap_or("POST")) {
             return format!("{method} {url}");
+        }
+        if let Some(queue) = self.target["queue"]["name"].as_str() {
+            return format!("queue {queue}");
         }
         let command = &self.target["shell"]["command"];
         if let Some(argv) = command["argv"].as_array() {

@@ -54,23 +54,26 @@ pub(crate) struct JobFlags {
     #[arg(long, value_name = "URL", group = "target", help_heading = "What")]
     url: Option<String>,
     /// The webhook's method: GET, POST, PUT, PATCH or DELETE [default: POST]
-    #[arg(long, value_name = "METHOD", conflicts_with_all = ["shell", "command"], help_heading = "What")]
+    #[arg(long, value_name = "METHOD", conflicts_with_all = ["shell", "command", "queue"], help_heading = "What")]
     method: Option<String>,
     /// A header of the webhook; may be repeated
-    #[arg(long, value_name = "NAME: VALUE", value_parser = header, conflicts_with_all = ["shell", "command"], help_heading = "What")]
+    #[arg(long, value_name = "NAME: VALUE", value_parser = header, conflicts_with_all = ["shell", "command", "queue"], help_heading = "What")]
     header: Vec<(String, String)>,
     /// Sign deliveries with this Standard Webhooks secret (whsec_...), or with the one in a @file
-    #[arg(long, value_name = "SECRET", conflicts_with_all = ["shell", "command"], help_heading = "What")]
+    #[arg(long, value_name = "SECRET", conflicts_with_all = ["shell", "command", "queue"], help_heading = "What")]
     secret: Option<String>,
     /// Run a line by `sh -c`; the server must have been started with --enable-shell
     #[arg(long, value_name = "SCRIPT", group = "target", help_heading = "What")]
     shell: Option<String>,
     /// A variable of the command; may be repeated
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair, conflicts_with = "url", help_heading = "What")]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair, conflicts_with_all = ["url", "queue"], help_heading = "What")]
     env: Vec<(String, String)>,
     /// The directory of the command
-    #[arg(long, value_name = "DIR", conflicts_with = "url", help_heading = "What")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["url", "queue"], help_heading = "What")]
     workdir: Option<String>,
+    /// Have workers take the runs from this queue; see `everytick worker`
+    #[arg(long, value_name = "NAME", group = "target", help_heading = "What")]
+    queue: Option<String>,
     /// Run a program with its arguments, without a shell; needs --enable-shell too
     #[arg(last = true, value_name = "CMD", group = "target")]
     command: Vec<String>,
@@ -87,16 +90,22 @@ pub(crate) struct JobFlags {
     /// How many runs may be in progress together under --overlap allow
     #[arg(long, value_name = "N", help_heading = "How")]
     max_concurrent: Option<u32>,
+    /// For queues: one value of this field, payload.NAME or labels.NAME, has --max-per-key runs in progress at the most
+    #[arg(long, value_name = "FIELD", help_heading = "How")]
+    concurrency_key: Option<String>,
+    /// How many runs of one --concurrency-key may be in progress together [default: 1]
+    #[arg(long, value_name = "N", help_heading = "How")]
+    max_per_key: Option<u32>,
     /// From 0, last, to 9, first [default: 5]
     #[arg(long, value_name = "N", help_heading = "How")]
     priority: Option<u8>,
     /// The region whose nodes hold the job while one of them lives [default: any]
     #[arg(long, value_name = "REGION", help_heading = "How")]
     home_region: Option<String>,
-    /// How long a run may take [default: 30s for webhooks, 1h for commands]
+    /// How long a run may take [default: 30s for webhooks, 1h for commands and queues]
     #[arg(long, value_name = "DURATION", help_heading = "How")]
     timeout: Option<Span>,
-    /// How often a failed run is tried again [default: 3 for webhooks, 0 for commands]
+    /// How often a failed run is tried again [default: 3 for webhooks and queues, 0 for commands]
     #[arg(long, value_name = "N", help_heading = "How")]
     max_retries: Option<u32>,
     /// The first retry comes within this; it doubles from there [default: 5s]
@@ -105,7 +114,7 @@ pub(crate) struct JobFlags {
     /// No retry waits longer than this [default: 1h]
     #[arg(long, value_name = "DURATION", help_heading = "How")]
     max_delay: Option<Span>,
-    /// What becomes of a run whose node vanished: retry or fail [default: retry]
+    /// What becomes of a run whose node or worker vanished: retry or fail [default: retry]
     #[arg(long, value_name = "RULE", value_parser = ["retry", "fail"], hide_possible_values = true, help_heading = "How")]
     on_lost: Option<String>,
     /// A tick recorded later than this is late, and --catch-up decides [default: 1m]
@@ -150,6 +159,9 @@ pub(crate) struct UpdateFlags {
     /// No home any more: nodes of any region may hold the job
     #[arg(long, conflicts_with = "home_region", help_heading = "How")]
     no_home_region: bool,
+    /// No key any more
+    #[arg(long, conflicts_with = "concurrency_key", help_heading = "How")]
+    no_concurrency_key: bool,
     /// Take a label away; may be repeated
     #[arg(long, value_name = "KEY", help_heading = "About")]
     remove_label: Vec<String>,
@@ -265,6 +277,7 @@ impl JobFlags {
     pub(crate) fn for_update(self, update: UpdateFlags) -> anyhow::Result<Document> {
         let (cron, every, at) = (self.cron.is_some(), self.every.is_some(), self.at.is_some());
         let (http, script, argv) = (self.url.is_some(), self.shell.is_some(), !self.command.is_empty());
+        let queue = self.queue.is_some();
         let policy = self.overlap.clone();
         let other_than = |word: &str| policy.as_deref().is_some_and(|policy| policy != word);
         let one_at_a_time = other_than("allow") && self.max_concurrent.is_none();
@@ -279,13 +292,18 @@ impl JobFlags {
         for field in gone {
             document.set(&["schedule", field], Value::Null);
         }
-        if http {
+        if http || queue {
             document.set(&["target", "shell"], Value::Null);
+        }
+        if queue || script || argv {
+            document.set(&["target", "http"], Value::Null);
+        }
+        if http || script || argv {
+            document.set(&["target", "queue"], Value::Null);
         }
         if script || argv {
             let other = if script { "argv" } else { "script" };
             document.set(&["target", "shell", "command", other], Value::Null);
-            document.set(&["target", "http"], Value::Null);
         }
         if one_at_a_time {
             document.set(&["max_concurrent"], Value::Null);
@@ -298,6 +316,9 @@ impl JobFlags {
         }
         if update.no_exclude {
             document.set(&["schedule", "exclude"], Value::Null);
+        }
+        if update.no_concurrency_key {
+            document.set(&["concurrency_key"], Value::Null);
         }
         if update.no_home_region {
             document.set(&["home_region"], Value::Null);
@@ -344,11 +365,14 @@ impl JobFlags {
             document.set(&["target", "shell", "env", &name], value.into());
         }
         document.set_some(&["target", "shell", "workdir"], self.workdir);
+        document.set_some(&["target", "queue", "name"], self.queue);
 
         document.set_some(&["overlap"], self.overlap);
         document.set_some(&["max_concurrent"], self.max_concurrent);
         document.set_some(&["queue_limit"], self.queue_limit);
         document.set_some(&["priority"], self.priority);
+        document.set_some(&["concurrency_key"], self.concurrency_key);
+        document.set_some(&["max_per_key"], self.max_per_key);
         document.set_some(&["home_region"], self.home_region);
         document.set_some(&["timeout"], text(self.timeout));
         document.set_some(&["retry", "max_retries"], self.max_retries);
@@ -478,6 +502,10 @@ mod tests {
             json!({"target": {"shell": {"command": {"argv": ["echo", "-n", "hi"]}, "env": {"A": "b"}, "workdir": "/tmp"}}})
         );
         assert_eq!(
+            created(&["--queue", "emails", "--concurrency-key", "payload.to", "--max-per-key", "2"]),
+            json!({"target": {"queue": {"name": "emails"}}, "concurrency_key": "payload.to", "max_per_key": 2})
+        );
+        assert_eq!(
             created(&["--shell", "date | cat"]),
             json!({"target": {"shell": {"command": {"script": "date | cat"}}}})
         );
@@ -498,13 +526,17 @@ mod tests {
             updated(&["--every", "5m", "--url", "http://h/"]),
             json!({
                 "schedule": {"every": "5m", "cron": null, "timezone": null, "gap": null, "fold": null, "at": null},
-                "target": {"http": {"url": "http://h/"}, "shell": null},
+                "target": {"http": {"url": "http://h/"}, "shell": null, "queue": null},
             })
+        );
+        assert_eq!(
+            updated(&["--queue", "emails", "--no-concurrency-key"]),
+            json!({"target": {"queue": {"name": "emails"}, "shell": null, "http": null}, "concurrency_key": null})
         );
         assert_eq!(
             updated(&["--shell", "date", "--overlap", "skip"]),
             json!({
-                "target": {"shell": {"command": {"script": "date", "argv": null}}, "http": null},
+                "target": {"shell": {"command": {"script": "date", "argv": null}}, "http": null, "queue": null},
                 "overlap": "skip", "max_concurrent": null, "queue_limit": null,
             })
         );
@@ -533,6 +565,8 @@ mod tests {
             &["--at", "2026-01-01T00:00:00Z", "--every", "5m"],
             &["--url", "http://h/", "--shell", "date"],
             &["--url", "http://h/", "--", "date"],
+            &["--url", "http://h/", "--queue", "q"],
+            &["--queue", "q", "--method", "GET"],
             &["--shell", "date", "--", "date"],
             &["--method", "GET", "--shell", "date"],
             &["--header", "novalue", "--url", "http://h/"],

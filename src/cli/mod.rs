@@ -8,10 +8,12 @@ mod job;
 mod job_flags;
 mod move_to;
 mod preview;
+mod queue;
 mod recover;
 mod redrive;
 mod run;
 pub(crate) mod serve;
+mod worker;
 
 use std::path::PathBuf;
 
@@ -36,7 +38,7 @@ Exit codes:
   0  done
   1  it failed, or the server refused it
   2  the command line, a variable or everytick.toml is wrong
-  3  no such job, run or calendar
+  3  no such job, run, calendar or queue
   4  a conflict: the name is taken, the version is stale, jobs name it, or the run's state forbids it
   5  no server answers";
 
@@ -47,7 +49,7 @@ pub(crate) struct Cli {
     /// The file of settings; ./everytick.toml is read when it is there
     #[arg(long, global = true, env = "EVERYTICK_CONFIG", value_name = "FILE", help_heading = "Everywhere")]
     config: Option<PathBuf>,
-    /// The server that job and run commands talk to [default: http://127.0.0.1:8640]
+    /// The server that commands talk to [default: http://127.0.0.1:8640]
     #[arg(long, global = true, env = "EVERYTICK_SERVER", value_name = "URL", help_heading = "Everywhere")]
     server: Option<String>,
     /// How answers are printed; json is the API's own objects [default: table]
@@ -71,6 +73,12 @@ enum Command {
     /// Sets of dates, such as holidays, that schedules leave out
     #[command(subcommand)]
     Calendar(calendar::CalendarCommand),
+    /// Look at queues, and limit them
+    #[command(subcommand)]
+    Queue(queue::QueueCommand),
+    /// Work off a queue by running a command for each run
+    #[command(after_help = worker::AFTER_HELP)]
+    Worker(worker::WorkerFlags),
     /// Show the nodes that share the database, and what each holds
     #[command(after_help = cluster::AFTER_HELP)]
     Cluster(cluster::Cluster),
@@ -95,12 +103,15 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
     }
     let file = File::load(config.as_deref())?;
     let out = Output::new(output.or(file.output).unwrap_or_default());
-    let client = |file: File| Client::new(&server.or(file.server).unwrap_or_else(|| SERVER_DEFAULT.to_owned()));
+    let address = |file: File| server.clone().or(file.server).unwrap_or_else(|| SERVER_DEFAULT.to_owned());
+    let client = |file: File| Client::new(&address(file));
     match command {
         Command::Serve(flags) => serve::run(*flags, file),
         Command::Job(command) => block_on(command.run(&client(file)?, out)),
         Command::Run(command) => block_on(command.run(&client(file)?, out)),
         Command::Calendar(command) => block_on(command.run(&client(file)?, out)),
+        Command::Queue(command) => block_on(command.run(&client(file)?, out)),
+        Command::Worker(flags) => block_on(flags.run(&address(file))),
         Command::Cluster(command) => block_on(command.run(&client(file)?, out)),
         Command::Cron(command) => command.run(out),
         Command::Recover(command) => block_on(command.run(file, out)),

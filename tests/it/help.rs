@@ -26,8 +26,22 @@ fn only_what_is_there_is_listed() {
     };
     assert_eq!(
         commands(&[]),
-        ["serve", "job", "run", "calendar", "cluster", "cron", "recover", "move", "completions", "help"]
+        [
+            "serve",
+            "job",
+            "run",
+            "calendar",
+            "queue",
+            "worker",
+            "cluster",
+            "cron",
+            "recover",
+            "move",
+            "completions",
+            "help",
+        ]
     );
+    assert_eq!(commands(&["queue"]), ["list", "get", "set", "help"]);
     let job = [
         "create", "list", "get", "update", "delete", "pause", "resume", "trigger", "cancel", "next", "explain", "runs",
         "help",
@@ -65,6 +79,10 @@ fn every_command_shows_examples_that_fit_on_a_line() {
         "calendar get",
         "calendar list",
         "calendar delete",
+        "queue list",
+        "queue get",
+        "queue set",
+        "worker",
         "cluster",
         "cron explain",
         "cron next",

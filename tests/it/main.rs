@@ -14,3 +14,4 @@ mod readme;
 mod recover;
 mod settings;
 mod support;
+mod workers;

@@ -4,7 +4,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use everytick_domain::invalid::Invalid;
+use everytick_domain::{ids::Fence, invalid::Invalid};
 use everytick_engine::store::StoreError;
 
 use crate::wire::{FieldError, Problem};
@@ -47,6 +47,13 @@ impl ApiError {
     }
     pub(crate) fn conflict(field: &str, message: impl Into<String>) -> Self {
         Self::Conflict(vec![Invalid::new(field, message)])
+    }
+
+    /// A claim that a newer one, or the end of its run, has passed (I7).
+    pub(crate) fn stale(fence: Fence) -> Self {
+        let message =
+            format!("{fence} is not the fence of a claim on this run; it was passed by a newer one or by its end");
+        Self::conflict("fence", message)
     }
 
     pub(crate) const fn status(&self) -> StatusCode {

@@ -10,6 +10,7 @@ use axum::{
 use everytick_domain::{
     ids::{JobId, RunId},
     invalid::Invalid,
+    queue::check_queue,
 };
 use everytick_engine::store::JobRef;
 
@@ -30,6 +31,11 @@ impl<S: Sync> FromRequestParts<S> for Params {
 }
 
 impl Params {
+    /// Of a path that was asked for without any.
+    pub(crate) const fn none() -> Self {
+        Self { pairs: Vec::new(), wrong: Vec::new() }
+    }
+
     /// Every value of a parameter that may be repeated.
     pub(crate) fn all(&mut self, name: &str) -> Vec<String> {
         let (taken, rest) = std::mem::take(&mut self.pairs).into_iter().partition(|(key, _)| key == name);
@@ -123,6 +129,19 @@ impl<S: Send + Sync> FromRequestParts<S> for RunPath {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
         let text = segment(parts, state, "id").await?;
         text.parse().map(Self).map_err(|message: String| ApiError::malformed("id", message))
+    }
+}
+
+/// The `{queue}` of a path.
+pub(crate) struct QueuePath(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for QueuePath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
+        let name = segment(parts, state, "queue").await?;
+        check_queue(&name).map_err(|message| ApiError::malformed("queue", message))?;
+        Ok(Self(name))
     }
 }
 

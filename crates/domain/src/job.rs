@@ -9,6 +9,7 @@ use crate::{
     home,
     ids::{JobId, TenantId, Version},
     invalid::Invalid,
+    queue::KeyExpression,
     retry::{OnLost, RetryPolicy},
     schedule::{Schedule, ScheduleSpec},
     target::TargetSpec,
@@ -52,6 +53,15 @@ pub struct JobSpec {
     /// Nodes of this region hold the job while one lives.
     #[serde(default)]
     pub home_region: Option<String>,
+    /// Runs of one value of this are in progress together no more than `max_per_key`; for pull queues.
+    #[serde(default)]
+    pub concurrency_key: Option<KeyExpression>,
+    #[serde(default = "one")]
+    pub max_per_key: u32,
+}
+
+const fn one() -> u32 {
+    1
 }
 
 /// What a tick or a request does when runs of its job are still open. See [`crate::overlap`].
@@ -123,6 +133,18 @@ impl JobSpec {
         self.schedule.as_ref().map_or(&[], |schedule| schedule.exclude.as_slice())
     }
 
+    /// Whether a worker's claim must look at the job's other runs first.
+    #[must_use]
+    pub const fn is_guarded(&self) -> bool {
+        self.in_progress_max().is_some() || self.concurrency_key.is_some()
+    }
+
+    /// The key of a run with this payload of its own, or the job's.
+    #[must_use]
+    pub fn key_of(&self, payload: Option<&str>) -> Option<String> {
+        self.concurrency_key.as_ref()?.value(self, payload.or(self.payload.as_deref()))
+    }
+
     /// Everything that is wrong with the fields this module owns, each named. The schedule and the target check themselves.
     #[must_use]
     pub fn problems(&self) -> Vec<Invalid> {
@@ -189,6 +211,16 @@ impl JobSpec {
                 format!("{limit} is out of range; 1 to {QUEUE_LIMIT_MAX} are right"),
             );
         }
+        check(
+            (1..=MAX_CONCURRENT_MAX).contains(&self.max_per_key),
+            "max_per_key",
+            format!("{} is out of range; 1 to {MAX_CONCURRENT_MAX} are right", self.max_per_key),
+        );
+        check(
+            self.concurrency_key.is_none() || self.target.queue().is_some(),
+            "concurrency_key",
+            "needs a target of the kind queue: workers are held to it when they claim".to_owned(),
+        );
         check(
             (1..=CATCH_UP_RUNS_MAX).contains(&self.misfire.max_runs),
             "misfire.max_runs",

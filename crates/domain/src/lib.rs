@@ -12,6 +12,7 @@ pub mod mutant;
 pub mod overlap;
 pub mod partition;
 pub mod plan;
+pub mod queue;
 pub mod recovery;
 pub mod redrive;
 pub mod retry;

@@ -47,10 +47,14 @@ pub enum Mutant {
     NobodyGivesWay,
     /// A new version of a calendar leaves the epochs of the jobs that name it as they are.
     CalendarKeepsEpoch,
+    /// A worker's claim does not look at the job's other runs.
+    QueueClaimUnjudged,
+    /// A worker's claim leaves the fence as it was.
+    QueueClaimKeepsFence,
 }
 
 impl Mutant {
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 31] = [
         Self::NoEpochCheck,
         Self::CursorRaisedBeforeAck,
         Self::RaiseWithoutEpoch,
@@ -80,6 +84,8 @@ impl Mutant {
         Self::RequestKeepsEpoch,
         Self::NobodyGivesWay,
         Self::CalendarKeepsEpoch,
+        Self::QueueClaimUnjudged,
+        Self::QueueClaimKeepsFence,
     ];
 
     /// Whether this mistake is to be made now, on this thread.

@@ -177,6 +177,8 @@ pub(crate) mod tests {
             on_lost: OnLost::Retry,
             timeout: target.timeout_default(),
             home_region: None,
+            concurrency_key: None,
+            max_per_key: 1,
             target,
         }
     }

@@ -181,23 +181,30 @@ impl Claim {
             Outcome::Gone { note, output } => (Verdict::Failed, Some(note.clone()), output, Some(note)),
             Outcome::Lost => match policy.on_lost {
                 OnLost::Retry if self.lost < LOST_MAX => {
-                    (Verdict::Redeliver, Some("lost: the node that held it vanished".to_owned()), None, None)
+                    (Verdict::Redeliver, Some("lost: whoever held it vanished".to_owned()), None, None)
                 }
                 OnLost::Retry => (Verdict::Failed, Some(format!("lost {} times", self.lost + 1)), None, None),
                 OnLost::Fail => (
                     Verdict::Failed,
-                    Some("lost: the node that held it vanished, and on_lost is fail".to_owned()),
+                    Some("lost: whoever held it vanished, and on_lost is fail".to_owned()),
                     None,
                     None,
                 ),
             },
         };
-        let error = error.map(|mut text| {
-            truncate(&mut text, ERROR_BYTES_MAX);
-            text
-        });
-        Some(Settlement { run: self.run, fence: self.fence, verdict, error, output: output.map(tail), pause })
+        let (output, error) = kept(output, error);
+        Some(Settlement { run: self.run, fence: self.fence, verdict, error, output, pause })
     }
+}
+
+/// What is kept of an output and an error.
+#[must_use]
+pub fn kept(output: Option<String>, error: Option<String>) -> (Option<String>, Option<String>) {
+    let error = error.map(|mut text| {
+        truncate(&mut text, ERROR_BYTES_MAX);
+        text
+    });
+    (output.map(tail), error)
 }
 
 fn truncate(text: &mut String, max: usize) {

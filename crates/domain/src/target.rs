@@ -12,6 +12,8 @@ use crate::time::Span;
 pub enum TargetSpec {
     Http(HttpTarget),
     Shell(ShellTarget),
+    /// Workers claim the runs; no node delivers them.
+    Queue(QueueTarget),
 }
 
 impl TargetSpec {
@@ -21,6 +23,7 @@ impl TargetSpec {
         match self {
             Self::Http(_) => "http",
             Self::Shell(_) => "shell",
+            Self::Queue(_) => "queue",
         }
     }
 
@@ -29,7 +32,7 @@ impl TargetSpec {
     pub const fn timeout_default(&self) -> Span {
         match self {
             Self::Http(_) => Span::seconds(30),
-            Self::Shell(_) => Span::hours(1),
+            Self::Shell(_) | Self::Queue(_) => Span::hours(1),
         }
     }
 
@@ -37,10 +40,24 @@ impl TargetSpec {
     #[must_use]
     pub const fn max_retries_default(&self) -> u32 {
         match self {
-            Self::Http(_) => 3,
+            Self::Http(_) | Self::Queue(_) => 3,
             Self::Shell(_) => 0,
         }
     }
+
+    /// The queue in which the runs wait for workers; none where a node delivers them.
+    #[must_use]
+    pub fn queue(&self) -> Option<&str> {
+        match self {
+            Self::Http(_) | Self::Shell(_) => None,
+            Self::Queue(queue) => Some(&queue.name),
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct QueueTarget {
+    pub name: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -240,6 +240,7 @@ impl Engine {
         engine.spawn(loops::raise::run(engine.shared.clone()));
         engine.spawn(loops::prune::run(engine.shared.clone()));
         engine.spawn(loops::detect::run(engine.shared.clone()));
+        engine.spawn(loops::watchdog::run(engine.shared.clone()));
         Ok(engine)
     }
 

@@ -16,6 +16,7 @@ struct Inner {
     waiting: Notify,
     stops: Notify,
     holders: Notify,
+    queues: Notify,
     ended: Mutex<Vec<(JobId, RunId)>>,
 }
 
@@ -24,9 +25,10 @@ impl Hints {
     pub fn jobs_changed(&self) {
         self.0.jobs.notify_one();
     }
-    /// A run began to wait.
+    /// A run began to wait, for a node or in a queue.
     pub fn run_waits(&self) {
         self.0.waiting.notify_one();
+        self.0.queues.notify_one();
     }
     /// Runs were ended by somebody else: whoever works on them should stop.
     pub fn runs_ended(&self, job: JobId, runs: impl IntoIterator<Item = RunId>) {
@@ -45,6 +47,13 @@ impl Hints {
     }
     pub async fn on_jobs_changed(&self) {
         self.0.jobs.notified().await;
+    }
+    /// A run began to wait in a queue.
+    pub fn queue_waits(&self) {
+        self.0.queues.notify_one();
+    }
+    pub async fn on_queue_waits(&self) {
+        self.0.queues.notified().await;
     }
     pub async fn on_run_waits(&self) {
         self.0.waiting.notified().await;

@@ -10,6 +10,7 @@ pub mod live;
 mod loops;
 mod memory;
 mod outage;
+mod room;
 mod settings;
 mod spawn;
 

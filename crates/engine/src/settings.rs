@@ -127,3 +127,11 @@ pub(crate) const DEAD_AFTER: Span = Span::seconds(60);
 pub(crate) const SUSPECTS_MAX: usize = 10_000;
 /// How many ticks of a dead schedule the log names.
 pub(crate) const TICKS_NAMED_MAX: usize = 10;
+/// Workers that wait in one node, over all queues.
+pub(crate) const WAITING_CLAIMS_MAX: usize = 10_000;
+/// How often queues are looked at for those who wait, where no hint came.
+pub(crate) const QUEUE_POLL: Duration = Duration::from_millis(200);
+/// How often somebody looks whether workers were lost: a lost run is back within its lease and a second.
+pub(crate) const WATCH_EVERY: Duration = Duration::from_millis(300);
+/// Whoever does not lead leaves this much to the leader.
+pub(crate) const WATCH_GRACE: Span = Span::millis(400);

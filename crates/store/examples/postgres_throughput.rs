@@ -146,7 +146,7 @@ fn ticks(job: JobId, at: DbTime, fate: Fate, born_claimed: bool) -> JobTicks {
     let tick = TickRow { id: RunId::of(job, Cause::Tick(at)), tick: at, due_at: at, fate };
     let rows = vec![RecordRow { tick, born_claimed }];
     let partition = job.partition(256);
-    JobTicks { job, tenant: TenantId::DEFAULT, partition, epoch: Epoch::from_raw(1), priority: 5, rows }
+    JobTicks { job, tenant: TenantId::DEFAULT, partition, epoch: Epoch::from_raw(1), priority: 5, key: None, rows }
 }
 
 fn end(ticks: &JobTicks, now: DbTime) -> Settle {

@@ -10,6 +10,7 @@ mod error;
 mod facts;
 mod moving;
 mod postgres;
+mod queues;
 mod redrives;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -34,13 +35,14 @@ pub use clock::{ManualClock, SystemClock, WallClock};
 pub use error::{Result, Source, StoreError};
 pub use moving::{Move, MoveBatch, MoveMark, MovePlan, MoveStep, MovedTable};
 pub use postgres::{JobHints, PostgresOptions, PostgresStore};
+pub use queues::*;
 pub use redrives::{Redrive, Redriven, RedrivenRun};
 pub use sqlite::SqliteStore;
 pub use types::*;
 
 /// A store that any number of nodes may share. `Failed` means known not done; `Unsure` means it may have been done.
 #[async_trait]
-pub trait Store: Send + Sync + 'static {
+pub trait Store: QueueStore {
     // The node.
 
     /// How many partitions the jobs of this store are spread over. A job's is that of `home::Homes::place`.

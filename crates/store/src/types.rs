@@ -191,6 +191,8 @@ pub struct JobTicks {
     pub partition: u16,
     pub epoch: Epoch,
     pub priority: u8,
+    /// The value of the job's concurrency key, where it has one.
+    pub key: Option<String>,
     pub rows: Vec<RecordRow>,
 }
 
@@ -410,6 +412,8 @@ pub struct RunRecord {
     pub lost: u32,
     pub fence: Fence,
     pub node: Option<String>,
+    /// Who claimed it from a queue.
+    pub worker: Option<String>,
     pub started_at: Option<DbTime>,
     pub finished_at: Option<DbTime>,
     pub error: Option<String>,
@@ -428,6 +432,8 @@ pub struct AttemptRecord {
     pub attempt: u32,
     pub fence: Fence,
     pub node: Option<String>,
+    /// Who claimed it from a queue.
+    pub worker: Option<String>,
     pub started_at: Option<DbTime>,
     pub finished_at: Option<DbTime>,
     /// `succeeded`, `failed`, `lost`, `cancelled`; `None` while it lasts.
@@ -449,7 +455,7 @@ pub struct JobRecord {
 pub struct JobFilter {
     pub enabled: Option<bool>,
     pub paused: Option<bool>,
-    /// `http` or `shell`.
+    /// `http`, `shell` or `queue`.
     pub target: Option<String>,
     /// Each `key` or `key=value` must hold.
     pub labels: Vec<(String, Option<String>)>,

@@ -112,6 +112,8 @@ impl Target for Targets {
         match (&dispatch.target, &self.shell) {
             (TargetSpec::Http(to), _) => self.webhook.deliver(dispatch, to, cancel).await,
             (TargetSpec::Shell(what), Some(shell)) => shell.deliver(dispatch, what, live, cancel).await,
+            // Never asked for: no node claims what waits in a queue.
+            (TargetSpec::Queue(_), _) => Outcome::Unsent,
             (TargetSpec::Shell(_), None) => {
                 hopeless("shell targets are not enabled on this node; start it with --enable-shell")
             }

@@ -6,7 +6,8 @@ use std::{collections::BTreeSet, path::Path};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use everytick_domain::{
     invalid::Invalid,
-    target::{Command, HttpTarget, ShellTarget, TargetSpec},
+    queue::check_queue,
+    target::{Command, HttpTarget, QueueTarget, ShellTarget, TargetSpec},
 };
 use reqwest::header::{HeaderName, HeaderValue};
 use url::Url;
@@ -51,8 +52,13 @@ pub fn validate(spec: &TargetSpec) -> Vec<Invalid> {
     let found = match spec {
         TargetSpec::Http(http) => validate_http(http),
         TargetSpec::Shell(shell) => validate_shell(shell),
+        TargetSpec::Queue(queue) => validate_queue(queue),
     };
     found.into_iter().map(|invalid| invalid.under(spec.kind()).under("target")).collect()
+}
+
+fn validate_queue(queue: &QueueTarget) -> Vec<Invalid> {
+    check_queue(&queue.name).err().map(|message| Invalid::new("name", message)).into_iter().collect()
 }
 
 pub(crate) fn validate_http(http: &HttpTarget) -> Vec<Invalid> {

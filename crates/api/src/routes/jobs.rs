@@ -76,7 +76,7 @@ fn gone(error: StoreError) -> ApiError {
     params(
         ("enabled" = Option<bool>, Query, description = "Only jobs that are enabled, or that are not"),
         ("paused" = Option<bool>, Query, description = "Only jobs that are paused, or that are not"),
-        ("target" = Option<String>, Query, description = "Only jobs with this kind of target", pattern = "^(http|shell)$"),
+        ("target" = Option<String>, Query, description = "Only jobs with this kind of target", pattern = "^(http|shell|queue)$"),
         ("label" = Option<Vec<String>>, Query, description = "`key` or `key=value`; each one given must hold"),
         ("q" = Option<String>, Query, description = "Part of the name or the description, in any case"),
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
@@ -92,8 +92,8 @@ pub(crate) async fn list_jobs(State(api): Shared, mut params: Params) -> Result<
         labels: params.all("label").into_iter().map(label).collect(),
         q: params.one("q").filter(|q| !q.is_empty()),
     };
-    if let Some(other) = filter.target.as_deref().filter(|kind| !matches!(*kind, "http" | "shell")) {
-        params.refuse("target", format!("{other:?} is not a kind of target; write \"http\" or \"shell\""));
+    if let Some(other) = filter.target.as_deref().filter(|kind| !matches!(*kind, "http" | "shell" | "queue")) {
+        params.refuse("target", format!("{other:?} is not a kind of target; write \"http\", \"shell\" or \"queue\""));
     }
     let (limit, after) = paging::asked::<String>(&mut params);
     params.finish()?;

@@ -7,6 +7,7 @@ mod cluster;
 mod explain;
 mod jobs;
 mod node;
+mod queues;
 mod redrive;
 mod runs;
 mod schedules;
@@ -46,10 +47,15 @@ pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(runs::list_runs))
         .routes(routes!(runs::get_run))
         .routes(routes!(runs::list_attempts))
-        .routes(routes!(runs::get_log))
+        .routes(routes!(runs::get_log, queues::add_log))
         .routes(routes!(runs::cancel_run))
         .routes(routes!(runs::rerun))
         .routes(routes!(runs::settle_run))
+        .routes(routes!(queues::beat))
+        .routes(routes!(queues::list_queues))
+        .routes(routes!(queues::get_queue, queues::set_queue))
+        .routes(routes!(queues::claim_runs))
+        .routes(routes!(queues::settle_runs))
         .routes(routes!(audit::list_audit))
         .routes(routes!(cluster::get_cluster))
         .merge(of_the_node())

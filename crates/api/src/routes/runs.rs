@@ -170,7 +170,8 @@ pub(crate) async fn list_attempts(
 /// What a run printed
 ///
 /// While the run is worked on by this node: server-sent events, `chunk` with `{"text"}` from the start of the tail on,
-/// `missed` with `{"chunks"}` when the reader was too slow, at last `end` with `{"state"}`. Else the tail that was kept.
+/// `missed` with `{"chunks"}` when the reader was too slow, at last `end` with `{"state"}`. While a worker has it: what it has logged so far. Else the
+/// tail that was kept.
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{id}/log",
@@ -189,7 +190,8 @@ pub(crate) async fn get_log(State(api): Shared, RunPath(id): RunPath, params: Pa
     {
         return Ok(Sse::new(watch(api, id, tail, chunks)).keep_alive(KeepAlive::default()).into_response());
     }
-    let mut response = run.output.unwrap_or_default().into_response();
+    let log = if run.state.is_open() { api.commands.store().claim_log(api.tenant(), id).await? } else { None };
+    let mut response = log.or(run.output).unwrap_or_default().into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     Ok(response)
 }
@@ -296,7 +298,9 @@ pub(crate) async fn rerun(
     Ok(created(&format!("/api/v1/runs/{}", run.id), Run::from(run)))
 }
 
-/// Report the result of a run that was taken with 202
+/// Report the result of a run that was taken with 202, or from a queue
+///
+/// The same report again is answered as the first.
 #[utoipa::path(
     post,
     path = "/api/v1/runs/{id}/settle",
@@ -320,10 +324,7 @@ pub(crate) async fn settle_run(
     let fence = report.fence;
     match api.commands.report_result(api.tenant(), id, report).await? {
         Some(run) => Ok(Json(run.into())),
-        None => Err(ApiError::conflict(
-            "fence",
-            format!("{fence} is not the fence of a claim on this run; it was passed by a newer one or by its end"),
-        )),
+        None => Err(ApiError::stale(fence)),
     }
 }
 

@@ -9,6 +9,7 @@ use everytick_domain::{
         self as domain, CATCH_UP_RUNS_MAX, JobSpec, MAX_CONCURRENT_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX,
         QUEUE_LIMIT_DEFAULT, QUEUE_LIMIT_MAX,
     },
+    queue::KeyExpression,
     retry::{self, RETRIES_MAX, RetryPolicy},
     target::TargetSpec,
     time::DbTime,
@@ -66,7 +67,7 @@ pub(crate) struct JobDefinition {
     misfire: Option<Misfire>,
     #[serde(default, deserialize_with = "object::optional")]
     retry: Option<Retry>,
-    /// How long a run may take: 30s for http and 1h for shell unless it says so.
+    /// How long a run may take: 30s for http and 1h for shell and queue unless it says so.
     #[schema(value_type = Option<Duration>, example = "30s")]
     timeout: Option<String>,
     #[schema(inline)]
@@ -74,6 +75,12 @@ pub(crate) struct JobDefinition {
     /// Nodes of this region hold the job while one lives, else any. 1 to 63 of `a-z 0-9 -`.
     #[schema(min_length = 1, max_length = 63, pattern = "^[a-z0-9-]{1,63}$", example = "eu-west-1")]
     home_region: Option<String>,
+    /// For queues: runs of the job with one value of this, a field of the payload or a label, are in progress together no
+    /// more than `max_per_key`.
+    #[schema(max_length = 256, pattern = "^(payload|labels)\\.[A-Za-z0-9_-]+$", example = "payload.customer")]
+    concurrency_key: Option<String>,
+    #[schema(minimum = 1, maximum = 1000, default = 1)]
+    max_per_key: Option<i64>,
     /// Not available yet: only an empty list is taken.
     #[schema(value_type = Option<Vec<Value>>, max_items = 0)]
     depends_on: Option<Vec<IgnoredAny>>,
@@ -141,7 +148,7 @@ pub(crate) enum CatchUp {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Retry {
-    /// 3 for http and 0 for shell unless it says so.
+    /// 3 for http and queue and 0 for shell unless it says so.
     #[schema(minimum = 0, maximum = 100)]
     max_retries: Option<i64>,
     #[schema(value_type = Option<Duration>, default = "5s")]
@@ -150,7 +157,7 @@ pub(crate) struct Retry {
     max_delay: Option<String>,
 }
 
-/// What becomes of a run whose node vanished while it held it.
+/// What becomes of a run whose node or worker vanished while it held it.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum OnLost {
@@ -184,7 +191,10 @@ impl JobDefinition {
         let target = match self.target {
             Some(target) => target.read(old.map(|old| &old.spec.target), shell_enabled, &mut wrong),
             None => {
-                wrong.add("target", "is missing; write one of {\"http\": {...}} and {\"shell\": {...}}");
+                wrong.add(
+                    "target",
+                    "is missing; write one of {\"http\": {...}}, {\"shell\": {...}} and {\"queue\": {...}}",
+                );
                 None
             }
         };
@@ -194,6 +204,8 @@ impl JobDefinition {
         let priority = wrong.number("priority", self.priority, 0, PRIORITY_MAX.into());
         let misfire = self.misfire.unwrap_or_default().read(&mut wrong);
         let timeout = wrong.span("timeout", self.timeout.as_deref());
+        let key = self.concurrency_key.and_then(|key| wrong.keep("concurrency_key", KeyExpression::try_from(key)));
+        let max_per_key = wrong.number("max_per_key", self.max_per_key, 1, MAX_CONCURRENT_MAX.into());
         let description = self.description.unwrap_or_default();
         let labels = self.labels.unwrap_or_default();
         wrong.no_nul("description", &description);
@@ -220,6 +232,8 @@ impl JobDefinition {
             on_lost: self.on_lost.map_or_else(Default::default, Into::into),
             timeout: timeout.unwrap_or(target.timeout_default()),
             home_region: self.home_region,
+            concurrency_key: key,
+            max_per_key: max_per_key.unwrap_or(1),
             target,
         };
         wrong.extend(spec.problems());
@@ -355,6 +369,9 @@ pub(crate) struct Job {
     /// `null`: any node may hold it.
     #[schema(required)]
     home_region: Option<String>,
+    #[schema(required)]
+    concurrency_key: Option<String>,
+    max_per_key: u32,
     #[schema(value_type = Vec<Value>)]
     depends_on: [(); 0],
     /// Also the job's `ETag`, in quotes.
@@ -408,6 +425,8 @@ impl Job {
             timeout: spec.timeout.to_string(),
             on_lost: spec.on_lost.into(),
             home_region: spec.home_region.clone(),
+            concurrency_key: spec.concurrency_key.clone().map(Into::into),
+            max_per_key: spec.max_per_key,
             depends_on: [],
             version: job.version.raw(),
             created_at: job.created_at,
@@ -516,6 +535,10 @@ pub(crate) struct JobPatch {
     on_lost: Option<OnLost>,
     #[schema(min_length = 1, max_length = 63, pattern = "^[a-z0-9-]{1,63}$")]
     home_region: Option<String>,
+    #[schema(max_length = 256, pattern = "^(payload|labels)\\.[A-Za-z0-9_-]+$")]
+    concurrency_key: Option<String>,
+    #[schema(minimum = 1, maximum = 1000)]
+    max_per_key: Option<i64>,
     #[schema(value_type = Option<Vec<Value>>, max_items = 0)]
     depends_on: Option<Vec<IgnoredAny>>,
 }

@@ -27,6 +27,7 @@ pub(crate) mod merge;
 pub(crate) mod node;
 pub(crate) mod object;
 pub(crate) mod problem;
+pub(crate) mod queue;
 pub(crate) mod redrive;
 pub(crate) mod run;
 pub(crate) mod schedule;

@@ -53,7 +53,7 @@ pub(crate) struct Run {
     #[schema(inline)]
     state: RunState,
     attempt: u32,
-    /// How many attempts were lost with their node.
+    /// How many attempts were lost with their node or worker.
     lost: u32,
     /// Numbers the claim; a report must name it.
     fence: i64,
@@ -104,7 +104,7 @@ impl From<RunRecord> for Run {
             lost: run.lost,
             fence: run.fence.raw(),
             node: run.node,
-            worker: None,
+            worker: run.worker,
             started_at: run.started_at,
             finished_at: run.finished_at,
             duration_ms: duration_ms(run.started_at, run.finished_at),
@@ -175,6 +175,8 @@ pub(crate) struct Attempt {
     fence: i64,
     #[schema(required)]
     node: Option<String>,
+    #[schema(required)]
+    worker: Option<String>,
     #[schema(required, value_type = Option<String>, format = DateTime)]
     started_at: Option<DbTime>,
     #[schema(required, value_type = Option<String>, format = DateTime)]
@@ -196,6 +198,7 @@ impl From<AttemptRecord> for Attempt {
             attempt: attempt.attempt,
             fence: attempt.fence.raw(),
             node: attempt.node,
+            worker: attempt.worker,
             started_at: attempt.started_at,
             finished_at: attempt.finished_at,
             duration_ms: duration_ms(attempt.started_at, attempt.finished_at),
@@ -215,12 +218,12 @@ pub(crate) struct AttemptPage {
     pub(crate) next_cursor: Option<String>,
 }
 
-/// What a receiver that answered 202 with `everytick-async: true` reports in the end.
+/// What a worker, or a receiver that answered 202 with `everytick-async: true`, reports in the end.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"fence": 1763200000000000_i64, "outcome": "succeeded", "output": "done"}))]
 pub(crate) struct SettleRequest {
-    /// The `everytick-fence` of the delivery.
+    /// The `fence` of the claim, or the `everytick-fence` of the delivery.
     #[schema(required, nullable = false, minimum = 0)]
     fence: Option<i64>,
     #[schema(required, nullable = false, inline)]
@@ -242,10 +245,20 @@ pub(crate) enum SettleOutcome {
 }
 
 impl SettleRequest {
+    pub(crate) const fn new(
+        fence: Option<i64>,
+        outcome: Option<SettleOutcome>,
+        output: Option<String>,
+        error: Option<String>,
+        retry: Option<bool>,
+    ) -> Self {
+        Self { fence, outcome, output, error, retry }
+    }
+
     pub(crate) fn read(self) -> Result<Report, Vec<Invalid>> {
         let mut wrong = Complaints::default();
         if self.fence.is_none() {
-            wrong.add("fence", "is missing; give back the everytick-fence of the delivery");
+            wrong.add("fence", "is missing; give back the fence of the claim, or the everytick-fence of the delivery");
         }
         if self.outcome.is_none() {
             wrong.add("outcome", "is missing; write \"succeeded\" or \"failed\"");

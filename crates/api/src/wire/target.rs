@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use everytick_domain::target::{self as domain, HttpTarget, ShellTarget, TargetSpec};
+use everytick_domain::target::{self as domain, HttpTarget, QueueTarget, ShellTarget, TargetSpec};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
@@ -12,7 +12,7 @@ use super::{Complaints, object};
 /// Stands for a credential in answers. It is no valid secret.
 pub(crate) const MASK: &str = "********";
 
-/// Where a job's runs are delivered: exactly one of `http` and `shell`.
+/// Where a job's runs are delivered: exactly one of `http`, `shell` and `queue`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(min_properties = 1, max_properties = 1, example = json!({"http": {"url": "https://example.org/hook"}}))]
@@ -23,6 +23,19 @@ pub(crate) struct Target {
     #[serde(default, deserialize_with = "object::named", skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(crate) shell: Option<Shell>,
+    #[serde(default, deserialize_with = "object::named", skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub(crate) queue: Option<Queue>,
+}
+
+/// A queue from which workers take the runs.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = QueueTarget)]
+pub(crate) struct Queue {
+    /// As names of jobs are.
+    #[schema(value_type = super::Name, example = "emails")]
+    pub(crate) name: String,
 }
 
 /// A webhook: signed by Standard Webhooks when it has a secret; the run's id is its idempotency key.
@@ -111,12 +124,12 @@ impl Target {
         shell_enabled: bool,
         wrong: &mut Complaints,
     ) -> Option<TargetSpec> {
-        let spec = match (self.http, self.shell) {
-            (Some(http), None) => {
+        let spec = match (self.http, self.shell, self.queue) {
+            (Some(http), None, None) => {
                 let old = old.and_then(|old| if let TargetSpec::Http(http) = old { Some(http) } else { None });
                 TargetSpec::Http(http.read(old, wrong)?)
             }
-            (None, Some(shell)) => {
+            (None, Some(shell), None) => {
                 if !shell_enabled {
                     wrong
                         .add("target.shell", "is not enabled on this node; its operator starts it with --enable-shell");
@@ -124,12 +137,13 @@ impl Target {
                 let old = old.and_then(|old| if let TargetSpec::Shell(shell) = old { Some(shell) } else { None });
                 TargetSpec::Shell(shell.read(old, wrong)?)
             }
-            (None, None) => {
-                wrong.add("target", "names no kind; write one of http and shell");
+            (None, None, Some(queue)) => TargetSpec::Queue(QueueTarget { name: queue.name }),
+            (None, None, None) => {
+                wrong.add("target", "names no kind; write one of http, shell and queue");
                 return None;
             }
-            (Some(_), Some(_)) => {
-                wrong.add("target", "names two kinds; write only one of http and shell");
+            _ => {
+                wrong.add("target", "names several kinds; write only one of http, shell and queue");
                 return None;
             }
         };
@@ -227,7 +241,7 @@ impl From<&TargetSpec> for Target {
                     headers: masked(&http.headers),
                     secret: http.secret.as_ref().map(|_| MASK.to_owned()),
                 }),
-                shell: None,
+                ..Self::default()
             },
             TargetSpec::Shell(shell) => {
                 let command = match &shell.command {
@@ -235,8 +249,9 @@ impl From<&TargetSpec> for Target {
                     domain::Command::Script(script) => Command { argv: None, script: Some(script.clone()) },
                 };
                 let shell = Shell { command, env: masked(&shell.env), workdir: shell.workdir.clone() };
-                Self { http: None, shell: Some(shell) }
+                Self { shell: Some(shell), ..Self::default() }
             }
+            TargetSpec::Queue(queue) => Self { queue: Some(Queue { name: queue.name.clone() }), ..Self::default() },
         }
     }
 }

@@ -23,7 +23,7 @@ async fn a_job_is_answered_complete_with_every_default() {
         "payload": null, "overlap": "skip", "max_concurrent": 1, "queue_limit": null, "priority": 5,
         "misfire": {"late_after": "1m", "grace": null, "catch_up": "latest", "max_runs": 10},
         "retry": {"max_retries": 3, "base_delay": "5s", "max_delay": "1h"},
-        "timeout": "30s", "on_lost": "retry", "home_region": null, "depends_on": [],
+        "timeout": "30s", "on_lost": "retry", "home_region": null, "concurrency_key": null, "max_per_key": 1, "depends_on": [],
         "version": 1, "created_by": "local", "last_run": null, "paused": false, "pause_note": null,
     });
     assert_eq!(rest, expected);

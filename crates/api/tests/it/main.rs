@@ -7,6 +7,7 @@ mod calendars;
 mod document;
 mod guard;
 mod jobs;
+mod queues;
 mod redrive;
 mod refusals;
 mod runs;

@@ -150,7 +150,7 @@ fn cases() -> Vec<Bad> {
         schedule("jitter that is none", json!({"every": "5m", "jitter": "some"}), "schedule.jitter"),
         // Targets.
         target("no target", json!(null), "target").says("missing"),
-        target("no kind", json!({}), "target").says("http and shell"),
+        target("no kind", json!({}), "target").says("http, shell and queue"),
         target(
             "two kinds",
             json!({"http": {"url": "https://example.org"}, "shell": {"command": {"script": "a"}}}),

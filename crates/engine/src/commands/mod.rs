@@ -1,6 +1,7 @@
 //! What people and workers ask. Each command is one transaction of the store and a hint to the loops.
 
 mod calendars;
+mod claim_work;
 mod create_jobs;
 mod edit_job;
 mod redrive;
@@ -11,8 +12,9 @@ use std::sync::Arc;
 
 use everytick_store::Store;
 
-use crate::{Hints, live::LiveLogs};
+use crate::{Hints, live::LiveLogs, room::Room};
 
+pub use claim_work::Work;
 pub use report_result::Report;
 pub use run_now::RunNow;
 
@@ -34,6 +36,7 @@ pub struct Commands {
     hints: Hints,
     entropy: Arc<dyn Entropy>,
     live: LiveLogs,
+    room: Room,
 }
 
 impl std::fmt::Debug for Commands {
@@ -45,7 +48,7 @@ impl std::fmt::Debug for Commands {
 impl Commands {
     #[must_use]
     pub fn new(store: Arc<dyn Store>, hints: Hints, entropy: Arc<dyn Entropy>, live: LiveLogs) -> Self {
-        Self { store, hints, entropy, live }
+        Self { store, hints, entropy, live, room: Room::default() }
     }
 
     /// For reading: lists and single records need no command.

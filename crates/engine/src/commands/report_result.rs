@@ -1,69 +1,175 @@
-//! What a receiver reports later of work that it took: the same settlement as any other, under the fence it was handed.
+//! What a receiver or worker reports of work that it took: the same settlement as any other, under the fence it was handed.
+//! The same report again is answered as the first: whoever lost the answer may ask again.
+
+use std::{collections::HashMap, sync::Arc};
 
 use everytick_domain::{
     ids::{Fence, RunId, TenantId},
+    job::Job,
     mutant::Mutant,
-    run::{Claim, Policy, State},
+    run::{Claim, Policy, State, Verdict, kept},
     target::{Outcome, Retry},
+    time::DbTime,
 };
-use everytick_store::{Result, RunRecord, Settle, SettleAnswer, StoreError};
+use everytick_store::{AttemptRecord, HeldClaim, Result, RunRecord, Settle, SettleAnswer, StoreError};
+use metrics::counter;
 
 use super::Commands;
 
-/// A result as a receiver reports it.
+/// A result as it is reported.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub fence: Fence,
     pub succeeded: bool,
+    /// Without one, what a worker has logged is kept.
     pub output: Option<String>,
     pub error: Option<String>,
     pub retry: bool,
 }
 
+impl Report {
+    fn error(&self) -> Option<String> {
+        let error = || self.error.clone().unwrap_or_else(|| "reported as failed".to_owned());
+        (!self.succeeded).then(error)
+    }
+
+    fn outcome(&self, log: Option<String>) -> Outcome {
+        let output = self.output.clone().or(log);
+        match self.error() {
+            None => Outcome::Succeeded { output },
+            Some(error) => {
+                let retry = if self.retry { Retry::Allowed } else { Retry::Never };
+                Outcome::Failed { error, output, retry }
+            }
+        }
+    }
+
+    /// Whether this is what ended the attempt. A report without an output may have left the log in its place.
+    fn is_told_by(&self, attempt: &AttemptRecord) -> bool {
+        let outcome = if self.succeeded { "succeeded" } else { "failed" };
+        let (output, error) = kept(self.output.clone(), self.error());
+        attempt.fence == self.fence
+            && attempt.outcome.as_deref() == Some(outcome)
+            && attempt.error == error
+            && (output.is_none() || attempt.output == output)
+    }
+}
+
 impl Commands {
     /// The run as it then stands, or `None` when the fence is old: nothing was changed (I7).
     pub async fn report_result(&self, tenant: TenantId, run: RunId, report: Report) -> Result<Option<RunRecord>> {
+        let held = self.store.held_claims(tenant, &[run]).await?.into_iter().next();
+        let settled = match held.filter(|held| held.run.fence == report.fence || Mutant::UnfencedSettle.is_on()) {
+            Some(held) => self.settle_held(&[(held, report.clone())]).await?.remove(0),
+            None => self.settle_claimed(tenant, run, &report).await?,
+        };
+        self.answer(tenant, run, &report, settled).await
+    }
+
+    /// Many at once, each answered as it would be alone: one transaction for those that workers hold.
+    pub async fn report_results(
+        &self,
+        tenant: TenantId,
+        reports: Vec<(RunId, Report)>,
+    ) -> Result<Vec<Result<Option<RunRecord>>>> {
+        let ids: Vec<RunId> = reports.iter().map(|(run, _)| *run).collect();
+        let held: HashMap<RunId, HeldClaim> =
+            self.store.held_claims(tenant, &ids).await?.into_iter().map(|held| (held.run.id, held)).collect();
+        let sound = |(run, report): &(RunId, Report)| {
+            let held = held.get(run).filter(|held| held.run.fence == report.fence)?;
+            Some((held.clone(), report.clone()))
+        };
+        let batch: Vec<_> = reports.iter().filter_map(sound).collect();
+        let settled = if batch.is_empty() { Vec::new() } else { self.settle_held(&batch).await? };
+        let mut answers: HashMap<RunId, bool> = HashMap::new();
+        for ((held, _), settled) in batch.iter().zip(settled) {
+            *answers.entry(held.run.id).or_default() |= settled;
+        }
+        let mut records = Vec::with_capacity(reports.len());
+        for (run, report) in &reports {
+            // A run named twice was settled by the first; the second is judged by what stands then.
+            let settled = answers.remove(run).unwrap_or(false);
+            records.push(self.answer(tenant, *run, report, settled).await);
+        }
+        Ok(records)
+    }
+
+    async fn answer(&self, tenant: TenantId, run: RunId, report: &Report, settled: bool) -> Result<Option<RunRecord>> {
+        let record = self.store.get_run(tenant, run).await?;
+        if settled {
+            return Ok(Some(record));
+        }
+        let attempts = self.store.list_attempts(tenant, run).await?;
+        if attempts.iter().any(|attempt| report.is_told_by(attempt)) {
+            return Ok(Some(record));
+        }
+        counter!("everytick_settles_refused_total").increment(1);
+        Ok(None)
+    }
+
+    /// Settles what workers hold. Whether each was settled.
+    async fn settle_held(&self, batch: &[(HeldClaim, Report)]) -> Result<Vec<bool>> {
+        let now = self.store.now().await?;
+        let settles: Vec<_> = batch
+            .iter()
+            .filter_map(|(held, report)| {
+                let claim =
+                    Claim { run: held.run.id, fence: held.run.fence, attempt: held.run.attempt, lost: held.run.lost };
+                let outcome = report.outcome(held.log.clone());
+                self.settlement(claim, outcome, &held.job, held.run.tenant, held.started_at, now)
+            })
+            .collect();
+        let answers = self.store.settle(&settles).await?;
+        for ((held, report), (settle, answer)) in batch.iter().zip(settles.iter().zip(&answers)) {
+            if *answer == SettleAnswer::Settled {
+                self.tell(&held.job, held.run.id, report, settle.settlement.verdict);
+            }
+        }
+        Ok(answers.iter().map(|answer| *answer == SettleAnswer::Settled).collect())
+    }
+
+    /// Settles what a node has claimed and a receiver took.
+    async fn settle_claimed(&self, tenant: TenantId, run: RunId, report: &Report) -> Result<bool> {
         let record = self.store.get_run(tenant, run).await?;
         let held = record.fence == report.fence || Mutant::UnfencedSettle.is_on();
         if record.state != State::Claimed || !held {
-            return Ok(None);
+            return Ok(false);
         }
         let now = self.store.now().await?;
         let loaded = self.store.load_jobs(&[record.job]).await?.into_iter().next();
-        let job = loaded.ok_or(StoreError::NotFound("job"))?.job;
-        let report_succeeded = report.succeeded;
-        let outcome = if report.succeeded {
-            Outcome::Succeeded { output: report.output }
-        } else {
-            Outcome::Failed {
-                error: report.error.unwrap_or_else(|| "reported as failed".to_owned()),
-                output: report.output,
-                retry: if report.retry { Retry::Allowed } else { Retry::Never },
-            }
-        };
+        let job = Arc::new(loaded.ok_or(StoreError::NotFound("job"))?.job);
         let claim = Claim { run, fence: report.fence, attempt: record.attempt, lost: record.lost };
-        let policy = Policy { retry: job.spec.retry, on_lost: job.spec.on_lost };
-        let Some(settlement) = claim.settle(outcome, policy, now, self.entropy.u64()) else { return Ok(None) };
-        let verdict = settlement.verdict;
-        let settle = Settle {
-            settlement,
-            job: job.id,
-            tenant,
-            partition: job.partition,
-            priority: job.spec.priority,
-            started_at: record.started_at,
-            ended_at: now,
+        let Some(settle) = self.settlement(claim, report.outcome(None), &job, tenant, record.started_at, now) else {
+            return Ok(false);
         };
-        let answers = self.store.settle(&[settle]).await?;
-        if answers.first() != Some(&SettleAnswer::Settled) {
-            return Ok(None);
+        let verdict = settle.settlement.verdict;
+        if self.store.settle(&[settle]).await?.first() != Some(&SettleAnswer::Settled) {
+            return Ok(false);
         }
-        let state = if report_succeeded { "succeeded" } else { "failed" };
-        metrics::counter!("everytick_attempts_total", "target" => job.spec.target.kind(), "outcome" => state)
-            .increment(1);
+        self.tell(&job, run, report, verdict);
+        Ok(true)
+    }
+
+    fn settlement(
+        &self,
+        claim: Claim,
+        outcome: Outcome,
+        job: &Job,
+        tenant: TenantId,
+        started_at: Option<DbTime>,
+        now: DbTime,
+    ) -> Option<Settle> {
+        let policy = Policy { retry: job.spec.retry, on_lost: job.spec.on_lost };
+        let settlement = claim.settle(outcome, policy, now, self.entropy.u64())?;
+        let (partition, priority) = (job.partition, job.spec.priority);
+        Some(Settle { settlement, job: job.id, tenant, partition, priority, started_at, ended_at: now })
+    }
+
+    fn tell(&self, job: &Job, run: RunId, report: &Report, verdict: Verdict) {
+        let outcome = if report.succeeded { "succeeded" } else { "failed" };
+        counter!("everytick_attempts_total", "target" => job.spec.target.kind(), "outcome" => outcome).increment(1);
         crate::loops::settle::count(verdict);
         self.hints.runs_ended(job.id, [run]);
         self.hints.run_waits();
-        self.store.get_run(tenant, run).await.map(Some)
     }
 }

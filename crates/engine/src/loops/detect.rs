@@ -117,6 +117,7 @@ async fn repair(shared: &Arc<Shared>, walked: &WalkedJob, found: Missing) -> Res
     let ticks: Vec<String> = found.ticks().take(TICKS_NAMED_MAX).map(|tick| tick.to_string()).collect();
     let (passed, unplayed) = (found.passed.len(), found.unplayed.len());
     let lost = JobTicks {
+        key: job.spec.key_of(None),
         job: job.id,
         tenant: job.tenant,
         partition: job.partition,

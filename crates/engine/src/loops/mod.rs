@@ -13,3 +13,4 @@ pub(crate) mod renew;
 pub(crate) mod settle;
 pub(crate) mod tick;
 pub(crate) mod unsure;
+pub(crate) mod watchdog;

@@ -120,6 +120,7 @@ fn took_in(shared: &Arc<Shared>, batch: &[JobTicks], answer: &Recorded) {
     }
     if waits {
         shared.wake_claim.notify_one();
+        shared.parts.hints.queue_waits();
     }
 }
 

@@ -17,8 +17,10 @@ impl Memory {
     pub(crate) fn busy(&self) -> Vec<JobId> {
         self.jobs
             .iter()
-            // Under `cancel_previous` what waits makes what is in progress give way.
-            .filter(|(_, entry)| entry.job.spec.overlap != Overlap::CancelPrevious && entry.is_blocked())
+            // Under `cancel_previous` what waits makes what is in progress give way; workers' runs are not ours to start.
+            .filter(|(_, entry)| {
+                !entry.is_pulled() && entry.job.spec.overlap != Overlap::CancelPrevious && entry.is_blocked()
+            })
             .map(|(id, _)| *id)
             .chain(self.missing.iter().copied())
             .collect()

@@ -45,7 +45,7 @@ pub(super) struct Entry {
 
 impl Entry {
     pub(super) fn new(loaded: LoadedJob, open: BTreeMap<RunId, Open>) -> Self {
-        Self {
+        let mut entry = Self {
             next: loaded.first_unrecorded(),
             open,
             job: Arc::new(loaded.job),
@@ -62,7 +62,29 @@ impl Entry {
             verify: None,
             lag: 0,
             lags_since: None,
+        };
+        entry.set_open(None);
+        entry
+    }
+
+    /// The open runs as they were read, where they count.
+    pub(super) fn set_open(&mut self, open: Option<BTreeMap<RunId, Open>>) {
+        if let Some(open) = open {
+            self.open = open;
         }
+        if !self.counts_open() {
+            self.open.clear();
+        }
+    }
+
+    /// Whether workers take its runs from a queue. Nobody tells this node of their ends: its open runs are only what was read.
+    pub(super) fn is_pulled(&self) -> bool {
+        self.job.spec.target.queue().is_some()
+    }
+
+    /// Whether its open runs matter here: what workers may have together is judged where they claim it.
+    pub(super) fn counts_open(&self) -> bool {
+        !self.is_pulled() || self.job.spec.in_progress_max().is_some()
     }
 
     /// What is open of the job, counted.

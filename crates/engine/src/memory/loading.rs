@@ -122,8 +122,8 @@ impl Memory {
         }
         entry.epoch = loaded.epoch;
         entry.cursor = loaded.cursor;
-        entry.open = open;
         entry.job = std::sync::Arc::new(loaded.job);
+        entry.set_open(Some(open));
         entry.stale = false;
         entry.forgotten = false;
         entry.verified = entry.verify.take();
@@ -184,7 +184,7 @@ impl Memory {
 
     fn let_go(&mut self, job: JobId, until: DbTime) {
         let Some(entry) = self.jobs.get(&job) else { return };
-        let idle = entry.next.is_none_or(|next| next > until) && entry.open.is_empty();
+        let idle = entry.next.is_none_or(|next| next > until) && (entry.open.is_empty() || entry.is_pulled());
         if idle && entry.under_way == 0 && !entry.stale && !self.lagging.contains(&job) {
             self.unset_timer(job);
             self.jobs.remove(&job);

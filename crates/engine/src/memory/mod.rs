@@ -118,7 +118,9 @@ impl Memory {
         if let Some(held) = self.held.get(&run) {
             held.cancel.cancel();
         }
-        self.doubt(job);
+        if self.jobs.get(&job).is_some_and(Entry::counts_open) {
+            self.doubt(job);
+        }
     }
 
     /// The job is read again before anything more is planned for it.

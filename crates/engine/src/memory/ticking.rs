@@ -48,8 +48,10 @@ impl Memory {
                 break;
             }
             self.unset_timer(id);
-            let free = self.slots_free(slots) > 0 && !self.backlog;
+            let mut free = self.slots_free(slots) > 0 && !self.backlog;
             let Some(entry) = self.jobs.get_mut(&id) else { continue };
+            // Workers claim it; no slot of ours is for it.
+            free &= !entry.is_pulled();
             let open = entry.open_runs();
             match decide(&entry.job, entry.next, now, open) {
                 // Nothing due after all; the schedule and the timer disagree only where the job was just changed.
@@ -107,6 +109,7 @@ impl Memory {
                         partition: job.partition,
                         epoch,
                         priority: job.spec.priority,
+                        key: job.spec.key_of(None),
                         rows,
                     });
                 }
@@ -154,7 +157,7 @@ impl Memory {
 
     fn on_record(&mut self, ticks: &JobTicks, row: &RecordRow, ours: bool, now: DbTime) {
         let Some(entry) = self.jobs.get_mut(&ticks.job) else { return };
-        if ours && !matches!(row.tick.fate, Fate::Skip(_)) {
+        if ours && entry.counts_open() && !matches!(row.tick.fate, Fate::Skip(_)) {
             let open = Open { claimed: row.born_claimed, attempts: u32::from(row.born_claimed) };
             entry.open.insert(row.tick.id, open);
         }

@@ -10,6 +10,7 @@ table attempts
     outcome text not null
     error text
     output text
+    worker text
     constraint attempts_pkey PRIMARY KEY (run, attempt)
 
 table audit
@@ -68,7 +69,10 @@ table epochs with (fillfactor=80, autovacuum_vacuum_scale_factor=0.05)
     epoch bigint not null
     seq bigint not null
     moved_from smallint
+    queue text collate "C"
+    guarded boolean not null default false
     constraint epochs_pkey PRIMARY KEY (job)
+    CREATE INDEX epochs_queue ON public.epochs USING btree (tenant, queue) WHERE (queue IS NOT NULL)
     CREATE INDEX epochs_seq ON public.epochs USING btree (seq)
 
 table jobs
@@ -112,6 +116,7 @@ table last_runs
     error text
     output text
     payload text
+    worker text
     constraint last_runs_pkey PRIMARY KEY (job)
     constraint runs_claimed CHECK (((state = 1) = (incarnation IS NOT NULL)))
     constraint runs_due CHECK ((due_at >= scheduled_at))
@@ -144,6 +149,16 @@ table partitions with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacu
     home_region text
     constraint partitions_pkey PRIMARY KEY (partition)
 
+table queues with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    tenant integer not null
+    name text collate "C" not null
+    concurrency integer
+    rate_count integer
+    rate_ms bigint
+    spent_until bigint not null default 0
+    constraint queues_pkey PRIMARY KEY (tenant, name)
+    constraint queues_rate CHECK (((rate_count IS NULL) = (rate_ms IS NULL)))
+
 table requests
     tenant integer not null
     key text not null
@@ -175,6 +190,7 @@ table runs partition by RANGE (id)
     error text
     output text
     payload text
+    worker text
     constraint runs_claimed CHECK (((state = 1) = (incarnation IS NOT NULL)))
     constraint runs_due CHECK ((due_at >= scheduled_at))
     constraint runs_finished CHECK (((state >= 2) = (finished_at IS NOT NULL)))
@@ -221,12 +237,33 @@ table waiting with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshol
     late boolean not null
     force boolean not null
     attempts integer not null
+    queue text collate "C"
+    rank bigint
+    key text
     constraint waiting_pkey PRIMARY KEY (run)
     constraint waiting_priority CHECK (((priority >= 0) AND (priority <= 9)))
-    CREATE INDEX waiting_claim ON public.waiting USING btree (late, priority DESC, due_at, run)
-    CREATE INDEX waiting_due ON public.waiting USING btree (due_at)
+    constraint waiting_ranked CHECK (((queue IS NULL) = (rank IS NULL)))
+    CREATE INDEX waiting_claim ON public.waiting USING btree (late, priority DESC, due_at, run) WHERE (queue IS NULL)
+    CREATE INDEX waiting_due ON public.waiting USING btree (due_at) WHERE (COALESCE(queue, ''::text) = ''::text)
     CREATE INDEX waiting_job ON public.waiting USING btree (job)
-    CREATE INDEX waiting_late ON public.waiting USING btree (tenant, priority DESC, due_at, run) WHERE late
+    CREATE INDEX waiting_late ON public.waiting USING btree (tenant, priority DESC, due_at, run) WHERE (late AND (queue IS NULL))
+    CREATE INDEX waiting_queue ON public.waiting USING btree (tenant, queue, rank, run) WHERE (queue IS NOT NULL)
+    CREATE INDEX waiting_queue_due ON public.waiting USING btree (tenant, queue, due_at) WHERE (queue IS NOT NULL)
+
+table worker_claims with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    run uuid not null
+    job uuid not null
+    tenant integer not null
+    queue text collate "C" not null
+    worker text not null
+    fence bigint not null
+    until bigint not null
+    timeout_at bigint not null
+    key text
+    log text
+    constraint worker_claims_pkey PRIMARY KEY (run)
+    CREATE INDEX worker_claims_job ON public.worker_claims USING btree (job)
+    CREATE INDEX worker_claims_queue ON public.worker_claims USING btree (tenant, queue)
 
 CREATE OR REPLACE FUNCTION public.everytick_now()
  RETURNS bigint

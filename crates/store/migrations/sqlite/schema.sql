@@ -9,7 +9,7 @@ CREATE TABLE attempts (
     finished_at integer,
     outcome text not null,
     error text,
-    output text,
+    output text, worker text,
     primary key (run, attempt)
 ) strict, without rowid;
 
@@ -75,7 +75,9 @@ CREATE TABLE epochs (
     partition integer not null,
     epoch integer not null,
     seq integer not null
-) strict, without rowid;
+, queue text) strict, without rowid;
+
+CREATE INDEX epochs_queue on epochs (tenant, queue) where queue is not null;
 
 CREATE INDEX epochs_seq on epochs (seq);
 
@@ -113,6 +115,17 @@ CREATE TABLE partitions (
     since integer not null default 0
 ) strict;
 
+CREATE TABLE queues (
+    tenant integer not null,
+    name text not null,
+    concurrency integer,
+    rate_count integer,
+    rate_ms integer,
+    -- Microseconds: the time that the rate has spent on what was handed out.
+    spent_until integer not null default 0,
+    primary key (tenant, name)
+) strict, without rowid;
+
 CREATE TABLE requests (
     tenant integer not null,
     key text not null,
@@ -145,7 +158,7 @@ CREATE TABLE runs (
     skip_reason integer,
     error text,
     output text,
-    payload text,
+    payload text, worker text,
     check (due_at >= scheduled_at),
     check ((state = 1) = (incarnation is not null)),
     check ((state >= 2) = (finished_at is not null)),
@@ -184,14 +197,35 @@ CREATE TABLE waiting (
     due_at integer not null,
     late integer not null,
     force integer not null,
-    attempts integer not null,
+    attempts integer not null, queue text, rank integer, key text,
     check (priority between 0 and 9)
 ) strict, without rowid;
 
-CREATE INDEX waiting_claim on waiting (late, priority desc, due_at, run);
+CREATE INDEX waiting_claim on waiting (late, priority desc, due_at, run) where queue is null;
 
-CREATE INDEX waiting_due on waiting (due_at);
+CREATE INDEX waiting_due on waiting (due_at) where queue is null;
 
 CREATE INDEX waiting_job on waiting (job);
 
-CREATE INDEX waiting_late on waiting (tenant, priority desc, due_at, run) where late = 1;
+CREATE INDEX waiting_late on waiting (tenant, priority desc, due_at, run) where late = 1 and queue is null;
+
+CREATE INDEX waiting_queue on waiting (tenant, queue, rank, run) where queue is not null;
+
+CREATE INDEX waiting_queue_due on waiting (tenant, queue, due_at) where queue is not null;
+
+CREATE TABLE worker_claims (
+    run blob not null primary key,
+    job blob not null,
+    tenant integer not null,
+    queue text not null,
+    worker text not null,
+    fence integer not null,
+    until integer not null,
+    timeout_at integer not null,
+    key text,
+    log text
+) strict, without rowid;
+
+CREATE INDEX worker_claims_job on worker_claims (job);
+
+CREATE INDEX worker_claims_queue on worker_claims (tenant, queue);

@@ -16,6 +16,7 @@ pub mod loads;
 pub mod nodes;
 pub mod partitions;
 pub mod pruning;
+pub mod queues;
 pub mod ranges;
 pub mod reads;
 pub mod redrives;
@@ -245,6 +246,33 @@ macro_rules! conformance_suite {
             the_attempt_under_way_is_listed_without_an_outcome,
             a_claims_fence_rises_even_when_the_clock_goes_back,
         }
+        $crate::conformance_suite! { @group $open, queues:
+            what_waits_in_a_queue_is_no_matter_for_nodes,
+            a_worker_is_handed_a_run_under_a_raised_fence_and_a_lease,
+            the_highest_priority_goes_first_and_waiting_counts,
+            no_more_are_handed_out_than_asked_for_and_none_before_it_is_due,
+            of_a_job_that_may_not_overlap_one_run_at_a_time_is_handed_out,
+            no_more_of_a_job_are_handed_out_than_max_concurrent,
+            a_run_that_a_node_still_works_on_counts_too,
+            a_job_that_is_busy_hides_no_other,
+            what_workers_hold_is_an_open_run_of_its_job,
+            a_beat_keeps_the_claim_and_an_old_fence_keeps_nothing,
+            a_settlement_ends_the_claim_and_its_repeat_is_stale,
+            a_cancelled_run_is_told_at_the_next_beat,
+            a_pause_that_cancels_ends_what_workers_hold,
+            a_lost_worker_gives_its_run_back_to_the_queue,
+            a_run_that_takes_too_long_has_timed_out_however_often_its_worker_beats,
+            a_log_is_added_to_and_its_end_is_kept,
+            what_waits_follows_its_job_to_another_target,
+            a_queue_hands_out_no_more_than_its_concurrency,
+            a_queue_hands_out_no_faster_than_its_rate,
+            no_more_of_a_key_are_handed_out_than_the_job_allows,
+            a_key_that_is_busy_hides_no_other,
+            a_look_tells_in_which_queues_something_is_due,
+            queues_are_listed_with_what_they_hold_in_pages,
+            no_worker_sees_another_tenants_runs,
+            what_a_worker_holds_is_not_pruned_however_old,
+        }
         $crate::conformance_suite! { @group $open, creates:
             a_new_job_begins_at_its_first_tick_after_the_clock,
             a_home_region_is_kept_until_an_edit_changes_it,
@@ -442,6 +470,8 @@ pub fn spec(name: &str) -> JobSpec {
         on_lost: OnLost::Retry,
         timeout: Span::hours(1),
         home_region: None,
+        concurrency_key: None,
+        max_per_key: 1,
         target,
     }
 }
@@ -484,7 +514,8 @@ pub fn born(job: &Job, seconds: i64) -> RecordRow {
 #[must_use]
 pub fn ticks(job: &Job, epoch: i64, rows: Vec<RecordRow>) -> JobTicks {
     let (epoch, priority) = (Epoch::from_raw(epoch), job.spec.priority);
-    JobTicks { job: job.id, tenant: job.tenant, partition: job.partition, epoch, priority, rows }
+    let (job_id, tenant, partition, key) = (job.id, job.tenant, job.partition, job.spec.key_of(None));
+    JobTicks { job: job_id, tenant, partition, epoch, priority, key, rows }
 }
 
 #[must_use]

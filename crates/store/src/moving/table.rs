@@ -176,9 +176,10 @@ const RUN: &[(&str, Kind)] = &[
     ("error", Text),
     ("output", Text),
     ("payload", Text),
+    ("worker", Text),
 ];
 
-pub(crate) const PARTS: [Part; 14] = [
+pub(crate) const PARTS: [Part; 16] = [
     part!("tenants", "move_tenants", 1, &[("id", Word), ("name", Text), ("jobs", Long)]),
     part!("last_runs" of "runs", Rows::BeforeTheDays, 1, "move_last_runs", "move_last_runs", RUN),
     part!("runs" of "runs", Rows::OfTheDays, 1, "move_runs", "move_runs", RUN),
@@ -196,6 +197,7 @@ pub(crate) const PARTS: [Part; 14] = [
             ("outcome", Text),
             ("error", Text),
             ("output", Text),
+            ("worker", Text),
         ]
     ),
     part!(
@@ -253,6 +255,39 @@ pub(crate) const PARTS: [Part; 14] = [
             ("late", Flag),
             ("force", Flag),
             ("attempts", Word),
+            ("queue", Text),
+            ("rank", Long),
+            ("key", Text),
+        ]
+    ),
+    part!(
+        "worker_claims",
+        "move_worker_claims",
+        1,
+        &[
+            ("run", Id),
+            ("job", Id),
+            ("tenant", Word),
+            ("queue", Text),
+            ("worker", Text),
+            ("fence", Long),
+            ("until", Long),
+            ("timeout_at", Long),
+            ("key", Text),
+            ("log", Text),
+        ]
+    ),
+    part!(
+        "queues",
+        "move_queues",
+        2,
+        &[
+            ("tenant", Word),
+            ("name", Text),
+            ("concurrency", Word),
+            ("rate_count", Word),
+            ("rate_ms", Long),
+            ("spent_until", Long),
         ]
     ),
     part!(
@@ -293,6 +328,6 @@ pub(crate) const PARTS: [Part; 14] = [
         &[("tenant", Word), ("name", Text), ("version", Long), ("valid_from", Long), ("spec", Text)]
     ),
     part!("calendar_jobs", "move_calendar_jobs", 3, &[("tenant", Word), ("calendar", Text), ("job", Id)]),
-    part!("epochs", "move_epochs", 1, &[("job", Id), ("tenant", Word), ("epoch", Long)]),
+    part!("epochs", "move_epochs", 1, &[("job", Id), ("tenant", Word), ("epoch", Long), ("queue", Text)]),
     part!("cursors", "move_cursors", 1, &[("job", Id), ("tenant", Word), ("next_tick", Long)]),
 ];

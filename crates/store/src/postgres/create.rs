@@ -140,6 +140,8 @@ async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, created: &[&
         .bind(&partitions)
         .bind(tenant.raw())
         .bind(write.now.millis())
+        .bind(jobs().map(|job| job.spec.target.queue().map(str::to_owned)).collect::<Vec<_>>())
+        .bind(jobs().map(|job| job.spec.is_guarded()).collect::<Vec<_>>())
         .execute(&mut *write.tx)
         .await
         .failed_or_refused(DOING)?;

@@ -155,9 +155,10 @@ async fn write_edit(
         partition: job.partition,
         epoch: was.epoch,
         priority: was.job.spec.priority,
+        key: was.job.spec.key_of(None),
         rows: kept.into_iter().map(|tick| RecordRow { tick: tick.clone(), born_claimed: false }).collect(),
     };
-    record::insert_edited(write, &due).await?;
+    record::insert_edited(write, &due, was.job.spec.target.queue()).await?;
     range::insert_ranges(write, job.id, tenant, &edit.ranges).await?;
     range::insert_ranges(write, job.id, tenant, &record::ranges_of(old.into_iter())).await?;
     let listed = Listed::of(&job.spec);
@@ -192,6 +193,9 @@ async fn write_edit(
     if job.partition != was.job.partition {
         homes::move_job(write, job).await?;
     }
+    if job.spec.target.queue() != was.job.spec.target.queue() || job.spec.is_guarded() != was.job.spec.is_guarded() {
+        homes::requeue(write, job).await?;
+    }
     range::move_on(write, job.id, edit.cursor).await?;
     range::notify(write).await?;
     let detail = facts::edit_detail(action, &was.job, edit);
@@ -218,6 +222,14 @@ pub(super) async fn cancel_open(
         .fetch_all(&mut *write.tx)
         .await
         .failed(DOING)?;
+    let worked: Vec<Uuid> = sqlx::query_scalar(sql!("claimed_by_workers_held"))
+        .bind(job.uuid())
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    sqlx::query(sql!("cancel_runs")).bind(&worked).bind(now.millis()).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::query(sql!("worker_claims_end_job")).bind(job.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
+    let claimed: Vec<Uuid> = claimed.into_iter().chain(worked).collect();
     let notes: Vec<_> = waiting.iter().chain(&claimed).map(|run| (run.to_string(), "{}".to_owned())).collect();
     if !notes.is_empty() {
         create::note(write, tenant, actor, "cancel", &notes).await?;

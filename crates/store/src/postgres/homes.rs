@@ -1,12 +1,14 @@
-//! Blocks of partitions that regions have claimed, and jobs that move there. Partitions are held before tenants and jobs, so
+//! Where jobs stand: blocks of partitions that regions have claimed, jobs that move there, and the queue in which runs wait. Partitions are held before tenants and jobs, so
 //! that nobody who holds one of those waits for them.
 
 use everytick_domain::{
     home::{BlockClaim, Homes},
     job::Job,
     partition::{PARTITIONS, PartitionSet},
+    queue::lead,
 };
 use sqlx::Row as _;
+use uuid::Uuid;
 
 use super::{Failed, Write, horizon, rows, sql};
 use crate::Result;
@@ -57,10 +59,39 @@ pub(super) async fn move_job(write: &mut Write, job: &Job) -> Result<()> {
     let doing = write.doing;
     let (id, partition) = (job.id.uuid(), rows::partition(job.partition));
     sqlx::query(sql!("rehome_waiting")).bind(id).bind(partition).execute(&mut *write.tx).await.failed(doing)?;
-    let lowest = horizon::lowest_open_from(&mut write.tx, write.now, doing).await?;
-    sqlx::query(sql!("claimed_held")).bind(id).bind(lowest.uuid()).execute(&mut *write.tx).await.failed(doing)?;
+    hold_claimed(write, id).await?;
     for statement in [sql!("rehome_waiting"), sql!("rehome_cursor"), sql!("rehome_epoch")] {
         sqlx::query(statement).bind(id).bind(partition).execute(&mut *write.tx).await.failed(doing)?;
     }
+    Ok(())
+}
+
+/// Holds the runs of a job that are being worked on, which waits for their settlements.
+async fn hold_claimed(write: &mut Write, job: Uuid) -> Result<()> {
+    let doing = write.doing;
+    let lowest = horizon::lowest_open_from(&mut write.tx, write.now, doing).await?;
+    sqlx::query(sql!("claimed_held")).bind(job).bind(lowest.uuid()).execute(&mut *write.tx).await.failed(doing)?;
+    sqlx::query(sql!("claimed_by_workers_held")).bind(job).execute(&mut *write.tx).await.failed(doing)?;
+    Ok(())
+}
+
+/// Has the runs of a job, whose epoch is held, wait where its target is by now: in the same order as a move, for the same reasons.
+pub(super) async fn requeue(write: &mut Write, job: &Job) -> Result<()> {
+    let (doing, id, queue, now) = (write.doing, job.id.uuid(), job.spec.target.queue(), write.now.millis());
+    let requeue = || {
+        let statement = sqlx::query(sql!("requeue_waiting")).bind(id).bind(queue);
+        statement.bind(lead(job.spec.priority, false)).bind(lead(job.spec.priority, true)).bind(now)
+    };
+    requeue().execute(&mut *write.tx).await.failed(doing)?;
+    hold_claimed(write, id).await?;
+    requeue().execute(&mut *write.tx).await.failed(doing)?;
+    let guarded = job.spec.is_guarded();
+    sqlx::query(sql!("requeue_epoch"))
+        .bind(id)
+        .bind(queue)
+        .bind(guarded)
+        .execute(&mut *write.tx)
+        .await
+        .failed(doing)?;
     Ok(())
 }

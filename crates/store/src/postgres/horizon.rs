@@ -281,6 +281,8 @@ async fn open_of(
                 .failed(doing)?,
         );
     }
+    let workers = sqlx::query(sql!("open_workers")).bind(rows::job_ids(jobs.iter().copied()));
+    found.extend(workers.fetch_all(&mut *connection).await.failed(doing)?);
     let mut open: HashMap<JobId, Vec<OpenRun>> = HashMap::new();
     for row in &found {
         let (job, run) = rows::open_run(row).failed(doing)?;

@@ -163,6 +163,7 @@ pub(super) async fn list_attempts(store: &PostgresStore, tenant: TenantId, id: R
             attempt: run.attempt,
             fence: run.fence,
             node: run.node,
+            worker: run.worker.clone(),
             started_at: run.started_at,
             finished_at: run.finished_at,
             outcome,

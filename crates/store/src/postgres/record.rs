@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use everytick_domain::{
     ids::{JobId, RunId},
     plan::{Fate, SkipRange, TickRow},
+    queue::lead,
     run::{SkipReason, State},
     schedule::Schedule,
     time::DbTime,
@@ -132,6 +133,8 @@ async fn insert(write: &mut Write, lease: &Lease, all: &Ticks<'_>, how: How) -> 
         .bind(all.iter().map(|(_, row)| row.tick.fate == Fate::Late).collect::<Vec<_>>())
         .bind(all.iter().map(|(_, row)| reason(&row.tick)).collect::<Vec<_>>())
         .bind(all.iter().map(|(ticks, _)| i16::from(ticks.priority)).collect::<Vec<_>>())
+        .bind(column(|(ticks, row)| lead(ticks.priority, row.tick.fate == Fate::Late)))
+        .bind(all.iter().map(|(ticks, _)| rows::texts(ticks.key.as_ref())).collect::<Vec<_>>())
         .fetch_optional(&mut *write.tx)
         .await;
     let row = match inserted {
@@ -257,7 +260,7 @@ pub(super) fn ranges_of<'a>(ticks: impl Iterator<Item = &'a TickRow>) -> Vec<Ski
 }
 
 /// The last ticks of a definition that an edit ends, or ticks that were lost. The job is held, so nobody else records any.
-pub(super) async fn insert_edited(write: &mut Write, due: &JobTicks) -> Result<()> {
+pub(super) async fn insert_edited(write: &mut Write, due: &JobTicks, queue: Option<&str>) -> Result<()> {
     if due.rows.is_empty() {
         return Ok(());
     }
@@ -274,6 +277,10 @@ pub(super) async fn insert_edited(write: &mut Write, due: &JobTicks) -> Result<(
         .bind(write.now.millis())
         .bind(rows::partition(due.partition))
         .bind(i16::from(due.priority))
+        .bind(queue)
+        .bind(lead(due.priority, false))
+        .bind(lead(due.priority, true))
+        .bind(rows::texts(due.key.as_ref()))
         .execute(&mut *write.tx)
         .await
         .failed_or_refused(write.doing)?;

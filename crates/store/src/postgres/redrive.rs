@@ -6,10 +6,11 @@ use everytick_domain::{
     ids::{RunId, TenantId},
     invalid::Invalid,
     job::Overlap,
+    queue::lead,
 };
 
 use super::{Failed, PostgresStore, Write, create, edit, range, request, rows, sql};
-use crate::{Actor, Redrive, Redriven, Result, StoreError};
+use crate::{Actor, Redrive, Redriven, Result, RunRecord, StoreError};
 
 pub(super) async fn redrive(store: &PostgresStore, tenant: TenantId, actor: &Actor, ask: &Redrive) -> Result<Redriven> {
     let mut write = store.write("drive failed runs again").await?;
@@ -28,10 +29,13 @@ async fn drive(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, ask
         .bind(from.uuid())
         .bind(to.uuid())
         .bind(rows::limit(ask.limit.saturating_add(1)))
+        .bind(job.spec.concurrency_key.is_some())
         .fetch_all(&mut *write.tx)
         .await
         .failed(doing)?;
     let failed: Vec<_> = found.iter().map(rows::run).collect::<std::result::Result<_, _>>().failed(doing)?;
+    let keys: HashMap<_, _> = failed.iter().map(|run| (run.id, job.spec.key_of(run.payload.as_deref()))).collect();
+    let failed: Vec<_> = failed.into_iter().map(|run| RunRecord { payload: None, ..run }).collect();
     let places = failed.iter().map(|run| RunId::redriven(job.id, run.id));
     let found =
         sqlx::query(sql!("run_states")).bind(rows::run_ids(places)).fetch_all(&mut *write.tx).await.failed(doing)?;
@@ -49,6 +53,8 @@ async fn drive(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, ask
         return Err(StoreError::Invalid(vec![Invalid::new("job", message)]));
     }
     let (failed, made): (Vec<_>, Vec<_>) = redriven.to_make().unzip();
+    let made_keys: Vec<Option<String>> = failed.iter().map(|run| keys.get(run).cloned().flatten()).collect();
+    let queue = job.spec.target.queue();
     if made.is_empty() {
         return Ok(redriven);
     }
@@ -58,6 +64,9 @@ async fn drive(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, ask
         .bind(write.now.millis())
         .bind(rows::partition(job.partition))
         .bind(i16::from(job.spec.priority))
+        .bind(queue)
+        .bind(queue.map(|_| write.now.millis() - lead(job.spec.priority, true)))
+        .bind(made_keys)
         .execute(&mut *write.tx)
         .await
         .failed_or_refused(doing)?;

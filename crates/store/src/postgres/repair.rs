@@ -88,7 +88,9 @@ async fn write_repair(write: &mut Write, lease: &Lease, ticks: &JobTicks) -> Res
     if !ticks.passed_by(cursor, write.now) {
         return Ok(false);
     }
-    record::insert_edited(write, ticks).await?;
+    let found = horizon::job_rows(&mut write.tx, &[ticks.job], write.doing).await?;
+    let queue = found.first().and_then(|row| row.job.spec.target.queue().map(str::to_owned));
+    record::insert_edited(write, ticks, queue.as_deref()).await?;
     range::move_on(write, ticks.job, cursor).await?;
     range::notify(write).await?;
     let actor = Actor(format!("node {}", lease.node));

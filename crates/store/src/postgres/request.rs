@@ -5,10 +5,11 @@ use everytick_domain::{
     invalid::Invalid,
     job::Overlap,
     overlap::{Admission, OpenRuns, admit},
+    queue::lead,
     run::{Request, SkipReason, State, answer},
 };
 
-use super::{Failed, PostgresStore, Write, create, create::Kind, edit, horizon, range, read, rows, sql};
+use super::{Failed, PostgresStore, Write, create, create::Kind, edit, horizon, range, read, rows, settle, sql};
 use crate::{Actor, CancelledRun, JobRef, NewRun, OpenRun, Result, RunRecord, StoreError};
 
 pub(super) async fn create_run(
@@ -38,9 +39,14 @@ async fn create(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, as
         let message = format!("{waits} of its runs wait already; at most {max} may");
         return Err(StoreError::Invalid(vec![Invalid::new("job", message)]));
     }
-    let open = horizon::open_runs(&mut write.tx, &[job.id], now, doing).await?;
-    let open = open.get(&job.id).map_or(OpenRuns::NONE, |open| OpenRun::count(open));
-    let overlaps = !ask.force && admit(&job.spec, open) == Admission::Skip;
+    // Only where it matters: a queue may have a long backlog.
+    let overlaps = if ask.force || job.spec.in_progress_max().is_none() {
+        false
+    } else {
+        let open = horizon::open_runs(&mut write.tx, &[job.id], now, doing).await?;
+        let open = open.get(&job.id).map_or(OpenRuns::NONE, |open| OpenRun::count(open));
+        admit(&job.spec, open) == Admission::Skip
+    };
     let state = if overlaps { State::Skipped } else { State::Waiting };
     let id = RunId::of(job.id, Cause::Request { at: now, key: &ask.key });
     let inserted = sqlx::query(sql!("create_run"))
@@ -70,6 +76,9 @@ async fn create(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, as
                 .bind(i16::from(job.spec.priority))
                 .bind(now.millis())
                 .bind(ask.force)
+                .bind(job.spec.target.queue())
+                .bind(job.spec.target.queue().map(|_| now.millis() - lead(job.spec.priority, false)))
+                .bind(job.spec.key_of(ask.payload.as_deref()))
                 .execute(&mut *write.tx)
                 .await
                 .failed_or_refused(doing)?;
@@ -119,6 +128,9 @@ async fn cancel(write: &mut Write, tenant: TenantId, actor: &Actor, id: RunId) -
         .execute(&mut *write.tx)
         .await
         .failed(doing)?;
+    if was.worker.is_some() {
+        settle::end_claims(write, vec![id.uuid()]).await?;
+    }
     let detail = serde_json::json!({ "job": was.job_name, "was": was.state.word() });
     create::note(write, tenant, actor, "cancel", &[(id.to_string(), detail.to_string())]).await?;
     let run = read::run_record(&mut write.tx, tenant, id, doing).await?;

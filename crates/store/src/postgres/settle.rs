@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use everytick_domain::{
     ids::{Fence, RunId},
     mutant::Mutant,
+    queue::lead,
     run::{State, Verdict},
     time::DbTime,
 };
@@ -95,7 +96,7 @@ const fn state(verdict: Verdict) -> State {
 
 async fn end(write: &mut Write, table: &str, settles: &[&Settle], settled: &mut HashMap<RunId, Fence>) -> Result<()> {
     let said = || settles.iter().map(|settle| &settle.settlement);
-    let ended: Vec<Uuid> = sqlx::query_scalar(day_sql!("settle_terminal", table))
+    let ended: Vec<(Uuid, bool)> = sqlx::query_as(day_sql!("settle_terminal", table))
         .bind(rows::run_ids(said().map(|said| said.run)))
         .bind(said().map(|said| said.fence.raw()).collect::<Vec<_>>())
         .bind(said().map(|said| state(said.verdict).code()).collect::<Vec<_>>())
@@ -106,7 +107,8 @@ async fn end(write: &mut Write, table: &str, settles: &[&Settle], settled: &mut 
         .fetch_all(&mut *write.tx)
         .await
         .failed_or_refused(DOING)?;
-    let ended: HashSet<Uuid> = ended.into_iter().collect();
+    end_claims(write, ended.iter().filter(|(_, worked)| *worked).map(|(run, _)| *run).collect()).await?;
+    let ended: HashSet<Uuid> = ended.into_iter().map(|(run, _)| run).collect();
     // Of two fences of one run the higher is the one it had: a lower one was given up before.
     for said in said().filter(|said| ended.contains(&said.run.uuid())) {
         let fence = settled.entry(said.run).or_insert(said.fence);
@@ -134,7 +136,7 @@ async fn put_back(
     let now = write.read_clock().await?;
     let by_run: HashMap<(RunId, Fence), &Settle> =
         settles.iter().map(|settle| ((settle.settlement.run, settle.settlement.fence), *settle)).collect();
-    let (mut attempts, mut back) = (Attempts::default(), Back::default());
+    let (mut attempts, mut back, mut worked) = (Attempts::default(), Back::default(), Vec::new());
     for row in &held {
         let run = rows::run_id(row, "id").failed(DOING)?;
         let fence = Fence::from_raw(row.try_get("fence").failed(DOING)?);
@@ -151,6 +153,7 @@ async fn put_back(
             attempts.attempt.push(row.try_get("attempt").failed(DOING)?);
             attempts.fence.push(fence.raw());
             attempts.node.push(row.try_get("node").failed(DOING)?);
+            attempts.worker.push(row.try_get("worker").failed(DOING)?);
             let began = rows::time(row, "started_at").failed(DOING)?;
             attempts.started_at.push(settle.started_at.or(began).map(DbTime::millis));
             attempts.finished_at.push(settle.ended_at.millis());
@@ -164,6 +167,10 @@ async fn put_back(
         back.lost.push(lost);
         back.error.push(rows::texts(said.error.as_ref()));
         back.priority.push(i16::from(settle.priority));
+        back.lead.push(lead(settle.priority, false));
+        if row.try_get::<Option<String>, _>("worker").failed(DOING)?.is_some() {
+            worked.push(run.uuid());
+        }
         settled.insert(run, fence);
     }
     attempts.insert(write).await?;
@@ -174,9 +181,18 @@ async fn put_back(
         .bind(back.lost)
         .bind(back.error)
         .bind(back.priority)
+        .bind(back.lead)
         .execute(&mut *write.tx)
         .await
         .failed_or_refused(DOING)?;
+    end_claims(write, worked).await
+}
+
+/// Workers hold these no longer.
+pub(super) async fn end_claims(write: &mut Write, runs: Vec<Uuid>) -> Result<()> {
+    if !runs.is_empty() {
+        sqlx::query(sql!("worker_claims_end")).bind(runs).execute(&mut *write.tx).await.failed(DOING)?;
+    }
     Ok(())
 }
 
@@ -189,6 +205,7 @@ struct Back {
     lost: Vec<i32>,
     error: Vec<Option<String>>,
     priority: Vec<i16>,
+    lead: Vec<i64>,
 }
 
 /// Columns of `settle_attempts.sql`.
@@ -203,6 +220,7 @@ struct Attempts {
     outcome: Vec<String>,
     error: Vec<Option<String>>,
     output: Vec<Option<String>>,
+    worker: Vec<Option<String>>,
 }
 
 impl Attempts {
@@ -220,6 +238,7 @@ impl Attempts {
             .bind(self.outcome)
             .bind(self.error)
             .bind(self.output)
+            .bind(self.worker)
             .execute(&mut *write.tx)
             .await
             .failed_or_refused(DOING)?;

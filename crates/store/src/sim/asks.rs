@@ -180,6 +180,7 @@ impl Db {
                     row.epoch = row.epoch.next();
                     row.seq = seq;
                 }
+                self.requeue(id, now)?;
                 self.journal.push(Entry::Edited { job: Box::new(edit.job.clone()), x: edit.x, at: standing.now });
                 let detail = facts::edit_detail(action, &standing.job, &edit);
                 self.note(tenant, actor, action, id.to_string(), detail, now);
@@ -230,6 +231,7 @@ impl Db {
             lost: 0,
             fence: Fence::default(),
             node: None,
+            worker: None,
             incarnation: None,
             started_at: None,
             finished_at: skipped.then_some(now),
@@ -239,7 +241,7 @@ impl Db {
             payload: ask.payload,
         };
         if !skipped {
-            let row = WaitingRow {
+            let mut row = WaitingRow {
                 job,
                 tenant,
                 priority: spec.priority,
@@ -247,7 +249,11 @@ impl Db {
                 late: false,
                 force: ask.force,
                 attempts: 0,
+                queue: None,
+                rank: 0,
+                key: spec.key_of(run.payload.as_deref()),
             };
+            row.place(&spec, now);
             self.waiting.insert(id, row);
             if !Mutant::RequestKeepsEpoch.is_on() {
                 self.plan_anew(job);

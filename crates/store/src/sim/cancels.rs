@@ -18,6 +18,7 @@ impl Db {
     /// Ends an open run; `to` is the newer one that it gives way to.
     pub(super) fn cancel(&mut self, id: RunId, to: Option<RunId>, now: DbTime) {
         self.waiting.remove(&id);
+        self.worker_claims.remove(&id);
         let Some(run) = self.runs.get_mut(&id) else { return };
         let was = run.state;
         run.state = State::Cancelled;
@@ -72,7 +73,7 @@ impl Db {
 
     pub(super) fn redrive(&mut self, tenant: TenantId, actor: &Actor, ask: &Redrive, now: DbTime) -> Result<Redriven> {
         let row = self.find(tenant, &ask.job)?;
-        let (job, priority, name) = (row.job.id, row.job.spec.priority, row.job.spec.name.clone());
+        let (job, spec, name) = (row.job.id, row.job.spec.clone(), row.job.spec.name.clone());
         let (from, to) = ask.ids();
         let failed: Vec<_> = self
             .runs_of(job)
@@ -92,7 +93,19 @@ impl Db {
         for (failed, id) in redriven.to_make() {
             let Some(old) = self.runs.get(&failed).cloned() else { continue };
             let due_at = now.max(old.scheduled_at);
-            let row = WaitingRow { job, tenant, priority, due_at, late: true, force: false, attempts: 0 };
+            let mut row = WaitingRow {
+                job,
+                tenant,
+                priority: spec.priority,
+                due_at,
+                late: true,
+                force: false,
+                attempts: 0,
+                queue: None,
+                rank: 0,
+                key: spec.key_of(old.payload.as_deref()),
+            };
+            row.place(&spec, now);
             self.waiting.insert(id, row);
             let run = RunRow {
                 cause: CauseKind::Request,

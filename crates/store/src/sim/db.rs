@@ -9,15 +9,17 @@ use everytick_domain::{
     calendar::Calendar,
     home::{BlockClaim, Homes},
     ids::{Epoch, Fence, Incarnation, JobId, RunId, TenantId},
-    job::{Job, LATE_AFTER_MAX},
+    job::{Job, JobSpec, LATE_AFTER_MAX},
     mutant::Mutant,
     partition::PartitionSet,
     plan::SkipRange,
+    queue::lead,
     run::{CauseKind, SkipReason, State, Verdict},
     time::{DbTime, Span},
 };
 
 use super::calendars::CalendarRow;
+use super::queue::{QueueRow, WorkerClaimRow};
 use crate::{
     AttemptRecord, AuditRecord, Beat, Cluster, Lease, Limits, NodeInfo, NodeRecord, PartitionRecord, Result, StoreError,
 };
@@ -37,6 +39,8 @@ pub struct Db {
     pub(super) open: BTreeSet<(JobId, RunId)>,
     pub(super) ranges: BTreeMap<RunId, RangeRow>,
     pub(super) waiting: BTreeMap<RunId, WaitingRow>,
+    pub(super) worker_claims: BTreeMap<RunId, WorkerClaimRow>,
+    pub(super) queues: BTreeMap<(TenantId, String), QueueRow>,
     pub(super) attempts: BTreeMap<(RunId, u32), AttemptRecord>,
     pub(super) leases: BTreeMap<String, LeaseRow>,
     /// The highest fence that a lease ever had: they rise past it, also those of leases made anew.
@@ -69,6 +73,7 @@ pub struct RunRow {
     pub lost: u32,
     pub fence: Fence,
     pub node: Option<String>,
+    pub worker: Option<String>,
     pub incarnation: Option<Incarnation>,
     pub started_at: Option<DbTime>,
     pub finished_at: Option<DbTime>,
@@ -86,7 +91,7 @@ pub struct RangeRow {
     pub recorded_at: DbTime,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct WaitingRow {
     pub job: JobId,
     pub tenant: TenantId,
@@ -95,6 +100,18 @@ pub(super) struct WaitingRow {
     pub late: bool,
     pub force: bool,
     pub attempts: u32,
+    /// Where workers find it, and in which order.
+    pub queue: Option<String>,
+    pub rank: i64,
+    pub key: Option<String>,
+}
+
+impl WaitingRow {
+    /// Has it wait since then where its job's target is.
+    pub(super) fn place(&mut self, spec: &JobSpec, since: DbTime) {
+        self.queue = spec.target.queue().map(str::to_owned);
+        self.rank = since.millis() - lead(self.priority, self.late && self.attempts == 0);
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -226,6 +243,8 @@ impl Db {
             open: BTreeSet::new(),
             ranges: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            worker_claims: BTreeMap::new(),
+            queues: BTreeMap::new(),
             attempts: BTreeMap::new(),
             leases: BTreeMap::new(),
             lease_fence: Fence::default(),

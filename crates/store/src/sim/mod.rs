@@ -6,6 +6,7 @@ mod calendars;
 mod cancels;
 mod db;
 mod faults;
+mod queue;
 mod reads;
 mod repair;
 mod runs;

@@ -23,7 +23,7 @@ impl Db {
         now: DbTime,
     ) -> Result<Waiting> {
         self.held(lease, now)?;
-        let ours = |row: &WaitingRow| self.stands_in(row.job, partitions);
+        let ours = |row: &WaitingRow| row.queue.is_none() && self.stands_in(row.job, partitions);
         let mut due: Vec<_> = self
             .waiting
             .iter()
@@ -63,7 +63,8 @@ impl Db {
         self.held(lease, now)?;
         let mut claimed = Vec::new();
         for id in runs {
-            let there = |row: &&WaitingRow| row.due_at <= now && self.stands_in(row.job, partitions);
+            let there =
+                |row: &&WaitingRow| row.queue.is_none() && row.due_at <= now && self.stands_in(row.job, partitions);
             let Some(late) = self.waiting.get(id).filter(there).map(|row| row.late) else { continue };
             self.waiting.remove(id);
             let Some(run) = self.runs.get_mut(id) else { continue };
@@ -108,6 +109,7 @@ impl Db {
             attempt: run.attempt,
             fence: run.fence,
             node: run.node.clone(),
+            worker: run.worker.clone(),
             started_at: settle.started_at.or(run.started_at),
             finished_at: Some(settle.ended_at),
             outcome: None,
@@ -144,12 +146,14 @@ impl Db {
                 Some(now)
             }
         };
+        let worked = self.worker_claims.remove(&said.run);
         if let Some(due_at) = waits {
             run.state = State::Waiting;
             run.node = None;
+            run.worker = None;
             run.incarnation = None;
             run.started_at = None;
-            let row = WaitingRow {
+            let mut row = WaitingRow {
                 job: run.job,
                 tenant: run.tenant,
                 priority: settle.priority,
@@ -157,7 +161,13 @@ impl Db {
                 late: false,
                 force: false,
                 attempts: run.attempt,
+                queue: None,
+                rank: 0,
+                key: worked.and_then(|claim| claim.key),
             };
+            if let Some(job) = self.jobs.get(&row.job) {
+                row.place(&job.job.spec, due_at);
+            }
             self.waiting.insert(said.run, row);
         }
         self.journal.push(entry);
@@ -184,7 +194,7 @@ impl Db {
     }
 }
 
-fn claimed_run(id: RunId, run: &RunRow) -> ClaimedRun {
+pub(super) fn claimed_run(id: RunId, run: &RunRow) -> ClaimedRun {
     ClaimedRun {
         id,
         job: run.job,

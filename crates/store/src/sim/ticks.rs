@@ -115,7 +115,9 @@ impl Db {
         priority: u8,
         now: DbTime,
     ) {
-        let Some(tenant) = self.jobs.get(&job).map(|row| row.job.tenant) else { return };
+        let Some((tenant, spec)) = self.jobs.get(&job).map(|row| (row.job.tenant, row.job.spec.clone())) else {
+            return;
+        };
         let state = match (tick.fate, born) {
             (Fate::Skip(_), _) => State::Skipped,
             (Fate::Run | Fate::Late, Some(_)) => State::Claimed,
@@ -124,7 +126,20 @@ impl Db {
         let claimed = state == State::Claimed;
         if state == State::Waiting {
             let late = tick.fate == Fate::Late;
-            let row = WaitingRow { job, tenant, priority, due_at: tick.due_at, late, force: false, attempts: 0 };
+            let (due_at, key) = (tick.due_at, spec.key_of(None));
+            let mut row = WaitingRow {
+                job,
+                tenant,
+                priority,
+                due_at,
+                late,
+                force: false,
+                attempts: 0,
+                queue: None,
+                rank: 0,
+                key,
+            };
+            row.place(&spec, if late { now } else { due_at });
             self.waiting.insert(tick.id, row);
         }
         let row = RunRow {
@@ -137,6 +152,7 @@ impl Db {
             attempt: u32::from(claimed),
             lost: 0,
             fence: if claimed { Fence::default().raised(now) } else { Fence::default() },
+            worker: None,
             node: born.filter(|_| claimed).map(|lease| lease.node.clone()),
             incarnation: born.filter(|_| claimed).map(|lease| lease.incarnation),
             started_at: claimed.then_some(now),

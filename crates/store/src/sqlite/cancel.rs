@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{
     Failed, SqliteStore, edit, node, rows,
     rows::{Hex, Text},
-    sql,
+    settle, sql,
 };
 use crate::{Actor, CancelledJob, GiveWay, JobRef, KeptOutput, Lease, Result};
 
@@ -31,6 +31,7 @@ pub(super) async fn give_way(store: &SqliteStore, lease: &Lease, runs: &[GiveWay
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
+    settle::end_claims(&mut write, cancelled.iter().copied()).await?;
     write.commit().await?;
     Ok(cancelled)
 }

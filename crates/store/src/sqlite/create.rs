@@ -98,7 +98,7 @@ async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, created: &[&
         let spec = serde_json::to_string(&*job.spec)
             .map_err(|error| StoreError::Refused { doing: DOING, source: error.into() })?;
         jobs.push((id, job.spec.name.as_str(), spec));
-        epochs.push((id, change));
+        epochs.push((id, change, job.spec.target.queue()));
         cursors.push((id, cursor.map(DbTime::millis)));
         audit.push((job.id.to_string(), serde_json::json!({ "name": job.spec.name, "version": 1 }).to_string()));
     }

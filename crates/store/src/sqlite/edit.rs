@@ -9,7 +9,9 @@ use everytick_domain::{
 use sqlx::SqliteConnection;
 use uuid::Uuid;
 
-use super::{Failed, SqliteStore, Write, calendars, create, horizon, range, record, rows, rows::JobRow, sql};
+use super::{
+    Failed, SqliteStore, Write, calendars, create, horizon, queue, range, record, rows, rows::JobRow, settle, sql,
+};
 use crate::{Actor, CancelledRuns, EditJob, Edited, JobRef, JobTicks, OpenRun, RecordRow, Result, StoreError, facts};
 
 const DOING: &str = "edit the job";
@@ -110,6 +112,7 @@ async fn write_edit(
         partition: 0,
         epoch: was.epoch,
         priority: was.job.spec.priority,
+        key: was.job.spec.key_of(None),
         rows: edit.rows.iter().map(|tick| RecordRow { tick: tick.clone(), born_claimed: false }).collect(),
     };
     if !due.rows.is_empty() {
@@ -134,6 +137,9 @@ async fn write_edit(
         sqlx::query(sql!("add_jobs_count")).bind(tenant.raw()).bind(-1).execute(&mut *write.tx).await.failed(DOING)?;
     }
     calendars::used_now(write, was, job).await?;
+    if job.spec.target.queue() != was.job.spec.target.queue() {
+        queue::requeue(write, job).await?;
+    }
     range::move_on(write, job.id, edit.cursor).await?;
     let detail = facts::edit_detail(action, &was.job, edit);
     create::note(write, tenant, actor, action, &[(job.id.to_string(), detail)]).await
@@ -160,6 +166,14 @@ pub(super) async fn cancel_open(
         .fetch_all(&mut *write.tx)
         .await
         .failed(DOING)?;
+    let worked: Vec<Uuid> = sqlx::query_scalar(sql!("cancel_worked"))
+        .bind(job.uuid())
+        .bind(now)
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    let claimed: Vec<Uuid> = claimed.into_iter().chain(worked).collect();
+    settle::end_claims(write, claimed.iter().copied().map(RunId::from_uuid)).await?;
     let notes: Vec<_> = waited.iter().chain(&claimed).map(|run| (run.to_string(), "{}".to_owned())).collect();
     if !notes.is_empty() {
         create::note(write, tenant, actor, "cancel", &notes).await?;

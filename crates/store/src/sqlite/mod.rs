@@ -15,6 +15,7 @@ pub(crate) mod moving;
 mod node;
 mod open;
 mod prune;
+mod queue;
 mod range;
 mod read;
 mod record;

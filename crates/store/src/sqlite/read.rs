@@ -157,6 +157,7 @@ pub(super) async fn list_attempts(store: &SqliteStore, tenant: TenantId, id: Run
             attempt: run.attempt,
             fence: run.fence,
             node: run.node,
+            worker: run.worker.clone(),
             started_at: run.started_at,
             finished_at: run.finished_at,
             outcome,

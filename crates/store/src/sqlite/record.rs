@@ -2,9 +2,13 @@
 
 use std::collections::HashSet;
 
-use everytick_domain::{ids::RunId, plan::Fate, run::State};
+use everytick_domain::{ids::RunId, plan::Fate, queue::lead, run::State};
 
-use super::{Failed, SqliteStore, Write, node, rows, rows::Hex, sql};
+use super::{
+    Failed, SqliteStore, Write, node, rows,
+    rows::{Hex, Text},
+    sql,
+};
 use crate::{JobTicks, Lease, RecordRow, Recorded, Result, RowAnswer};
 
 const DOING: &str = "record ticks";
@@ -97,19 +101,38 @@ async fn enqueue(write: &mut Write, lease: Option<&Lease>, inserted: &[(&JobTick
     let waiting: Vec<_> = inserted
         .iter()
         .filter(|(_, row)| state(lease, row) == State::Waiting)
-        .map(|(ticks, row)| (row.tick.id, ticks.priority))
+        .map(|(ticks, row)| Queued {
+            run: row.tick.id,
+            priority: ticks.priority,
+            late: row.tick.fate == Fate::Late,
+            key: ticks.key.as_deref(),
+        })
         .collect();
     wait(write, &waiting, DOING).await
 }
 
-/// Puts runs among the waiting, as their rows stand.
-pub(super) async fn wait(write: &mut Write, runs: &[(RunId, u8)], doing: &'static str) -> Result<()> {
+/// A run that begins to wait.
+pub(super) struct Queued<'a> {
+    pub run: RunId,
+    pub priority: u8,
+    pub late: bool,
+    pub key: Option<&'a str>,
+}
+
+/// Puts runs among the waiting, as their rows stand, in the queue of their job where it has one.
+pub(super) async fn wait(write: &mut Write, runs: &[Queued<'_>], doing: &'static str) -> Result<()> {
     if runs.is_empty() {
         return Ok(());
     }
-    let queued: Vec<_> = runs.iter().map(|(run, priority)| (Hex(run.uuid()), priority)).collect();
+    let queued: Vec<_> = runs
+        .iter()
+        .map(|queued| {
+            (Hex(queued.run.uuid()), queued.priority, lead(queued.priority, queued.late), queued.key.map(Text))
+        })
+        .collect();
     sqlx::query(sql!("enqueue"))
         .bind(rows::json(&queued).failed(doing)?)
+        .bind(write.now.millis())
         .execute(&mut *write.tx)
         .await
         .failed_or_refused(doing)?;

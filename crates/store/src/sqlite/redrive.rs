@@ -8,8 +8,8 @@ use everytick_domain::{
     job::Overlap,
 };
 
-use super::{Failed, SqliteStore, create, edit, range, record, rows, rows::Hex, sql};
-use crate::{Actor, Redrive, Redriven, Result, StoreError};
+use super::{Failed, SqliteStore, create, edit, range, record, record::Queued, rows, rows::Hex, sql};
+use crate::{Actor, Redrive, Redriven, Result, RunRecord, StoreError};
 
 const DOING: &str = "drive failed runs again";
 
@@ -22,10 +22,13 @@ pub(super) async fn redrive(store: &SqliteStore, tenant: TenantId, actor: &Actor
         .bind(from.uuid())
         .bind(to.uuid())
         .bind(rows::limit(ask.limit.saturating_add(1)))
+        .bind(job.spec.concurrency_key.is_some())
         .fetch_all(&mut *write.tx)
         .await
         .failed(DOING)?;
     let failed: Vec<_> = found.iter().map(rows::run).collect::<std::result::Result<_, _>>().failed(DOING)?;
+    let keys: HashMap<_, _> = failed.iter().map(|run| (run.id, job.spec.key_of(run.payload.as_deref()))).collect();
+    let failed: Vec<_> = failed.into_iter().map(|run| RunRecord { payload: None, ..run }).collect();
     let places = failed.iter().map(|run| RunId::redriven(job.id, run.id));
     let found = sqlx::query(sql!("run_states"))
         .bind(rows::run_ids(places).failed(DOING)?)
@@ -57,7 +60,13 @@ pub(super) async fn redrive(store: &SqliteStore, tenant: TenantId, actor: &Actor
         .execute(&mut *write.tx)
         .await
         .failed_or_refused(DOING)?;
-    let queued: Vec<_> = made.iter().map(|(_, run)| (*run, job.spec.priority)).collect();
+    let queued = |(failed, run): &(RunId, RunId)| Queued {
+        run: *run,
+        priority: job.spec.priority,
+        late: true,
+        key: keys.get(failed).and_then(Option::as_deref),
+    };
+    let queued: Vec<_> = made.iter().map(queued).collect();
     record::wait(&mut write, &queued, DOING).await?;
     if matches!(job.spec.overlap, Overlap::Queue { .. }) {
         range::raise_epoch(&mut write, job.id).await?;

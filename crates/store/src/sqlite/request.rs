@@ -8,7 +8,13 @@ use everytick_domain::{
     run::{Request, SkipReason, State, answer},
 };
 
-use super::{Failed, SqliteStore, create, create::Kind, edit, horizon, range, read, record, rows, sql};
+use super::{
+    Failed, SqliteStore, create,
+    create::Kind,
+    edit, horizon, range, read,
+    record::{self, Queued},
+    rows, settle, sql,
+};
 use crate::{Actor, CancelledRun, NewRun, OpenRun, Result, RunRecord, StoreError};
 
 pub(super) async fn create_run(store: &SqliteStore, tenant: TenantId, actor: &Actor, ask: NewRun) -> Result<RunRecord> {
@@ -26,9 +32,14 @@ pub(super) async fn create_run(store: &SqliteStore, tenant: TenantId, actor: &Ac
         let message = format!("{waits} of its runs wait already; at most {max} may");
         return Err(StoreError::Invalid(vec![Invalid::new("job", message)]));
     }
-    let open = horizon::open_runs(&mut write.tx, std::iter::once(job.id), DOING).await?;
-    let open = open.get(&job.id).map_or(OpenRuns::NONE, |open| OpenRun::count(open));
-    let overlaps = !ask.force && admit(&job.spec, open) == Admission::Skip;
+    // Only where it matters: a queue may have a long backlog.
+    let overlaps = if ask.force || job.spec.in_progress_max().is_none() {
+        false
+    } else {
+        let open = horizon::open_runs(&mut write.tx, std::iter::once(job.id), DOING).await?;
+        let open = open.get(&job.id).map_or(OpenRuns::NONE, |open| OpenRun::count(open));
+        admit(&job.spec, open) == Admission::Skip
+    };
     let state = if overlaps { State::Skipped } else { State::Waiting };
     let id = RunId::of(job.id, Cause::Request { at: now, key: &ask.key });
     let inserted = sqlx::query(sql!("create_run"))
@@ -46,7 +57,9 @@ pub(super) async fn create_run(store: &SqliteStore, tenant: TenantId, actor: &Ac
         .failed_or_refused(DOING)?;
     if inserted.rows_affected() > 0 {
         if state == State::Waiting {
-            record::wait(&mut write, &[(id, job.spec.priority)], DOING).await?;
+            let key = job.spec.key_of(ask.payload.as_deref());
+            let queued = Queued { run: id, priority: job.spec.priority, late: false, key: key.as_deref() };
+            record::wait(&mut write, &[queued], DOING).await?;
             if matches!(job.spec.overlap, Overlap::Queue { .. }) {
                 range::raise_epoch(&mut write, job.id).await?;
             }
@@ -82,6 +95,7 @@ pub(super) async fn cancel_run(
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
+    settle::end_claims(&mut write, std::iter::once(id)).await?;
     let detail = serde_json::json!({ "job": was.job_name, "was": was.state.word() });
     create::note(&mut write, tenant, actor, "cancel", &[(id.to_string(), detail.to_string())]).await?;
     let run = read::run_record(&mut write.tx, tenant, id, DOING).await?;

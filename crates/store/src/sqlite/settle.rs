@@ -4,13 +4,16 @@
 use std::collections::HashSet;
 
 use everytick_domain::{
+    ids::RunId,
     run::{State, Verdict},
     time::DbTime,
 };
 use serde::Serialize;
 
 use super::{
-    Failed, SqliteStore, Write, record, rows,
+    Failed, SqliteStore, Write,
+    record::{self, Queued},
+    rows,
     rows::{Hex, Text},
     sql,
 };
@@ -27,6 +30,7 @@ pub(super) async fn settle(store: &SqliteStore, settles: &[Settle]) -> Result<Ve
     if all.iter().all(|settle| settle.settlement.verdict.is_terminal()) {
         sqlx::query("savepoint batch").execute(&mut *write.tx).await.failed(DOING)?;
         if end(&mut write, &all).await? == all.len() as u64 {
+            end_claims(&mut write, all.iter().map(|settle| settle.settlement.run)).await?;
             write.commit().await?;
             return Ok(vec![SettleAnswer::Settled; all.len()]);
         }
@@ -42,6 +46,8 @@ pub(super) async fn settle(store: &SqliteStore, settles: &[Settle]) -> Result<Ve
     if !back.is_empty() {
         put_back(&mut write, &back).await?;
     }
+    let settled = ended.iter().chain(&back).map(|settle| settle.settlement.run);
+    end_claims(&mut write, settled).await?;
     write.commit().await?;
     Ok(answers)
 }
@@ -120,7 +126,7 @@ async fn put_back(write: &mut Write, settles: &[&Settle]) -> Result<()> {
             attempts.push((id, outcome, started_at, settle.ended_at.millis(), error(), output));
         }
         back.push((id, due_at.millis(), unspent, lost, error()));
-        queued.push((said.run, settle.priority));
+        queued.push(Queued { run: said.run, priority: settle.priority, late: false, key: None });
     }
     if !attempts.is_empty() {
         sqlx::query(sql!("settle_attempts"))
@@ -135,4 +141,18 @@ async fn put_back(write: &mut Write, settles: &[&Settle]) -> Result<()> {
         .await
         .failed_or_refused(DOING)?;
     record::wait(write, &queued, DOING).await
+}
+
+/// Workers hold these runs no longer.
+pub(super) async fn end_claims(write: &mut Write, runs: impl Iterator<Item = RunId>) -> Result<()> {
+    let any: bool =
+        sqlx::query_scalar(sql!("worker_claims_any")).fetch_one(&mut *write.tx).await.failed(write.doing)?;
+    if any {
+        sqlx::query(sql!("worker_claims_end"))
+            .bind(rows::run_ids(runs).failed(write.doing)?)
+            .execute(&mut *write.tx)
+            .await
+            .failed(write.doing)?;
+    }
+    Ok(())
 }

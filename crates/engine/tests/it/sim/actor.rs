@@ -12,13 +12,13 @@ use everytick_domain::{
     job::{CatchUp, JobSpec, Misfire, Overlap},
     retry::{OnLost, RetryPolicy},
     schedule::{ScheduleSpec, Timing},
-    target::{HttpMethod, HttpTarget, TargetSpec},
+    target::{HttpMethod, HttpTarget, QueueTarget, TargetSpec},
     time::Span,
 };
 use everytick_engine::commands::RunNow;
 use everytick_store::{Actor, EditJob, JobRef, PutCalendar, Redrive, RunFilter, WallClock};
 
-use super::{random::Random, world::World};
+use super::{random::Random, worker, world::World};
 
 pub async fn run(world: Arc<World>, random: Random) {
     let mut jobs = Vec::new();
@@ -171,12 +171,17 @@ fn edited(mut spec: JobSpec, world: &World, random: &Random) -> JobSpec {
 }
 
 fn spec(world: &World, random: &Random, n: u64) -> JobSpec {
-    let target = TargetSpec::Http(HttpTarget {
-        url: "http://example.org".into(),
-        method: HttpMethod::Post,
-        headers: Default::default(),
-        secret: None,
-    });
+    let pulled = random.chance(300);
+    let target = if pulled {
+        TargetSpec::Queue(QueueTarget { name: (*random.pick(&worker::QUEUES)).to_owned() })
+    } else {
+        TargetSpec::Http(HttpTarget {
+            url: "http://example.org".into(),
+            method: HttpMethod::Post,
+            headers: Default::default(),
+            secret: None,
+        })
+    };
     let (overlap, max_concurrent) = *random.pick(&[
         (Overlap::Skip, None),
         (Overlap::Skip, None),
@@ -215,7 +220,9 @@ fn spec(world: &World, random: &Random, n: u64) -> JobSpec {
             max_delay: Span::seconds(5),
         },
         on_lost: if random.chance(150) { OnLost::Fail } else { OnLost::Retry },
-        timeout: Span::seconds(6),
+        timeout: if pulled { worker::timeout(random) } else { Span::seconds(6) },
         home_region: None,
+        concurrency_key: None,
+        max_per_key: 1,
     }
 }

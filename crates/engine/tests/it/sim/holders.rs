@@ -57,6 +57,13 @@ pub fn only_holders_write(db: &Db, jobs: &Definitions<'_>, found: &mut Vec<Strin
             }
             Entry::Recorded { job, by: Some(by), .. } => (job, by, "recorded a tick"),
             Entry::RangeRecorded { job, by: Some(by), .. } => (job, by, "recorded a range"),
+            // Workers claim for themselves, from queues and from nowhere else.
+            Entry::Claimed { run, job, by, .. } if by.uuid().is_nil() || is_pulled(jobs, job) => {
+                if by.uuid().is_nil() != is_pulled(jobs, job) {
+                    found.push(format!("{by} claimed {run} of {job}, whose runs are not for it"));
+                }
+                continue;
+            }
             Entry::Claimed { job, by, .. } => (job, by, "claimed a run"),
             _ => continue,
         };
@@ -66,6 +73,10 @@ pub fn only_holders_write(db: &Db, jobs: &Definitions<'_>, found: &mut Vec<Strin
             found.push(format!("I10: {by} {what} of {job} while {holder:?} held partition {partition}"));
         }
     }
+}
+
+fn is_pulled(jobs: &Definitions<'_>, job: &JobId) -> bool {
+    jobs[job][0].job.spec.target.queue().is_some()
 }
 
 fn partition(jobs: &Definitions<'_>, job: &JobId) -> u16 {

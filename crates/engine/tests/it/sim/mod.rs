@@ -15,4 +15,5 @@ mod process;
 mod random;
 mod seeds;
 mod target;
+mod worker;
 mod world;

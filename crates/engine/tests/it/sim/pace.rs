@@ -39,7 +39,8 @@ pub fn late_runs_keep_it(
         .journal()
         .iter()
         .filter_map(|entry| match entry {
-            Entry::Claimed { run, attempt, late: true, .. } => Some((*run, *attempt)),
+            // Workers take what they can: their own pace is theirs.
+            Entry::Claimed { run, attempt, late: true, by, .. } if !by.uuid().is_nil() => Some((*run, *attempt)),
             _ => None,
         })
         .collect();

@@ -40,7 +40,16 @@ pub struct SimTarget {
 }
 
 /// Marks the delivery as over, also when its process is killed.
-struct Open(History, usize);
+pub struct Open(History, usize);
+
+impl Delivery {
+    /// Writes down a delivery that begins, at the latest reading of the clock and so long after the beginning.
+    pub fn begin(history: &History, clock: &SimClock, of: impl FnOnce(DbTime, Duration) -> Self) -> Open {
+        let mut all = history.0.lock().unwrap();
+        all.push(of(clock.peak().max(clock.now()), clock.elapsed()));
+        Open(history.clone(), all.len() - 1)
+    }
+}
 
 impl Drop for Open {
     fn drop(&mut self) {
@@ -51,20 +60,16 @@ impl Drop for Open {
 #[async_trait::async_trait]
 impl Target for SimTarget {
     async fn deliver(&self, dispatch: &Dispatch, _: &dyn LiveOutput, cancel: &CancellationToken) -> Outcome {
-        let open = {
-            let mut history = self.history.0.lock().unwrap();
-            history.push(Delivery {
-                run: dispatch.run,
-                job: dispatch.job_id,
-                attempt: dispatch.attempt,
-                fence: dispatch.fence,
-                scheduled_at: dispatch.scheduled_at,
-                clock: self.clock.peak().max(self.clock.now()),
-                after: self.clock.elapsed(),
-                ended: false,
-            });
-            Open(self.history.clone(), history.len() - 1)
-        };
+        let open = Delivery::begin(&self.history, &self.clock, |clock, after| Delivery {
+            run: dispatch.run,
+            job: dispatch.job_id,
+            attempt: dispatch.attempt,
+            fence: dispatch.fence,
+            scheduled_at: dispatch.scheduled_at,
+            clock,
+            after,
+            ended: false,
+        });
         let failed = |retry| Outcome::Failed { error: "no".into(), output: None, retry };
         let (takes, outcome) = match self.random.below(100) {
             0..60 => (self.random.millis(1, 60), Outcome::Succeeded { output: None }),

@@ -24,6 +24,7 @@ use super::{
     operator,
     random::Random,
     target::History,
+    worker,
 };
 
 /// How long one history lasts, and how much of it is free of faults at the end (more than two leases).
@@ -183,6 +184,11 @@ fn live<T>(scene: Scene, mistake: Option<Mutant>, look: impl FnOnce(&World) -> T
         ];
         for n in 0..scene.nodes {
             tasks.push(tokio::spawn(operator::of_one(world.clone(), nodes.clone(), n, random.fork(6))));
+        }
+        for queue in worker::QUEUES {
+            for n in 0..worker::PER_QUEUE {
+                tasks.push(tokio::spawn(worker::run(world.clone(), queue, n, random.fork(10 + n))));
+            }
         }
         tokio::time::sleep(LASTS).await;
         for task in tasks {

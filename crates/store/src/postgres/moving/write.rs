@@ -77,11 +77,12 @@ async fn note_claims(write: &mut Write, part: &Part, batch: &Batch, heights: Hei
     let mut claims: BTreeMap<Uuid, (String, Uuid)> = BTreeMap::new();
     let rows = ids.ids().iter().zip(states.shorts()).zip(incarnations.ids()).zip(nodes.texts());
     for (((id, state), incarnation), node) in rows {
-        if let (Some(id), Some(incarnation)) = (id, incarnation)
+        // A worker's claim lives by a lease of its own, which goes over too.
+        if let (Some(id), Some(incarnation)) = (id, incarnation.filter(|incarnation| !incarnation.is_nil()))
             && state.and_then(|code| State::from_code(code.into())) == Some(State::Claimed)
         {
             // By id: the first is the lowest.
-            claims.entry(*incarnation).or_insert_with(|| (node.clone().unwrap_or_default(), *id));
+            claims.entry(incarnation).or_insert_with(|| (node.clone().unwrap_or_default(), *id));
         }
     }
     if claims.is_empty() {

@@ -1,4 +1,4 @@
--- Inserts the epochs of the new jobs [id, partition] of tenant $3, made at $4. Key: epochs.
-insert into epochs (job, tenant, partition, epoch, seq)
-select n.id, $3, n.partition, 1, $4::bigint * 2097152 + (nextval('changes_seq') % 1048576) * 2
-  from unnest($1::uuid[], $2::smallint[]) as n (id, partition);
+-- Inserts the epochs of the new jobs [id, partition, queue, guarded] of tenant $3, made at $4. Key: epochs.
+insert into epochs (job, tenant, partition, epoch, seq, queue, guarded)
+select n.id, $3, n.partition, 1, $4::bigint * 2097152 + (nextval('changes_seq') % 1048576) * 2, n.queue, n.guarded
+  from unnest($1::uuid[], $2::smallint[], $5::text[], $6::boolean[]) as n (id, partition, queue, guarded);

@@ -1,5 +1,5 @@
 -- Run $2 of tenant $1 whose day is gone, with its output. Index: last_runs_id.
-select r.id, r.job, j.name as job_name, r.tenant, r.cause, r.scheduled_at, r.due_at, r.state, r.attempt, r.lost, r.fence, r.node,
+select r.id, r.job, j.name as job_name, r.tenant, r.cause, r.scheduled_at, r.due_at, r.state, r.attempt, r.lost, r.fence, r.node, r.worker,
        r.started_at, r.finished_at, r.skip_reason, r.error, r.output, r.payload
   from last_runs r
   left join jobs j on j.id = r.job

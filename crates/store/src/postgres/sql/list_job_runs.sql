@@ -1,5 +1,5 @@
 -- Runs of tenant $1 with ids from $2 to before $3, in the states $4 if any, newest first. Index: runs_history, backwards.
-select r.id, r.job, j.name as job_name, r.tenant, r.cause, r.scheduled_at, r.due_at, r.state, r.attempt, r.lost, r.fence, r.node,
+select r.id, r.job, j.name as job_name, r.tenant, r.cause, r.scheduled_at, r.due_at, r.state, r.attempt, r.lost, r.fence, r.node, r.worker,
        r.started_at, r.finished_at, r.skip_reason, r.error, null::text as output, null::text as payload
   from runs r
   left join jobs j on j.id = r.job

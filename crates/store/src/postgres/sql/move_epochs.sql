@@ -1,5 +1,5 @@
 -- Brings epochs over, numbered as changes of this moment. Key: epochs.
-insert into epochs (job, tenant, epoch, partition, seq)
-select n.job, n.tenant, n.epoch, n.partition, everytick_now() * 2097152 + (nextval('changes_seq') % 1048576) * 2
-  from unnest($1::uuid[], $2::integer[], $3::bigint[], $4::smallint[])
-           as n (job, tenant, epoch, partition);
+insert into epochs (job, tenant, epoch, queue, partition, guarded, seq)
+select n.job, n.tenant, n.epoch, n.queue, n.partition, n.queue is not null, everytick_now() * 2097152 + (nextval('changes_seq') % 1048576) * 2
+  from unnest($1::uuid[], $2::integer[], $3::bigint[], $4::text[], $5::smallint[])
+           as n (job, tenant, epoch, queue, partition);

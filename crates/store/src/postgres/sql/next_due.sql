@@ -1,2 +1,2 @@
 -- When the next waiting run of the partitions $2 is due after $1. Index: waiting_due.
-select due_at from waiting where due_at > $1 and get_bit($2::bytea, partition) = 1 order by due_at limit 1;
+select due_at from waiting where coalesce(queue, '') = '' and due_at > $1 and get_bit($2::bytea, partition) = 1 order by due_at limit 1;

@@ -1,10 +1,10 @@
--- Up to $4 runs on time and due at $1 in the partitions $2, in the order of claims, and a fair share, up to $5, of the late ones
+-- Up to $4 runs that wait for a node, on time and due at $1 in the partitions $2, in the order of claims, and a fair share, up to $5, of the late ones
 -- of each tenant, without those of the jobs in $3 that are neither forced nor in progress already. Tenants are found each from the
 -- one before. Indexes: waiting_claim, waiting_late.
 with recursive tenants as (
-    (select tenant from waiting where late order by tenant limit 1)
+    (select tenant from waiting where late and queue is null order by tenant limit 1)
      union all
-    select (select w.tenant from waiting w where w.late and w.tenant > t.tenant order by w.tenant limit 1)
+    select (select w.tenant from waiting w where w.late and w.queue is null and w.tenant > t.tenant order by w.tenant limit 1)
       from tenants t
      where t.tenant is not null
 ), on_time as (
@@ -13,7 +13,7 @@ with recursive tenants as (
      cross join lateral (
             select run, job, tenant, priority, due_at, late, force, attempts
               from waiting w
-             where w.late = false and w.priority = p.priority and w.due_at <= $1
+             where w.queue is null and w.late = false and w.priority = p.priority and w.due_at <= $1
                and get_bit($2::bytea, w.partition) = 1 and (w.force or w.attempts > 0 or w.job <> all($3))
              order by w.due_at, w.run
              limit $4) w
@@ -25,7 +25,7 @@ with recursive tenants as (
      cross join lateral (
             select run, job, tenant, priority, due_at, late, force, attempts
               from waiting w
-             where w.late and w.tenant = t.tenant and w.due_at <= $1
+             where w.queue is null and w.late and w.tenant = t.tenant and w.due_at <= $1
                and get_bit($2::bytea, w.partition) = 1 and (w.force or w.attempts > 0 or w.job <> all($3))
              order by w.priority desc, w.due_at, w.run
              limit (select greatest(1, least($5, ($4 + count(tenant) - 1) / count(tenant))) from tenants)) w

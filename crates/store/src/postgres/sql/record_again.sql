@@ -4,18 +4,18 @@ with lease as materialized (
 ), clock as materialized (
     select everytick_now() as now, until, open_from from lease
 ), held as materialized (
-    select e.job, e.epoch, e.tenant, e.partition
+    select e.job, e.epoch, e.tenant, e.partition, e.queue
       from (select distinct job, epoch from unnest($5::uuid[], $6::bigint[]) as p (job, epoch)) p
       join epochs e on e.job = p.job and e.epoch = p.epoch
      where exists (select 1 from clock k where k.until > k.now)
      order by e.job
        for key share of e skip locked
 ), sound as materialized (
-    select t.id, t.job, t.tick, t.due_at, t.state, t.late, t.reason, t.priority, e.tenant, e.partition, k.now
+    select t.id, t.job, t.tick, t.due_at, t.state, t.late, t.reason, t.priority, t.lead, t.key, e.tenant, e.partition, e.queue, k.now
       from clock k
      cross join unnest($4::uuid[], $5::uuid[], $6::bigint[], $7::bigint[], $8::bigint[], $9::smallint[], $10::boolean[],
-                       $11::smallint[], $12::smallint[])
-                as t (id, job, epoch, tick, due_at, state, late, reason, priority)
+                       $11::smallint[], $12::smallint[], $13::bigint[], $14::text[])
+                as t (id, job, epoch, tick, due_at, state, late, reason, priority, lead, key)
       join held e on e.job = t.job and e.epoch = t.epoch
       join cursors c on c.job = t.job and coalesce(c.next_tick <= t.tick, false)
      where k.until > k.now and t.tick <= k.now
@@ -31,8 +31,9 @@ with lease as materialized (
     on conflict (id) do nothing
     returning id
 ), queued as (
-    insert into waiting (run, job, tenant, partition, priority, due_at, late, force, attempts)
-    select s.id, s.job, s.tenant, s.partition, s.priority, s.due_at, s.late, false, 0
+    insert into waiting (run, job, tenant, partition, priority, due_at, late, force, attempts, queue, rank, key)
+    select s.id, s.job, s.tenant, s.partition, s.priority, s.due_at, s.late, false, 0, s.queue,
+           case when s.queue is not null then case when s.late then s.now else s.due_at end - s.lead end, s.key
       from sound s
      where s.state = 0 and s.id = any (array(select id from recorded))
     on conflict (run) do nothing

@@ -1,15 +1,17 @@
--- Puts the runs [id, due_at, unspent, lost, error, priority], which are held, back to waiting, never before their tick, where
--- their jobs stand now: a job does not move while a run of it is held. Keys: the day's, epochs, waiting.
+-- Puts the runs [id, due_at, unspent, lost, error, priority, lead], which are held, back to waiting, never before their tick, where
+-- their jobs stand now: a job does not move while a run of it is held. Keys: the day's, epochs, waiting, worker_claims.
 with back as (
     update runs_of_the_day r
        set state = 0, due_at = greatest(s.due_at, r.scheduled_at), attempt = r.attempt - s.unspent, lost = r.lost + s.lost,
-           error = s.error, node = null, incarnation = null, started_at = null
-      from unnest($1::uuid[], $2::bigint[], $3::integer[], $4::integer[], $5::text[], $6::smallint[])
-               as s (id, due_at, unspent, lost, error, priority)
+           error = s.error, node = null, worker = null, incarnation = null, started_at = null
+      from unnest($1::uuid[], $2::bigint[], $3::integer[], $4::integer[], $5::text[], $6::smallint[],
+                  $7::bigint[]) as s (id, due_at, unspent, lost, error, priority, lead)
      where r.id = s.id
-    returning r.id, r.job, r.tenant, s.priority, r.due_at, r.late, r.force, r.attempt
+    returning r.id, r.job, r.tenant, s.priority, s.lead, r.due_at, r.late, r.force, r.attempt
 )
-insert into waiting (run, job, tenant, partition, priority, due_at, late, force, attempts)
+insert into waiting (run, job, tenant, partition, priority, due_at, late, force, attempts, queue, rank, key)
 select b.id, b.job, b.tenant, (select e.partition from epochs e where e.job = b.job), b.priority, b.due_at, b.late, b.force,
-       b.attempt
-  from back b;
+       b.attempt, q.queue, case when q.queue is not null then b.due_at - b.lead end,
+       (select c.key from worker_claims c where c.run = b.id)
+  from back b
+ cross join lateral (select (select e.queue from epochs e where e.job = b.job) as queue) q;

@@ -5,4 +5,4 @@ update runs_of_the_day r
   from unnest($1::uuid[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[], $6::text[], $7::text[])
            as s (id, fence, state, started_at, ended_at, error, output)
  where r.id = s.id and r.state = 1 and r.fence = s.fence
-returning r.id;
+returning r.id, r.worker is not null as worked;

@@ -1,5 +1,9 @@
--- Puts the runs [id, priority] of ?1 among the waiting, as their rows stand. Key: runs.
-insert into waiting (run, job, tenant, partition, priority, due_at, late, force, attempts)
-select r.id, r.job, r.tenant, 0, q.value ->> 1, r.due_at, r.late, r.force, r.attempt
+-- Puts the runs [id, priority, lead, key] of ?1 among the waiting at ?2, as their rows stand, in the queue of their job if it
+-- has one. Keys: runs, epochs, worker_claims.
+insert into waiting (run, job, tenant, partition, priority, due_at, late, force, attempts, queue, rank, key)
+select r.id, r.job, r.tenant, 0, q.value ->> 1, r.due_at, r.late, r.force, r.attempt, e.queue,
+       iif(e.queue is null, null, iif(r.late = 1 and r.attempt = 0, ?2, r.due_at) - (q.value ->> 2)),
+       coalesce(q.value ->> 3, (select c.key from worker_claims c where c.run = r.id))
   from json_each(?1) as q
- cross join runs r on r.id = unhex(q.value ->> 0);
+ cross join runs r on r.id = unhex(q.value ->> 0)
+ cross join epochs e on e.job = r.job;

@@ -1,8 +1,8 @@
 -- The tenants that have late runs waiting, each found from the one before. Index: waiting_late.
 with recursive found (tenant) as (
-    select min(tenant) from waiting indexed by waiting_late where late = 1
+    select min(tenant) from waiting indexed by waiting_late where late = 1 and queue is null
      union all
-    select (select min(w.tenant) from waiting w indexed by waiting_late where w.late = 1 and w.tenant > found.tenant)
+    select (select min(w.tenant) from waiting w indexed by waiting_late where w.late = 1 and w.queue is null and w.tenant > found.tenant)
       from found
      where found.tenant is not null
 )

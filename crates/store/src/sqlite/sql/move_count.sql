@@ -7,6 +7,8 @@ union all select 'runs' as name, count(*) as count from runs
 union all select 'attempts' as name, count(*) as count from attempts
 union all select 'skip_ranges' as name, count(*) as count from skip_ranges
 union all select 'waiting' as name, count(*) as count from waiting
+union all select 'worker_claims' as name, count(*) as count from worker_claims
+union all select 'queues' as name, count(*) as count from queues
 union all select 'requests' as name, count(*) as count from requests
 union all select 'audit' as name, count(*) as count from audit
 union all select 'calendars' as name, count(*) as count from calendars

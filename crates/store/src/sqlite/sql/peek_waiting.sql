@@ -2,7 +2,7 @@
 -- neither forced nor in progress already. Index: waiting_claim.
 select run, job, tenant, priority, due_at, late, force, attempts
   from waiting indexed by waiting_claim
- where late = 0 and due_at <= ?1
+ where queue is null and late = 0 and due_at <= ?1
    and (force = 1 or attempts > 0 or job not in (select unhex(value) from json_each(?2)))
  order by priority desc, due_at, run
  limit ?3;

@@ -1,6 +1,6 @@
--- The failed runs of job ?1 with ids from ?2 to before ?3, the oldest first. Index: runs_history.
-select r.id, r.job, j.name as job_name, r.tenant, r.cause, r.scheduled_at, r.due_at, r.state, r.attempt, r.lost, r.fence, r.node,
-       r.started_at, r.finished_at, r.skip_reason, r.error, null as output, null as payload
+-- The failed runs of job ?1 with ids from ?2 to before ?3, the oldest first, with payloads if ?5. Index: runs_history.
+select r.id, r.job, j.name as job_name, r.tenant, r.cause, r.scheduled_at, r.due_at, r.state, r.attempt, r.lost, r.fence, r.node, r.worker,
+       r.started_at, r.finished_at, r.skip_reason, r.error, null as output, case when ?5 then r.payload end as payload
   from runs r indexed by runs_history
   left join jobs j on j.id = r.job
  where r.job = ?1 and r.id >= ?2 and r.id < ?3 and r.state = 3

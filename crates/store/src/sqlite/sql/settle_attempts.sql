@@ -1,6 +1,6 @@
 -- Keeps the attempts [id, outcome, started_at, ended_at, error, output] that end without ending their run. Key: runs.
-insert into attempts (run, attempt, fence, node, started_at, finished_at, outcome, error, output)
+insert into attempts (run, attempt, fence, node, started_at, finished_at, outcome, error, output, worker)
 select r.id, r.attempt, r.fence, r.node, coalesce(s.value ->> 2, r.started_at), s.value ->> 3, s.value ->> 1,
-       s.value ->> 4, s.value ->> 5
+       s.value ->> 4, s.value ->> 5, r.worker
   from json_each(?1) as s
  cross join runs r on r.id = unhex(s.value ->> 0);

@@ -3,6 +3,7 @@
 mod days;
 mod moves;
 mod plans;
+mod queues;
 mod races;
 mod schema;
 mod server;

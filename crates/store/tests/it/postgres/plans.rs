@@ -10,8 +10,18 @@ use everytick_store::{
 use sqlx::{Connection, PgConnection, Row};
 
 /// What is only read whole on purpose, or has few rows.
-const SMALL: [&str; 9] =
-    ["leases", "partitions", "counters", "tenants", "schema_steps", "pg_", "test_clock", "moves", "move_parts"];
+const SMALL: [&str; 10] = [
+    "worker_claims",
+    "leases",
+    "partitions",
+    "counters",
+    "tenants",
+    "schema_steps",
+    "pg_",
+    "test_clock",
+    "moves",
+    "move_parts",
+];
 
 async fn migrated() -> (Database, PgConnection) {
     let database = Server::shared().blank().await;
@@ -28,7 +38,7 @@ async fn plan(look: &mut PgConnection, name: &str, text: &str) -> Vec<String> {
             .unwrap()
             .get(0);
     let body = text.replace("runs_of_the_day", &day);
-    let parameters = (1..=20).take_while(|n| body.contains(&format!("${n}"))).count();
+    let parameters = (1..=30).take_while(|n| body.contains(&format!("${n}"))).count();
     let nulls = vec!["null"; parameters].join(", ");
     let call = if parameters == 0 { String::new() } else { format!("({nulls})") };
     let script = format!(

@@ -1,0 +1,206 @@
+//! Queues, and the workers that pull from them.
+
+use axum::{Json, extract::State};
+use everytick_engine::{commands::Work, store::StoreError};
+
+use super::Shared;
+use crate::{
+    body::JsonBody,
+    error::{ApiError, Result},
+    paging,
+    params::{Params, QueuePath, RunPath},
+    wire::{
+        Name, Problem,
+        queue::{
+            BeatAnswer, BeatRequest, ClaimAnswer, ClaimRequest, HandedRun, LogAnswer, LogRequest, Queue, QueuePage,
+            QueueRequest, SettleAnswers, SettleBatch, SettleResult,
+        },
+    },
+};
+
+/// List queues, by name
+#[utoipa::path(
+    get,
+    path = "/api/v1/queues",
+    tag = "queues",
+    params(
+        ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before", pattern = "^[A-Za-z0-9_-]+$"),
+    ),
+    responses((status = 200, description = "A page of queues that jobs have or that are limited", body = QueuePage))
+)]
+pub(crate) async fn list_queues(State(api): Shared, mut params: Params) -> Result<Json<QueuePage>> {
+    let (limit, from) = paging::asked::<String>(&mut params);
+    params.finish()?;
+    let page = api.commands.store().list_queues(api.tenant(), from.as_deref(), limit).await?;
+    let items = page.items.into_iter().map(Queue::from).collect();
+    Ok(Json(QueuePage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
+}
+
+/// Read a queue: its limits, its depth, its oldest run
+#[utoipa::path(
+    get,
+    path = "/api/v1/queues/{queue}",
+    tag = "queues",
+    params(("queue" = Name, Path, description = "Its name")),
+    responses(
+        (status = 200, description = "The queue", body = Queue),
+        (status = 404, description = "No job has it and nobody limited it", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn get_queue(State(api): Shared, QueuePath(queue): QueuePath, params: Params) -> Result<Json<Queue>> {
+    params.finish()?;
+    let page = api.commands.store().list_queues(api.tenant(), Some(&queue), 1).await?;
+    let found = page.items.into_iter().next().filter(|found| found.name == queue);
+    Ok(Json(found.ok_or(ApiError::NotFound("queue"))?.into()))
+}
+
+/// Limit a queue
+///
+/// What is left out is not limited. Runs that workers have stay theirs.
+#[utoipa::path(
+    put,
+    path = "/api/v1/queues/{queue}",
+    tag = "queues",
+    params(("queue" = Name, Path, description = "Its name")),
+    request_body(content = QueueRequest),
+    responses((status = 200, description = "The queue as it then stands", body = Queue))
+)]
+pub(crate) async fn set_queue(
+    State(api): Shared,
+    QueuePath(queue): QueuePath,
+    params: Params,
+    body: JsonBody,
+) -> Result<Json<Queue>> {
+    params.finish()?;
+    let limits = body.read::<QueueRequest>()?.read().map_err(ApiError::Invalid)?;
+    api.commands.limit_queue(api.tenant(), &api.actor(), &queue, limits).await?;
+    get_queue(State(api), QueuePath(queue), Params::none()).await
+}
+
+/// Take work from a queue
+///
+/// Hands out runs that wait in the queue and are due, highest priority first; one that waits goes up by one priority a
+/// minute. Where there is nothing it waits up to `wait`, and answers at once when something comes; an answer without runs
+/// means: ask again. Each run is the worker's for 30s, and longer with a heartbeat every 10s.
+#[utoipa::path(
+    post,
+    path = "/api/v1/queues/{queue}/claim",
+    tag = "queues",
+    params(("queue" = Name, Path, description = "Its name")),
+    request_body(content = ClaimRequest),
+    responses((status = 200, description = "Runs in the worker's hands, or none", body = ClaimAnswer))
+)]
+pub(crate) async fn claim_runs(
+    State(api): Shared,
+    QueuePath(queue): QueuePath,
+    params: Params,
+    body: JsonBody,
+) -> Result<Json<ClaimAnswer>> {
+    params.finish()?;
+    let wanted = body.read::<ClaimRequest>()?.read().map_err(ApiError::Invalid)?;
+    match api.commands.claim_work(api.tenant(), queue, wanted.worker, wanted.limit, wanted.wait).await? {
+        Work::Claims(found) => Ok(Json(ClaimAnswer { runs: found.claims.into_iter().map(HandedRun::from).collect() })),
+        Work::Crowded => {
+            Err(ApiError::Unavailable("too many workers wait at this node already; ask again, or another".to_owned()))
+        }
+    }
+}
+
+/// Keep a run that a worker has
+#[utoipa::path(
+    post,
+    path = "/api/v1/runs/{id}/heartbeat",
+    tag = "queues",
+    params(("id" = String, Path, format = Uuid, description = "The run's id")),
+    request_body(content = BeatRequest),
+    responses(
+        (status = 200, description = "Until when the run is the worker's, or that it was cancelled", body = BeatAnswer),
+        (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The fence is not that of the claim: nothing was changed", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn beat(
+    State(api): Shared,
+    RunPath(id): RunPath,
+    params: Params,
+    body: JsonBody,
+) -> Result<Json<BeatAnswer>> {
+    params.finish()?;
+    let fence = body.read::<BeatRequest>()?.read().map_err(ApiError::Invalid)?;
+    let beat = api.commands.beat(api.tenant(), id, fence).await?;
+    BeatAnswer::of(beat).map(Json).ok_or_else(|| ApiError::stale(fence))
+}
+
+/// Add to the log of a run that a worker has
+///
+/// It is read as any run's log is. When the worker settles without an output, the log is the output.
+#[utoipa::path(
+    post,
+    path = "/api/v1/runs/{id}/log",
+    tag = "queues",
+    params(("id" = String, Path, format = Uuid, description = "The run's id")),
+    request_body(content = LogRequest),
+    responses(
+        (status = 200, description = "It was logged", body = LogAnswer),
+        (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The fence is not that of the claim: nothing was changed", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn add_log(
+    State(api): Shared,
+    RunPath(id): RunPath,
+    params: Params,
+    body: JsonBody,
+) -> Result<Json<LogAnswer>> {
+    params.finish()?;
+    let (fence, text) = body.read::<LogRequest>()?.read().map_err(ApiError::Invalid)?;
+    if api.commands.log(api.tenant(), id, fence, &text).await? {
+        Ok(Json(LogAnswer { logged: true }))
+    } else {
+        Err(ApiError::stale(fence))
+    }
+}
+
+/// Report the results of many runs
+///
+/// Each is taken or refused as if it were reported alone; those that are taken are written in one transaction.
+#[utoipa::path(
+    post,
+    path = "/api/v1/queues/{queue}/settle",
+    tag = "queues",
+    params(("queue" = Name, Path, description = "Its name")),
+    request_body(content = SettleBatch),
+    responses((status = 200, description = "What became of each, in the order given", body = SettleAnswers))
+)]
+pub(crate) async fn settle_runs(
+    State(api): Shared,
+    QueuePath(queue): QueuePath,
+    params: Params,
+    body: JsonBody,
+) -> Result<Json<SettleAnswers>> {
+    params.finish()?;
+    // Only a name: each run is settled by its own fence, whatever its job's queue is by now.
+    drop(queue);
+    let reports = body.read::<SettleBatch>()?.read().map_err(ApiError::Invalid)?;
+    let named: Vec<_> = reports.iter().map(|(run, report)| (*run, report.fence)).collect();
+    let answers = api.commands.report_results(api.tenant(), reports).await?;
+    let result = |((run, fence), answer): (&(_, _), Result<Option<_>, StoreError>)| {
+        let refused = |error: ApiError| SettleResult {
+            run: *run,
+            status: error.status().as_u16(),
+            state: None,
+            errors: error.errors_or_detail(),
+        };
+        match answer {
+            Ok(Some(record)) => settled(*run, &record),
+            Ok(None) => refused(ApiError::stale(*fence)),
+            Err(error) => refused(error.into()),
+        }
+    };
+    Ok(Json(SettleAnswers { results: named.iter().zip(answers).map(result).collect() }))
+}
+
+fn settled(run: everytick_domain::ids::RunId, record: &everytick_engine::store::RunRecord) -> SettleResult {
+    SettleResult { run, status: 200, state: Some(record.state.into()), errors: Vec::new() }
+}

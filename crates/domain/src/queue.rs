@@ -1,0 +1,398 @@
+//! Pull queues: in which order the runs that wait in one are handed to workers, and which of them may start now. The store
+//! brings what it holds under the locks; what is chosen here is what it commits.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    str::FromStr,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ids::{JobId, RunId},
+    invalid::Invalid,
+    job::{JobSpec, PRIORITY_MAX, check_name},
+    mutant::Mutant,
+    time::{DbTime, Span},
+};
+
+/// A run that has waited this much longer than another goes before it although its priority is one lower.
+pub const AGE_STEP: Span = Span::minutes(1);
+/// A worker that has not been heard of for this long has lost its claim...
+pub const CLAIM_LEASE: Span = Span::seconds(30);
+/// ...so it should beat this often.
+pub const CLAIM_BEAT: Span = Span::seconds(10);
+/// Runs in one claim.
+pub const CLAIM_RUNS_MAX: usize = 100;
+/// Settlements in one batch of a worker.
+pub const SETTLES_MAX: usize = 1_000;
+/// What is kept of a worker's log while it works.
+pub const LOG_BYTES_MAX: usize = 64 * 1024;
+pub const WORKER_BYTES_MAX: usize = 128;
+pub const QUEUE_CONCURRENCY_MAX: u32 = 100_000;
+pub const QUEUE_RATE_MAX: u32 = 1_000_000;
+pub const QUEUE_RATE_PER_MAX: Span = Span::days(1);
+pub const KEY_EXPRESSION_BYTES_MAX: usize = 256;
+/// A longer value of a key is kept as its hash.
+pub const KEY_BYTES_MAX: usize = 128;
+
+/// How far ahead of its time a run stands in its queue. Its rank is the instant since which it waits, less this: ranks stay
+/// as they are while time passes, and yet a run goes up by one priority with each [`AGE_STEP`] that it waits, so that none
+/// is starved. What catch-up chose begins behind everything that is on time.
+#[must_use]
+pub fn lead(priority: u8, late: bool) -> i64 {
+    let steps = i64::from(priority) - if late { i64::from(PRIORITY_MAX) + 1 } else { 0 };
+    steps * i64::try_from(AGE_STEP.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// A run that waits in a queue and is due.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Candidate {
+    pub run: RunId,
+    pub job: JobId,
+    /// Asked for with `force`: starts also where its job is busy.
+    pub force: bool,
+    /// More than none means it is in progress already.
+    pub attempts: u32,
+    /// The value of its job's concurrency key.
+    pub key: Option<String>,
+}
+
+/// What of one job is in progress, and how much may be.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct JobLoad {
+    pub max: Option<u32>,
+    pub max_per_key: u32,
+    /// Runs that somebody works on, each with its key.
+    pub claimed: BTreeMap<RunId, Option<String>>,
+    /// Runs that wait between two attempts: they are in progress too.
+    pub between: BTreeSet<RunId>,
+}
+
+impl JobLoad {
+    #[must_use]
+    pub fn of(spec: &JobSpec) -> Self {
+        Self { max: spec.in_progress_max(), max_per_key: spec.max_per_key, ..Self::default() }
+    }
+
+    /// Of those between two attempts the lower goes first: where the job's limit was lowered meanwhile, they would else wait
+    /// for each other for ever.
+    fn admits(&self, candidate: &Candidate) -> bool {
+        let before = |run: &&RunId| **run != candidate.run && (candidate.attempts == 0 || **run < candidate.run);
+        let claimed = self.claimed.keys().filter(|run| **run != candidate.run).count();
+        let in_the_way = claimed + self.between.iter().filter(before).count();
+        let room = candidate.force || self.max.is_none_or(|max| in_the_way < max as usize);
+        room && candidate.key.as_ref().is_none_or(|key| self.of_key(key) < self.max_per_key as usize)
+    }
+
+    fn of_key(&self, key: &str) -> usize {
+        self.claimed.values().filter(|of| of.as_deref() == Some(key)).count()
+    }
+
+    /// Whether none of its runs may start that is not forced or in progress already.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.max.is_some_and(|max| self.claimed.len() + self.between.len() >= max as usize)
+    }
+
+    /// The keys of which no more runs may start.
+    #[must_use]
+    pub fn full_keys(&self) -> BTreeSet<&str> {
+        let keys = self.claimed.values().flatten().map(String::as_str);
+        keys.filter(|key| self.of_key(key) >= self.max_per_key as usize).collect()
+    }
+}
+
+/// Chooses up to `room` of the candidates, in their order, and takes them in. A job that has no load is not limited.
+pub fn choose(candidates: &[Candidate], loads: &mut BTreeMap<JobId, JobLoad>, room: usize) -> Vec<RunId> {
+    let mut chosen = Vec::new();
+    for candidate in candidates {
+        if chosen.len() >= room {
+            break;
+        }
+        let Some(load) = loads.get_mut(&candidate.job) else {
+            chosen.push(candidate.run);
+            continue;
+        };
+        if load.admits(candidate) || Mutant::QueueClaimUnjudged.is_on() {
+            load.between.remove(&candidate.run);
+            load.claimed.insert(candidate.run, candidate.key.clone());
+            chosen.push(candidate.run);
+        }
+    }
+    chosen
+}
+
+/// What an operator allows of a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QueueLimits {
+    /// How many runs workers have at once.
+    pub concurrency: Option<u32>,
+    /// How many they are handed in a while.
+    pub rate: Option<Rate>,
+}
+
+impl QueueLimits {
+    #[must_use]
+    pub fn problems(&self) -> Vec<Invalid> {
+        let mut found = Vec::new();
+        if let Some(concurrency) = self.concurrency.filter(|n| !(1..=QUEUE_CONCURRENCY_MAX).contains(n)) {
+            let message = format!("{concurrency} is out of range; 1 to {QUEUE_CONCURRENCY_MAX} are right");
+            found.push(Invalid::new("concurrency", message));
+        }
+        found
+    }
+
+    /// How many more may be claimed now, of `wanted`, where workers have `claimed`.
+    #[must_use]
+    pub fn room(&self, wanted: usize, claimed: usize, spent_until: i64, now: DbTime) -> usize {
+        let slots = self.concurrency.map_or(usize::MAX, |max| (max as usize).saturating_sub(claimed));
+        let pace = self.rate.map_or(usize::MAX, |rate| rate.admits(spent_until, now) as usize);
+        wanted.min(slots).min(pace)
+    }
+}
+
+/// So many in a while, spread or at once: `100/1m`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rate {
+    pub count: u32,
+    pub per: Span,
+}
+
+impl Rate {
+    fn each_us(self) -> i64 {
+        (self.per_us() / i64::from(self.count)).max(1)
+    }
+    fn per_us(self) -> i64 {
+        i64::try_from(self.per.as_millis()).unwrap_or(i64::MAX / 1_000).saturating_mul(1_000)
+    }
+
+    /// How many more are admitted, where those before have spent the time until then (microseconds).
+    #[must_use]
+    pub fn admits(self, spent_until: i64, now: DbTime) -> u32 {
+        let now = now.millis().saturating_mul(1_000);
+        let free = now.saturating_add(self.per_us()).saturating_sub(spent_until.max(now));
+        u32::try_from((free / self.each_us()).max(0)).unwrap_or(u32::MAX).min(self.count)
+    }
+
+    /// The time that is spent when so many were admitted.
+    #[must_use]
+    pub fn spend(self, spent_until: i64, now: DbTime, count: usize) -> i64 {
+        let from = spent_until.max(now.millis().saturating_mul(1_000));
+        from.saturating_add(self.each_us().saturating_mul(i64::try_from(count).unwrap_or(i64::MAX)))
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.count, self.per)
+    }
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "{text:?} is not a rate; write a number up to {QUEUE_RATE_MAX}, a slash and a duration up to \
+                 {QUEUE_RATE_PER_MAX}, such as 100/1m"
+            )
+        };
+        let (count, per) = text.split_once('/').ok_or_else(wrong)?;
+        let count: u32 = count.trim().parse().map_err(|_| wrong())?;
+        let per: Span = per.trim().parse().map_err(|_| wrong())?;
+        if !(1..=QUEUE_RATE_MAX).contains(&count) || per.is_zero() || per > QUEUE_RATE_PER_MAX {
+            return Err(wrong());
+        }
+        Ok(Self { count, per })
+    }
+}
+
+/// Where a job's concurrency key is found: in the payload of the run, or among the job's labels.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct KeyExpression(String);
+
+impl KeyExpression {
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The key of a run with this payload; none where there is no such field, or it is no text, number or flag.
+    #[must_use]
+    pub fn value(&self, spec: &JobSpec, payload: Option<&str>) -> Option<String> {
+        let text = match self.0.split_once('.')? {
+            ("labels", name) => spec.labels.get(name)?.clone(),
+            (_, path) => {
+                let payload: serde_json::Value = serde_json::from_str(payload?).ok()?;
+                match path.split('.').try_fold(&payload, |value, name| value.get(name))? {
+                    serde_json::Value::String(text) => text.clone(),
+                    value @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_)) => value.to_string(),
+                    _ => return None,
+                }
+            }
+        };
+        if text.len() > KEY_BYTES_MAX || text.contains('\0') {
+            return Some(blake3::hash(text.as_bytes()).to_hex().to_string());
+        }
+        Some(text)
+    }
+}
+
+impl TryFrom<String> for KeyExpression {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let path = text.strip_prefix("payload.").map(|path| path.split('.').all(|name| !name.is_empty()));
+        let label = text.strip_prefix("labels.").map(|name| !name.is_empty());
+        if text.len() <= KEY_EXPRESSION_BYTES_MAX && path.or(label) == Some(true) {
+            return Ok(Self(text));
+        }
+        let shown: String = text.chars().take(KEY_EXPRESSION_BYTES_MAX).collect();
+        Err(format!(
+            "{shown:?} does not name a field; write payload.customer or labels.team, in up to {KEY_EXPRESSION_BYTES_MAX} bytes"
+        ))
+    }
+}
+
+impl From<KeyExpression> for String {
+    fn from(expression: KeyExpression) -> Self {
+        expression.0
+    }
+}
+
+/// A queue is named as a job is.
+pub fn check_queue(name: &str) -> Result<(), String> {
+    check_name(name)
+}
+
+/// A worker calls itself what it likes, within reason.
+pub fn check_worker(name: &str) -> Result<(), String> {
+    if name.is_empty() || name.len() > WORKER_BYTES_MAX || name.chars().any(char::is_control) {
+        return Err(format!(
+            "is not the name of a worker; write 1 to {WORKER_BYTES_MAX} bytes without control characters"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        ids::Cause,
+        plan::tests::{job, spec},
+    };
+
+    fn s(seconds: i64) -> DbTime {
+        DbTime::from_millis(seconds * 1_000)
+    }
+    fn run(n: i64) -> RunId {
+        RunId::of(JobId::from_uuid(uuid::Uuid::from_u128(1)), Cause::Tick(s(n)))
+    }
+    fn candidate(n: i64) -> Candidate {
+        let job = JobId::from_uuid(uuid::Uuid::from_u128(1));
+        Candidate { run: run(n), job, force: false, attempts: 0, key: None }
+    }
+    fn chosen(candidates: &[Candidate], load: JobLoad, room: usize) -> Vec<RunId> {
+        choose(candidates, &mut BTreeMap::from([(candidates[0].job, load)]), room)
+    }
+
+    #[test]
+    fn priority_goes_first_and_a_step_of_waiting_is_worth_one() {
+        let rank = |priority, since: i64, late| since * 1_000 - lead(priority, late);
+        let ranks = [
+            ("the higher priority, due together", rank(9, 100, false), rank(8, 100, false)),
+            ("the older of one priority", rank(5, 100, false), rank(5, 101, false)),
+            ("the higher one that waits a bit less", rank(6, 130, false), rank(5, 100, false)),
+            ("the lower one that waits a step and more", rank(5, 100, false), rank(6, 161, false)),
+            ("the lowest when it has waited nine steps", rank(0, 0, false), rank(9, 541, false)),
+            ("the lowest on time before the highest that is late", rank(0, 100, false), rank(9, 100, true)),
+            ("and a late one when it has waited", rank(5, 0, true), rank(5, 601, false)),
+        ];
+        for (which, first, second) in ranks {
+            assert!(first < second, "{which}");
+        }
+    }
+
+    #[test]
+    fn no_more_of_a_job_start_than_it_allows() {
+        let three = [candidate(1), candidate(2), candidate(3)];
+        let one = || JobLoad { max: Some(1), ..JobLoad::default() };
+        assert_eq!(chosen(&three, one(), 9), [run(1)]);
+        assert_eq!(chosen(&three, JobLoad { max: Some(2), ..one() }, 9), [run(1), run(2)]);
+        assert_eq!(chosen(&three, JobLoad { max: None, ..one() }, 2), [run(1), run(2)]);
+        assert!(chosen(&three, JobLoad { claimed: [(run(9), None)].into(), ..one() }, 9).is_empty());
+        assert!(chosen(&three, JobLoad { between: [run(9)].into(), ..one() }, 9).is_empty());
+        let forced = [Candidate { force: true, ..candidate(2) }];
+        assert_eq!(chosen(&forced, JobLoad { claimed: [(run(9), None)].into(), ..one() }, 9), [run(2)]);
+    }
+
+    #[test]
+    fn a_retry_is_in_progress_already_and_of_two_the_lower_goes_first() {
+        let one = || JobLoad { max: Some(1), between: [run(1), run(2)].into(), ..JobLoad::default() };
+        let retry = |n| Candidate { attempts: 1, ..candidate(n) };
+        assert_eq!(chosen(&[retry(2), retry(1), candidate(3)], one(), 9), [run(1)]);
+    }
+
+    #[test]
+    fn no_more_of_a_key_start_than_it_allows() {
+        let of = |n, key: &str| Candidate { key: Some(key.into()), ..candidate(n) };
+        let all = [of(1, "a"), of(2, "a"), of(3, "b"), candidate(4), of(5, "a")];
+        let load = |max_per_key| JobLoad { max_per_key, ..JobLoad::default() };
+        assert_eq!(chosen(&all, load(1), 9), [run(1), run(3), run(4)]);
+        assert_eq!(chosen(&all, load(2), 9), [run(1), run(2), run(3), run(4)]);
+        let mut loads = BTreeMap::from([(all[0].job, load(1))]);
+        choose(&all, &mut loads, 9);
+        let load = &loads[&all[0].job];
+        assert_eq!(load.full_keys().into_iter().collect::<Vec<_>>(), ["a", "b"]);
+        assert!(!load.is_full());
+    }
+
+    #[test]
+    fn a_rate_admits_its_count_and_then_one_by_one() {
+        let rate: Rate = "60/1m".parse().unwrap();
+        assert_eq!(rate.admits(0, s(1_000)), 60);
+        let spent = rate.spend(0, s(1_000), 60);
+        assert_eq!(rate.admits(spent, s(1_000)), 0);
+        assert_eq!(rate.admits(spent, s(1_001)), 1);
+        assert_eq!(rate.admits(spent, s(1_030)), 30);
+        assert_eq!(rate.admits(spent, s(9_000)), 60, "what was not used is not saved up");
+        assert_eq!(rate.to_string(), "60/1m");
+        for wrong in ["", "60", "0/1m", "60/0s", "-1/1m", "60/2d", "2000000/1s", "x/1m", "1/x"] {
+            assert!(wrong.parse::<Rate>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_queue_has_room_within_its_concurrency_and_its_rate() {
+        let limits = QueueLimits { concurrency: Some(5), rate: Some(Rate { count: 3, per: Span::seconds(1) }) };
+        assert_eq!(limits.room(9, 0, 0, s(100)), 3);
+        assert_eq!(limits.room(9, 4, 0, s(100)), 1);
+        assert_eq!(limits.room(9, 7, 0, s(100)), 0);
+        assert_eq!(QueueLimits::default().room(9, 7, 0, s(100)), 9);
+    }
+
+    #[test]
+    fn a_key_is_a_field_of_the_payload_or_a_label() {
+        let mut spec = (*job(spec(Span::seconds(1))).spec).clone();
+        spec.labels.insert("team.x".into(), "billing".into());
+        let value =
+            |text: &str, payload: Option<&str>| KeyExpression::try_from(text.to_owned()).unwrap().value(&spec, payload);
+        let payload = Some(r#"{"customer":"acme","n":{"id":7},"list":[1]}"#);
+        assert_eq!(value("payload.customer", payload).as_deref(), Some("acme"));
+        assert_eq!(value("payload.n.id", payload).as_deref(), Some("7"));
+        assert_eq!(value("labels.team.x", None).as_deref(), Some("billing"));
+        for none in ["payload.nobody", "payload.list", "payload.n", "labels.nobody"] {
+            assert_eq!(value(none, payload), None, "{none}");
+        }
+        let long = format!(r#"{{"customer":"{}"}}"#, "x".repeat(500));
+        assert_eq!(value("payload.customer", Some(&long)).unwrap().len(), 64);
+        for wrong in ["", "payload", "payload.", "payload..a", "labels.", "customer", "Payload.a"] {
+            assert!(KeyExpression::try_from(wrong.to_owned()).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Settles what workers hold no longer: a run whose worker was not heard of for a lease is lost, and one that takes longer than
+//! its job allows has timed out. Every node looks, the leader first: settlements are fenced, so that two do no harm, and no
+//! death of a node makes a run wait for longer.
+
+use std::sync::Arc;
+
+use everytick_domain::{
+    run::{Claim, Policy},
+    target::Outcome,
+    time::Span,
+};
+use everytick_store::{OverdueClaim, Result, Settle, SettleAnswer};
+use metrics::counter;
+
+use super::unsure;
+use crate::{
+    engine::Shared,
+    settings::{LOST_PER_BATCH_MAX, WATCH_EVERY, WATCH_GRACE},
+};
+
+pub(crate) async fn run(shared: Arc<Shared>) {
+    loop {
+        tokio::select! {
+            biased;
+            () = shared.stopped.cancelled() => return,
+            () = tokio::time::sleep(WATCH_EVERY) => {}
+        }
+        match pass(&shared).await {
+            Ok(()) => {}
+            Err(error) => unsure::report(&shared, &error),
+        }
+    }
+}
+
+/// Settles all that is overdue, a batch at a time.
+pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<()> {
+    loop {
+        let grace = if shared.is_leader() { Span::ZERO } else { WATCH_GRACE };
+        let asked = shared.parts.store.load_overdue_claims(grace, LOST_PER_BATCH_MAX);
+        let overdue = shared.ask("look for lost workers", asked).await?;
+        if overdue.is_empty() {
+            return Ok(());
+        }
+        // What somebody else was faster to settle is not asked for again at once.
+        if settle(shared, overdue).await? == 0 {
+            return Ok(());
+        }
+    }
+}
+
+async fn settle(shared: &Arc<Shared>, overdue: Vec<OverdueClaim>) -> Result<usize> {
+    let now = shared.clock.now();
+    let (mut settles, mut lost) = (Vec::new(), Vec::new());
+    for OverdueClaim { held, worker, timed_out } in overdue {
+        let (run, spec) = (&held.run, &held.job.spec);
+        let claim = Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
+        let outcome =
+            if timed_out { Outcome::TimedOut { after: spec.timeout, output: held.log.clone() } } else { Outcome::Lost };
+        let policy = Policy { retry: spec.retry, on_lost: spec.on_lost };
+        let Some(mut settlement) = claim.settle(outcome, policy, now, shared.parts.entropy.u64()) else { continue };
+        settlement.output = settlement.output.or(held.log);
+        let ended_at = held.started_at.map_or(now, |started_at| now.max(started_at));
+        settles.push(Settle {
+            settlement,
+            job: held.job.id,
+            tenant: run.tenant,
+            partition: held.job.partition,
+            priority: spec.priority,
+            started_at: held.started_at,
+            ended_at,
+        });
+        lost.push((held.job.clone(), worker, timed_out));
+    }
+    let answers = shared.ask("settle runs of lost workers", shared.parts.store.settle(&settles)).await?;
+    let mut settled = 0;
+    for ((settle, answer), (job, worker, timed_out)) in settles.iter().zip(&answers).zip(&lost) {
+        if *answer != SettleAnswer::Settled {
+            continue;
+        }
+        settled += 1;
+        super::settle::count(settle.settlement.verdict);
+        let outcome = if *timed_out { "timed_out" } else { "lost" };
+        counter!("everytick_attempts_total", "target" => job.spec.target.kind(), "outcome" => outcome).increment(1);
+        if !timed_out {
+            counter!("everytick_runs_lost_total").increment(1);
+        }
+        let run = settle.settlement.run;
+        tracing::info!(job = job.spec.name, %run, worker, "settled a run of a worker: {outcome}");
+        shared.parts.hints.runs_ended(job.id, [run]);
+    }
+    if settled > 0 {
+        shared.parts.hints.run_waits();
+    }
+    Ok(settled)
+}

@@ -1,0 +1,22 @@
+-- Up to $3 queues of tenant $1 from the name $2 on: those that jobs have, each found from the one before, and those that are
+-- limited; each counted up to $5 at $4. Indexes: epochs_queue, waiting_queue_due, worker_claims_queue; key: queues.
+with recursive used as (
+    (select queue from epochs where tenant = $1 and queue >= $2 order by queue limit 1)
+     union all
+    select (select e.queue from epochs e where e.tenant = $1 and e.queue > u.queue order by e.queue limit 1)
+      from used u
+     where u.queue is not null
+), named as (
+    (select queue as name from used where queue is not null limit $3)
+     union
+    (select name from queues where tenant = $1 and name >= $2 order by name limit $3)
+)
+select n.name, l.concurrency, l.rate_count, l.rate_ms,
+       (select count(*) from (select 1 from waiting w where w.tenant = $1 and w.queue = n.name and w.due_at <= $4 limit $5) d) as due,
+       (select count(*) from (select 1 from waiting w where w.tenant = $1 and w.queue = n.name and w.due_at > $4 limit $5) d) as later,
+       (select min(w.due_at) from waiting w where w.tenant = $1 and w.queue = n.name) as oldest,
+       (select count(*) from worker_claims c where c.tenant = $1 and c.queue = n.name) as claimed
+  from named n
+  left join queues l on l.tenant = $1 and l.name = n.name
+ order by n.name
+ limit $3;

@@ -1,0 +1,5 @@
+-- Those of the runs $2 of tenant $1 that workers hold, with their logs. Keys: worker_claims, runs.
+select c.log, r.id, r.job, r.tenant, r.cause, r.scheduled_at, r.fence, r.attempt, r.lost, r.payload, r.started_at
+  from worker_claims c
+  join runs r on r.id = c.run and r.state = 1 and r.fence = c.fence
+ where c.run = any($2) and c.tenant = $1;

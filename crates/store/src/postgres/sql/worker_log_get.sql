@@ -1,0 +1,2 @@
+-- The log of the claim on run $2 of tenant $1. Key: worker_claims.
+select log from worker_claims where run = $2 and tenant = $1;

@@ -1,0 +1,278 @@
+//! Workers: what they claim from queues, how they keep it, and how they lose it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use everytick_domain::{
+    ids::{Fence, Incarnation, JobId, RunId, TenantId},
+    mutant::Mutant,
+    queue::{CLAIM_RUNS_MAX, Candidate, JobLoad, LOG_BYTES_MAX, QueueLimits, choose},
+    run::State,
+    time::{DbTime, Span},
+};
+
+use super::{
+    Point, SimStore,
+    db::{Db, Entry, WaitingRow},
+    runs::claimed_run,
+};
+use crate::{
+    Actor, ClaimBeat, ClaimQueue, HeldClaim, OverdueClaim, Page, QueueClaims, QueueLook, QueueRecord, QueueStore,
+    Result, StoreError, WorkerClaim, queues::limits_detail,
+};
+
+/// A run that a worker holds.
+#[derive(Clone, Debug)]
+pub(super) struct WorkerClaimRow {
+    pub tenant: TenantId,
+    pub queue: String,
+    pub worker: String,
+    pub fence: Fence,
+    pub until: DbTime,
+    pub timeout_at: DbTime,
+    pub key: Option<String>,
+    pub log: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct QueueRow {
+    pub limits: QueueLimits,
+    pub spent_until: i64,
+}
+
+/// What the runs of workers bear in the place of a node's.
+pub(super) const NO_NODE: Incarnation = Incarnation::from_uuid(uuid::Uuid::nil());
+
+#[async_trait]
+impl QueueStore for SimStore {
+    async fn claim_queue(&self, ask: &ClaimQueue) -> Result<QueueClaims> {
+        let ask = ask.clone();
+        self.transact(Point::Claim, move |db, now, _| Ok(db.claim_queue(&ask, now))).await
+    }
+    async fn beat_claim(&self, tenant: TenantId, run: RunId, fence: Fence, lease: Span) -> Result<ClaimBeat> {
+        self.transact(Point::Renew, move |db, now, _| db.beat_claim(tenant, run, fence, now.plus(lease))).await
+    }
+    async fn log_claim(&self, tenant: TenantId, run: RunId, fence: Fence, text: &str) -> Result<bool> {
+        let text = text.replace('\0', "\u{fffd}");
+        self.transact(Point::Renew, move |db, _, _| db.log_claim(tenant, run, fence, &text)).await
+    }
+    async fn claim_log(&self, tenant: TenantId, run: RunId) -> Result<Option<String>> {
+        self.transact(Point::Read, move |db, _, _| {
+            Ok(db.worker_claims.get(&run).filter(|claim| claim.tenant == tenant).and_then(|claim| claim.log.clone()))
+        })
+        .await
+    }
+    async fn held_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>> {
+        let runs = runs.to_vec();
+        self.transact(Point::Load, move |db, _, _| {
+            let held = |run: &RunId| db.worker_claims.get(run).filter(|claim| claim.tenant == tenant);
+            Ok(runs.iter().filter_map(|run| db.held_claim(*run, held(run)?)).collect())
+        })
+        .await
+    }
+    async fn load_overdue_claims(&self, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>> {
+        self.transact(Point::Load, move |db, now, _| Ok(db.overdue_claims(now.minus(grace), limit))).await
+    }
+    async fn look_at_queues(&self, queues: &[(TenantId, String)]) -> Result<QueueLook> {
+        let queues = queues.to_vec();
+        self.transact(Point::Peek, move |db, now, _| Ok(db.look_at_queues(&queues, now))).await
+    }
+    async fn list_queues(
+        &self,
+        tenant: TenantId,
+        from: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<QueueRecord, String>> {
+        let from = from.unwrap_or_default().to_owned();
+        self.transact(Point::Read, move |db, now, _| Ok(db.list_queues(tenant, &from, limit, now))).await
+    }
+    async fn set_queue(&self, tenant: TenantId, actor: &Actor, name: &str, limits: QueueLimits) -> Result<()> {
+        let (actor, name) = (actor.clone(), name.to_owned());
+        self.transact(Point::Ask, move |db, now, _| {
+            let row = db.queues.entry((tenant, name.clone())).or_default();
+            if row.limits.rate != limits.rate {
+                row.spent_until = 0;
+            }
+            row.limits = limits;
+            db.note(tenant, &actor, "limit", format!("queue {name}"), limits_detail(&limits), now);
+            Ok(())
+        })
+        .await
+    }
+}
+
+impl Db {
+    fn queue_of<'a>(&'a self, tenant: TenantId, queue: &'a str) -> impl Iterator<Item = (&'a RunId, &'a WaitingRow)> {
+        let here = move |row: &WaitingRow| row.tenant == tenant && row.queue.as_deref() == Some(queue);
+        self.waiting.iter().filter(move |(_, row)| here(row))
+    }
+
+    fn claimed_of(&self, tenant: TenantId, queue: &str) -> usize {
+        self.worker_claims.values().filter(|claim| claim.tenant == tenant && claim.queue == queue).count()
+    }
+
+    fn claim_queue(&mut self, ask: &ClaimQueue, now: DbTime) -> QueueClaims {
+        let mut due: Vec<_> = self
+            .queue_of(ask.tenant, &ask.queue)
+            .filter(|(_, row)| row.due_at <= now)
+            .map(|(id, row)| (*id, row))
+            .collect();
+        due.sort_unstable_by_key(|(id, row)| (row.rank, *id));
+        let candidates: Vec<_> = due
+            .into_iter()
+            .map(|(run, row)| Candidate {
+                run,
+                job: row.job,
+                force: row.force,
+                attempts: row.attempts,
+                key: row.key.clone(),
+            })
+            .collect();
+        let jobs: BTreeSet<JobId> = candidates.iter().map(|candidate| candidate.job).collect();
+        let mut loads: BTreeMap<JobId, JobLoad> = jobs.into_iter().filter_map(|job| self.load_of(job)).collect();
+        let limited = self.queues.get(&(ask.tenant, ask.queue.clone())).copied().unwrap_or_default();
+        let wanted = ask.limit.min(CLAIM_RUNS_MAX);
+        let room = limited.limits.room(wanted, self.claimed_of(ask.tenant, &ask.queue), limited.spent_until, now);
+        let chosen = choose(&candidates, &mut loads, room);
+        let claims: Vec<_> = chosen.into_iter().filter_map(|run| self.claim_for_worker(run, ask, now)).collect();
+        if let (Some(rate), Some(row)) = (limited.limits.rate, self.queues.get_mut(&(ask.tenant, ask.queue.clone()))) {
+            row.spent_until = rate.spend(row.spent_until, now, claims.len());
+        }
+        QueueClaims { now, claims }
+    }
+
+    fn load_of(&self, id: JobId) -> Option<(JobId, JobLoad)> {
+        let spec = &self.jobs.get(&id)?.job.spec;
+        if !spec.is_guarded() {
+            return None;
+        }
+        let mut load = JobLoad::of(spec);
+        for (run, row) in self.open_of(id) {
+            if row.state == State::Claimed {
+                load.claimed.insert(run, self.worker_claims.get(&run).and_then(|claim| claim.key.clone()));
+            } else if row.attempt > 0 {
+                load.between.insert(run);
+            }
+        }
+        Some((id, load))
+    }
+
+    fn claim_for_worker(&mut self, id: RunId, ask: &ClaimQueue, now: DbTime) -> Option<WorkerClaim> {
+        let waited = self.waiting.remove(&id)?;
+        let job = Arc::new(self.jobs.get(&waited.job)?.job.clone());
+        let run = self.runs.get_mut(&id)?;
+        run.state = State::Claimed;
+        if !Mutant::QueueClaimKeepsFence.is_on() || run.attempt == 0 {
+            run.fence = run.fence.raised(now);
+        }
+        run.attempt += 1;
+        run.node = None;
+        run.worker = Some(ask.worker.clone());
+        run.incarnation = Some(NO_NODE);
+        run.started_at = Some(now);
+        let (until, timeout_at) = (now.plus(ask.lease), now.plus(job.spec.timeout));
+        let row = WorkerClaimRow {
+            tenant: run.tenant,
+            queue: ask.queue.clone(),
+            worker: ask.worker.clone(),
+            fence: run.fence,
+            until,
+            timeout_at,
+            key: waited.key,
+            log: None,
+        };
+        self.worker_claims.insert(id, row);
+        let (attempt, fence) = (run.attempt, run.fence);
+        let claim = WorkerClaim { run: claimed_run(id, run), job, until, timeout_at };
+        let entry = Entry::Claimed { run: id, job: waited.job, attempt, fence, late: waited.late, by: NO_NODE };
+        self.journal.push(entry);
+        Some(claim)
+    }
+
+    fn worker_claim(&mut self, tenant: TenantId, run: RunId, fence: Fence) -> Option<&mut WorkerClaimRow> {
+        self.worker_claims.get_mut(&run).filter(|claim| claim.tenant == tenant && claim.fence == fence)
+    }
+
+    fn beat_claim(&mut self, tenant: TenantId, run: RunId, fence: Fence, until: DbTime) -> Result<ClaimBeat> {
+        if let Some(claim) = self.worker_claim(tenant, run, fence) {
+            claim.until = until;
+            return Ok(ClaimBeat::Held { until });
+        }
+        let state = self.get_run(tenant, run)?.state;
+        Ok(if state == State::Cancelled { ClaimBeat::Cancelled } else { ClaimBeat::Stale })
+    }
+
+    fn log_claim(&mut self, tenant: TenantId, run: RunId, fence: Fence, text: &str) -> Result<bool> {
+        let Some(claim) = self.worker_claim(tenant, run, fence) else {
+            return self.get_run(tenant, run).map(|_| false);
+        };
+        let whole = claim.log.take().unwrap_or_default() + text;
+        let excess = whole.chars().count().saturating_sub(LOG_BYTES_MAX);
+        claim.log = Some(whole.chars().skip(excess).collect());
+        Ok(true)
+    }
+
+    fn overdue_claims(&self, before: DbTime, limit: usize) -> Vec<OverdueClaim> {
+        let mut overdue: Vec<_> =
+            self.worker_claims.iter().filter(|(_, claim)| claim.until.min(claim.timeout_at) <= before).collect();
+        overdue.sort_unstable_by_key(|(run, claim)| (claim.until, **run));
+        overdue.truncate(limit);
+        let found = overdue.into_iter().filter_map(|(run, claim)| {
+            let (worker, timed_out) = (claim.worker.clone(), claim.timeout_at <= before);
+            Some(OverdueClaim { held: self.held_claim(*run, claim)?, worker, timed_out })
+        });
+        found.collect()
+    }
+
+    fn held_claim(&self, run: RunId, claim: &WorkerClaimRow) -> Option<HeldClaim> {
+        let row = self.runs.get(&run)?;
+        let job = Arc::new(self.jobs.get(&row.job)?.job.clone());
+        Some(HeldClaim { run: claimed_run(run, row), job, started_at: row.started_at, log: claim.log.clone() })
+    }
+
+    fn look_at_queues(&self, queues: &[(TenantId, String)], now: DbTime) -> QueueLook {
+        let mut look = QueueLook { now, due: Vec::new(), next_due: None };
+        for (tenant, name) in queues {
+            let (due, later): (Vec<_>, Vec<_>) = self.queue_of(*tenant, name).partition(|(_, row)| row.due_at <= now);
+            if !due.is_empty() {
+                look.due.push((*tenant, name.clone()));
+            }
+            look.next_due = look.next_due.into_iter().chain(later.into_iter().map(|(_, row)| row.due_at)).min();
+        }
+        look
+    }
+
+    fn list_queues(&self, tenant: TenantId, from: &str, limit: usize, now: DbTime) -> Page<QueueRecord, String> {
+        let used = self.jobs.values().filter(|row| row.job.tenant == tenant);
+        let used = used.filter_map(|row| row.job.spec.target.queue().map(str::to_owned));
+        let limited = self.queues.keys().filter(|(of, _)| *of == tenant).map(|(_, name)| name.clone());
+        let mut names: Vec<_> = used.chain(limited).filter(|name| name.as_str() >= from).collect();
+        names.sort_unstable();
+        names.dedup();
+        let next = names.split_off(limit.min(names.len())).into_iter().next();
+        let record = |name: String| {
+            let (due, later): (Vec<_>, Vec<_>) = self.queue_of(tenant, &name).partition(|(_, row)| row.due_at <= now);
+            QueueRecord {
+                limits: self.queues.get(&(tenant, name.clone())).map_or_else(QueueLimits::default, |row| row.limits),
+                due: due.len() as u64,
+                later: later.len() as u64,
+                oldest: due.into_iter().chain(later).map(|(_, row)| row.due_at).min(),
+                claimed: self.claimed_of(tenant, &name) as u64,
+                name,
+            }
+        };
+        Page { items: names.into_iter().map(record).collect(), next }
+    }
+
+    /// Has the runs of a job wait where its target is by now.
+    pub(super) fn requeue(&mut self, job: JobId, now: DbTime) -> Result<()> {
+        let spec = self.jobs.get(&job).ok_or(StoreError::NotFound("job"))?.job.spec.clone();
+        for row in self.waiting.values_mut().filter(|row| row.job == job) {
+            row.place(&spec, if row.late { now } else { row.due_at });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,140 @@
+//! Workers that claim at the same time, and claims beside edits.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use everytick_domain::{
+    edit::Change,
+    ids::RunId,
+    job::{JobSpec, Overlap},
+    plan::Fate,
+    queue::QueueLimits,
+    run::Verdict,
+    target::{QueueTarget, TargetSpec},
+    time::Span,
+};
+use everytick_store::{
+    ClaimQueue, PostgresStore, QueueStore, Store,
+    conformance::{TENANT, actor, overlapping, settle, spec, tick, ticks},
+};
+use sqlx::Row as _;
+
+use super::{Opened, bench};
+
+const RUNS: i64 = 60;
+const WORKERS: usize = 4;
+
+fn queued(spec: JobSpec) -> JobSpec {
+    JobSpec { target: TargetSpec::Queue(QueueTarget { name: "q".into() }), ..spec }
+}
+
+fn ask(limit: usize) -> ClaimQueue {
+    ClaimQueue { tenant: TENANT, queue: "q".into(), worker: "w".into(), limit, lease: Span::minutes(10) }
+}
+
+async fn backlog(opened: &Opened, spec: JobSpec) {
+    let bench = &opened.bench;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec).await);
+    bench.go(RUNS * 10);
+    let rows = (1..=RUNS).map(|n| tick(&job, n * 10, Fate::Run)).collect();
+    bench.record(&lease, ticks(&job, 1, rows)).await;
+}
+
+/// What workers hold at this moment, at least: a run is added after its claim and removed before its settlement.
+#[derive(Default)]
+struct Held {
+    now: BTreeSet<RunId>,
+    most: usize,
+    done: BTreeSet<RunId>,
+}
+
+/// Works until nothing is left; gives the most that were held at once.
+async fn work_off(store: &Arc<PostgresStore>) -> usize {
+    let held = Arc::new(Mutex::new(Held::default()));
+    let work = |_| {
+        let (store, held) = (store.clone(), held.clone());
+        tokio::spawn(async move {
+            while held.lock().unwrap().done.len() < usize::try_from(RUNS).unwrap() {
+                let claims = store.claim_queue(&ask(3)).await.unwrap().claims;
+                {
+                    let mut held = held.lock().unwrap();
+                    for claim in &claims {
+                        assert!(held.now.insert(claim.run.id), "a run is handed to one worker");
+                        assert!(!held.done.contains(&claim.run.id), "and once");
+                    }
+                    held.most = held.most.max(held.now.len());
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                for claim in &claims {
+                    let mut held = held.lock().unwrap();
+                    held.now.remove(&claim.run.id);
+                    held.done.insert(claim.run.id);
+                }
+                let settles: Vec<_> = claims.iter().map(|claim| settle(&claim.run, Verdict::Succeeded)).collect();
+                store.settle(&settles).await.unwrap();
+            }
+        })
+    };
+    for worker in (0..WORKERS).map(work).collect::<Vec<_>>() {
+        worker.await.unwrap();
+    }
+    let held = held.lock().unwrap();
+    held.most
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_that_claim_at_once_never_have_more_of_a_job_than_it_allows() {
+    let opened = bench().await;
+    backlog(&opened, JobSpec { overlap: Overlap::Allow, max_concurrent: Some(2), ..queued(spec("j")) }).await;
+    let most = work_off(&opened.store).await;
+    assert!(most <= 2, "{most} at once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_that_claim_at_once_never_have_more_of_a_queue_than_it_allows() {
+    let opened = bench().await;
+    backlog(&opened, queued(overlapping("j"))).await;
+    let limits = QueueLimits { concurrency: Some(4), rate: None };
+    opened.store.set_queue(TENANT, &actor(), "q", limits).await.unwrap();
+    let most = work_off(&opened.store).await;
+    assert!(most <= 4, "{most} at once");
+}
+
+/// Claims hold the job, edits wait for them and they for edits; nobody waits for ever, and nothing is lost on the way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_beside_edits_of_the_target_lose_nothing() {
+    let opened = bench().await;
+    backlog(&opened, queued(spec("j"))).await;
+    let edits = tokio::spawn({
+        let bench = opened.bench.store.clone();
+        async move {
+            for n in 0..30 {
+                let name = if n % 2 == 0 { "r" } else { "q" };
+                let target = TargetSpec::Queue(QueueTarget { name: name.into() });
+                let change = Change::Replace(Box::new(JobSpec { target, ..spec("j") }));
+                let edit = everytick_store::conformance::change("j", change);
+                bench.edit_job(TENANT, &actor(), edit).await.unwrap();
+            }
+        }
+    });
+    let mut retried = BTreeSet::new();
+    while !edits.is_finished() {
+        for claim in opened.store.claim_queue(&ask(3)).await.unwrap().claims {
+            let verdict = if retried.insert(claim.run.id) { Verdict::Redeliver } else { Verdict::Succeeded };
+            opened.store.settle(&[settle(&claim.run, verdict)]).await.unwrap();
+        }
+    }
+    edits.await.unwrap();
+    let mut look = opened.connect().await;
+    let text = "select (select count(*) from waiting where queue <> 'q') as elsewhere,
+                       (select count(*) from waiting) + (select count(*) from runs where state = 2) as all_runs,
+                       (select count(*) from worker_claims) as held, (select queue from epochs) as queue";
+    let row = sqlx::raw_sql(text).fetch_one(&mut look).await.unwrap();
+    assert_eq!((row.get::<i64, _>("elsewhere"), row.get::<String, _>("queue").as_str()), (0, "q"));
+    // The edits have recorded what was due by then.
+    assert!(row.get::<i64, _>("all_runs") >= RUNS, "{}", row.get::<i64, _>("all_runs"));
+    assert_eq!(row.get::<i64, _>("held"), 0);
+}

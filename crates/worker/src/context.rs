@@ -1,0 +1,138 @@
+//! What a handler is given, and what it may say in the end.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+
+/// What waits to be logged is kept up to this many bytes, as the server keeps it; of more the end.
+const LOG_BYTES_MAX: usize = 64 * 1024;
+
+/// A run as it was handed out.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Run {
+    /// The same at every attempt.
+    pub id: String,
+    /// The job's name.
+    pub job: String,
+    pub job_id: String,
+    /// `tick`, `request`, `backfill` or `parent`.
+    pub cause: String,
+    /// The tick, as RFC 3339.
+    pub scheduled_at: String,
+    /// 1 for the first.
+    pub attempt: u32,
+    /// Numbers the claim.
+    pub fence: i64,
+    payload: Option<Box<RawValue>>,
+    /// When the attempt has failed, however often it beats.
+    pub timeout_at: String,
+}
+
+/// Why a run did not succeed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    message: String,
+    output: Option<String>,
+    retry: bool,
+}
+
+impl Failure {
+    /// Worth another try, when the job allows one.
+    #[must_use]
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), output: None, retry: true }
+    }
+
+    /// Another try would only repeat it.
+    #[must_use]
+    pub fn for_good(message: impl Into<String>) -> Self {
+        Self { retry: false, ..Self::new(message) }
+    }
+
+    /// What was printed before it failed.
+    #[must_use]
+    pub fn with_output(mut self, output: impl Into<String>) -> Self {
+        self.output = Some(output.into());
+        self
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+    pub(crate) fn output(&self) -> Option<&str> {
+        self.output.as_deref()
+    }
+    pub(crate) const fn may_retry(&self) -> bool {
+        self.retry
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+/// One attempt at a run, in a handler's hands.
+#[derive(Clone, Debug)]
+pub struct Context {
+    run: Arc<Run>,
+    log: Arc<Mutex<String>>,
+    cancelled: CancellationToken,
+}
+
+impl Context {
+    pub(crate) fn new(run: Arc<Run>) -> Self {
+        Self { run, log: Arc::default(), cancelled: CancellationToken::new() }
+    }
+
+    #[must_use]
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// The payload as it was written; `null` when there is none.
+    #[must_use]
+    pub fn payload_text(&self) -> &str {
+        self.run.payload.as_ref().map_or("null", |payload| payload.get())
+    }
+
+    /// The payload, read. One that cannot be read fails the run for good.
+    pub fn payload<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        serde_json::from_str(self.payload_text())
+            .map_err(|error| Failure::for_good(format!("the payload cannot be read: {error}")))
+    }
+
+    /// Adds to the run's log, which people can read while it runs. It is sent soon, and does not wait.
+    pub fn log(&self, text: &str) {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.push_str(&text.replace('\0', "\u{fffd}"));
+        if log.len() > LOG_BYTES_MAX {
+            let from = log.len() - LOG_BYTES_MAX;
+            let from = (from..log.len()).find(|at| log.is_char_boundary(*at)).unwrap_or(log.len());
+            log.drain(..from);
+        }
+    }
+
+    /// Cancelled when the run was cancelled, or the claim was lost: whatever is reported then changes nothing.
+    #[must_use]
+    pub fn cancelled(&self) -> &CancellationToken {
+        &self.cancelled
+    }
+
+    pub(crate) fn take_log(&self) -> Option<String> {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        (!log.is_empty()).then(|| std::mem::take(&mut *log))
+    }
+}

@@ -1,0 +1,162 @@
+//! Queues from which workers take runs: what they hold, and what they are allowed.
+
+use clap::{Args, Subcommand};
+use everytick_domain::{queue::Rate, time::DbTime};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::{
+    client::{Answer, Client},
+    failure::Failure,
+    output::{Output, Text},
+};
+
+/// More queues than this are asked for page by page with `-o json` and `--cursor`.
+const LIST_DEFAULT: usize = 100;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum QueueCommand {
+    /// List queues, with what waits in each
+    #[command(after_help = LIST_HELP)]
+    List(List),
+    /// Show one queue
+    #[command(after_help = GET_HELP)]
+    Get(Get),
+    /// Limit a queue, or take its limits away
+    #[command(after_help = SET_HELP)]
+    Set(Set),
+}
+
+const LIST_HELP: &str = "\
+Examples:
+  everytick queue list
+  everytick queue list -o json | jq '.items[] | select(.depth > 500)'
+
+A queue is there when a job has it as its target, or when it was limited.";
+const GET_HELP: &str = "\
+Examples:
+  everytick queue get emails";
+const SET_HELP: &str = "\
+Examples:
+  everytick queue set emails --concurrency 20 --rate 100/1m
+  everytick queue set emails --no-rate
+
+What is not named stays as it is.";
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// How many at the most
+    #[arg(long, value_name = "N", default_value_t = LIST_DEFAULT)]
+    limit: usize,
+    /// Go on from here: the next_cursor of an earlier list
+    #[arg(long, value_name = "CURSOR")]
+    cursor: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Get {
+    /// The queue's name
+    queue: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Set {
+    /// The queue's name
+    queue: String,
+    /// How many runs workers may have at once
+    #[arg(long, value_name = "N")]
+    concurrency: Option<u32>,
+    /// How many runs workers are handed in a while, such as 100/1m
+    #[arg(long, value_name = "N/DURATION")]
+    rate: Option<Rate>,
+    /// As many at once as workers ask for
+    #[arg(long, conflicts_with = "concurrency")]
+    no_concurrency: bool,
+    /// As fast as workers ask
+    #[arg(long, conflicts_with = "rate")]
+    no_rate: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Queue {
+    name: String,
+    concurrency: Option<u32>,
+    rate: Option<String>,
+    depth: u64,
+    later: u64,
+    oldest: Option<DbTime>,
+    claimed: u64,
+}
+
+impl QueueCommand {
+    pub(crate) async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        match self {
+            Self::List(list) => list.run(client, out).await,
+            Self::Get(get) => show(&client.get(&["queues", &get.queue]).send().await?, out),
+            Self::Set(set) => set.run(client, out).await,
+        }
+    }
+}
+
+impl List {
+    async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        let page = client.get(&["queues"]).list(self.limit.max(1), self.cursor).await?;
+        if out.is_json() {
+            return Ok(out.json(&page)?);
+        }
+        let queues: Vec<Queue> = page.read()?;
+        let row = |queue: &Queue| {
+            vec![
+                Text::plain(&*queue.name),
+                Text::number(queue.depth.to_string()),
+                Text::number(queue.later.to_string()),
+                Text::number(queue.claimed.to_string()),
+                Text::plain(queue.oldest.map(|at| at.to_string()).unwrap_or_default()),
+                Text::number(queue.concurrency.map(|n| n.to_string()).unwrap_or_default()),
+                Text::plain(queue.rate.clone().unwrap_or_default()),
+            ]
+        };
+        let header = ["QUEUE", "DUE", "LATER", "CLAIMED", "OLDEST", "CONCURRENCY", "RATE"];
+        Ok(out.table(&header, queues.iter().map(row).collect())?)
+    }
+}
+
+fn show(answer: &Answer, out: Output) -> anyhow::Result<()> {
+    if out.is_json() {
+        return Ok(out.json(answer)?);
+    }
+    let queue: Queue = answer.read()?;
+    Ok(out.facts(vec![
+        ("Queue", Text::plain(&*queue.name)),
+        ("Due", Text::plain(queue.depth.to_string())),
+        ("Later", Text::plain(queue.later.to_string())),
+        ("Claimed", Text::plain(queue.claimed.to_string())),
+        ("Oldest", Text::plain(queue.oldest.map(|at| at.to_string()).unwrap_or_default())),
+        ("Concurrency", Text::plain(queue.concurrency.map(|n| n.to_string()).unwrap_or_default())),
+        ("Rate", Text::plain(queue.rate.clone().unwrap_or_default())),
+    ])?)
+}
+
+impl Set {
+    async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        if self.concurrency.is_none() && self.rate.is_none() && !self.no_concurrency && !self.no_rate {
+            let message = "nothing to set; name --concurrency, --rate, --no-concurrency or --no-rate";
+            return Err(Failure::usage(message).into());
+        }
+        // What is not named stays: a queue that is not there yet has no limits.
+        let mut limits = Map::new();
+        if let Ok(answer) = client.get(&["queues", &self.queue]).send().await {
+            let now: Queue = answer.read()?;
+            limits.extend(now.concurrency.map(|n| ("concurrency".to_owned(), n.into())));
+            limits.extend(now.rate.map(|rate| ("rate".to_owned(), rate.into())));
+        }
+        let mut set = |name: &str, value: Option<Value>, gone: bool| match value {
+            Some(value) => _ = limits.insert(name.to_owned(), value),
+            None if gone => _ = limits.remove(name),
+            None => {}
+        };
+        set("concurrency", self.concurrency.map(Into::into), self.no_concurrency);
+        set("rate", self.rate.map(|rate| rate.to_string().into()), self.no_rate);
+        show(&client.put(&["queues", &self.queue]).json(&limits)?.send().await?, out)
+    }
+}
