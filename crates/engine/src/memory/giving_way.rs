@@ -93,7 +93,7 @@ mod tests {
     /// Remembers the job with its open runs, of which the claimed are in nobody's hands here.
     fn remembering(open: &[(i64, State)]) -> Memory {
         let birth = Birth { id: job(), tenant: TENANT, partition: 0, by: "test".into(), at: START };
-        let (job, cursor) = born(birth, JobSpec { overlap: Overlap::CancelPrevious, ..spec("j") }).unwrap();
+        let (job, cursor) = born(birth, JobSpec { overlap: Overlap::CancelPrevious, ..spec("j") }, &[]).unwrap();
         let open = open.iter().map(|(seconds, state)| OpenRun {
             id: run(*seconds),
             state: *state,
