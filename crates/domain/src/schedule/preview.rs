@@ -26,6 +26,7 @@ pub struct PreviewTick {
     /// The clock changes since the tick before, whether this tick was moved out of one, and whether a calendar leaves it out.
     pub note: Option<String>,
     /// The calendar that leaves it out: it will be a skip.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub excluded_by: Option<String>,
 }
 

@@ -119,8 +119,9 @@ async fn placed_rows(read: &mut PgConnection, places: &[(i64, JobId)], doing: &'
         return Ok(Vec::new());
     }
     let (cursors, jobs): (Vec<i64>, Vec<Uuid>) = places.iter().map(|(at, job)| (*at, job.uuid())).unzip();
-    let found = sqlx::query(sql!("placed_jobs")).bind(jobs).bind(cursors).fetch_all(read).await.failed(doing)?;
+    let found = sqlx::query(sql!("placed_jobs")).bind(jobs).bind(cursors).fetch_all(&mut *read).await.failed(doing)?;
     let mut found = rows::readable_jobs(&found);
+    calendars::give(read, &mut found, doing).await?;
     found.sort_unstable_by_key(|row| (row.cursor, row.job.id));
     Ok(found)
 }
