@@ -53,7 +53,9 @@ impl Sabotage {
             let apart = apart(n);
             statements.push_str(&format!(
                 "create schema {apart}; create table {apart}.partitions (like public.partitions including all); \
-                 insert into {apart}.partitions select * from public.partitions;"
+                 insert into {apart}.partitions select * from public.partitions; \
+                 create table {apart}.schema_steps (like public.schema_steps including all); \
+                 insert into {apart}.schema_steps select * from public.schema_steps;"
             ));
         }
         let mut connection = postgres.connect().await?;

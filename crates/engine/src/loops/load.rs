@@ -63,7 +63,7 @@ async fn fresh(shared: &Arc<Shared>) -> Result<()> {
             shared.memory().made_ready(&partitions, turn);
             let took = MonoTime::now().since(began);
             histogram!("everytick_take_up_duration_seconds").record(took);
-            let (partitions, jobs) = (partitions.len(), shared.memory().jobs_len());
+            let (partitions, jobs) = (partitions.len(), shared.memory().len());
             tracing::info!(partitions, jobs, ?took, "the jobs of the new partitions are loaded");
             shared.wake_claim.notify_one();
         }
@@ -83,7 +83,7 @@ async fn all(shared: &Arc<Shared>) -> Result<bool> {
 async fn horizon(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<Option<DbTime>> {
     let turn = shared.memory().turn();
     let until = shared.clock.now().plus(HORIZON);
-    // While one is being taken in, the database reads the other.
+    // While one is being taken in, the database reads the others.
     let share = |part| partitions.iter().skip(part).step_by(HORIZONS_AT_ONCE).collect::<PartitionSet>();
     let shares = (0..HORIZONS_AT_ONCE).map(share).filter(|share| !share.is_empty());
     let taken_in = try_join_all(shares.map(|share| pages(shared, share, until, turn))).await?;

@@ -42,10 +42,6 @@ impl Memory {
         self.jobs.values().map(|entry| entry.job.clone()).collect()
     }
 
-    pub(crate) fn jobs_len(&self) -> usize {
-        self.jobs.len()
-    }
-
     /// The tenant that had the last turn among late runs.
     pub(crate) fn late_turn(&self) -> Option<TenantId> {
         self.late_turn

@@ -147,9 +147,9 @@ pub(super) async fn changes(
         return Ok(Changes { jobs: Vec::new(), mark: ChangeMark(mark), more: false });
     }
     let now: i64 = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
-    let (reached, paging) = (since.0 & !1, since.0 & 1 == 1);
-    let overlap = overlap_ms(reached, now);
-    let from = if paging { reached } else { reached.saturating_sub(overlap * SEQ_PER_MS).max(0) };
+    let reached = since.0 & !1;
+    let overlap = if since.0 & 1 == 1 { 0 } else { overlap_ms(reached, now) };
+    let from = reached.saturating_sub(overlap * SEQ_PER_MS).max(0);
     let mut found = sqlx::query(sql!("changes"))
         .bind(from)
         .bind(rows::limit(limit.saturating_add(1)))
@@ -176,9 +176,6 @@ pub(super) async fn changes(
         let found = changed.last().map_or(0, |(_, seq)| *seq);
         found.max(now.saturating_mul(SEQ_PER_MS)) & !1
     };
-    // Pages that went past the long look have it made up for.
-    let owed = paging && !more && overlap == LONG_OVERLAP_MS;
-    let mark = if owed { (now / LONG_OVERLAP_EVERY_MS * LONG_OVERLAP_EVERY_MS - 1) * SEQ_PER_MS } else { mark };
     Ok(Changes { jobs: changed.into_iter().map(|(job, _)| job).collect(), mark: ChangeMark(mark), more })
 }
 

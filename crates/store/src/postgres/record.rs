@@ -286,3 +286,19 @@ pub(super) async fn insert_edited(write: &mut Write, due: &JobTicks, queue: Opti
         .failed_or_refused(write.doing)?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::sql;
+
+    /// Up to what differs: the guards of a batch that is sent again are those of the first time.
+    #[test]
+    fn both_forms_of_the_recording_statement_have_the_same_guards() {
+        let guards = |text: &'static str| {
+            let begin = text.find("with lease").unwrap();
+            &text[begin..text.find("), queued as (").unwrap()]
+        };
+        let again = guards(sql!("record_again")).replace("    on conflict (id) do nothing\n", "");
+        assert_eq!(guards(sql!("record")), again);
+    }
+}
