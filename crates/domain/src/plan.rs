@@ -173,6 +173,7 @@ pub(crate) mod tests {
             on_lost: OnLost::Retry,
             timeout: target.timeout_default(),
             home_region: None,
+            keep: None,
             target,
         }
     }

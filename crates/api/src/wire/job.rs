@@ -7,8 +7,9 @@ use everytick_domain::{
     invalid::Invalid,
     job::{self as domain, CATCH_UP_RUNS_MAX, JobSpec, MAX_CONCURRENT_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX},
     retry::{self, RETRIES_MAX, RetryPolicy},
+    schedule::ScheduleSpec,
     target::TargetSpec,
-    time::DbTime,
+    time::{DbTime, Span},
 };
 use everytick_engine::store::{Created, Edited, JobRecord, RunRecord};
 use serde::{Deserialize, Serialize, de::IgnoredAny};
@@ -67,6 +68,9 @@ pub(crate) struct JobDefinition {
     /// Nodes of this region hold the job while one lives, else any. 1 to 63 of `a-z 0-9 -`.
     #[schema(min_length = 1, max_length = 63, pattern = "^[a-z0-9-]{1,63}$", example = "eu-west-1")]
     home_region: Option<String>,
+    /// With `at`: the job is deleted this long after its last run ended. It stays when left out.
+    #[schema(value_type = Option<Duration>, example = "7d")]
+    keep: Option<String>,
     /// Not available yet: only an empty list is taken.
     #[schema(value_type = Option<Vec<Value>>, max_items = 0)]
     depends_on: Option<Vec<IgnoredAny>>,
@@ -149,9 +153,16 @@ pub(crate) enum OnLost {
     Fail,
 }
 
+/// What the operator lets jobs do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allowed {
+    pub(crate) shell: bool,
+    pub(crate) min_interval: Span,
+}
+
 impl JobDefinition {
     /// The complete spec, or everything that is wrong. `old` is the job that is replaced.
-    pub(crate) fn read(self, old: Option<&domain::Job>, shell_enabled: bool) -> Result<JobSpec, Vec<Invalid>> {
+    pub(crate) fn read(self, old: Option<&domain::Job>, allowed: Allowed) -> Result<JobSpec, Vec<Invalid>> {
         let mut wrong = Complaints::default();
         self.check_read_only(old, &mut wrong);
         if self.depends_on.is_some_and(|parents| !parents.is_empty()) {
@@ -164,7 +175,12 @@ impl JobDefinition {
         let schedule = self.schedule.and_then(|schedule| {
             // Unchanged, it stays as it was resolved: `H` does not move when only the name changes.
             let kept = old.and_then(|old| old.spec.schedule.as_ref()).filter(|kept| Schedule::from(*kept) == schedule);
-            match kept.map_or_else(|| schedule.read(&name).map(|(spec, _)| spec), |kept| Ok(kept.clone())) {
+            let read = || -> Result<ScheduleSpec, Vec<Invalid>> {
+                let (spec, compiled) = schedule.read(&name)?;
+                compiled.check_interval(&spec, allowed.min_interval).map_err(|invalid| vec![invalid])?;
+                Ok(spec)
+            };
+            match kept.map_or_else(read, |kept| Ok(kept.clone())) {
                 Ok(spec) => Some(spec),
                 Err(found) => {
                     wrong.extend(found.into_iter().map(|invalid| invalid.under("schedule")));
@@ -173,7 +189,7 @@ impl JobDefinition {
             }
         });
         let target = match self.target {
-            Some(target) => target.read(old.map(|old| &old.spec.target), shell_enabled, &mut wrong),
+            Some(target) => target.read(old.map(|old| &old.spec.target), allowed.shell, &mut wrong),
             None => {
                 wrong.add("target", "is missing; write one of {\"http\": {...}} and {\"shell\": {...}}");
                 None
@@ -185,6 +201,7 @@ impl JobDefinition {
         let priority = wrong.number("priority", self.priority, 0, PRIORITY_MAX.into());
         let misfire = self.misfire.unwrap_or_default().read(&mut wrong);
         let timeout = wrong.span("timeout", self.timeout.as_deref());
+        let keep = wrong.span("keep", self.keep.as_deref());
         let description = self.description.unwrap_or_default();
         let labels = self.labels.unwrap_or_default();
         wrong.no_nul("description", &description);
@@ -211,6 +228,7 @@ impl JobDefinition {
             on_lost: self.on_lost.map_or_else(Default::default, Into::into),
             timeout: timeout.unwrap_or(target.timeout_default()),
             home_region: self.home_region,
+            keep,
             target,
         };
         wrong.extend(spec.problems());
@@ -332,6 +350,9 @@ pub(crate) struct Job {
     /// `null`: any node may hold it.
     #[schema(required)]
     home_region: Option<String>,
+    /// `null`: it stays.
+    #[schema(required)]
+    keep: Option<String>,
     #[schema(value_type = Vec<Value>)]
     depends_on: [(); 0],
     /// Also the job's `ETag`, in quotes.
@@ -381,6 +402,7 @@ impl Job {
             timeout: spec.timeout.to_string(),
             on_lost: spec.on_lost.into(),
             home_region: spec.home_region.clone(),
+            keep: spec.keep.map(|keep| keep.to_string()),
             depends_on: [],
             version: job.version.raw(),
             created_at: job.created_at,
@@ -477,6 +499,7 @@ pub(crate) struct JobPatch {
     on_lost: Option<OnLost>,
     #[schema(min_length = 1, max_length = 63, pattern = "^[a-z0-9-]{1,63}$")]
     home_region: Option<String>,
+    keep: Option<Duration>,
     #[schema(value_type = Option<Vec<Value>>, max_items = 0)]
     depends_on: Option<Vec<IgnoredAny>>,
 }

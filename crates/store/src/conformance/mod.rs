@@ -416,6 +416,7 @@ pub fn spec(name: &str) -> JobSpec {
         on_lost: OnLost::Retry,
         timeout: Span::hours(1),
         home_region: None,
+        keep: None,
         target,
     }
 }

@@ -204,5 +204,6 @@ fn spec(world: &World, random: &Random, n: u64) -> JobSpec {
         on_lost: if random.chance(150) { OnLost::Fail } else { OnLost::Retry },
         timeout: Span::seconds(6),
         home_region: None,
+        keep: None,
     }
 }
