@@ -8,7 +8,7 @@ use std::{
     str::FromStr,
 };
 
-use everytick_domain::{home::check_region, time::Span};
+use everytick_domain::{home::check_region, schedule::EVERY_MIN, time::Span};
 use ipnet::IpNet;
 use serde::Deserialize;
 
@@ -27,6 +27,7 @@ const DATA_DIR_DEFAULT: &str = "./everytick-data";
 const LEASE_RANGE: (Span, Span) = (Span::seconds(2), Span::minutes(10));
 const DRAIN_MAX: Span = Span::hours(1);
 const HISTORY_MIN: Span = Span::hours(1);
+const MIN_INTERVAL_MAX: Span = Span::days(1);
 const SLOTS_MAX: u32 = 10_000;
 const NODE_NAME_BYTES_MAX: usize = 128;
 
@@ -50,6 +51,7 @@ pub(crate) struct File {
     pub(crate) allow_webhook_range: Option<Vec<IpNet>>,
     pub(crate) slots: Option<u32>,
     pub(crate) history: Option<Span>,
+    pub(crate) min_interval: Option<Span>,
     pub(crate) log_format: Option<LogFormat>,
     pub(crate) log_level: Option<LogLevel>,
 }
@@ -100,6 +102,8 @@ pub(crate) struct Settings {
     pub(crate) slots: u32,
     /// How long ended runs are kept.
     pub(crate) history: Span,
+    /// Ticks of one job come no closer together.
+    pub(crate) min_interval: Span,
     pub(crate) log_format: LogFormat,
     pub(crate) log_level: LogLevel,
 }
@@ -138,6 +142,7 @@ impl Settings {
             allow_webhook_ranges: flags.allow_webhook_range.or(file.allow_webhook_range).unwrap_or_default(),
             slots: flags.slots.or(file.slots).unwrap_or(1_000),
             history: flags.history.or(file.history).unwrap_or(Span::days(90)),
+            min_interval: flags.min_interval.or(file.min_interval).unwrap_or(EVERY_MIN),
             log_format: flags.log_format.or(file.log_format).unwrap_or_default(),
             log_level: flags.log_level.or(file.log_level).unwrap_or_default(),
         };
@@ -162,6 +167,13 @@ impl Settings {
         let (low, high) = LEASE_RANGE;
         within((low..=high).contains(&self.lease), "lease", &self.lease, format!("{low} to {high}"))?;
         within(self.drain_timeout <= DRAIN_MAX, "drain-timeout", &self.drain_timeout, format!("up to {DRAIN_MAX}"))?;
+        let (low, high) = (EVERY_MIN, MIN_INTERVAL_MAX);
+        within(
+            (low..=high).contains(&self.min_interval),
+            "min-interval",
+            &self.min_interval,
+            format!("{low} to {high}"),
+        )?;
         within(self.history >= HISTORY_MIN, "history", &self.history, format!("{HISTORY_MIN} or more"))?;
         within((1..=SLOTS_MAX).contains(&self.slots), "slots", &self.slots, format!("1 to {SLOTS_MAX}"))?;
         let name = &self.node_name;

@@ -92,6 +92,7 @@ pub(crate) async fn start(
         metrics_text: Arc::new(move || metrics.render()),
         status: Arc::new(NodeStatus { engine: engine.clone(), node: settings.node_name.clone() }),
         shell_enabled: settings.enable_shell,
+        min_interval: settings.min_interval,
         history: settings.history,
         listen: listener.local_addr()?,
     };

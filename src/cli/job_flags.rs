@@ -102,6 +102,9 @@ pub(crate) struct JobFlags {
     /// The region whose nodes hold the job while one of them lives [default: any]
     #[arg(long, value_name = "REGION", help_heading = "How")]
     home_region: Option<String>,
+    /// With --at: delete the job this long after its last run ended [default: it stays]
+    #[arg(long, value_name = "DURATION", help_heading = "How")]
+    keep: Option<Span>,
     /// How long a run may take [default: 30s for webhooks, 1h for commands and queues]
     #[arg(long, value_name = "DURATION", help_heading = "How")]
     timeout: Option<Span>,
@@ -374,6 +377,7 @@ impl JobFlags {
         document.set_some(&["concurrency_key"], self.concurrency_key);
         document.set_some(&["max_per_key"], self.max_per_key);
         document.set_some(&["home_region"], self.home_region);
+        document.set_some(&["keep"], text(self.keep));
         document.set_some(&["timeout"], text(self.timeout));
         document.set_some(&["retry", "max_retries"], self.max_retries);
         document.set_some(&["retry", "base_delay"], text(self.base_delay));
@@ -480,21 +484,21 @@ mod tests {
         let flags = "--every 90s --gap skip --fold both --starts-at 2026-01-01T00:00:00Z --ends-at 2027-01-01T00:00:00Z --jitter 5s \
                      --overlap allow --max-concurrent 4 --priority 9 --timeout 2m --max-retries 1 --base-delay 1s --max-delay 10s \
                      --on-lost fail --late-after 5s --grace 1h30m --catch-up all --max-runs 3 --label team=billing --label a=b=c \
-                     --home-region eu-west-1 --description text --disabled --url http://h/ --method put --secret whsec_x --payload 1";
+                     --home-region eu-west-1 --keep 7d --exclude one --exclude two --description text --disabled --url http://h/ --method put --secret whsec_x --payload 1";
         let mut args: Vec<&str> = flags.split_whitespace().collect();
         args.extend(["--header", "X-A: b: c"]);
         assert_eq!(
             created(&args),
             json!({
                 "schedule": {
-                    "every": "1m30s", "gap": "skip", "fold": "both", "jitter": "5s",
+                    "every": "1m30s", "gap": "skip", "fold": "both", "jitter": "5s", "exclude": ["one", "two"],
                     "starts_at": "2026-01-01T00:00:00Z", "ends_at": "2027-01-01T00:00:00Z",
                 },
                 "target": {"http": {"url": "http://h/", "method": "PUT", "headers": {"X-A": "b: c"}, "secret": "whsec_x"}},
                 "payload": 1, "overlap": "allow", "max_concurrent": 4, "priority": 9, "timeout": "2m",
                 "retry": {"max_retries": 1, "base_delay": "1s", "max_delay": "10s"}, "on_lost": "fail",
                 "misfire": {"late_after": "5s", "grace": "1h30m", "catch_up": "all", "max_runs": 3},
-                "labels": {"team": "billing", "a": "b=c"}, "home_region": "eu-west-1", "description": "text", "enabled": false,
+                "labels": {"team": "billing", "a": "b=c"}, "home_region": "eu-west-1", "keep": "7d", "description": "text", "enabled": false,
             })
         );
         assert_eq!(
@@ -549,6 +553,7 @@ mod tests {
             json!({"overlap": "allow", "max_concurrent": 2, "queue_limit": null})
         );
         assert_eq!(updated(&["--tz", "UTC"]), json!({"schedule": {"timezone": "UTC"}}));
+        assert_eq!(updated(&["--no-exclude"]), json!({"schedule": {"exclude": null}}));
         assert_eq!(updated(&["--no-home-region"]), json!({"home_region": null}));
         assert_eq!(updated(&["--no-schedule", "--enabled"]), json!({"schedule": null, "enabled": true}));
         assert_eq!(

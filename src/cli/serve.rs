@@ -118,6 +118,9 @@ pub(crate) struct ServeFlags {
     /// How long ended runs are kept [default: 90d]
     #[arg(long, env = "EVERYTICK_HISTORY", value_name = "DURATION", help_heading = "Runs")]
     pub(crate) history: Option<Span>,
+    /// Refuse jobs whose ticks come closer together than this [default: 1s]
+    #[arg(long, env = "EVERYTICK_MIN_INTERVAL", value_name = "DURATION", help_heading = "Runs")]
+    pub(crate) min_interval: Option<Span>,
     /// How the log is written, to stderr [default: text]
     #[arg(long, env = "EVERYTICK_LOG_FORMAT", value_name = "FORMAT", help_heading = "Log")]
     pub(crate) log_format: Option<LogFormat>,

@@ -29,6 +29,7 @@ use utoipa_axum::router::OpenApiRouter;
 pub use document::openapi;
 
 use error::ApiError;
+use wire::job::Allowed;
 
 /// A request is read and answered within this; what streams (a batch, a live log) goes on after its first bytes.
 pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
@@ -49,6 +50,8 @@ pub struct Api {
     pub status: Arc<dyn Status>,
     /// Whether jobs may have shell targets.
     pub shell_enabled: bool,
+    /// Ticks of one job come no closer together.
+    pub min_interval: Span,
     /// How long ended runs are kept.
     pub history: Span,
     /// Where it is bound, the port as it is (not 0): `Host` and `Origin` are held against it.
@@ -65,6 +68,9 @@ impl Api {
     /// Until there are tokens, everybody on this machine is the same one.
     fn actor(&self) -> Actor {
         Actor("local".to_owned())
+    }
+    fn allowed(&self) -> Allowed {
+        Allowed { shell: self.shell_enabled, min_interval: self.min_interval }
     }
     fn tenant(&self) -> TenantId {
         TenantId::DEFAULT

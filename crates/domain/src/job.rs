@@ -11,7 +11,7 @@ use crate::{
     invalid::Invalid,
     queue::KeyExpression,
     retry::{OnLost, RetryPolicy},
-    schedule::{Schedule, ScheduleSpec},
+    schedule::{Schedule, ScheduleSpec, Timing},
     target::TargetSpec,
     time::{DbTime, Span},
 };
@@ -30,6 +30,7 @@ pub const CATCH_UP_RUNS_MAX: u32 = 1_000;
 /// A tick is born on time within this of its instant at the most, so a short scan finds every claim born with its run.
 pub const LATE_AFTER_MAX: Span = Span::hours(1);
 pub const TIMEOUT_MAX: Span = Span::days(7);
+pub const KEEP_MAX: Span = Span::days(3_660);
 
 /// A job as it was defined: complete, with every default filled in, and checked. Stored as one document.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -58,6 +59,9 @@ pub struct JobSpec {
     pub concurrency_key: Option<KeyExpression>,
     #[serde(default = "one")]
     pub max_per_key: u32,
+    /// With `at`: the job is deleted this long after its last run ended. `None`: it stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<Span>,
 }
 
 const fn one() -> u32 {
@@ -239,6 +243,15 @@ impl JobSpec {
         if let Some(Err(message)) = self.home_region.as_deref().map(home::check_region) {
             check(false, "home_region", message);
         }
+        if let Some(keep) = self.keep {
+            let once = matches!(self.schedule.as_ref().map(|schedule| &schedule.timing), Some(Timing::At { .. }));
+            check(
+                once,
+                "keep",
+                format!("{keep} goes with a schedule of one instant (at); a job with more ticks stays"),
+            );
+            check(keep <= KEEP_MAX, "keep", format!("{keep} is out of range; up to {KEEP_MAX} is right"));
+        }
         found.extend(self.retry.problems().into_iter().map(|invalid| invalid.under("retry")));
         found
     }
@@ -301,6 +314,14 @@ impl Job {
     }
 }
 
+/// Whether a one-shot job has been kept as long as it asked for: its instant has passed, and its last run ended that long ago.
+/// One that never ran stays.
+#[must_use]
+pub fn is_spent(job: &Job, last_ended: Option<DbTime>, now: DbTime) -> bool {
+    let (Some(keep), Some(ended), Some(schedule)) = (job.spec.keep, last_ended, &job.schedule) else { return false };
+    schedule.next_after(now).is_none() && ended.plus(keep) <= now
+}
+
 /// What makes a job, beside its definition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Birth {
@@ -351,7 +372,6 @@ pub fn compile(spec: &JobSpec, known: &[Arc<Calendar>]) -> Result<Option<Schedul
 /// `late_after` in the past still counts, so that "now" can be said by somebody whose clock or network is slow.
 #[must_use]
 pub fn first_cursor(spec: &JobSpec, schedule: &Schedule, x: DbTime, now: DbTime) -> Option<DbTime> {
-    use crate::schedule::Timing;
     match spec.schedule.as_ref().map(|schedule| &schedule.timing) {
         Some(Timing::At { at }) if *at >= now.minus(spec.misfire.late_after) => schedule.first_from(*at),
         _ => schedule.next_after(x),
@@ -360,7 +380,6 @@ pub fn first_cursor(spec: &JobSpec, schedule: &Schedule, x: DbTime, now: DbTime)
 
 /// An `at` that lies too far in the past to mean "now" is a mistake, and says so with the database's time.
 pub fn check_at(spec: &JobSpec, now: DbTime) -> Result<(), Invalid> {
-    use crate::schedule::Timing;
     match spec.schedule.as_ref().map(|schedule| &schedule.timing) {
         Some(Timing::At { at }) if *at < now.minus(spec.misfire.late_after) => Err(Invalid::new(
             "schedule.at",
@@ -370,5 +389,46 @@ pub fn check_at(spec: &JobSpec, now: DbTime) -> Result<(), Invalid> {
             ),
         )),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tests::{job, spec};
+
+    fn s(seconds: i64) -> DbTime {
+        DbTime::from_millis(seconds * 1_000)
+    }
+
+    fn once(keep: Option<Span>) -> JobSpec {
+        let mut spec = spec(Span::seconds(10));
+        spec.schedule = Some(Timing::At { at: s(100) }.into());
+        spec.keep = keep;
+        spec
+    }
+
+    #[test]
+    fn a_one_shot_job_is_spent_when_its_last_run_ended_long_enough_ago() {
+        let kept = job(once(Some(Span::seconds(60))));
+        for (ended, now, spent) in [
+            (Some(110), 169, false),
+            (Some(110), 170, true),
+            (None, 9_999, false),
+            // Asked for before its instant came.
+            (Some(10), 99, false),
+        ] {
+            assert_eq!(is_spent(&kept, ended.map(s), s(now)), spent, "{ended:?} {now}");
+        }
+        assert!(!is_spent(&job(once(None)), Some(s(110)), s(9_999)), "it stays unless it says otherwise");
+    }
+
+    #[test]
+    fn keep_goes_with_an_instant_only() {
+        assert!(once(Some(Span::days(7))).problems().is_empty());
+        let mut every = spec(Span::seconds(10));
+        every.keep = Some(Span::days(7));
+        assert_eq!(every.problems()[0].field, "keep");
+        assert_eq!(once(Some(Span::days(4_000))).problems()[0].field, "keep");
     }
 }

@@ -179,6 +179,7 @@ pub(crate) mod tests {
             home_region: None,
             concurrency_key: None,
             max_per_key: 1,
+            keep: None,
             target,
         }
     }

@@ -145,7 +145,7 @@ impl Batch {
             Err(ApiError::TooLarge { field: "line", bytes_max: LINE_BYTES_MAX })
         } else {
             read_object::<JobDefinition>(text)
-                .and_then(|definition| definition.read(None, self.api.shell_enabled).map_err(ApiError::Invalid))
+                .and_then(|definition| definition.read(None, self.api.allowed()).map_err(ApiError::Invalid))
         };
         self.chunk.push(match read {
             Ok(spec) => Line::Valid { line: self.line, spec: Box::new(spec) },

@@ -47,7 +47,7 @@ const RACES_MAX: usize = 8;
 )]
 pub(crate) async fn create_job(State(api): Shared, body: JsonBody) -> Result<Response> {
     let definition: JobDefinition = body.read()?;
-    let spec = definition.read(None, api.shell_enabled).map_err(ApiError::Invalid)?;
+    let spec = definition.read(None, api.allowed()).map_err(ApiError::Invalid)?;
     let made = api.commands.create_jobs(api.tenant(), &api.actor(), vec![spec], body.idempotency.as_ref()).await?;
     let made = made.into_iter().next().ok_or(ApiError::Internal)?.map_err(gone)?;
     let location = format!("/api/v1/jobs/{}", made.job.id);
@@ -210,7 +210,7 @@ async fn replace(
     for _ in 0..RACES_MAX {
         let record = api.commands.store().get_job(api.tenant(), &job).await?;
         let definition = define(&Job::from(&record))?;
-        let spec = definition.read(Some(&record.job), api.shell_enabled).map_err(ApiError::Invalid)?;
+        let spec = definition.read(Some(&record.job), api.allowed()).map_err(ApiError::Invalid)?;
         if_match.check(record.job.version)?;
         let edit = EditJob {
             job: JobRef::Id(record.job.id),

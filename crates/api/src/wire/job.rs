@@ -11,8 +11,9 @@ use everytick_domain::{
     },
     queue::KeyExpression,
     retry::{self, RETRIES_MAX, RetryPolicy},
+    schedule::ScheduleSpec,
     target::TargetSpec,
-    time::DbTime,
+    time::{DbTime, Span},
 };
 use everytick_engine::store::{Created, Edited, JobRecord, RunRecord};
 use serde::{Deserialize, Serialize, de::IgnoredAny};
@@ -81,6 +82,9 @@ pub(crate) struct JobDefinition {
     concurrency_key: Option<String>,
     #[schema(minimum = 1, maximum = 1000, default = 1)]
     max_per_key: Option<i64>,
+    /// With `at`: the job is deleted this long after its last run ended. It stays when left out.
+    #[schema(value_type = Option<Duration>, example = "7d")]
+    keep: Option<String>,
     /// Not available yet: only an empty list is taken.
     #[schema(value_type = Option<Vec<Value>>, max_items = 0)]
     depends_on: Option<Vec<IgnoredAny>>,
@@ -165,9 +169,16 @@ pub(crate) enum OnLost {
     Fail,
 }
 
+/// What the operator lets jobs do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allowed {
+    pub(crate) shell: bool,
+    pub(crate) min_interval: Span,
+}
+
 impl JobDefinition {
     /// The complete spec, or everything that is wrong. `old` is the job that is replaced.
-    pub(crate) fn read(self, old: Option<&domain::Job>, shell_enabled: bool) -> Result<JobSpec, Vec<Invalid>> {
+    pub(crate) fn read(self, old: Option<&domain::Job>, allowed: Allowed) -> Result<JobSpec, Vec<Invalid>> {
         let mut wrong = Complaints::default();
         self.check_read_only(old, &mut wrong);
         if self.depends_on.is_some_and(|parents| !parents.is_empty()) {
@@ -180,7 +191,12 @@ impl JobDefinition {
         let schedule = self.schedule.and_then(|schedule| {
             // Unchanged, it stays as it was resolved: `H` does not move when only the name changes.
             let kept = old.and_then(|old| old.spec.schedule.as_ref()).filter(|kept| Schedule::from(*kept) == schedule);
-            match kept.map_or_else(|| schedule.read(&name).map(|(spec, _)| spec), |kept| Ok(kept.clone())) {
+            let read = || -> Result<ScheduleSpec, Vec<Invalid>> {
+                let (spec, compiled) = schedule.read(&name)?;
+                compiled.check_interval(&spec, allowed.min_interval).map_err(|invalid| vec![invalid])?;
+                Ok(spec)
+            };
+            match kept.map_or_else(read, |kept| Ok(kept.clone())) {
                 Ok(spec) => Some(spec),
                 Err(found) => {
                     wrong.extend(found.into_iter().map(|invalid| invalid.under("schedule")));
@@ -189,7 +205,7 @@ impl JobDefinition {
             }
         });
         let target = match self.target {
-            Some(target) => target.read(old.map(|old| &old.spec.target), shell_enabled, &mut wrong),
+            Some(target) => target.read(old.map(|old| &old.spec.target), allowed.shell, &mut wrong),
             None => {
                 wrong.add(
                     "target",
@@ -206,6 +222,7 @@ impl JobDefinition {
         let timeout = wrong.span("timeout", self.timeout.as_deref());
         let key = self.concurrency_key.and_then(|key| wrong.keep("concurrency_key", KeyExpression::try_from(key)));
         let max_per_key = wrong.number("max_per_key", self.max_per_key, 1, MAX_CONCURRENT_MAX.into());
+        let keep = wrong.span("keep", self.keep.as_deref());
         let description = self.description.unwrap_or_default();
         let labels = self.labels.unwrap_or_default();
         wrong.no_nul("description", &description);
@@ -234,6 +251,7 @@ impl JobDefinition {
             home_region: self.home_region,
             concurrency_key: key,
             max_per_key: max_per_key.unwrap_or(1),
+            keep,
             target,
         };
         wrong.extend(spec.problems());
@@ -372,6 +390,9 @@ pub(crate) struct Job {
     #[schema(required)]
     concurrency_key: Option<String>,
     max_per_key: u32,
+    /// `null`: it stays.
+    #[schema(required)]
+    keep: Option<String>,
     #[schema(value_type = Vec<Value>)]
     depends_on: [(); 0],
     /// Also the job's `ETag`, in quotes.
@@ -427,6 +448,7 @@ impl Job {
             home_region: spec.home_region.clone(),
             concurrency_key: spec.concurrency_key.clone().map(Into::into),
             max_per_key: spec.max_per_key,
+            keep: spec.keep.map(|keep| keep.to_string()),
             depends_on: [],
             version: job.version.raw(),
             created_at: job.created_at,
@@ -539,6 +561,7 @@ pub(crate) struct JobPatch {
     concurrency_key: Option<String>,
     #[schema(minimum = 1, maximum = 1000)]
     max_per_key: Option<i64>,
+    keep: Option<Duration>,
     #[schema(value_type = Option<Vec<Value>>, max_items = 0)]
     depends_on: Option<Vec<IgnoredAny>>,
 }

@@ -23,7 +23,8 @@ async fn a_job_is_answered_complete_with_every_default() {
         "payload": null, "overlap": "skip", "max_concurrent": 1, "queue_limit": null, "priority": 5,
         "misfire": {"late_after": "1m", "grace": null, "catch_up": "latest", "max_runs": 10},
         "retry": {"max_retries": 3, "base_delay": "5s", "max_delay": "1h"},
-        "timeout": "30s", "on_lost": "retry", "home_region": null, "concurrency_key": null, "max_per_key": 1, "depends_on": [],
+        "timeout": "30s", "on_lost": "retry", "home_region": null, "concurrency_key": null, "max_per_key": 1, "keep": null,
+        "depends_on": [],
         "version": 1, "created_by": "local", "last_run": null, "paused": false, "pause_note": null,
     });
     assert_eq!(rest, expected);
@@ -40,7 +41,7 @@ async fn every_form_of_a_job_comes_back_as_it_was_written() {
     let forms = [
         json!({"name": "a", "schedule": {"every": "15m", "starts_at": "2030-01-01T00:00:00Z", "ends_at": "2031-01-01T00:00:00Z", "jitter": "30s"},
                "target": {"http": {"url": "https://example.org/", "method": "PUT", "headers": {"accept": "text/plain"}, "secret": null}}}),
-        json!({"name": "b", "schedule": {"at": "2040-01-01T00:00:00Z"}, "overlap": "allow", "max_concurrent": 7, "priority": 0,
+        json!({"name": "b", "schedule": {"at": "2040-01-01T00:00:00Z"}, "keep": "7d", "overlap": "allow", "max_concurrent": 7, "priority": 0,
                "target": {"shell": {"command": {"argv": ["/bin/echo", "a b"]}, "env": {"LANG": "C"}, "workdir": "/srv"}}}),
         json!({"name": "c", "enabled": false, "labels": {"team": "x"}, "description": "what it does", "on_lost": "fail", "timeout": "2h", "home_region": "eu-west-1",
                "schedule": {"cron": "0 30 2 * * *", "timezone": "Europe/Paris", "gap": "skip", "fold": "both"},
@@ -59,6 +60,23 @@ async fn every_form_of_a_job_comes_back_as_it_was_written() {
         let again = server.ask("PUT", &path, &[], made.to_string()).await.expect(200);
         assert_eq!((&again["version"], &again["effective_at"]), (&json!(1), &Value::Null), "{form}");
     }
+}
+
+#[tokio::test]
+async fn ticks_come_no_closer_together_than_the_operator_allows() {
+    let server = Server::with(true, everytick_domain::time::Span::minutes(5)).await;
+    for (field, value, status) in
+        [("cron", "*/4 * * * *", 422), ("cron", "*/5 * * * *", 201), ("every", "299s", 422), ("every", "5m", 201)]
+    {
+        let body = json!({"name": format!("{field}-{status}"), "schedule": {field: value}, "target": {"http": {"url": "https://example.org"}}});
+        let answer = server.post("/api/v1/jobs", body).await.expect(status);
+        if status == 422 {
+            assert_eq!(answer["errors"][0]["field"], format!("schedule.{field}"), "{answer}");
+            assert!(answer["errors"][0]["message"].as_str().unwrap().contains("5m (--min-interval)"), "{answer}");
+        }
+    }
+    let patch = json!({"schedule": {"every": "1m"}}).to_string();
+    server.ask("PATCH", "/api/v1/jobs/every-201", &[], patch).await.expect(422);
 }
 
 #[tokio::test]

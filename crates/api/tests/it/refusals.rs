@@ -88,6 +88,8 @@ fn cases() -> Vec<Bad> {
         field("queue_limit beyond all bounds", "queue_limit", json!(1001)).says("1 to 1000"),
         field("max_concurrent 0", "max_concurrent", json!(0)).says("1 to 1000"),
         field("max_concurrent under skip", "max_concurrent", json!(2)).says("allow"),
+        field("keep of a job that has more ticks", "keep", json!("7d")).says("one instant (at)"),
+        field("keep that is no duration", "keep", json!("a week")).says("7d"),
         field("home_region with capitals", "home_region", json!("EU")).says("1 to 63 of a-z 0-9 -"),
         field("home_region that is empty", "home_region", json!("")).says("1 to 63 of a-z 0-9 -"),
         field("home_region that is a number", "home_region", json!(7)).says("expected a string"),

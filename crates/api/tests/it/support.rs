@@ -85,6 +85,10 @@ impl Server {
     }
 
     pub(crate) async fn with_shell(shell_enabled: bool) -> Self {
+        Self::with(shell_enabled, Span::seconds(1)).await
+    }
+
+    pub(crate) async fn with(shell_enabled: bool, min_interval: Span) -> Self {
         let dir = TempDir::new().unwrap();
         let store = fresh_store(&dir).await;
         let live = LiveLogs::default();
@@ -96,6 +100,7 @@ impl Server {
             metrics_text: Arc::new(|| "everytick_ticks_total 7\n".to_owned()),
             status: Arc::new(Ready(ready.clone())),
             shell_enabled,
+            min_interval,
             history: Span::days(90),
             listen: ([127, 0, 0, 1], 8640).into(),
         };

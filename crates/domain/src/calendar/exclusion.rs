@@ -19,6 +19,9 @@ const OFFSET_DAYS_MAX: i64 = 2;
 /// Within so many days every day of the year has come, the 29th of February too (1896 to 1904, and the like).
 const YEARLY_DAYS_MAX: i64 = 8 * 366 + 1;
 
+/// How many stretches that touch are put together in one answer; the next question finds the rest.
+const TOUCHING_MAX: usize = 400;
+
 /// A calendar with the versions that are kept of it, ready to be asked.
 #[derive(Debug)]
 pub struct Calendar {
@@ -58,10 +61,11 @@ impl Held {
         Ok(Self { version, from, zone: spec.zone()?, stretches, yearly })
     }
 
-    fn has(&self, day: i64) -> bool {
+    /// The days around this one that are left out with it, from and to.
+    fn around(&self, day: i64) -> Option<(i64, i64)> {
         let next = self.stretches.partition_point(|(first, _)| *first <= day);
-        let listed = next.checked_sub(1).is_some_and(|at| day <= self.stretches[at].1);
-        listed || self.has_yearly(day)
+        let listed = next.checked_sub(1).map(|at| self.stretches[at]).filter(|(_, last)| day <= *last);
+        listed.or_else(|| self.has_yearly(day).then_some((day, day)))
     }
 
     fn has_yearly(&self, day: i64) -> bool {
@@ -78,6 +82,18 @@ impl Held {
         }
         let until = listed.unwrap_or(i64::MAX).min(day + YEARLY_DAYS_MAX);
         (day..until).find(|day| self.has_yearly(*day)).or(listed)
+    }
+
+    /// The first second of a local day, or of the next one that the zone has.
+    fn begin_of(&self, day: i64) -> i64 {
+        let mut second = (day - OFFSET_DAYS_MAX) * DAY;
+        loop {
+            let (found, from, until) = self.day_of(second);
+            if found >= day {
+                return from;
+            }
+            second = until;
+        }
     }
 
     /// The local day of a second, and from which second until before which it lasts without a break.
@@ -128,10 +144,15 @@ impl Calendar {
     /// The stretch around an instant in which one version holds and one day lasts, and whether that is left out.
     fn piece(&self, at: DbTime) -> Piece {
         let (held, from, until) = self.held_at(at);
-        let (day, begins, ends) = held.day_of(at.millis().div_euclid(1_000));
+        let (day, mut begins, mut ends) = held.day_of(at.millis().div_euclid(1_000));
         let millis = |second: i64| DbTime::from_millis(second.saturating_mul(1_000));
+        let around = held.around(day);
+        if let Some((first, last)) = around.filter(|(first, last)| first < last) {
+            // Many days at once: a calendar may leave out a century.
+            (begins, ends) = (begins.min(held.begin_of(first)), ends.max(held.begin_of(last + 1)));
+        }
         Piece {
-            excluded: held.has(day).then_some(held.version),
+            excluded: around.map(|_| held.version),
             from: from.max(millis(begins)),
             to: until.min(before(millis(ends))),
         }
@@ -215,28 +236,31 @@ impl Exclusion {
         self.calendars().iter().filter_map(|calendar| calendar.next_from(from, to)).min()
     }
 
-    /// Where what is left out at an instant ends, not after `to`; `None` when the instant is not left out.
+    fn piece(&self, at: DbTime) -> Option<Piece> {
+        self.calendars().iter().map(|calendar| calendar.piece(at)).find(|piece| piece.excluded.is_some())
+    }
+
+    /// Up to where all is left out from an instant on, not after `to`; `None` when the instant is not left out. What is behind
+    /// may be left out too, where very much is.
     pub(crate) fn through(&self, at: DbTime, to: DbTime) -> Option<DbTime> {
-        let excluded =
-            |at| self.calendars().iter().map(|calendar| calendar.piece(at)).find(|piece| piece.excluded.is_some());
-        let mut end = excluded(at)?.to;
-        while end < to
-            && let Some(piece) = excluded(after(end))
-        {
-            end = piece.to;
+        let mut end = self.piece(at)?.to;
+        for _ in 0..TOUCHING_MAX {
+            match self.piece(after(end)).filter(|_| end < to) {
+                Some(piece) => end = piece.to,
+                None => break,
+            }
         }
         Some(end.min(to))
     }
 
-    /// Where what is left out at an instant begins, not before `from`; `None` when the instant is not left out.
+    /// From where on all is left out up to an instant, not before `from`; `None` when the instant is not left out.
     pub(crate) fn since(&self, at: DbTime, from: DbTime) -> Option<DbTime> {
-        let excluded =
-            |at| self.calendars().iter().map(|calendar| calendar.piece(at)).find(|piece| piece.excluded.is_some());
-        let mut begin = excluded(at)?.from;
-        while begin > from
-            && let Some(piece) = excluded(before(begin))
-        {
-            begin = piece.from;
+        let mut begin = self.piece(at)?.from;
+        for _ in 0..TOUCHING_MAX {
+            match self.piece(before(begin)).filter(|_| begin > from) {
+                Some(piece) => begin = piece.from,
+                None => break,
+            }
         }
         Some(begin.max(from))
     }
@@ -372,6 +396,19 @@ mod tests {
         let wrong = Exclusion::named(&["la".into(), "mars".into()], &both).unwrap_err();
         assert_eq!((wrong.len(), wrong[0].field.as_str()), (1, "exclude"));
         assert!(wrong[0].message.contains("\"mars\""));
+    }
+
+    #[test]
+    fn what_leaves_out_everything_is_answered_in_bounded_time() {
+        let century = calendar("Europe/Berlin", &["2020-01-01/2119-12-31"], &[]);
+        let end = at("2119-12-31T22:59:59.999Z");
+        assert_eq!(century.through(at("2026-06-01T00:00:00Z"), DbTime::MAX), Some(end));
+        assert_eq!(century.since(end, DbTime::EPOCH), Some(at("2019-12-31T23:00:00Z")));
+        let all: Vec<String> = (1..=12).flat_map(|m| (1..=31).map(move |d| format!("{m:02}-{d:02}"))).collect();
+        let all: Vec<&str> = all.iter().map(String::as_str).filter(|text| text.parse::<MonthDay>().is_ok()).collect();
+        let ever = calendar("UTC", &[], &all);
+        let through = ever.through(at("2026-06-01T00:00:00Z"), DbTime::MAX).unwrap();
+        assert!(through > at("2027-06-01T00:00:00Z") && through < at("2028-06-01T00:00:00Z"), "{through}");
     }
 
     /// Against the slow way: asking instant by instant.

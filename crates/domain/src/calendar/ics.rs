@@ -334,6 +334,24 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        /// Whatever stands in a file is read or refused.
+        #[test]
+        fn no_file_is_too_strange(lines in proptest::collection::vec(proptest::sample::select(vec![
+            "BEGIN:VCALENDAR", "BEGIN:VEVENT", "END:VEVENT", "BEGIN:VALARM", "END:VALARM", "DTSTART;VALUE=DATE:20261225", "DTSTART:é",
+            "DTEND:99991231", "DTEND:19700101", "RRULE:FREQ=YEARLY", "RRULE:FREQ=YEARLY;INTERVAL=1000;COUNT=1000", "RRULE:;=;",
+            "RRULE:FREQ=YEARLY;UNTIL=é9991231", "EXDATE:20261225,20271225", "RDATE;VALUE=PERIOD:x", "DURATION:P3660W", "DURATION:PéD",
+            " folded", "X\";:;\":", "SUMMARY", ";;:::", "DTSTART:20240229", "STATUS:CANCELLED",
+        ]), 0..14)) {
+            let _ = from_ics(&format!("BEGIN:VCALENDAR\n{}", lines.join("\n")), None);
+        }
+
+        #[test]
+        fn no_text_is_too_strange(text in ".{0,200}") {
+            let _ = from_ics(&text, None);
+        }
+    }
+
     #[test]
     fn the_zone_is_the_one_asked_for_or_the_files_own() {
         let text = event("DTSTART;VALUE=DATE:20261225");

@@ -6,8 +6,9 @@ use crate::{
     time::{DbTime, Span},
 };
 
-/// How many stretches of dates are passed over to find the next tick that fires.
-const STRETCHES_MAX: usize = 4_096;
+/// How many stretches of dates are passed over to find the next tick that fires. A schedule whose ticks all lie on left out dates has
+/// none, and is given up.
+const STRETCHES_MAX: usize = 100;
 
 impl Schedule {
     /// The same schedule, with the calendars that it names.
@@ -23,7 +24,7 @@ impl Schedule {
         self.exclusion.of(tick)
     }
 
-    /// Where what is left out at a tick ends, not after `to`; `None` for a tick that fires.
+    /// Up to where all is left out from a tick on, not after `to`; `None` for a tick that fires.
     pub(crate) fn excluded_through(&self, tick: DbTime, to: DbTime) -> Option<DbTime> {
         self.exclusion.through(tick, to)
     }

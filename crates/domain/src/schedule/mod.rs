@@ -5,6 +5,7 @@ pub(crate) mod date;
 mod describe;
 mod excluded;
 mod hashed;
+mod interval;
 mod parse;
 mod pattern;
 mod preview;

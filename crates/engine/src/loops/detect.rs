@@ -1,6 +1,6 @@
 //! Finds dead schedules: jobs with a tick that must be on the record and is not. By the rules this cannot be; by a mistake of
 //! ours, a backup that was put back or somebody's SQL it can, and then it is repaired and said aloud. Walks over all jobs, a
-//! page at a time, on the node that leads.
+//! page at a time, on the node that leads. The same walk deletes the one-shot jobs that are over (`expire`).
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,7 +12,7 @@ use everytick_domain::{
 use everytick_store::{JobTicks, RecordRow, Result, WalkedJob};
 use metrics::counter;
 
-use super::unsure;
+use super::{expire, unsure};
 use crate::{
     engine::Shared,
     settings::{DEAD_AFTER, DETECT_JOBS_PER_PAGE, DETECT_PAGE_EVERY, DETECT_WALK_EVERY, SUSPECTS_MAX, TICKS_NAMED_MAX},
@@ -72,6 +72,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>, walk: &mut Walk) -> Result<usize>
     let asked = shared.parts.store.walk_jobs(walk.after, DETECT_JOBS_PER_PAGE);
     let page = shared.ask("walk over the jobs", asked).await?;
     let now = shared.clock.now();
+    expire::pass(shared, page.jobs.iter().map(|walked| (&walked.job, walked.cursor)), now).await;
     let (margin, kept) = (margin(shared), shared.parts.settings.history);
     let looked: Vec<(WalkedJob, Window)> = page
         .jobs

@@ -9,16 +9,17 @@ use std::{
 
 use everytick_domain::{
     ids::RunId,
-    job::{CatchUp, Job},
+    job::{CatchUp, Job, JobSpec},
     partition::PARTITIONS,
-    run::State,
+    run::{State, Verdict},
+    schedule::Timing,
     target::Outcome,
-    time::DbTime,
+    time::{DbTime, Span},
 };
 use everytick_engine::{Engine, Hints, Parts, Settings, TokioSpawn, commands::Entropy, live::LiveLogs};
 use everytick_store::{
     Limits, SqliteStore, Store, SystemClock, WallClock,
-    conformance::{Bench, incarnation, overlapping, s, server::Server},
+    conformance::{Bench, incarnation, overlapping, s, schedule, server::Server},
     sim::SimStore,
 };
 use everytick_targets::{Dispatch, LiveOutput, Target};
@@ -129,6 +130,54 @@ async fn lost_ticks_are_recorded_and_delivered(bench: Bench) {
     let sent: BTreeSet<_> = sink.0.lock().unwrap().iter().copied().collect();
     assert!(fired().await.is_subset(&sent));
     engine.stop(Duration::from_secs(5)).await;
+}
+
+/// A one-shot job that is kept for an hour, and one that stays.
+async fn one_shot_jobs_go_when_they_have_been_kept_long_enough(bench: Bench) {
+    let lease = bench.join("before", 7).await;
+    let once =
+        |name: &str, keep| JobSpec { schedule: Some(schedule(Timing::At { at: s(10) })), keep, ..overlapping(name) };
+    let (goes, stays) =
+        (bench.create(once("goes", Some(Span::hours(1)))).await, bench.create(once("stays", None)).await);
+    bench.go(12);
+    for job in [&goes, &stays] {
+        let run = bench.claimed(&lease, job, 10).await;
+        bench.settle(&run, Verdict::Succeeded).await;
+        bench.raise(job, 1, None).await;
+    }
+    bench.go(71);
+    let engine = start(&bench, Arc::default()).await;
+    engine.detect().await.unwrap();
+    assert!(bench.load(&goes).await.job.deleted_at.is_none());
+    bench.go(4_000);
+    // The node's own reading of the clock follows when it renews its lease.
+    tokio::time::timeout(Duration::from_secs(30), async {
+        while bench.load(&goes).await.job.deleted_at.is_none() {
+            engine.detect().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await
+    .unwrap();
+    assert!(bench.load(&stays).await.job.deleted_at.is_none());
+    let trail = bench.audit().await;
+    assert!(trail.iter().any(|row| row.action == "delete" && row.actor == "node local"), "{trail:?}");
+    engine.stop(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn one_shot_jobs_go_in_sqlite() {
+    one_shot_jobs_go_when_they_have_been_kept_long_enough(Bench::open(sqlite).await).await;
+}
+
+#[tokio::test]
+async fn one_shot_jobs_go_in_postgresql() {
+    one_shot_jobs_go_when_they_have_been_kept_long_enough(Bench::open(postgres).await).await;
+}
+
+#[tokio::test]
+async fn one_shot_jobs_go_in_the_simulated_store() {
+    one_shot_jobs_go_when_they_have_been_kept_long_enough(Bench::open(sim).await).await;
 }
 
 #[tokio::test]

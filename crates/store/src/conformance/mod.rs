@@ -472,6 +472,7 @@ pub fn spec(name: &str) -> JobSpec {
         home_region: None,
         concurrency_key: None,
         max_per_key: 1,
+        keep: None,
         target,
     }
 }

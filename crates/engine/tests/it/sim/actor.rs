@@ -224,5 +224,6 @@ fn spec(world: &World, random: &Random, n: u64) -> JobSpec {
         home_region: None,
         concurrency_key: None,
         max_per_key: 1,
+        keep: None,
     }
 }

@@ -1,0 +1,90 @@
+//! How close together ticks come, for operators who allow no closer.
+
+use super::{Schedule, ScheduleSpec, Timing, When};
+use crate::{
+    invalid::Invalid,
+    time::{DbTime, Span},
+};
+
+/// The times of a day are the same on every day that a cron expression names, so a few thousand ticks show every distance that
+/// there is, but for days on which clocks change.
+const TICKS_LOOKED_AT_MAX: usize = 4_096;
+/// And those of a sparse schedule within this.
+const LOOKED_AT_FOR: Span = Span::days(400);
+
+impl Schedule {
+    /// The shortest time between two ticks; `None` for one that has a single tick.
+    #[must_use]
+    pub fn shortest_interval(&self) -> Option<Span> {
+        match &self.when {
+            When::Every { every, .. } => Some(Span::millis(*every)),
+            When::At(_) => None,
+            When::Cron(_) => {
+                let first = self.first_from(DbTime::EPOCH)?;
+                let ticks: Vec<_> = self.ticks(first, first.plus(LOOKED_AT_FOR)).take(TICKS_LOOKED_AT_MAX).collect();
+                ticks.windows(2).map(|pair| pair[1].since(pair[0])).min()
+            }
+        }
+    }
+
+    /// Refuses a schedule whose ticks come closer together than `min`, under the field that says so.
+    pub fn check_interval(&self, spec: &ScheduleSpec, min: Span) -> Result<(), Invalid> {
+        let field = match spec.timing {
+            Timing::Every { .. } => "every",
+            Timing::Cron { .. } => "cron",
+            Timing::At { .. } => return Ok(()),
+        };
+        match self.shortest_interval() {
+            Some(shortest) if shortest < min => {
+                let message = format!(
+                    "fires {shortest} after the tick before; this server takes no interval below {min} (--min-interval)"
+                );
+                Err(Invalid::new(field, message))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::{Fold, Gap};
+
+    fn cron(text: &str) -> (Schedule, ScheduleSpec) {
+        let spec: ScheduleSpec = ScheduleSpec::cron(text, None, Gap::Shift, Fold::First, "").unwrap().into();
+        (Schedule::compile(&spec).unwrap(), spec)
+    }
+
+    #[test]
+    fn the_shortest_interval_is_that_between_the_closest_ticks() {
+        for (text, seconds) in [
+            ("* * * * * *", 1),
+            ("0 * * * *", 3_600),
+            ("0,1 2 * * *", 60),
+            ("0,59 0,23 * * *", 60),
+            ("0 50 * * * *", 3_600),
+            ("0,50 * * * * *", 10),
+            ("0 2 * * *", 86_400),
+            ("0 0 1 * *", 28 * 86_400),
+        ] {
+            assert_eq!(cron(text).0.shortest_interval(), Some(Span::seconds(seconds)), "{text}");
+        }
+        assert_eq!(cron("0 0 29 2 *").0.shortest_interval(), None, "farther apart than is looked at");
+    }
+
+    #[test]
+    fn what_is_too_close_is_refused_under_the_field_that_says_so() {
+        let refused = |(schedule, spec): (Schedule, ScheduleSpec), min| {
+            schedule.check_interval(&spec, min).err().map(|invalid| invalid.to_string())
+        };
+        assert_eq!(refused(cron("*/5 * * * *"), Span::minutes(5)), None);
+        let told = refused(cron("*/5 * * * *"), Span::minutes(6)).unwrap();
+        assert!(told.starts_with("cron: fires 5m after") && told.contains("6m (--min-interval)"), "{told}");
+        let every: ScheduleSpec = ScheduleSpec::every("30s").unwrap().into();
+        let told = refused((Schedule::compile(&every).unwrap(), every), Span::minutes(1)).unwrap();
+        assert!(told.starts_with("every: fires 30s after"), "{told}");
+        let once: ScheduleSpec = ScheduleSpec::at("2026-12-24T00:00:00Z").unwrap().into();
+        assert_eq!(refused((Schedule::compile(&once).unwrap(), once), Span::days(9)), None);
+    }
+}

@@ -1,0 +1,57 @@
+//! Deletes one-shot jobs that said how long they are kept, that long after their last run ended. On the node that leads, as part of
+//! the walk over all jobs.
+
+use std::sync::Arc;
+
+use everytick_domain::{
+    edit::Change,
+    job::{Job, is_spent},
+    time::DbTime,
+};
+use everytick_store::{Actor, EditJob, JobRef, Result, StoreError};
+
+use super::unsure;
+use crate::engine::Shared;
+
+/// Deletes those of the jobs that are over.
+pub(crate) async fn pass<'a>(shared: &Arc<Shared>, jobs: impl Iterator<Item = (&'a Job, Option<DbTime>)>, now: DbTime) {
+    for (job, cursor) in jobs {
+        // Most have no such wish, or ticks ahead: nothing is asked about them.
+        if job.spec.keep.is_none() || cursor.is_some() {
+            continue;
+        }
+        // The next walk tries again; the others are looked at all the same.
+        if let Err(error) = expire(shared, job, now).await {
+            unsure::report(shared, &error);
+        }
+    }
+}
+
+async fn expire(shared: &Arc<Shared>, job: &Job, now: DbTime) -> Result<()> {
+    let store = &shared.parts.store;
+    let named = JobRef::Id(job.id);
+    let record = match shared.ask("read the job", store.get_job(job.tenant, &named)).await {
+        Err(StoreError::NotFound(_)) => return Ok(()),
+        read => read?,
+    };
+    let ended = record.last_run.as_ref().filter(|run| !run.state.is_open());
+    if !is_spent(&record.job, ended.and_then(|run| run.finished_at), now) {
+        return Ok(());
+    }
+    // An earlier run may still be open.
+    let open = shared.ask("load jobs", store.load_jobs(&[job.id])).await?;
+    if open.iter().any(|loaded| !loaded.open.is_empty()) {
+        return Ok(());
+    }
+    let edit = EditJob { job: named, change: Change::Delete, if_match: Some(record.job.version), cancel: false };
+    let actor = Actor(format!("node {}", shared.parts.settings.node));
+    match shared.ask("delete a job that is over", store.edit_job(job.tenant, &actor, edit)).await {
+        // Somebody wants it otherwise.
+        Err(StoreError::VersionMismatch { .. } | StoreError::NotFound(_)) => Ok(()),
+        done => {
+            done?;
+            tracing::info!(job = job.spec.name, id = %job.id, "a one-shot job was over, and is deleted as its keep says");
+            Ok(())
+        }
+    }
+}
