@@ -133,5 +133,7 @@ pub(crate) const WAITING_CLAIMS_MAX: usize = 10_000;
 pub(crate) const QUEUE_POLL: Duration = Duration::from_millis(200);
 /// How often somebody looks whether workers were lost: a lost run is back within its lease and a second.
 pub(crate) const WATCH_EVERY: Duration = Duration::from_millis(300);
+/// Jobs of which runs in queues give way in one transaction.
+pub(crate) const GIVE_WAY_JOBS_MAX: usize = 100;
 /// Whoever does not lead leaves this much to the leader.
 pub(crate) const WATCH_GRACE: Span = Span::millis(400);

@@ -15,7 +15,7 @@ use metrics::counter;
 use super::unsure;
 use crate::{
     engine::Shared,
-    settings::{LOST_PER_BATCH_MAX, WATCH_EVERY, WATCH_GRACE},
+    settings::{GIVE_WAY_JOBS_MAX, LOST_PER_BATCH_MAX, WATCH_EVERY, WATCH_GRACE},
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -34,6 +34,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 /// Settles all that is overdue, a batch at a time.
 pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<()> {
+    give_way(shared).await?;
     loop {
         let grace = if shared.is_leader() { Span::ZERO } else { WATCH_GRACE };
         let asked = shared.parts.store.load_overdue_claims(grace, LOST_PER_BATCH_MAX);
@@ -46,6 +47,17 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<()> {
             return Ok(());
         }
     }
+}
+
+/// Where all workers are busy, nobody comes to claim the run that the older ones have to give way to.
+async fn give_way(shared: &Arc<Shared>) -> Result<()> {
+    let asked = shared.parts.store.give_way_in_queues(GIVE_WAY_JOBS_MAX);
+    let cancelled = shared.ask("cancel runs that give way in queues", asked).await?;
+    if !cancelled.is_empty() {
+        counter!("everytick_runs_total", "state" => "cancelled").increment(cancelled.len() as u64);
+        shared.parts.hints.run_waits();
+    }
+    Ok(())
 }
 
 async fn settle(shared: &Arc<Shared>, overdue: Vec<OverdueClaim>) -> Result<usize> {

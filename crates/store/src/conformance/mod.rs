@@ -16,6 +16,7 @@ pub mod loads;
 pub mod nodes;
 pub mod partitions;
 pub mod pruning;
+pub mod queue_previous;
 pub mod queues;
 pub mod ranges;
 pub mod reads;
@@ -272,6 +273,11 @@ macro_rules! conformance_suite {
             queues_are_listed_with_what_they_hold_in_pages,
             no_worker_sees_another_tenants_runs,
             what_a_worker_holds_is_not_pruned_however_old,
+        }
+        $crate::conformance_suite! { @group $open, queue_previous:
+            a_claim_has_what_is_older_give_way,
+            what_busy_workers_hold_gives_way_to_what_is_due,
+            what_is_not_due_yet_cancels_nothing,
         }
         $crate::conformance_suite! { @group $open, creates:
             a_new_job_begins_at_its_first_tick_after_the_clock,

@@ -275,6 +275,7 @@ pub(crate) const PARTS: [Part; 16] = [
             ("timeout_at", Long),
             ("key", Text),
             ("log", Text),
+            ("previous", Flag),
         ]
     ),
     part!(
