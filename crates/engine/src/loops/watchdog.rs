@@ -14,27 +14,32 @@ use metrics::counter;
 
 use super::unsure;
 use crate::{
+    clock::MonoTime,
     engine::Shared,
-    settings::{GIVE_WAY_JOBS_MAX, LOST_PER_BATCH_MAX, WATCH_EVERY, WATCH_GRACE},
+    settings::{GIVE_WAY_EVERY, GIVE_WAY_JOBS_MAX, LOST_PER_BATCH_MAX, WATCH_EVERY, WATCH_GRACE},
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {
+    let mut given_way = MonoTime::now();
     loop {
         tokio::select! {
             biased;
             () = shared.stopped.cancelled() => return,
             () = tokio::time::sleep(WATCH_EVERY) => {}
         }
-        match pass(&shared).await {
-            Ok(()) => {}
-            Err(error) => unsure::report(&shared, &error),
+        let mut looked = pass(&shared).await;
+        if looked.is_ok() && MonoTime::now().since(given_way) >= GIVE_WAY_EVERY {
+            given_way = MonoTime::now();
+            looked = give_way(&shared).await;
+        }
+        if let Err(error) = looked {
+            unsure::report(&shared, &error);
         }
     }
 }
 
 /// Settles all that is overdue, a batch at a time.
 pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<()> {
-    give_way(shared).await?;
     loop {
         let grace = if shared.is_leader() { Span::ZERO } else { WATCH_GRACE };
         let asked = shared.parts.store.load_overdue_claims(grace, LOST_PER_BATCH_MAX);
