@@ -57,7 +57,7 @@ const CLUSTER_POINTS: [Point; 4] = [Point::Release, Point::Acquire, Point::Load,
 impl SeededFaults {
     pub fn new(random: Random, scene: Scene, calm: Arc<AtomicBool>, link: Link) -> Self {
         let points = if scene.shared() && random.chance(400) { &CLUSTER_POINTS[..] } else { &DELAY_POINTS[..] };
-        let delayed = *random.pick(points);
+        let delayed = scene.aim.unwrap_or(*random.pick(points));
         Self { random, calm, delayed, link }
     }
 
