@@ -29,9 +29,7 @@ mod request;
 mod rows;
 mod settle;
 
-#[cfg(feature = "sim")]
-use std::sync::Arc;
-use std::sync::RwLock;
+use std::sync::{Arc, RwLock};
 
 use async_trait::async_trait;
 use everytick_domain::{
