@@ -104,6 +104,8 @@ pub(crate) const PRUNE_FIRST: Duration = Duration::from_secs(60);
 pub(crate) const PRUNE_BATCH: usize = 1_000;
 /// A job whose waiting runs are blocked by a run that is in progress elsewhere is read again this often.
 pub(crate) const BLOCKED_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// So many at a time of those that are blocked by a run between two attempts.
+pub(crate) const BLOCKED_LOOKS_MAX: usize = 100;
 /// Whether a run that we work on is still ours is looked at this often, once it has lasted as long: somebody may have cancelled
 /// it through another node.
 pub(crate) const CANCEL_LOOK_EVERY: Duration = Duration::from_millis(800);
