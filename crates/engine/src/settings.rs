@@ -141,3 +141,7 @@ pub(crate) const GIVE_WAY_EVERY: Duration = Duration::from_secs(1);
 pub(crate) const GIVE_WAY_JOBS_MAX: usize = 100;
 /// Whoever does not lead leaves this much to the leader.
 pub(crate) const WATCH_GRACE: Span = Span::millis(400);
+/// How often backfills are moved on...
+pub(crate) const BACKFILL_EVERY: Duration = Duration::from_secs(1);
+/// ...so many of them found in one look.
+pub(crate) const BACKFILLS_PER_LOOK_MAX: usize = 100;
