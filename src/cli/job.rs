@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
 use super::{
+    backfill::{self, Backfill},
     job_flags::{self, Document, JobFlags, UpdateFlags},
     preview::{self, PreviewTick},
     run::{self, RunFilter, RunView},
@@ -129,6 +130,9 @@ pub(crate) enum JobCommand {
     /// Run a job now
     #[command(after_help = TRIGGER_HELP)]
     Trigger(Trigger),
+    /// Make runs for past ticks of a job
+    #[command(after_help = backfill::AFTER_HELP)]
+    Backfill(Backfill),
     /// Stop every run of a job that waits or is in progress
     #[command(after_help = CANCEL_HELP)]
     Cancel(Named),
@@ -364,6 +368,7 @@ impl JobCommand {
             }
             Self::Resume(Named { job }) => done(out, client.post(&["jobs", &job, "resume"]).send().await?, "resumed"),
             Self::Trigger(trigger) => trigger.run(client, out).await,
+            Self::Backfill(backfill) => backfill.run(client, out).await,
             Self::Cancel(Named { job }) => {
                 let answer = client.post(&["jobs", &job, "cancel"]).send().await?;
                 if out.is_json() { Ok(out.json(&answer)?) } else { print_cancelled(out, &answer.read()?) }

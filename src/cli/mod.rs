@@ -1,5 +1,6 @@
 //! The command line: one file a command. Commands parse, ask, and print; the rules are the server's and the domain's.
 
+mod backfill;
 mod calendar;
 mod cluster;
 mod completions;
@@ -38,7 +39,7 @@ Exit codes:
   0  done
   1  it failed, or the server refused it
   2  the command line, a variable or everytick.toml is wrong
-  3  no such job, run, calendar or queue
+  3  no such job, run, backfill, calendar or queue
   4  a conflict: the name is taken, the version is stale, jobs name it, or the run's state forbids it
   5  no server answers";
 
@@ -70,6 +71,9 @@ enum Command {
     /// Look at runs, stop them, repeat them
     #[command(subcommand)]
     Run(run::RunCommand),
+    /// Look at backfills, runs for past ticks, and end them; `everytick job backfill` makes them
+    #[command(subcommand)]
+    Backfill(backfill::BackfillCommand),
     /// Sets of dates, such as holidays, that schedules leave out
     #[command(subcommand)]
     Calendar(calendar::CalendarCommand),
@@ -109,6 +113,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Serve(flags) => serve::run(*flags, file),
         Command::Job(command) => block_on(command.run(&client(file)?, out)),
         Command::Run(command) => block_on(command.run(&client(file)?, out)),
+        Command::Backfill(command) => block_on(command.run(&client(file)?, out)),
         Command::Calendar(command) => block_on(command.run(&client(file)?, out)),
         Command::Queue(command) => block_on(command.run(&client(file)?, out)),
         Command::Worker(flags) => block_on(flags.run(&address(file))),

@@ -30,6 +30,7 @@ fn only_what_is_there_is_listed() {
             "serve",
             "job",
             "run",
+            "backfill",
             "calendar",
             "queue",
             "worker",
@@ -41,10 +42,11 @@ fn only_what_is_there_is_listed() {
             "help",
         ]
     );
+    assert_eq!(commands(&["backfill"]), ["list", "get", "cancel", "help"]);
     assert_eq!(commands(&["queue"]), ["list", "get", "set", "help"]);
     let job = [
-        "create", "list", "get", "update", "delete", "pause", "resume", "trigger", "cancel", "next", "explain", "runs",
-        "help",
+        "create", "list", "get", "update", "delete", "pause", "resume", "trigger", "backfill", "cancel", "next",
+        "explain", "runs", "help",
     ];
     assert_eq!(commands(&["job"]), job);
     assert_eq!(commands(&["run"]), ["list", "get", "cancel", "rerun", "redrive", "log", "attempts", "help"]);
@@ -64,6 +66,7 @@ fn every_command_shows_examples_that_fit_on_a_line() {
         "job pause",
         "job resume",
         "job trigger",
+        "job backfill",
         "job cancel",
         "job next",
         "job explain",
@@ -75,6 +78,9 @@ fn every_command_shows_examples_that_fit_on_a_line() {
         "run redrive",
         "run log",
         "run attempts",
+        "backfill list",
+        "backfill get",
+        "backfill cancel",
         "calendar set",
         "calendar get",
         "calendar list",

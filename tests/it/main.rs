@@ -1,6 +1,7 @@
 //! The built binary from outside.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod backfills;
 mod calendars;
 mod client;
 mod cluster;

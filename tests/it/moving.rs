@@ -16,7 +16,8 @@ use everytick_domain::{
     run::{State, Verdict},
 };
 use everytick_store::{
-    ManualClock, Move, MoveBatch, NodeInfo, PostgresStore, RowAnswer, SqliteStore, Store, StoreError, SystemClock,
+    BackfillStore as _, ManualClock, Move, MoveBatch, NodeInfo, PostgresStore, RowAnswer, SqliteStore, Store,
+    StoreError, SystemClock,
     conformance::{
         LIMITS, TENANT, TTL, actor, born, incarnation, s,
         server::{Database, Server as Postgres, options},
@@ -30,7 +31,7 @@ use uuid::Uuid;
 use std::time::Duration;
 
 use crate::support::{Done, Server, everytick_command, pause, wait_for};
-use installation::{Installation, NOW, Seen, key, keyed_run, look_at};
+use installation::{Installation, KEPT, NOW, Seen, key, keyed_run, look_at};
 
 fn everytick_move(folder: &Path, args: &[&str]) -> Done {
     let mut command = everytick_command(folder);
@@ -78,9 +79,10 @@ async fn everything_goes_over_and_goes_on_there() {
         row["source"].as_u64().unwrap()
     };
     assert_eq!((count("tenants"), count("jobs"), count("cursors"), count("epochs")), (2, 7, 7, 7));
-    assert_eq!((count("runs"), count("attempts"), count("skip_ranges"), count("requests")), (11, 1, 1, 2));
+    assert_eq!((count("runs"), count("attempts"), count("skip_ranges"), count("requests")), (12, 1, 1, 2));
     assert_eq!((count("calendars"), count("calendar_versions"), count("calendar_jobs")), (1, 2, 1));
-    assert_eq!((count("waiting"), report["resumed"].as_bool()), (3, Some(false)));
+    assert_eq!((count("backfills"), count("backfill_runs")), (1, 1));
+    assert_eq!((count("waiting"), report["resumed"].as_bool()), (4, Some(false)));
     seen(&database, &installation).await.assert_is(&installation.seen);
 
     let store = target(&database).await.unwrap();
@@ -107,7 +109,14 @@ async fn everything_goes_over_and_goes_on_there() {
     }
     // What waits is found in the partitions of its jobs.
     let all = everytick_domain::partition::PartitionSet::all(store.partitions());
-    assert_eq!(store.peek_waiting(&lease, &all, &[], None, 10).await.unwrap().due.len(), 3);
+    assert_eq!(store.peek_waiting(&lease, &all, &[], None, 10).await.unwrap().due.len(), 4);
+    // A backfill goes on where it was: its next run when the one that was made is over.
+    let backfill = store.get_backfill(TENANT, installation.backfill).await.unwrap();
+    assert_eq!(store.advance_backfill(&lease, backfill.id, KEPT).await.unwrap().made, 0);
+    store.cancel_run(TENANT, &actor(), backfill.run_of(s(20))).await.unwrap();
+    assert_eq!(store.advance_backfill(&lease, backfill.id, KEPT).await.unwrap().made, 1);
+    let next = store.get_run(TENANT, backfill.run_of(s(10))).await.unwrap();
+    assert_eq!((next.state, next.payload.as_deref()), (State::Waiting, Some("[1]")));
     // No tick fires again, whether its cursor has passed it or not; the next one does.
     let epoch = busy.epoch.raw();
     let rows = vec![born(&busy.job, 20), tick(&busy.job, 40, Fate::Run), born(&busy.job, 50), born(&busy.job, 70)];

@@ -2,7 +2,10 @@
 //! another's.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use everytick_domain::{ids::RunId, job::check_name};
+use everytick_domain::{
+    ids::{BackfillId, RunId},
+    job::check_name,
+};
 
 use crate::params::Params;
 
@@ -30,6 +33,16 @@ impl Place for String {
 
 impl Place for RunId {
     const KIND: char = 'r';
+    fn write(&self) -> String {
+        self.to_string()
+    }
+    fn read(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+impl Place for BackfillId {
+    const KIND: char = 'b';
     fn write(&self) -> String {
         self.to_string()
     }

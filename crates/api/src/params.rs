@@ -8,7 +8,7 @@ use axum::{
     http::request::Parts,
 };
 use everytick_domain::{
-    ids::{JobId, RunId},
+    ids::{BackfillId, JobId, RunId},
     invalid::Invalid,
     queue::check_queue,
 };
@@ -124,6 +124,18 @@ pub(crate) fn job_ref(text: &str) -> JobRef {
 pub(crate) struct RunPath(pub(crate) RunId);
 
 impl<S: Send + Sync> FromRequestParts<S> for RunPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
+        let text = segment(parts, state, "id").await?;
+        text.parse().map(Self).map_err(|message: String| ApiError::malformed("id", message))
+    }
+}
+
+/// The `{id}` of a backfill's path.
+pub(crate) struct BackfillPath(pub(crate) BackfillId);
+
+impl<S: Send + Sync> FromRequestParts<S> for BackfillPath {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {

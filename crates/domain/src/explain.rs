@@ -33,6 +33,15 @@ pub struct Facts {
     pub record: Option<TickRecord>,
     /// The range of skips that the instant lies in.
     pub range: Option<SkipRange>,
+    /// Runs that backfills have made for the instant. They are no record of the tick.
+    pub backfilled: Vec<Backfilled>,
+}
+
+/// A run that a backfill has made for an instant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Backfilled {
+    pub run: RunId,
+    pub state: State,
 }
 
 /// One change of the job, from the audit trail.
@@ -139,7 +148,12 @@ pub struct Explanation {
     /// The nearest ticks of the definition that held then.
     pub before: Option<DbTime>,
     pub after: Option<DbTime>,
+    /// Beside what became of the tick itself.
+    pub backfilled: Vec<Backfilled>,
 }
+
+/// So many backfilled runs of one instant are told of.
+pub const BACKFILLED_TOLD_MAX: usize = 10;
 
 /// The instant that is explained when none is named: the last tick that a schedule would have had by now.
 #[must_use]
@@ -151,6 +165,26 @@ pub fn expected(job: &Job, now: DbTime) -> DbTime {
 
 #[must_use]
 pub fn explain(facts: &Facts, at: DbTime) -> Explanation {
+    let mut told = explain_tick(facts, at);
+    for Backfilled { run, state } in &facts.backfilled {
+        told.words += &format!("; backfilled: run {run} {}", state_words(*state));
+    }
+    told.backfilled.clone_from(&facts.backfilled);
+    told
+}
+
+const fn state_words(state: State) -> &'static str {
+    match state {
+        State::Waiting => "waits",
+        State::Claimed => "is in progress",
+        State::Succeeded => "succeeded",
+        State::Failed => "failed",
+        State::Cancelled => "was cancelled",
+        State::Skipped => "was skipped",
+    }
+}
+
+fn explain_tick(facts: &Facts, at: DbTime) -> Explanation {
     let answer = Answer { facts, at, held: held(facts, at) };
     if let Some(record) = &facts.record {
         return answer.recorded(record);
@@ -224,6 +258,7 @@ impl Answer<'_> {
             since,
             before: None,
             after: None,
+            backfilled: Vec::new(),
         }
     }
 
@@ -471,6 +506,7 @@ mod tests {
             calendars: Vec::new(),
             record: None,
             range: None,
+            backfilled: Vec::new(),
         }
     }
 
@@ -721,5 +757,22 @@ mod tests {
     fn a_tick_is_looked_for_under_its_own_id() {
         let facts = facts();
         assert_eq!(RunId::of(facts.job.id, Cause::Tick(s(60))).time(), s(60));
+    }
+
+    #[test]
+    fn a_backfilled_run_is_told_beside_what_became_of_the_tick() {
+        let run = RunId::floor(DbTime::from_millis(7));
+        let told = |state| {
+            let facts = Facts { backfilled: vec![Backfilled { run, state }], ..facts() };
+            explain(&facts, facts.job.created_at)
+        };
+        let alone = explain(&facts(), facts().job.created_at);
+        let beside = told(State::Failed);
+        assert_eq!((beside.kind, &beside.record), (alone.kind, &alone.record));
+        assert_eq!(beside.words, format!("{}; backfilled: run {run} failed", alone.words));
+        assert_eq!(beside.backfilled, [Backfilled { run, state: State::Failed }]);
+        for (state, words) in [(State::Waiting, "waits"), (State::Claimed, "is in progress")] {
+            assert!(told(state).words.ends_with(words));
+        }
     }
 }

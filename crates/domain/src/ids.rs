@@ -51,6 +51,25 @@ impl JobId {
     }
 }
 
+/// One request for runs of past ticks. UUIDv7, so they are listed in the order in which they were made.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct BackfillId(Uuid);
+
+impl BackfillId {
+    #[must_use]
+    pub fn new(at: DbTime, random: [u8; 10]) -> Self {
+        Self(uuid::Builder::from_unix_timestamp_millis(at.millis().unsigned_abs(), &random).into_uuid())
+    }
+    #[must_use]
+    pub const fn from_uuid(uuid: Uuid) -> Self {
+        Self(uuid)
+    }
+    #[must_use]
+    pub const fn uuid(self) -> Uuid {
+        self.0
+    }
+}
+
 /// A run. UUIDv8: 48 bits of the tick in milliseconds, for index locality, then a hash of job and cause.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct RunId(Uuid);
@@ -62,6 +81,9 @@ pub enum Cause<'a> {
     Tick(DbTime),
     /// A person or program asked, at this instant, under this key.
     Request { at: DbTime, key: &'a [u8] },
+    /// A backfill covers this tick. Another backfill of the same tick makes another run, and neither is the tick's own. `at` is
+    /// an instant of the backfill's, not of the tick's: see [`crate::backfill::Origin::run`].
+    Backfill { at: DbTime, backfill: BackfillId, tick: DbTime },
     /// A range of skipped ticks, recorded as one row under its first tick. Never the id of a tick.
     Range { from: DbTime },
 }
@@ -78,6 +100,10 @@ impl RunId {
             }
             Cause::Request { at, key } => {
                 hasher.update(b"request").update(key);
+                at
+            }
+            Cause::Backfill { at, backfill, tick } => {
+                hasher.update(b"backfill").update(backfill.0.as_bytes()).update(&tick.millis().to_be_bytes());
                 at
             }
             Cause::Range { from } => {
@@ -154,7 +180,7 @@ macro_rules! uuid_text {
         }
     )*};
 }
-uuid_text!(JobId: "job", RunId: "run", Incarnation: "node's incarnation");
+uuid_text!(JobId: "job", RunId: "run", BackfillId: "backfill", Incarnation: "node's incarnation");
 
 macro_rules! counter {
     ($($(#[$doc:meta])* $name:ident),*) => {$(
@@ -235,6 +261,20 @@ mod tests {
         assert_ne!(again, failed);
         assert_ne!(RunId::redriven(job(1), again), again, "one that failed too gets another");
     }
+
+    #[test]
+    fn the_run_of_a_backfilled_tick_is_neither_the_ticks_own_nor_that_of_another_backfill() {
+        let tick = DbTime::from_millis(1_760_000_000_000);
+        let of = |n| {
+            let backfill = BackfillId::from_uuid(Uuid::from_u128(n));
+            RunId::of(job(1), Cause::Backfill { at: tick, backfill, tick })
+        };
+        assert_eq!((of(1), of(1).time()), (of(1), tick));
+        assert_ne!(of(1), of(2));
+        assert_ne!(of(1), RunId::of(job(1), Cause::Tick(tick)));
+        assert_eq!(of(1).to_string(), KNOWN_BACKFILLED, "it is public, and must never change");
+    }
+    const KNOWN_BACKFILLED: &str = "0199c82c-c000-87a7-a32e-01dab5eac4a6";
 
     #[test]
     fn ids_order_by_time_and_give_it_back() {

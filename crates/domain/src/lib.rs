@@ -1,6 +1,7 @@
 //! The rules of everytick. Pure: no async, no I/O, no clock; time, randomness and ids arrive as arguments.
 
 pub mod assignment;
+pub mod backfill;
 pub mod calendar;
 pub mod edit;
 pub mod explain;

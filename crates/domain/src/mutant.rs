@@ -51,10 +51,12 @@ pub enum Mutant {
     QueueClaimUnjudged,
     /// A worker's claim leaves the fence as it was.
     QueueClaimKeepsFence,
+    /// A backfill's position moves on before the runs that it passes are committed.
+    BackfillPositionFirst,
 }
 
 impl Mutant {
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::NoEpochCheck,
         Self::CursorRaisedBeforeAck,
         Self::RaiseWithoutEpoch,
@@ -86,6 +88,7 @@ impl Mutant {
         Self::CalendarKeepsEpoch,
         Self::QueueClaimUnjudged,
         Self::QueueClaimKeepsFence,
+        Self::BackfillPositionFirst,
     ];
 
     /// Whether this mistake is to be made now, on this thread.

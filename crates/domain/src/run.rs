@@ -37,6 +37,7 @@ macro_rules! coded {
         }
     )*};
 }
+pub(crate) use coded;
 coded! {
     State {
         Waiting = 0 "waiting",

@@ -241,6 +241,7 @@ impl Engine {
         engine.spawn(loops::prune::run(engine.shared.clone()));
         engine.spawn(loops::detect::run(engine.shared.clone()));
         engine.spawn(loops::watchdog::run(engine.shared.clone()));
+        engine.spawn(loops::backfill::run(engine.shared.clone()));
         Ok(engine)
     }
 
@@ -284,6 +285,11 @@ impl Engine {
     /// Walks once over all jobs in search of dead schedules, by hand; the loop does so page by page. Gives how many it repaired.
     pub async fn detect(&self) -> Result<usize> {
         loops::detect::walk(&self.shared).await
+    }
+
+    /// Moves the backfills of the jobs that this node holds one step on, by hand. Gives how many runs were made.
+    pub async fn backfill(&self) -> Result<usize> {
+        loops::backfill::pass(&self.shared).await
     }
 
     /// Stops: no more ticks and claims; the partitions are given back at once, so that others go on; what runs may end

@@ -104,6 +104,8 @@ pub(crate) const PRUNE_FIRST: Duration = Duration::from_secs(60);
 pub(crate) const PRUNE_BATCH: usize = 1_000;
 /// A job whose waiting runs are blocked by a run that is in progress elsewhere is read again this often.
 pub(crate) const BLOCKED_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// So many at a time of those that are blocked by a run between two attempts.
+pub(crate) const BLOCKED_LOOKS_MAX: usize = 100;
 /// Whether a run that we work on is still ours is looked at this often, once it has lasted as long: somebody may have cancelled
 /// it through another node.
 pub(crate) const CANCEL_LOOK_EVERY: Duration = Duration::from_millis(800);
@@ -139,3 +141,7 @@ pub(crate) const GIVE_WAY_EVERY: Duration = Duration::from_secs(1);
 pub(crate) const GIVE_WAY_JOBS_MAX: usize = 100;
 /// Whoever does not lead leaves this much to the leader.
 pub(crate) const WATCH_GRACE: Span = Span::millis(400);
+/// How often backfills are moved on...
+pub(crate) const BACKFILL_EVERY: Duration = Duration::from_secs(1);
+/// ...so many of them found in one look.
+pub(crate) const BACKFILLS_PER_LOOK_MAX: usize = 100;

@@ -1,6 +1,7 @@
 //! Where jobs, ticks and runs are kept. [`Store`] is a list of transactions, not of statements: each is done whole or not
 //! at all, and each guards its own rules (lease, epoch, clock, fence) where it commits. Nothing here decides; the domain does.
 
+mod backfills;
 mod calendars;
 mod cancels;
 mod clock;
@@ -29,6 +30,9 @@ use everytick_domain::{
     time::{DbTime, Span},
 };
 
+pub use backfills::{
+    Advanced, BackfillPreview, BackfillRecord, BackfillStore, CancelledBackfill, EndedRuns, NewBackfill,
+};
 pub use calendars::{CalendarPut, CalendarRecord, PutCalendar};
 pub use cancels::{CancelledJob, CancelledRuns, GiveWay, KeptOutput};
 pub use clock::{ManualClock, SystemClock, WallClock};
@@ -42,7 +46,7 @@ pub use types::*;
 
 /// A store that any number of nodes may share. `Failed` means known not done; `Unsure` means it may have been done.
 #[async_trait]
-pub trait Store: QueueStore {
+pub trait Store: QueueStore + BackfillStore {
     // The node.
 
     /// How many partitions the jobs of this store are spread over. A job's is that of `home::Homes::place`.

@@ -3,17 +3,19 @@
 use std::{any::Any, path::Path, sync::Arc};
 
 use everytick_domain::{
+    backfill::{Order, Stretch},
     calendar::CalendarSpec,
     edit::Change,
-    ids::{Fence, JobId},
+    ids::{BackfillId, Fence, JobId},
     job::JobSpec,
     plan::Fate,
     run::{SkipReason, Verdict},
+    time::Span,
 };
 use everytick_store::{
-    AttemptRecord, IdempotencyKey, NewJob, NewRun, PutCalendar, RunFilter, RunRecord, SqliteStore, Store,
+    AttemptRecord, IdempotencyKey, NewBackfill, NewJob, NewRun, PutCalendar, RunFilter, RunRecord, SqliteStore, Store,
     conformance::{
-        Bench, OTHER_TENANT, TENANT, actor, job_id, new_run, overlapping, range, s, settle, spec, tick, ticks,
+        Bench, OTHER_TENANT, TENANT, actor, by_name, job_id, new_run, overlapping, range, s, settle, spec, tick, ticks,
     },
 };
 use tempfile::TempDir;
@@ -30,8 +32,13 @@ pub(super) struct Installation {
     /// Has one run, of long ago.
     pub(super) old: JobId,
     deleted: JobId,
+    /// Has made one of its three runs.
+    pub(super) backfill: BackfillId,
     pub(super) lease_fence: Fence,
 }
+
+/// How long its history is kept.
+pub(super) const KEPT: Span = Span::days(90);
 
 /// What people and nodes see; partitions apart, which differ by the keeper.
 #[derive(Default, Debug)]
@@ -42,6 +49,7 @@ pub(super) struct Seen {
     attempts: Vec<AttemptRecord>,
     audit: Vec<String>,
     calendars: Vec<String>,
+    backfills: Vec<String>,
     pub(super) last_audit: i64,
 }
 
@@ -123,6 +131,17 @@ impl Installation {
         bench.go(NOW + 40);
         bench.range(&lease, &range(&keyed, 1, NOW + 10, NOW + 30)).await;
         bench.go(NOW);
+        let backfill = NewBackfill {
+            id: BackfillId::from_uuid(uuid::Uuid::from_u128(7)),
+            job: by_name("keyed"),
+            stretch: Stretch { from: s(0), to: s(20), order: Order::Newest },
+            rate: "100/1m".parse().ok(),
+            payload: Some("[1]".into()),
+            kept: KEPT,
+            idempotency: None,
+        };
+        let backfill = bench.store.create_backfill(TENANT, &actor(), backfill).await.unwrap().id;
+        bench.store.advance_backfill(&lease, backfill, KEPT).await.unwrap();
 
         let mut made = Self {
             folder,
@@ -130,6 +149,7 @@ impl Installation {
             busy: busy.id,
             old: old.id,
             deleted: gone.id,
+            backfill,
             lease_fence: lease.fence,
         };
         made.seen = look_at(bench.store.as_ref(), &made).await;
@@ -146,6 +166,10 @@ pub(super) async fn look_at(store: &dyn Store, installation: &Installation) -> S
     for tenant in [TENANT, OTHER_TENANT] {
         let jobs = store.list_jobs(tenant, &Default::default(), None, 100).await.unwrap().items;
         let ids: Vec<JobId> = jobs.iter().map(|record| record.job.id).chain([installation.deleted]).collect();
+        for id in &ids {
+            let backfills = store.list_backfills(tenant, *id, None, 100).await.unwrap().items;
+            seen.backfills.extend(backfills.iter().map(|backfill| format!("{backfill:?}")));
+        }
         for mut record in jobs {
             record.job.partition = 0;
             seen.jobs.push(format!("{:?} {:?} {:?}", record.job, record.cursor, record.last_run));
@@ -187,5 +211,6 @@ impl Seen {
         same(&self.attempts, &expected.attempts);
         same(&self.audit, &expected.audit);
         same(&self.calendars, &expected.calendars);
+        same(&self.backfills, &expected.backfills);
     }
 }

@@ -1,6 +1,7 @@
 //! A file per resource. Each route stands beside its place in the document, so neither is there without the other.
 
 mod audit;
+mod backfills;
 mod batch;
 mod calendars;
 mod cluster;
@@ -38,6 +39,10 @@ pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(jobs::trigger_job))
         .routes(routes!(redrive::cancel_job))
         .routes(routes!(redrive::redrive_job))
+        .routes(routes!(backfills::backfill_job))
+        .routes(routes!(backfills::list_backfills))
+        .routes(routes!(backfills::get_backfill))
+        .routes(routes!(backfills::cancel_backfill))
         .routes(routes!(runs::list_job_runs))
         .routes(routes!(jobs::next_ticks))
         .routes(routes!(explain::explain_job))

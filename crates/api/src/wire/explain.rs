@@ -70,6 +70,17 @@ pub(crate) struct Explanation {
     tick_before: Option<DbTime>,
     #[schema(value_type = Option<String>, format = DateTime)]
     tick_after: Option<DbTime>,
+    /// Runs that backfills have made for the instant, beside what became of the tick itself.
+    backfilled: Vec<BackfilledRun>,
+}
+
+/// A run that a backfill has made for an instant.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct BackfilledRun {
+    #[schema(value_type = String, format = Uuid)]
+    run: RunId,
+    #[schema(example = "succeeded")]
+    state: &'static str,
 }
 
 /// Ticks that were skipped together; both ends are included.
@@ -100,6 +111,11 @@ impl Explanation {
             since: told.since,
             tick_before: told.before,
             tick_after: told.after,
+            backfilled: told
+                .backfilled
+                .iter()
+                .map(|one| BackfilledRun { run: one.run, state: one.state.word() })
+                .collect(),
         }
     }
 }

@@ -18,6 +18,7 @@ macro_rules! same_words {
 }
 
 pub(crate) mod audit;
+pub(crate) mod backfill;
 pub(crate) mod batch;
 pub(crate) mod calendar;
 pub(crate) mod cluster;

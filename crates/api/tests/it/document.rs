@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use everytick_domain::time::Span;
 use serde_json::{Value, json};
 
 use crate::support::{Server, job, request};
@@ -167,6 +168,11 @@ async fn answers_are_as_the_document_says() {
     let run = server.post("/api/v1/jobs/j/trigger", Value::Null).await.expect(201);
     server.post("/api/v1/jobs/s/trigger", Value::Null).await.expect(201);
     let run = run["id"].as_str().unwrap();
+    let now = server.store.now().await.unwrap();
+    let days_ago = |days| now.minus(Span::days(days)).to_string();
+    let asked = json!({"from": days_ago(4), "to": days_ago(0)});
+    let backfill = server.post("/api/v1/jobs/j/backfill", asked).await.expect(201);
+    let backfill = backfill["id"].as_str().unwrap();
     let requests = [
         ("get", "/api/v1/jobs", "/api/v1/jobs".to_owned(), Value::Null),
         ("post", "/api/v1/jobs", "/api/v1/jobs".to_owned(), job("k")),
@@ -182,6 +188,33 @@ async fn answers_are_as_the_document_says() {
             "/api/v1/jobs/{job}/redrive",
             "/api/v1/jobs/j/redrive".to_owned(),
             json!({"since": "2040-01-01T00:00:00Z"}),
+        ),
+        (
+            "post",
+            "/api/v1/jobs/{job}/backfill",
+            "/api/v1/jobs/j/backfill".to_owned(),
+            json!({"from": days_ago(9), "to": days_ago(5), "rate": "10/1m"}),
+        ),
+        (
+            "post",
+            "/api/v1/jobs/{job}/backfill",
+            "/api/v1/jobs/j/backfill".to_owned(),
+            json!({"from": days_ago(9), "to": days_ago(5), "dry_run": true}),
+        ),
+        (
+            "post",
+            "/api/v1/jobs/{job}/backfill",
+            "/api/v1/jobs/none/backfill".to_owned(),
+            json!({"from": days_ago(9), "to": days_ago(5)}),
+        ),
+        ("get", "/api/v1/jobs/{job}/backfills", "/api/v1/jobs/j/backfills".to_owned(), Value::Null),
+        ("get", "/api/v1/backfills/{id}", format!("/api/v1/backfills/{backfill}"), Value::Null),
+        ("get", "/api/v1/backfills/{id}", format!("/api/v1/backfills/{run}"), Value::Null),
+        (
+            "post",
+            "/api/v1/backfills/{id}/cancel",
+            format!("/api/v1/backfills/{backfill}/cancel?cancel_runs=true"),
+            Value::Null,
         ),
         ("post", "/api/v1/jobs/{job}/cancel", "/api/v1/jobs/s/cancel".to_owned(), Value::Null),
         ("get", "/api/v1/jobs/{job}/next", "/api/v1/jobs/l/next".to_owned(), Value::Null),

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod backfills;
 mod batch;
 mod calendars;
 mod document;

@@ -1,5 +1,6 @@
 //! What people and workers ask. Each command is one transaction of the store and a hint to the loops.
 
+mod backfill;
 mod calendars;
 mod claim_work;
 mod create_jobs;
@@ -14,6 +15,7 @@ use everytick_store::Store;
 
 use crate::{Hints, live::LiveLogs, room::Room};
 
+pub use backfill::Backfill;
 pub use claim_work::Work;
 pub use report_result::Report;
 pub use run_now::RunNow;

@@ -1,6 +1,7 @@
 //! What time asks. Each loop waits, makes one pass, and waits again; a pass can be made by hand. A crash between two passes,
 //! or within one, leaves rows that the next one reads.
 
+pub(crate) mod backfill;
 pub(crate) mod cancel;
 pub(crate) mod claim;
 pub(crate) mod deliver;

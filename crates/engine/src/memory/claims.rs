@@ -1,6 +1,10 @@
 //! Which of the waiting runs to start, and the claims that came of it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+    sync::Arc,
+};
 
 use everytick_domain::{
     ids::{JobId, TenantId},
@@ -10,7 +14,7 @@ use everytick_domain::{
 use everytick_store::{ClaimedRun, Waiting, WaitingRun};
 
 use super::{Memory, Planned, entry::Entry};
-use crate::settings::SLOTS_PER_ONE_KEPT;
+use crate::settings::{BLOCKED_LOOKS_MAX, SLOTS_PER_ONE_KEPT};
 
 impl Memory {
     /// Jobs that may not start another run and have one waiting: looking at those would find nothing to do.
@@ -27,13 +31,20 @@ impl Memory {
     }
 
     /// Reads again the jobs whose waiting runs are blocked by one that is in progress elsewhere: nobody tells us of its end.
+    /// And in turn, a few at a time, those that are blocked by one between two attempts, which somebody may have cancelled: where
+    /// a receiver is down, that are many, and nearly all of them wait as we think.
     pub(crate) fn doubt_blocked(&mut self) {
-        for job in self.busy() {
-            let elsewhere =
-                |entry: &Entry| entry.open.iter().any(|(run, open)| open.claimed && !self.held.contains_key(run));
-            if self.jobs.get(&job).is_some_and(elsewhere) {
-                self.doubt(job);
-            }
+        let elsewhere =
+            |entry: &Entry| entry.open.iter().any(|(run, open)| open.claimed && !self.held.contains_key(run));
+        let (now, later): (Vec<_>, Vec<_>) =
+            self.busy().into_iter().partition(|job| self.jobs.get(job).is_some_and(elsewhere));
+        let later: BTreeSet<_> = later.into_iter().filter(|job| self.jobs.contains_key(job)).collect();
+        let after = self.blocked_turn.map_or(Bound::Unbounded, Bound::Excluded);
+        let turn: Vec<_> = later.range((after, Bound::Unbounded)).copied().take(BLOCKED_LOOKS_MAX).collect();
+        // Behind the last one it begins anew.
+        self.blocked_turn = turn.last().copied().filter(|_| turn.len() == BLOCKED_LOOKS_MAX);
+        for job in now.into_iter().chain(turn) {
+            self.doubt(job);
         }
     }
 
@@ -152,11 +163,12 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use everytick_domain::{
-        ids::{Cause, Epoch, RunId},
+        ids::{Cause, Epoch, Fence, RunId},
         job::{Birth, born},
+        run::State,
     };
     use everytick_store::{
-        LoadedJob,
+        LoadedJob, OpenRun,
         conformance::{OTHER_TENANT, START, TENANT, job_id, overlapping, s},
     };
 
@@ -203,6 +215,37 @@ mod tests {
         assert_eq!(memory.late_turn(), Some(OTHER_TENANT), "the next turn is the other tenant's");
         assert_eq!(memory.choose(&waiting, 100, 0).iter().filter(|run| run.late).count(), 0);
         assert_eq!(memory.late_turn(), Some(OTHER_TENANT));
+    }
+
+    /// A run between two attempts, and one that waits behind it.
+    #[test]
+    fn a_job_that_is_blocked_by_a_run_between_two_attempts_is_read_again_in_its_turn() {
+        let mut memory = Memory::default();
+        memory.take_up(&everytick_domain::partition::PartitionSet::all(1));
+        let jobs = BLOCKED_LOOKS_MAX + 1;
+        for n in 0..jobs {
+            let mut loaded = loaded(TENANT, &format!("j{n}"));
+            let mut spec = (*loaded.job.spec).clone();
+            spec.overlap = Overlap::Skip;
+            loaded.job.spec = Arc::new(spec);
+            let run = |attempt: u32| OpenRun {
+                id: RunId::of(loaded.job.id, Cause::Tick(s(attempt.into()))),
+                state: State::Waiting,
+                attempt,
+                fence: Fence::default(),
+            };
+            loaded.open = vec![run(1), run(0)];
+            let turn = memory.turn();
+            memory.horizon(vec![loaded], turn);
+        }
+        let mut read = BTreeSet::new();
+        for expected in [BLOCKED_LOOKS_MAX, 1] {
+            memory.doubt_blocked();
+            let wanted: BTreeSet<_> = memory.take_wanted(usize::MAX).into_iter().map(|(job, _)| job).collect();
+            assert_eq!(wanted.difference(&read).count(), expected);
+            read.extend(wanted);
+        }
+        assert_eq!(read.len(), jobs);
     }
 
     #[test]

@@ -63,6 +63,8 @@ pub(crate) struct Memory {
     missing: BTreeSet<JobId>,
     /// The tenant of the last late run that was started: the next turn is another's.
     late_turn: Option<TenantId>,
+    /// Where the looks at jobs that are blocked by a run between two attempts have come to.
+    blocked_turn: Option<JobId>,
     /// How many of the held claims wait for their receiver's report.
     accepted: usize,
 }

@@ -25,6 +25,43 @@ table audit
     CREATE INDEX audit_subject ON public.audit USING btree (tenant, subject, id)
     CREATE INDEX audit_tenant ON public.audit USING btree (tenant, id)
 
+table backfill_runs
+    run uuid not null
+    backfill uuid not null
+    constraint backfill_runs_pkey PRIMARY KEY (run)
+    CREATE INDEX backfill_runs_of ON public.backfill_runs USING btree (backfill)
+
+table backfills with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    id uuid not null
+    tenant integer not null
+    job uuid not null
+    from_at bigint not null
+    to_at bigint not null
+    newest_first boolean not null
+    rate_count integer
+    rate_ms bigint
+    spent_until bigint not null default 0
+    payload text
+    total integer not null
+    position integer not null default 0
+    succeeded integer not null default 0
+    failed integer not null default 0
+    cancelled integer not null default 0
+    state smallint not null default 0
+    active boolean not null default true
+    created_at bigint not null
+    created_by text not null
+    finished_at bigint
+    note text
+    ticks bytea not null
+    constraint backfills_finished CHECK (((state = 0) = (finished_at IS NULL)))
+    constraint backfills_pkey PRIMARY KEY (id)
+    constraint backfills_position CHECK (("position" <= total))
+    constraint backfills_rate CHECK (((rate_count IS NULL) = (rate_ms IS NULL)))
+    CREATE INDEX backfills_active ON public.backfills USING btree (job, id) WHERE active
+    CREATE INDEX backfills_job ON public.backfills USING btree (job, id)
+    CREATE INDEX backfills_over ON public.backfills USING btree (finished_at) WHERE (NOT active)
+
 table calendar_jobs
     tenant integer not null
     calendar text collate "C" not null

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::missing_panics_doc, reason = "these are tests")]
 
 pub mod alone;
+pub mod backfills;
 pub mod calendars;
 pub mod cancels;
 pub mod claims;
@@ -374,6 +375,29 @@ macro_rules! conformance_suite {
             a_redrive_has_audit_rows,
             under_queue_a_redrive_makes_stale_what_was_planned_without_it,
             an_unknown_or_foreign_job_cannot_be_redriven,
+        }
+        $crate::conformance_suite! { @group $open, backfills:
+            a_backfill_is_made_without_runs_and_says_what_it_covers,
+            its_runs_wait_as_late_ones_and_leave_ticks_and_cursor_alone,
+            a_backfill_is_done_when_all_its_runs_are_over_and_tells_how_they_ended,
+            a_job_that_may_not_overlap_gets_one_run_at_a_time,
+            no_more_runs_are_made_than_rate_and_room_allow,
+            the_order_is_as_asked,
+            the_ticks_stay_what_they_were_when_it_was_made,
+            a_cancelled_backfill_makes_no_more_runs,
+            one_that_is_done_stays_done,
+            a_pause_does_not_stop_it_and_a_delete_does,
+            a_repeated_request_gives_the_backfill_that_it_made,
+            a_job_has_so_many_under_way_at_the_most,
+            what_cannot_be_backfilled_is_refused_field_by_field,
+            ticks_of_long_ago_have_runs_of_today,
+            one_that_lasts_too_long_is_ended_with_a_note,
+            a_lost_lease_makes_no_runs,
+            backfills_are_looked_after_where_their_jobs_stand,
+            backfills_are_listed_newest_first_in_pages_and_stay_with_their_tenant,
+            backfills_have_audit_rows,
+            what_is_over_goes_with_its_time,
+            an_instant_is_explained_with_the_runs_that_were_made_for_it,
         }
         $crate::conformance_suite! { @group $open, facts:
             the_row_and_the_range_of_an_instant_are_found,

@@ -203,6 +203,8 @@ async fn empty(url: &str) -> Vec<String> {
         "calendars",
         "calendar_versions",
         "calendar_jobs",
+        "backfills",
+        "backfill_runs",
     ] {
         text.push_str(&format!("delete from {table};"));
     }

@@ -179,7 +179,7 @@ const RUN: &[(&str, Kind)] = &[
     ("worker", Text),
 ];
 
-pub(crate) const PARTS: [Part; 16] = [
+pub(crate) const PARTS: [Part; 18] = [
     part!("tenants", "move_tenants", 1, &[("id", Word), ("name", Text), ("jobs", Long)]),
     part!("last_runs" of "runs", Rows::BeforeTheDays, 1, "move_last_runs", "move_last_runs", RUN),
     part!("runs" of "runs", Rows::OfTheDays, 1, "move_runs", "move_runs", RUN),
@@ -291,6 +291,36 @@ pub(crate) const PARTS: [Part; 16] = [
             ("spent_until", Long),
         ]
     ),
+    part!(
+        "backfills",
+        "move_backfills",
+        1,
+        &[
+            ("id", Id),
+            ("tenant", Word),
+            ("job", Id),
+            ("from_at", Long),
+            ("to_at", Long),
+            ("newest_first", Flag),
+            ("rate_count", Word),
+            ("rate_ms", Long),
+            ("spent_until", Long),
+            ("payload", Text),
+            ("total", Word),
+            ("position", Word),
+            ("succeeded", Word),
+            ("failed", Word),
+            ("cancelled", Word),
+            ("state", Short),
+            ("active", Flag),
+            ("created_at", Long),
+            ("created_by", Text),
+            ("finished_at", Long),
+            ("note", Text),
+            ("ticks", Bytes),
+        ]
+    ),
+    part!("backfill_runs", "move_backfill_runs", 1, &[("run", Id), ("backfill", Id)]),
     part!(
         "jobs",
         "move_jobs",

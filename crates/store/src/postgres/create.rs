@@ -226,6 +226,7 @@ pub(super) async fn note(
 pub(super) enum Kind {
     Job,
     Run,
+    Backfill,
 }
 
 impl Kind {
@@ -233,6 +234,7 @@ impl Kind {
         match self {
             Self::Job => "job",
             Self::Run => "run",
+            Self::Backfill => "backfill",
         }
     }
 }

@@ -1,13 +1,13 @@
 //! What is known of one instant of a job, in one snapshot; also of a job that was deleted.
 
 use everytick_domain::{
-    explain::{Facts, expected},
-    ids::{Cause, RunId, TenantId},
+    explain::{BACKFILLED_TOLD_MAX, Backfilled, Facts, expected},
+    ids::{BackfillId, Cause, RunId, TenantId},
     time::{DbTime, Span},
 };
 use sqlx::PgConnection;
 
-use super::{Failed, PostgresStore, calendars, edit, read, rows, rows::JobRow, sql};
+use super::{Failed, PostgresStore, backfill, calendars, edit, read, rows, rows::JobRow, sql};
 use crate::{
     JobRef, Result, StoreError,
     facts::{CHANGES_MAX, changed, named, record},
@@ -41,6 +41,18 @@ pub(super) async fn load_facts(
         .await
         .failed(DOING)?;
     let range = range.as_ref().map(rows::range).transpose().failed(DOING)?.and_then(|run| run.range);
+    let found = sqlx::query(sql!("backfilled"))
+        .bind(id.uuid())
+        .bind(at.millis())
+        .bind(rows::limit(BACKFILLED_TOLD_MAX))
+        .fetch_all(&mut *read)
+        .await
+        .failed(DOING)?;
+    let run = |row| Ok(backfill::origin(BackfillId::from_uuid(sqlx::Row::try_get(row, "id")?), row)?.run(id, at));
+    let runs = found.iter().map(run).collect::<std::result::Result<Vec<_>, sqlx::Error>>().failed(DOING)?;
+    let found = sqlx::query(sql!("run_states")).bind(rows::run_ids(runs)).fetch_all(&mut *read).await.failed(DOING)?;
+    let made = |row| Ok(Backfilled { run: rows::run_id(row, "id")?, state: rows::state(row)? });
+    let backfilled = found.iter().map(made).collect::<std::result::Result<Vec<_>, sqlx::Error>>().failed(DOING)?;
     let trail = sqlx::query(sql!("job_audit"))
         .bind(tenant.raw())
         .bind(id.to_string())
@@ -58,6 +70,7 @@ pub(super) async fn load_facts(
         calendars: Vec::new(),
         record: tick.map(record),
         range: range.filter(|range| range.to >= at),
+        backfilled,
     };
     let names = named(&facts);
     facts.calendars = calendars::of_tenant(&mut read, tenant, &names, DOING).await?.into_values().collect();

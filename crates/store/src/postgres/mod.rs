@@ -3,6 +3,7 @@
 //! reads. Nothing rests on the state of a session, so a transaction pooler may stand in between. What is due and which
 //! lease lives is judged by the database's clock (`everytick_now()`), read after the locks were had.
 
+mod backfill;
 mod calendars;
 mod cancel;
 mod claim;

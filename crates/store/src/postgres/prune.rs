@@ -101,6 +101,12 @@ async fn prune_rows(store: &PostgresStore, before: DbTime, limit: usize, pruned:
             sqlx::query(statement).bind(&jobs).execute(&mut *write.tx).await.failed(DOING)?;
         }
     }
+    sqlx::query(sql!("prune_backfills"))
+        .bind(before.millis())
+        .bind(rows::limit(limit))
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?;
     pruned.requests = sqlx::query(sql!("prune_requests"))
         .bind(now.minus(IDEMPOTENCY_KEPT).millis())
         .bind(rows::limit(limit))

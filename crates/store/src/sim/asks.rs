@@ -56,7 +56,7 @@ impl Db {
         self.audit.push((tenant, record));
     }
 
-    fn replayed(&self, tenant: TenantId, key: Option<&IdempotencyKey>) -> Result<Option<Subject>> {
+    pub(super) fn replayed(&self, tenant: TenantId, key: Option<&IdempotencyKey>) -> Result<Option<Subject>> {
         let Some(asked) = key else { return Ok(None) };
         match self.requests.get(&(tenant, asked.key.clone())) {
             None => Ok(None),
@@ -65,7 +65,7 @@ impl Db {
         }
     }
 
-    fn remember(&mut self, tenant: TenantId, key: Option<&IdempotencyKey>, subject: Subject, at: DbTime) {
+    pub(super) fn remember(&mut self, tenant: TenantId, key: Option<&IdempotencyKey>, subject: Subject, at: DbTime) {
         if let Some(asked) = key {
             let row = RequestRow { fingerprint: asked.fingerprint, subject, at };
             self.requests.insert((tenant, asked.key.clone()), row);
@@ -304,6 +304,7 @@ impl Db {
         for id in &dead {
             self.jobs.remove(id);
         }
+        self.prune_backfills(before);
         let requests = self.requests.len();
         self.requests.retain(|_, row| row.at >= now.minus(IDEMPOTENCY_KEPT));
         let requests = (requests - self.requests.len()) as u64;

@@ -8,7 +8,7 @@ use std::{
 use everytick_domain::{
     calendar::Calendar,
     home::{BlockClaim, Homes},
-    ids::{Epoch, Fence, Incarnation, JobId, RunId, TenantId},
+    ids::{BackfillId, Epoch, Fence, Incarnation, JobId, RunId, TenantId},
     job::{Job, JobSpec, LATE_AFTER_MAX},
     mutant::Mutant,
     partition::PartitionSet,
@@ -18,6 +18,7 @@ use everytick_domain::{
     time::{DbTime, Span},
 };
 
+use super::backfills::BackfillRow;
 use super::calendars::CalendarRow;
 use super::queue::{QueueRow, WorkerClaimRow};
 use crate::{
@@ -41,6 +42,7 @@ pub struct Db {
     pub(super) waiting: BTreeMap<RunId, WaitingRow>,
     pub(super) worker_claims: BTreeMap<RunId, WorkerClaimRow>,
     pub(super) queues: BTreeMap<(TenantId, String), QueueRow>,
+    pub(super) backfills: BTreeMap<BackfillId, BackfillRow>,
     pub(super) attempts: BTreeMap<(RunId, u32), AttemptRecord>,
     pub(super) leases: BTreeMap<String, LeaseRow>,
     /// The highest fence that a lease ever had: they rise past it, also those of leases made anew.
@@ -138,6 +140,7 @@ pub(super) struct RequestRow {
 pub(super) enum Subject {
     Job(JobId),
     Run(RunId),
+    Backfill(BackfillId),
 }
 
 /// One change, as the journal keeps it for checkers.
@@ -245,6 +248,7 @@ impl Db {
             waiting: BTreeMap::new(),
             worker_claims: BTreeMap::new(),
             queues: BTreeMap::new(),
+            backfills: BTreeMap::new(),
             attempts: BTreeMap::new(),
             leases: BTreeMap::new(),
             lease_fence: Fence::default(),
@@ -271,6 +275,9 @@ impl Db {
     #[must_use]
     pub fn standing(&self, now: DbTime) -> Cluster {
         self.cluster(now)
+    }
+    pub fn all_backfills(&self) -> impl Iterator<Item = (BackfillId, &BackfillRow)> {
+        self.backfills.iter().map(|(id, row)| (*id, row))
     }
     pub fn all_ranges(&self) -> impl Iterator<Item = &RangeRow> {
         self.ranges.values()

@@ -2,6 +2,7 @@
 //! journal of every change for the simulator's checker. Rules that a mutant leaves out are left out here, by name.
 
 mod asks;
+mod backfills;
 mod calendars;
 mod cancels;
 mod db;
@@ -25,6 +26,7 @@ use everytick_domain::{
 };
 use tokio::sync::oneshot;
 
+pub use backfills::BackfillRow;
 pub use db::{Db, Entry, RangeRow, RunRow};
 pub use faults::{Call, Fate, Faults, NoFaults, Point};
 

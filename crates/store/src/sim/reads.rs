@@ -109,6 +109,7 @@ impl Db {
             calendars: Vec::new(),
             record: self.runs.get(&tick).map(|run| facts::record(self.run_record(tick, run))),
             range: ranges.find(|range| (range.from..=range.to).contains(&at)),
+            backfilled: self.backfilled(id, at),
         };
         facts.calendars = self.calendars_named(tenant, &facts::named(&facts));
         Ok((facts, at))

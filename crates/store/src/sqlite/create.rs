@@ -159,6 +159,7 @@ pub(super) async fn note(
 pub(super) enum Kind {
     Job,
     Run,
+    Backfill,
 }
 
 impl Kind {
@@ -166,6 +167,7 @@ impl Kind {
         match self {
             Self::Job => "job",
             Self::Run => "run",
+            Self::Backfill => "backfill",
         }
     }
 }

@@ -2,6 +2,7 @@
 //! its SQL beside it. One connection writes, a few read; what is due and which lease lives is judged by the given clock,
 //! read once per transaction after the write lock was had.
 
+mod backfill;
 mod calendars;
 mod cancel;
 mod claim;

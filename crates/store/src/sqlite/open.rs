@@ -163,6 +163,7 @@ fn migrator() -> Migrator {
         (2, "cluster", include_str!("../../migrations/sqlite/0002_cluster.sql")),
         (3, "calendars", include_str!("../../migrations/sqlite/0003_calendars.sql")),
         (4, "queues", include_str!("../../migrations/sqlite/0004_queues.sql")),
+        (5, "backfills", include_str!("../../migrations/sqlite/0005_backfills.sql")),
     ];
     let step = |(version, name, text): (i64, &'static str, &'static str)| {
         Migration::new(version, name.into(), MigrationType::Simple, text.into_sql_str(), false)

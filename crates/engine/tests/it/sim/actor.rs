@@ -18,7 +18,7 @@ use everytick_domain::{
 use everytick_engine::commands::RunNow;
 use everytick_store::{Actor, EditJob, JobRef, PutCalendar, Redrive, RunFilter, WallClock};
 
-use super::{random::Random, worker, world::World};
+use super::{backfills, random::Random, worker, world::World};
 
 pub async fn run(world: Arc<World>, random: Random) {
     let mut jobs = Vec::new();
@@ -70,6 +70,8 @@ pub async fn run(world: Arc<World>, random: Random) {
                 let ask = Redrive { job: JobRef::Id(job), since, until: None, limit, dry_run: false };
                 let _ = world.commands(&random).redrive(TenantId::DEFAULT, &people(), &ask).await;
             }
+            93..96 => backfills::ask(&world, &random, job).await,
+            96 => backfills::cancel(&world, &random, job).await,
             _ => cancel(&world, &random, job).await,
         }
     }
@@ -106,7 +108,7 @@ async fn set_calendar(world: &World, random: &Random, name: &str) {
     let _ = world.commands(random).put_calendar(TenantId::DEFAULT, &people(), put).await;
 }
 
-fn people() -> Actor {
+pub fn people() -> Actor {
     Actor("people".into())
 }
 

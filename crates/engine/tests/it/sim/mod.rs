@@ -2,6 +2,7 @@
 //! always the same one; the checker then asks of it what the invariants say.
 
 mod actor;
+mod backfills;
 mod calendars;
 mod checker;
 mod faults;

@@ -13,4 +13,6 @@ union all select 'requests' as name, count(*) as count from requests
 union all select 'audit' as name, count(*) as count from audit
 union all select 'calendars' as name, count(*) as count from calendars
 union all select 'calendar_versions' as name, count(*) as count from calendar_versions
-union all select 'calendar_jobs' as name, count(*) as count from calendar_jobs;
+union all select 'calendar_jobs' as name, count(*) as count from calendar_jobs
+union all select 'backfills' as name, count(*) as count from backfills
+union all select 'backfill_runs' as name, count(*) as count from backfill_runs;

@@ -1,5 +1,6 @@
 //! The PostgreSQL keeper: the suite, and what is only true of a server that nodes share.
 
+mod backfills;
 mod calendar_races;
 mod days;
 mod moves;

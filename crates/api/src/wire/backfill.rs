@@ -1,0 +1,207 @@
+//! Runs for past ticks: what is asked for, and how far that has come.
+
+use everytick_domain::{
+    backfill::{BackfillState as DomainState, Order as DomainOrder, Stretch},
+    ids::{BackfillId, JobId},
+    invalid::Invalid,
+    queue::Rate,
+    time::{DbTime, Span},
+};
+use everytick_engine::{
+    commands::Backfill as Ask,
+    store::{BackfillPreview, BackfillRecord, IdempotencyKey, JobRef},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::Complaints;
+
+/// Which ticks get their runs first.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Order {
+    #[default]
+    Oldest,
+    Newest,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum BackfillState {
+    Running,
+    Done,
+    Cancelled,
+}
+
+same_words! {
+    Order = DomainOrder { Oldest, Newest }
+    BackfillState = DomainState { Running, Done, Cancelled }
+}
+
+/// Asks for a run of each tick in a stretch of the past.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"from": "2026-11-01T00:00:00Z", "to": "2026-11-15T00:00:00Z", "rate": "10/1m"}))]
+pub(crate) struct BackfillRequest {
+    /// The first instant that may be a tick of it; as far back as history is kept.
+    #[serde(default)]
+    #[schema(required, nullable = false, format = DateTime)]
+    from: Option<String>,
+    /// The last one; not after now.
+    #[serde(default)]
+    #[schema(required, nullable = false, format = DateTime)]
+    to: Option<String>,
+    /// So many runs in a while; without it, as many as there is room for.
+    #[schema(pattern = "^[0-9]{1,7}/[0-9a-z]{2,20}$", example = "10/1m")]
+    rate: Option<String>,
+    #[schema(inline, default = "oldest")]
+    order: Option<Order>,
+    /// Delivered by its runs instead of the job's payload. Any JSON, up to 256 KiB; `null` means the job's.
+    #[schema(value_type = Value)]
+    payload: Option<Box<RawValue>>,
+    /// Makes nothing, and tells which ticks it would be.
+    #[schema(default = false)]
+    dry_run: Option<bool>,
+}
+
+impl BackfillRequest {
+    /// What is asked for, and whether it is only to be told.
+    pub(crate) fn read(
+        self,
+        job: JobRef,
+        kept: Span,
+        idempotency: Option<IdempotencyKey>,
+    ) -> Result<(Ask, bool), Vec<Invalid>> {
+        let mut wrong = Complaints::default();
+        let mut instant = |field: &str, text: Option<&str>| -> Option<DbTime> {
+            match text {
+                None => wrong.add(field, "is missing; write an instant such as \"2026-11-16T00:00:00Z\""),
+                Some(text) => return wrong.keep(field, text.parse()),
+            }
+            None
+        };
+        let (from, to) = (instant("from", self.from.as_deref()), instant("to", self.to.as_deref()));
+        let rate = self.rate.as_deref().and_then(|text| wrong.keep("rate", text.parse::<Rate>()));
+        let order = self.order.unwrap_or_default().into();
+        let stretch = from.zip(to).map(|(from, to)| Stretch { from, to, order });
+        let payload = self.payload.map(|payload| payload.get().to_owned());
+        let dry_run = self.dry_run.unwrap_or(false);
+        wrong.end(stretch.map(|stretch| (Ask { job, stretch, rate, payload, kept, idempotency }, dry_run)))
+    }
+}
+
+/// A backfill and how far it has come.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Backfill {
+    /// `null` in a dry run, which makes none.
+    #[schema(required, value_type = Option<String>, format = Uuid)]
+    id: Option<BackfillId>,
+    /// The job's name.
+    job: String,
+    #[schema(value_type = String, format = Uuid)]
+    job_id: JobId,
+    #[schema(value_type = String, format = DateTime)]
+    from: DbTime,
+    #[schema(value_type = String, format = DateTime)]
+    to: DbTime,
+    #[schema(inline)]
+    order: Order,
+    #[schema(required, example = "10/1m")]
+    rate: Option<String>,
+    /// `running` until all its runs are made and over; `null` in a dry run.
+    #[schema(required, inline)]
+    state: Option<BackfillState>,
+    /// How many ticks it covers.
+    total: u64,
+    /// How many of them have their runs.
+    made: u32,
+    /// How many of those runs are over: the sum of the next three.
+    ended: u32,
+    succeeded: u32,
+    failed: u32,
+    cancelled: u32,
+    #[schema(required, value_type = Option<String>, format = DateTime)]
+    created_at: Option<DbTime>,
+    #[schema(required)]
+    created_by: Option<String>,
+    /// When all was over, or when it was cancelled.
+    #[schema(required, value_type = Option<String>, format = DateTime)]
+    finished_at: Option<DbTime>,
+    /// Why it was cancelled.
+    #[schema(required)]
+    note: Option<String>,
+    /// In a dry run: the ticks that would come first, in their order...
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>)]
+    first: Option<Vec<DbTime>>,
+    /// ...and last, where those are others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>)]
+    last: Option<Vec<DbTime>>,
+}
+
+impl From<BackfillRecord> for Backfill {
+    fn from(record: BackfillRecord) -> Self {
+        let Stretch { from, to, order } = record.stretch;
+        Self {
+            id: Some(record.id),
+            job: record.job_name,
+            job_id: record.job,
+            from,
+            to,
+            order: order.into(),
+            rate: record.rate.map(|rate| rate.to_string()),
+            state: Some(record.state.into()),
+            total: record.total.into(),
+            made: record.made,
+            ended: record.ended.all(),
+            succeeded: record.ended.succeeded,
+            failed: record.ended.failed,
+            cancelled: record.ended.cancelled,
+            created_at: Some(record.created_at),
+            created_by: Some(record.created_by),
+            finished_at: record.finished_at,
+            note: record.note,
+            first: None,
+            last: None,
+        }
+    }
+}
+
+impl Backfill {
+    /// What a dry run tells.
+    pub(crate) fn dry(asked: &Ask, preview: BackfillPreview) -> Self {
+        let Stretch { from, to, order } = asked.stretch;
+        Self {
+            id: None,
+            job: preview.job_name,
+            job_id: preview.job,
+            from,
+            to,
+            order: order.into(),
+            rate: asked.rate.map(|rate| rate.to_string()),
+            state: None,
+            total: preview.total as u64,
+            made: 0,
+            ended: 0,
+            succeeded: 0,
+            failed: 0,
+            cancelled: 0,
+            created_at: None,
+            created_by: None,
+            finished_at: None,
+            note: None,
+            first: Some(preview.first),
+            last: Some(preview.last),
+        }
+    }
+}
+
+/// A page of backfills, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct BackfillPage {
+    pub(crate) items: Vec<Backfill>,
+    /// Where the next page begins; `null` on the last one.
+    pub(crate) next_cursor: Option<String>,
+}

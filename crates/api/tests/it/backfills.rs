@@ -1,0 +1,133 @@
+//! Runs for past ticks: what is asked for, what is refused and by which field, and how far it has come.
+
+use everytick_domain::{
+    ids::{BackfillId, RunId},
+    partition::PartitionSet,
+    time::{DbTime, Span},
+};
+use serde_json::{Value, json};
+
+use crate::support::{Server, job};
+
+/// A job of every hour whose runs may overlap, and an instant of it some hours ago.
+async fn hourly(server: &Server) -> DbTime {
+    let mut definition = job("j");
+    definition["schedule"] = json!({"cron": "0 * * * *"});
+    definition["overlap"] = json!("allow");
+    server.post("/api/v1/jobs", definition).await.expect(201);
+    let now = server.store.now().await.unwrap();
+    let hour = 3_600_000;
+    DbTime::from_millis((now.millis() / hour - 20) * hour)
+}
+
+fn ask(from: DbTime, hours: u64) -> Value {
+    json!({"from": from.to_string(), "to": from.plus(Span::hours(hours)).to_string()})
+}
+
+async fn advance(server: &Server, backfill: &Value) {
+    let lease = server.join().await;
+    let id: BackfillId = backfill["id"].as_str().unwrap().parse().unwrap();
+    server.store.advance_backfill(&lease, id, Span::days(90)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_backfill_is_made_looked_at_and_cancelled_with_its_runs() {
+    let server = Server::new().await;
+    let from = hourly(&server).await;
+    let mut asked = ask(from, 3);
+    asked["rate"] = json!("2/1m");
+    asked["order"] = json!("newest");
+    asked["payload"] = json!({"again": true});
+    let made = server.post("/api/v1/jobs/j/backfill", asked).await;
+    let at = made.header("location").to_owned();
+    let made = made.expect(201);
+    assert_eq!(at, format!("/api/v1/backfills/{}", made["id"].as_str().unwrap()));
+    assert_eq!((&made["job"], &made["state"], &made["order"]), (&json!("j"), &json!("running"), &json!("newest")));
+    assert_eq!((&made["total"], &made["made"], &made["rate"]), (&json!(4), &json!(0), &json!("2/1m")));
+    assert_eq!(made.get("first"), None);
+
+    advance(&server, &made).await;
+    let stands = server.get(&at).await.expect(200);
+    assert_eq!((&stands["made"], &stands["ended"]), (&json!(2), &json!(0)));
+    let runs = server.get("/api/v1/jobs/j/runs").await.expect(200);
+    let instants: Vec<_> = runs["items"].as_array().unwrap().iter().map(|run| run["scheduled_at"].clone()).collect();
+    assert_eq!(instants, [3, 2].map(|hours| json!(from.plus(Span::hours(hours)).to_string())));
+    assert_eq!((&runs["items"][0]["cause"], &runs["items"][0]["state"]), (&json!("backfill"), &json!("waiting")));
+
+    // One of them is worked on: it is stopped like any other.
+    let (lease, run) = (server.join().await, runs["items"][0]["id"].as_str().unwrap().parse::<RunId>().unwrap());
+    let claimed = server.store.claim(&lease, &PartitionSet::all(256), &[run]).await.unwrap();
+    assert_eq!(claimed[0].payload.as_deref(), Some(r#"{"again":true}"#));
+    let cancelled = server.post(&format!("{at}/cancel?cancel_runs=true"), Value::Null).await.expect(200);
+    assert_eq!(
+        (&cancelled["state"], &cancelled["cancelled"], &cancelled["made"]),
+        (&json!("cancelled"), &json!(2), &json!(2))
+    );
+    assert!(cancelled["finished_at"].is_string());
+    let list = server.get("/api/v1/jobs/j/backfills").await.expect(200);
+    assert_eq!((&list["items"], &list["next_cursor"]), (&json!([cancelled]), &Value::Null));
+}
+
+#[tokio::test]
+async fn a_dry_run_makes_nothing_and_names_the_ends() {
+    let server = Server::new().await;
+    let from = hourly(&server).await;
+    let mut asked = ask(from, 13);
+    asked["dry_run"] = json!(true);
+    let told = server.post("/api/v1/jobs/j/backfill", asked).await.expect(200);
+    assert_eq!((&told["id"], &told["state"], &told["total"]), (&Value::Null, &Value::Null, &json!(14)));
+    let hours = |hours: &[u64]| json!(hours.iter().map(|n| from.plus(Span::hours(*n)).to_string()).collect::<Vec<_>>());
+    assert_eq!((&told["first"], &told["last"]), (&hours(&[0, 1, 2, 3, 4]), &hours(&[9, 10, 11, 12, 13])));
+    assert_eq!(server.get("/api/v1/jobs/j/backfills").await.expect(200)["items"], json!([]));
+}
+
+#[tokio::test]
+async fn a_repeat_under_the_same_key_makes_one_backfill() {
+    let server = Server::new().await;
+    let asked = ask(hourly(&server).await, 3).to_string();
+    let key = [("idempotency-key", "k")];
+    let first = server.ask("POST", "/api/v1/jobs/j/backfill", &key, asked.clone()).await.expect(201);
+    let again = server.ask("POST", "/api/v1/jobs/j/backfill", &key, asked).await.expect(201);
+    assert_eq!(first, again);
+    assert_eq!(server.get("/api/v1/jobs/j/backfills").await.expect(200)["items"], json!([first]));
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_named_by_its_field() {
+    let server = Server::new().await;
+    let from = hourly(&server).await;
+    let mut idle = job("idle");
+    idle["schedule"] = Value::Null;
+    server.post("/api/v1/jobs", idle).await.expect(201);
+    let text = |at: DbTime| json!(at.to_string());
+    let (later, long_ago) = (from.plus(Span::days(9)), from.minus(Span::days(400)));
+    for (job, field, value, wrong) in [
+        ("j", "from", Value::Null, "from"),
+        ("j", "from", json!("yesterday"), "from"),
+        ("j", "from", text(long_ago), "from"),
+        ("j", "to", text(later), "to"),
+        ("j", "to", text(from.minus(Span::hours(1))), "to"),
+        ("j", "rate", json!("fast"), "rate"),
+        ("j", "payload", json!("x".repeat(300 * 1024)), "payload"),
+        ("idle", "dry_run", json!(false), "job"),
+        ("idle", "dry_run", json!(true), "job"),
+    ] {
+        let mut asked = ask(from, 3);
+        asked[field] = value;
+        let refused = server.post(&format!("/api/v1/jobs/{job}/backfill"), asked.clone()).await.expect(422);
+        assert_eq!(refused["errors"][0]["field"], wrong, "{asked}: {refused}");
+    }
+    let many = json!({"from": text(from.minus(Span::days(60))), "to": text(from)});
+    let mut often = job("often");
+    often["schedule"] = json!({"every": "1m"});
+    server.post("/api/v1/jobs", often).await.expect(201);
+    let refused = server.post("/api/v1/jobs/often/backfill", many).await.expect(422);
+    assert!(refused["errors"][0]["message"].as_str().unwrap().contains("10000"), "{refused}");
+
+    server.post("/api/v1/jobs/nobody/backfill", ask(from, 3)).await.expect(404);
+    server.get("/api/v1/jobs/nobody/backfills").await.expect(404);
+    server.get("/api/v1/backfills/nonsense").await.expect(400);
+    server.get("/api/v1/backfills/00000000-0000-4000-8000-000000000001").await.expect(404);
+    server.post("/api/v1/backfills/00000000-0000-4000-8000-000000000001/cancel", Value::Null).await.expect(404);
+    server.get("/api/v1/jobs/j/backfills?cursor=abc").await.expect(400);
+}

@@ -1,0 +1,73 @@
+//! Asks for runs of past ticks. What is asked for here is only written down; whoever holds the job makes the runs.
+
+use everytick_domain::{
+    backfill::{Stretch, payload_problem},
+    ids::{BackfillId, TenantId},
+    queue::Rate,
+    time::Span,
+};
+use everytick_store::{
+    Actor, BackfillPreview, BackfillRecord, IdempotencyKey, JobRef, NewBackfill, Result, StoreError,
+};
+
+use super::Commands;
+
+/// A request for runs of past ticks.
+#[derive(Clone, Debug)]
+pub struct Backfill {
+    pub job: JobRef,
+    pub stretch: Stretch,
+    pub rate: Option<Rate>,
+    /// JSON text that its runs deliver instead of the job's payload.
+    pub payload: Option<String>,
+    /// How long ended runs are kept.
+    pub kept: Span,
+    pub idempotency: Option<IdempotencyKey>,
+}
+
+impl Commands {
+    /// What it would do.
+    pub async fn preview_backfill(&self, tenant: TenantId, ask: Backfill) -> Result<BackfillPreview> {
+        let new = self.new_backfill(ask).await?;
+        self.store.preview_backfill(tenant, &new).await
+    }
+
+    pub async fn backfill(&self, tenant: TenantId, actor: &Actor, ask: Backfill) -> Result<BackfillRecord> {
+        let new = self.new_backfill(ask).await?;
+        self.store.create_backfill(tenant, actor, new).await
+    }
+
+    async fn new_backfill(&self, ask: Backfill) -> Result<NewBackfill> {
+        if let Some(invalid) = ask.payload.as_deref().and_then(payload_problem) {
+            return Err(StoreError::Invalid(vec![invalid]));
+        }
+        let now = self.store.now().await?;
+        let mut random = [0; 10];
+        self.entropy.fill(&mut random);
+        let Backfill { job, stretch, rate, payload, kept, idempotency } = ask;
+        Ok(NewBackfill { id: BackfillId::new(now, random), job, stretch, rate, payload, kept, idempotency })
+    }
+
+    /// No more of its runs are made. Those that are open go on, or are cancelled one by one: where that is cut short, asking again
+    /// goes on with it.
+    pub async fn cancel_backfill(
+        &self,
+        tenant: TenantId,
+        actor: &Actor,
+        id: BackfillId,
+        cancel_runs: bool,
+    ) -> Result<BackfillRecord> {
+        let cancelled = self.store.cancel_backfill(tenant, actor, id).await?;
+        if !cancel_runs || cancelled.open.is_empty() {
+            return Ok(cancelled.backfill);
+        }
+        for run in cancelled.open {
+            match self.cancel_run(tenant, actor, run).await {
+                // It ended meanwhile.
+                Err(StoreError::Rejected { .. } | StoreError::NotFound(_)) => {}
+                answer => _ = answer?,
+            }
+        }
+        self.store.get_backfill(tenant, id).await
+    }
+}

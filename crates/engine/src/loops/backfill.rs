@@ -1,0 +1,60 @@
+//! Moves backfills on, one step each a pass: counts what is over, and makes as many runs as there is room for. Each step is one
+//! commit that needs nothing of this node's memory, so after any answer, or none, the next pass reads the row and goes on.
+
+use std::sync::Arc;
+
+use everytick_store::{Result, StoreError};
+
+use super::unsure;
+use crate::{
+    engine::Shared,
+    settings::{BACKFILL_EVERY, BACKFILLS_PER_LOOK_MAX},
+};
+
+pub(crate) async fn run(shared: Arc<Shared>) {
+    loop {
+        tokio::select! {
+            biased;
+            () = shared.stopping.cancelled() => return,
+            () = tokio::time::sleep(BACKFILL_EVERY) => {}
+        }
+        if let Err(error) = pass(&shared).await {
+            unsure::report(&shared, &error);
+        }
+    }
+}
+
+/// One step of each backfill whose job this node holds. Gives how many runs were made.
+pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<usize> {
+    let (mut after, mut made) = (None, 0);
+    let kept = shared.parts.settings.history;
+    loop {
+        let partitions = shared.partitions();
+        if partitions.is_empty() {
+            return Ok(made);
+        }
+        let asked = shared.parts.store.load_backfills(&partitions, after, BACKFILLS_PER_LOOK_MAX);
+        let found = shared.ask("look for backfills", asked).await?;
+        if found.is_empty() {
+            return Ok(made);
+        }
+        for id in found {
+            if shared.stopping() {
+                return Ok(made);
+            }
+            after = Some(id);
+            let lease = shared.lease();
+            let step = shared.parts.store.advance_backfill(&lease, id, kept);
+            match shared.ask("make runs of a backfill", step).await {
+                Ok(advanced) if advanced.made > 0 => {
+                    made += advanced.made;
+                    shared.parts.hints.run_waits();
+                }
+                Ok(_) | Err(StoreError::NotFound(_)) => {}
+                Err(error @ StoreError::LeaseLost) => return Err(error),
+                // One that cannot go on keeps no other from it.
+                Err(error) => unsure::report(shared, &error),
+            }
+        }
+    }
+}

@@ -1,0 +1,16 @@
+-- $4 backfills of job $2 of tenant $1 before $3, newest first, with how those of its runs have ended that are not counted yet. Indexes: backfills_job, backfill_runs_of; key: runs.
+select b.id, b.tenant, b.job, j.name as job_name, b.from_at, b.to_at, b.newest_first, b.rate_count, b.rate_ms, b.payload, b.state,
+       b.total, b.position, b.created_at, b.created_by, b.finished_at, b.note,
+       b.succeeded + o.succeeded as succeeded, b.failed + o.failed as failed, b.cancelled + o.cancelled as cancelled
+  from backfills b
+  left join jobs j on j.id = b.job
+ cross join lateral (
+        select (count(*) filter (where r.state = 2))::integer as succeeded,
+               (count(*) filter (where r.state = 3))::integer as failed,
+               (count(*) filter (where coalesce(r.state, 4) > 3))::integer as cancelled
+          from backfill_runs l
+          left join runs r on r.id = l.run
+         where l.backfill = b.id) o
+ where b.job = $2 and b.id < $3 and b.tenant = $1
+ order by b.id desc
+ limit $4;

@@ -1,0 +1,12 @@
+-- Backfill ?2 of tenant ?1, with how those of its runs have ended that are not counted yet. Keys: backfills, runs; index: backfill_runs_of.
+select b.id, b.tenant, b.job, j.name as job_name, b.from_at, b.to_at, b.newest_first, b.rate_count, b.rate_ms, b.payload, b.state,
+       b.total, b.position, b.created_at, b.created_by, b.finished_at, b.note,
+       b.succeeded + (select count(*) from backfill_runs l indexed by backfill_runs_of cross join runs r on r.id = l.run
+                       where l.backfill = b.id and r.state = 2) as succeeded,
+       b.failed + (select count(*) from backfill_runs l indexed by backfill_runs_of cross join runs r on r.id = l.run
+                    where l.backfill = b.id and r.state = 3) as failed,
+       b.cancelled + (select count(*) from backfill_runs l indexed by backfill_runs_of left join runs r on r.id = l.run
+                       where l.backfill = b.id and coalesce(r.state, 4) > 3) as cancelled
+  from backfills b
+  left join jobs j on j.id = b.job
+ where b.id = ?2 and b.tenant = ?1;

@@ -1,0 +1,354 @@
+//! Runs for past ticks: `everytick job backfill` asks for them, `everytick backfill` looks at what was asked for.
+
+use std::{
+    io::{self, IsTerminal},
+    time::Duration,
+};
+
+use clap::{Args, Subcommand};
+use everytick_domain::{backfill::Order, ids::BackfillId, queue::Rate, time::DbTime};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{
+    job::{PageFlags, job_ref},
+    job_flags,
+};
+use crate::{
+    client::{Answer, Client},
+    failure::{Exit, Failure},
+    output::{self, Output, Text, Tone},
+};
+
+/// How often a backfill that is waited for is looked at. Nodes move it on once a second.
+const LOOKED_AT_EVERY: Duration = Duration::from_millis(500);
+
+pub(crate) const AFTER_HELP: &str = "\
+Examples:
+  everytick job backfill nightly --from 2026-11-01T00:00:00Z --to 2026-11-15T00:00:00Z --dry-run
+  everytick job backfill nightly --from 2026-11-01T00:00:00Z --to 2026-11-15T00:00:00Z --wait
+  everytick job backfill poll --from 2026-11-16T00:00:00Z --to 2026-11-16T06:00:00Z --rate 10/1m
+
+Makes a run for each tick of the job's schedule, as it is now, from --from to --to, both included, but not on dates that its
+calendars leave out; at most 10,000. They come behind runs that are on time. What became of the ticks themselves stays as it is.
+With --wait: exits 0 when all runs succeeded, 1 when some did not. Ctrl-C ends the waiting, not the backfill.";
+
+const LIST_HELP: &str = "\
+Examples:
+  everytick backfill list --job nightly";
+
+const GET_HELP: &str = "\
+Examples:
+  everytick backfill get 019a8d0e-3c00-7c1e-9d0c-4b5e9c553f6f";
+
+const CANCEL_HELP: &str = "\
+Examples:
+  everytick backfill cancel 019a8d0e-3c00-7c1e-9d0c-4b5e9c553f6f
+  everytick backfill cancel 019a8d0e-3c00-7c1e-9d0c-4b5e9c553f6f --runs
+
+No more runs are made. Those that were made go on, unless --runs.";
+
+#[derive(Debug, Args)]
+pub(crate) struct Backfill {
+    /// The job's name or id
+    #[arg(value_name = "JOB", value_parser = job_ref)]
+    job: String,
+    /// From this instant on; as far back as history is kept
+    #[arg(long, value_name = "INSTANT")]
+    from: DbTime,
+    /// Up to this instant, which is not after now
+    #[arg(long, value_name = "INSTANT")]
+    to: DbTime,
+    /// So many runs in a while, such as 10/1m; else as many as there is room for
+    #[arg(long, value_name = "N/DURATION")]
+    rate: Option<Rate>,
+    /// The newest tick first, not the oldest
+    #[arg(long)]
+    newest_first: bool,
+    /// Deliver this instead of the job's payload: JSON, or @file, or @- for stdin
+    #[arg(long, value_name = "JSON")]
+    payload: Option<String>,
+    /// Make nothing, and show which ticks it would be
+    #[arg(long)]
+    dry_run: bool,
+    /// Wait until all its runs are over, and show how far it has come
+    #[arg(long, conflicts_with = "dry_run")]
+    wait: bool,
+    /// Repeating the request under the same key makes one backfill
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BackfillCommand {
+    /// List the backfills of a job, the newest first
+    #[command(after_help = LIST_HELP)]
+    List(List),
+    /// Show a backfill, and how far it has come
+    #[command(after_help = GET_HELP)]
+    Get(One),
+    /// Make no more runs of a backfill
+    #[command(after_help = CANCEL_HELP)]
+    Cancel(Cancel),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// The job whose backfills are listed
+    #[arg(long, value_name = "JOB", value_parser = job_ref)]
+    job: String,
+    #[command(flatten)]
+    page: PageFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct One {
+    /// The backfill's id
+    #[arg(value_name = "BACKFILL")]
+    backfill: BackfillId,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Cancel {
+    #[command(flatten)]
+    one: One,
+    /// Also stop those of its runs that wait or are in progress
+    #[arg(long)]
+    runs: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Asked {
+    from: DbTime,
+    to: DbTime,
+    order: &'static str,
+    rate: Option<String>,
+    /// As it was written, to the letter.
+    payload: Option<Box<RawValue>>,
+    dry_run: bool,
+}
+
+/// As the API answers it, as far as tables show it.
+#[derive(Debug, Deserialize)]
+struct View {
+    id: Option<String>,
+    job: String,
+    from: String,
+    to: String,
+    order: String,
+    rate: Option<String>,
+    state: Option<String>,
+    total: u64,
+    made: u64,
+    ended: u64,
+    succeeded: u64,
+    failed: u64,
+    cancelled: u64,
+    note: Option<String>,
+    created_at: Option<String>,
+    finished_at: Option<String>,
+    first: Option<Vec<String>>,
+    last: Option<Vec<String>>,
+}
+
+impl Backfill {
+    pub(crate) async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        let payload = self.payload.as_deref().map(job_flags::payload).transpose()?;
+        let order = if self.newest_first { Order::Newest } else { Order::Oldest };
+        let rate = self.rate.map(|rate| rate.to_string());
+        let body = Asked { from: self.from, to: self.to, order: order.word(), rate, payload, dry_run: self.dry_run };
+        let request = client.post(&["jobs", &self.job, "backfill"]);
+        let request = request.header_some("idempotency-key", self.idempotency_key);
+        let answer = request.json(&body)?.send().await?;
+        let made: View = answer.read()?;
+        match &made.id {
+            Some(id) if self.wait => {
+                output::note_line(&format!("backfill {id} covers {} ticks", made.total));
+                wait_for(client, id, out).await
+            }
+            Some(_) => show(&answer, out),
+            None => preview(&answer, &made, out),
+        }
+    }
+}
+
+impl BackfillCommand {
+    pub(crate) async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        match self {
+            Self::List(list) => list.run(client, out).await,
+            Self::Get(One { backfill }) => show(&client.get(&["backfills", &backfill.to_string()]).send().await?, out),
+            Self::Cancel(Cancel { one: One { backfill }, runs }) => {
+                let request = client.post(&["backfills", &backfill.to_string(), "cancel"]);
+                show(&request.query_some("cancel_runs", runs.then_some(true)).send().await?, out)
+            }
+        }
+    }
+}
+
+impl List {
+    async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        let request = client.get(&["jobs", &self.job, "backfills"]);
+        let page = request.list(self.page.limit, self.page.cursor).await?;
+        if out.is_json() {
+            return Ok(out.json(&page)?);
+        }
+        let backfills: Vec<View> = page.read()?;
+        let row = |view: &View| {
+            vec![
+                Text::plain(view.id.clone().unwrap_or_default()),
+                state_text(view),
+                Text::plain(&*view.from),
+                Text::plain(&*view.to),
+                Text::number(view.total.to_string()),
+                Text::number(view.made.to_string()),
+                Text::number(view.ended.to_string()),
+                Text::number(view.failed.to_string()),
+                Text::plain(view.created_at.clone().unwrap_or_default()),
+            ]
+        };
+        let header = ["BACKFILL", "STATE", "FROM", "TO", "TICKS", "MADE", "OVER", "FAILED", "CREATED AT"];
+        out.table(&header, backfills.iter().map(row).collect())?;
+        if let Some(cursor) = &page.next_cursor {
+            output::note_line(&format!("there are more; go on with --cursor {cursor}"));
+        }
+        Ok(())
+    }
+}
+
+fn state_text(view: &View) -> Text {
+    let state = view.state.as_deref().unwrap_or_default();
+    let tone = match state {
+        "running" => Tone::Busy,
+        "done" if view.succeeded == view.total => Tone::Good,
+        "done" => Tone::Warn,
+        _ => Tone::Quiet,
+    };
+    Text::new(state, tone)
+}
+
+fn show(answer: &Answer, out: Output) -> anyhow::Result<()> {
+    if out.is_json() {
+        return Ok(out.json(answer)?);
+    }
+    let view: View = answer.read()?;
+    let state = state_text(&view);
+    let some = |count: u64| if count == 0 { String::new() } else { count.to_string() };
+    Ok(out.facts(vec![
+        ("Backfill", Text::plain(view.id.unwrap_or_default())),
+        ("Job", Text::plain(view.job)),
+        ("From", Text::plain(view.from)),
+        ("To", Text::plain(view.to)),
+        ("Order", Text::plain(format!("{} first", view.order))),
+        ("Rate", Text::plain(view.rate.unwrap_or_default())),
+        ("State", state),
+        ("Ticks", Text::plain(view.total.to_string())),
+        ("Made", Text::plain(view.made.to_string())),
+        ("Over", Text::plain(view.ended.to_string())),
+        ("Succeeded", Text::plain(some(view.succeeded))),
+        ("Failed", Text::plain(some(view.failed))),
+        ("Cancelled", Text::plain(some(view.cancelled))),
+        ("Created at", Text::plain(view.created_at.unwrap_or_default())),
+        ("Finished at", Text::plain(view.finished_at.unwrap_or_default())),
+        ("Note", Text::plain(view.note.unwrap_or_default())),
+    ])?)
+}
+
+fn preview(answer: &Answer, view: &View, out: Output) -> anyhow::Result<()> {
+    if out.is_json() {
+        return Ok(out.json(answer)?);
+    }
+    let (first, last) = (view.first.clone().unwrap_or_default(), view.last.clone().unwrap_or_default());
+    let named = (first.len() + last.len()) as u64;
+    for tick in &first {
+        out.line(tick)?;
+    }
+    if named < view.total {
+        out.line(&format!("... {} more ...", view.total - named))?;
+    }
+    for tick in &last {
+        out.line(tick)?;
+    }
+    let rate = view.rate.as_ref().map(|rate| format!(", at {rate}")).unwrap_or_default();
+    output::note_line(&format!("{} runs of {} would be made{rate}; nothing was", view.total, view.job));
+    Ok(())
+}
+
+/// Until it is over: a bar on a terminal, a line for each change elsewhere.
+async fn wait_for(client: &Client, id: &str, out: Output) -> anyhow::Result<()> {
+    let mut progress = Progress::default();
+    let interrupted = tokio::signal::ctrl_c();
+    tokio::pin!(interrupted);
+    let answer = loop {
+        let answer = client.get(&["backfills", id]).send().await?;
+        let view: View = answer.read()?;
+        progress.show(&view);
+        if view.state.as_deref() != Some("running") {
+            break answer;
+        }
+        tokio::select! {
+            _ = &mut interrupted => {
+                progress.end();
+                let message = format!(
+                    "stopped waiting; the backfill goes on. Look at it with `everytick backfill get {id}`, end it with \
+                     `everytick backfill cancel {id}`"
+                );
+                return Err(Failure::new(Exit::Failed, message).into());
+            }
+            () = tokio::time::sleep(LOOKED_AT_EVERY) => {}
+        }
+    };
+    progress.end();
+    show(&answer, out)?;
+    let view: View = answer.read()?;
+    match view.state.as_deref() {
+        Some("done") if view.succeeded == view.total => Ok(()),
+        Some("done") => {
+            let message = format!("{} of {} runs did not succeed", view.total - view.succeeded, view.total);
+            Err(Failure::new(Exit::Failed, message).into())
+        }
+        _ => {
+            let why = view.note.map(|note| format!(": {note}")).unwrap_or_default();
+            let message = format!("ended with {} of {} runs made{why}", view.made, view.total);
+            Err(Failure::new(Exit::Failed, message).into())
+        }
+    }
+}
+
+#[derive(Default)]
+struct Progress {
+    bar: Option<ProgressBar>,
+    told: Option<(u64, u64)>,
+}
+
+impl Progress {
+    fn show(&mut self, view: &View) {
+        if self.told == Some((view.made, view.ended)) {
+            return;
+        }
+        if self.told.is_none() && io::stderr().is_terminal() {
+            let style = ProgressStyle::with_template("{wide_bar} {human_pos}/{human_len} over, {msg}");
+            let bar = ProgressBar::new(view.total);
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            self.bar = Some(bar);
+        }
+        self.told = Some((view.made, view.ended));
+        let failed = if view.failed > 0 { format!(", {} failed", view.failed) } else { String::new() };
+        match &self.bar {
+            Some(bar) => {
+                bar.set_message(format!("{} made{failed}", view.made));
+                bar.set_position(view.ended);
+            }
+            None => {
+                let (total, made, ended) = (view.total, view.made, view.ended);
+                output::note_line(&format!("{made} of {total} runs made, {ended} over{failed}"));
+            }
+        }
+    }
+
+    fn end(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
