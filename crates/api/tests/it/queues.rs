@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use everytick_domain::time::DbTime;
 use serde_json::{Value, json};
 
 use crate::support::{Server, job, text_of};
@@ -44,7 +45,8 @@ async fn a_worker_takes_keeps_logs_and_settles_a_run() {
     assert!(claim(&server, json!({"worker": "other"})).await.is_empty(), "a run is handed to one worker");
 
     let beat = server.post(&format!("{path}/heartbeat"), json!({"fence": fence})).await.expect(200);
-    assert!(beat["lease_until"].as_str() >= run["lease_until"].as_str() && beat["cancelled"] == false);
+    let until = |answer: &Value| answer["lease_until"].as_str().unwrap().parse::<DbTime>().unwrap();
+    assert!(until(&beat) >= until(&run) && beat["cancelled"] == false);
     server.post(&format!("{path}/log"), json!({"fence": fence, "text": "half\n"})).await.expect(200);
     server.post(&format!("{path}/log"), json!({"fence": fence, "text": "whole\n"})).await.expect(200);
     assert_eq!(server.get(&format!("{path}/log")).await.text, "half\nwhole\n");
