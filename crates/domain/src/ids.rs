@@ -62,6 +62,8 @@ pub enum Cause<'a> {
     Tick(DbTime),
     /// A person or program asked, at this instant, under this key.
     Request { at: DbTime, key: &'a [u8] },
+    /// Its turn came in a flow. Not the run of one parent: whichever ends last, it is the same run.
+    Parent { flow: RunId },
     /// A range of skipped ticks, recorded as one row under its first tick. Never the id of a tick.
     Range { from: DbTime },
 }
@@ -79,6 +81,10 @@ impl RunId {
             Cause::Request { at, key } => {
                 hasher.update(b"request").update(key);
                 at
+            }
+            Cause::Parent { flow } => {
+                hasher.update(b"parent").update(flow.0.as_bytes());
+                flow.time()
             }
             Cause::Range { from } => {
                 hasher.update(b"range").update(&from.millis().to_be_bytes());
@@ -234,6 +240,16 @@ mod tests {
         assert_eq!(again.time(), at);
         assert_ne!(again, failed);
         assert_ne!(RunId::redriven(job(1), again), again, "one that failed too gets another");
+    }
+
+    #[test]
+    fn a_child_has_one_run_in_a_flow_and_another_in_the_next() {
+        let at = DbTime::from_millis(1_760_000_000_000);
+        let root = |n| RunId::of(job(n), Cause::Tick(at));
+        let child = |n| RunId::of(job(9), Cause::Parent { flow: root(n) });
+        assert_eq!(child(1), child(1));
+        assert_ne!(child(1), child(2));
+        assert_eq!(child(1).time(), at);
     }
 
     #[test]

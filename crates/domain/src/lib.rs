@@ -4,6 +4,7 @@ pub mod assignment;
 pub mod calendar;
 pub mod edit;
 pub mod explain;
+pub mod flow;
 pub mod home;
 pub mod ids;
 pub mod invalid;

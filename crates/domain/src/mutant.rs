@@ -51,10 +51,14 @@ pub enum Mutant {
     QueueClaimUnjudged,
     /// A worker's claim leaves the fence as it was.
     QueueClaimKeepsFence,
+    /// A child's run is made of a parent's, not of the flow: where two parents end at once, it runs twice.
+    FanInByParent,
+    /// That a run has ended is forgotten before the children are committed.
+    StepDroppedFirst,
 }
 
 impl Mutant {
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 33] = [
         Self::NoEpochCheck,
         Self::CursorRaisedBeforeAck,
         Self::RaiseWithoutEpoch,
@@ -86,6 +90,8 @@ impl Mutant {
         Self::CalendarKeepsEpoch,
         Self::QueueClaimUnjudged,
         Self::QueueClaimKeepsFence,
+        Self::FanInByParent,
+        Self::StepDroppedFirst,
     ];
 
     /// Whether this mistake is to be made now, on this thread.

@@ -143,6 +143,13 @@ impl Shared {
         MonoTime::now().since(renewed) < self.parts.settings.trust()
     }
 
+    /// Runs have ended: where a flow may follow, its loop need not wait for its poll.
+    pub(crate) fn tell_steps(&self) {
+        if self.parts.store.left_steps() {
+            self.parts.hints.flow_steps();
+        }
+    }
+
     pub(crate) fn stopping(&self) -> bool {
         self.stopping.is_cancelled()
     }
@@ -241,6 +248,7 @@ impl Engine {
         engine.spawn(loops::prune::run(engine.shared.clone()));
         engine.spawn(loops::detect::run(engine.shared.clone()));
         engine.spawn(loops::watchdog::run(engine.shared.clone()));
+        engine.spawn(loops::flows::run(engine.shared.clone()));
         Ok(engine)
     }
 
@@ -284,6 +292,11 @@ impl Engine {
     /// Walks once over all jobs in search of dead schedules, by hand; the loop does so page by page. Gives how many it repaired.
     pub async fn detect(&self) -> Result<usize> {
         loops::detect::walk(&self.shared).await
+    }
+
+    /// Advances every flow that has something to do, by hand; the loop does so too. Gives how many runs wait now.
+    pub async fn advance(&self) -> Result<usize> {
+        loops::flows::pass(&self.shared).await
     }
 
     /// Stops: no more ticks and claims; the partitions are given back at once, so that others go on; what runs may end

@@ -8,6 +8,7 @@ mod clock;
 pub mod conformance;
 mod error;
 mod facts;
+mod flows;
 mod moving;
 mod postgres;
 mod queues;
@@ -33,6 +34,7 @@ pub use calendars::{CalendarPut, CalendarRecord, PutCalendar};
 pub use cancels::{CancelledJob, CancelledRuns, GiveWay, KeptOutput};
 pub use clock::{ManualClock, SystemClock, WallClock};
 pub use error::{Result, Source, StoreError};
+pub use flows::{Advanced, CancelledFlow, FlowNode, FlowRecord, FlowStore, NodeRun, RerunFlow};
 pub use moving::{Move, MoveBatch, MoveMark, MovePlan, MoveStep, MovedTable};
 pub use postgres::{JobHints, PostgresOptions, PostgresStore};
 pub use queues::*;
@@ -42,7 +44,7 @@ pub use types::*;
 
 /// A store that any number of nodes may share. `Failed` means known not done; `Unsure` means it may have been done.
 #[async_trait]
-pub trait Store: QueueStore {
+pub trait Store: QueueStore + FlowStore {
     // The node.
 
     /// How many partitions the jobs of this store are spread over. A job's is that of `home::Homes::place`.

@@ -5,6 +5,7 @@
 mod batch;
 mod calendars;
 mod document;
+mod flows;
 mod guard;
 mod jobs;
 mod queues;

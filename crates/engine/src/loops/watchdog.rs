@@ -90,6 +90,7 @@ async fn settle(shared: &Arc<Shared>, overdue: Vec<OverdueClaim>) -> Result<usiz
     }
     if settled > 0 {
         shared.parts.hints.run_waits();
+        shared.tell_steps();
     }
     Ok(settled)
 }

@@ -20,6 +20,7 @@ use everytick_domain::{
 
 use super::calendars::CalendarRow;
 use super::queue::{QueueRow, WorkerClaimRow};
+use crate::flows::FlowRow;
 use crate::{
     AttemptRecord, AuditRecord, Beat, Cluster, Lease, Limits, NodeInfo, NodeRecord, PartitionRecord, Result, StoreError,
 };
@@ -40,6 +41,11 @@ pub struct Db {
     pub(super) ranges: BTreeMap<RunId, RangeRow>,
     pub(super) waiting: BTreeMap<RunId, WaitingRow>,
     pub(super) worker_claims: BTreeMap<RunId, WorkerClaimRow>,
+    pub(super) flows: BTreeMap<RunId, FlowRow>,
+    /// Steps were left since somebody asked.
+    pub(super) left_steps: bool,
+    /// Runs that have ended, each with the flow that has not taken it in.
+    pub(super) steps: BTreeMap<RunId, RunId>,
     pub(super) queues: BTreeMap<(TenantId, String), QueueRow>,
     pub(super) attempts: BTreeMap<(RunId, u32), AttemptRecord>,
     pub(super) leases: BTreeMap<String, LeaseRow>,
@@ -81,6 +87,8 @@ pub struct RunRow {
     pub output: Option<String>,
     pub skip_reason: Option<SkipReason>,
     pub payload: Option<String>,
+    /// The flow that it belongs to; none for a root.
+    pub flow: Option<RunId>,
 }
 
 #[derive(Clone, Debug)]
@@ -138,6 +146,7 @@ pub(super) struct RequestRow {
 pub(super) enum Subject {
     Job(JobId),
     Run(RunId),
+    Flow(RunId),
 }
 
 /// One change, as the journal keeps it for checkers.
@@ -244,6 +253,9 @@ impl Db {
             ranges: BTreeMap::new(),
             waiting: BTreeMap::new(),
             worker_claims: BTreeMap::new(),
+            flows: BTreeMap::new(),
+            left_steps: false,
+            steps: BTreeMap::new(),
             queues: BTreeMap::new(),
             attempts: BTreeMap::new(),
             leases: BTreeMap::new(),
@@ -271,6 +283,14 @@ impl Db {
     #[must_use]
     pub fn standing(&self, now: DbTime) -> Cluster {
         self.cluster(now)
+    }
+    /// Every flow, with its graph and whether it was cancelled.
+    pub fn all_flows(&self) -> impl Iterator<Item = (RunId, &everytick_domain::flow::Graph, bool)> {
+        self.flows.values().map(|row| (row.id, &row.graph, row.cancelled_at.is_some()))
+    }
+    /// Runs that have ended, and that no flow has taken in yet.
+    pub fn all_steps(&self) -> impl Iterator<Item = RunId> {
+        self.steps.keys().copied()
     }
     pub fn all_ranges(&self) -> impl Iterator<Item = &RangeRow> {
         self.ranges.values()

@@ -7,7 +7,7 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{
-    Failed, SqliteStore, edit, node, rows,
+    Failed, SqliteStore, edit, flows, node, rows,
     rows::{Hex, Text},
     settle, sql,
 };
@@ -32,6 +32,7 @@ pub(super) async fn give_way(store: &SqliteStore, lease: &Lease, runs: &[GiveWay
         .await
         .failed(DOING)?;
     settle::end_claims(&mut write, cancelled.iter().copied()).await?;
+    flows::leave_steps(&mut write, cancelled.iter().copied()).await?;
     write.commit().await?;
     Ok(cancelled)
 }

@@ -5,6 +5,7 @@ mod actor;
 mod calendars;
 mod checker;
 mod faults;
+mod flows;
 mod holders;
 mod mutants;
 mod node;

@@ -13,4 +13,7 @@ union all select 'requests' as name, count(*) as count from requests
 union all select 'audit' as name, count(*) as count from audit
 union all select 'calendars' as name, count(*) as count from calendars
 union all select 'calendar_versions' as name, count(*) as count from calendar_versions
-union all select 'calendar_jobs' as name, count(*) as count from calendar_jobs;
+union all select 'calendar_jobs' as name, count(*) as count from calendar_jobs
+union all select 'job_parents' as name, count(*) as count from job_parents
+union all select 'flows' as name, count(*) as count from flows
+union all select 'flow_steps' as name, count(*) as count from flow_steps;

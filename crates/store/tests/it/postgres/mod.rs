@@ -2,6 +2,7 @@
 
 mod calendar_races;
 mod days;
+mod flows;
 mod moves;
 mod plans;
 mod queues;
