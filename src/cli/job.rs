@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
 use super::{
+    flow_graph::ParentView,
     job_flags::{self, Document, JobFlags, UpdateFlags},
     preview::{self, PreviewTick},
     run::{self, RunFilter, RunView},
@@ -317,6 +318,7 @@ struct JobView {
     on_lost: String,
     home_region: Option<String>,
     keep: Option<String>,
+    depends_on: Vec<ParentView>,
     version: i64,
     created_at: String,
     created_by: String,
@@ -621,6 +623,7 @@ fn print_job(out: Output, job: JobView) -> anyhow::Result<()> {
         ("Priority", Text::plain(job.priority.to_string())),
         ("Home region", some(&job.home_region)),
         ("Kept for", some(&job.keep)),
+        ("After", Text::plain(job.depends_on.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))),
         ("Next tick", some(&job.next_tick)),
         ("Last run", job.last_run.as_ref().map_or(Text::plain(""), RunView::in_short)),
         ("Version", Text::plain(job.version.to_string())),

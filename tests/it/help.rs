@@ -30,6 +30,7 @@ fn only_what_is_there_is_listed() {
             "serve",
             "job",
             "run",
+            "flow",
             "calendar",
             "queue",
             "worker",
