@@ -382,7 +382,7 @@ mod tests {
             }
             seen += 1;
         }
-        assert_eq!(seen, 17);
+        assert_eq!(seen, 18);
     }
 
     #[test]

@@ -129,6 +129,24 @@ pub fn give_way(
     (!older.is_empty()).then_some((older, newest))
 }
 
+/// What is open of a job whose runs workers claim, as it is read under the job's lock.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Standing {
+    pub open: BTreeMap<RunId, Open>,
+    /// Those that wait and are due.
+    pub due: BTreeSet<RunId>,
+    /// Those that wait and were forced.
+    pub forced: BTreeSet<RunId>,
+}
+
+impl Standing {
+    /// See [`give_way`].
+    #[must_use]
+    pub fn give_way(&self, spec: &JobSpec) -> Option<(Vec<RunId>, RunId)> {
+        give_way(spec, &self.open, &self.due, &self.forced)
+    }
+}
+
 /// What the record says of a run that gave way.
 #[must_use]
 pub fn gave_way(to: RunId) -> String {

@@ -134,6 +134,10 @@ pub(crate) const WAITING_CLAIMS_MAX: usize = 10_000;
 /// How often queues are looked at for those who wait, where no hint came.
 pub(crate) const QUEUE_POLL: Duration = Duration::from_millis(200);
 /// How often somebody looks whether workers were lost: a lost run is back within its lease and a second.
-pub(crate) const WATCH_EVERY: Duration = Duration::from_millis(300);
+pub(crate) const WATCH_EVERY: Duration = Duration::from_millis(400);
+/// How often somebody looks whether what workers hold has to give way.
+pub(crate) const GIVE_WAY_EVERY: Duration = Duration::from_secs(1);
+/// Jobs of which runs in queues give way in one transaction.
+pub(crate) const GIVE_WAY_JOBS_MAX: usize = 100;
 /// Whoever does not lead leaves this much to the leader.
 pub(crate) const WATCH_GRACE: Span = Span::millis(400);

@@ -110,7 +110,7 @@ pub const CLAIM_PAGE_MIN: usize = 50;
 pub trait QueueStore: Send + Sync + 'static {
     /// Claims for a worker, highest rank first, what waits in a queue and is due: fence and attempt raised, the lease of each
     /// begun, one commit. Under the job's lock it is judged again what its overlap and its key allow, and under the queue's
-    /// what its limits do.
+    /// what its limits do. Under `cancel_previous` what is older than the newest that is due is cancelled.
     async fn claim_queue(&self, ask: &ClaimQueue) -> Result<QueueClaims>;
     /// Lengthens the lease of a claim, where it still holds the run.
     async fn beat_claim(&self, tenant: TenantId, run: RunId, fence: Fence, lease: Span) -> Result<ClaimBeat>;
@@ -122,6 +122,9 @@ pub trait QueueStore: Send + Sync + 'static {
     async fn held_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>>;
     /// Claims whose lease or time ran out before `grace` ago, whoever asks; at most `limit`. They are to be settled.
     async fn load_overdue_claims(&self, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>>;
+    /// Under `cancel_previous`, cancels what workers hold of a job of which a newer run is due, and whatever else of it is older:
+    /// of at most `limit` jobs. A claim does this too; but where all workers are busy none comes. Gives what was cancelled.
+    async fn give_way_in_queues(&self, limit: usize) -> Result<Vec<RunId>>;
     /// Looks at all these queues at once.
     async fn look_at_queues(&self, queues: &[(TenantId, String)]) -> Result<QueueLook>;
     /// Queues that jobs have or that are limited, by name, from the given one on, which is the place to go on from.

@@ -14,20 +14,26 @@ use metrics::counter;
 
 use super::unsure;
 use crate::{
+    clock::MonoTime,
     engine::Shared,
-    settings::{LOST_PER_BATCH_MAX, WATCH_EVERY, WATCH_GRACE},
+    settings::{GIVE_WAY_EVERY, GIVE_WAY_JOBS_MAX, LOST_PER_BATCH_MAX, WATCH_EVERY, WATCH_GRACE},
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {
+    let mut given_way = MonoTime::now();
     loop {
         tokio::select! {
             biased;
             () = shared.stopped.cancelled() => return,
             () = tokio::time::sleep(WATCH_EVERY) => {}
         }
-        match pass(&shared).await {
-            Ok(()) => {}
-            Err(error) => unsure::report(&shared, &error),
+        let mut looked = pass(&shared).await;
+        if looked.is_ok() && MonoTime::now().since(given_way) >= GIVE_WAY_EVERY {
+            given_way = MonoTime::now();
+            looked = give_way(&shared).await;
+        }
+        if let Err(error) = looked {
+            unsure::report(&shared, &error);
         }
     }
 }
@@ -46,6 +52,18 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<()> {
             return Ok(());
         }
     }
+}
+
+/// Where all workers are busy, nobody comes to claim the run that the older ones have to give way to.
+async fn give_way(shared: &Arc<Shared>) -> Result<()> {
+    let asked = shared.parts.store.give_way_in_queues(GIVE_WAY_JOBS_MAX);
+    let cancelled = shared.ask("cancel runs that give way in queues", asked).await?;
+    if !cancelled.is_empty() {
+        counter!("everytick_runs_total", "state" => "cancelled").increment(cancelled.len() as u64);
+        shared.parts.hints.run_waits();
+        shared.tell_steps();
+    }
+    Ok(())
 }
 
 async fn settle(shared: &Arc<Shared>, overdue: Vec<OverdueClaim>) -> Result<usize> {

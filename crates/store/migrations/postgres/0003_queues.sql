@@ -36,11 +36,14 @@ create table worker_claims (
     until bigint not null,
     timeout_at bigint not null,
     key text,
-    log text
+    log text,
+    -- Whether the job was one that cancels what is older when it was claimed.
+    previous boolean not null default false
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
         autovacuum_vacuum_cost_delay = 0);
 create index worker_claims_job on worker_claims (job);
 create index worker_claims_queue on worker_claims (tenant, queue);
+create index worker_claims_previous on worker_claims (job) where previous;
 
 -- Queues that are limited. Whoever claims from one holds its row.
 create table queues (

@@ -288,8 +288,10 @@ table worker_claims with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autov
     timeout_at bigint not null
     key text
     log text
+    previous boolean not null default false
     constraint worker_claims_pkey PRIMARY KEY (run)
     CREATE INDEX worker_claims_job ON public.worker_claims USING btree (job)
+    CREATE INDEX worker_claims_previous ON public.worker_claims USING btree (job) WHERE previous
     CREATE INDEX worker_claims_queue ON public.worker_claims USING btree (tenant, queue)
 
 CREATE OR REPLACE FUNCTION public.everytick_now()

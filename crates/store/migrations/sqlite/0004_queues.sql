@@ -32,10 +32,13 @@ create table worker_claims (
     until integer not null,
     timeout_at integer not null,
     key text,
-    log text
+    log text,
+    -- Whether the job was one that cancels what is older when it was claimed.
+    previous integer not null default 0
 ) strict, without rowid;
 create index worker_claims_job on worker_claims (job);
 create index worker_claims_queue on worker_claims (tenant, queue);
+create index worker_claims_previous on worker_claims (job) where previous = 1;
 
 -- Queues that are limited.
 create table queues (

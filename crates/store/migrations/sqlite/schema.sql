@@ -251,9 +251,13 @@ CREATE TABLE worker_claims (
     until integer not null,
     timeout_at integer not null,
     key text,
-    log text
+    log text,
+    -- Whether the job was one that cancels what is older when it was claimed.
+    previous integer not null default 0
 ) strict, without rowid;
 
 CREATE INDEX worker_claims_job on worker_claims (job);
+
+CREATE INDEX worker_claims_previous on worker_claims (job) where previous = 1;
 
 CREATE INDEX worker_claims_queue on worker_claims (tenant, queue);

@@ -434,6 +434,21 @@ pub async fn a_rerun_under_one_key_is_made_once(bench: &Bench) {
     assert!(matches!(bench.store.rerun_flow(TENANT, &actor(), other).await, Err(StoreError::KeyReused)));
 }
 
+pub async fn an_old_flow_goes_with_its_runs(bench: &Bench) {
+    let (_, _, root) = diamond(bench).await;
+    bench.settle(&root, Verdict::Failed).await;
+    advance(bench).await;
+    for name in ["d", "c", "b", "a"] {
+        bench.edit(name, Change::Delete).await;
+    }
+    bench.store.prune(s(0), 100).await.unwrap();
+    assert_eq!(flow(bench, root.id).await.state, FlowState::Failed, "it is not old yet");
+    bench.go(200 * 86_400);
+    bench.store.prune(s(100 * 86_400), 100).await.unwrap();
+    assert!(matches!(bench.store.get_flow(TENANT, root.id).await, Err(StoreError::NotFound("flow"))));
+    assert_eq!(advance(bench).await, 0);
+}
+
 pub async fn a_redriven_run_opens_a_flow_of_its_own(bench: &Bench) {
     let ([_, b, ..], lease, root) = diamond(bench).await;
     bench.settle(&root, Verdict::Succeeded).await;

@@ -17,6 +17,7 @@ pub mod loads;
 pub mod nodes;
 pub mod partitions;
 pub mod pruning;
+pub mod queue_previous;
 pub mod queues;
 pub mod ranges;
 pub mod reads;
@@ -274,6 +275,11 @@ macro_rules! conformance_suite {
             no_worker_sees_another_tenants_runs,
             what_a_worker_holds_is_not_pruned_however_old,
         }
+        $crate::conformance_suite! { @group $open, queue_previous:
+            a_claim_has_what_is_older_give_way,
+            what_busy_workers_hold_gives_way_to_what_is_due,
+            what_is_not_due_yet_cancels_nothing,
+        }
         $crate::conformance_suite! { @group $open, creates:
             a_new_job_begins_at_its_first_tick_after_the_clock,
             a_home_region_is_kept_until_an_edit_changes_it,
@@ -413,6 +419,7 @@ macro_rules! conformance_suite {
             a_flow_may_be_cancelled_while_its_root_is_open,
             a_rerun_makes_one_new_flow_of_what_failed,
             a_rerun_under_one_key_is_made_once,
+            an_old_flow_goes_with_its_runs,
             a_redriven_run_opens_a_flow_of_its_own,
         }
         $crate::conformance_suite! { @group $open, pruning:

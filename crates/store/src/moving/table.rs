@@ -276,6 +276,7 @@ pub(crate) const PARTS: [Part; 19] = [
             ("timeout_at", Long),
             ("key", Text),
             ("log", Text),
+            ("previous", Flag),
         ]
     ),
     part!(

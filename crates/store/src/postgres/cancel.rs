@@ -16,8 +16,13 @@ pub(super) async fn give_way(store: &PostgresStore, lease: &Lease, runs: &[GiveW
 }
 
 async fn end(write: &mut Write, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>> {
-    let doing = write.doing;
     node::hold(write, lease).await?;
+    end_given(write, runs).await
+}
+
+/// Ends those of the runs that are open.
+pub(super) async fn end_given(write: &mut Write, runs: &[GiveWay]) -> Result<Vec<RunId>> {
+    let doing = write.doing;
     let ids = rows::run_ids(runs.iter().map(|given| given.run));
     // From among the waiting first, as a claim does: two that lock in one order do not wait for each other.
     sqlx::query(sql!("dequeue_runs")).bind(&ids).execute(&mut *write.tx).await.failed(doing)?;

@@ -61,7 +61,7 @@ pub use open::PostgresOptions;
 /// The text of a statement, from its file.
 macro_rules! sql {
     ($name:literal) => {
-        include_str!(concat!("sql/", $name, ".sql"))
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql/", $name, ".sql"))
     };
 }
 use sql;
@@ -69,7 +69,10 @@ use sql;
 /// A statement about one day's table, by its name: the planner then looks at that one alone.
 macro_rules! day_sql {
     ($name:literal, $table:expr) => {
-        sqlx::AssertSqlSafe(include_str!(concat!("sql/", $name, ".sql")).replace("runs_of_the_day", $table))
+        sqlx::AssertSqlSafe(
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql/", $name, ".sql"))
+                .replace("runs_of_the_day", $table),
+        )
     };
 }
 use day_sql;

@@ -8,7 +8,9 @@ use std::{
 use async_trait::async_trait;
 use everytick_domain::{
     ids::{Fence, Incarnation, JobId, RunId, TenantId},
+    job::Overlap,
     mutant::Mutant,
+    overlap::{Open, Standing},
     queue::{CLAIM_RUNS_MAX, Candidate, JobLoad, LOG_BYTES_MAX, QueueLimits, choose},
     run::State,
     time::{DbTime, Span},
@@ -76,6 +78,9 @@ impl QueueStore for SimStore {
     async fn load_overdue_claims(&self, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>> {
         self.transact(Point::Load, move |db, now, _| Ok(db.overdue_claims(now.minus(grace), limit))).await
     }
+    async fn give_way_in_queues(&self, limit: usize) -> Result<Vec<RunId>> {
+        self.transact(Point::Claim, move |db, now, _| Ok(db.give_way_in_queues(limit, now))).await
+    }
     async fn look_at_queues(&self, queues: &[(TenantId, String)]) -> Result<QueueLook> {
         let queues = queues.to_vec();
         self.transact(Point::Peek, move |db, now, _| Ok(db.look_at_queues(&queues, now))).await
@@ -115,6 +120,11 @@ impl Db {
     }
 
     fn claim_queue(&mut self, ask: &ClaimQueue, now: DbTime) -> QueueClaims {
+        let due = self.queue_of(ask.tenant, &ask.queue).filter(|(_, row)| row.due_at <= now);
+        let jobs: BTreeSet<JobId> = due.map(|(_, row)| row.job).collect();
+        for job in jobs {
+            self.give_way_in_queue(job, now);
+        }
         let mut due: Vec<_> = self
             .queue_of(ask.tenant, &ask.queue)
             .filter(|(_, row)| row.due_at <= now)
@@ -265,6 +275,45 @@ impl Db {
             }
         };
         Page { items: names.into_iter().map(record).collect(), next }
+    }
+
+    fn give_way_in_queues(&mut self, limit: usize, now: DbTime) -> Vec<RunId> {
+        let jobs: BTreeSet<JobId> =
+            self.worker_claims.keys().filter_map(|run| self.runs.get(run)).map(|run| run.job).collect();
+        let mut gone = Vec::new();
+        let mut looked = 0;
+        for job in jobs {
+            let given = self.give_way_in_queue(job, now);
+            looked += usize::from(!given.is_empty());
+            gone.extend(given);
+            if looked >= limit {
+                break;
+            }
+        }
+        gone
+    }
+
+    fn give_way_in_queue(&mut self, job: JobId, now: DbTime) -> Vec<RunId> {
+        let Some(spec) = self.jobs.get(&job).map(|row| row.job.spec.clone()) else { return Vec::new() };
+        if spec.overlap != Overlap::CancelPrevious {
+            return Vec::new();
+        }
+        let mut standing = Standing::default();
+        for (run, row) in self.open_of(job) {
+            standing.open.insert(run, Open { claimed: row.state == State::Claimed, attempts: row.attempt });
+            let Some(waiting) = self.waiting.get(&run) else { continue };
+            if waiting.due_at <= now {
+                standing.due.insert(run);
+            }
+            if waiting.force {
+                standing.forced.insert(run);
+            }
+        }
+        let Some((older, to)) = standing.give_way(&spec) else { return Vec::new() };
+        for run in &older {
+            self.cancel(*run, Some(to), now);
+        }
+        older
     }
 
     /// Has the runs of a job wait where its target is by now.

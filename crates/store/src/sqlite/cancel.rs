@@ -7,7 +7,7 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{
-    Failed, SqliteStore, edit, flows, node, rows,
+    Failed, SqliteStore, Write, edit, flows, node, rows,
     rows::{Hex, Text},
     settle, sql,
 };
@@ -18,22 +18,29 @@ pub(super) async fn give_way(store: &SqliteStore, lease: &Lease, runs: &[GiveWay
     let mut write = store.write(DOING).await?;
     let now = write.now;
     node::check(&mut write.tx, lease, now, DOING).await?;
+    let cancelled = end_given(&mut write, runs).await?;
+    write.commit().await?;
+    Ok(cancelled)
+}
+
+/// Ends those of the runs that are open.
+pub(super) async fn end_given(write: &mut Write, runs: &[GiveWay]) -> Result<Vec<RunId>> {
+    let (doing, now) = (write.doing, write.now);
     let asked: Vec<_> = runs.iter().map(|given| (Hex(given.run.uuid()), overlap::gave_way(given.to))).collect();
     let cancelled: Vec<Uuid> = sqlx::query_scalar(sql!("give_way"))
-        .bind(rows::json(&asked).failed(DOING)?)
+        .bind(rows::json(&asked).failed(doing)?)
         .bind(now.millis())
         .fetch_all(&mut *write.tx)
         .await
-        .failed(DOING)?;
+        .failed(doing)?;
     let cancelled: Vec<_> = cancelled.into_iter().map(RunId::from_uuid).collect();
     sqlx::query(sql!("dequeue"))
-        .bind(rows::run_ids(cancelled.iter().copied()).failed(DOING)?)
+        .bind(rows::run_ids(cancelled.iter().copied()).failed(doing)?)
         .execute(&mut *write.tx)
         .await
-        .failed(DOING)?;
-    settle::end_claims(&mut write, cancelled.iter().copied()).await?;
-    flows::leave_steps(&mut write, cancelled.iter().copied()).await?;
-    write.commit().await?;
+        .failed(doing)?;
+    settle::end_claims(write, cancelled.iter().copied()).await?;
+    flows::leave_steps(write, cancelled.iter().copied()).await?;
     Ok(cancelled)
 }
 

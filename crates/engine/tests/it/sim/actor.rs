@@ -219,7 +219,8 @@ fn edited(mut spec: JobSpec, world: &World, random: &Random) -> JobSpec {
 }
 
 fn spec(world: &World, random: &Random, n: u64) -> JobSpec {
-    let pulled = random.chance(300);
+    let plain = world.scene.plain;
+    let pulled = !plain && random.chance(400);
     let target = if pulled {
         TargetSpec::Queue(QueueTarget { name: (*random.pick(&worker::QUEUES)).to_owned() })
     } else {
@@ -230,7 +231,7 @@ fn spec(world: &World, random: &Random, n: u64) -> JobSpec {
             secret: None,
         })
     };
-    let (overlap, max_concurrent) = *random.pick(&[
+    let policies = [
         (Overlap::Skip, None),
         (Overlap::Skip, None),
         (Overlap::Allow, None),
@@ -238,7 +239,8 @@ fn spec(world: &World, random: &Random, n: u64) -> JobSpec {
         (Overlap::Queue { limit: 1 }, None),
         (Overlap::Queue { limit: 3 }, None),
         (Overlap::CancelPrevious, None),
-    ]);
+    ];
+    let (overlap, max_concurrent) = *random.pick(if plain { &policies[..4] } else { &policies });
     let mut schedule = excluding(schedule(timing(world, random)), world, random);
     if random.chance(150)
         && let Some(schedule) = &mut schedule

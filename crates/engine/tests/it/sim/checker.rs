@@ -19,6 +19,8 @@ use super::{calendars, flows, holders, overlap, pace, target::Delivery, world::W
 
 /// Ticks younger than this at the end may still be on their way.
 const ON_THEIR_WAY: Span = Span::seconds(3);
+/// So long after a run has ended, the next of its job has begun: workers that found nothing look again within this time.
+const NEXT_WITHIN: Span = Span::seconds(2);
 /// Runs due longer ago than this at the end must have been started, unless their job may not start them.
 const STUCK: Span = Span::seconds(20);
 
@@ -203,7 +205,11 @@ fn nothing_is_stuck(db: &Db, deliveries: &[Delivery], end: DbTime, found: &mut V
         deliveries.iter().filter(|delivery| !delivery.ended).map(|delivery| (delivery.run, delivery.fence)).collect();
     let busy: BTreeSet<_> = db
         .all_runs()
-        .filter(|(_, row)| row.state == State::Claimed || (row.state == State::Waiting && row.attempt > 0))
+        .filter(|(_, row)| {
+            let just_ended =
+                row.finished_at.is_some_and(|at| row.state != State::Skipped && at >= end.minus(NEXT_WITHIN));
+            row.state == State::Claimed || (row.state == State::Waiting && row.attempt > 0) || just_ended
+        })
         .map(|(_, row)| row.job)
         .collect();
     let claimed: BTreeSet<_> =

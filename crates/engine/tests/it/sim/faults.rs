@@ -57,7 +57,7 @@ const CLUSTER_POINTS: [Point; 4] = [Point::Release, Point::Acquire, Point::Load,
 impl SeededFaults {
     pub fn new(random: Random, scene: Scene, calm: Arc<AtomicBool>, link: Link) -> Self {
         let points = if scene.shared() && random.chance(400) { &CLUSTER_POINTS[..] } else { &DELAY_POINTS[..] };
-        let delayed = *random.pick(points);
+        let delayed = scene.aim.unwrap_or(*random.pick(points));
         Self { random, calm, delayed, link }
     }
 
@@ -77,7 +77,9 @@ impl SeededFaults {
 impl Faults for SeededFaults {
     fn call(&self, point: Point) -> Option<Call> {
         let short = |random: &Random| Duration::from_micros(random.below(4_000));
-        let (travel, back) = (short(&self.random), short(&self.random));
+        // Half of the answers come back at once: a sleep costs the simulator as much as the call.
+        let back = if self.random.chance(500) { short(&self.random) } else { Duration::ZERO };
+        let travel = short(&self.random);
         let well = Call { travel, fate: Fate::Done, back };
         if self.calm.load(Ordering::SeqCst) {
             return Some(well);

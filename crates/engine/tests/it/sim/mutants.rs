@@ -6,6 +6,7 @@ use std::sync::{
 };
 
 use everytick_domain::mutant::Mutant;
+use everytick_store::sim::Point;
 
 use super::world::{Scene, play};
 
@@ -28,13 +29,26 @@ impl Search {
     }
 
     fn play(&self, seed: u64) {
-        if let Some(violation) = play(Scene::of(seed), Some(self.mutant)).violations.into_iter().next() {
+        if let Some(violation) = play(scene(self.mutant, seed), Some(self.mutant)).violations.into_iter().next() {
             let mut found = self.found.lock().unwrap();
             if found.as_ref().is_none_or(|(earlier, _)| seed < *earlier) {
                 *found = Some((seed, violation));
             }
         }
     }
+}
+
+/// Where a mistake can show itself. Those that need a rare chain of faults are looked for where the faults are of that kind.
+fn scene(mutant: Mutant, seed: u64) -> Scene {
+    let scene = Scene::of(seed);
+    let aim = match mutant {
+        Mutant::LateRateUnbounded => return Scene { plain: true, ..scene },
+        Mutant::ReadWhileUnsure => Point::RaiseFence,
+        Mutant::ReleaseForgotten => Point::Release,
+        Mutant::TakeOverUnfenced | Mutant::ReleasedUnderWay => Point::Record,
+        _ => return scene,
+    };
+    Scene { aim: Some(aim), ..scene }
 }
 
 /// `EVERYTICK_SIM_MUTANT` names one to look for alone.

@@ -23,8 +23,8 @@ const GIVES_WAY_WITHIN: Span = Span::seconds(2);
 struct Standing {
     recorded: BTreeSet<RunId>,
     in_progress: BTreeSet<RunId>,
-    /// Claimed at least once.
-    begun: BTreeSet<RunId>,
+    /// Claimed at least once: the attempt that was last begun.
+    begun: BTreeMap<RunId, u32>,
     /// Not claimed yet.
     fresh: BTreeMap<RunId, Fresh>,
     forced: BTreeSet<RunId>,
@@ -103,7 +103,7 @@ impl Standing {
             }
             None => true,
         };
-        let mut waiting = self.fresh.iter().filter(|_| !self.begun.contains(run));
+        let mut waiting = self.fresh.iter().filter(|_| !self.begun.contains_key(run));
         waiting.find(|(other, fresh)| *other != run && before((other, fresh))).map(|(other, _)| *other)
     }
 
@@ -118,12 +118,16 @@ impl Standing {
                     self.forced.insert(*run);
                 }
             }
-            Entry::Claimed { run, .. } => {
+            Entry::Claimed { run, attempt, .. } => {
                 self.fresh.remove(run);
-                self.begun.insert(*run);
+                self.begun.insert(*run, *attempt);
                 self.in_progress.insert(*run);
             }
-            Entry::Settled { run, verdict, .. } if verdict.is_terminal() || *verdict == Verdict::HandBack => {
+            Entry::Settled { run, verdict, .. } if verdict.is_terminal() => {
+                self.in_progress.remove(run);
+            }
+            // As if it had not been claimed: what was begun before is still in progress.
+            Entry::Settled { run, verdict: Verdict::HandBack, .. } if self.begun.get(run) == Some(&1) => {
                 self.in_progress.remove(run);
             }
             Entry::Cancelled { run, .. } => {

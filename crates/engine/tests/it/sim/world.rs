@@ -14,7 +14,10 @@ use everytick_domain::{
     time::DbTime,
 };
 use everytick_engine::{Hints, commands::Commands, live::LiveLogs};
-use everytick_store::{Limits, WallClock, sim::SimStore};
+use everytick_store::{
+    Limits, WallClock,
+    sim::{Point, SimStore},
+};
 
 use super::{
     actor,
@@ -43,15 +46,21 @@ pub struct Scene {
     pub nodes: usize,
     /// Every node is told that it holds every partition.
     pub lying: bool,
+    /// Nodes do all the work, and runs are skipped or go beside each other: more of the same comes together, above all more late
+    /// ones.
+    pub plain: bool,
+    /// Where all processes have their long delays; else each where it comes.
+    pub aim: Option<Point>,
 }
 
 impl Scene {
     /// In turn: a cluster, and a node that has the store to itself.
     pub fn of(seed: u64) -> Self {
-        Self { seed, nodes: if seed.is_multiple_of(2) { NODES } else { 1 }, lying: false }
+        let nodes = if seed.is_multiple_of(2) { NODES } else { 1 };
+        Self { seed, nodes, lying: false, plain: seed % 4 >= 2, aim: None }
     }
     pub fn lying(seed: u64) -> Self {
-        Self { seed, nodes: NODES, lying: true }
+        Self { nodes: NODES, lying: true, ..Self::of(seed) }
     }
     pub fn shared(self) -> bool {
         self.nodes > 1
@@ -185,7 +194,7 @@ fn live<T>(scene: Scene, mistake: Option<Mutant>, look: impl FnOnce(&World) -> T
         for n in 0..scene.nodes {
             tasks.push(tokio::spawn(operator::of_one(world.clone(), nodes.clone(), n, random.fork(6))));
         }
-        for queue in worker::QUEUES {
+        for queue in worker::QUEUES.into_iter().filter(|_| !scene.plain) {
             for n in 0..worker::PER_QUEUE {
                 tasks.push(tokio::spawn(worker::run(world.clone(), queue, n, random.fork(10 + n))));
             }

@@ -15,19 +15,11 @@ use uuid::Uuid;
 
 pub(crate) use write::write;
 
-use super::{Failed, PostgresOptions, PostgresStore, Write, days, homes, open, rows};
+use super::{Failed, PostgresOptions, PostgresStore, Write, days, homes, open, rows, sql};
 use crate::{
     Limits, Result, StoreError,
     moving::{Begun, Heights, MoveMark, PARTS, Part, Progress},
 };
-
-/// The text of a statement, which stands with those of the keeper.
-macro_rules! sql {
-    ($name:literal) => {
-        include_str!(concat!("../sql/", $name, ".sql"))
-    };
-}
-use sql;
 
 const DOING: &str = "move into the database";
 /// What a refusal counts to.

@@ -1,0 +1,280 @@
+//! What a worker is handed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use everytick_domain::{
+    ids::{JobId, RunId},
+    job::{Job, Overlap},
+    queue::{CLAIM_RUNS_MAX, Candidate, JobLoad, QueueLimits, choose},
+};
+use sqlx::{Row as _, postgres::PgRow};
+use uuid::Uuid;
+
+use super::{
+    super::{Failed, PostgresStore, Write, day_sql, days, horizon, rows, sql},
+    limits::limits,
+    previous,
+};
+use crate::{CLAIM_PAGE_MIN, CLAIM_PAGES_MAX, ClaimQueue, ClaimedRun, QueueClaims, Result, WorkerClaim};
+
+const CLAIMING: &str = "claim from a queue";
+
+pub(super) async fn claim_queue(store: &PostgresStore, ask: &ClaimQueue) -> Result<QueueClaims> {
+    let mut write = store.write(CLAIMING).await?;
+    let done = claim(store, &mut write, ask).await;
+    write.finish(done).await
+}
+
+async fn claim(store: &PostgresStore, write: &mut Write, ask: &ClaimQueue) -> Result<QueueClaims> {
+    let limits = hold_limits(write, ask).await?;
+    let now = write.read_clock().await?;
+    let mut room = ask.limit.min(CLAIM_RUNS_MAX);
+    if let Some((limits, spent_until)) = &limits {
+        let claimed: i64 = sqlx::query_scalar(sql!("queue_claimed"))
+            .bind(ask.tenant.raw())
+            .bind(&ask.queue)
+            .fetch_one(&mut *write.tx)
+            .await
+            .failed(CLAIMING)?;
+        room = limits.room(room, usize::try_from(claimed).unwrap_or(usize::MAX), *spent_until, now);
+    }
+    let mut held = HeldJobs::default();
+    let chosen = choose_runs(write, ask, room, &mut held).await?;
+    let claims = take(store, write, ask, &chosen, &held).await?;
+    if let Some((QueueLimits { rate: Some(rate), .. }, spent_until)) = &limits
+        && !claims.is_empty()
+    {
+        sqlx::query(sql!("queue_spend"))
+            .bind(ask.tenant.raw())
+            .bind(&ask.queue)
+            .bind(rate.spend(*spent_until, now, claims.len()))
+            .execute(&mut *write.tx)
+            .await
+            .failed(CLAIMING)?;
+    }
+    Ok(QueueClaims { now, claims })
+}
+
+async fn hold_limits(write: &mut Write, ask: &ClaimQueue) -> Result<Option<(QueueLimits, i64)>> {
+    let found = sqlx::query(sql!("queue_limits_held"))
+        .bind(ask.tenant.raw())
+        .bind(&ask.queue)
+        .fetch_optional(&mut *write.tx)
+        .await
+        .failed(CLAIMING)?;
+    let Some(row) = found else { return Ok(None) };
+    Ok(Some((limits(&row).failed(CLAIMING)?, row.try_get("spent_until").failed(CLAIMING)?)))
+}
+
+/// The jobs of which runs are looked at. They are held: no edit changes them meanwhile.
+#[derive(Default)]
+struct HeldJobs {
+    jobs: HashMap<JobId, Arc<Job>>,
+    /// Of those whose other runs count.
+    loads: BTreeMap<JobId, JobLoad>,
+    /// What has given way to newer ones.
+    gone: BTreeSet<RunId>,
+}
+
+async fn choose_runs(write: &mut Write, ask: &ClaimQueue, room: usize, held: &mut HeldJobs) -> Result<Vec<RunId>> {
+    let mut chosen = Vec::new();
+    let mut place = (i64::MIN, Uuid::nil());
+    for page in 0..CLAIM_PAGES_MAX {
+        if chosen.len() >= room {
+            break;
+        }
+        let size = ((room - chosen.len()) * 2).max(CLAIM_PAGE_MIN);
+        let candidates = peek(write, ask, held, &mut place, size).await?;
+        let last = candidates.len() < size;
+        hold_jobs(write, &candidates, held, page == 0).await?;
+        let open =
+            |candidate: &Candidate| held.jobs.contains_key(&candidate.job) && !held.gone.contains(&candidate.run);
+        let known: Vec<_> = candidates.into_iter().filter(open).collect();
+        chosen.extend(choose(&known, &mut held.loads, room - chosen.len()));
+        if last {
+            break;
+        }
+    }
+    Ok(chosen)
+}
+
+/// The next page of what waits, behind `place`, which moves on.
+async fn peek(
+    write: &mut Write,
+    ask: &ClaimQueue,
+    held: &HeldJobs,
+    place: &mut (i64, Uuid),
+    size: usize,
+) -> Result<Vec<Candidate>> {
+    let full = held.loads.iter().filter(|(_, load)| load.is_full()).map(|(job, _)| *job);
+    let of_job = |(job, load): (&JobId, &JobLoad)| {
+        load.full_keys().into_iter().map(|key| (job.uuid(), key.to_owned())).collect::<Vec<_>>()
+    };
+    let (key_jobs, keys): (Vec<Uuid>, Vec<String>) = held.loads.iter().flat_map(of_job).unzip();
+    let found = sqlx::query(sql!("queue_peek"))
+        .bind(ask.tenant.raw())
+        .bind(&ask.queue)
+        .bind(write.now.millis())
+        .bind(place.0)
+        .bind(place.1)
+        .bind(rows::job_ids(full))
+        .bind(rows::limit(size))
+        .bind(key_jobs)
+        .bind(keys)
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(CLAIMING)?;
+    if let Some(last) = found.last() {
+        *place = (last.try_get("rank").failed(CLAIMING)?, last.try_get("run").failed(CLAIMING)?);
+    }
+    found.iter().map(candidate).collect::<std::result::Result<_, _>>().failed(CLAIMING)
+}
+
+fn candidate(row: &PgRow) -> std::result::Result<Candidate, sqlx::Error> {
+    Ok(Candidate {
+        run: rows::run_id(row, "run")?,
+        job: rows::job_id(row, "job")?,
+        force: row.try_get("force")?,
+        attempts: row.try_get::<i32, _>("attempts")?.unsigned_abs(),
+        key: row.try_get("key")?,
+    })
+}
+
+/// Holds the jobs of these runs against edits; those whose other runs count, against other claims too. Only the first page waits
+/// for them: whoever holds some already would wait out of order.
+async fn hold_jobs(write: &mut Write, candidates: &[Candidate], held: &mut HeldJobs, wait: bool) -> Result<()> {
+    let new: BTreeSet<JobId> =
+        candidates.iter().map(|candidate| candidate.job).filter(|job| !held.jobs.contains_key(job)).collect();
+    if new.is_empty() {
+        return Ok(());
+    }
+    let shared: Vec<(Uuid, bool)> = sqlx::query_as(sql!("epochs_shared"))
+        .bind(rows::job_ids(new.iter().copied()))
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(CLAIMING)?;
+    let (guarded, mut free): (Vec<_>, Vec<_>) = shared.into_iter().partition(|(_, guarded)| *guarded);
+    let guarded: Vec<Uuid> = guarded.into_iter().map(|(job, _)| job).collect();
+    if !guarded.is_empty() {
+        let statement = if wait { sql!("epochs_guarded") } else { sql!("epochs_guarded_free") };
+        let got: Vec<Uuid> =
+            sqlx::query_scalar(statement).bind(guarded).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
+        free.extend(got.into_iter().map(|job| (job, true)));
+    }
+    let ids: Vec<JobId> = free.iter().map(|(job, _)| JobId::from_uuid(*job)).collect();
+    let guarded: BTreeSet<JobId> =
+        free.iter().filter(|(_, guarded)| *guarded).map(|(job, _)| JobId::from_uuid(*job)).collect();
+    for row in horizon::job_rows(&mut write.tx, &ids, CLAIMING).await? {
+        if guarded.contains(&row.job.id) {
+            held.loads.insert(row.job.id, JobLoad::of(&row.job.spec));
+        }
+        held.jobs.insert(row.job.id, Arc::new(row.job));
+    }
+    let cancelling: Vec<Arc<Job>> = guarded
+        .iter()
+        .filter_map(|job| held.jobs.get(job))
+        .filter(|job| job.spec.overlap == Overlap::CancelPrevious)
+        .cloned()
+        .collect();
+    held.gone.extend(previous::give_way(write, &cancelling).await?);
+    load(write, &guarded, held).await
+}
+
+/// What is in progress of these jobs, now that they are held.
+async fn load(write: &mut Write, jobs: &BTreeSet<JobId>, held: &mut HeldJobs) -> Result<()> {
+    if jobs.is_empty() {
+        return Ok(());
+    }
+    let asked = rows::job_ids(jobs.iter().copied());
+    let found = sqlx::query(sql!("jobs_in_progress")).bind(&asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
+    for row in &found {
+        let (job, run) = (rows::job_id(row, "job").failed(CLAIMING)?, rows::run_id(row, "run").failed(CLAIMING)?);
+        let Some(load) = held.loads.get_mut(&job) else { continue };
+        if row.try_get("claimed").failed(CLAIMING)? {
+            load.claimed.insert(run, row.try_get("key").failed(CLAIMING)?);
+        } else {
+            load.between.insert(run);
+        }
+    }
+    // Nodes may still work on runs of a job that had another target.
+    let lowest = horizon::lowest_open_from(&mut write.tx, write.now, CLAIMING).await?;
+    let found = sqlx::query(sql!("open_claimed"))
+        .bind(&asked)
+        .bind(lowest.uuid())
+        .bind(days::ahead(write.now).uuid())
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(CLAIMING)?;
+    for row in &found {
+        let (job, run) = rows::open_run(row).failed(CLAIMING)?;
+        if let Some(load) = held.loads.get_mut(&job) {
+            load.claimed.entry(run.id).or_insert(None);
+        }
+    }
+    Ok(())
+}
+
+/// Takes the chosen runs from among the waiting and claims them. What somebody else is taking is left out.
+async fn take(
+    store: &PostgresStore,
+    write: &mut Write,
+    ask: &ClaimQueue,
+    chosen: &[RunId],
+    held: &HeldJobs,
+) -> Result<Vec<WorkerClaim>> {
+    if chosen.is_empty() {
+        return Ok(Vec::new());
+    }
+    let taken: Vec<(Uuid, Option<String>)> = sqlx::query_as(sql!("queue_dequeue"))
+        .bind(rows::run_ids(chosen.iter().copied()))
+        .bind(ask.tenant.raw())
+        .bind(&ask.queue)
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(CLAIMING)?;
+    let keys: HashMap<RunId, Option<String>> =
+        taken.into_iter().map(|(run, key)| (RunId::from_uuid(run), key)).collect();
+    let now = write.now;
+    let mut claimed: Vec<ClaimedRun> = Vec::with_capacity(keys.len());
+    for (table, ids) in store.by_table(keys.keys().copied().collect(), |id| *id) {
+        let found = sqlx::query(day_sql!("queue_claim", &table))
+            .bind(rows::run_ids(ids))
+            .bind(now.millis())
+            .bind(&*rows::text(&ask.worker))
+            .fetch_all(&mut *write.tx)
+            .await
+            .failed(CLAIMING)?;
+        for row in &found {
+            claimed.push(rows::claimed(row).failed(CLAIMING)?);
+        }
+    }
+    let places: HashMap<_, _> = chosen.iter().enumerate().map(|(place, run)| (*run, place)).collect();
+    claimed.sort_by_key(|run| places.get(&run.id).copied());
+    let until = now.plus(ask.lease);
+    let claims: Vec<WorkerClaim> = claimed
+        .into_iter()
+        .filter_map(|run| {
+            let job = held.jobs.get(&run.job)?.clone();
+            let timeout_at = now.plus(job.spec.timeout);
+            Some(WorkerClaim { run, job, until, timeout_at })
+        })
+        .collect();
+    sqlx::query(sql!("worker_claims_insert"))
+        .bind(claims.iter().map(|claim| claim.run.id.uuid()).collect::<Vec<_>>())
+        .bind(claims.iter().map(|claim| claim.run.job.uuid()).collect::<Vec<_>>())
+        .bind(claims.iter().map(|claim| claim.run.fence.raw()).collect::<Vec<_>>())
+        .bind(claims.iter().map(|claim| claim.timeout_at.millis()).collect::<Vec<_>>())
+        .bind(claims.iter().map(|claim| keys.get(&claim.run.id).cloned().flatten()).collect::<Vec<_>>())
+        .bind(claims.iter().map(|claim| claim.job.spec.overlap == Overlap::CancelPrevious).collect::<Vec<_>>())
+        .bind(ask.tenant.raw())
+        .bind(&ask.queue)
+        .bind(&*rows::text(&ask.worker))
+        .bind(until.millis())
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(CLAIMING)?;
+    Ok(claims)
+}

@@ -1,0 +1,147 @@
+//! What workers hold, how they keep it, and how they lose it.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use everytick_domain::{
+    ids::{Fence, JobId, RunId, TenantId},
+    job::Job,
+    queue::LOG_BYTES_MAX,
+    run::State,
+    time::Span,
+};
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use uuid::Uuid;
+
+use super::super::{Failed, PostgresStore, horizon, read, rows, sql};
+use crate::{ClaimBeat, ClaimedRun, HeldClaim, OverdueClaim, Result};
+
+pub(super) async fn beat_claim(
+    store: &PostgresStore,
+    tenant: TenantId,
+    run: RunId,
+    fence: Fence,
+    lease: Span,
+) -> Result<ClaimBeat> {
+    const DOING: &str = "keep a worker's claim";
+    let mut write = store.write(DOING).await?;
+    let until = write.read_clock().await?.plus(lease);
+    let held = sqlx::query(sql!("worker_beat"))
+        .bind(tenant.raw())
+        .bind(run.uuid())
+        .bind(fence.raw())
+        .bind(until.millis())
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    if held.rows_affected() > 0 {
+        write.commit().await?;
+        return Ok(ClaimBeat::Held { until });
+    }
+    let record = read::run_record(&mut write.tx, tenant, run, DOING).await?;
+    write.rollback().await;
+    Ok(if record.state == State::Cancelled { ClaimBeat::Cancelled } else { ClaimBeat::Stale })
+}
+
+pub(super) async fn log_claim(
+    store: &PostgresStore,
+    tenant: TenantId,
+    run: RunId,
+    fence: Fence,
+    text: &str,
+) -> Result<bool> {
+    const DOING: &str = "log for a worker";
+    let mut write = store.write(DOING).await?;
+    let logged = sqlx::query(sql!("worker_log"))
+        .bind(tenant.raw())
+        .bind(run.uuid())
+        .bind(fence.raw())
+        .bind(&*rows::text(text))
+        .bind(i32::try_from(LOG_BYTES_MAX).unwrap_or(i32::MAX))
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(DOING)?;
+    if logged.rows_affected() == 0 {
+        read::run_record(&mut write.tx, tenant, run, DOING).await?;
+    }
+    write.commit().await?;
+    Ok(logged.rows_affected() > 0)
+}
+
+pub(super) async fn claim_log(store: &PostgresStore, tenant: TenantId, run: RunId) -> Result<Option<String>> {
+    const DOING: &str = "read a worker's log";
+    let mut read = store.read(DOING).await?;
+    let log: Option<Option<String>> = sqlx::query_scalar(sql!("worker_log_get"))
+        .bind(tenant.raw())
+        .bind(run.uuid())
+        .fetch_optional(&mut *read)
+        .await
+        .failed(DOING)?;
+    Ok(log.flatten())
+}
+
+pub(super) async fn load_overdue_claims(store: &PostgresStore, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>> {
+    const DOING: &str = "look for lost workers";
+    let mut write = store.write(DOING).await?;
+    let before = write.read_clock().await?.minus(grace);
+    let found = sqlx::query(sql!("worker_claims_overdue"))
+        .bind(before.millis())
+        .bind(rows::limit(limit))
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    let is_claimed = |row: &PgRow| row.try_get::<Option<Uuid>, _>("id").map(|id| id.is_some());
+    let (mut claimed, mut ended) = (Vec::new(), Vec::new());
+    for row in found {
+        if is_claimed(&row).failed(DOING)? {
+            claimed.push(row);
+        } else {
+            // A node of an earlier release has ended the run, and knows nothing of workers.
+            ended.push(row.try_get::<Uuid, _>("run").failed(DOING)?);
+        }
+    }
+    let mut overdue = Vec::with_capacity(claimed.len());
+    for (row, held) in held(&mut write.tx, &claimed, DOING).await? {
+        let (worker, timed_out) = (row.try_get("worker").failed(DOING)?, row.try_get("timed_out").failed(DOING)?);
+        overdue.push(OverdueClaim { held, worker, timed_out });
+    }
+    if !ended.is_empty() {
+        sqlx::query(sql!("worker_claims_end")).bind(ended).execute(&mut *write.tx).await.failed(DOING)?;
+    }
+    write.commit().await?;
+    Ok(overdue)
+}
+
+pub(super) async fn held_claims(store: &PostgresStore, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>> {
+    const DOING: &str = "read workers' claims";
+    let mut read = store.read(DOING).await?;
+    let found = sqlx::query(sql!("worker_claims_held"))
+        .bind(tenant.raw())
+        .bind(rows::run_ids(runs.iter().copied()))
+        .fetch_all(&mut *read)
+        .await
+        .failed(DOING)?;
+    Ok(held(&mut read, &found, DOING).await?.into_iter().map(|(_, held)| held).collect())
+}
+
+/// The claims of these rows, with their jobs. One whose job cannot be read is left out.
+async fn held<'r>(
+    connection: &mut PgConnection,
+    found: &'r [PgRow],
+    doing: &'static str,
+) -> Result<Vec<(&'r PgRow, HeldClaim)>> {
+    let runs: Vec<ClaimedRun> = found.iter().map(rows::claimed).collect::<std::result::Result<_, _>>().failed(doing)?;
+    let ids: BTreeSet<JobId> = runs.iter().map(|run| run.job).collect();
+    let ids: Vec<JobId> = ids.into_iter().collect();
+    let jobs = horizon::job_rows(connection, &ids, doing).await?;
+    let jobs: HashMap<JobId, Arc<Job>> = jobs.into_iter().map(|row| (row.job.id, Arc::new(row.job))).collect();
+    let mut claims = Vec::with_capacity(runs.len());
+    for (row, run) in found.iter().zip(runs) {
+        let Some(job) = jobs.get(&run.job).cloned() else { continue };
+        let (started_at, log) = (rows::time(row, "started_at").failed(doing)?, row.try_get("log").failed(doing)?);
+        claims.push((row, HeldClaim { run, job, started_at, log }));
+    }
+    Ok(claims)
+}

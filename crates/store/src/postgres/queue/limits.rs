@@ -1,0 +1,100 @@
+//! Queues as operators see them: what they hold and what is allowed of them; and a look at many at once.
+
+use everytick_domain::{
+    ids::TenantId,
+    queue::{QueueLimits, Rate},
+    time::{DbTime, Span},
+};
+use sqlx::{Row as _, postgres::PgRow};
+
+use super::super::{Failed, PostgresStore, create, range, rows, sql};
+use crate::{Actor, DEPTH_COUNTED_MAX, Page, QueueLook, QueueRecord, Result, queues::limits_detail};
+
+pub(super) fn limits(row: &PgRow) -> std::result::Result<QueueLimits, sqlx::Error> {
+    let number = |name| row.try_get::<Option<i32>, _>(name).map(|number| number.map(i32::unsigned_abs));
+    let per = row.try_get::<Option<i64>, _>("rate_ms")?.map(|ms| Span::millis(ms.unsigned_abs()));
+    let rate = number("rate_count")?.zip(per).map(|(count, per)| Rate { count, per });
+    Ok(QueueLimits { concurrency: number("concurrency")?, rate })
+}
+
+pub(super) async fn look_at_queues(store: &PostgresStore, queues: &[(TenantId, String)]) -> Result<QueueLook> {
+    const DOING: &str = "look at queues";
+    let mut read = store.read(DOING).await?;
+    let now: i64 = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
+    let found = sqlx::query(sql!("queues_look"))
+        .bind(queues.iter().map(|(tenant, _)| tenant.raw()).collect::<Vec<_>>())
+        .bind(queues.iter().map(|(_, name)| name.clone()).collect::<Vec<_>>())
+        .bind(now)
+        .fetch_all(&mut *read)
+        .await
+        .failed(DOING)?;
+    let mut look = QueueLook { now: DbTime::from_millis(now), due: Vec::new(), next_due: None };
+    for row in &found {
+        if row.try_get("due").failed(DOING)? {
+            let tenant = TenantId::from_raw(row.try_get("tenant").failed(DOING)?);
+            look.due.push((tenant, row.try_get("name").failed(DOING)?));
+        }
+        look.next_due = look.next_due.into_iter().chain(rows::time(row, "next_due").failed(DOING)?).min();
+    }
+    Ok(look)
+}
+
+pub(super) async fn list_queues(
+    store: &PostgresStore,
+    tenant: TenantId,
+    from: Option<&str>,
+    limit: usize,
+) -> Result<Page<QueueRecord, String>> {
+    const DOING: &str = "list queues";
+    let mut read = store.read(DOING).await?;
+    let now: i64 = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
+    let found = sqlx::query(sql!("queues_list"))
+        .bind(tenant.raw())
+        .bind(from.unwrap_or_default())
+        .bind(rows::limit(limit.saturating_add(1)))
+        .bind(now)
+        .bind(rows::limit(DEPTH_COUNTED_MAX))
+        .fetch_all(&mut *read)
+        .await
+        .failed(DOING)?;
+    let mut items: Vec<QueueRecord> = found.iter().map(record).collect::<std::result::Result<_, _>>().failed(DOING)?;
+    let next = items.split_off(limit.min(items.len())).into_iter().next().map(|queue| queue.name);
+    Ok(Page { items, next })
+}
+
+fn record(row: &PgRow) -> std::result::Result<QueueRecord, sqlx::Error> {
+    let count = |name| row.try_get::<i64, _>(name).map(i64::unsigned_abs);
+    Ok(QueueRecord {
+        name: row.try_get("name")?,
+        limits: limits(row)?,
+        due: count("due")?,
+        later: count("later")?,
+        oldest: rows::time(row, "oldest")?,
+        claimed: count("claimed")?,
+    })
+}
+
+pub(super) async fn set_queue(
+    store: &PostgresStore,
+    tenant: TenantId,
+    actor: &Actor,
+    name: &str,
+    limits: QueueLimits,
+) -> Result<()> {
+    const DOING: &str = "limit a queue";
+    let mut write = store.write(DOING).await?;
+    let number = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
+    sqlx::query(sql!("queues_set"))
+        .bind(tenant.raw())
+        .bind(name)
+        .bind(limits.concurrency.map(number))
+        .bind(limits.rate.map(|rate| number(rate.count)))
+        .bind(limits.rate.map(|rate| i64::try_from(rate.per.as_millis()).unwrap_or(i64::MAX)))
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(DOING)?;
+    write.read_clock().await?;
+    create::note(&mut write, tenant, actor, "limit", &[(format!("queue {name}"), limits_detail(&limits))]).await?;
+    range::notify(&mut write).await?;
+    write.commit().await
+}

@@ -1,0 +1,59 @@
+//! Workers: what they claim from queues, how they keep it, and how they lose it. A claim holds the queue's limits first, then
+//! its jobs in order, then what waits, then the runs; settlements hold the run and then the claim.
+
+mod claim;
+mod hold;
+mod limits;
+mod previous;
+
+use async_trait::async_trait;
+use everytick_domain::{
+    ids::{Fence, RunId, TenantId},
+    queue::QueueLimits,
+    time::Span,
+};
+
+use super::PostgresStore;
+use crate::{
+    Actor, ClaimBeat, ClaimQueue, HeldClaim, OverdueClaim, Page, QueueClaims, QueueLook, QueueRecord, QueueStore,
+    Result,
+};
+
+#[async_trait]
+impl QueueStore for PostgresStore {
+    async fn claim_queue(&self, ask: &ClaimQueue) -> Result<QueueClaims> {
+        self.writes(claim::claim_queue(self, ask)).await
+    }
+    async fn beat_claim(&self, tenant: TenantId, run: RunId, fence: Fence, lease: Span) -> Result<ClaimBeat> {
+        self.writes(hold::beat_claim(self, tenant, run, fence, lease)).await
+    }
+    async fn log_claim(&self, tenant: TenantId, run: RunId, fence: Fence, text: &str) -> Result<bool> {
+        self.writes(hold::log_claim(self, tenant, run, fence, text)).await
+    }
+    async fn claim_log(&self, tenant: TenantId, run: RunId) -> Result<Option<String>> {
+        self.reads(hold::claim_log(self, tenant, run)).await
+    }
+    async fn held_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>> {
+        self.reads(hold::held_claims(self, tenant, runs)).await
+    }
+    async fn load_overdue_claims(&self, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>> {
+        self.writes(hold::load_overdue_claims(self, grace, limit)).await
+    }
+    async fn look_at_queues(&self, queues: &[(TenantId, String)]) -> Result<QueueLook> {
+        self.reads(limits::look_at_queues(self, queues)).await
+    }
+    async fn list_queues(
+        &self,
+        tenant: TenantId,
+        from: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<QueueRecord, String>> {
+        self.reads(limits::list_queues(self, tenant, from, limit)).await
+    }
+    async fn set_queue(&self, tenant: TenantId, actor: &Actor, name: &str, limits: QueueLimits) -> Result<()> {
+        self.writes(limits::set_queue(self, tenant, actor, name, limits)).await
+    }
+    async fn give_way_in_queues(&self, limit: usize) -> Result<Vec<RunId>> {
+        self.writes(previous::give_way_in_queues(self, limit)).await
+    }
+}

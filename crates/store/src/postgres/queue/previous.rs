@@ -1,0 +1,102 @@
+//! Under `cancel_previous`: runs that give way to a newer one that waits in a queue.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use everytick_domain::{
+    ids::{JobId, RunId},
+    job::Job,
+    overlap::{Open, Standing},
+    run::State,
+};
+use sqlx::Row as _;
+use uuid::Uuid;
+
+use super::super::{Failed, PostgresStore, Write, cancel, days, horizon, rows, sql};
+use crate::{GiveWay, Result};
+
+const DOING: &str = "cancel runs that give way in queues";
+
+pub(super) async fn give_way_in_queues(store: &PostgresStore, limit: usize) -> Result<Vec<RunId>> {
+    let mut write = store.write(DOING).await?;
+    let done = look(&mut write, limit).await;
+    write.finish(done).await
+}
+
+async fn look(write: &mut Write, limit: usize) -> Result<Vec<RunId>> {
+    let now = write.read_clock().await?;
+    let found: Vec<Uuid> = sqlx::query_scalar(sql!("queue_previous"))
+        .bind(now.millis())
+        .bind(rows::limit(limit))
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    if found.is_empty() {
+        return Ok(Vec::new());
+    }
+    let held: Vec<Uuid> =
+        sqlx::query_scalar(sql!("epochs_guarded")).bind(found).fetch_all(&mut *write.tx).await.failed(DOING)?;
+    let held: Vec<JobId> = held.into_iter().map(JobId::from_uuid).collect();
+    let jobs = horizon::job_rows(&mut write.tx, &held, DOING).await?;
+    let jobs: Vec<Arc<Job>> = jobs.into_iter().map(|row| Arc::new(row.job)).collect();
+    give_way(write, &jobs).await
+}
+
+/// Cancels what is open of these jobs, which are held, and older than the newest that is due.
+pub(super) async fn give_way(write: &mut Write, jobs: &[Arc<Job>]) -> Result<Vec<RunId>> {
+    if jobs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let standing = standing(write, jobs).await?;
+    let mut given = Vec::new();
+    for job in jobs {
+        let Some((older, to)) = standing.get(&job.id).and_then(|standing| standing.give_way(&job.spec)) else {
+            continue;
+        };
+        given.extend(older.into_iter().map(|run| GiveWay { job: job.id, run, to }));
+    }
+    if given.is_empty() {
+        return Ok(Vec::new());
+    }
+    cancel::end_given(write, &given).await
+}
+
+async fn standing(write: &mut Write, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId, Standing>> {
+    let mut standing: BTreeMap<JobId, Standing> = BTreeMap::new();
+    let asked = rows::job_ids(jobs.iter().map(|job| job.id));
+    let found = sqlx::query(sql!("queue_standing"))
+        .bind(&asked)
+        .bind(write.now.millis())
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    for row in &found {
+        let (job, run) = (rows::job_id(row, "job").failed(DOING)?, rows::run_id(row, "run").failed(DOING)?);
+        let standing = standing.entry(job).or_default();
+        let open = Open {
+            claimed: row.try_get("claimed").failed(DOING)?,
+            attempts: row.try_get::<i32, _>("attempts").failed(DOING)?.unsigned_abs(),
+        };
+        standing.open.insert(run, open);
+        if row.try_get("due").failed(DOING)? {
+            standing.due.insert(run);
+        }
+        if row.try_get("force").failed(DOING)? {
+            standing.forced.insert(run);
+        }
+    }
+    // Nodes may still work on runs of a job that had another target.
+    let lowest = horizon::lowest_open_from(&mut write.tx, write.now, DOING).await?;
+    let found = sqlx::query(sql!("open_claimed"))
+        .bind(&asked)
+        .bind(lowest.uuid())
+        .bind(days::ahead(write.now).uuid())
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    for row in &found {
+        let (job, run) = rows::open_run(row).failed(DOING)?;
+        let open = Open { claimed: run.state == State::Claimed, attempts: run.attempt };
+        standing.entry(job).or_default().open.entry(run.id).or_insert(open);
+    }
+    Ok(standing)
+}

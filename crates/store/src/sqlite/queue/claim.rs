@@ -1,0 +1,222 @@
+//! What a worker is handed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use everytick_domain::{
+    ids::{JobId, RunId},
+    job::{Job, Overlap},
+    queue::{CLAIM_RUNS_MAX, Candidate, JobLoad, QueueLimits, choose},
+};
+use sqlx::{Row as _, sqlite::SqliteRow};
+use uuid::Uuid;
+
+use super::{
+    super::{Failed, SqliteStore, Write, rows, rows::Hex, sql},
+    limits::limits,
+    previous,
+};
+use crate::{CLAIM_PAGE_MIN, CLAIM_PAGES_MAX, ClaimQueue, ClaimedRun, QueueClaims, Result, WorkerClaim};
+
+const CLAIMING: &str = "claim from a queue";
+
+pub(super) async fn claim_queue(store: &SqliteStore, ask: &ClaimQueue) -> Result<QueueClaims> {
+    let mut write = store.write(CLAIMING).await?;
+    let claims = claim(&mut write, ask).await?;
+    write.commit().await?;
+    Ok(claims)
+}
+
+async fn claim(write: &mut Write, ask: &ClaimQueue) -> Result<QueueClaims> {
+    let now = write.now;
+    let mut room = ask.limit.min(CLAIM_RUNS_MAX);
+    let queue = |statement| sqlx::query(statement).bind(ask.tenant.raw()).bind(&ask.queue);
+    let found = queue(sql!("queue_limits")).fetch_optional(&mut *write.tx).await.failed(CLAIMING)?;
+    let limits = match found {
+        None => None,
+        Some(row) => Some((limits(&row).failed(CLAIMING)?, row.try_get::<i64, _>("spent_until").failed(CLAIMING)?)),
+    };
+    if let Some((limits, spent_until)) = &limits {
+        let counted = queue(sql!("queue_claimed")).fetch_one(&mut *write.tx).await.failed(CLAIMING)?;
+        let claimed: i64 = counted.try_get(0).failed(CLAIMING)?;
+        room = limits.room(room, usize::try_from(claimed).unwrap_or(usize::MAX), *spent_until, now);
+    }
+    let mut known = KnownJobs::default();
+    let chosen = choose_runs(write, ask, room, &mut known).await?;
+    let claims = take(write, ask, &chosen, &known).await?;
+    if let Some((QueueLimits { rate: Some(rate), .. }, spent_until)) = &limits
+        && !claims.is_empty()
+    {
+        queue(sql!("queue_spend"))
+            .bind(rate.spend(*spent_until, now, claims.len()))
+            .execute(&mut *write.tx)
+            .await
+            .failed(CLAIMING)?;
+    }
+    Ok(QueueClaims { now, claims })
+}
+
+/// The jobs of which runs are looked at.
+#[derive(Default)]
+struct KnownJobs {
+    jobs: HashMap<JobId, Arc<Job>>,
+    /// Of those whose other runs count.
+    loads: BTreeMap<JobId, JobLoad>,
+    /// What has given way to newer ones.
+    gone: BTreeSet<RunId>,
+}
+
+async fn choose_runs(write: &mut Write, ask: &ClaimQueue, room: usize, known: &mut KnownJobs) -> Result<Vec<RunId>> {
+    let mut chosen = Vec::new();
+    let mut place = (i64::MIN, Uuid::nil());
+    for _ in 0..CLAIM_PAGES_MAX {
+        if chosen.len() >= room {
+            break;
+        }
+        let size = ((room - chosen.len()) * 2).max(CLAIM_PAGE_MIN);
+        let mut candidates = peek(write, ask, known, &mut place, size).await?;
+        let last = candidates.len() < size;
+        load_jobs(write, &candidates, known).await?;
+        candidates.retain(|candidate| known.jobs.contains_key(&candidate.job) && !known.gone.contains(&candidate.run));
+        chosen.extend(choose(&candidates, &mut known.loads, room - chosen.len()));
+        if last {
+            break;
+        }
+    }
+    Ok(chosen)
+}
+
+/// The next page of what waits, behind `place`, which moves on.
+async fn peek(
+    write: &mut Write,
+    ask: &ClaimQueue,
+    known: &KnownJobs,
+    place: &mut (i64, Uuid),
+    size: usize,
+) -> Result<Vec<Candidate>> {
+    let full = known.loads.iter().filter(|(_, load)| load.is_full()).map(|(job, _)| *job);
+    let of_job = |(job, load): (&JobId, &JobLoad)| {
+        load.full_keys().into_iter().map(|key| (Hex(job.uuid()), key.to_owned())).collect::<Vec<_>>()
+    };
+    let keys: Vec<_> = known.loads.iter().flat_map(of_job).collect();
+    let found = sqlx::query(sql!("queue_peek"))
+        .bind(ask.tenant.raw())
+        .bind(&ask.queue)
+        .bind(write.now.millis())
+        .bind(place.0)
+        .bind(place.1)
+        .bind(rows::job_ids(full).failed(CLAIMING)?)
+        .bind(rows::limit(size))
+        .bind(rows::json(&keys).failed(CLAIMING)?)
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(CLAIMING)?;
+    if let Some(last) = found.last() {
+        *place = (last.try_get("rank").failed(CLAIMING)?, last.try_get("run").failed(CLAIMING)?);
+    }
+    found.iter().map(candidate).collect::<std::result::Result<_, _>>().failed(CLAIMING)
+}
+
+fn candidate(row: &SqliteRow) -> std::result::Result<Candidate, sqlx::Error> {
+    Ok(Candidate {
+        run: rows::run_id(row, "run")?,
+        job: rows::job_id(row, "job")?,
+        force: row.try_get("force")?,
+        attempts: row.try_get("attempts")?,
+        key: row.try_get("key")?,
+    })
+}
+
+async fn load_jobs(write: &mut Write, candidates: &[Candidate], known: &mut KnownJobs) -> Result<()> {
+    let new: BTreeSet<JobId> =
+        candidates.iter().map(|candidate| candidate.job).filter(|job| !known.jobs.contains_key(job)).collect();
+    if new.is_empty() {
+        return Ok(());
+    }
+    let asked = rows::job_ids(new.iter().copied()).failed(CLAIMING)?;
+    let found = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
+    let mut guarded = Vec::new();
+    for row in rows::readable_jobs(&found) {
+        if row.job.spec.is_guarded() {
+            guarded.push(row.job.id);
+            known.loads.insert(row.job.id, JobLoad::of(&row.job.spec));
+        }
+        known.jobs.insert(row.job.id, Arc::new(row.job));
+    }
+    if guarded.is_empty() {
+        return Ok(());
+    }
+    let cancelling: Vec<Arc<Job>> = guarded
+        .iter()
+        .filter_map(|job| known.jobs.get(job))
+        .filter(|job| job.spec.overlap == Overlap::CancelPrevious)
+        .cloned()
+        .collect();
+    known.gone.extend(previous::give_way(write, &cancelling).await?);
+    let asked = rows::job_ids(guarded).failed(CLAIMING)?;
+    let found = sqlx::query(sql!("jobs_in_progress")).bind(&asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
+    for row in &found {
+        let (job, run) = (rows::job_id(row, "job").failed(CLAIMING)?, rows::run_id(row, "run").failed(CLAIMING)?);
+        let Some(load) = known.loads.get_mut(&job) else { continue };
+        if row.try_get("claimed").failed(CLAIMING)? {
+            load.claimed.insert(run, row.try_get("key").failed(CLAIMING)?);
+        } else {
+            load.between.insert(run);
+        }
+    }
+    // The node may still work on runs of a job that had another target.
+    let found = sqlx::query(sql!("open_claimed")).bind(&asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
+    for row in &found {
+        let (job, run) = rows::open_run(row).failed(CLAIMING)?;
+        if let Some(load) = known.loads.get_mut(&job) {
+            load.claimed.entry(run.id).or_insert(None);
+        }
+    }
+    Ok(())
+}
+
+async fn take(write: &mut Write, ask: &ClaimQueue, chosen: &[RunId], known: &KnownJobs) -> Result<Vec<WorkerClaim>> {
+    if chosen.is_empty() {
+        return Ok(Vec::new());
+    }
+    let now = write.now;
+    let ids = rows::run_ids(chosen.iter().copied()).failed(CLAIMING)?;
+    let found = sqlx::query(sql!("queue_claim"))
+        .bind(&ids)
+        .bind(now.millis())
+        .bind(&ask.worker)
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(CLAIMING)?;
+    let mut claimed: Vec<ClaimedRun> =
+        found.iter().map(rows::claimed).collect::<std::result::Result<_, _>>().failed(CLAIMING)?;
+    let places: HashMap<_, _> = chosen.iter().enumerate().map(|(place, run)| (*run, place)).collect();
+    claimed.sort_by_key(|run| places.get(&run.id).copied());
+    let until = now.plus(ask.lease);
+    let claims: Vec<WorkerClaim> = claimed
+        .into_iter()
+        .filter_map(|run| {
+            let job = known.jobs.get(&run.job)?.clone();
+            let timeout_at = now.plus(job.spec.timeout);
+            Some(WorkerClaim { run, job, until, timeout_at })
+        })
+        .collect();
+    let noted = |claim: &WorkerClaim| {
+        let run = &claim.run;
+        let previous = claim.job.spec.overlap == Overlap::CancelPrevious;
+        (Hex(run.id.uuid()), Hex(run.job.uuid()), run.fence.raw(), claim.timeout_at.millis(), u8::from(previous))
+    };
+    sqlx::query(sql!("worker_claims_insert"))
+        .bind(rows::json(&claims.iter().map(noted).collect::<Vec<_>>()).failed(CLAIMING)?)
+        .bind(ask.tenant.raw())
+        .bind(&ask.queue)
+        .bind(&ask.worker)
+        .bind(until.millis())
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(CLAIMING)?;
+    sqlx::query(sql!("dequeue")).bind(ids).execute(&mut *write.tx).await.failed(CLAIMING)?;
+    Ok(claims)
+}

@@ -1,0 +1,119 @@
+//! What workers hold, how they keep it, and how they lose it.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use everytick_domain::{
+    ids::{Fence, JobId, RunId, TenantId},
+    job::Job,
+    queue::LOG_BYTES_MAX,
+    run::State,
+    time::Span,
+};
+use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
+
+use super::super::{Failed, SqliteStore, read, rows, sql};
+use crate::{ClaimBeat, ClaimedRun, HeldClaim, OverdueClaim, Result};
+
+pub(super) async fn beat_claim(
+    store: &SqliteStore,
+    tenant: TenantId,
+    run: RunId,
+    fence: Fence,
+    lease: Span,
+) -> Result<ClaimBeat> {
+    const DOING: &str = "keep a worker's claim";
+    let mut write = store.write(DOING).await?;
+    let until = write.now.plus(lease);
+    let held = sqlx::query(sql!("worker_beat"))
+        .bind(tenant.raw())
+        .bind(run.uuid())
+        .bind(fence.raw())
+        .bind(until.millis())
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    if held.rows_affected() > 0 {
+        write.commit().await?;
+        return Ok(ClaimBeat::Held { until });
+    }
+    let record = read::run_record(&mut write.tx, tenant, run, DOING).await?;
+    Ok(if record.state == State::Cancelled { ClaimBeat::Cancelled } else { ClaimBeat::Stale })
+}
+
+pub(super) async fn log_claim(
+    store: &SqliteStore,
+    tenant: TenantId,
+    run: RunId,
+    fence: Fence,
+    text: &str,
+) -> Result<bool> {
+    const DOING: &str = "log for a worker";
+    let mut write = store.write(DOING).await?;
+    let logged = sqlx::query(sql!("worker_log"))
+        .bind(tenant.raw())
+        .bind(run.uuid())
+        .bind(fence.raw())
+        .bind(text.replace('\0', "\u{fffd}"))
+        .bind(rows::limit(LOG_BYTES_MAX))
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(DOING)?;
+    if logged.rows_affected() == 0 {
+        read::run_record(&mut write.tx, tenant, run, DOING).await?;
+    }
+    write.commit().await?;
+    Ok(logged.rows_affected() > 0)
+}
+
+pub(super) async fn load_overdue_claims(store: &SqliteStore, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>> {
+    const DOING: &str = "look for lost workers";
+    let mut read = store.read(DOING).await?;
+    let found = sqlx::query(sql!("worker_claims_overdue"))
+        .bind(store.clock.now().minus(grace).millis())
+        .bind(rows::limit(limit))
+        .fetch_all(&mut *read)
+        .await
+        .failed(DOING)?;
+    let mut overdue = Vec::with_capacity(found.len());
+    for (row, held) in held(&mut read, &found, DOING).await? {
+        let (worker, timed_out) = (row.try_get("worker").failed(DOING)?, row.try_get("timed_out").failed(DOING)?);
+        overdue.push(OverdueClaim { held, worker, timed_out });
+    }
+    Ok(overdue)
+}
+
+pub(super) async fn held_claims(store: &SqliteStore, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>> {
+    const DOING: &str = "read workers' claims";
+    let mut read = store.read(DOING).await?;
+    let found = sqlx::query(sql!("worker_claims_held"))
+        .bind(tenant.raw())
+        .bind(rows::run_ids(runs.iter().copied()).failed(DOING)?)
+        .fetch_all(&mut *read)
+        .await
+        .failed(DOING)?;
+    Ok(held(&mut read, &found, DOING).await?.into_iter().map(|(_, held)| held).collect())
+}
+
+/// The claims of these rows, with their jobs. One whose job cannot be read is left out.
+async fn held<'r>(
+    connection: &mut SqliteConnection,
+    found: &'r [SqliteRow],
+    doing: &'static str,
+) -> Result<Vec<(&'r SqliteRow, HeldClaim)>> {
+    let runs: Vec<ClaimedRun> = found.iter().map(rows::claimed).collect::<std::result::Result<_, _>>().failed(doing)?;
+    let ids: BTreeSet<JobId> = runs.iter().map(|run| run.job).collect();
+    let asked = rows::job_ids(ids).failed(doing)?;
+    let jobs = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(connection).await.failed(doing)?;
+    let jobs: HashMap<JobId, Arc<Job>> =
+        rows::readable_jobs(&jobs).into_iter().map(|row| (row.job.id, Arc::new(row.job))).collect();
+    let mut claims = Vec::with_capacity(runs.len());
+    for (row, run) in found.iter().zip(runs) {
+        let Some(job) = jobs.get(&run.job).cloned() else { continue };
+        let (started_at, log) = (rows::time(row, "started_at").failed(doing)?, row.try_get("log").failed(doing)?);
+        claims.push((row, HeldClaim { run, job, started_at, log }));
+    }
+    Ok(claims)
+}

@@ -1,0 +1,94 @@
+//! Queues as operators see them: what they hold and what is allowed of them; and a look at many at once.
+
+use everytick_domain::{
+    ids::TenantId,
+    queue::{QueueLimits, Rate},
+    time::Span,
+};
+use sqlx::{Row as _, sqlite::SqliteRow};
+
+use super::super::{Failed, SqliteStore, create, rows, sql};
+use crate::{Actor, DEPTH_COUNTED_MAX, Page, QueueLook, QueueRecord, Result, queues::limits_detail};
+
+pub(super) fn limits(row: &SqliteRow) -> std::result::Result<QueueLimits, sqlx::Error> {
+    let per = row.try_get::<Option<i64>, _>("rate_ms")?.map(|ms| Span::millis(ms.unsigned_abs()));
+    let rate = row.try_get::<Option<u32>, _>("rate_count")?.zip(per).map(|(count, per)| Rate { count, per });
+    Ok(QueueLimits { concurrency: row.try_get("concurrency")?, rate })
+}
+
+pub(super) async fn look_at_queues(store: &SqliteStore, queues: &[(TenantId, String)]) -> Result<QueueLook> {
+    const DOING: &str = "look at queues";
+    let mut read = store.read(DOING).await?;
+    let now = store.clock.now();
+    let asked: Vec<_> = queues.iter().map(|(tenant, name)| (tenant.raw(), name)).collect();
+    let found = sqlx::query(sql!("queues_look"))
+        .bind(rows::json(&asked).failed(DOING)?)
+        .bind(now.millis())
+        .fetch_all(&mut *read)
+        .await
+        .failed(DOING)?;
+    let mut look = QueueLook { now, due: Vec::new(), next_due: None };
+    for row in &found {
+        if row.try_get("due").failed(DOING)? {
+            look.due.push((rows::tenant(row).failed(DOING)?, row.try_get("name").failed(DOING)?));
+        }
+        look.next_due = look.next_due.into_iter().chain(rows::time(row, "next_due").failed(DOING)?).min();
+    }
+    Ok(look)
+}
+
+pub(super) async fn list_queues(
+    store: &SqliteStore,
+    tenant: TenantId,
+    from: Option<&str>,
+    limit: usize,
+) -> Result<Page<QueueRecord, String>> {
+    const DOING: &str = "list queues";
+    let mut read = store.read(DOING).await?;
+    let found = sqlx::query(sql!("queues_list"))
+        .bind(tenant.raw())
+        .bind(from.unwrap_or_default())
+        .bind(rows::limit(limit.saturating_add(1)))
+        .bind(store.clock.now().millis())
+        .bind(rows::limit(DEPTH_COUNTED_MAX))
+        .fetch_all(&mut *read)
+        .await
+        .failed(DOING)?;
+    let record = |row: &SqliteRow| {
+        let count = |name| row.try_get::<i64, _>(name).map(i64::unsigned_abs);
+        Ok(QueueRecord {
+            name: row.try_get("name")?,
+            limits: limits(row)?,
+            due: count("due")?,
+            later: count("later")?,
+            oldest: rows::time(row, "oldest")?,
+            claimed: count("claimed")?,
+        })
+    };
+    let mut items: Vec<QueueRecord> =
+        found.iter().map(record).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)?;
+    let next = items.split_off(limit.min(items.len())).into_iter().next().map(|queue| queue.name);
+    Ok(Page { items, next })
+}
+
+pub(super) async fn set_queue(
+    store: &SqliteStore,
+    tenant: TenantId,
+    actor: &Actor,
+    name: &str,
+    limits: QueueLimits,
+) -> Result<()> {
+    const DOING: &str = "limit a queue";
+    let mut write = store.write(DOING).await?;
+    sqlx::query(sql!("queues_set"))
+        .bind(tenant.raw())
+        .bind(name)
+        .bind(limits.concurrency)
+        .bind(limits.rate.map(|rate| rate.count))
+        .bind(limits.rate.map(|rate| i64::try_from(rate.per.as_millis()).unwrap_or(i64::MAX)))
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(DOING)?;
+    create::note(&mut write, tenant, actor, "limit", &[(format!("queue {name}"), limits_detail(&limits))]).await?;
+    write.commit().await
+}

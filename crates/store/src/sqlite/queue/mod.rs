@@ -1,0 +1,81 @@
+//! Workers: what they claim from queues, how they keep it, and how they lose it. There is one writer at a time, so what a claim
+//! reads does not change before its commit.
+
+mod claim;
+mod hold;
+mod limits;
+mod previous;
+
+use async_trait::async_trait;
+use everytick_domain::{
+    ids::{Fence, RunId, TenantId},
+    job::Job,
+    queue::{QueueLimits, lead},
+    time::Span,
+};
+
+use super::{Failed, SqliteStore, Write, sql};
+use crate::{
+    Actor, ClaimBeat, ClaimQueue, HeldClaim, OverdueClaim, Page, QueueClaims, QueueLook, QueueRecord, QueueStore,
+    Result,
+};
+
+#[async_trait]
+impl QueueStore for SqliteStore {
+    async fn claim_queue(&self, ask: &ClaimQueue) -> Result<QueueClaims> {
+        claim::claim_queue(self, ask).await
+    }
+    async fn beat_claim(&self, tenant: TenantId, run: RunId, fence: Fence, lease: Span) -> Result<ClaimBeat> {
+        hold::beat_claim(self, tenant, run, fence, lease).await
+    }
+    async fn log_claim(&self, tenant: TenantId, run: RunId, fence: Fence, text: &str) -> Result<bool> {
+        hold::log_claim(self, tenant, run, fence, text).await
+    }
+    async fn claim_log(&self, tenant: TenantId, run: RunId) -> Result<Option<String>> {
+        const DOING: &str = "read a worker's log";
+        let mut read = self.read(DOING).await?;
+        let query = sqlx::query_scalar(sql!("worker_log_get")).bind(tenant.raw()).bind(run.uuid());
+        let log: Option<Option<String>> = query.fetch_optional(&mut *read).await.failed(DOING)?;
+        Ok(log.flatten())
+    }
+    async fn held_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>> {
+        hold::held_claims(self, tenant, runs).await
+    }
+    async fn load_overdue_claims(&self, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>> {
+        hold::load_overdue_claims(self, grace, limit).await
+    }
+    async fn look_at_queues(&self, queues: &[(TenantId, String)]) -> Result<QueueLook> {
+        limits::look_at_queues(self, queues).await
+    }
+    async fn list_queues(
+        &self,
+        tenant: TenantId,
+        from: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<QueueRecord, String>> {
+        limits::list_queues(self, tenant, from, limit).await
+    }
+    async fn set_queue(&self, tenant: TenantId, actor: &Actor, name: &str, limits: QueueLimits) -> Result<()> {
+        limits::set_queue(self, tenant, actor, name, limits).await
+    }
+    async fn give_way_in_queues(&self, limit: usize) -> Result<Vec<RunId>> {
+        previous::give_way_in_queues(self, limit).await
+    }
+}
+
+/// Has the runs of a job wait where its target is by now.
+pub(super) async fn requeue(write: &mut Write, job: &Job) -> Result<()> {
+    let (doing, queue) = (write.doing, job.spec.target.queue());
+    sqlx::query(sql!("requeue_waiting"))
+        .bind(job.id.uuid())
+        .bind(queue)
+        .bind(lead(job.spec.priority, false))
+        .bind(lead(job.spec.priority, true))
+        .bind(write.now.millis())
+        .execute(&mut *write.tx)
+        .await
+        .failed(doing)?;
+    let epoch = sqlx::query(sql!("requeue_epoch")).bind(job.id.uuid()).bind(queue);
+    epoch.execute(&mut *write.tx).await.failed(doing)?;
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! Under `cancel_previous`: runs that give way to a newer one that waits in a queue.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use everytick_domain::{
+    ids::{JobId, RunId},
+    job::Job,
+    overlap::{Open, Standing},
+    run::State,
+};
+use sqlx::Row as _;
+use uuid::Uuid;
+
+use super::super::{Failed, SqliteStore, Write, cancel, rows, sql};
+use crate::{GiveWay, Result};
+
+const DOING: &str = "cancel runs that give way in queues";
+
+pub(super) async fn give_way_in_queues(store: &SqliteStore, limit: usize) -> Result<Vec<RunId>> {
+    let mut read = store.read(DOING).await?;
+    let look = sqlx::query_scalar(sql!("queue_previous")).bind(store.clock.now().millis()).bind(rows::limit(limit));
+    let found: Vec<Uuid> = look.fetch_all(&mut *read).await.failed(DOING)?;
+    drop(read);
+    if found.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut write = store.write(DOING).await?;
+    let asked = rows::job_ids(found.into_iter().map(JobId::from_uuid)).failed(DOING)?;
+    let jobs = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(&mut *write.tx).await.failed(DOING)?;
+    let jobs: Vec<Arc<Job>> = rows::readable_jobs(&jobs).into_iter().map(|row| Arc::new(row.job)).collect();
+    let gone = give_way(&mut write, &jobs).await?;
+    write.commit().await?;
+    Ok(gone)
+}
+
+/// Cancels what is open of these jobs and older than the newest that is due.
+pub(super) async fn give_way(write: &mut Write, jobs: &[Arc<Job>]) -> Result<Vec<RunId>> {
+    if jobs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let standing = standing(write, jobs).await?;
+    let mut given = Vec::new();
+    for job in jobs {
+        let Some((older, to)) = standing.get(&job.id).and_then(|standing| standing.give_way(&job.spec)) else {
+            continue;
+        };
+        given.extend(older.into_iter().map(|run| GiveWay { job: job.id, run, to }));
+    }
+    if given.is_empty() {
+        return Ok(Vec::new());
+    }
+    cancel::end_given(write, &given).await
+}
+
+async fn standing(write: &mut Write, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId, Standing>> {
+    let mut standing: BTreeMap<JobId, Standing> = BTreeMap::new();
+    let asked = rows::job_ids(jobs.iter().map(|job| job.id)).failed(DOING)?;
+    let found = sqlx::query(sql!("queue_standing"))
+        .bind(&asked)
+        .bind(write.now.millis())
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    for row in &found {
+        let (job, run) = (rows::job_id(row, "job").failed(DOING)?, rows::run_id(row, "run").failed(DOING)?);
+        let standing = standing.entry(job).or_default();
+        let (claimed, attempts) = (row.try_get("claimed").failed(DOING)?, row.try_get("attempts").failed(DOING)?);
+        standing.open.insert(run, Open { claimed, attempts });
+        if row.try_get("due").failed(DOING)? {
+            standing.due.insert(run);
+        }
+        if row.try_get("force").failed(DOING)? {
+            standing.forced.insert(run);
+        }
+    }
+    // The node may still work on runs of a job that had another target.
+    let found = sqlx::query(sql!("open_claimed")).bind(&asked).fetch_all(&mut *write.tx).await.failed(DOING)?;
+    for row in &found {
+        let (job, run) = rows::open_run(row).failed(DOING)?;
+        let open = Open { claimed: run.state == State::Claimed, attempts: run.attempt };
+        standing.entry(job).or_default().open.entry(run.id).or_insert(open);
+    }
+    Ok(standing)
+}
