@@ -27,10 +27,11 @@ Examples:
   everytick job create dump --cron 'H 3 * * *' --shell 'pg_dump app | gzip > /backup/app.gz'
   everytick job create report --cron '0 6 * * 1-5' --exclude holidays --url https://example.org/hook
   everytick job create launch --at 2026-11-16T07:00:00Z --url https://example.org/go --payload '[1]'
+  everytick job create load --after extract --url https://example.org/load
   everytick job create -f job.json
   everytick job create --batch jobs.ndjson
 
-A job without --cron, --every or --at runs when it is triggered.
+A job without --cron, --every or --at runs when it is triggered, or when those that it comes --after have ended.
 With -f, flags go before what the file says. --batch takes a job on each line: every valid one is made,
 the others are named.";
 

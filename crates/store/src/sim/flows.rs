@@ -202,25 +202,22 @@ impl Db {
         self.steps.retain(|_, of| *of != flow);
     }
 
-    /// The named mistake: each parent that has ended makes those children whose turn has come, under ids of its own.
+    /// The named mistake: each parent that has ended makes those children whose turn has come; only the first does so under the
+    /// id that is the flow's.
     fn advance_by_parent(&mut self, row: &FlowRow, now: DbTime) -> usize {
         let steps: Vec<RunId> = self.steps.iter().filter(|(_, of)| **of == row.id).map(|(run, _)| *run).collect();
-        let mut started = 0;
-        for step in steps {
-            let Some(parent) = self.runs.get(&step).map(|run| run.job) else { continue };
-            let follows = |decision: &Decision| {
-                let node = row.graph.node(decision.job);
-                node.is_some_and(|node| node.parents.iter().any(|edge| edge.job == parent))
-            };
-            let decided = row.decide(&self.node_runs(row)).unwrap_or_default();
-            let decided: Vec<Decision> = decided.into_iter().filter(follows).collect();
-            let mut children = self.judged(row, &decided, now);
-            for child in &mut children {
-                child.run = RunId::of(child.job, Cause::Parent { flow: step });
-            }
-            started += self.record_children(row, children, now);
+        let decided = row.decide(&self.node_runs(row)).unwrap_or_default();
+        let mut children = self.judged(row, &decided, now);
+        let ended: Vec<(RunId, JobId)> =
+            steps.iter().filter_map(|step| Some((*step, self.runs.get(step)?.job))).collect();
+        for child in children.clone() {
+            let node = row.graph.node(child.job);
+            let follows = |parent: JobId| node.is_some_and(|node| node.parents.iter().any(|edge| edge.job == parent));
+            let others = ended.iter().filter(|(_, parent)| follows(*parent)).skip(1);
+            let again = |(step, _): &(RunId, JobId)| RunId::of(child.job, Cause::Parent { flow: *step });
+            children.extend(others.map(|other| ChildRow { run: again(other), ..child.clone() }));
         }
-        started
+        self.record_children(row, children, now)
     }
 
     pub(super) fn advance(&mut self, flow: RunId, now: DbTime) -> usize {
