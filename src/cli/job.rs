@@ -9,6 +9,7 @@ use serde_json::{Value, json, value::RawValue};
 
 use super::{
     backfill::{self, Backfill},
+    flow_graph::ParentView,
     job_flags::{self, Document, JobFlags, UpdateFlags},
     preview::{self, PreviewTick},
     run::{self, RunFilter, RunView},
@@ -27,10 +28,11 @@ Examples:
   everytick job create dump --cron 'H 3 * * *' --shell 'pg_dump app | gzip > /backup/app.gz'
   everytick job create report --cron '0 6 * * 1-5' --exclude holidays --url https://example.org/hook
   everytick job create launch --at 2026-11-16T07:00:00Z --url https://example.org/go --payload '[1]'
+  everytick job create load --after extract --url https://example.org/load
   everytick job create -f job.json
   everytick job create --batch jobs.ndjson
 
-A job without --cron, --every or --at runs when it is triggered.
+A job without --cron, --every or --at runs when it is triggered, or when those that it comes --after have ended.
 With -f, flags go before what the file says. --batch takes a job on each line: every valid one is made,
 the others are named.";
 
@@ -321,6 +323,7 @@ struct JobView {
     on_lost: String,
     home_region: Option<String>,
     keep: Option<String>,
+    depends_on: Vec<ParentView>,
     version: i64,
     created_at: String,
     created_by: String,
@@ -626,6 +629,7 @@ fn print_job(out: Output, job: JobView) -> anyhow::Result<()> {
         ("Priority", Text::plain(job.priority.to_string())),
         ("Home region", some(&job.home_region)),
         ("Kept for", some(&job.keep)),
+        ("After", Text::plain(job.depends_on.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))),
         ("Next tick", some(&job.next_tick)),
         ("Last run", job.last_run.as_ref().map_or(Text::plain(""), RunView::in_short)),
         ("Version", Text::plain(job.version.to_string())),

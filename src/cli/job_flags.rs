@@ -14,7 +14,10 @@ use everytick_domain::time::{DbTime, Span};
 use serde::Serialize;
 use serde_json::{Map, Value, json, value::RawValue};
 
-use super::cron::{FoldWord, GapWord};
+use super::{
+    after_flags::AfterFlags,
+    cron::{FoldWord, GapWord},
+};
 use crate::failure::Failure;
 
 #[derive(Debug, Default, Args)]
@@ -49,6 +52,9 @@ pub(crate) struct JobFlags {
     /// Skip the ticks on the dates of this calendar; may be repeated
     #[arg(long, value_name = "CALENDAR", help_heading = "When")]
     exclude: Vec<String>,
+
+    #[command(flatten)]
+    after: AfterFlags,
 
     /// Deliver to a webhook
     #[arg(long, value_name = "URL", group = "target", help_heading = "What")]
@@ -156,6 +162,9 @@ pub(crate) struct UpdateFlags {
     /// No ticks any more: the job runs when it is triggered
     #[arg(long, conflicts_with = "timing", help_heading = "When")]
     no_schedule: bool,
+    /// Follow no job any more
+    #[arg(long, conflicts_with = "after", help_heading = "When")]
+    no_after: bool,
     /// Skip no dates any more
     #[arg(long, conflicts_with = "exclude", help_heading = "When")]
     no_exclude: bool,
@@ -317,6 +326,9 @@ impl JobFlags {
         if update.no_schedule {
             document.set(&["schedule"], Value::Null);
         }
+        if update.no_after {
+            document.set(&["depends_on"], Value::Null);
+        }
         if update.no_exclude {
             document.set(&["schedule", "exclude"], Value::Null);
         }
@@ -355,6 +367,8 @@ impl JobFlags {
         document.set_some(&["schedule", "ends_at"], instant(self.ends_at));
         document.set_some(&["schedule", "jitter"], text(self.jitter));
         document.set_some(&["schedule", "exclude"], (!self.exclude.is_empty()).then_some(self.exclude));
+
+        document.set_some(&["depends_on"], self.after.depends_on());
 
         document.set_some(&["target", "http", "url"], self.url);
         document.set_some(&["target", "http", "method"], self.method.map(|method| method.to_ascii_uppercase()));

@@ -1,10 +1,13 @@
 //! The command line: one file a command. Commands parse, ask, and print; the rules are the server's and the domain's.
 
+mod after_flags;
 mod backfill;
 mod calendar;
 mod cluster;
 mod completions;
 mod cron;
+mod flow;
+mod flow_graph;
 mod job;
 mod job_flags;
 mod move_to;
@@ -39,8 +42,8 @@ Exit codes:
   0  done
   1  it failed, or the server refused it
   2  the command line, a variable or everytick.toml is wrong
-  3  no such job, run, backfill, calendar or queue
-  4  a conflict: the name is taken, the version is stale, jobs name it, or the run's state forbids it
+  3  no such job, run, flow, backfill, calendar or queue
+  4  a conflict: the name is taken, the version is stale, jobs name or follow it, or the run's state forbids it
   5  no server answers";
 
 /// A distributed cron: every tick recorded exactly once, delivered at least once under one id, never early.
@@ -74,6 +77,9 @@ enum Command {
     /// Look at backfills, runs for past ticks, and end them; `everytick job backfill` makes them
     #[command(subcommand)]
     Backfill(backfill::BackfillCommand),
+    /// Look at flows, stop them, repeat them from what failed
+    #[command(subcommand)]
+    Flow(flow::FlowCommand),
     /// Sets of dates, such as holidays, that schedules leave out
     #[command(subcommand)]
     Calendar(calendar::CalendarCommand),
@@ -114,6 +120,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Job(command) => block_on(command.run(&client(file)?, out)),
         Command::Run(command) => block_on(command.run(&client(file)?, out)),
         Command::Backfill(command) => block_on(command.run(&client(file)?, out)),
+        Command::Flow(command) => block_on(command.run(&client(file)?, out)),
         Command::Calendar(command) => block_on(command.run(&client(file)?, out)),
         Command::Queue(command) => block_on(command.run(&client(file)?, out)),
         Command::Worker(flags) => block_on(flags.run(&address(file))),

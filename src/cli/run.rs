@@ -160,6 +160,7 @@ pub(crate) struct RunView {
     pub(crate) error: Option<String>,
     output: Option<String>,
     skip_reason: Option<String>,
+    flow: Option<String>,
     from: Option<String>,
     to: Option<String>,
     count: Option<u64>,
@@ -374,6 +375,7 @@ fn print_run(out: Output, run: RunView) -> anyhow::Result<()> {
         ("State", run.state()),
         ("Cause", Text::plain(&run.cause)),
         ("Scheduled", Text::plain(&run.scheduled_at)),
+        ("Flow", some(&run.flow)),
         ("Due", Text::plain(if run.due_at == run.scheduled_at { "" } else { &run.due_at })),
         ("Skipped", Text::plain(if run.skip_reason.is_some() { run.note() } else { String::new() })),
         ("Because", Text::plain(run.skip_reason.as_deref().map_or("", because))),
@@ -438,12 +440,14 @@ fn because(reason: &str) -> &'static str {
         "catch_up" => "the tick was late, and its job's catch_up chose others, or none",
         "calendar" => "a calendar of the job excludes it",
         "quota" => "a quota was reached",
-        "error" => "the tick could not be recorded as a run; the job's pause note says why",
+        "error" => "the tick could not be recorded as a run; the job's pause note, or the error here, says why",
+        "parent" => "a parent in its flow ended otherwise than the job asks for",
+        "paused" => "the job was paused when its turn in a flow came",
         _ => "",
     }
 }
 
-fn took(millis: Option<u64>) -> String {
+pub(crate) fn took(millis: Option<u64>) -> String {
     millis.map(|millis| Span::millis(millis).to_string()).unwrap_or_default()
 }
 

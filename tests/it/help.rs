@@ -31,6 +31,7 @@ fn only_what_is_there_is_listed() {
             "job",
             "run",
             "backfill",
+            "flow",
             "calendar",
             "queue",
             "worker",

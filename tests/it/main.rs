@@ -7,6 +7,7 @@ mod client;
 mod cluster;
 mod cron;
 mod explain;
+mod flows;
 mod help;
 mod moving;
 mod orphans;

@@ -44,6 +44,7 @@ pub fn openapi() -> OpenApi {
             ("jobs", "What to do, and when"),
             ("runs", "What was done, is being done, or was skipped, and why"),
             ("backfills", "Runs for past ticks"),
+            ("flows", "What comes of a run of a job that others follow"),
             ("queues", "Where workers take runs from"),
             ("schedules", "What a schedule means, before a job has it"),
             ("calendars", "Dates that schedules leave out"),

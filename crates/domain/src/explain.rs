@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::{
     calendar::Calendar,
+    flow::DependsOn,
     ids::RunId,
     job::{self, Job},
     plan::SkipRange,
@@ -349,11 +350,21 @@ impl Answer<'_> {
             }
             None => self.of(
                 Kind::NoSchedule,
-                "no tick: the job has no schedule; it runs when it is triggered".to_owned(),
+                format!("no tick: the job has no schedule; it runs when {}it is triggered", self.followed()),
                 None,
                 None,
             ),
         }
+    }
+
+    /// The jobs that start it.
+    fn followed(&self) -> String {
+        let parents = &self.facts.job.spec.depends_on;
+        let parent = |parent: &DependsOn| format!("{} has {}", parent.job, parent.when.word());
+        if parents.is_empty() {
+            return String::new();
+        }
+        format!("{}, or when ", parents.iter().map(parent).collect::<Vec<_>>().join(" and "))
     }
 
     fn not_a_tick(&self, schedule: &Schedule) -> Explanation {
@@ -464,6 +475,8 @@ pub fn reason_words(reason: SkipReason, calendar: Option<&str>) -> String {
         },
         SkipReason::Quota => "a quota was reached".to_owned(),
         SkipReason::Error => "the database refused it, and the job was paused".to_owned(),
+        SkipReason::Parent => "a parent ended otherwise than depends_on asks for".to_owned(),
+        SkipReason::Paused => "the job was paused when its turn in a flow came".to_owned(),
     }
 }
 
@@ -694,6 +707,19 @@ mod tests {
             },
             Kind::NoSchedule,
             &["runs when it is triggered"],
+        ),
+        (
+            "without a schedule, and after others",
+            120,
+            |f| {
+                let mut child = (*f.job.spec).clone();
+                child.schedule = None;
+                child.depends_on = vec![DependsOn { job: "a".into(), when: crate::flow::When::Finished }];
+                f.job.schedule = None;
+                f.job.spec = Arc::new(child);
+            },
+            Kind::NoSchedule,
+            &["runs when a has finished, or when it is triggered"],
         ),
         (
             "what is not kept any more",

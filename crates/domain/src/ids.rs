@@ -84,6 +84,8 @@ pub enum Cause<'a> {
     /// A backfill covers this tick. Another backfill of the same tick makes another run, and neither is the tick's own. `at` is
     /// an instant of the backfill's, not of the tick's: see [`crate::backfill::Origin::run`].
     Backfill { at: DbTime, backfill: BackfillId, tick: DbTime },
+    /// Its turn came in a flow. Not the run of one parent: whichever ends last, it is the same run.
+    Parent { flow: RunId },
     /// A range of skipped ticks, recorded as one row under its first tick. Never the id of a tick.
     Range { from: DbTime },
 }
@@ -105,6 +107,10 @@ impl RunId {
             Cause::Backfill { at, backfill, tick } => {
                 hasher.update(b"backfill").update(backfill.0.as_bytes()).update(&tick.millis().to_be_bytes());
                 at
+            }
+            Cause::Parent { flow } => {
+                hasher.update(b"parent").update(flow.0.as_bytes());
+                flow.time()
             }
             Cause::Range { from } => {
                 hasher.update(b"range").update(&from.millis().to_be_bytes());
@@ -275,6 +281,15 @@ mod tests {
         assert_eq!(of(1).to_string(), KNOWN_BACKFILLED, "it is public, and must never change");
     }
     const KNOWN_BACKFILLED: &str = "0199c82c-c000-87a7-a32e-01dab5eac4a6";
+    #[test]
+    fn a_child_has_one_run_in_a_flow_and_another_in_the_next() {
+        let at = DbTime::from_millis(1_760_000_000_000);
+        let root = |n| RunId::of(job(n), Cause::Tick(at));
+        let child = |n| RunId::of(job(9), Cause::Parent { flow: root(n) });
+        assert_eq!(child(1), child(1));
+        assert_ne!(child(1), child(2));
+        assert_eq!(child(1).time(), at);
+    }
 
     #[test]
     fn ids_order_by_time_and_give_it_back() {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     calendar::{Calendar, Exclusion},
+    flow::{self, DependsOn},
     home,
     ids::{JobId, TenantId, Version},
     invalid::Invalid,
@@ -62,6 +63,9 @@ pub struct JobSpec {
     /// With `at`: the job is deleted this long after its last run ended. `None`: it stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<Span>,
+    /// The jobs that it follows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<DependsOn>,
 }
 
 const fn one() -> u32 {
@@ -252,6 +256,7 @@ impl JobSpec {
             );
             check(keep <= KEEP_MAX, "keep", format!("{keep} is out of range; up to {KEEP_MAX} is right"));
         }
+        found.extend(flow::problems(self));
         found.extend(self.retry.problems().into_iter().map(|invalid| invalid.under("retry")));
         found
     }

@@ -5,6 +5,7 @@ pub mod backfill;
 pub mod calendar;
 pub mod edit;
 pub mod explain;
+pub mod flow;
 pub mod home;
 pub mod ids;
 pub mod invalid;

@@ -53,10 +53,14 @@ pub enum Mutant {
     QueueClaimKeepsFence,
     /// A backfill's position moves on before the runs that it passes are committed.
     BackfillPositionFirst,
+    /// A child's run is made of a parent's, not of the flow: where two parents end at once, it runs twice.
+    FanInByParent,
+    /// That a run has ended is forgotten before the children are committed.
+    StepDroppedFirst,
 }
 
 impl Mutant {
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 34] = [
         Self::NoEpochCheck,
         Self::CursorRaisedBeforeAck,
         Self::RaiseWithoutEpoch,
@@ -89,6 +93,8 @@ impl Mutant {
         Self::QueueClaimUnjudged,
         Self::QueueClaimKeepsFence,
         Self::BackfillPositionFirst,
+        Self::FanInByParent,
+        Self::StepDroppedFirst,
     ];
 
     /// Whether this mistake is to be made now, on this thread.

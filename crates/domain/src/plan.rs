@@ -180,6 +180,7 @@ pub(crate) mod tests {
             concurrency_key: None,
             max_per_key: 1,
             keep: None,
+            depends_on: Vec::new(),
             target,
         }
     }

@@ -55,6 +55,8 @@ coded! {
         Calendar = 4 "calendar",
         Quota = 5 "quota",
         Error = 6 "error",
+        Parent = 7 "parent",
+        Paused = 8 "paused",
     }
     /// What kind of thing made a run.
     CauseKind {

@@ -143,6 +143,13 @@ impl Shared {
         MonoTime::now().since(renewed) < self.parts.settings.trust()
     }
 
+    /// Runs have ended: where a flow may follow, its loop need not wait for its poll.
+    pub(crate) fn tell_steps(&self) {
+        if self.parts.store.left_steps() {
+            self.parts.hints.flow_steps();
+        }
+    }
+
     pub(crate) fn stopping(&self) -> bool {
         self.stopping.is_cancelled()
     }
@@ -242,6 +249,7 @@ impl Engine {
         engine.spawn(loops::detect::run(engine.shared.clone()));
         engine.spawn(loops::watchdog::run(engine.shared.clone()));
         engine.spawn(loops::backfill::run(engine.shared.clone()));
+        engine.spawn(loops::flows::run(engine.shared.clone()));
         Ok(engine)
     }
 
@@ -290,6 +298,11 @@ impl Engine {
     /// Moves the backfills of the jobs that this node holds one step on, by hand. Gives how many runs were made.
     pub async fn backfill(&self) -> Result<usize> {
         loops::backfill::pass(&self.shared).await
+    }
+
+    /// Advances every flow that has something to do, by hand; the loop does so too. Gives how many runs wait now.
+    pub async fn advance(&self) -> Result<usize> {
+        loops::flows::pass(&self.shared).await
     }
 
     /// Stops: no more ticks and claims; the partitions are given back at once, so that others go on; what runs may end

@@ -17,6 +17,7 @@ struct Inner {
     stops: Notify,
     holders: Notify,
     queues: Notify,
+    flows: Notify,
     ended: Mutex<Vec<(JobId, RunId)>>,
 }
 
@@ -54,6 +55,13 @@ impl Hints {
     }
     pub async fn on_queue_waits(&self) {
         self.0.queues.notified().await;
+    }
+    /// A run has ended that a flow may follow.
+    pub fn flow_steps(&self) {
+        self.0.flows.notify_one();
+    }
+    pub async fn on_flow_steps(&self) {
+        self.0.flows.notified().await;
     }
     pub async fn on_run_waits(&self) {
         self.0.waiting.notified().await;

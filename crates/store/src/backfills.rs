@@ -104,7 +104,7 @@ pub struct CancelledBackfill {
 
 /// What became of a backfill in one step.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Advanced {
+pub struct BackfillAdvanced {
     pub state: BackfillState,
     /// How many runs were made.
     pub made: usize,
@@ -140,7 +140,7 @@ pub trait BackfillStore: Send + Sync + 'static {
     /// [room](everytick_domain::backfill::Standing::step) for: they wait as late ones, and the position moves on in the same
     /// commit. Under `queue` the job's epoch rises, so that what its holder had planned without them is planned anew.
     /// One that has lasted too long, or for as long as runs are `kept`, is ended.
-    async fn advance_backfill(&self, lease: &Lease, id: BackfillId, kept: Span) -> Result<Advanced>;
+    async fn advance_backfill(&self, lease: &Lease, id: BackfillId, kept: Span) -> Result<BackfillAdvanced>;
 }
 
 /// The runs of a backfill that are not counted as over.

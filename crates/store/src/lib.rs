@@ -9,6 +9,7 @@ mod clock;
 pub mod conformance;
 mod error;
 mod facts;
+mod flows;
 mod moving;
 mod postgres;
 mod queues;
@@ -31,12 +32,13 @@ use everytick_domain::{
 };
 
 pub use backfills::{
-    Advanced, BackfillPreview, BackfillRecord, BackfillStore, CancelledBackfill, EndedRuns, NewBackfill,
+    BackfillAdvanced, BackfillPreview, BackfillRecord, BackfillStore, CancelledBackfill, EndedRuns, NewBackfill,
 };
 pub use calendars::{CalendarPut, CalendarRecord, PutCalendar};
 pub use cancels::{CancelledJob, CancelledRuns, GiveWay, KeptOutput};
 pub use clock::{ManualClock, SystemClock, WallClock};
 pub use error::{Result, Source, StoreError};
+pub use flows::{Advanced, CancelledFlow, FlowNode, FlowRecord, FlowStore, NodeRun, RerunFlow};
 pub use moving::{Move, MoveBatch, MoveMark, MovePlan, MoveStep, MovedTable};
 pub use postgres::{JobHints, PostgresOptions, PostgresStore};
 pub use queues::*;
@@ -46,7 +48,7 @@ pub use types::*;
 
 /// A store that any number of nodes may share. `Failed` means known not done; `Unsure` means it may have been done.
 #[async_trait]
-pub trait Store: QueueStore + BackfillStore {
+pub trait Store: QueueStore + BackfillStore + FlowStore {
     // The node.
 
     /// How many partitions the jobs of this store are spread over. A job's is that of `home::Homes::place`.

@@ -421,6 +421,8 @@ pub struct RunRecord {
     pub skip_reason: Option<SkipReason>,
     /// What this run delivers instead of its job's payload. Left out of lists, as the output is.
     pub payload: Option<String>,
+    /// The flow that it belongs to, or opens.
+    pub flow: Option<RunId>,
     /// Set for a range of skips.
     pub range: Option<SkipRange>,
 }

@@ -6,6 +6,7 @@ mod batch;
 mod calendars;
 mod cluster;
 mod explain;
+mod flows;
 mod jobs;
 mod node;
 mod queues;
@@ -56,6 +57,9 @@ pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(runs::cancel_run))
         .routes(routes!(runs::rerun))
         .routes(routes!(runs::settle_run))
+        .routes(routes!(flows::get_flow))
+        .routes(routes!(flows::cancel_flow))
+        .routes(routes!(flows::rerun_flow))
         .routes(routes!(queues::beat))
         .routes(routes!(queues::list_queues))
         .routes(routes!(queues::get_queue, queues::set_queue))

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::{Complaints, Duration, Name, object, run::LastRun, schedule::Schedule, target::Target};
+use super::{Complaints, Duration, Name, depends::Parent, object, run::LastRun, schedule::Schedule, target::Target};
 
 /// What to do, and when. What is left out gets its default, also when a job is replaced.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -85,9 +85,9 @@ pub(crate) struct JobDefinition {
     /// With `at`: the job is deleted this long after its last run ended. It stays when left out.
     #[schema(value_type = Option<Duration>, example = "7d")]
     keep: Option<String>,
-    /// Not available yet: only an empty list is taken.
-    #[schema(value_type = Option<Vec<Value>>, max_items = 0)]
-    depends_on: Option<Vec<IgnoredAny>>,
+    /// The jobs that it follows: it has a run in each flow that they are part of, when all of them have ended as asked.
+    #[schema(max_items = 50)]
+    depends_on: Option<Vec<Parent>>,
 
     // What an answer adds. Taken when a job is replaced, so that an answer can be sent back; it changes nothing there.
     #[schema(ignore)]
@@ -181,9 +181,6 @@ impl JobDefinition {
     pub(crate) fn read(self, old: Option<&domain::Job>, allowed: Allowed) -> Result<JobSpec, Vec<Invalid>> {
         let mut wrong = Complaints::default();
         self.check_read_only(old, &mut wrong);
-        if self.depends_on.is_some_and(|parents| !parents.is_empty()) {
-            wrong.add("depends_on", "dependencies are not available yet; leave it out");
-        }
         if self.name.is_none() {
             wrong.add("name", "is missing; every job has one");
         }
@@ -252,6 +249,7 @@ impl JobDefinition {
             concurrency_key: key,
             max_per_key: max_per_key.unwrap_or(1),
             keep,
+            depends_on: self.depends_on.unwrap_or_default().into_iter().map(Into::into).collect(),
             target,
         };
         wrong.extend(spec.problems());
@@ -393,8 +391,7 @@ pub(crate) struct Job {
     /// `null`: it stays.
     #[schema(required)]
     keep: Option<String>,
-    #[schema(value_type = Vec<Value>)]
-    depends_on: [(); 0],
+    depends_on: Vec<Parent>,
     /// Also the job's `ETag`, in quotes.
     version: i64,
     #[schema(value_type = String, format = DateTime)]
@@ -449,7 +446,7 @@ impl Job {
             concurrency_key: spec.concurrency_key.clone().map(Into::into),
             max_per_key: spec.max_per_key,
             keep: spec.keep.map(|keep| keep.to_string()),
-            depends_on: [],
+            depends_on: spec.depends_on.iter().map(Parent::from).collect(),
             version: job.version.raw(),
             created_at: job.created_at,
             created_by: job.created_by.clone(),
@@ -562,8 +559,8 @@ pub(crate) struct JobPatch {
     #[schema(minimum = 1, maximum = 1000)]
     max_per_key: Option<i64>,
     keep: Option<Duration>,
-    #[schema(value_type = Option<Vec<Value>>, max_items = 0)]
-    depends_on: Option<Vec<IgnoredAny>>,
+    #[schema(max_items = 50)]
+    depends_on: Option<Vec<Parent>>,
 }
 
 /// A page of jobs, by name.

@@ -31,7 +31,7 @@ macro_rules! words {
 }
 words! {
     RunState = DomainState { Waiting, Claimed, Succeeded, Failed, Cancelled, Skipped }
-    Skip = SkipReason { Overlap, Misfire, CatchUp, Calendar, Quota, Error }
+    Skip = SkipReason { Overlap, Misfire, CatchUp, Calendar, Quota, Error, Parent, Paused }
     Cause = CauseKind { Tick, Request, Backfill, Parent }
 }
 
@@ -74,6 +74,7 @@ pub(crate) struct Run {
     output: Option<String>,
     #[schema(required, inline)]
     skip_reason: Option<Skip>,
+    /// The flow that it belongs to, or opens; `null` where no job follows.
     #[schema(required, value_type = Option<String>, format = Uuid)]
     flow: Option<RunId>,
     /// The first tick of a skipped range.
@@ -111,7 +112,7 @@ impl From<RunRecord> for Run {
             error: run.error,
             output: run.output,
             skip_reason: run.skip_reason.map(Into::into),
-            flow: None,
+            flow: run.flow,
             from: run.range.map(|range| range.from),
             to: run.range.map(|range| range.to),
             count: run.range.map(|range| range.count),

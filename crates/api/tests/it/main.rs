@@ -6,6 +6,7 @@ mod backfills;
 mod batch;
 mod calendars;
 mod document;
+mod flows;
 mod guard;
 mod jobs;
 mod queues;

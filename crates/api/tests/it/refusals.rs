@@ -47,6 +47,10 @@ fn unknown(name: &'static str) -> Bad {
     field("unknown field", name, json!(1)).says("unknown field")
 }
 
+fn parents(what: &'static str, parents: Value, name: &'static str) -> Bad {
+    bad(what, "POST", "/api/v1/jobs", 422, name).json(with("depends_on", parents))
+}
+
 fn schedule(what: &'static str, schedule: Value, name: &'static str) -> Bad {
     bad(what, "POST", "/api/v1/jobs", 422, name).json(with("schedule", schedule))
 }
@@ -93,7 +97,11 @@ fn cases() -> Vec<Bad> {
         field("home_region with capitals", "home_region", json!("EU")).says("1 to 63 of a-z 0-9 -"),
         field("home_region that is empty", "home_region", json!("")).says("1 to 63 of a-z 0-9 -"),
         field("home_region that is a number", "home_region", json!(7)).says("expected a string"),
-        field("depends_on", "depends_on", json!([{"job": "extract", "when": "succeeded"}])).says("not available yet"),
+        parents("a parent that ends in no known way", json!([{"job": "a", "when": "done"}]), "depends_on[0].when")
+            .says("finished"),
+        parents("the job as its own parent", json!([{"job": "case"}]), "depends_on[0].job").says("cycle"),
+        parents("a parent named twice", json!([{"job": "a"}, {"job": "a"}]), "depends_on[1].job").says("twice"),
+        parents("a parent that is not there", json!([{"job": "nobody"}]), "depends_on[0].job").says("no job"),
         field("timeout that is no duration", "timeout", json!("soon")).says("90s"),
         field("timeout without a unit", "timeout", json!("30")).says("90s"),
         field("timeout that is a number", "timeout", json!(30)),

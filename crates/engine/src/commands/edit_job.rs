@@ -13,6 +13,7 @@ impl Commands {
         if !edited.cancelled.is_empty() {
             self.hints.runs_ended(edited.job.id, edited.cancelled.iter().copied());
         }
+        self.tell_steps();
         Ok(edited)
     }
 }

@@ -5,6 +5,7 @@ mod calendars;
 mod claim_work;
 mod create_jobs;
 mod edit_job;
+mod flows;
 mod redrive;
 mod report_result;
 mod run_now;

@@ -171,5 +171,6 @@ impl Commands {
         crate::loops::settle::count(verdict);
         self.hints.runs_ended(job.id, [run]);
         self.hints.run_waits();
+        self.tell_steps();
     }
 }

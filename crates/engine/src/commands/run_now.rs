@@ -20,14 +20,7 @@ pub struct RunNow {
 
 impl Commands {
     pub async fn run_now(&self, tenant: TenantId, actor: &Actor, ask: RunNow) -> Result<RunRecord> {
-        let key = match &ask.idempotency {
-            Some(idempotency) => idempotency.key.clone().into_bytes(),
-            None => {
-                let mut random = vec![0; 16];
-                self.entropy.fill(&mut random);
-                random
-            }
-        };
+        let key = self.key_of(ask.idempotency.as_ref());
         let new = NewRun { job: ask.job, key, payload: ask.payload, force: ask.force, idempotency: ask.idempotency };
         let run = self.store.create_run(tenant, actor, new).await?;
         self.hints.run_waits();
@@ -53,12 +46,14 @@ impl Commands {
     pub async fn cancel_job(&self, tenant: TenantId, actor: &Actor, job: &JobRef) -> Result<CancelledJob> {
         let cancelled = self.store.cancel_job(tenant, actor, job).await?;
         self.hints.runs_ended(cancelled.job, cancelled.runs.all());
+        self.tell_steps();
         Ok(cancelled)
     }
 
     pub async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<RunRecord> {
         let cancelled = self.store.cancel_run(tenant, actor, run).await?;
         self.hints.runs_ended(cancelled.run.job, [run]);
+        self.tell_steps();
         Ok(cancelled.run)
     }
 }

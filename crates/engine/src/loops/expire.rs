@@ -46,8 +46,8 @@ async fn expire(shared: &Arc<Shared>, job: &Job, now: DbTime) -> Result<()> {
     let edit = EditJob { job: named, change: Change::Delete, if_match: Some(record.job.version), cancel: false };
     let actor = Actor(format!("node {}", shared.parts.settings.node));
     match shared.ask("delete a job that is over", store.edit_job(job.tenant, &actor, edit)).await {
-        // Somebody wants it otherwise.
-        Err(StoreError::VersionMismatch { .. } | StoreError::NotFound(_)) => Ok(()),
+        // Somebody wants it otherwise, or other jobs follow it.
+        Err(StoreError::VersionMismatch { .. } | StoreError::NotFound(_) | StoreError::InUse { .. }) => Ok(()),
         done => {
             done?;
             tracing::info!(job = job.spec.name, id = %job.id, "a one-shot job was over, and is deleted as its keep says");

@@ -7,6 +7,7 @@ pub(crate) mod claim;
 pub(crate) mod deliver;
 pub(crate) mod detect;
 pub(crate) mod expire;
+pub(crate) mod flows;
 pub(crate) mod hold;
 pub(crate) mod load;
 pub(crate) mod prune;

@@ -139,6 +139,7 @@ async fn pass(shared: &Arc<Shared>, group: &[Filed]) -> Result<()> {
     shared.wake_claim.notify_one();
     shared.wake_load.notify_one();
     shared.wake_tick.notify_one();
+    shared.tell_steps();
     keep(shared, &kept).await;
     Ok(())
 }

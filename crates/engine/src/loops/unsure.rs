@@ -43,7 +43,7 @@ pub(crate) fn report(shared: &Shared, error: &StoreError) {
 }
 
 /// Aloud at the beginning of an outage and now and then, else only to those who listen closely.
-fn say(shared: &Shared, what: &str, source: Option<&impl std::fmt::Display>) {
+pub(crate) fn say(shared: &Shared, what: &str, source: Option<&impl std::fmt::Display>) {
     let source = source.map(ToString::to_string);
     if shared.outage().failed(MonoTime::now()) {
         tracing::warn!(source, "{what}");

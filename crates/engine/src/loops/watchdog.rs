@@ -61,6 +61,7 @@ async fn give_way(shared: &Arc<Shared>) -> Result<()> {
     if !cancelled.is_empty() {
         counter!("everytick_runs_total", "state" => "cancelled").increment(cancelled.len() as u64);
         shared.parts.hints.run_waits();
+        shared.tell_steps();
     }
     Ok(())
 }
@@ -107,6 +108,7 @@ async fn settle(shared: &Arc<Shared>, overdue: Vec<OverdueClaim>) -> Result<usiz
     }
     if settled > 0 {
         shared.parts.hints.run_waits();
+        shared.tell_steps();
     }
     Ok(settled)
 }

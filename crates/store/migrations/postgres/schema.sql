@@ -112,6 +112,31 @@ table epochs with (fillfactor=80, autovacuum_vacuum_scale_factor=0.05)
     CREATE INDEX epochs_queue ON public.epochs USING btree (tenant, queue) WHERE (queue IS NOT NULL)
     CREATE INDEX epochs_seq ON public.epochs USING btree (seq)
 
+table flow_steps with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    run uuid not null
+    flow uuid not null
+    tenant integer not null
+    constraint flow_steps_pkey PRIMARY KEY (run)
+    CREATE INDEX flow_steps_flow ON public.flow_steps USING btree (flow)
+
+table flows
+    id uuid not null
+    tenant integer not null
+    opened_at bigint not null
+    scheduled_at bigint not null
+    rerun_of uuid
+    cancelled_at bigint
+    graph text not null
+    constraint flows_pkey PRIMARY KEY (id)
+
+table job_parents
+    tenant integer not null
+    child uuid not null
+    parent uuid not null
+    when_ended smallint not null
+    constraint job_parents_pkey PRIMARY KEY (child, parent)
+    CREATE INDEX job_parents_parent ON public.job_parents USING btree (parent)
+
 table jobs
     id uuid not null
     tenant integer not null
@@ -154,6 +179,7 @@ table last_runs
     output text
     payload text
     worker text
+    flow uuid
     constraint last_runs_pkey PRIMARY KEY (job)
     constraint runs_claimed CHECK (((state = 1) = (incarnation IS NOT NULL)))
     constraint runs_due CHECK ((due_at >= scheduled_at))
@@ -228,6 +254,7 @@ table runs partition by RANGE (id)
     output text
     payload text
     worker text
+    flow uuid
     constraint runs_claimed CHECK (((state = 1) = (incarnation IS NOT NULL)))
     constraint runs_due CHECK ((due_at >= scheduled_at))
     constraint runs_finished CHECK (((state >= 2) = (finished_at IS NOT NULL)))

@@ -128,6 +128,34 @@ CREATE INDEX epochs_queue on epochs (tenant, queue) where queue is not null;
 
 CREATE INDEX epochs_seq on epochs (seq);
 
+CREATE TABLE flow_steps (
+    run blob not null primary key,
+    flow blob not null,
+    tenant integer not null
+) strict, without rowid;
+
+CREATE INDEX flow_steps_flow on flow_steps (flow);
+
+CREATE TABLE flows (
+    id blob not null primary key,
+    tenant integer not null,
+    opened_at integer not null,
+    scheduled_at integer not null,
+    rerun_of blob,
+    cancelled_at integer,
+    graph text not null
+) strict, without rowid;
+
+CREATE TABLE job_parents (
+    tenant integer not null,
+    child blob not null,
+    parent blob not null,
+    when_ended integer not null,
+    primary key (child, parent)
+) strict, without rowid;
+
+CREATE INDEX job_parents_parent on job_parents (parent);
+
 CREATE TABLE jobs (
     id blob not null primary key,
     tenant integer not null,
@@ -205,7 +233,7 @@ CREATE TABLE runs (
     skip_reason integer,
     error text,
     output text,
-    payload text, worker text,
+    payload text, worker text, flow blob,
     check (due_at >= scheduled_at),
     check ((state = 1) = (incarnation is not null)),
     check ((state >= 2) = (finished_at is not null)),

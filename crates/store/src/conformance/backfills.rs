@@ -14,7 +14,9 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{Bench, OTHER_TENANT, TENANT, actor, by_name, incarnation, new_run, overlapping, pause, s, schedule, spec};
-use crate::{Advanced, BackfillRecord, EndedRuns, IdempotencyKey, Lease, NewBackfill, NodeInfo, Result, StoreError};
+use crate::{
+    BackfillAdvanced, BackfillRecord, EndedRuns, IdempotencyKey, Lease, NewBackfill, NodeInfo, Result, StoreError,
+};
 
 const KEPT: Span = Span::days(90);
 
@@ -39,7 +41,7 @@ async fn make(bench: &Bench, ask: NewBackfill) -> BackfillRecord {
     try_make(bench, ask).await.unwrap()
 }
 
-async fn advance(bench: &Bench, lease: &Lease, backfill: &BackfillRecord) -> Advanced {
+async fn advance(bench: &Bench, lease: &Lease, backfill: &BackfillRecord) -> BackfillAdvanced {
     bench.store.advance_backfill(lease, backfill.id, KEPT).await.unwrap()
 }
 
@@ -93,7 +95,7 @@ pub async fn its_runs_wait_as_late_ones_and_leave_ticks_and_cursor_alone(bench: 
     bench.go(100);
     let (cursor, epoch) = (bench.cursor(&job).await, bench.epoch(&job).await);
     let backfill = make(bench, NewBackfill { payload: Some("[1]".into()), ..ask(1, -20, 20) }).await;
-    assert_eq!(advance(bench, &lease, &backfill).await, Advanced { state: BackfillState::Running, made: 5 });
+    assert_eq!(advance(bench, &lease, &backfill).await, BackfillAdvanced { state: BackfillState::Running, made: 5 });
     assert_eq!(made(bench, &job).await, [-20, -10, 0, 10, 20]);
     let run = bench.run(run_of(&backfill, -20)).await;
     assert_eq!((run.cause, run.state, run.attempt), (CauseKind::Backfill, State::Waiting, 0));
@@ -123,7 +125,7 @@ pub async fn a_backfill_is_done_when_all_its_runs_are_over_and_tells_how_they_en
     bench.store.cancel_run(TENANT, &actor(), run_of(&backfill, 20)).await.unwrap();
     work(bench, &lease, run_of(&backfill, 30), Verdict::Succeeded).await;
     bench.go(200);
-    assert_eq!(advance(bench, &lease, &backfill).await, Advanced { state: BackfillState::Done, made: 0 });
+    assert_eq!(advance(bench, &lease, &backfill).await, BackfillAdvanced { state: BackfillState::Done, made: 0 });
     let done = read(bench, &backfill).await;
     assert_eq!(done.ended, EndedRuns { succeeded: 2, failed: 1, cancelled: 1 });
     assert_eq!((done.made, done.total, done.finished_at), (4, 4, Some(s(200))));
@@ -214,7 +216,7 @@ pub async fn a_cancelled_backfill_makes_no_more_runs(bench: &Bench) {
     assert_eq!((again.backfill, bench.audit().await.len()), (cancelled.backfill, trail), "once");
     assert_eq!(bench.store.load_backfills(&bench.all(), None, 10).await.unwrap(), [backfill.id], "to be counted");
     work(bench, &lease, open, Verdict::Succeeded).await;
-    assert_eq!(advance(bench, &lease, &backfill).await, Advanced { state: BackfillState::Cancelled, made: 0 });
+    assert_eq!(advance(bench, &lease, &backfill).await, BackfillAdvanced { state: BackfillState::Cancelled, made: 0 });
     assert!(bench.store.load_backfills(&bench.all(), None, 10).await.unwrap().is_empty());
     let read = read(bench, &backfill).await;
     assert_eq!((read.made, read.ended.succeeded, read.finished_at), (1, 1, Some(s(100))));
@@ -230,7 +232,7 @@ pub async fn one_that_is_done_stays_done(bench: &Bench) {
     advance(bench, &lease, &backfill).await;
     let cancelled = bench.store.cancel_backfill(TENANT, &actor(), backfill.id).await.unwrap();
     assert_eq!((cancelled.backfill.state, cancelled.open), (BackfillState::Done, vec![]));
-    assert_eq!(advance(bench, &lease, &backfill).await, Advanced { state: BackfillState::Done, made: 0 });
+    assert_eq!(advance(bench, &lease, &backfill).await, BackfillAdvanced { state: BackfillState::Done, made: 0 });
 }
 
 pub async fn a_pause_does_not_stop_it_and_a_delete_does(bench: &Bench) {
@@ -242,7 +244,7 @@ pub async fn a_pause_does_not_stop_it_and_a_delete_does(bench: &Bench) {
     assert_eq!(advance(bench, &lease, &backfill).await.made, 1);
     bench.edit("j", Change::Delete).await;
     bench.go(1_000);
-    assert_eq!(advance(bench, &lease, &backfill).await, Advanced { state: BackfillState::Cancelled, made: 0 });
+    assert_eq!(advance(bench, &lease, &backfill).await, BackfillAdvanced { state: BackfillState::Cancelled, made: 0 });
     assert_eq!(read(bench, &backfill).await.finished_at, Some(s(1_000)));
 }
 
@@ -319,7 +321,7 @@ pub async fn one_that_lasts_too_long_is_ended_with_a_note(bench: &Bench) {
     assert_eq!(advance(bench, &lease, &backfill).await.made, 1);
     work(bench, &lease, run_of(&backfill, 0), Verdict::Succeeded).await;
     bench.go(7 * 86_400);
-    assert_eq!(advance(bench, &lease, &backfill).await, Advanced { state: BackfillState::Cancelled, made: 0 });
+    assert_eq!(advance(bench, &lease, &backfill).await, BackfillAdvanced { state: BackfillState::Cancelled, made: 0 });
     let read = read(bench, &backfill).await;
     assert_eq!((read.total, read.made, read.finished_at), (5, 1, Some(s(7 * 86_400))));
     assert!(read.note.as_deref().unwrap().contains("4 ticks were left"), "{:?}", read.note);

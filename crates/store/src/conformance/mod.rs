@@ -12,6 +12,7 @@ pub mod creates;
 pub mod cursors;
 pub mod edits;
 pub mod facts;
+pub mod flows;
 pub mod homes;
 pub mod loads;
 pub mod nodes;
@@ -421,6 +422,30 @@ macro_rules! conformance_suite {
             unknown_runs_are_not_found,
             nothing_crosses_tenants,
         }
+        $crate::conformance_suite! { @group $open, flows:
+            a_diamond_runs_each_job_once,
+            two_parents_that_end_in_one_batch_make_one_child,
+            a_skip_propagates_with_its_reason,
+            a_root_that_fails_skips_what_follows,
+            whatever_ends_a_run_is_taken_in,
+            a_retry_ends_nothing,
+            a_run_whose_job_nobody_follows_opens_no_flow,
+            a_child_has_ticks_and_requests_of_its_own,
+            a_child_that_is_paused_busy_or_deleted_is_skipped,
+            a_child_under_queue_waits_its_turn_and_has_its_job_planned_anew,
+            a_flow_keeps_the_graph_that_it_was_opened_with,
+            a_payload_takes_from_its_parents,
+            parents_are_found_when_a_job_is_defined,
+            jobs_that_come_together_may_follow_each_other,
+            a_cycle_is_refused_and_named,
+            a_job_that_others_follow_stays_and_keeps_its_name,
+            cancelling_a_flow_ends_what_is_open_and_starts_nothing_more,
+            a_flow_may_be_cancelled_while_its_root_is_open,
+            a_rerun_makes_one_new_flow_of_what_failed,
+            a_rerun_under_one_key_is_made_once,
+            an_old_flow_goes_with_its_runs,
+            a_redriven_run_opens_a_flow_of_its_own,
+        }
         $crate::conformance_suite! { @group $open, pruning:
             old_runs_go_and_each_jobs_last_stays,
             open_runs_stay_however_old,
@@ -503,6 +528,7 @@ pub fn spec(name: &str) -> JobSpec {
         concurrency_key: None,
         max_per_key: 1,
         keep: None,
+        depends_on: Vec::new(),
         target,
     }
 }

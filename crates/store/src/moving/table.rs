@@ -177,9 +177,10 @@ const RUN: &[(&str, Kind)] = &[
     ("output", Text),
     ("payload", Text),
     ("worker", Text),
+    ("flow", Id),
 ];
 
-pub(crate) const PARTS: [Part; 18] = [
+pub(crate) const PARTS: [Part; 21] = [
     part!("tenants", "move_tenants", 1, &[("id", Word), ("name", Text), ("jobs", Long)]),
     part!("last_runs" of "runs", Rows::BeforeTheDays, 1, "move_last_runs", "move_last_runs", RUN),
     part!("runs" of "runs", Rows::OfTheDays, 1, "move_runs", "move_runs", RUN),
@@ -359,6 +360,27 @@ pub(crate) const PARTS: [Part; 18] = [
         &[("tenant", Word), ("name", Text), ("version", Long), ("valid_from", Long), ("spec", Text)]
     ),
     part!("calendar_jobs", "move_calendar_jobs", 3, &[("tenant", Word), ("calendar", Text), ("job", Id)]),
+    part!(
+        "job_parents",
+        "move_job_parents",
+        2,
+        &[("child", Id), ("parent", Id), ("tenant", Word), ("when_ended", Short)]
+    ),
+    part!(
+        "flows",
+        "move_flows",
+        1,
+        &[
+            ("id", Id),
+            ("tenant", Word),
+            ("opened_at", Long),
+            ("scheduled_at", Long),
+            ("rerun_of", Id),
+            ("cancelled_at", Long),
+            ("graph", Text),
+        ]
+    ),
+    part!("flow_steps", "move_flow_steps", 1, &[("run", Id), ("flow", Id), ("tenant", Word)]),
     part!("epochs", "move_epochs", 1, &[("job", Id), ("tenant", Word), ("epoch", Long), ("queue", Text)]),
     part!("cursors", "move_cursors", 1, &[("job", Id), ("tenant", Word), ("next_tick", Long)]),
 ];

@@ -18,8 +18,8 @@ use uuid::Uuid;
 
 use super::{Failed, PostgresStore, Write, create, create::Kind, edit, horizon, node, range, request, rows, sql};
 use crate::{
-    Actor, Advanced, BackfillPreview, BackfillRecord, BackfillStore, CancelledBackfill, EndedRuns, JobRef, Lease,
-    NewBackfill, Page, Result, StoreError,
+    Actor, BackfillAdvanced, BackfillPreview, BackfillRecord, BackfillStore, CancelledBackfill, EndedRuns, JobRef,
+    Lease, NewBackfill, Page, Result, StoreError,
     backfills::{
         Listed, TICK_BYTES, cancelled_by, cancelled_detail, made_detail, order_of, rate_of, ticks_from_bytes,
         ticks_to_bytes, too_many,
@@ -100,7 +100,7 @@ impl BackfillStore for PostgresStore {
         Ok(found.into_iter().map(BackfillId::from_uuid).collect())
     }
 
-    async fn advance_backfill(&self, lease: &Lease, id: BackfillId, kept: Span) -> Result<Advanced> {
+    async fn advance_backfill(&self, lease: &Lease, id: BackfillId, kept: Span) -> Result<BackfillAdvanced> {
         let mut write = self.write(ADVANCING).await?;
         let done = advance(&mut write, lease, id, kept).await;
         write.finish(done).await
@@ -244,7 +244,7 @@ async fn listed(connection: &mut PgConnection, id: BackfillId, doing: &'static s
     Ok(found.into_iter().collect())
 }
 
-async fn advance(write: &mut Write, lease: &Lease, id: BackfillId, kept: Span) -> Result<Advanced> {
+async fn advance(write: &mut Write, lease: &Lease, id: BackfillId, kept: Span) -> Result<BackfillAdvanced> {
     node::hold(write, lease).await?;
     hold(write, id).await?;
     let mut row = Row::load(write, id).await?;
@@ -285,7 +285,7 @@ async fn advance(write: &mut Write, lease: &Lease, id: BackfillId, kept: Span) -
             .await
             .failed(ADVANCING)?;
     }
-    Ok(Advanced { state: step.state, made: step.make.len() })
+    Ok(BackfillAdvanced { state: step.state, made: step.make.len() })
 }
 
 /// What is not there any more is `None`.

@@ -6,7 +6,7 @@ use everytick_domain::{
 };
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, edit, node, rows, settle, sql};
+use super::{Failed, PostgresStore, Write, edit, flows, node, rows, settle, sql};
 use crate::{Actor, CancelledJob, GiveWay, JobRef, KeptOutput, Lease, Result};
 
 pub(super) async fn give_way(store: &PostgresStore, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>> {
@@ -34,6 +34,7 @@ pub(super) async fn end_given(write: &mut Write, runs: &[GiveWay]) -> Result<Vec
         .await
         .failed(doing)?;
     settle::end_claims(write, cancelled.clone()).await?;
+    flows::leave_steps(write, &cancelled).await?;
     Ok(cancelled.into_iter().map(RunId::from_uuid).collect())
 }
 

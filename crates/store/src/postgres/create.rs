@@ -1,9 +1,13 @@
 //! Makes jobs. Each alone is made or refused, all in one transaction, so quotas and names hold whoever else creates (I15).
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use everytick_domain::{
     calendar::Calendar,
+    flow::When,
     home::{BlockClaim, Homes},
     ids::{JobId, TenantId},
     job::{self, Birth, Job, JobSpec},
@@ -11,7 +15,7 @@ use everytick_domain::{
 };
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, calendars, homes, horizon, range, rows, sql};
+use super::{Failed, PostgresStore, Write, calendars, flows, homes, horizon, range, rows, sql};
 use crate::{Actor, Created, IDEMPOTENCY_KEPT, IdempotencyKey, NewJob, Result, StoreError};
 
 const DOING: &str = "create jobs";
@@ -57,7 +61,7 @@ async fn create(
         Err(StoreError::KeyReused) => return Ok(vec![Err(StoreError::KeyReused)]),
         Err(error) => return Err(error),
     }
-    let (answers, claims) =
+    let (answers, claims, parents) =
         decide(write, &mut homes, &known, (live.unsigned_abs(), jobs_max), tenant, actor, jobs).await?;
     for claim in &claims {
         homes::claim(write, claim).await?;
@@ -65,6 +69,10 @@ async fn create(
     let created: Vec<&Created> = answers.iter().filter_map(|answer| answer.as_ref().ok()).collect();
     if !created.is_empty() {
         insert(write, tenant, actor, &created).await?;
+    }
+    for created in created.iter().filter(|created| !created.job.spec.depends_on.is_empty()) {
+        let parents = parents.get(&created.job.id).map_or(&[][..], Vec::as_slice);
+        flows::parents_now(write, &created.job, parents).await?;
     }
     if let [created] = created[..] {
         remember(write, tenant, idempotency, Kind::Job, created.job.id.uuid()).await?;
@@ -80,7 +88,7 @@ async fn decide(
     tenant: TenantId,
     actor: &Actor,
     jobs: Vec<NewJob>,
-) -> Result<(Vec<Result<Created>>, Vec<BlockClaim>)> {
+) -> Result<(Vec<Result<Created>>, Vec<BlockClaim>, HashMap<JobId, Vec<(JobId, When)>>)> {
     let names: Vec<String> = jobs.iter().map(|new| new.spec.name.clone()).collect();
     let taken: Vec<String> = sqlx::query_scalar(sql!("names_taken"))
         .bind(tenant.raw())
@@ -91,13 +99,16 @@ async fn decide(
     let mut taken: HashSet<String> = taken.into_iter().collect();
     let now = write.now;
     let mut claims = Vec::new();
-    let decide = |new: NewJob| {
+    let mut family = flows::born(write, tenant, &jobs).await?;
+    let mut parents = HashMap::new();
+    let decide = |mut new: NewJob| {
         if taken.contains(&new.spec.name) {
             return Err(StoreError::NameTaken(new.spec.name));
         }
         if live >= jobs_max {
             return Err(StoreError::QuotaReached(jobs_max));
         }
+        let named = family.resolve(new.id, &mut new.spec)?;
         let place = homes.place(new.id, new.spec.home_region.as_deref());
         let place = place.map_err(|invalid| StoreError::Invalid(vec![invalid]))?;
         let birth = Birth { id: new.id, tenant, partition: place.partition, by: actor.0.clone(), at: now };
@@ -109,10 +120,12 @@ async fn decide(
         }
         taken.insert(created.job.spec.name.clone());
         live += 1;
+        family.made(&created);
+        parents.insert(created.job.id, named);
         Ok(created)
     };
-    let answers = jobs.into_iter().map(decide).collect();
-    Ok((answers, claims))
+    let answers = crate::flows::each_in_order(jobs, decide);
+    Ok((answers, claims, parents))
 }
 
 async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, created: &[&Created]) -> Result<()> {
@@ -227,6 +240,7 @@ pub(super) enum Kind {
     Job,
     Run,
     Backfill,
+    Flow,
 }
 
 impl Kind {
@@ -235,6 +249,7 @@ impl Kind {
             Self::Job => "job",
             Self::Run => "run",
             Self::Backfill => "backfill",
+            Self::Flow => "flow",
         }
     }
 }

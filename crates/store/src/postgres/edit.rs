@@ -15,7 +15,7 @@ use super::{
     Failed, PostgresStore, Write, calendars, create,
     create::Listed,
     days::{Day, Days},
-    homes, horizon, range, record, rows,
+    flows, homes, horizon, range, record, rows,
     rows::JobRow,
     sql,
 };
@@ -29,7 +29,7 @@ pub(super) async fn edit_job(store: &PostgresStore, tenant: TenantId, actor: &Ac
     write.finish(done).await
 }
 
-async fn edit(write: &mut Write, days: &Days, tenant: TenantId, actor: &Actor, ask: EditJob) -> Result<Edited> {
+async fn edit(write: &mut Write, days: &Days, tenant: TenantId, actor: &Actor, mut ask: EditJob) -> Result<Edited> {
     let home = match &ask.change {
         Change::Replace(spec) => spec.home_region.clone(),
         Change::Pause { .. } | Change::Quarantine { .. } | Change::Resume | Change::Delete => None,
@@ -50,6 +50,7 @@ async fn edit(write: &mut Write, days: &Days, tenant: TenantId, actor: &Actor, a
     {
         return Err(StoreError::NameTaken(spec.name.clone()));
     }
+    let parents = flows::edited(write, &row, &mut ask.change).await?;
     let mut standing = standing(write, &row).await?;
     standing.calendars = known.into_values().collect();
     let action = ask.change.word();
@@ -67,6 +68,9 @@ async fn edit(write: &mut Write, days: &Days, tenant: TenantId, actor: &Actor, a
                 }
             }
             write_edit(write, days, tenant, actor, action, &row, &edit).await?;
+            if let Some(parents) = parents {
+                flows::parents_now(write, &edit.job, &parents).await?;
+            }
             Edited { job: edit.job, cursor: edit.cursor, x: Some(edit.x), cancelled: Vec::new() }
         }
     };
@@ -230,7 +234,9 @@ pub(super) async fn cancel_open(
     sqlx::query(sql!("cancel_runs")).bind(&worked).bind(now.millis()).execute(&mut *write.tx).await.failed(DOING)?;
     sqlx::query(sql!("worker_claims_end_job")).bind(job.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
     let claimed: Vec<Uuid> = claimed.into_iter().chain(worked).collect();
-    let notes: Vec<_> = waiting.iter().chain(&claimed).map(|run| (run.to_string(), "{}".to_owned())).collect();
+    let all: Vec<Uuid> = waiting.iter().chain(&claimed).copied().collect();
+    flows::leave_steps(write, &all).await?;
+    let notes: Vec<_> = all.iter().map(|run| (run.to_string(), "{}".to_owned())).collect();
     if !notes.is_empty() {
         create::note(write, tenant, actor, "cancel", &notes).await?;
     }

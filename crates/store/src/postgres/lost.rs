@@ -1,13 +1,10 @@
 //! What an incarnation has claimed: our own, and what the dead have left.
 
-use everytick_domain::{
-    ids::{Fence, Incarnation, RunId},
-    time::DbTime,
-};
+use everytick_domain::ids::{Fence, Incarnation, RunId};
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, node, rows, sql};
+use super::{Failed, PostgresStore, node, rows, sql};
 use crate::{ClaimedRun, Lease, Result};
 
 pub(super) async fn load_claimed(store: &PostgresStore, lease: &Lease) -> Result<Vec<ClaimedRun>> {
@@ -42,7 +39,7 @@ pub(super) async fn load_lost(store: &PostgresStore, lease: &Lease, limit: usize
     // Before anything of theirs is read; and committed, so that nobody waits for the reading, which may take long.
     node::fence_expired(&mut write, lease.incarnation).await?;
     write.commit().await?;
-    let mut write = Write { tx: store.begin(&store.begin.slow, DOING).await?, now: DbTime::EPOCH, doing: DOING };
+    let mut write = store.writing(store.begin(&store.begin.slow, DOING).await?, DOING);
     let ended = sqlx::query(sql!("lost_leases"))
         .bind(lease.incarnation.uuid())
         .fetch_all(&mut *write.tx)

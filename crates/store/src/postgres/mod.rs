@@ -12,6 +12,7 @@ mod cursors;
 mod days;
 mod edit;
 mod facts;
+mod flows;
 mod homes;
 mod horizon;
 mod limit;
@@ -30,7 +31,10 @@ mod request;
 mod rows;
 mod settle;
 
-use std::sync::{Arc, RwLock};
+use std::sync::{
+    Arc, RwLock,
+    atomic::{AtomicBool, Ordering},
+};
 
 use async_trait::async_trait;
 use everytick_domain::{
@@ -82,6 +86,8 @@ pub struct PostgresStore {
     transaction_pooler: bool,
     limits: Limits,
     days: RwLock<days::Days>,
+    /// Steps of flows were left, and nobody has been told yet.
+    steps: Arc<AtomicBool>,
     #[cfg(feature = "sim")]
     clock: Option<TestClock>,
 }
@@ -172,7 +178,11 @@ impl PostgresStore {
 
     /// Begins to write. Dropped without a commit, also in the middle of a statement, it rolls back.
     async fn write(&self, doing: &'static str) -> Result<Write> {
-        Ok(Write { tx: self.begin(&self.begin.write, doing).await?, now: DbTime::EPOCH, doing })
+        Ok(self.writing(self.begin(&self.begin.write, doing).await?, doing))
+    }
+
+    fn writing(&self, tx: Transaction<'static, Postgres>, doing: &'static str) -> Write {
+        Write { tx, now: DbTime::EPOCH, doing, left_steps: false, steps: self.steps.clone() }
     }
 
     /// Begins to read one snapshot.
@@ -221,6 +231,9 @@ struct Write {
     tx: Transaction<'static, Postgres>,
     now: DbTime,
     doing: &'static str,
+    /// Whether it leaves steps of flows, and whom to tell.
+    left_steps: bool,
+    steps: Arc<AtomicBool>,
 }
 
 impl Write {
@@ -254,7 +267,10 @@ impl Write {
 
     async fn commit(self) -> Result<()> {
         let doing = self.doing;
-        self.tx.commit().await.map_err(|error| match &error {
+        let committed = self.tx.commit().await;
+        // Also when nobody knows whether it was: to look costs little.
+        self.steps.fetch_or(self.left_steps, Ordering::AcqRel);
+        committed.map_err(|error| match &error {
             // The server itself says that it was not done.
             sqlx::Error::Database(said) if !is_closed(&error) && said.code().is_some() => {
                 StoreError::Failed { doing, source: error.into() }

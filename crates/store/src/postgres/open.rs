@@ -99,6 +99,7 @@ pub(super) async fn connect_unfinished(url: &str, options: PostgresOptions, limi
         transaction_pooler: options.transaction_pooler,
         limits,
         days: Default::default(),
+        steps: Default::default(),
         #[cfg(feature = "sim")]
         clock: options.clock.map(|clock| super::TestClock { clock, told: Default::default() }),
     };
@@ -136,6 +137,7 @@ pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
         transaction_pooler: options.transaction_pooler,
         limits: Limits::default(),
         days: Default::default(),
+        steps: Default::default(),
         #[cfg(feature = "sim")]
         clock: None,
     })
@@ -230,11 +232,12 @@ struct Step {
     works_from: i32,
 }
 
-const STEPS: [Step; 4] = [
+const STEPS: [Step; 5] = [
     Step { name: "first", text: include_str!("../../migrations/postgres/0001_first.sql"), works_from: 1 },
     Step { name: "calendars", text: include_str!("../../migrations/postgres/0002_calendars.sql"), works_from: 1 },
     Step { name: "queues", text: include_str!("../../migrations/postgres/0003_queues.sql"), works_from: 1 },
     Step { name: "backfills", text: include_str!("../../migrations/postgres/0004_backfills.sql"), works_from: 1 },
+    Step { name: "flows", text: include_str!("../../migrations/postgres/0005_flows.sql"), works_from: 1 },
 ];
 
 /// Brings the schema up to date, in one transaction and under a lock that ends with it. Steps that a newer release has made

@@ -5,7 +5,7 @@ use everytick_domain::{ids::RunId, time::DbTime};
 use uuid::Uuid;
 
 use super::{
-    Failed, PostgresStore, Write, day_sql,
+    Failed, PostgresStore, day_sql,
     days::{self, Day},
     horizon, rows, sql,
 };
@@ -63,7 +63,7 @@ async fn is_done_with(store: &PostgresStore, day: Day) -> Result<bool> {
 /// Puts the last run of each job of the day away, where there is none in a later one. Gives how many go with the day.
 async fn keep_last_runs(store: &PostgresStore, day: Day) -> Result<u64> {
     let ((low, high), table) = (day.ids(), day.table());
-    let mut write = Write { tx: store.begin(&store.begin.slow, DOING).await?, now: DbTime::EPOCH, doing: DOING };
+    let mut write = store.writing(store.begin(&store.begin.slow, DOING).await?, DOING);
     let count: i64 = sqlx::query_scalar(day_sql!("day_count", &table)).fetch_one(&mut *write.tx).await.failed(DOING)?;
     let kept = sqlx::query(day_sql!("day_last_runs", &table))
         .bind(high.uuid())
@@ -103,6 +103,12 @@ async fn prune_rows(store: &PostgresStore, before: DbTime, limit: usize, pruned:
     }
     sqlx::query(sql!("prune_backfills"))
         .bind(before.millis())
+        .bind(rows::limit(limit))
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    sqlx::query(sql!("flow_prune"))
+        .bind(RunId::floor(before).uuid())
         .bind(rows::limit(limit))
         .execute(&mut *write.tx)
         .await

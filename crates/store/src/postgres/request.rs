@@ -9,7 +9,7 @@ use everytick_domain::{
     run::{Request, SkipReason, State, answer},
 };
 
-use super::{Failed, PostgresStore, Write, create, create::Kind, edit, horizon, range, read, rows, settle, sql};
+use super::{Failed, PostgresStore, Write, create, create::Kind, edit, flows, horizon, range, read, rows, settle, sql};
 use crate::{Actor, CancelledRun, JobRef, NewRun, OpenRun, Result, RunRecord, StoreError};
 
 pub(super) async fn create_run(
@@ -131,6 +131,7 @@ async fn cancel(write: &mut Write, tenant: TenantId, actor: &Actor, id: RunId) -
     if was.worker.is_some() {
         settle::end_claims(write, vec![id.uuid()]).await?;
     }
+    flows::leave_steps(write, &[id.uuid()]).await?;
     let detail = serde_json::json!({ "job": was.job_name, "was": was.state.word() });
     create::note(write, tenant, actor, "cancel", &[(id.to_string(), detail.to_string())]).await?;
     let run = read::run_record(&mut write.tx, tenant, id, doing).await?;

@@ -127,6 +127,7 @@ pub(super) fn run(row: &PgRow) -> Decoded<RunRecord> {
             Some(code) => Some(reason(code)?),
         },
         payload: row.try_get("payload")?,
+        flow: row.try_get::<Option<Uuid>, _>("flow")?.map(RunId::from_uuid),
         range: None,
     })
 }
@@ -159,6 +160,7 @@ pub(super) fn range(row: &PgRow) -> Decoded<RunRecord> {
         output: None,
         skip_reason: Some(range.reason),
         payload: None,
+        flow: None,
         range: Some(range),
     })
 }

@@ -13,7 +13,7 @@ use everytick_domain::{
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, day_sql, days, rows, sql};
+use super::{Failed, PostgresStore, Write, day_sql, days, flows, rows, sql};
 use crate::{Result, Settle, SettleAnswer, StoreError};
 
 const DOING: &str = "settle runs";
@@ -96,7 +96,7 @@ const fn state(verdict: Verdict) -> State {
 
 async fn end(write: &mut Write, table: &str, settles: &[&Settle], settled: &mut HashMap<RunId, Fence>) -> Result<()> {
     let said = || settles.iter().map(|settle| &settle.settlement);
-    let ended: Vec<(Uuid, bool)> = sqlx::query_as(day_sql!("settle_terminal", table))
+    let ended: Vec<(Uuid, bool, bool)> = sqlx::query_as(day_sql!("settle_terminal", table))
         .bind(rows::run_ids(said().map(|said| said.run)))
         .bind(said().map(|said| said.fence.raw()).collect::<Vec<_>>())
         .bind(said().map(|said| state(said.verdict).code()).collect::<Vec<_>>())
@@ -107,8 +107,10 @@ async fn end(write: &mut Write, table: &str, settles: &[&Settle], settled: &mut 
         .fetch_all(&mut *write.tx)
         .await
         .failed_or_refused(DOING)?;
-    end_claims(write, ended.iter().filter(|(_, worked)| *worked).map(|(run, _)| *run).collect()).await?;
-    let ended: HashSet<Uuid> = ended.into_iter().map(|(run, _)| run).collect();
+    end_claims(write, ended.iter().filter(|(_, worked, _)| *worked).map(|(run, ..)| *run).collect()).await?;
+    let stepped: Vec<Uuid> = ended.iter().filter(|(_, _, steps)| *steps).map(|(run, ..)| *run).collect();
+    flows::leave_steps(write, &stepped).await?;
+    let ended: HashSet<Uuid> = ended.into_iter().map(|(run, ..)| run).collect();
     // Of two fences of one run the higher is the one it had: a lower one was given up before.
     for said in said().filter(|said| ended.contains(&said.run.uuid())) {
         let fence = settled.entry(said.run).or_insert(said.fence);

@@ -80,14 +80,14 @@ impl Db {
         idempotency: Option<&IdempotencyKey>,
         now: DbTime,
     ) -> Vec<Result<Created>> {
-        jobs.into_iter().map(|new| self.create_job(tenant, actor, new, idempotency, now)).collect()
+        crate::flows::each_in_order(jobs, |new| self.create_job(tenant, actor, new, idempotency, now))
     }
 
     fn create_job(
         &mut self,
         tenant: TenantId,
         actor: &Actor,
-        new: NewJob,
+        mut new: NewJob,
         idempotency: Option<&IdempotencyKey>,
         now: DbTime,
     ) -> Result<Created> {
@@ -103,6 +103,7 @@ impl Db {
         if live >= self.limits.jobs_per_tenant_max {
             return Err(StoreError::QuotaReached(self.limits.jobs_per_tenant_max));
         }
+        self.define_parents(tenant, new.id, &mut new.spec)?;
         let place = self.homes().place(new.id, new.spec.home_region.as_deref());
         let place = place.map_err(|invalid| StoreError::Invalid(vec![invalid]))?;
         let birth = Birth { id: new.id, tenant, partition: place.partition, by: actor.0.clone(), at: now };
@@ -123,7 +124,7 @@ impl Db {
         &mut self,
         tenant: TenantId,
         actor: &Actor,
-        ask: EditJob,
+        mut ask: EditJob,
         now: DbTime,
         sent_at: DbTime,
     ) -> Result<Edited> {
@@ -137,6 +138,8 @@ impl Db {
         {
             return Err(StoreError::NameTaken(spec.name.clone()));
         }
+        self.check_edges(tenant, id, &mut ask.change)?;
+        let row = self.find(tenant, &ask.job)?;
         let unlocked = Mutant::EditInstantBeforeLock.is_on();
         let standing = Standing {
             job: row.job.clone(),
@@ -239,6 +242,7 @@ impl Db {
             output: None,
             skip_reason: skipped.then_some(SkipReason::Overlap),
             payload: ask.payload,
+            flow: None,
         };
         if !skipped {
             let mut row = WaitingRow {
@@ -295,6 +299,7 @@ impl Db {
             self.attempts.retain(|(run, _), _| run != id);
         }
         self.ranges.retain(|_, row| row.recorded_at >= before);
+        self.prune_flows(before);
         let dead: Vec<_> = self
             .jobs
             .iter()

@@ -20,8 +20,8 @@ use super::{
     db::{Db, RunRow, Subject, WaitingRow},
 };
 use crate::{
-    Actor, Advanced, BackfillPreview, BackfillRecord, BackfillStore, CancelledBackfill, EndedRuns, Lease, NewBackfill,
-    Page, Result, StoreError,
+    Actor, BackfillAdvanced, BackfillPreview, BackfillRecord, BackfillStore, CancelledBackfill, EndedRuns, Lease,
+    NewBackfill, Page, Result, StoreError,
     backfills::{Listed, cancelled_by, cancelled_detail, made_detail, too_many},
 };
 
@@ -95,7 +95,7 @@ impl BackfillStore for SimStore {
         let partitions = *partitions;
         self.transact(Point::Load, move |db, _, _| Ok(db.load_backfills(&partitions, after, limit))).await
     }
-    async fn advance_backfill(&self, lease: &Lease, id: BackfillId, kept: Span) -> Result<Advanced> {
+    async fn advance_backfill(&self, lease: &Lease, id: BackfillId, kept: Span) -> Result<BackfillAdvanced> {
         let lease = lease.clone();
         if Mutant::BackfillPositionFirst.is_on() {
             let step = self.transact(Point::Record, {
@@ -124,7 +124,7 @@ impl Db {
     ) -> Result<BackfillRecord> {
         match self.replayed(tenant, ask.idempotency.as_ref())? {
             Some(Subject::Backfill(id)) => return self.get_backfill(tenant, id),
-            Some(Subject::Job(_) | Subject::Run(_)) => return Err(StoreError::KeyReused),
+            Some(Subject::Job(_) | Subject::Run(_) | Subject::Flow(_)) => return Err(StoreError::KeyReused),
             None => {}
         }
         let job = self.find(tenant, &ask.job)?.job.clone();
@@ -272,7 +272,7 @@ impl Db {
         }
     }
 
-    fn make_runs(&mut self, id: BackfillId, step: &Step, now: DbTime) -> Advanced {
+    fn make_runs(&mut self, id: BackfillId, step: &Step, now: DbTime) -> BackfillAdvanced {
         let found = self.backfills.get(&id).and_then(|row| {
             let job = self.jobs.get(&row.job)?.job.clone();
             Some((job, row.origin(id), row.payload.clone()))
@@ -287,7 +287,7 @@ impl Db {
             }
             self.plan_anew(job.id);
         }
-        Advanced { state: step.state, made: step.make.len() }
+        BackfillAdvanced { state: step.state, made: step.make.len() }
     }
 
     fn make_run(&mut self, job: &Job, id: RunId, tick: DbTime, payload: Option<String>, now: DbTime) {
@@ -325,6 +325,7 @@ impl Db {
             output: None,
             skip_reason: None,
             payload,
+            flow: None,
         };
         self.insert_run(id, run, None, now);
     }

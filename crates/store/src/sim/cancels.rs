@@ -29,6 +29,7 @@ impl Db {
         run.error = to.map(overlap::gave_way).or(run.error.take());
         self.open.remove(&(run.job, id));
         self.journal.push(Entry::Cancelled { run: id, job: run.job, was, fence: run.fence, to });
+        self.leave_step(id);
     }
 
     pub(super) fn give_way(&mut self, lease: &Lease, runs: &[GiveWay], now: DbTime) -> Result<Vec<RunId>> {
@@ -120,6 +121,7 @@ impl Db {
                 finished_at: None,
                 error: None,
                 output: None,
+                flow: None,
                 ..old
             };
             self.insert_run(id, run, None, now);

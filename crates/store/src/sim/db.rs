@@ -21,6 +21,7 @@ use everytick_domain::{
 use super::backfills::BackfillRow;
 use super::calendars::CalendarRow;
 use super::queue::{QueueRow, WorkerClaimRow};
+use crate::flows::FlowRow;
 use crate::{
     AttemptRecord, AuditRecord, Beat, Cluster, Lease, Limits, NodeInfo, NodeRecord, PartitionRecord, Result, StoreError,
 };
@@ -41,6 +42,11 @@ pub struct Db {
     pub(super) ranges: BTreeMap<RunId, RangeRow>,
     pub(super) waiting: BTreeMap<RunId, WaitingRow>,
     pub(super) worker_claims: BTreeMap<RunId, WorkerClaimRow>,
+    pub(super) flows: BTreeMap<RunId, FlowRow>,
+    /// Steps were left since somebody asked.
+    pub(super) left_steps: bool,
+    /// Runs that have ended, each with the flow that has not taken it in.
+    pub(super) steps: BTreeMap<RunId, RunId>,
     pub(super) queues: BTreeMap<(TenantId, String), QueueRow>,
     pub(super) backfills: BTreeMap<BackfillId, BackfillRow>,
     pub(super) attempts: BTreeMap<(RunId, u32), AttemptRecord>,
@@ -83,6 +89,8 @@ pub struct RunRow {
     pub output: Option<String>,
     pub skip_reason: Option<SkipReason>,
     pub payload: Option<String>,
+    /// The flow that it belongs to; none for a root.
+    pub flow: Option<RunId>,
 }
 
 #[derive(Clone, Debug)]
@@ -141,6 +149,7 @@ pub(super) enum Subject {
     Job(JobId),
     Run(RunId),
     Backfill(BackfillId),
+    Flow(RunId),
 }
 
 /// One change, as the journal keeps it for checkers.
@@ -247,6 +256,9 @@ impl Db {
             ranges: BTreeMap::new(),
             waiting: BTreeMap::new(),
             worker_claims: BTreeMap::new(),
+            flows: BTreeMap::new(),
+            left_steps: false,
+            steps: BTreeMap::new(),
             queues: BTreeMap::new(),
             backfills: BTreeMap::new(),
             attempts: BTreeMap::new(),
@@ -278,6 +290,14 @@ impl Db {
     }
     pub fn all_backfills(&self) -> impl Iterator<Item = (BackfillId, &BackfillRow)> {
         self.backfills.iter().map(|(id, row)| (*id, row))
+    }
+    /// Every flow, with its graph and whether it was cancelled.
+    pub fn all_flows(&self) -> impl Iterator<Item = (RunId, &everytick_domain::flow::Graph, bool)> {
+        self.flows.values().map(|row| (row.id, &row.graph, row.cancelled_at.is_some()))
+    }
+    /// Runs that have ended, and that no flow has taken in yet.
+    pub fn all_steps(&self) -> impl Iterator<Item = RunId> {
+        self.steps.keys().copied()
     }
     pub fn all_ranges(&self) -> impl Iterator<Item = &RangeRow> {
         self.ranges.values()

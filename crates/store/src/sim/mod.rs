@@ -7,6 +7,7 @@ mod calendars;
 mod cancels;
 mod db;
 mod faults;
+mod flows;
 mod queue;
 mod reads;
 mod repair;

@@ -43,6 +43,7 @@ impl Db {
             output: run.output.clone(),
             skip_reason: run.skip_reason,
             payload: run.payload.clone(),
+            flow: self.flow_of(id, run),
             range: None,
         }
     }
@@ -68,6 +69,7 @@ impl Db {
             output: None,
             skip_reason: Some(row.range.reason),
             payload: None,
+            flow: None,
             range: Some(row.range),
         }
     }

@@ -171,6 +171,9 @@ impl Db {
             self.waiting.insert(said.run, row);
         }
         self.journal.push(entry);
+        if said.verdict.is_terminal() {
+            self.leave_step(said.run);
+        }
         SettleAnswer::Settled
     }
 

@@ -161,6 +161,7 @@ impl Db {
             output: None,
             skip_reason: if let Fate::Skip(reason) = tick.fate { Some(reason) } else { None },
             payload: None,
+            flow: None,
         };
         self.insert_run(tick.id, row, by, now);
     }

@@ -22,8 +22,8 @@ use super::{
     sql,
 };
 use crate::{
-    Actor, Advanced, BackfillPreview, BackfillRecord, BackfillStore, CancelledBackfill, EndedRuns, JobRef, Lease,
-    NewBackfill, Page, Result, StoreError,
+    Actor, BackfillAdvanced, BackfillPreview, BackfillRecord, BackfillStore, CancelledBackfill, EndedRuns, JobRef,
+    Lease, NewBackfill, Page, Result, StoreError,
     backfills::{
         Listed, TICK_BYTES, cancelled_by, cancelled_detail, made_detail, order_of, rate_of, ticks_from_bytes,
         ticks_to_bytes, too_many,
@@ -121,7 +121,7 @@ impl BackfillStore for SqliteStore {
         Ok(found.into_iter().map(BackfillId::from_uuid).collect())
     }
 
-    async fn advance_backfill(&self, lease: &Lease, id: BackfillId, kept: Span) -> Result<Advanced> {
+    async fn advance_backfill(&self, lease: &Lease, id: BackfillId, kept: Span) -> Result<BackfillAdvanced> {
         let mut write = self.write(ADVANCING).await?;
         let now = write.now;
         node::check(&mut write.tx, lease, now, ADVANCING).await?;
@@ -232,7 +232,7 @@ async fn listed(connection: &mut SqliteConnection, id: BackfillId, doing: &'stat
     Ok(found.into_iter().collect())
 }
 
-async fn advance(write: &mut Write, id: BackfillId, kept: Span) -> Result<Advanced> {
+async fn advance(write: &mut Write, id: BackfillId, kept: Span) -> Result<BackfillAdvanced> {
     let now = write.now;
     let row = sqlx::query(sql!("backfill_stands"))
         .bind(id.uuid())
@@ -294,7 +294,7 @@ async fn advance(write: &mut Write, id: BackfillId, kept: Span) -> Result<Advanc
         .execute(&mut *write.tx)
         .await
         .failed(ADVANCING)?;
-    Ok(Advanced { state: step.state, made: step.make.len() })
+    Ok(BackfillAdvanced { state: step.state, made: step.make.len() })
 }
 
 async fn make(write: &mut Write, origin: &Origin, row: &JobRow, ticks: &[DbTime], payload: Option<&str>) -> Result<()> {

@@ -7,7 +7,7 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{
-    Failed, SqliteStore, Write, edit, node, rows,
+    Failed, SqliteStore, Write, edit, flows, node, rows,
     rows::{Hex, Text},
     settle, sql,
 };
@@ -40,6 +40,7 @@ pub(super) async fn end_given(write: &mut Write, runs: &[GiveWay]) -> Result<Vec
         .await
         .failed(doing)?;
     settle::end_claims(write, cancelled.iter().copied()).await?;
+    flows::leave_steps(write, cancelled.iter().copied()).await?;
     Ok(cancelled)
 }
 

@@ -1,16 +1,20 @@
 //! Makes jobs. Each alone is made or refused, all in one transaction, so quotas and names hold whoever else creates (I15).
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use everytick_domain::{
     calendar::Calendar,
+    flow::When,
     ids::{JobId, TenantId},
     job::{self, Birth},
     time::DbTime,
 };
 use uuid::Uuid;
 
-use super::{Failed, SqliteStore, Write, calendars, range, rows, rows::Hex, sql};
+use super::{Failed, SqliteStore, Write, calendars, flows, range, rows, rows::Hex, sql};
 use crate::{Actor, Created, IDEMPOTENCY_KEPT, IdempotencyKey, NewJob, Result, StoreError};
 
 const DOING: &str = "create jobs";
@@ -35,10 +39,14 @@ pub(super) async fn create_jobs(
         Err(StoreError::KeyReused) => return Ok(vec![Err(StoreError::KeyReused)]),
         Err(error) => return Err(error),
     }
-    let answers = decide(&mut write, store.limits.jobs_per_tenant_max, tenant, actor, jobs).await?;
+    let (answers, parents) = decide(&mut write, store.limits.jobs_per_tenant_max, tenant, actor, jobs).await?;
     let created: Vec<&Created> = answers.iter().filter_map(|answer| answer.as_ref().ok()).collect();
     if !created.is_empty() {
         insert(&mut write, tenant, actor, &created).await?;
+    }
+    for created in created.iter().filter(|created| !created.job.spec.depends_on.is_empty()) {
+        let parents = parents.get(&created.job.id).map_or(&[][..], Vec::as_slice);
+        flows::parents_now(&mut write, &created.job, parents).await?;
     }
     if let [created] = created[..] {
         remember(&mut write, tenant, idempotency, Kind::Job, created.job.id.uuid()).await?;
@@ -53,7 +61,7 @@ async fn decide(
     tenant: TenantId,
     actor: &Actor,
     jobs: Vec<NewJob>,
-) -> Result<Vec<Result<Created>>> {
+) -> Result<(Vec<Result<Created>>, HashMap<JobId, Vec<(JobId, When)>>)> {
     let names: Vec<_> = jobs.iter().map(|new| new.spec.name.as_str()).collect();
     let taken: Vec<String> = sqlx::query_scalar(sql!("names_taken"))
         .bind(tenant.raw())
@@ -68,19 +76,24 @@ async fn decide(
     let excluded: Vec<String> = jobs.iter().flat_map(|new| new.spec.exclude()).cloned().collect();
     let known: Vec<_> = calendars::of_tenant(&mut write.tx, tenant, &excluded, DOING).await?.into_values().collect();
     let now = write.now;
-    let decide = |new: NewJob| {
+    let mut family = flows::born(write, tenant, &jobs).await?;
+    let mut parents = HashMap::new();
+    let decide = |mut new: NewJob| {
         if taken.contains(&new.spec.name) {
             return Err(StoreError::NameTaken(new.spec.name));
         }
         if live >= jobs_max {
             return Err(StoreError::QuotaReached(jobs_max));
         }
+        let named = family.resolve(new.id, &mut new.spec)?;
         let created = new_job(tenant, actor, new, &known, now)?;
         taken.insert(created.job.spec.name.clone());
         live += 1;
+        family.made(&created);
+        parents.insert(created.job.id, named);
         Ok(created)
     };
-    Ok(jobs.into_iter().map(decide).collect())
+    Ok((crate::flows::each_in_order(jobs, decide), parents))
 }
 
 fn new_job(tenant: TenantId, actor: &Actor, new: NewJob, known: &[Arc<Calendar>], now: DbTime) -> Result<Created> {
@@ -160,6 +173,7 @@ pub(super) enum Kind {
     Job,
     Run,
     Backfill,
+    Flow,
 }
 
 impl Kind {
@@ -168,6 +182,7 @@ impl Kind {
             Self::Job => "job",
             Self::Run => "run",
             Self::Backfill => "backfill",
+            Self::Flow => "flow",
         }
     }
 }

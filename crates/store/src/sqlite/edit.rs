@@ -10,13 +10,14 @@ use sqlx::SqliteConnection;
 use uuid::Uuid;
 
 use super::{
-    Failed, SqliteStore, Write, calendars, create, horizon, queue, range, record, rows, rows::JobRow, settle, sql,
+    Failed, SqliteStore, Write, calendars, create, flows, horizon, queue, range, record, rows, rows::JobRow, settle,
+    sql,
 };
 use crate::{Actor, CancelledRuns, EditJob, Edited, JobRef, JobTicks, OpenRun, RecordRow, Result, StoreError, facts};
 
 const DOING: &str = "edit the job";
 
-pub(super) async fn edit_job(store: &SqliteStore, tenant: TenantId, actor: &Actor, ask: EditJob) -> Result<Edited> {
+pub(super) async fn edit_job(store: &SqliteStore, tenant: TenantId, actor: &Actor, mut ask: EditJob) -> Result<Edited> {
     let mut write = store.write(DOING).await?;
     let row = find(&mut write.tx, tenant, &ask.job, DOING).await?;
     let has = row.job.version;
@@ -29,6 +30,7 @@ pub(super) async fn edit_job(store: &SqliteStore, tenant: TenantId, actor: &Acto
     {
         return Err(StoreError::NameTaken(spec.name.clone()));
     }
+    let parents = flows::edited(&mut write, &row, &mut ask.change).await?;
     let mut standing = standing(&mut write, &row).await?;
     if let Change::Replace(spec) = &ask.change {
         let known = calendars::of_tenant(&mut write.tx, tenant, spec.exclude(), DOING).await?;
@@ -41,6 +43,9 @@ pub(super) async fn edit_job(store: &SqliteStore, tenant: TenantId, actor: &Acto
         None => Edited { job: row.job, cursor: row.cursor, x: None, cancelled: Vec::new() },
         Some(edit) => {
             write_edit(&mut write, tenant, actor, action, &row, &edit).await?;
+            if let Some(parents) = parents {
+                flows::parents_now(&mut write, &edit.job, &parents).await?;
+            }
             Edited { job: edit.job, cursor: edit.cursor, x: Some(edit.x), cancelled: Vec::new() }
         }
     };
@@ -174,7 +179,9 @@ pub(super) async fn cancel_open(
         .failed(DOING)?;
     let claimed: Vec<Uuid> = claimed.into_iter().chain(worked).collect();
     settle::end_claims(write, claimed.iter().copied().map(RunId::from_uuid)).await?;
-    let notes: Vec<_> = waited.iter().chain(&claimed).map(|run| (run.to_string(), "{}".to_owned())).collect();
+    let all: Vec<Uuid> = waited.iter().chain(&claimed).copied().collect();
+    flows::leave_steps(write, all.iter().copied().map(RunId::from_uuid)).await?;
+    let notes: Vec<_> = all.iter().map(|run| (run.to_string(), "{}".to_owned())).collect();
     if !notes.is_empty() {
         create::note(write, tenant, actor, "cancel", &notes).await?;
     }

@@ -10,6 +10,7 @@ mod create;
 mod cursors;
 mod edit;
 mod facts;
+mod flows;
 mod horizon;
 mod lost;
 pub(crate) mod moving;
@@ -26,7 +27,14 @@ mod request;
 mod rows;
 mod settle;
 
-use std::{fs::File, path::Path, sync::Arc};
+use std::{
+    fs::File,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use async_trait::async_trait;
 use everytick_domain::{
@@ -61,6 +69,8 @@ pub struct SqliteStore {
     readers: SqlitePool,
     clock: Arc<dyn WallClock>,
     limits: Limits,
+    /// Steps of flows were left, and nobody has been told yet.
+    steps: Arc<AtomicBool>,
     /// Held for life: it keeps every other process out.
     _lock: File,
 }
@@ -105,7 +115,7 @@ impl SqliteStore {
             }
             begun => begun.failed(doing)?,
         };
-        Ok(Write { tx, now: self.clock.now(), doing })
+        Ok(Write { tx, now: self.clock.now(), doing, left_steps: false, steps: self.steps.clone() })
     }
 
     /// Begins to read one snapshot. It is taken by the first statement; the clock is read by the caller after that.
@@ -119,12 +129,17 @@ struct Write {
     tx: Transaction<'static, Sqlite>,
     now: DbTime,
     doing: &'static str,
+    /// Whether it leaves steps of flows, and whom to tell.
+    left_steps: bool,
+    steps: Arc<AtomicBool>,
 }
 
 impl Write {
     async fn commit(self) -> Result<()> {
         let doing = self.doing;
-        self.tx.commit().await.map_err(|source| StoreError::Unsure { doing, source: source.into() })
+        let committed = self.tx.commit().await;
+        self.steps.fetch_or(self.left_steps, Ordering::AcqRel);
+        committed.map_err(|source| StoreError::Unsure { doing, source: source.into() })
     }
 }
 

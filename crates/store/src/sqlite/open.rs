@@ -65,7 +65,7 @@ pub(super) async fn open_marked(path: &Path, clock: Arc<dyn WallClock>, limits: 
     replan(&writer, clock.now()).await?;
     let reading = options.pragma("query_only", "on").pragma("cache_size", "-16384");
     let readers = pool().max_connections(READERS_MAX).connect_with(reading).await.failed(DOING)?;
-    Ok(SqliteStore { writer, readers, clock, limits, _lock: lock })
+    Ok(SqliteStore { writer, readers, clock, limits, steps: Default::default(), _lock: lock })
 }
 
 pub(super) async fn open_read_only(path: &Path, clock: Arc<dyn WallClock>) -> Result<SqliteStore> {
@@ -91,7 +91,7 @@ pub(super) async fn open_read_only(path: &Path, clock: Arc<dyn WallClock>) -> Re
         return Err(newer(path, found));
     }
     let writer = pool().connect_lazy_with(options);
-    Ok(SqliteStore { writer, readers, clock, limits: Limits::default(), _lock: lock })
+    Ok(SqliteStore { writer, readers, clock, limits: Limits::default(), steps: Default::default(), _lock: lock })
 }
 
 fn newer(path: &Path, version: i64) -> StoreError {
@@ -164,6 +164,7 @@ fn migrator() -> Migrator {
         (3, "calendars", include_str!("../../migrations/sqlite/0003_calendars.sql")),
         (4, "queues", include_str!("../../migrations/sqlite/0004_queues.sql")),
         (5, "backfills", include_str!("../../migrations/sqlite/0005_backfills.sql")),
+        (6, "flows", include_str!("../../migrations/sqlite/0006_flows.sql")),
     ];
     let step = |(version, name, text): (i64, &'static str, &'static str)| {
         Migration::new(version, name.into(), MigrationType::Simple, text.into_sql_str(), false)

@@ -43,6 +43,12 @@ pub(super) async fn prune(store: &SqliteStore, before: DbTime, limit: usize) -> 
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
+    sqlx::query(sql!("flow_prune"))
+        .bind(RunId::floor(before).uuid())
+        .bind(rows::limit(limit))
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?;
     let requests = sqlx::query(sql!("prune_requests"))
         .bind(write.now.minus(IDEMPOTENCY_KEPT).millis())
         .bind(rows::limit(limit))

@@ -11,7 +11,7 @@ use everytick_domain::{
 use super::{
     Failed, SqliteStore, create,
     create::Kind,
-    edit, horizon, range, read,
+    edit, flows, horizon, range, read,
     record::{self, Queued},
     rows, settle, sql,
 };
@@ -96,6 +96,7 @@ pub(super) async fn cancel_run(
         .await
         .failed(DOING)?;
     settle::end_claims(&mut write, std::iter::once(id)).await?;
+    flows::leave_steps(&mut write, [id]).await?;
     let detail = serde_json::json!({ "job": was.job_name, "was": was.state.word() });
     create::note(&mut write, tenant, actor, "cancel", &[(id.to_string(), detail.to_string())]).await?;
     let run = read::run_record(&mut write.tx, tenant, id, DOING).await?;

@@ -11,7 +11,7 @@ use everytick_domain::{
 use serde::Serialize;
 
 use super::{
-    Failed, SqliteStore, Write,
+    Failed, SqliteStore, Write, flows,
     record::{self, Queued},
     rows,
     rows::{Hex, Text},
@@ -31,6 +31,7 @@ pub(super) async fn settle(store: &SqliteStore, settles: &[Settle]) -> Result<Ve
         sqlx::query("savepoint batch").execute(&mut *write.tx).await.failed(DOING)?;
         if end(&mut write, &all).await? == all.len() as u64 {
             end_claims(&mut write, all.iter().map(|settle| settle.settlement.run)).await?;
+            flows::leave_steps(&mut write, all.iter().map(|settle| settle.settlement.run)).await?;
             write.commit().await?;
             return Ok(vec![SettleAnswer::Settled; all.len()]);
         }
@@ -42,6 +43,7 @@ pub(super) async fn settle(store: &SqliteStore, settles: &[Settle]) -> Result<Ve
     let (ended, back): (Vec<_>, Vec<_>) = held.partition(|settle| settle.settlement.verdict.is_terminal());
     if !ended.is_empty() {
         end(&mut write, &ended).await?;
+        flows::leave_steps(&mut write, ended.iter().map(|settle| settle.settlement.run)).await?;
     }
     if !back.is_empty() {
         put_back(&mut write, &back).await?;

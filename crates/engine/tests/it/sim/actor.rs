@@ -8,6 +8,7 @@ use std::{
 use everytick_domain::{
     calendar::CalendarSpec,
     edit::Change,
+    flow::{DependsOn, When},
     ids::{JobId, TenantId},
     job::{CatchUp, JobSpec, Misfire, Overlap},
     retry::{OnLost, RetryPolicy},
@@ -39,6 +40,10 @@ pub async fn run(world: Arc<World>, random: Random) {
         if has_calendars(&world) && random.chance(80) {
             let name = *random.pick(&CALENDARS);
             set_calendar(&world, &random, name).await;
+            continue;
+        }
+        if has_flows(&world) && random.chance(100) {
+            ask_of_a_flow(&world, &random).await;
             continue;
         }
         let job = *random.pick(&jobs);
@@ -108,6 +113,44 @@ async fn set_calendar(world: &World, random: &Random, name: &str) {
     let _ = world.commands(random).put_calendar(TenantId::DEFAULT, &people(), put).await;
 }
 
+/// Two histories in five have them.
+fn has_flows(world: &World) -> bool {
+    world.scene.seed % 5 < 2
+}
+
+/// Some of the jobs that were made before the nth: chains, fans and diamonds come of it. One that is not there, or that would
+/// make a cycle, is refused.
+fn parents(random: &Random, n: u64) -> Vec<DependsOn> {
+    if n < 2 || random.chance(300) {
+        return Vec::new();
+    }
+    let mut parents: Vec<DependsOn> = Vec::new();
+    for _ in 0..1 + random.below(3) {
+        let job = format!("job-{}", random.below(n.min(8)));
+        let when = *random.pick(&[When::Succeeded, When::Succeeded, When::Finished, When::Failed]);
+        if !parents.iter().any(|parent| parent.job == job) {
+            parents.push(DependsOn { job, when });
+        }
+    }
+    parents
+}
+
+/// Cancels a flow, or has it run again.
+async fn ask_of_a_flow(world: &World, random: &Random) {
+    let commands = world.commands(random);
+    let Ok(page) = commands.store().list_runs(TenantId::DEFAULT, &RunFilter::default(), None, 30).await else { return };
+    let flows: Vec<_> = page.items.iter().filter_map(|run| run.flow).collect();
+    if flows.is_empty() {
+        return;
+    }
+    let flow = *random.pick(&flows);
+    if random.chance(400) {
+        let _ = commands.cancel_flow(TenantId::DEFAULT, &people(), flow).await;
+    } else {
+        let _ = commands.rerun_flow(TenantId::DEFAULT, &people(), flow, Vec::new(), None).await;
+    }
+}
+
 pub fn people() -> Actor {
     Actor("people".into())
 }
@@ -164,6 +207,11 @@ fn timing(world: &World, random: &Random) -> Timing {
 }
 
 fn edited(mut spec: JobSpec, world: &World, random: &Random) -> JobSpec {
+    if has_flows(world) && random.chance(150) {
+        let n = spec.name.rsplit('-').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+        spec.depends_on = parents(random, n + 2);
+        return spec;
+    }
     match random.below(3) {
         0 => spec.enabled = !spec.enabled,
         1 => spec.description = format!("{}", random.next()),
@@ -201,6 +249,10 @@ fn spec(world: &World, random: &Random, n: u64) -> JobSpec {
     {
         schedule.jitter = Some(Span::millis(1 + random.below(3_000)));
     }
+    let depends_on = if has_flows(world) { parents(random, n) } else { Vec::new() };
+    if !depends_on.is_empty() && random.chance(800) {
+        schedule = None;
+    }
     JobSpec {
         name: format!("job-{n}"),
         description: String::new(),
@@ -229,5 +281,6 @@ fn spec(world: &World, random: &Random, n: u64) -> JobSpec {
         concurrency_key: None,
         max_per_key: 1,
         keep: None,
+        depends_on,
     }
 }

@@ -15,7 +15,7 @@ use everytick_store::{
     sim::{Db, Entry},
 };
 
-use super::{backfills, calendars, holders, overlap, pace, target::Delivery, world::World};
+use super::{backfills, calendars, flows, holders, overlap, pace, target::Delivery, world::World};
 
 /// Ticks younger than this at the end may still be on their way.
 const ON_THEIR_WAY: Span = Span::seconds(3);
@@ -43,6 +43,7 @@ pub fn check(world: &World) -> Played {
         calendars::what_is_left_out_is_a_skip_for_that_reason(db, &mut found);
         holders::fences_only_rise(db, &mut found);
         backfills::are_whole(db, &jobs, &mut found);
+        flows::flows_hold(db, end, &mut found);
         // Who is told lies works side by side with others, and only the ledger is whole.
         if !world.scene.lying {
             overlap::policies_hold(db, &jobs, end, &mut found);

@@ -100,6 +100,7 @@ impl Faults for SeededFaults {
                 return Some(Call { travel: self.abandoned(), ..well });
             }
             (Point::Release, Point::Release) | (Point::Acquire, Point::Acquire) if roll >= 300 => return slow(),
+            (_, Point::Advance) if roll >= 900 => return slow(),
             (Point::Load, Point::Load) if roll >= 850 => return Some(Call { back: self.slow(), ..well }),
             // What makes it necessary to raise the fence, most often the claim of one of several late runs, and the slow
             // hand-back of what landed before it was raised.

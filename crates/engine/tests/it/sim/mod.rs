@@ -6,6 +6,7 @@ mod backfills;
 mod calendars;
 mod checker;
 mod faults;
+mod flows;
 mod holders;
 mod mutants;
 mod node;

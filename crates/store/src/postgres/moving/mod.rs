@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use everytick_domain::{
     ids::{JobId, RunId},
     job::JobSpec,
-    time::DbTime,
 };
 use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
@@ -238,5 +237,5 @@ async fn settle_homes(write: &mut Write) -> Result<()> {
 
 /// With time enough for a large batch or a count.
 async fn begin_write(store: &PostgresStore) -> Result<Write> {
-    Ok(Write { tx: store.begin(&store.begin.slow, DOING).await?, now: DbTime::EPOCH, doing: DOING })
+    Ok(store.writing(store.begin(&store.begin.slow, DOING).await?, DOING))
 }

@@ -1,6 +1,9 @@
 -- Runs of tenant $1 with ids from $2 to before $3, in the states $4 if any, newest first. Key: last_runs.
 select r.id, r.job, j.name as job_name, r.tenant, r.cause, r.scheduled_at, r.due_at, r.state, r.attempt, r.lost, r.fence, r.node, r.worker,
-       r.started_at, r.finished_at, r.skip_reason, r.error, null::text as output, null::text as payload
+       r.started_at, r.finished_at, r.skip_reason, r.error, null::text as output, null::text as payload,
+       coalesce(r.flow, case when r.state < 2 and exists (select 1 from job_parents p where p.parent = r.job)
+                                or exists (select 1 from flow_steps s where s.run = r.id)
+                                or exists (select 1 from flows f where f.id = r.id) then r.id end) as flow
   from last_runs r
   left join jobs j on j.id = r.job
  where r.tenant = $1 and r.job = $6 and r.id >= $2 and r.id < $3

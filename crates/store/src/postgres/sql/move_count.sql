@@ -15,4 +15,7 @@ union all select 'calendars' as name, count(*) as count from calendars
 union all select 'calendar_versions' as name, count(*) as count from calendar_versions
 union all select 'calendar_jobs' as name, count(*) as count from calendar_jobs
 union all select 'backfills' as name, count(*) as count from backfills
-union all select 'backfill_runs' as name, count(*) as count from backfill_runs;
+union all select 'backfill_runs' as name, count(*) as count from backfill_runs
+union all select 'job_parents' as name, count(*) as count from job_parents
+union all select 'flows' as name, count(*) as count from flows
+union all select 'flow_steps' as name, count(*) as count from flow_steps;

@@ -1,6 +1,9 @@
 -- The failed runs of job $1 with ids from $2 to before $3, the oldest first, with payloads if $5. Index: runs_history.
 select r.id, r.job, j.name as job_name, r.tenant, r.cause, r.scheduled_at, r.due_at, r.state, r.attempt, r.lost, r.fence, r.node, r.worker,
-       r.started_at, r.finished_at, r.skip_reason, r.error, null::text as output, case when $5 then r.payload end as payload
+       r.started_at, r.finished_at, r.skip_reason, r.error, null::text as output, case when $5 then r.payload end as payload,
+       coalesce(r.flow, case when r.state < 2 and exists (select 1 from job_parents p where p.parent = r.job)
+                                or exists (select 1 from flow_steps s where s.run = r.id)
+                                or exists (select 1 from flows f where f.id = r.id) then r.id end) as flow
   from runs r
   left join jobs j on j.id = r.job
  where r.job = $1 and r.id >= $2 and r.id < $3 and r.state = 3

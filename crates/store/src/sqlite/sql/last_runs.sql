@@ -1,6 +1,9 @@
 -- The newest run of each job in ?1. Index: runs_history, backwards.
 select r.id, r.job, j.name as job_name, r.tenant, r.cause, r.scheduled_at, r.due_at, r.state, r.attempt, r.lost, r.fence, r.node, r.worker,
-       r.started_at, r.finished_at, r.skip_reason, r.error, null as output, null as payload
+       r.started_at, r.finished_at, r.skip_reason, r.error, null as output, null as payload,
+       coalesce(r.flow, case when r.state < 2 and exists (select 1 from job_parents p where p.parent = r.job)
+                                or exists (select 1 from flow_steps s where s.run = r.id)
+                                or exists (select 1 from flows f where f.id = r.id) then r.id end) as flow
   from json_each(?1) as asked
  cross join jobs j on j.id = unhex(asked.value)
  cross join runs r on r.id = (

@@ -1,6 +1,6 @@
 -- Up to ?1 rows behind the key ?2. Key: runs.
 select id, tenant, cause, state, job, scheduled_at, due_at, fence, started_at, finished_at, attempt, lost, skip_reason,
-       late, force, incarnation, node, error, output, payload, worker
+       late, force, incarnation, node, error, output, payload, worker, flow
   from runs
  where id > ?2
  order by id

@@ -3,6 +3,7 @@
 mod backfills;
 mod calendar_races;
 mod days;
+mod flows;
 mod moves;
 mod plans;
 mod queues;

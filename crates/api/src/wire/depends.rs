@@ -1,0 +1,45 @@
+//! The jobs that a job follows.
+
+use everytick_domain::flow::{DependsOn, When};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A job that must end before this one starts.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = DependsOn)]
+pub(crate) struct Parent {
+    /// Its name, or its id.
+    #[schema(max_length = 128, example = "extract")]
+    pub(crate) job: String,
+    /// How it must have ended.
+    #[serde(default)]
+    #[schema(inline, default = "succeeded")]
+    pub(crate) when: Ended,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Ended {
+    #[default]
+    Succeeded,
+    Failed,
+    /// However: also cancelled or skipped.
+    Finished,
+}
+
+same_words! {
+    Ended = When { Succeeded, Failed, Finished }
+}
+
+impl From<&DependsOn> for Parent {
+    fn from(parent: &DependsOn) -> Self {
+        Self { job: parent.job.clone(), when: parent.when.into() }
+    }
+}
+
+impl From<Parent> for DependsOn {
+    fn from(parent: Parent) -> Self {
+        Self { job: parent.job, when: parent.when.into() }
+    }
+}

@@ -1,0 +1,143 @@
+//! Flows, as people read them, and what is asked of one.
+
+use everytick_domain::{
+    flow::FlowState as DomainState,
+    ids::{JobId, RunId},
+    time::DbTime,
+};
+use everytick_engine::store::{self, FlowNode, FlowRecord};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{
+    depends::Parent,
+    run::{RunState, Skip},
+};
+
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FlowState {
+    /// A job of it has not had its turn, or its run goes on.
+    Running,
+    Succeeded,
+    /// A run of it failed or was cancelled.
+    Failed,
+    /// Somebody cancelled it: it starts nothing more.
+    Cancelled,
+}
+
+impl From<DomainState> for FlowState {
+    fn from(state: DomainState) -> Self {
+        match state {
+            DomainState::Running => Self::Running,
+            DomainState::Succeeded => Self::Succeeded,
+            DomainState::Failed => Self::Failed,
+            DomainState::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+/// What came, and comes, of one run of a job that others follow. Its graph stays as it was when that run ended.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Flow {
+    /// The id of the run that opened it; a rerun has one of its own.
+    #[schema(value_type = String, format = Uuid)]
+    id: RunId,
+    /// The job that opened it; `null` for a rerun.
+    #[schema(required)]
+    root: Option<String>,
+    #[schema(inline)]
+    state: FlowState,
+    #[schema(value_type = String, format = DateTime)]
+    opened_at: DbTime,
+    /// The instant that its runs stand for.
+    #[schema(value_type = String, format = DateTime)]
+    scheduled_at: DbTime,
+    #[schema(required, value_type = Option<String>, format = Uuid)]
+    rerun_of: Option<RunId>,
+    #[schema(required, value_type = Option<String>, format = DateTime)]
+    cancelled_at: Option<DbTime>,
+    /// Parents come before their children.
+    nodes: Vec<Node>,
+}
+
+/// A job of a flow.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = FlowNode)]
+pub(crate) struct Node {
+    job: String,
+    #[schema(value_type = String, format = Uuid)]
+    job_id: JobId,
+    /// `null` while its turn has not come.
+    #[schema(required, value_type = Option<String>, format = Uuid)]
+    run: Option<RunId>,
+    #[schema(required, inline)]
+    state: Option<RunState>,
+    #[schema(required, inline)]
+    skip_reason: Option<Skip>,
+    #[schema(required)]
+    error: Option<String>,
+    /// Those that count here: what is not reachable from the flow's root does not.
+    parents: Vec<Parent>,
+    #[schema(required, value_type = Option<String>, format = DateTime)]
+    started_at: Option<DbTime>,
+    #[schema(required, value_type = Option<String>, format = DateTime)]
+    finished_at: Option<DbTime>,
+}
+
+impl From<FlowRecord> for Flow {
+    fn from(flow: FlowRecord) -> Self {
+        Self {
+            id: flow.id,
+            root: flow.root,
+            state: flow.state.into(),
+            opened_at: flow.opened_at,
+            scheduled_at: flow.scheduled_at,
+            rerun_of: flow.rerun_of,
+            cancelled_at: flow.cancelled_at,
+            nodes: flow.nodes.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl From<FlowNode> for Node {
+    fn from(node: FlowNode) -> Self {
+        let run = node.run.as_ref();
+        Self {
+            job: node.job_name,
+            job_id: node.job,
+            run: run.map(|run| run.id),
+            state: run.map(|run| run.state.into()),
+            skip_reason: run.and_then(|run| run.skip_reason).map(Into::into),
+            error: run.and_then(|run| run.error.clone()),
+            parents: node.parents.into_iter().map(|(job, when)| Parent { job, when: when.into() }).collect(),
+            started_at: run.and_then(|run| run.started_at),
+            finished_at: run.and_then(|run| run.finished_at),
+        }
+    }
+}
+
+/// A flow that was cancelled.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CancelledFlow {
+    flow: Flow,
+    /// The runs that were cancelled with it.
+    #[schema(value_type = Vec<String>)]
+    cancelled: Vec<RunId>,
+}
+
+impl From<store::CancelledFlow> for CancelledFlow {
+    fn from(cancelled: store::CancelledFlow) -> Self {
+        Self { flow: cancelled.flow.into(), cancelled: cancelled.cancelled }
+    }
+}
+
+/// Asks for a new flow of what failed.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(example = json!({"from": ["load"]}))]
+pub(crate) struct RerunRequest {
+    /// Jobs of the flow, by name or id; every one that failed or was cancelled when left out.
+    #[schema(max_items = 1000)]
+    pub(crate) from: Option<Vec<String>>,
+}

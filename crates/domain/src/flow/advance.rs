@@ -1,0 +1,211 @@
+//! What comes next in a flow, given how its runs stand. A job's turn comes when all its parents have ended: it starts when every
+//! edge is met, and is skipped otherwise, which ends it for those that follow.
+
+use std::collections::BTreeMap;
+
+use super::Graph;
+use crate::{ids::JobId, run::State};
+
+/// What becomes of a job whose turn has come.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Decision {
+    pub job: JobId,
+    pub fate: Fate,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// Its edges are met. Whether it really starts is [judged](super::judge) under its lock.
+    Start,
+    /// Recorded as skipped with the reason `parent`, and this text.
+    Skip(String),
+}
+
+/// How a flow stands, as people are told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FlowState {
+    Running,
+    Succeeded,
+    /// A run of it failed or was cancelled.
+    Failed,
+    /// Somebody cancelled it.
+    Cancelled,
+}
+
+impl FlowState {
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl Graph {
+    /// What is to be recorded now. `states` are those of the runs on the record. A flow that was cancelled starts nothing: whoever's
+    /// turn comes is skipped.
+    #[must_use]
+    pub fn advance(&self, states: &BTreeMap<JobId, State>, cancelled: bool) -> Vec<Decision> {
+        let mut known: BTreeMap<JobId, State> = self.outside.iter().map(|out| (out.job, out.state())).collect();
+        known.extend(states);
+        let mut decided = Vec::new();
+        // Parents come first, so a skip is known to those that follow.
+        for node in &self.nodes {
+            if node.starts || states.contains_key(&node.job) {
+                continue;
+            }
+            let ended = |job: &JobId| known.get(job).copied().filter(|state| !state.is_open());
+            let parents: Option<Vec<_>> =
+                node.parents.iter().map(|edge| ended(&edge.job).map(|state| (edge, state))).collect();
+            let Some(parents) = parents else { continue };
+            let unmet = parents.iter().find(|(edge, state)| !edge.when.is_met_by(*state));
+            let fate = match unmet {
+                _ if cancelled => Fate::Skip("the flow was cancelled".to_owned()),
+                Some((edge, state)) => {
+                    let name = self.name(edge.job);
+                    Fate::Skip(format!("parent {name} is {}, not {}", state.word(), edge.when.word()))
+                }
+                None => Fate::Start,
+            };
+            if matches!(fate, Fate::Skip(_)) {
+                known.insert(node.job, State::Skipped);
+            }
+            decided.push(Decision { job: node.job, fate });
+        }
+        decided
+    }
+
+    /// Whether the runs that opened the flow are on the record. Those of a flow of long ago may have been pruned: it is over.
+    #[must_use]
+    pub fn stands(&self, states: &BTreeMap<JobId, State>) -> bool {
+        self.nodes.iter().filter(|node| node.starts).all(|node| states.contains_key(&node.job))
+    }
+
+    #[must_use]
+    pub fn state(&self, states: &BTreeMap<JobId, State>, cancelled: bool) -> FlowState {
+        let over = |job: &JobId| states.get(job).is_some_and(|state| !state.is_open());
+        if cancelled {
+            FlowState::Cancelled
+        } else if !self.nodes.iter().all(|node| over(&node.job)) {
+            FlowState::Running
+        } else if states.values().any(|state| matches!(state, State::Failed | State::Cancelled)) {
+            FlowState::Failed
+        } else {
+            FlowState::Succeeded
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::{Edge, Edges, When};
+    use uuid::Uuid;
+
+    fn job(name: &str) -> JobId {
+        JobId::from_uuid(Uuid::from_u128(name.bytes().next().unwrap().into()))
+    }
+
+    fn graph(edges: &[(&str, &str, When)]) -> Graph {
+        let mut found = Edges::default();
+        for (parent, child, when) in edges {
+            found.add_job(job(parent), *parent);
+            found.add_job(job(child), *child);
+            found.add(job(child), job(parent), *when);
+        }
+        found.graph(job("a"))
+    }
+
+    fn advance(graph: &Graph, states: &[(&str, State)]) -> Vec<String> {
+        let states = states.iter().map(|(name, state)| (job(name), *state)).collect();
+        let said = |decision: Decision| {
+            let name = graph.name(decision.job);
+            match decision.fate {
+                Fate::Start => name.to_owned(),
+                Fate::Skip(why) => format!("{name}: {why}"),
+            }
+        };
+        graph.advance(&states, false).into_iter().map(said).collect()
+    }
+
+    use State::{Cancelled, Claimed, Failed, Skipped, Succeeded, Waiting};
+
+    /// a -> b, c; b, c -> d; d -> e however it ends; b -> f when it fails.
+    fn diamond() -> Graph {
+        let (yes, no, any) = (When::Succeeded, When::Failed, When::Finished);
+        graph(&[("a", "b", yes), ("a", "c", yes), ("b", "d", yes), ("c", "d", yes), ("d", "e", any), ("b", "f", no)])
+    }
+
+    #[test]
+    fn a_job_has_its_turn_when_all_its_parents_have_ended() {
+        let unmet = "is failed, not succeeded";
+        let no_turn = "f: parent b is succeeded, not failed";
+        for (states, decided) in [
+            (&[("a", Waiting)][..], vec![]),
+            (&[("a", Claimed)], vec![]),
+            (&[("a", Succeeded)], vec!["b", "c"]),
+            (&[("a", Succeeded), ("b", Succeeded), ("c", Claimed)], vec![no_turn]),
+            (&[("a", Succeeded), ("b", Waiting), ("c", Succeeded)], vec![]),
+            (&[("a", Succeeded), ("b", Succeeded), ("c", Succeeded)], vec!["d", no_turn]),
+            (&[("a", Succeeded), ("b", Succeeded), ("c", Succeeded), ("d", Claimed), ("f", Skipped)], vec![]),
+            (&[("a", Succeeded), ("b", Succeeded), ("c", Succeeded), ("d", Failed), ("f", Skipped)], vec!["e"]),
+            // While c goes on, nobody knows how it ends: d is not skipped yet.
+            (&[("a", Succeeded), ("b", Failed), ("c", Claimed)], vec!["f"]),
+        ] {
+            assert_eq!(advance(&diamond(), states), decided, "{states:?}");
+        }
+        let failed = advance(&diamond(), &[("a", Succeeded), ("b", Failed), ("c", Succeeded)]);
+        assert_eq!(failed, [&format!("d: parent b {unmet}"), "f", "e"], "e comes whatever became of d");
+        let all = advance(&diamond(), &[("a", Failed)]);
+        let skipped = [
+            format!("b: parent a {unmet}"),
+            format!("c: parent a {unmet}"),
+            "d: parent b is skipped, not succeeded".into(),
+            "f: parent b is skipped, not failed".into(),
+            "e".into(),
+        ];
+        assert_eq!(all, skipped, "a skip propagates with its reason");
+    }
+
+    #[test]
+    fn a_flow_that_was_cancelled_starts_nothing_more() {
+        let states = BTreeMap::from([(job("a"), Cancelled)]);
+        let decided = diamond().advance(&states, true);
+        assert_eq!(decided.len(), 5);
+        assert!(decided.iter().all(|decision| decision.fate == Fate::Skip("the flow was cancelled".into())));
+    }
+
+    #[test]
+    fn parents_outside_count_as_they_ended() {
+        let mut graph = graph(&[("a", "b", When::Succeeded)]);
+        let outside = |ended: State| super::super::Outside {
+            job: job("x"),
+            name: "x".into(),
+            run: crate::ids::RunId::floor(crate::time::DbTime::EPOCH),
+            ended: ended.code(),
+        };
+        graph.nodes[1].parents.push(Edge { job: job("x"), when: When::Succeeded });
+        graph.outside = vec![outside(Succeeded)];
+        assert_eq!(advance(&graph, &[("a", Succeeded)]), ["b"]);
+        graph.outside = vec![outside(Cancelled)];
+        assert_eq!(advance(&graph, &[("a", Succeeded)]), ["b: parent x is cancelled, not succeeded"]);
+    }
+
+    #[test]
+    fn a_flow_is_over_when_every_job_of_it_is() {
+        let graph = graph(&[("a", "b", When::Succeeded), ("a", "c", When::Failed)]);
+        let state = |states: &[(&str, State)], cancelled| {
+            let states = states.iter().map(|(name, state)| (job(name), *state)).collect();
+            graph.state(&states, cancelled).word()
+        };
+        assert_eq!(state(&[("a", Claimed)], false), "running");
+        assert_eq!(state(&[("a", Succeeded)], false), "running");
+        assert_eq!(state(&[("a", Succeeded), ("b", Succeeded), ("c", Skipped)], false), "succeeded");
+        assert_eq!(state(&[("a", Failed), ("b", Skipped), ("c", Succeeded)], false), "failed");
+        assert_eq!(state(&[("a", Succeeded), ("b", Cancelled), ("c", Skipped)], false), "failed");
+        assert_eq!(state(&[("a", Claimed)], true), "cancelled");
+    }
+}

@@ -1,0 +1,226 @@
+//! Who follows whom, as far as it was read: all the jobs that hang together with one. A cycle, or a graph that grows too large,
+//! is refused where it would be made.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{Edge, FLOW_JOBS_MAX, Graph, Node, When};
+use crate::{ids::JobId, invalid::Invalid};
+
+/// A part of a tenant's jobs and the edges between them.
+#[derive(Clone, Debug, Default)]
+pub struct Edges {
+    names: BTreeMap<JobId, String>,
+    parents: BTreeMap<JobId, Vec<(JobId, When)>>,
+    children: BTreeMap<JobId, BTreeSet<JobId>>,
+}
+
+impl Edges {
+    pub fn add_job(&mut self, job: JobId, name: impl Into<String>) {
+        self.names.insert(job, name.into());
+    }
+
+    pub fn add(&mut self, child: JobId, parent: JobId, when: When) {
+        let parents = self.parents.entry(child).or_default();
+        if !parents.iter().any(|(known, _)| *known == parent) {
+            parents.push((parent, when));
+        }
+        self.children.entry(parent).or_default().insert(child);
+    }
+
+    /// Gives a job these parents in place of those that it has; refuses a cycle, and more jobs than may hang together.
+    pub fn define(&mut self, child: JobId, name: &str, parents: &[(JobId, When)]) -> Result<(), Invalid> {
+        self.orphan(child);
+        self.add_job(child, name);
+        for (parent, _) in parents {
+            if let Some(cycle) = self.path_down(child, *parent) {
+                let names: Vec<_> = cycle.iter().chain([&child]).map(|job| self.name(*job)).collect();
+                return Err(Invalid::new("depends_on", format!("makes a cycle: {}", names.join(" -> "))));
+            }
+        }
+        for (parent, when) in parents {
+            self.add(child, *parent, *when);
+        }
+        let count = self.near(child).len();
+        if count > FLOW_JOBS_MAX {
+            self.orphan(child);
+            let message =
+                format!("makes more than {FLOW_JOBS_MAX} jobs hang together, which is the most a flow may have");
+            return Err(Invalid::new("depends_on", message));
+        }
+        Ok(())
+    }
+
+    /// A job follows nobody any more.
+    fn orphan(&mut self, child: JobId) {
+        for (parent, _) in self.parents.remove(&child).unwrap_or_default() {
+            if let Some(children) = self.children.get_mut(&parent) {
+                children.remove(&child);
+            }
+        }
+    }
+
+    fn name(&self, job: JobId) -> String {
+        self.names.get(&job).cloned().unwrap_or_else(|| job.to_string())
+    }
+
+    fn children(&self, job: JobId) -> impl Iterator<Item = JobId> + '_ {
+        self.children.get(&job).into_iter().flatten().copied()
+    }
+
+    /// A shortest way from a job to one that follows it; the job itself is a way to itself.
+    fn path_down(&self, from: JobId, to: JobId) -> Option<Vec<JobId>> {
+        let mut came_from = BTreeMap::from([(from, None)]);
+        let mut next = VecDeque::from([from]);
+        while let Some(job) = next.pop_front() {
+            if job == to {
+                let mut path = vec![job];
+                while let Some(Some(before)) = path.last().and_then(|last| came_from.get(last)) {
+                    path.push(*before);
+                }
+                path.reverse();
+                return Some(path);
+            }
+            for child in self.children(job) {
+                came_from.entry(child).or_insert_with(|| {
+                    next.push_back(child);
+                    Some(job)
+                });
+            }
+        }
+        None
+    }
+
+    /// The jobs that hang together with one, itself among them.
+    fn near(&self, job: JobId) -> BTreeSet<JobId> {
+        let (mut near, mut next) = (BTreeSet::from([job]), vec![job]);
+        while let Some(job) = next.pop() {
+            let parents = self.parents.get(&job).into_iter().flatten().map(|(parent, _)| *parent);
+            next.extend(parents.chain(self.children(job)).filter(|beside| near.insert(*beside)));
+        }
+        near
+    }
+
+    /// The flow that a run of this job opens: all that is reachable from it, with those edges that begin within. Parents come
+    /// before their children, and jobs of one level by their names.
+    #[must_use]
+    pub fn graph(&self, root: JobId) -> Graph {
+        let (mut reached, mut next) = (BTreeSet::from([root]), vec![root]);
+        while let Some(job) = next.pop() {
+            next.extend(self.children(job).filter(|child| reached.insert(*child)));
+        }
+        let node = |job: &JobId| {
+            let within = |(parent, _): &&(JobId, When)| *job != root && reached.contains(parent);
+            let edges = self.parents.get(job).into_iter().flatten().filter(within);
+            let parents = edges.map(|(job, when)| Edge { job: *job, when: *when }).collect();
+            Node { job: *job, name: self.name(*job), parents, starts: *job == root }
+        };
+        Graph { root: Some(root), nodes: reached.iter().map(node).collect(), outside: Vec::new() }.ordered()
+    }
+}
+
+/// In which order definitions are made, so that parents that come with them are there before their children; else as given.
+/// Each is its name and its parents'.
+#[must_use]
+pub fn in_order(given: &[(&str, Vec<&str>)]) -> Vec<usize> {
+    let mut left: Vec<usize> = (0..given.len()).collect();
+    let mut order = Vec::with_capacity(given.len());
+    let mut waiting: BTreeSet<&str> = given.iter().map(|(name, _)| *name).collect();
+    loop {
+        let ready = |place: &usize| given[*place].1.iter().all(|parent| !waiting.contains(parent));
+        let (now, later): (Vec<usize>, Vec<usize>) = left.into_iter().partition(ready);
+        if now.is_empty() {
+            // Nothing, or jobs that wait for each other: their parents will not be found.
+            order.extend(later);
+            return order;
+        }
+        for place in &now {
+            waiting.remove(given[*place].0);
+        }
+        order.extend(now);
+        left = later;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    fn job(n: u128) -> JobId {
+        JobId::from_uuid(Uuid::from_u128(n))
+    }
+
+    /// Jobs 1, 2, ... named a, b, ..., and edges from parent to child.
+    fn edges(jobs: u8, edges: &[(u128, u128)]) -> Edges {
+        let mut found = Edges::default();
+        for n in 1..=jobs {
+            found.add_job(job(n.into()), char::from(b'a' + n - 1).to_string());
+        }
+        for (parent, child) in edges {
+            found.add(job(*child), job(*parent), When::Succeeded);
+        }
+        found
+    }
+
+    #[test]
+    fn a_cycle_is_refused_and_named() {
+        for (standing, child, parents, cycle) in [
+            (&[(1, 2)][..], 1, &[2][..], Some("a -> b -> a")),
+            (&[(1, 2), (2, 3), (3, 4)], 1, &[4], Some("a -> b -> c -> d -> a")),
+            (&[(1, 2), (2, 3), (1, 3)], 1, &[3], Some("a -> c -> a")),
+            (&[(1, 2), (1, 3), (2, 4), (3, 4)], 4, &[2, 3], None),
+            // Its own edges go before the new ones come.
+            (&[(1, 2)], 2, &[3], None),
+            (&[], 1, &[1], Some("a -> a")),
+        ] {
+            let mut edges = edges(4, standing);
+            let parents: Vec<_> = parents.iter().map(|parent| (job(*parent), When::Succeeded)).collect();
+            let name = char::from(b'a' + u8::try_from(child).unwrap() - 1).to_string();
+            let found = edges.define(job(child), &name, &parents).err().map(|invalid| invalid.to_string());
+            assert_eq!(found, cycle.map(|cycle| format!("depends_on: makes a cycle: {cycle}")), "{standing:?}");
+        }
+    }
+
+    #[test]
+    fn turning_an_edge_around_is_no_cycle_once_the_old_one_is_gone() {
+        let mut edges = edges(2, &[(1, 2)]);
+        edges.define(job(2), "b", &[]).unwrap();
+        edges.define(job(1), "a", &[(job(2), When::Succeeded)]).unwrap();
+    }
+
+    #[test]
+    fn more_jobs_than_a_flow_may_have_do_not_hang_together() {
+        let mut edges = Edges::default();
+        for n in 1..=FLOW_JOBS_MAX as u128 {
+            edges.add_job(job(n), format!("j{n}"));
+        }
+        for n in 2..=FLOW_JOBS_MAX as u128 {
+            edges.define(job(n), &format!("j{n}"), &[(job(1), When::Succeeded)]).unwrap();
+        }
+        let one_more = edges.define(job(5_000), "more", &[(job(7), When::Succeeded)]).unwrap_err();
+        assert_eq!(one_more.field, "depends_on");
+        assert!(one_more.message.contains("1000 jobs"), "{one_more}");
+    }
+
+    #[test]
+    fn a_flow_is_what_is_reachable_with_the_edges_within() {
+        // a -> b, c -> d; x -> d is from elsewhere; x itself is not reachable.
+        let edges = edges(5, &[(1, 2), (1, 3), (2, 4), (3, 4), (5, 4)]);
+        let graph = edges.graph(job(1));
+        let shown: Vec<_> = graph.nodes.iter().map(|node| (node.name.as_str(), node.parents.len())).collect();
+        assert_eq!(shown, [("a", 0), ("b", 1), ("c", 1), ("d", 2)]);
+        let from_b = edges.graph(job(2));
+        let shown: Vec<_> = from_b.nodes.iter().map(|node| (node.name.as_str(), node.parents.len())).collect();
+        assert_eq!(shown, [("b", 0), ("d", 1)], "b's own parent does not count where b is the root");
+    }
+
+    #[test]
+    fn parents_that_come_along_are_made_first() {
+        let order = |given: &[(&str, &[&str])]| {
+            in_order(&given.iter().map(|(name, parents)| (*name, parents.to_vec())).collect::<Vec<_>>())
+        };
+        assert_eq!(order(&[("a", &[]), ("b", &["a"])]), [0, 1]);
+        assert_eq!(order(&[("c", &["b"]), ("b", &["a", "elsewhere"]), ("a", &[])]), [2, 1, 0]);
+        assert_eq!(order(&[("a", &["b"]), ("b", &["a"]), ("c", &[])]), [2, 0, 1]);
+    }
+}

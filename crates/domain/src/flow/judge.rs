@@ -1,0 +1,101 @@
+//! What becomes of a child whose edges are met: it is judged as a request for a run is, and given its payload.
+
+use std::collections::BTreeMap;
+
+use super::{Ancestor, render};
+use crate::{
+    ids::RunId,
+    job::Job,
+    overlap::{Admission, OpenRuns, admit},
+    run::SkipReason,
+};
+
+/// A child, as it stands under its lock.
+#[derive(Clone, Copy, Debug)]
+pub struct Child<'a> {
+    /// `None` when nothing is left of it.
+    pub job: Option<&'a Job>,
+    pub open: OpenRuns,
+    /// How many of its runs wait, and may.
+    pub waiting: u64,
+    pub waiting_max: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Judged {
+    /// A run that waits, with a payload of its own where the job's takes from its parents.
+    Wait {
+        payload: Option<String>,
+    },
+    Skip(SkipReason, String),
+}
+
+/// Judges a child. `parents` are its parents in this flow by their names.
+#[must_use]
+pub fn judge(child: Child<'_>, flow: RunId, parents: &BTreeMap<&str, Ancestor<'_>>) -> Judged {
+    let Some(job) = child.job.filter(|job| job.deleted_at.is_none()) else {
+        return Judged::Skip(SkipReason::Error, "the job was deleted".to_owned());
+    };
+    if job.paused.is_some() {
+        return Judged::Skip(SkipReason::Paused, "the job was paused".to_owned());
+    }
+    if !job.spec.enabled {
+        return Judged::Skip(SkipReason::Paused, "the job is not enabled".to_owned());
+    }
+    if child.waiting >= child.waiting_max {
+        let text = format!("{} of its runs wait already; at most {} may", child.waiting, child.waiting_max);
+        return Judged::Skip(SkipReason::Quota, text);
+    }
+    if admit(&job.spec, child.open) == Admission::Skip {
+        let text = format!("runs of the job were open, and overlap is {}", job.spec.overlap.word());
+        return Judged::Skip(SkipReason::Overlap, text);
+    }
+    match render(job.spec.payload.as_deref(), flow, parents) {
+        Ok(payload) => Judged::Wait { payload },
+        Err(why) => Judged::Skip(SkipReason::Error, format!("payload: {why}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        job::Paused,
+        plan::tests::{job, spec},
+        time::{DbTime, Span},
+    };
+
+    #[test]
+    fn a_child_is_judged_as_a_request_is() {
+        let flow = RunId::floor(DbTime::EPOCH);
+        let sound = job(spec(Span::minutes(1)));
+        let paused = Job { paused: Some(Paused { at: DbTime::EPOCH, note: None }), ..sound.clone() };
+        let gone = Job { deleted_at: Some(DbTime::EPOCH), ..sound.clone() };
+        let mut off = spec(Span::minutes(1));
+        off.enabled = false;
+        let off = job(off);
+        let mut broken = spec(Span::minutes(1));
+        broken.payload = Some("\"{{ parents.a.output.rows }}\"".into());
+        let broken = job(broken);
+        let busy = OpenRuns { in_progress: 1, waiting: 0 };
+        for (job, open, waiting, skipped) in [
+            (Some(&sound), OpenRuns::NONE, 0, None),
+            (Some(&sound), busy, 0, Some(SkipReason::Overlap)),
+            (Some(&sound), OpenRuns::NONE, 10, Some(SkipReason::Quota)),
+            (Some(&paused), OpenRuns::NONE, 0, Some(SkipReason::Paused)),
+            (Some(&off), OpenRuns::NONE, 0, Some(SkipReason::Paused)),
+            (Some(&gone), OpenRuns::NONE, 0, Some(SkipReason::Error)),
+            (None, OpenRuns::NONE, 0, Some(SkipReason::Error)),
+            (Some(&broken), OpenRuns::NONE, 0, Some(SkipReason::Error)),
+        ] {
+            let found = match judge(Child { job, open, waiting, waiting_max: 10 }, flow, &BTreeMap::new()) {
+                Judged::Wait { payload } => {
+                    assert_eq!(payload, None);
+                    None
+                }
+                Judged::Skip(reason, _) => Some(reason),
+            };
+            assert_eq!(found, skipped);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! A flow run again from some of its jobs: a new flow of those and of all that follows them. What had ended before them counts
+//! as it ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Graph, Node, Outside};
+use crate::{
+    ids::{JobId, RunId},
+    invalid::Invalid,
+    run::State,
+};
+
+/// How a run of the old flow ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ended {
+    pub run: RunId,
+    pub state: State,
+}
+
+/// The graph of a rerun of a flow from the jobs named; from every one that failed or was cancelled when none is.
+pub fn rerun(old: &Graph, runs: &BTreeMap<JobId, Ended>, from: &[String]) -> Result<Graph, Vec<Invalid>> {
+    let bad =
+        |node: &&Node| runs.get(&node.job).is_some_and(|ended| matches!(ended.state, State::Failed | State::Cancelled));
+    let mut chosen: BTreeSet<JobId> = old.nodes.iter().filter(bad).map(|node| node.job).collect();
+    if !from.is_empty() {
+        let find = |(place, name): (usize, &String)| {
+            let field = format!("from[{place}]");
+            let id = name.parse::<JobId>().ok();
+            let node = old.named(name).or_else(|| id.and_then(|id| old.node(id)));
+            node.map(|node| node.job).ok_or_else(|| Invalid::new(field, format!("the flow has no job {name:?}")))
+        };
+        let (found, wrong): (Vec<_>, Vec<_>) = from.iter().enumerate().map(find).partition(Result::is_ok);
+        if !wrong.is_empty() {
+            return Err(wrong.into_iter().filter_map(Result::err).collect());
+        }
+        chosen = found.into_iter().flatten().collect();
+    }
+    if chosen.is_empty() {
+        let message = "no run of the flow failed or was cancelled; name the jobs to run again";
+        return Err(vec![Invalid::new("from", message)]);
+    }
+    let reached = old.reachable(&chosen);
+    let going_on = |job: &&JobId| runs.get(job).is_none_or(|ended| ended.state.is_open());
+    if let Some(job) = reached.iter().find(going_on) {
+        let message = format!("the run of {:?} is not over; wait for it, or cancel the flow", old.name(*job));
+        return Err(vec![Invalid::new("from", message)]);
+    }
+    // One that follows another of them has its turn after that.
+    let follows = |job: &JobId| {
+        let others: BTreeSet<JobId> = chosen.iter().copied().filter(|other| other != job).collect();
+        old.reachable(&others).contains(job)
+    };
+    let starts: BTreeSet<JobId> = chosen.iter().copied().filter(|job| !follows(job)).collect();
+    let within = old.nodes.iter().filter(|node| reached.contains(&node.job));
+    let nodes: Vec<Node> = within.map(|node| Node { starts: starts.contains(&node.job), ..node.clone() }).collect();
+    let parents: BTreeSet<JobId> = nodes.iter().flat_map(|node| &node.parents).map(|edge| edge.job).collect();
+    let outside = |job: &JobId| {
+        let older = old.outside.iter().find(|outside| outside.job == *job).cloned();
+        let ended = runs.get(job).map(|ended| Outside {
+            job: *job,
+            name: old.name(*job).to_owned(),
+            run: ended.run,
+            ended: ended.state.code(),
+        });
+        ended.or(older)
+    };
+    let outside = parents.iter().filter(|job| !reached.contains(job)).filter_map(outside).collect();
+    Ok(Graph { root: None, nodes, outside }.ordered())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        flow::{Edges, When},
+        time::DbTime,
+    };
+    use uuid::Uuid;
+
+    fn job(name: &str) -> JobId {
+        JobId::from_uuid(Uuid::from_u128(name.bytes().next().unwrap().into()))
+    }
+
+    /// a -> b, c; b, c -> d; d -> e.
+    fn old() -> Graph {
+        let mut edges = Edges::default();
+        for (parent, child) in [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("d", "e")] {
+            edges.add_job(job(parent), parent);
+            edges.add_job(job(child), child);
+            edges.add(job(child), job(parent), When::Succeeded);
+        }
+        edges.graph(job("a"))
+    }
+
+    /// Where it starts, what follows, and what lies outside.
+    type Said = Result<[Vec<String>; 3], String>;
+
+    fn again(states: &[(&str, State)], from: &[&str]) -> Said {
+        let run = RunId::floor(DbTime::EPOCH);
+        let runs = states.iter().map(|(name, state)| (job(name), Ended { run, state: *state })).collect();
+        let from: Vec<_> = from.iter().map(|name| (*name).to_owned()).collect();
+        let graph = rerun(&old(), &runs, &from).map_err(|found| found[0].to_string())?;
+        let names = |nodes: Vec<&Node>| nodes.iter().map(|node| node.name.clone()).collect();
+        let starts = names(graph.nodes.iter().filter(|node| node.starts).collect());
+        let rest = names(graph.nodes.iter().filter(|node| !node.starts).collect());
+        Ok([starts, rest, graph.outside.iter().map(|outside| outside.name.clone()).collect()])
+    }
+
+    use State::{Cancelled, Claimed, Failed, Skipped, Succeeded};
+
+    fn said(starts: &[&str], rest: &[&str], outside: &[&str]) -> Said {
+        Ok([starts, rest, outside].map(|names| names.iter().map(|name| (*name).to_owned()).collect()))
+    }
+
+    #[test]
+    fn a_rerun_begins_at_what_failed_and_takes_what_follows() {
+        let failed = [("a", Succeeded), ("b", Failed), ("c", Succeeded), ("d", Skipped), ("e", Skipped)];
+        assert_eq!(again(&failed, &[]), said(&["b"], &["d", "e"], &["a", "c"]));
+        let both = [("a", Succeeded), ("b", Failed), ("c", Cancelled), ("d", Skipped), ("e", Skipped)];
+        assert_eq!(again(&both, &[]), said(&["b", "c"], &["d", "e"], &["a"]));
+        assert_eq!(again(&failed, &["a"]), said(&["a"], &["b", "c", "d", "e"], &[]));
+        // One that follows another has its turn after it.
+        let later = [("a", Succeeded), ("b", Failed), ("c", Succeeded), ("d", Skipped), ("e", Failed)];
+        assert_eq!(again(&later, &[]), said(&["b"], &["d", "e"], &["a", "c"]));
+    }
+
+    #[test]
+    fn a_rerun_that_cannot_be_says_why() {
+        let well = [("a", Succeeded), ("b", Succeeded), ("c", Succeeded), ("d", Succeeded), ("e", Succeeded)];
+        assert!(again(&well, &[]).unwrap_err().starts_with("from: no run of the flow failed"));
+        assert_eq!(again(&well, &["x"]).unwrap_err(), "from[0]: the flow has no job \"x\"");
+        let going = [("a", Succeeded), ("b", Failed), ("c", Succeeded), ("d", Claimed)];
+        assert!(again(&going, &[]).unwrap_err().contains("\"d\" is not over"));
+    }
+}

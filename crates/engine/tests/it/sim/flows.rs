@@ -1,0 +1,136 @@
+//! Flows: in each, every reachable job has one run or one recorded skip, never before its parents have ended as its edges ask, and
+//! always soon after that.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use everytick_domain::{
+    ids::{JobId, RunId},
+    run::{SkipReason, State},
+    time::{DbTime, Span},
+};
+use everytick_store::sim::{Db, Entry, RunRow};
+
+/// So long after its parents have ended, and the faults are over, a child is on the record.
+const TAKEN_IN_WITHIN: Span = Span::seconds(10);
+
+pub fn flows_hold(db: &Db, end: DbTime, found: &mut Vec<String>) {
+    let rows: BTreeMap<RunId, &RunRow> = db.all_runs().collect();
+    let places = places(db, &rows);
+    let mut made: BTreeMap<(RunId, JobId), usize> = BTreeMap::new();
+    for row in rows.values() {
+        if let Some(flow) = row.flow {
+            *made.entry((flow, row.job)).or_default() += 1;
+        }
+    }
+    for ((flow, job), times) in &made {
+        if *times > 1 {
+            found.push(format!("flow: {job} has {times} runs in {flow}"));
+        }
+    }
+    for (flow, graph, cancelled) in db.all_flows() {
+        for (node, run) in graph.runs(flow).filter(|(node, _)| !node.starts) {
+            let outside = |job: JobId| graph.outside.iter().find(|outside| outside.job == job);
+            let parents: Vec<_> = node
+                .parents
+                .iter()
+                .map(|edge| {
+                    let run = graph.parent_run(flow, edge.job);
+                    let state = outside(edge.job).map(|outside| outside.state());
+                    (edge, run, state.or_else(|| rows.get(&run).map(|row| row.state)))
+                })
+                .collect();
+            let over = parents.iter().all(|(_, _, state)| state.is_some_and(|state| !state.is_open()));
+            let met =
+                over && parents.iter().all(|(edge, _, state)| state.is_some_and(|state| edge.when.is_met_by(state)));
+            let Some(row) = rows.get(&run) else {
+                let ended = |(_, run, _): &(_, RunId, _)| rows.get(run).and_then(|row| row.finished_at);
+                let last = parents.iter().filter_map(ended).max();
+                if over && last.is_none_or(|last| last < end.minus(TAKEN_IN_WITHIN)) {
+                    found.push(format!(
+                        "flow: {} is not on the record of {flow}, and its parents have ended",
+                        node.name
+                    ));
+                }
+                continue;
+            };
+            if row.state != State::Skipped && !met {
+                found.push(format!("flow: {run} of {} began in {flow}, and its edges are not met", node.name));
+            }
+            if row.skip_reason == Some(SkipReason::Parent) && met && !cancelled {
+                found.push(format!("flow: {run} of {} was skipped in {flow}, and its edges are met", node.name));
+            }
+            let began = places.recorded.get(&run).copied().unwrap_or(usize::MAX);
+            for (edge, parent, _) in parents.iter().filter(|(edge, ..)| outside(edge.job).is_none()) {
+                if places.ended.get(parent).is_none_or(|ended| *ended > began) {
+                    found.push(format!("flow: {run} was recorded before its parent {} had ended", edge.job));
+                }
+            }
+        }
+    }
+    for run in db.all_steps() {
+        if rows.get(&run).and_then(|row| row.finished_at).is_some_and(|at| at < end.minus(TAKEN_IN_WITHIN)) {
+            found.push(format!("flow: nobody took in that {run} has ended"));
+        }
+    }
+    roots_open_flows(db, &rows, end, found);
+}
+
+/// Where in the journal runs were recorded, and where they ended.
+#[derive(Default)]
+struct Places {
+    recorded: BTreeMap<RunId, usize>,
+    ended: BTreeMap<RunId, usize>,
+}
+
+fn places(db: &Db, rows: &BTreeMap<RunId, &RunRow>) -> Places {
+    let mut places = Places::default();
+    for (place, entry) in db.journal().iter().enumerate() {
+        match entry {
+            Entry::Recorded { run, state, .. } => {
+                places.recorded.entry(*run).or_insert(place);
+                if *state == State::Skipped && rows.contains_key(run) {
+                    places.ended.insert(*run, place);
+                }
+            }
+            Entry::Settled { run, verdict, .. } if verdict.is_terminal() => _ = places.ended.insert(*run, place),
+            Entry::Cancelled { run, .. } => _ = places.ended.insert(*run, place),
+            _ => {}
+        }
+    }
+    places
+}
+
+/// A run that ended while somebody followed its job, and still does, opened a flow.
+fn roots_open_flows(db: &Db, rows: &BTreeMap<RunId, &RunRow>, end: DbTime, found: &mut Vec<String>) {
+    let mut names: BTreeMap<String, JobId> = BTreeMap::new();
+    // Since where in the journal a job has followed another.
+    let mut since: BTreeMap<(JobId, JobId), usize> = BTreeMap::new();
+    let mut ended: Vec<(usize, RunId, JobId)> = Vec::new();
+    for (place, entry) in db.journal().iter().enumerate() {
+        match entry {
+            Entry::Created { job, .. } | Entry::Edited { job, .. } => {
+                names.insert(job.spec.name.clone(), job.id);
+                let parents: BTreeSet<JobId> = match job.deleted_at {
+                    Some(_) => BTreeSet::new(),
+                    None => job.spec.depends_on.iter().filter_map(|on| names.get(&on.job)).copied().collect(),
+                };
+                since.retain(|(child, parent), _| *child != job.id || parents.contains(parent));
+                for parent in parents {
+                    since.entry((job.id, parent)).or_insert(place);
+                }
+            }
+            Entry::Settled { run, job, verdict, .. } if verdict.is_terminal() => ended.push((place, *run, *job)),
+            Entry::Cancelled { run, job, .. } => ended.push((place, *run, *job)),
+            _ => {}
+        }
+    }
+    let flows: BTreeSet<RunId> = db.all_flows().map(|(flow, ..)| flow).collect();
+    for (place, run, job) in ended {
+        let row = rows[&run];
+        let recent = row.finished_at.is_none_or(|at| at >= end.minus(TAKEN_IN_WITHIN));
+        let followed = since.iter().any(|((_, parent), since)| *parent == job && *since < place);
+        if row.flow.is_none() && followed && !recent && !flows.contains(&run) {
+            found.push(format!("flow: {run} of {job} has ended, others follow the job, and no flow was opened"));
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Flows: who follows whom, what comes next, and what people ask. A step is left by whatever ends a run, in its transaction;
+//! advancing takes it up in another, so that no settlement waits for a flow.
+
+mod advance;
+mod asks;
+mod edges;
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use everytick_domain::{
+    ids::{RunId, TenantId},
+    run::SkipReason,
+};
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use uuid::Uuid;
+
+use super::{Failed, PostgresStore, Write, rows};
+use crate::{
+    Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, NodeRun, RerunFlow, Result, StoreError, flows::FlowRow,
+};
+
+pub(super) use edges::{born, edited, parents_now};
+
+/// The text of a statement, from its file.
+macro_rules! sql {
+    ($name:literal) => {
+        include_str!(concat!("../sql/", $name, ".sql"))
+    };
+}
+use sql;
+
+#[async_trait]
+impl FlowStore for PostgresStore {
+    async fn advance_flows(&self, after: Option<RunId>, limit: usize) -> Result<Advanced> {
+        advance::advance_flows(self, after, limit).await
+    }
+    fn left_steps(&self) -> bool {
+        self.steps.swap(false, std::sync::atomic::Ordering::AcqRel)
+    }
+    async fn get_flow(&self, tenant: TenantId, flow: RunId) -> Result<FlowRecord> {
+        self.reads(asks::get_flow(self, tenant, flow)).await
+    }
+    async fn cancel_flow(&self, tenant: TenantId, actor: &Actor, flow: RunId) -> Result<CancelledFlow> {
+        self.writes(asks::cancel_flow(self, tenant, actor, flow)).await
+    }
+    async fn rerun_flow(&self, tenant: TenantId, actor: &Actor, ask: RerunFlow) -> Result<FlowRecord> {
+        self.writes(asks::rerun_flow(self, tenant, actor, ask)).await
+    }
+}
+
+/// Leaves a step for each of these runs that has ended and that a flow may follow. Whoever ends runs says so here.
+pub(super) async fn leave_steps(write: &mut Write, runs: &[Uuid]) -> Result<()> {
+    if runs.is_empty() {
+        return Ok(());
+    }
+    let left = sqlx::query(sql!("flow_leave_steps")).bind(runs).execute(&mut *write.tx).await.failed(write.doing)?;
+    write.left_steps |= left.rows_affected() > 0;
+    Ok(())
+}
+
+fn flow_row(row: &PgRow) -> std::result::Result<FlowRow, sqlx::Error> {
+    let graph = serde_json::from_str(row.try_get("graph")?)
+        .map_err(|error| sqlx::Error::ColumnDecode { index: "graph".to_owned(), source: error.into() })?;
+    Ok(FlowRow {
+        id: rows::run_id(row, "id")?,
+        tenant: rows::tenant(row)?,
+        opened_at: rows::at(row, "opened_at")?,
+        scheduled_at: rows::at(row, "scheduled_at")?,
+        rerun_of: row.try_get::<Option<Uuid>, _>("rerun_of")?.map(RunId::from_uuid),
+        cancelled_at: rows::time(row, "cancelled_at")?,
+        graph,
+    })
+}
+
+async fn find(
+    connection: &mut PgConnection,
+    statement: &'static str,
+    id: RunId,
+    doing: &'static str,
+) -> Result<Option<FlowRow>> {
+    let found = sqlx::query(statement).bind(id.uuid()).fetch_optional(connection).await.failed(doing)?;
+    found.as_ref().map(flow_row).transpose().failed(doing)
+}
+
+/// Writes a flow's row; one that is there stays.
+async fn insert(write: &mut Write, row: &FlowRow) -> Result<()> {
+    let graph = serde_json::to_string(&row.graph)
+        .map_err(|error| StoreError::Refused { doing: write.doing, source: error.into() })?;
+    sqlx::query(sql!("flow_insert"))
+        .bind(row.id.uuid())
+        .bind(row.tenant.raw())
+        .bind(row.opened_at.millis())
+        .bind(row.scheduled_at.millis())
+        .bind(row.rerun_of.map(RunId::uuid))
+        .bind(graph)
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(write.doing)?;
+    Ok(())
+}
+
+/// The runs of a flow that are on the record.
+async fn runs_of(
+    connection: &mut PgConnection,
+    row: &FlowRow,
+    doing: &'static str,
+) -> Result<BTreeMap<RunId, NodeRun>> {
+    let asked = rows::run_ids(row.run_ids());
+    let found = sqlx::query(sql!("flow_runs")).bind(asked).fetch_all(connection).await.failed(doing)?;
+    let run = |row: &PgRow| {
+        let id = rows::run_id(row, "id")?;
+        let run = NodeRun {
+            id,
+            state: rows::state(row)?,
+            skip_reason: row
+                .try_get::<Option<i16>, _>("skip_reason")?
+                .and_then(|code| SkipReason::from_code(code.into())),
+            started_at: rows::time(row, "started_at")?,
+            finished_at: rows::time(row, "finished_at")?,
+            error: row.try_get("error")?,
+        };
+        Ok((id, run))
+    };
+    found.iter().map(run).collect::<std::result::Result<_, sqlx::Error>>().failed(doing)
+}
+
+/// The root of a flow that has no row yet.
+async fn root_of(connection: &mut PgConnection, id: RunId, doing: &'static str) -> Result<Option<Root>> {
+    let found = sqlx::query(sql!("flow_root")).bind(id.uuid()).fetch_optional(connection).await.failed(doing)?;
+    let root = |row: &PgRow| {
+        Ok(Root {
+            job: rows::job_id(row, "job")?,
+            tenant: rows::tenant(row)?,
+            scheduled_at: rows::at(row, "scheduled_at")?,
+            opens: rows::state(row)?.is_open() || row.try_get("stepped")?,
+        })
+    };
+    found.as_ref().map(root).transpose().failed(doing)
+}
+
+struct Root {
+    job: everytick_domain::ids::JobId,
+    tenant: TenantId,
+    scheduled_at: everytick_domain::time::DbTime,
+    /// Whether a flow is to come of it: not of one that had ended before anybody followed its job.
+    opens: bool,
+}

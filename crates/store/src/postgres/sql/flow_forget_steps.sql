@@ -1,0 +1,2 @@
+-- Removes all steps of $1, which is no flow. Index: flow_steps_flow.
+delete from flow_steps where flow = $1;

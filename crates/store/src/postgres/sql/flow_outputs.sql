@@ -1,0 +1,2 @@
+-- What the runs $1 left. Key: runs.
+select id, state, output from runs where id = any($1);

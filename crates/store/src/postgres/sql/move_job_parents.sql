@@ -1,0 +1,4 @@
+-- Brings over which jobs follow which. Key: job_parents.
+insert into job_parents (child, parent, tenant, when_ended)
+select n.child, n.parent, n.tenant, n.when_ended
+  from unnest($1::uuid[], $2::uuid[], $3::integer[], $4::smallint[]) as n (child, parent, tenant, when_ended);

@@ -1,0 +1,12 @@
+-- The jobs that follow the jobs of ?1, and these, up to ?2 of them, each with its edges to parents. Keys: job_parents, jobs; index:
+-- job_parents_parent.
+with recursive below (job) as (
+    select unhex(value) from json_each(?1)
+    union
+    select p.child from below b join job_parents p on p.parent = b.job
+    limit ?2
+)
+select b.job, j.name, p.parent, p.when_ended
+  from below b
+  join jobs j on j.id = b.job
+  left join job_parents p on p.child = b.job;

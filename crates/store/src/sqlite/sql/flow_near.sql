@@ -1,0 +1,14 @@
+-- The jobs that hang together with the jobs of ?1, up to ?2 of them, each with its edges to parents. Keys: job_parents, jobs; index:
+-- job_parents_parent.
+with recursive near (job) as (
+    select unhex(value) from json_each(?1)
+    union
+    select p.parent from near n join job_parents p on p.child = n.job
+    union
+    select p.child from near n join job_parents p on p.parent = n.job
+    limit ?2
+)
+select n.job, j.name, p.parent, p.when_ended
+  from near n
+  join jobs j on j.id = n.job
+  left join job_parents p on p.child = n.job;

@@ -1,0 +1,2 @@
+-- What the runs of ?1 left. Key: runs.
+select id, state, output from runs where id in (select unhex(value) from json_each(?1));
