@@ -272,6 +272,8 @@ async fn no_statement_scans_a_table_that_grows() {
                     "attempts",
                     "skip_ranges",
                     "g",
+                    "p",
+                    "f",
                 ]
                 .contains(&words[1])
                 && !step.contains("USING")

@@ -3,10 +3,10 @@
 with recursive below (job) as (
     select unhex(value) from json_each(?1)
     union
-    select p.child from below b join job_parents p on p.parent = b.job
+    select p.child from below b cross join job_parents p on p.parent = b.job
     limit ?2
 )
 select b.job, j.name, p.parent, p.when_ended
   from below b
-  join jobs j on j.id = b.job
+ cross join jobs j on j.id = b.job
   left join job_parents p on p.child = b.job;

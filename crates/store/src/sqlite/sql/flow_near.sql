@@ -3,12 +3,12 @@
 with recursive near (job) as (
     select unhex(value) from json_each(?1)
     union
-    select p.parent from near n join job_parents p on p.child = n.job
+    select p.parent from near cross join job_parents p on p.child = near.job
     union
-    select p.child from near n join job_parents p on p.parent = n.job
+    select p.child from near cross join job_parents p on p.parent = near.job
     limit ?2
 )
-select n.job, j.name, p.parent, p.when_ended
-  from near n
-  join jobs j on j.id = n.job
-  left join job_parents p on p.child = n.job;
+select near.job, j.name, p.parent, p.when_ended
+  from near
+ cross join jobs j on j.id = near.job
+  left join job_parents p on p.child = near.job;
