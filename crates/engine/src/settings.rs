@@ -75,6 +75,8 @@ pub(crate) const HORIZONS_AT_ONCE: usize = 3;
 pub(crate) const CLAIMS_PER_BATCH_MAX: usize = 500;
 /// Waiting runs looked at when there is no slot for any.
 pub(crate) const LOOK_WITHOUT_SLOT_MAX: usize = 100;
+/// How often a node looks for steps that others have left; its own it takes up at once.
+pub(crate) const FLOWS_LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Flows advanced in one call, each in a transaction of its own.
 pub(crate) const FLOWS_PER_BATCH_MAX: usize = 20;
 /// Settlements in one statement.

@@ -7,7 +7,10 @@ use everytick_store::Result;
 use metrics::counter;
 
 use super::unsure;
-use crate::{engine::Shared, settings::FLOWS_PER_BATCH_MAX};
+use crate::{
+    engine::Shared,
+    settings::{FLOWS_LOOK_EVERY, FLOWS_PER_BATCH_MAX},
+};
 
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
@@ -15,7 +18,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             biased;
             () = shared.stopped.cancelled() => return,
             () = shared.parts.hints.on_flow_steps() => {}
-            () = tokio::time::sleep(shared.parts.settings.poll) => {}
+            () = tokio::time::sleep(shared.parts.settings.poll.max(FLOWS_LOOK_EVERY)) => {}
         }
         match pass(&shared).await {
             Ok(_) => {}

@@ -110,7 +110,10 @@ pub(super) async fn standing(write: &mut Write, jobs: &[JobId]) -> Result<BTreeM
     sqlx::query(statement).bind(rows::job_ids(jobs.iter().copied())).execute(&mut *write.tx).await.failed(doing)?;
     let found = horizon::job_rows(&mut write.tx, jobs, doing).await?;
     let now = write.read_clock().await?;
-    let mut open = horizon::open_runs(&mut write.tx, jobs, now, doing).await?;
+    // Where any number may be open, none of them is read.
+    let counted = found.iter().filter(|row| row.job.spec.in_progress_max().is_some()).map(|row| row.job.id);
+    let counted: Vec<JobId> = counted.collect();
+    let mut open = horizon::open_runs(&mut write.tx, &counted, now, doing).await?;
     let mut standing = BTreeMap::new();
     for row in found {
         let id = row.job.id;

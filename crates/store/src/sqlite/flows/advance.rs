@@ -105,8 +105,11 @@ pub(super) async fn standing(write: &mut Write, jobs: &[JobId]) -> Result<BTreeM
     let doing = write.doing;
     let asked = rows::job_ids(jobs.iter().copied()).failed(doing)?;
     let found = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(&mut *write.tx).await.failed(doing)?;
-    let mut open = horizon::open_runs(&mut write.tx, jobs.iter().copied(), doing).await?;
-    for row in rows::readable_jobs(&found) {
+    let found = rows::readable_jobs(&found);
+    // Where any number may be open, none of them is read.
+    let counted = found.iter().filter(|row| row.job.spec.in_progress_max().is_some()).map(|row| row.job.id);
+    let mut open = horizon::open_runs(&mut write.tx, counted, doing).await?;
+    for row in found {
         let id = row.job.id;
         let waiting: i64 =
             sqlx::query_scalar(sql!("count_waiting")).bind(id.uuid()).fetch_one(&mut *write.tx).await.failed(doing)?;
