@@ -21,7 +21,8 @@ Examples:
   everytick run list --job nightly --status failed
 
 Each failed run gets one new run in its place, for the same instant and with the same payload; the failed one stays as it
-is. Asking again makes nothing twice: it shows how the new runs stand.";
+is. Asking again makes nothing twice: it shows how the new runs stand; one of
+them that failed is driven again itself.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Redrive {

@@ -38,11 +38,11 @@ const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 #[derive(Debug, Args)]
 pub(crate) struct WorkerFlags {
     /// The queue to take runs from
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = queue)]
     queue: String,
     /// How many commands run at once
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    concurrency: usize,
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    concurrency: u16,
     /// What the worker calls itself [default: host and process]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -51,9 +51,14 @@ pub(crate) struct WorkerFlags {
     command: Vec<String>,
 }
 
+fn queue(name: &str) -> Result<String, String> {
+    everytick_domain::queue::check_queue(name).map(|()| name.to_owned())
+}
+
 impl WorkerFlags {
     pub(crate) async fn run(self, server: &str) -> anyhow::Result<()> {
-        let mut worker = Worker::new(server, &self.queue)?.concurrency(self.concurrency).stop_grace(TERM_GRACE * 2);
+        let mut worker =
+            Worker::new(server, &self.queue)?.concurrency(self.concurrency.into()).stop_grace(TERM_GRACE * 2);
         if let Some(name) = &self.name {
             worker = worker.named(name);
         }

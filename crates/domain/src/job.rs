@@ -135,6 +135,12 @@ impl JobSpec {
         }
     }
 
+    /// Whether a node has to know its open runs: what workers may have together is judged where they claim it.
+    #[must_use]
+    pub fn counts_open(&self) -> bool {
+        self.target.queue().is_none() || self.in_progress_max().is_some()
+    }
+
     /// The calendars that its schedule names.
     #[must_use]
     pub fn exclude(&self) -> &[String] {

@@ -218,11 +218,12 @@ impl FlowRow {
         let edges = self.graph.node(job).into_iter().flat_map(|node| &node.parents);
         let ancestor = |parent: JobId| {
             let run = self.graph.parent_run(self.id, parent);
-            let found = outputs.get(&run)?;
-            let ancestor = Ancestor { run, state: found.state, output: found.output.as_deref() };
-            Some((self.graph.name(parent), ancestor))
+            // One that is not on the record yet is being skipped beside this one.
+            let (state, output) =
+                outputs.get(&run).map_or((State::Skipped, None), |found| (found.state, found.output.as_deref()));
+            (self.graph.name(parent), Ancestor { run, state, output })
         };
-        edges.filter_map(|edge| ancestor(edge.job)).collect()
+        edges.map(|edge| ancestor(edge.job)).collect()
     }
 }
 

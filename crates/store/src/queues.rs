@@ -102,7 +102,7 @@ pub struct QueueRecord {
 pub const DEPTH_COUNTED_MAX: usize = 100_000;
 /// A claim looks through so many pages of what waits before it leaves the rest to the next one...
 pub const CLAIM_PAGES_MAX: usize = 8;
-/// ...of at least so many runs.
+/// ...of at least so many runs, each twice as long as the one before: jobs that are busy hide no other.
 pub const CLAIM_PAGE_MIN: usize = 50;
 
 /// The part of a [`crate::Store`] that workers use.

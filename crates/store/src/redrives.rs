@@ -2,6 +2,7 @@
 
 use everytick_domain::{
     ids::{JobId, RunId},
+    job::{JobSpec, Overlap},
     run::State,
     time::{DbTime, Span},
 };
@@ -54,6 +55,16 @@ pub struct RedrivenRun {
 impl Redriven {
     /// Pairs failed runs, the oldest first, with those in their places, as far as the limit and the `room` for runs that wait
     /// reach. `state` tells how one stands that is on the record.
+    /// How many may be made now of a job that has so many open runs, of which so many wait; and what is said where that is none.
+    /// Under `cancel_previous` one at a time: the newest would cancel the others, for good.
+    pub(crate) fn room(spec: &JobSpec, open: usize, waits: u64, max: u64) -> (u64, String) {
+        if spec.overlap == Overlap::CancelPrevious {
+            let message = "a run of it is open, and under cancel_previous they would cancel each other; ask again when it has ended";
+            return (u64::from(open == 0), message.to_owned());
+        }
+        (max.saturating_sub(waits), format!("{waits} of its runs wait already; at most {max} may"))
+    }
+
     pub(crate) fn plan(
         (job, job_name): (JobId, String),
         ask: &Redrive,

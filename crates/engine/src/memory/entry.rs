@@ -82,9 +82,9 @@ impl Entry {
         self.job.spec.target.queue().is_some()
     }
 
-    /// Whether its open runs matter here: what workers may have together is judged where they claim it.
+    /// Whether its open runs matter here.
     pub(super) fn counts_open(&self) -> bool {
-        !self.is_pulled() || self.job.spec.in_progress_max().is_some()
+        self.job.spec.counts_open()
     }
 
     /// What is open of the job, counted.

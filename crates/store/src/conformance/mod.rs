@@ -266,6 +266,7 @@ macro_rules! conformance_suite {
             a_lost_worker_gives_its_run_back_to_the_queue,
             a_run_that_takes_too_long_has_timed_out_however_often_its_worker_beats,
             a_log_is_added_to_and_its_end_is_kept,
+            a_cancelled_run_keeps_what_its_worker_had_logged,
             what_waits_follows_its_job_to_another_target,
             a_queue_hands_out_no_more_than_its_concurrency,
             a_queue_hands_out_no_faster_than_its_rate,
@@ -369,6 +370,7 @@ macro_rules! conformance_suite {
         $crate::conformance_suite! { @group $open, redrives:
             each_failed_run_gets_one_new_run_in_its_place,
             a_failed_run_is_driven_again_once,
+            under_cancel_previous_failed_runs_are_driven_again_one_at_a_time,
             a_redrive_keeps_to_its_time_and_its_limit_and_says_where_to_go_on,
             a_dry_redrive_makes_nothing,
             a_redriven_run_delivers_what_the_failed_one_had,

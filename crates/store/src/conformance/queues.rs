@@ -12,7 +12,8 @@ use everytick_domain::{
 };
 
 use super::{
-    Bench, OTHER_TENANT, START, TENANT, actor, change, new_run, overlapping, pause, s, settle, spec, tick, ticks,
+    Bench, OTHER_TENANT, START, TENANT, actor, by_name, change, new_run, overlapping, pause, s, settle, spec, tick,
+    ticks,
 };
 use crate::{ClaimBeat, ClaimQueue, ClaimedRun, Lease, NewRun, QueueRecord, SettleAnswer, StoreError, WorkerClaim};
 
@@ -336,6 +337,22 @@ pub async fn a_log_is_added_to_and_its_end_is_kept(bench: &Bench) {
     assert!(!bench.store.log_claim(TENANT, run.id, Fence::from_raw(1), "old").await.unwrap());
     bench.settle(&run, Verdict::Succeeded).await;
     assert_eq!(log().await, None);
+}
+
+pub async fn a_cancelled_run_keeps_what_its_worker_had_logged(bench: &Bench) {
+    let (lease, job) = joined(bench, queued(overlapping("j"))).await;
+    bench.go(20);
+    backlog(bench, &lease, &job, 2).await;
+    let both = claims(bench, 2).await;
+    for claim in &both {
+        assert!(bench.store.log_claim(TENANT, claim.run.id, claim.run.fence, "half done").await.unwrap());
+    }
+    bench.store.cancel_run(TENANT, &actor(), both[0].run.id).await.unwrap();
+    bench.store.cancel_job(TENANT, &actor(), &by_name("j")).await.unwrap();
+    for claim in &both {
+        let run = bench.run(claim.run.id).await;
+        assert_eq!((run.state, run.output.as_deref()), (State::Cancelled, Some("half done")));
+    }
 }
 
 pub async fn what_waits_follows_its_job_to_another_target(bench: &Bench) {

@@ -53,6 +53,23 @@ pub async fn each_failed_run_gets_one_new_run_in_its_place(bench: &Bench) {
     assert_eq!(due.iter().map(|run| (run.id, run.late)).collect::<Vec<_>>(), expected.map(|pair| (pair.1, true)));
 }
 
+pub async fn under_cancel_previous_failed_runs_are_driven_again_one_at_a_time(bench: &Bench) {
+    let job = bench.create(JobSpec { overlap: Overlap::CancelPrevious, ..spec("j") }).await;
+    let ids = settled(bench, &job, &[(10, Verdict::Failed), (20, Verdict::Failed)]).await;
+    bench.go(100);
+    let first = redrive(bench, &since(0)).await;
+    assert_eq!((first.runs.len(), first.runs[0].failed.id, first.next_since), (1, ids[0], Some(s(20))));
+    let refused = bench.store.redrive(TENANT, &actor(), &since(20)).await.unwrap_err();
+    assert!(
+        matches!(&refused, StoreError::Invalid(why) if why[0].message.contains("cancel each other")),
+        "{refused:?}"
+    );
+    let lease = bench.join("b", 2).await;
+    let claimed = bench.claim(&lease, first.runs[0].run).await;
+    bench.settle(&claimed, Verdict::Succeeded).await;
+    assert_eq!(redrive(bench, &since(20)).await.runs[0].failed.id, ids[1]);
+}
+
 pub async fn a_failed_run_is_driven_again_once(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     settled(bench, &job, &[(10, Verdict::Failed)]).await;

@@ -33,7 +33,9 @@ pub(super) async fn end_given(write: &mut Write, runs: &[GiveWay]) -> Result<Vec
         .fetch_all(&mut *write.tx)
         .await
         .failed(doing)?;
-    settle::end_claims(write, cancelled.clone()).await?;
+    // And again, now that they are held: a settlement may have put one back meanwhile.
+    sqlx::query(sql!("dequeue_runs")).bind(&cancelled).execute(&mut *write.tx).await.failed(doing)?;
+    settle::end_cancelled(write, cancelled.clone()).await?;
     flows::leave_steps(write, &cancelled).await?;
     Ok(cancelled.into_iter().map(RunId::from_uuid).collect())
 }

@@ -17,7 +17,7 @@ use super::{
     days::{Day, Days},
     flows, homes, horizon, range, record, rows,
     rows::JobRow,
-    sql,
+    settle, sql,
 };
 use crate::{Actor, CancelledRuns, EditJob, Edited, JobRef, JobTicks, OpenRun, RecordRow, Result, StoreError, facts};
 
@@ -133,7 +133,9 @@ async fn standing(write: &mut Write, row: &JobRow) -> Result<Standing> {
     let range: Option<i64> =
         sqlx::query_scalar(sql!("last_range")).bind(id.uuid()).fetch_optional(&mut *write.tx).await.failed(DOING)?;
     let last_recorded = tick.max(range).map(DbTime::from_millis).filter(|last| *last >= from);
-    let open = horizon::open_runs(&mut write.tx, &[id], now, DOING)
+    // Only where it matters: a queue may have a long backlog.
+    let counted: Vec<JobId> = row.job.spec.in_progress_max().map(|_| id).into_iter().collect();
+    let open = horizon::open_runs(&mut write.tx, &counted, now, DOING)
         .await?
         .remove(&id)
         .map_or(OpenRuns::NONE, |open| OpenRun::count(&open));
@@ -215,8 +217,11 @@ pub(super) async fn cancel_open(
 ) -> Result<CancelledRuns> {
     let now = write.now;
     // From among the waiting first, as a claim does: two that lock in one order do not wait for each other.
-    let waiting: Vec<Uuid> =
-        sqlx::query_scalar(sql!("dequeue_job")).bind(job.uuid()).fetch_all(&mut *write.tx).await.failed(DOING)?;
+    // And again when the claimed are held: a settlement may have put one back meanwhile.
+    let dequeue = || sqlx::query_scalar::<_, Uuid>(sql!("dequeue_job")).bind(job.uuid());
+    let mut waiting = dequeue().fetch_all(&mut *write.tx).await.failed(DOING)?;
+    homes::hold_claimed(write, job.uuid()).await?;
+    waiting.extend(dequeue().fetch_all(&mut *write.tx).await.failed(DOING)?);
     sqlx::query(sql!("cancel_runs")).bind(&waiting).bind(now.millis()).execute(&mut *write.tx).await.failed(DOING)?;
     let lowest = horizon::lowest_open_from(&mut write.tx, now, DOING).await?;
     let claimed: Vec<Uuid> = sqlx::query_scalar(sql!("cancel_claimed"))
@@ -232,8 +237,9 @@ pub(super) async fn cancel_open(
         .await
         .failed(DOING)?;
     sqlx::query(sql!("cancel_runs")).bind(&worked).bind(now.millis()).execute(&mut *write.tx).await.failed(DOING)?;
-    sqlx::query(sql!("worker_claims_end_job")).bind(job.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
     let claimed: Vec<Uuid> = claimed.into_iter().chain(worked).collect();
+    settle::end_cancelled(write, claimed.clone()).await?;
+    sqlx::query(sql!("worker_claims_end_job")).bind(job.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
     let all: Vec<Uuid> = waiting.iter().chain(&claimed).copied().collect();
     flows::leave_steps(write, &all).await?;
     let notes: Vec<_> = all.iter().map(|run| (run.to_string(), "{}".to_owned())).collect();

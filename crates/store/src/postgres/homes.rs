@@ -67,7 +67,7 @@ pub(super) async fn move_job(write: &mut Write, job: &Job) -> Result<()> {
 }
 
 /// Holds the runs of a job that are being worked on, which waits for their settlements.
-async fn hold_claimed(write: &mut Write, job: Uuid) -> Result<()> {
+pub(super) async fn hold_claimed(write: &mut Write, job: Uuid) -> Result<()> {
     let doing = write.doing;
     let lowest = horizon::lowest_open_from(&mut write.tx, write.now, doing).await?;
     sqlx::query(sql!("claimed_held")).bind(job).bind(lowest.uuid()).execute(&mut *write.tx).await.failed(doing)?;

@@ -196,7 +196,8 @@ async fn loaded(
     }
     let lowest = lowest_open_from(read, now, doing).await?;
     let Recent { mut last_ticks, claimed } = recent(read, &jobs, lowest, doing).await?;
-    let ids: Vec<JobId> = jobs.iter().map(|row| row.job.id).collect();
+    // What waits in a queue may be much, and is of no matter to a node.
+    let ids: Vec<JobId> = jobs.iter().filter(|row| row.job.spec.counts_open()).map(|row| row.job.id).collect();
     let mut open = open_of(read, &ids, &claimed, lowest, now, doing).await?;
     let loaded = jobs.into_iter().map(|row| {
         let open = open.remove(&row.job.id).unwrap_or_default();

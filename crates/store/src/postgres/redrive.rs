@@ -9,7 +9,7 @@ use everytick_domain::{
     queue::lead,
 };
 
-use super::{Failed, PostgresStore, Write, create, edit, range, request, rows, sql};
+use super::{Failed, PostgresStore, Write, create, edit, horizon, range, request, rows, sql};
 use crate::{Actor, Redrive, Redriven, Result, RunRecord, StoreError};
 
 pub(super) async fn redrive(store: &PostgresStore, tenant: TenantId, actor: &Actor, ask: &Redrive) -> Result<Redriven> {
@@ -45,12 +45,13 @@ async fn drive(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, ask
     }
     let waits: i64 =
         sqlx::query_scalar(sql!("count_waiting")).bind(job.id.uuid()).fetch_one(&mut *write.tx).await.failed(doing)?;
-    let room = max.saturating_sub(u64::try_from(waits).unwrap_or(0));
+    let counted: Vec<_> = (job.spec.overlap == Overlap::CancelPrevious).then_some(job.id).into_iter().collect();
+    let open = horizon::open_runs(&mut write.tx, &counted, write.now, doing).await?.remove(&job.id);
+    let (room, full) = Redriven::room(&job.spec, open.map_or(0, |open| open.len()), waits.unsigned_abs(), max);
     let name = job.spec.name.clone();
     let redriven = Redriven::plan((job.id, name), ask, failed, room, |run| states.get(&run).copied());
     if redriven.runs.is_empty() && redriven.next_since.is_some() {
-        let message = format!("{waits} of its runs wait already; at most {max} may");
-        return Err(StoreError::Invalid(vec![Invalid::new("job", message)]));
+        return Err(StoreError::Invalid(vec![Invalid::new("job", full)]));
     }
     let (failed, made): (Vec<_>, Vec<_>) = redriven.to_make().unzip();
     let made_keys: Vec<Option<String>> = failed.iter().map(|run| keys.get(run).cloned().flatten()).collect();

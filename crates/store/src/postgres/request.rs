@@ -118,6 +118,8 @@ async fn cancel(write: &mut Write, tenant: TenantId, actor: &Actor, id: RunId) -
     read::run_record(&mut write.tx, tenant, id, doing).await?;
     sqlx::query(sql!("dequeue")).bind(id.uuid()).execute(&mut *write.tx).await.failed(doing)?;
     sqlx::query(sql!("run_held")).bind(tenant.raw()).bind(id.uuid()).execute(&mut *write.tx).await.failed(doing)?;
+    // And again: a settlement may have put it back before it was held.
+    sqlx::query(sql!("dequeue")).bind(id.uuid()).execute(&mut *write.tx).await.failed(doing)?;
     let was = read::run_record(&mut write.tx, tenant, id, doing).await?;
     let now = write.read_clock().await?;
     answer(was.state, Request::Cancel)
@@ -129,7 +131,7 @@ async fn cancel(write: &mut Write, tenant: TenantId, actor: &Actor, id: RunId) -
         .await
         .failed(doing)?;
     if was.worker.is_some() {
-        settle::end_claims(write, vec![id.uuid()]).await?;
+        settle::end_cancelled(write, vec![id.uuid()]).await?;
     }
     flows::leave_steps(write, &[id.uuid()]).await?;
     let detail = serde_json::json!({ "job": was.job_name, "was": was.state.word() });

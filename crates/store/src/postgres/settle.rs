@@ -190,6 +190,14 @@ async fn put_back(
     end_claims(write, worked).await
 }
 
+/// Workers hold these no longer, which were cancelled; what they have logged stays.
+pub(super) async fn end_cancelled(write: &mut Write, runs: Vec<Uuid>) -> Result<()> {
+    if !runs.is_empty() {
+        sqlx::query(sql!("worker_logs_kept")).bind(&runs).execute(&mut *write.tx).await.failed(DOING)?;
+    }
+    end_claims(write, runs).await
+}
+
 /// Workers hold these no longer.
 pub(super) async fn end_claims(write: &mut Write, runs: Vec<Uuid>) -> Result<()> {
     if !runs.is_empty() {

@@ -18,7 +18,7 @@ impl Db {
     /// Ends an open run; `to` is the newer one that it gives way to.
     pub(super) fn cancel(&mut self, id: RunId, to: Option<RunId>, now: DbTime) {
         self.waiting.remove(&id);
-        self.worker_claims.remove(&id);
+        let log = self.worker_claims.remove(&id).and_then(|claim| claim.log);
         let Some(run) = self.runs.get_mut(&id) else { return };
         let was = run.state;
         run.state = State::Cancelled;
@@ -26,6 +26,7 @@ impl Db {
             run.fence = run.fence.raised(now);
         }
         run.finished_at = Some(now);
+        run.output = run.output.take().or(log);
         run.error = to.map(overlap::gave_way).or(run.error.take());
         self.open.remove(&(run.job, id));
         self.journal.push(Entry::Cancelled { run: id, job: run.job, was, fence: run.fence, to });
@@ -86,10 +87,10 @@ impl Db {
         let waits = self.waiting.values().filter(|row| row.job == job).count() as u64;
         let max = self.limits.open_requests_per_job_max;
         let state = |run: RunId| self.runs.get(&run).map(|run| run.state);
-        let redriven = Redriven::plan((job, name), ask, failed, max.saturating_sub(waits), state);
+        let (room, full) = Redriven::room(&spec, self.open_of(job).count(), waits, max);
+        let redriven = Redriven::plan((job, name), ask, failed, room, state);
         if redriven.runs.is_empty() && redriven.next_since.is_some() {
-            let message = format!("{waits} of its runs wait already; at most {max} may");
-            return Err(StoreError::Invalid(vec![Invalid::new("job", message)]));
+            return Err(StoreError::Invalid(vec![Invalid::new("job", full)]));
         }
         for (failed, id) in redriven.to_make() {
             let Some(old) = self.runs.get(&failed).cloned() else { continue };

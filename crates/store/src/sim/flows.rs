@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::PoisonError};
 use async_trait::async_trait;
 use everytick_domain::{
     edit::Change,
-    flow::{Decision, Edges, Fate, When},
+    flow::{Decision, Edges, Fate, FlowState, When},
     ids::{Cause, Fence, JobId, RunId, TenantId},
     job::JobSpec,
     mutant::Mutant,
@@ -37,7 +37,12 @@ impl FlowStore for SimStore {
         };
         for flow in waiting {
             if Mutant::StepDroppedFirst.is_on() {
-                let dropped = self.transact(Point::Advance, move |db, now, _| Ok(db.drop_steps(flow, now))).await;
+                let dropped = self
+                    .transact(Point::Advance, move |db, now, _| {
+                        db.drop_steps(flow, now);
+                        Ok(())
+                    })
+                    .await;
                 if dropped.is_err() {
                     continue;
                 }
@@ -302,7 +307,10 @@ impl Db {
     fn cancel_flow(&mut self, tenant: TenantId, actor: &Actor, flow: RunId, now: DbTime) -> Result<CancelledFlow> {
         let row = self.flow_row(flow, Some(now)).filter(|row| row.tenant == tenant);
         let mut row = row.ok_or(StoreError::NotFound("flow"))?;
-        row.cancelled_at = row.cancelled_at.or(Some(now));
+        // One that is over stays as it ended.
+        if row.record(&self.node_runs(&row)).state == FlowState::Running {
+            row.cancelled_at = Some(now);
+        }
         self.flows.insert(flow, row.clone());
         let open: Vec<NodeRun> = self.node_runs(&row).into_values().filter(|run| run.state.is_open()).collect();
         for run in &open {

@@ -39,7 +39,7 @@ pub(super) async fn end_given(write: &mut Write, runs: &[GiveWay]) -> Result<Vec
         .execute(&mut *write.tx)
         .await
         .failed(doing)?;
-    settle::end_claims(write, cancelled.iter().copied()).await?;
+    settle::end_cancelled(write, cancelled.iter().copied()).await?;
     flows::leave_steps(write, cancelled.iter().copied()).await?;
     Ok(cancelled)
 }

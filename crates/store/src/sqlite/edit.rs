@@ -95,7 +95,9 @@ async fn standing(write: &mut Write, row: &JobRow) -> Result<Standing> {
     let range: Option<i64> =
         sqlx::query_scalar(sql!("last_range")).bind(id.uuid()).fetch_optional(&mut *write.tx).await.failed(DOING)?;
     let last_recorded = tick.max(range).map(DbTime::from_millis).filter(|last| *last >= from);
-    let open = horizon::open_runs(&mut write.tx, std::iter::once(id), DOING)
+    // Only where it matters: a queue may have a long backlog.
+    let counted = row.job.spec.in_progress_max().map(|_| id).into_iter();
+    let open = horizon::open_runs(&mut write.tx, counted, DOING)
         .await?
         .remove(&id)
         .map_or(OpenRuns::NONE, |open| OpenRun::count(&open));
@@ -178,7 +180,7 @@ pub(super) async fn cancel_open(
         .await
         .failed(DOING)?;
     let claimed: Vec<Uuid> = claimed.into_iter().chain(worked).collect();
-    settle::end_claims(write, claimed.iter().copied().map(RunId::from_uuid)).await?;
+    settle::end_cancelled(write, claimed.iter().copied().map(RunId::from_uuid)).await?;
     let all: Vec<Uuid> = waited.iter().chain(&claimed).copied().collect();
     flows::leave_steps(write, all.iter().copied().map(RunId::from_uuid)).await?;
     let notes: Vec<_> = all.iter().map(|run| (run.to_string(), "{}".to_owned())).collect();

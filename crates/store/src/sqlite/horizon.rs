@@ -111,7 +111,9 @@ async fn loaded(read: &mut SqliteConnection, found: &[SqliteRow], doing: &'stati
             last_ticks.insert(rows::job_id(row, "id").failed(doing)?, tick);
         }
     }
-    let mut open = open_runs(read, jobs.iter().map(|row| row.job.id), doing).await?;
+    // What waits in a queue may be much, and is of no matter to a node.
+    let counted = jobs.iter().filter(|row| row.job.spec.counts_open()).map(|row| row.job.id);
+    let mut open = open_runs(read, counted, doing).await?;
     let loaded = jobs.into_iter().map(|row| {
         let open = open.remove(&row.job.id).unwrap_or_default();
         let last_tick = last_ticks.remove(&row.job.id);

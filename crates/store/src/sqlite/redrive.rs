@@ -8,7 +8,7 @@ use everytick_domain::{
     job::Overlap,
 };
 
-use super::{Failed, SqliteStore, create, edit, range, record, record::Queued, rows, rows::Hex, sql};
+use super::{Failed, SqliteStore, create, edit, horizon, range, record, record::Queued, rows, rows::Hex, sql};
 use crate::{Actor, Redrive, Redriven, Result, RunRecord, StoreError};
 
 const DOING: &str = "drive failed runs again";
@@ -42,12 +42,13 @@ pub(super) async fn redrive(store: &SqliteStore, tenant: TenantId, actor: &Actor
     let waits: i64 =
         sqlx::query_scalar(sql!("count_waiting")).bind(job.id.uuid()).fetch_one(&mut *write.tx).await.failed(DOING)?;
     let max = store.limits.open_requests_per_job_max;
-    let room = max.saturating_sub(u64::try_from(waits).unwrap_or(0));
+    let counted = (job.spec.overlap == Overlap::CancelPrevious).then_some(job.id).into_iter();
+    let open = horizon::open_runs(&mut write.tx, counted, DOING).await?.remove(&job.id);
+    let (room, full) = Redriven::room(&job.spec, open.map_or(0, |open| open.len()), waits.unsigned_abs(), max);
     let name = job.spec.name.clone();
     let redriven = Redriven::plan((job.id, name), ask, failed, room, |run| states.get(&run).copied());
     if redriven.runs.is_empty() && redriven.next_since.is_some() {
-        let message = format!("{waits} of its runs wait already; at most {max} may");
-        return Err(StoreError::Invalid(vec![Invalid::new("job", message)]));
+        return Err(StoreError::Invalid(vec![Invalid::new("job", full)]));
     }
     let made: Vec<_> = redriven.to_make().collect();
     if made.is_empty() {

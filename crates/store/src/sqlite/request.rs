@@ -95,7 +95,7 @@ pub(super) async fn cancel_run(
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
-    settle::end_claims(&mut write, std::iter::once(id)).await?;
+    settle::end_cancelled(&mut write, std::iter::once(id)).await?;
     flows::leave_steps(&mut write, [id]).await?;
     let detail = serde_json::json!({ "job": was.job_name, "was": was.state.word() });
     create::note(&mut write, tenant, actor, "cancel", &[(id.to_string(), detail.to_string())]).await?;

@@ -145,6 +145,16 @@ async fn put_back(write: &mut Write, settles: &[&Settle]) -> Result<()> {
     record::wait(write, &queued, DOING).await
 }
 
+/// Workers hold these no longer, which were cancelled; what they have logged stays.
+pub(super) async fn end_cancelled(write: &mut Write, runs: impl Iterator<Item = RunId> + Clone) -> Result<()> {
+    sqlx::query(sql!("worker_logs_kept"))
+        .bind(rows::run_ids(runs.clone()).failed(write.doing)?)
+        .execute(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    end_claims(write, runs).await
+}
+
 /// Workers hold these runs no longer.
 pub(super) async fn end_claims(write: &mut Write, runs: impl Iterator<Item = RunId>) -> Result<()> {
     let any: bool =

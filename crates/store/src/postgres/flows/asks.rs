@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use everytick_domain::ids::{JobId, RunId, TenantId};
+use everytick_domain::{
+    flow::FlowState,
+    ids::{JobId, RunId, TenantId},
+};
 use uuid::Uuid;
 
 use super::{
@@ -47,7 +50,9 @@ async fn cancel(write: &mut Write, tenant: TenantId, actor: &Actor, flow: RunId)
     let doing = write.doing;
     let mut row = advance::hold_own(write, tenant, flow).await?;
     let now = write.read_clock().await?;
-    if row.cancelled_at.is_none() {
+    // One that is over stays as it ended.
+    let before = runs_of(&mut write.tx, &row, doing).await?;
+    if row.record(&before).state == FlowState::Running {
         row.cancelled_at = Some(now);
         sqlx::query(sql!("flow_cancel"))
             .bind(flow.uuid())
@@ -66,7 +71,9 @@ async fn cancel(write: &mut Write, tenant: TenantId, actor: &Actor, flow: RunId)
         .await
         .failed(doing)?;
     let cancelled: Vec<Uuid> = ended.iter().map(|(run, _, _)| *run).collect();
-    settle::end_claims(write, cancelled.clone()).await?;
+    // And again, now that they are held: a settlement may have put one back meanwhile.
+    sqlx::query(sql!("dequeue_runs")).bind(&cancelled).execute(&mut *write.tx).await.failed(doing)?;
+    settle::end_cancelled(write, cancelled.clone()).await?;
     leave_steps(write, &cancelled).await?;
     let notes: Vec<_> = cancelled.iter().map(|run| (run.to_string(), "{}".to_owned())).collect();
     if !notes.is_empty() {

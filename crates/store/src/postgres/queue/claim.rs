@@ -86,7 +86,7 @@ async fn choose_runs(write: &mut Write, ask: &ClaimQueue, room: usize, held: &mu
         if chosen.len() >= room {
             break;
         }
-        let size = ((room - chosen.len()) * 2).max(CLAIM_PAGE_MIN);
+        let size = ((room - chosen.len()) * 2).max(CLAIM_PAGE_MIN << page);
         let candidates = peek(write, ask, held, &mut place, size).await?;
         let last = candidates.len() < size;
         hold_jobs(write, &candidates, held, page == 0).await?;
@@ -151,11 +151,12 @@ async fn hold_jobs(write: &mut Write, candidates: &[Candidate], held: &mut HeldJ
     if new.is_empty() {
         return Ok(());
     }
-    let shared: Vec<(Uuid, bool)> = sqlx::query_as(sql!("epochs_shared"))
-        .bind(rows::job_ids(new.iter().copied()))
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(CLAIMING)?;
+    let shared: Vec<(Uuid, bool)> =
+        sqlx::query_as(if wait { sql!("epochs_shared") } else { sql!("epochs_shared_free") })
+            .bind(rows::job_ids(new.iter().copied()))
+            .fetch_all(&mut *write.tx)
+            .await
+            .failed(CLAIMING)?;
     let (guarded, mut free): (Vec<_>, Vec<_>) = shared.into_iter().partition(|(_, guarded)| *guarded);
     let guarded: Vec<Uuid> = guarded.into_iter().map(|(job, _)| job).collect();
     if !guarded.is_empty() {

@@ -1,2 +1,9 @@
--- Holds the epochs of the jobs in $1, in order: nothing is recorded for them until this ends. Key: epochs.
-select job from epochs where job = any($1) order by job for update;
+-- Holds the epochs of the jobs in $1, in order: nothing is recorded for them until this ends. Waits at their gates first, in
+-- order, as epoch_held.sql does. Key: epochs.
+with gates as materialized (
+    select pg_advisory_xact_lock(8640, g.gate)
+      from (select distinct hashtext(j::text) & 63 as gate from unnest($1::uuid[]) as j order by 1) g
+)
+select e.job from epochs e
+ where e.job = any($1) and (select count(*) from gates) > 0
+ order by e.job for update;

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use everytick_domain::ids::{JobId, RunId, TenantId};
+use everytick_domain::{
+    flow::FlowState,
+    ids::{JobId, RunId, TenantId},
+};
 use uuid::Uuid;
 
 use super::{
@@ -47,7 +50,9 @@ pub(super) async fn cancel_flow(
 async fn cancel(write: &mut Write, tenant: TenantId, actor: &Actor, flow: RunId) -> Result<CancelledFlow> {
     let (doing, now) = (write.doing, write.now);
     let mut row = advance::hold_own(write, tenant, flow).await?;
-    if row.cancelled_at.is_none() {
+    // One that is over stays as it ended.
+    let before = runs_of(&mut write.tx, &row, doing).await?;
+    if row.record(&before).state == FlowState::Running {
         row.cancelled_at = Some(now);
         sqlx::query(sql!("flow_cancel"))
             .bind(flow.uuid())
@@ -56,7 +61,6 @@ async fn cancel(write: &mut Write, tenant: TenantId, actor: &Actor, flow: RunId)
             .await
             .failed(doing)?;
     }
-    let before = runs_of(&mut write.tx, &row, doing).await?;
     let ids = rows::run_ids(row.run_ids()).failed(doing)?;
     let ended: Vec<(Uuid, Uuid)> = sqlx::query_as(sql!("flow_cancel_runs"))
         .bind(&ids)
@@ -66,7 +70,7 @@ async fn cancel(write: &mut Write, tenant: TenantId, actor: &Actor, flow: RunId)
         .failed(doing)?;
     let cancelled: Vec<RunId> = ended.iter().map(|(run, _)| RunId::from_uuid(*run)).collect();
     sqlx::query(sql!("dequeue")).bind(&ids).execute(&mut *write.tx).await.failed(doing)?;
-    settle::end_claims(write, cancelled.iter().copied()).await?;
+    settle::end_cancelled(write, cancelled.iter().copied()).await?;
     leave_steps(write, cancelled.iter().copied()).await?;
     let notes: Vec<_> = cancelled.iter().map(|run| (run.to_string(), "{}".to_owned())).collect();
     if !notes.is_empty() {

@@ -71,11 +71,11 @@ struct KnownJobs {
 async fn choose_runs(write: &mut Write, ask: &ClaimQueue, room: usize, known: &mut KnownJobs) -> Result<Vec<RunId>> {
     let mut chosen = Vec::new();
     let mut place = (i64::MIN, Uuid::nil());
-    for _ in 0..CLAIM_PAGES_MAX {
+    for page in 0..CLAIM_PAGES_MAX {
         if chosen.len() >= room {
             break;
         }
-        let size = ((room - chosen.len()) * 2).max(CLAIM_PAGE_MIN);
+        let size = ((room - chosen.len()) * 2).max(CLAIM_PAGE_MIN << page);
         let mut candidates = peek(write, ask, known, &mut place, size).await?;
         let last = candidates.len() < size;
         load_jobs(write, &candidates, known).await?;

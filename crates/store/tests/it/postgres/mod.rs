@@ -2,6 +2,7 @@
 
 mod backfills;
 mod calendar_races;
+mod cancel_races;
 mod days;
 mod flows;
 mod moves;
