@@ -216,7 +216,7 @@ pub(crate) struct SettleBatch {
 pub(crate) struct SettleItem {
     #[schema(required, nullable = false, format = Uuid)]
     run: Option<String>,
-    #[schema(required, nullable = false, minimum = 0)]
+    #[schema(required, nullable = false)]
     fence: Option<i64>,
     #[schema(required, nullable = false, inline)]
     outcome: Option<super::run::SettleOutcome>,
