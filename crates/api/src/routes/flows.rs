@@ -33,7 +33,7 @@ pub(crate) async fn get_flow(State(api): Shared, RunPath(id): RunPath, params: P
 
 /// Cancel a flow
 ///
-/// What is open of it is cancelled, so that it reaches the work, and it starts nothing more.
+/// What is open of it is cancelled, so that it reaches the work, and it starts nothing more. One that is over stays as it ended.
 #[utoipa::path(
     post,
     path = "/api/v1/flows/{id}/cancel",

@@ -162,6 +162,9 @@ pub async fn a_root_that_fails_skips_what_follows(bench: &Bench) {
     assert_eq!(advance(bench).await, 0);
     assert_eq!(shown(bench, root.id).await, "a failed, b skipped(parent), c skipped(parent), d skipped(parent)");
     assert_eq!(flow(bench, root.id).await.state, FlowState::Failed);
+    let cancelled = bench.store.cancel_flow(TENANT, &actor(), root.id).await.unwrap();
+    let told = (cancelled.flow.state, cancelled.flow.cancelled_at, cancelled.cancelled.len());
+    assert_eq!(told, (FlowState::Failed, None, 0), "one that is over stays as it ended");
 }
 
 pub async fn whatever_ends_a_run_is_taken_in(bench: &Bench) {
