@@ -1,5 +1,6 @@
 //! Everytick from the command line: parses, runs one command, and turns what went wrong into a message and an exit code.
 
+mod bench;
 mod cli;
 mod client;
 mod config;

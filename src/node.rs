@@ -45,6 +45,7 @@ pub(crate) async fn start(
     stopping: CancellationToken,
 ) -> anyhow::Result<Running> {
     let metrics = telemetry::start()?;
+    tokio::spawn(telemetry::upkeep(metrics.clone()));
     let (hints, live, entropy) = (Hints::default(), LiveLogs::default(), Arc::new(OsEntropy));
     let store = open(settings, &hints).await?;
     let webhook = Webhook::new(AddressPolicy::new(settings.allow_webhook_ranges.clone()))?;
@@ -208,7 +209,7 @@ impl Status for NodeStatus {
 }
 
 /// The operating system's randomness.
-struct OsEntropy;
+pub(crate) struct OsEntropy;
 
 impl Entropy for OsEntropy {
     fn fill(&self, bytes: &mut [u8]) {

@@ -1,5 +1,7 @@
 //! The metrics that `/metrics` shows: their recorder, their help texts and their buckets.
 
+use std::time::Duration;
+
 use anyhow::Context;
 use everytick_domain::run::SkipReason;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
@@ -7,6 +9,17 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 const LAG_BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 const DURATION_BUCKETS: [f64; 10] = [0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0, 3600.0];
+
+/// What histograms have taken in is kept one by one until somebody looks or this is done.
+const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+
+/// Keeps the memory of the metrics bounded where nobody scrapes them.
+pub(crate) async fn upkeep(handle: PrometheusHandle) {
+    loop {
+        tokio::time::sleep(UPKEEP_EVERY).await;
+        handle.run_upkeep();
+    }
+}
 
 pub(crate) fn start() -> anyhow::Result<PrometheusHandle> {
     let handle = PrometheusBuilder::new()

@@ -7,10 +7,12 @@
 //! it took.
 //! `soak workers [RUNS] [WORKERS] [SEED]`: a queue is worked off while its workers are killed at random.
 //! `soak idle [WORKERS] [SECONDS]`: what workers cost that wait, and how soon a run starts that is made then.
+//! `soak guard [JOBS]`: short benchmarks, judged by ratios: fails where a figure falls with the number of jobs.
 //! `soak rolling [JOBS] [LEASE]`: three nodes are restarted one after another; prints the longest lag.
 
 mod cluster;
 mod edits;
+mod guard;
 mod kill;
 mod ledger;
 mod server;
@@ -35,10 +37,11 @@ async fn main() -> anyhow::Result<()> {
         Some("rolling") => cluster::rolling(number(1, 200)?, number(2, 5)?).await,
         Some("workers") => workers::killed(number(1, 5_000)?, number(2, 10)?, number(3, 1)?).await,
         Some("idle") => workers::idle(number(1, 1_000)?, number(2, 30)?).await,
+        Some("guard") => guard::run(number(1, 40_000)?).await,
         Some("worker") => workers::worker(args.get(1).map_or("", String::as_str)).await,
         _ => anyhow::bail!(
             "say steady [JOBS] [SECONDS], kill [JOBS] [TIMES] [SEED], edits [TIMES] [SEED], takeover [JOBS] [LEASE] [EVERY], \
-             rolling [JOBS] [LEASE], workers [RUNS] [WORKERS] [SEED] or idle [WORKERS] [SECONDS]"
+             rolling [JOBS] [LEASE], workers [RUNS] [WORKERS] [SEED], idle [WORKERS] [SECONDS] or guard [JOBS]"
         ),
     }
 }

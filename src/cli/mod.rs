@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::{
+    bench::BenchCommand,
     client::Client,
     config::{File, SERVER_DEFAULT},
     output::{Format, Output},
@@ -101,6 +102,9 @@ enum Command {
     /// Take everything from one file to one PostgreSQL database
     #[command(after_help = move_to::AFTER_HELP)]
     Move(move_to::MoveFlags),
+    /// Measure how fast this release is on this machine and database
+    #[command(subcommand)]
+    Bench(Box<BenchCommand>),
     /// Print a completion script for a shell
     #[command(after_help = completions::AFTER_HELP)]
     Completions(completions::Completions),
@@ -128,6 +132,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Cron(command) => command.run(out),
         Command::Recover(command) => block_on(command.run(file, out)),
         Command::Move(flags) => block_on(flags.run(out)),
+        Command::Bench(command) => command.run(file, out),
         Command::Completions(completions) => completions.run(),
     }
 }

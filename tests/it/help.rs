@@ -39,6 +39,7 @@ fn only_what_is_there_is_listed() {
             "cron",
             "recover",
             "move",
+            "bench",
             "completions",
             "help",
         ]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod backfills;
+mod bench;
 mod calendars;
 mod client;
 mod cluster;

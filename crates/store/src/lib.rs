@@ -12,6 +12,7 @@ mod facts;
 mod flows;
 mod moving;
 mod postgres;
+mod probe;
 mod queues;
 mod redrives;
 #[cfg(feature = "sim")]
@@ -41,6 +42,7 @@ pub use error::{Result, Source, StoreError};
 pub use flows::{Advanced, CancelledFlow, FlowNode, FlowRecord, FlowStore, NodeRun, RerunFlow};
 pub use moving::{Move, MoveBatch, MoveMark, MovePlan, MoveStep, MovedTable};
 pub use postgres::{JobHints, PostgresOptions, PostgresStore};
+pub use probe::{JobBytes, OpenSnapshot, PlainTick, Probe};
 pub use queues::*;
 pub use redrives::{Redrive, Redriven, RedrivenRun};
 pub use sqlite::SqliteStore;
@@ -88,6 +90,16 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
         after: Option<(DbTime, JobId)>,
         limit: usize,
     ) -> Result<Vec<LoadedJob>>;
+    /// The jobs that [`Store::load_horizon`] would load there, in the same order, by name and epoch alone: for one who knows
+    /// nearly all of them.
+    async fn look_at_horizon(
+        &self,
+        lease: &Lease,
+        partitions: &PartitionSet,
+        until: DbTime,
+        after: Option<(DbTime, JobId)>,
+        limit: usize,
+    ) -> Result<Vec<ChangedJob>>;
     /// These jobs as they stand, each with its epoch, cursor and open runs in one snapshot. Unknown ids are left out;
     /// deleted jobs come while they have a row.
     async fn load_jobs(&self, ids: &[JobId]) -> Result<Vec<LoadedJob>>;

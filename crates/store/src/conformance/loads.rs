@@ -31,6 +31,11 @@ pub async fn the_horizon_gives_jobs_by_cursor_and_goes_on_from_a_place(bench: &B
     assert_eq!(names(&first), ["b"]);
     let after = Some((first[0].cursor.unwrap(), first[0].job.id));
     assert_eq!(names(&bench.store.load_horizon(&lease, &bench.all(), s(61), after, 10).await.unwrap()), ["c", "a"]);
+    let seen = bench.store.look_at_horizon(&lease, &bench.all(), s(61), None, 10).await.unwrap();
+    let loaded: Vec<_> = all.iter().map(|job| (job.job.id, job.epoch, job.cursor)).collect();
+    assert_eq!(seen.iter().map(|seen| (seen.id, seen.epoch, seen.cursor)).collect::<Vec<_>>(), loaded);
+    let seen = bench.store.look_at_horizon(&lease, &bench.all(), s(61), after, 1).await.unwrap();
+    assert_eq!(seen.iter().map(|seen| seen.id).collect::<Vec<_>>(), [all[1].job.id]);
 }
 
 pub async fn the_horizon_has_no_jobs_without_ticks(bench: &Bench) {
@@ -53,6 +58,8 @@ pub async fn the_horizon_needs_a_lease(bench: &Bench) {
     bench.go(15);
     let loaded = bench.store.load_horizon(&lease, &bench.all(), s(60), None, 10).await;
     assert!(matches!(loaded, Err(StoreError::LeaseLost)));
+    let seen = bench.store.look_at_horizon(&lease, &bench.all(), s(60), None, 10).await;
+    assert!(matches!(seen, Err(StoreError::LeaseLost)));
 }
 
 pub async fn a_loaded_job_has_its_open_runs_and_no_others(bench: &Bench) {

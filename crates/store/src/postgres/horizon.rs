@@ -29,6 +29,29 @@ pub(super) async fn load_horizon(
     loaded(&mut read, found, now, DOING).await
 }
 
+pub(super) async fn look_at_horizon(
+    store: &PostgresStore,
+    lease: &Lease,
+    partitions: &PartitionSet,
+    until: DbTime,
+    after: Option<(DbTime, JobId)>,
+    limit: usize,
+) -> Result<Vec<ChangedJob>> {
+    const DOING: &str = "look at the horizon";
+    let mut read = store.read_many(DOING).await?;
+    node::check(&mut read, lease, DOING).await?;
+    let places = places(&mut read, partitions, until, after, limit, DOING).await?;
+    let asked = rows::job_ids(places.iter().map(|(_, job)| *job));
+    let epochs: Vec<(Uuid, i64)> =
+        sqlx::query_as(sql!("epochs_of")).bind(asked).fetch_all(&mut *read).await.failed(DOING)?;
+    let epochs: HashMap<Uuid, i64> = epochs.into_iter().collect();
+    let seen = |(cursor, job): (i64, JobId)| {
+        let epoch = Epoch::from_raw(*epochs.get(&job.uuid())?);
+        Some(ChangedJob { id: job, epoch, cursor: Some(DbTime::from_millis(cursor)) })
+    };
+    Ok(places.into_iter().filter_map(seen).collect())
+}
+
 pub(super) async fn load_overdue(
     store: &PostgresStore,
     before: DbTime,

@@ -20,6 +20,7 @@ mod lost;
 pub(crate) mod moving;
 mod node;
 mod open;
+mod probe;
 mod prune;
 mod queue;
 mod range;
@@ -51,8 +52,8 @@ use sqlx::{PgPool, Postgres, SqlStr, Transaction, postgres::PgListener};
 use crate::WallClock;
 use crate::{
     Actor, AttemptRecord, AuditRecord, Beat, CalendarPut, CalendarRecord, CancelledJob, CancelledRun, ChangeMark,
-    Changes, ClaimedRun, Cluster, Created, EditJob, Edited, GiveWay, IdempotencyKey, JobFilter, JobRecord, JobRef,
-    JobTicks, KeptOutput, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo, Page, Pruned, PutCalendar, Raise,
+    ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, GiveWay, IdempotencyKey, JobFilter, JobRecord,
+    JobRef, JobTicks, KeptOutput, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo, Page, Pruned, PutCalendar, Raise,
     RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store,
     StoreError, Waiting, Walked,
 };
@@ -371,6 +372,16 @@ impl Store for PostgresStore {
         limit: usize,
     ) -> Result<Vec<LoadedJob>> {
         self.reads(horizon::load_horizon(self, lease, partitions, until, after, limit)).await
+    }
+    async fn look_at_horizon(
+        &self,
+        lease: &Lease,
+        partitions: &PartitionSet,
+        until: DbTime,
+        after: Option<(DbTime, JobId)>,
+        limit: usize,
+    ) -> Result<Vec<ChangedJob>> {
+        self.reads(horizon::look_at_horizon(self, lease, partitions, until, after, limit)).await
     }
     async fn load_jobs(&self, ids: &[JobId]) -> Result<Vec<LoadedJob>> {
         self.reads(horizon::load_jobs(self, ids)).await

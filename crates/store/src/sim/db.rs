@@ -283,6 +283,11 @@ impl Db {
     pub fn waits_until(&self, run: RunId) -> Option<DbTime> {
         self.waiting.get(&run).map(|row| row.due_at)
     }
+    /// Until when a worker's claim on a run lives without another beat.
+    #[must_use]
+    pub fn worker_holds_until(&self, run: RunId) -> Option<DbTime> {
+        self.worker_claims.get(&run).map(|claim| claim.until)
+    }
     /// The leases that live, each by its node's name, and the partitions with their holders.
     #[must_use]
     pub fn standing(&self, now: DbTime) -> Cluster {

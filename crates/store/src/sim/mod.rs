@@ -33,8 +33,8 @@ pub use faults::{Call, Fate, Faults, NoFaults, Point};
 
 use crate::{
     Actor, AttemptRecord, AuditRecord, Beat, CalendarPut, CalendarRecord, CancelledJob, CancelledRun, ChangeMark,
-    Changes, ClaimedRun, Cluster, Created, EditJob, Edited, GiveWay, IdempotencyKey, JobFilter, JobRecord, JobRef,
-    JobTicks, KeptOutput, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo, Page, Pruned, PutCalendar, Raise,
+    ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, GiveWay, IdempotencyKey, JobFilter, JobRecord,
+    JobRef, JobTicks, KeptOutput, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo, Page, Pruned, PutCalendar, Raise,
     RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store,
     StoreError, Waiting, Walked, WallClock,
 };
@@ -189,6 +189,18 @@ impl Store for SimStore {
     ) -> Result<Vec<LoadedJob>> {
         let (lease, partitions) = (lease.clone(), *partitions);
         self.transact(Point::Load, move |db, now, _| db.load_horizon(&lease, &partitions, until, after, limit, now))
+            .await
+    }
+    async fn look_at_horizon(
+        &self,
+        lease: &Lease,
+        partitions: &PartitionSet,
+        until: DbTime,
+        after: Option<(DbTime, JobId)>,
+        limit: usize,
+    ) -> Result<Vec<ChangedJob>> {
+        let (lease, partitions) = (lease.clone(), *partitions);
+        self.transact(Point::Load, move |db, now, _| db.look_at_horizon(&lease, &partitions, until, after, limit, now))
             .await
     }
     async fn load_jobs(&self, ids: &[JobId]) -> Result<Vec<LoadedJob>> {

@@ -43,6 +43,30 @@ impl Db {
         now: DbTime,
     ) -> Result<Vec<LoadedJob>> {
         self.held(lease, now)?;
+        Ok(self.places(partitions, until, after, limit).map(|row| self.loaded(row)).collect())
+    }
+
+    pub(super) fn look_at_horizon(
+        &self,
+        lease: &Lease,
+        partitions: &PartitionSet,
+        until: DbTime,
+        after: Option<(DbTime, JobId)>,
+        limit: usize,
+        now: DbTime,
+    ) -> Result<Vec<ChangedJob>> {
+        self.held(lease, now)?;
+        let seen = |row: &JobRow| ChangedJob { id: row.job.id, epoch: row.epoch, cursor: row.cursor };
+        Ok(self.places(partitions, until, after, limit).map(seen).collect())
+    }
+
+    fn places(
+        &self,
+        partitions: &PartitionSet,
+        until: DbTime,
+        after: Option<(DbTime, JobId)>,
+        limit: usize,
+    ) -> impl Iterator<Item = &JobRow> {
         let mut due: Vec<_> = self
             .jobs
             .iter()
@@ -52,7 +76,7 @@ impl Db {
             .collect();
         due.sort_unstable();
         due.truncate(limit);
-        Ok(due.iter().filter_map(|(_, id)| self.jobs.get(id)).map(|row| self.loaded(row)).collect())
+        due.into_iter().filter_map(|(_, id)| self.jobs.get(&id))
     }
 
     pub(super) fn load_jobs(&self, ids: &[JobId]) -> Vec<LoadedJob> {

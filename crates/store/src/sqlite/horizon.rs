@@ -29,6 +29,45 @@ pub(super) async fn load_horizon(
     page(&mut read, until, after, limit, DOING).await
 }
 
+pub(super) async fn look_at_horizon(
+    store: &SqliteStore,
+    lease: &Lease,
+    partitions: &PartitionSet,
+    until: DbTime,
+    after: Option<(DbTime, JobId)>,
+    limit: usize,
+) -> Result<Vec<ChangedJob>> {
+    const DOING: &str = "look at the horizon";
+    let mut read = store.read(DOING).await?;
+    node::check(&mut read, lease, store.clock.now(), DOING).await?;
+    if !partitions.contains(0) {
+        return Ok(Vec::new());
+    }
+    let (tick, job) = place(after);
+    let found = sqlx::query(sql!("look_at_horizon"))
+        .bind(until.millis())
+        .bind(tick)
+        .bind(job)
+        .bind(rows::limit(limit))
+        .fetch_all(&mut *read)
+        .await
+        .failed(DOING)?;
+    found.iter().map(changed).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)
+}
+
+/// Where a page begins, as the statements take it.
+fn place(after: Option<(DbTime, JobId)>) -> (i64, Vec<u8>) {
+    after.map_or((i64::MIN, Vec::new()), |(tick, job)| (tick.millis(), job.uuid().into_bytes().to_vec()))
+}
+
+fn changed(row: &SqliteRow) -> std::result::Result<ChangedJob, sqlx::Error> {
+    Ok(ChangedJob {
+        id: rows::job_id(row, "job")?,
+        epoch: Epoch::from_raw(row.try_get("epoch")?),
+        cursor: rows::time(row, "next_tick")?,
+    })
+}
+
 pub(super) async fn load_overdue(
     store: &SqliteStore,
     before: DbTime,
@@ -47,8 +86,7 @@ async fn page(
     limit: usize,
     doing: &'static str,
 ) -> Result<Vec<LoadedJob>> {
-    let (tick, job) =
-        after.map_or((i64::MIN, Vec::new()), |(tick, job)| (tick.millis(), job.uuid().into_bytes().to_vec()));
+    let (tick, job) = place(after);
     let found = sqlx::query(sql!("load_horizon"))
         .bind(until.millis())
         .bind(tick)
@@ -88,15 +126,8 @@ pub(super) async fn changes(
         .failed(DOING)?;
     let more = found.len() > limit;
     found.truncate(limit);
-    let changed = |row: &SqliteRow| {
-        let job = ChangedJob {
-            id: rows::job_id(row, "job")?,
-            epoch: Epoch::from_raw(row.try_get("epoch")?),
-            cursor: rows::time(row, "next_tick")?,
-        };
-        Ok((job, row.try_get::<i64, _>("seq")?))
-    };
-    let changed: Vec<_> = found.iter().map(changed).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)?;
+    let numbered = |row: &SqliteRow| Ok((changed(row)?, row.try_get::<i64, _>("seq")?));
+    let changed: Vec<_> = found.iter().map(numbered).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)?;
     let mark = changed.last().map_or(since, |(_, seq)| ChangeMark(*seq));
     let changed = if !partitions.contains(0) { Vec::new() } else { changed };
     Ok(Changes { jobs: changed.into_iter().map(|(job, _)| job).collect(), mark, more })

@@ -1,0 +1,109 @@
+//! What a benchmark asks: see [`Probe`]. It works in a schema of its own, where nobody else is.
+
+use async_trait::async_trait;
+use everytick_domain::time::DbTime;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Row as _};
+
+use super::{Failed, PostgresStore, open, rows, sql};
+use crate::{
+    Result, StoreError,
+    probe::{JobBytes, OpenSnapshot, PlainTick, Probe},
+};
+
+const DOING: &str = "measure";
+
+impl PostgresStore {
+    /// Makes an empty schema in the database, and gives an address that leads there.
+    pub async fn make_schema(url: &str, schema: &str) -> Result<String> {
+        alone(url, format!("create schema {}", name(schema)?)).await?;
+        let join = if url.contains('?') { '&' } else { '?' };
+        Ok(format!("{url}{join}options=-csearch_path%3D{schema}"))
+    }
+
+    /// Removes the schema and all that is in it.
+    pub async fn drop_schema(url: &str, schema: &str) -> Result<()> {
+        alone(url, format!("drop schema if exists {} cascade", name(schema)?)).await
+    }
+}
+
+/// It becomes part of a statement, so it is no more than a plain word.
+fn name(schema: &str) -> Result<&str> {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    if schema.is_empty() || schema.len() > 60 || !schema.bytes().all(plain) {
+        return Err(StoreError::Unusable(format!("{schema:?} is not a plain name for a schema")));
+    }
+    Ok(schema)
+}
+
+async fn alone(url: &str, text: String) -> Result<()> {
+    let mut connection: PgConnection = open::first(&open::parse(url)?).await?;
+    sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut connection).await.failed(DOING)?;
+    connection.close().await.failed(DOING)
+}
+
+/// Outside a transaction, so that what may take long is under no time-out of ours.
+async fn raw(pool: &PgPool, text: &'static str) -> Result<()> {
+    sqlx::raw_sql(text).execute(pool).await.failed(DOING).map(drop)
+}
+
+#[async_trait]
+impl Probe for PostgresStore {
+    async fn begin_limit(&self) -> Result<()> {
+        raw(&self.pool, sql!("probe_limit_begin")).await
+    }
+
+    async fn insert_plainly(&self, ticks: &[PlainTick]) -> Result<()> {
+        sqlx::query(sql!("probe_insert"))
+            .bind(rows::run_ids(ticks.iter().map(|tick| tick.run)))
+            .bind(rows::job_ids(ticks.iter().map(|tick| tick.job)))
+            .bind(ticks.iter().map(|tick| tick.tick.millis()).collect::<Vec<_>>())
+            .execute(&self.pool)
+            .await
+            .failed(DOING)
+            .map(drop)
+    }
+
+    async fn end_limit(&self) -> Result<()> {
+        raw(&self.pool, sql!("probe_limit_end")).await
+    }
+
+    async fn tidy(&self) -> Result<()> {
+        for table in ["jobs", "epochs", "cursors", "runs", "waiting", "audit", "leases", "partitions"] {
+            let text = format!("vacuum (analyze) {table}");
+            sqlx::raw_sql(AssertSqlSafe(text)).execute(&self.pool).await.failed(DOING)?;
+        }
+        // Not everybody may. Without it the writes of what was just made fall into the measurement.
+        let _ = sqlx::raw_sql("checkpoint").execute(&self.pool).await;
+        Ok(())
+    }
+
+    async fn job_bytes(&self) -> Result<JobBytes> {
+        let row = sqlx::raw_sql(sql!("probe_job_bytes")).fetch_one(&self.pool).await.failed(DOING)?;
+        let bytes = |column: &str| row.try_get::<i64, _>(column).failed(DOING).map(i64::unsigned_abs);
+        Ok(JobBytes { jobs: bytes("jobs")?, audit: bytes("audit")? })
+    }
+
+    async fn hold_snapshot(&self) -> Result<OpenSnapshot> {
+        let mut connection = self.pool.acquire().await.failed(DOING)?.detach();
+        sqlx::raw_sql(sql!("probe_snapshot")).execute(&mut connection).await.failed(DOING)?;
+        Ok(OpenSnapshot::new(connection))
+    }
+
+    async fn forget_runs(&self, until: DbTime) -> Result<()> {
+        raw(&self.pool, sql!("probe_forget_runs")).await?;
+        sqlx::query(sql!("probe_forget_ticks")).bind(until.millis()).execute(&self.pool).await.failed(DOING).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::name;
+
+    #[test]
+    fn a_schema_has_a_plain_name() {
+        assert!(name("everytick_bench_0a").is_ok());
+        for wrong in ["", "a b", "a;drop", "A", "ä"] {
+            assert!(name(wrong).is_err(), "{wrong}");
+        }
+    }
+}

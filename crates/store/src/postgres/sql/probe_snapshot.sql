@@ -1,0 +1,5 @@
+-- A snapshot that stays open, as that of a backup does: no time-out ends it.
+begin isolation level repeatable read read only;
+set local statement_timeout = 0;
+set local idle_in_transaction_session_timeout = 0;
+select count(*) from leases;

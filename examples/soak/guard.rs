@@ -1,0 +1,62 @@
+//! `soak guard`: short benchmarks of the real binary, judged by ratios within one run alone, because machines and moments differ:
+//! something that grows with the number of jobs, or that has become many times dearer, is seen; a busy machine is not.
+
+use anyhow::Context;
+use everytick_store::conformance::server::Server;
+use serde_json::Value;
+use tokio::process::Command;
+
+use crate::binary;
+
+/// What a figure must reach. Far below what a quiet machine shows: see docs/BENCHMARKS.md.
+struct Bound {
+    figure: &'static str,
+    at_least: f64,
+}
+
+const fn bound(figure: &'static str, at_least: f64) -> Bound {
+    Bound { figure, at_least }
+}
+
+pub(crate) async fn run(jobs: u64) -> anyhow::Result<()> {
+    let database = Server::shared().blank().await;
+    let (many, few, url) = (jobs.to_string(), (jobs / 10).to_string(), database.url.as_str());
+    let mut right = true;
+    let tick = ["tick", "--jobs", &many, "--from", &few, "--seconds", "4"];
+    right &= judged(url, &tick, &[bound("growth", 0.6), bound("ratio", 0.02)]).await?;
+    let life = ["life", "--jobs", &few];
+    right &= judged(url, &life, &[bound("ratio", 0.01)]).await?;
+    anyhow::ensure!(right, "slower than it may be");
+    Ok(())
+}
+
+/// Measures once more before it judges: a single moment says little.
+async fn judged(url: &str, bench: &[&str], bounds: &[Bound]) -> anyhow::Result<bool> {
+    for last in [false, true] {
+        let found = measured(url, bench).await?;
+        let mut right = true;
+        for Bound { figure, at_least } in bounds {
+            let is = found[figure].as_f64().with_context(|| format!("no {figure} in {found}"))?;
+            right &= is >= *at_least;
+            let verdict = if is >= *at_least { "" } else { "   BELOW" };
+            println!("  bench {}: {figure} {is:.3}, at least {at_least}{verdict}", bench.join(" "));
+        }
+        if right || last {
+            return Ok(right);
+        }
+    }
+    Ok(false)
+}
+
+async fn measured(url: &str, bench: &[&str]) -> anyhow::Result<Value> {
+    let output = Command::new(binary()?)
+        .args(["--output", "json", "bench"])
+        .args(bench)
+        .args(["--database-url", url])
+        .kill_on_drop(true)
+        .output()
+        .await?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "bench {bench:?} failed: {said}");
+    serde_json::from_slice(&output.stdout).with_context(|| format!("bench {bench:?} printed no JSON: {said}"))
+}

@@ -1,0 +1,89 @@
+//! Other processes of the same program: the sink of webhooks, and a server. Both end with the benchmark.
+
+use std::{net::TcpListener, process::Stdio, time::Duration};
+
+use anyhow::Context;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, Command},
+};
+
+use super::place::Place;
+
+/// How long a server may take to be ready.
+const READY_PATIENCE: Duration = Duration::from_secs(120);
+
+fn program() -> anyhow::Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("this program cannot be found")?);
+    // What is set for servers here is not meant for these.
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("EVERYTICK_")) {
+            command.env_remove(name);
+        }
+    }
+    command.kill_on_drop(true);
+    Ok(command)
+}
+
+/// Answers every request with 200.
+#[derive(Debug)]
+pub(super) struct Sink {
+    pub(super) url: String,
+    _child: Child,
+}
+
+impl Sink {
+    pub(super) async fn start() -> anyhow::Result<Self> {
+        let mut child = program()?.args(["bench", "sink"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let stdout = child.stdout.take().context("the sink has no output")?;
+        let line = BufReader::new(stdout).lines().next_line().await?;
+        let address = line.context("the sink did not start")?;
+        Ok(Self { url: format!("http://{address}/hook"), _child: child })
+    }
+}
+
+/// A node on the place, as `everytick serve` starts it.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) url: String,
+    child: Child,
+}
+
+impl Server {
+    pub(super) async fn start(place: &Place) -> anyhow::Result<Self> {
+        // Free a moment ago; should somebody else take it meanwhile, the server says so and ends.
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let mut command = program()?;
+        command.args(["serve", "--listen", &address.to_string(), "--log-level", "error"]);
+        // By the environment: the address may hold a password, and arguments are for all to see.
+        command.env("EVERYTICK_DATABASE_URL", place.url()).env("EVERYTICK_MAX_JOBS", "1000000000");
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let mut server = Self { url: format!("http://{address}"), child: command.spawn()? };
+        let ready = format!("{}/readyz", server.url);
+        let client = reqwest::Client::new();
+        let begun = super::rig::clock();
+        while begun.elapsed() < READY_PATIENCE {
+            if let Some(status) = server.child.try_wait()? {
+                anyhow::bail!("the server ended: {status}");
+            }
+            if client.get(&ready).send().await.is_ok_and(|answer| answer.status().is_success()) {
+                return Ok(server);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::bail!("the server was not ready within {READY_PATIENCE:?}")
+    }
+
+    /// Bytes of memory that are its own: what is resident, less what it shares with its file.
+    pub(super) fn memory(&self) -> anyhow::Result<u64> {
+        let pid = self.child.id().context("the server has ended")?;
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:")).context("no RssAnon")?;
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
+        Ok(kib * 1_024)
+    }
+
+    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
+        self.child.kill().await.context("the server could not be ended")
+    }
+}

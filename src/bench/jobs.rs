@@ -1,0 +1,180 @@
+//! The jobs that a benchmark registers. Each firing one is made for the instants at which it is to fire, in one of several
+//! zones; the idle mass, daily to yearly, fires in none of the next hours.
+
+use everytick_domain::{
+    job::{JobSpec, Misfire, Overlap, PRIORITY_DEFAULT},
+    retry::{OnLost, RetryPolicy},
+    schedule::{Fold, Gap, ScheduleSpec, Timing},
+    target::{HttpMethod, HttpTarget, QueueTarget, TargetSpec},
+    time::{DbTime, Span},
+};
+use jiff::{Timestamp, Zoned, tz::TimeZone};
+
+/// Half of them change their clocks.
+const ZONES: [&str; 8] = [
+    "UTC",
+    "America/New_York",
+    "Europe/Paris",
+    "Asia/Kolkata",
+    "Australia/Sydney",
+    "America/Sao_Paulo",
+    "Asia/Tokyo",
+    "America/Los_Angeles",
+];
+/// Idle jobs do not fire before this.
+pub(super) const IDLE_AT_LEAST: Span = Span::hours(2);
+
+/// Where a benchmark's runs go.
+#[derive(Clone, Debug)]
+pub(super) enum Goes {
+    /// Nowhere: they are handed to a target of the benchmark's own.
+    Nowhere,
+    Http(String),
+    Queue(String),
+}
+
+/// Makes the definitions, each under a name of its own.
+#[derive(Debug)]
+pub(super) struct Maker {
+    made: u64,
+    zones: Vec<(&'static str, TimeZone)>,
+    goes: Goes,
+}
+
+impl Maker {
+    pub(super) fn new(goes: Goes) -> anyhow::Result<Self> {
+        let zones: Result<_, jiff::Error> = ZONES.iter().map(|name| Ok((*name, TimeZone::get(name)?))).collect();
+        Ok(Self { made: 0, zones: zones?, goes })
+    }
+
+    /// Fires next at `at`, a whole second, and then a day, a week, a month or a year later: mostly daily.
+    pub(super) fn once(&mut self, at: DbTime) -> JobSpec {
+        let n = self.made;
+        let (zone, local) = self.local(n, at);
+        let (second, minute, hour) = (local.second(), local.minute(), local.hour());
+        let cron = match n % 20 {
+            0 => format!("{second} {minute} {hour} {} {} *", local.day(), local.month()),
+            1 | 2 => format!("{second} {minute} {hour} {} * *", local.day()),
+            3..=5 => format!("{second} {minute} {hour} * * {}", local.weekday().to_sunday_zero_offset()),
+            _ => format!("{second} {minute} {hour} * * *"),
+        };
+        self.spec(cron_timing(cron, zone), Overlap::Skip)
+    }
+
+    /// Fires in none of the next hours.
+    pub(super) fn idle(&mut self, now: DbTime) -> JobSpec {
+        // Spread over the rest of the day by a step that meets every second.
+        let second = self.made.wrapping_mul(7_919) % 79_200;
+        let at = now.plus(IDLE_AT_LEAST).plus(Span::seconds(second));
+        self.once(DbTime::from_millis(at.millis() - at.millis().rem_euclid(1_000)))
+    }
+
+    /// Fires every second, or every few, from `from` on.
+    pub(super) fn often(&mut self, from: DbTime) -> JobSpec {
+        let n = self.made;
+        let zone = self.zones[n as usize % self.zones.len()].0;
+        let timing = match n % 16 {
+            0..=7 => cron_timing("* * * * * *".to_owned(), zone),
+            8..=10 => Timing::Every { every: Span::seconds(1) },
+            11..=13 => cron_timing("*/2 * * * * *".to_owned(), zone),
+            14 => cron_timing("*/5 * * * * *".to_owned(), zone),
+            _ => cron_timing("*/10 * * * * *".to_owned(), zone),
+        };
+        self.from(timing, from)
+    }
+
+    /// Fires every `every`, the first time at `from`, to the millisecond.
+    pub(super) fn every(&mut self, every: Span, from: DbTime) -> JobSpec {
+        self.from(Timing::Every { every }, from)
+    }
+
+    /// Under `allow`: one that fires each second would else skip whatever is slower than a second.
+    fn from(&mut self, timing: Timing, from: DbTime) -> JobSpec {
+        let mut spec = self.spec(timing, Overlap::Allow);
+        if let Some(schedule) = &mut spec.schedule {
+            schedule.starts_at = Some(from);
+        }
+        spec
+    }
+
+    fn local(&self, n: u64, at: DbTime) -> (&'static str, Zoned) {
+        let (name, zone) = &self.zones[(n / 20) as usize % self.zones.len()];
+        let at = Timestamp::from_millisecond(at.millis()).unwrap_or(Timestamp::UNIX_EPOCH);
+        (name, at.to_zoned(zone.clone()))
+    }
+
+    fn spec(&mut self, timing: Timing, overlap: Overlap) -> JobSpec {
+        self.made += 1;
+        let target = match &self.goes {
+            Goes::Nowhere => http("http://127.0.0.1:9/hook"),
+            Goes::Http(url) => http(url),
+            Goes::Queue(name) => TargetSpec::Queue(QueueTarget { name: name.clone() }),
+        };
+        JobSpec {
+            name: format!("bench-{:08}", self.made),
+            description: String::new(),
+            labels: Default::default(),
+            enabled: true,
+            schedule: Some(ScheduleSpec::from(timing)),
+            payload: None,
+            overlap,
+            max_concurrent: None,
+            priority: PRIORITY_DEFAULT,
+            misfire: Misfire::default(),
+            retry: RetryPolicy::with_retries(target.max_retries_default()),
+            on_lost: OnLost::Retry,
+            timeout: target.timeout_default(),
+            home_region: None,
+            concurrency_key: None,
+            max_per_key: 1,
+            keep: None,
+            depends_on: Vec::new(),
+            target,
+        }
+    }
+}
+
+fn http(url: &str) -> TargetSpec {
+    TargetSpec::Http(HttpTarget {
+        url: url.to_owned(),
+        method: HttpMethod::Post,
+        headers: Default::default(),
+        secret: None,
+    })
+}
+
+fn cron_timing(cron: String, zone: &str) -> Timing {
+    Timing::Cron { resolved: cron.clone(), cron, timezone: zone.to_owned(), gap: Gap::Shift, fold: Fold::First }
+}
+
+#[cfg(test)]
+mod tests {
+    use everytick_domain::schedule::Schedule;
+
+    use super::*;
+
+    #[test]
+    fn a_job_made_for_an_instant_fires_then_and_not_before() {
+        let mut maker = Maker::new(Goes::Nowhere).unwrap();
+        let now: DbTime = "2026-11-16T10:00:00.250Z".parse().unwrap();
+        for second in 0..2_000 {
+            let at = DbTime::from_millis((now.millis() / 1_000 + 1 + second) * 1_000);
+            let spec = maker.once(at);
+            let schedule = Schedule::compile(spec.schedule.as_ref().unwrap()).unwrap();
+            assert_eq!(schedule.next_after(now), Some(at), "{spec:?}");
+        }
+    }
+
+    #[test]
+    fn idle_jobs_fire_in_none_of_the_next_hours_and_each_has_its_name() {
+        let mut maker = Maker::new(Goes::Nowhere).unwrap();
+        let now: DbTime = "2026-11-16T10:00:00.250Z".parse().unwrap();
+        let mut names = std::collections::HashSet::new();
+        for _ in 0..2_000 {
+            let spec = maker.idle(now);
+            let schedule = Schedule::compile(spec.schedule.as_ref().unwrap()).unwrap();
+            assert!(schedule.next_after(now).unwrap() >= now.plus(IDLE_AT_LEAST).minus(Span::seconds(1)));
+            assert!(names.insert(spec.name));
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! `bench lag` and `bench burst`: how long after its tick a run is dispatched, at a steady rate and for many jobs at one
+//! instant, among idle ones.
+
+use std::{sync::Arc, time::Duration};
+
+use clap::Args;
+use everytick_domain::time::{DbTime, Span};
+use everytick_engine::TokioSpawn;
+
+use super::{
+    jobs::{Goes, Maker},
+    place::{Open, Place},
+    progress::Progress,
+    report::Report,
+    rig::{self, NodeSetup},
+    watch::Lags,
+};
+
+pub(super) const LAG_AFTER_HELP: &str = "\
+Examples:
+  everytick bench lag --rate 1000 --jobs 1000000 --database-url postgres://everytick@db/everytick
+  everytick bench lag --rate 1000,5000 --jobs 1000000 --database-url postgres://everytick@db/everytick
+  everytick bench lag --rate 1000 --aligned
+
+Ticks are spread evenly over each second; with --aligned all of a second fall due at its beginning, as
+cron expressions do. The time from each tick to the call of its target is told, to the millisecond.";
+
+pub(super) const BURST_AFTER_HELP: &str = "\
+Examples:
+  everytick bench burst --due 10000 --jobs 1000000 --database-url postgres://everytick@db/everytick
+  everytick bench burst --due 1000,10000,100000 --jobs 1000000 --database-url postgres://everytick@db/everytick
+
+All jobs of a burst fall due at one instant. `max_ms` is the time from there to the last call of a target.";
+
+/// Each job that makes up a steady rate fires this often.
+const PERIOD: Span = Span::seconds(10);
+/// Seconds that are not counted.
+const WARM: Span = Span::seconds(5);
+/// A burst that has not been dispatched by then never will be.
+const BURST_PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Args)]
+pub(crate) struct LagFlags {
+    /// Ticks a second; several are measured one after the other
+    #[arg(long, value_name = "R", default_value = "1000", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    rate: Vec<u64>,
+    /// Idle jobs beside
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    jobs: u64,
+    /// All ticks of a second fall due at its beginning
+    #[arg(long)]
+    aligned: bool,
+    /// How long to measure
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    /// Runs in progress at once
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    slots: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BurstFlags {
+    /// Jobs that fall due at one instant; several bursts are measured one after the other
+    #[arg(long, value_name = "K", default_value = "1000", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    due: Vec<u64>,
+    /// Idle jobs beside
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    jobs: u64,
+    /// Runs in progress at once
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    slots: u64,
+}
+
+impl LagFlags {
+    pub(super) fn run(&self, place: &Place, progress: &Progress) -> anyhow::Result<Vec<Report>> {
+        let mut maker = Maker::new(Goes::Nowhere)?;
+        rig::measure(idle(place, progress, &mut maker, self.jobs))?;
+        let one = |rate: &u64| {
+            let found = rig::measure(self.measure(place, progress, &mut maker, *rate))?;
+            rig::forget(place)?;
+            Ok(found)
+        };
+        self.rate.iter().map(one).collect()
+    }
+
+    async fn measure(
+        &self,
+        place: &Place,
+        progress: &Progress,
+        maker: &mut Maker,
+        rate: u64,
+    ) -> anyhow::Result<Report> {
+        let open = place.open().await?;
+        progress.begin("measuring the limit", 1);
+        let limit = rig::limit(&open).await?;
+        let firing = rate * PERIOD.as_millis() / 1_000;
+        let begin = rig::second_ahead(&open, ahead(firing)).await?;
+        let first = |n: u64| {
+            let millis = n * PERIOD.as_millis() / firing;
+            begin.plus(Span::millis(if self.aligned { millis - millis % 1_000 } else { millis }))
+        };
+        rig::register(&open, firing, progress, |n, _| maker.every(PERIOD, first(n))).await?;
+        let counted = begin.plus(WARM);
+        let lags = play(&open, counted, self.slots, progress).await?;
+        progress.begin("dispatching", 1);
+        // A second more, for what is still under way.
+        rig::sleep_until(&open, counted.plus(Span::seconds(self.seconds + 1))).await?;
+        let seen = lags.count();
+        anyhow::ensure!(
+            seen >= rate * self.seconds / 2,
+            "only {seen} runs were dispatched: the rate is beyond this machine"
+        );
+        let report = Report::new("lag").text("database", place.kind()).count("jobs", self.jobs + firing);
+        let report = report.count("due_per_second", rate).flag("aligned", self.aligned).count("slots", self.slots);
+        Ok(figures(report, &lags).rate("rate", rate as f64).rate("limit", limit).ratio("ratio", rate as f64 / limit))
+    }
+}
+
+impl BurstFlags {
+    pub(super) fn run(&self, place: &Place, progress: &Progress) -> anyhow::Result<Vec<Report>> {
+        let mut maker = Maker::new(Goes::Nowhere)?;
+        rig::measure(idle(place, progress, &mut maker, self.jobs))?;
+        let one = |due: &u64| {
+            let found = rig::measure(self.measure(place, progress, &mut maker, *due))?;
+            rig::forget(place)?;
+            Ok(found)
+        };
+        self.due.iter().map(one).collect()
+    }
+
+    async fn measure(&self, place: &Place, progress: &Progress, maker: &mut Maker, due: u64) -> anyhow::Result<Report> {
+        let open = place.open().await?;
+        progress.begin("measuring the limit", 1);
+        let limit = rig::limit(&open).await?;
+        let at = rig::second_ahead(&open, ahead(due)).await?;
+        rig::register(&open, due, progress, |_, _| maker.once(at)).await?;
+        let lags = play(&open, at, self.slots, progress).await?;
+        progress.begin("dispatching", due);
+        let begun = rig::clock();
+        while lags.count() < due && begun.elapsed() < BURST_PATIENCE {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            progress.at(lags.count());
+        }
+        let seen = lags.count();
+        anyhow::ensure!(seen == due, "{seen} of {due} runs were dispatched");
+        let report = Report::new("burst").text("database", place.kind()).count("jobs", self.jobs + due);
+        let report = figures(report.count("due", due).count("slots", self.slots), &lags);
+        let rate = due as f64 * 1_000.0 / lags.max().max(1.0);
+        Ok(report.rate("rate", rate).rate("limit", limit).ratio("ratio", rate / limit))
+    }
+}
+
+async fn idle(place: &Place, progress: &Progress, maker: &mut Maker, jobs: u64) -> anyhow::Result<()> {
+    let open = place.open().await?;
+    rig::register(&open, jobs, progress, |_, now| maker.idle(now)).await?;
+    progress.begin("tidying up", 1);
+    Ok(open.probe.tidy().await?)
+}
+
+/// Time enough to register so many, and for a node to load them.
+fn ahead(jobs: u64) -> Duration {
+    Duration::from_secs_f64(4.0 + jobs as f64 / 4_000.0)
+}
+
+/// A node that plays; it has loaded its jobs before `begin`.
+async fn play(open: &Open, begin: DbTime, slots: u64, progress: &Progress) -> anyhow::Result<Arc<Lags>> {
+    progress.begin("loading", 1);
+    let lags = Lags::new(open, begin).await?;
+    let setup = NodeSetup { slots: slots as usize, ..NodeSetup::default() };
+    let engine = rig::start(open, lags.clone(), Arc::new(TokioSpawn), setup).await?;
+    engine.loaded().await;
+    let now = open.store.now().await?;
+    anyhow::ensure!(now < begin, "the machine is too slow: the jobs were not loaded when they came due");
+    Ok(lags)
+}
+
+fn figures(report: Report, lags: &Lags) -> Report {
+    report.millis("p50_ms", lags.quantile(0.5)).millis("p99_ms", lags.quantile(0.99)).millis("max_ms", lags.max())
+}

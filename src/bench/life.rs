@@ -1,0 +1,254 @@
+//! `bench life`: whole lives of runs: tick, claim, dispatch, settle, through the real engine. To a target that does nothing; over
+//! HTTP to a sink in another process, beside a bare client on the same sink; or through a server to workers over HTTP.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use everytick_domain::time::{DbTime, Span};
+use everytick_engine::TokioSpawn;
+use everytick_targets::{AddressPolicy, Target, Targets, Webhook};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use super::{
+    child::{Server, Sink},
+    jobs::{Goes, Maker},
+    place::{Open, Place},
+    progress::Progress,
+    report::Report,
+    rig::{self, NodeSetup},
+    watch::Nothing,
+};
+
+pub(super) const AFTER_HELP: &str = "\
+Examples:
+  everytick bench life --jobs 200000
+  everytick bench life --jobs 200000 --target http --database-url postgres://everytick@db/everytick
+  everytick bench life --jobs 100000 --target queue --workers 4 --batch 100 --database-url postgres://everytick@db/everytick
+
+Every job fires once, all within a few seconds, faster than they can be worked off. `rate` is runs settled a
+second, from the first tick to the last settlement. For http, `bare_rate` is what a client without a
+scheduler reaches on the same sink with as many requests at once, and `bare_ratio` the first by the second.";
+
+/// Ticks that fall due in each second: more than can be worked off.
+const DUE_A_SECOND: u64 = 50_000;
+const PATIENCE: Duration = Duration::from_secs(600);
+/// Requests of the bare client.
+const BARE_REQUESTS: u64 = 50_000;
+const QUEUE: &str = "bench";
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Kind {
+    /// A target that does nothing
+    Noop,
+    /// A webhook to a sink in another process
+    Http,
+    /// Pull workers over HTTP
+    Queue,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LifeFlags {
+    /// Jobs, each of which fires once
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..=5_000_000))]
+    jobs: u64,
+    /// Where the runs go
+    #[arg(long, value_name = "TARGET", value_enum, default_value_t = Kind::Noop)]
+    target: Kind,
+    /// Runs in progress at once
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    slots: u64,
+    /// Workers, for queue
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    workers: u64,
+    /// Runs that a worker claims and settles at once
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
+    batch: u64,
+}
+
+impl LifeFlags {
+    pub(super) fn run(&self, place: &Place, progress: &Progress) -> anyhow::Result<Vec<Report>> {
+        let report = Report::new("life").text("database", place.kind()).count("jobs", self.jobs);
+        let (report, limit, rate) = match self.target {
+            Kind::Noop => {
+                let (limit, rate) = rig::measure(self.pushed(place, progress, Goes::Nowhere, Arc::new(Nothing)))?;
+                (report.text("target", "noop").count("slots", self.slots), limit, rate)
+            }
+            Kind::Http => {
+                let (bare, limit, rate) = rig::measure(self.webhooks(place, progress))?;
+                let report = report.text("target", "http").count("slots", self.slots).rate("bare_rate", bare);
+                (report.ratio("bare_ratio", rate / bare), limit, rate)
+            }
+            Kind::Queue => {
+                let (limit, first) = rig::measure(self.fill(place, progress))?;
+                let rate = rig::measure(self.pulled(place, progress, first))?;
+                let report = report.text("target", "queue").count("workers", self.workers).count("batch", self.batch);
+                (report, limit, rate)
+            }
+        };
+        Ok(vec![report.rate("rate", rate).rate("limit", limit).ratio("ratio", rate / limit)])
+    }
+
+    /// Measures the limit and registers the jobs. Gives the first tick of them.
+    async fn register(&self, open: &Open, progress: &Progress, goes: Goes) -> anyhow::Result<(f64, DbTime)> {
+        let mut maker = Maker::new(goes)?;
+        progress.begin("measuring the limit", 1);
+        open.probe.tidy().await?;
+        let limit = rig::limit(open).await?;
+        let ahead = Duration::from_secs_f64(6.0 + self.jobs as f64 / 4_000.0);
+        let first = rig::second_ahead(open, ahead).await?;
+        let at = |n: u64| first.plus(Span::seconds(n / DUE_A_SECOND));
+        rig::register(open, self.jobs, progress, |n, _| maker.once(at(n))).await?;
+        Ok((limit, first))
+    }
+
+    async fn pushed(
+        &self,
+        place: &Place,
+        progress: &Progress,
+        goes: Goes,
+        target: Arc<dyn Target>,
+    ) -> anyhow::Result<(f64, f64)> {
+        let open = place.open().await?;
+        let (limit, first) = self.register(&open, progress, goes).await?;
+        let setup = NodeSetup { slots: self.slots as usize, ..NodeSetup::default() };
+        let engine = rig::start(&open, target, Arc::new(TokioSpawn), setup).await?;
+        engine.loaded().await;
+        self.settled(&open, progress, first, succeeded).await.map(|rate| (limit, rate))
+    }
+
+    async fn webhooks(&self, place: &Place, progress: &Progress) -> anyhow::Result<(f64, f64, f64)> {
+        let sink = Sink::start().await?;
+        progress.begin("measuring a bare client", BARE_REQUESTS);
+        let bare = bare(&sink.url, self.slots, BARE_REQUESTS.min(self.jobs)).await?;
+        let loopback = "127.0.0.0/8".parse().context("loopback")?;
+        let target = Arc::new(Targets::new(Webhook::new(AddressPolicy::new(vec![loopback]))?, None));
+        let (limit, rate) = self.pushed(place, progress, Goes::Http(sink.url.clone()), target).await?;
+        Ok((bare, limit, rate))
+    }
+
+    async fn fill(&self, place: &Place, progress: &Progress) -> anyhow::Result<(f64, DbTime)> {
+        let open = place.open().await?;
+        self.register(&open, progress, Goes::Queue(QUEUE.to_owned())).await
+    }
+
+    async fn pulled(&self, place: &Place, progress: &Progress, first: DbTime) -> anyhow::Result<f64> {
+        let server = Server::start(place).await?;
+        let settled = Arc::new(AtomicU64::new(0));
+        let mut workers = JoinSet::new();
+        for number in 0..self.workers {
+            workers.spawn(work(server.url.clone(), format!("w{number}"), self.batch, settled.clone()));
+        }
+        let counted = settled.clone();
+        let all = self.settled_from(progress, first, move || Ok(counted.load(Ordering::Relaxed)));
+        let rate = tokio::select! {
+            rate = all => rate?,
+            ended = workers.join_next() => anyhow::bail!("a worker ended: {ended:?}"),
+        };
+        server.stop().await?;
+        Ok(rate)
+    }
+
+    async fn settled(
+        &self,
+        open: &Open,
+        progress: &Progress,
+        first: DbTime,
+        count: impl Fn() -> anyhow::Result<u64>,
+    ) -> anyhow::Result<f64> {
+        let now = open.store.now().await?;
+        anyhow::ensure!(now < first, "the machine is too slow: the jobs were not loaded when they came due");
+        self.settled_from(progress, first, count).await
+    }
+
+    /// Waits until all are settled, and gives how many a second since `first`.
+    async fn settled_from(
+        &self,
+        progress: &Progress,
+        first: DbTime,
+        count: impl Fn() -> anyhow::Result<u64>,
+    ) -> anyhow::Result<f64> {
+        use everytick_store::{SystemClock, WallClock as _};
+        progress.begin("working off", self.jobs);
+        tokio::time::sleep(Duration::from(first.since(SystemClock.now()))).await;
+        let begun = rig::clock();
+        loop {
+            let done = count()?;
+            progress.at(done);
+            if done >= self.jobs {
+                return Ok(self.jobs as f64 / begun.elapsed().as_secs_f64());
+            }
+            anyhow::ensure!(begun.elapsed() < PATIENCE, "{done} of {} runs were settled", self.jobs);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+/// Runs of this process that succeeded.
+fn succeeded() -> anyhow::Result<u64> {
+    let text = rig::metrics()?.render();
+    let line = text.lines().find_map(|line| line.strip_prefix("everytick_runs_total{state=\"succeeded\"} "));
+    line.context("no count of runs")?.trim().parse().context("a count")
+}
+
+/// Requests a second of a client that does nothing else.
+async fn bare(url: &str, at_once: u64, requests: u64) -> anyhow::Result<f64> {
+    let client = reqwest::Client::builder().no_proxy().build()?;
+    let left = Arc::new(AtomicU64::new(requests));
+    let begun = rig::clock();
+    let mut tasks = JoinSet::new();
+    for _ in 0..at_once {
+        let (client, left, url) = (client.clone(), left.clone(), url.to_owned());
+        tasks.spawn(async move {
+            let take = |left: u64| left.checked_sub(1);
+            while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+                client.post(&url).send().await?.error_for_status()?.bytes().await?;
+            }
+            Ok::<_, reqwest::Error>(())
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    Ok(requests as f64 / begun.elapsed().as_secs_f64())
+}
+
+#[derive(Deserialize)]
+struct Claimed {
+    runs: Vec<ClaimedRun>,
+}
+
+#[derive(Deserialize)]
+struct ClaimedRun {
+    id: String,
+    fence: i64,
+}
+
+/// One worker: claims a batch, does nothing, settles it.
+async fn work(server: String, name: String, batch: u64, settled: Arc<AtomicU64>) -> anyhow::Result<()> {
+    let client = reqwest::Client::builder().no_proxy().build()?;
+    let (claim, settle) =
+        (format!("{server}/api/v1/queues/{QUEUE}/claim"), format!("{server}/api/v1/queues/{QUEUE}/settle"));
+    let ask = json!({ "worker": name, "limit": batch, "wait": "5s" });
+    loop {
+        let claimed: Claimed = client.post(&claim).json(&ask).send().await?.error_for_status()?.json().await?;
+        if claimed.runs.is_empty() {
+            continue;
+        }
+        let item = |run: &ClaimedRun| json!({ "run": run.id, "fence": run.fence, "outcome": "succeeded" });
+        let body = json!({ "settles": claimed.runs.iter().map(item).collect::<Vec<_>>() });
+        let answer: serde_json::Value =
+            client.post(&settle).json(&body).send().await?.error_for_status()?.json().await?;
+        let results = answer["results"].as_array().context("no results")?;
+        let done = results.iter().filter(|result| result["status"] == 200).count();
+        settled.fetch_add(done as u64, Ordering::Relaxed);
+    }
+}

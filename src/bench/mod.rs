@@ -1,0 +1,102 @@
+//! `everytick bench`: how fast this release is on this machine and database, so that anybody can see for himself. Each
+//! benchmark works in a place of its own and first measures what plain inserts reach there, because machines and moments differ
+//! by more than releases do.
+
+mod child;
+mod cron;
+mod jobs;
+mod lag;
+mod life;
+mod place;
+mod progress;
+mod register;
+mod report;
+mod rig;
+mod sink;
+mod takeover;
+mod tick;
+mod watch;
+
+use clap::{Args, Subcommand};
+
+use self::{place::Place, progress::Progress, report::Report};
+use crate::{
+    config::{DatabaseUrl, File},
+    output::{self, Output},
+};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Ticks a second through the scheduler
+    #[command(after_help = tick::AFTER_HELP)]
+    Tick(On<tick::TickFlags>),
+    /// Whole lives of runs a second: tick, claim, dispatch, settle
+    #[command(after_help = life::AFTER_HELP)]
+    Life(On<life::LifeFlags>),
+    /// From tick to dispatch at a steady rate
+    #[command(after_help = lag::LAG_AFTER_HELP)]
+    Lag(On<lag::LagFlags>),
+    /// From tick to dispatch for many jobs at one instant
+    #[command(after_help = lag::BURST_AFTER_HELP)]
+    Burst(On<lag::BurstFlags>),
+    /// Jobs registered a second, and what they take on disk and in memory
+    #[command(after_help = register::AFTER_HELP)]
+    Register(On<register::RegisterFlags>),
+    /// From the start of a node to its first tick
+    #[command(after_help = takeover::AFTER_HELP)]
+    Takeover(On<takeover::TakeoverFlags>),
+    /// Next ticks a second, by kind of expression; needs no database
+    #[command(after_help = cron::AFTER_HELP)]
+    Cron(cron::CronFlags),
+    /// Answer webhooks and do nothing, for `bench life`, until the input ends
+    #[command(hide = true, after_help = sink::AFTER_HELP)]
+    Sink(sink::SinkFlags),
+}
+
+/// A benchmark, and the database that it works on.
+#[derive(Debug, Args)]
+pub(crate) struct On<F: Args> {
+    /// The database: sqlite:<file> or postgres://...; a file or schema of its own is made there, and removed at the end [default: a file in this folder]
+    #[arg(long, env = "EVERYTICK_DATABASE_URL", value_name = "URL", hide_env_values = true)]
+    database_url: Option<String>,
+    #[command(flatten)]
+    flags: F,
+}
+
+impl BenchCommand {
+    pub(crate) fn run(self, file: File, out: Output) -> anyhow::Result<()> {
+        match self {
+            Self::Tick(on) => on.run(file, out, tick::TickFlags::run),
+            Self::Life(on) => on.run(file, out, life::LifeFlags::run),
+            Self::Lag(on) => on.run(file, out, lag::LagFlags::run),
+            Self::Burst(on) => on.run(file, out, lag::BurstFlags::run),
+            Self::Register(on) => on.run(file, out, register::RegisterFlags::run),
+            Self::Takeover(on) => on.run(file, out, takeover::TakeoverFlags::run),
+            Self::Cron(flags) => flags.run()?.print(out),
+            Self::Sink(flags) => flags.run(),
+        }
+    }
+}
+
+impl<F: Args> On<F> {
+    fn run(
+        self,
+        file: File,
+        out: Output,
+        bench: impl Fn(&F, &Place, &Progress) -> anyhow::Result<Vec<Report>>,
+    ) -> anyhow::Result<()> {
+        if cfg!(debug_assertions) {
+            output::note_line("this is a debug build: its figures say little; build with --release");
+        }
+        let database = self.database_url.or(file.database_url).map(|text| DatabaseUrl::read(&text)).transpose()?;
+        let place = rig::measure(Place::make(database))?;
+        let progress = Progress::new();
+        let found = bench(&self.flags, &place, &progress);
+        progress.end();
+        let removed = rig::measure(place.remove());
+        for report in found? {
+            report.print(out)?;
+        }
+        removed
+    }
+}

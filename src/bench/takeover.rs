@@ -1,0 +1,80 @@
+//! `bench takeover`: from the start of a node, which takes all partitions, to its first tick and to having all jobs that come
+//! due soon in memory.
+
+use std::{sync::Arc, time::Duration};
+
+use clap::Args;
+use everytick_domain::time::DbTime;
+use everytick_engine::TokioSpawn;
+
+use super::{
+    jobs::{Goes, Maker},
+    place::Place,
+    progress::Progress,
+    report::Report,
+    rig::{self, NodeSetup},
+    watch::Lags,
+};
+
+pub(super) const AFTER_HELP: &str = "\
+Examples:
+  everytick bench takeover --jobs 1000000 --database-url postgres://everytick@db/everytick
+
+One job in a hundred fires every second, or every few; some of their ticks are due when the node starts.
+The others are daily to yearly. `first_tick_ms` is the time from its start to the first call of a
+target, `loaded_ms` to having all that comes due within a minute in memory.";
+
+/// One job in so many fires every second or every few.
+const OFTEN_IN: u64 = 100;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Args)]
+pub(crate) struct TakeoverFlags {
+    /// Registered jobs
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..))]
+    jobs: u64,
+}
+
+impl TakeoverFlags {
+    pub(super) fn run(&self, place: &Place, progress: &Progress) -> anyhow::Result<Vec<Report>> {
+        let limit = rig::measure(self.prepare(place, progress))?;
+        let (first, loaded) = rig::measure(self.measure(place, progress))?;
+        let report = Report::new("takeover").text("database", place.kind()).count("jobs", self.jobs);
+        let report = report.millis("first_tick_ms", first.as_secs_f64() * 1_000.0);
+        Ok(vec![report.millis("loaded_ms", loaded.as_secs_f64() * 1_000.0).rate("limit", limit)])
+    }
+
+    async fn prepare(&self, place: &Place, progress: &Progress) -> anyhow::Result<f64> {
+        let open = place.open().await?;
+        let mut maker = Maker::new(Goes::Nowhere)?;
+        let often = self.jobs / OFTEN_IN;
+        rig::register(&open, self.jobs - often, progress, |_, now| maker.idle(now)).await?;
+        progress.begin("tidying up", 1);
+        open.probe.tidy().await?;
+        progress.begin("measuring the limit", 1);
+        let limit = rig::limit(&open).await?;
+        let begin = open.store.now().await?;
+        rig::register(&open, often, progress, |_, _| maker.often(begin)).await?;
+        Ok(limit)
+    }
+
+    async fn measure(&self, place: &Place, progress: &Progress) -> anyhow::Result<(Duration, Duration)> {
+        let open = place.open().await?;
+        progress.begin("starting a node", 1);
+        let lags = Lags::new(&open, DbTime::EPOCH).await?;
+        let begun = rig::clock();
+        let engine = rig::start(&open, lags.clone(), Arc::new(TokioSpawn), NodeSetup::default()).await?;
+        let first = async {
+            while lags.count() == 0 {
+                anyhow::ensure!(begun.elapsed() < PATIENCE, "no tick was fired within {PATIENCE:?}");
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            Ok(begun.elapsed())
+        };
+        let loaded = async {
+            engine.loaded().await;
+            Ok(begun.elapsed())
+        };
+        tokio::try_join!(first, loaded)
+    }
+}

@@ -1,0 +1,145 @@
+//! `bench tick`: durable ticks a second through the real scheduler: timers, cron evaluation, the recording statement with its
+//! checks, cursors raised beside it. Runs are born claimed and go nowhere.
+
+use std::time::Duration;
+
+use clap::Args;
+use everytick_domain::time::Span;
+
+use super::{
+    jobs::{Goes, Maker},
+    place::Place,
+    progress::Progress,
+    report::Report,
+    rig::{self, NodeSetup},
+    watch::{Nothing, Undelivered},
+};
+
+pub(super) const AFTER_HELP: &str = "\
+Examples:
+  everytick bench tick --jobs 100000
+  everytick bench tick --jobs 1000000 --from 10000 --database-url postgres://everytick@db/everytick
+  everytick bench tick --jobs 1000000 --sparse --database-url postgres://everytick@db/everytick
+
+Up to 100,000 of the jobs fire every second or every few, or once in the time that is measured; with
+--sparse all that fire do so once, so that every tick costs a cursor too. The others are daily to
+yearly. `rate` is ticks on the record in a second of work; `limit` is what plain inserts of the same rows
+reach on this machine and database just before, `ratio` the first by the second.";
+
+/// Jobs that fire in the time that is measured.
+const OFTEN_MAX: u64 = 100_000;
+const SPARSE_A_SECOND_MAX: u64 = 60_000;
+/// Of those that fire often, one in this many fires once.
+const ONCE_IN: u64 = 5;
+/// The first seconds bring up to speed; cursors are raised from the sixth on.
+const WARM: usize = 3;
+/// No renewal falls into the time that is measured: it would compare all that is claimed, and nothing here is ever settled.
+const LEASE: Span = Span::minutes(10);
+
+#[derive(Debug, Args)]
+pub(crate) struct TickFlags {
+    /// Registered jobs
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1_000..))]
+    jobs: u64,
+    /// Measure with this many jobs first, in the same run, and tell `growth`: the second rate by the first
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1_000..))]
+    from: Option<u64>,
+    /// Every job that fires does so once
+    #[arg(long)]
+    sparse: bool,
+    /// Another session keeps a snapshot open
+    #[arg(long)]
+    snapshot: bool,
+    /// How long to measure
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u64).range(4..=40))]
+    seconds: u64,
+}
+
+struct Measured {
+    limit: f64,
+    rate: f64,
+    busy: f64,
+}
+
+impl TickFlags {
+    pub(super) fn run(&self, place: &Place, progress: &Progress) -> anyhow::Result<Vec<Report>> {
+        let mut maker = Maker::new(Goes::Nowhere)?;
+        let mut registered = 0;
+        let mut measured = Vec::new();
+        for jobs in self.from.into_iter().chain([self.jobs]) {
+            let found = rig::measure(self.measure(place, progress, &mut maker, jobs.saturating_sub(registered), jobs))?;
+            rig::forget(place)?;
+            registered = registered.max(jobs);
+            measured.push(found);
+        }
+        let Some(last) = measured.last() else { return Ok(Vec::new()) };
+        let mut report = Report::new("tick")
+            .text("database", place.kind())
+            .count("jobs", self.jobs)
+            .flag("sparse", self.sparse)
+            .flag("snapshot", self.snapshot)
+            .count("seconds", self.seconds)
+            .rate("rate", last.rate)
+            .rate("limit", last.limit)
+            .ratio("ratio", last.rate / last.limit)
+            .ratio("busy", last.busy);
+        if let (Some(from), [first, _]) = (self.from, &measured[..]) {
+            report = report
+                .count("from", from)
+                .rate("from_rate", first.rate)
+                .ratio("from_ratio", first.rate / first.limit)
+                .ratio("growth", last.rate / first.rate);
+        }
+        Ok(vec![report])
+    }
+
+    /// Registers `more` jobs, so that there are `jobs`, and measures.
+    async fn measure(
+        &self,
+        place: &Place,
+        progress: &Progress,
+        maker: &mut Maker,
+        more: u64,
+        jobs: u64,
+    ) -> anyhow::Result<Measured> {
+        let open = place.open().await?;
+        let window = self.seconds + WARM as u64;
+        let fire = if self.sparse { SPARSE_A_SECOND_MAX * window } else { OFTEN_MAX }.min(jobs).min(more.max(jobs / 2));
+        let idle = more.saturating_sub(fire);
+        let idle_rate = rig::register(&open, idle, progress, |_, now| maker.idle(now)).await?;
+        progress.begin("tidying up", 1);
+        open.probe.tidy().await?;
+        progress.begin("measuring the limit", 1);
+        let limit = rig::limit(&open).await?;
+        let snapshot = if self.snapshot { Some(open.probe.hold_snapshot().await?) } else { None };
+
+        // Time enough to register those that fire, and for the node to load them.
+        let registering = fire as f64 / idle_rate.min(10_000.0);
+        let ahead = Duration::from_secs_f64(4.0 + registering * 1.3 + fire as f64 / 20_000.0);
+        let begin = rig::second_ahead(&open, ahead).await?;
+        let begin_at = rig::clock() + Duration::from(begin.since(open.store.now().await?));
+        let seconds = |n: u64| begin.plus(Span::seconds(n % window));
+        rig::register(&open, fire, progress, |n, _| {
+            if self.sparse || n % ONCE_IN == 0 { maker.once(seconds(n / ONCE_IN)) } else { maker.often(begin) }
+        })
+        .await?;
+        let deliveries = Undelivered::from(begin_at);
+        let setup = NodeSetup { slots: usize::MAX / 2, lease: LEASE };
+        let engine = rig::start(&open, std::sync::Arc::new(Nothing), deliveries.clone(), setup).await?;
+        deliveries.started();
+        engine.loaded().await;
+        anyhow::ensure!(
+            rig::clock() < begin_at,
+            "the machine is too slow: the jobs were not loaded when they came due"
+        );
+        progress.begin("recording ticks", window);
+        for second in 0..=window {
+            rig::sleep_until(&open, begin.plus(Span::seconds(second))).await?;
+            progress.at(second);
+        }
+        let (ticks, work) = deliveries.seen.between(WARM, window as usize);
+        drop(snapshot);
+        anyhow::ensure!(ticks > 0, "no tick was recorded");
+        Ok(Measured { limit, rate: ticks as f64 / work.as_secs_f64(), busy: work.as_secs_f64() / self.seconds as f64 })
+    }
+}

@@ -1,0 +1,163 @@
+//! What a benchmark sees of a node: deliveries counted second by second, or by how long they came after their tick.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use everytick_domain::{target::Outcome, time::DbTime};
+use everytick_engine::Spawn;
+use everytick_store::{SystemClock, WallClock as _};
+use everytick_targets::{Dispatch, LiveOutput, Target};
+use futures::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
+
+use super::{place::Open, rig::clock};
+
+/// Counts by seconds, and how far into each second there was something to count: a node that has done all that was due
+/// waits for the next second, and that time is not its work's.
+#[derive(Debug)]
+pub(super) struct Seconds {
+    from: Instant,
+    seconds: Mutex<Vec<(u64, Duration)>>,
+}
+
+impl Seconds {
+    /// Counts from `from` on; what comes before is passed over.
+    fn new(from: Instant) -> Self {
+        Self { from, seconds: Mutex::default() }
+    }
+
+    fn count(&self) {
+        let Some(since) = clock().checked_duration_since(self.from) else { return };
+        let second = since.as_secs() as usize;
+        let mut seconds = self.seconds.lock().unwrap_or_else(PoisonError::into_inner);
+        if seconds.len() <= second {
+            seconds.resize(second + 1, (0, Duration::ZERO));
+        }
+        seconds[second].0 += 1;
+        seconds[second].1 = since - Duration::from_secs(second as u64);
+    }
+
+    /// How many in the seconds `from..until`, and in how much time of work.
+    pub(super) fn between(&self, from: usize, until: usize) -> (u64, Duration) {
+        let seconds = self.seconds.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = seconds.iter().take(until).skip(from);
+        of.fold((0, Duration::ZERO), |sum, second| (sum.0 + second.0, sum.1 + second.1))
+    }
+}
+
+/// Runs the loops of a node, and counts the deliveries that it begins, which go nowhere: what is measured ends with the tick on
+/// the record and its run claimed.
+#[derive(Debug)]
+pub(super) struct Undelivered {
+    started: AtomicBool,
+    pub(super) seen: Seconds,
+}
+
+impl Undelivered {
+    pub(super) fn from(from: Instant) -> Arc<Self> {
+        Arc::new(Self { started: AtomicBool::new(false), seen: Seconds::new(from) })
+    }
+
+    /// The loops run: what comes now are deliveries.
+    pub(super) fn started(&self) {
+        self.started.store(true, Ordering::Release);
+    }
+}
+
+impl Spawn for Undelivered {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        if self.started.load(Ordering::Acquire) {
+            self.seen.count();
+        } else {
+            tokio::spawn(task);
+        }
+    }
+}
+
+/// A target that does nothing and takes no time.
+#[derive(Debug, Default)]
+pub(super) struct Nothing;
+
+#[async_trait]
+impl Target for Nothing {
+    async fn deliver(&self, _: &Dispatch, _: &dyn LiveOutput, _: &CancellationToken) -> Outcome {
+        succeeded()
+    }
+}
+
+fn succeeded() -> Outcome {
+    Outcome::Succeeded { output: None }
+}
+
+/// A target that does nothing, and notes how long after its tick each delivery came to it, by the database's clock.
+#[derive(Debug)]
+pub(super) struct Lags {
+    /// The database's clock less ours, in milliseconds.
+    ahead: i64,
+    /// Ticks before this are not counted.
+    from: DbTime,
+    first: AtomicU64,
+    millis: Mutex<Vec<u64>>,
+}
+
+/// Longer lags are counted as this.
+const LAG_MAX_MS: usize = 120_000;
+
+impl Lags {
+    pub(super) async fn new(open: &Open, from: DbTime) -> anyhow::Result<Arc<Self>> {
+        let mut ahead = i64::MAX;
+        // An answer is late, never early: the longest that it seems to be behind is the least wrong.
+        for _ in 0..10 {
+            let before = SystemClock.now();
+            ahead = ahead.min(open.store.now().await?.millis() - before.millis());
+        }
+        Ok(Arc::new(Self { ahead, from, first: AtomicU64::new(u64::MAX), millis: Mutex::default() }))
+    }
+
+    fn counted(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.millis.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.counted().iter().sum()
+    }
+
+    /// The lag that `part` of the deliveries did not pass.
+    pub(super) fn quantile(&self, part: f64) -> f64 {
+        let millis = self.counted();
+        let wanted = (millis.iter().sum::<u64>() as f64 * part).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        let found = millis.iter().position(|count| {
+            seen += count;
+            seen >= wanted
+        });
+        found.unwrap_or(0) as f64
+    }
+
+    pub(super) fn max(&self) -> f64 {
+        self.counted().len().saturating_sub(1) as f64
+    }
+}
+
+#[async_trait]
+impl Target for Lags {
+    async fn deliver(&self, dispatch: &Dispatch, _: &dyn LiveOutput, _: &CancellationToken) -> Outcome {
+        let now = SystemClock.now().millis() + self.ahead;
+        self.first.fetch_min(now.unsigned_abs(), Ordering::Relaxed);
+        if dispatch.scheduled_at >= self.from {
+            let lag = ((now - dispatch.scheduled_at.millis()).max(0) as usize).min(LAG_MAX_MS);
+            let mut millis = self.counted();
+            if millis.len() <= lag {
+                millis.resize(lag + 1, 0);
+            }
+            millis[lag] += 1;
+        }
+        succeeded()
+    }
+}

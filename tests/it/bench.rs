@@ -1,0 +1,65 @@
+//! `everytick bench` from outside: it prints what it says it prints, and leaves nothing behind. How fast it is, a test does not
+//! say: `soak guard` does, by ratios.
+
+use everytick_store::conformance::server::Server as Postgres;
+use serde_json::Value;
+use sqlx::{Connection as _, PgConnection};
+
+use crate::support::{Done, everytick, everytick_command};
+
+/// The object that a benchmark printed.
+fn measured(args: &[&str], folder: &std::path::Path) -> Value {
+    let done: Done = everytick_command(folder).args(["--output", "json", "bench"]).args(args).output().unwrap().into();
+    serde_json::from_str(&done.ok()).unwrap()
+}
+
+fn files(folder: &std::path::Path) -> Vec<String> {
+    let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.collect()
+}
+
+#[test]
+fn each_benchmark_prints_one_object_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let tick = measured(&["tick", "--jobs", "2000", "--from", "1000", "--seconds", "4"], folder.path());
+    assert_eq!((tick["bench"].as_str(), tick["database"].as_str()), (Some("tick"), Some("sqlite")));
+    for figure in ["rate", "limit", "ratio", "from_rate", "growth"] {
+        assert!(tick[figure].as_f64().unwrap() > 0.0, "{figure} in {tick}");
+    }
+    let life = measured(&["life", "--jobs", "500", "--target", "http"], folder.path());
+    assert!(life["rate"].as_f64().unwrap() > 0.0 && life["bare_ratio"].as_f64().unwrap() > 0.0, "{life}");
+    let burst = measured(&["burst", "--due", "200", "--jobs", "1000"], folder.path());
+    assert!(burst["max_ms"].as_f64().unwrap() >= burst["p99_ms"].as_f64().unwrap(), "{burst}");
+    assert_eq!(files(folder.path()), Vec::<String>::new());
+}
+
+#[test]
+fn a_benchmark_on_postgres_works_in_a_schema_of_its_own() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let database = runtime.block_on(async { Postgres::shared().blank().await });
+    let folder = tempfile::tempdir().unwrap();
+    let on = ["--database-url", &database.url];
+    let queue = measured(&[&["life", "--jobs", "500", "--target", "queue"], &on[..]].concat(), folder.path());
+    assert!(queue["rate"].as_f64().unwrap() > 0.0, "{queue}");
+    let register = measured(&[&["register", "--jobs", "1000"], &on[..]].concat(), folder.path());
+    for figure in ["rate", "store_rate", "bytes_per_job", "memory_bytes"] {
+        assert!(register[figure].as_f64().unwrap() > 0.0, "{figure} in {register}");
+    }
+    let left: Vec<String> = runtime.block_on(async {
+        let mut connection = PgConnection::connect(&database.url).await.unwrap();
+        sqlx::query_scalar("select nspname::text from pg_namespace where nspname like 'everytick%' union select relname::text from pg_class where relname = 'runs'")
+            .fetch_all(&mut connection)
+            .await
+            .unwrap()
+    });
+    assert_eq!(left, Vec::<String>::new());
+}
+
+#[test]
+fn next_ticks_are_counted_by_kind_of_expression() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = measured(&["cron", "--expr", "0 9 * * MON-FRI", "--tz", "Europe/Paris"], folder.path());
+    assert!(one["rate"].as_f64().unwrap() > 0.0, "{one}");
+    let refused = everytick(&["bench", "cron", "--expr", "0 0 30 2 *"]);
+    assert!(refused.failed(2).contains("never fires"));
+}
