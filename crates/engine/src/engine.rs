@@ -23,8 +23,9 @@ use crate::{
     live::LiveLogs,
     loops::{self, deliver::Ended},
     memory::Memory,
+    meters::Meters,
     outage::Outage,
-    settings::{FAILURE_PAUSE, JOIN_PATIENCE},
+    settings::{FAILURE_PAUSE, JOIN_PATIENCE, RECORDERS},
 };
 
 /// What an engine is made of.
@@ -51,6 +52,7 @@ impl std::fmt::Debug for Parts {
 pub(crate) struct Shared {
     pub parts: Parts,
     pub clock: DbClock,
+    pub meters: Meters,
     pub incarnation: Incarnation,
     lease: Mutex<Lease>,
     memory: Mutex<Memory>,
@@ -203,6 +205,7 @@ impl Engine {
         let shared = Arc::new(Shared {
             parts,
             clock,
+            meters: Meters::new(),
             incarnation,
             lease: Mutex::new(lease),
             memory: Mutex::new(Memory::default()),
@@ -240,7 +243,9 @@ impl Engine {
         engine.spawn(loops::renew::run_reaper(engine.shared.clone()));
         engine.spawn(loops::hold::run(engine.shared.clone()));
         engine.spawn(loops::load::run(engine.shared.clone(), mark));
-        engine.spawn(loops::tick::run(engine.shared.clone()));
+        for _ in 0..RECORDERS {
+            engine.spawn(loops::tick::run(engine.shared.clone()));
+        }
         engine.spawn(loops::claim::run(engine.shared.clone()));
         engine.spawn(loops::cancel::run(engine.shared.clone()));
         engine.spawn(loops::cancel::run_looks(engine.shared.clone()));

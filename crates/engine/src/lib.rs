@@ -9,6 +9,7 @@ mod holding;
 pub mod live;
 mod loops;
 mod memory;
+mod meters;
 mod outage;
 mod room;
 mod settings;

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use everytick_domain::{ids::RunId, run::OUTPUT_TAIL_BYTES_MAX};
@@ -13,29 +13,45 @@ const CHUNKS_BEHIND_MAX: usize = 256;
 
 /// The live output of the runs of this process.
 #[derive(Clone, Debug, Default)]
-pub struct LiveLogs(Arc<Mutex<HashMap<RunId, Log>>>);
+pub struct LiveLogs(Arc<Mutex<Logs>>);
+
+#[derive(Debug, Default)]
+struct Logs {
+    of: HashMap<RunId, Log>,
+    opened: u64,
+}
 
 #[derive(Debug)]
 struct Log {
+    /// The attempts at one run have logs of their own.
+    number: u64,
     tail: VecDeque<u8>,
-    chunks: broadcast::Sender<Vec<u8>>,
+    /// Made for the first who watches: nearly nobody does, and the room for chunks costs more than the rest of a run.
+    chunks: Option<broadcast::Sender<Vec<u8>>>,
 }
 
 impl LiveLogs {
+    fn logs(&self) -> MutexGuard<'_, Logs> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Opens the log of a run that starts; it closes when the guard is dropped.
     #[must_use]
     pub fn open(&self, run: RunId) -> LiveLog {
-        let chunks = broadcast::channel(CHUNKS_BEHIND_MAX).0;
-        let log = Log { tail: VecDeque::new(), chunks: chunks.clone() };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(run, log);
-        LiveLog { logs: self.clone(), run, chunks }
+        let mut logs = self.logs();
+        logs.opened += 1;
+        let number = logs.opened;
+        logs.of.insert(run, Log { number, tail: VecDeque::new(), chunks: None });
+        LiveLog { logs: self.clone(), run, number }
     }
 
     /// What was printed so far, and what will be; `None` when the run does not run here.
     #[must_use]
     pub fn watch(&self, run: RunId) -> Option<(Vec<u8>, broadcast::Receiver<Vec<u8>>)> {
-        let logs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        logs.get(&run).map(|log| (log.tail.iter().copied().collect(), log.chunks.subscribe()))
+        let mut logs = self.logs();
+        let log = logs.of.get_mut(&run)?;
+        let chunks = log.chunks.get_or_insert_with(|| broadcast::channel(CHUNKS_BEHIND_MAX).0);
+        Some((log.tail.iter().copied().collect(), chunks.subscribe()))
     }
 }
 
@@ -44,28 +60,30 @@ impl LiveLogs {
 pub struct LiveLog {
     logs: LiveLogs,
     run: RunId,
-    chunks: broadcast::Sender<Vec<u8>>,
+    number: u64,
 }
 
 impl LiveLog {
     pub fn push(&self, chunk: &[u8]) {
-        let mut logs = self.logs.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(log) = logs.get_mut(&self.run).filter(|log| log.chunks.same_channel(&self.chunks)) {
+        let mut logs = self.logs.logs();
+        if let Some(log) = logs.of.get_mut(&self.run).filter(|log| log.number == self.number) {
             log.tail.extend(chunk);
             let excess = log.tail.len().saturating_sub(OUTPUT_TAIL_BYTES_MAX);
             log.tail.drain(..excess);
-            // No watcher is not an error.
-            let _ = log.chunks.send(chunk.to_vec());
+            if let Some(chunks) = &log.chunks {
+                // No watcher is not an error.
+                let _ = chunks.send(chunk.to_vec());
+            }
         }
     }
 }
 
 impl Drop for LiveLog {
     fn drop(&mut self) {
-        let mut logs = self.logs.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logs = self.logs.logs();
         // The next attempt at the same run may have opened its own by now.
-        if logs.get(&self.run).is_some_and(|log| log.chunks.same_channel(&self.chunks)) {
-            logs.remove(&self.run);
+        if logs.of.get(&self.run).is_some_and(|log| log.number == self.number) {
+            logs.of.remove(&self.run);
         }
     }
 }

@@ -58,6 +58,14 @@ impl Settings {
 pub(crate) const HORIZON: Span = Span::seconds(60);
 /// The horizon is read again before what was read runs out.
 pub(crate) const HORIZON_EVERY: Duration = Duration::from_secs(20);
+/// Batches of ticks that are recorded side by side, each of other jobs: while the database writes one, the next is planned.
+pub(crate) const RECORDERS: usize = 2;
+/// Runs whose work has ended take no slot while their settlement is on its way, up to this many;
+pub(crate) const UNSETTLED_MAX: usize = 4_000;
+/// ...and where no slot is free, a tick waits this long for one before it is recorded as a run that waits.
+pub(crate) const SLOT_PATIENCE: Duration = Duration::from_millis(50);
+/// So few free slots are not worth a statement of their own, while more are about to be free.
+pub(crate) const SLOTS_WORTH_A_BATCH: usize = 250;
 /// Ticks in one recording statement.
 pub(crate) const TICKS_PER_BATCH_MAX: usize = 1_000;
 /// Ranges of skips recorded before anything else has its turn.
@@ -69,6 +77,8 @@ pub(crate) const CHANGES_PER_LOOK_MAX: usize = 4_000;
 /// Jobs of the horizon read at once. Each page costs a look into every partition, so a node that takes over 40,000 jobs
 /// reads them in ten pages.
 pub(crate) const JOBS_PER_HORIZON_MAX: usize = 4_000;
+/// Places of the horizon looked at in one statement: narrow rows.
+pub(crate) const PLACES_PER_LOOK_MAX: usize = 10_000;
 /// Parts of the horizon read side by side.
 pub(crate) const HORIZONS_AT_ONCE: usize = 3;
 /// Runs claimed in one statement.

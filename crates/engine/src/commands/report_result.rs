@@ -168,7 +168,7 @@ impl Commands {
     fn tell(&self, job: &Job, run: RunId, report: &Report, verdict: Verdict) {
         let outcome = if report.succeeded { "succeeded" } else { "failed" };
         counter!("everytick_attempts_total", "target" => job.spec.target.kind(), "outcome" => outcome).increment(1);
-        crate::loops::settle::count(verdict);
+        crate::loops::settle::count(verdict, 1);
         self.hints.runs_ended(job.id, [run]);
         self.hints.run_waits();
         self.tell_steps();

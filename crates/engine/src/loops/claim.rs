@@ -58,7 +58,7 @@ async fn pass(shared: &Arc<Shared>, pace: &mut Pace) -> Next {
     }
     let statement = shared.statements.read().await;
     let (busy, free, late_after) = {
-        let memory = shared.memory();
+        let mut memory = shared.memory();
         (memory.busy(), memory.slots_free(slots), memory.late_turn())
     };
     let lease = shared.lease();
@@ -79,7 +79,7 @@ async fn pass(shared: &Arc<Shared>, pace: &mut Pace) -> Next {
         return give_way(shared, statement, &given).await;
     }
     if free == 0 {
-        shared.memory().no_slot(waiting.due.iter().any(|run| !run.late));
+        shared.memory().no_slot(&waiting);
         return Next::After(look);
     }
     let late = waiting.due.iter().any(|run| run.late);

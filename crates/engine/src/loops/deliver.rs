@@ -5,7 +5,6 @@ use std::sync::{Arc, atomic::Ordering};
 use everytick_domain::{run::Claim, target::Outcome, time::DbTime};
 use everytick_store::ClaimedRun;
 use everytick_targets::{Dispatch, LiveOutput, Stream};
-use metrics::{counter, gauge, histogram};
 
 use crate::{
     engine::Shared,
@@ -33,14 +32,14 @@ pub(crate) fn start(shared: &Arc<Shared>, planned: Planned) {
     }
     let lag = now.since(planned.due_at);
     shared.lag_ms.fetch_max(lag.as_millis(), Ordering::Relaxed);
-    histogram!("everytick_dispatch_lag_seconds").record(std::time::Duration::from(lag).as_secs_f64());
+    shared.meters.lag.record(std::time::Duration::from(lag).as_secs_f64());
     let task = shared.deliveries.track_future(deliver(shared.clone(), planned, now));
     shared.parts.spawn.spawn(Box::pin(task));
 }
 
 async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
     let Planned { run, held, .. } = planned;
-    gauge!("everytick_runs_in_progress").increment(1);
+    shared.meters.in_progress.increment(1);
     let dispatch = dispatch(&shared, &run, &held, started_at);
     let outcome = {
         let live = Live(shared.parts.live.open(run.id));
@@ -53,7 +52,7 @@ async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
             outcome => Some(outcome),
         }
     };
-    gauge!("everytick_runs_in_progress").decrement(1);
+    shared.meters.in_progress.decrement(1);
     let Some(outcome) = outcome else {
         if shared.stopping() {
             let ended =
@@ -72,11 +71,15 @@ async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
         outcome => outcome,
     };
     let ended_at = shared.clock.now().max(started_at);
-    let took = std::time::Duration::from(ended_at.since(started_at)).as_secs_f64();
-    histogram!("everytick_attempt_duration_seconds", "target" => held.job.spec.target.kind()).record(took);
-    counter!("everytick_attempts_total", "target" => held.job.spec.target.kind(), "outcome" => word(&outcome))
-        .increment(1);
-    shared.memory().outcome_arrived(held.job.id, run.id);
+    shared.meters.attempt(&held.job.spec.target, &outcome, ended_at.since(started_at).into());
+    let room = {
+        let mut memory = shared.memory();
+        memory.outcome_arrived(held.job.id, run.id);
+        memory.has_room_again(shared.parts.settings.slots)
+    };
+    if room {
+        shared.wake_tick.notify_one();
+    }
     let _ = shared.outcomes.send(Ended { held, outcome, started_at: Some(started_at), ended_at });
 }
 
@@ -107,19 +110,6 @@ fn dispatch(shared: &Shared, run: &ClaimedRun, held: &Held, now: DbTime) -> Disp
         payload: run.payload.clone().or_else(|| spec.payload.clone()),
         timeout: spec.timeout,
         target: spec.target.clone(),
-    }
-}
-
-const fn word(outcome: &Outcome) -> &'static str {
-    match outcome {
-        Outcome::Succeeded { .. } => "succeeded",
-        Outcome::Accepted => "accepted",
-        Outcome::Failed { .. } => "failed",
-        Outcome::Gone { .. } => "gone",
-        Outcome::TimedOut { .. } => "timed_out",
-        Outcome::Cancelled { .. } => "cancelled",
-        Outcome::Lost => "lost",
-        Outcome::Unsent => "unsent",
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     engine::Shared,
     settings::{
         CHANGES_PER_LOOK_MAX, FAILURE_PAUSE, HORIZON, HORIZON_EVERY, HORIZONS_AT_ONCE, JOBS_PER_HORIZON_MAX,
-        JOBS_PER_LOAD_MAX,
+        JOBS_PER_LOAD_MAX, PLACES_PER_LOOK_MAX,
     },
 };
 
@@ -70,9 +70,29 @@ async fn fresh(shared: &Arc<Shared>) -> Result<()> {
     }
 }
 
-/// The horizon of all that we hold. `false` when that has changed meanwhile.
+/// The horizon of all that we hold. Nearly all of its jobs are in memory: only what is new there is read. `false` when what we
+/// hold has changed meanwhile.
 async fn all(shared: &Arc<Shared>) -> Result<bool> {
-    let Some(until) = horizon(shared, &shared.partitions()).await? else { return Ok(false) };
+    let (partitions, turn) = (shared.partitions(), shared.memory().turn());
+    let until = shared.clock.now().plus(HORIZON);
+    let mut after = None;
+    loop {
+        let lease = shared.lease();
+        let asked = shared.parts.store.look_at_horizon(&lease, &partitions, until, after, PLACES_PER_LOOK_MAX);
+        let seen = shared.ask("look at the horizon", asked).await?;
+        let mut memory = shared.memory();
+        if memory.turn() != turn {
+            return Ok(false);
+        }
+        for job in &seen {
+            memory.changed(job, until);
+        }
+        drop(memory);
+        after = seen.last().and_then(|last| last.cursor.map(|cursor| (cursor, last.id)));
+        if after.is_none() {
+            break;
+        }
+    }
     shared.memory().sweep(until);
     wanted(shared).await?;
     Ok(true)

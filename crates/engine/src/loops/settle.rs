@@ -6,6 +6,7 @@ use std::{collections::VecDeque, sync::Arc};
 use everytick_domain::{
     edit::Change,
     run::{Policy, Verdict},
+    target::Outcome,
 };
 use everytick_store::{Actor, EditJob, JobRef, KeptOutput, Result, Settle, SettleAnswer, StoreError};
 use metrics::counter;
@@ -42,11 +43,14 @@ pub(crate) async fn run(shared: Arc<Shared>, mut ended: mpsc::UnboundedReceiver<
         let Some(first) = first else { return };
         tokio::time::sleep(SETTLE_GROUP).await;
         let mut group: Vec<_> = file(&shared, first).into_iter().collect();
+        let mut bytes = group.iter().map(Filed::bytes).sum::<usize>();
         while group.len() < SETTLES_PER_BATCH_MAX
-            && group.iter().map(Filed::bytes).sum::<usize>() < SETTLE_BYTES_MAX
+            && bytes < SETTLE_BYTES_MAX
             && let Ok(next) = ended.try_recv()
         {
-            group.extend(file(&shared, next));
+            let filed = file(&shared, next);
+            bytes += filed.as_ref().map_or(0, Filed::bytes);
+            group.extend(filed);
         }
         settle_all(&shared, group).await;
         if shared.stopped.is_cancelled() {
@@ -85,7 +89,9 @@ fn file(shared: &Shared, ended: Ended) -> Option<Filed> {
     let Ended { held, outcome, started_at, ended_at } = ended;
     let (job, attempt) = (held.job, held.claim.attempt);
     let policy = Policy { retry: job.spec.retry, on_lost: job.spec.on_lost };
-    let settlement = held.claim.settle(outcome, policy, shared.clock.now(), shared.parts.entropy.u64())?;
+    // Only when to try again is left to chance.
+    let random = if matches!(outcome, Outcome::Succeeded { .. }) { 0 } else { shared.parts.entropy.u64() };
+    let settlement = held.claim.settle(outcome, policy, shared.clock.now(), random)?;
     let settle = Settle {
         settlement,
         job: job.id,
@@ -101,8 +107,11 @@ fn file(shared: &Shared, ended: Ended) -> Option<Filed> {
 /// Files one group. After an error it has to be sent again: a settlement that was committed already is then refused, because
 /// its run is no longer claimed under that fence.
 async fn pass(shared: &Arc<Shared>, group: &[Filed]) -> Result<()> {
-    for filed in group {
-        shared.memory().settling(filed.settle.job);
+    {
+        let mut memory = shared.memory();
+        for filed in group {
+            memory.settling(filed.settle.job);
+        }
     }
     let settles: Vec<_> = group.iter().map(|filed| filed.settle.clone()).collect();
     let answers = match shared.ask("settle runs", shared.parts.store.settle(&settles)).await {
@@ -115,13 +124,11 @@ async fn pass(shared: &Arc<Shared>, group: &[Filed]) -> Result<()> {
             return Err(error);
         }
     };
-    let mut kept = Vec::new();
+    let (mut kept, waits) = (Vec::new(), take_in(shared, group, &answers));
     for (filed, answer) in group.iter().zip(answers) {
         let said = &filed.settle.settlement;
         match answer {
             SettleAnswer::Settled => {
-                shared.memory().settled(filed.settle.job, said.run, said.fence, said.verdict, filed.attempt);
-                count(said.verdict);
                 if said.verdict == Verdict::Failed {
                     tracing::warn!(job = filed.name, run = %said.run, attempt = filed.attempt, error = said.error, "a run failed");
                 }
@@ -132,16 +139,44 @@ async fn pass(shared: &Arc<Shared>, group: &[Filed]) -> Result<()> {
             SettleAnswer::Stale => {
                 counter!("everytick_settles_refused_total").increment(1);
                 kept.extend(printed(filed));
-                shared.memory().refused(filed.settle.job, said.run, said.fence);
             }
         }
     }
-    shared.wake_claim.notify_one();
+    // A look at what waits is a transaction: none is made where nothing does.
+    if waits {
+        shared.wake_claim.notify_one();
+    }
     shared.wake_load.notify_one();
     shared.wake_tick.notify_one();
     shared.tell_steps();
     keep(shared, &kept).await;
     Ok(())
+}
+
+/// Takes in what was answered, all of it at once. Tells whether something waits that may start now.
+fn take_in(shared: &Shared, group: &[Filed], answers: &[SettleAnswer]) -> bool {
+    let mut memory = shared.memory();
+    let (mut waits, mut succeeded) = (false, 0);
+    for (filed, answer) in group.iter().zip(answers) {
+        let (job, said) = (filed.settle.job, &filed.settle.settlement);
+        match answer {
+            SettleAnswer::Settled => {
+                waits |= memory.settled(job, said.run, said.fence, said.verdict, filed.attempt);
+                match said.verdict {
+                    Verdict::Succeeded => succeeded += 1,
+                    verdict => count(verdict, 1),
+                }
+            }
+            SettleAnswer::Stale => {
+                memory.refused(job, said.run, said.fence);
+                waits = true;
+            }
+        }
+    }
+    if succeeded > 0 {
+        count(Verdict::Succeeded, succeeded);
+    }
+    waits
 }
 
 /// What was stopped because somebody had cancelled it is over already; what it had printed by then is worth keeping.
@@ -160,15 +195,15 @@ async fn keep(shared: &Arc<Shared>, kept: &[KeptOutput]) {
     }
 }
 
-/// Counts a settlement by the state it brought the run to.
-pub(crate) fn count(verdict: Verdict) {
+/// Counts settlements by the state they brought their runs to.
+pub(crate) fn count(verdict: Verdict, settled: u64) {
     let state = match verdict {
         Verdict::Succeeded => "succeeded",
         Verdict::Failed => "failed",
         Verdict::Cancelled => "cancelled",
         Verdict::Retry { .. } | Verdict::Redeliver | Verdict::HandBack => "waiting",
     };
-    counter!("everytick_runs_total", "state" => state).increment(1);
+    counter!("everytick_runs_total", "state" => state).increment(settled);
 }
 
 async fn pause(shared: &Shared, settle: &Settle, note: String) {

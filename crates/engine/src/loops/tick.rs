@@ -15,11 +15,14 @@ use crate::{
 
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
-        let next = shared.memory().next_timer();
         let woken = shared.wake_tick.notified();
+        let (next, crowded) = {
+            let memory = shared.memory();
+            (memory.next_timer(), memory.crowded_for(MonoTime::now()))
+        };
         let timer = async {
             match next {
-                Some(at) => tokio::time::sleep(shared.clock.until(at)).await,
+                Some(at) => tokio::time::sleep(shared.clock.until(at).max(crowded)).await,
                 None => std::future::pending().await,
             }
         };
@@ -38,7 +41,13 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 /// One batch. `false` when the store failed and a pause is right.
 pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
     let statement = shared.statements.read().await;
-    let due = shared.memory().due(shared.clock.now(), shared.parts.settings.slots, TICKS_PER_BATCH_MAX);
+    let slots = shared.parts.settings.slots;
+    let now = shared.clock.now();
+    let due = {
+        let mut memory = shared.memory();
+        let Some(room) = memory.room(slots, now, MonoTime::now()) else { return true };
+        memory.due(now, slots, TICKS_PER_BATCH_MAX.min(room))
+    };
     if due.is_empty() {
         shared.wake_load.notify_one();
         return true;
@@ -102,17 +111,18 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
 
 fn took_in(shared: &Arc<Shared>, batch: &[JobTicks], answer: &Recorded) {
     let send = shared.memory().recorded(batch, answer);
-    let mut waits = false;
+    let (mut waits, mut runs) = (false, 0);
     let rows = batch.iter().zip(&answer.jobs).flat_map(|(ticks, answers)| ticks.rows.iter().zip(answers));
     for (row, _) in rows.filter(|(_, answer)| **answer == RowAnswer::Inserted) {
         match row.tick.fate {
             Fate::Skip(reason) => counter!("everytick_ticks_skipped_total", "reason" => reason.word()).increment(1),
             Fate::Run | Fate::Late => {
-                counter!("everytick_ticks_recorded_total").increment(1);
+                runs += 1;
                 waits |= !row.born_claimed;
             }
         }
     }
+    shared.meters.recorded.increment(runs);
     for planned in send {
         if !Mutant::DispatchBeforeCommit.is_on() {
             deliver::start(shared, planned);

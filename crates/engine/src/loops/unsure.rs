@@ -152,6 +152,7 @@ pub(crate) async fn compare(shared: &Arc<Shared>) -> Result<()> {
             tenant: run.tenant,
             cancel: tokio_util::sync::CancellationToken::new(),
             accepted: false,
+            ended: false,
             since: MonoTime::now(),
         };
         let _ = shared.outcomes.send(Ended { held, outcome: Outcome::Unsent, started_at: None, ended_at: now });

@@ -96,7 +96,7 @@ async fn settle(shared: &Arc<Shared>, overdue: Vec<OverdueClaim>) -> Result<usiz
             continue;
         }
         settled += 1;
-        super::settle::count(settle.settlement.verdict);
+        super::settle::count(settle.settlement.verdict, 1);
         let outcome = if *timed_out { "timed_out" } else { "lost" };
         counter!("everytick_attempts_total", "target" => job.spec.target.kind(), "outcome" => outcome).increment(1);
         if !timed_out {

@@ -18,9 +18,12 @@ use crate::settings::{BLOCKED_LOOKS_MAX, SLOTS_PER_ONE_KEPT};
 
 impl Memory {
     /// Jobs that may not start another run and have one waiting: looking at those would find nothing to do.
-    pub(crate) fn busy(&self) -> Vec<JobId> {
-        self.jobs
+    pub(crate) fn busy(&mut self) -> Vec<JobId> {
+        let jobs = &self.jobs;
+        self.with_waiting.retain(|id| jobs.get(id).is_some_and(|entry| entry.open_runs().waiting > 0));
+        self.with_waiting
             .iter()
+            .filter_map(|id| Some((id, self.jobs.get(id)?)))
             // Under `cancel_previous` what waits makes what is in progress give way; workers' runs are not ours to start.
             .filter(|(_, entry)| {
                 !entry.is_pulled() && entry.job.spec.overlap != Overlap::CancelPrevious && entry.is_blocked()
@@ -34,10 +37,11 @@ impl Memory {
     /// And in turn, a few at a time, those that are blocked by one between two attempts, which somebody may have cancelled: where
     /// a receiver is down, that are many, and nearly all of them wait as we think.
     pub(crate) fn doubt_blocked(&mut self) {
+        let busy = self.busy();
         let elsewhere =
             |entry: &Entry| entry.open.iter().any(|(run, open)| open.claimed && !self.held.contains_key(run));
         let (now, later): (Vec<_>, Vec<_>) =
-            self.busy().into_iter().partition(|job| self.jobs.get(job).is_some_and(elsewhere));
+            busy.into_iter().partition(|job| self.jobs.get(job).is_some_and(elsewhere));
         let later: BTreeSet<_> = later.into_iter().filter(|job| self.jobs.contains_key(job)).collect();
         let after = self.blocked_turn.map_or(Bound::Unbounded, Bound::Excluded);
         let turn: Vec<_> = later.range((after, Bound::Unbounded)).copied().take(BLOCKED_LOOKS_MAX).collect();
@@ -62,6 +66,7 @@ impl Memory {
     pub(super) fn note(&mut self, waiting: &Waiting) {
         for run in &waiting.due {
             let Some(entry) = self.jobs.get_mut(&run.job).filter(|entry| !entry.stale) else { continue };
+            self.with_waiting.insert(run.job);
             let known = entry.open.entry(run.id).or_insert(Open { claimed: false, attempts: run.attempts });
             if !known.claimed {
                 known.attempts = run.attempts;
@@ -76,6 +81,7 @@ impl Memory {
     /// as it may have stay; late ones stay when their rate is spent or only the slots are free that are kept from them.
     pub(crate) fn choose(&mut self, waiting: &Waiting, slots: usize, mut late_budget: usize) -> Vec<WaitingRun> {
         self.note(waiting);
+        self.left_waiting = !waiting.due.is_empty();
         let mut free = self.slots_free(slots);
         let mut started: BTreeMap<JobId, usize> = BTreeMap::new();
         let mut chosen = Vec::new();
@@ -126,8 +132,9 @@ impl Memory {
         std::mem::take(&mut self.deferred)
     }
 
-    pub(crate) fn no_slot(&mut self, waits: bool) {
-        self.backlog = waits;
+    pub(crate) fn no_slot(&mut self, waiting: &Waiting) {
+        self.left_waiting = !waiting.due.is_empty();
+        self.backlog = waiting.due.iter().any(|run| !run.late);
     }
 
     /// Takes in the claims that were committed. What we asked for and did not get has changed behind our back.

@@ -58,6 +58,9 @@ impl Memory {
             entry.lags_since = Some(MonoTime::now());
             self.lagging.insert(id);
         }
+        if entry.open_runs().waiting > 0 {
+            self.with_waiting.insert(id);
+        }
         self.jobs.insert(id, entry);
         self.set_timer(id);
     }
@@ -124,6 +127,9 @@ impl Memory {
         entry.cursor = loaded.cursor;
         entry.job = std::sync::Arc::new(loaded.job);
         entry.set_open(Some(open));
+        if entry.open_runs().waiting > 0 {
+            self.with_waiting.insert(id);
+        }
         entry.stale = false;
         entry.forgotten = false;
         entry.verified = entry.verify.take();

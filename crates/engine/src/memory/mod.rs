@@ -10,8 +10,8 @@ mod settling;
 mod ticking;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, hash_map::DefaultHasher},
-    hash::BuildHasherDefault,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    hash::{BuildHasherDefault, Hasher},
     sync::Arc,
 };
 
@@ -24,13 +24,31 @@ use everytick_domain::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::MonoTime;
+use crate::{clock::MonoTime, settings::UNSETTLED_MAX};
 use entry::Entry;
 
 pub(crate) use ticking::Planned;
 
 /// Not seeded: the simulator must see the same order each time.
-type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
+type Map<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
+
+/// The ends of our ids are random: they need no more than a little mixing, which is a fifth of the usual cost.
+#[derive(Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            self.0 = (self.0.rotate_left(26) ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0.rotate_left(26)
+    }
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
@@ -67,6 +85,14 @@ pub(crate) struct Memory {
     blocked_turn: Option<JobId>,
     /// How many of the held claims wait for their receiver's report.
     accepted: usize,
+    /// How many of the held claims have ended and are being settled.
+    ended: usize,
+    /// Since when ticks wait for slots that are about to be free.
+    crowded: Option<MonoTime>,
+    /// Jobs that may have a run waiting; all that have one are in it.
+    with_waiting: BTreeSet<JobId>,
+    /// Something was due when the waiting runs were looked at last, and may be there still.
+    left_waiting: bool,
 }
 
 /// Claims whose receiver reports later need no slot, up to this many: nothing of ours works on them.
@@ -82,14 +108,16 @@ pub(crate) struct Held {
     pub cancel: CancellationToken,
     /// The receiver has taken the work and will report later.
     pub accepted: bool,
+    /// The work has ended; its settlement is not answered yet.
+    pub ended: bool,
     /// When we learned that it is ours.
     pub since: MonoTime,
 }
 
 impl Memory {
     pub(crate) fn slots_free(&self, slots: usize) -> usize {
-        let accepted = self.accepted.min(ACCEPTED_FREE_MAX);
-        slots.saturating_sub((self.held.len() + self.reserved).saturating_sub(accepted))
+        let idle = self.accepted.min(ACCEPTED_FREE_MAX) + self.ended.min(UNSETTLED_MAX);
+        slots.saturating_sub((self.held.len() + self.reserved).saturating_sub(idle))
     }
 
     pub(crate) fn held(&self) -> &BTreeMap<RunId, Held> {

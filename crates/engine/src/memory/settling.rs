@@ -17,6 +17,13 @@ impl Memory {
         {
             entry.open.remove(&run);
         }
+        if let Some(held) = self.held.get_mut(&run).filter(|held| !held.ended) {
+            held.ended = true;
+            self.ended += 1;
+            if std::mem::take(&mut held.accepted) {
+                self.accepted -= 1;
+            }
+        }
     }
 
     /// The receiver has taken the work and will report later: nothing of ours is busy with it.
@@ -40,7 +47,8 @@ impl Memory {
         }
     }
 
-    pub(crate) fn settled(&mut self, job: JobId, run: RunId, fence: Fence, verdict: Verdict, attempt: u32) {
+    /// Tells whether something waits that the end of this run may let start.
+    pub(crate) fn settled(&mut self, job: JobId, run: RunId, fence: Fence, verdict: Verdict, attempt: u32) -> bool {
         self.let_go_of(run, fence);
         if let Some(entry) = self.jobs.get_mut(&job) {
             match verdict {
@@ -56,6 +64,10 @@ impl Memory {
             }
         }
         self.answered(job);
+        if !verdict.is_terminal() {
+            self.with_waiting.insert(job);
+        }
+        self.left_waiting || self.with_waiting.contains(&job)
     }
 
     /// Refused: a newer claim or the run's end has passed ours. What is true now is read, not guessed.
@@ -88,6 +100,7 @@ impl Memory {
             && let Some(held) = self.held.remove(&run)
         {
             self.accepted -= usize::from(held.accepted);
+            self.ended -= usize::from(held.ended);
             self.held_of.remove(&(held.job.id, run));
         }
     }

@@ -1,6 +1,6 @@
 //! From the timers to what is to be recorded, and from the answers back to the timers.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use everytick_domain::{
     ids::{Fence, JobId},
@@ -14,7 +14,10 @@ use everytick_store::{ClaimedRun, JobTicks, RangeAnswer, RangePlan, RecordRow, R
 use tokio_util::sync::CancellationToken;
 
 use super::{Held, Memory};
-use crate::{clock::MonoTime, settings::RANGES_PER_PASS_MAX};
+use crate::{
+    clock::MonoTime,
+    settings::{RANGES_PER_PASS_MAX, SLOT_PATIENCE, SLOTS_WORTH_A_BATCH},
+};
 
 /// What is due now.
 #[derive(Debug, Default)]
@@ -38,6 +41,38 @@ pub(crate) struct Planned {
 }
 
 impl Memory {
+    /// How many ticks to plan now. No more than there are free slots: one born claimed in a moment is done sooner, and costs
+    /// half as much, as one that is put among the waiting now. `None`: slots may be free in a moment. Where they were not
+    /// for a while the work takes long, and where runs wait already a tick queues behind them: then slots are no matter.
+    pub(crate) fn room(&mut self, slots: usize, now: DbTime, clock: MonoTime) -> Option<usize> {
+        let free = self.slots_free(slots);
+        let due = self.timers.iter().take_while(|(at, _)| *at <= now).take(free + 1).count();
+        if due == 0 {
+            return Some(0);
+        }
+        if self.backlog || due <= free || free >= SLOTS_WORTH_A_BATCH.min(slots) {
+            self.crowded = None;
+            return Some(if self.backlog { usize::MAX } else { free });
+        }
+        if self.reserved > 0 {
+            // Whether those are begun is about to be known; what is begun may be over at once.
+            self.crowded = Some(clock);
+            return None;
+        }
+        let since = *self.crowded.get_or_insert(clock);
+        (clock.since(since) >= SLOT_PATIENCE).then_some(usize::MAX)
+    }
+
+    /// How long ticks still wait for slots.
+    pub(crate) fn crowded_for(&self, now: MonoTime) -> Duration {
+        self.crowded.map_or(Duration::ZERO, |since| SLOT_PATIENCE.saturating_sub(now.since(since)))
+    }
+
+    /// Whether ticks wait for slots, and there are enough of them now.
+    pub(crate) fn has_room_again(&self, slots: usize) -> bool {
+        self.crowded.is_some() && self.slots_free(slots) >= SLOTS_WORTH_A_BATCH.min(slots)
+    }
+
     /// Plans every job whose next tick has come, up to `ticks_max` ticks. What is planned is marked as being recorded.
     pub(crate) fn due(&mut self, now: DbTime, slots: usize, ticks_max: usize) -> Due {
         let mut due = Due::default();
@@ -160,6 +195,9 @@ impl Memory {
         if ours && entry.counts_open() && !matches!(row.tick.fate, Fate::Skip(_)) {
             let open = Open { claimed: row.born_claimed, attempts: u32::from(row.born_claimed) };
             entry.open.insert(row.tick.id, open);
+            if !row.born_claimed {
+                self.with_waiting.insert(ticks.job);
+            }
         }
         if entry.epoch != ticks.epoch {
             return;
@@ -191,7 +229,7 @@ impl Memory {
     pub(super) fn hold(&mut self, run: ClaimedRun, job: Arc<everytick_domain::job::Job>, due_at: DbTime) -> Planned {
         let claim = Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
         let (cancel, since) = (CancellationToken::new(), MonoTime::now());
-        let held = Held { claim, tenant: run.tenant, job, cancel, accepted: false, since };
+        let held = Held { claim, tenant: run.tenant, job, cancel, accepted: false, ended: false, since };
         self.held.insert(run.id, held.clone());
         self.held_of.insert((held.job.id, run.id));
         Planned { run, held, due_at }

@@ -1,0 +1,60 @@
+//! The meters that every run touches, looked up once: a look by name and labels costs more than the count itself.
+
+use std::sync::OnceLock;
+
+use everytick_domain::target::{Outcome, TargetSpec};
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+
+const KINDS: usize = 3;
+const OUTCOMES: usize = 8;
+
+pub(crate) struct Meters {
+    pub lag: Histogram,
+    pub in_progress: Gauge,
+    pub recorded: Counter,
+    durations: [OnceLock<Histogram>; KINDS],
+    /// By target and outcome: a series appears with its first event.
+    attempts: [[OnceLock<Counter>; OUTCOMES]; KINDS],
+}
+
+impl Meters {
+    pub(crate) fn new() -> Self {
+        Self {
+            lag: histogram!("everytick_dispatch_lag_seconds"),
+            in_progress: gauge!("everytick_runs_in_progress"),
+            recorded: counter!("everytick_ticks_recorded_total"),
+            durations: Default::default(),
+            attempts: Default::default(),
+        }
+    }
+
+    /// An attempt has ended.
+    pub(crate) fn attempt(&self, target: &TargetSpec, outcome: &Outcome, took: std::time::Duration) {
+        let kind = match target {
+            TargetSpec::Http(_) => 0,
+            TargetSpec::Shell(_) => 1,
+            TargetSpec::Queue(_) => 2,
+        };
+        let (place, word) = word(outcome);
+        let name = target.kind();
+        self.durations[kind]
+            .get_or_init(|| histogram!("everytick_attempt_duration_seconds", "target" => name))
+            .record(took.as_secs_f64());
+        self.attempts[kind][place]
+            .get_or_init(|| counter!("everytick_attempts_total", "target" => name, "outcome" => word))
+            .increment(1);
+    }
+}
+
+const fn word(outcome: &Outcome) -> (usize, &'static str) {
+    match outcome {
+        Outcome::Succeeded { .. } => (0, "succeeded"),
+        Outcome::Accepted => (1, "accepted"),
+        Outcome::Failed { .. } => (2, "failed"),
+        Outcome::Gone { .. } => (3, "gone"),
+        Outcome::TimedOut { .. } => (4, "timed_out"),
+        Outcome::Cancelled { .. } => (5, "cancelled"),
+        Outcome::Lost => (6, "lost"),
+        Outcome::Unsent => (7, "unsent"),
+    }
+}
