@@ -30,6 +30,7 @@ mod repair;
 mod request;
 mod rows;
 mod settle;
+mod short;
 
 use std::sync::{
     Arc, RwLock,
