@@ -9,6 +9,7 @@ use std::{
 };
 
 use everytick_domain::{home::check_region, schedule::EVERY_MIN, time::Span};
+use everytick_store::Limits;
 use ipnet::IpNet;
 use serde::Deserialize;
 
@@ -29,6 +30,7 @@ const DRAIN_MAX: Span = Span::hours(1);
 const HISTORY_MIN: Span = Span::hours(1);
 const MIN_INTERVAL_MAX: Span = Span::days(1);
 const SLOTS_MAX: u32 = 10_000;
+const MAX_JOBS_MAX: u64 = 1_000_000_000;
 const NODE_NAME_BYTES_MAX: usize = 128;
 
 /// `everytick.toml`: every key is a flag's name in snake_case, and any other key is refused by name.
@@ -52,6 +54,7 @@ pub(crate) struct File {
     pub(crate) slots: Option<u32>,
     pub(crate) history: Option<Span>,
     pub(crate) min_interval: Option<Span>,
+    pub(crate) max_jobs: Option<u64>,
     pub(crate) log_format: Option<LogFormat>,
     pub(crate) log_level: Option<LogLevel>,
 }
@@ -104,6 +107,8 @@ pub(crate) struct Settings {
     pub(crate) history: Span,
     /// Ticks of one job come no closer together.
     pub(crate) min_interval: Span,
+    /// How many jobs a tenant may have.
+    pub(crate) max_jobs: u64,
     pub(crate) log_format: LogFormat,
     pub(crate) log_level: LogLevel,
 }
@@ -143,6 +148,7 @@ impl Settings {
             slots: flags.slots.or(file.slots).unwrap_or(1_000),
             history: flags.history.or(file.history).unwrap_or(Span::days(90)),
             min_interval: flags.min_interval.or(file.min_interval).unwrap_or(EVERY_MIN),
+            max_jobs: flags.max_jobs.or(file.max_jobs).unwrap_or(Limits::default().jobs_per_tenant_max),
             log_format: flags.log_format.or(file.log_format).unwrap_or_default(),
             log_level: flags.log_level.or(file.log_level).unwrap_or_default(),
         };
@@ -175,6 +181,12 @@ impl Settings {
             format!("{low} to {high}"),
         )?;
         within(self.history >= HISTORY_MIN, "history", &self.history, format!("{HISTORY_MIN} or more"))?;
+        within(
+            (1..=MAX_JOBS_MAX).contains(&self.max_jobs),
+            "max-jobs",
+            &self.max_jobs,
+            format!("1 to {MAX_JOBS_MAX}"),
+        )?;
         within((1..=SLOTS_MAX).contains(&self.slots), "slots", &self.slots, format!("1 to {SLOTS_MAX}"))?;
         let name = &self.node_name;
         // It stands in a header of every delivery.
@@ -352,6 +364,7 @@ mod tests {
         assert_eq!(settings.database, DatabaseUrl::Sqlite("./everytick-data/everytick.db".into()));
         assert_eq!((settings.lease, settings.drain_timeout), (Span::seconds(15), Span::seconds(30)));
         assert_eq!((settings.slots, settings.history, settings.enable_shell), (1_000, Span::days(90), false));
+        assert_eq!(settings.max_jobs, 100_000);
     }
 
     #[test]
@@ -382,7 +395,7 @@ mod tests {
             }
             seen += 1;
         }
-        assert_eq!(seen, 18);
+        assert_eq!(seen, 19);
     }
 
     #[test]
@@ -416,6 +429,7 @@ mod tests {
             (["--lease", "1s"], "2s to 10m"),
             (["--slots", "0"], "1 to 10000"),
             (["--history", "5m"], "1h or more"),
+            (["--max-jobs", "0"], "1 to 1000000000"),
             (["--drain-timeout", "2h"], "up to 1h"),
             (["--node-name", "my node"], "not a node's name"),
         ] {

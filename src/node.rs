@@ -142,17 +142,16 @@ async fn soonest(engine: &Engine, store: &dyn Store) -> anyhow::Result<Vec<Soone
 }
 
 async fn open(settings: &Settings, hints: &Hints) -> anyhow::Result<Arc<dyn Store>> {
+    let limits = Limits { jobs_per_tenant_max: settings.max_jobs, ..Limits::default() };
     match &settings.database {
-        DatabaseUrl::Sqlite(file) => {
-            Ok(Arc::new(SqliteStore::open(file, Arc::new(SystemClock), Limits::default()).await?))
-        }
+        DatabaseUrl::Sqlite(file) => Ok(Arc::new(SqliteStore::open(file, Arc::new(SystemClock), limits).await?)),
         DatabaseUrl::Postgres(url) => {
             let options = PostgresOptions {
                 transaction_pooler: settings.transaction_pooler,
                 statement_timeout: (Duration::from(settings.lease) / 3).min(STATEMENT_TIME_MAX),
                 ..PostgresOptions::default()
             };
-            let store = PostgresStore::connect(url, options, Limits::default()).await?;
+            let store = PostgresStore::connect(url, options, limits).await?;
             let store = Arc::new(store);
             tokio::spawn(listen(store.clone(), hints.clone()));
             Ok(store)

@@ -121,6 +121,9 @@ pub(crate) struct ServeFlags {
     /// Refuse jobs whose ticks come closer together than this [default: 1s]
     #[arg(long, env = "EVERYTICK_MIN_INTERVAL", value_name = "DURATION", help_heading = "Runs")]
     pub(crate) min_interval: Option<Span>,
+    /// Jobs that a tenant may have [default: 100000]
+    #[arg(long, env = "EVERYTICK_MAX_JOBS", value_name = "N", help_heading = "Runs")]
+    pub(crate) max_jobs: Option<u64>,
     /// How the log is written, to stderr [default: text]
     #[arg(long, env = "EVERYTICK_LOG_FORMAT", value_name = "FORMAT", help_heading = "Log")]
     pub(crate) log_format: Option<LogFormat>,

@@ -2,7 +2,7 @@
 
 use std::{fs, net::TcpListener};
 
-use crate::support::{Done, everytick, everytick_command};
+use crate::support::{Done, Server, everytick, everytick_command};
 
 /// Runs `job list` and tells which server it asked.
 fn asked(file: Option<&str>, env: Option<&str>, flag: Option<&str>) -> String {
@@ -80,6 +80,25 @@ fn serve_refuses_what_is_not_safe_or_not_there_yet() {
         assert!(message.contains(expected) && message.contains(args[0]), "{args:?}: {message}");
         assert!(!message.contains("hunter2"), "{message}");
     }
+}
+
+#[test]
+fn a_tenant_has_no_more_jobs_than_the_operator_lets_it_have() {
+    let server = Server::builder().env("EVERYTICK_MAX_JOBS", "2").start();
+    let create = |name: &str| server.everytick(&["job", "create", name, "--url", "https://example.org/hook"]);
+    create("a").ok();
+    create("b").ok();
+    let refused = create("c").failed(4);
+    assert!(refused.contains("the tenant has 2 jobs, which is its quota"), "{refused}");
+    let batch = "{\"name\": \"d\", \"target\": {\"http\": {\"url\": \"https://example.org/hook\"}}}\n";
+    let message = server.everytick_with_stdin(&["job", "create", "--batch", "-"], batch).failed(1);
+    assert!(message.contains("quota"), "{message}");
+    let (dir, ..) = server.stop();
+    fs::write(dir.path().join("everytick.toml"), "max_jobs = 3\n").unwrap();
+    let server = Server::builder().dir(dir).start();
+    server.everytick(&["job", "create", "c", "--url", "https://example.org/hook"]).ok();
+    server.everytick(&["job", "create", "d", "--url", "https://example.org/hook"]).failed(4);
+    assert!(everytick(&["serve", "--max-jobs", "0"]).failed(2).contains("--max-jobs: 0 is out of range"));
 }
 
 #[test]

@@ -104,6 +104,10 @@ fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     if deeper_than(text, JSON_DEPTH_MAX) {
         return Err(ApiError::malformed("", format!("the JSON is nested deeper than {JSON_DEPTH_MAX} levels")));
     }
+    // To keep the path costs as much again as to read: what is wrong is read twice.
+    if let Ok(read) = serde_json::from_str(text) {
+        return Ok(read);
+    }
     let mut from = serde_json::Deserializer::from_str(text);
     let read = serde_path_to_error::deserialize(&mut from).map_err(|error| {
         let path = error.path().to_string();

@@ -20,5 +20,6 @@ pub mod redrive;
 pub mod retry;
 pub mod run;
 pub mod schedule;
+pub mod short;
 pub mod target;
 pub mod time;

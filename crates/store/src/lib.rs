@@ -19,6 +19,7 @@ mod redrives;
 pub mod sim;
 mod sqlite;
 mod types;
+mod untold;
 
 use std::sync::Arc;
 
@@ -47,6 +48,7 @@ pub use queues::*;
 pub use redrives::{Redrive, Redriven, RedrivenRun};
 pub use sqlite::SqliteStore;
 pub use types::*;
+pub use untold::UNTOLD_FROM;
 
 /// A store that any number of nodes may share. `Failed` means known not done; `Unsure` means it may have been done.
 #[async_trait]
@@ -103,7 +105,8 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
     /// These jobs as they stand, each with its epoch, cursor and open runs in one snapshot. Unknown ids are left out;
     /// deleted jobs come while they have a row.
     async fn load_jobs(&self, ids: &[JobId]) -> Result<Vec<LoadedJob>>;
-    /// Jobs of the partitions whose epoch was raised since the mark, or made since, and those that moved away last. Where commits do not come in the order
+    /// Jobs of the partitions whose epoch was raised since the mark, or made since, and those that moved away last. New jobs
+    /// without a tick before [`UNTOLD_FROM`] may be left out: the horizon finds them. Where commits do not come in the order
     /// of their numbers, what was read lately comes again: a reader looks at the epoch. A limit of 0 only tells the present mark.
     async fn changes(&self, partitions: &PartitionSet, since: ChangeMark, limit: usize) -> Result<Changes>;
     /// Records ticks: one statement that holds the lease and each job's epoch, and inserts what is not after its clock and

@@ -1,8 +1,9 @@
 //! Jobs by the thousand: a line of JSON in, a line of JSON out, in order. Read and made in chunks, so memory is bounded by
-//! a chunk on the way in and by the number of lines on the way out.
+//! a few chunks on the way in and by the number of lines on the way out.
 //!
 //! A task of its own reads, and never waits for the reader of the answer: many clients send everything before they read
-//! anything, and would otherwise wait for us while we wait for them.
+//! anything, and would otherwise wait for us while we wait for them. Another makes the jobs: while the database writes a chunk,
+//! the next is read and checked.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +17,7 @@ use bytes::{Bytes, BytesMut};
 use everytick_domain::job::JobSpec;
 use futures::{StreamExt, stream};
 use serde::Deserialize;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedSender, unbounded_channel};
 
 use super::Shared;
 use crate::{
@@ -34,6 +35,8 @@ const LINE_BYTES_MAX: usize = BODY_BYTES_MAX;
 /// A chunk is one transaction.
 const CHUNK_LINES_MAX: usize = 1_000;
 const CHUNK_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// So many chunks are read ahead of the one that is being made.
+const CHUNKS_AHEAD_MAX: usize = 2;
 /// A sender that is silent for longer has gone away.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
@@ -60,7 +63,9 @@ pub(crate) async fn create_jobs(State(api): Shared, params: Params, request: Req
     }
     check_media_type(&parts.headers, &[NDJSON, "application/ndjson", "application/jsonl"])?;
     let (answers, answered) = unbounded_channel();
-    tokio::spawn(Batch::new(api, answers).take(body));
+    let (chunks, read) = mpsc::channel(CHUNKS_AHEAD_MAX);
+    tokio::spawn(make(api.clone(), read, answers.clone()));
+    tokio::spawn(Batch::new(api, chunks, answers).take(body));
     let answered = stream::unfold(answered, |mut answered| async move {
         answered.recv().await.map(|bytes: Bytes| (Ok::<_, std::convert::Infallible>(bytes), answered))
     });
@@ -71,22 +76,29 @@ pub(crate) async fn create_jobs(State(api): Shared, params: Params, request: Req
 
 struct Batch {
     api: Arc<Api>,
+    chunks: Sender<Chunk>,
     answers: UnboundedSender<Bytes>,
     /// Lines seen, empty ones too.
     line: u64,
-    chunk: Vec<Line>,
+    chunk: Chunk,
     chunk_bytes: usize,
 }
 
-/// A line that was read, to be answered in its turn.
+/// Lines that were read, to be answered in their turn, and the jobs of the valid ones.
+#[derive(Default)]
+struct Chunk {
+    lines: Vec<Line>,
+    specs: Vec<JobSpec>,
+}
+
 enum Line {
-    Valid { line: u64, spec: Box<JobSpec> },
+    Valid { line: u64, name: String },
     Refused(BatchLine),
 }
 
 impl Batch {
-    fn new(api: Arc<Api>, answers: UnboundedSender<Bytes>) -> Self {
-        Self { api, answers, line: 0, chunk: Vec::new(), chunk_bytes: 0 }
+    fn new(api: Arc<Api>, chunks: Sender<Chunk>, answers: UnboundedSender<Bytes>) -> Self {
+        Self { api, chunks, answers, line: 0, chunk: Chunk::default(), chunk_bytes: 0 }
     }
 
     async fn take(mut self, body: Body) {
@@ -113,7 +125,7 @@ impl Batch {
                     let wrong = format!("has more than {BATCH_LINES_MAX} lines; send the rest in another batch");
                     return self.stop(&ApiError::malformed("body", wrong)).await;
                 }
-                if self.chunk.len() >= CHUNK_LINES_MAX || self.chunk_bytes >= CHUNK_BYTES_MAX {
+                if self.chunk.lines.len() >= CHUNK_LINES_MAX || self.chunk_bytes >= CHUNK_BYTES_MAX {
                     self.flush().await;
                 }
             }
@@ -147,8 +159,12 @@ impl Batch {
             read_object::<JobDefinition>(text)
                 .and_then(|definition| definition.read(None, self.api.allowed()).map_err(ApiError::Invalid))
         };
-        self.chunk.push(match read {
-            Ok(spec) => Line::Valid { line: self.line, spec: Box::new(spec) },
+        self.chunk.lines.push(match read {
+            Ok(spec) => {
+                let name = spec.name.clone();
+                self.chunk.specs.push(spec);
+                Line::Valid { line: self.line, name }
+            }
             // A line too long is not there whole, and so not looked into.
             Err(error @ ApiError::TooLarge { .. }) => Line::Refused(refused(self.line, None, &error)),
             Err(error) => Line::Refused(refused(self.line, name_of(text), &error)),
@@ -157,57 +173,49 @@ impl Batch {
         true
     }
 
-    /// Makes the chunk's jobs and answers its lines.
+    /// Hands on what was read, when there is room.
     async fn flush(&mut self) {
         self.chunk_bytes = 0;
-        let chunk = std::mem::take(&mut self.chunk);
-        let specs = chunk.iter().filter_map(|line| match line {
-            Line::Valid { spec, .. } => Some(JobSpec::clone(spec)),
-            Line::Refused(_) => None,
-        });
-        let specs: Vec<_> = specs.collect();
+        // Whoever makes the jobs is there until we are done.
+        let _ = self.chunks.send(std::mem::take(&mut self.chunk)).await;
+    }
+
+    /// Ends the batch before its end, after what was read whole.
+    async fn stop(mut self, why: &ApiError) {
+        self.chunk.lines.push(Line::Refused(refused(self.line + 1, None, why)));
+        self.flush().await;
+    }
+}
+
+/// Makes the jobs of one chunk after the other, and answers their lines.
+async fn make(api: Arc<Api>, mut chunks: Receiver<Chunk>, answers: UnboundedSender<Bytes>) {
+    while let Some(Chunk { lines, specs }) = chunks.recv().await {
         let made = if specs.is_empty() {
             Ok(Vec::new())
         } else {
-            self.api.commands.create_jobs(self.api.tenant(), &self.api.actor(), specs, None).await
+            api.commands.create_jobs(api.tenant(), &api.actor(), specs, None).await
         };
         let (mut made, failed) = match made {
             Ok(made) => (made.into_iter(), ApiError::Internal),
             Err(error) => (Vec::new().into_iter(), error.into()),
         };
         let mut text = Vec::new();
-        for line in chunk {
+        for line in lines {
             let answer = match line {
                 Line::Refused(answer) => answer,
-                Line::Valid { line, spec } => match made.next() {
-                    Some(Ok(made)) => BatchLine {
-                        line,
-                        name: Some(spec.name),
-                        id: Some(made.job.id),
-                        status: 201,
-                        errors: Vec::new(),
-                    },
-                    Some(Err(error)) => refused(line, Some(spec.name), &error.into()),
-                    None => refused(line, Some(spec.name), &failed),
+                Line::Valid { line, name } => match made.next() {
+                    Some(Ok(made)) => {
+                        BatchLine { line, name: Some(name), id: Some(made.job.id), status: 201, errors: Vec::new() }
+                    }
+                    Some(Err(error)) => refused(line, Some(name), &error.into()),
+                    None => refused(line, Some(name), &failed),
                 },
             };
             write(&mut text, &answer);
         }
-        self.answer(text);
-    }
-
-    /// Ends the batch before its end, after what was read whole.
-    async fn stop(mut self, why: &ApiError) {
-        self.flush().await;
-        let mut text = Vec::new();
-        write(&mut text, &refused(self.line + 1, None, why));
-        self.answer(text);
-    }
-
-    fn answer(&self, text: Vec<u8>) {
         if !text.is_empty() {
             // Nobody reads any more: the jobs are made all the same.
-            let _ = self.answers.send(text.into());
+            let _ = answers.send(text.into());
         }
     }
 }

@@ -1,6 +1,7 @@
 //! When a job is due: from what a user wrote (`spec`) to its ticks. The dialect is in `parse`, dates in `pattern`, clock
 //! changes in `zone` and `search`, what calendars leave out in `excluded`, words for people in `describe` and `preview`.
 
+mod compiled;
 pub(crate) mod date;
 mod describe;
 mod excluded;
@@ -196,13 +197,19 @@ impl Schedule {
 }
 
 fn compile_cron(resolved: &str, timezone: &str, gap: Gap, fold: Fold, wrong: &mut Vec<Invalid>) -> Option<When> {
+    if let Some(known) = compiled::find(resolved, timezone, gap, fold) {
+        return Some(When::Cron(known));
+    }
     let zone = Zone::named(timezone).map_err(|message| wrong.push(Invalid::new("timezone", message))).ok();
     let expression = parse::parse(resolved, None).map_err(|invalid| wrong.extend(invalid)).ok()?;
     let pattern = Pattern::compile(&expression);
     if !pattern.ever() {
         wrong.push(Invalid::new("cron", format!("never fires: no date matches {resolved:?}")));
+        return None;
     }
-    Some(When::Cron(Arc::new(Cron { pattern, zone: zone?, gap, fold, text: resolved.to_owned() })))
+    let cron = Arc::new(Cron { pattern, zone: zone?, gap, fold, text: resolved.to_owned() });
+    compiled::keep(resolved, timezone, &cron);
+    Some(When::Cron(cron))
 }
 
 fn is_utc(zone: &str) -> bool {

@@ -18,14 +18,12 @@ impl Commands {
         idempotency: Option<&IdempotencyKey>,
     ) -> Result<Vec<Result<Created>>> {
         let now = self.store.now().await?;
-        let jobs = specs
-            .into_iter()
-            .map(|spec| {
-                let mut random = [0; 10];
-                self.entropy.fill(&mut random);
-                NewJob { id: JobId::new(now, random), spec }
-            })
-            .collect();
+        let mut random = vec![[0; 10]; specs.len()];
+        self.entropy.fill(random.as_flattened_mut());
+        let mut ids: Vec<JobId> = random.into_iter().map(|random| JobId::new(now, random)).collect();
+        // In order: many keys of one millisecond then go to the end of each index, whose pages they fill.
+        ids.sort_unstable();
+        let jobs = specs.into_iter().zip(ids).map(|(spec, id)| NewJob { id, spec }).collect();
         let created = self.store.create_jobs(tenant, actor, jobs, idempotency).await?;
         self.hints.jobs_changed();
         Ok(created)

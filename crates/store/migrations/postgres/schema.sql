@@ -91,7 +91,7 @@ table counters with (fillfactor=50)
     value bigint not null
     constraint counters_pkey PRIMARY KEY (name)
 
-table cursors with (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+table cursors with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0, fillfactor=100)
     job uuid not null
     tenant integer not null
     partition smallint not null
@@ -99,7 +99,7 @@ table cursors with (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacu
     constraint cursors_pkey PRIMARY KEY (job)
     CREATE INDEX cursors_next ON public.cursors USING btree (partition, next_tick, job) WHERE (next_tick IS NOT NULL)
 
-table epochs with (fillfactor=80, autovacuum_vacuum_scale_factor=0.05)
+table epochs with (autovacuum_vacuum_scale_factor=0.05, fillfactor=100)
     job uuid not null
     tenant integer not null
     partition smallint not null
@@ -202,6 +202,7 @@ table leases with (fillfactor=20, autovacuum_vacuum_scale_factor=0, autovacuum_v
     holds boolean not null default true
     lag_ms bigint not null default 0
     clock_offset_ms bigint not null default 0
+    reads_short boolean not null default false
     constraint leases_pkey PRIMARY KEY (incarnation)
 
 table partitions with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=500)

@@ -2,14 +2,17 @@
 
 use everytick_domain::{
     edit::Change,
+    explain::What,
     ids::{JobId, TenantId},
     job::JobSpec,
-    schedule::Timing,
+    retry::RetryPolicy,
+    schedule::{Fold, Gap, ScheduleSpec, Timing},
+    target::{HttpMethod, HttpTarget, TargetSpec},
     time::{DbTime, Span},
 };
 
-use super::{Bench, LIMITS, OTHER_TENANT, START, TENANT, actor, by_name, job_id, s, schedule, spec};
-use crate::{Created, IDEMPOTENCY_KEPT, IdempotencyKey, NewJob, Result, StoreError};
+use super::{Bench, LIMITS, OTHER_TENANT, START, TENANT, actor, by_name, job_id, pause, s, schedule, spec};
+use crate::{Created, IDEMPOTENCY_KEPT, IdempotencyKey, JobFilter, NewJob, Result, StoreError};
 
 pub async fn a_new_job_begins_at_its_first_tick_after_the_clock(bench: &Bench) {
     bench.go(20);
@@ -157,6 +160,94 @@ pub async fn a_new_job_has_an_audit_row(bench: &Bench) {
     assert_eq!(audit.len(), 1);
     assert_eq!((audit[0].at, audit[0].actor.as_str(), audit[0].action.as_str()), (START, "tester", "create"));
     assert_eq!(audit[0].subject, job.id.to_string());
+}
+
+pub async fn jobs_made_together_are_named_in_the_audit_trail(bench: &Bench) {
+    let new = |n: u128| NewJob { id: JobId::from_uuid(uuid::Uuid::from_u128(n)), spec: spec(&format!("j{n}")) };
+    let mut jobs: Vec<NewJob> = (1..=15).map(new).collect();
+    jobs.push(NewJob { id: JobId::from_uuid(uuid::Uuid::from_u128(99)), spec: spec("j1") });
+    let made = bench.store.create_jobs(TENANT, &actor(), jobs, None).await.unwrap();
+    assert_eq!(made.iter().filter(|made| made.is_ok()).count(), 15);
+    let audit = bench.audit().await;
+    assert_eq!(audit.len(), 1);
+    let mut names = Vec::new();
+    for row in &audit {
+        let told = (row.at, row.actor.as_str(), row.action.as_str(), row.subject.as_str());
+        assert_eq!(told, (START, "tester", "create", "jobs"));
+        let detail: serde_json::Value = serde_json::from_str(&row.detail).unwrap();
+        names.extend(detail["names"].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()));
+    }
+    assert_eq!(
+        names,
+        (1..=15).map(|n| format!("j{n}")).collect::<Vec<_>>(),
+        "each once, in order, and none that was refused"
+    );
+    // Who asks what became of one of them is told of its making all the same.
+    bench.go(5);
+    bench.edit("j7", pause()).await;
+    let (facts, _) = bench.store.load_facts(TENANT, &by_name("j7"), Some(s(10)), Span::days(90)).await.unwrap();
+    let told: Vec<_> = facts.changes.iter().map(|change| (change.x, change.by.as_str(), change.what.clone())).collect();
+    assert_eq!(told, [(START, "tester", What::Created), (s(5), "tester", What::Paused)]);
+}
+
+/// What has its default value need not be written; whatever is read is what was made.
+pub async fn a_job_reads_as_it_was_made_whatever_it_says(bench: &Bench) {
+    let http = |headers: &[(&str, &str)]| {
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let url = "https://example.org/hook".to_owned();
+        TargetSpec::Http(HttpTarget { url, method: HttpMethod::Post, headers, secret: None })
+    };
+    let cron = |text: &str| {
+        let timing = ScheduleSpec::cron(text, Some("Europe/Paris"), Gap::Shift, Fold::First, "j").unwrap();
+        Some(ScheduleSpec::from(timing))
+    };
+    let plain = JobSpec {
+        schedule: cron("15 3 * * *"),
+        target: http(&[]),
+        retry: RetryPolicy::with_retries(3),
+        timeout: Span::seconds(30),
+        ..spec("plain")
+    };
+    let specs = [
+        plain.clone(),
+        spec("shell"),
+        JobSpec { name: "hashed".into(), schedule: cron("H 3 * * *"), ..plain.clone() },
+        JobSpec { name: "unscheduled".into(), schedule: None, enabled: false, ..plain.clone() },
+        JobSpec {
+            name: "Said".into(),
+            description: "Says a LOT".into(),
+            labels: [("team".to_owned(), "billing".to_owned())].into(),
+            target: http(&[("x-a", "b")]),
+            payload: Some("{\"a\": 1}".into()),
+            priority: 9,
+            timeout: Span::hours(1),
+            ..plain.clone()
+        },
+    ];
+    let new = |(n, spec): (usize, &JobSpec)| NewJob {
+        id: JobId::from_uuid(uuid::Uuid::from_u128(n as u128 + 1)),
+        spec: spec.clone(),
+    };
+    let jobs: Vec<NewJob> = specs.iter().enumerate().map(new).collect();
+    let made = bench.store.create_jobs(TENANT, &actor(), jobs.clone(), None).await.unwrap();
+    let ids: Vec<JobId> = made.into_iter().map(|made| made.unwrap().job.id).collect();
+    for (loaded, spec) in bench.store.load_jobs(&ids).await.unwrap().iter().zip(&specs) {
+        assert_eq!(*loaded.job.spec, *spec);
+        let read = bench.store.get_job(TENANT, &by_name(&spec.name)).await.unwrap();
+        assert_eq!(*read.job.spec, *spec);
+    }
+    let found = async |q: &str| {
+        let filter = JobFilter { q: Some(q.to_owned()), ..JobFilter::default() };
+        let page = bench.store.list_jobs(TENANT, &filter, None, 10).await.unwrap();
+        page.items.into_iter().map(|record| record.job.spec.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(found("sAI").await, ["Said"]);
+    assert_eq!(found("a lot").await, ["Said"]);
+    assert_eq!(found("plain").await, ["plain"]);
+    bench.edit("plain", Change::Replace(Box::new(JobSpec { priority: 1, ..plain.clone() }))).await;
+    let edited = bench.store.get_job(TENANT, &by_name("plain")).await.unwrap().job;
+    assert_eq!(*edited.spec, JobSpec { priority: 1, ..plain });
+    assert_eq!(found("plain").await, ["plain"]);
 }
 
 pub async fn a_home_region_is_kept_until_an_edit_changes_it(bench: &Bench) {

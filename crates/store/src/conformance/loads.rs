@@ -11,7 +11,7 @@ use everytick_domain::{
     time::{DbTime, Span},
 };
 
-use super::{Bench, TTL, incarnation, new_run, overlapping, pause, s, schedule, spec, tick, ticks};
+use super::{Bench, START, TTL, incarnation, new_run, overlapping, pause, s, schedule, spec, tick, ticks};
 use crate::{ChangeMark, NodeInfo, StoreError};
 
 pub async fn the_horizon_gives_jobs_by_cursor_and_goes_on_from_a_place(bench: &Bench) {
@@ -156,6 +156,22 @@ pub async fn changes_give_what_was_made_and_what_was_edited(bench: &Bench) {
     bench.go(3_600);
     bench.edit("a", Change::Resume).await;
     assert_eq!(reader.news(bench).await, [(a.id, 3, Some(s(3_610)))]);
+}
+
+/// Whether or not it is told of: its holder finds it in time, and hears of each edit.
+pub async fn a_new_job_whose_first_tick_is_far_ahead_is_found_by_the_horizon(bench: &Bench) {
+    let mut daily = spec("j");
+    daily.schedule = Some(schedule(Timing::Every { every: Span::days(1) }));
+    let (lease, job) = (bench.join("a", 1).await, bench.create(daily).await);
+    let mut reader = Reader::default();
+    reader.news(bench).await;
+    let cursor = bench.cursor(&job).await.unwrap();
+    assert!(cursor >= START.plus(crate::UNTOLD_FROM), "{cursor}");
+    let until = cursor.plus(Span::seconds(1));
+    let found = bench.store.load_horizon(&lease, &bench.all(), until, None, 10).await.unwrap();
+    assert_eq!(found.iter().map(|found| (found.job.id, found.epoch.raw())).collect::<Vec<_>>(), [(job.id, 1)]);
+    bench.edit("j", pause()).await;
+    assert_eq!(reader.news(bench).await, [(job.id, 2, None)]);
 }
 
 pub async fn changes_come_in_pages(bench: &Bench) {

@@ -172,6 +172,7 @@ macro_rules! conformance_suite {
             a_claim_of_a_dead_incarnation_is_still_an_open_run,
             deleted_jobs_are_loaded_and_unknown_ones_left_out,
             changes_give_what_was_made_and_what_was_edited,
+            a_new_job_whose_first_tick_is_far_ahead_is_found_by_the_horizon,
             changes_come_in_pages,
             a_reader_of_changes_that_is_up_to_date_gets_nothing_new,
         }
@@ -299,6 +300,8 @@ macro_rules! conformance_suite {
             a_key_belongs_to_its_tenant,
             a_request_that_was_refused_does_not_use_up_its_key,
             a_new_job_has_an_audit_row,
+            jobs_made_together_are_named_in_the_audit_trail,
+            a_job_reads_as_it_was_made_whatever_it_says,
         }
         $crate::conformance_suite! { @group $open, edits:
             a_pause_records_the_ticks_that_are_due_and_no_tick_after_it,

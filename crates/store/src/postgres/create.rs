@@ -15,8 +15,8 @@ use everytick_domain::{
 };
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, calendars, flows, homes, horizon, range, rows, sql};
-use crate::{Actor, Created, IDEMPOTENCY_KEPT, IdempotencyKey, NewJob, Result, StoreError};
+use super::{Failed, PostgresStore, Write, calendars, flows, homes, horizon, range, rows, short, short::Form, sql};
+use crate::{Actor, Created, IDEMPOTENCY_KEPT, IdempotencyKey, NewJob, Result, StoreError, facts, untold::is_told};
 
 const DOING: &str = "create jobs";
 
@@ -47,9 +47,7 @@ async fn create(
     let excluded: Vec<String> = jobs.iter().flat_map(|new| new.spec.exclude()).cloned().collect();
     let known: Vec<_> = calendars::hold(write, tenant, &excluded).await?.into_values().collect();
     // Creates of one tenant take turns: names and the quota hold, and a key is used once.
-    sqlx::query(sql!("add_tenant")).bind(tenant.raw()).execute(&mut *write.tx).await.failed(DOING)?;
-    let live: i64 =
-        sqlx::query_scalar(sql!("tenant_held")).bind(tenant.raw()).fetch_one(&mut *write.tx).await.failed(DOING)?;
+    let live = hold_tenant(write, tenant).await?;
     write.read_clock().await?;
     match replayed(write, tenant, idempotency, Kind::Job).await {
         Ok(Some(id)) => {
@@ -61,14 +59,14 @@ async fn create(
         Err(StoreError::KeyReused) => return Ok(vec![Err(StoreError::KeyReused)]),
         Err(error) => return Err(error),
     }
-    let (answers, claims, parents) =
-        decide(write, &mut homes, &known, (live.unsigned_abs(), jobs_max), tenant, actor, jobs).await?;
+    let (answers, claims, parents) = decide(write, &mut homes, &known, (live, jobs_max), tenant, actor, jobs).await?;
     for claim in &claims {
         homes::claim(write, claim).await?;
     }
     let created: Vec<&Created> = answers.iter().filter_map(|answer| answer.as_ref().ok()).collect();
     if !created.is_empty() {
-        insert(write, tenant, actor, &created).await?;
+        let form = short::form(write).await?;
+        insert(write, form, tenant, actor, &created).await?;
     }
     for created in created.iter().filter(|created| !created.job.spec.depends_on.is_empty()) {
         let parents = parents.get(&created.job.id).map_or(&[][..], Vec::as_slice);
@@ -121,27 +119,46 @@ async fn decide(
         taken.insert(created.job.spec.name.clone());
         live += 1;
         family.made(&created);
-        parents.insert(created.job.id, named);
+        if !named.is_empty() {
+            parents.insert(created.job.id, named);
+        }
         Ok(created)
     };
     let answers = crate::flows::each_in_order(jobs, decide);
     Ok((answers, claims, parents))
 }
 
-async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, created: &[&Created]) -> Result<()> {
-    let jobs = || created.iter().map(|created| &created.job);
-    let listed: Vec<Listed> = jobs().map(|job| Listed::of(&job.spec)).collect();
-    let specs: Vec<String> = jobs().map(|job| spec_text(&job.spec)).collect::<Result<_>>()?;
+/// How many live jobs the tenant has, which is held until this transaction ends.
+async fn hold_tenant(write: &mut Write, tenant: TenantId) -> Result<u64> {
+    let held = || sqlx::query_scalar(sql!("tenant_held")).bind(tenant.raw());
+    let live: Option<i64> = held().fetch_optional(&mut *write.tx).await.failed(DOING)?;
+    let live = match live {
+        Some(live) => live,
+        // Only its first job finds none.
+        None => {
+            sqlx::query(sql!("add_tenant")).bind(tenant.raw()).execute(&mut *write.tx).await.failed(DOING)?;
+            held().fetch_one(&mut *write.tx).await.failed(DOING)?
+        }
+    };
+    Ok(live.unsigned_abs())
+}
+
+async fn insert(write: &mut Write, form: Form, tenant: TenantId, actor: &Actor, created: &[&Created]) -> Result<()> {
+    let jobs: Vec<&Job> = created.iter().map(|created| &created.job).collect();
+    let jobs = || jobs.iter().copied();
+    let listed: Vec<Listed> = jobs().map(|job| Listed::of(&job.spec, form)).collect();
+    let specs: Vec<String> = jobs().map(|job| short::text(&job.spec, form)).collect::<Result<_>>()?;
     let ids = rows::job_ids(jobs().map(|job| job.id));
     let partitions: Vec<i16> = jobs().map(|job| rows::partition(job.partition)).collect();
+    let told: Vec<bool> = created.iter().map(|created| is_told(created.cursor, write.now)).collect();
     sqlx::query(sql!("create_jobs"))
         .bind(&ids)
-        .bind(jobs().map(|job| job.spec.name.clone()).collect::<Vec<_>>())
+        .bind(jobs().map(|job| job.spec.name.as_str()).collect::<Vec<_>>())
         .bind(specs)
         .bind(listed.iter().map(|listed| listed.enabled).collect::<Vec<_>>())
-        .bind(listed.iter().map(|listed| listed.target.to_owned()).collect::<Vec<_>>())
-        .bind(listed.iter().map(|listed| listed.labels.clone()).collect::<Vec<_>>())
-        .bind(listed.iter().map(|listed| listed.search.clone()).collect::<Vec<_>>())
+        .bind(listed.iter().map(|listed| listed.target).collect::<Vec<_>>())
+        .bind(listed.iter().map(|listed| listed.labels.as_str()).collect::<Vec<_>>())
+        .bind(listed.iter().map(|listed| listed.search.as_str()).collect::<Vec<_>>())
         .bind(tenant.raw())
         .bind(&*rows::text(&actor.0))
         .bind(write.now.millis())
@@ -153,8 +170,9 @@ async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, created: &[&
         .bind(&partitions)
         .bind(tenant.raw())
         .bind(write.now.millis())
-        .bind(jobs().map(|job| job.spec.target.queue().map(str::to_owned)).collect::<Vec<_>>())
+        .bind(jobs().map(|job| job.spec.target.queue()).collect::<Vec<_>>())
         .bind(jobs().map(|job| job.spec.is_guarded()).collect::<Vec<_>>())
+        .bind(&told)
         .execute(&mut *write.tx)
         .await
         .failed_or_refused(DOING)?;
@@ -173,14 +191,10 @@ async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, created: &[&
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
-    range::notify(write).await?;
-    let detail = |job: &Job| serde_json::json!({ "name": job.spec.name, "version": 1 }).to_string();
-    let audit: Vec<_> = jobs().map(|job| (job.id.to_string(), detail(job))).collect();
-    note(write, tenant, actor, "create", &audit).await
-}
-
-pub(super) fn spec_text(spec: &JobSpec) -> Result<String> {
-    serde_json::to_string(spec).map_err(|error| StoreError::Refused { doing: DOING, source: error.into() })
+    if told.contains(&true) {
+        range::notify(write).await?;
+    }
+    note(write, tenant, actor, "create", &facts::created(&jobs().collect::<Vec<_>>())).await
 }
 
 /// What lists filter jobs by, in columns of its own: no list reads a definition.
@@ -192,13 +206,17 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    pub(super) fn of(spec: &JobSpec) -> Self {
+    pub(super) fn of(spec: &JobSpec, form: Form) -> Self {
         let labels: serde_json::Map<_, _> = spec
             .labels
             .iter()
             .map(|(key, value)| (rows::text(key).into_owned(), rows::text(value).into_owned().into()))
             .collect();
-        let search = format!("{}\n{}", spec.name, spec.description).to_lowercase();
+        let search = match form {
+            Form::Whole => format!("{}\n{}", spec.name, spec.description).to_lowercase(),
+            // The name is looked for where it stands.
+            Form::Short => spec.description.to_lowercase(),
+        };
         Self {
             enabled: spec.enabled,
             target: spec.target.kind(),

@@ -17,7 +17,9 @@ use super::{
     days::{Day, Days},
     flows, homes, horizon, range, record, rows,
     rows::JobRow,
-    settle, sql,
+    settle, short,
+    short::Form,
+    sql,
 };
 use crate::{Actor, CancelledRuns, EditJob, Edited, JobRef, JobTicks, OpenRun, RecordRow, Result, StoreError, facts};
 
@@ -167,12 +169,12 @@ async fn write_edit(
     record::insert_edited(write, &due, was.job.spec.target.queue()).await?;
     range::insert_ranges(write, job.id, tenant, &edit.ranges).await?;
     range::insert_ranges(write, job.id, tenant, &record::ranges_of(old.into_iter())).await?;
-    let listed = Listed::of(&job.spec);
+    let listed = Listed::of(&job.spec, Form::Whole);
     sqlx::query(sql!("edit_job"))
         .bind(job.id.uuid())
         .bind(&job.spec.name)
         .bind(job.version.raw())
-        .bind(create::spec_text(&job.spec)?)
+        .bind(short::text(&job.spec, Form::Whole)?)
         .bind(job.updated_at.millis())
         .bind(job.paused.as_ref().map(|paused| paused.at.millis()))
         .bind(job.paused.as_ref().and_then(|paused| rows::texts(paused.note.as_ref())))

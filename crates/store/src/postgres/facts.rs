@@ -10,7 +10,7 @@ use sqlx::PgConnection;
 use super::{Failed, PostgresStore, backfill, calendars, edit, read, rows, rows::JobRow, sql};
 use crate::{
     JobRef, Result, StoreError,
-    facts::{CHANGES_MAX, changed, named, record},
+    facts::{CHANGES_MAX, changes, named, record},
 };
 
 const DOING: &str = "look why a job ran or not";
@@ -61,12 +61,13 @@ pub(super) async fn load_facts(
         .await
         .failed(DOING)?;
     let trail = trail.iter().map(read::audit).collect::<std::result::Result<Vec<_>, _>>().failed(DOING)?;
+    let changes = changes(trail, &row.job);
     let mut facts = Facts {
         job: row.job,
         cursor: row.cursor,
         now,
         kept_from: now.minus(kept),
-        changes: trail.into_iter().rev().filter_map(changed).collect(),
+        changes,
         calendars: Vec::new(),
         record: tick.map(record),
         range: range.filter(|range| range.to >= at),

@@ -31,6 +31,7 @@ mod repair;
 mod request;
 mod rows;
 mod settle;
+mod short;
 
 use std::sync::{
     Arc, RwLock,

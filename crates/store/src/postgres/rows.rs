@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use everytick_domain::{
     ids::{Epoch, Fence, JobId, RunId, TenantId, Version},
-    job::{Job, JobSpec, Paused},
+    job::{Job, Paused},
     partition::PartitionSet,
     plan::SkipRange,
     run::{CauseKind, SkipReason, State},
@@ -14,6 +14,7 @@ use everytick_domain::{
 use sqlx::{Row as _, postgres::PgRow};
 use uuid::Uuid;
 
+use super::short;
 use crate::{AttemptRecord, ClaimedRun, OpenRun, RunRecord, WaitingRun};
 
 type Decoded<T> = std::result::Result<T, sqlx::Error>;
@@ -26,7 +27,7 @@ pub(super) struct JobRow {
 }
 
 pub(super) fn job(row: &PgRow) -> Decoded<JobRow> {
-    let spec: JobSpec = serde_json::from_str(row.try_get("spec")?).map_err(|error| wrong("spec", error))?;
+    let spec = short::read(row.try_get("name")?, row.try_get("spec")?).map_err(|error| wrong("spec", error))?;
     let schedule = match &spec.schedule {
         None => None,
         Some(schedule) => {

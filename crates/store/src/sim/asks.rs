@@ -14,7 +14,7 @@ use everytick_domain::{
 use super::db::{Db, Entry, JobRow, RequestRow, RunRow, Subject, WaitingRow};
 use crate::{
     Actor, AuditRecord, CancelledRun, Created, EditJob, Edited, IDEMPOTENCY_KEPT, IdempotencyKey, JobRef, NewJob,
-    NewRun, OpenRun, Pruned, Result, RunRecord, StoreError, facts,
+    NewRun, OpenRun, Pruned, Result, RunRecord, StoreError, facts, untold::is_told,
 };
 
 impl Db {
@@ -80,7 +80,14 @@ impl Db {
         idempotency: Option<&IdempotencyKey>,
         now: DbTime,
     ) -> Vec<Result<Created>> {
-        crate::flows::each_in_order(jobs, |new| self.create_job(tenant, actor, new, idempotency, now))
+        let answers = crate::flows::each_in_order(jobs, |new| self.create_job(tenant, actor, new, idempotency, now));
+        let made: Vec<_> = answers.iter().flatten().filter(|made| !made.replayed).map(|made| &made.job).collect();
+        if !made.is_empty() {
+            for (subject, detail) in facts::created(&made) {
+                self.note(tenant, actor, "create", subject, detail, now);
+            }
+        }
+        answers
     }
 
     fn create_job(
@@ -112,10 +119,10 @@ impl Db {
         if let Some(claim) = &place.claim {
             self.claim_block(claim);
         }
-        let (id, seq) = (job.id, self.next_seq());
+        let id = job.id;
+        let seq = if is_told(cursor, now) { self.next_seq() } else { 0 };
         self.jobs.insert(id, JobRow { job: job.clone(), epoch: Epoch::from_raw(1), seq, cursor, moved_from: None });
         self.journal.push(Entry::Created { job: Box::new(job.clone()), x: now });
-        self.note(tenant, actor, "create", id.to_string(), "{}".into(), now);
         self.remember(tenant, idempotency, Subject::Job(id), now);
         Ok(Created { job, cursor, replayed: false })
     }

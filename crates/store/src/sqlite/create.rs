@@ -15,7 +15,7 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{Failed, SqliteStore, Write, calendars, flows, range, rows, rows::Hex, sql};
-use crate::{Actor, Created, IDEMPOTENCY_KEPT, IdempotencyKey, NewJob, Result, StoreError};
+use crate::{Actor, Created, IDEMPOTENCY_KEPT, IdempotencyKey, NewJob, Result, StoreError, facts};
 
 const DOING: &str = "create jobs";
 
@@ -105,7 +105,7 @@ fn new_job(tenant: TenantId, actor: &Actor, new: NewJob, known: &[Arc<Calendar>]
 async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, created: &[&Created]) -> Result<()> {
     let count = rows::limit(created.len());
     let change_before = range::next_change(write, created.len()).await? - count;
-    let (mut jobs, mut epochs, mut cursors, mut audit) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut jobs, mut epochs, mut cursors) = (Vec::new(), Vec::new(), Vec::new());
     for (change, Created { job, cursor, .. }) in (change_before + 1..).zip(created) {
         let id = Hex(job.id.uuid());
         let spec = serde_json::to_string(&*job.spec)
@@ -113,7 +113,6 @@ async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, created: &[&
         jobs.push((id, job.spec.name.as_str(), spec));
         epochs.push((id, change, job.spec.target.queue()));
         cursors.push((id, cursor.map(DbTime::millis)));
-        audit.push((job.id.to_string(), serde_json::json!({ "name": job.spec.name, "version": 1 }).to_string()));
     }
     sqlx::query(sql!("create_jobs"))
         .bind(rows::json(&jobs).failed(DOING)?)
@@ -132,7 +131,8 @@ async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, created: &[&
     calendars::used(write, tenant, created.iter().map(|created| (created.job.id, &*created.job.spec))).await?;
     sqlx::query(sql!("add_tenant")).bind(tenant.raw()).execute(&mut *write.tx).await.failed(DOING)?;
     sqlx::query(sql!("add_jobs_count")).bind(tenant.raw()).bind(count).execute(&mut *write.tx).await.failed(DOING)?;
-    note(write, tenant, actor, "create", &audit).await
+    let made: Vec<_> = created.iter().map(|created| &created.job).collect();
+    note(write, tenant, actor, "create", &facts::created(&made)).await
 }
 
 async fn load(write: &mut Write, id: JobId) -> Result<Option<Created>> {

@@ -7,7 +7,7 @@ use sqlx::{Postgres, postgres::PgArguments, query::Query};
 use uuid::Uuid;
 
 use super::{
-    super::{Failed, PostgresStore, Write, create::Listed, rows},
+    super::{Failed, PostgresStore, Write, create::Listed, rows, short::Form},
     DOING, begin_write, nobody_lives, sql,
 };
 use crate::{
@@ -115,7 +115,7 @@ fn derived(part: &Part, batch: &Batch) -> Vec<Column> {
             for spec in specs {
                 // One that cannot be read is as unreadable here as it was there.
                 let spec = spec.as_deref().and_then(|spec| serde_json::from_str::<JobSpec>(spec).ok());
-                let listed = spec.as_ref().map(Listed::of);
+                let listed = spec.as_ref().map(|spec| Listed::of(spec, Form::Whole));
                 enabled.push(Some(listed.as_ref().is_some_and(|listed| listed.enabled)));
                 targets.push(Some(listed.as_ref().map_or_else(String::new, |listed| listed.target.to_owned())));
                 labels.push(Some(listed.as_ref().map_or_else(|| "{}".to_owned(), |listed| listed.labels.clone())));

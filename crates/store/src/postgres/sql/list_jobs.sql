@@ -11,6 +11,6 @@ select j.id, j.name, j.tenant, j.version, j.spec, j.created_at, j.created_by, j.
    and not exists (
          select 1 from unnest($6::text[], $7::text[]) as f (key, value)
           where not (jsonb_exists(j.labels, f.key) and (f.value is null or j.labels ->> f.key = f.value)))
-   and ($8::text is null or strpos(j.search, $8) > 0)
+   and ($8::text is null or strpos(j.search, $8) > 0 or strpos(lower(j.name), $8) > 0)
  order by j.name
  limit $9;

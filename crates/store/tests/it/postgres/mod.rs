@@ -11,6 +11,7 @@ mod queues;
 mod races;
 mod schema;
 mod server;
+mod short;
 mod silence;
 mod stopped;
 mod turns;

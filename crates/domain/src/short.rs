@@ -1,0 +1,296 @@
+//! A definition without what goes without saying: whatever has its default value is left out, and so is the name, which
+//! stands beside it wherever it is kept. For a plain job that is a seventh of the whole document, and of millions of jobs most
+//! are plain. What is read gives the same definition again.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    flow::DependsOn,
+    job::{JobSpec, Misfire, Overlap, PRIORITY_DEFAULT},
+    queue::KeyExpression,
+    retry::{OnLost, RetryPolicy},
+    schedule::{Fold, Gap, ScheduleSpec, Timing},
+    target::{HttpMethod, HttpTarget, TargetSpec},
+    time::Span,
+};
+
+/// The short form. Fields may be added if their absence means what jobs without them do.
+#[derive(Serialize, Deserialize)]
+pub struct Short<'a> {
+    /// A cron expression without `H`, and its zone, where nothing else is said of the schedule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cron: Option<(Cow<'a, str>, Cow<'a, str>)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    every: Option<Span>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schedule: Option<Cow<'a, ScheduleSpec>>,
+    /// Where to POST, without headers and unsigned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<Cow<'a, TargetSpec>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    labels: Option<Cow<'a, BTreeMap<String, String>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enabled: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overlap: Option<Overlap>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_concurrent: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    misfire: Option<Misfire>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry: Option<RetryPolicy>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    on_lost: Option<OnLost>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout: Option<Span>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    home_region: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    concurrency_key: Option<Cow<'a, KeyExpression>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_per_key: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keep: Option<Span>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    depends_on: Option<Cow<'a, [DependsOn]>>,
+}
+
+impl std::fmt::Debug for Short<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Short").finish_non_exhaustive()
+    }
+}
+
+impl<'a> Short<'a> {
+    #[must_use]
+    pub fn of(spec: &'a JobSpec) -> Self {
+        // Every field is named: one that is added later has to be thought of here.
+        let JobSpec {
+            name: _,
+            description,
+            labels,
+            enabled,
+            schedule,
+            target,
+            payload,
+            overlap,
+            max_concurrent,
+            priority,
+            misfire,
+            retry,
+            on_lost,
+            timeout,
+            home_region,
+            concurrency_key,
+            max_per_key,
+            keep,
+            depends_on,
+        } = spec;
+        let (cron, every) = schedule.as_ref().map_or((None, None), plain_timing);
+        let http = plain_http(target);
+        Self {
+            schedule: schedule.as_ref().filter(|_| cron.is_none() && every.is_none()).map(Cow::Borrowed),
+            cron,
+            every,
+            target: http.is_none().then_some(Cow::Borrowed(target)),
+            http: http.map(Cow::Borrowed),
+            description: (!description.is_empty()).then_some(Cow::Borrowed(description)),
+            labels: (!labels.is_empty()).then_some(Cow::Borrowed(labels)),
+            enabled: (!enabled).then_some(false),
+            payload: payload.as_deref().map(Cow::Borrowed),
+            overlap: unless(*overlap, Overlap::default()),
+            max_concurrent: *max_concurrent,
+            priority: unless(*priority, PRIORITY_DEFAULT),
+            misfire: unless(*misfire, Misfire::default()),
+            retry: unless(*retry, retry_default(target)),
+            on_lost: unless(*on_lost, OnLost::default()),
+            timeout: unless(*timeout, target.timeout_default()),
+            home_region: home_region.as_deref().map(Cow::Borrowed),
+            concurrency_key: concurrency_key.as_ref().map(Cow::Borrowed),
+            max_per_key: unless(*max_per_key, 1),
+            keep: *keep,
+            depends_on: (!depends_on.is_empty()).then_some(Cow::Borrowed(depends_on)),
+        }
+    }
+
+    /// The definition of the job of this name; `None` where the document says not where its runs go.
+    #[must_use]
+    pub fn whole(self, name: &str) -> Option<JobSpec> {
+        let target = match (self.target, self.http) {
+            (Some(target), _) => target.into_owned(),
+            (None, Some(url)) => http_to(url.into_owned()),
+            (None, None) => return None,
+        };
+        let timing = match (self.cron, self.every) {
+            (Some((cron, timezone)), _) => {
+                let (cron, timezone) = (cron.into_owned(), timezone.into_owned());
+                let (gap, fold) = (Gap::default(), Fold::default());
+                Some(Timing::Cron { resolved: cron.clone(), cron, timezone, gap, fold })
+            }
+            (None, Some(every)) => Some(Timing::Every { every }),
+            (None, None) => None,
+        };
+        Some(JobSpec {
+            name: name.to_owned(),
+            description: self.description.unwrap_or_default().into_owned(),
+            labels: self.labels.map(Cow::into_owned).unwrap_or_default(),
+            enabled: self.enabled.unwrap_or(true),
+            schedule: self.schedule.map(Cow::into_owned).or(timing.map(Into::into)),
+            payload: self.payload.map(Cow::into_owned),
+            overlap: self.overlap.unwrap_or_default(),
+            max_concurrent: self.max_concurrent,
+            priority: self.priority.unwrap_or(PRIORITY_DEFAULT),
+            misfire: self.misfire.unwrap_or_default(),
+            retry: self.retry.unwrap_or_else(|| retry_default(&target)),
+            on_lost: self.on_lost.unwrap_or_default(),
+            timeout: self.timeout.unwrap_or(target.timeout_default()),
+            home_region: self.home_region.map(Cow::into_owned),
+            concurrency_key: self.concurrency_key.map(Cow::into_owned),
+            max_per_key: self.max_per_key.unwrap_or(1),
+            keep: self.keep,
+            depends_on: self.depends_on.map(Cow::into_owned).unwrap_or_default(),
+            target,
+        })
+    }
+}
+
+fn unless<T: PartialEq>(value: T, default: T) -> Option<T> {
+    (value != default).then_some(value)
+}
+
+type PlainTiming<'a> = (Option<(Cow<'a, str>, Cow<'a, str>)>, Option<Span>);
+
+/// The timing alone, where that is all, and all of it is said by an expression and a zone, or by a period.
+fn plain_timing(schedule: &ScheduleSpec) -> PlainTiming<'_> {
+    if *schedule != ScheduleSpec::from(schedule.timing.clone()) {
+        return (None, None);
+    }
+    match &schedule.timing {
+        Timing::Cron { cron, resolved, timezone, gap, fold }
+            if cron == resolved && *gap == Gap::default() && *fold == Fold::default() =>
+        {
+            (Some((cron.into(), timezone.into())), None)
+        }
+        Timing::Every { every } => (None, Some(*every)),
+        Timing::Cron { .. } | Timing::At { .. } => (None, None),
+    }
+}
+
+fn plain_http(target: &TargetSpec) -> Option<&str> {
+    match target {
+        TargetSpec::Http(HttpTarget { url, method: HttpMethod::Post, headers, secret: None }) if headers.is_empty() => {
+            Some(url)
+        }
+        TargetSpec::Http(_) | TargetSpec::Shell(_) | TargetSpec::Queue(_) => None,
+    }
+}
+
+const fn http_to(url: String) -> TargetSpec {
+    TargetSpec::Http(HttpTarget { url, method: HttpMethod::Post, headers: BTreeMap::new(), secret: None })
+}
+
+const fn retry_default(target: &TargetSpec) -> RetryPolicy {
+    RetryPolicy::with_retries(target.max_retries_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{plan::tests::spec, target::QueueTarget};
+
+    fn there_and_back(spec: &JobSpec) -> (String, JobSpec) {
+        let text = serde_json::to_string(&Short::of(spec)).unwrap();
+        let read: Short<'_> = serde_json::from_str(&text).unwrap();
+        (text.clone(), read.whole(&spec.name).unwrap())
+    }
+
+    fn plain() -> JobSpec {
+        let target = http_to("https://example.org/hook".into());
+        let timing =
+            ScheduleSpec::cron("15 3 * * *", Some("Europe/Paris"), Gap::default(), Fold::default(), "j").unwrap();
+        let (retry, timeout) = (retry_default(&target), target.timeout_default());
+        let schedule = Some(timing.into());
+        JobSpec { schedule, target, retry, timeout, ..spec(Span::seconds(10)) }
+    }
+
+    #[test]
+    fn a_plain_job_is_its_expression_its_zone_and_its_url() {
+        let (text, read) = there_and_back(&plain());
+        assert_eq!(text, r#"{"cron":["15 3 * * *","Europe/Paris"],"http":"https://example.org/hook"}"#);
+        assert_eq!(read, plain());
+    }
+
+    type Change = Box<dyn Fn(&mut JobSpec)>;
+
+    /// Each field alone away from its default: none is lost, whatever else is left out.
+    #[test]
+    fn whatever_is_not_the_default_is_kept() {
+        let cron = |cron: &str, gap, fold| {
+            Some(ScheduleSpec::from(ScheduleSpec::cron(cron, Some("Europe/Paris"), gap, fold, "j").unwrap()))
+        };
+        let bounded = |change: fn(&mut ScheduleSpec)| {
+            let mut schedule = ScheduleSpec::from(Timing::Every { every: Span::minutes(1) });
+            change(&mut schedule);
+            Some(schedule)
+        };
+        let at = crate::time::DbTime::from_millis(1_000);
+        let http = |change: fn(&mut HttpTarget)| {
+            let TargetSpec::Http(mut http) = http_to("https://example.org/".into()) else { unreachable!() };
+            change(&mut http);
+            TargetSpec::Http(http)
+        };
+        let changes: Vec<Change> = vec![
+            Box::new(|spec| spec.name = "other".into()),
+            Box::new(|spec| spec.description = "d".into()),
+            Box::new(|spec| spec.labels = BTreeMap::from([("a".into(), "b".into())])),
+            Box::new(|spec| spec.enabled = false),
+            Box::new(|spec| spec.schedule = None),
+            Box::new(move |spec| spec.schedule = cron("H 3 * * *", Gap::Shift, Fold::First)),
+            Box::new(move |spec| spec.schedule = cron("0 3 * * *", Gap::Skip, Fold::First)),
+            Box::new(move |spec| spec.schedule = cron("0 3 * * *", Gap::Shift, Fold::Both)),
+            Box::new(move |spec| spec.schedule = Some(Timing::At { at }.into())),
+            Box::new(move |spec| spec.schedule = bounded(|_| {})),
+            Box::new(move |spec| spec.schedule = bounded(|schedule| schedule.jitter = Some(Span::seconds(3)))),
+            Box::new(move |spec| spec.schedule = bounded(|schedule| schedule.exclude = vec!["holidays".into()])),
+            Box::new(move |spec| spec.schedule = bounded(|schedule| schedule.ends_at = Some(crate::time::DbTime::MAX))),
+            Box::new(move |spec| spec.target = http(|http| http.method = HttpMethod::Put)),
+            Box::new(move |spec| spec.target = http(|http| http.secret = Some("whsec_x".into()))),
+            Box::new(move |spec| spec.target = http(|http| _ = http.headers.insert("a".into(), "b".into()))),
+            Box::new(|spec| spec.target = TargetSpec::Queue(QueueTarget { name: "q".into() })),
+            Box::new(|spec| spec.payload = Some("null".into())),
+            Box::new(|spec| spec.overlap = Overlap::Queue { limit: 3 }),
+            Box::new(|spec| (spec.overlap, spec.max_concurrent) = (Overlap::Allow, Some(4))),
+            Box::new(|spec| spec.priority = 0),
+            Box::new(|spec| spec.misfire.grace = Some(Span::minutes(9))),
+            Box::new(|spec| spec.retry = RetryPolicy::with_retries(0)),
+            Box::new(|spec| spec.on_lost = OnLost::Fail),
+            Box::new(|spec| spec.timeout = Span::hours(1)),
+            Box::new(|spec| spec.home_region = Some("eu".into())),
+            Box::new(|spec| spec.concurrency_key = KeyExpression::try_from("payload.a".to_owned()).ok()),
+            Box::new(|spec| spec.max_per_key = 2),
+            Box::new(|spec| spec.keep = Some(Span::days(1))),
+        ];
+        for change in changes {
+            let mut spec = plain();
+            change(&mut spec);
+            let (text, read) = there_and_back(&spec);
+            assert_eq!(read, spec, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_document_without_a_target_is_no_job() {
+        let read: Short<'_> = serde_json::from_str("{}").unwrap();
+        assert!(read.whole("j").is_none());
+    }
+}

@@ -1,0 +1,46 @@
+//! How definitions are written. New jobs are written short (`domain::short`) once every node that lives can read that: a node
+//! of an earlier step would leave them alone. From the first one on, the schema's step says that it needs a release which
+//! knows it, so no earlier one starts any more. Both forms are read for ever; an edit writes the whole one.
+
+use everytick_domain::{job::JobSpec, short::Short};
+use serde_json::Error;
+
+use super::{Failed, Write, sql};
+use crate::{Result, StoreError};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    Whole,
+    Short,
+}
+
+/// The form in which new jobs are written now. Asked each time: a node of an earlier step that was stopped in its sleep may wake
+/// up and join again.
+pub(super) async fn form(write: &mut Write) -> Result<Form> {
+    let (readers_only, shut): (bool, bool) =
+        sqlx::query_as(sql!("short_readers")).fetch_one(&mut *write.tx).await.failed(write.doing)?;
+    if !readers_only {
+        return Ok(Form::Whole);
+    }
+    if !shut {
+        sqlx::query(sql!("short_only")).execute(&mut *write.tx).await.failed(write.doing)?;
+    }
+    Ok(Form::Short)
+}
+
+pub(super) fn text(spec: &JobSpec, form: Form) -> Result<String> {
+    let text = match form {
+        Form::Whole => serde_json::to_string(spec),
+        Form::Short => serde_json::to_string(&Short::of(spec)),
+    };
+    text.map_err(|error| StoreError::Refused { doing: "write the definition", source: error.into() })
+}
+
+/// A whole document begins with the job's name; a short one has none.
+pub(super) fn read(name: &str, text: &str) -> std::result::Result<JobSpec, Error> {
+    if text.starts_with("{\"name\":") {
+        return serde_json::from_str(text);
+    }
+    let short: Short<'_> = serde_json::from_str(text)?;
+    short.whole(name).ok_or_else(|| serde::de::Error::custom("it has no target"))
+}
