@@ -16,7 +16,7 @@ pub(crate) struct AuditEntry {
     actor: String,
     #[schema(example = "pause")]
     action: String,
-    /// What it was done to. Jobs that were made together share a row: its subject is `jobs`, its detail has their `names`.
+    /// What it was done to.
     subject: String,
     /// What more is known of it; depends on the action.
     #[schema(value_type = Value)]

@@ -300,7 +300,7 @@ macro_rules! conformance_suite {
             a_key_belongs_to_its_tenant,
             a_request_that_was_refused_does_not_use_up_its_key,
             a_new_job_has_an_audit_row,
-            jobs_made_together_are_named_in_the_audit_trail,
+            jobs_made_together_have_an_audit_row_each,
             a_job_reads_as_it_was_made_whatever_it_says,
         }
         $crate::conformance_suite! { @group $open, edits:

@@ -107,7 +107,7 @@ impl Db {
             cursor: row.cursor,
             now,
             kept_from: now.minus(kept),
-            changes: facts::changes(trail.rev().map(|(_, record)| record.clone()).collect(), &row.job),
+            changes: facts::changes(trail.rev().map(|(_, record)| record.clone()).collect()),
             calendars: Vec::new(),
             record: self.runs.get(&tick).map(|run| facts::record(self.run_record(tick, run))),
             range: ranges.find(|range| (range.from..=range.to).contains(&at)),

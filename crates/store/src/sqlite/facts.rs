@@ -64,7 +64,7 @@ pub(super) async fn load_facts(
         .await
         .failed(DOING)?;
     let trail = trail.iter().map(read::audit).collect::<std::result::Result<Vec<_>, _>>().failed(DOING)?;
-    let changes = changes(trail, &row.job);
+    let changes = changes(trail);
     let mut facts = Facts {
         job: row.job,
         cursor: row.cursor,
