@@ -1,11 +1,13 @@
 //! How fast the PostgreSQL keeper is on this machine, beside the plain insert that it cannot beat: ticks recorded and whole
-//! lives, by batches of a thousand; a burst of ten thousand jobs; a horizon loaded.
+//! lives, by batches of a thousand; a burst of ten thousand jobs; a horizon loaded. Beside the rate stands what the server's
+//! processors spent on a row, where it runs on this machine: the steadier figure when something else runs too.
 //! `cargo run --release -p everytick-store --features sim --example postgres_throughput [jobs] [batches]`
-//! `PROBE_URL` names an empty database; without it a server of its own is started, which does not sync.
+//! `PROBE_URL` names an empty database; without it a server of its own is started, which does not sync. `PROBE_CONNECTIONS`
+//! says how many connections the store may have: calls take them in turn, and each is a process with caches of its own.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a probe, run by hand")]
 
-use std::time::Instant;
+use std::{collections::HashMap, time::Instant};
 
 use everytick_domain::{
     ids::{Cause, Epoch, Fence, JobId, RunId, TenantId},
@@ -19,6 +21,7 @@ use everytick_store::{
     Store,
     conformance::{incarnation, server::Server, settle_with, spec},
 };
+use sqlx::{Connection as _, PgConnection};
 
 const BATCH: usize = 1_000;
 
@@ -30,9 +33,13 @@ async fn main() {
     let own = if std::env::var_os("PROBE_URL").is_none() { Some(Server::shared().blank().await) } else { None };
     let url = own.as_ref().map_or_else(|| std::env::var("PROBE_URL").unwrap(), |database| database.url.clone());
     let limits = Limits { jobs_per_tenant_max: u64::MAX, ..Limits::default() };
-    let store = PostgresStore::connect(&url, PostgresOptions::default(), limits).await.unwrap();
+    let mut options = PostgresOptions::default();
+    if let Ok(connections) = std::env::var("PROBE_CONNECTIONS") {
+        options.connections_max = connections.parse().unwrap();
+    }
+    let store = PostgresStore::connect(&url, options, limits).await.unwrap();
     let (lease, now) = store.join(&NodeInfo::named("probe"), incarnation(1), Span::days(365)).await.unwrap();
-    let all = PartitionSet::all(store.partitions());
+    let all_partitions = PartitionSet::all(store.partitions());
 
     let mut ids: Vec<JobId> = (0..jobs as u64).map(id).collect();
     ids.sort_unstable();
@@ -62,59 +69,76 @@ async fn main() {
         rows.collect::<Vec<_>>()
     };
 
+    let mut probe = Probe(PgConnection::connect(&url).await.unwrap());
     let planned: Vec<_> = (0..batches).map(|_| batch(Fate::Run, true)).collect();
-    let began = clock();
+    let mut limit = Spent::default();
     for ticks in &planned {
-        plain(&store, &lease.node, lease.incarnation.uuid(), ticks, now).await;
+        limit += probe.spent(BATCH, plain(&store, &lease.node, lease.incarnation.uuid(), ticks, now)).await.1;
     }
-    let limit = report("plain insert of the same rows", batches * BATCH, began);
-    let against =
-        |what: &str, rate: f64| println!("{:50} {:.2} of the plain insert", format!("    {what}"), rate / limit);
+    limit.report("plain insert of the same rows", None);
 
     for (what, fate) in [("record, skips", Fate::Skip(SkipReason::Overlap)), ("record, born claimed", Fate::Run)] {
         let planned: Vec<_> = (0..batches).map(|_| batch(fate, true)).collect();
-        let began = clock();
+        let mut all = Spent::default();
         for ticks in &planned {
-            store.record(&lease, ticks).await.unwrap();
+            all += probe.spent(BATCH, async { store.record(&lease, ticks).await.unwrap() }).await.1;
         }
-        against(what, report(what, batches * BATCH, began));
+        all.report(what, Some(limit));
     }
     let planned: Vec<_> = (0..batches).map(|_| batch(Fate::Run, true)).collect();
-    let began = clock();
+    let (mut all, mut settling) = (Spent::default(), Spent::default());
     for ticks in &planned {
-        let recorded = store.record(&lease, ticks).await.unwrap();
-        store.settle(&ticks.iter().map(|ticks| end(ticks, recorded.now)).collect::<Vec<_>>()).await.unwrap();
+        let (recorded, spent) = probe.spent(BATCH, async { store.record(&lease, ticks).await.unwrap() }).await;
+        all += spent;
+        let ends: Vec<_> = ticks.iter().map(|ticks| end(ticks, recorded.now)).collect();
+        let spent = probe.spent(BATCH, async { store.settle(&ends).await.unwrap() }).await.1;
+        settling += spent;
+        all += Spent { rows: 0, ..spent };
     }
-    let what = "whole life: record born claimed, settle";
-    against(what, report(what, batches * BATCH, began));
+    all.report("whole life: record born claimed, settle", Some(limit));
+    settling.report("    of it: settle", None);
+
     let planned: Vec<_> = (0..batches / 2).map(|_| batch(Fate::Run, false)).collect();
-    let began = clock();
+    let mut steps = [Spent::default(); 4];
     for ticks in &planned {
-        store.record(&lease, ticks).await.unwrap();
-        let waiting = store.peek_waiting(&lease, &all, &[], None, BATCH).await.unwrap().due;
+        steps[0] += probe.spent(BATCH, async { store.record(&lease, ticks).await.unwrap() }).await.1;
+        let peek = async { store.peek_waiting(&lease, &all_partitions, &[], None, BATCH).await.unwrap().due };
+        let (waiting, spent) = probe.spent(BATCH, peek).await;
+        steps[1] += spent;
         let runs: Vec<_> = waiting.iter().map(|run| run.id).collect();
-        let claimed = store.claim(&lease, &everytick_domain::partition::PartitionSet::all(256), &runs).await.unwrap();
+        let claim = async { store.claim(&lease, &all_partitions, &runs).await.unwrap() };
+        let (claimed, spent) = probe.spent(BATCH, claim).await;
+        steps[2] += spent;
         let end = |run: &ClaimedRun| settle_with(run.id, run.fence, run.job, run.tenant, Verdict::Succeeded);
-        store.settle(&claimed.iter().map(end).collect::<Vec<_>>()).await.unwrap();
+        let ends: Vec<_> = claimed.iter().map(end).collect();
+        steps[3] += probe.spent(BATCH, async { store.settle(&ends).await.unwrap() }).await.1;
     }
-    let what = "whole life: record waiting, peek, claim, settle";
-    against(what, report(what, planned.len() * BATCH, began));
+    let mut all = Spent::default();
+    for step in steps {
+        all += Spent { rows: 0, ..step };
+    }
+    Spent { rows: planned.len() * BATCH, ..all }.report("whole life: record waiting, peek, claim, settle", Some(limit));
+    for (what, step) in ["record waiting", "peek", "claim", "settle"].iter().zip(steps) {
+        step.report(&format!("    of it: {what}"), None);
+    }
 
     let at = at.plus(Span::seconds(10));
     let burst: Vec<_> = ids[..10 * BATCH].iter().map(|job| ticks(*job, at, Fate::Run, true)).collect();
-    let began = clock();
-    store.record(&lease, &burst).await.unwrap();
-    report("one statement of ten thousand jobs", burst.len(), began);
-    let began = clock();
-    store.record(&lease, &burst).await.unwrap();
-    report("the same again: all there", burst.len(), began);
-
-    let began = clock();
-    for chunk in ids.chunks(BATCH) {
-        let raise = |job: &JobId| Raise { job: *job, epoch: Epoch::from_raw(1), cursor: Some(at) };
-        store.raise_cursors(&chunk.iter().map(raise).collect::<Vec<_>>()).await.unwrap();
+    for what in ["one statement of ten thousand jobs", "the same again: all there"] {
+        let record = async { store.record(&lease, &burst).await.unwrap() };
+        probe.spent(burst.len(), record).await.1.report(what, None);
     }
-    report("raise_cursors", jobs, began);
+
+    let mut raising = Spent::default();
+    for by in 0..(batches * BATCH / jobs).max(1) as u64 {
+        for chunk in ids.chunks(BATCH) {
+            let cursor = Some(at.plus(Span::millis(by)));
+            let raise = |job: &JobId| Raise { job: *job, epoch: Epoch::from_raw(1), cursor };
+            let raises: Vec<_> = chunk.iter().map(raise).collect();
+            raising += probe.spent(chunk.len(), async { store.raise_cursors(&raises).await.unwrap() }).await.1;
+        }
+    }
+    raising.report("raise_cursors", None);
     let (updates, hot): (i64, i64) =
         sqlx::query_as("select sum(n_tup_upd)::bigint, sum(n_tup_hot_upd)::bigint from pg_stat_user_tables where relname like 'runs_2%'")
             .fetch_one(store.pool())
@@ -129,7 +153,7 @@ async fn main() {
     }
     let (began, mut after, mut loaded) = (clock(), None, 0);
     loop {
-        let page = store.load_horizon(&lease, &all, now.plus(Span::minutes(1)), after, BATCH).await.unwrap();
+        let page = store.load_horizon(&lease, &all_partitions, now.plus(Span::minutes(1)), after, BATCH).await.unwrap();
         loaded += page.len();
         after = page.last().and_then(|job| job.cursor.map(|cursor| (cursor, job.job.id)));
         if page.len() < BATCH {
@@ -186,9 +210,66 @@ fn clock() -> Instant {
     Instant::now()
 }
 
-fn report(what: &str, rows: usize, began: Instant) -> f64 {
+fn report(what: &str, rows: usize, began: Instant) {
     let took = clock().duration_since(began).as_secs_f64();
     let rate = rows as f64 / took;
     println!("{what:50} {rows:>9} rows  {took:>7.2} s  {rate:>9.0} rows/s");
-    rate
+}
+
+/// What a step took: time, and the server's processors where they can be seen.
+#[derive(Clone, Copy, Default)]
+struct Spent {
+    rows: usize,
+    seconds: f64,
+    cpu_seconds: f64,
+}
+
+impl std::ops::AddAssign for Spent {
+    fn add_assign(&mut self, more: Self) {
+        self.rows += more.rows;
+        self.seconds += more.seconds;
+        self.cpu_seconds += more.cpu_seconds;
+    }
+}
+
+impl Spent {
+    fn report(self, what: &str, limit: Option<Self>) {
+        let rows = self.rows as f64;
+        let (rate, cpu_us) = (rows / self.seconds, self.cpu_seconds * 1e6 / rows);
+        print!("{what:50} {rows:>9} rows  {:>7.2} s  {rate:>9.0} rows/s  {cpu_us:>6.2} us of CPU", self.seconds);
+        if let Some(limit) = limit {
+            let limit_rows = limit.rows as f64;
+            let of_rate = rate / (limit_rows / limit.seconds);
+            print!("  {of_rate:.2} of the plain insert, {:.2} by CPU", limit.cpu_seconds * 1e6 / limit_rows / cpu_us);
+        }
+        println!();
+    }
+}
+
+/// Asks on a connection of its own, whose work is not counted.
+struct Probe(PgConnection);
+
+impl Probe {
+    async fn spent<T>(&mut self, rows: usize, step: impl Future<Output = T>) -> (T, Spent) {
+        let (before, began) = (self.cpu().await, clock());
+        let done = step.await;
+        let seconds = clock().duration_since(began).as_secs_f64();
+        let mut cpu_seconds = 0.0;
+        for (pid, after) in self.cpu().await {
+            cpu_seconds += after - before.get(&pid).copied().unwrap_or_default();
+        }
+        (done, Spent { rows, seconds, cpu_seconds })
+    }
+
+    /// Seconds that each of the server's sessions of this database has spent on a processor.
+    async fn cpu(&mut self) -> HashMap<i32, f64> {
+        let sessions =
+            "select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()";
+        let pids: Vec<i32> = sqlx::query_scalar(sessions).fetch_all(&mut self.0).await.unwrap();
+        let spent = |pid: i32| {
+            let read = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+            Some((pid, read.split(' ').next()?.parse::<f64>().ok()? / 1e9))
+        };
+        pids.into_iter().filter_map(spent).collect()
+    }
 }

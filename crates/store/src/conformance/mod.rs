@@ -243,6 +243,7 @@ macro_rules! conformance_suite {
             a_handed_back_retry_still_knows_its_earlier_attempts,
             a_batch_answers_for_each_settlement,
             a_batch_of_ends_answers_for_each_settlement,
+            a_batch_keeps_of_each_end_what_was_said_of_it,
             a_run_named_twice_is_settled_by_the_first,
             a_thousand_runs_are_settled_in_one_batch,
             a_settlement_needs_no_lease,

@@ -180,6 +180,40 @@ pub async fn a_batch_of_ends_answers_for_each_settlement(bench: &Bench) {
     assert_eq!(states, [State::Succeeded, State::Cancelled, State::Succeeded]);
 }
 
+/// What one has said and another has not stays with the one that said it.
+pub async fn a_batch_keeps_of_each_end_what_was_said_of_it(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(40);
+    let mut batch = Vec::new();
+    for (n, verdict) in (1..).zip([Verdict::Failed, Verdict::Succeeded, Verdict::Succeeded, Verdict::Cancelled]) {
+        let run = bench.claimed(&lease, &job, n * 10).await;
+        let mut settle = settle(&run, verdict);
+        settle.ended_at = s(40 + n);
+        batch.push(settle);
+    }
+    batch[1].settlement.output = None;
+    batch[1].started_at = None;
+    batch[2].settlement.output = Some("alone".into());
+    batch[2].started_at = Some(s(32));
+    batch[3].started_at = None;
+    // In another order than that of the ids.
+    batch.swap(0, 2);
+    assert_eq!(bench.store.settle(&batch).await.unwrap(), [SettleAnswer::Settled; 4]);
+    let mut kept = Vec::new();
+    for run in bench.history(&job).await {
+        let run = bench.run(run.id).await;
+        kept.push((run.state, run.error.is_some(), run.output, run.started_at, run.finished_at));
+    }
+    let expected = [
+        (State::Failed, true, Some("printed".to_owned()), Some(s(11)), Some(s(41))),
+        // Where nobody knows of a later start, it is when the run was claimed.
+        (State::Succeeded, false, None, Some(s(40)), Some(s(42))),
+        (State::Succeeded, false, Some("alone".to_owned()), Some(s(32)), Some(s(43))),
+        (State::Cancelled, true, Some("printed".to_owned()), Some(s(40)), Some(s(44))),
+    ];
+    assert_eq!(kept, expected);
+}
+
 pub async fn a_run_named_twice_is_settled_by_the_first(bench: &Bench) {
     let (_, run) = claimed(bench).await;
     let batch = [settle(&run, Verdict::Failed), settle(&run, Verdict::Succeeded), settle(&run, Verdict::HandBack)];

@@ -8,7 +8,6 @@ use everytick_domain::{
     recovery::in_turn,
     time::DbTime,
 };
-use uuid::Uuid;
 
 use super::{Failed, PostgresStore, day_sql, node, rows, sql};
 use crate::{ClaimedRun, LATE_PER_TENANT_MAX, Lease, Result, Waiting, WaitingRun};
@@ -23,7 +22,7 @@ pub(super) async fn peek_waiting(
 ) -> Result<Waiting> {
     const DOING: &str = "look at what waits";
     let partitions = rows::partition_bits(partitions);
-    let mut read = store.read(DOING).await?;
+    let mut read = store.read_many(DOING).await?;
     let now = node::check(&mut read, lease, DOING).await?;
     let found = sqlx::query(sql!("peek_waiting"))
         .bind(now.millis())
@@ -56,30 +55,24 @@ pub(super) async fn claim(
 ) -> Result<Vec<ClaimedRun>> {
     const DOING: &str = "claim runs";
     let Some(lowest) = runs.iter().min().copied() else { return Ok(Vec::new()) };
-    let mut write = store.write(DOING).await?;
+    let mut write = store.write_batch(DOING).await?;
     let mut open_from = node::hold(&mut write, lease).await?;
     if lowest < open_from {
         // From the start, held alone: two that share the lease and then both want to change it would wait for each other.
         write.rollback().await;
-        write = store.write(DOING).await?;
+        write = store.write_batch(DOING).await?;
         open_from = node::hold_alone(&mut write, lease).await?;
     }
     let now = write.now;
-    let taken: Vec<Uuid> = sqlx::query_scalar(sql!("dequeue_due"))
-        .bind(rows::run_ids(runs.iter().copied()))
-        .bind(now.millis())
-        .bind(rows::partition_bits(partitions))
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(DOING)?;
-    let mut claimed: Vec<ClaimedRun> = Vec::with_capacity(taken.len());
-    let taken = taken.into_iter().map(RunId::from_uuid).collect();
-    for (table, ids) in store.by_table(taken, |id| *id) {
+    let partitions = rows::partition_bits(partitions);
+    let mut claimed: Vec<ClaimedRun> = Vec::with_capacity(runs.len());
+    for (table, ids) in store.by_table(runs.to_vec(), |id| *id) {
         let found = sqlx::query(day_sql!("claim", &table))
             .bind(rows::run_ids(ids))
             .bind(now.millis())
             .bind(&lease.node)
             .bind(lease.incarnation.uuid())
+            .bind(&partitions)
             .fetch_all(&mut *write.tx)
             .await
             .failed(DOING)?;

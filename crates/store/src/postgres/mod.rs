@@ -113,6 +113,8 @@ impl JobHints {
 /// How transactions begin, with the time-outs that the role does not bring along.
 struct Begin {
     write: SqlStr,
+    /// For batches of ticks, ends and claims.
+    hot: SqlStr,
     read: SqlStr,
     /// To read jobs by the thousand.
     load: SqlStr,
@@ -181,6 +183,11 @@ impl PostgresStore {
     /// Begins to write. Dropped without a commit, also in the middle of a statement, it rolls back.
     async fn write(&self, doing: &'static str) -> Result<Write> {
         Ok(self.writing(self.begin(&self.begin.write, doing).await?, doing))
+    }
+
+    /// Begins to write a batch: its statements are planned once a connection.
+    async fn write_batch(&self, doing: &'static str) -> Result<Write> {
+        Ok(self.writing(self.begin(&self.begin.hot, doing).await?, doing))
     }
 
     fn writing(&self, tx: Transaction<'static, Postgres>, doing: &'static str) -> Write {

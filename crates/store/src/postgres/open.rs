@@ -129,7 +129,7 @@ pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
         .await
         .failed(DOING)?;
     let read = begin(&pool, &options).await?.read;
-    let begin = Begin { write: read.clone(), slow: read.clone(), load: read.clone(), read };
+    let begin = Begin { write: read.clone(), hot: read.clone(), slow: read.clone(), load: read.clone(), read };
     Ok(PostgresStore {
         pool,
         begin,
@@ -212,12 +212,14 @@ async fn begin(pool: &sqlx::PgPool, options: &PostgresOptions) -> Result<Begin> 
     let begin =
         |how: &str, more: &str| -> SqlStr { AssertSqlSafe(format!("begin {how}{settings}{more}")).into_sql_str() };
     let slow = SLOW_TIMEOUT.as_millis();
+    // With thousands of ids in an array, planning for just these costs more than a fifth of the statement, and finds it
+    // cheaper to walk through all jobs than to look up each.
+    let generic = "; set local plan_cache_mode = force_generic_plan";
     Ok(Begin {
         write: begin("isolation level read committed read write", ""),
+        hot: begin("isolation level read committed read write", generic),
         read: begin("isolation level repeatable read read only", ""),
-        // With thousands of ids in an array, planning for just these costs more than a fifth of the statement, and finds
-        // it cheaper to walk through all jobs than to look up each.
-        load: begin("isolation level repeatable read read only", "; set local plan_cache_mode = force_generic_plan"),
+        load: begin("isolation level repeatable read read only", generic),
         slow: begin(
             "isolation level read committed read write",
             &format!("; set local statement_timeout = {slow}; set local enable_seqscan = on"),

@@ -1,5 +1,6 @@
 //! Records ticks. A batch is one statement; only when some of its rows were left out is it asked which, and why. What is
-//! there already makes the plain insert fail, and only then is the dearer one tried that lets it stand.
+//! there already makes the plain insert fail, and only then is the dearer one tried that lets it stand. That one also takes
+//! the rare batch with several ticks of a job, each of which the plain one would judge by itself.
 
 use std::collections::{HashMap, HashSet};
 
@@ -30,6 +31,10 @@ pub(super) async fn record(store: &PostgresStore, lease: &Lease, batch: &[JobTic
     // Jobs in order, so that their locks are had in order; a job's ticks stay in theirs.
     all.sort_by_key(|(ticks, _)| ticks.job);
     let (now, found) = record_all(store, lease, &all).await?;
+    let Some(found) = found else {
+        let jobs = batch.iter().map(|ticks| vec![RowAnswer::Inserted; ticks.rows.len()]).collect();
+        return Ok(Recorded { now, jobs });
+    };
     let mut seen = HashSet::new();
     let answer = |row: &RecordRow| match found.get(&row.tick.id).copied().unwrap_or(RowAnswer::Stale) {
         RowAnswer::Inserted if !seen.insert(row.tick.id) => RowAnswer::Existed,
@@ -42,27 +47,27 @@ pub(super) async fn record(store: &PostgresStore, lease: &Lease, batch: &[JobTic
 }
 
 /// How a batch is to be tried.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct How {
-    /// Some of it is there already.
+    /// Some of it is there already, or is of one job.
     again: bool,
     /// It claims runs below what the lease has noted.
     lowers: bool,
 }
 
+/// What became of the rows of a batch, or `None` where all were inserted.
+type Answers = Option<HashMap<RunId, RowAnswer>>;
+
 enum Tried {
-    Done(DbTime, HashMap<RunId, RowAnswer>),
+    Done(DbTime, Answers),
     There,
     Below,
     NoDay,
 }
 
-async fn record_all(
-    store: &PostgresStore,
-    lease: &Lease,
-    all: &Ticks<'_>,
-) -> Result<(DbTime, HashMap<RunId, RowAnswer>)> {
-    let mut how = How::default();
+async fn record_all(store: &PostgresStore, lease: &Lease, all: &Ticks<'_>) -> Result<(DbTime, Answers)> {
+    let of_one_job = |pair: &[(&JobTicks, &RecordRow)]| pair[0].0.job == pair[1].0.job;
+    let mut how = How { again: all.windows(2).any(of_one_job), lowers: false };
     let mut days_made = false;
     loop {
         match try_record(store, lease, all, how).await? {
@@ -83,7 +88,10 @@ async fn record_all(
                 for (_, ticks) in grouped(&old) {
                     skip_old(store, lease, &ticks.into_iter().filter(|(_, row)| is_old(row)).collect()).await?;
                 }
-                return Box::pin(record_all(store, lease, &rest)).await;
+                let (now, found) = Box::pin(record_all(store, lease, &rest)).await?;
+                let found =
+                    found.unwrap_or_else(|| rest.iter().map(|(_, row)| (row.tick.id, RowAnswer::Inserted)).collect());
+                return Ok((now, Some(found)));
             }
             Tried::NoDay => {
                 let source = "the table of the tick's day is missing".into();
@@ -102,7 +110,7 @@ fn grouped<'a>(all: &Ticks<'a>) -> HashMap<JobId, Ticks<'a>> {
 }
 
 async fn try_record(store: &PostgresStore, lease: &Lease, all: &Ticks<'_>, how: How) -> Result<Tried> {
-    let mut write = store.write(DOING).await?;
+    let mut write = store.write_batch(DOING).await?;
     match insert(&mut write, lease, all, how).await {
         Ok(done @ Tried::Done(..)) => write.finish(Ok(done)).await,
         Ok(tried @ (Tried::There | Tried::Below | Tried::NoDay)) => {
@@ -117,26 +125,33 @@ async fn insert(write: &mut Write, lease: &Lease, all: &Ticks<'_>, how: How) -> 
     if how.lowers {
         node::hold_alone(write, lease).await?;
     }
-    let statement = if how.again { sql!("record_again") } else { sql!("record") };
+    let waits = all.iter().any(|(_, row)| state(row) == State::Waiting);
+    let statement = match (how.again, waits) {
+        (true, _) => sql!("record_again"),
+        (false, true) => sql!("record_waiting"),
+        (false, false) => sql!("record"),
+    };
     let column = |of: fn(&(&JobTicks, &RecordRow)) -> i64| all.iter().map(of).collect::<Vec<_>>();
-    let ids = rows::run_ids(all.iter().map(|(_, row)| row.tick.id));
-    let inserted = sqlx::query(statement)
+    let on_tick = all.iter().all(|(_, row)| row.tick.due_at == row.tick.tick);
+    let mut insert = sqlx::query(statement)
         .bind(lease.incarnation.uuid())
         .bind(&lease.node)
         .bind(lease.fence.raw())
-        .bind(&ids)
+        .bind(rows::run_ids(all.iter().map(|(_, row)| row.tick.id)))
         .bind(rows::job_ids(all.iter().map(|(ticks, _)| ticks.job)))
         .bind(column(|(ticks, _)| ticks.epoch.raw()))
         .bind(column(|(_, row)| row.tick.tick.millis()))
-        .bind(column(|(_, row)| row.tick.due_at.millis()))
+        .bind(if on_tick { Vec::new() } else { column(|(_, row)| row.tick.due_at.millis()) })
         .bind(all.iter().map(|(_, row)| state(row).code()).collect::<Vec<_>>())
-        .bind(all.iter().map(|(_, row)| row.tick.fate == Fate::Late).collect::<Vec<_>>())
-        .bind(all.iter().map(|(_, row)| reason(&row.tick)).collect::<Vec<_>>())
-        .bind(all.iter().map(|(ticks, _)| i16::from(ticks.priority)).collect::<Vec<_>>())
-        .bind(column(|(ticks, row)| lead(ticks.priority, row.tick.fate == Fate::Late)))
-        .bind(all.iter().map(|(ticks, _)| rows::texts(ticks.key.as_ref())).collect::<Vec<_>>())
-        .fetch_optional(&mut *write.tx)
-        .await;
+        .bind(rows::unless_all(all.iter().map(|(_, row)| row.tick.fate == Fate::Late), &false))
+        .bind(rows::unless_all(all.iter().map(|(_, row)| reason(&row.tick).unwrap_or(0)), &0));
+    if how.again || waits {
+        insert = insert
+            .bind(all.iter().map(|(ticks, _)| i16::from(ticks.priority)).collect::<Vec<_>>())
+            .bind(column(|(ticks, row)| lead(ticks.priority, row.tick.fate == Fate::Late)))
+            .bind(rows::unless_all(all.iter().map(|(ticks, _)| rows::text_of(ticks.key.as_ref())), &None));
+    }
+    let inserted = insert.fetch_optional(&mut *write.tx).await;
     let row = match inserted {
         Err(error) if is_there(&error) && !how.again => return Ok(Tried::There),
         Err(error) if is_without_day(&error) => return Ok(Tried::NoDay),
@@ -157,16 +172,15 @@ async fn insert(write: &mut Write, lease: &Lease, all: &Ticks<'_>, how: How) -> 
         }
     }
     let count: i64 = row.try_get("count").failed(DOING)?;
-    let mut answers: HashMap<RunId, RowAnswer> = HashMap::with_capacity(all.len());
     if usize::try_from(count).is_ok_and(|count| count == all.len()) {
-        answers.extend(all.iter().map(|(_, row)| (row.tick.id, RowAnswer::Inserted)));
-    } else {
-        let inserted: Option<Vec<Uuid>> = row.try_get("ids").failed(DOING)?;
-        answers.extend(inserted.into_iter().flatten().map(|id| (RunId::from_uuid(id), RowAnswer::Inserted)));
-        let left: Ticks<'_> = all.iter().filter(|(_, row)| !answers.contains_key(&row.tick.id)).copied().collect();
-        answers.extend(why(write, &left, now).await?);
+        return Ok(Tried::Done(now, None));
     }
-    Ok(Tried::Done(now, answers))
+    let ids: Option<Vec<Uuid>> = row.try_get("ids").failed(DOING)?;
+    let mut answers: HashMap<RunId, RowAnswer> = HashMap::with_capacity(all.len());
+    answers.extend(ids.into_iter().flatten().map(|id| (RunId::from_uuid(id), RowAnswer::Inserted)));
+    let left: Ticks<'_> = all.iter().filter(|(_, row)| !answers.contains_key(&row.tick.id)).copied().collect();
+    answers.extend(why(write, &left, now).await?);
+    Ok(Tried::Done(now, Some(answers)))
 }
 
 fn is_there(error: &sqlx::Error) -> bool {
@@ -291,14 +305,29 @@ pub(super) async fn insert_edited(write: &mut Write, due: &JobTicks, queue: Opti
 mod tests {
     use super::sql;
 
-    /// Up to what differs: the guards of a batch that is sent again are those of the first time.
+    /// Up to what differs: the guards of a batch are the same whatever it holds and however often it is sent.
     #[test]
-    fn both_forms_of_the_recording_statement_have_the_same_guards() {
-        let guards = |text: &'static str| {
-            let begin = text.find("with lease").unwrap();
-            &text[begin..text.find("), queued as (").unwrap()]
+    fn all_forms_of_the_recording_statement_have_the_same_guards() {
+        let between = |text: &'static str, from: &str, to: &str| {
+            let begin = text.find(from).unwrap();
+            &text[begin..begin + text[begin..].find(to).unwrap()]
         };
-        let again = guards(sql!("record_again")).replace("    on conflict (id) do nothing\n", "");
-        assert_eq!(guards(sql!("record")), again);
+        let [plain, waiting, again] = [sql!("record"), sql!("record_waiting"), sql!("record_again")];
+        let (to_insert, to_wait) =
+            (between(plain, "with lease", ")\nselect"), between(waiting, "with lease", "), queued as ("));
+        assert_eq!(to_insert, to_wait);
+        assert_eq!(between(plain, "with lease", "), held as"), between(again, "with lease", "), held as"));
+        for text in [plain, again] {
+            assert!(text.contains("where exists (select 1 from clock k where k.until > k.now)"));
+            assert!(text.contains("for key share of e skip locked"));
+        }
+        for guard in [
+            "e.epoch = p.epoch",
+            "e.epoch = t.epoch",
+            "coalesce((select c.next_tick from cursors c where c.job = t.job) <= t.tick, false)",
+            "t.tick <= k.now",
+        ] {
+            assert!(again.contains(guard), "{guard}");
+        }
     }
 }

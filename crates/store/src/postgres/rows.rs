@@ -223,9 +223,25 @@ pub(super) fn text(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{fffd}")) } else { Cow::Borrowed(text) }
 }
 
-/// The same for arrays, which need owned text.
+/// The same of what may have none.
+pub(super) fn text_of(kept: Option<&String>) -> Option<Cow<'_, str>> {
+    kept.map(|kept| text(kept))
+}
+
+/// The same for what needs owned text.
 pub(super) fn texts(text_of: Option<&String>) -> Option<String> {
     text_of.map(|kept| text(kept).into_owned())
+}
+
+/// An instant for an array that is looked into by place: a null in it would have it read from its start each time.
+pub(super) fn or_none(at: Option<DbTime>) -> i64 {
+    at.map_or(-1, DbTime::millis)
+}
+
+/// A column of an array each, or nothing at all where no item has anything to say.
+pub(super) fn unless_all<T: PartialEq>(values: impl Iterator<Item = T>, nothing: &T) -> Vec<T> {
+    let values: Vec<T> = values.collect();
+    if values.iter().all(|value| value == nothing) { Vec::new() } else { values }
 }
 
 pub(super) fn run_ids(runs: impl IntoIterator<Item = RunId>) -> Vec<Uuid> {

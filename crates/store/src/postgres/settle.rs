@@ -67,7 +67,7 @@ fn is_without_table(source: &crate::Source) -> bool {
 /// The runs that were settled, each with the fence that held it.
 async fn settle_all(store: &PostgresStore, settles: &[Settle]) -> Result<HashMap<RunId, Fence>> {
     let mut settled = HashMap::with_capacity(settles.len());
-    let mut write = store.write(DOING).await?;
+    let mut write = store.write_batch(DOING).await?;
     // Two settlements may name one run under different fences; one of them can hold.
     let mut seen = HashSet::new();
     let each = settles.iter().filter(|settle| seen.insert((settle.settlement.run, settle.settlement.fence)));
@@ -96,23 +96,23 @@ const fn state(verdict: Verdict) -> State {
 
 async fn end(write: &mut Write, table: &str, settles: &[&Settle], settled: &mut HashMap<RunId, Fence>) -> Result<()> {
     let said = || settles.iter().map(|settle| &settle.settlement);
-    let ended: Vec<(Uuid, bool, bool)> = sqlx::query_as(day_sql!("settle_terminal", table))
+    let row = sqlx::query(day_sql!("settle_terminal", table))
         .bind(rows::run_ids(said().map(|said| said.run)))
         .bind(said().map(|said| said.fence.raw()).collect::<Vec<_>>())
         .bind(said().map(|said| state(said.verdict).code()).collect::<Vec<_>>())
-        .bind(settles.iter().map(|settle| settle.started_at.map(DbTime::millis)).collect::<Vec<_>>())
+        .bind(rows::unless_all(settles.iter().map(|settle| rows::or_none(settle.started_at)), &rows::or_none(None)))
         .bind(settles.iter().map(|settle| settle.ended_at.millis()).collect::<Vec<_>>())
-        .bind(said().map(|said| rows::texts(said.error.as_ref())).collect::<Vec<_>>())
-        .bind(said().map(|said| rows::texts(said.output.as_ref())).collect::<Vec<_>>())
-        .fetch_all(&mut *write.tx)
+        .bind(rows::unless_all(said().map(|said| rows::text_of(said.error.as_ref())), &None))
+        .bind(rows::unless_all(said().map(|said| rows::text_of(said.output.as_ref())), &None))
+        .fetch_one(&mut *write.tx)
         .await
         .failed_or_refused(DOING)?;
-    end_claims(write, ended.iter().filter(|(_, worked, _)| *worked).map(|(run, ..)| *run).collect()).await?;
-    let stepped: Vec<Uuid> = ended.iter().filter(|(_, _, steps)| *steps).map(|(run, ..)| *run).collect();
-    flows::leave_steps(write, &stepped).await?;
-    let ended: HashSet<Uuid> = ended.into_iter().map(|(run, ..)| run).collect();
+    let some = |column| row.try_get::<Option<Vec<Uuid>>, _>(column).failed(DOING);
+    end_claims(write, some("worked")?.unwrap_or_default()).await?;
+    flows::leave_steps(write, &some("steps")?.unwrap_or_default()).await?;
+    let ended: Option<HashSet<Uuid>> = some("ids")?.map(|ended| ended.into_iter().collect());
     // Of two fences of one run the higher is the one it had: a lower one was given up before.
-    for said in said().filter(|said| ended.contains(&said.run.uuid())) {
+    for said in said().filter(|said| ended.as_ref().is_none_or(|ended| ended.contains(&said.run.uuid()))) {
         let fence = settled.entry(said.run).or_insert(said.fence);
         *fence = (*fence).max(said.fence);
     }

@@ -1,5 +1,12 @@
--- Takes those of the runs $1 from among the waiting that still wait in queue $3 of tenant $2, and that nobody else is taking. Key: waiting.
+-- Takes those of the runs $1 from among the waiting that still wait in queue $3 of tenant $2, and that nobody else is taking. Key: waiting;
+-- `lateral` and `coalesce` leave no other way.
 with due as materialized (
-    select run from waiting where run = any($1) and tenant = $2 and queue = $3 order by run for update skip locked
+    select w.place
+      from unnest($1::uuid[]) as asked (run)
+     cross join lateral (
+            select ctid as place
+              from waiting
+             where run = asked.run and coalesce(tenant = $2 and queue = $3, false)
+               for update skip locked) w
 )
-delete from waiting w using due where w.run = due.run returning w.run, w.key;
+delete from waiting w using due where w.ctid = due.place returning w.run, w.key;

@@ -1,24 +1,28 @@
--- The same as record.sql, for a batch of which some rows are there already: what is there stays.
+-- The same as record.sql and record_waiting.sql, for a batch of which some rows are there already, which stay, and for one with
+-- several ticks of a job: the job is then held once, so that of its ticks all are recorded or none.
 with lease as materialized (
     select until, open_from from leases where incarnation = $1 and node = $2 and fence = $3 and not ended for share
 ), clock as materialized (
     select everytick_now() as now, until, open_from from lease
 ), held as materialized (
-    select e.job, e.epoch, e.tenant, e.partition, e.queue
+    select p.job, p.epoch, e.tenant, e.partition, e.queue
       from (select distinct job, epoch from unnest($5::uuid[], $6::bigint[]) as p (job, epoch)) p
-      join epochs e on e.job = p.job and e.epoch = p.epoch
+     cross join lateral (
+            select e.tenant, e.partition, e.queue
+              from epochs e
+             where e.job = p.job and e.epoch = p.epoch
+               for key share of e skip locked) e
      where exists (select 1 from clock k where k.until > k.now)
-     order by e.job
-       for key share of e skip locked
 ), sound as materialized (
-    select t.id, t.job, t.tick, t.due_at, t.state, t.late, t.reason, t.priority, t.lead, t.key, e.tenant, e.partition, e.queue, k.now
+    select t.id, t.job, t.tick, coalesce(t.due_at, t.tick) as due_at, t.state, coalesce(t.late, false) as late,
+           case when t.state = 5 then t.reason end as reason, t.priority, t.lead, t.key, e.tenant, e.partition, e.queue, k.now
       from clock k
      cross join unnest($4::uuid[], $5::uuid[], $6::bigint[], $7::bigint[], $8::bigint[], $9::smallint[], $10::boolean[],
                        $11::smallint[], $12::smallint[], $13::bigint[], $14::text[])
                 as t (id, job, epoch, tick, due_at, state, late, reason, priority, lead, key)
       join held e on e.job = t.job and e.epoch = t.epoch
-      join cursors c on c.job = t.job and coalesce(c.next_tick <= t.tick, false)
      where k.until > k.now and t.tick <= k.now
+       and coalesce((select c.next_tick from cursors c where c.job = t.job) <= t.tick, false)
      order by t.job
 ), recorded as (
     insert into runs (id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence,

@@ -96,18 +96,65 @@ async fn no_statement_scans_a_table_that_grows() {
 #[tokio::test]
 async fn recording_reads_the_clock_after_the_lease_and_probes_each_guard_by_its_key() {
     let (_database, mut look) = migrated().await;
-    let text = include_str!("../../../src/postgres/sql/record.sql");
-    let plan = plan(&mut look, "record", text).await.join("\n");
-    assert!(plan.contains("clock_timestamp()") && !plan.contains("everytick_now()"), "the clock is inlined: {plan}");
-    for index in ["leases_pkey", "epochs_pkey", "cursors_pkey"] {
-        assert!(plan.contains(index), "{index}: {plan}");
+    let forms = [
+        ("record", include_str!("../../../src/postgres/sql/record.sql")),
+        ("record_waiting", include_str!("../../../src/postgres/sql/record_waiting.sql")),
+        ("record_again", include_str!("../../../src/postgres/sql/record_again.sql")),
+    ];
+    // With no jobs that the planner knows of, and with a few thousand, which it might find cheaper to read whole.
+    for jobs in [0, 10_000] {
+        let fill = format!(
+            "insert into epochs (job, tenant, partition, epoch, seq) select gen_random_uuid(), 1, 0, 1, n from generate_series(1, {jobs}) as n; \
+             insert into cursors (job, tenant, partition, next_tick) select job, 1, 0, 0 from epochs; analyze epochs, cursors"
+        );
+        sqlx::raw_sql(sqlx::AssertSqlSafe(fill)).execute(&mut look).await.unwrap();
+        for (name, text) in forms {
+            let plan = plan(&mut look, name, text).await.join("\n");
+            assert!(
+                plan.contains("clock_timestamp()") && !plan.contains("everytick_now()"),
+                "the clock is inlined: {plan}"
+            );
+            for index in ["leases_pkey", "epochs_pkey", "cursors_pkey"] {
+                assert!(plan.contains(index), "{index}: {plan}");
+            }
+            // The clock is read from the lease that was locked, not beside it.
+            let clock = plan.split("CTE clock").nth(1).unwrap();
+            assert!(clock.trim_start().starts_with("->  CTE Scan on lease"), "{plan}");
+            for index in ["epochs_pkey", "cursors_pkey"] {
+                let step = plan.split(&format!("using {index} ")).nth(1).unwrap();
+                let key = |line: &str| line.contains("Index Cond: (") && line.contains(".job = ");
+                assert!(step.lines().take(3).any(key), "{index}: {plan}");
+            }
+            assert_eq!(plan.matches("LockRows").count(), 2, "{plan}");
+        }
     }
-    // The clock is read from the lease that was locked, not beside it.
-    let clock = plan.split("CTE clock").nth(1).unwrap();
-    assert!(clock.trim_start().starts_with("->  CTE Scan on lease"), "{plan}");
-    assert!(plan.contains("Index Cond: (e.job =") && plan.contains("Index Cond: (c.job ="), "{plan}");
-    assert_eq!(plan.matches("LockRows").count(), 2, "{plan}");
     assert!(START.millis() > 0);
+}
+
+/// Found by any other index, each waiting run would be held against the whole of what is asked for: a claim of a thousand out of
+/// a backlog would take seconds, and the planner knows nothing of a backlog that is new.
+#[tokio::test]
+async fn what_is_taken_from_among_the_waiting_is_found_by_its_key() {
+    let (_database, mut look) = migrated().await;
+    let forms = [
+        ("claim", include_str!("../../../src/postgres/sql/claim.sql")),
+        ("queue_dequeue", include_str!("../../../src/postgres/sql/queue_dequeue.sql")),
+    ];
+    for backlog in [0, 20_000] {
+        let fill = format!(
+            "insert into waiting select gen_random_uuid(), gen_random_uuid(), 1, n % 256, 5, n, false, false, 0, \
+             case when n % 2 = 0 then 'q' end, case when n % 2 = 0 then n end from generate_series(1, {backlog}) as n; analyze waiting"
+        );
+        sqlx::raw_sql(sqlx::AssertSqlSafe(fill)).execute(&mut look).await.unwrap();
+        for (name, text) in forms {
+            let plan = plan(&mut look, name, text).await.join("\n");
+            assert!(plan.contains("using waiting_pkey") && plan.contains(".run = asked.run"), "{name}: {plan}");
+            assert!(
+                plan.contains("TID Cond") && !plan.replace("waiting_pkey", "").contains("waiting_"),
+                "{name}: {plan}"
+            );
+        }
+    }
 }
 
 /// What is on time must not pay for a backlog, nor one tenant for another's: each kind is found by its own index, with an empty

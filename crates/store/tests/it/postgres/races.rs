@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use everytick_domain::{edit::Change, ids::Epoch, partition::PartitionSet, plan::Fate, time::Span};
+use everytick_domain::{edit::Change, ids::Epoch, job::Job, partition::PartitionSet, plan::Fate, time::Span};
 use everytick_store::{
-    NodeInfo, PostgresStore, Raise, RowAnswer, Store, StoreError,
+    NodeInfo, PostgresStore, Raise, RecordRow, RowAnswer, Store, StoreError,
     conformance::{
         LIMITS, START, TENANT, TTL, actor, born, change, incarnation, overlapping, pause, range, s,
         server::{Server, options},
@@ -24,25 +24,28 @@ const A_WHILE: Duration = Duration::from_millis(300);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_that_waited_records_no_tick_of_a_job_whose_pause_was_answered() {
-    let opened = bench().await;
-    let bench = &opened.bench;
-    let lease = bench.join("a", 1).await;
-    let (paused, other) = (bench.create(spec("paused")).await, bench.create(spec("other")).await);
-    let mut blocker = opened.connect().await;
-    run(&mut blocker, "begin; select * from leases for update").await;
-    bench.go(9);
-    let store = opened.store.clone();
-    let batch = [ticks(&paused, 1, vec![born(&paused, 10)]), ticks(&other, 1, vec![born(&other, 10)])];
-    let recording = tokio::spawn(async move { store.record(&lease, &batch).await });
-    tokio::time::sleep(A_WHILE).await;
-    assert!(!recording.is_finished(), "it waits for the lease");
-    assert_eq!(bench.edit("paused", pause()).await.x, Some(s(9)));
-    bench.go(10);
-    bench.store.now().await.unwrap();
-    run(&mut blocker, "commit").await;
-    let recorded = recording.await.unwrap().unwrap();
-    assert_eq!((recorded.jobs.concat(), recorded.now), (vec![RowAnswer::Stale, RowAnswer::Inserted], s(10)));
-    assert!(bench.history(&paused).await.is_empty());
+    for rows in FORMS {
+        let opened = bench().await;
+        let bench = &opened.bench;
+        let lease = bench.join("a", 1).await;
+        let (paused, other) = (bench.create(spec("paused")).await, bench.create(spec("other")).await);
+        let mut blocker = opened.connect().await;
+        run(&mut blocker, "begin; select * from leases for update").await;
+        bench.go(9);
+        let store = opened.store.clone();
+        let batch = [ticks(&paused, 1, rows(&paused)), ticks(&other, 1, rows(&other))];
+        let recording = tokio::spawn(async move { store.record(&lease, &batch).await });
+        tokio::time::sleep(A_WHILE).await;
+        assert!(!recording.is_finished(), "it waits for the lease");
+        assert_eq!(bench.edit("paused", pause()).await.x, Some(s(9)));
+        bench.go(20);
+        bench.store.now().await.unwrap();
+        run(&mut blocker, "commit").await;
+        let recorded = recording.await.unwrap().unwrap();
+        let all = |answer: RowAnswer| vec![answer; rows(&other).len()];
+        assert_eq!((recorded.jobs, recorded.now), (vec![all(RowAnswer::Stale), all(RowAnswer::Inserted)], s(20)));
+        assert!(bench.history(&paused).await.is_empty());
+    }
 }
 
 /// The clock is read when the lease is had, not when the statement began. By the server's own clock.
@@ -65,20 +68,31 @@ async fn a_batch_that_waited_until_its_lease_expired_records_nothing() {
     store.close().await;
 }
 
+/// One tick of each job, born claimed or waiting, or several: each is a statement of its own.
+const FORMS: [fn(&Job) -> Vec<RecordRow>; 3] = [
+    |job| vec![born(job, 10)],
+    |job| vec![tick(job, 10, Fate::Run)],
+    |job| vec![born(job, 10), tick(job, 20, Fate::Run)],
+];
+
 #[tokio::test]
 async fn a_job_that_is_being_edited_is_passed_over_and_the_others_are_recorded() {
-    let opened = bench().await;
-    let bench = &opened.bench;
-    let lease = bench.join("a", 1).await;
-    let (held, other) = (bench.create(spec("held")).await, bench.create(spec("other")).await);
-    bench.go(10);
-    let mut editor = opened.connect().await;
-    run(&mut editor, &format!("begin; select * from epochs where job = '{}' for update", held.id)).await;
-    let batch = [ticks(&held, 1, vec![born(&held, 10)]), ticks(&other, 1, vec![born(&other, 10)])];
-    let recorded = bench.store.record(&lease, &batch).await.unwrap();
-    assert_eq!(recorded.jobs.concat(), [RowAnswer::Stale, RowAnswer::Inserted]);
-    run(&mut editor, "rollback").await;
-    assert_eq!(bench.record(&lease, batch[0].clone()).await, [RowAnswer::Inserted]);
+    for rows in FORMS {
+        let opened = bench().await;
+        let bench = &opened.bench;
+        let lease = bench.join("a", 1).await;
+        let (held, other) = (bench.create(spec("held")).await, bench.create(spec("other")).await);
+        bench.go(20);
+        let mut editor = opened.connect().await;
+        run(&mut editor, &format!("begin; select * from epochs where job = '{}' for update", held.id)).await;
+        let batch = [ticks(&held, 1, rows(&held)), ticks(&other, 1, rows(&other))];
+        let recorded = bench.store.record(&lease, &batch).await.unwrap();
+        let all = |answer: RowAnswer| vec![answer; rows(&held).len()];
+        assert_eq!(recorded.jobs, [all(RowAnswer::Stale), all(RowAnswer::Inserted)]);
+        run(&mut editor, "rollback").await;
+        assert_eq!(bench.record(&lease, batch[0].clone()).await, all(RowAnswer::Inserted));
+        assert_eq!(bench.record(&lease, batch[0].clone()).await, all(RowAnswer::Existed));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
