@@ -58,7 +58,9 @@ impl Maker {
             3..=5 => format!("{second} {minute} {hour} * * {}", local.weekday().to_sunday_zero_offset()),
             _ => format!("{second} {minute} {hour} * * *"),
         };
-        self.spec(cron_timing(cron, zone), Overlap::Skip)
+        // What workers take from a queue would else be judged job by job where they claim it.
+        let overlap = if matches!(self.goes, Goes::Queue(_)) { Overlap::Allow } else { Overlap::Skip };
+        self.spec(cron_timing(cron, zone), overlap)
     }
 
     /// Fires in none of the next hours.

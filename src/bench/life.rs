@@ -64,7 +64,7 @@ pub(crate) struct LifeFlags {
     #[arg(long, value_name = "TARGET", value_enum, default_value_t = Kind::Noop)]
     target: Kind,
     /// Runs in progress at once
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 4_000, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     slots: u64,
     /// Workers, for queue
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1_000))]

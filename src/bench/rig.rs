@@ -31,6 +31,8 @@ const LIMIT_WARM: Duration = Duration::from_millis(300);
 const LIMIT_TIME: Duration = Duration::from_secs(2);
 /// Jobs of the plain rows: as many as make each batch touch the index by job in places of its own.
 const LIMIT_JOBS: u64 = 100_000;
+/// How often it is tried to end a measurement.
+const FORGET_TRIES: u32 = 5;
 /// What is left of a measurement has this long to end.
 const STOP: Duration = Duration::from_secs(2);
 
@@ -166,9 +168,17 @@ pub(super) async fn start(
 /// Ends a measurement whose node is gone, so that another can follow.
 pub(super) fn forget(place: &Place) -> anyhow::Result<()> {
     measure(async {
-        let open = place.open().await?;
-        let until = open.store.now().await?.plus(IDLE_AT_LEAST).minus(Span::hours(1));
-        Ok(open.probe.forget_runs(until).await?)
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            let open = place.open().await?;
+            let until = open.store.now().await?.plus(IDLE_AT_LEAST).minus(Span::hours(1));
+            match open.probe.forget_runs(until).await {
+                // The last statements of the node may still be under way.
+                Err(_) if tried < FORGET_TRIES => tokio::time::sleep(STOP).await,
+                forgotten => return Ok(forgotten?),
+            }
+        }
     })
 }
 

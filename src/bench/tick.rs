@@ -68,8 +68,10 @@ impl TickFlags {
         let mut measured = Vec::new();
         for jobs in self.from.into_iter().chain([self.jobs]) {
             let found = rig::measure(self.measure(place, progress, &mut maker, jobs.saturating_sub(registered), jobs))?;
-            rig::forget(place)?;
             registered = registered.max(jobs);
+            if jobs != self.jobs {
+                rig::forget(place)?;
+            }
             measured.push(found);
         }
         let Some(last) = measured.last() else { return Ok(Vec::new()) };

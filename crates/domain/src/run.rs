@@ -150,6 +150,16 @@ pub enum Verdict {
 
 impl Verdict {
     #[must_use]
+    pub const fn state(self) -> State {
+        match self {
+            Self::Succeeded => State::Succeeded,
+            Self::Failed => State::Failed,
+            Self::Cancelled => State::Cancelled,
+            Self::Retry { .. } | Self::Redeliver | Self::HandBack => State::Waiting,
+        }
+    }
+
+    #[must_use]
     pub const fn is_terminal(self) -> bool {
         match self {
             Self::Succeeded | Self::Failed | Self::Cancelled => true,

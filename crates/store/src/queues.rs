@@ -100,6 +100,8 @@ pub struct QueueRecord {
 
 /// Runs of a queue are counted up to this many.
 pub const DEPTH_COUNTED_MAX: usize = 100_000;
+/// A claim whose choice was taken by others chooses anew so often.
+pub const CLAIM_ROUNDS_MAX: usize = 8;
 /// A claim looks through so many pages of what waits before it leaves the rest to the next one...
 pub const CLAIM_PAGES_MAX: usize = 8;
 /// ...of at least so many runs, each twice as long as the one before: jobs that are busy hide no other.

@@ -1,6 +1,7 @@
 //! Queues, and the workers that pull from them.
 
 use axum::{Json, extract::State};
+use everytick_domain::run;
 use everytick_engine::{commands::Work, store::StoreError};
 
 use super::Shared;
@@ -185,7 +186,7 @@ pub(crate) async fn settle_runs(
     let reports = body.read::<SettleBatch>()?.read().map_err(ApiError::Invalid)?;
     let named: Vec<_> = reports.iter().map(|(run, report)| (*run, report.fence)).collect();
     let answers = api.commands.report_results(api.tenant(), reports).await?;
-    let result = |((run, fence), answer): (&(_, _), Result<Option<_>, StoreError>)| {
+    let result = |((run, fence), answer): (&(_, _), Result<Option<run::State>, StoreError>)| {
         let refused = |error: ApiError| SettleResult {
             run: *run,
             status: error.status().as_u16(),
@@ -193,14 +194,10 @@ pub(crate) async fn settle_runs(
             errors: error.errors_or_detail(),
         };
         match answer {
-            Ok(Some(record)) => settled(*run, &record),
+            Ok(Some(state)) => SettleResult { run: *run, status: 200, state: Some(state.into()), errors: Vec::new() },
             Ok(None) => refused(ApiError::stale(*fence)),
             Err(error) => refused(error.into()),
         }
     };
     Ok(Json(SettleAnswers { results: named.iter().zip(answers).map(result).collect() }))
-}
-
-fn settled(run: everytick_domain::ids::RunId, record: &everytick_engine::store::RunRecord) -> SettleResult {
-    SettleResult { run, status: 200, state: Some(record.state.into()), errors: Vec::new() }
 }

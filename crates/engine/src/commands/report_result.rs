@@ -60,18 +60,19 @@ impl Commands {
     pub async fn report_result(&self, tenant: TenantId, run: RunId, report: Report) -> Result<Option<RunRecord>> {
         let held = self.store.held_claims(tenant, &[run]).await?.into_iter().next();
         let settled = match held.filter(|held| held.run.fence == report.fence || Mutant::UnfencedSettle.is_on()) {
-            Some(held) => self.settle_held(&[(held, report.clone())]).await?.remove(0),
+            Some(held) => self.settle_held(&[(held, report.clone())]).await?.remove(0).is_some(),
             None => self.settle_claimed(tenant, run, &report).await?,
         };
         self.answer(tenant, run, &report, settled).await
     }
 
-    /// Many at once, each answered as it would be alone: one transaction for those that workers hold.
+    /// Many at once, each answered as it would be alone, by the state that it brought its run to: one transaction for those
+    /// that workers hold.
     pub async fn report_results(
         &self,
         tenant: TenantId,
         reports: Vec<(RunId, Report)>,
-    ) -> Result<Vec<Result<Option<RunRecord>>>> {
+    ) -> Result<Vec<Result<Option<State>>>> {
         let ids: Vec<RunId> = reports.iter().map(|(run, _)| *run).collect();
         let held: HashMap<RunId, HeldClaim> =
             self.store.held_claims(tenant, &ids).await?.into_iter().map(|held| (held.run.id, held)).collect();
@@ -81,17 +82,19 @@ impl Commands {
         };
         let batch: Vec<_> = reports.iter().filter_map(sound).collect();
         let settled = if batch.is_empty() { Vec::new() } else { self.settle_held(&batch).await? };
-        let mut answers: HashMap<RunId, bool> = HashMap::new();
-        for ((held, _), settled) in batch.iter().zip(settled) {
-            *answers.entry(held.run.id).or_default() |= settled;
+        let mut brought: HashMap<RunId, State> = HashMap::new();
+        for ((held, _), state) in batch.iter().zip(settled) {
+            brought.extend(state.map(|state| (held.run.id, state)));
         }
-        let mut records = Vec::with_capacity(reports.len());
+        let mut answers = Vec::with_capacity(reports.len());
         for (run, report) in &reports {
             // A run named twice was settled by the first; the second is judged by what stands then.
-            let settled = answers.remove(run).unwrap_or(false);
-            records.push(self.answer(tenant, *run, report, settled).await);
+            answers.push(match brought.remove(run) {
+                Some(state) => Ok(Some(state)),
+                None => self.answer(tenant, *run, report, false).await.map(|record| record.map(|record| record.state)),
+            });
         }
-        Ok(records)
+        Ok(answers)
     }
 
     async fn answer(&self, tenant: TenantId, run: RunId, report: &Report, settled: bool) -> Result<Option<RunRecord>> {
@@ -107,8 +110,8 @@ impl Commands {
         Ok(None)
     }
 
-    /// Settles what workers hold. Whether each was settled.
-    async fn settle_held(&self, batch: &[(HeldClaim, Report)]) -> Result<Vec<bool>> {
+    /// Settles what workers hold. Gives the state that each was brought to, if it was settled.
+    async fn settle_held(&self, batch: &[(HeldClaim, Report)]) -> Result<Vec<Option<State>>> {
         let now = self.store.now().await?;
         let settles: Vec<_> = batch
             .iter()
@@ -125,7 +128,10 @@ impl Commands {
                 self.tell(&held.job, held.run.id, report, settle.settlement.verdict);
             }
         }
-        Ok(answers.iter().map(|answer| *answer == SettleAnswer::Settled).collect())
+        let brought = |(settle, answer): (&Settle, &SettleAnswer)| {
+            (*answer == SettleAnswer::Settled).then(|| settle.settlement.verdict.state())
+        };
+        Ok(settles.iter().zip(&answers).map(brought).collect())
     }
 
     /// Settles what a node has claimed and a receiver took.

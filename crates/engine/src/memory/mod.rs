@@ -148,7 +148,8 @@ impl Memory {
         if let Some(held) = self.held.get(&run) {
             held.cancel.cancel();
         }
-        if self.jobs.get(&job).is_some_and(Entry::counts_open) {
+        // Of what workers end, a tick that finds it in its way looks for itself.
+        if self.jobs.get(&job).is_some_and(|entry| entry.counts_open() && !entry.is_pulled()) {
             self.doubt(job);
         }
     }

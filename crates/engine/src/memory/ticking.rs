@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Held, Memory};
 use crate::{
     clock::MonoTime,
-    settings::{RANGES_PER_PASS_MAX, SLOT_PATIENCE, SLOTS_WORTH_A_BATCH},
+    settings::{RANGES_PER_PASS_MAX, RECORDERS, SLOT_PATIENCE, SLOTS_WORTH_A_BATCH},
 };
 
 /// What is due now.
@@ -52,7 +52,12 @@ impl Memory {
         }
         if self.backlog || due <= free || free >= SLOTS_WORTH_A_BATCH.min(slots) {
             self.crowded = None;
-            return Some(if self.backlog { usize::MAX } else { free });
+            // One recorder leaves slots to the others.
+            return Some(if self.backlog {
+                usize::MAX
+            } else {
+                free.min((slots / RECORDERS).max(SLOTS_WORTH_A_BATCH))
+            });
         }
         if self.reserved > 0 {
             // Whether those are begun is about to be known; what is begun may be over at once.
@@ -78,6 +83,8 @@ impl Memory {
         let mut due = Due::default();
         let mut ticks = 0;
         let mut postponed = Vec::new();
+        // Where more jobs are due than fit, each has its oldest tick recorded before any has its next.
+        let crowd = self.timers.iter().take_while(|(at, _)| *at <= now).nth(ticks_max).is_some();
         while let Some((at, id)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             if ticks >= ticks_max {
                 break;
@@ -108,7 +115,10 @@ impl Memory {
                         cursor: schedule.next_after(range.to),
                     });
                 }
-                Plan::Rows(rows) => {
+                Plan::Rows(mut rows) => {
+                    if crowd {
+                        rows.truncate(1);
+                    }
                     let overlap = |row: &TickRow| row.fate == Fate::Skip(SkipReason::Overlap);
                     if rows.iter().any(overlap) && entry.verified != Some(at) {
                         // The run in the way may have ended elsewhere: look before a skip is written.

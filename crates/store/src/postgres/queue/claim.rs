@@ -18,7 +18,9 @@ use super::{
     limits::limits,
     previous,
 };
-use crate::{CLAIM_PAGE_MIN, CLAIM_PAGES_MAX, ClaimQueue, ClaimedRun, QueueClaims, Result, WorkerClaim};
+use crate::{
+    CLAIM_PAGE_MIN, CLAIM_PAGES_MAX, CLAIM_ROUNDS_MAX, ClaimQueue, ClaimedRun, QueueClaims, Result, WorkerClaim,
+};
 
 const CLAIMING: &str = "claim from a queue";
 
@@ -42,8 +44,17 @@ async fn claim(store: &PostgresStore, write: &mut Write, ask: &ClaimQueue) -> Re
         room = limits.room(room, usize::try_from(claimed).unwrap_or(usize::MAX), *spent_until, now);
     }
     let mut held = HeldJobs::default();
-    let chosen = choose_runs(write, ask, room, &mut held).await?;
-    let claims = take(store, write, ask, &chosen, &held).await?;
+    let (mut claims, mut place) = (Vec::new(), (i64::MIN, Uuid::nil()));
+    // Workers who ask at once look at the same runs: one whose choice was taken by others goes on behind it.
+    for round in 0..CLAIM_ROUNDS_MAX {
+        let chosen = choose_runs(write, ask, room - claims.len(), &mut held, &mut place, round == 0).await?;
+        let taken = take(store, write, ask, &chosen, &held).await?;
+        let missed = taken.len() < chosen.len();
+        claims.extend(taken);
+        if !missed || claims.len() >= room {
+            break;
+        }
+    }
     if let Some((QueueLimits { rate: Some(rate), .. }, spent_until)) = &limits
         && !claims.is_empty()
     {
@@ -72,6 +83,8 @@ async fn hold_limits(write: &mut Write, ask: &ClaimQueue) -> Result<Option<(Queu
 /// The jobs of which runs are looked at. They are held: no edit changes them meanwhile.
 #[derive(Default)]
 struct HeldJobs {
+    /// All of them. The definitions of those whose other runs do not count are read when a run of theirs is chosen.
+    ids: BTreeSet<JobId>,
     jobs: HashMap<JobId, Arc<Job>>,
     /// Of those whose other runs count.
     loads: BTreeMap<JobId, JobLoad>,
@@ -79,26 +92,46 @@ struct HeldJobs {
     gone: BTreeSet<RunId>,
 }
 
-async fn choose_runs(write: &mut Write, ask: &ClaimQueue, room: usize, held: &mut HeldJobs) -> Result<Vec<RunId>> {
+async fn choose_runs(
+    write: &mut Write,
+    ask: &ClaimQueue,
+    room: usize,
+    held: &mut HeldJobs,
+    place: &mut (i64, Uuid),
+    first: bool,
+) -> Result<Vec<RunId>> {
     let mut chosen = Vec::new();
-    let mut place = (i64::MIN, Uuid::nil());
     for page in 0..CLAIM_PAGES_MAX {
         if chosen.len() >= room {
             break;
         }
         let size = ((room - chosen.len()) * 2).max(CLAIM_PAGE_MIN << page);
-        let candidates = peek(write, ask, held, &mut place, size).await?;
+        let candidates = peek(write, ask, held, place, size).await?;
         let last = candidates.len() < size;
-        hold_jobs(write, &candidates, held, page == 0).await?;
-        let open =
-            |candidate: &Candidate| held.jobs.contains_key(&candidate.job) && !held.gone.contains(&candidate.run);
+        hold_jobs(write, &candidates, held, first && page == 0).await?;
+        let open = |candidate: &Candidate| held.ids.contains(&candidate.job) && !held.gone.contains(&candidate.run);
         let known: Vec<_> = candidates.into_iter().filter(open).collect();
-        chosen.extend(choose(&known, &mut held.loads, room - chosen.len()));
+        let of: HashMap<RunId, JobId> = known.iter().map(|candidate| (candidate.run, candidate.job)).collect();
+        let picked = choose(&known, &mut held.loads, room - chosen.len());
+        let jobs: BTreeSet<JobId> = picked.iter().filter_map(|run| of.get(run).copied()).collect();
+        define(write, &jobs, held).await?;
+        // One whose definition cannot be read is left where it is.
+        let readable = |run: &RunId| of.get(run).is_some_and(|job| held.jobs.contains_key(job));
+        chosen.extend(picked.into_iter().filter(readable));
         if last {
             break;
         }
     }
     Ok(chosen)
+}
+
+/// Reads the definitions of these jobs, where they are not known.
+async fn define(write: &mut Write, jobs: &BTreeSet<JobId>, held: &mut HeldJobs) -> Result<()> {
+    let new: Vec<JobId> = jobs.iter().filter(|job| !held.jobs.contains_key(job)).copied().collect();
+    for row in horizon::job_rows(&mut write.tx, &new, CLAIMING).await? {
+        held.jobs.insert(row.job.id, Arc::new(row.job));
+    }
+    Ok(())
 }
 
 /// The next page of what waits, behind `place`, which moves on.
@@ -147,7 +180,7 @@ fn candidate(row: &PgRow) -> std::result::Result<Candidate, sqlx::Error> {
 /// for them: whoever holds some already would wait out of order.
 async fn hold_jobs(write: &mut Write, candidates: &[Candidate], held: &mut HeldJobs, wait: bool) -> Result<()> {
     let new: BTreeSet<JobId> =
-        candidates.iter().map(|candidate| candidate.job).filter(|job| !held.jobs.contains_key(job)).collect();
+        candidates.iter().map(|candidate| candidate.job).filter(|job| !held.ids.contains(job)).collect();
     if new.is_empty() {
         return Ok(());
     }
@@ -165,13 +198,13 @@ async fn hold_jobs(write: &mut Write, candidates: &[Candidate], held: &mut HeldJ
             sqlx::query_scalar(statement).bind(guarded).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
         free.extend(got.into_iter().map(|job| (job, true)));
     }
-    let ids: Vec<JobId> = free.iter().map(|(job, _)| JobId::from_uuid(*job)).collect();
-    let guarded: BTreeSet<JobId> =
-        free.iter().filter(|(_, guarded)| *guarded).map(|(job, _)| JobId::from_uuid(*job)).collect();
+    let (guarded, free): (Vec<_>, Vec<_>) = free.into_iter().partition(|(_, guarded)| *guarded);
+    held.ids.extend(free.into_iter().map(|(job, _)| JobId::from_uuid(job)));
+    let guarded: BTreeSet<JobId> = guarded.into_iter().map(|(job, _)| JobId::from_uuid(job)).collect();
+    let ids: Vec<JobId> = guarded.iter().copied().collect();
     for row in horizon::job_rows(&mut write.tx, &ids, CLAIMING).await? {
-        if guarded.contains(&row.job.id) {
-            held.loads.insert(row.job.id, JobLoad::of(&row.job.spec));
-        }
+        held.ids.insert(row.job.id);
+        held.loads.insert(row.job.id, JobLoad::of(&row.job.spec));
         held.jobs.insert(row.job.id, Arc::new(row.job));
     }
     let cancelling: Vec<Arc<Job>> = guarded
