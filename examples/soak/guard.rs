@@ -23,9 +23,9 @@ pub(crate) async fn run(jobs: u64) -> anyhow::Result<()> {
     let (many, few, url) = (jobs.to_string(), (jobs / 10).to_string(), database.url.as_str());
     let mut right = true;
     let tick = ["tick", "--jobs", &many, "--from", &few, "--seconds", "4"];
-    right &= judged(url, &tick, &[bound("growth", 0.6), bound("ratio", 0.02)]).await?;
+    right &= judged(url, &tick, &[bound("growth", 0.6), bound("ratio", 0.1)]).await?;
     let life = ["life", "--jobs", &few];
-    right &= judged(url, &life, &[bound("ratio", 0.01)]).await?;
+    right &= judged(url, &life, &[bound("ratio", 0.03)]).await?;
     anyhow::ensure!(right, "slower than it may be");
     Ok(())
 }

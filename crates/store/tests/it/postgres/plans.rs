@@ -66,6 +66,10 @@ async fn no_statement_scans_a_table_that_grows() {
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("-- "), "{name} does not say what it does");
+        // A benchmark works in a schema of its own, which nobody serves.
+        if name.starts_with("probe_") {
+            continue;
+        }
         let whole_day = ["day_count", "day_last_runs"].contains(&name.as_str());
         let whole_move = ["move_count", "move_contents"].contains(&name.as_str());
         if ["day_make", "migration_table", "move_tables"].contains(&name.as_str()) || whole_day || whole_move {
