@@ -41,15 +41,25 @@ pub(super) async fn look_at_horizon(
     let mut read = store.read_many(DOING).await?;
     node::check(&mut read, lease, DOING).await?;
     let places = places(&mut read, partitions, until, after, limit, DOING).await?;
-    let asked = rows::job_ids(places.iter().map(|(_, job)| *job));
-    let epochs: Vec<(Uuid, i64)> =
-        sqlx::query_as(sql!("epochs_of")).bind(asked).fetch_all(&mut *read).await.failed(DOING)?;
-    let epochs: HashMap<Uuid, i64> = epochs.into_iter().collect();
+    let jobs: Vec<JobId> = places.iter().map(|(_, job)| *job).collect();
+    let epochs: HashMap<JobId, Epoch> = epochs_of(&mut read, &jobs, DOING).await?.into_iter().collect();
     let seen = |(cursor, job): (i64, JobId)| {
-        let epoch = Epoch::from_raw(*epochs.get(&job.uuid())?);
+        let epoch = *epochs.get(&job)?;
         Some(ChangedJob { id: job, epoch, cursor: Some(DbTime::from_millis(cursor)) })
     };
     Ok(places.into_iter().filter_map(seen).collect())
+}
+
+/// The epochs of these jobs, as this snapshot has them.
+pub(super) async fn epochs_of(
+    connection: &mut PgConnection,
+    jobs: &[JobId],
+    doing: &'static str,
+) -> Result<Vec<(JobId, Epoch)>> {
+    let asked = rows::job_ids(jobs.iter().copied());
+    let found: Vec<(Uuid, i64)> =
+        sqlx::query_as(sql!("epochs_of")).bind(asked).fetch_all(connection).await.failed(doing)?;
+    Ok(found.into_iter().map(|(job, epoch)| (JobId::from_uuid(job), Epoch::from_raw(epoch))).collect())
 }
 
 pub(super) async fn load_overdue(

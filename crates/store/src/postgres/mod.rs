@@ -10,6 +10,7 @@ mod claim;
 mod create;
 mod cursors;
 mod days;
+mod definitions;
 mod edit;
 mod facts;
 mod flows;
@@ -88,6 +89,7 @@ pub struct PostgresStore {
     transaction_pooler: bool,
     limits: Limits,
     days: RwLock<days::Days>,
+    definitions: definitions::Definitions,
     /// Steps of flows were left, and nobody has been told yet.
     steps: Arc<AtomicBool>,
     #[cfg(feature = "sim")]

@@ -99,6 +99,7 @@ pub(super) async fn connect_unfinished(url: &str, options: PostgresOptions, limi
         transaction_pooler: options.transaction_pooler,
         limits,
         days: Default::default(),
+        definitions: Default::default(),
         steps: Default::default(),
         #[cfg(feature = "sim")]
         clock: options.clock.map(|clock| super::TestClock { clock, told: Default::default() }),
@@ -137,6 +138,7 @@ pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
         transaction_pooler: options.transaction_pooler,
         limits: Limits::default(),
         days: Default::default(),
+        definitions: Default::default(),
         steps: Default::default(),
         #[cfg(feature = "sim")]
         clock: None,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use everytick_domain::{
-    ids::{JobId, RunId},
+    ids::{Epoch, JobId, RunId},
     job::{Job, Overlap},
     queue::{CLAIM_RUNS_MAX, Candidate, JobLoad, QueueLimits, choose},
 };
@@ -14,7 +14,7 @@ use sqlx::{Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::{
-    super::{Failed, PostgresStore, Write, day_sql, days, horizon, rows, sql},
+    super::{Failed, PostgresStore, Write, day_sql, days, definitions, horizon, rows, sql},
     limits::limits,
     previous,
 };
@@ -47,7 +47,7 @@ async fn claim(store: &PostgresStore, write: &mut Write, ask: &ClaimQueue) -> Re
     let (mut claims, mut place) = (Vec::new(), (i64::MIN, Uuid::nil()));
     // Workers who ask at once look at the same runs: one whose choice was taken by others goes on behind it.
     for round in 0..CLAIM_ROUNDS_MAX {
-        let chosen = choose_runs(write, ask, room - claims.len(), &mut held, &mut place, round == 0).await?;
+        let chosen = choose_runs(store, write, ask, room - claims.len(), &mut held, &mut place, round == 0).await?;
         let taken = take(store, write, ask, &chosen, &held).await?;
         let missed = taken.len() < chosen.len();
         claims.extend(taken);
@@ -83,8 +83,9 @@ async fn hold_limits(write: &mut Write, ask: &ClaimQueue) -> Result<Option<(Queu
 /// The jobs of which runs are looked at. They are held: no edit changes them meanwhile.
 #[derive(Default)]
 struct HeldJobs {
-    /// All of them. The definitions of those whose other runs do not count are read when a run of theirs is chosen.
-    ids: BTreeSet<JobId>,
+    /// All of them, with their epochs. The definitions of those whose other runs do not count are looked up when a run of theirs
+    /// is chosen.
+    epochs: BTreeMap<JobId, Epoch>,
     jobs: HashMap<JobId, Arc<Job>>,
     /// Of those whose other runs count.
     loads: BTreeMap<JobId, JobLoad>,
@@ -93,6 +94,7 @@ struct HeldJobs {
 }
 
 async fn choose_runs(
+    store: &PostgresStore,
     write: &mut Write,
     ask: &ClaimQueue,
     room: usize,
@@ -108,13 +110,14 @@ async fn choose_runs(
         let size = ((room - chosen.len()) * 2).max(CLAIM_PAGE_MIN << page);
         let candidates = peek(write, ask, held, place, size).await?;
         let last = candidates.len() < size;
-        hold_jobs(write, &candidates, held, first && page == 0).await?;
-        let open = |candidate: &Candidate| held.ids.contains(&candidate.job) && !held.gone.contains(&candidate.run);
+        hold_jobs(store, write, &candidates, held, first && page == 0).await?;
+        let open =
+            |candidate: &Candidate| held.epochs.contains_key(&candidate.job) && !held.gone.contains(&candidate.run);
         let known: Vec<_> = candidates.into_iter().filter(open).collect();
         let of: HashMap<RunId, JobId> = known.iter().map(|candidate| (candidate.run, candidate.job)).collect();
         let picked = choose(&known, &mut held.loads, room - chosen.len());
         let jobs: BTreeSet<JobId> = picked.iter().filter_map(|run| of.get(run).copied()).collect();
-        define(write, &jobs, held).await?;
+        define(store, write, &jobs, held).await?;
         // One whose definition cannot be read is left where it is.
         let readable = |run: &RunId| of.get(run).is_some_and(|job| held.jobs.contains_key(job));
         chosen.extend(picked.into_iter().filter(readable));
@@ -126,11 +129,10 @@ async fn choose_runs(
 }
 
 /// Reads the definitions of these jobs, where they are not known.
-async fn define(write: &mut Write, jobs: &BTreeSet<JobId>, held: &mut HeldJobs) -> Result<()> {
-    let new: Vec<JobId> = jobs.iter().filter(|job| !held.jobs.contains_key(job)).copied().collect();
-    for row in horizon::job_rows(&mut write.tx, &new, CLAIMING).await? {
-        held.jobs.insert(row.job.id, Arc::new(row.job));
-    }
+async fn define(store: &PostgresStore, write: &mut Write, jobs: &BTreeSet<JobId>, held: &mut HeldJobs) -> Result<()> {
+    let new = jobs.iter().filter(|job| !held.jobs.contains_key(job));
+    let asked: Vec<(JobId, Epoch)> = new.filter_map(|job| Some((*job, *held.epochs.get(job)?))).collect();
+    held.jobs.extend(definitions::of(store, &mut write.tx, &asked, CLAIMING).await?);
     Ok(())
 }
 
@@ -178,34 +180,41 @@ fn candidate(row: &PgRow) -> std::result::Result<Candidate, sqlx::Error> {
 
 /// Holds the jobs of these runs against edits; those whose other runs count, against other claims too. Only the first page waits
 /// for them: whoever holds some already would wait out of order.
-async fn hold_jobs(write: &mut Write, candidates: &[Candidate], held: &mut HeldJobs, wait: bool) -> Result<()> {
+async fn hold_jobs(
+    store: &PostgresStore,
+    write: &mut Write,
+    candidates: &[Candidate],
+    held: &mut HeldJobs,
+    wait: bool,
+) -> Result<()> {
     let new: BTreeSet<JobId> =
-        candidates.iter().map(|candidate| candidate.job).filter(|job| !held.ids.contains(job)).collect();
+        candidates.iter().map(|candidate| candidate.job).filter(|job| !held.epochs.contains_key(job)).collect();
     if new.is_empty() {
         return Ok(());
     }
-    let shared: Vec<(Uuid, bool)> =
+    let shared: Vec<(Uuid, bool, i64)> =
         sqlx::query_as(if wait { sql!("epochs_shared") } else { sql!("epochs_shared_free") })
             .bind(rows::job_ids(new.iter().copied()))
             .fetch_all(&mut *write.tx)
             .await
             .failed(CLAIMING)?;
-    let (guarded, mut free): (Vec<_>, Vec<_>) = shared.into_iter().partition(|(_, guarded)| *guarded);
-    let guarded: Vec<Uuid> = guarded.into_iter().map(|(job, _)| job).collect();
+    let epochs: HashMap<Uuid, Epoch> = shared.iter().map(|(job, _, epoch)| (*job, Epoch::from_raw(*epoch))).collect();
+    let (guarded, free): (Vec<_>, Vec<_>) = shared.into_iter().partition(|(_, guarded, _)| *guarded);
+    held.epochs.extend(free.iter().map(|(job, _, epoch)| (JobId::from_uuid(*job), Epoch::from_raw(*epoch))));
+    let mut guarded: Vec<Uuid> = guarded.into_iter().map(|(job, ..)| job).collect();
     if !guarded.is_empty() {
         let statement = if wait { sql!("epochs_guarded") } else { sql!("epochs_guarded_free") };
-        let got: Vec<Uuid> =
-            sqlx::query_scalar(statement).bind(guarded).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
-        free.extend(got.into_iter().map(|job| (job, true)));
+        guarded = sqlx::query_scalar(statement).bind(guarded).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
     }
-    let (guarded, free): (Vec<_>, Vec<_>) = free.into_iter().partition(|(_, guarded)| *guarded);
-    held.ids.extend(free.into_iter().map(|(job, _)| JobId::from_uuid(job)));
-    let guarded: BTreeSet<JobId> = guarded.into_iter().map(|(job, _)| JobId::from_uuid(job)).collect();
-    let ids: Vec<JobId> = guarded.iter().copied().collect();
-    for row in horizon::job_rows(&mut write.tx, &ids, CLAIMING).await? {
-        held.ids.insert(row.job.id);
-        held.loads.insert(row.job.id, JobLoad::of(&row.job.spec));
-        held.jobs.insert(row.job.id, Arc::new(row.job));
+    // Held since they were shared: no edit came in between.
+    let asked: Vec<(JobId, Epoch)> =
+        guarded.iter().filter_map(|job| Some((JobId::from_uuid(*job), *epochs.get(job)?))).collect();
+    let guarded: BTreeSet<JobId> = asked.iter().map(|(job, _)| *job).collect();
+    let epochs: BTreeMap<JobId, Epoch> = asked.iter().copied().collect();
+    for (id, job) in definitions::of(store, &mut write.tx, &asked, CLAIMING).await? {
+        held.epochs.extend(epochs.get(&id).map(|epoch| (id, *epoch)));
+        held.loads.insert(id, JobLoad::of(&job.spec));
+        held.jobs.insert(id, job);
     }
     let cancelling: Vec<Arc<Job>> = guarded
         .iter()

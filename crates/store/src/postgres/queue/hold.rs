@@ -1,13 +1,9 @@
 //! What workers hold, how they keep it, and how they lose it.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::collections::BTreeSet;
 
 use everytick_domain::{
     ids::{Fence, JobId, RunId, TenantId},
-    job::Job,
     queue::LOG_BYTES_MAX,
     run::State,
     time::Span,
@@ -15,7 +11,7 @@ use everytick_domain::{
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::super::{Failed, PostgresStore, horizon, read, rows, sql};
+use super::super::{Failed, PostgresStore, definitions, horizon, read, rows, sql};
 use crate::{ClaimBeat, ClaimedRun, HeldClaim, OverdueClaim, Result};
 
 pub(super) async fn beat_claim(
@@ -103,7 +99,7 @@ pub(super) async fn load_overdue_claims(store: &PostgresStore, grace: Span, limi
         }
     }
     let mut overdue = Vec::with_capacity(claimed.len());
-    for (row, held) in held(&mut write.tx, &claimed, DOING).await? {
+    for (row, held) in held(store, &mut write.tx, &claimed, DOING).await? {
         let (worker, timed_out) = (row.try_get("worker").failed(DOING)?, row.try_get("timed_out").failed(DOING)?);
         overdue.push(OverdueClaim { held, worker, timed_out });
     }
@@ -123,11 +119,12 @@ pub(super) async fn held_claims(store: &PostgresStore, tenant: TenantId, runs: &
         .fetch_all(&mut *read)
         .await
         .failed(DOING)?;
-    Ok(held(&mut read, &found, DOING).await?.into_iter().map(|(_, held)| held).collect())
+    Ok(held(store, &mut read, &found, DOING).await?.into_iter().map(|(_, held)| held).collect())
 }
 
 /// The claims of these rows, with their jobs. One whose job cannot be read is left out.
 async fn held<'r>(
+    store: &PostgresStore,
     connection: &mut PgConnection,
     found: &'r [PgRow],
     doing: &'static str,
@@ -135,8 +132,8 @@ async fn held<'r>(
     let runs: Vec<ClaimedRun> = found.iter().map(rows::claimed).collect::<std::result::Result<_, _>>().failed(doing)?;
     let ids: BTreeSet<JobId> = runs.iter().map(|run| run.job).collect();
     let ids: Vec<JobId> = ids.into_iter().collect();
-    let jobs = horizon::job_rows(connection, &ids, doing).await?;
-    let jobs: HashMap<JobId, Arc<Job>> = jobs.into_iter().map(|row| (row.job.id, Arc::new(row.job))).collect();
+    let asked = horizon::epochs_of(connection, &ids, doing).await?;
+    let jobs = definitions::of(store, connection, &asked, doing).await?;
     let mut claims = Vec::with_capacity(runs.len());
     for (row, run) in found.iter().zip(runs) {
         let Some(job) = jobs.get(&run.job).cloned() else { continue };
