@@ -3,7 +3,7 @@
 use std::{fs, io, path::PathBuf, sync::Arc};
 
 use anyhow::Context;
-use everytick_store::{Limits, PostgresOptions, PostgresStore, Probe, SqliteStore, Store, SystemClock};
+use everytick_store::{BENCH_PLACE, Limits, PostgresOptions, PostgresStore, Probe, SqliteStore, Store, SystemClock};
 
 use crate::config::DatabaseUrl;
 
@@ -30,7 +30,7 @@ impl Place {
                 Self::Sqlite { file: file.into() }
             }
             Some(DatabaseUrl::Postgres(url)) => {
-                let schema = format!("everytick_bench_{mark}");
+                let schema = format!("{BENCH_PLACE}_{mark}");
                 let inside = PostgresStore::make_schema(&url, &schema).await?;
                 Self::Postgres { url, schema, inside }
             }

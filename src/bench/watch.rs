@@ -1,6 +1,7 @@
 //! What a benchmark sees of a node: deliveries counted second by second, or by how long they came after their tick.
 
 use std::{
+    ops::Range,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -43,11 +44,15 @@ impl Seconds {
         seconds[second].1 = since - Duration::from_secs(second as u64);
     }
 
-    /// How many in the seconds `from..until`, and in how much time of work.
-    pub(super) fn between(&self, from: usize, until: usize) -> (u64, Duration) {
-        let seconds = self.seconds.lock().unwrap_or_else(PoisonError::into_inner);
-        let of = seconds.iter().take(until).skip(from);
-        of.fold((0, Duration::ZERO), |sum, second| (sum.0 + second.0, sum.1 + second.1))
+    /// How many in these seconds, and in how much time of work. A second at whose end something was left undone, which
+    /// `behind` tells, was one of work to its end.
+    pub(super) fn between(&self, seconds: Range<usize>, behind: &[bool]) -> (u64, Duration) {
+        let seen = self.seconds.lock().unwrap_or_else(PoisonError::into_inner);
+        seconds.fold((0, Duration::ZERO), |(count, work), second| {
+            let (more, until) = seen.get(second).copied().unwrap_or_default();
+            let whole = behind.get(second).copied().unwrap_or(false);
+            (count + more, work + if whole { Duration::from_secs(1) } else { until })
+        })
     }
 }
 
@@ -159,5 +164,19 @@ impl Target for Lags {
             millis[lag] += 1;
         }
         succeeded()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_that_ends_with_work_left_counts_whole() {
+        let seconds = Seconds::new(clock());
+        *seconds.seconds.lock().unwrap() =
+            vec![(9, Duration::ZERO), (10, Duration::from_millis(250)), (20, Duration::from_millis(100))];
+        assert_eq!(seconds.between(1..4, &[false; 4]), (30, Duration::from_millis(350)));
+        assert_eq!(seconds.between(1..4, &[false, false, true, true]), (30, Duration::from_millis(2_250)));
     }
 }

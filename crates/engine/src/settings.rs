@@ -79,6 +79,8 @@ pub(crate) const CHANGES_PER_LOOK_MAX: usize = 4_000;
 pub(crate) const JOBS_PER_HORIZON_MAX: usize = 4_000;
 /// Places of the horizon looked at in one statement: narrow rows.
 pub(crate) const PLACES_PER_LOOK_MAX: usize = 10_000;
+/// Runs that workers have, and that are remembered as open beyond twice those that were read, before they are read again.
+pub(crate) const OPEN_UNTOLD_MAX: usize = 64;
 /// Parts of the horizon read side by side.
 pub(crate) const HORIZONS_AT_ONCE: usize = 3;
 /// Runs claimed in one statement.

@@ -43,7 +43,7 @@ pub use error::{Result, Source, StoreError};
 pub use flows::{Advanced, CancelledFlow, FlowNode, FlowRecord, FlowStore, NodeRun, RerunFlow};
 pub use moving::{Move, MoveBatch, MoveMark, MovePlan, MoveStep, MovedTable};
 pub use postgres::{JobHints, PostgresOptions, PostgresStore};
-pub use probe::{JobBytes, OpenSnapshot, PlainTick, Probe};
+pub use probe::{BENCH_PLACE, JobBytes, OpenSnapshot, PlainTick, Probe};
 pub use queues::*;
 pub use redrives::{Redrive, Redriven, RedrivenRun};
 pub use sqlite::SqliteStore;

@@ -9,6 +9,9 @@ use everytick_domain::{
 
 use crate::Result;
 
+/// How the name of every place begins that a benchmark makes; only there may it remove what stands.
+pub const BENCH_PLACE: &str = "everytick_bench";
+
 /// A tick as a plain insert writes it.
 #[derive(Clone, Copy, Debug)]
 pub struct PlainTick {

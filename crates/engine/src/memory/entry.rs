@@ -10,7 +10,7 @@ use everytick_domain::{
 };
 use everytick_store::LoadedJob;
 
-use crate::clock::MonoTime;
+use crate::{clock::MonoTime, settings::OPEN_UNTOLD_MAX};
 
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -23,6 +23,8 @@ pub(super) struct Entry {
     pub timer: Option<DbTime>,
     /// Runs that are not over. One leaves only when its own terminal settlement is committed, or by reading again.
     pub open: BTreeMap<RunId, Open>,
+    /// How many of them there were when they were read last.
+    pub open_read: usize,
     /// Ticks of this job are being recorded: the next are planned when the answer is known.
     pub recording: bool,
     /// Statements about this job that are not answered yet; what was read meanwhile may be older than their effect.
@@ -48,6 +50,7 @@ impl Entry {
         let mut entry = Self {
             next: loaded.first_unrecorded(),
             open,
+            open_read: 0,
             job: Arc::new(loaded.job),
             epoch: loaded.epoch,
             cursor: loaded.cursor,
@@ -75,6 +78,12 @@ impl Entry {
         if !self.counts_open() {
             self.open.clear();
         }
+        self.open_read = self.open.len();
+    }
+
+    /// Whether so many are remembered as open that nobody has told us the end of: workers report theirs to any node.
+    pub(super) fn may_be_over(&self) -> bool {
+        self.is_pulled() && self.open.len() > self.open_read * 2 + OPEN_UNTOLD_MAX
     }
 
     /// Whether workers take its runs from a queue. Nobody tells this node of their ends: its open runs are only what was read.

@@ -194,6 +194,7 @@ impl Memory {
             }
             if let Some(entry) = self.jobs.get_mut(&ticks.job) {
                 entry.recording = false;
+                doubt |= entry.may_be_over();
             }
             if doubt { self.doubt(ticks.job) } else { self.set_timer(ticks.job) }
         }
@@ -290,5 +291,71 @@ impl Memory {
             entry.recording = false;
         }
         if unsure { self.unsure(plan.job) } else { self.set_timer(plan.job) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use everytick_domain::{
+        ids::{Cause, Epoch, RunId},
+        job::{Birth, born},
+        partition::PartitionSet,
+    };
+    use everytick_store::{
+        LoadedJob,
+        conformance::{START, TENANT, job_id, overlapping, s},
+    };
+
+    use super::*;
+
+    /// So many jobs, all due at 10 s.
+    fn due_jobs(count: usize) -> Memory {
+        let mut memory = Memory::default();
+        memory.take_up(&PartitionSet::all(1));
+        let job = |n: usize| {
+            let name = format!("j{n}");
+            let birth = Birth { id: job_id(TENANT, &name), tenant: TENANT, partition: 0, by: "test".into(), at: START };
+            let (job, cursor) = born(birth, overlapping(&name), &[]).unwrap();
+            LoadedJob { job, epoch: Epoch::from_raw(1), cursor, last_tick: None, open: Vec::new() }
+        };
+        let turn = memory.turn();
+        memory.horizon((0..count).map(job).collect(), turn);
+        memory
+    }
+
+    /// Work on a run of the job has begun.
+    fn begin(memory: &mut Memory, name: &str) -> (JobId, RunId) {
+        let (job, at) = (job_id(TENANT, name), s(5));
+        let id = RunId::of(job, Cause::Tick(at));
+        let tick = TickRow { id, tick: at, due_at: at, fate: Fate::Run };
+        memory.born(job, &tick, at).unwrap();
+        (job, id)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ticks_wait_a_moment_for_slots_and_no_longer() {
+        let (mut memory, now, slots) = (due_jobs(20), s(3_600), 10);
+        assert_eq!(memory.room(slots, s(0), MonoTime::now()), Some(0), "nothing is due");
+        assert!(memory.room(slots, now, MonoTime::now()).is_some_and(|room| room == slots));
+        memory.reserved = slots;
+        for _ in 0..3 {
+            assert_eq!(memory.room(slots, now, MonoTime::now()), None, "an answer is awaited, however long that takes");
+            tokio::time::advance(SLOT_PATIENCE).await;
+        }
+        // All slots are taken by work that lasts.
+        (memory.reserved, memory.crowded) = (0, None);
+        let runs: Vec<_> = (0..slots).map(|n| begin(&mut memory, &format!("j{n}"))).collect();
+        assert_eq!(memory.room(slots, now, MonoTime::now()), None);
+        tokio::time::advance(SLOT_PATIENCE).await;
+        assert_eq!(memory.crowded_for(MonoTime::now()), Duration::ZERO);
+        assert_eq!(memory.room(slots, now, MonoTime::now()), Some(usize::MAX), "then they are put among the waiting");
+        // What has ended takes no slot, though it is not settled.
+        for (job, run) in &runs {
+            memory.outcome_arrived(*job, *run);
+        }
+        assert!(memory.has_room_again(slots));
+        assert_eq!(memory.room(slots, now, MonoTime::now()), Some(slots));
+        memory.backlog = true;
+        assert_eq!(memory.room(slots, now, MonoTime::now()), Some(usize::MAX), "behind those that wait already");
     }
 }

@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Row as _};
 use super::{Failed, PostgresStore, open, rows, sql};
 use crate::{
     Result, StoreError,
-    probe::{JobBytes, OpenSnapshot, PlainTick, Probe},
+    probe::{BENCH_PLACE, JobBytes, OpenSnapshot, PlainTick, Probe},
 };
 
 const DOING: &str = "measure";
@@ -90,6 +90,12 @@ impl Probe for PostgresStore {
     }
 
     async fn forget_runs(&self, until: DbTime) -> Result<()> {
+        let schema: String = sqlx::query_scalar(sql!("probe_schema")).fetch_one(&self.pool).await.failed(DOING)?;
+        if !schema.starts_with(BENCH_PLACE) {
+            return Err(StoreError::Unusable(format!(
+                "{schema:?} is not a benchmark's own schema; nothing is removed there"
+            )));
+        }
         raw(&self.pool, sql!("probe_forget_runs")).await?;
         sqlx::query(sql!("probe_forget_ticks")).bind(until.millis()).execute(&self.pool).await.failed(DOING).map(drop)
     }

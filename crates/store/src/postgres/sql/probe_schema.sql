@@ -1,0 +1,2 @@
+-- Where this session works.
+select current_schema()::text;
