@@ -35,8 +35,8 @@ pub const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
 pub const RETRY_AFTER_MAX: Span = Span::hours(1);
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections kept for one host: 1,000 deliveries a second to a receiver that takes half a second each.
-const IDLE_PER_HOST_MAX: usize = 512;
+/// Connections kept for one host: as many as a node has slots by default. With fewer, those beyond are made anew for each delivery.
+const IDLE_PER_HOST_MAX: usize = 1_000;
 /// Shorter than most servers keep an idle connection, so that it is we who close it, and seldom in mid-request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// A dead HTTP/2 connection would otherwise swallow every request to its host until the system gives it up.
