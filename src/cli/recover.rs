@@ -183,7 +183,7 @@ impl Report {
             }
         }
         due.sort_by_key(|(said, name, id)| (std::cmp::Reverse((said.on_time + said.late, said.ticks)), *name, *id));
-        let rate = Rate::normal(jobs.iter().map(|loaded| &loaded.job), now);
+        let rate = Rate::normal(jobs.iter().map(|loaded| &*loaded.job), now);
         let listed = due.iter().take(limit).map(|(said, name, id)| JobReport {
             job: (*name).to_owned(),
             id: id.to_string(),

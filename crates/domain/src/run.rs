@@ -210,6 +210,15 @@ impl Claim {
     }
 }
 
+impl Settlement {
+    /// What a success comes to, whatever the job's policy is.
+    #[must_use]
+    pub fn success(run: RunId, fence: Fence, output: Option<String>) -> Self {
+        let (output, error) = kept(output, None);
+        Self { run, fence, verdict: Verdict::Succeeded, error, output, pause: None }
+    }
+}
+
 /// What is kept of an output and an error.
 #[must_use]
 pub fn kept(output: Option<String>, error: Option<String>) -> (Option<String>, Option<String>) {

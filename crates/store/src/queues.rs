@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use everytick_domain::{
-    ids::{Fence, RunId, TenantId},
+    ids::{Fence, JobId, RunId, TenantId},
     job::Job,
     queue::QueueLimits,
+    run::Settlement,
     time::{DbTime, Span},
 };
 
-use crate::{Actor, ClaimedRun, Page, Result};
+use crate::{Actor, ClaimedRun, Page, Result, Settle};
 
 /// A worker's wish.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,6 +63,31 @@ pub struct HeldClaim {
     pub started_at: Option<DbTime>,
     /// What the worker has logged so far.
     pub log: Option<String>,
+}
+
+impl HeldClaim {
+    /// The settlement of its success, if it is held under the fence that the worker names.
+    pub(crate) fn success(&self, done: &Success, ended_at: DbTime) -> Option<Settle> {
+        let output = done.output.clone().or_else(|| self.log.clone());
+        (self.run.fence == done.fence).then(|| Settle {
+            settlement: Settlement::success(done.run, done.fence, output),
+            job: self.job.id,
+            tenant: self.run.tenant,
+            partition: self.job.partition,
+            priority: self.job.spec.priority,
+            started_at: self.started_at,
+            ended_at,
+        })
+    }
+}
+
+/// What a worker says of a run that has succeeded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Success {
+    pub run: RunId,
+    pub fence: Fence,
+    /// Without one, what it has logged is kept.
+    pub output: Option<String>,
 }
 
 /// A claim whose lease or time has run out.
@@ -122,6 +148,9 @@ pub trait QueueStore: Send + Sync + 'static {
     async fn claim_log(&self, tenant: TenantId, run: RunId) -> Result<Option<String>>;
     /// Those of the runs that workers hold, in any order.
     async fn held_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>>;
+    /// Ends as succeeded those runs that workers hold under the fences they name (I7), in one commit; no run is named twice. Gives
+    /// the job of each that it ended. A success needs nothing of its job to be judged by, so nothing is read first.
+    async fn succeed(&self, tenant: TenantId, done: &[Success]) -> Result<Vec<Option<JobId>>>;
     /// Claims whose lease or time ran out before `grace` ago, whoever asks; at most `limit`. They are to be settled.
     async fn load_overdue_claims(&self, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>>;
     /// Under `cancel_previous`, cancels what workers hold of a job of which a newer run is due, and whatever else of it is older:

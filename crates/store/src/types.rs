@@ -1,5 +1,7 @@
 //! What goes into the store's transactions and comes out of them.
 
+use std::sync::Arc;
+
 use everytick_domain::{
     edit::Change,
     ids::{Epoch, Fence, Incarnation, JobId, RunId, TenantId, Version},
@@ -100,7 +102,7 @@ pub struct PartitionRecord {
 /// A job with all that the scheduler needs to play it, read in one snapshot.
 #[derive(Clone, Debug)]
 pub struct LoadedJob {
-    pub job: Job,
+    pub job: Arc<Job>,
     pub epoch: Epoch,
     /// Lower bound of the next unrecorded tick; `None` when the schedule has no more.
     pub cursor: Option<DbTime>,

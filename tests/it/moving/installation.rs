@@ -175,7 +175,7 @@ pub(super) async fn look_at(store: &dyn Store, installation: &Installation) -> S
             seen.jobs.push(format!("{:?} {:?} {:?}", record.job, record.cursor, record.last_run));
         }
         for mut loaded in store.load_jobs(&ids).await.unwrap() {
-            loaded.job.partition = 0;
+            Arc::make_mut(&mut loaded.job).partition = 0;
             // Keepers need not look for what lies behind a cursor that is not there.
             loaded.last_tick = loaded.last_tick.filter(|_| loaded.cursor.is_some());
             seen.loaded.push(format!("{loaded:?}"));

@@ -1,17 +1,17 @@
 //! What a receiver or worker reports of work that it took: the same settlement as any other, under the fence it was handed.
 //! The same report again is answered as the first: whoever lost the answer may ask again.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::{HashMap, HashSet};
 
 use everytick_domain::{
-    ids::{Fence, RunId, TenantId},
+    ids::{Fence, JobId, RunId, TenantId},
     job::Job,
     mutant::Mutant,
     run::{Claim, Policy, State, Verdict, kept},
     target::{Outcome, Retry},
     time::DbTime,
 };
-use everytick_store::{AttemptRecord, HeldClaim, Result, RunRecord, Settle, SettleAnswer, StoreError};
+use everytick_store::{AttemptRecord, HeldClaim, Result, RunRecord, Settle, SettleAnswer, StoreError, Success};
 use metrics::counter;
 
 use super::Commands;
@@ -73,6 +73,46 @@ impl Commands {
         tenant: TenantId,
         reports: Vec<(RunId, Report)>,
     ) -> Result<Vec<Result<Option<State>>>> {
+        let ids: HashSet<RunId> = reports.iter().map(|(run, _)| *run).collect();
+        let mut brought = if ids.len() == reports.len() && reports.iter().all(|(_, report)| report.succeeded) {
+            self.succeed(tenant, &reports).await?
+        } else {
+            self.settle_reported(tenant, &reports).await?
+        };
+        let mut answers = Vec::with_capacity(reports.len());
+        for (run, report) in &reports {
+            // A run named twice was settled by the first; the second is judged by what stands then.
+            answers.push(match brought.remove(run) {
+                Some(state) => Ok(Some(state)),
+                None => self.answer(tenant, *run, report, false).await.map(|record| record.map(|record| record.state)),
+            });
+        }
+        Ok(answers)
+    }
+
+    /// Most batches: each a success of another run.
+    async fn succeed(&self, tenant: TenantId, reports: &[(RunId, Report)]) -> Result<HashMap<RunId, State>> {
+        let done =
+            |(run, report): &(RunId, Report)| Success { run: *run, fence: report.fence, output: report.output.clone() };
+        let done: Vec<Success> = reports.iter().map(done).collect();
+        let ended = self.store.succeed(tenant, &done).await?;
+        let ended: Vec<(RunId, JobId)> =
+            done.iter().zip(ended).filter_map(|(done, job)| Some((done.run, job?))).collect();
+        if ended.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let count = ended.len() as u64;
+        counter!("everytick_attempts_total", "target" => "queue", "outcome" => "succeeded").increment(count);
+        crate::loops::settle::count(Verdict::Succeeded, count);
+        for (run, job) in &ended {
+            self.hints.runs_ended(*job, [*run]);
+        }
+        self.hints.run_waits();
+        self.tell_steps();
+        Ok(ended.into_iter().map(|(run, _)| (run, State::Succeeded)).collect())
+    }
+
+    async fn settle_reported(&self, tenant: TenantId, reports: &[(RunId, Report)]) -> Result<HashMap<RunId, State>> {
         let ids: Vec<RunId> = reports.iter().map(|(run, _)| *run).collect();
         let held: HashMap<RunId, HeldClaim> =
             self.store.held_claims(tenant, &ids).await?.into_iter().map(|held| (held.run.id, held)).collect();
@@ -86,15 +126,7 @@ impl Commands {
         for ((held, _), state) in batch.iter().zip(settled) {
             brought.extend(state.map(|state| (held.run.id, state)));
         }
-        let mut answers = Vec::with_capacity(reports.len());
-        for (run, report) in &reports {
-            // A run named twice was settled by the first; the second is judged by what stands then.
-            answers.push(match brought.remove(run) {
-                Some(state) => Ok(Some(state)),
-                None => self.answer(tenant, *run, report, false).await.map(|record| record.map(|record| record.state)),
-            });
-        }
-        Ok(answers)
+        Ok(brought)
     }
 
     async fn answer(&self, tenant: TenantId, run: RunId, report: &Report, settled: bool) -> Result<Option<RunRecord>> {
@@ -143,7 +175,7 @@ impl Commands {
         }
         let now = self.store.now().await?;
         let loaded = self.store.load_jobs(&[record.job]).await?.into_iter().next();
-        let job = Arc::new(loaded.ok_or(StoreError::NotFound("job"))?.job);
+        let job = loaded.ok_or(StoreError::NotFound("job"))?.job;
         let claim = Claim { run, fence: report.fence, attempt: record.attempt, lost: record.lost };
         let Some(settle) = self.settlement(claim, report.outcome(None), &job, tenant, record.started_at, now) else {
             return Ok(false);

@@ -148,7 +148,7 @@ pub(crate) async fn compare(shared: &Arc<Shared>) -> Result<()> {
             everytick_domain::run::Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
         let held = Held {
             claim,
-            job: Arc::new(loaded.job.clone()),
+            job: loaded.job.clone(),
             tenant: run.tenant,
             cancel: tokio_util::sync::CancellationToken::new(),
             accepted: false,

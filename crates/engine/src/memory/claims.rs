@@ -184,7 +184,7 @@ mod tests {
     fn loaded(tenant: TenantId, name: &str) -> LoadedJob {
         let birth = Birth { id: job_id(tenant, name), tenant, partition: 0, by: "test".into(), at: START };
         let (job, cursor) = born(birth, overlapping(name), &[]).unwrap();
-        LoadedJob { job, epoch: Epoch::from_raw(1), cursor, last_tick: None, open: Vec::new() }
+        LoadedJob { job: Arc::new(job), epoch: Epoch::from_raw(1), cursor, last_tick: None, open: Vec::new() }
     }
 
     /// Runs of two jobs of two tenants, in the order that a store gives: on time, then late ones in turn.
@@ -234,7 +234,7 @@ mod tests {
             let mut loaded = loaded(TENANT, &format!("j{n}"));
             let mut spec = (*loaded.job.spec).clone();
             spec.overlap = Overlap::Skip;
-            loaded.job.spec = Arc::new(spec);
+            Arc::make_mut(&mut loaded.job).spec = Arc::new(spec);
             let run = |attempt: u32| OpenRun {
                 id: RunId::of(loaded.job.id, Cause::Tick(s(attempt.into()))),
                 state: State::Waiting,

@@ -51,7 +51,7 @@ impl Entry {
             next: loaded.first_unrecorded(),
             open,
             open_read: 0,
-            job: Arc::new(loaded.job),
+            job: loaded.job,
             epoch: loaded.epoch,
             cursor: loaded.cursor,
             timer: None,

@@ -100,7 +100,13 @@ mod tests {
             attempt: u32::from(*state == State::Claimed),
             fence: Fence::default(),
         });
-        let loaded = LoadedJob { job, epoch: Epoch::from_raw(1), cursor, last_tick: None, open: open.collect() };
+        let loaded = LoadedJob {
+            job: std::sync::Arc::new(job),
+            epoch: Epoch::from_raw(1),
+            cursor,
+            last_tick: None,
+            open: open.collect(),
+        };
         let mut memory = Memory::default();
         memory.take_up(&PartitionSet::all(1));
         let turn = memory.turn();

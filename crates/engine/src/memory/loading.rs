@@ -125,7 +125,7 @@ impl Memory {
         }
         entry.epoch = loaded.epoch;
         entry.cursor = loaded.cursor;
-        entry.job = std::sync::Arc::new(loaded.job);
+        entry.job = loaded.job;
         entry.set_open(Some(open));
         if entry.open_runs().waiting > 0 {
             self.with_waiting.insert(id);

@@ -316,7 +316,7 @@ mod tests {
             let name = format!("j{n}");
             let birth = Birth { id: job_id(TENANT, &name), tenant: TENANT, partition: 0, by: "test".into(), at: START };
             let (job, cursor) = born(birth, overlapping(&name), &[]).unwrap();
-            LoadedJob { job, epoch: Epoch::from_raw(1), cursor, last_tick: None, open: Vec::new() }
+            LoadedJob { job: Arc::new(job), epoch: Epoch::from_raw(1), cursor, last_tick: None, open: Vec::new() }
         };
         let turn = memory.turn();
         memory.horizon((0..count).map(job).collect(), turn);

@@ -129,9 +129,9 @@ pub async fn a_loaded_job_has_the_calendars_that_it_names(bench: &Bench) {
     let walked = bench.store.walk_jobs(None, 10).await.unwrap().jobs;
     let listed = bench.store.list_jobs(TENANT, &JobFilter::default(), None, 10).await.unwrap().items;
     let got = bench.store.get_job(TENANT, &by_name("j")).await.unwrap();
-    let seen = horizon.iter().chain(&overdue).map(|loaded| &loaded.job);
+    let seen = horizon.iter().chain(&overdue).map(|loaded| &*loaded.job);
     let seen = seen.chain(walked.iter().map(|walked| &walked.job)).chain(listed.iter().map(|record| &record.job));
-    let seen: Vec<_> = seen.chain([&got.job, &loaded]).filter(|seen| seen.id == job.id).collect();
+    let seen: Vec<_> = seen.chain([&got.job, &*loaded]).filter(|seen| seen.id == job.id).collect();
     assert_eq!(seen.len(), 6);
     for seen in seen {
         assert_eq!(excluded(seen, s(10)).as_deref(), Some("d"));
@@ -204,7 +204,7 @@ pub async fn versions_keep_their_order_when_the_clock_goes_back(bench: &Bench) {
     bench.go(50);
     assert_eq!(put(bench, "c", &[TODAY]).await.x, Some(s(100)));
     let job = bench.create(naming(spec("j"), &["c"])).await;
-    let schedule = bench.load(&job).await.job.schedule.unwrap();
+    let schedule = bench.load(&job).await.job.schedule.clone().unwrap();
     assert!(schedule.excluded(s(100)).is_none() && schedule.excluded(s(110)).is_some());
 }
 
@@ -215,7 +215,7 @@ pub async fn only_the_newest_versions_are_kept(bench: &Bench) {
         put(bench, "c", days[n % 2]).await;
     }
     let job = bench.create(naming(spec("j"), &["c"])).await;
-    let schedule = bench.load(&job).await.job.schedule.unwrap();
+    let schedule = bench.load(&job).await.job.schedule.clone().unwrap();
     let version = |seconds| schedule.excluded(s(seconds)).map(|excluded| excluded.version.raw());
     assert_eq!((version(21), version(31), version(41)), (Some(3), None, Some(5)));
     assert_eq!(version(5), Some(3), "the oldest that is kept speaks for what lies before it");
@@ -254,7 +254,7 @@ pub async fn calendars_do_not_cross_tenants(bench: &Bench) {
         bench.create(naming(spec("j"), &["c"])).await,
         bench.created(OTHER_TENANT, naming(spec("j"), &["c"])).await.unwrap().job,
     );
-    let excluded = async |job| bench.load(job).await.job.schedule.unwrap().excluded(s(10)).is_some();
+    let excluded = async |job| bench.load(job).await.job.schedule.clone().unwrap().excluded(s(10)).is_some();
     assert!(excluded(&ours).await && !excluded(&theirs).await);
     bench.go(5);
     try_put(bench, OTHER_TENANT, "c", &[OTHER_DAY]).await.unwrap();

@@ -266,6 +266,8 @@ macro_rules! conformance_suite {
             a_cancelled_run_is_told_at_the_next_beat,
             a_pause_that_cancels_ends_what_workers_hold,
             a_lost_worker_gives_its_run_back_to_the_queue,
+            a_success_is_taken_only_from_whoever_holds_the_run,
+            whoever_claims_many_overlooks_nothing,
             a_run_that_takes_too_long_has_timed_out_however_often_its_worker_beats,
             a_log_is_added_to_and_its_end_is_kept,
             a_cancelled_run_keeps_what_its_worker_had_logged,

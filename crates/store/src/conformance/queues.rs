@@ -15,12 +15,14 @@ use super::{
     Bench, OTHER_TENANT, START, TENANT, actor, by_name, change, new_run, overlapping, pause, s, settle, spec, tick,
     ticks,
 };
-use crate::{ClaimBeat, ClaimQueue, ClaimedRun, Lease, NewRun, QueueRecord, SettleAnswer, StoreError, WorkerClaim};
+use crate::{
+    ClaimBeat, ClaimQueue, ClaimedRun, Lease, NewRun, QueueRecord, SettleAnswer, StoreError, Success, WorkerClaim,
+};
 
 const LEASE: Span = Span::seconds(30);
 
 /// The same job, for workers.
-fn queued(spec: JobSpec) -> JobSpec {
+pub(crate) fn queued(spec: JobSpec) -> JobSpec {
     in_queue(spec, "q")
 }
 
@@ -304,6 +306,49 @@ pub async fn a_lost_worker_gives_its_run_back_to_the_queue(bench: &Bench) {
     assert!(!bench.store.log_claim(TENANT, run.id, run.fence, "late").await.unwrap());
     bench.settle(&again, Verdict::Succeeded).await;
     assert!(bench.store.held_claims(TENANT, &ids).await.unwrap().is_empty());
+}
+
+pub async fn whoever_claims_many_overlooks_nothing(bench: &Bench) {
+    let (lease, job) = joined(bench, JobSpec { overlap: Overlap::Allow, ..queued(spec("j")) }).await;
+    let urgent = bench.create(JobSpec { priority: 9, ..queued(spec("urgent")) }).await;
+    bench.go(1_000);
+    backlog(bench, &lease, &job, 60).await;
+    assert_eq!(ids(bench, 50).await.len(), 50);
+    let first = bench.waiting(&lease, &urgent, 10).await;
+    let rest = ids(bench, 50).await;
+    assert_eq!((rest.len(), rest[0]), (11, first), "what came before all that is left");
+    assert!(ids(bench, 50).await.is_empty());
+}
+
+pub async fn a_success_is_taken_only_from_whoever_holds_the_run(bench: &Bench) {
+    let (lease, job) = joined(bench, JobSpec { overlap: Overlap::Allow, ..queued(spec("j")) }).await;
+    bench.go(30);
+    for tick in [10, 20, 30] {
+        bench.waiting(&lease, &job, tick).await;
+    }
+    let runs: Vec<ClaimedRun> = claims(bench, 3).await.into_iter().map(|claim| claim.run).collect();
+    let said = |run: &ClaimedRun, output: Option<&str>| Success {
+        run: run.id,
+        fence: run.fence,
+        output: output.map(str::to_owned),
+    };
+    let [first, second, third] = &runs[..] else { panic!("{runs:?}") };
+    assert!(bench.store.log_claim(TENANT, first.id, first.fence, "logged").await.unwrap());
+    assert!(bench.store.log_claim(TENANT, second.id, second.fence, "logged").await.unwrap());
+    let done =
+        [said(first, None), said(second, Some("said")), Success { fence: Fence::from_raw(1), ..said(third, None) }];
+    assert_eq!(bench.store.succeed(OTHER_TENANT, &done).await.unwrap(), [None, None, None]);
+    assert_eq!(bench.store.succeed(TENANT, &done).await.unwrap(), [Some(job.id), Some(job.id), None]);
+    let record = async |run: &ClaimedRun| bench.store.get_run(TENANT, run.id).await.unwrap();
+    let (ended, other, held) = (record(first).await, record(second).await, record(third).await);
+    assert_eq!((ended.state, ended.output.as_deref()), (State::Succeeded, Some("logged")));
+    assert_eq!((ended.started_at, ended.finished_at, ended.error), (Some(s(30)), Some(s(30)), None));
+    assert_eq!((other.state, other.output.as_deref()), (State::Succeeded, Some("said")));
+    assert_eq!(held.state, State::Claimed);
+    let still = bench.store.held_claims(TENANT, &[first.id, second.id, third.id]).await.unwrap();
+    assert_eq!(still.iter().map(|held| held.run.id).collect::<Vec<_>>(), [third.id]);
+    assert_eq!(bench.store.succeed(TENANT, &[said(first, None)]).await.unwrap(), [None], "it was settled");
+    assert_eq!(bench.store.succeed(TENANT, &[]).await.unwrap(), []);
 }
 
 pub async fn a_run_that_takes_too_long_has_timed_out_however_often_its_worker_beats(bench: &Bench) {

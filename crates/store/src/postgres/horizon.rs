@@ -1,6 +1,6 @@
 //! Jobs as the scheduler loads them: definition, epoch, cursor and open runs in one snapshot.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use everytick_domain::{
     ids::{Epoch, JobId, RunId},
@@ -26,7 +26,7 @@ pub(super) async fn load_horizon(
     let now = node::check(&mut read, lease, DOING).await?;
     let places = places(&mut read, partitions, until, after, limit, DOING).await?;
     let found = placed_rows(&mut read, &places, DOING).await?;
-    loaded(&mut read, found, now, DOING).await
+    loaded(store, &mut read, found, now, DOING).await
 }
 
 pub(super) async fn look_at_horizon(
@@ -73,7 +73,7 @@ pub(super) async fn load_overdue(
     let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
     let places = places(&mut read, &PartitionSet::all(PARTITIONS), before, after, limit, DOING).await?;
     let found = placed_rows(&mut read, &places, DOING).await?;
-    loaded(&mut read, found, DbTime::from_millis(now), DOING).await
+    loaded(store, &mut read, found, DbTime::from_millis(now), DOING).await
 }
 
 /// The first places in the order of cursors. Each partition has an order of its own, so a little more than its share is read
@@ -131,7 +131,7 @@ pub(super) async fn load_jobs(store: &PostgresStore, ids: &[JobId]) -> Result<Ve
     let mut read = store.read_many(DOING).await?;
     let found = job_rows(&mut read, ids, DOING).await?;
     let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
-    loaded(&mut read, found, DbTime::from_millis(now), DOING).await
+    loaded(store, &mut read, found, DbTime::from_millis(now), DOING).await
 }
 
 /// The rows of these jobs, in this order.
@@ -219,6 +219,7 @@ const fn overlap_ms(reached: i64, now: i64) -> i64 {
 }
 
 async fn loaded(
+    store: &PostgresStore,
     read: &mut PgConnection,
     jobs: Vec<JobRow>,
     now: DbTime,
@@ -235,7 +236,9 @@ async fn loaded(
     let loaded = jobs.into_iter().map(|row| {
         let open = open.remove(&row.job.id).unwrap_or_default();
         let last_tick = last_ticks.remove(&row.job.id);
-        LoadedJob { job: row.job, epoch: row.epoch, cursor: row.cursor, last_tick, open }
+        let job = Arc::new(row.job);
+        store.definitions.note(&job, row.epoch);
+        LoadedJob { job, epoch: row.epoch, cursor: row.cursor, last_tick, open }
     });
     Ok(loaded.collect())
 }

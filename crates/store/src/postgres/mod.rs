@@ -90,6 +90,7 @@ pub struct PostgresStore {
     limits: Limits,
     days: RwLock<days::Days>,
     definitions: definitions::Definitions,
+    lines: queue::line::Lines,
     /// Steps of flows were left, and nobody has been told yet.
     steps: Arc<AtomicBool>,
     #[cfg(feature = "sim")]
@@ -115,6 +116,8 @@ impl JobHints {
 /// How transactions begin, with the time-outs that the role does not bring along.
 struct Begin {
     write: SqlStr,
+    /// To claim from a queue.
+    claim: SqlStr,
     /// For batches of ticks, ends and claims.
     hot: SqlStr,
     read: SqlStr,
@@ -190,6 +193,11 @@ impl PostgresStore {
     /// Begins to write a batch: its statements are planned once a connection.
     async fn write_batch(&self, doing: &'static str) -> Result<Write> {
         Ok(self.writing(self.begin(&self.begin.hot, doing).await?, doing))
+    }
+
+    /// Begins to claim from a queue: its statements keep to the order of their indexes.
+    async fn write_in_order(&self, doing: &'static str) -> Result<Write> {
+        Ok(self.writing(self.begin(&self.begin.claim, doing).await?, doing))
     }
 
     fn writing(&self, tx: Transaction<'static, Postgres>, doing: &'static str) -> Write {

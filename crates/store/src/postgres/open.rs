@@ -100,6 +100,7 @@ pub(super) async fn connect_unfinished(url: &str, options: PostgresOptions, limi
         limits,
         days: Default::default(),
         definitions: Default::default(),
+        lines: Default::default(),
         steps: Default::default(),
         #[cfg(feature = "sim")]
         clock: options.clock.map(|clock| super::TestClock { clock, told: Default::default() }),
@@ -130,7 +131,8 @@ pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
         .await
         .failed(DOING)?;
     let read = begin(&pool, &options).await?.read;
-    let begin = Begin { write: read.clone(), hot: read.clone(), slow: read.clone(), load: read.clone(), read };
+    let [write, claim, hot, slow, load] = [(); 5].map(|()| read.clone());
+    let begin = Begin { write, claim, hot, slow, load, read };
     Ok(PostgresStore {
         pool,
         begin,
@@ -139,6 +141,7 @@ pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
         limits: Limits::default(),
         days: Default::default(),
         definitions: Default::default(),
+        lines: Default::default(),
         steps: Default::default(),
         #[cfg(feature = "sim")]
         clock: None,
@@ -217,8 +220,12 @@ async fn begin(pool: &sqlx::PgPool, options: &PostgresOptions) -> Result<Begin> 
     // With thousands of ids in an array, planning for just these costs more than a fifth of the statement, and finds it
     // cheaper to walk through all jobs than to look up each.
     let generic = "; set local plan_cache_mode = force_generic_plan";
+    // A queue is empty whenever statistics are made: then sorting all that waits is reckoned to cost no more than to read what is
+    // asked for in order.
+    let ordered = "; set local enable_sort = off; set local enable_bitmapscan = off";
     Ok(Begin {
         write: begin("isolation level read committed read write", ""),
+        claim: begin("isolation level read committed read write", ordered),
         hot: begin("isolation level read committed read write", generic),
         read: begin("isolation level repeatable read read only", ""),
         load: begin("isolation level repeatable read read only", generic),

@@ -24,14 +24,7 @@ pub(super) async fn settle(store: &PostgresStore, settles: &[Settle]) -> Result<
     }
     let unfenced = if Mutant::UnfencedSettle.is_on() { under_any_fence(store, settles).await? } else { Vec::new() };
     let settles = if unfenced.is_empty() { settles } else { &unfenced };
-    let settled = match settle_all(store, settles).await {
-        Err(StoreError::Failed { source, .. }) if is_without_table(&source) => {
-            // A day that we know of was dropped elsewhere.
-            days::look(store).await?;
-            settle_all(store, settles).await?
-        }
-        settled => settled?,
-    };
+    let settled = with_known_days(store, || settle_all(store, settles)).await?;
     // A run that is named twice is settled by the first; after that it is no longer held.
     let mut seen = HashSet::new();
     let answer = |settle: &Settle| {
@@ -58,6 +51,20 @@ async fn under_any_fence(store: &PostgresStore, settles: &[Settle]) -> Result<Ve
         }
     }
     Ok(settles)
+}
+
+/// Does it, and once more where a day that we know of was dropped elsewhere.
+pub(super) async fn with_known_days<T, F: Future<Output = Result<T>>>(
+    store: &PostgresStore,
+    run: impl Fn() -> F,
+) -> Result<T> {
+    match run().await {
+        Err(StoreError::Failed { source, .. }) if is_without_table(&source) => {
+            days::look(store).await?;
+            run().await
+        }
+        done => done,
+    }
 }
 
 fn is_without_table(source: &crate::Source) -> bool {

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     Actor, ClaimBeat, ClaimQueue, HeldClaim, OverdueClaim, Page, QueueClaims, QueueLook, QueueRecord, QueueStore,
-    Result, StoreError, WorkerClaim, queues::limits_detail,
+    Result, SettleAnswer, StoreError, Success, WorkerClaim, queues::limits_detail,
 };
 
 /// A run that a worker holds.
@@ -72,6 +72,13 @@ impl QueueStore for SimStore {
         self.transact(Point::Load, move |db, _, _| {
             let held = |run: &RunId| db.worker_claims.get(run).filter(|claim| claim.tenant == tenant);
             Ok(runs.iter().filter_map(|run| db.held_claim(*run, held(run)?)).collect())
+        })
+        .await
+    }
+    async fn succeed(&self, tenant: TenantId, done: &[Success]) -> Result<Vec<Option<JobId>>> {
+        let done = done.to_vec();
+        self.transact(Point::Settle, move |db, now, _| {
+            Ok(done.iter().map(|done| db.succeed(tenant, done, now)).collect())
         })
         .await
     }
@@ -241,6 +248,13 @@ impl Db {
         let row = self.runs.get(&run)?;
         let job = Arc::new(self.jobs.get(&row.job)?.job.clone());
         Some(HeldClaim { run: claimed_run(run, row), job, started_at: row.started_at, log: claim.log.clone() })
+    }
+
+    fn succeed(&mut self, tenant: TenantId, done: &Success, now: DbTime) -> Option<JobId> {
+        let claim = self.worker_claims.get(&done.run).filter(|claim| claim.tenant == tenant)?;
+        let held = self.held_claim(done.run, claim)?;
+        let answers = self.settle(&[held.success(done, now)?], now);
+        (answers == [SettleAnswer::Settled]).then_some(held.job.id)
     }
 
     fn look_at_queues(&self, queues: &[(TenantId, String)], now: DbTime) -> QueueLook {

@@ -1,5 +1,7 @@
 //! Loading jobs, recording ticks and ranges, raising cursors.
 
+use std::sync::Arc;
+
 use everytick_domain::{
     ids::{Cause, Fence, Incarnation, JobId, RunId},
     mutant::Mutant,
@@ -19,7 +21,7 @@ impl Db {
     fn loaded(&self, row: &JobRow) -> LoadedJob {
         let probed = row.cursor.filter(|_| !Mutant::RangeWithoutProbe.is_on());
         LoadedJob {
-            job: row.job.clone(),
+            job: Arc::new(row.job.clone()),
             epoch: row.epoch,
             cursor: row.cursor,
             last_tick: probed.and_then(|cursor| self.last_tick_row(row.job.id, cursor)),

@@ -1,6 +1,6 @@
 //! Jobs as the scheduler loads them: definition, epoch, cursor and open runs in one snapshot.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use everytick_domain::{
     ids::{Epoch, JobId},
@@ -148,7 +148,7 @@ async fn loaded(read: &mut SqliteConnection, found: &[SqliteRow], doing: &'stati
     let loaded = jobs.into_iter().map(|row| {
         let open = open.remove(&row.job.id).unwrap_or_default();
         let last_tick = last_ticks.remove(&row.job.id);
-        LoadedJob { job: row.job, epoch: row.epoch, cursor: row.cursor, last_tick, open }
+        LoadedJob { job: Arc::new(row.job), epoch: row.epoch, cursor: row.cursor, last_tick, open }
     });
     Ok(loaded.collect())
 }

@@ -1,7 +1,7 @@
 //! What a worker is handed.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -16,6 +16,7 @@ use uuid::Uuid;
 use super::{
     super::{Failed, PostgresStore, Write, day_sql, days, definitions, horizon, rows, sql},
     limits::limits,
+    line::{BEGINNING, Place, Wanted},
     previous,
 };
 use crate::{
@@ -25,12 +26,13 @@ use crate::{
 const CLAIMING: &str = "claim from a queue";
 
 pub(super) async fn claim_queue(store: &PostgresStore, ask: &ClaimQueue) -> Result<QueueClaims> {
-    let mut write = store.write(CLAIMING).await?;
-    let done = claim(store, &mut write, ask).await;
+    let mut write = store.write_in_order(CLAIMING).await?;
+    let mut look = Look { place: BEGINNING, behind_others: false, wanted: None };
+    let done = claim(store, &mut write, ask, &mut look).await;
     write.finish(done).await
 }
 
-async fn claim(store: &PostgresStore, write: &mut Write, ask: &ClaimQueue) -> Result<QueueClaims> {
+async fn claim(store: &PostgresStore, write: &mut Write, ask: &ClaimQueue, look: &mut Look) -> Result<QueueClaims> {
     let limits = hold_limits(write, ask).await?;
     let now = write.read_clock().await?;
     let mut room = ask.limit.min(CLAIM_RUNS_MAX);
@@ -44,13 +46,18 @@ async fn claim(store: &PostgresStore, write: &mut Write, ask: &ClaimQueue) -> Re
         room = limits.room(room, usize::try_from(claimed).unwrap_or(usize::MAX), *spent_until, now);
     }
     let mut held = HeldJobs::default();
-    let (mut claims, mut place) = (Vec::new(), (i64::MIN, Uuid::nil()));
-    // Workers who ask at once look at the same runs: one whose choice was taken by others goes on behind it.
+    let mut claims = Vec::new();
+    // Workers of several nodes look at the same runs: one whose choice was taken by others goes on behind it.
     for round in 0..CLAIM_ROUNDS_MAX {
-        let chosen = choose_runs(store, write, ask, room - claims.len(), &mut held, &mut place, round == 0).await?;
+        let chosen = choose_runs(store, write, ask, room - claims.len(), &mut held, look, round == 0).await?;
         let taken = take(store, write, ask, &chosen, &held).await?;
-        let missed = taken.len() < chosen.len();
+        let mut missed = taken.len() < chosen.len();
         claims.extend(taken);
+        if claims.is_empty() && look.behind_others {
+            // Nothing of it could be had: there may be something before it.
+            (look.place, look.behind_others) = (BEGINNING, false);
+            missed = true;
+        }
         if !missed || claims.len() >= room {
             break;
         }
@@ -99,7 +106,7 @@ async fn choose_runs(
     ask: &ClaimQueue,
     room: usize,
     held: &mut HeldJobs,
-    place: &mut (i64, Uuid),
+    look: &mut Look,
     first: bool,
 ) -> Result<Vec<RunId>> {
     let mut chosen = Vec::new();
@@ -107,8 +114,13 @@ async fn choose_runs(
         if chosen.len() >= room {
             break;
         }
-        let size = ((room - chosen.len()) * 2).max(CLAIM_PAGE_MIN << page);
-        let candidates = peek(write, ask, held, place, size).await?;
+        // Most queues give all that is asked for: only who did not get it reads more than is needed.
+        let size = if page == 0 { room } else { ((room - chosen.len()) * 2).max(CLAIM_PAGE_MIN << page) };
+        let candidates = if first && page == 0 {
+            first_page(store, write, ask, look, size).await?
+        } else {
+            page_behind(write, ask, held, look, size).await?
+        };
         let last = candidates.len() < size;
         hold_jobs(store, write, &candidates, held, first && page == 0).await?;
         let open =
@@ -136,14 +148,79 @@ async fn define(store: &PostgresStore, write: &mut Write, jobs: &BTreeSet<JobId>
     Ok(())
 }
 
-/// The next page of what waits, behind `place`, which moves on.
+/// How far a claim has looked.
+struct Look {
+    place: Place,
+    /// It began behind what others of this node had looked at.
+    behind_others: bool,
+    /// What it is about to take; forgotten when that is committed.
+    wanted: Option<Wanted>,
+}
+
+/// The first page, behind what others of this node have just looked at; from the beginning where that is less than asked for.
+async fn first_page(
+    store: &PostgresStore,
+    write: &mut Write,
+    ask: &ClaimQueue,
+    look: &mut Look,
+    size: usize,
+) -> Result<Vec<Candidate>> {
+    let (line, now) = (store.lines.at(ask.tenant, &ask.queue), write.now);
+    let Some(turn) = line.turn(size).await else {
+        return page_behind(write, ask, &HeldJobs::default(), look, size).await;
+    };
+    let wanted = turn.wanted();
+    let mut from = turn.behind(now).unwrap_or(BEGINNING);
+    let mut candidates = free_page(write, ask, look, from, &wanted, size).await?;
+    if candidates.len() < size && from != BEGINNING {
+        from = BEGINNING;
+        candidates = free_page(write, ask, look, from, &wanted, size).await?;
+    }
+    look.behind_others = from != BEGINNING;
+    let runs = candidates.iter().map(|candidate| candidate.run).collect();
+    look.wanted = Some(turn.done(from, look.place, now, runs));
+    Ok(candidates)
+}
+
+/// A page of what nobody of this node wants.
+async fn free_page(
+    write: &mut Write,
+    ask: &ClaimQueue,
+    look: &mut Look,
+    from: Place,
+    wanted: &HashSet<RunId>,
+    size: usize,
+) -> Result<Vec<Candidate>> {
+    // From behind the others' looks on there is nothing that they want.
+    let more = if from == BEGINNING { wanted.len() } else { 0 };
+    let mut found = peek(write, ask, &HeldJobs::default(), from, size + more).await?;
+    found.retain(|(_, candidate)| !wanted.contains(&candidate.run));
+    found.truncate(size);
+    look.place = found.last().map_or(from, |(place, _)| *place);
+    Ok(found.into_iter().map(|(_, candidate)| candidate).collect())
+}
+
+/// The next page, behind what this claim has looked at.
+async fn page_behind(
+    write: &mut Write,
+    ask: &ClaimQueue,
+    held: &HeldJobs,
+    look: &mut Look,
+    size: usize,
+) -> Result<Vec<Candidate>> {
+    let found = peek(write, ask, held, look.place, size).await?;
+    look.place = found.last().map_or(look.place, |(place, _)| *place);
+    Ok(found.into_iter().map(|(_, candidate)| candidate).collect())
+}
+
+/// What waits behind `place`, each with its own.
 async fn peek(
     write: &mut Write,
     ask: &ClaimQueue,
     held: &HeldJobs,
-    place: &mut (i64, Uuid),
+    place: Place,
     size: usize,
-) -> Result<Vec<Candidate>> {
+) -> Result<Vec<(Place, Candidate)>> {
     let full = held.loads.iter().filter(|(_, load)| load.is_full()).map(|(job, _)| *job);
     let of_job = |(job, load): (&JobId, &JobLoad)| {
         load.full_keys().into_iter().map(|key| (job.uuid(), key.to_owned())).collect::<Vec<_>>()
@@ -162,20 +239,19 @@ async fn peek(
         .fetch_all(&mut *write.tx)
         .await
         .failed(CLAIMING)?;
-    if let Some(last) = found.last() {
-        *place = (last.try_get("rank").failed(CLAIMING)?, last.try_get("run").failed(CLAIMING)?);
-    }
     found.iter().map(candidate).collect::<std::result::Result<_, _>>().failed(CLAIMING)
 }
 
-fn candidate(row: &PgRow) -> std::result::Result<Candidate, sqlx::Error> {
-    Ok(Candidate {
+fn candidate(row: &PgRow) -> std::result::Result<(Place, Candidate), sqlx::Error> {
+    let place = (row.try_get("rank")?, row.try_get("run")?);
+    let candidate = Candidate {
         run: rows::run_id(row, "run")?,
         job: rows::job_id(row, "job")?,
         force: row.try_get("force")?,
         attempts: row.try_get::<i32, _>("attempts")?.unsigned_abs(),
         key: row.try_get("key")?,
-    })
+    };
+    Ok((place, candidate))
 }
 
 /// Holds the jobs of these runs against edits; those whose other runs count, against other claims too. Only the first page waits

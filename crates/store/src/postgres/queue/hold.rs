@@ -1,9 +1,9 @@
 //! What workers hold, how they keep it, and how they lose it.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use everytick_domain::{
-    ids::{Fence, JobId, RunId, TenantId},
+    ids::{Epoch, Fence, JobId, RunId, TenantId},
     queue::LOG_BYTES_MAX,
     run::State,
     time::Span,
@@ -11,7 +11,7 @@ use everytick_domain::{
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::super::{Failed, PostgresStore, definitions, horizon, read, rows, sql};
+use super::super::{Failed, PostgresStore, definitions, read, rows, sql};
 use crate::{ClaimBeat, ClaimedRun, HeldClaim, OverdueClaim, Result};
 
 pub(super) async fn beat_claim(
@@ -130,9 +130,12 @@ async fn held<'r>(
     doing: &'static str,
 ) -> Result<Vec<(&'r PgRow, HeldClaim)>> {
     let runs: Vec<ClaimedRun> = found.iter().map(rows::claimed).collect::<std::result::Result<_, _>>().failed(doing)?;
-    let ids: BTreeSet<JobId> = runs.iter().map(|run| run.job).collect();
-    let ids: Vec<JobId> = ids.into_iter().collect();
-    let asked = horizon::epochs_of(connection, &ids, doing).await?;
+    let mut epochs: BTreeMap<JobId, Epoch> = BTreeMap::new();
+    for (row, run) in found.iter().zip(&runs) {
+        let epoch: Option<i64> = row.try_get("epoch").failed(doing)?;
+        epochs.extend(epoch.map(|epoch| (run.job, Epoch::from_raw(epoch))));
+    }
+    let asked: Vec<(JobId, Epoch)> = epochs.into_iter().collect();
     let jobs = definitions::of(store, connection, &asked, doing).await?;
     let mut claims = Vec::with_capacity(runs.len());
     for (row, run) in found.iter().zip(runs) {

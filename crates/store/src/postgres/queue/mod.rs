@@ -4,11 +4,13 @@
 mod claim;
 mod hold;
 mod limits;
+pub(super) mod line;
 mod previous;
+mod succeed;
 
 use async_trait::async_trait;
 use everytick_domain::{
-    ids::{Fence, RunId, TenantId},
+    ids::{Fence, JobId, RunId, TenantId},
     queue::QueueLimits,
     time::Span,
 };
@@ -16,7 +18,7 @@ use everytick_domain::{
 use super::PostgresStore;
 use crate::{
     Actor, ClaimBeat, ClaimQueue, HeldClaim, OverdueClaim, Page, QueueClaims, QueueLook, QueueRecord, QueueStore,
-    Result,
+    Result, Success,
 };
 
 #[async_trait]
@@ -35,6 +37,9 @@ impl QueueStore for PostgresStore {
     }
     async fn held_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>> {
         self.reads(hold::held_claims(self, tenant, runs)).await
+    }
+    async fn succeed(&self, tenant: TenantId, done: &[Success]) -> Result<Vec<Option<JobId>>> {
+        self.writes(succeed::succeed(self, tenant, done)).await
     }
     async fn load_overdue_claims(&self, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>> {
         self.writes(hold::load_overdue_claims(self, grace, limit)).await

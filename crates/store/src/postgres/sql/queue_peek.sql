@@ -1,5 +1,6 @@
 -- Up to $7 runs that wait in queue $2 of tenant $1 and are due at $3, in the order of ranks behind the place ($4, $5), without
--- those of the jobs $6 that are neither forced nor in progress already, and those of the keys [job, key] $8, $9. Index: waiting_queue.
+-- those of the jobs $6 that are neither forced nor in progress already, and those of the keys [job, key] $8, $9. Index: waiting_queue,
+-- where nothing is sorted.
 select w.run, w.job, w.force, w.attempts, w.key, w.rank
   from waiting w
  where w.tenant = $1 and w.queue = $2 and (w.rank, w.run) > ($4, $5) and w.due_at <= $3

@@ -15,7 +15,7 @@ use everytick_domain::{
 use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 
 use super::super::{Failed, SqliteStore, read, rows, sql};
-use crate::{ClaimBeat, ClaimedRun, HeldClaim, OverdueClaim, Result};
+use crate::{ClaimBeat, ClaimedRun, HeldClaim, OverdueClaim, Result, Settle, SettleAnswer, Store as _, Success};
 
 pub(super) async fn beat_claim(
     store: &SqliteStore,
@@ -95,6 +95,18 @@ pub(super) async fn held_claims(store: &SqliteStore, tenant: TenantId, runs: &[R
         .await
         .failed(DOING)?;
     Ok(held(&mut read, &found, DOING).await?.into_iter().map(|(_, held)| held).collect())
+}
+
+pub(super) async fn succeed(store: &SqliteStore, tenant: TenantId, done: &[Success]) -> Result<Vec<Option<JobId>>> {
+    let runs: Vec<RunId> = done.iter().map(|done| done.run).collect();
+    let held = held_claims(store, tenant, &runs).await?;
+    let held: HashMap<RunId, HeldClaim> = held.into_iter().map(|held| (held.run.id, held)).collect();
+    let now = store.now().await?;
+    let settles: Vec<Settle> = done.iter().filter_map(|done| held.get(&done.run)?.success(done, now)).collect();
+    let answers = store.settle(&settles).await?;
+    let settled = settles.iter().zip(&answers).filter(|(_, answer)| **answer == SettleAnswer::Settled);
+    let settled: HashMap<RunId, JobId> = settled.map(|(settle, _)| (settle.settlement.run, settle.job)).collect();
+    Ok(done.iter().map(|done| settled.get(&done.run).copied()).collect())
 }
 
 /// The claims of these rows, with their jobs. One whose job cannot be read is left out.

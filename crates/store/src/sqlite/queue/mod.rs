@@ -8,7 +8,7 @@ mod previous;
 
 use async_trait::async_trait;
 use everytick_domain::{
-    ids::{Fence, RunId, TenantId},
+    ids::{Fence, JobId, RunId, TenantId},
     job::Job,
     queue::{QueueLimits, lead},
     time::Span,
@@ -17,7 +17,7 @@ use everytick_domain::{
 use super::{Failed, SqliteStore, Write, sql};
 use crate::{
     Actor, ClaimBeat, ClaimQueue, HeldClaim, OverdueClaim, Page, QueueClaims, QueueLook, QueueRecord, QueueStore,
-    Result,
+    Result, Success,
 };
 
 #[async_trait]
@@ -40,6 +40,9 @@ impl QueueStore for SqliteStore {
     }
     async fn held_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>> {
         hold::held_claims(self, tenant, runs).await
+    }
+    async fn succeed(&self, tenant: TenantId, done: &[Success]) -> Result<Vec<Option<JobId>>> {
+        hold::succeed(self, tenant, done).await
     }
     async fn load_overdue_claims(&self, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>> {
         hold::load_overdue_claims(self, grace, limit).await

@@ -1,0 +1,50 @@
+//! Runs that workers report as succeeded.
+
+use std::collections::HashMap;
+
+use everytick_domain::{
+    ids::{JobId, RunId, TenantId},
+    run::{Settlement, State},
+};
+use sqlx::Row as _;
+
+use super::super::{Failed, PostgresStore, day_sql, flows, rows, settle};
+use crate::{Result, Success};
+
+const DOING: &str = "end what workers have done";
+
+pub(super) async fn succeed(store: &PostgresStore, tenant: TenantId, done: &[Success]) -> Result<Vec<Option<JobId>>> {
+    let ended = settle::with_known_days(store, || end(store, tenant, done)).await?;
+    Ok(done.iter().map(|done| ended.get(&done.run).copied()).collect())
+}
+
+async fn end(store: &PostgresStore, tenant: TenantId, done: &[Success]) -> Result<HashMap<RunId, JobId>> {
+    let mut ended = HashMap::with_capacity(done.len());
+    let said: Vec<Settlement> =
+        done.iter().map(|done| Settlement::success(done.run, done.fence, done.output.clone())).collect();
+    let mut write = store.write_batch(DOING).await?;
+    for (table, said) in store.by_table(said.iter().collect(), |said| said.run) {
+        let found = sqlx::query(day_sql!("succeed", &table))
+            .bind(tenant.raw())
+            .bind(rows::run_ids(said.iter().map(|said| said.run)))
+            .bind(said.iter().map(|said| said.fence.raw()).collect::<Vec<_>>())
+            .bind(rows::unless_all(said.iter().map(|said| rows::text_of(said.output.as_ref())), &None))
+            .fetch_all(&mut *write.tx)
+            .await
+            .failed_or_refused(DOING)?;
+        let mut steps = Vec::new();
+        for row in &found {
+            let run = rows::run_id(row, "id").failed(DOING)?;
+            ended.insert(run, rows::job_id(row, "job").failed(DOING)?);
+            if row.try_get("steps").failed(DOING)? {
+                steps.push(run.uuid());
+            }
+        }
+        flows::leave_steps(&mut write, &steps).await?;
+    }
+    write.commit().await?;
+    Ok(ended)
+}
+
+// As `succeed.sql` writes it.
+const _: () = assert!(State::Succeeded.code() == 2);

@@ -1,0 +1,23 @@
+-- Ends as succeeded those of the runs [id, fence, output] of tenant $1 that workers hold under that fence; what has no output keeps its
+-- log. Outputs that nothing has are an empty array. Tells which, of which jobs, and which a flow may follow. Keys: worker_claims, the
+-- day's; index: job_parents_parent. `limit` and `coalesce` leave no other way.
+with held as materialized (
+    select s.place, c.log
+      from unnest($2::uuid[]) with ordinality as s (id, place)
+     cross join lateral (
+            select log from worker_claims
+             where run = s.id and coalesce(tenant = $1 and fence = ($3::bigint[])[s.place], false)
+             limit 1) c
+), ended as (
+    update runs_of_the_day r
+       set state = 2, finished_at = everytick_now(), error = null, output = coalesce(($4::text[])[h.place], h.log), incarnation = null
+      from held h
+     where r.id = ($2::uuid[])[h.place] and r.state = 1 and r.fence = ($3::bigint[])[h.place]
+    returning r.id, r.job,
+              r.flow is not null
+              or (select exists (select 1 from job_parents))
+                 and coalesce((select true from job_parents p where p.parent = r.job limit 1), false) as steps
+), gone as (
+    delete from worker_claims c using ended e where c.run = e.id
+)
+select id, job, steps from ended;
