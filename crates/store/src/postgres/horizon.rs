@@ -7,11 +7,11 @@ use everytick_domain::{
     partition::{PARTITIONS, PartitionSet},
     time::{DbTime, Span},
 };
-use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use sqlx::{PgConnection, Row as _};
 use uuid::Uuid;
 
 use super::{Failed, PostgresStore, calendars, days, node, rows, rows::JobRow, sql};
-use crate::{ChangeMark, ChangedJob, Changes, Lease, LoadedJob, OpenRun, Result};
+use crate::{ChangedJob, Lease, LoadedJob, OpenRun, Result};
 
 pub(super) async fn load_horizon(
     store: &PostgresStore,
@@ -159,65 +159,6 @@ async fn placed_rows(read: &mut PgConnection, places: &[(i64, JobId)], doing: &'
     Ok(found)
 }
 
-/// A commit may come later than one with a higher number, so what was read comes again: of these milliseconds each time, and
-/// of the last minute now and then. No commit comes later than that, and few come as late as the first.
-const OVERLAP_MS: i64 = 2_000;
-const LONG_OVERLAP_MS: i64 = 60_000;
-const LONG_OVERLAP_EVERY_MS: i64 = 5_000;
-/// `seq` counts so many to the millisecond, in steps of two. An odd mark says that there was more to read at once.
-const SEQ_PER_MS: i64 = 2_097_152;
-
-pub(super) async fn changes(
-    store: &PostgresStore,
-    partitions: &PartitionSet,
-    since: ChangeMark,
-    limit: usize,
-) -> Result<Changes> {
-    const DOING: &str = "read what changed";
-    let mut read = store.read(DOING).await?;
-    if limit == 0 {
-        let mark = sqlx::query_scalar(sql!("present_mark")).fetch_one(&mut *read).await.failed(DOING)?;
-        return Ok(Changes { jobs: Vec::new(), mark: ChangeMark(mark), more: false });
-    }
-    let now: i64 = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
-    let reached = since.0 & !1;
-    let overlap = if since.0 & 1 == 1 { 0 } else { overlap_ms(reached, now) };
-    let from = reached.saturating_sub(overlap * SEQ_PER_MS).max(0);
-    let mut found = sqlx::query(sql!("changes"))
-        .bind(from)
-        .bind(rows::limit(limit.saturating_add(1)))
-        .bind(rows::partition_bits(partitions))
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
-    let more = found.len() > limit;
-    found.truncate(limit);
-    let changed = |row: &PgRow| {
-        let job = ChangedJob {
-            id: rows::job_id(row, "job")?,
-            epoch: Epoch::from_raw(row.try_get("epoch")?),
-            cursor: rows::time(row, "next_tick")?,
-        };
-        Ok((job, row.try_get::<i64, _>("seq")?))
-    };
-    let changed: Vec<_> = found.iter().map(changed).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)?;
-    let last = changed.last().map_or(reached, |(_, seq)| *seq);
-    let mark = if more {
-        last | 1
-    } else {
-        // What is older than the overlap is not read again for want of news. A clock that was set back is followed.
-        let found = changed.last().map_or(0, |(_, seq)| *seq);
-        found.max(now.saturating_mul(SEQ_PER_MS)) & !1
-    };
-    Ok(Changes { jobs: changed.into_iter().map(|(job, _)| job).collect(), mark: ChangeMark(mark), more })
-}
-
-/// How far back a look from the mark `reached` begins: far where it is the first in its five seconds.
-const fn overlap_ms(reached: i64, now: i64) -> i64 {
-    let long = (reached / SEQ_PER_MS) / LONG_OVERLAP_EVERY_MS != now / LONG_OVERLAP_EVERY_MS;
-    if long { LONG_OVERLAP_MS } else { OVERLAP_MS }
-}
-
 async fn loaded(
     store: &PostgresStore,
     read: &mut PgConnection,
@@ -336,22 +277,4 @@ pub(super) async fn lowest_open_from(connection: &mut PgConnection, now: DbTime,
     let lowest: Option<Uuid> =
         sqlx::query_scalar(sql!("lowest_open_from")).fetch_optional(connection).await.failed(doing)?;
     Ok(lowest.map_or_else(|| RunId::floor(now.plus(Span::days(1))), RunId::from_uuid))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_look_in_five_seconds_goes_back_a_minute() {
-        for (reached, now, overlap) in [
-            (10_000, 10_200, OVERLAP_MS),
-            (14_799, 14_999, OVERLAP_MS),
-            (14_999, 15_000, LONG_OVERLAP_MS),
-            (3_000, 90_000, LONG_OVERLAP_MS),
-            (90_000, 3_000, LONG_OVERLAP_MS),
-        ] {
-            assert_eq!(overlap_ms(reached * SEQ_PER_MS, now), overlap, "from {reached} at {now}");
-        }
-    }
 }

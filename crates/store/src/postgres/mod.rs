@@ -6,6 +6,7 @@
 mod backfill;
 mod calendars;
 mod cancel;
+mod changes;
 mod claim;
 mod create;
 mod cursors;
@@ -91,6 +92,7 @@ pub struct PostgresStore {
     days: RwLock<days::Days>,
     definitions: definitions::Definitions,
     lines: queue::line::Lines,
+    looked: changes::Looked,
     /// Steps of flows were left, and nobody has been told yet.
     steps: Arc<AtomicBool>,
     #[cfg(feature = "sim")]
@@ -405,7 +407,7 @@ impl Store for PostgresStore {
         self.reads(horizon::load_jobs(self, ids)).await
     }
     async fn changes(&self, partitions: &PartitionSet, since: ChangeMark, limit: usize) -> Result<Changes> {
-        self.reads(horizon::changes(self, partitions, since, limit)).await
+        self.reads(changes::changes(self, partitions, since, limit)).await
     }
     async fn record(&self, lease: &Lease, batch: &[JobTicks]) -> Result<Recorded> {
         self.writes(record::record(self, lease, batch)).await

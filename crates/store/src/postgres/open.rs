@@ -101,6 +101,7 @@ pub(super) async fn connect_unfinished(url: &str, options: PostgresOptions, limi
         days: Default::default(),
         definitions: Default::default(),
         lines: Default::default(),
+        looked: Default::default(),
         steps: Default::default(),
         #[cfg(feature = "sim")]
         clock: options.clock.map(|clock| super::TestClock { clock, told: Default::default() }),
@@ -142,6 +143,7 @@ pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
         days: Default::default(),
         definitions: Default::default(),
         lines: Default::default(),
+        looked: Default::default(),
         steps: Default::default(),
         #[cfg(feature = "sim")]
         clock: None,

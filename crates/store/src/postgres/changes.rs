@@ -1,0 +1,178 @@
+//! Which jobs were changed. A commit may come later than one with a higher number, so what was read is looked through again. What was
+//! on the record when it was last looked through to the end of that time is not told once more: after a bulk registration
+//! that would be all of its jobs, every five seconds for a minute.
+
+use std::sync::{Mutex, PoisonError};
+
+use everytick_domain::{ids::Epoch, partition::PartitionSet};
+use sqlx::{Row as _, postgres::PgRow};
+
+use super::{Failed, PostgresStore, rows, sql};
+use crate::{ChangeMark, ChangedJob, Changes, Result};
+
+/// Of these milliseconds each look begins anew, and of the last minute one now and then. No commit comes later than that, and
+/// few come as late as the first.
+const OVERLAP_MS: i64 = 2_000;
+const LONG_OVERLAP_MS: i64 = 60_000;
+const LONG_OVERLAP_EVERY_MS: i64 = 5_000;
+/// `seq` counts so many to the millisecond, in steps of two. An odd mark says that there was more to read at once.
+const SEQ_PER_MS: i64 = 2_097_152;
+const DOING: &str = "read what changed";
+
+/// What the looks of one who goes on from mark to mark have seen. A look from any other mark begins anew.
+#[derive(Default)]
+pub(super) struct Looked(Mutex<Option<Look>>);
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Look {
+    mark: ChangeMark,
+    partitions: PartitionSet,
+    /// Whatever transactions before this one wrote was told, or is older than a minute.
+    told: Option<String>,
+    /// The same, when a long look that is under way has come to its end.
+    telling: Option<String>,
+}
+
+impl Looked {
+    /// The last look, if this one goes on from there.
+    fn before(&self, since: ChangeMark, partitions: &PartitionSet) -> Option<Look> {
+        let look = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        look.filter(|look| look.mark == since && look.partitions == *partitions)
+    }
+
+    fn after(&self, look: Option<Look>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = look;
+    }
+}
+
+/// What a look amounts to that began at `since`, behind `before`, and came to `mark`. `over`: transactions before it were over,
+/// if the look is one that begins a minute back.
+fn next(
+    before: Option<Look>,
+    since: ChangeMark,
+    partitions: &PartitionSet,
+    over: Option<String>,
+    mark: ChangeMark,
+) -> Option<Look> {
+    // An answer that was lost on the way could not be told from one that was taken.
+    if mark == since {
+        return None;
+    }
+    let (told, telling) = before.map_or((None, None), |before| (before.told, before.telling));
+    let begins = since.0 & 1 == 0;
+    let telling = if begins { over } else { telling };
+    let ends = mark.0 & 1 == 0;
+    let (told, telling) = if ends { (telling.or(told), None) } else { (told, telling) };
+    Some(Look { mark, partitions: *partitions, told, telling })
+}
+
+pub(super) async fn changes(
+    store: &PostgresStore,
+    partitions: &PartitionSet,
+    since: ChangeMark,
+    limit: usize,
+) -> Result<Changes> {
+    let mut read = store.read(DOING).await?;
+    if limit == 0 {
+        let mark = sqlx::query_scalar(sql!("present_mark")).fetch_one(&mut *read).await.failed(DOING)?;
+        return Ok(Changes { jobs: Vec::new(), mark: ChangeMark(mark), more: false });
+    }
+    let (now, over): (i64, String) = sqlx::query_as(sql!("look_now")).fetch_one(&mut *read).await.failed(DOING)?;
+    let reached = since.0 & !1;
+    let overlap = if since.0 & 1 == 1 { 0 } else { overlap_ms(reached, now) };
+    let from = reached.saturating_sub(overlap * SEQ_PER_MS).max(0);
+    let before = store.looked.before(since, partitions);
+    let mut found = sqlx::query(sql!("changes"))
+        .bind(from)
+        .bind(rows::limit(limit.saturating_add(1)))
+        .bind(rows::partition_bits(partitions))
+        .bind(before.as_ref().and_then(|look| look.told.clone()))
+        .fetch_all(&mut *read)
+        .await
+        .failed(DOING)?;
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let changed = |row: &PgRow| {
+        let job = ChangedJob {
+            id: rows::job_id(row, "job")?,
+            epoch: Epoch::from_raw(row.try_get("epoch")?),
+            cursor: rows::time(row, "next_tick")?,
+        };
+        Ok((job, row.try_get::<i64, _>("seq")?))
+    };
+    let changed: Vec<_> = found.iter().map(changed).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)?;
+    let last = changed.last().map_or(reached, |(_, seq)| *seq);
+    let mark = ChangeMark(if more {
+        last | 1
+    } else {
+        // What is older than the overlap is not read again for want of news. A clock that was set back is followed.
+        let found = changed.last().map_or(0, |(_, seq)| *seq);
+        found.max(now.saturating_mul(SEQ_PER_MS)) & !1
+    });
+    store.looked.after(next(before, since, partitions, (overlap == LONG_OVERLAP_MS).then_some(over), mark));
+    Ok(Changes { jobs: changed.into_iter().map(|(job, _)| job).collect(), mark, more })
+}
+
+/// How far back a look from the mark `reached` begins: far where it is the first in its five seconds.
+const fn overlap_ms(reached: i64, now: i64) -> i64 {
+    let long = (reached / SEQ_PER_MS) / LONG_OVERLAP_EVERY_MS != now / LONG_OVERLAP_EVERY_MS;
+    if long { LONG_OVERLAP_MS } else { OVERLAP_MS }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(before: Option<Look>, since: i64, over: Option<&str>, mark: i64) -> Option<Look> {
+        next(before, ChangeMark(since), &PartitionSet::all(4), over.map(str::to_owned), ChangeMark(mark))
+    }
+
+    fn told(look: &Option<Look>) -> Option<&str> {
+        look.as_ref().and_then(|look| look.told.as_deref())
+    }
+
+    #[test]
+    fn what_a_long_look_has_told_is_told_until_the_next_one() {
+        let short = look(None, 2, None, 4);
+        assert_eq!(told(&short), None, "it began two seconds back");
+        let long = look(short, 4, Some("100"), 6);
+        assert_eq!(told(&long), Some("100"));
+        let short = look(long, 6, None, 8);
+        assert_eq!(told(&short), Some("100"));
+        assert_eq!(told(&look(short, 8, Some("200"), 10)), Some("200"));
+    }
+
+    #[test]
+    fn a_long_look_has_told_when_its_last_page_is_read() {
+        let first = look(look(None, 2, Some("100"), 4), 4, Some("200"), 7);
+        assert_eq!(told(&first), Some("100"));
+        let second = look(first, 7, None, 9);
+        assert_eq!(told(&second), Some("100"));
+        assert_eq!(told(&look(second, 9, None, 10)), Some("200"), "as of the first page");
+        assert_eq!(told(&look(None, 9, None, 10)), None, "of which we do not know");
+    }
+
+    #[test]
+    fn who_does_not_go_on_from_the_last_mark_is_told_all() {
+        let looked = Looked::default();
+        looked.after(look(None, 2, Some("100"), 4));
+        let all = PartitionSet::all(4);
+        assert!(looked.before(ChangeMark(4), &all).is_some());
+        assert!(looked.before(ChangeMark(2), &all).is_none(), "the answer was lost");
+        assert!(looked.before(ChangeMark(4), &PartitionSet::all(5)).is_none(), "of the new one nothing was told");
+        assert_eq!(look(None, 4, Some("100"), 4), None, "a mark that stands still tells nothing");
+    }
+
+    #[test]
+    fn the_first_look_in_five_seconds_goes_back_a_minute() {
+        for (reached, now, overlap) in [
+            (10_000, 10_200, OVERLAP_MS),
+            (14_799, 14_999, OVERLAP_MS),
+            (14_999, 15_000, LONG_OVERLAP_MS),
+            (3_000, 90_000, LONG_OVERLAP_MS),
+            (90_000, 3_000, LONG_OVERLAP_MS),
+        ] {
+            assert_eq!(overlap_ms(reached * SEQ_PER_MS, now), overlap, "from {reached} at {now}");
+        }
+    }
+}
