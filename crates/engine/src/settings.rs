@@ -63,8 +63,8 @@ pub(crate) const RECORDERS: usize = 2;
 /// Runs whose work has ended take no slot while their settlement is on its way, up to this many;
 pub(crate) const UNSETTLED_MAX: usize = 4_000;
 /// ...and where no slot is free, a tick waits this long for one before it is recorded as a run that waits.
-pub(crate) const SLOT_PATIENCE: Duration = Duration::from_millis(50);
-/// So few free slots are not worth a statement of their own, while more are about to be free.
+pub(crate) const SLOT_PATIENCE: Duration = Duration::from_millis(250);
+/// Fewer free slots are not worth a statement of their own, while more are about to be free; nor is less than a quarter of all.
 pub(crate) const SLOTS_WORTH_A_BATCH: usize = 250;
 /// Ticks in one recording statement.
 pub(crate) const TICKS_PER_BATCH_MAX: usize = 1_000;

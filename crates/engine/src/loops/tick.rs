@@ -18,7 +18,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let woken = shared.wake_tick.notified();
         let (next, crowded) = {
             let memory = shared.memory();
-            (memory.next_timer(), memory.crowded_for(MonoTime::now()))
+            (memory.next_timer(), memory.crowded_for(shared.parts.settings.slots, MonoTime::now()))
         };
         let timer = async {
             match next {

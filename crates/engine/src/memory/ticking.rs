@@ -13,10 +13,10 @@ use everytick_domain::{
 use everytick_store::{ClaimedRun, JobTicks, RangeAnswer, RangePlan, RecordRow, Recorded, RowAnswer};
 use tokio_util::sync::CancellationToken;
 
-use super::{Held, Memory};
+use super::{Held, Memory, entry::Entry};
 use crate::{
     clock::MonoTime,
-    settings::{RANGES_PER_PASS_MAX, RECORDERS, SLOT_PATIENCE, SLOTS_WORTH_A_BATCH},
+    settings::{RANGES_PER_PASS_MAX, RECORDERS, SLOT_PATIENCE, SLOTS_WORTH_A_BATCH, TICKS_PER_BATCH_MAX},
 };
 
 /// What is due now.
@@ -40,17 +40,27 @@ pub(crate) struct Planned {
     pub due_at: DbTime,
 }
 
+fn worth_a_batch(slots: usize) -> usize {
+    SLOTS_WORTH_A_BATCH.min(slots / 4).max(1)
+}
+
 impl Memory {
     /// How many ticks to plan now. No more than there are free slots: one born claimed in a moment is done sooner, and costs
     /// half as much, as one that is put among the waiting now. `None`: slots may be free in a moment. Where they were not
     /// for a while the work takes long, and where runs wait already a tick queues behind them: then slots are no matter.
     pub(crate) fn room(&mut self, slots: usize, now: DbTime, clock: MonoTime) -> Option<usize> {
         let free = self.slots_free(slots);
-        let due = self.timers.iter().take_while(|(at, _)| *at <= now).take(free + 1).count();
-        if due == 0 {
+        let next = self.timers.iter().take_while(|(at, _)| *at <= now).take(TICKS_PER_BATCH_MAX);
+        let pulled = |id: &JobId| self.jobs.get(id).is_some_and(Entry::is_pulled);
+        let (looked, due) = next.fold((0, 0), |(looked, due), (_, id)| (looked + 1, due + usize::from(!pulled(id))));
+        if looked == 0 {
             return Some(0);
         }
-        if self.backlog || due <= free || free >= SLOTS_WORTH_A_BATCH.min(slots) {
+        if due == 0 {
+            // Workers claim them; no slot of ours is for them.
+            return Some(usize::MAX);
+        }
+        if self.backlog || due <= free || free >= worth_a_batch(slots) {
             self.crowded = None;
             // One recorder leaves slots to the others.
             return Some(if self.backlog {
@@ -68,14 +78,15 @@ impl Memory {
         (clock.since(since) >= SLOT_PATIENCE).then_some(usize::MAX)
     }
 
-    /// How long ticks still wait for slots.
-    pub(crate) fn crowded_for(&self, now: MonoTime) -> Duration {
-        self.crowded.map_or(Duration::ZERO, |since| SLOT_PATIENCE.saturating_sub(now.since(since)))
+    /// How long ticks still wait for slots, unless some are free before.
+    pub(crate) fn crowded_for(&self, slots: usize, now: MonoTime) -> Duration {
+        let crowded = self.crowded.filter(|_| !self.has_room_again(slots));
+        crowded.map_or(Duration::ZERO, |since| SLOT_PATIENCE.saturating_sub(now.since(since)))
     }
 
     /// Whether ticks wait for slots, and there are enough of them now.
     pub(crate) fn has_room_again(&self, slots: usize) -> bool {
-        self.crowded.is_some() && self.slots_free(slots) >= SLOTS_WORTH_A_BATCH.min(slots)
+        self.crowded.is_some() && self.slots_free(slots) >= worth_a_batch(slots)
     }
 
     /// Plans every job whose next tick has come, up to `ticks_max` ticks. What is planned is marked as being recorded.
@@ -347,13 +358,15 @@ mod tests {
         let runs: Vec<_> = (0..slots).map(|n| begin(&mut memory, &format!("j{n}"))).collect();
         assert_eq!(memory.room(slots, now, MonoTime::now()), None);
         tokio::time::advance(SLOT_PATIENCE).await;
-        assert_eq!(memory.crowded_for(MonoTime::now()), Duration::ZERO);
+        assert_eq!(memory.crowded_for(slots, MonoTime::now()), Duration::ZERO);
         assert_eq!(memory.room(slots, now, MonoTime::now()), Some(usize::MAX), "then they are put among the waiting");
         // What has ended takes no slot, though it is not settled.
         for (job, run) in &runs {
             memory.outcome_arrived(*job, *run);
         }
+        memory.crowded = Some(MonoTime::now());
         assert!(memory.has_room_again(slots));
+        assert_eq!(memory.crowded_for(slots, MonoTime::now()), Duration::ZERO, "nobody waits on when they are free");
         assert_eq!(memory.room(slots, now, MonoTime::now()), Some(slots));
         memory.backlog = true;
         assert_eq!(memory.room(slots, now, MonoTime::now()), Some(usize::MAX), "behind those that wait already");
