@@ -14,6 +14,7 @@ use clap::{Args, ValueEnum};
 use everytick_domain::time::{DbTime, Span};
 use everytick_engine::TokioSpawn;
 use everytick_targets::{AddressPolicy, Target, Targets, Webhook};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -36,7 +37,7 @@ Examples:
 
 Every job fires once, all within a few seconds, faster than they can be worked off. `rate` is runs settled a
 second, from the first tick to the last settlement. For http, `bare_rate` is what a client without a
-scheduler reaches on the same sink with as many requests at once, and `bare_ratio` the first by the second.";
+scheduler reaches on the same sink with as many like requests at once, and `bare_ratio` the first by the second.";
 
 /// Ticks that fall due in each second: more than can be worked off.
 const DUE_A_SECOND: u64 = 50_000;
@@ -199,18 +200,35 @@ fn succeeded() -> anyhow::Result<u64> {
     line.context("no count of runs")?.trim().parse().context("a count")
 }
 
+/// Headers like those of a delivery: the sink has as much to read from either client.
+const HEADERS: [(&str, &str); 10] = [
+    ("everytick-job", "bench-00000001"),
+    ("everytick-run", "019a8c2e-5f00-7000-8000-000000000001"),
+    ("everytick-scheduled-at", "2026-11-16T12:00:00Z"),
+    ("everytick-attempt", "1"),
+    ("everytick-fence", "1763294400000000"),
+    ("everytick-cause", "tick"),
+    ("everytick-node", "bench"),
+    ("idempotency-key", "019a8c2e-5f00-7000-8000-000000000001"),
+    ("webhook-id", "019a8c2e-5f00-7000-8000-000000000001"),
+    ("webhook-timestamp", "1763294400"),
+];
+
 /// Requests a second of a client that does nothing else.
 async fn bare(url: &str, at_once: u64, requests: u64) -> anyhow::Result<f64> {
     let client = reqwest::Client::builder().no_proxy().build()?;
     let left = Arc::new(AtomicU64::new(requests));
+    let header =
+        |(name, value): (&'static str, &'static str)| (HeaderName::from_static(name), HeaderValue::from_static(value));
+    let headers: HeaderMap = HEADERS.into_iter().map(header).collect();
     let begun = rig::clock();
     let mut tasks = JoinSet::new();
     for _ in 0..at_once {
-        let (client, left, url) = (client.clone(), left.clone(), url.to_owned());
+        let (client, left, url, headers) = (client.clone(), left.clone(), url.to_owned(), headers.clone());
         tasks.spawn(async move {
             let take = |left: u64| left.checked_sub(1);
             while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
-                client.post(&url).send().await?.error_for_status()?.bytes().await?;
+                client.post(&url).headers(headers.clone()).send().await?.error_for_status()?.bytes().await?;
             }
             Ok::<_, reqwest::Error>(())
         });

@@ -61,11 +61,18 @@ fn validate_queue(queue: &QueueTarget) -> Vec<Invalid> {
     check_queue(&queue.name).err().map(|message| Invalid::new("name", message)).into_iter().collect()
 }
 
-pub(crate) fn validate_http(http: &HttpTarget) -> Vec<Invalid> {
+fn validate_http(http: &HttpTarget) -> Vec<Invalid> {
+    let url = read_url(http).err();
+    url.into_iter().chain(validate_beside_url(http)).collect()
+}
+
+pub(crate) fn read_url(http: &HttpTarget) -> Result<Url, Invalid> {
+    parse_url(&http.url).map_err(|message| Invalid::new("url", message))
+}
+
+/// What is wrong with all but the URL, which is dear to read.
+pub(crate) fn validate_beside_url(http: &HttpTarget) -> Vec<Invalid> {
     let mut found = Vec::new();
-    if let Err(message) = parse_url(&http.url) {
-        found.push(Invalid::new("url", message));
-    }
     check_headers(http, &mut found);
     if let Some(Err(message)) = http.secret.as_deref().map(check_secret) {
         found.push(Invalid::new("secret", message));
@@ -74,7 +81,7 @@ pub(crate) fn validate_http(http: &HttpTarget) -> Vec<Invalid> {
 }
 
 /// The messages do not repeat a URL that may carry a password.
-pub(crate) fn parse_url(text: &str) -> Result<Url, String> {
+fn parse_url(text: &str) -> Result<Url, String> {
     if text.len() > URL_BYTES_MAX {
         return Err(format!("has {} bytes; at most {URL_BYTES_MAX} are allowed", text.len()));
     }

@@ -26,7 +26,7 @@ use url::{Host, Url};
 use crate::{
     AddressPolicy, Dispatch, Refused, TargetError, hopeless,
     tail::Tail,
-    validate::{parse_url, validate_http},
+    validate::{read_url, validate_beside_url},
 };
 
 /// Most that is read of an answer. The status has decided by then, and the connection is given up.
@@ -84,10 +84,10 @@ impl Webhook {
     /// Everything that can be wrong before the network is touched. Also says whom to name in errors: host and port, because
     /// the rest of a URL may hold a token.
     fn request(&self, dispatch: &Dispatch, to: &HttpTarget) -> Result<(Request, String), String> {
-        if let Some(invalid) = validate_http(to).first() {
+        let url = read_url(to).map_err(|invalid| invalid.to_string())?;
+        if let Some(invalid) = validate_beside_url(to).first() {
             return Err(invalid.to_string());
         }
-        let url = parse_url(&to.url)?;
         self.check_literal(&url).map_err(|refused| refused.to_string())?;
         let authority = url.authority().to_owned();
 
