@@ -149,7 +149,7 @@ pub trait QueueStore: Send + Sync + 'static {
     /// Those of the runs that workers hold, in any order.
     async fn held_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>>;
     /// Ends as succeeded those runs that workers hold under the fences they name (I7), in one commit; no run is named twice. Gives
-    /// the job of each that it ended. A success needs nothing of its job to be judged by, so nothing is read first.
+    /// the job of each that it ended. A success needs nothing of its job to be judged by, so nothing has to be read first.
     async fn succeed(&self, tenant: TenantId, done: &[Success]) -> Result<Vec<Option<JobId>>>;
     /// Claims whose lease or time ran out before `grace` ago, whoever asks; at most `limit`. They are to be settled.
     async fn load_overdue_claims(&self, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>>;

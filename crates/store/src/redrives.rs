@@ -53,8 +53,6 @@ pub struct RedrivenRun {
 }
 
 impl Redriven {
-    /// Pairs failed runs, the oldest first, with those in their places, as far as the limit and the `room` for runs that wait
-    /// reach. `state` tells how one stands that is on the record.
     /// How many may be made now of a job that has so many open runs, of which so many wait; and what is said where that is none.
     /// Under `cancel_previous` one at a time: the newest would cancel the others, for good.
     pub(crate) fn room(spec: &JobSpec, open: usize, waits: u64, max: u64) -> (u64, String) {

@@ -82,8 +82,8 @@ pub(crate) async fn set_queue(
 /// Take work from a queue
 ///
 /// Hands out runs that wait in the queue and are due, highest priority first; one that waits goes up by one priority a
-/// minute. To whoever asks for 50 or more, or beside others, what has come within the last 200ms may be handed out after
-/// what was there before. Where there is nothing it waits up to `wait`, and answers at once when something comes; an answer without runs
+/// minute. To whoever asks for 50 or more, or beside others, what has come within the last 200ms of jobs that allow overlap
+/// may be handed out after what was there before. Where there is nothing it waits up to `wait`, and answers at once when something comes; an answer without runs
 /// means: ask again. Each run is the worker's for 30s, and longer with a heartbeat every 10s.
 #[utoipa::path(
     post,

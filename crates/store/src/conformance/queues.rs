@@ -320,6 +320,18 @@ pub async fn whoever_claims_many_overlooks_nothing(bench: &Bench) {
     assert!(ids(bench, 50).await.is_empty());
 }
 
+pub async fn whoever_claims_many_keeps_the_order_of_a_job_that_takes_turns(bench: &Bench) {
+    let (lease, job) = joined(bench, JobSpec { overlap: Overlap::Queue { limit: 200 }, ..queued(spec("j")) }).await;
+    bench.go(10_000);
+    backlog(bench, &lease, &job, 120).await;
+    for n in 0..4 {
+        let [claim] = &claims(bench, 50).await[..] else { panic!("one at a time") };
+        assert_eq!(claim.run.scheduled_at, s((n + 1) * 10));
+        let done = Success { run: claim.run.id, fence: claim.run.fence, output: None };
+        assert_eq!(bench.store.succeed(TENANT, &[done]).await.unwrap(), [Some(job.id)]);
+    }
+}
+
 pub async fn a_success_is_taken_only_from_whoever_holds_the_run(bench: &Bench) {
     let (lease, job) = joined(bench, JobSpec { overlap: Overlap::Allow, ..queued(spec("j")) }).await;
     bench.go(30);

@@ -15,8 +15,10 @@ use sqlx::PgConnection;
 use super::{PostgresStore, horizon};
 use crate::Result;
 
-/// Those of workers' last claims and settlements are held.
-const HELD_MAX: usize = 20_000;
+/// Those of workers' last claims are held, up to so many bytes: a payload may be long.
+const HELD_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// What a definition takes beside its payload.
+const DEFINITION_BYTES: usize = 1_536;
 /// Those that somebody else holds, above all the scheduler, are only known. When there are more, those that are no longer held
 /// are forgotten, or all.
 const KNOWN_MAX: usize = 200_000;
@@ -28,6 +30,7 @@ pub(super) struct Definitions(Mutex<Kept>);
 struct Kept {
     known: HashMap<JobId, (Epoch, Weak<Job>)>,
     held: VecDeque<Arc<Job>>,
+    held_bytes: usize,
 }
 
 impl Definitions {
@@ -44,10 +47,13 @@ impl Definitions {
     fn keep(&self, job: &Arc<Job>, epoch: Epoch) {
         let mut kept = self.kept();
         kept.note(job, epoch);
-        if kept.held.len() >= HELD_MAX {
-            kept.held.pop_front();
-        }
+        kept.held_bytes += bytes(job);
         kept.held.push_back(job.clone());
+        while kept.held_bytes > HELD_BYTES_MAX
+            && let Some(first) = kept.held.pop_front()
+        {
+            kept.held_bytes -= bytes(&first);
+        }
     }
 
     /// Knows what was read for the scheduler, as long as that holds it; only jobs that workers pull are asked for here.
@@ -62,12 +68,18 @@ impl Definitions {
     }
 }
 
+fn bytes(job: &Job) -> usize {
+    DEFINITION_BYTES + job.spec.payload.as_ref().map_or(0, String::len)
+}
+
 impl Kept {
     fn note(&mut self, job: &Arc<Job>, epoch: Epoch) {
-        if self.known.len() >= KNOWN_MAX {
+        let looked = self.known.len() >= KNOWN_MAX;
+        if looked {
             self.known.retain(|_, (_, definition)| definition.strong_count() > 0);
         }
-        if self.known.len() >= KNOWN_MAX {
+        // Else the next one would look through all of them again.
+        if self.known.len() > KNOWN_MAX / 2 && looked {
             self.known.clear();
         }
         self.known.insert(job.id, (epoch, Arc::downgrade(job)));
@@ -93,7 +105,7 @@ pub(super) async fn of(
 
 #[cfg(test)]
 mod tests {
-    use everytick_domain::job::{Birth, born};
+    use everytick_domain::job::{Birth, JobSpec, born};
 
     use super::*;
     use crate::conformance::{START, TENANT, job_id, queues::queued, spec};
@@ -115,11 +127,15 @@ mod tests {
 
     #[test]
     fn the_last_ones_of_workers_are_held() {
-        let definitions = Definitions::default();
-        for n in 0..=HELD_MAX {
-            definitions.keep(&job(&format!("j{n}")), Epoch::from_raw(1));
+        let (definitions, long) = (Definitions::default(), "x".repeat(256 * 1024));
+        let fit = HELD_BYTES_MAX / (long.len() + DEFINITION_BYTES);
+        for n in 0..=fit {
+            let mut job = job(&format!("j{n}"));
+            let made = Arc::get_mut(&mut job).unwrap();
+            made.spec = Arc::new(JobSpec { payload: Some(long.clone()), ..(*made.spec).clone() });
+            definitions.keep(&job, Epoch::from_raw(1));
         }
         let known = |n| !definitions.known(&[(job_id(TENANT, &format!("j{n}")), Epoch::from_raw(1))]).is_empty();
-        assert!(!known(0) && known(1) && known(HELD_MAX));
+        assert!(!known(0) && known(1) && known(fit));
     }
 }

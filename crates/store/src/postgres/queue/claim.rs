@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::{
     super::{Failed, PostgresStore, Write, day_sql, days, definitions, horizon, rows, sql},
     limits::limits,
-    line::{BEGINNING, Place, Wanted},
+    line::{BEGINNING, Place, Turn, Wanted},
     previous,
 };
 use crate::{
@@ -26,13 +26,16 @@ use crate::{
 const CLAIMING: &str = "claim from a queue";
 
 pub(super) async fn claim_queue(store: &PostgresStore, ask: &ClaimQueue) -> Result<QueueClaims> {
+    let line = store.lines.at(ask.tenant, &ask.queue);
+    // Before anything is held, a connection included.
+    let turn = line.turn(ask.limit.min(CLAIM_RUNS_MAX)).await;
+    let mut look = Look { place: BEGINNING, behind_others: false, beside_others: false, turn, wanted: None };
     let mut write = store.write_in_order(CLAIMING).await?;
-    let mut look = Look { place: BEGINNING, behind_others: false, wanted: None };
     let done = claim(store, &mut write, ask, &mut look).await;
     write.finish(done).await
 }
 
-async fn claim(store: &PostgresStore, write: &mut Write, ask: &ClaimQueue, look: &mut Look) -> Result<QueueClaims> {
+async fn claim(store: &PostgresStore, write: &mut Write, ask: &ClaimQueue, look: &mut Look<'_>) -> Result<QueueClaims> {
     let limits = hold_limits(write, ask).await?;
     let now = write.read_clock().await?;
     let mut room = ask.limit.min(CLAIM_RUNS_MAX);
@@ -53,9 +56,10 @@ async fn claim(store: &PostgresStore, write: &mut Write, ask: &ClaimQueue, look:
         let taken = take(store, write, ask, &chosen, &held).await?;
         let mut missed = taken.len() < chosen.len();
         claims.extend(taken);
-        if claims.is_empty() && look.behind_others {
-            // Nothing of it could be had: there may be something before it.
-            (look.place, look.behind_others) = (BEGINNING, false);
+        if claims.len() < room && (look.behind_others || held.left_out) {
+            // Not all of it could be had, or was looked at: there may be something before it.
+            look.begin_anew();
+            held.left_out = false;
             missed = true;
         }
         if !missed || claims.len() >= room {
@@ -98,6 +102,10 @@ struct HeldJobs {
     loads: BTreeMap<JobId, JobLoad>,
     /// What has given way to newer ones.
     gone: BTreeSet<RunId>,
+    /// There were jobs whose other runs count...
+    ordered: bool,
+    /// ...and no run of theirs was taken, because the look began behind or beside others: there may be an older one.
+    left_out: bool,
 }
 
 async fn choose_runs(
@@ -106,7 +114,7 @@ async fn choose_runs(
     ask: &ClaimQueue,
     room: usize,
     held: &mut HeldJobs,
-    look: &mut Look,
+    look: &mut Look<'_>,
     first: bool,
 ) -> Result<Vec<RunId>> {
     let mut chosen = Vec::new();
@@ -117,12 +125,17 @@ async fn choose_runs(
         // Most queues give all that is asked for: only who did not get it reads more than is needed.
         let size = if page == 0 { room } else { ((room - chosen.len()) * 2).max(CLAIM_PAGE_MIN << page) };
         let candidates = if first && page == 0 {
-            first_page(store, write, ask, look, size).await?
+            first_page(write, ask, look, size).await?
         } else {
             page_behind(write, ask, held, look, size).await?
         };
         let last = candidates.len() < size;
-        hold_jobs(store, write, &candidates, held, first && page == 0).await?;
+        hold_jobs(store, write, &candidates, held, first && page == 0, look.is_of_a_part()).await?;
+        if held.ordered
+            && let Some(wanted) = &look.wanted
+        {
+            wanted.came_upon_order(write.now);
+        }
         let open =
             |candidate: &Candidate| held.epochs.contains_key(&candidate.job) && !held.gone.contains(&candidate.run);
         let known: Vec<_> = candidates.into_iter().filter(open).collect();
@@ -149,24 +162,31 @@ async fn define(store: &PostgresStore, write: &mut Write, jobs: &BTreeSet<JobId>
 }
 
 /// How far a claim has looked.
-struct Look {
+struct Look<'l> {
     place: Place,
     /// It began behind what others of this node had looked at.
     behind_others: bool,
+    /// It left out what others of this node are about to take.
+    beside_others: bool,
+    turn: Option<Turn<'l>>,
     /// What it is about to take; forgotten when that is committed.
     wanted: Option<Wanted>,
 }
 
+impl Look<'_> {
+    const fn is_of_a_part(&self) -> bool {
+        self.behind_others || self.beside_others
+    }
+
+    fn begin_anew(&mut self) {
+        (self.place, self.behind_others, self.beside_others) = (BEGINNING, false, false);
+    }
+}
+
 /// The first page, behind what others of this node have just looked at; from the beginning where that is less than asked for.
-async fn first_page(
-    store: &PostgresStore,
-    write: &mut Write,
-    ask: &ClaimQueue,
-    look: &mut Look,
-    size: usize,
-) -> Result<Vec<Candidate>> {
-    let (line, now) = (store.lines.at(ask.tenant, &ask.queue), write.now);
-    let Some(turn) = line.turn(size).await else {
+async fn first_page(write: &mut Write, ask: &ClaimQueue, look: &mut Look<'_>, size: usize) -> Result<Vec<Candidate>> {
+    let now = write.now;
+    let Some(turn) = look.turn.take().filter(|turn| !turn.is_ordered(now)) else {
         return page_behind(write, ask, &HeldJobs::default(), look, size).await;
     };
     let wanted = turn.wanted();
@@ -176,7 +196,7 @@ async fn first_page(
         from = BEGINNING;
         candidates = free_page(write, ask, look, from, &wanted, size).await?;
     }
-    look.behind_others = from != BEGINNING;
+    (look.behind_others, look.beside_others) = (from != BEGINNING, !wanted.is_empty());
     let runs = candidates.iter().map(|candidate| candidate.run).collect();
     look.wanted = Some(turn.done(from, look.place, now, runs));
     Ok(candidates)
@@ -186,7 +206,7 @@ async fn first_page(
 async fn free_page(
     write: &mut Write,
     ask: &ClaimQueue,
-    look: &mut Look,
+    look: &mut Look<'_>,
     from: Place,
     wanted: &HashSet<RunId>,
     size: usize,
@@ -205,7 +225,7 @@ async fn page_behind(
     write: &mut Write,
     ask: &ClaimQueue,
     held: &HeldJobs,
-    look: &mut Look,
+    look: &mut Look<'_>,
     size: usize,
 ) -> Result<Vec<Candidate>> {
     let found = peek(write, ask, held, look.place, size).await?;
@@ -254,14 +274,15 @@ fn candidate(row: &PgRow) -> std::result::Result<(Place, Candidate), sqlx::Error
     Ok((place, candidate))
 }
 
-/// Holds the jobs of these runs against edits; those whose other runs count, against other claims too. Only the first page waits
-/// for them: whoever holds some already would wait out of order.
+/// Holds the jobs of these runs against edits; those whose other runs count, against other claims too, and not where only a part of
+/// the queue is looked at. Only the first page waits for them: whoever holds some already would wait out of order.
 async fn hold_jobs(
     store: &PostgresStore,
     write: &mut Write,
     candidates: &[Candidate],
     held: &mut HeldJobs,
     wait: bool,
+    part: bool,
 ) -> Result<()> {
     let new: BTreeSet<JobId> =
         candidates.iter().map(|candidate| candidate.job).filter(|job| !held.epochs.contains_key(job)).collect();
@@ -278,6 +299,11 @@ async fn hold_jobs(
     let (guarded, free): (Vec<_>, Vec<_>) = shared.into_iter().partition(|(_, guarded, _)| *guarded);
     held.epochs.extend(free.iter().map(|(job, _, epoch)| (JobId::from_uuid(*job), Epoch::from_raw(*epoch))));
     let mut guarded: Vec<Uuid> = guarded.into_iter().map(|(job, ..)| job).collect();
+    held.ordered |= !guarded.is_empty();
+    if part && !guarded.is_empty() {
+        held.left_out = true;
+        guarded.clear();
+    }
     if !guarded.is_empty() {
         let statement = if wait { sql!("epochs_guarded") } else { sql!("epochs_guarded_free") };
         guarded = sqlx::query_scalar(statement).bind(guarded).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;

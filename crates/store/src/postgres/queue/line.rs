@@ -1,6 +1,7 @@
 //! Workers who ask one queue at once would look at the same runs, and all but one find theirs taken. So those of a node stand in
 //! line: each looks behind what the one before has seen. That also spares them the index entries of runs that were taken
-//! before, through which a look from the beginning goes until the table is vacuumed.
+//! before, through which a look from the beginning goes until the table is vacuumed. It is not for jobs whose other runs count:
+//! their runs start in order, so whoever takes one looks from the beginning.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,6 +25,8 @@ pub(super) const BEGINNING: Place = (i64::MIN, Uuid::nil());
 /// So long after a look from the beginning others look from where the last one ended: what came meanwhile with a higher rank
 /// waits as long.
 const LOOKED: Span = Span::millis(200);
+/// So long after somebody has come upon a job whose other runs count nobody stands in line.
+const ORDERED: Span = Span::seconds(1);
 /// Whoever has not had a turn by then looks from the beginning.
 const TURN_PATIENCE: Duration = Duration::from_millis(250);
 /// Lines that are kept. When there are more, all are forgotten, which costs each queue one look from the beginning.
@@ -39,6 +42,8 @@ pub(super) struct Line {
     seen: Turns<Option<Seen>>,
     /// What those who had their turn are about to take: others still see it waiting until they commit.
     wanted: Mutex<HashSet<RunId>>,
+    /// When somebody last came upon a job whose other runs count.
+    ordered: Mutex<Option<DbTime>>,
 }
 
 struct Seen {
@@ -84,8 +89,13 @@ pub(super) struct Turn<'l> {
 impl Turn<'_> {
     /// Where to look from, if others have looked lately.
     pub(super) fn behind(&self, now: DbTime) -> Option<Place> {
-        let seen = self.seen.as_ref().filter(|seen| seen.since <= now && now < seen.since.plus(LOOKED))?;
-        Some(seen.until)
+        self.seen.as_ref().filter(|seen| lately(seen.since, LOOKED, now)).map(|seen| seen.until)
+    }
+
+    /// Whether the order counts here.
+    pub(super) fn is_ordered(&self, now: DbTime) -> bool {
+        let ordered = *self.line.ordered.lock().unwrap_or_else(PoisonError::into_inner);
+        ordered.is_some_and(|since| lately(since, ORDERED, now))
     }
 
     /// What others are about to take.
@@ -105,10 +115,22 @@ impl Turn<'_> {
     }
 }
 
+/// Not so long ago; a clock that was set back says no.
+fn lately(since: DbTime, span: Span, now: DbTime) -> bool {
+    since <= now && now < since.plus(span)
+}
+
 /// What somebody is about to take, until that is committed or given up.
 pub(super) struct Wanted {
     line: Arc<Line>,
     runs: HashSet<RunId>,
+}
+
+impl Wanted {
+    /// Among them were runs of a job whose other runs count.
+    pub(super) fn came_upon_order(&self, now: DbTime) {
+        *self.line.ordered.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
 }
 
 impl Drop for Wanted {
@@ -160,6 +182,16 @@ mod tests {
         assert_eq!(turn.wanted(), HashSet::from([run(3)]), "the others were taken");
         assert_eq!(turn.behind(NOW.plus(LOOKED)), None, "the last look from the beginning counts");
         assert_eq!(turn.behind(NOW.minus(Span::millis(1))), None, "a clock that was set back");
+    }
+
+    #[tokio::test]
+    async fn the_order_counts_for_a_while() {
+        let (_lines, line) = lines();
+        let turn = line.turn(100).await.expect("a turn");
+        assert!(!turn.is_ordered(NOW));
+        turn.done(BEGINNING, THERE, NOW, HashSet::new()).came_upon_order(NOW);
+        let turn = line.turn(100).await.expect("a turn");
+        assert!(turn.is_ordered(NOW) && !turn.is_ordered(NOW.plus(ORDERED)));
     }
 
     #[tokio::test(start_paused = true)]

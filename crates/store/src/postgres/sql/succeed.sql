@@ -2,7 +2,8 @@
 -- log. Outputs that nothing has are an empty array. Tells which, of which jobs, and which a flow may follow. Keys: worker_claims, the
 -- day's; index: job_parents_parent. `limit` and `coalesce` leave no other way.
 with held as materialized (
-    select s.place, c.log
+    -- A log is kept by characters, an output by bytes: 65,536 of either.
+    select s.place, case when octet_length(c.log) > 65536 then right(c.log, 16384) else c.log end as log
       from unnest($2::uuid[]) with ordinality as s (id, place)
      cross join lateral (
             select log from worker_claims

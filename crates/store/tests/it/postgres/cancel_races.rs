@@ -22,9 +22,13 @@ async fn run(connection: &mut PgConnection, text: &str) {
 
 /// Until somebody in this database waits for a lock.
 async fn somebody_waits(opened: &Opened) {
+    so_many_wait(opened, 1).await;
+}
+
+async fn so_many_wait(opened: &Opened, count: i64) {
     let mut look = opened.connect().await;
-    let any = "select exists (select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')";
-    while !sqlx::query_scalar::<_, bool>(any).fetch_one(&mut look).await.unwrap() {
+    let all = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    while sqlx::query_scalar::<_, i64>(all).fetch_one(&mut look).await.unwrap() < count {
         tokio::task::yield_now().await;
     }
 }
@@ -77,7 +81,7 @@ async fn a_run_that_is_being_put_back_is_cancelled_all_the_same() {
 
 /// PostgreSQL lets who shares a row past who waits to have it alone: claims that come one after another would keep an edit waiting.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_that_an_edit_waits_for_is_left_out_of_claims() {
+async fn a_claim_comes_after_an_edit_that_waits_already() {
     let opened = bench().await;
     let bench = &opened.bench;
     let target = TargetSpec::Queue(QueueTarget { name: "q".into() });
@@ -90,10 +94,13 @@ async fn a_job_that_an_edit_waits_for_is_left_out_of_claims() {
     run(&mut claimer, &format!("begin; {claim}")).await;
     let store = opened.store.clone();
     let editing = tokio::spawn(async move { store.edit_job(TENANT, &actor(), change("j", pause())).await });
-    somebody_waits(&opened).await;
+    so_many_wait(&opened, 1).await;
     let ask = ClaimQueue { tenant: TENANT, queue: "q".into(), worker: "w".into(), limit: 9, lease: Span::minutes(1) };
-    assert!(opened.store.claim_queue(&ask).await.unwrap().claims.is_empty(), "the edit comes first");
+    let store = opened.store.clone();
+    let claiming = tokio::spawn(async move { store.claim_queue(&ask).await });
+    so_many_wait(&opened, 2).await;
     run(&mut claimer, "commit").await;
-    editing.await.unwrap().unwrap();
-    assert_eq!(opened.store.claim_queue(&ask).await.unwrap().claims.len(), 1);
+    let edited = editing.await.unwrap().unwrap();
+    let claims = claiming.await.unwrap().unwrap().claims;
+    assert_eq!(claims.iter().map(|claim| claim.job.version).collect::<Vec<_>>(), [edited.job.version]);
 }
