@@ -28,7 +28,8 @@ EVERYTICK_SCHEDULED_AT, EVERYTICK_ATTEMPT, EVERYTICK_FENCE, EVERYTICK_CAUSE and 
 of the worker. What it prints is the run's log and output; an exit status but 0 is a failure, which is tried again as the job
 says. A run that is cancelled or lost ends the command: TERM to its process group, then KILL.
 
-TERM or INT: no more runs are taken, and those in progress may end. A second one ends them.";
+TERM or INT: nothing more is asked for. What the request under way still brings, which waits up to ten seconds for
+work, and what is in progress may end. A second one ends them.";
 
 /// Between TERM and KILL.
 const TERM_GRACE: Duration = Duration::from_secs(5);

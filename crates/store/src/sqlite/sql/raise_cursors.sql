@@ -1,7 +1,9 @@
--- Raises the cursors [job, epoch, cursor] of jobs that still have that epoch; lowers none. Keys: cursors, epochs.
-update cursors set next_tick = u.value ->> 2
-  from json_each(?1) as u
- where cursors.job = unhex(u.value ->> 0)
-   and cursors.next_tick is not null
-   and (u.value ->> 2 is null or cursors.next_tick < u.value ->> 2)
-   and exists (select 1 from epochs e where e.job = cursors.job and e.epoch = u.value ->> 1);
+-- Raises the cursors [job, epoch, cursor] of jobs that still have that epoch; lowers none. Keys: cursors, epochs. An `update` from a
+-- list goes through all cursors where statistics were made of an empty table; here the order is given.
+insert into cursors (job, tenant, partition, next_tick)
+select c.job, c.tenant, c.partition, u.cursor
+  from (select unhex(value ->> 0) as job, value ->> 1 as epoch, value ->> 2 as cursor from json_each(?1) limit -1) as u
+ cross join epochs e on e.job = u.job and e.epoch = u.epoch
+ cross join cursors c on c.job = u.job
+ where c.next_tick is not null and (u.cursor is null or c.next_tick < u.cursor)
+on conflict (job) do update set next_tick = excluded.next_tick;
