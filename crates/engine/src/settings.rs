@@ -64,7 +64,7 @@ pub(crate) const RECORDERS: usize = 2;
 pub(crate) const UNSETTLED_MAX: usize = 4_000;
 /// ...and where no slot is free, a tick waits this long for one before it is recorded as a run that waits.
 pub(crate) const SLOT_PATIENCE: Duration = Duration::from_millis(250);
-/// Fewer free slots are not worth a statement of their own, while more are about to be free; nor is less than a quarter of all.
+/// Fewer free slots are not worth a statement of their own, while more are about to be free; where a quarter of all is less, that.
 pub(crate) const SLOTS_WORTH_A_BATCH: usize = 250;
 /// Ticks in one recording statement.
 pub(crate) const TICKS_PER_BATCH_MAX: usize = 1_000;
