@@ -268,6 +268,7 @@ macro_rules! conformance_suite {
             a_lost_worker_gives_its_run_back_to_the_queue,
             a_success_is_taken_only_from_whoever_holds_the_run,
             whoever_claims_many_overlooks_nothing,
+            whoever_looks_behind_others_passes_by_no_older_run_of_a_job_that_takes_turns,
             whoever_claims_many_keeps_the_order_of_a_job_that_takes_turns,
             a_run_that_takes_too_long_has_timed_out_however_often_its_worker_beats,
             a_log_is_added_to_and_its_end_is_kept,

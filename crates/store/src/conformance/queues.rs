@@ -332,6 +332,21 @@ pub async fn whoever_claims_many_keeps_the_order_of_a_job_that_takes_turns(bench
     }
 }
 
+pub async fn whoever_looks_behind_others_passes_by_no_older_run_of_a_job_that_takes_turns(bench: &Bench) {
+    let (lease, job) = joined(bench, JobSpec { overlap: Overlap::Allow, ..queued(spec("j")) }).await;
+    let turns = bench.create(JobSpec { overlap: Overlap::Queue { limit: 5 }, ..queued(spec("turns")) }).await;
+    bench.go(10_000);
+    backlog(bench, &lease, &job, 120).await;
+    assert_eq!(ids(bench, 50).await.len(), 50);
+    // One before what was looked at, and one behind it.
+    let rows = vec![tick(&turns, 20, Fate::Run), tick(&turns, 610, Fate::Run)];
+    let [older, newer] = [rows[0].tick.id, rows[1].tick.id];
+    bench.record(&lease, ticks(&turns, bench.epoch(&turns).await, rows)).await;
+    // Whoever is full without it leaves it to the next one.
+    let next = [ids(bench, 50).await, ids(bench, 50).await].concat();
+    assert!(next.contains(&older) && !next.contains(&newer), "the older one first");
+}
+
 pub async fn a_success_is_taken_only_from_whoever_holds_the_run(bench: &Bench) {
     let (lease, job) = joined(bench, JobSpec { overlap: Overlap::Allow, ..queued(spec("j")) }).await;
     bench.go(30);
