@@ -37,6 +37,20 @@ impl Node {
         let sent = Command::new("kill").args([signal, &self.0.id().to_string()]).status().unwrap();
         assert!(sent.success(), "{signal}");
     }
+
+    /// Stops it and waits until it stands. The signal goes to one of its threads, and until that one has been given a core the
+    /// others run on: on a busy machine long enough to commit what they had under way.
+    fn stop(&self) {
+        self.signal("-STOP");
+        let threads = format!("/proc/{}/task", self.0.id());
+        let stands = |thread: std::fs::DirEntry| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap();
+            stat.rsplit(')').next().unwrap().trim_start().starts_with('T')
+        };
+        while !std::fs::read_dir(&threads).unwrap().all(|thread| stands(thread.unwrap())) {
+            std::thread::yield_now();
+        }
+    }
 }
 
 impl Drop for Node {
@@ -87,10 +101,10 @@ async fn a_node_stopped_inside_a_transaction_does_not_block_take_over_and_is_ref
         );
         sqlx::query_scalar::<_, i64>(sqlx::AssertSqlSafe(text)).fetch_one(look).await.unwrap() > 0
     };
-    while !is(&mut look, "wait_event_type = 'Lock'").await {
+    while !is(&mut look, "wait_event_type = 'Lock' and query like '-- Records ticks%'").await {
         assert!(node.0.try_wait().unwrap().is_none(), "it ended before it was stopped");
     }
-    node.signal("-STOP");
+    node.stop();
     sqlx::raw_sql("rollback").execute(&mut holder).await.unwrap();
     let began = clock();
     while !is(&mut look, "state = 'idle in transaction' and query like '-- Records ticks%'").await {
