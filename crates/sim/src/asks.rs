@@ -12,9 +12,10 @@ use everytick_domain::{
 };
 
 use super::db::{Db, Entry, JobRow, RequestRow, RunRow, Subject, WaitingRow};
-use crate::{
+use everytick_store::{
     Actor, AuditRecord, CancelledRun, Created, EditJob, Edited, IDEMPOTENCY_KEPT, IdempotencyKey, JobRef, NewJob,
-    NewRun, OpenRun, Pruned, Result, RunRecord, StoreError, facts, untold::is_told,
+    NewRun, OpenRun, Pruned, Result, RunRecord, StoreError,
+    keeping::{facts, is_told},
 };
 
 impl Db {
@@ -80,7 +81,9 @@ impl Db {
         idempotency: Option<&IdempotencyKey>,
         now: DbTime,
     ) -> Vec<Result<Created>> {
-        let answers = crate::flows::each_in_order(jobs, |new| self.create_job(tenant, actor, new, idempotency, now));
+        let answers = everytick_store::keeping::flows::each_in_order(jobs, |new| {
+            self.create_job(tenant, actor, new, idempotency, now)
+        });
         let made: Vec<_> = answers.iter().flatten().filter(|made| !made.replayed).map(|made| &made.job).collect();
         if !made.is_empty() {
             for (subject, detail) in facts::created(&made) {

@@ -19,10 +19,10 @@ use super::{
     Point, SimStore,
     db::{Db, RunRow, Subject, WaitingRow},
 };
-use crate::{
+use everytick_store::{
     Actor, BackfillAdvanced, BackfillPreview, BackfillRecord, BackfillStore, CancelledBackfill, EndedRuns, Lease,
     NewBackfill, Page, Result, StoreError,
-    backfills::{Listed, cancelled_by, cancelled_detail, made_detail, too_many},
+    keeping::backfills::{Listed, cancelled_by, cancelled_detail, made_detail, too_many},
 };
 
 #[derive(Clone, Debug)]

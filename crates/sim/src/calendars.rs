@@ -12,9 +12,9 @@ use everytick_domain::{
 };
 
 use super::db::{Db, Entry};
-use crate::{
+use everytick_store::{
     Actor, CalendarPut, CalendarRecord, Page, PutCalendar, Result, StoreError,
-    calendars::{JOBS_NAMED_MAX, detail, subject},
+    keeping::calendars::{JOBS_NAMED_MAX, detail, subject},
 };
 
 #[derive(Debug)]

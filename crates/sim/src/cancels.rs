@@ -10,7 +10,7 @@ use everytick_domain::{
 };
 
 use super::db::{Db, Entry, RunRow, WaitingRow};
-use crate::{
+use everytick_store::{
     Actor, CancelledJob, CancelledRuns, GiveWay, JobRef, KeptOutput, Lease, Redrive, Redriven, Result, StoreError,
 };
 
@@ -81,7 +81,7 @@ impl Db {
             .runs_of(job)
             .filter(|(id, run)| (from..to).contains(id) && run.state == State::Failed)
             .map(|(id, _)| self.get_run(tenant, id))
-            .map(|run| run.map(|run| crate::RunRecord { output: None, payload: None, ..run }))
+            .map(|run| run.map(|run| everytick_store::RunRecord { output: None, payload: None, ..run }))
             .take(ask.limit + 1)
             .collect::<Result<_>>()?;
         let waits = self.waiting.values().filter(|row| row.job == job).count() as u64;

@@ -21,8 +21,8 @@ use everytick_domain::{
 use super::backfills::BackfillRow;
 use super::calendars::CalendarRow;
 use super::queue::{QueueRow, WorkerClaimRow};
-use crate::flows::FlowRow;
-use crate::{
+use everytick_store::keeping::flows::FlowRow;
+use everytick_store::{
     AttemptRecord, AuditRecord, Beat, Cluster, Lease, Limits, NodeInfo, NodeRecord, PartitionRecord, Result, StoreError,
 };
 

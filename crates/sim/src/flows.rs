@@ -17,9 +17,9 @@ use super::{
     Point, SimStore,
     db::{Db, JobRow, RunRow, Subject, WaitingRow},
 };
-use crate::{
+use everytick_store::{
     Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, JobRef, NodeRun, OpenRun, RerunFlow, Result, StoreError,
-    flows::{self, ChildRow, FlowRow, Output, Standing},
+    keeping::flows::{self, ChildRow, FlowRow, Output, Standing},
 };
 
 #[async_trait]

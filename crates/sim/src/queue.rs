@@ -21,9 +21,9 @@ use super::{
     db::{Db, Entry, WaitingRow},
     runs::claimed_run,
 };
-use crate::{
+use everytick_store::{
     Actor, ClaimBeat, ClaimQueue, HeldClaim, OverdueClaim, Page, QueueClaims, QueueLook, QueueRecord, QueueStore,
-    Result, SettleAnswer, StoreError, Success, WorkerClaim, queues::limits_detail,
+    Result, SettleAnswer, StoreError, Success, WorkerClaim, keeping::limits_detail,
 };
 
 /// A run that a worker holds.

@@ -8,8 +8,9 @@ use everytick_domain::{
 };
 
 use super::db::{Db, JobRow, RangeRow, RunRow};
-use crate::{
-    AttemptRecord, AuditRecord, JobFilter, JobRecord, JobRef, Page, Result, RunFilter, RunRecord, StoreError, facts,
+use everytick_store::{
+    AttemptRecord, AuditRecord, JobFilter, JobRecord, JobRef, Page, Result, RunFilter, RunRecord, StoreError,
+    keeping::facts,
 };
 
 impl Db {

@@ -8,7 +8,7 @@ use everytick_domain::{
 };
 
 use super::db::Db;
-use crate::{Actor, JobTicks, Lease, LoadedJob, Result, Walked, WalkedJob};
+use everytick_store::{Actor, JobTicks, Lease, LoadedJob, Result, Walked, WalkedJob};
 
 impl Db {
     pub(super) fn load_overdue(&self, before: DbTime, after: Option<(DbTime, JobId)>, limit: usize) -> Vec<LoadedJob> {

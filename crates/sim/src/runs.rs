@@ -10,7 +10,7 @@ use everytick_domain::{
 };
 
 use super::db::{Db, Entry, RunRow, WaitingRow};
-use crate::{AttemptRecord, ClaimedRun, Lease, Result, Settle, SettleAnswer, Waiting, WaitingRun};
+use everytick_store::{AttemptRecord, ClaimedRun, Lease, Result, Settle, SettleAnswer, Waiting, WaitingRun};
 
 impl Db {
     pub(super) fn peek_waiting(

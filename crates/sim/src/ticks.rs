@@ -12,7 +12,7 @@ use everytick_domain::{
 };
 
 use super::db::{Db, Entry, JobRow, RangeRow, RunRow, WaitingRow};
-use crate::{
+use everytick_store::{
     ChangeMark, ChangedJob, Changes, JobTicks, Lease, LoadedJob, OpenRun, Raise, RangeAnswer, RangePlan, RecordRow,
     Recorded, Result, RowAnswer,
 };

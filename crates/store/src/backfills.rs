@@ -39,7 +39,7 @@ pub struct BackfillPreview {
 }
 
 impl BackfillPreview {
-    pub(crate) fn of((job, job_name): (JobId, String), ticks: &[DbTime]) -> Self {
+    pub fn of((job, job_name): (JobId, String), ticks: &[DbTime]) -> Self {
         let first = ticks.len().min(BACKFILL_TICKS_NAMED);
         let last = ticks.len().saturating_sub(BACKFILL_TICKS_NAMED).max(first);
         let (first, last) = (ticks[..first].to_vec(), ticks[last..].to_vec());
@@ -145,7 +145,7 @@ pub trait BackfillStore: Send + Sync + 'static {
 
 /// The runs of a backfill that are not counted as over.
 #[derive(Debug, Default)]
-pub(crate) struct Listed {
+pub struct Listed {
     pub open: Vec<RunId>,
     /// They have ended since they were counted last.
     pub over: Vec<RunId>,
@@ -172,20 +172,20 @@ impl FromIterator<(RunId, Option<State>)> for Listed {
 }
 
 /// Bytes of one tick, as a row keeps them.
-pub(crate) const TICK_BYTES: usize = size_of::<i64>();
+pub const TICK_BYTES: usize = size_of::<i64>();
 
 /// Ticks as a row keeps them, in the order of their turns: which those are does not change, whatever becomes of the job.
-pub(crate) fn ticks_to_bytes(ticks: &[DbTime]) -> Vec<u8> {
+pub fn ticks_to_bytes(ticks: &[DbTime]) -> Vec<u8> {
     ticks.iter().flat_map(|tick| tick.millis().to_be_bytes()).collect()
 }
 
-pub(crate) fn ticks_from_bytes(bytes: &[u8]) -> Vec<DbTime> {
+pub fn ticks_from_bytes(bytes: &[u8]) -> Vec<DbTime> {
     let (ticks, _) = bytes.as_chunks::<TICK_BYTES>();
     ticks.iter().map(|tick| DbTime::from_millis(i64::from_be_bytes(*tick))).collect()
 }
 
 /// What the audit trail says of a backfill that was made.
-pub(crate) fn made_detail(job_name: &str, ask: &NewBackfill, total: usize) -> String {
+pub fn made_detail(job_name: &str, ask: &NewBackfill, total: usize) -> String {
     let Stretch { from, to, order } = ask.stretch;
     let rate = ask.rate.map(|rate| rate.to_string());
     serde_json::json!({
@@ -196,28 +196,28 @@ pub(crate) fn made_detail(job_name: &str, ask: &NewBackfill, total: usize) -> St
 }
 
 /// Why somebody's request ended it.
-pub(crate) fn cancelled_by(actor: &Actor) -> String {
+pub fn cancelled_by(actor: &Actor) -> String {
     format!("cancelled by {}", actor.0)
 }
 
 /// And of one that was cancelled.
-pub(crate) fn cancelled_detail(record: &BackfillRecord) -> String {
+pub fn cancelled_detail(record: &BackfillRecord) -> String {
     serde_json::json!({ "job": record.job_name, "made": record.made, "total": record.total }).to_string()
 }
 
 /// What is wrong when so many are under way already.
-pub(crate) fn too_many(running: usize) -> crate::StoreError {
+pub fn too_many(running: usize) -> crate::StoreError {
     let max = everytick_domain::backfill::BACKFILLS_RUNNING_MAX;
     let message = format!("{running} of its backfills are under way already; at most {max} may be");
     crate::StoreError::Invalid(vec![everytick_domain::invalid::Invalid::new("job", message)])
 }
 
 /// From a row's numbers.
-pub(crate) fn rate_of(count: Option<i64>, per_ms: Option<i64>) -> Option<Rate> {
+pub fn rate_of(count: Option<i64>, per_ms: Option<i64>) -> Option<Rate> {
     Some(Rate { count: u32::try_from(count?).ok()?, per: Span::millis(u64::try_from(per_ms?).ok()?) })
 }
 
-pub(crate) const fn order_of(newest_first: bool) -> Order {
+pub const fn order_of(newest_first: bool) -> Order {
     if newest_first { Order::Newest } else { Order::Oldest }
 }
 

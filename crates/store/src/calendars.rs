@@ -44,10 +44,10 @@ pub struct CalendarPut {
 }
 
 /// How many of the jobs that stand in the way of a deletion are named.
-pub(crate) const JOBS_NAMED_MAX: usize = 10;
+pub const JOBS_NAMED_MAX: usize = 10;
 
 /// One version, as rows have it.
-pub(crate) struct VersionRow {
+pub struct VersionRow {
     pub tenant: TenantId,
     pub name: String,
     pub version: Version,
@@ -56,10 +56,10 @@ pub(crate) struct VersionRow {
 }
 
 /// Calendars by who has them.
-pub(crate) type Known = HashMap<(TenantId, String), Arc<Calendar>>;
+pub type Known = HashMap<(TenantId, String), Arc<Calendar>>;
 
 /// Puts versions together. One that cannot be read is logged and left out: the others still say something.
-pub(crate) fn known(rows: Vec<VersionRow>) -> Known {
+pub fn known(rows: Vec<VersionRow>) -> Known {
     let mut held: BTreeMap<(TenantId, String), Vec<Held>> = BTreeMap::new();
     for row in rows {
         let read = serde_json::from_str::<CalendarSpec>(&row.spec).map_err(|error| error.to_string());
@@ -80,7 +80,7 @@ pub(crate) fn known(rows: Vec<VersionRow>) -> Known {
 }
 
 /// The calendars that these jobs name, by tenant.
-pub(crate) fn named<'a>(jobs: impl Iterator<Item = &'a Job>) -> BTreeMap<TenantId, Vec<String>> {
+pub fn named<'a>(jobs: impl Iterator<Item = &'a Job>) -> BTreeMap<TenantId, Vec<String>> {
     let mut named: BTreeMap<TenantId, BTreeSet<&String>> = BTreeMap::new();
     for job in jobs {
         if !job.spec.exclude().is_empty() {
@@ -91,7 +91,7 @@ pub(crate) fn named<'a>(jobs: impl Iterator<Item = &'a Job>) -> BTreeMap<TenantI
 }
 
 /// Gives a job the calendars that it names. One that is not there leaves nothing out, and is logged: no job can name it.
-pub(crate) fn attach(job: &mut Job, known: &Known) {
+pub fn attach(job: &mut Job, known: &Known) {
     if job.spec.exclude().is_empty() {
         return;
     }
@@ -108,11 +108,11 @@ pub(crate) fn attach(job: &mut Job, known: &Known) {
 }
 
 /// What the audit trail says of a version.
-pub(crate) fn detail(version: Version, x: DbTime) -> String {
+pub fn detail(version: Version, x: DbTime) -> String {
     serde_json::json!({ "version": version.raw(), "x": x }).to_string()
 }
 
 /// What the audit trail calls a calendar: jobs and runs are called by their ids, which hold no slash.
-pub(crate) fn subject(name: &str) -> String {
+pub fn subject(name: &str) -> String {
     format!("calendar/{name}")
 }

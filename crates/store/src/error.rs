@@ -55,7 +55,7 @@ fn named(by: &[String], count: usize) -> String {
 
 impl StoreError {
     /// Two processes under one name would end each other's lease for ever: the older one gives way.
-    pub(crate) fn replaced(node: &str) -> Self {
+    pub fn replaced(node: &str) -> Self {
         Self::Unusable(format!(
             "another process has joined under this node's name, {node:?}; give each node a --node-name of its own"
         ))

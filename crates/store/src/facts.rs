@@ -11,21 +11,21 @@ use serde::Deserialize;
 use crate::{AuditRecord, RunRecord};
 
 /// How many changes of one job are looked at, the newest first. What lies before is told as far as the rows tell it.
-pub(crate) const CHANGES_MAX: usize = 1_000;
+pub const CHANGES_MAX: usize = 1_000;
 
 /// The audit rows (subject, detail) of jobs that were made: one for each (I21).
-pub(crate) fn created(jobs: &[&Job]) -> Vec<(String, String)> {
+pub fn created(jobs: &[&Job]) -> Vec<(String, String)> {
     let detail = |job: &Job| serde_json::json!({ "name": job.spec.name, "version": 1 }).to_string();
     jobs.iter().map(|job| (job.id.to_string(), detail(job))).collect()
 }
 
 /// What was changed of a job, the oldest first, from its part of the trail, the newest first.
-pub(crate) fn changes(trail: Vec<AuditRecord>) -> Vec<Changed> {
+pub fn changes(trail: Vec<AuditRecord>) -> Vec<Changed> {
     trail.into_iter().rev().filter_map(changed).collect()
 }
 
 /// What the audit trail says of an edit: enough to know later what it ended.
-pub(crate) fn edit_detail(action: &str, was: &Job, edit: &Edit) -> String {
+pub fn edit_detail(action: &str, was: &Job, edit: &Edit) -> String {
     let job = &edit.job;
     let mut detail = serde_json::json!({ "name": job.spec.name, "version": job.version.raw(), "x": edit.x });
     if action == "edit" {
@@ -55,7 +55,7 @@ fn changed(record: AuditRecord) -> Option<Changed> {
 }
 
 /// The calendars that the job names, or has named.
-pub(crate) fn named(facts: &Facts) -> Vec<String> {
+pub fn named(facts: &Facts) -> Vec<String> {
     let was = |changed: &Changed| match &changed.what {
         What::Edited(Some(was)) => was.schedule.as_ref().map(|schedule| schedule.exclude.clone()).unwrap_or_default(),
         _ => Vec::new(),
@@ -67,7 +67,7 @@ pub(crate) fn named(facts: &Facts) -> Vec<String> {
     names
 }
 
-pub(crate) fn record(run: RunRecord) -> TickRecord {
+pub fn record(run: RunRecord) -> TickRecord {
     TickRecord {
         run: run.id,
         state: run.state,

@@ -104,7 +104,7 @@ pub trait FlowStore: Send + Sync + 'static {
 
 /// A flow's row.
 #[derive(Clone, Debug)]
-pub(crate) struct FlowRow {
+pub struct FlowRow {
     pub id: RunId,
     pub tenant: TenantId,
     pub opened_at: DbTime,
@@ -116,21 +116,21 @@ pub(crate) struct FlowRow {
 
 impl FlowRow {
     /// The flow that a run opens.
-    pub(crate) fn opened(root: RunId, (tenant, scheduled_at): (TenantId, DbTime), graph: Graph, now: DbTime) -> Self {
+    pub fn opened(root: RunId, (tenant, scheduled_at): (TenantId, DbTime), graph: Graph, now: DbTime) -> Self {
         Self { id: root, tenant, opened_at: now, scheduled_at, rerun_of: None, cancelled_at: None, graph }
     }
 
-    pub(crate) fn run_ids(&self) -> Vec<RunId> {
+    pub fn run_ids(&self) -> Vec<RunId> {
         self.graph.runs(self.id).map(|(_, run)| run).collect()
     }
 
     /// The states of its runs, by job.
-    pub(crate) fn states(&self, runs: &BTreeMap<RunId, NodeRun>) -> BTreeMap<JobId, State> {
+    pub fn states(&self, runs: &BTreeMap<RunId, NodeRun>) -> BTreeMap<JobId, State> {
         let state = |(node, run): (&Node, RunId)| runs.get(&run).map(|run| (node.job, run.state));
         self.graph.runs(self.id).filter_map(state).collect()
     }
 
-    pub(crate) fn record(&self, runs: &BTreeMap<RunId, NodeRun>) -> FlowRecord {
+    pub fn record(&self, runs: &BTreeMap<RunId, NodeRun>) -> FlowRecord {
         let node = |(node, run): (&Node, RunId)| FlowNode {
             job: node.job,
             job_name: node.name.clone(),
@@ -151,20 +151,20 @@ impl FlowRow {
     }
 
     /// What is to be recorded, where anything is. `None` when the runs that opened the flow are gone: it is over.
-    pub(crate) fn decide(&self, runs: &BTreeMap<RunId, NodeRun>) -> Option<Vec<Decision>> {
+    pub fn decide(&self, runs: &BTreeMap<RunId, NodeRun>) -> Option<Vec<Decision>> {
         let states = self.states(runs);
         self.graph.stands(&states).then(|| self.graph.advance(&states, self.cancelled_at.is_some()))
     }
 
     /// The runs whose outputs the payloads of these jobs may take from.
-    pub(crate) fn parents_of(&self, jobs: &[JobId]) -> Vec<RunId> {
+    pub fn parents_of(&self, jobs: &[JobId]) -> Vec<RunId> {
         let nodes = jobs.iter().filter_map(|job| self.graph.node(*job));
         let runs = nodes.flat_map(|node| &node.parents).map(|edge| self.graph.parent_run(self.id, edge.job));
         runs.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// The rows of children whose turn has come, as they stand under their locks.
-    pub(crate) fn children(
+    pub fn children(
         &self,
         decided: &[Decision],
         standing: &BTreeMap<JobId, Standing>,
@@ -189,7 +189,7 @@ impl FlowRow {
     }
 
     /// The runs that a rerun asks for, each with the payload of the one in its place, where that had one of its own.
-    pub(crate) fn starts(
+    pub fn starts(
         &self,
         standing: &BTreeMap<JobId, Standing>,
         payloads: &BTreeMap<JobId, String>,
@@ -238,7 +238,7 @@ fn child(standing: Option<&Standing>, waiting_max: u64) -> Child<'_> {
 
 /// A child under its lock.
 #[derive(Clone, Debug)]
-pub(crate) struct Standing {
+pub struct Standing {
     pub job: Job,
     pub open: OpenRuns,
     pub waiting: u64,
@@ -252,14 +252,14 @@ impl Standing {
 
 /// What a parent's run left.
 #[derive(Clone, Debug)]
-pub(crate) struct Output {
+pub struct Output {
     pub state: State,
     pub output: Option<String>,
 }
 
 /// A run of a flow, to be inserted.
 #[derive(Clone, Debug)]
-pub(crate) struct ChildRow {
+pub struct ChildRow {
     pub run: RunId,
     pub job: JobId,
     pub cause: CauseKind,
@@ -310,13 +310,13 @@ impl ChildRow {
         }
     }
 
-    pub(crate) fn waits(&self) -> bool {
+    pub fn waits(&self) -> bool {
         self.state == State::Waiting
     }
 }
 
 /// The new flow of a rerun.
-pub(crate) fn rerun(old: &FlowRow, runs: &BTreeMap<RunId, NodeRun>, ask: &RerunFlow, now: DbTime) -> Result<FlowRow> {
+pub fn rerun(old: &FlowRow, runs: &BTreeMap<RunId, NodeRun>, ask: &RerunFlow, now: DbTime) -> Result<FlowRow> {
     let ended = |(node, id): (&Node, RunId)| runs.get(&id).map(|run| (node.job, Ended { run: id, state: run.state }));
     let ended: BTreeMap<JobId, Ended> = old.graph.runs(old.id).filter_map(ended).collect();
     let graph = flow::rerun(&old.graph, &ended, &ask.from).map_err(StoreError::Invalid)?;
@@ -334,25 +334,25 @@ pub(crate) fn rerun(old: &FlowRow, runs: &BTreeMap<RunId, NodeRun>, ask: &RerunF
 }
 
 /// What has no row is a flow only where one is to come of its root, and somebody follows it.
-pub(crate) fn check_open(opens: bool, graph: &Graph) -> Result<()> {
+pub fn check_open(opens: bool, graph: &Graph) -> Result<()> {
     if opens && graph.nodes.len() > 1 { Ok(()) } else { Err(StoreError::NotFound("flow")) }
 }
 
 /// What the audit trail says.
-pub(crate) fn cancel_detail(cancelled: usize) -> String {
+pub fn cancel_detail(cancelled: usize) -> String {
     serde_json::json!({ "cancelled": cancelled }).to_string()
 }
-pub(crate) fn rerun_detail(row: &FlowRow) -> String {
+pub fn rerun_detail(row: &FlowRow) -> String {
     let starts: Vec<_> = row.graph.nodes.iter().filter(|node| node.starts).map(|node| &node.name).collect();
     serde_json::json!({ "rerun_of": row.rerun_of.map(|old| old.to_string()), "from": starts }).to_string()
 }
 /// What the audit trail calls a flow.
-pub(crate) fn subject(flow: RunId) -> String {
+pub fn subject(flow: RunId) -> String {
     format!("flow/{flow}")
 }
 
 /// The parents that a definition names, as ids: those that it calls by id are called by name from here on.
-pub(crate) fn resolve(
+pub fn resolve(
     spec: &mut JobSpec,
     find: impl Fn(&str) -> Option<(JobId, String)>,
 ) -> Result<Vec<(JobId, When)>, Vec<Invalid>> {
@@ -373,22 +373,19 @@ pub(crate) fn resolve(
 }
 
 /// Defines the parents of a job among those that were read, or says what is wrong.
-pub(crate) fn define(edges: &mut Edges, job: JobId, name: &str, parents: &[(JobId, When)]) -> Result<()> {
+pub fn define(edges: &mut Edges, job: JobId, name: &str, parents: &[(JobId, When)]) -> Result<()> {
     edges.define(job, name, parents).map_err(|invalid| StoreError::Invalid(vec![invalid]))
 }
 
 /// The names and ids by which definitions call parents.
-pub(crate) fn called<'a>(specs: impl Iterator<Item = &'a JobSpec>) -> (Vec<String>, Vec<JobId>) {
+pub fn called<'a>(specs: impl Iterator<Item = &'a JobSpec>) -> (Vec<String>, Vec<JobId>) {
     let named: BTreeSet<&str> = specs.flat_map(|spec| &spec.depends_on).map(|parent| parent.job.as_str()).collect();
     let ids = named.iter().filter_map(|name| name.parse().ok()).collect();
     (named.into_iter().map(str::to_owned).collect(), ids)
 }
 
 /// Makes jobs that come together, parents before their children; the answers are in the order in which they came.
-pub(crate) fn each_in_order(
-    jobs: Vec<NewJob>,
-    mut make: impl FnMut(NewJob) -> Result<Created>,
-) -> Vec<Result<Created>> {
+pub fn each_in_order(jobs: Vec<NewJob>, mut make: impl FnMut(NewJob) -> Result<Created>) -> Vec<Result<Created>> {
     let parents = |new: &'_ NewJob| new.spec.depends_on.iter().map(|parent| parent.job.clone()).collect::<Vec<_>>();
     if jobs.iter().all(|new| new.spec.depends_on.is_empty()) {
         return jobs.into_iter().map(make).collect();
@@ -408,19 +405,19 @@ pub(crate) fn each_in_order(
 }
 
 /// The parents that new jobs name, and what hangs together with them.
-pub(crate) struct Family {
+pub struct Family {
     /// By name, and by id as text.
     known: BTreeMap<String, (JobId, String)>,
     edges: Edges,
 }
 
 impl Family {
-    pub(crate) const fn new(known: BTreeMap<String, (JobId, String)>, edges: Edges) -> Self {
+    pub const fn new(known: BTreeMap<String, (JobId, String)>, edges: Edges) -> Self {
         Self { known, edges }
     }
 
     /// Settles who the parents of a new job are.
-    pub(crate) fn resolve(&mut self, id: JobId, spec: &mut JobSpec) -> Result<Vec<(JobId, When)>> {
+    pub fn resolve(&mut self, id: JobId, spec: &mut JobSpec) -> Result<Vec<(JobId, When)>> {
         if spec.depends_on.is_empty() {
             return Ok(Vec::new());
         }
@@ -430,7 +427,7 @@ impl Family {
     }
 
     /// A new job may be a parent of those that come after it.
-    pub(crate) fn made(&mut self, created: &Created) {
+    pub fn made(&mut self, created: &Created) {
         let (id, name) = (created.job.id, created.job.spec.name.clone());
         self.edges.add_job(id, name.clone());
         self.known.insert(id.to_string(), (id, name.clone()));
@@ -439,13 +436,13 @@ impl Family {
 }
 
 /// Parents by what they may be called.
-pub(crate) fn by_call(found: impl IntoIterator<Item = (JobId, String)>) -> BTreeMap<String, (JobId, String)> {
+pub fn by_call(found: impl IntoIterator<Item = (JobId, String)>) -> BTreeMap<String, (JobId, String)> {
     let by = |(id, name): (JobId, String)| [(id.to_string(), (id, name.clone())), (name.clone(), (id, name))];
     found.into_iter().flat_map(by).collect()
 }
 
 /// Others follow a job: it keeps its name, and stays.
-pub(crate) fn followed(by: Vec<String>) -> Result<()> {
+pub fn followed(by: Vec<String>) -> Result<()> {
     if by.is_empty() {
         return Ok(());
     }

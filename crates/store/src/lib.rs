@@ -5,18 +5,18 @@ mod backfills;
 mod calendars;
 mod cancels;
 mod clock;
-#[cfg(feature = "sim")]
+#[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
 mod facts;
 mod flows;
+#[cfg(feature = "conformance")]
+pub mod keeping;
 mod moving;
 mod postgres;
 mod probe;
 mod queues;
 mod redrives;
-#[cfg(feature = "sim")]
-pub mod sim;
 mod sqlite;
 mod types;
 mod untold;

@@ -67,7 +67,7 @@ pub struct HeldClaim {
 
 impl HeldClaim {
     /// The settlement of its success, if it is held under the fence that the worker names.
-    pub(crate) fn success(&self, done: &Success, ended_at: DbTime) -> Option<Settle> {
+    pub fn success(&self, done: &Success, ended_at: DbTime) -> Option<Settle> {
         let output = done.output.clone().or_else(|| self.log.clone());
         (self.run.fence == done.fence).then(|| Settle {
             settlement: Settlement::success(done.run, done.fence, output),
@@ -170,7 +170,7 @@ pub trait QueueStore: Send + Sync + 'static {
 }
 
 /// The audit trail's words for a queue's limits.
-pub(crate) fn limits_detail(limits: &QueueLimits) -> String {
+pub fn limits_detail(limits: &QueueLimits) -> String {
     serde_json::json!({ "concurrency": limits.concurrency, "rate": limits.rate.map(|rate| rate.to_string()) })
         .to_string()
 }

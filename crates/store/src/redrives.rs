@@ -25,7 +25,7 @@ pub struct Redrive {
 
 impl Redrive {
     /// The ids that such runs have: from the first to before the second.
-    pub(crate) fn ids(&self) -> (RunId, RunId) {
+    pub fn ids(&self) -> (RunId, RunId) {
         let until = self.until.unwrap_or(DbTime::MAX);
         (RunId::floor(self.since), RunId::floor(until.plus(Span::millis(1))))
     }
@@ -55,7 +55,7 @@ pub struct RedrivenRun {
 impl Redriven {
     /// How many may be made now of a job that has so many open runs, of which so many wait; and what is said where that is none.
     /// Under `cancel_previous` one at a time: the newest would cancel the others, for good.
-    pub(crate) fn room(spec: &JobSpec, open: usize, waits: u64, max: u64) -> (u64, String) {
+    pub fn room(spec: &JobSpec, open: usize, waits: u64, max: u64) -> (u64, String) {
         if spec.overlap == Overlap::CancelPrevious {
             let message = "a run of it is open, and under cancel_previous they would cancel each other; ask again when it has ended";
             return (u64::from(open == 0), message.to_owned());
@@ -63,7 +63,7 @@ impl Redriven {
         (max.saturating_sub(waits), format!("{waits} of its runs wait already; at most {max} may"))
     }
 
-    pub(crate) fn plan(
+    pub fn plan(
         (job, job_name): (JobId, String),
         ask: &Redrive,
         failed: Vec<RunRecord>,
@@ -87,12 +87,12 @@ impl Redriven {
     }
 
     /// The failed runs that have to get a new one, each with it.
-    pub(crate) fn to_make(&self) -> impl Iterator<Item = (RunId, RunId)> + '_ {
+    pub fn to_make(&self) -> impl Iterator<Item = (RunId, RunId)> + '_ {
         self.runs.iter().filter(|run| run.made).map(|run| (run.failed.id, run.run))
     }
 
     /// What the audit trail says: (new run, detail).
-    pub(crate) fn audit(&self) -> Vec<(String, String)> {
+    pub fn audit(&self) -> Vec<(String, String)> {
         let detail =
             |failed: RunId| serde_json::json!({ "job": self.job_name, "failed": failed.to_string() }).to_string();
         self.to_make().map(|(failed, run)| (run.to_string(), detail(failed))).collect()

@@ -200,13 +200,13 @@ pub struct JobTicks {
 
 impl JobTicks {
     /// Whether all of them lie before the cursor and not after the clock.
-    pub(crate) fn passed_by(&self, cursor: Option<DbTime>, now: DbTime) -> bool {
+    pub fn passed_by(&self, cursor: Option<DbTime>, now: DbTime) -> bool {
         let passed = |tick: DbTime| tick <= now && cursor.is_none_or(|cursor| tick < cursor);
         self.rows.iter().all(|row| passed(row.tick.tick))
     }
 
     /// What the audit trail says of a repair.
-    pub(crate) fn repair_detail(&self) -> String {
+    pub fn repair_detail(&self) -> String {
         let ticks: Vec<_> = self.rows.iter().map(|row| row.tick.tick).collect();
         serde_json::json!({ "ticks": ticks }).to_string()
     }

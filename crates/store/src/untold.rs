@@ -8,6 +8,6 @@ use everytick_domain::time::{DbTime, Span};
 pub const UNTOLD_FROM: Span = Span::minutes(5);
 
 /// Whether a new job with this cursor is told of as a change.
-pub(crate) fn is_told(cursor: Option<DbTime>, now: DbTime) -> bool {
+pub fn is_told(cursor: Option<DbTime>, now: DbTime) -> bool {
     cursor.is_some_and(|cursor| cursor < now.plus(UNTOLD_FROM))
 }

@@ -17,10 +17,10 @@ use everytick_domain::{
     time::{DbTime, Span},
 };
 use everytick_engine::{Engine, Hints, Parts, Settings, TokioSpawn, commands::Entropy, live::LiveLogs};
+use everytick_sim::SimStore;
 use everytick_store::{
     Limits, SqliteStore, Store, SystemClock, WallClock,
     conformance::{Bench, incarnation, overlapping, s, schedule, server::Server},
-    sim::SimStore,
 };
 use everytick_targets::{Dispatch, LiveOutput, Target};
 use tokio_util::sync::CancellationToken;

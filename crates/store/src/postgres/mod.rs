@@ -51,7 +51,7 @@ use everytick_domain::{
 };
 use sqlx::{PgPool, Postgres, SqlStr, Transaction, postgres::PgListener};
 
-#[cfg(feature = "sim")]
+#[cfg(feature = "conformance")]
 use crate::WallClock;
 use crate::{
     Actor, AttemptRecord, AuditRecord, Beat, CalendarPut, CalendarRecord, CancelledJob, CancelledRun, ChangeMark,
@@ -95,7 +95,7 @@ pub struct PostgresStore {
     looked: changes::Looked,
     /// Steps of flows were left, and nobody has been told yet.
     steps: Arc<AtomicBool>,
-    #[cfg(feature = "sim")]
+    #[cfg(feature = "conformance")]
     clock: Option<TestClock>,
 }
 
@@ -130,7 +130,7 @@ struct Begin {
 }
 
 /// A clock that a test moves, told to a database whose `everytick_now()` reads it from the table `test_clock`.
-#[cfg(feature = "sim")]
+#[cfg(feature = "conformance")]
 struct TestClock {
     clock: Arc<dyn WallClock>,
     told: tokio::sync::Mutex<Option<DbTime>>,
@@ -181,7 +181,7 @@ impl PostgresStore {
     }
 
     /// The connections, for tests and probes.
-    #[cfg(feature = "sim")]
+    #[cfg(feature = "conformance")]
     #[must_use]
     pub const fn pool(&self) -> &PgPool {
         &self.pool
@@ -227,13 +227,13 @@ impl PostgresStore {
         }
     }
 
-    #[cfg(not(feature = "sim"))]
+    #[cfg(not(feature = "conformance"))]
     #[expect(clippy::unused_async, reason = "it tells nothing outside tests")]
     async fn tell_clock(&self, _: &'static str) -> Result<()> {
         Ok(())
     }
 
-    #[cfg(feature = "sim")]
+    #[cfg(feature = "conformance")]
     async fn tell_clock(&self, doing: &'static str) -> Result<()> {
         let Some(test) = &self.clock else { return Ok(()) };
         let mut told = test.told.lock().await;

@@ -34,7 +34,7 @@ pub struct PostgresOptions {
     /// A node that is stopped inside a transaction keeps its locks for no longer than this.
     pub idle_in_transaction_timeout: Duration,
     /// A test's clock; the database's `everytick_now()` reads the table `test_clock`.
-    #[cfg(feature = "sim")]
+    #[cfg(feature = "conformance")]
     pub clock: Option<std::sync::Arc<dyn crate::WallClock>>,
 }
 
@@ -58,7 +58,7 @@ impl Default for PostgresOptions {
             statement_timeout: Duration::from_secs(5),
             lock_timeout: Duration::from_secs(3),
             idle_in_transaction_timeout: Duration::from_millis(1_500),
-            #[cfg(feature = "sim")]
+            #[cfg(feature = "conformance")]
             clock: None,
         }
     }
@@ -103,7 +103,7 @@ pub(super) async fn connect_unfinished(url: &str, options: PostgresOptions, limi
         lines: Default::default(),
         looked: Default::default(),
         steps: Default::default(),
-        #[cfg(feature = "sim")]
+        #[cfg(feature = "conformance")]
         clock: options.clock.map(|clock| super::TestClock { clock, told: Default::default() }),
     };
     days::make(&store).await?;
@@ -145,7 +145,7 @@ pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
         lines: Default::default(),
         looked: Default::default(),
         steps: Default::default(),
-        #[cfg(feature = "sim")]
+        #[cfg(feature = "conformance")]
         clock: None,
     })
 }

@@ -3,7 +3,8 @@
 use std::{any::Any, sync::Arc};
 
 use everytick_domain::partition::PARTITIONS;
-use everytick_store::{Limits, Store, WallClock, sim::SimStore};
+use everytick_sim::SimStore;
+use everytick_store::{Limits, Store, WallClock};
 
 async fn open(clock: Arc<dyn WallClock>, limits: Limits) -> (Arc<dyn Store>, Box<dyn Any + Send + Sync>) {
     (Arc::new(SimStore::new(clock, limits)), Box::new(()))

@@ -11,10 +11,8 @@ use everytick_domain::{
     time::Span,
 };
 use everytick_engine::commands::Backfill;
-use everytick_store::{
-    JobRef, WallClock,
-    sim::{BackfillRow, Db, Entry},
-};
+use everytick_sim::{BackfillRow, Db, Entry};
+use everytick_store::{JobRef, WallClock};
 
 use super::{actor::people, checker::Definitions, random::Random, world::World};
 

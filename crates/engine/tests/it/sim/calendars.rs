@@ -10,7 +10,7 @@ use everytick_domain::{
     run::{CauseKind, SkipReason},
     time::DbTime,
 };
-use everytick_store::sim::{Db, Entry};
+use everytick_sim::{Db, Entry};
 
 pub fn what_is_left_out_is_a_skip_for_that_reason(db: &Db, found: &mut Vec<String>) {
     let mut calendars: BTreeMap<String, Arc<Calendar>> = BTreeMap::new();

@@ -10,10 +10,8 @@ use everytick_domain::{
     run::{CauseKind, State},
     time::{DbTime, Span},
 };
-use everytick_store::{
-    WallClock,
-    sim::{Db, Entry},
-};
+use everytick_sim::{Db, Entry};
+use everytick_store::WallClock;
 
 use super::{backfills, calendars, flows, holders, overlap, pace, target::Delivery, world::World};
 

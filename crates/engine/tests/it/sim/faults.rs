@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use everytick_store::sim::{Call, Fate, Faults, Point};
+use everytick_sim::{Call, Fate, Faults, Point};
 
 use super::{random::Random, world::Scene};
 

@@ -8,7 +8,7 @@ use everytick_domain::{
     run::{SkipReason, State},
     time::{DbTime, Span},
 };
-use everytick_store::sim::{Db, Entry, RunRow};
+use everytick_sim::{Db, Entry, RunRow};
 
 /// So long after its parents have ended, and the faults are over, a child is on the record.
 const TAKEN_IN_WITHIN: Span = Span::seconds(10);

@@ -6,7 +6,7 @@ use everytick_domain::{
     ids::{Fence, Incarnation, JobId, RunId},
     time::DbTime,
 };
-use everytick_store::sim::{Db, Entry};
+use everytick_sim::{Db, Entry};
 
 use super::checker::Definitions;
 

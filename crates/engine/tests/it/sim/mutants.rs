@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use everytick_domain::mutant::Mutant;
-use everytick_store::sim::Point;
+use everytick_sim::Point;
 
 use super::world::{Scene, play};
 

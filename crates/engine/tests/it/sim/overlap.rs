@@ -9,7 +9,7 @@ use everytick_domain::{
     run::{State, Verdict},
     time::{DbTime, Span},
 };
-use everytick_store::sim::{Db, Entry, RunRow};
+use everytick_sim::{Db, Entry, RunRow};
 
 use super::checker::Definitions;
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use everytick_domain::recovery::Rate;
-use everytick_store::sim::{Db, Entry};
+use everytick_sim::{Db, Entry};
 
 use super::{checker::Definitions, target::Delivery};
 

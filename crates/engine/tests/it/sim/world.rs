@@ -14,10 +14,8 @@ use everytick_domain::{
     time::DbTime,
 };
 use everytick_engine::{Hints, commands::Commands, live::LiveLogs};
-use everytick_store::{
-    Limits, WallClock,
-    sim::{Point, SimStore},
-};
+use everytick_sim::{Point, SimStore};
+use everytick_store::{Limits, WallClock};
 
 use super::{
     actor,

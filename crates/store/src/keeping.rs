@@ -1,0 +1,23 @@
+//! What the keepers share, for the one that is not of this crate: the simulated keeper is a package of its own, because it is built
+//! with optimization and the tests of the others are not.
+
+pub use crate::{queues::limits_detail, untold::is_told};
+
+pub mod backfills {
+    pub use crate::backfills::{Listed, cancelled_by, cancelled_detail, made_detail, too_many};
+}
+
+pub mod calendars {
+    pub use crate::calendars::{JOBS_NAMED_MAX, detail, subject};
+}
+
+pub mod facts {
+    pub use crate::facts::{changes, created, edit_detail, named, record};
+}
+
+pub mod flows {
+    pub use crate::flows::{
+        ChildRow, FlowRow, Output, Standing, by_call, cancel_detail, check_open, define, each_in_order, followed,
+        rerun, rerun_detail, resolve, subject,
+    };
+}
