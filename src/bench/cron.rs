@@ -70,7 +70,10 @@ impl CronFlags {
                 kinds.push(item.rate("rate", rate));
             }
         }
-        let report = Report::new("cron").rate("rate", slowest[0]).rate("sparse_rate", slowest[1]);
+        let report = Report::new("cron")
+            .text("of", "the slowest expression of each kind")
+            .rate("rate", slowest[0])
+            .rate("sparse_rate", slowest[1]);
         Ok(report.list("kinds", kinds))
     }
 }

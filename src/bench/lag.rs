@@ -41,7 +41,7 @@ const BURST_PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
 pub(crate) struct LagFlags {
-    /// Ticks a second; several are measured one after the other
+    /// Ticks a second, up to 100,000; several are measured one after the other
     #[arg(long, value_name = "R", default_value = "1000", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=100_000))]
     rate: Vec<u64>,
     /// Idle jobs beside
@@ -50,23 +50,23 @@ pub(crate) struct LagFlags {
     /// All ticks of a second fall due at its beginning
     #[arg(long)]
     aligned: bool,
-    /// How long to measure
+    /// Seconds to measure, up to 600
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
-    /// Runs in progress at once
+    /// Runs in progress at once, up to 10,000
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     slots: u64,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct BurstFlags {
-    /// Jobs that fall due at one instant; several bursts are measured one after the other
+    /// Jobs that fall due at one instant, up to 1,000,000; several bursts are measured one after the other
     #[arg(long, value_name = "K", default_value = "1000", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     due: Vec<u64>,
     /// Idle jobs beside
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     jobs: u64,
-    /// Runs in progress at once
+    /// Runs in progress at once, up to 10,000
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     slots: u64,
 }

@@ -12,7 +12,7 @@ use std::{
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use everytick_domain::time::{DbTime, Span};
-use everytick_engine::TokioSpawn;
+use everytick_engine::{Engine, TokioSpawn};
 use everytick_targets::{AddressPolicy, Target, Targets, Webhook};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
@@ -37,13 +37,18 @@ Examples:
 
 Every job fires once, all within a few seconds, faster than they can be worked off. `rate` is runs settled a
 second, from the first tick to the last settlement. For http, `bare_rate` is what a client without a
-scheduler reaches on the same sink with as many like requests at once, and `bare_ratio` the first by the second.";
+scheduler reaches on such a sink with as many like requests at once, before and after, and `bare_ratio` the
+first by the second.
+`limit` is what plain inserts of the same rows reach on this machine and database just before, `ratio` the
+rate by the limit.";
 
 /// Ticks that fall due in each second: more than can be worked off.
 const DUE_A_SECOND: u64 = 50_000;
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Requests of the bare client.
+/// Requests of the bare client, before and after the runs.
 const BARE_REQUESTS: u64 = 50_000;
+/// It is expected to have made so many a second.
+const BARE_A_SECOND_LEAST: u64 = 5_000;
 const QUEUE: &str = "bench";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -58,19 +63,19 @@ enum Kind {
 
 #[derive(Debug, Args)]
 pub(crate) struct LifeFlags {
-    /// Jobs, each of which fires once
+    /// Jobs, each of which fires once: 100 to 5,000,000
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..=5_000_000))]
     jobs: u64,
     /// Where the runs go
     #[arg(long, value_name = "TARGET", value_enum, default_value_t = Kind::Noop)]
     target: Kind,
-    /// Runs in progress at once
+    /// Runs in progress at once, up to 10,000
     #[arg(long, value_name = "N", default_value_t = 4_000, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     slots: u64,
-    /// Workers, for queue
+    /// Workers, for queue: up to 1,000
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     workers: u64,
-    /// Runs that a worker claims and settles at once
+    /// Runs that a worker claims and settles at once, up to 100
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
     batch: u64,
 }
@@ -80,11 +85,14 @@ impl LifeFlags {
         let report = Report::new("life").text("database", place.kind()).count("jobs", self.jobs);
         let (report, limit, rate) = match self.target {
             Kind::Noop => {
-                let (limit, rate) = rig::measure(self.pushed(place, progress, Goes::Nowhere, Arc::new(Nothing)))?;
+                let (limit, rate) = rig::measure(self.nowhere(place, progress))?;
                 (report.text("target", "noop").count("slots", self.slots), limit, rate)
             }
             Kind::Http => {
-                let (bare, limit, rate) = rig::measure(self.webhooks(place, progress))?;
+                let (before, limit, rate) = rig::measure(self.webhooks(place, progress))?;
+                // The node is gone by now. The machine may have been faster or slower before.
+                let after = rig::measure(self.bare(progress))?;
+                let bare = 2.0 / (1.0 / before + 1.0 / after);
                 let report = report.text("target", "http").count("slots", self.slots).rate("bare_rate", bare);
                 (report.ratio("bare_ratio", rate / bare), limit, rate)
             }
@@ -98,47 +106,68 @@ impl LifeFlags {
         Ok(vec![report.rate("rate", rate).rate("limit", limit).ratio("ratio", rate / limit)])
     }
 
-    /// Measures the limit and registers the jobs. Gives the first tick of them.
-    async fn register(&self, open: &Open, progress: &Progress, goes: Goes) -> anyhow::Result<(f64, DbTime)> {
+    /// Measures the limit and registers the jobs. Gives the first tick of them, which leaves time and `ahead` for what comes first.
+    async fn register(
+        &self,
+        open: &Open,
+        progress: &Progress,
+        goes: Goes,
+        ahead: Duration,
+    ) -> anyhow::Result<(f64, DbTime)> {
         let mut maker = Maker::new(goes)?;
         progress.begin("measuring the limit", 1);
         open.probe.tidy().await?;
         let limit = rig::limit(open).await?;
-        let ahead = Duration::from_secs_f64(6.0 + self.jobs as f64 / 4_000.0);
+        let ahead = Duration::from_secs_f64(6.0 + self.jobs as f64 / 4_000.0) + ahead;
         let first = rig::second_ahead(open, ahead).await?;
         let at = |n: u64| first.plus(Span::seconds(n / DUE_A_SECOND));
         rig::register(open, self.jobs, progress, |n, _| maker.once(at(n))).await?;
         Ok((limit, first))
     }
 
-    async fn pushed(
-        &self,
-        place: &Place,
-        progress: &Progress,
-        goes: Goes,
-        target: Arc<dyn Target>,
-    ) -> anyhow::Result<(f64, f64)> {
+    async fn nowhere(&self, place: &Place, progress: &Progress) -> anyhow::Result<(f64, f64)> {
         let open = place.open().await?;
-        let (limit, first) = self.register(&open, progress, goes).await?;
-        let setup = NodeSetup { slots: self.slots as usize, ..NodeSetup::default() };
-        let engine = rig::start(&open, target, Arc::new(TokioSpawn), setup).await?;
-        engine.loaded().await;
-        self.settled(&open, progress, first, succeeded).await.map(|rate| (limit, rate))
+        let (limit, first) = self.register(&open, progress, Goes::Nowhere, Duration::ZERO).await?;
+        let _engine = self.start(&open, Arc::new(Nothing)).await?;
+        let rate = self.settled(&open, progress, first, succeeded).await?;
+        Ok((limit, rate))
     }
 
+    /// Gives the rate of the bare client too, right before the node starts.
     async fn webhooks(&self, place: &Place, progress: &Progress) -> anyhow::Result<(f64, f64, f64)> {
         let sink = Sink::start().await?;
-        progress.begin("measuring a bare client", BARE_REQUESTS);
-        let bare = bare(&sink.url, self.slots, BARE_REQUESTS.min(self.jobs)).await?;
+        let open = place.open().await?;
+        let ahead = Duration::from_secs(self.bare_requests() / BARE_A_SECOND_LEAST);
+        let (limit, first) = self.register(&open, progress, Goes::Http(sink.url.clone()), ahead).await?;
         let loopback = "127.0.0.0/8".parse().context("loopback")?;
-        let target = Arc::new(Targets::new(Webhook::new(AddressPolicy::new(vec![loopback]))?, None));
-        let (limit, rate) = self.pushed(place, progress, Goes::Http(sink.url.clone()), target).await?;
+        let target = Targets::new(Webhook::new(AddressPolicy::new(vec![loopback]))?, None);
+        let bare = self.bare(progress).await?;
+        let _engine = self.start(&open, Arc::new(target)).await?;
+        let rate = self.settled(&open, progress, first, succeeded).await?;
         Ok((bare, limit, rate))
+    }
+
+    async fn start(&self, open: &Open, target: Arc<dyn Target>) -> anyhow::Result<Engine> {
+        let setup = NodeSetup { slots: self.slots as usize, ..NodeSetup::default() };
+        let engine = rig::start(open, target, Arc::new(TokioSpawn), setup).await?;
+        engine.loaded().await;
+        Ok(engine)
+    }
+
+    fn bare_requests(&self) -> u64 {
+        BARE_REQUESTS.min(self.jobs)
+    }
+
+    /// Requests a second of a client that does nothing else, at a sink of its own.
+    async fn bare(&self, progress: &Progress) -> anyhow::Result<f64> {
+        let sink = Sink::start().await?;
+        progress.begin("measuring a bare client", self.bare_requests());
+        bare(&sink.url, self.slots, self.bare_requests()).await
     }
 
     async fn fill(&self, place: &Place, progress: &Progress) -> anyhow::Result<(f64, DbTime)> {
         let open = place.open().await?;
-        self.register(&open, progress, Goes::Queue(QUEUE.to_owned())).await
+        self.register(&open, progress, Goes::Queue(QUEUE.to_owned()), Duration::ZERO).await
     }
 
     async fn pulled(&self, place: &Place, progress: &Progress, first: DbTime) -> anyhow::Result<f64> {
@@ -214,7 +243,6 @@ const HEADERS: [(&str, &str); 10] = [
     ("webhook-timestamp", "1763294400"),
 ];
 
-/// Requests a second of a client that does nothing else.
 async fn bare(url: &str, at_once: u64, requests: u64) -> anyhow::Result<f64> {
     let client = reqwest::Client::builder().no_proxy().build()?;
     let left = Arc::new(AtomicU64::new(requests));

@@ -32,7 +32,7 @@ const IDLE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 pub(crate) struct RegisterFlags {
-    /// Jobs to register
+    /// Jobs to register, 1,000 or more
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     jobs: u64,
 }

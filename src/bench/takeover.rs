@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
 pub(crate) struct TakeoverFlags {
-    /// Registered jobs
+    /// Registered jobs, 100 or more
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..))]
     jobs: u64,
 }

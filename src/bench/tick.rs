@@ -23,7 +23,8 @@ Examples:
 
 Up to 100,000 of the jobs fire every second or every few, or once in the time that is measured; with
 --sparse all that fire do so once, so that every tick costs a cursor too. The others are daily to
-yearly. `rate` is ticks on the record in a second of work; `limit` is what plain inserts of the same rows
+yearly. `rate` is ticks on the record in a second of work, and `busy` the part
+of the time that was work: with a small one the rate says little. `limit` is what plain inserts of the same rows
 reach on this machine and database just before, `ratio` the first by the second.";
 
 /// Jobs that fire in the time that is measured.
@@ -38,7 +39,7 @@ const LEASE: Span = Span::minutes(10);
 
 #[derive(Debug, Args)]
 pub(crate) struct TickFlags {
-    /// Registered jobs
+    /// Registered jobs, 1,000 or more
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     jobs: u64,
     /// Measure with this many jobs first, in the same run, and tell `growth`: the second rate by the first
@@ -50,7 +51,7 @@ pub(crate) struct TickFlags {
     /// Another session keeps a snapshot open
     #[arg(long)]
     snapshot: bool,
-    /// How long to measure
+    /// Seconds to measure, 4 to 40
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u64).range(4..=40))]
     seconds: u64,
 }

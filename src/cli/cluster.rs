@@ -57,7 +57,10 @@ impl Cluster {
         let rows = view.nodes.iter().map(|node| row(node, &view)).collect();
         out.table(&["NODE", "STATE", "PARTITIONS", "LEASE", "LAG", "CLOCK", "UP", "VERSION", "REGION"], rows)?;
         let unheld = view.partitions.iter().filter(|partition| partition.node.is_none()).count();
-        let mut summary = format!("\n{} partitions", view.partitions.len());
+        let mut summary = match view.partitions.len() {
+            1 => "\n1 partition".to_owned(),
+            count => format!("\n{count} partitions"),
+        };
         if unheld > 0 {
             summary += &format!(", {unheld} of them held by nobody");
         }

@@ -648,7 +648,14 @@ impl JobView {
     }
 
     fn when(&self) -> String {
-        let Some(schedule) = &self.schedule else { return "when triggered".to_owned() };
+        let Some(schedule) = &self.schedule else {
+            let parents: Vec<String> = self.depends_on.iter().map(ToString::to_string).collect();
+            return if parents.is_empty() {
+                "when triggered".to_owned()
+            } else {
+                format!("after {}", parents.join(", "))
+            };
+        };
         match (&schedule.cron, &schedule.every, &schedule.at) {
             (Some(cron), _, _) => match schedule.timezone.as_deref() {
                 None | Some("UTC") => cron.clone(),

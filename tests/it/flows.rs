@@ -36,14 +36,7 @@ fn trigger(server: &Server, job: &str) -> String {
 #[test]
 fn the_example_of_the_page_about_flows_does_what_it_says() {
     let server = with_shell();
-    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_everytick")).parent().unwrap();
-    let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
-    let mut command = std::process::Command::new("sh");
-    let script = format!("set -e\n{}", example());
-    let run = command.args(["-c", &script]).env("PATH", &path).env("EVERYTICK_SERVER", server.url());
-    let done = run.current_dir(server.dir()).output().unwrap();
-    let (said, complained) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    assert!(done.status.success(), "{said}{complained}");
+    let said = server.script(&example());
     let drawn = said.rsplit("JOB ").next().unwrap();
     let lines: Vec<&str> = drawn.lines().skip(1).collect();
     let begins = ["extract", "├─ left", "└─ right", "   └─ load", "      ├─ clean", "      └─ mend"];

@@ -49,6 +49,21 @@ fn trigger(server: &Server, count: usize) {
     });
 }
 
+/// The `sh` block of docs/workers.md.
+#[test]
+fn the_requests_of_the_page_about_workers_do_what_it_says() {
+    let page = include_str!("../../docs/workers.md");
+    let block = page.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let server = Server::start();
+    let said = server.script(block);
+    assert!(said.contains("\"ada@example.org\"\n"), "{said}");
+    let answers = ["\"cancelled\":false", "\"logged\":true", "\"state\":\"succeeded\""];
+    assert!(answers.iter().all(|answer| said.contains(answer)), "{said}");
+    let run = server.everytick(&["run", "list", "--job", "welcome", "-o", "json"]).json();
+    let log = server.everytick(&["run", "log", run["items"][0]["id"].as_str().unwrap()]).ok();
+    assert_eq!(log, "connecting");
+}
+
 fn queue(server: &Server) -> Value {
     server.everytick(&["queue", "get", "emails", "-o", "json"]).json()
 }

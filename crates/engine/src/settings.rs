@@ -107,6 +107,8 @@ pub(crate) const LOST_PER_BATCH_MAX: usize = 500;
 pub(crate) const RAISE_EVERY: Duration = Duration::from_secs(5);
 /// ...unless it lags by this many ticks.
 pub(crate) const RAISE_LAG_TICKS: u32 = 48;
+/// Cursors that are chosen to be raised at once.
+pub(crate) const RAISES_PER_LOOK_MAX: usize = 20_000;
 /// How often somebody looks whether a cursor is to be raised.
 pub(crate) const RAISE_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// After a failure of the store a loop waits this long.

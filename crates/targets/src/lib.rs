@@ -7,6 +7,8 @@ mod tail;
 mod validate;
 mod webhook;
 
+use std::fmt::Display;
+
 use async_trait::async_trait;
 use everytick_domain::{
     ids::{Fence, JobId, RunId},
@@ -43,23 +45,25 @@ pub struct Dispatch {
 }
 
 /// One thing a receiver is told of its run: the same facts as headers and as variables.
-struct Fact {
+struct Fact<'a> {
     header: &'static str,
     variable: &'static str,
-    value: String,
+    value: &'a dyn Display,
 }
 
 impl Dispatch {
-    fn facts(&self) -> [Fact; 7] {
-        let fact = |header, variable, value| Fact { header, variable, value };
+    fn facts(&self) -> [Fact<'_>; 7] {
+        fn fact<'a>(header: &'static str, variable: &'static str, value: &'a dyn Display) -> Fact<'a> {
+            Fact { header, variable, value }
+        }
         [
-            fact("everytick-job", "EVERYTICK_JOB", self.job.clone()),
-            fact("everytick-run", "EVERYTICK_RUN", self.run.to_string()),
-            fact("everytick-scheduled-at", "EVERYTICK_SCHEDULED_AT", self.scheduled_at.to_string()),
-            fact("everytick-attempt", "EVERYTICK_ATTEMPT", self.attempt.to_string()),
-            fact("everytick-fence", "EVERYTICK_FENCE", self.fence.to_string()),
-            fact("everytick-cause", "EVERYTICK_CAUSE", self.cause.to_owned()),
-            fact("everytick-node", "EVERYTICK_NODE", self.node.clone()),
+            fact("everytick-job", "EVERYTICK_JOB", &self.job),
+            fact("everytick-run", "EVERYTICK_RUN", &self.run),
+            fact("everytick-scheduled-at", "EVERYTICK_SCHEDULED_AT", &self.scheduled_at),
+            fact("everytick-attempt", "EVERYTICK_ATTEMPT", &self.attempt),
+            fact("everytick-fence", "EVERYTICK_FENCE", &self.fence),
+            fact("everytick-cause", "EVERYTICK_CAUSE", &self.cause),
+            fact("everytick-node", "EVERYTICK_NODE", &self.node),
         ]
     }
 }

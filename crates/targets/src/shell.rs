@@ -111,7 +111,7 @@ impl Shell {
             if let Some(owner) = &self.owner {
                 command.env(crate::orphans::OWNER, crate::orphans::mark(owner));
             }
-            command.envs(dispatch.facts().map(|fact| (fact.variable, fact.value)));
+            command.envs(dispatch.facts().map(|fact| (fact.variable, fact.value.to_string())));
             if let Some(workdir) = &what.workdir {
                 command.current_dir(workdir);
             }

@@ -3,12 +3,14 @@
 
 use std::{
     error::Error,
+    fmt::{Display, Write as _},
     io,
     net::{SocketAddr, ToSocketAddrs},
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
+use bytes::Bytes;
 use everytick_domain::{
     target::{HttpMethod, HttpTarget, Outcome, Retry},
     time::{DbTime, Span},
@@ -16,7 +18,7 @@ use everytick_domain::{
 use reqwest::{
     Client, ClientBuilder, Method, Request, Response, StatusCode,
     dns::{Addrs, Name, Resolve, Resolving},
-    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue, RETRY_AFTER},
+    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER},
     redirect,
 };
 use tokio::sync::Semaphore;
@@ -44,6 +46,8 @@ const HTTP2_PING_INTERVAL: Duration = Duration::from_secs(20);
 const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Each lookup blocks a thread of the runtime's pool, which has 512 and other work to do.
 const LOOKUPS_MAX: usize = 128;
+/// The most headers of our own in a delivery, with those that the client adds.
+const HEADERS_OF_OURS: usize = 16;
 const USER_AGENT: &str = concat!("everytick/", env!("CARGO_PKG_VERSION"));
 
 #[derive(Debug)]
@@ -92,11 +96,9 @@ impl Webhook {
         let authority = url.authority().to_owned();
 
         let body = dispatch.payload.as_deref().filter(|_| to.method != HttpMethod::Get);
-        let mut request = self.client.request(method(to.method), url).headers(headers(dispatch, to, body)?);
-        if let Some(body) = body {
-            request = request.body(body.to_owned());
-        }
-        let request = request.build().map_err(|error| format!("no request can be made: {}", root_cause(&error)))?;
+        let mut request = Request::new(method(to.method), url);
+        *request.headers_mut() = headers(dispatch, to, body)?;
+        *request.body_mut() = body.map(|body| body.to_owned().into());
         Ok((request, authority))
     }
 
@@ -148,42 +150,64 @@ fn method(method: HttpMethod) -> Method {
 
 /// The job's headers, then ours over them. Without a body there is no content type: some servers then expect a body.
 fn headers(dispatch: &Dispatch, to: &HttpTarget, body: Option<&str>) -> Result<HeaderMap, String> {
-    let mut headers = HeaderMap::new();
+    let mut headers = HeaderMap::with_capacity(to.headers.len() + HEADERS_OF_OURS);
     if body.is_some() {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
     for (name, value) in &to.headers {
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is not a header name"))?;
-        let mut value = text(value).map_err(|_| format!("the value of the header {name} cannot be sent"))?;
+        let mut value =
+            HeaderValue::from_str(value).map_err(|_| format!("the value of the header {name} cannot be sent"))?;
         value.set_sensitive(true);
         headers.insert(name, value);
     }
-    let mut set = |name: &'static str, value: &str| match text(value) {
-        Ok(value) => {
-            headers.insert(HeaderName::from_static(name), value);
-            Ok(())
-        }
-        Err(_) => Err(format!("{value:?} cannot be sent as the header {name}")),
-    };
+    let mut ours = Ours::default();
     for fact in dispatch.facts() {
-        set(fact.header, &fact.value)?;
+        ours.set(fact.header, fact.value);
     }
-    let id = dispatch.run.to_string();
     let seconds = dispatch.now.millis().div_euclid(1_000);
-    set("idempotency-key", &id)?;
-    set(standardwebhooks::HEADER_WEBHOOK_ID, &id)?;
-    set(standardwebhooks::HEADER_WEBHOOK_TIMESTAMP, &seconds.to_string())?;
+    ours.set("idempotency-key", &dispatch.run);
+    ours.set(standardwebhooks::HEADER_WEBHOOK_ID, &dispatch.run);
+    ours.set(standardwebhooks::HEADER_WEBHOOK_TIMESTAMP, &seconds);
     if let Some(secret) = &to.secret {
         let signature = standardwebhooks::Webhook::new(secret)
-            .and_then(|key| key.sign(&id, seconds, body.unwrap_or_default().as_bytes()))
+            .and_then(|key| key.sign(&dispatch.run.to_string(), seconds, body.unwrap_or_default().as_bytes()))
             .map_err(|_| "the secret cannot be used to sign".to_owned())?;
-        set(standardwebhooks::HEADER_WEBHOOK_SIGNATURE, &signature)?;
+        ours.set(standardwebhooks::HEADER_WEBHOOK_SIGNATURE, &signature);
     }
+    ours.put_into(&mut headers)?;
     Ok(headers)
 }
 
-fn text(value: &str) -> Result<HeaderValue, InvalidHeaderValue> {
-    HeaderValue::from_str(value)
+/// The headers that every delivery has, their values in one text: the client copies a request's headers twice, and a value of
+/// its own would be three allocations each time.
+#[derive(Default)]
+struct Ours {
+    text: String,
+    /// Each name, and where its value ends.
+    ends: Vec<(&'static str, usize)>,
+}
+
+impl Ours {
+    fn set(&mut self, name: &'static str, value: &dyn Display) {
+        // Writing to a text does not fail.
+        let _ = write!(self.text, "{value}");
+        self.ends.push((name, self.text.len()));
+    }
+
+    fn put_into(self, headers: &mut HeaderMap) -> Result<(), String> {
+        let text = Bytes::from(self.text);
+        let mut begin = 0;
+        for (name, end) in self.ends {
+            let value = text.slice(begin..end);
+            let refused = || format!("{:?} cannot be sent as the header {name}", String::from_utf8_lossy(&value));
+            // Beyond ASCII, receivers read what they like.
+            let sound = value.is_ascii().then(|| HeaderValue::from_maybe_shared(value.clone()).ok()).flatten();
+            headers.insert(HeaderName::from_static(name), sound.ok_or_else(refused)?);
+            begin = end;
+        }
+        Ok(())
+    }
 }
 
 /// Fills `tail` until the body ends or is too long.

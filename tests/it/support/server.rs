@@ -148,6 +148,18 @@ impl Server {
         with_stdin(&mut self.command(args), stdin)
     }
 
+    /// Runs the lines of a page in a shell that finds the binary and this server. Gives what they print; none may fail.
+    pub(crate) fn script(&self, lines: &str) -> String {
+        let binary = std::path::Path::new(env!("CARGO_BIN_EXE_everytick")).parent().unwrap();
+        let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
+        let mut shell = std::process::Command::new("sh");
+        let run = shell.args(["-c", &format!("set -e\n{lines}")]).env("PATH", path).env("EVERYTICK_SERVER", &self.url);
+        let done = run.current_dir(self.dir()).output().unwrap();
+        let (said, complained) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        assert!(done.status.success(), "{said}{complained}");
+        said.into_owned()
+    }
+
     /// A command of the CLI against this server, to be run as the test likes.
     pub(crate) fn command(&self, args: &[&str]) -> std::process::Command {
         let mut command = everytick_command(self.dir());

@@ -8,7 +8,7 @@ use super::unsure;
 use crate::{
     clock::MonoTime,
     engine::Shared,
-    settings::{HORIZON, RAISE_LOOK_EVERY, TICKS_PER_BATCH_MAX},
+    settings::{HORIZON, RAISE_LOOK_EVERY, RAISES_PER_LOOK_MAX, TICKS_PER_BATCH_MAX},
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -35,19 +35,19 @@ pub(crate) async fn send(shared: &Arc<Shared>, raises: &[Raise]) {
 /// Raises what has lagged long enough, or `all`. A failure costs nothing: a cursor that is too low is harmless.
 pub(crate) async fn pass(shared: &Arc<Shared>, all: bool) {
     loop {
-        let raises = shared.memory().raises(MonoTime::now(), all, TICKS_PER_BATCH_MAX);
-        if raises.is_empty() {
-            return;
-        }
-        match shared.ask("raise cursors", shared.parts.store.raise_cursors(&raises)).await {
-            Ok(done) => shared.memory().raised(&raises, &done, shared.clock.now().plus(HORIZON)),
-            Err(error) => {
-                unsure::report(shared, &error);
-                return;
+        // For many batches at once: whoever looks goes by all that lag and are not due yet, and holds the memory meanwhile.
+        let raises = shared.memory().raises(MonoTime::now(), all, RAISES_PER_LOOK_MAX);
+        for part in raises.chunks(TICKS_PER_BATCH_MAX) {
+            match shared.ask("raise cursors", shared.parts.store.raise_cursors(part)).await {
+                Ok(done) => shared.memory().raised(part, &done, shared.clock.now().plus(HORIZON)),
+                Err(error) => {
+                    unsure::report(shared, &error);
+                    return;
+                }
             }
+            shared.wake_load.notify_one();
         }
-        shared.wake_load.notify_one();
-        if raises.len() < TICKS_PER_BATCH_MAX {
+        if raises.len() < RAISES_PER_LOOK_MAX {
             return;
         }
     }

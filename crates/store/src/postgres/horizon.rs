@@ -57,9 +57,9 @@ pub(super) async fn epochs_of(
     doing: &'static str,
 ) -> Result<Vec<(JobId, Epoch)>> {
     let asked = rows::job_ids(jobs.iter().copied());
-    let found: Vec<(Uuid, i64)> =
-        sqlx::query_as(sql!("epochs_of")).bind(asked).fetch_all(connection).await.failed(doing)?;
-    Ok(found.into_iter().map(|(job, epoch)| (JobId::from_uuid(job), Epoch::from_raw(epoch))).collect())
+    let (jobs, epochs): (Vec<Uuid>, Vec<i64>) =
+        sqlx::query_as(sql!("epochs_of")).bind(asked).fetch_one(connection).await.failed(doing)?;
+    Ok(jobs.into_iter().map(JobId::from_uuid).zip(epochs.into_iter().map(Epoch::from_raw)).collect())
 }
 
 pub(super) async fn load_overdue(
@@ -91,20 +91,19 @@ async fn places(
     let mut places: Vec<(i64, JobId)> = Vec::new();
     while !asked.is_empty() && places.len() < limit {
         let share = ((limit - places.len()) * 2 / asked.len() + 8).min(limit);
-        let found = sqlx::query(sql!("horizon_places"))
+        let (at, ticks, jobs): (Vec<i16>, Vec<i64>, Vec<Uuid>) = sqlx::query_as(sql!("horizon_places"))
             .bind(&asked)
             .bind(until.millis())
             .bind(after.0)
             .bind(after.1.uuid())
             .bind(rows::limit(share))
-            .fetch_all(&mut *read)
+            .fetch_one(&mut *read)
             .await
             .failed(doing)?;
         let mut counted: HashMap<i16, (usize, (i64, JobId))> = HashMap::new();
-        let mut round = Vec::with_capacity(found.len());
-        for row in &found {
-            let partition: i16 = row.try_get("partition").failed(doing)?;
-            let place = (row.try_get("next_tick").failed(doing)?, rows::job_id(row, "job").failed(doing)?);
+        let mut round = Vec::with_capacity(jobs.len());
+        let found = at.into_iter().zip(ticks.into_iter().zip(jobs.into_iter().map(JobId::from_uuid)));
+        for (partition, place) in found {
             let count = counted.entry(partition).or_insert((0, place));
             *count = (count.0 + 1, count.1.max(place));
             round.push(place);
