@@ -1,6 +1,6 @@
 //! Other processes of the same program: the sink of webhooks, and a server. Both end with the benchmark.
 
-use std::{net::TcpListener, process::Stdio, time::Duration};
+use std::{net::TcpListener, path::PathBuf, process::Stdio, time::Duration};
 
 use anyhow::Context;
 use tokio::{
@@ -47,6 +47,18 @@ impl Sink {
 pub(super) struct Server {
     pub(super) url: String,
     child: Child,
+    _data: DataDir,
+}
+
+/// A server's folder, removed with it. It stays empty: the database is elsewhere.
+#[derive(Debug)]
+struct DataDir(PathBuf);
+
+impl Drop for DataDir {
+    fn drop(&mut self) {
+        // What is left of an empty folder among the temporary ones is no harm.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 impl Server {
@@ -54,11 +66,12 @@ impl Server {
         // Free a moment ago; should somebody else take it meanwhile, the server says so and ends.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let mut command = program()?;
-        command.args(["serve", "--listen", &address.to_string(), "--log-level", "error"]);
+        let data = DataDir(std::env::temp_dir().join(format!("everytick-bench-{}", address.port())));
+        command.args(["serve", "--listen", &address.to_string(), "--log-level", "error", "--data-dir"]).arg(&data.0);
         // By the environment: the address may hold a password, and arguments are for all to see.
         command.env("EVERYTICK_DATABASE_URL", place.url()).env("EVERYTICK_MAX_JOBS", "1000000000");
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        let mut server = Self { url: format!("http://{address}"), child: command.spawn()? };
+        let mut server = Self { url: format!("http://{address}"), child: command.spawn()?, _data: data };
         let ready = format!("{}/readyz", server.url);
         let client = reqwest::Client::new();
         let begun = super::rig::clock();

@@ -50,16 +50,17 @@ pub(crate) struct CronFlags {
     /// Ask this expression alone
     #[arg(long, value_name = "EXPR")]
     expr: Option<String>,
-    /// In this zone
-    #[arg(long, value_name = "ZONE", default_value = "UTC")]
-    tz: String,
+    /// In this zone [default: UTC]
+    #[arg(long, value_name = "ZONE", requires = "expr")]
+    tz: Option<String>,
 }
 
 impl CronFlags {
     pub(super) fn run(&self) -> anyhow::Result<Report> {
         if let Some(expr) = &self.expr {
-            let report = Report::new("cron").text("cron", expr).text("timezone", &self.tz);
-            return Ok(report.rate("rate", rate(expr, &self.tz)?));
+            let zone = self.tz.as_deref().unwrap_or("UTC");
+            let report = Report::new("cron").text("cron", expr).text("timezone", zone);
+            return Ok(report.rate("rate", rate(expr, zone)?));
         }
         let (mut kinds, mut slowest) = (Vec::new(), [f64::INFINITY; 2]);
         for (place, (kind, list)) in [("common", &COMMON[..]), ("sparse", &SPARSE[..])].into_iter().enumerate() {

@@ -48,7 +48,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// Requests of the bare client, before and after the runs.
 const BARE_REQUESTS: u64 = 50_000;
 /// It is expected to have made so many a second.
-const BARE_A_SECOND_LEAST: u64 = 5_000;
+const BARE_A_SECOND_LEAST: u64 = 3_000;
 const QUEUE: &str = "bench";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -195,7 +195,10 @@ impl LifeFlags {
         count: impl Fn() -> anyhow::Result<u64>,
     ) -> anyhow::Result<f64> {
         let now = open.store.now().await?;
-        anyhow::ensure!(now < first, "the machine is too slow: the jobs were not loaded when they came due");
+        anyhow::ensure!(
+            now < first,
+            "the machine is too slow for so many jobs: they were not ready when they came due; try fewer"
+        );
         self.settled_from(progress, first, count).await
     }
 

@@ -53,6 +53,9 @@ pub(crate) enum BenchCommand {
     Sink(sink::SinkFlags),
 }
 
+/// More jobs than this are a slip of the hand: they would fill the disk.
+const JOBS_MAX: u64 = 100_000_000;
+
 /// A benchmark, and the database that it works on.
 #[derive(Debug, Args)]
 pub(crate) struct On<F: Args> {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use clap::Args;
 
 use super::{
+    JOBS_MAX,
     child::Server,
     jobs::{Goes, Maker},
     place::Place,
@@ -32,8 +33,8 @@ const IDLE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 pub(crate) struct RegisterFlags {
-    /// Jobs to register, 1,000 or more
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1_000..))]
+    /// Jobs to register, 1,000 to 100,000,000
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1_000..=JOBS_MAX))]
     jobs: u64,
 }
 

@@ -16,6 +16,7 @@ use everytick_engine::{Engine, Hints, Parts, Spawn, commands::Entropy, live::Liv
 use everytick_store::{Actor, NewJob, PlainTick, SystemClock};
 use everytick_targets::Target;
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
     jobs::IDLE_AT_LEAST,
@@ -40,9 +41,12 @@ const STOP: Duration = Duration::from_secs(2);
 pub(super) fn measure<T>(what: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(async {
+        // Whoever is told to end takes away what it has made, also by `timeout` or a service manager.
+        let mut told = signal(SignalKind::terminate())?;
         tokio::select! {
             done = what => done,
             _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+            _ = told.recv() => Err(anyhow::anyhow!("told to end")),
         }
     });
     runtime.shutdown_timeout(STOP);

@@ -8,6 +8,7 @@ use everytick_domain::time::DbTime;
 use everytick_engine::TokioSpawn;
 
 use super::{
+    JOBS_MAX,
     jobs::{Goes, Maker},
     place::Place,
     progress::Progress,
@@ -30,8 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
 pub(crate) struct TakeoverFlags {
-    /// Registered jobs, 100 or more
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..))]
+    /// Registered jobs, 100 to 100,000,000
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..=JOBS_MAX))]
     jobs: u64,
 }
 

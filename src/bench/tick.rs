@@ -7,6 +7,7 @@ use clap::Args;
 use everytick_domain::time::Span;
 
 use super::{
+    JOBS_MAX,
     jobs::{Goes, Maker},
     place::Place,
     progress::Progress,
@@ -14,6 +15,7 @@ use super::{
     rig::{self, NodeSetup},
     watch::{Nothing, Undelivered},
 };
+use crate::failure::Failure;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -39,11 +41,11 @@ const LEASE: Span = Span::minutes(10);
 
 #[derive(Debug, Args)]
 pub(crate) struct TickFlags {
-    /// Registered jobs, 1,000 or more
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1_000..))]
+    /// Registered jobs, 1,000 to 100,000,000
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1_000..=JOBS_MAX))]
     jobs: u64,
     /// Measure with this many jobs first, in the same run, and tell `growth`: the second rate by the first
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1_000..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1_000..=JOBS_MAX))]
     from: Option<u64>,
     /// Every job that fires does so once
     #[arg(long)]
@@ -64,6 +66,11 @@ struct Measured {
 
 impl TickFlags {
     pub(super) fn run(&self, place: &Place, progress: &Progress) -> anyhow::Result<Vec<Report>> {
+        if let Some(from) = self.from.filter(|from| *from > self.jobs) {
+            let message =
+                format!("--from {from} is more than --jobs {}; it is measured first, with fewer jobs", self.jobs);
+            return Err(Failure::usage(message).into());
+        }
         let mut maker = Maker::new(Goes::Nowhere)?;
         let mut registered = 0;
         let mut measured = Vec::new();

@@ -1,11 +1,13 @@
 //! `everytick bench` from outside: it prints what it says it prints, and leaves nothing behind. How fast it is, a test does not
 //! say: `soak guard` does, by ratios.
 
+use std::process::{Command, Stdio};
+
 use everytick_store::conformance::server::Server as Postgres;
 use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
 
-use crate::support::{Done, everytick, everytick_command};
+use crate::support::{Done, everytick, everytick_command, wait_for};
 
 /// The object that a benchmark printed.
 fn measured(args: &[&str], folder: &std::path::Path) -> Value {
@@ -28,6 +30,10 @@ fn each_benchmark_prints_one_object_and_leaves_nothing_behind() {
     }
     let life = measured(&["life", "--jobs", "500", "--target", "http"], folder.path());
     assert!(life["rate"].as_f64().unwrap() > 0.0 && life["bare_ratio"].as_f64().unwrap() > 0.0, "{life}");
+    let register = measured(&["register", "--jobs", "1000"], folder.path());
+    for figure in ["rate", "bytes_per_job", "audit_bytes_per_job"] {
+        assert!(register[figure].as_f64().unwrap() > 0.0, "{figure} in {register}");
+    }
     let burst = measured(&["burst", "--due", "200", "--jobs", "1000"], folder.path());
     assert!(burst["max_ms"].as_f64().unwrap() >= burst["p99_ms"].as_f64().unwrap(), "{burst}");
     assert_eq!(files(folder.path()), Vec::<String>::new());
@@ -53,6 +59,29 @@ fn a_benchmark_on_postgres_works_in_a_schema_of_its_own() {
             .unwrap()
     });
     assert_eq!(left, Vec::<String>::new());
+}
+
+#[test]
+fn a_benchmark_that_is_told_to_end_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = everytick_command(folder.path());
+    let mut bench = command.args(["bench", "tick", "--jobs", "1000000"]).stderr(Stdio::null()).spawn().unwrap();
+    wait_for("its file", || (!files(folder.path()).is_empty()).then_some(()));
+    assert!(Command::new("kill").args(["-TERM", &bench.id().to_string()]).status().unwrap().success());
+    assert_eq!(bench.wait().unwrap().code(), Some(1));
+    assert_eq!(files(folder.path()), Vec::<String>::new());
+}
+
+#[test]
+fn what_a_benchmark_cannot_do_is_refused() {
+    for (args, said) in [
+        (&["tick", "--jobs", "2000", "--from", "5000"][..], "--from 5000 is more than --jobs 2000"),
+        (&["tick", "--jobs", "999999999999"], "100000000"),
+        (&["cron", "--tz", "Europe/Paris"], "--expr"),
+    ] {
+        let refused = everytick(&[&["bench"], args].concat()).failed(2);
+        assert!(refused.contains(said), "{refused}");
+    }
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn the_requests_of_the_page_about_workers_do_what_it_says() {
     assert!(said.contains("\"ada@example.org\"\n"), "{said}");
     let answers = ["\"cancelled\":false", "\"logged\":true", "\"state\":\"succeeded\""];
     assert!(answers.iter().all(|answer| said.contains(answer)), "{said}");
-    let run = server.everytick(&["run", "list", "--job", "welcome", "-o", "json"]).json();
+    let run = server.everytick(&["run", "list", "--job", "greeting", "-o", "json"]).json();
     let log = server.everytick(&["run", "log", run["items"][0]["id"].as_str().unwrap()]).ok();
     assert_eq!(log, "connecting");
 }

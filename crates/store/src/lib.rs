@@ -10,7 +10,6 @@ pub mod conformance;
 mod error;
 mod facts;
 mod flows;
-#[cfg(feature = "conformance")]
 pub mod keeping;
 mod moving;
 mod postgres;

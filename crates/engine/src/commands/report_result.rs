@@ -66,8 +66,8 @@ impl Commands {
         self.answer(tenant, run, &report, settled).await
     }
 
-    /// Many at once, each answered as it would be alone, by the state that it brought its run to: one transaction for those
-    /// that workers hold.
+    /// Many at once of those that workers hold, each answered as it would be alone, by the state that it brought its run to: one
+    /// transaction. Claims of a node are not among them.
     pub async fn report_results(
         &self,
         tenant: TenantId,

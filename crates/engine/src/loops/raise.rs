@@ -36,10 +36,23 @@ pub(crate) async fn send(shared: &Arc<Shared>, raises: &[Raise]) {
 pub(crate) async fn pass(shared: &Arc<Shared>, all: bool) {
     loop {
         // For many batches at once: whoever looks goes by all that lag and are not due yet, and holds the memory meanwhile.
-        let raises = shared.memory().raises(MonoTime::now(), all, RAISES_PER_LOOK_MAX);
+        let (raises, turn) = {
+            let memory = shared.memory();
+            (memory.raises(MonoTime::now(), all, RAISES_PER_LOOK_MAX), memory.turn())
+        };
         for part in raises.chunks(TICKS_PER_BATCH_MAX) {
+            // Whoever has the partitions by then raises them too.
+            if shared.stopped.is_cancelled() || shared.memory().turn() != turn {
+                return;
+            }
             match shared.ask("raise cursors", shared.parts.store.raise_cursors(part)).await {
-                Ok(done) => shared.memory().raised(part, &done, shared.clock.now().plus(HORIZON)),
+                Ok(done) => {
+                    let mut memory = shared.memory();
+                    // What was taken up meanwhile was read meanwhile, and may be further on.
+                    if memory.turn() == turn {
+                        memory.raised(part, &done, shared.clock.now().plus(HORIZON));
+                    }
+                }
                 Err(error) => {
                     unsure::report(shared, &error);
                     return;

@@ -138,19 +138,20 @@ impl Memory {
         self.set_timer(id);
     }
 
-    /// The cursors to raise now: those that have lagged long enough, or by enough ticks.
+    /// The cursors to raise now: those that have lagged long enough, or by enough ticks; of more than `limit` those that lag longest.
     pub(crate) fn raises(&self, now: MonoTime, all: bool, limit: usize) -> Vec<Raise> {
         let due = |entry: &Entry| {
             let waited = entry.lags_since.map_or(Duration::ZERO, |since| now.since(since));
             all || waited >= RAISE_EVERY || entry.lag >= RAISE_LAG_TICKS
         };
-        self.lagging
-            .iter()
-            .filter_map(|id| self.jobs.get(id).map(|entry| (*id, entry)))
-            .filter(|(_, entry)| !entry.stale && due(entry))
-            .take(limit)
-            .map(|(job, entry)| Raise { job, epoch: entry.epoch, cursor: entry.next })
-            .collect()
+        let lagging = self.lagging.iter().filter_map(|id| self.jobs.get(id).map(|entry| (*id, entry)));
+        let mut chosen: Vec<_> = lagging.filter(|(_, entry)| !entry.stale && due(entry)).collect();
+        if chosen.len() > limit {
+            chosen.sort_by_key(|(_, entry)| entry.lags_since);
+            chosen.truncate(limit);
+        }
+        let raise = |(job, entry): (JobId, &Entry)| Raise { job, epoch: entry.epoch, cursor: entry.next };
+        chosen.into_iter().map(raise).collect()
     }
 
     /// These cursors are committed. A job that is idle beyond the horizon leaves memory; nothing else makes one leave.

@@ -53,6 +53,9 @@ impl Memory {
         let next = self.timers.iter().take_while(|(at, _)| *at <= now).take(TICKS_PER_BATCH_MAX);
         let pulled = |id: &JobId| self.jobs.get(id).is_some_and(Entry::is_pulled);
         let (looked, due) = next.fold((0, 0), |(looked, due), (_, id)| (looked + 1, due + usize::from(!pulled(id))));
+        if due == 0 {
+            self.crowded = None;
+        }
         if looked == 0 {
             return Some(0);
         }

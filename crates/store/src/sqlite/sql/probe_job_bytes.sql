@@ -2,4 +2,4 @@
 select coalesce(sum(s.pgsize) filter (where m.tbl_name in ('jobs', 'epochs', 'cursors')), 0) as jobs,
        coalesce(sum(s.pgsize) filter (where m.tbl_name = 'audit'), 0) as audit
   from dbstat s join sqlite_schema m on m.name = s.name
- where s.aggregate;
+ where s.aggregate = true;

@@ -43,11 +43,14 @@ impl Node {
     fn stop(&self) {
         self.signal("-STOP");
         let threads = format!("/proc/{}/task", self.0.id());
+        // One that ends meanwhile is looked for again.
         let stands = |thread: std::fs::DirEntry| {
-            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap();
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
             stat.rsplit(')').next().unwrap().trim_start().starts_with('T')
         };
+        let began = clock();
         while !std::fs::read_dir(&threads).unwrap().all(|thread| stands(thread.unwrap())) {
+            assert!(began.elapsed().as_secs() < 60, "it does not stand");
             std::thread::yield_now();
         }
     }
