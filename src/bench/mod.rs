@@ -15,6 +15,7 @@ mod rig;
 mod sink;
 mod takeover;
 mod tick;
+mod told;
 mod watch;
 
 use clap::{Args, Subcommand};
@@ -96,7 +97,7 @@ impl<F: Args> On<F> {
         let progress = Progress::new();
         let found = bench(&self.flags, &place, &progress);
         progress.end();
-        let removed = rig::measure(place.remove());
+        let removed = rig::finish(place.remove());
         for report in found? {
             report.print(out)?;
         }

@@ -1,18 +1,21 @@
 //! Where a benchmark works: a schema or a file of its own, on the database that was named, removed at the end.
 
-use std::{fs, io, path::PathBuf, sync::Arc};
+use std::{ffi::OsString, fs, path::PathBuf, sync::Arc};
 
 use anyhow::Context;
 use everytick_store::{BENCH_PLACE, Limits, PostgresOptions, PostgresStore, Probe, SqliteStore, Store, SystemClock};
 
 use crate::config::DatabaseUrl;
 
-/// What SQLite and our lock put beside a file.
-const BESIDE: [&str; 4] = ["", "-wal", "-shm", ".lock"];
+/// The file of a benchmark, in a folder of its own: whoever is told to end takes the folder away, and a connection that is still being
+/// opened finds no place to make the file anew.
+const FILE: &str = "bench.db";
+/// Something may still be put into the folder while it is being removed.
+const REMOVE_TRIES: usize = 10;
 
 #[derive(Clone, Debug)]
 pub(super) enum Place {
-    Sqlite { file: PathBuf },
+    Sqlite { folder: PathBuf },
     Postgres { url: String, schema: String, inside: String },
 }
 
@@ -23,18 +26,23 @@ impl Place {
         getrandom::fill(&mut random).context("the operating system gives no random bytes")?;
         let mark: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(match database {
-            None => Self::Sqlite { file: PathBuf::from(format!("everytick-bench-{mark}.db")) },
-            Some(DatabaseUrl::Sqlite(named)) => {
-                let mut file = named.into_os_string();
-                file.push(format!(".bench-{mark}"));
-                Self::Sqlite { file: file.into() }
-            }
+            None => Self::beside("everytick".into(), &mark)?,
+            Some(DatabaseUrl::Sqlite(named)) => Self::beside(named.into_os_string(), &mark)?,
             Some(DatabaseUrl::Postgres(url)) => {
                 let schema = format!("{BENCH_PLACE}_{mark}");
                 let inside = PostgresStore::make_schema(&url, &schema).await?;
                 Self::Postgres { url, schema, inside }
             }
         })
+    }
+
+    fn beside(mut name: OsString, mark: &str) -> anyhow::Result<Self> {
+        name.push(format!(".bench-{mark}"));
+        let folder = PathBuf::from(name);
+        fs::create_dir(&folder).with_context(|| {
+            format!("could not make {}, to work in; --database-url names another place", folder.display())
+        })?;
+        Ok(Self::Sqlite { folder })
     }
 
     pub(super) fn kind(&self) -> &'static str {
@@ -47,7 +55,7 @@ impl Place {
     /// The address of the place itself, for a server in another process.
     pub(super) fn url(&self) -> String {
         match self {
-            Self::Sqlite { file } => format!("sqlite:{}", file.display()),
+            Self::Sqlite { folder } => format!("sqlite:{}", folder.join(FILE).display()),
             Self::Postgres { inside, .. } => inside.clone(),
         }
     }
@@ -55,8 +63,8 @@ impl Place {
     pub(super) async fn open(&self) -> anyhow::Result<Open> {
         let limits = Limits { jobs_per_tenant_max: u64::MAX >> 1, ..Limits::default() };
         Ok(match self {
-            Self::Sqlite { file } => {
-                let store = Arc::new(SqliteStore::open(file, Arc::new(SystemClock), limits).await?);
+            Self::Sqlite { folder } => {
+                let store = Arc::new(SqliteStore::open(&folder.join(FILE), Arc::new(SystemClock), limits).await?);
                 Open { store: store.clone(), probe: store }
             }
             Self::Postgres { inside, .. } => {
@@ -71,18 +79,15 @@ impl Place {
             Self::Postgres { url, schema, .. } => {
                 PostgresStore::drop_schema(url, schema).await.with_context(|| format!("drop schema {schema} by hand"))
             }
-            Self::Sqlite { file } => {
-                for beside in BESIDE {
-                    let mut name = file.clone().into_os_string();
-                    name.push(beside);
-                    match fs::remove_file(&name) {
-                        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                            return Err(error).with_context(|| format!("remove {} by hand", file.display()));
-                        }
-                        _ => {}
+            Self::Sqlite { folder } => {
+                let mut removed = fs::remove_dir_all(folder);
+                for _ in 1..REMOVE_TRIES {
+                    if removed.is_ok() {
+                        break;
                     }
+                    removed = fs::remove_dir_all(folder);
                 }
-                Ok(())
+                removed.with_context(|| format!("remove {} by hand", folder.display()))
             }
         }
     }

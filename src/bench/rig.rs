@@ -16,12 +16,12 @@ use everytick_engine::{Engine, Hints, Parts, Spawn, commands::Entropy, live::Liv
 use everytick_store::{Actor, NewJob, PlainTick, SystemClock};
 use everytick_targets::Target;
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
     jobs::IDLE_AT_LEAST,
     place::{Open, Place},
     progress::Progress,
+    told::told,
 };
 use crate::{node::OsEntropy, telemetry};
 
@@ -37,18 +37,22 @@ const FORGET_TRIES: u32 = 5;
 /// What is left of a measurement has this long to end.
 const STOP: Duration = Duration::from_secs(2);
 
-/// Runs one measurement to its end, or until somebody interrupts it. What it has left running ends with it.
+/// Runs one measurement to its end, or until the process is told to end. What it has left running ends with it.
 pub(super) fn measure<T>(what: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let done = runtime.block_on(async {
-        // Whoever is told to end takes away what it has made, also by `timeout` or a service manager.
-        let mut told = signal(SignalKind::terminate())?;
+    let told = told()?;
+    finish(async {
         tokio::select! {
+            biased;
+            () = told.cancelled() => Err(anyhow::anyhow!("interrupted")),
             done = what => done,
-            _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
-            _ = told.recv() => Err(anyhow::anyhow!("told to end")),
         }
-    });
+    })
+}
+
+/// Runs what is to be done also when the process was told to end.
+pub(super) fn finish<T>(what: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let done = runtime.block_on(what);
     runtime.shutdown_timeout(STOP);
     done
 }

@@ -73,6 +73,16 @@ fn a_benchmark_that_is_told_to_end_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_benchmark_says_where_it_could_not_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = everytick_command(folder.path());
+    let done: Done = command.args(["bench", "tick", "--database-url", "sqlite:none/x.db"]).output().unwrap().into();
+    let said = done.failed(1);
+    assert!(said.contains("could not make none/x.db.bench-") && said.contains("--database-url"), "{said}");
+    assert_eq!(files(folder.path()), Vec::<String>::new());
+}
+
+#[test]
 fn what_a_benchmark_cannot_do_is_refused() {
     for (args, said) in [
         (&["tick", "--jobs", "2000", "--from", "5000"][..], "--from 5000 is more than --jobs 2000"),
