@@ -1,6 +1,6 @@
 -- Takes those of the runs $1 from among the waiting that stand in the partitions $5, are due at $2, and that nobody else is
 -- taking, and claims them. A row that was changed since we looked has another place, and is left for the next time. Keys: waiting,
--- the day's. `lateral` and `coalesce` leave no way but the key: by any other index every waiting run would be held against $1.
+-- the day's. `lateral`, `coalesce` and `any` leave no way but the key: by any other index every waiting run would be held against $1.
 with due as materialized (
     select w.place
       from unnest($1::uuid[]) as asked (run)
@@ -16,5 +16,5 @@ update runs_of_the_day r
    set state = 1, fence = greatest(r.fence + 1, $2::bigint * 1000), attempt = r.attempt + 1, node = $3, incarnation = $4,
        started_at = $2, error = null
   from taken
- where r.id = taken.run and r.state = 0
+ where r.id = any (array[taken.run]) and r.state = 0
 returning r.id, r.job, r.tenant, r.cause, r.scheduled_at, r.fence, r.attempt, r.lost, r.payload;

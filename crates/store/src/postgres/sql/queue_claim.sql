@@ -1,7 +1,7 @@
--- Claims the runs $1, which were taken from among the waiting, for worker $3 at $2. Key: the day's.
+-- Claims the runs $1, which were taken from among the waiting, for worker $3 at $2. Key: the day's; `any` leaves no way but that.
 update runs_of_the_day r
    set state = 1, fence = greatest(r.fence + 1, $2::bigint * 1000), attempt = r.attempt + 1, node = null, worker = $3,
        incarnation = '00000000-0000-0000-0000-000000000000', started_at = $2, error = null
   from unnest($1::uuid[]) as asked (id)
- where r.id = asked.id and r.state = 0
+ where r.id = any (array[asked.id]) and r.state = 0
 returning r.id, r.job, r.tenant, r.cause, r.scheduled_at, r.fence, r.attempt, r.lost, r.payload;

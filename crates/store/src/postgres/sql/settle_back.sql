@@ -1,12 +1,13 @@
 -- Puts the runs [id, due_at, unspent, lost, error, priority, lead], which are held, back to waiting, never before their tick, where
 -- their jobs stand now: a job does not move while a run of it is held. Keys: the day's, epochs, waiting, worker_claims.
+-- `any` leaves no way but the key.
 with back as (
     update runs_of_the_day r
        set state = 0, due_at = greatest(s.due_at, r.scheduled_at), attempt = r.attempt - s.unspent, lost = r.lost + s.lost,
            error = s.error, node = null, worker = null, incarnation = null, started_at = null
       from unnest($1::uuid[], $2::bigint[], $3::integer[], $4::integer[], $5::text[], $6::smallint[],
                   $7::bigint[]) as s (id, due_at, unspent, lost, error, priority, lead)
-     where r.id = s.id
+     where r.id = any (array[s.id])
     returning r.id, r.job, r.tenant, s.priority, s.lead, r.due_at, r.late, r.force, r.attempt
 )
 insert into waiting (run, job, tenant, partition, priority, due_at, late, force, attempts, queue, rank, key)

@@ -1,6 +1,6 @@
 -- Ends as succeeded those of the runs [id, fence, output] of tenant $1 that workers hold under that fence; what has no output keeps its
 -- log. Outputs that nothing has are an empty array. Tells which, of which jobs, and which a flow may follow. Keys: worker_claims, the
--- day's; index: job_parents_parent. `limit` and `coalesce` leave no other way.
+-- day's; index: job_parents_parent. `limit`, `coalesce` and `any` leave no other way.
 with held as materialized (
     -- A log is kept by characters, an output by bytes: 65,536 of either.
     select s.place, case when octet_length(c.log) > 65536 then right(c.log, 16384) else c.log end as log
@@ -13,7 +13,7 @@ with held as materialized (
     update runs_of_the_day r
        set state = 2, finished_at = everytick_now(), error = null, output = coalesce(($4::text[])[h.place], h.log), incarnation = null
       from held h
-     where r.id = ($2::uuid[])[h.place] and r.state = 1 and r.fence = ($3::bigint[])[h.place]
+     where r.id = any (array[($2::uuid[])[h.place]]) and r.state = 1 and r.fence = ($3::bigint[])[h.place]
     returning r.id, r.job,
               r.flow is not null
               or (select exists (select 1 from job_parents))

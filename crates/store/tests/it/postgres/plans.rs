@@ -95,6 +95,40 @@ async fn no_statement_scans_a_table_that_grows() {
     assert!(seen > 90, "{seen}");
 }
 
+/// Plans are kept, and one that is made in the first moments of a day, or of a database, stays for a minute or more: going through
+/// all runs of the day is cheap then, and takes seconds a batch soon after.
+#[tokio::test]
+async fn runs_are_found_by_their_keys_also_by_plans_made_while_the_day_is_young() {
+    let (_database, mut look) = migrated().await;
+    let forms = [
+        ("claim", include_str!("../../../src/postgres/sql/claim.sql")),
+        ("queue_claim", include_str!("../../../src/postgres/sql/queue_claim.sql")),
+        ("settle_back", include_str!("../../../src/postgres/sql/settle_back.sql")),
+        ("settle_held", include_str!("../../../src/postgres/sql/settle_held.sql")),
+        ("settle_terminal", include_str!("../../../src/postgres/sql/settle_terminal.sql")),
+        ("succeed", include_str!("../../../src/postgres/sql/succeed.sql")),
+    ];
+    let bound = "select substr(split_part(pg_get_expr(relpartbound, oid), '''', 2), 1, 13) from pg_class \
+                  where oid = (select inhrelid from pg_inherits where inhparent = 'runs'::regclass limit 1)";
+    let first: String = sqlx::query_scalar(bound).fetch_one(&mut look).await.unwrap();
+    for runs in [0, 20, 1_000] {
+        let fill = format!(
+            "insert into runs (id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence, finished_at) \
+             select ('{first}-8000-8000-' || lpad(to_hex(n + {runs}), 12, '0'))::uuid, 1, gen_random_uuid(), 1, 0, 0, 2, false, false, 1, 0, 1, 0 \
+               from generate_series(1, {runs}) as n; analyze runs"
+        );
+        sqlx::raw_sql(sqlx::AssertSqlSafe(fill)).execute(&mut look).await.unwrap();
+        for (name, text) in forms {
+            let plan = plan(&mut look, name, text).await;
+            let reads = |line: &String| line.contains(" Scan ") && line.contains("on public.runs_");
+            let places: Vec<usize> = (0..plan.len()).filter(|at| reads(&plan[*at])).collect();
+            let by_key = |at: usize| plan[at..].iter().take(4).any(|line| line.contains("Index Cond: (r.id = "));
+            let right = !places.is_empty() && places.into_iter().all(by_key);
+            assert!(right, "{name}, {runs} runs: {}", plan.join("\n"));
+        }
+    }
+}
+
 /// Sorting and hashing what a batch names is right; probing its guards one by one, by key, too. Pairing the batch with itself
 /// is what explodes with ten thousand jobs at one instant.
 #[tokio::test]
