@@ -374,4 +374,30 @@ mod tests {
         memory.backlog = true;
         assert_eq!(memory.room(slots, now, MonoTime::now()), Some(usize::MAX), "behind those that wait already");
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_more_cursors_than_fit_those_that_lag_longest_are_raised() {
+        let mut memory = due_jobs(3);
+        let mut ids: Vec<JobId> = memory.jobs.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids.iter().rev() {
+            memory.jobs.get_mut(id).unwrap().lags_since = Some(MonoTime::now());
+            memory.lagging.insert(*id);
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        tokio::time::advance(crate::settings::RAISE_EVERY).await;
+        let raised = |limit| -> Vec<JobId> {
+            memory.raises(MonoTime::now(), false, limit).iter().map(|raise| raise.job).collect()
+        };
+        assert_eq!(raised(2), [ids[2], ids[1]]);
+        assert_eq!(raised(3).len(), 3);
+    }
+
+    #[test]
+    fn where_nothing_is_due_nobody_waits_for_slots() {
+        let mut memory = due_jobs(1);
+        memory.crowded = Some(MonoTime::now());
+        assert_eq!(memory.room(1, s(5), MonoTime::now()), Some(0));
+        assert_eq!(memory.crowded, None, "the next crowd is given its whole time");
+    }
 }
