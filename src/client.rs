@@ -18,6 +18,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The largest page that the API gives.
 const PAGE_MAX: usize = 1_000;
+/// Pages in a row that found nothing, each of which searched as far as a page may; then the list says how far it came.
+const EMPTY_PAGES_MAX: usize = 20;
 
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -173,7 +175,8 @@ impl<'a> Request<'a> {
 
     /// A list of up to `limit`, page by page, in the shape of one page.
     pub(crate) async fn list(self, limit: usize, cursor: Option<String>) -> anyhow::Result<Page> {
-        let mut list = Page { items: Vec::new(), next_cursor: cursor };
+        let mut list = Page { items: Vec::new(), next_cursor: cursor, searched_to: None };
+        let mut empty = 0;
         loop {
             let answer = self
                 .clone()
@@ -182,9 +185,11 @@ impl<'a> Request<'a> {
                 .send()
                 .await?;
             let page: Page = answer.read()?;
+            empty = if page.items.is_empty() { empty + 1 } else { 0 };
             list.items.extend(page.items);
             list.next_cursor = page.next_cursor;
-            if list.next_cursor.is_none() || list.items.len() >= limit {
+            list.searched_to = page.searched_to;
+            if list.next_cursor.is_none() || list.items.len() >= limit || empty >= EMPTY_PAGES_MAX {
                 return Ok(list);
             }
         }
@@ -234,6 +239,9 @@ impl Answer {
 pub(crate) struct Page {
     pub(crate) items: Vec<Answer>,
     pub(crate) next_cursor: Option<String>,
+    /// How far back a list of runs was searched, when it did not reach its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) searched_to: Option<String>,
 }
 
 impl Page {

@@ -2,7 +2,8 @@
 //! Clap joins the first two; this joins the rest, and refuses what this release does not have.
 
 use std::{
-    fmt, fs, io,
+    fmt, fs,
+    io::{self, Read as _},
     net::SocketAddr,
     path::{Path, PathBuf},
     str::FromStr,
@@ -28,8 +29,10 @@ const DATA_DIR_DEFAULT: &str = "./everytick-data";
 const LEASE_RANGE: (Span, Span) = (Span::seconds(2), Span::minutes(10));
 const DRAIN_MAX: Span = Span::hours(1);
 const HISTORY_MIN: Span = Span::hours(1);
+const AUDIT_RETENTION_MIN: Span = Span::days(1);
 const MIN_INTERVAL_MAX: Span = Span::days(1);
 const SLOTS_MAX: u32 = 10_000;
+const MAX_CONNECTIONS_MAX: u32 = 1_000_000;
 const MAX_JOBS_MAX: u64 = 1_000_000_000;
 const NODE_NAME_BYTES_MAX: usize = 128;
 
@@ -43,16 +46,22 @@ pub(crate) struct File {
     pub(crate) data_dir: Option<PathBuf>,
     /// As it was written: it may hold a password, so no message repeats it.
     pub(crate) database_url: Option<String>,
+    pub(crate) database_url_file: Option<PathBuf>,
     pub(crate) transaction_pooler: Option<bool>,
     pub(crate) roles: Option<Vec<String>>,
     pub(crate) region: Option<String>,
     pub(crate) node_name: Option<String>,
+    pub(crate) replace_node: Option<bool>,
     pub(crate) lease: Option<Span>,
     pub(crate) drain_timeout: Option<Span>,
     pub(crate) enable_shell: Option<bool>,
     pub(crate) allow_webhook_range: Option<Vec<IpNet>>,
     pub(crate) slots: Option<u32>,
+    pub(crate) max_connections: Option<u32>,
+    pub(crate) max_job_share: Option<u8>,
+    pub(crate) dns_server: Option<Vec<SocketAddr>>,
     pub(crate) history: Option<Span>,
+    pub(crate) audit_retention: Option<Span>,
     pub(crate) min_interval: Option<Span>,
     pub(crate) max_jobs: Option<u64>,
     pub(crate) log_format: Option<LogFormat>,
@@ -77,34 +86,84 @@ impl File {
     }
 }
 
-/// The database that commands look into themselves, without a server: named, or the file in the data directory.
-pub(crate) fn database(url: Option<String>, data_dir: Option<PathBuf>, file: File) -> Result<DatabaseUrl, Failure> {
-    let data_dir = data_dir.or(file.data_dir).unwrap_or_else(|| PathBuf::from(DATA_DIR_DEFAULT));
-    match url.or(file.database_url) {
-        Some(text) => DatabaseUrl::read(&text),
-        None => Ok(DatabaseUrl::Sqlite(data_dir.join(DATABASE_FILE))),
+/// How flags and variables, or the settings file, name the database.
+#[derive(Debug, Default)]
+pub(crate) struct Named {
+    pub(crate) url: Option<String>,
+    /// A file that has the URL in it.
+    pub(crate) url_file: Option<PathBuf>,
+}
+
+/// The longest URL that is read from a file.
+const URL_BYTES_MAX: u64 = 16 * 1024;
+
+impl Named {
+    fn read(self) -> Result<Option<DatabaseUrl>, Failure> {
+        match (self.url, self.url_file) {
+            (None, None) => Ok(None),
+            (Some(text), None) => DatabaseUrl::read(&text).map(Some),
+            (None, Some(path)) => Self::in_file(&path).map(Some),
+            (Some(_), Some(path)) => Err(Failure::usage(format!(
+                "--database-url and --database-url-file {} both name the database; give one of them",
+                path.display()
+            ))),
+        }
     }
+
+    /// No message repeats what the file says: it may hold a password.
+    fn in_file(path: &Path) -> Result<DatabaseUrl, Failure> {
+        let wrong = |what: &str| Failure::usage(format!("--database-url-file: {} {what}", path.display()));
+        let mut text = String::new();
+        let read = fs::File::open(path).and_then(|file| file.take(URL_BYTES_MAX + 1).read_to_string(&mut text));
+        match read {
+            Err(error) => Err(wrong(&format!("could not be read: {error}"))),
+            Ok(bytes) if bytes as u64 > URL_BYTES_MAX => Err(wrong(&format!("is longer than {URL_BYTES_MAX} bytes"))),
+            Ok(_) => text.trim().parse().map_err(|message: String| wrong(&format!("has a URL in it that {message}"))),
+        }
+    }
+}
+
+/// The database: as flags and variables name it, else as the settings file does, else the file in the data directory.
+pub(crate) fn database(flags: Named, data_dir: Option<PathBuf>, file: &File) -> Result<DatabaseUrl, Failure> {
+    let in_file = Named { url: file.database_url.clone(), url_file: file.database_url_file.clone() };
+    let named = match flags.read()? {
+        Some(named) => Some(named),
+        None => in_file.read()?,
+    };
+    Ok(named.unwrap_or_else(|| {
+        let data_dir = data_dir.or_else(|| file.data_dir.clone()).unwrap_or_else(|| PathBuf::from(DATA_DIR_DEFAULT));
+        DatabaseUrl::Sqlite(data_dir.join(DATABASE_FILE))
+    }))
 }
 
 /// Everything `everytick serve` goes by, complete and checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Settings {
     pub(crate) listen: SocketAddr,
-    pub(crate) data_dir: PathBuf,
     pub(crate) database: DatabaseUrl,
     /// A pooler between us and PostgreSQL gives each transaction another connection.
     pub(crate) transaction_pooler: bool,
     pub(crate) roles: Roles,
     pub(crate) region: Option<String>,
     pub(crate) node_name: String,
+    /// A living process of the same node name is replaced.
+    pub(crate) replace_node: bool,
     pub(crate) lease: Span,
     pub(crate) drain_timeout: Span,
     pub(crate) enable_shell: bool,
     pub(crate) allow_webhook_ranges: Vec<IpNet>,
     /// How many runs may be in progress at once.
     pub(crate) slots: u32,
+    /// Connections to the API at once; by the limit of open files when it is not set.
+    pub(crate) max_connections: Option<u32>,
+    /// How many of a hundred slots one job may use.
+    pub(crate) max_job_share: u8,
+    /// Whom to ask for the addresses of webhooks; the system's servers where there are none.
+    pub(crate) dns_servers: Vec<SocketAddr>,
     /// How long ended runs are kept.
     pub(crate) history: Span,
+    /// How long the rows of the audit trail are kept.
+    pub(crate) audit_retention: Span,
     /// Ticks of one job come no closer together.
     pub(crate) min_interval: Span,
     /// How many jobs a tenant may have.
@@ -115,6 +174,8 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn resolve(flags: ServeFlags, file: File) -> Result<Self, Failure> {
+        let named = Named { url: flags.database_url, url_file: flags.database_url_file };
+        let database = database(named, flags.data_dir, &file)?;
         let roles = Roles::read(&flags.roles.or(file.roles).unwrap_or_default())?;
         let region = flags.region.or(file.region);
         if let Some(region) = &region {
@@ -122,11 +183,6 @@ impl Settings {
         }
         let listen = flags.listen.or(file.listen).unwrap_or_default().address();
         check_loopback(listen)?;
-        let data_dir = flags.data_dir.or(file.data_dir).unwrap_or_else(|| PathBuf::from(DATA_DIR_DEFAULT));
-        let database = match flags.database_url.or(file.database_url) {
-            Some(text) => DatabaseUrl::read(&text)?,
-            None => DatabaseUrl::Sqlite(data_dir.join(DATABASE_FILE)),
-        };
         let node_name = match flags.node_name.or(file.node_name) {
             Some(name) => name,
             // Nodes of a cluster may stand on one host, and each needs a name of its own.
@@ -135,18 +191,22 @@ impl Settings {
         };
         let settings = Self {
             listen,
-            data_dir,
             database,
             transaction_pooler: flags.transaction_pooler.or(file.transaction_pooler).unwrap_or(false),
             roles,
             region,
             node_name,
+            replace_node: flags.replace_node.or(file.replace_node).unwrap_or(false),
             lease: flags.lease.or(file.lease).unwrap_or(Span::seconds(15)),
             drain_timeout: flags.drain_timeout.or(file.drain_timeout).unwrap_or(Span::seconds(30)),
             enable_shell: flags.enable_shell.or(file.enable_shell).unwrap_or(false),
             allow_webhook_ranges: flags.allow_webhook_range.or(file.allow_webhook_range).unwrap_or_default(),
             slots: flags.slots.or(file.slots).unwrap_or(1_000),
+            max_connections: flags.max_connections.or(file.max_connections),
+            max_job_share: flags.max_job_share.or(file.max_job_share).unwrap_or(25),
+            dns_servers: flags.dns_server.or(file.dns_server).unwrap_or_default(),
             history: flags.history.or(file.history).unwrap_or(Span::days(90)),
+            audit_retention: flags.audit_retention.or(file.audit_retention).unwrap_or(Span::days(400)),
             min_interval: flags.min_interval.or(file.min_interval).unwrap_or(EVERY_MIN),
             max_jobs: flags.max_jobs.or(file.max_jobs).unwrap_or(Limits::default().jobs_per_tenant_max),
             log_format: flags.log_format.or(file.log_format).unwrap_or_default(),
@@ -182,12 +242,24 @@ impl Settings {
         )?;
         within(self.history >= HISTORY_MIN, "history", &self.history, format!("{HISTORY_MIN} or more"))?;
         within(
+            self.audit_retention >= AUDIT_RETENTION_MIN,
+            "audit-retention",
+            &self.audit_retention,
+            format!("{AUDIT_RETENTION_MIN} or more"),
+        )?;
+        within(
             (1..=MAX_JOBS_MAX).contains(&self.max_jobs),
             "max-jobs",
             &self.max_jobs,
             format!("1 to {MAX_JOBS_MAX}"),
         )?;
         within((1..=SLOTS_MAX).contains(&self.slots), "slots", &self.slots, format!("1 to {SLOTS_MAX}"))?;
+        if let Some(max) = self.max_connections {
+            let range = format!("1 to {MAX_CONNECTIONS_MAX}");
+            within((1..=MAX_CONNECTIONS_MAX).contains(&max), "max-connections", &max, range)?;
+        }
+        let share = self.max_job_share;
+        within((1..=100).contains(&share), "max-job-share", &share, "1 to 100 (percent)".to_owned())?;
         let name = &self.node_name;
         // It stands in a header of every delivery.
         if name.is_empty() || name.len() > NODE_NAME_BYTES_MAX || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -240,7 +312,7 @@ fn check_loopback(listen: SocketAddr) -> Result<(), Failure> {
     )))
 }
 
-fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() { "node".to_owned() } else { name }
 }
@@ -376,6 +448,34 @@ mod tests {
         assert_eq!(settings.drain_timeout, Span::seconds(30));
     }
 
+    #[test]
+    fn the_database_may_be_named_in_a_file_and_a_flag_goes_before_the_settings_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            fs::write(&path, text).unwrap();
+            path.display().to_string()
+        };
+        let (good, bad) = (file("good", "postgres://me:hunter2@h/d\n"), file("bad", "mysql://u:hunter2@h/d"));
+        let url = |flags: &[&str], toml: &str| resolve(flags, toml).map(|settings| settings.database);
+        let postgres = DatabaseUrl::Postgres("postgres://me:hunter2@h/d".to_owned());
+        assert_eq!(url(&["--database-url-file", &good], "database_url = \"sqlite:a.db\""), Ok(postgres.clone()));
+        assert_eq!(url(&[], &format!("database_url_file = {good:?}")), Ok(postgres));
+        let flag = url(&["--database-url", "sqlite:a.db"], &format!("database_url_file = {good:?}"));
+        assert_eq!(flag, Ok(DatabaseUrl::Sqlite("a.db".into())));
+        let long = file("long", &"x".repeat(20_000));
+        for (flags, expected) in [
+            (&["--database-url-file", "/no/such/file"][..], "/no/such/file could not be read"),
+            (&["--database-url-file", &bad], "is not a database's address"),
+            (&["--database-url-file", &long], "is longer than 16384 bytes"),
+            (&["--database-url-file", &good, "--database-url", "sqlite:a.db"], "give one of them"),
+        ] {
+            let message = url(flags, "").unwrap_err();
+            assert!(message.contains(expected) && message.contains("--database-url-file"), "{message}");
+            assert!(!message.contains("hunter2"), "{message}");
+        }
+    }
+
     /// Public promise: every setting is a flag, a variable and a key, under one name.
     #[test]
     fn every_setting_has_a_flag_a_variable_and_a_key_of_one_name() {
@@ -395,7 +495,7 @@ mod tests {
             }
             seen += 1;
         }
-        assert_eq!(seen, 19);
+        assert_eq!(seen, 25);
     }
 
     #[test]
@@ -428,7 +528,9 @@ mod tests {
             (["--database-url", "sqlite::memory:"], "forget every tick"),
             (["--lease", "1s"], "2s to 10m"),
             (["--slots", "0"], "1 to 10000"),
+            (["--max-job-share", "0"], "1 to 100"),
             (["--history", "5m"], "1h or more"),
+            (["--audit-retention", "5m"], "1d or more"),
             (["--max-jobs", "0"], "1 to 1000000000"),
             (["--drain-timeout", "2h"], "up to 1h"),
             (["--node-name", "my node"], "not a node's name"),

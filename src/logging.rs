@@ -1,4 +1,8 @@
-//! The log of a node: to stderr, as lines for people or as JSON for collectors.
+//! The log of a node: to stderr, as lines for people or as JSON for collectors. A log that cannot be written never stops or
+//! fails the code that logs (see `writer`), nor does a panic (see `panics`).
+
+mod panics;
+mod writer;
 
 use std::{
     fmt,
@@ -6,6 +10,7 @@ use std::{
     str::FromStr,
 };
 
+use anyhow::Context;
 use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 
@@ -57,12 +62,14 @@ impl fmt::Display for LogLevel {
     }
 }
 
-/// Starts the log of this process. A second call changes nothing.
+/// Starts the log of this process, to which panics also go. A second call changes nothing.
 pub(crate) fn start(format: LogFormat, level: &LogLevel) -> anyhow::Result<()> {
+    writer::start().context("could not start the thread that writes the log")?;
+    panics::install(format);
     let colour = output::colour_wanted() && io::stderr().is_terminal();
     let log = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::try_new(&level.0)?)
-        .with_writer(io::stderr)
+        .with_writer(|| writer::LogWriter)
         .with_ansi(colour && format == LogFormat::Text);
     // An error here means that a log was started before, which then stays.
     let _ = match format {
@@ -70,4 +77,9 @@ pub(crate) fn start(format: LogFormat, level: &LogLevel) -> anyhow::Result<()> {
         LogFormat::Json => log.json().flatten_event(true).with_current_span(false).try_init(),
     };
     Ok(())
+}
+
+/// Waits until the lines logged so far are written, for a bounded time. Called before the process ends.
+pub(crate) fn flush() {
+    writer::flush();
 }

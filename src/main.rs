@@ -4,33 +4,27 @@ mod bench;
 mod cli;
 mod client;
 mod config;
+mod descriptors;
 mod failure;
+mod identity;
 mod logging;
 mod node;
 mod output;
 mod telemetry;
+mod watch;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
 fn main() -> ExitCode {
-    #[cfg(feature = "mutants")]
-    make_mistakes();
+    // Does nothing in the builds that users run.
+    if let Err(wrong) = everytick_domain::mutant::set_from_env(|name| std::env::var(name).ok()) {
+        return failure::report(&failure::Failure::usage(wrong).into());
+    }
     let cli = cli::Cli::parse();
     match cli::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::report(&error),
-    }
-}
-
-/// The campaign's sabotage: the mistake that `EVERYTICK_MUTANT` names is made from here on.
-#[cfg(feature = "mutants")]
-fn make_mistakes() {
-    use everytick_domain::mutant::{Mutant, set_everywhere};
-    let Ok(name) = std::env::var("EVERYTICK_MUTANT") else { return };
-    match Mutant::from_name(&name) {
-        Some(mutant) => set_everywhere(mutant),
-        None => eprintln!("EVERYTICK_MUTANT: there is no mistake named {name:?}"),
     }
 }

@@ -1,9 +1,9 @@
 //! Store, targets, engine and API are put together here, and nowhere else.
 
-use std::{future::IntoFuture, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
-use everytick_api::{Api, Status};
+use everytick_api::{Api, Batches, ServerLimits, Status};
 use everytick_domain::ids::{Incarnation, TenantId};
 use everytick_engine::{
     Engine, Hints, Parts, TokioSpawn,
@@ -18,15 +18,30 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     cli::serve::{Running, SOONEST_MAX, Soonest},
     config::{DatabaseUrl, Settings},
-    telemetry,
+    descriptors, identity, telemetry, watch,
 };
 
 /// A statement may take no longer, however long the lease.
 const STATEMENT_TIME_MAX: Duration = Duration::from_secs(5);
+/// A node that broke down lets runs in progress end for this long, and for no longer: meanwhile nothing ticks here.
+const BROKEN_DRAIN: Duration = Duration::from_secs(5);
+/// Then it ends, whatever its loops do.
+const BROKEN_STOP_MAX: Duration = Duration::from_secs(15);
 /// How long requests in progress may take to end when the node stops.
 const REQUESTS_DRAIN: Duration = Duration::from_secs(5);
 /// How long the first load of the horizon is waited for before the banner is printed without it.
 const FIRST_LOAD: Duration = Duration::from_secs(5);
+
+/// The database connections of a node. The engine's are its own, so that no number of requests delays a tick.
+const CONNECTIONS: u32 = 10;
+const ENGINE_CONNECTIONS: u32 = 6;
+/// A node that only answers the API renews its lease, and no more.
+const ENGINE_CONNECTIONS_API_ONLY: u32 = 2;
+
+/// Open files that neither runs nor connections of the API take: the database, the log, deliveries that end.
+const FILES_KEPT: u64 = 256;
+/// The least and the most of what `--max-connections` is where it is not set.
+const CONNECTIONS_DEFAULT: (u32, u32) = (64, 16_384);
 
 /// How soon a node of a cluster sees what others have done, where no notification comes through.
 const CLUSTER_POLL: Duration = Duration::from_millis(200);
@@ -47,8 +62,8 @@ pub(crate) async fn start(
     let metrics = telemetry::start()?;
     tokio::spawn(telemetry::upkeep(metrics.clone()));
     let (hints, live, entropy) = (Hints::default(), LiveLogs::default(), Arc::new(OsEntropy));
-    let store = open(settings, &hints).await?;
-    let webhook = Webhook::new(AddressPolicy::new(settings.allow_webhook_ranges.clone()))?;
+    let Stores { engine: store, api: api_store } = open(settings, &hints).await?;
+    let webhook = Webhook::asking(AddressPolicy::new(settings.allow_webhook_ranges.clone()), &settings.dns_servers)?;
     let owner = owner(settings);
     match end_orphans(&owner) {
         0 => {}
@@ -69,6 +84,7 @@ pub(crate) async fn start(
         entropy: entropy.clone(),
         spawn: Arc::new(TokioSpawn),
         wall: Arc::new(SystemClock),
+        process_lives: identity::lives,
         settings: everytick_engine::Settings {
             region: settings.region.clone(),
             holds: settings.roles.plays,
@@ -76,8 +92,13 @@ pub(crate) async fn start(
             look,
             node: settings.node_name.clone(),
             lease: settings.lease,
-            slots: settings.slots as usize,
+            slots: descriptors::slots(settings.slots) as usize,
+            max_job_share: settings.max_job_share,
             history: settings.history,
+            process: Some(identity::own()),
+            listen: identity::listening(listener.local_addr()?),
+            replace_node: settings.replace_node,
+            audit_retention: settings.audit_retention,
         },
     };
     let engine =
@@ -89,30 +110,37 @@ pub(crate) async fn start(
 
     let soonest = soonest(&engine, store.as_ref()).await?;
     let api = Api {
-        commands: Commands::new(store, hints, entropy, live),
+        commands: Commands::new(api_store, hints, entropy, live),
         metrics_text: Arc::new(move || metrics.render()),
         status: Arc::new(NodeStatus { engine: engine.clone(), node: settings.node_name.clone() }),
         shell_enabled: settings.enable_shell,
         min_interval: settings.min_interval,
         history: settings.history,
+        batches: Batches::default(),
         listen: listener.local_addr()?,
     };
     let answers = settings.roles.api;
+    let limits = ServerLimits { connections_max: connections_max(settings), ..ServerLimits::default() };
     let commands = api.commands.clone();
     let drain = Duration::from(settings.drain_timeout);
+    let watch = watch::start(engine.clone(), BROKEN_STOP_MAX * 2)?;
     let ended = tokio::spawn(async move {
+        let _watch = watch;
         let closing = CancellationToken::new();
         let router = if answers { everytick_api::router(api) } else { everytick_api::node_router(api) };
-        let served = axum::serve(listener, router).with_graceful_shutdown(closing.clone().cancelled_owned());
-        let mut served = tokio::spawn(served.into_future());
+        let mut served = tokio::spawn(everytick_api::serve(listener, router, limits, closing.clone()));
         let broke = tokio::select! {
             () = stopping.cancelled() => None,
-            () = engine.broken() => Some(anyhow::anyhow!("a loop of the engine broke down; see the log")),
+            () = engine.broken() => Some(anyhow::anyhow!("{}", engine.broken_by())),
             ended = &mut served => Some(anyhow::anyhow!("the API ended: {ended:?}")),
         };
         // The API answers on while runs end: a receiver that reports later must be heard. Workers need not wait here.
         commands.stop_waiting();
-        engine.stop(drain).await;
+        match broke {
+            None => engine.stop(drain).await,
+            // What a loop that hangs has locked stays locked.
+            Some(_) => drop(tokio::time::timeout(BROKEN_STOP_MAX, engine.stop(drain.min(BROKEN_DRAIN))).await),
+        }
         closing.cancel();
         // Answers that stream on are not waited for longer than this.
         if !served.is_finished() && tokio::time::timeout(REQUESTS_DRAIN, &mut served).await.is_err() {
@@ -141,12 +169,39 @@ async fn soonest(engine: &Engine, store: &dyn Store) -> anyhow::Result<Vec<Soone
     Ok(soonest)
 }
 
-async fn open(settings: &Settings, hints: &Hints) -> anyhow::Result<Arc<dyn Store>> {
+/// As set, or else what the limit of open files leaves beside the runs in progress and the database's connections.
+fn connections_max(settings: &Settings) -> usize {
+    let max = settings.max_connections.unwrap_or_else(|| {
+        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        connections_by_files(files, settings.slots)
+    });
+    max as usize
+}
+
+/// `files` is `None` where there is no limit.
+fn connections_by_files(files: Option<u64>, slots: u32) -> u32 {
+    let left = files.unwrap_or(u64::MAX).saturating_sub(u64::from(slots) + FILES_KEPT);
+    let (low, high) = CONNECTIONS_DEFAULT;
+    u32::try_from(left).unwrap_or(high).clamp(low, high)
+}
+
+/// Two handles on the one store: requests that wait for a connection do not hold up the engine.
+struct Stores {
+    engine: Arc<dyn Store>,
+    api: Arc<dyn Store>,
+}
+
+async fn open(settings: &Settings, hints: &Hints) -> anyhow::Result<Stores> {
     let limits = Limits { jobs_per_tenant_max: settings.max_jobs, ..Limits::default() };
     match &settings.database {
-        DatabaseUrl::Sqlite(file) => Ok(Arc::new(SqliteStore::open(file, Arc::new(SystemClock), limits).await?)),
+        DatabaseUrl::Sqlite(file) => {
+            let store = SqliteStore::open(file, Arc::new(SystemClock), limits).await?;
+            Ok(Stores { api: Arc::new(store.api_handle()), engine: Arc::new(store) })
+        }
         DatabaseUrl::Postgres(url) => {
+            let connections = if settings.roles.plays { ENGINE_CONNECTIONS } else { ENGINE_CONNECTIONS_API_ONLY };
             let options = PostgresOptions {
+                connections_max: connections,
                 transaction_pooler: settings.transaction_pooler,
                 statement_timeout: (Duration::from(settings.lease) / 3).min(STATEMENT_TIME_MAX),
                 ..PostgresOptions::default()
@@ -154,7 +209,7 @@ async fn open(settings: &Settings, hints: &Hints) -> anyhow::Result<Arc<dyn Stor
             let store = PostgresStore::connect(url, options, limits).await?;
             let store = Arc::new(store);
             tokio::spawn(listen(store.clone(), hints.clone()));
-            Ok(store)
+            Ok(Stores { api: Arc::new(store.api_handle(CONNECTIONS - connections)), engine: store })
         }
     }
 }
@@ -197,7 +252,7 @@ struct NodeStatus {
 
 impl Status for NodeStatus {
     fn ready(&self) -> Result<(), String> {
-        if self.engine.is_ready() { Ok(()) } else { Err("the jobs that come due are not loaded yet".to_owned()) }
+        self.engine.ready()
     }
     fn node(&self) -> &str {
         &self.node
@@ -215,6 +270,25 @@ impl Entropy for OsEntropy {
         if let Err(error) = getrandom::fill(bytes) {
             // Ids without randomness would collide: better not to go on.
             panic!("the operating system gives no random bytes: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_get_what_the_limit_of_open_files_leaves() {
+        for (files, slots, connections) in [
+            (Some(1_024), 1_000, 64),
+            (Some(1_024), 100, 668),
+            (Some(4_096), 1_000, 2_840),
+            (Some(1_048_576), 1_000, 16_384),
+            (Some(0), 1, 64),
+            (None, 1_000, 16_384),
+        ] {
+            assert_eq!(connections_by_files(files, slots), connections, "{files:?} {slots}");
         }
     }
 }

@@ -36,7 +36,7 @@ pub(crate) fn start() -> anyhow::Result<PrometheusHandle> {
     );
     describe_histogram!("everytick_attempt_duration_seconds", Unit::Seconds, "How long attempts took, by target");
     describe_counter!("everytick_ticks_recorded_total", "Ticks recorded as runs");
-    describe_counter!("everytick_ticks_skipped_total", "Ticks recorded as skips, by reason");
+    describe_counter!("everytick_ticks_skipped_total", "Ticks and jobs of flows recorded as skips, by reason");
     describe_counter!("everytick_runs_total", "Settlements, by the state that the run was brought to");
     describe_counter!("everytick_attempts_total", "Attempts, by target and outcome");
     describe_counter!("everytick_settles_refused_total", "Settlements refused because a newer claim had passed them");
@@ -44,6 +44,11 @@ pub(crate) fn start() -> anyhow::Result<PrometheusHandle> {
     describe_counter!("everytick_worker_claims_total", "Runs handed to workers");
     describe_counter!("everytick_lease_lost_total", "How often the node found its lease lost");
     describe_gauge!("everytick_runs_in_progress", "Runs that this node works on now");
+    describe_gauge!(
+        "everytick_oldest_unsettled_seconds",
+        Unit::Seconds,
+        "Age of the oldest outcome that could not be stored yet; 0 when there is none"
+    );
     describe_gauge!("everytick_jobs_in_memory", "Jobs that come due soon, or have open runs");
     // A series that exists from the start has no gap before its first event.
     for reason in SkipReason::ALL {

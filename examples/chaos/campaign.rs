@@ -9,7 +9,7 @@ use crate::{
     check::check,
     cluster::Cluster,
     common::{now_ms, sleep_ms, sleep_until_ms},
-    compare, edits,
+    compare, crowd, edits,
     faults::{self, Plan},
     history::{Fault, History},
     load::{Load, Plans},
@@ -64,6 +64,7 @@ pub(crate) async fn run(options: &Options, folder: &Path) -> anyhow::Result<Repo
     let ends_at = starts_at + options.seconds() * 1_000;
     let load = Load { plans: Plans::default(), apis: apis.clone(), hook, ends_at };
     load.make_steady(starts_at).await?;
+    crowd::gather(&apis);
     let probes = Probes::default();
     tokio::spawn(probes.clone().run(apis.clone(), passed, options.seed ^ 0x51));
     sleep_until_ms(starts_at).await;

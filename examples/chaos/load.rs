@@ -150,6 +150,7 @@ fn steady() -> Vec<(String, Kind, Schedule, Value)> {
         .chain(every(Kind::Slow, 1, 5))
         .chain(every(Kind::Retried, 5, 10))
         .chain(every(Kind::Failing, 10, 5))
+        .chain(every(Kind::Greedy, 1, 1))
         .chain(crons)
         .collect()
 }

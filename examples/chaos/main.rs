@@ -7,6 +7,7 @@ mod cluster;
 #[path = "../common/mod.rs"]
 mod common;
 mod compare;
+mod crowd;
 mod edits;
 mod faults;
 mod forward;

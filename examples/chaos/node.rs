@@ -9,7 +9,11 @@ use std::{
 
 use anyhow::Context;
 use rustix::process::Signal;
-use tokio::process::{Child, Command};
+use tokio::{
+    io::AsyncReadExt as _,
+    net::{TcpStream, UnixStream},
+    process::{Child, Command},
+};
 
 use crate::{
     common::{now_ms, sleep_ms},
@@ -54,11 +58,23 @@ pub(crate) struct Node {
 pub(crate) struct Api {
     client: reqwest::Client,
     url: String,
+    /// Where the node is in a network of its own.
+    socket: Option<PathBuf>,
 }
 
 impl Api {
     pub(crate) fn request(&self, method: reqwest::Method, path: &str) -> reqwest::RequestBuilder {
         self.client.request(method, format!("{}{path}", self.url)).timeout(ANSWER_MAX)
+    }
+
+    /// Connects, sends nothing, and waits until the server closes the connection.
+    pub(crate) async fn hang_on(&self) -> std::io::Result<()> {
+        let mut byte = [0];
+        match &self.socket {
+            Some(socket) => UnixStream::connect(socket).await?.read(&mut byte).await?,
+            None => TcpStream::connect(self.url.trim_start_matches("http://")).await?.read(&mut byte).await?,
+        };
+        Ok(())
     }
 }
 
@@ -69,10 +85,11 @@ impl Node {
             Net::Plain => (free_port()?, None),
         };
         let mut client = reqwest::Client::builder().no_proxy();
-        if forward.is_some() {
-            client = client.unix_socket(socket(&setup.folder, n));
+        let socket = forward.is_some().then(|| socket(&setup.folder, n));
+        if let Some(socket) = &socket {
+            client = client.unix_socket(socket.clone());
         }
-        let api = Api { client: client.build()?, url: format!("http://127.0.0.1:{port}") };
+        let api = Api { client: client.build()?, url: format!("http://127.0.0.1:{port}"), socket };
         let mut node = Self { setup, n, port, child: None, _forward: forward, api };
         node.move_clock("+0")?;
         node.spawn()?;

@@ -76,6 +76,8 @@ pub(crate) enum Kind {
     Retried,
     /// Always fails.
     Failing,
+    /// Keeps its receiver busy for several of its periods; runs overlap.
+    Greedy,
     Shot,
     Edited,
 }

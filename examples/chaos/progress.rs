@@ -14,6 +14,7 @@ pub(crate) const SLACK_MS: i64 = 1_200;
 const fn in_hand_ms(kind: Kind) -> i64 {
     match kind {
         Kind::Slow => 4_500,
+        Kind::Greedy => 5_000,
         Kind::Retried => 3_000,
         Kind::Plain | Kind::Single | Kind::Failing | Kind::Shot | Kind::Edited => 2_000,
     }

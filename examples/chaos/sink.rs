@@ -24,6 +24,8 @@ use crate::{
 const SLOW_MS: i64 = 2_500;
 /// Long enough for an old fence to be tried while the new one is held.
 const RETRIED_MS: i64 = 1_200;
+/// Several periods of the job, and shorter than its time-out.
+const GREEDY_MS: i64 = 3_000;
 
 /// A fence that a newer attempt has passed.
 pub(crate) struct Passed {
@@ -50,6 +52,7 @@ pub(crate) const fn word(kind: Kind) -> &'static str {
         Kind::Slow => "slow",
         Kind::Retried => "retried",
         Kind::Failing => "failing",
+        Kind::Greedy => "greedy",
     }
 }
 
@@ -109,6 +112,10 @@ async fn answer(kind: &str, attempt: u32) -> StatusCode {
     match kind {
         "slow" => {
             sleep_ms(SLOW_MS).await;
+            StatusCode::OK
+        }
+        "greedy" => {
+            sleep_ms(GREEDY_MS).await;
             StatusCode::OK
         }
         "retried" if attempt > 1 => {

@@ -8,9 +8,11 @@
 //! `soak workers [RUNS] [WORKERS] [SEED]`: a queue is worked off while its workers are killed at random.
 //! `soak idle [WORKERS] [SECONDS]`: what workers cost that wait, and how soon a run starts that is made then.
 //! `soak guard [JOBS]`: short benchmarks, judged by ratios: fails where a figure falls with the number of jobs.
+//! `soak crowd [SECONDS]`: one healthy job beside list readers, a greedy job, idle connections and a dead DNS zone.
 //! `soak rolling [JOBS] [LEASE]`: three nodes are restarted one after another; prints the longest lag.
 
 mod cluster;
+mod crowd;
 mod edits;
 mod guard;
 mod kill;
@@ -37,11 +39,12 @@ async fn main() -> anyhow::Result<()> {
         Some("rolling") => cluster::rolling(number(1, 200)?, number(2, 5)?).await,
         Some("workers") => workers::killed(number(1, 5_000)?, number(2, 10)?, number(3, 1)?).await,
         Some("idle") => workers::idle(number(1, 1_000)?, number(2, 30)?).await,
+        Some("crowd") => crowd::run(number(1, 30)?).await,
         Some("guard") => guard::run(number(1, 40_000)?).await,
         Some("worker") => workers::worker(args.get(1).map_or("", String::as_str)).await,
         _ => anyhow::bail!(
             "say steady [JOBS] [SECONDS], kill [JOBS] [TIMES] [SEED], edits [TIMES] [SEED], takeover [JOBS] [LEASE] [EVERY], \
-             rolling [JOBS] [LEASE], workers [RUNS] [WORKERS] [SEED], idle [WORKERS] [SECONDS] or guard [JOBS]"
+             rolling [JOBS] [LEASE], workers [RUNS] [WORKERS] [SEED], idle [WORKERS] [SECONDS], crowd [SECONDS] or guard [JOBS]"
         ),
     }
 }

@@ -55,6 +55,14 @@ impl Server {
         Ok((ticks(11) + ticks(12)) * 10)
     }
 
+    /// The most memory that it has had so far.
+    pub(crate) fn memory_mb(&self) -> anyhow::Result<u64> {
+        let pid = self.child.id().context("the server has ended")?;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM in its status")?;
+        Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1_024)
+    }
+
     /// As a power cut would.
     pub(crate) async fn kill(mut self) -> anyhow::Result<()> {
         self.child.kill().await.context("could not kill the server")

@@ -158,12 +158,14 @@ pub(super) async fn start(
         entropy: Arc::new(OsEntropy),
         spawn,
         wall: Arc::new(SystemClock),
+        process_lives: |_| None,
         settings: everytick_engine::Settings {
             node: "bench".to_owned(),
             slots: setup.slots,
             lease: setup.lease,
             poll,
             look: poll,
+            replace_node: true,
             ..everytick_engine::Settings::default()
         },
     };

@@ -24,6 +24,7 @@ pub(crate) struct Cluster {}
 struct View {
     now: DbTime,
     leader: Option<String>,
+    differences: Option<String>,
     nodes: Vec<Node>,
     partitions: Vec<Partition>,
 }
@@ -68,7 +69,14 @@ impl Cluster {
             Some(leader) => summary += &format!("; {leader} leads"),
             None => summary += "; nobody leads",
         }
-        Ok(out.line(&summary)?)
+        out.line(&summary)?;
+        if let Some(differences) = &view.differences {
+            out.line(&format!(
+                "warning: the nodes differ in what they can deliver ({differences}); give all of them the same \
+                 --enable-shell and --allow-webhook-range"
+            ))?;
+        }
+        Ok(())
     }
 }
 

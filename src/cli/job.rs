@@ -333,6 +333,21 @@ struct JobView {
     paused: bool,
     pause_note: Option<String>,
     effective_at: Option<String>,
+    backlog: Option<BacklogView>,
+    cancelling: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct BacklogView {
+    action: String,
+    done: u64,
+    remaining: u64,
+}
+
+impl BacklogView {
+    fn in_short(&self) -> String {
+        format!("{} in the background: {} done, {} left", self.action, self.done, self.remaining)
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -536,9 +551,16 @@ fn done(out: Output, answer: Answer, verb: &str) -> anyhow::Result<()> {
         return Ok(out.json(&answer)?);
     }
     let job: JobView = answer.read()?;
-    let since = job.effective_at.map(|at| format!("; in effect since {at}")).unwrap_or_default();
-    let next = job.next_tick.map(|at| format!("; next tick {at}")).unwrap_or_default();
-    Ok(out.line(&format!("{} {verb}{since}{next}", job.name))?)
+    let since = job.effective_at.as_ref().map(|at| format!("; in effect since {at}")).unwrap_or_default();
+    let next = job.next_tick.as_ref().map(|at| format!("; next tick {at}")).unwrap_or_default();
+    let retries = job.longest_retry().filter(|_| verb == "created");
+    let retries = retries.map(|total| format!("; retried for at most {total}")).unwrap_or_default();
+    let backlog = match (&job.backlog, job.cancelling) {
+        (Some(work), _) => format!("; waiting runs: {}", work.in_short()),
+        (None, true) => "; its waiting runs are cancelled in the background, and none of them starts".to_owned(),
+        (None, false) => String::new(),
+    };
+    Ok(out.line(&format!("{} {verb}{since}{next}{retries}{backlog}", job.name))?)
 }
 
 #[derive(Debug, Deserialize)]
@@ -546,10 +568,19 @@ struct CancelledView {
     job: String,
     cancelled: Vec<String>,
     stopped: Vec<String>,
+    #[serde(default)]
+    cancelling: bool,
 }
 
 fn print_cancelled(out: Output, cancelled: &CancelledView) -> anyhow::Result<()> {
-    let CancelledView { job, cancelled, stopped } = cancelled;
+    let CancelledView { job, cancelled, stopped, cancelling } = cancelled;
+    if *cancelling {
+        let stopped = stopped.len();
+        return Ok(out.line(&format!(
+            "{job}: {stopped} in progress cancelled; all that wait are being cancelled, and none of them starts. \
+             `everytick job get {job}` tells how many are left"
+        ))?);
+    }
     if cancelled.is_empty() {
         return Ok(out.line(&format!("{job}: no run was open"))?);
     }
@@ -606,10 +637,11 @@ fn print_job(out: Output, job: JobView) -> anyhow::Result<()> {
         job.misfire["grace"].as_str().map(|grace| format!(", none older than {grace}")).unwrap_or_default(),
     );
     let retry = format!(
-        "{} times, {} doubling to {}; {} when lost",
+        "{} times, {} doubling to {}, {} in all; {} when lost",
         word(&job.retry["max_retries"]),
         word(&job.retry["base_delay"]),
         word(&job.retry["max_delay"]),
+        job.longest_retry().map_or_else(|| "0s".to_owned(), |total| format!("at most {total}")),
         job.on_lost,
     );
     Ok(out.facts(vec![
@@ -630,6 +662,7 @@ fn print_job(out: Output, job: JobView) -> anyhow::Result<()> {
         ("Home region", some(&job.home_region)),
         ("Kept for", some(&job.keep)),
         ("After", Text::plain(job.depends_on.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))),
+        ("Backlog", Text::plain(job.backlog.as_ref().map(BacklogView::in_short).unwrap_or_default())),
         ("Next tick", some(&job.next_tick)),
         ("Last run", job.last_run.as_ref().map_or(Text::plain(""), RunView::in_short)),
         ("Version", Text::plain(job.version.to_string())),
@@ -639,6 +672,11 @@ fn print_job(out: Output, job: JobView) -> anyhow::Result<()> {
 }
 
 impl JobView {
+    /// The longest that all retries of a run take; none where it is not retried.
+    fn longest_retry(&self) -> Option<&str> {
+        self.retry["longest_total"].as_str().filter(|_| self.retry["max_retries"] != 0)
+    }
+
     fn standing(&self) -> Text {
         match (self.enabled, self.paused) {
             (false, _) => Text::new("disabled", Tone::Quiet),

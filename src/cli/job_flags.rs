@@ -114,13 +114,13 @@ pub(crate) struct JobFlags {
     /// How long a run may take [default: 30s for webhooks, 1h for commands and queues]
     #[arg(long, value_name = "DURATION", help_heading = "How")]
     timeout: Option<Span>,
-    /// How often a failed run is tried again [default: 3 for webhooks and queues, 0 for commands]
+    /// How often a failed run is tried again [default: 10 for webhooks and queues, 0 for commands]
     #[arg(long, value_name = "N", help_heading = "How")]
     max_retries: Option<u32>,
-    /// The first retry comes within this; it doubles from there [default: 5s]
+    /// The first retry comes within this, and not before half of it; it doubles from there [default: 5s]
     #[arg(long, value_name = "DURATION", help_heading = "How")]
     base_delay: Option<Span>,
-    /// No retry waits longer than this [default: 1h]
+    /// No retry waits longer than this [default: 10m]
     #[arg(long, value_name = "DURATION", help_heading = "How")]
     max_delay: Option<Span>,
     /// What becomes of a run whose node or worker vanished: retry or fail [default: retry]

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Context;
 use clap::Args;
-use everytick_store::{Move, MoveBatch, MovePlan, MoveStep, MovedTable, SystemClock};
+use everytick_store::{Move, MoveBatch, MovePlan, MoveStep, MovedTable, SystemClock, UndoTarget};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -24,7 +24,7 @@ pub(crate) const AFTER_HELP: &str = "\
 Examples:
   everytick move --from sqlite:jobs.db --to postgres://everytick@db/everytick --dry-run
   everytick move --from sqlite:jobs.db --to postgres://everytick@db/everytick
-  everytick move --from sqlite:jobs.db --undo
+  everytick move --from sqlite:jobs.db --undo --to postgres://everytick@db/everytick
 
 Stop the server of the file first, and make an empty database; the schema comes by itself.
 Jobs, runs in every state, attempts, skipped ranges, idempotency keys and the audit trail
@@ -38,7 +38,9 @@ an error.
 
 Keep the file as a backup. It is marked, and `serve` refuses it: both together would fire
 every job twice. --undo takes the mark off; what has happened in the database since does not
-come back to the file.
+come back to the file. After a move that was finished it needs --to: it is refused while a node
+serves that database, and no node can serve it afterwards. Where the database does not exist any
+more, say --target-is-gone.
 
 A password is better given as PGPASSWORD or in ~/.pgpass than in the address.";
 
@@ -53,9 +55,12 @@ pub(crate) struct MoveFlags {
     /// Only tell what would be moved, and what stands in the way
     #[arg(long)]
     dry_run: bool,
-    /// Take the mark of a move off the file, so that it can be served again
-    #[arg(long, conflicts_with_all = ["to", "dry_run"])]
+    /// Take the mark of a move off the file, so that it can be served again; with --to, which is then not served any more
+    #[arg(long, conflicts_with = "dry_run")]
     undo: bool,
+    /// With --undo: the database that the file was moved to does not exist any more
+    #[arg(long, requires = "undo", conflicts_with = "to")]
+    target_is_gone: bool,
     /// How many rows go over in one transaction
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     batch_rows: u32,
@@ -85,7 +90,9 @@ impl MoveFlags {
             return Err(one_way("--from: an installation does not move out of PostgreSQL"));
         };
         let to = match self.to {
-            None => return undo(&from, out).await,
+            None if self.target_is_gone => return undo(&from, UndoTarget::Gone, out).await,
+            None => return undo(&from, UndoTarget::Unnamed, out).await,
+            Some(Address::Postgres(to)) if self.undo => return undo(&from, UndoTarget::At(&to), out).await,
             Some(Address::Postgres(to)) => to,
             Some(Address::Sqlite(_)) => {
                 return Err(one_way("--to: an installation does not move to another file; copy it"));
@@ -135,8 +142,8 @@ fn one_way(what: &str) -> anyhow::Error {
     Failure::usage(format!("{what}. What there is: everytick move --from sqlite:<file> --to postgres://...")).into()
 }
 
-async fn undo(from: &Path, out: Output) -> anyhow::Result<()> {
-    let mark = Move::undo(from, Arc::new(SystemClock)).await?;
+async fn undo(from: &Path, target: UndoTarget<'_>, out: Output) -> anyhow::Result<()> {
+    let mark = Move::undo(from, target, Arc::new(SystemClock)).await?;
     if out.is_json() {
         let target = mark.as_ref().map(|mark| &mark.target);
         return Ok(
@@ -147,7 +154,7 @@ async fn undo(from: &Path, out: Output) -> anyhow::Result<()> {
     Ok(out.line(&match mark {
         None => format!("{file} bears no mark; it can be served"),
         Some(mark) => format!(
-            "{file} can be served again. Let nobody serve {}: both together would fire every job twice. \
+            "{file} can be served again. {} must not be served: both together would fire every job twice. \
              Before you move again, make that database empty",
             mark.target
         ),

@@ -16,7 +16,7 @@ use everytick_store::{JobRef, LoadedJob, PostgresStore, SqliteStore, Store, Stor
 use serde::Serialize;
 
 use crate::{
-    config::{DatabaseUrl, File, database},
+    config::{DatabaseUrl, File, Named, database},
     failure::{Exit, Failure},
     output::{Output, Text},
 };
@@ -51,6 +51,9 @@ pub(crate) struct Recover {
     /// The database, if not the file in --data-dir: sqlite:<file> or postgres://...
     #[arg(long, env = "EVERYTICK_DATABASE_URL", value_name = "URL", hide_env_values = true)]
     database_url: Option<String>,
+    /// A file that has the address of the database in it
+    #[arg(long, env = "EVERYTICK_DATABASE_URL_FILE", value_name = "FILE")]
+    database_url_file: Option<PathBuf>,
     /// Where the data is kept [default: ./everytick-data]
     #[arg(long, env = "EVERYTICK_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -65,10 +68,11 @@ impl Recover {
             )
             .into());
         }
-        let store: Box<dyn Store> = match database(self.database_url, self.data_dir, file)? {
-            DatabaseUrl::Sqlite(file) => Box::new(SqliteStore::open_read_only(file, Arc::new(SystemClock)).await?),
-            DatabaseUrl::Postgres(url) => Box::new(PostgresStore::connect_read_only(&url).await?),
-        };
+        let store: Box<dyn Store> =
+            match database(Named { url: self.database_url, url_file: self.database_url_file }, self.data_dir, &file)? {
+                DatabaseUrl::Sqlite(file) => Box::new(SqliteStore::open_read_only(file, Arc::new(SystemClock)).await?),
+                DatabaseUrl::Postgres(url) => Box::new(PostgresStore::connect_read_only(&url).await?),
+            };
         let now = store.now().await?;
         let jobs = match self.job {
             Some(job) => vec![one(store.as_ref(), &job).await?],

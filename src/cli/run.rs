@@ -325,7 +325,7 @@ pub(crate) fn print_list(out: Output, answer: Page) -> anyhow::Result<()> {
     }
     let runs: Vec<RunView> = answer.read()?;
     if runs.is_empty() {
-        output::note_line("no runs");
+        note_none(&answer);
         return Ok(());
     }
     let rows = runs.iter().map(|run| {
@@ -343,6 +343,16 @@ pub(crate) fn print_list(out: Output, answer: Page) -> anyhow::Result<()> {
     out.table(&["ID", "JOB", "STATE", "SCHEDULED AT", "CAUSE", "ATTEMPT", "TOOK", "NOTE"], rows.collect())?;
     note_more(&answer);
     Ok(())
+}
+
+/// Says that a list is empty, and how far it was searched if not to its end.
+fn note_none(page: &Page) {
+    match (&page.next_cursor, &page.searched_to) {
+        (Some(cursor), Some(to)) => {
+            output::note_line(&format!("no runs back to {to}; search further back with --cursor {cursor}"));
+        }
+        _ => output::note_line("no runs"),
+    }
 }
 
 /// Says that a list goes on, and how to see more.

@@ -1,16 +1,16 @@
 //! `everytick serve`: settings, the listener, the banner, signals. What runs in between is put together in [`crate::node`].
 
 use std::{
-    fs,
     io::{self, IsTerminal, Write},
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::Duration,
 };
 
 use anyhow::Context;
 use clap::{Args, builder::BoolishValueParser};
 use everytick_domain::time::{DbTime, Span};
+use everytick_store::PostgresStore;
 use ipnet::IpNet;
 use tokio::{
     net::TcpListener,
@@ -60,6 +60,9 @@ pub(crate) struct ServeFlags {
     /// The database, if not the file in --data-dir: sqlite:<file>, or postgres://user@host/database for many nodes
     #[arg(long, env = "EVERYTICK_DATABASE_URL", value_name = "URL", hide_env_values = true, help_heading = "Node")]
     pub(crate) database_url: Option<String>,
+    /// A file that has the address of the database in it, so that no password is on the command line
+    #[arg(long, env = "EVERYTICK_DATABASE_URL_FILE", value_name = "FILE", help_heading = "Node")]
+    pub(crate) database_url_file: Option<PathBuf>,
     /// A pooler before PostgreSQL gives each transaction another connection (PgBouncer in transaction mode)
     #[arg(
         long,
@@ -82,6 +85,19 @@ pub(crate) struct ServeFlags {
     /// What this node is called in runs and logs; no two nodes share one [default: the host's name, with the port in a cluster]
     #[arg(long, env = "EVERYTICK_NODE_NAME", value_name = "NAME", help_heading = "Node")]
     pub(crate) node_name: Option<String>,
+    /// End a living process of the same node name and take its place; without this, a second process is refused
+    #[arg(
+        long,
+        env = "EVERYTICK_REPLACE_NODE",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_parser = BoolishValueParser::new(),
+        hide_possible_values = true,
+        help_heading = "Node"
+    )]
+    pub(crate) replace_node: Option<bool>,
     /// After this long without a sign of life the node counts as gone [default: 15s]
     #[arg(long, env = "EVERYTICK_LEASE", value_name = "DURATION", help_heading = "Node")]
     pub(crate) lease: Option<Span>,
@@ -115,9 +131,29 @@ pub(crate) struct ServeFlags {
     /// How many runs may be in progress at once [default: 1000]
     #[arg(long, env = "EVERYTICK_SLOTS", value_name = "N", help_heading = "Runs")]
     pub(crate) slots: Option<u32>,
+    /// Connections to the API at once; beyond it the oldest idle one is closed [default: by the limit of open files]
+    #[arg(long, env = "EVERYTICK_MAX_CONNECTIONS", value_name = "N", help_heading = "Node")]
+    pub(crate) max_connections: Option<u32>,
+    /// How many percent of the slots one job may use [default: 25]
+    #[arg(long, env = "EVERYTICK_MAX_JOB_SHARE", value_name = "PERCENT", help_heading = "Runs")]
+    pub(crate) max_job_share: Option<u8>,
+    /// Ask this DNS server for the addresses of webhooks, such as 10.0.0.53:53; may be repeated [default: the system's]
+    #[arg(
+        long,
+        env = "EVERYTICK_DNS_SERVER",
+        value_name = "ADDRESS",
+        value_delimiter = ',',
+        num_args = 1,
+        action = clap::ArgAction::Append,
+        help_heading = "Runs"
+    )]
+    pub(crate) dns_server: Option<Vec<SocketAddr>>,
     /// How long ended runs are kept [default: 90d]
     #[arg(long, env = "EVERYTICK_HISTORY", value_name = "DURATION", help_heading = "Runs")]
     pub(crate) history: Option<Span>,
+    /// How long the rows of the audit trail are kept [default: 400d]
+    #[arg(long, env = "EVERYTICK_AUDIT_RETENTION", value_name = "DURATION", help_heading = "Runs")]
+    pub(crate) audit_retention: Option<Span>,
     /// Refuse jobs whose ticks come closer together than this [default: 1s]
     #[arg(long, env = "EVERYTICK_MIN_INTERVAL", value_name = "DURATION", help_heading = "Runs")]
     pub(crate) min_interval: Option<Span>,
@@ -135,14 +171,14 @@ pub(crate) struct ServeFlags {
 pub(crate) fn run(flags: ServeFlags, file: File) -> anyhow::Result<()> {
     let settings = Settings::resolve(flags, file)?;
     logging::start(settings.log_format, &settings.log_level)?;
-    if matches!(settings.database, DatabaseUrl::Sqlite(_)) {
-        make_private_dir(&settings.data_dir)?;
-    }
+    forbid_dumps();
     raise_file_limit();
+    warn_of_unverified(&settings.database);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(serve(&settings));
     // What does not end by itself by now is not waited for.
     runtime.shutdown_background();
+    logging::flush();
     served
 }
 
@@ -163,6 +199,7 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
     };
     stopping.cancel();
     if let Some(ended) = ended {
+        node::abandon(settings);
         return ended.context("the node broke down")?.context("the node stopped by itself");
     }
     let patience = Duration::from(settings.drain_timeout) + STOP_SLACK;
@@ -204,6 +241,30 @@ async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     })
 }
 
+/// The memory of the server has secrets and payloads: no core file, and no other process of this user may read it.
+fn forbid_dumps() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+        if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+            tracing::warn!(%error, "could not forbid core files and reading of this process's memory");
+        }
+    }
+}
+
+/// A connection that anybody on the way may read or take over.
+fn warn_of_unverified(database: &DatabaseUrl) {
+    let DatabaseUrl::Postgres(url) = database else { return };
+    // A URL that cannot be read is refused when it is used.
+    if let Ok(Some(host)) = PostgresStore::unverified_host(url) {
+        tracing::warn!(
+            host,
+            "the connection to PostgreSQL is not protected: the host is not loopback and sslmode is not verify-full; \
+             add ?sslmode=verify-full&sslrootcert=FILE to the database URL"
+        );
+    }
+}
+
 /// Each run in progress may need a connection or pipes, and many systems begin with 1,024 files.
 fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
@@ -212,16 +273,6 @@ fn raise_file_limit() {
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         tracing::warn!(%error, "could not raise the limit of open files; runs may fail when many are in progress");
     }
-}
-
-/// Payloads and secrets lie here, so it is its owner's alone.
-fn make_private_dir(dir: &Path) -> anyhow::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .with_context(|| format!("could not make the data directory {}", dir.display()))
 }
 
 /// Says where everything is. For people on stdout; where the log is for programs, as a record of it.

@@ -3,7 +3,7 @@
 use everytick_store::conformance::server::{Database, Server as Postgres};
 use serde_json::Value;
 
-use crate::support::{Server, Sink, wait_for};
+use crate::support::{Server, Sink, everytick, wait_for};
 
 fn database() -> Database {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -98,11 +98,118 @@ fn a_node_may_only_answer_or_only_play() {
 }
 
 #[test]
-fn of_two_nodes_under_one_name_the_older_stops_and_says_why() {
+fn a_second_process_under_the_name_of_a_living_node_is_refused_and_the_first_goes_on() {
+    let database = database();
+    let first = node(&database, "same", &[]);
+    held_as(&first, &[("same", 256)]);
+    let second = everytick(&[
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--database-url",
+        &database.url,
+        "--node-name",
+        "same",
+        "--lease",
+        "8s",
+    ]);
+    assert_ne!(second.code, 0, "{second:?}");
+    let second = second.stderr;
+    for part in ["\"same\"", &format!("process {}", first.pid()), "--node-name", "--replace-node"] {
+        assert!(second.contains(part), "{part} is missing: {second}");
+    }
+    held_as(&first, &[("same", 256)]);
+}
+
+#[test]
+fn with_replace_node_the_older_process_stops_and_says_why() {
     let database = database();
     let mut old = node(&database, "same", &[]);
-    let new = node(&database, "same", &[]);
+    let new = node(&database, "same", &["--replace-node"]);
     assert!(!old.ended().success());
-    assert!(old.log().contains("--node-name"), "{}", old.log());
+    old.wait_for_log("--node-name");
     held_as(&new, &[("same", 256)]);
+}
+
+/// As a supervisor does: the lease of the killed process still lives, and nobody waits for its end.
+#[test]
+fn a_node_that_was_killed_starts_again_under_its_name_at_once() {
+    let database = database();
+    let start = || {
+        let flags = ["--database-url", &database.url, "--node-name", "same", "--lease", "10m"];
+        Server::builder().flags(&flags).start()
+    };
+    let first = start();
+    held_as(&first, &[("same", 256)]);
+    first.kill();
+    let again = start();
+    held_as(&again, &[("same", 256)]);
+}
+
+/// One of two nodes may neither run commands nor reach the receiver. It owns half of the jobs, and fails none of their runs.
+#[test]
+fn a_node_that_cannot_deliver_hands_its_runs_to_one_that_can() {
+    let (database, sink) = (database(), Sink::start());
+    let able = node(&database, "able", &["--enable-shell"]);
+    let flags = ["--database-url", &database.url, "--node-name", "unable", "--lease", "8s"];
+    let unable = Server::builder().flags(&flags).start();
+    held_as(&able, &[("able", 128), ("unable", 128)]);
+    let by_name = sink.url().replace("127.0.0.1", "localhost");
+    for n in 0..8 {
+        let job = |kind: &str, target: &[&str]| {
+            let name = format!("{kind}-{n}");
+            able.everytick(&[&["job", "create", &name, "--every", "1s"], target].concat()).ok();
+        };
+        job("shell", &["--shell", "true"]);
+        job("address", &["--url", &sink.url()]);
+        job("name", &["--url", &by_name]);
+    }
+    // Every job has had some runs, whoever owns it.
+    let ended = || {
+        let runs = able.everytick(&["run", "list", "--limit", "1000", "-o", "json"]).json();
+        let runs = runs["items"].as_array().unwrap().clone();
+        runs.into_iter().filter(|run| run["finished_at"].is_string() && run["state"] != "skipped").collect::<Vec<_>>()
+    };
+    let ended = wait_for("three runs of each job", || {
+        let ended = ended();
+        let of = |kind: &str, n: usize| ended.iter().filter(|run| run["job"] == format!("{kind}-{n}")).count();
+        let all = (0..8).all(|n| ["shell", "address", "name"].iter().all(|kind| of(kind, n) >= 3));
+        all.then_some(ended)
+    });
+    for run in &ended {
+        assert_eq!((run["state"].as_str(), run["attempt"].as_u64()), (Some("succeeded"), Some(1)), "{run}");
+    }
+    let table = unable.everytick(&["cluster"]).ok();
+    for part in ["warning", "able: shell, 127.0.0.0/8", "unable: public webhooks only", "--enable-shell"] {
+        assert!(table.contains(part), "{part} is missing: {table}");
+    }
+    unable.wait_for_log("the nodes differ in what they can deliver");
+    // Alone it fails, and says which flag is missing.
+    able.stop();
+    held_as(&unable, &[("unable", 256)]);
+    unable.everytick(&["job", "trigger", "shell-0", "--force"]).ok();
+    wait_for("a run that fails", || {
+        let runs = unable.everytick(&["run", "list", "--status", "failed", "-o", "json"]).json();
+        runs["items"][0]["error"].as_str().filter(|error| error.contains("--")).map(ToOwned::to_owned)
+    });
+}
+
+#[test]
+fn no_webhook_reaches_the_api_of_a_node_of_the_cluster() {
+    let database = database();
+    let (a, b) = (node(&database, "a", &[]), node(&database, "b", &[]));
+    held_as(&a, &[("a", 128), ("b", 128)]);
+    let urls = [a.url(), b.url()].map(|url| [url.to_owned(), url.replace("127.0.0.1", "localhost")]).concat();
+    for (n, url) in urls.iter().enumerate() {
+        let name = format!("job-{n}");
+        a.everytick(&["job", "create", &name, "--every", "1d", "--url", &format!("{url}/api/v1/jobs/{name}/trigger")])
+            .ok();
+        a.everytick(&["job", "trigger", &name]).ok();
+        let error = wait_for("the run to fail", || {
+            let runs = a.everytick(&["job", "runs", &name, "-o", "json"]).json();
+            let run = &runs["items"][0];
+            (run["state"] == "failed").then(|| run["error"].as_str().unwrap_or_default().to_owned())
+        });
+        assert!(error.contains("the API of a node of this cluster"), "{url}: {error}");
+    }
 }

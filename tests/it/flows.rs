@@ -94,3 +94,61 @@ fn what_failed_is_run_again_and_what_goes_on_is_cancelled() {
     server.everytick(&["job", "update", "b", "--no-after"]).ok();
     server.everytick(&["job", "delete", "a"]).ok();
 }
+
+/// The value of a counter in `/metrics`.
+fn counted(server: &Server, series: &str) -> u64 {
+    let text = server.script(&format!("curl -fsS {}/metrics", server.url()));
+    let line = text.lines().find(|line| line.starts_with(series)).unwrap_or_else(|| panic!("no {series} in {text}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_value_that_is_missing_fails_the_flow_and_is_logged_and_counted() {
+    let server = with_shell();
+    server.everytick(&["job", "create", "a", "--shell", "echo '{}'"]).ok();
+    let payload = r#"{"rows": "{{ parents.a.output.rows }}"}"#;
+    server.everytick(&["job", "create", "b", "--after", "a", "--shell", "cat", "--payload", payload]).ok();
+    let skips = r#"everytick_ticks_skipped_total{reason="error"}"#;
+    assert_eq!(counted(&server, skips), 0);
+    let flow = ended(&server, &trigger(&server, "a"));
+    assert_eq!((states(&flow).as_str(), &flow["state"]), ("a succeeded, b skipped", &"failed".into()));
+    assert_eq!(counted(&server, skips), 1);
+    server.wait_for_log("could not be started, and the flow fails");
+    let refused = server.everytick(&["job", "trigger", "b"]).failed(1);
+    assert!(refused.contains("{{ parents.a.output.rows }} from a flow"), "{refused}");
+}
+
+/// The most memory that the server has had, in MiB.
+fn peak_mib(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1_024
+}
+
+/// Such a payload is refused since; a job of an earlier release may have one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_template_of_ten_thousand_places_takes_little_memory() {
+    use sqlx::Connection as _;
+    let server = with_shell();
+    // 60 KiB of output for each place would be 600 MB.
+    server.everytick(&["job", "create", "a", "--shell", "head -c 60000 /dev/zero | tr '\\0' x"]).ok();
+    server.everytick(&["job", "create", "b", "--after", "a", "--shell", "cat", "--payload", "1"]).ok();
+    let payload = serde_json::to_string(&vec!["{{ parents.a.output }}"; 10_000]).unwrap();
+    std::fs::write(server.dir().join("payload.json"), &payload).unwrap();
+    let refused = server.everytick(&["job", "update", "b", "--payload", "@payload.json"]);
+    assert!(refused.failed(1).contains("has 10000 places"));
+    let (dir, ..) = server.stop();
+    let file = format!("sqlite:{}/data/everytick.db", dir.path().display());
+    let mut file = sqlx::SqliteConnection::connect(&file).await.unwrap();
+    let set = sqlx::query("update jobs set spec = json_set(spec, '$.payload', ?1) where name = 'b'");
+    assert_eq!(set.bind(&payload).execute(&mut file).await.unwrap().rows_affected(), 1);
+    file.close().await.unwrap();
+    let server = Server::builder().flags(&["--enable-shell"]).dir(dir).start();
+    let before = peak_mib(&server);
+    let flow = ended(&server, &trigger(&server, "a"));
+    assert_eq!(flow["state"], "failed");
+    let why = flow["nodes"][1]["error"].as_str().unwrap();
+    assert!(why.contains("has 10000 places"), "{why}");
+    let grew = peak_mib(&server) - before;
+    assert!(grew < 20, "{grew} MiB more");
+}

@@ -1,18 +1,22 @@
 //! The built binary from outside.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod accepted;
 mod backfills;
 mod bench;
 mod calendars;
 mod client;
 mod cluster;
+mod connections;
 mod cron;
 mod explain;
 mod flows;
 mod help;
+mod locks;
 mod moving;
 mod orphans;
 mod policies;
+mod process;
 mod readme;
 mod recover;
 mod settings;

@@ -247,8 +247,16 @@ async fn a_file_that_was_moved_is_not_served_until_that_is_undone() {
     assert!(said.contains("was moved to postgres://"), "{said}");
     file.close().await.unwrap();
 
-    let said = everytick_move(folder, &["--undo"]).ok();
+    let said = everytick_move(folder, &["--undo"]).failed(1);
+    assert!(said.contains("--to URL") && said.contains("--target-is-gone"), "{said}");
+    let served = target(&database).await.unwrap();
+    let (lease, _) = served.join(&NodeInfo::named("somebody"), incarnation(5), TTL).await.unwrap();
+    let said = everytick_move(folder, &["--undo", "--to", &database.url]).failed(1);
+    assert!(said.contains("is being served by somebody"), "{said}");
+    served.leave(&lease).await.unwrap();
+    let said = everytick_move(folder, &["--undo", "--to", &database.url]).ok();
     assert!(said.contains("can be served again") && said.contains("fire every job twice"), "{said}");
+    assert!(target(&database).await.is_err(), "no node serves the database any more");
     let store =
         SqliteStore::open(folder.join("everytick.db"), Arc::new(ManualClock::at(s(NOW))), LIMITS).await.unwrap();
     look_at(&store, &installation).await.assert_is(&installation.seen);

@@ -11,7 +11,7 @@ use std::{
 use everytick_store::conformance::server::Server as Postgres;
 use serde_json::Value;
 
-use crate::support::{Server, wait_for};
+use crate::support::{Server, Sink, wait_for};
 
 /// Says that it has begun, and works, with a child of its own, until a file tells it to go on, or a minute has passed.
 const WORK: &str = "echo begun; sleep 60 & echo $! > child-$EVERYTICK_RUN; mv child-$EVERYTICK_RUN pid-$EVERYTICK_RUN; n=0; \
@@ -238,4 +238,22 @@ fn a_cancel_through_another_node_reaches_the_work() {
         (&attempts["items"][0]["outcome"], &attempts["items"][0]["output"]),
         (&"cancelled".into(), &kept.into())
     );
+}
+
+#[test]
+fn a_pause_because_the_receiver_is_gone_is_logged_and_audited() {
+    let sink = Sink::answering(|_| "410 Gone".to_owned());
+    let server = Server::builder().flags(&["--allow-webhook-range", "127.0.0.0/8"]).start();
+    server.everytick(&["job", "create", "gone", "--url", &sink.url()]).ok();
+    server.everytick(&["job", "trigger", "gone"]).ok();
+    let paused = wait_for("the job to be paused", || {
+        let job = server.everytick(&["job", "get", "gone", "-o", "json"]).json();
+        (job["paused"] == true).then_some(job)
+    });
+    let note = paused["pause_note"].as_str().unwrap();
+    let audit: Value =
+        serde_json::from_str(&server.script(&format!("curl -fsS {}/api/v1/audit", server.url()))).unwrap();
+    let row = audit["items"].as_array().unwrap().iter().find(|row| row["action"] == "pause").unwrap();
+    assert!(row["detail"].to_string().contains(note) && row["actor"].as_str().unwrap().starts_with("node "), "{row}");
+    wait_for("the log", || server.log().contains("a job was paused: its receiver is gone").then_some(()));
 }

@@ -17,10 +17,13 @@ use crate::{
 /// What may happen to any request.
 const ANY: [(&str, &str); 5] = [
     ("400", "The request cannot be read: a parameter, a header or the JSON"),
-    ("403", "Another site is asking, or the Host is not this server's"),
+    ("403", "A page of another site is asking, or the Host is not this server's"),
     ("408", "The request took too long"),
     ("500", "An error on our side"),
-    ("503", "The store is not available now"),
+    (
+        "503",
+        "The store is not available now, or this node is too busy; in the latter case `Retry-After` says when to ask again",
+    ),
 ];
 /// What may happen to one that carries a body.
 const WITH_BODY: [(&str, &str); 3] = [
@@ -59,12 +62,13 @@ pub fn openapi() -> OpenApi {
     let components = document.components.get_or_insert_default();
     components.schemas.insert(IfMatchTag::name().into_owned(), IfMatchTag::schema());
     components.schemas.insert(IdempotencyKey::name().into_owned(), IdempotencyKey::schema());
-    for path in document.paths.paths.values_mut() {
+    for (route, path) in &mut document.paths.paths {
+        let named: &[_] = if route.contains('{') { &[("404", "Nothing has this name or id")] } else { &[] };
         for (method, operation) in operations(path) {
             operation.parameters.iter_mut().flatten().for_each(never_null);
             let body = matches!(method, HttpMethod::Post | HttpMethod::Put | HttpMethod::Patch);
             let more: &[_] = if body { &WITH_BODY } else { &[] };
-            for (status, description) in ANY.iter().chain(more) {
+            for (status, description) in ANY.iter().chain(more).chain(named) {
                 let known = operation.responses.responses.contains_key(*status);
                 if !known {
                     operation.responses.responses.insert((*status).to_owned(), RefOr::T(problem(description)));

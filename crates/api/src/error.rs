@@ -7,7 +7,10 @@ use axum::{
 use everytick_domain::{ids::Fence, invalid::Invalid};
 use everytick_engine::store::StoreError;
 
-use crate::wire::{FieldError, Problem};
+use crate::wire::{ERRORS_MAX, FieldError, Problem};
+
+/// Seconds that a client should wait after it was refused because the node is busy.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
@@ -22,8 +25,15 @@ pub(crate) enum ApiError {
     Invalid(Vec<Invalid>),
     /// Another site, or another name for this host, is asking.
     Forbidden(String),
+    /// A page of another site has the browser ask.
+    CrossSite,
     NoSuchPath,
     NotFound(&'static str),
+    /// A part of the path is neither a name nor an id, so nothing can be there.
+    NotAName {
+        field: &'static str,
+        message: String,
+    },
     WrongMethod,
     /// It contradicts how things stand.
     Conflict(Vec<Invalid>),
@@ -37,6 +47,10 @@ pub(crate) enum ApiError {
     TooSlow,
     /// Known not to have been done, or not known: in both cases to be asked again.
     Unavailable(String),
+    /// This node has too much to do at the moment. Nothing was done: ask again in [`RETRY_AFTER`].
+    Busy(String),
+    /// The caller has too much under way already. Nothing was done: ask again in [`RETRY_AFTER`].
+    TooMany(String),
     /// A fault of ours, which the log tells.
     Internal,
 }
@@ -60,15 +74,16 @@ impl ApiError {
         match self {
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Forbidden(_) => StatusCode::FORBIDDEN,
-            Self::NoSuchPath | Self::NotFound(_) => StatusCode::NOT_FOUND,
+            Self::Forbidden(_) | Self::CrossSite => StatusCode::FORBIDDEN,
+            Self::NoSuchPath | Self::NotFound(_) | Self::NotAName { .. } => StatusCode::NOT_FOUND,
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::Conflict(_) => StatusCode::CONFLICT,
             Self::VersionMismatch(_) => StatusCode::PRECONDITION_FAILED,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::WrongMediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
-            Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unavailable(_) | Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -80,7 +95,8 @@ impl ApiError {
             Self::Invalid(_) => "invalid",
             Self::Forbidden(_) => "forbidden",
             Self::NoSuchPath => "no-such-path",
-            Self::NotFound(_) => "not-found",
+            Self::CrossSite => "cross-site",
+            Self::NotFound(_) | Self::NotAName { .. } => "not-found",
             Self::WrongMethod => "wrong-method",
             Self::Conflict(_) => "conflict",
             Self::VersionMismatch(_) => "version-mismatch",
@@ -88,6 +104,8 @@ impl ApiError {
             Self::WrongMediaType(_) => "wrong-media-type",
             Self::TooSlow => "too-slow",
             Self::Unavailable(_) => "unavailable",
+            Self::Busy(_) => "busy",
+            Self::TooMany(_) => "rate-limited",
             Self::Internal => "internal",
         }
     }
@@ -96,9 +114,9 @@ impl ApiError {
         match self {
             Self::Malformed(_) => "The request cannot be read",
             Self::Invalid(_) => "The request is not valid",
-            Self::Forbidden(_) => "Not allowed from there",
+            Self::Forbidden(_) | Self::CrossSite => "Not allowed from there",
             Self::NoSuchPath => "No such path",
-            Self::NotFound(_) => "Not found",
+            Self::NotFound(_) | Self::NotAName { .. } => "Not found",
             Self::WrongMethod => "The method is not allowed here",
             Self::Conflict(_) => "It contradicts how things stand",
             Self::VersionMismatch(_) => "It has another version",
@@ -106,25 +124,41 @@ impl ApiError {
             Self::WrongMediaType(_) => "The media type is not supported",
             Self::TooSlow => "The request took too long",
             Self::Unavailable(_) => "Not available now",
+            Self::Busy(_) => "Too busy now",
+            Self::TooMany(_) => "Too many at once",
             Self::Internal => "An error on our side",
         }
     }
 
-    /// What is wrong, each with its field where there is one.
+    /// How many errors there are that are not listed.
+    fn more_errors(&self) -> usize {
+        match self {
+            Self::Malformed(found) | Self::Invalid(found) | Self::Conflict(found) => {
+                found.len().saturating_sub(ERRORS_MAX)
+            }
+            _ => 0,
+        }
+    }
+
+    /// What is wrong, each with its field where there is one; the first of them where they are many.
     pub(crate) fn errors(&self) -> Vec<FieldError> {
         match self {
             Self::Malformed(found) | Self::Invalid(found) | Self::Conflict(found) => {
-                found.iter().map(FieldError::from).collect()
+                found.iter().take(ERRORS_MAX).map(FieldError::from).collect()
             }
+            Self::NotAName { field, message } => vec![FieldError::new(field, message)],
             Self::VersionMismatch(message) => vec![FieldError::new("If-Match", message)],
             Self::TooLarge { field, .. } => vec![FieldError::new(field, &self.detail())],
             Self::WrongMediaType(message) => vec![FieldError::new("Content-Type", message)],
             Self::Forbidden(_)
+            | Self::CrossSite
             | Self::NoSuchPath
             | Self::NotFound(_)
             | Self::WrongMethod
             | Self::TooSlow
             | Self::Unavailable(_)
+            | Self::Busy(_)
+            | Self::TooMany(_)
             | Self::Internal => Vec::new(),
         }
     }
@@ -138,14 +172,24 @@ impl ApiError {
     fn detail(&self) -> String {
         match self {
             Self::Malformed(found) | Self::Invalid(found) | Self::Conflict(found) => {
-                found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+                let told = found.iter().take(ERRORS_MAX).map(ToString::to_string).collect::<Vec<_>>().join("; ");
+                match self.more_errors() {
+                    0 => told,
+                    more => format!("{told}; and {more} more"),
+                }
             }
             Self::Forbidden(message)
             | Self::VersionMismatch(message)
             | Self::WrongMediaType(message)
-            | Self::Unavailable(message) => message.clone(),
+            | Self::Unavailable(message)
+            | Self::Busy(message)
+            | Self::TooMany(message) => message.clone(),
             Self::NoSuchPath => "no such path; /docs lists those there are".to_owned(),
+            Self::CrossSite => {
+                "a page of another site may not ask (Sec-Fetch-Site); open the page of this server instead".to_owned()
+            }
             Self::NotFound(what) => format!("no such {what}"),
+            Self::NotAName { message, .. } => message.clone(),
             Self::WrongMethod => "the Allow header lists the methods that this path takes".to_owned(),
             Self::TooLarge { field, bytes_max } => format!("{field} is larger than {bytes_max} bytes"),
             Self::TooSlow => {
@@ -159,16 +203,21 @@ impl ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = self.status();
+        let busy = matches!(self, Self::Busy(_) | Self::TooMany(_));
         let problem = Problem {
             kind: format!("urn:everytick:problem:{}", self.word()),
             title: self.title().to_owned(),
             status: status.as_u16(),
             detail: self.detail(),
             errors: self.errors(),
+            more_errors: self.more_errors(),
         };
         let body = serde_json::to_vec(&problem).unwrap_or_default();
         let mut response = (status, body).into_response();
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        if busy {
+            response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
         response
     }
 }
@@ -179,7 +228,9 @@ impl From<StoreError> for ApiError {
             StoreError::NotFound(what) => Self::NotFound(what),
             StoreError::VersionMismatch { .. } => Self::VersionMismatch(error.to_string()),
             StoreError::NameTaken(name) => Self::conflict("name", format!("{name:?} is taken by another job")),
-            StoreError::QuotaReached(_) | StoreError::Rejected { .. } => Self::conflict("", error.to_string()),
+            StoreError::QuotaReached(_) | StoreError::BacklogFull(_) | StoreError::Rejected { .. } => {
+                Self::conflict("", error.to_string())
+            }
             StoreError::InUse { .. } => Self::conflict("name", error.to_string()),
             StoreError::KeyReused => Self::Invalid(vec![Invalid::new(
                 "Idempotency-Key",
@@ -194,11 +245,12 @@ impl From<StoreError> for ApiError {
                 tracing::error!(doing, cause = %source, "the store failed at a request");
                 Self::Unavailable(format!("{error}; nothing was changed, ask again"))
             }
+            StoreError::Busy { .. } => Self::Busy(format!("{error}; nothing was changed, ask again")),
             StoreError::Unsure { doing, ref source } => {
                 tracing::error!(doing, cause = %source, "the store left a request unsure");
                 Self::Unavailable(format!("{error}; read again before asking again, or ask under an Idempotency-Key"))
             }
-            StoreError::LeaseLost | StoreError::Unusable(_) => {
+            StoreError::LeaseLost | StoreError::NameHeld(_) | StoreError::Unusable(_) => {
                 tracing::error!(%error, "the store cannot be used for a request");
                 Self::Unavailable(error.to_string())
             }

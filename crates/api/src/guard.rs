@@ -1,11 +1,12 @@
 //! Who may ask while there are no tokens: programs on this machine, and pages that this server gave out. A page of another
-//! site is known by its Origin; one that made a name of its own point here (DNS rebinding) by its Host.
+//! site is known by its Origin, and by what the browser says of it (`Sec-Fetch-Site`); one that made a name of its own point here
+//! (DNS rebinding) by its Host.
 
 use std::{net::IpAddr, sync::Arc};
 
 use axum::{
     extract::{Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, header},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -18,13 +19,21 @@ use crate::{
 /// Answers a request only if it comes from this machine and for it.
 pub(crate) async fn check(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let named = request.uri().authority().map(|authority| authority.as_str().to_owned());
-    match allowed(request.headers(), named.as_deref(), api.listen.port()) {
+    let asked = allowed(request.headers(), named.as_deref(), api.listen.port())
+        .and_then(|()| not_cross_site(request.method(), request.uri().path(), request.headers()));
+    match asked {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
     }
 }
 
 fn allowed(headers: &HeaderMap, authority: Option<&str>, port: u16) -> Result<()> {
+    // Every webhook carries it, and no client does: a job must not use the API of its own cluster.
+    if headers.contains_key("everytick-run") {
+        return Err(ApiError::Forbidden(
+            "the request carries the header everytick-run: webhooks may not use the API; send without it".to_owned(),
+        ));
+    }
     let host = single(headers, &header::HOST)?.or(authority);
     let host = host.ok_or_else(|| ApiError::Forbidden("the request names no Host".to_owned()))?;
     for name in [Some(host), authority].into_iter().flatten() {
@@ -41,6 +50,28 @@ fn allowed(headers: &HeaderMap, authority: Option<&str>, port: u16) -> Result<()
         _ => Ok(()),
     }
 }
+
+/// Pages that a link on another site may lead to.
+const PAGES: [&str; 3] = ["/", "/docs", "/openapi.json"];
+
+/// Requests that a page of another site has the browser make are refused, with or without an Origin: an image or a script has
+/// none. Following a link to a page is not such a request, and `/healthz` tells nothing.
+fn not_cross_site(method: &Method, path: &str, headers: &HeaderMap) -> Result<()> {
+    let site = single(headers, &SEC_FETCH_SITE)?;
+    if !matches!(site, Some("cross-site" | "same-site")) {
+        return Ok(());
+    }
+    let whole_page = single(headers, &SEC_FETCH_MODE)? == Some("navigate")
+        && single(headers, &SEC_FETCH_DEST)?.is_none_or(|shown_as| shown_as == "document");
+    if method == Method::GET && (path == "/healthz" || whole_page && PAGES.contains(&path)) {
+        return Ok(());
+    }
+    Err(ApiError::CrossSite)
+}
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>> {
     let mut values = headers.get_all(name).iter();
@@ -121,6 +152,43 @@ mod tests {
             "127.1",
         ] {
             assert!(!is_ours(host, 8640), "{host}");
+        }
+    }
+
+    #[test]
+    fn what_a_page_of_another_site_asks_for_is_refused_and_what_a_link_leads_to_is_not() {
+        let asked = |method: &str, path: &str, fetch: &[(&'static str, &'static str)]| {
+            let pairs =
+                fetch.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+            not_cross_site(&method.parse().unwrap(), path, &pairs.collect()).is_ok()
+        };
+        let (cross, same) = (("sec-fetch-site", "cross-site"), ("sec-fetch-site", "same-site"));
+        let (link, page, frame) =
+            (("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document"), ("sec-fetch-dest", "iframe"));
+        for (method, path, fetch) in [
+            ("GET", "/api/v1/jobs", &[][..]),
+            ("POST", "/api/v1/jobs", &[("sec-fetch-site", "same-origin")]),
+            ("GET", "/api/v1/jobs", &[("sec-fetch-site", "none"), link]),
+            ("GET", "/healthz", &[cross]),
+            ("GET", "/docs", &[cross, link, page]),
+            ("GET", "/docs", &[same, link]),
+            ("GET", "/openapi.json", &[cross, link, page]),
+        ] {
+            assert!(asked(method, path, fetch), "{method} {path} {fetch:?}");
+        }
+        for (method, path, fetch) in [
+            ("GET", "/api/v1/jobs", &[cross][..]),
+            ("GET", "/api/v1/jobs", &[cross, link, page]),
+            ("GET", "/metrics", &[cross, link, page]),
+            ("GET", "/readyz", &[same]),
+            ("POST", "/api/v1/jobs/j/trigger", &[same, link, page]),
+            ("POST", "/healthz", &[cross]),
+            ("POST", "/docs", &[cross, link, page]),
+            ("GET", "/docs", &[cross, link, frame]),
+            ("GET", "/docs", &[cross]),
+            ("GET", "/docs/style.css", &[cross]),
+        ] {
+            assert!(!asked(method, path, fetch), "{method} {path} {fetch:?}");
         }
     }
 

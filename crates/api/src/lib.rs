@@ -1,5 +1,6 @@
 //! The HTTP API: it reads requests, asks the engine's commands or the store, and writes answers. It decides nothing.
-//! `wire` holds the only public serde types; `error` alone knows status codes; `guard` says who may ask.
+//! `wire` holds the only public serde types; `error` alone knows status codes; `guard` says who may ask; `server` limits what
+//! connections may take.
 
 mod body;
 mod docs;
@@ -10,6 +11,7 @@ mod idempotency;
 mod paging;
 mod params;
 mod routes;
+mod server;
 mod version;
 mod wire;
 
@@ -27,6 +29,8 @@ use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
 
 pub use document::openapi;
+pub use routes::Batches;
+pub use server::{ServerLimits, serve};
 
 use error::ApiError;
 use wire::job::Allowed;
@@ -54,6 +58,8 @@ pub struct Api {
     pub min_interval: Span,
     /// How long ended runs are kept.
     pub history: Span,
+    /// The batches that are being taken.
+    pub batches: Batches,
     /// Where it is bound, the port as it is (not 0): `Host` and `Origin` are held against it.
     pub listen: SocketAddr,
 }
@@ -79,15 +85,15 @@ impl Api {
 
 /// Everything under one router, ready to be served.
 pub fn router(api: Api) -> Router {
-    serve(api, routes::all())
+    with_guards(api, routes::all())
 }
 
 /// Only how the node does: for one that does not answer the API.
 pub fn node_router(api: Api) -> Router {
-    serve(api, routes::of_the_node())
+    with_guards(api, routes::of_the_node())
 }
 
-fn serve(api: Api, routes: OpenApiRouter<Arc<Api>>) -> Router {
+fn with_guards(api: Api, routes: OpenApiRouter<Arc<Api>>) -> Router {
     let api = Arc::new(api);
     let (router, _) = routes.split_for_parts();
     router

@@ -10,6 +10,7 @@ use axum::{
 use everytick_domain::{
     ids::{BackfillId, JobId, RunId},
     invalid::Invalid,
+    job::check_name,
     queue::check_queue,
 };
 use everytick_engine::store::JobRef;
@@ -100,7 +101,12 @@ impl<S: Send + Sync> FromRequestParts<S> for JobPath {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
-        Ok(Self(job_ref(&segment(parts, state, "job").await?)))
+        let text = segment(parts, state, "job").await?;
+        let job = job_ref(&text);
+        if let JobRef::Name(name) = &job {
+            named("job", check_name(name))?;
+        }
+        Ok(Self(job))
     }
 }
 
@@ -111,7 +117,9 @@ impl<S: Send + Sync> FromRequestParts<S> for CalendarPath {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
-        Ok(Self(segment(parts, state, "name").await?))
+        let name = segment(parts, state, "name").await?;
+        named("name", check_name(&name))?;
+        Ok(Self(name))
     }
 }
 
@@ -128,7 +136,7 @@ impl<S: Send + Sync> FromRequestParts<S> for RunPath {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
         let text = segment(parts, state, "id").await?;
-        text.parse().map(Self).map_err(|message: String| ApiError::malformed("id", message))
+        named("id", text.parse()).map(Self)
     }
 }
 
@@ -140,7 +148,7 @@ impl<S: Send + Sync> FromRequestParts<S> for BackfillPath {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
         let text = segment(parts, state, "id").await?;
-        text.parse().map(Self).map_err(|message: String| ApiError::malformed("id", message))
+        named("id", text.parse()).map(Self)
     }
 }
 
@@ -152,14 +160,17 @@ impl<S: Send + Sync> FromRequestParts<S> for QueuePath {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
         let name = segment(parts, state, "queue").await?;
-        check_queue(&name).map_err(|message| ApiError::malformed("queue", message))?;
+        named("queue", check_queue(&name))?;
         Ok(Self(name))
     }
 }
 
-async fn segment<S: Send + Sync>(parts: &mut Parts, state: &S, name: &str) -> Result<String> {
-    let Path(text) = Path::<String>::from_request_parts(parts, state)
-        .await
-        .map_err(|rejection| ApiError::malformed(name, rejection.body_text()))?;
-    Ok(text)
+/// What cannot be a name or an id is not there, and the store is not asked for it.
+fn named<T>(field: &'static str, read: Result<T, String>) -> Result<T> {
+    read.map_err(|message| ApiError::NotAName { field, message })
+}
+
+async fn segment<S: Send + Sync>(parts: &mut Parts, state: &S, name: &'static str) -> Result<String> {
+    let text = Path::<String>::from_request_parts(parts, state).await;
+    named(name, text.map(|Path(text)| text).map_err(|rejection| rejection.body_text()))
 }

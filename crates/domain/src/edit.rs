@@ -1,10 +1,11 @@
 //! An edit, pause, resume or delete: up to the instant X the old definition holds, after it the new one (I11).
 //! The store locks the job, reads how it stands, asks here, and writes the answer in the same transaction.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     calendar::Calendar,
+    ids::RunId,
     invalid::Invalid,
     job::{self, Job, JobSpec, Paused},
     mutant::Mutant,
@@ -63,6 +64,33 @@ pub struct Edit {
     pub ranges: Vec<SkipRange>,
     pub job: Job,
     pub cursor: Option<DbTime>,
+    /// The tick of a new `at` that has come already. It is the last of `rows`.
+    pub at: Option<RunId>,
+}
+
+impl Edit {
+    /// Checks that the store inserted every row. Ticks are planned behind the last recorded one, so a row can exist
+    /// already only for an `at` that names a tick the job has had: it would be answered with success and never fire.
+    pub fn check_inserted(&self, inserted: &BTreeSet<RunId>) -> Result<(), NotInserted> {
+        let missing = |row: &&TickRow| !inserted.contains(&row.id);
+        match self.rows.iter().find(missing) {
+            None => Ok(()),
+            Some(row) if self.at == Some(row.id) => Err(NotInserted::At(Invalid::new(
+                "schedule.at",
+                format!("{} is a tick that this job has on the record already; name a later instant", row.tick),
+            ))),
+            Some(row) => Err(NotInserted::Due(row.tick)),
+        }
+    }
+}
+
+/// Why an edit must not be committed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NotInserted {
+    /// The new `at` is on the record already.
+    At(Invalid),
+    /// A tick that was due under the old definition got no row.
+    Due(DbTime),
 }
 
 /// Decides an edit. `None` when the job already is as asked: nothing is written, and the answer is the job as it stands.
@@ -100,6 +128,7 @@ pub fn edit(standing: &Standing, change: Change) -> Result<Option<Edit>, Vec<Inv
         rows.iter_mut().for_each(|row| row.fate = Fate::Skip(SkipReason::Error));
         ranges.iter_mut().for_each(|range| range.reason = SkipReason::Error);
     }
+    let mut at_row = None;
     let cursor = match new.ticking() {
         Some(schedule) if new.spec.schedule == job.spec.schedule => schedule.next_after(x),
         Some(schedule) => match job::first_cursor(&new.spec, schedule, x, *now) {
@@ -108,6 +137,10 @@ pub fn edit(standing: &Standing, change: Change) -> Result<Option<Edit>, Vec<Inv
             Some(at) if at <= x => {
                 let open = standing.open.and_waiting(runs_among(&rows));
                 if let Plan::Rows(due) = decide(&new, Some(at), at.max(*now), open) {
+                    // A tick that is due under both definitions is one tick.
+                    let due: Vec<_> =
+                        due.into_iter().filter(|row| !rows.iter().any(|known| known.id == row.id)).collect();
+                    at_row = due.last().map(|row| row.id);
                     rows.extend(due);
                 }
                 schedule.next_after(x)
@@ -116,7 +149,7 @@ pub fn edit(standing: &Standing, change: Change) -> Result<Option<Edit>, Vec<Inv
         },
         None => None,
     };
-    Ok(Some(Edit { x, rows, ranges, job: new, cursor }))
+    Ok(Some(Edit { x, rows, ranges, job: new, cursor, at: at_row }))
 }
 
 /// Records the old definition's ticks that are due, from the first unrecorded one on. Rows are recorded in order, so
@@ -242,6 +275,29 @@ mod tests {
         let edit = edit(&standing(30, 25, Some(20)), Change::Replace(Box::new(at))).unwrap().unwrap();
         assert_eq!(edit.rows.iter().map(|row| (row.tick, row.fate)).collect::<Vec<_>>(), [(s(23), Fate::Run)]);
         assert_eq!(edit.cursor, None);
+    }
+
+    #[test]
+    fn an_at_that_is_due_under_both_definitions_is_one_tick() {
+        let mut at = spec(Span::seconds(10));
+        at.schedule.as_mut().unwrap().timing = Timing::At { at: s(20) };
+        let edit = edit(&standing(20, 23, Some(10)), Change::Replace(Box::new(at))).unwrap().unwrap();
+        assert_eq!(edit.rows.iter().map(|row| row.tick).collect::<Vec<_>>(), [s(20)]);
+        assert_eq!((edit.at, edit.cursor), (None, None));
+    }
+
+    #[test]
+    fn an_edit_whose_row_was_not_inserted_is_refused() {
+        let mut at = spec(Span::seconds(10));
+        at.schedule.as_mut().unwrap().timing = Timing::At { at: s(23) };
+        let edit = edit(&standing(10, 25, Some(10)), Change::Replace(Box::new(at))).unwrap().unwrap();
+        let all: Vec<RunId> = edit.rows.iter().map(|row| row.id).collect();
+        let without = |missing: RunId| all.iter().copied().filter(|id| *id != missing).collect();
+        assert_eq!(edit.check_inserted(&all.iter().copied().collect()), Ok(()));
+        assert_eq!(edit.check_inserted(&without(all[0])), Err(NotInserted::Due(s(20))));
+        let Err(NotInserted::At(invalid)) = edit.check_inserted(&without(all[1])) else { panic!("the at is new") };
+        assert_eq!(invalid.field, "schedule.at");
+        assert!(invalid.message.contains("on the record already"), "{}", invalid.message);
     }
 
     #[test]

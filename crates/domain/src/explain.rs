@@ -466,14 +466,17 @@ fn run_words(record: &TickRecord) -> String {
 #[must_use]
 pub fn reason_words(reason: SkipReason, calendar: Option<&str>) -> String {
     match reason {
-        SkipReason::Overlap => "as many runs of the job as its overlap policy allows were still open".to_owned(),
+        SkipReason::Overlap => {
+            "as many runs of the job as its overlap policy allows were still open, or a newer tick was due as well"
+                .to_owned()
+        }
         SkipReason::Misfire => "it was recorded too late to fire: it was older than the job's grace".to_owned(),
         SkipReason::CatchUp => "it was late, and catch-up did not choose it".to_owned(),
         SkipReason::Calendar => match calendar {
             Some(calendar) => format!("calendar {calendar} leaves the date out"),
             None => "a calendar left the date out".to_owned(),
         },
-        SkipReason::Quota => "a quota was reached".to_owned(),
+        SkipReason::Quota => "too many runs of the job waited already".to_owned(),
         SkipReason::Error => "the database refused it, and the job was paused".to_owned(),
         SkipReason::Parent => "a parent ended otherwise than depends_on asks for".to_owned(),
         SkipReason::Paused => "the job was paused when its turn in a flow came".to_owned(),

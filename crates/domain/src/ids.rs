@@ -223,11 +223,26 @@ counter!(
     Fence
 );
 
+/// The number after `old`: greater than it, and greater than every number made before `now` on a database that lost its last
+/// commits in a promotion.
+fn raised(old: i64, now: DbTime) -> i64 {
+    (old + 1).max(now.millis().saturating_mul(1_000))
+}
+
 impl Fence {
-    /// The fence after this one: past the old, and past every fence made before `now` on a database that was since lost.
+    /// The next fence. It exceeds every earlier one, also those that a promotion lost.
     #[must_use]
     pub fn raised(self, now: DbTime) -> Self {
-        Self((self.0 + 1).max(now.millis().saturating_mul(1_000)))
+        Self(raised(self.0, now))
+    }
+}
+
+impl Epoch {
+    /// The next epoch. It differs from every earlier one, also from those that a promotion lost: a node that knows the epoch
+    /// of a lost edit notices the edit after it.
+    #[must_use]
+    pub fn raised(self, now: DbTime) -> Self {
+        Self(raised(self.0, now))
     }
 }
 

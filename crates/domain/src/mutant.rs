@@ -57,10 +57,12 @@ pub enum Mutant {
     FanInByParent,
     /// That a run has ended is forgotten before the children are committed.
     StepDroppedFirst,
+    /// What a receiver has accepted stays a claim of the node that sent it, and is lost with it.
+    AcceptedStaysWithNode,
 }
 
 impl Mutant {
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::NoEpochCheck,
         Self::CursorRaisedBeforeAck,
         Self::RaiseWithoutEpoch,
@@ -95,6 +97,7 @@ impl Mutant {
         Self::BackfillPositionFirst,
         Self::FanInByParent,
         Self::StepDroppedFirst,
+        Self::AcceptedStaysWithNode,
     ];
 
     /// Whether this mistake is to be made now, on this thread.
@@ -116,19 +119,75 @@ impl Mutant {
     }
 }
 
-/// Makes one mistake on every thread, for as long as the process lives: for a binary that the campaign is to find out.
+/// Reads which mistake this process is to make on every thread, and which loop is to fail, from the variables
+/// `EVERYTICK_MUTANT` and `EVERYTICK_LOOP_FAULT` (such as `panic:settle`). Without the feature `mutants` it does nothing.
+///
+/// # Errors
+/// A variable names no mistake or no fault.
+pub fn set_from_env(variable: impl Fn(&str) -> Option<String>) -> Result<(), String> {
+    #[cfg(feature = "mutants")]
+    {
+        if let Some(name) = variable("EVERYTICK_MUTANT") {
+            let mutant = Mutant::from_name(&name).ok_or(format!("EVERYTICK_MUTANT: {name:?} is not a mistake"))?;
+            // The first one stays.
+            let _ = EVERYWHERE.set(mutant);
+        }
+        if let Some(text) = variable("EVERYTICK_LOOP_FAULT") {
+            let fault = LoopFault::read(&text).ok_or(format!("EVERYTICK_LOOP_FAULT: {text:?} is not a fault"))?;
+            let _ = FAULT_EVERYWHERE.set(fault);
+        }
+    }
+    #[cfg(not(feature = "mutants"))]
+    let _ = variable;
+    Ok(())
+}
+
+/// What a test does to a loop of the engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LoopFault {
+    Panic(&'static str),
+    /// It begins a pass that never ends.
+    Hang(&'static str),
+}
+
+impl LoopFault {
+    /// Whether this fault is to happen now, on this thread.
+    #[must_use]
+    pub fn is_on(self) -> bool {
+        #[cfg(feature = "mutants")]
+        return FAULT.get() == Some(self) || FAULT_EVERYWHERE.get() == Some(&self);
+        #[cfg(not(feature = "mutants"))]
+        false
+    }
+
+    #[cfg(feature = "mutants")]
+    fn read(text: &str) -> Option<Self> {
+        let (kind, name) = text.split_once(':')?;
+        // Read once in the life of a process.
+        let name: &'static str = name.to_owned().leak();
+        match kind {
+            "panic" => Some(Self::Panic(name)),
+            "hang" => Some(Self::Hang(name)),
+            _ => None,
+        }
+    }
+}
+
+/// Lets a loop fail, or none, on this thread from here on.
 #[cfg(feature = "mutants")]
-pub fn set_everywhere(mutant: Mutant) {
-    // The first one stands.
-    let _ = EVERYWHERE.set(mutant);
+pub fn set_loop_fault(fault: Option<LoopFault>) {
+    FAULT.set(fault);
 }
 
 #[cfg(feature = "mutants")]
 static EVERYWHERE: std::sync::OnceLock<Mutant> = std::sync::OnceLock::new();
+#[cfg(feature = "mutants")]
+static FAULT_EVERYWHERE: std::sync::OnceLock<LoopFault> = std::sync::OnceLock::new();
 
 #[cfg(feature = "mutants")]
 thread_local! {
     static ON: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+    static FAULT: std::cell::Cell<Option<LoopFault>> = const { std::cell::Cell::new(None) };
 }
 
 /// Makes one mistake, or none, on this thread from here on.

@@ -62,6 +62,29 @@ impl FromIterator<Open> for OpenRuns {
     }
 }
 
+/// Under `cancel_previous`, so many waiting runs of a job are read at once; when they are cancelled, the next are read.
+const PREVIOUS_READ_MAX: usize = 16;
+
+/// How many waiting runs of a job decide what happens to a further one. A reader needs no more of them, so that a backlog of
+/// millions costs no more than a short one. Never less than may be in progress together, and at least one, so that a reader
+/// knows whether any run waits. At most `MAX_CONCURRENT_MAX` or `QUEUE_LIMIT_MAX`.
+#[must_use]
+pub fn waiting_needed(spec: &JobSpec) -> usize {
+    match spec.overlap {
+        Overlap::Skip => 1,
+        Overlap::Allow => spec.max_concurrent.map_or(1, |max| max as usize),
+        Overlap::Queue { limit } => limit as usize,
+        Overlap::CancelPrevious => PREVIOUS_READ_MAX,
+    }
+    .max(1)
+}
+
+/// Whether `known` decides what happens to a further run, however many more wait.
+#[must_use]
+pub fn is_decided(spec: &JobSpec, known: OpenRuns) -> bool {
+    admit(spec, known) == admit(spec, known.and_waiting(usize::MAX / 2))
+}
+
 /// What becomes of a run that comes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
@@ -212,6 +235,25 @@ mod tests {
         ] {
             let found = admit(&under(overlap, max), OpenRuns { in_progress, waiting });
             assert_eq!(found, admitted, "{overlap:?} {max:?}: {in_progress} in progress, {waiting} waiting");
+        }
+    }
+
+    /// What is read of a long backlog decides as the whole backlog would.
+    #[test]
+    fn as_many_waiting_runs_as_are_needed_decide() {
+        for (overlap, max) in [
+            (Overlap::Skip, None),
+            (Overlap::Allow, None),
+            (Overlap::Allow, Some(7)),
+            (Overlap::Queue { limit: 5 }, None),
+            (Overlap::CancelPrevious, None),
+        ] {
+            let spec = under(overlap, max);
+            let needed = waiting_needed(&spec);
+            assert!(needed >= spec.in_progress_max().unwrap_or(0) as usize, "{overlap:?}");
+            assert!(is_decided(&spec, OpenRuns { in_progress: 0, waiting: needed }), "{overlap:?}");
+            let fewer = OpenRuns { in_progress: 0, waiting: 0 };
+            assert_eq!(is_decided(&spec, fewer), spec.in_progress_max().is_none(), "{overlap:?}: none is too few");
         }
     }
 

@@ -3,7 +3,7 @@
 
 use crate::{
     ids::{Cause, JobId, RunId},
-    job::{CatchUp, Job},
+    job::{CatchUp, Job, Overlap},
     overlap::{Admission, OpenRuns, admit},
     run::SkipReason,
     schedule::Schedule,
@@ -69,7 +69,7 @@ pub fn decide(job: &Job, next: Option<DbTime>, now: DbTime, open: OpenRuns) -> P
     let misfire = job.spec.misfire;
     let on_time_from = now.minus(misfire.late_after);
     if next >= on_time_from {
-        return on_time(job, schedule, next, free_to, open);
+        return on_time(job, schedule, next, (free_to, now), open);
     }
 
     let late_to = before(on_time_from);
@@ -96,20 +96,27 @@ pub(crate) fn caught_up(job: &Job, schedule: &Schedule, from: DbTime, to: DbTime
     }
 }
 
-fn on_time(job: &Job, schedule: &Schedule, next: DbTime, to: DbTime, open: OpenRuns) -> Plan {
-    match job.spec.in_progress_max() {
-        None => {
-            let ticks = schedule.ticks(next, to).take(TICKS_PER_PLAN_MAX);
-            Plan::Rows(ticks.map(|tick| row(job.id, schedule, tick, Fate::Run)).collect())
-        }
+/// The ticks from `next` on, of which none is late; those up to `free_to` are not left out by a calendar. Where the policy lets
+/// one run be in progress, the newest tick that is due runs, and those before it are skips: which one runs must not depend on
+/// the millisecond at which the run before it ends.
+fn on_time(job: &Job, schedule: &Schedule, next: DbTime, (free_to, now): (DbTime, DbTime), open: OpenRuns) -> Plan {
+    let rows = |to: DbTime, fate: Fate| {
+        let ticks = schedule.ticks(next, to).take(TICKS_PER_PLAN_MAX);
+        Plan::Rows(ticks.map(|tick| row(job.id, schedule, tick, fate)).collect())
+    };
+    if job.spec.in_progress_max().is_none() {
+        return rows(free_to, Fate::Run);
+    }
+    let skip = Fate::Skip(SkipReason::Overlap);
+    let newest = match job.spec.overlap {
+        Overlap::Skip | Overlap::CancelPrevious => schedule.newest_free(next, now, 1).pop().unwrap_or(next),
+        Overlap::Queue { .. } | Overlap::Allow => next,
+    };
+    match admit(&job.spec, open) {
+        Admission::Skip => rows(newest.min(free_to), skip),
+        Admission::Start | Admission::Wait if next < newest => rows(before(newest).min(free_to), skip),
         // Whether the tick after this one overlaps is known only when this one is recorded: one at a time.
-        Some(_) => {
-            let fate = match admit(&job.spec, open) {
-                Admission::Start | Admission::Wait => Fate::Run,
-                Admission::Skip => Fate::Skip(SkipReason::Overlap),
-            };
-            Plan::Rows(vec![row(job.id, schedule, next, fate)])
-        }
+        Admission::Start | Admission::Wait => rows(next, Fate::Run),
     }
 }
 
@@ -144,7 +151,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::{
         ids::{TenantId, Version},
-        job::{JobSpec, Misfire, Overlap},
+        job::{JobSpec, Misfire},
         retry::{OnLost, RetryPolicy},
         schedule::{ScheduleSpec, Timing},
         target::{Command, ShellTarget, TargetSpec},
@@ -244,6 +251,39 @@ pub(crate) mod tests {
         assert_eq!(fates, [Fate::Run, Fate::Run, Fate::Skip(SkipReason::Overlap)]);
         spec.max_concurrent = None;
         assert_eq!(play(&job(spec), Some(s(10)), s(30), 7).iter().filter(|row| row.3 == Fate::Run).count(), 3);
+    }
+
+    /// Ten-second ticks of which those at 10 to 60 are due together, none of them late.
+    #[test]
+    fn of_ticks_that_are_due_together_the_newest_runs_where_one_may() {
+        const SKIP: Fate = Fate::Skip(SkipReason::Overlap);
+        let queue = |limit| Overlap::Queue { limit };
+        for (overlap, open, fates) in [
+            (Overlap::Skip, 0, [SKIP, SKIP, SKIP, SKIP, SKIP, Fate::Run]),
+            (Overlap::Skip, 1, [SKIP; 6]),
+            (Overlap::CancelPrevious, 0, [SKIP, SKIP, SKIP, SKIP, SKIP, Fate::Run]),
+            (Overlap::CancelPrevious, 1, [SKIP, SKIP, SKIP, SKIP, SKIP, Fate::Run]),
+            (queue(100), 0, [Fate::Run; 6]),
+            (queue(100), 1, [Fate::Run; 6]),
+            (Overlap::Allow, 0, [Fate::Run; 6]),
+            (Overlap::Allow, 5, [Fate::Run; 6]),
+        ] {
+            let mut spec = spec(Span::seconds(10));
+            (spec.overlap, spec.misfire.late_after) = (overlap, Span::minutes(1));
+            let rows = play(&job(spec), Some(s(10)), s(60), open);
+            assert_eq!(rows.iter().map(|row| row.0).collect::<Vec<_>>(), [10, 20, 30, 40, 50, 60], "{overlap:?}");
+            assert_eq!(rows.iter().map(|row| row.3).collect::<Vec<_>>(), fates, "{overlap:?} with {open} open");
+        }
+    }
+
+    /// Nothing that is open at the first statement may be open at the second: skips and the run are apart.
+    #[test]
+    fn older_ticks_are_recorded_before_the_newest_and_without_it() {
+        let job = job(spec(Span::seconds(10)));
+        let Plan::Rows(rows) = decide(&job, Some(s(10)), s(40), OpenRuns::NONE) else { panic!("rows") };
+        assert_eq!(rows.iter().map(|row| row.tick).collect::<Vec<_>>(), [s(10), s(20), s(30)]);
+        let Plan::Rows(rows) = decide(&job, Some(s(40)), s(40), OpenRuns::NONE) else { panic!("rows") };
+        assert_eq!(rows.iter().map(|row| (row.tick, row.fate)).collect::<Vec<_>>(), [(s(40), Fate::Run)]);
     }
 
     /// A minute job, silent from tick 60 until second 36000: 600 ticks, of which those after 32400 are within the hour's grace.

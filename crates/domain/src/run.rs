@@ -186,6 +186,8 @@ impl Claim {
             Outcome::Cancelled { output } => (Verdict::Cancelled, None, output, None),
             Outcome::Unsent => (Verdict::HandBack, None, None, None),
             Outcome::Failed { error, output, retry: Retry::Never } => (Verdict::Failed, Some(error), output, None),
+            // No other node can do it either, or it would have been handed back.
+            Outcome::NotHere { error, .. } => (Verdict::Failed, Some(error), None, None),
             Outcome::Failed { error, output, retry: Retry::Allowed } => (again(Span::ZERO), Some(error), output, None),
             Outcome::Failed { error, output, retry: Retry::After(after) } => (again(after), Some(error), output, None),
             Outcome::TimedOut { after, output } => {

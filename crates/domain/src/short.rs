@@ -112,7 +112,7 @@ impl<'a> Short<'a> {
             max_concurrent: *max_concurrent,
             priority: unless(*priority, PRIORITY_DEFAULT),
             misfire: unless(*misfire, Misfire::default()),
-            retry: unless(*retry, retry_default(target)),
+            retry: unless(*retry, retry_left_out(target)),
             on_lost: unless(*on_lost, OnLost::default()),
             timeout: unless(*timeout, target.timeout_default()),
             home_region: home_region.as_deref().map(Cow::Borrowed),
@@ -151,7 +151,7 @@ impl<'a> Short<'a> {
             max_concurrent: self.max_concurrent,
             priority: self.priority.unwrap_or(PRIORITY_DEFAULT),
             misfire: self.misfire.unwrap_or_default(),
-            retry: self.retry.unwrap_or_else(|| retry_default(&target)),
+            retry: self.retry.unwrap_or_else(|| retry_left_out(&target)),
             on_lost: self.on_lost.unwrap_or_default(),
             timeout: self.timeout.unwrap_or(target.timeout_default()),
             home_region: self.home_region.map(Cow::into_owned),
@@ -199,14 +199,19 @@ const fn http_to(url: String) -> TargetSpec {
     TargetSpec::Http(HttpTarget { url, method: HttpMethod::Post, headers: BTreeMap::new(), secret: None })
 }
 
-const fn retry_default(target: &TargetSpec) -> RetryPolicy {
-    RetryPolicy::with_retries(target.max_retries_default())
+/// The retries of a definition that does not name them. These are the defaults of the first release and never change: jobs
+/// stored then keep their retries. Newer defaults are written out, so that nodes of that release read them too.
+const fn retry_left_out(target: &TargetSpec) -> RetryPolicy {
+    match target {
+        TargetSpec::Http(_) | TargetSpec::Queue(_) => RetryPolicy::first_default(3),
+        TargetSpec::Shell(_) => RetryPolicy::first_default(0),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{plan::tests::spec, target::QueueTarget};
+    use crate::{plan::tests::spec, retry::Jitter, target::QueueTarget};
 
     fn there_and_back(spec: &JobSpec) -> (String, JobSpec) {
         let text = serde_json::to_string(&Short::of(spec)).unwrap();
@@ -218,7 +223,7 @@ mod tests {
         let target = http_to("https://example.org/hook".into());
         let timing =
             ScheduleSpec::cron("15 3 * * *", Some("Europe/Paris"), Gap::default(), Fold::default(), "j").unwrap();
-        let (retry, timeout) = (retry_default(&target), target.timeout_default());
+        let (retry, timeout) = (retry_left_out(&target), target.timeout_default());
         let schedule = Some(timing.into());
         JobSpec { schedule, target, retry, timeout, ..spec(Span::seconds(10)) }
     }
@@ -273,6 +278,7 @@ mod tests {
             Box::new(|spec| spec.priority = 0),
             Box::new(|spec| spec.misfire.grace = Some(Span::minutes(9))),
             Box::new(|spec| spec.retry = RetryPolicy::with_retries(0)),
+            Box::new(|spec| spec.retry = RetryPolicy::with_retries(3)),
             Box::new(|spec| spec.on_lost = OnLost::Fail),
             Box::new(|spec| spec.timeout = Span::hours(1)),
             Box::new(|spec| spec.home_region = Some("eu".into())),
@@ -286,6 +292,25 @@ mod tests {
             let (text, read) = there_and_back(&spec);
             assert_eq!(read, spec, "{text}");
         }
+    }
+
+    /// A definition of the first release, and one of today as that release reads it: all but the kind of jitter.
+    #[test]
+    fn defaults_that_changed_are_written_out_and_old_definitions_keep_theirs() {
+        let old: Short<'_> = serde_json::from_str(r#"{"every":"1m","http":"https://example.org/"}"#).unwrap();
+        let first = RetryPolicy {
+            max_retries: 3,
+            base_delay: Span::seconds(5),
+            max_delay: Span::hours(1),
+            jitter: Jitter::Full,
+        };
+        assert_eq!(old.whole("j").unwrap().retry, first);
+        let target = plain().target;
+        let today = JobSpec { retry: RetryPolicy::with_retries(target.max_retries_default()), ..plain() };
+        let (text, read) = there_and_back(&today);
+        assert_eq!(read, today);
+        let retry = r#""retry":{"max_retries":10,"base_delay":"5s","max_delay":"10m","jitter":"equal"}"#;
+        assert!(text.contains(retry), "{text}");
     }
 
     #[test]

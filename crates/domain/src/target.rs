@@ -1,6 +1,6 @@
 //! Where a run goes, as a job defines it, and what the target said of it. How to get there is the targets crate's matter.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +16,29 @@ pub enum TargetSpec {
     Queue(QueueTarget),
 }
 
+/// A request occupies a slot and a connection for as long as it lasts.
+pub const HTTP_TIMEOUT_MAX: Span = Span::hours(1);
+
+/// A fingerprint of the host and port of a URL: equal for equal ones, whatever the path is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Destination(u64);
+
+impl Destination {
+    fn of(url: &str) -> Self {
+        use std::hash::Hasher as _;
+        let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+        let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
+        let host = authority.rsplit('@').next().unwrap_or_default();
+        let named_port = host.rsplit(']').next().is_some_and(|end| end.contains(':'));
+        let port = if scheme.eq_ignore_ascii_case("https") { ":443" } else { ":80" };
+        let mut hasher = std::hash::DefaultHasher::new();
+        for byte in host.bytes().chain(port.bytes().filter(|_| !named_port)) {
+            hasher.write_u8(byte.to_ascii_lowercase());
+        }
+        Self(hasher.finish())
+    }
+}
+
 impl TargetSpec {
     /// The word by which the API, the CLI and the metrics call this kind.
     #[must_use]
@@ -24,6 +47,15 @@ impl TargetSpec {
             Self::Http(_) => "http",
             Self::Shell(_) => "shell",
             Self::Queue(_) => "queue",
+        }
+    }
+
+    /// The longest `timeout` that a new definition may have.
+    #[must_use]
+    pub const fn timeout_max(&self) -> Option<Span> {
+        match self {
+            Self::Http(_) => Some(HTTP_TIMEOUT_MAX),
+            Self::Shell(_) | Self::Queue(_) => None,
         }
     }
 
@@ -36,12 +68,21 @@ impl TargetSpec {
         }
     }
 
-    /// Retries when the job does not say. A command may have done half its work, so it is not repeated unasked.
+    /// Retries when the job does not say: enough for a receiver that is away for 20 minutes. A command may have done half its work, so it is not repeated unasked.
     #[must_use]
     pub const fn max_retries_default(&self) -> u32 {
         match self {
-            Self::Http(_) | Self::Queue(_) => 3,
+            Self::Http(_) | Self::Queue(_) => 10,
             Self::Shell(_) => 0,
+        }
+    }
+
+    /// Where a delivery goes, by host and port; none for what does not go over the network from here.
+    #[must_use]
+    pub fn destination(&self) -> Option<Destination> {
+        match self {
+            Self::Http(http) => Some(Destination::of(&http.url)),
+            Self::Shell(_) | Self::Queue(_) => None,
         }
     }
 
@@ -140,6 +181,12 @@ pub enum Outcome {
     Lost,
     /// Claimed and never sent: handed back without spending an attempt.
     Unsent,
+    /// The settings of this node forbid the delivery; those of another may allow it. Nothing was sent. `address` is the one that
+    /// may not be reached; without it, commands may not be run.
+    NotHere {
+        error: String,
+        address: Option<IpAddr>,
+    },
 }
 
 /// Whether a failure is worth another try, and when at the earliest.
@@ -149,4 +196,22 @@ pub enum Retry {
     /// The receiver named a delay (`Retry-After`).
     After(Span),
     Never,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_destination_is_a_host_and_a_port() {
+        let of = Destination::of;
+        let same = of("https://example.org/a");
+        for url in ["https://EXAMPLE.org", "HTTPS://user:pw@example.org:443/b?c#d", "https://example.org?x=http://a"] {
+            assert_eq!(of(url), same, "{url}");
+        }
+        for url in ["http://example.org/", "https://example.org:444/", "https://www.example.org/", "https://[::1]/"] {
+            assert_ne!(of(url), same, "{url}");
+        }
+        assert_eq!(of("http://[::1]/"), of("http://[::1]:80"));
+    }
 }

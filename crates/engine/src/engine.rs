@@ -3,14 +3,16 @@
 use std::{
     future::Future,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64},
     },
     time::Duration,
 };
 
 use everytick_domain::{ids::Incarnation, partition::PartitionSet, time::DbTime};
-use everytick_store::{ChangeMark, Lease, NodeInfo, Result, Store, StoreError, WallClock};
+use everytick_store::{
+    ChangeMark, Lease, NameHolder, NodeInfo, NodeProcess, Result, Store, StoreError, TakeOver, WallClock,
+};
 use everytick_targets::Target;
 use futures::FutureExt as _;
 use tokio::sync::{Notify, RwLock, mpsc};
@@ -20,12 +22,14 @@ use crate::{
     Hints, Settings, Spawn,
     clock::{DbClock, MonoTime},
     commands::Entropy,
+    holding,
     live::LiveLogs,
-    loops::{self, deliver::Ended},
-    memory::Memory,
+    loops::{self, accept::Accepted, deliver::Ended, flows::Round},
+    memory::{Memory, Routes},
     meters::Meters,
     outage::Outage,
-    settings::{FAILURE_PAUSE, JOIN_PATIENCE, RECORDERS},
+    pulse::{self, Pulse},
+    settings::{FAILURE_PAUSE, JOIN_PATIENCE, NAME_HELD_LOOK, RECORDERS},
 };
 
 /// What an engine is made of.
@@ -39,6 +43,8 @@ pub struct Parts {
     pub spawn: Arc<dyn Spawn>,
     /// The node's own clock, only compared with the database's.
     pub wall: Arc<dyn WallClock>,
+    /// Whether a process that published itself in a lease still runs; `None` where this cannot be known from here.
+    pub process_lives: fn(&NodeProcess) -> Option<bool>,
     pub settings: Settings,
 }
 
@@ -60,10 +66,12 @@ pub(crate) struct Shared {
     /// writing by whoever compares what we hold with what the database says we hold.
     pub statements: RwLock<()>,
     pub outcomes: mpsc::UnboundedSender<Ended>,
+    pub acceptances: mpsc::UnboundedSender<Accepted>,
     pub wake_tick: Notify,
     pub wake_load: Notify,
     pub wake_claim: Notify,
     pub wake_renew: Notify,
+    pub wake_compare: Notify,
     pub wake_hold: Notify,
     /// No more ticks, no more claims.
     pub stopping: CancellationToken,
@@ -79,11 +87,16 @@ pub(crate) struct Shared {
     renewed: Mutex<MonoTime>,
     /// A statement of ours may still land: set before anybody else may renew, taken back when the fence was raised.
     pub doubt: AtomicBool,
+    /// The next comparison reads young claims too.
+    pub compare_all: AtomicBool,
     /// The longest that a run waited for its delivery since the last renewal, in milliseconds.
     pub lag_ms: AtomicU64,
     outage: Mutex<Outage>,
-    /// A loop has ended that should not have.
-    pub broken: CancellationToken,
+    flows: Mutex<Round>,
+    pub pulse: Pulse,
+    /// The node cannot go on, and why.
+    broken: CancellationToken,
+    broken_by: OnceLock<String>,
 }
 
 impl Shared {
@@ -99,10 +112,25 @@ impl Shared {
         *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = lease;
     }
 
+    /// Asks the store for something that it only reads. Whatever goes wrong, nothing was done: no answer is a failure, never an
+    /// unsure one, and nobody has to raise the fence.
+    pub(crate) async fn read<T>(&self, doing: &'static str, asked: impl Future<Output = Result<T>>) -> Result<T> {
+        match self.ask(doing, asked).await {
+            Err(StoreError::Unsure { doing, source }) => Err(StoreError::Failed { doing, source }),
+            answer => answer,
+        }
+    }
+
     /// Asks the store, and waits for its answer no longer than a statement may take. No answer is an unsure one.
     pub(crate) async fn ask<T>(&self, doing: &'static str, asked: impl Future<Output = Result<T>>) -> Result<T> {
         let limit = self.parts.settings.statement_timeout();
-        match tokio::time::timeout(limit, asked).await {
+        let answer = tokio::time::timeout(limit, asked).await;
+        match &answer {
+            // What failed may not have been done; any other error is an answer of the store.
+            Err(_) | Ok(Err(StoreError::Failed { .. } | StoreError::Unsure { .. })) => pulse::failed(limit),
+            Ok(_) => pulse::answered(),
+        }
+        match answer {
             Ok(Ok(answer)) => {
                 let away = self.outage().answered(MonoTime::now());
                 if let Some(away) = away {
@@ -119,6 +147,11 @@ impl Shared {
         self.outage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What the loop over flows remembers.
+    pub(crate) fn flows(&self) -> MutexGuard<'_, Round> {
+        self.flows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The partitions whose jobs this node plays.
     pub(crate) fn partitions(&self) -> PartitionSet {
         self.memory().partitions()
@@ -131,7 +164,7 @@ impl Shared {
 
     /// What this node says of itself when it has lost its lease.
     pub(crate) fn info(&self) -> NodeInfo {
-        NodeInfo { again: true, ..info(&self.parts.settings, !self.stopping()) }
+        NodeInfo { again: true, ..info(&self.parts, !self.stopping()) }
     }
 
     /// The lease was renewed by a request that was sent then.
@@ -155,15 +188,37 @@ impl Shared {
     pub(crate) fn stopping(&self) -> bool {
         self.stopping.is_cancelled()
     }
+
+    /// The node cannot go on: not ready from now on, and the process ends. Said last, because saying it may fail.
+    pub(crate) fn break_down(&self, reason: String) {
+        let first = self.broken_by.set(reason.clone()).is_ok();
+        self.broken.cancel();
+        if first {
+            tracing::error!(reason, "the node cannot go on");
+        }
+    }
 }
 
-fn info(settings: &Settings, holds: bool) -> NodeInfo {
-    NodeInfo { region: settings.region.clone(), holds: settings.holds && holds, ..NodeInfo::named(&settings.node) }
+fn info(parts: &Parts, holds: bool) -> NodeInfo {
+    let settings = &parts.settings;
+    NodeInfo {
+        can: Some(parts.target.capabilities().publish()),
+        listen: (!settings.listen.is_empty()).then(|| holding::listen_text(&settings.listen)),
+        region: settings.region.clone(),
+        holds: settings.holds && holds,
+        takes_over: if settings.replace_node { TakeOver::Any } else { TakeOver::Expired },
+        process: settings.process.clone(),
+        ..NodeInfo::named(&settings.node)
+    }
 }
 
 /// Joins for the first time. A database that is busy or away for a moment is put up with.
+///
+/// A process that lives under the node's name is not replaced. Whether it lives is known at once where it ran on this host;
+/// elsewhere its lease tells: one that is renewed again belongs to a living process, one that is not expires.
 async fn join(parts: &Parts, incarnation: Incarnation, clock: &DbClock) -> Result<(Lease, MonoTime)> {
-    let node = info(&parts.settings, true);
+    let mut node = info(parts, true);
+    let mut watched: Option<Box<NameHolder>> = None;
     let begun = MonoTime::now();
     loop {
         let sent = MonoTime::now();
@@ -171,6 +226,23 @@ async fn join(parts: &Parts, incarnation: Incarnation, clock: &DbClock) -> Resul
             Ok((lease, now)) => {
                 clock.observe(sent, now);
                 return Ok((lease, sent));
+            }
+            Err(StoreError::NameHeld(holder)) => {
+                let lives = holder.process.as_ref().and_then(parts.process_lives);
+                if lives == Some(false) {
+                    tracing::info!("the last process of this node is gone: {holder}");
+                    node.takes_over = TakeOver::Only(holder.incarnation);
+                    continue;
+                }
+                let renewed = watched.as_ref().is_some_and(|seen| seen.renewed_at != holder.renewed_at);
+                if lives == Some(true) || renewed {
+                    return Err(StoreError::NameHeld(holder));
+                }
+                if watched.is_none() {
+                    tracing::warn!("waiting until that lease expires or is renewed: {holder}");
+                }
+                watched = Some(holder);
+                tokio::time::sleep(NAME_HELD_LOOK).await;
             }
             Err(error @ (StoreError::Failed { .. } | StoreError::Unsure { .. })) => {
                 if MonoTime::now().since(begun) >= JOIN_PATIENCE {
@@ -202,19 +274,23 @@ impl Engine {
         let (lease, sent) = join(&parts, incarnation, &clock).await?;
         let mark = parts.store.changes(&PartitionSet::none(), ChangeMark::default(), 0).await?.mark;
         let (outcomes, ended) = mpsc::unbounded_channel();
+        let (acceptances, accepted) = mpsc::unbounded_channel();
+        let can = parts.target.capabilities();
         let shared = Arc::new(Shared {
             parts,
             clock,
             meters: Meters::new(),
             incarnation,
             lease: Mutex::new(lease),
-            memory: Mutex::new(Memory::default()),
+            memory: Mutex::new(Memory::with_routes(Routes::new(can))),
             statements: RwLock::new(()),
             outcomes,
+            acceptances,
             wake_tick: Notify::new(),
             wake_load: Notify::new(),
             wake_claim: Notify::new(),
             wake_renew: Notify::new(),
+            wake_compare: Notify::new(),
             wake_hold: Notify::new(),
             stopping: CancellationToken::new(),
             stopped: CancellationToken::new(),
@@ -224,59 +300,107 @@ impl Engine {
             loaded: CancellationToken::new(),
             renewed: Mutex::new(sent),
             doubt: AtomicBool::new(false),
+            compare_all: AtomicBool::new(false),
             lag_ms: AtomicU64::new(0),
             outage: Mutex::default(),
+            flows: Mutex::default(),
+            pulse: Pulse::default(),
             broken: CancellationToken::new(),
+            broken_by: OnceLock::new(),
         });
+        shared.memory().set_job_share(shared.parts.settings.max_job_share);
         let engine = Self { shared };
+        engine.spawn("pulse", pulse::run(engine.shared.clone()));
         if !engine.shared.parts.settings.holds {
             engine.shared.loaded.cancel();
-            engine.spawn(loops::renew::run(engine.shared.clone()));
+            engine.spawn("renew", loops::renew::run(engine.shared.clone()));
+            engine.spawn("compare", loops::compare::run(engine.shared.clone()));
             return Ok(engine);
         }
         // What earlier incarnations had claimed is put back before jobs are read, so that no job is read with it.
         if let Err(error) = loops::renew::reap(&engine.shared).await {
             loops::unsure::report(&engine.shared, &error);
         }
-        engine.spawn(loops::settle::run(engine.shared.clone(), ended));
-        engine.spawn(loops::renew::run(engine.shared.clone()));
-        engine.spawn(loops::renew::run_reaper(engine.shared.clone()));
-        engine.spawn(loops::hold::run(engine.shared.clone()));
-        engine.spawn(loops::load::run(engine.shared.clone(), mark));
+        engine.spawn(pulse::SETTLE, loops::settle::run(engine.shared.clone(), ended));
+        engine.spawn("accept", loops::accept::run(engine.shared.clone(), accepted));
+        engine.spawn("renew", loops::renew::run(engine.shared.clone()));
+        engine.spawn("compare", loops::compare::run(engine.shared.clone()));
+        engine.spawn("reap", loops::renew::run_reaper(engine.shared.clone()));
+        engine.spawn("hold", loops::hold::run(engine.shared.clone()));
+        engine.spawn(pulse::LOAD, loops::load::run(engine.shared.clone(), mark));
         for _ in 0..RECORDERS {
-            engine.spawn(loops::tick::run(engine.shared.clone()));
+            engine.spawn(pulse::TICK, loops::tick::run(engine.shared.clone()));
         }
-        engine.spawn(loops::claim::run(engine.shared.clone()));
-        engine.spawn(loops::cancel::run(engine.shared.clone()));
-        engine.spawn(loops::cancel::run_looks(engine.shared.clone()));
-        engine.spawn(loops::raise::run(engine.shared.clone()));
-        engine.spawn(loops::prune::run(engine.shared.clone()));
-        engine.spawn(loops::detect::run(engine.shared.clone()));
-        engine.spawn(loops::watchdog::run(engine.shared.clone()));
-        engine.spawn(loops::backfill::run(engine.shared.clone()));
-        engine.spawn(loops::flows::run(engine.shared.clone()));
+        engine.spawn(pulse::CLAIM, loops::claim::run(engine.shared.clone()));
+        engine.spawn("cancel", loops::cancel::run(engine.shared.clone()));
+        engine.spawn("cancel-look", loops::cancel::run_looks(engine.shared.clone()));
+        engine.spawn("raise", loops::raise::run(engine.shared.clone()));
+        engine.spawn("prune", loops::prune::run(engine.shared.clone()));
+        engine.spawn("detect", loops::detect::run(engine.shared.clone()));
+        engine.spawn("watchdog", loops::watchdog::run(engine.shared.clone()));
+        engine.spawn("backfill", loops::backfill::run(engine.shared.clone()));
+        engine.spawn("flows", loops::flows::run(engine.shared.clone()));
+        engine.spawn("backlog", loops::backlog::run(engine.shared.clone()));
         Ok(engine)
     }
 
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    /// Starts a loop. One that panics, or ends before the node stops, breaks the node down.
+    fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let shared = self.shared.clone();
+        let task = pulse::watched(shared.pulse.watch(name), task);
         let task = self.shared.loops.track_future(async move {
             let ended = std::panic::AssertUnwindSafe(task).catch_unwind().await;
-            if ended.is_err() || !shared.stopping() {
-                tracing::error!("a loop of the engine broke down");
-                shared.broken.cancel();
+            if ended.is_err() {
+                shared.break_down(format!("the loop {name:?} panicked"));
+            } else if !shared.stopping() {
+                shared.break_down(format!("the loop {name:?} ended by itself"));
             }
         });
         self.shared.parts.spawn.spawn(Box::pin(task));
     }
 
-    /// Whether ticks are being played: the horizon is loaded, the store takes writes, and every loop lives.
+    /// Whether ticks are being recorded: the jobs that come due are loaded, the lease is renewed, every loop works, and what
+    /// the loops do does not fail.
+    ///
+    /// # Errors
+    /// The reasons why not, as a text for people.
+    pub fn ready(&self) -> std::result::Result<(), String> {
+        let (shared, settings) = (&self.shared, &self.shared.parts.settings);
+        if shared.broken.is_cancelled() {
+            return Err(self.broken_by());
+        }
+        let mut reasons = shared.pulse.reasons(MonoTime::now(), settings.statement_timeout(), settings.slots);
+        let also = [
+            (shared.stopping(), "the node is stopping"),
+            (!shared.loaded.is_cancelled(), "the jobs that come due are not loaded yet"),
+            (!shared.trusts_lease(), "the lease could not be renewed in time"),
+        ];
+        reasons.extend(also.into_iter().filter(|(holds, _)| *holds).map(|(_, reason)| reason.to_owned()));
+        if reasons.is_empty() { Ok(()) } else { Err(reasons.join("; ")) }
+    }
+
+    /// Why the node cannot go on. Empty while it can.
     #[must_use]
-    pub fn is_ready(&self) -> bool {
-        self.shared.loaded.is_cancelled()
-            && self.shared.trusts_lease()
-            && !self.shared.stopping()
-            && !self.shared.broken.is_cancelled()
+    pub fn broken_by(&self) -> String {
+        self.shared.broken_by.get().cloned().unwrap_or_default()
+    }
+
+    /// How many times the loops were checked: once a second, until the node has stopped. Where the number no longer rises,
+    /// the runtime does not run its tasks.
+    #[must_use]
+    pub fn checks(&self) -> u64 {
+        self.shared.pulse.checks()
+    }
+
+    /// The loops that this node runs, by name.
+    #[must_use]
+    pub fn loops(&self) -> Vec<&'static str> {
+        self.shared.pulse.names()
+    }
+
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.shared.stopping()
     }
 
     /// Waits until the horizon is loaded for the first time.
@@ -303,6 +427,11 @@ impl Engine {
     /// Moves the backfills of the jobs that this node holds one step on, by hand. Gives how many runs were made.
     pub async fn backfill(&self) -> Result<usize> {
         loops::backfill::pass(&self.shared).await
+    }
+
+    /// Works off the backlogs that were too long for one transaction, by hand; the loop does so too. Gives how many runs that were.
+    pub async fn work_backlogs(&self) -> Result<usize> {
+        loops::backlog::pass(&self.shared).await
     }
 
     /// Advances every flow that has something to do, by hand; the loop does so too. Gives how many runs wait now.
@@ -339,7 +468,7 @@ impl Engine {
             let _ = tokio::time::timeout(Duration::from_secs(10), shared.deliveries.wait()).await;
         }
         let settled = async {
-            while shared.memory().lowest_claim().is_some() {
+            while shared.memory().has_claims() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };

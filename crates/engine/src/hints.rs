@@ -21,6 +21,10 @@ struct Inner {
     ended: Mutex<Vec<(JobId, RunId)>>,
 }
 
+/// Ended runs that wait for the cancel loop. A node without that loop (`--roles api`) never takes them, so further ones are
+/// dropped: where they matter, the periodic look at the claims finds them.
+const ENDED_MAX: usize = 10_000;
+
 impl Hints {
     /// Jobs were made or changed.
     pub fn jobs_changed(&self) {
@@ -33,8 +37,10 @@ impl Hints {
     }
     /// Runs were ended by somebody else: whoever works on them should stop.
     pub fn runs_ended(&self, job: JobId, runs: impl IntoIterator<Item = RunId>) {
-        let runs = runs.into_iter().map(|run| (job, run));
-        self.0.ended.lock().unwrap_or_else(PoisonError::into_inner).extend(runs);
+        let mut ended = self.0.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = ENDED_MAX.saturating_sub(ended.len());
+        ended.extend(runs.into_iter().take(free).map(|run| (job, run)));
+        drop(ended);
         self.0.stops.notify_one();
     }
 
@@ -69,5 +75,25 @@ impl Hints {
     pub async fn on_runs_ended(&self) -> Vec<(JobId, RunId)> {
         self.0.stops.notified().await;
         std::mem::take(&mut *self.0.ended.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use everytick_domain::{ids::Cause, time::DbTime};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn ended_runs_that_no_loop_takes_are_kept_up_to_a_limit() {
+        let hints = Hints::default();
+        let job = JobId::from_uuid(uuid::Uuid::from_u128(1));
+        let run = |n: usize| RunId::of(job, Cause::Tick(DbTime::from_millis(i64::try_from(n).unwrap())));
+        for n in 0..ENDED_MAX * 2 {
+            hints.runs_ended(job, [run(n)]);
+        }
+        assert_eq!(hints.on_runs_ended().await.len(), ENDED_MAX);
+        hints.runs_ended(job, [run(0)]);
+        assert_eq!(hints.on_runs_ended().await, [(job, run(0))], "taking them makes room");
     }
 }

@@ -1,14 +1,15 @@
 //! Which partitions to take and which to give back, decided from one look at the cluster. Nothing here carries safety: the
 //! ledger does, whoever plays.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use everytick_domain::{
     assignment::{Member, Standing, assign},
     ids::Incarnation,
     partition::PartitionSet,
 };
-use everytick_store::Cluster;
+use everytick_store::{Cluster, NodeRecord};
+use everytick_targets::Capabilities;
 
 /// What to do about the partitions now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -80,13 +81,40 @@ pub(crate) fn decide(
     steps
 }
 
+/// Addresses, as a lease has them.
+pub(crate) fn listen_text(addresses: &[SocketAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Where the living nodes answer their API.
+pub(crate) fn listening(cluster: &Cluster) -> Vec<SocketAddr> {
+    let living = cluster.nodes.iter().filter(|node| node.until > cluster.now);
+    let texts = living.filter_map(|node| node.listen.as_deref()).flat_map(|text| text.split(','));
+    texts.filter_map(|text| text.parse().ok()).collect()
+}
+
+/// How the living nodes that deliver runs differ in what they can deliver; `None` when they do not. Nodes of the release before
+/// do not say.
+#[must_use]
+pub fn differences(cluster: &Cluster) -> Option<String> {
+    let working = cluster.nodes.iter().filter(|node| node.until > cluster.now && node.holds);
+    let can = |node: &NodeRecord| Some((node.name.clone(), Capabilities::read(node.can.as_deref()?)?));
+    let nodes: Vec<_> = working.filter_map(can).collect();
+    let (_, first) = nodes.first()?;
+    if nodes.iter().all(|(_, can)| can == first) {
+        return None;
+    }
+    let words: Vec<_> = nodes.iter().map(|(name, can)| format!("{name}: {can}")).collect();
+    Some(words.join("; "))
+}
+
 #[cfg(test)]
 mod tests {
     use everytick_domain::{
         ids::Fence,
         time::{DbTime, Span},
     };
-    use everytick_store::{NodeRecord, PartitionRecord};
+    use everytick_store::PartitionRecord;
     use uuid::Uuid;
 
     use super::*;
@@ -110,6 +138,9 @@ mod tests {
             holds,
             lag: Span::ZERO,
             clock_offset_ms: 0,
+            process: None,
+            can: None,
+            listen: None,
         }
     }
 

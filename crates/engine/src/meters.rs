@@ -6,7 +6,7 @@ use everytick_domain::target::{Outcome, TargetSpec};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 const KINDS: usize = 3;
-const OUTCOMES: usize = 8;
+const OUTCOMES: usize = 9;
 
 pub(crate) struct Meters {
     pub lag: Histogram,
@@ -56,5 +56,6 @@ const fn word(outcome: &Outcome) -> (usize, &'static str) {
         Outcome::Cancelled { .. } => (5, "cancelled"),
         Outcome::Lost => (6, "lost"),
         Outcome::Unsent => (7, "unsent"),
+        Outcome::NotHere { .. } => (8, "not_here"),
     }
 }

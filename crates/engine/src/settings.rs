@@ -1,8 +1,9 @@
 //! What an operator may set, and the limits that the loops keep.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use everytick_domain::time::Span;
+use everytick_store::NodeProcess;
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -10,8 +11,12 @@ pub struct Settings {
     pub lease: Span,
     /// How many runs this node works on at once.
     pub slots: usize,
+    /// How many of a hundred slots one job may use.
+    pub max_job_share: u8,
     /// How long ended runs are kept.
     pub history: Span,
+    /// How long the rows of the audit trail are kept.
+    pub audit_retention: Span,
     /// How often changes of jobs and holders are looked for when no hint came.
     pub poll: Duration,
     /// How often waiting runs are looked for when no hint came.
@@ -20,6 +25,12 @@ pub struct Settings {
     pub region: Option<String>,
     /// Whether this node plays ticks and delivers runs. One that does not only shows itself.
     pub holds: bool,
+    /// This process, as others see it in the node's lease.
+    pub process: Option<NodeProcess>,
+    /// Where this node answers its API.
+    pub listen: Vec<SocketAddr>,
+    /// Replace a living process of the same node name.
+    pub replace_node: bool,
 }
 
 impl Default for Settings {
@@ -28,11 +39,16 @@ impl Default for Settings {
             node: "local".to_owned(),
             lease: Span::seconds(15),
             slots: 1_000,
+            max_job_share: crate::memory::JOB_SHARE_DEFAULT,
             history: Span::days(90),
+            audit_retention: Span::days(400),
             poll: Duration::from_secs(1),
             look: Duration::from_secs(5),
             region: None,
             holds: true,
+            process: None,
+            listen: Vec::new(),
+            replace_node: false,
         }
     }
 }
@@ -52,8 +68,27 @@ impl Settings {
     pub(crate) fn statement_timeout(&self) -> Duration {
         Duration::from(self.lease) / 3
     }
+
+    /// A pass that makes no step for this long hangs: each call of it ends within its time-out.
+    pub(crate) fn pass_max(&self) -> Duration {
+        HANG_MAX + self.statement_timeout() * 2
+    }
 }
 
+/// How often the loops are checked. Times of these checks are whole multiples of it.
+pub(crate) const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// A pass that makes no step for this long, beyond what its calls may take, hangs.
+pub(crate) const HANG_MAX: Duration = Duration::from_secs(60);
+/// Work that is due and that its loop does not try within this time is not done by any loop.
+pub(crate) const IDLE_MAX: Duration = Duration::from_secs(60);
+/// What has failed for this long is a reason not to be ready.
+pub(crate) const FAILING_MAX: Duration = Duration::from_secs(15);
+/// All slots busy for this long is a reason not to be ready.
+pub(crate) const SLOTS_BUSY_MAX: Duration = Duration::from_secs(60);
+/// A job, or a partition, that waits this long to be loaded is a reason not to be ready...
+pub(crate) const LOAD_WAIT_MAX: Duration = Duration::from_secs(30);
+/// ...of which so many are followed from one check to the next.
+pub(crate) const JOBS_WATCHED_MAX: usize = 10_000;
 /// Jobs whose next tick is nearer than this are held in memory.
 pub(crate) const HORIZON: Span = Span::seconds(60);
 /// The horizon is read again before what was read runs out.
@@ -72,6 +107,12 @@ pub(crate) const TICKS_PER_BATCH_MAX: usize = 1_000;
 pub(crate) const RANGES_PER_PASS_MAX: usize = 50;
 /// Jobs read in one statement.
 pub(crate) const JOBS_PER_LOAD_MAX: usize = 500;
+/// A page of jobs that cannot be loaded is split into so many parts, down to the one job.
+pub(crate) const LOAD_SPLITS: usize = 4;
+/// A job that cannot be loaded alone is tried again after this long, then after twice as long each time...
+pub(crate) const ASIDE_FIRST: Duration = Duration::from_secs(1);
+/// ...and at the most this long.
+pub(crate) const ASIDE_MAX: Duration = Duration::from_secs(30);
 /// Changes read in one statement: narrow rows, and many when jobs are registered in bulk.
 pub(crate) const CHANGES_PER_LOOK_MAX: usize = 4_000;
 /// Jobs of the horizon read at once. Each page costs a look into every partition, so a node that takes over 40,000 jobs
@@ -89,16 +130,42 @@ pub(crate) const CLAIMS_PER_BATCH_MAX: usize = 500;
 pub(crate) const LOOK_WITHOUT_SLOT_MAX: usize = 100;
 /// How often a node looks for steps that others have left; its own it takes up at once.
 pub(crate) const FLOWS_LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Flows advanced in one call, each in a transaction of its own.
-pub(crate) const FLOWS_PER_BATCH_MAX: usize = 20;
+/// Flows read in one page; each is advanced by a call of its own.
+pub(crate) const FLOWS_PER_BATCH_MAX: usize = 100;
+/// Transactions of one flow in one pass: a flow that starts many jobs at once goes on in the next.
+pub(crate) const FLOW_STEPS_PER_PASS_MAX: usize = 10;
+/// A flow that could not be advanced is tried again after this, twice this, ...
+pub(crate) const FLOW_BACKOFF_FIRST: Duration = Duration::from_millis(500);
+/// ... at most this: a flow that only met a fault is advanced within two lease times after the fault.
+pub(crate) const FLOW_BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// After so many failures, about an hour, the next jobs of a flow are skipped with the reason `error`...
+pub(crate) const FLOW_FAILURES_MAX: u32 = 720;
+/// ... and after so many where the database refuses the data itself, which more tries do not mend.
+pub(crate) const FLOW_REFUSALS_MAX: u32 = 5;
+/// Flows that failed before and are tried again in one pass.
+pub(crate) const FLOW_RETRIES_PER_PASS_MAX: usize = 2;
+/// Flows set aside at a time; others that fail are tried again in every pass.
+pub(crate) const FLOWS_ASIDE_MAX: usize = 10_000;
 /// Settlements in one statement.
 pub(crate) const SETTLES_PER_BATCH_MAX: usize = 1_000;
 /// Output and errors in one statement: more would hold the writer for too long.
 pub(crate) const SETTLE_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// How long the first settlement of a group waits for others.
 pub(crate) const SETTLE_GROUP: Duration = Duration::from_millis(2);
-/// Runs are born claimed this soon after their tick, or lower the bound of our claims.
-pub(crate) const BORN_LATE: Span = Span::seconds(10);
+/// Claims in memory that are compared in one statement.
+pub(crate) const CLAIMS_PER_COMPARISON_MAX: usize = 1_000;
+/// A settlement that could not be filed is tried again after this pause, and after twice as long each time...
+pub(crate) const SETTLE_RETRY_FIRST: Duration = Duration::from_millis(100);
+/// ...up to this.
+pub(crate) const SETTLE_RETRY_MAX: Duration = Duration::from_secs(5);
+/// How often the age of the oldest one is measured,
+pub(crate) const UNSETTLED_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// from which age on it is logged,
+pub(crate) const UNSETTLED_WARN_AFTER: Duration = Duration::from_secs(10);
+/// and how often.
+pub(crate) const UNSETTLED_WARN_EVERY: Duration = Duration::from_secs(60);
+/// A waiting run that could not be claimed or cancelled, because another session has locked it, is left alone for this long.
+pub(crate) const SET_ASIDE: Duration = Duration::from_millis(500);
 /// A look for lost runs may take this long.
 pub(crate) const REAP_LIMIT: Duration = Duration::from_secs(30);
 /// Lost runs settled in one statement.
@@ -111,10 +178,16 @@ pub(crate) const RAISE_LAG_TICKS: u32 = 48;
 pub(crate) const RAISES_PER_LOOK_MAX: usize = 20_000;
 /// How often somebody looks whether a cursor is to be raised.
 pub(crate) const RAISE_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A run that could not be sent, for want of descriptors, is handed back after this pause.
+pub(crate) const UNSENT_PAUSE: Duration = Duration::from_secs(1);
 /// After a failure of the store a loop waits this long.
 pub(crate) const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 /// A node that starts tries this long to join before it gives up.
 pub(crate) const JOIN_PATIENCE: Duration = Duration::from_secs(30);
+/// How often a node that starts looks whether the lease under its name was renewed or has expired.
+pub(crate) const NAME_HELD_LOOK: Duration = Duration::from_millis(500);
+/// Jobs of which a delivery has shown what they need of a node.
+pub(crate) const LEARNED_NEEDS_MAX: usize = 10_000;
 /// Pruning happens this often, this many runs at a time.
 pub(crate) const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
 /// The first time comes soon, for nodes that do not live for an hour.
@@ -163,3 +236,7 @@ pub(crate) const WATCH_GRACE: Span = Span::millis(400);
 pub(crate) const BACKFILL_EVERY: Duration = Duration::from_secs(1);
 /// ...so many of them found in one look.
 pub(crate) const BACKFILLS_PER_LOOK_MAX: usize = 100;
+/// How often a node looks for backlogs to work off; while there is one, batch follows batch.
+pub(crate) const BACKLOG_EVERY: Duration = Duration::from_secs(1);
+/// Batches worked off before the loop looks whether the node stops, and lets others write.
+pub(crate) const BACKLOG_BATCHES_MAX: usize = 1_000;

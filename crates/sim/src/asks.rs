@@ -3,7 +3,6 @@
 use everytick_domain::{
     edit::{self, Change, Standing},
     ids::{Cause, Epoch, Fence, JobId, RunId, TenantId},
-    invalid::Invalid,
     job::{self, Birth, Overlap},
     mutant::Mutant,
     overlap::{Admission, admit},
@@ -15,7 +14,7 @@ use super::db::{Db, Entry, JobRow, RequestRow, RunRow, Subject, WaitingRow};
 use everytick_store::{
     Actor, AuditRecord, CancelledRun, Created, EditJob, Edited, IDEMPOTENCY_KEPT, IdempotencyKey, JobRef, NewJob,
     NewRun, OpenRun, Pruned, Result, RunRecord, StoreError,
-    keeping::{facts, is_told},
+    keeping::{facts, flows, is_told},
 };
 
 impl Db {
@@ -31,10 +30,10 @@ impl Db {
     }
 
     /// Under `queue` what was planned without a run that waits is planned anew.
-    pub(super) fn plan_anew(&mut self, job: JobId) {
+    pub(super) fn plan_anew(&mut self, job: JobId, now: DbTime) {
         let seq = self.next_seq();
         if let Some(row) = self.jobs.get_mut(&job).filter(|row| matches!(row.job.spec.overlap, Overlap::Queue { .. })) {
-            row.epoch = row.epoch.next();
+            row.epoch = row.epoch.raised(now);
             row.seq = seq;
         }
     }
@@ -52,7 +51,7 @@ impl Db {
         detail: String,
         at: DbTime,
     ) {
-        let id = i64::try_from(self.audit.len()).unwrap_or(i64::MAX) + 1;
+        let id = self.audit.last().map_or(0, |(_, last)| last.id) + 1;
         let record = AuditRecord { id, at, actor: actor.0.clone(), action: action.to_owned(), subject, detail };
         self.audit.push((tenant, record));
     }
@@ -164,8 +163,14 @@ impl Db {
         };
         let action = ask.change.word();
         let mut edited = match edit::edit(&standing, ask.change).map_err(StoreError::Invalid)? {
-            None => Edited { job: standing.job, cursor, x: None, cancelled: Vec::new() },
+            None => Edited { job: standing.job, cursor, x: None, cancelled: Vec::new(), backlog: false },
             Some(mut edit) => {
+                let new = edit.rows.iter().filter(|tick| !self.runs.contains_key(&tick.id));
+                let new: Vec<_> = new.cloned().collect();
+                // The named mistake plans ticks that are recorded already.
+                if !unlocked {
+                    facts::check_inserted(&edit, &new.iter().map(|tick| tick.id).collect(), "edit the job")?;
+                }
                 let was = standing.job.partition;
                 if edit.job.spec.home_region != standing.job.spec.home_region {
                     let place = self.homes().place(id, edit.job.spec.home_region.as_deref());
@@ -175,10 +180,8 @@ impl Db {
                         self.claim_block(claim);
                     }
                 }
-                for tick in &edit.rows {
-                    if !self.runs.contains_key(&tick.id) {
-                        self.insert_tick(id, tick, None, None, standing.job.spec.priority, now);
-                    }
+                for tick in &new {
+                    self.insert_tick(id, tick, None, None, standing.job.spec.priority, now);
                 }
                 for range in &edit.ranges {
                     self.insert_range(id, *range, None, now);
@@ -190,14 +193,14 @@ impl Db {
                     }
                     row.job = edit.job.clone();
                     row.cursor = edit.cursor;
-                    row.epoch = row.epoch.next();
+                    row.epoch = row.epoch.raised(now);
                     row.seq = seq;
                 }
                 self.requeue(id, now)?;
                 self.journal.push(Entry::Edited { job: Box::new(edit.job.clone()), x: edit.x, at: standing.now });
                 let detail = facts::edit_detail(action, &standing.job, &edit);
                 self.note(tenant, actor, action, id.to_string(), detail, now);
-                Edited { job: edit.job, cursor: edit.cursor, x: Some(edit.x), cancelled: Vec::new() }
+                Edited { job: edit.job, cursor: edit.cursor, x: Some(edit.x), cancelled: Vec::new(), backlog: false }
             }
         };
         if ask.cancel {
@@ -224,12 +227,11 @@ impl Db {
         }
         let row = self.find(tenant, &ask.job)?;
         let (job, spec) = (row.job.id, row.job.spec.clone());
+        flows::check_outside(&spec, ask.payload.as_deref())?;
         let open = OpenRun::count(&self.open_runs(job));
         let waits = self.waiting.values().filter(|row| row.job == job).count() as u64;
         if waits >= self.limits.open_requests_per_job_max {
-            let message =
-                format!("{waits} of its runs wait already; at most {} may", self.limits.open_requests_per_job_max);
-            return Err(StoreError::Invalid(vec![Invalid::new("job", message)]));
+            return Err(StoreError::BacklogFull(self.limits.open_requests_per_job_max));
         }
         let id = RunId::of(job, Cause::Request { at: now, key: &ask.key });
         let skipped = !ask.force && admit(&spec, open) == Admission::Skip;
@@ -270,7 +272,7 @@ impl Db {
             row.place(&spec, now);
             self.waiting.insert(id, row);
             if !Mutant::RequestKeepsEpoch.is_on() {
-                self.plan_anew(job);
+                self.plan_anew(job, now);
             }
         }
         self.insert_run(id, run, None, now);
@@ -294,12 +296,23 @@ impl Db {
         Ok(CancelledRun { run: self.get_run(tenant, id)?, was_claimed: state == State::Claimed })
     }
 
+    pub(super) fn prune_audit(&mut self, before: DbTime, limit: usize) -> u64 {
+        let (mut seen, count) = (0, self.audit.len());
+        self.audit.retain(|(_, record)| {
+            seen += 1;
+            seen > limit || record.at >= before
+        });
+        (count - self.audit.len()) as u64
+    }
+
     pub(super) fn prune(&mut self, before: DbTime, limit: usize, now: DbTime) -> Pruned {
         let old = |id: &RunId, run: &RunRow| {
             let passed =
                 self.jobs.get(&run.job).is_none_or(|row| row.cursor.is_none_or(|cursor| run.scheduled_at < cursor));
-            let last = self.runs_of(run.job).next_back().map(|(id, _)| id) == Some(*id);
-            !run.state.is_open() && run.finished_at.is_some_and(|at| at < before) && passed && !last
+            let lives = self.jobs.get(&run.job).is_some_and(|row| row.job.deleted_at.is_none());
+            let last = lives && self.runs_of(run.job).next_back().map(|(id, _)| id) == Some(*id);
+            let works = self.flow_works(run.flow.unwrap_or(*id));
+            !run.state.is_open() && run.finished_at.is_some_and(|at| at < before) && passed && !last && !works
         };
         let gone: Vec<_> = self.runs.iter().filter(|(id, run)| old(id, run)).map(|(id, _)| *id).take(limit).collect();
         for id in &gone {

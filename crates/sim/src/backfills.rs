@@ -22,7 +22,10 @@ use super::{
 use everytick_store::{
     Actor, BackfillAdvanced, BackfillPreview, BackfillRecord, BackfillStore, CancelledBackfill, EndedRuns, Lease,
     NewBackfill, Page, Result, StoreError,
-    keeping::backfills::{Listed, cancelled_by, cancelled_detail, made_detail, too_many},
+    keeping::{
+        backfills::{Listed, cancelled_by, cancelled_detail, made_detail, too_many},
+        flows,
+    },
 };
 
 #[derive(Clone, Debug)]
@@ -128,6 +131,7 @@ impl Db {
             None => {}
         }
         let job = self.find(tenant, &ask.job)?.job.clone();
+        flows::check_outside(&job.spec, ask.payload.as_deref())?;
         let ticks = ticks(&job, ask.stretch, ask.rate, now.minus(ask.kept), now).map_err(StoreError::Invalid)?;
         let running = |row: &&BackfillRow| row.job == job.id && row.state == BackfillState::Running;
         let running = self.backfills.values().filter(running).count();
@@ -285,7 +289,7 @@ impl Db {
                     self.backfills.entry(id).and_modify(|row| _ = row.listed.insert(run));
                 }
             }
-            self.plan_anew(job.id);
+            self.plan_anew(job.id, now);
         }
         BackfillAdvanced { state: step.state, made: step.make.len() }
     }

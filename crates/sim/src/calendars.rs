@@ -105,7 +105,7 @@ impl Db {
                     row.job.schedule = schedule;
                 }
                 if !Mutant::CalendarKeepsEpoch.is_on() {
-                    row.epoch = row.epoch.next();
+                    row.epoch = row.epoch.raised(now);
                     row.seq = seq;
                 }
             }

@@ -18,6 +18,7 @@ impl Db {
     /// Ends an open run; `to` is the newer one that it gives way to.
     pub(super) fn cancel(&mut self, id: RunId, to: Option<RunId>, now: DbTime) {
         self.waiting.remove(&id);
+        self.delegated.remove(&id);
         let log = self.worker_claims.remove(&id).and_then(|claim| claim.log);
         let Some(run) = self.runs.get_mut(&id) else { return };
         let was = run.state;
@@ -126,7 +127,7 @@ impl Db {
                 ..old
             };
             self.insert_run(id, run, None, now);
-            self.plan_anew(job);
+            self.plan_anew(job, now);
         }
         for (subject, detail) in redriven.audit() {
             self.note(tenant, actor, "redrive", subject, detail, now);

@@ -23,7 +23,8 @@ use super::calendars::CalendarRow;
 use super::queue::{QueueRow, WorkerClaimRow};
 use everytick_store::keeping::flows::FlowRow;
 use everytick_store::{
-    AttemptRecord, AuditRecord, Beat, Cluster, Lease, Limits, NodeInfo, NodeRecord, PartitionRecord, Result, StoreError,
+    AttemptRecord, AuditRecord, Beat, Cluster, Lease, Limits, NameHolder, NodeInfo, NodeRecord, OLD_CLAIM_AFTER,
+    PartitionRecord, Result, StoreError,
 };
 
 /// All that the simulated database holds.
@@ -34,6 +35,8 @@ pub struct Db {
     pub(super) shared: bool,
     pub(super) partitions: Vec<PartitionRecord>,
     pub(super) jobs: BTreeMap<JobId, JobRow>,
+    /// Jobs that no load can read: a load that includes one fails.
+    pub(super) unloadable: BTreeSet<JobId>,
     pub(super) calendars: BTreeMap<(TenantId, String), CalendarRow>,
     pub(super) runs: BTreeMap<RunId, RunRow>,
     pub(super) history: BTreeSet<(JobId, RunId)>,
@@ -41,12 +44,18 @@ pub struct Db {
     pub(super) open: BTreeSet<(JobId, RunId)>,
     pub(super) ranges: BTreeMap<RunId, RangeRow>,
     pub(super) waiting: BTreeMap<RunId, WaitingRow>,
+    /// The waiting runs that owners have handed to other nodes.
+    pub(super) delegated: BTreeMap<RunId, Incarnation>,
     pub(super) worker_claims: BTreeMap<RunId, WorkerClaimRow>,
+    /// Runs that nodes have claimed and that lie below the `open_from` of their lease. Runs that are over stay here.
+    pub(super) listed: BTreeSet<RunId>,
     pub(super) flows: BTreeMap<RunId, FlowRow>,
     /// Steps were left since somebody asked.
     pub(super) left_steps: bool,
     /// Runs that have ended, each with the flow that has not taken it in.
     pub(super) steps: BTreeMap<RunId, RunId>,
+    /// Flows that cannot be advanced.
+    pub(super) broken_flows: BTreeSet<RunId>,
     pub(super) queues: BTreeMap<(TenantId, String), QueueRow>,
     pub(super) backfills: BTreeMap<BackfillId, BackfillRow>,
     pub(super) attempts: BTreeMap<(RunId, u32), AttemptRecord>,
@@ -129,12 +138,30 @@ pub(super) struct LeaseRow {
     pub incarnation: Incarnation,
     pub fence: Fence,
     pub until: DbTime,
+    pub ttl: Span,
     pub info: NodeInfo,
     pub started_at: DbTime,
     pub renewed_at: DbTime,
     pub beat: Beat,
+    /// Claims below this id are found only where they are listed.
+    pub open_from: RunId,
+    /// All claims below this id are listed, or were made later and are known to their node.
+    pub compared_to: RunId,
     /// It left, was fenced as dead, or another has taken its place.
     pub ended: bool,
+}
+
+impl LeaseRow {
+    fn holder(&self, now: DbTime) -> NameHolder {
+        NameHolder {
+            node: self.info.name.clone(),
+            incarnation: self.incarnation,
+            process: self.info.process.clone(),
+            renewed_at: self.renewed_at,
+            until: self.until,
+            now,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -193,6 +220,18 @@ pub enum Entry {
         /// It had been chosen by catch-up.
         late: bool,
         by: Incarnation,
+        /// The owner of the partition had handed it over.
+        delegated: bool,
+    },
+    /// The owner handed a waiting run to another node: it is in progress from here on...
+    Delegated {
+        run: RunId,
+        job: JobId,
+    },
+    /// ...unless that node dies or stops before it claims the run.
+    Undelegated {
+        run: RunId,
+        job: JobId,
     },
     /// A calendar as it stands from here on, with all its versions.
     CalendarPut {
@@ -249,16 +288,20 @@ impl Db {
             shared,
             partitions: (0..partitions).map(free).collect(),
             jobs: BTreeMap::new(),
+            unloadable: BTreeSet::new(),
             calendars: BTreeMap::new(),
             runs: BTreeMap::new(),
             history: BTreeSet::new(),
             open: BTreeSet::new(),
             ranges: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            delegated: BTreeMap::new(),
             worker_claims: BTreeMap::new(),
+            listed: BTreeSet::new(),
             flows: BTreeMap::new(),
             left_steps: false,
             steps: BTreeMap::new(),
+            broken_flows: BTreeSet::new(),
             queues: BTreeMap::new(),
             backfills: BTreeMap::new(),
             attempts: BTreeMap::new(),
@@ -322,14 +365,24 @@ impl Db {
     }
 
     pub(super) fn join(&mut self, node: &NodeInfo, incarnation: Incarnation, ttl: Span, now: DbTime) -> Result<Lease> {
+        self.cap_leases(now);
         let other = self.leases.get(&node.name).filter(|row| row.incarnation != incarnation && !row.ended);
-        if node.again && other.is_some_and(|other| other.until > now) {
-            return Err(StoreError::replaced(&node.name));
+        if let Some(other) = other.filter(|other| other.until > now) {
+            if node.again {
+                return Err(StoreError::replaced(&node.name));
+            }
+            // One process has the store: whoever had it before is gone.
+            if self.shared && !node.takes_over.includes(other.incarnation) {
+                return Err(StoreError::NameHeld(Box::new(other.holder(now))));
+            }
         }
         // An ended row that a new one replaces.
         self.leases.retain(|name, row| row.incarnation != incarnation || *name == node.name);
         let old = self.leases.get(&node.name);
-        let started_at = old.filter(|row| row.incarnation == incarnation).map_or(now, |row| row.started_at);
+        let same = old.filter(|row| row.incarnation == incarnation);
+        let started_at = same.map_or(now, |row| row.started_at);
+        let open_from = RunId::floor(now.minus(OLD_CLAIM_AFTER));
+        let open_from = same.map_or(open_from, |row| row.open_from.min(open_from));
         // Where one process has the store, whoever else held a lease is dead.
         let alone = !self.shared;
         let ends = self.next_lease_fence(now);
@@ -350,11 +403,14 @@ impl Db {
             incarnation,
             fence,
             until,
+            ttl,
             info,
             started_at,
             renewed_at: now,
             ended: false,
-            beat: Beat::of(RunId::floor(now)),
+            beat: Beat::of(open_from),
+            open_from,
+            compared_to: open_from,
         };
         self.leases.insert(node.name.clone(), row);
         self.journal.push(Entry::Leased { node: node.name.clone(), incarnation, fence });
@@ -363,12 +419,24 @@ impl Db {
 
     pub(super) fn renew(&mut self, lease: &Lease, ttl: Span, beat: &Beat, now: DbTime) -> Result<DbTime> {
         self.held(lease, now)?;
+        self.cap_leases(now);
         if let Some(row) = self.leases.get_mut(&lease.node) {
+            let raised = beat.open_from.map_or(row.open_from, |to| to.min(row.compared_to));
+            row.open_from = row.open_from.max(raised);
+            row.ttl = ttl;
             row.until = now.plus(ttl);
             row.renewed_at = now;
-            row.beat = *beat;
+            row.beat = beat.clone();
         }
+        self.listed.extend(beat.old_claims.iter().map(|claim| claim.run));
         Ok(now)
+    }
+
+    /// Shortens leases that a clock which was ahead made too long.
+    fn cap_leases(&mut self, now: DbTime) {
+        for row in self.leases.values_mut().filter(|row| row.until > now.plus(row.ttl).plus(Span::seconds(1))) {
+            row.until = now.plus(row.ttl);
+        }
     }
 
     pub(super) fn raise_fence(&mut self, lease: &Lease, now: DbTime) -> Result<Lease> {
@@ -386,6 +454,7 @@ impl Db {
         if let Some(row) = self.leases.get_mut(&lease.node) {
             row.info.holds = false;
         }
+        self.undelegate();
         self.journal.push(Entry::Retired { by: lease.incarnation });
         Ok(())
     }
@@ -420,6 +489,9 @@ impl Db {
             holds: row.info.holds,
             lag: row.beat.lag,
             clock_offset_ms: row.beat.clock_offset_ms,
+            process: row.info.process.clone(),
+            can: row.info.can.clone(),
+            listen: row.info.listen.clone(),
         };
         let nodes = self.leases.values().filter(|row| !row.ended).map(node).collect();
         Cluster { now, nodes, partitions: self.partitions.clone() }
@@ -475,6 +547,18 @@ impl Db {
         }
     }
 
+    /// The bound above which claims of this incarnation are not listed.
+    pub(super) fn open_from(&self, incarnation: Incarnation) -> Option<RunId> {
+        self.leases.values().find(|row| row.incarnation == incarnation).map(|row| row.open_from)
+    }
+
+    /// A node claims this run: it is listed where it lies below the bound.
+    pub(super) fn list_claim(&mut self, run: RunId, by: Incarnation) {
+        if self.open_from(by).is_some_and(|open_from| run < open_from) {
+            self.listed.insert(run);
+        }
+    }
+
     /// Guards whatever a node writes: its lease lives and carries the fence that the statement names.
     pub(super) fn held(&self, lease: &Lease, now: DbTime) -> Result<()> {
         match self.leases.get(&lease.node) {
@@ -504,7 +588,8 @@ impl Db {
         self.journal.push(Entry::Recorded { run: id, job: row.job, state: row.state, at, by, late, force });
         if let (State::Claimed, Some(by)) = (row.state, row.incarnation) {
             let (job, attempt, fence) = (row.job, row.attempt, row.fence);
-            self.journal.push(Entry::Claimed { run: id, job, attempt, fence, late: false, by });
+            self.journal.push(Entry::Claimed { run: id, job, attempt, fence, late: false, by, delegated: false });
+            self.list_claim(id, by);
         }
         self.history.insert((row.job, id));
         if row.state.is_open() {

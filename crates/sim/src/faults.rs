@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use everytick_domain::{ids::RunId, time::DbTime};
+
 /// Where a call is made: the simulator aims delays and losses by these names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Point {
@@ -75,6 +77,10 @@ pub enum Fate {
 /// Decides how each call goes. `None` is at once and well.
 pub trait Faults: Send + Sync + 'static {
     fn call(&self, point: Point) -> Option<Call>;
+    /// Whether another session has locked this run's row.
+    fn locks(&self, _run: RunId, _now: DbTime) -> bool {
+        false
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::PoisonError};
 use async_trait::async_trait;
 use everytick_domain::{
     edit::Change,
-    flow::{Decision, Edges, Fate, FlowState, When},
+    flow::{Edges, FlowState, When, is_template},
     ids::{Cause, Fence, JobId, RunId, TenantId},
     job::JobSpec,
     mutant::Mutant,
@@ -19,40 +19,34 @@ use super::{
 };
 use everytick_store::{
     Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, JobRef, NodeRun, OpenRun, RerunFlow, Result, StoreError,
-    keeping::flows::{self, ChildRow, FlowRow, Output, Standing},
+    keeping::flows::{self, ChildRow, Children, Decided, FlowRow, Output, Rendered, Standing},
 };
 
 #[async_trait]
 impl FlowStore for SimStore {
-    async fn advance_flows(&self, after: Option<RunId>, limit: usize) -> Result<Advanced> {
+    async fn flows_with_steps(&self, after: Option<RunId>, limit: usize) -> Result<Vec<RunId>> {
         // Nothing to ask: histories without flows go as if there were none.
         if self.inspect(|db| db.steps.is_empty()) {
-            return Ok(Advanced::default());
+            return Ok(Vec::new());
         }
-        let waiting = self.transact(Point::Read, move |db, _, _| Ok(db.flows_with_steps(after, limit))).await?;
-        let mut advanced = Advanced {
-            flows: waiting.len(),
-            started: 0,
-            last: waiting.last().copied().filter(|_| waiting.len() >= limit),
-        };
-        for flow in waiting {
-            if Mutant::StepDroppedFirst.is_on() {
-                let dropped = self
-                    .transact(Point::Advance, move |db, now, _| {
-                        db.drop_steps(flow, now);
-                        Ok(())
-                    })
-                    .await;
-                if dropped.is_err() {
-                    continue;
-                }
-            }
-            match self.transact(Point::Advance, move |db, now, _| Ok(db.advance(flow, now))).await {
-                Ok(started) => advanced.started += started,
-                Err(error) => tracing::debug!(%flow, %error, "a flow could not be advanced"),
-            }
+        self.transact(Point::Read, move |db, _, _| Ok(db.flows_with_steps(after, limit))).await
+    }
+    async fn advance_flow(&self, flow: RunId) -> Result<Advanced> {
+        if self.inspect(|db| db.broken_flows.contains(&flow)) {
+            return Err(StoreError::Refused { doing: "advance a flow", source: "it is broken".into() });
         }
-        Ok(advanced)
+        if Mutant::StepDroppedFirst.is_on() {
+            let dropped = self.transact(Point::Advance, move |db, now, _| {
+                db.drop_steps(flow, now);
+                Ok(())
+            });
+            dropped.await?;
+        }
+        self.transact(Point::Advance, move |db, now, _| Ok(db.advance(flow, None, now))).await
+    }
+    async fn give_up_flow(&self, flow: RunId, why: &str) -> Result<Advanced> {
+        let why = why.to_owned();
+        self.transact(Point::Advance, move |db, now, _| Ok(db.advance(flow, Some(&why), now))).await
     }
     fn left_steps(&self) -> bool {
         let mut db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
@@ -194,7 +188,7 @@ impl Db {
     fn outputs(&self, runs: &[RunId]) -> BTreeMap<RunId, Output> {
         let output = |id: &RunId| {
             let run = self.runs.get(id)?;
-            Some((*id, Output { state: run.state, output: run.output.clone() }))
+            Some((*id, Output { state: run.state, output: run.output.clone(), error: run.error.clone() }))
         };
         runs.iter().filter_map(output).collect()
     }
@@ -209,10 +203,10 @@ impl Db {
 
     /// The named mistake: each parent that has ended makes those children whose turn has come; only the first does so under the
     /// id that is the flow's.
-    fn advance_by_parent(&mut self, row: &FlowRow, now: DbTime) -> usize {
+    fn advance_by_parent(&mut self, row: &FlowRow, now: DbTime) -> Advanced {
         let steps: Vec<RunId> = self.steps.iter().filter(|(_, of)| **of == row.id).map(|(run, _)| *run).collect();
         let decided = row.decide(&self.node_runs(row)).unwrap_or_default();
-        let mut children = self.judged(row, &decided, now);
+        let mut children = self.judged(row, &decided, now).rows;
         let ended: Vec<(RunId, JobId)> =
             steps.iter().filter_map(|step| Some((*step, self.runs.get(step)?.job))).collect();
         for child in children.clone() {
@@ -225,37 +219,46 @@ impl Db {
         self.record_children(row, children, now)
     }
 
-    pub(super) fn advance(&mut self, flow: RunId, now: DbTime) -> usize {
+    pub(super) fn advance(&mut self, flow: RunId, give_up: Option<&str>, now: DbTime) -> Advanced {
         let Some(row) = self.flow_row(flow, Some(now)) else {
             self.steps.retain(|_, of| *of != flow);
-            return 0;
+            return Advanced::default();
         };
         self.flows.insert(flow, row.clone());
         if Mutant::FanInByParent.is_on() {
-            let started = self.advance_by_parent(&row, now);
+            let advanced = self.advance_by_parent(&row, now);
             self.steps.retain(|_, of| *of != flow);
-            return started;
+            return advanced;
         }
         let decided = row.decide(&self.node_runs(&row)).unwrap_or_default();
-        let children = self.judged(&row, &decided, now);
-        self.steps.retain(|_, of| *of != flow);
-        self.record_children(&row, children, now)
+        let children = match give_up {
+            None => self.judged(&row, &decided, now),
+            Some(why) => row.given_up(&decided, why, now),
+        };
+        if !children.more {
+            self.steps.retain(|_, of| *of != flow);
+        }
+        Advanced { more: children.more, ..self.record_children(&row, children.rows, now) }
     }
 
-    fn judged(&self, row: &FlowRow, decided: &[Decision], now: DbTime) -> Vec<ChildRow> {
-        let starts: Vec<JobId> =
-            decided.iter().filter(|decision| decision.fate == Fate::Start).map(|decision| decision.job).collect();
+    fn judged(&self, row: &FlowRow, decided: &Decided, now: DbTime) -> Children {
+        let starts = decided.starts();
         let standing = self.stands(starts.iter().copied());
-        let outputs = self.outputs(&row.parents_of(&starts));
-        row.children(decided, &standing, &outputs, self.limits.open_requests_per_job_max, now)
+        let mut rendered = Rendered::default();
+        for stands in standing.values().filter(|stands| is_template(stands.job.spec.payload.as_deref())) {
+            let mut outputs = self.outputs(&row.parents_of(&[stands.job.id]));
+            decided.skipped_beside(row, &mut outputs);
+            if !rendered.is_full() {
+                rendered.add(&stands.job, row.render(&stands.job, &outputs));
+            }
+        }
+        row.children(decided, &standing, &rendered, self.limits.open_requests_per_job_max, now)
     }
 
-    fn record_children(&mut self, row: &FlowRow, children: Vec<ChildRow>, now: DbTime) -> usize {
-        let mut started = 0;
-        for child in children {
-            if self.runs.contains_key(&child.run) {
-                continue;
-            }
+    fn record_children(&mut self, row: &FlowRow, children: Vec<ChildRow>, now: DbTime) -> Advanced {
+        let new: Vec<ChildRow> = children.into_iter().filter(|child| !self.runs.contains_key(&child.run)).collect();
+        let advanced = row.advanced(new.iter());
+        for child in new {
             let waits = child.waits();
             let due_at = now.max(row.scheduled_at);
             let run = RunRow {
@@ -280,7 +283,6 @@ impl Db {
                 flow: Some(row.id),
             };
             if waits {
-                started += 1;
                 let waiting = WaitingRow {
                     job: child.job,
                     tenant: row.tenant,
@@ -294,14 +296,14 @@ impl Db {
                     key: child.key,
                 };
                 self.waiting.insert(child.run, waiting);
-                self.plan_anew(child.job);
+                self.plan_anew(child.job, now);
             }
             self.insert_run(child.run, run, None, now);
             if child.leaves_step {
                 self.leave_step(child.run);
             }
         }
-        started
+        advanced
     }
 
     fn cancel_flow(&mut self, tenant: TenantId, actor: &Actor, flow: RunId, now: DbTime) -> Result<CancelledFlow> {
@@ -350,8 +352,13 @@ impl Db {
 
     pub(super) fn prune_flows(&mut self, before: DbTime) {
         let (runs, steps) = (&self.runs, &self.steps);
-        self.flows.retain(|id, _| {
-            *id >= RunId::floor(before) || runs.contains_key(id) || steps.values().any(|flow| flow == id)
-        });
+        let has_run = |id: RunId| runs.contains_key(&id) || runs.values().any(|run| run.flow == Some(id));
+        self.flows.retain(|id, _| *id >= RunId::floor(before) || has_run(*id) || steps.values().any(|flow| flow == id));
+    }
+
+    /// Whether a flow has steps, or an open run.
+    pub(super) fn flow_works(&self, flow: RunId) -> bool {
+        self.steps.values().any(|of| *of == flow)
+            || self.runs.values().any(|run| run.flow == Some(flow) && run.state.is_open())
     }
 }

@@ -32,11 +32,11 @@ pub use db::{Db, Entry, RangeRow, RunRow};
 pub use faults::{Call, Fate, Faults, NoFaults, Point};
 
 use everytick_store::{
-    Actor, AttemptRecord, AuditRecord, Beat, CalendarPut, CalendarRecord, CancelledJob, CancelledRun, ChangeMark,
-    ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, GiveWay, IdempotencyKey, JobFilter, JobRecord,
-    JobRef, JobTicks, KeptOutput, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo, Page, Pruned, PutCalendar, Raise,
-    RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store,
-    StoreError, Waiting, Walked, WallClock,
+    AcceptedRun, Actor, AttemptRecord, AuditRecord, Beat, Busy, CalendarPut, CalendarRecord, CancelledJob,
+    CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, GiveWay,
+    IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease, Limits, ListedClaims, LoadedJob, NewJob,
+    NewRun, NodeInfo, Page, Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result,
+    RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError, Waiting, WaitingRun, Walked, WallClock,
 };
 
 /// One node's connection to the simulated database. Clones with [`SimStore::connect`] share the database.
@@ -86,9 +86,29 @@ impl SimStore {
         Self { lied_to: Some(Arc::default()), ..self.connect(faults) }
     }
 
+    /// From now on, or no longer, every load that includes the job fails.
+    pub fn fail_loads_of(&self, job: JobId, fails: bool) {
+        let mut db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
+        if fails {
+            db.unloadable.insert(job)
+        } else {
+            db.unloadable.remove(&job)
+        };
+    }
+
     /// Looks at the database from outside, for checkers.
     pub fn inspect<T>(&self, look: impl FnOnce(&Db) -> T) -> T {
         look(&self.db.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A standby is promoted that has not heard of the end of this run: the run is claimed as it was before. Whether it had ended.
+    pub fn lose_settlement(&self, run: RunId) -> bool {
+        self.db.lock().unwrap_or_else(PoisonError::into_inner).lose_settlement(run)
+    }
+
+    /// From now on this flow cannot be advanced.
+    pub fn break_flow(&self, flow: RunId) {
+        self.db.lock().unwrap_or_else(PoisonError::into_inner).broken_flows.insert(flow);
     }
 
     /// One transaction: it travels, is executed at one instant, and its answer travels back. A caller that goes away does
@@ -141,7 +161,7 @@ impl Store for SimStore {
         self.transact(Point::Join, move |db, now, _| Ok((db.join(&node, incarnation, ttl, now)?, now))).await
     }
     async fn renew(&self, lease: &Lease, ttl: Span, beat: &Beat) -> Result<DbTime> {
-        let (lease, beat) = (lease.clone(), *beat);
+        let (lease, beat) = (lease.clone(), beat.clone());
         self.transact(Point::Renew, move |db, now, _| db.renew(&lease, ttl, &beat, now)).await
     }
     async fn raise_fence(&self, lease: &Lease) -> Result<Lease> {
@@ -205,7 +225,7 @@ impl Store for SimStore {
     }
     async fn load_jobs(&self, ids: &[JobId]) -> Result<Vec<LoadedJob>> {
         let ids = ids.to_vec();
-        self.transact(Point::Load, move |db, _, _| Ok(db.load_jobs(&ids))).await
+        self.transact(Point::Load, move |db, _, _| db.load_jobs(&ids)).await
     }
     async fn changes(&self, partitions: &PartitionSet, since: ChangeMark, limit: usize) -> Result<Changes> {
         let partitions = *partitions;
@@ -230,7 +250,7 @@ impl Store for SimStore {
         after: Option<(DbTime, JobId)>,
         limit: usize,
     ) -> Result<Vec<LoadedJob>> {
-        self.transact(Point::Load, move |db, _, _| Ok(db.load_overdue(before, after, limit))).await
+        self.transact(Point::Load, move |db, _, _| db.load_overdue(before, after, limit)).await
     }
     async fn walk_jobs(&self, after: Option<JobId>, limit: usize) -> Result<Walked> {
         self.transact(Point::Load, move |db, _, _| Ok(db.walk_jobs(after, limit))).await
@@ -248,7 +268,7 @@ impl Store for SimStore {
         &self,
         lease: &Lease,
         partitions: &PartitionSet,
-        busy: &[JobId],
+        busy: &[Busy],
         late_after: Option<TenantId>,
         limit: usize,
     ) -> Result<Waiting> {
@@ -260,11 +280,32 @@ impl Store for SimStore {
     }
     async fn claim(&self, lease: &Lease, partitions: &PartitionSet, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
         let (lease, partitions, runs) = (lease.clone(), *partitions, runs.to_vec());
-        self.transact(Point::Claim, move |db, now, _| db.claim(&lease, &partitions, &runs, now)).await
+        self.transact(Point::Claim, move |db, now, _| db.claim(&lease, Some(&partitions), &runs, now)).await
+    }
+    async fn delegate(
+        &self,
+        lease: &Lease,
+        partitions: &PartitionSet,
+        runs: &[(RunId, Incarnation)],
+    ) -> Result<Vec<RunId>> {
+        let (lease, partitions, runs) = (lease.clone(), *partitions, runs.to_vec());
+        self.transact(Point::Claim, move |db, now, _| db.delegate(&lease, &partitions, &runs, now)).await
+    }
+    async fn peek_delegated(&self, lease: &Lease, limit: usize) -> Result<Vec<WaitingRun>> {
+        let lease = lease.clone();
+        self.transact(Point::Peek, move |db, now, _| db.peek_delegated(&lease, limit, now)).await
+    }
+    async fn claim_delegated(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
+        let (lease, runs) = (lease.clone(), runs.to_vec());
+        self.transact(Point::Claim, move |db, now, _| db.claim(&lease, None, &runs, now)).await
     }
     async fn settle(&self, settles: &[Settle]) -> Result<Vec<SettleAnswer>> {
-        let settles = settles.to_vec();
-        self.transact(Point::Settle, move |db, now, _| Ok(db.settle(&settles, now))).await
+        let (settles, faults) = (settles.to_vec(), self.faults.clone());
+        self.transact(Point::Settle, move |db, now, _| Ok(db.settle(&settles, now, |run| faults.locks(run, now)))).await
+    }
+    async fn accept(&self, lease: &Lease, runs: &[AcceptedRun]) -> Result<Vec<SettleAnswer>> {
+        let (lease, runs) = (lease.clone(), runs.to_vec());
+        self.transact(Point::Settle, move |db, now, _| db.accept(&lease, &runs, now)).await
     }
     async fn give_way(&self, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>> {
         let (lease, runs) = (lease.clone(), runs.to_vec());
@@ -278,15 +319,23 @@ impl Store for SimStore {
         })
         .await
     }
-    async fn load_claimed(&self, lease: &Lease) -> Result<Vec<ClaimedRun>> {
+    async fn listed_claims(&self, lease: &Lease, after: Option<RunId>, limit: usize) -> Result<ListedClaims> {
         let lease = lease.clone();
-        self.transact(Point::Load, move |db, _, _| Ok(db.load_claimed(&lease))).await
+        self.transact(Point::Load, move |db, _, _| Ok(db.listed_claims(&lease, after, limit))).await
+    }
+    async fn list_old_claims(&self, lease: &Lease, to: RunId) -> Result<RunId> {
+        let lease = lease.clone();
+        self.transact(Point::Renew, move |db, now, _| db.list_old_claims(&lease, to, now)).await
+    }
+    async fn claims_between(&self, lease: &Lease, from: RunId, to: RunId) -> Result<Vec<ClaimedRun>> {
+        let by = lease.incarnation;
+        let between = move |run: &ClaimedRun| (from..to).contains(&run.id);
+        self.transact(Point::Load, move |db, _, _| Ok(db.claims_of(by).filter(between).collect())).await
     }
     async fn still_claimed(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<(RunId, Fence)>> {
-        let (lease, runs) = (lease.clone(), runs.to_vec());
-        let among = move |run: &ClaimedRun| runs.contains(&run.id).then_some((run.id, run.fence));
-        self.transact(Point::Load, move |db, _, _| Ok(db.load_claimed(&lease).iter().filter_map(&among).collect()))
-            .await
+        let (by, runs) = (lease.incarnation, runs.to_vec());
+        let among = move |run: ClaimedRun| runs.contains(&run.id).then_some((run.id, run.fence));
+        self.transact(Point::Load, move |db, _, _| Ok(db.claims_of(by).filter_map(&among).collect())).await
     }
     async fn load_lost(&self, lease: &Lease, limit: usize) -> Result<Vec<ClaimedRun>> {
         let lease = lease.clone();
@@ -404,6 +453,9 @@ impl Store for SimStore {
 
     async fn prune(&self, before: DbTime, limit: usize) -> Result<Pruned> {
         self.transact(Point::Prune, move |db, now, _| Ok(db.prune(before, limit, now))).await
+    }
+    async fn prune_audit(&self, before: DbTime, limit: usize) -> Result<u64> {
+        self.transact(Point::Prune, move |db, _, _| Ok(db.prune_audit(before, limit))).await
     }
 }
 

@@ -179,6 +179,7 @@ impl Db {
 
     fn claim_for_worker(&mut self, id: RunId, ask: &ClaimQueue, now: DbTime) -> Option<WorkerClaim> {
         let waited = self.waiting.remove(&id)?;
+        self.delegated.remove(&id);
         let job = Arc::new(self.jobs.get(&waited.job)?.job.clone());
         let run = self.runs.get_mut(&id)?;
         run.state = State::Claimed;
@@ -204,7 +205,15 @@ impl Db {
         self.worker_claims.insert(id, row);
         let (attempt, fence) = (run.attempt, run.fence);
         let claim = WorkerClaim { run: claimed_run(id, run), job, until, timeout_at };
-        let entry = Entry::Claimed { run: id, job: waited.job, attempt, fence, late: waited.late, by: NO_NODE };
+        let entry = Entry::Claimed {
+            run: id,
+            job: waited.job,
+            attempt,
+            fence,
+            late: waited.late,
+            by: NO_NODE,
+            delegated: false,
+        };
         self.journal.push(entry);
         Some(claim)
     }
@@ -215,7 +224,9 @@ impl Db {
 
     fn beat_claim(&mut self, tenant: TenantId, run: RunId, fence: Fence, until: DbTime) -> Result<ClaimBeat> {
         if let Some(claim) = self.worker_claim(tenant, run, fence) {
-            claim.until = until;
+            if !claim.queue.is_empty() {
+                claim.until = until;
+            }
             return Ok(ClaimBeat::Held { until });
         }
         let state = self.get_run(tenant, run)?.state;
@@ -247,13 +258,14 @@ impl Db {
     fn held_claim(&self, run: RunId, claim: &WorkerClaimRow) -> Option<HeldClaim> {
         let row = self.runs.get(&run)?;
         let job = Arc::new(self.jobs.get(&row.job)?.job.clone());
-        Some(HeldClaim { run: claimed_run(run, row), job, started_at: row.started_at, log: claim.log.clone() })
+        let (log, accepted) = (claim.log.clone(), claim.queue.is_empty());
+        Some(HeldClaim { run: claimed_run(run, row), job, started_at: row.started_at, log, accepted })
     }
 
     fn succeed(&mut self, tenant: TenantId, done: &Success, now: DbTime) -> Option<JobId> {
         let claim = self.worker_claims.get(&done.run).filter(|claim| claim.tenant == tenant)?;
         let held = self.held_claim(done.run, claim)?;
-        let answers = self.settle(&[held.success(done, now)?], now);
+        let answers = self.settle(&[held.success(done, now)?], now, |_| false);
         (answers == [SettleAnswer::Settled]).then_some(held.job.id)
     }
 

@@ -9,14 +9,14 @@ use everytick_domain::{
 
 use super::db::{Db, JobRow, RangeRow, RunRow};
 use everytick_store::{
-    AttemptRecord, AuditRecord, JobFilter, JobRecord, JobRef, Page, Result, RunFilter, RunRecord, StoreError,
-    keeping::facts,
+    AttemptRecord, AuditRecord, JobFilter, JobRecord, JobRef, PAGE_BYTES_MAX, Page, Result, RunFilter, RunRecord,
+    StoreError, keeping::facts,
 };
 
 impl Db {
     fn job_record(&self, row: &JobRow, now: DbTime) -> JobRecord {
         let last_run = self.runs_of(row.job.id).next_back().map(|(id, run)| self.run_record(id, run));
-        JobRecord { job: row.job.clone(), cursor: row.cursor, last_run, now }
+        JobRecord { job: row.job.clone(), cursor: row.cursor, last_run, now, backlog: None }
     }
 
     fn job_name(&self, run: &RunRow) -> String {
@@ -143,8 +143,16 @@ impl Db {
         };
         let mut rows: Vec<_> = self.jobs.values().filter(wanted).collect();
         rows.sort_unstable_by(|a, b| a.job.spec.name.cmp(&b.job.spec.name));
-        let items: Vec<_> = rows.iter().take(limit).map(|row| self.job_record(row, now)).collect();
-        let next = if rows.len() > limit { items.last().map(|record| record.job.spec.name.clone()) } else { None };
+        // As long as the payload at least.
+        let mut bytes = 0;
+        let within = |row: &&&JobRow| {
+            let before = bytes;
+            bytes += row.job.spec.payload.as_ref().map_or(0, String::len);
+            before < PAGE_BYTES_MAX
+        };
+        let items: Vec<_> = rows.iter().take(limit).take_while(within).map(|row| self.job_record(row, now)).collect();
+        let next =
+            if rows.len() > items.len() { items.last().map(|record| record.job.spec.name.clone()) } else { None };
         Page { items, next }
     }
 
@@ -161,12 +169,14 @@ impl Db {
         before: Option<RunId>,
         limit: usize,
     ) -> Page<RunRecord, RunId> {
+        let end = self.search_end(filter, before);
         let runs = self.runs.iter().map(|(id, run)| self.run_record(*id, run));
         let ranges = self.ranges.iter().map(|(id, row)| self.range_record(*id, row));
         let mut found: Vec<_> = runs
             .chain(ranges)
             .filter(|record| {
                 record.tenant == tenant
+                    && end.is_none_or(|end| record.id >= end)
                     && before.is_none_or(|before| record.id < before)
                     && filter.job.is_none_or(|job| record.job == job)
                     && filter.from.is_none_or(|from| record.id >= RunId::floor(from))
@@ -181,7 +191,23 @@ impl Db {
             record.output = None;
             record.payload = None;
         }
-        Page { next: if more { found.last().map(|record| record.id) } else { None }, items: found }
+        Page { next: if more { found.last().map(|record| record.id) } else { end }, items: found }
+    }
+
+    /// Where a list for a filter by state stops to search, if it reads as many runs as it may.
+    fn search_end(&self, filter: &RunFilter, before: Option<RunId>) -> Option<RunId> {
+        if matches!(filter.states.as_slice(), [] | [State::Failed]) {
+            return None;
+        }
+        let asked = self.runs.iter().filter(|(id, run)| {
+            before.is_none_or(|before| **id < before)
+                && filter.job.is_none_or(|job| run.job == job)
+                && filter.from.is_none_or(|from| **id >= RunId::floor(from))
+                && filter.to.is_none_or(|to| id.time() <= to)
+        });
+        let mut ids: Vec<RunId> = asked.map(|(id, _)| *id).collect();
+        ids.sort_unstable_by(|a, b| b.cmp(a));
+        ids.get(self.limits.runs_searched_max.saturating_sub(1)).copied()
     }
 
     pub(super) fn list_attempts(&self, tenant: TenantId, id: RunId) -> Result<Vec<AttemptRecord>> {

@@ -11,7 +11,12 @@ use super::db::Db;
 use everytick_store::{Actor, JobTicks, Lease, LoadedJob, Result, Walked, WalkedJob};
 
 impl Db {
-    pub(super) fn load_overdue(&self, before: DbTime, after: Option<(DbTime, JobId)>, limit: usize) -> Vec<LoadedJob> {
+    pub(super) fn load_overdue(
+        &self,
+        before: DbTime,
+        after: Option<(DbTime, JobId)>,
+        limit: usize,
+    ) -> Result<Vec<LoadedJob>> {
         let places = self.jobs.iter().filter_map(|(id, row)| row.cursor.map(|cursor| (cursor, *id)));
         let mut due: Vec<_> =
             places.filter(|place| place.0 < before && after.is_none_or(|after| *place > after)).collect();
@@ -57,7 +62,7 @@ impl Db {
         }
         let seq = self.next_seq();
         if let Some(row) = self.jobs.get_mut(&ticks.job) {
-            row.epoch = row.epoch.next();
+            row.epoch = row.epoch.raised(now);
             row.seq = seq;
         }
         self.note(tenant, &actor, "repair", ticks.job.to_string(), ticks.repair_detail(), now);

@@ -1,7 +1,9 @@
 //! Claims, settlements, and what was lost.
 
+use std::collections::BTreeMap;
+
 use everytick_domain::{
-    ids::{JobId, RunId, TenantId},
+    ids::{Incarnation, JobId, RunId, TenantId},
     mutant::Mutant,
     partition::PartitionSet,
     recovery::in_turn,
@@ -9,15 +11,19 @@ use everytick_domain::{
     time::DbTime,
 };
 
-use super::db::{Db, Entry, RunRow, WaitingRow};
-use everytick_store::{AttemptRecord, ClaimedRun, Lease, Result, Settle, SettleAnswer, Waiting, WaitingRun};
+use super::db::{Db, Entry, LeaseRow, RunRow, WaitingRow};
+use super::queue::{NO_NODE, WorkerClaimRow};
+use everytick_store::{
+    AcceptedRun, AttemptRecord, Busy, ClaimedRun, Lease, ListedClaims, Result, Settle, SettleAnswer, Waiting,
+    WaitingRun,
+};
 
 impl Db {
     pub(super) fn peek_waiting(
         &self,
         lease: &Lease,
         partitions: &PartitionSet,
-        busy: &[JobId],
+        busy: &[Busy],
         late_after: Option<TenantId>,
         limit: usize,
         now: DbTime,
@@ -27,18 +33,13 @@ impl Db {
         let mut due: Vec<_> = self
             .waiting
             .iter()
-            .filter(|(_, row)| ours(row))
-            .filter(|(_, row)| row.due_at <= now && (row.force || row.attempts > 0 || !busy.contains(&row.job)))
-            .map(|(id, row)| WaitingRun {
-                id: *id,
-                job: row.job,
-                tenant: row.tenant,
-                priority: row.priority,
-                due_at: row.due_at,
-                late: row.late,
-                force: row.force,
-                attempts: row.attempts,
+            .filter(|(id, row)| ours(row) && !self.delegated.contains_key(id))
+            .filter(|(_, row)| {
+                let of_job = busy.iter().filter(|busy| busy.job == row.job);
+                let apart = |busy: &Busy| busy.full || !(row.force || row.attempts > 0);
+                row.due_at <= now && !of_job.into_iter().any(apart)
             })
+            .map(|(id, row)| waiting_run(*id, row))
             .collect();
         due.sort_unstable_by_key(|run| (run.late, std::cmp::Reverse(run.priority), run.due_at, run.id));
         let late = due.split_off(due.partition_point(|run| !run.late));
@@ -53,20 +54,67 @@ impl Db {
         self.jobs.get(&job).is_some_and(|row| partitions.contains(row.job.partition))
     }
 
-    pub(super) fn claim(
+    pub(super) fn delegate(
         &mut self,
         lease: &Lease,
         partitions: &PartitionSet,
+        runs: &[(RunId, Incarnation)],
+        now: DbTime,
+    ) -> Result<Vec<RunId>> {
+        self.held(lease, now)?;
+        let mut handed = Vec::new();
+        for (id, node) in runs {
+            let takes = |row: &LeaseRow| row.incarnation == *node && !row.ended && row.info.holds && row.until > now;
+            let there =
+                |row: &WaitingRow| row.queue.is_none() && row.due_at <= now && self.stands_in(row.job, partitions);
+            let free = self.waiting.get(id).filter(|row| there(row) && !self.delegated.contains_key(id));
+            let Some(job) = free.map(|row| row.job).filter(|_| self.leases.values().any(takes)) else { continue };
+            self.delegated.insert(*id, *node);
+            self.journal.push(Entry::Delegated { run: *id, job });
+            handed.push(*id);
+        }
+        Ok(handed)
+    }
+
+    pub(super) fn peek_delegated(&self, lease: &Lease, limit: usize, now: DbTime) -> Result<Vec<WaitingRun>> {
+        self.held(lease, now)?;
+        let ours = self.delegated.iter().filter(|(_, node)| **node == lease.incarnation);
+        let waiting = ours.filter_map(|(id, _)| self.waiting.get(id).map(|row| waiting_run(*id, row)));
+        Ok(waiting.filter(|run| run.due_at <= now).take(limit).collect())
+    }
+
+    /// What was handed to nodes that have ended or are about to stop waits again.
+    pub(super) fn undelegate(&mut self) {
+        let takes = |node: &Incarnation| {
+            self.leases.values().any(|row| row.incarnation == *node && !row.ended && row.info.holds)
+        };
+        let back: Vec<_> = self.delegated.iter().filter(|(_, node)| !takes(node)).map(|(run, _)| *run).collect();
+        for run in back {
+            self.delegated.remove(&run);
+            let waits = self.waiting.get(&run);
+            self.journal.extend(waits.map(|row| Entry::Undelegated { run, job: row.job }));
+        }
+    }
+
+    /// Without partitions: what was handed to this node.
+    pub(super) fn claim(
+        &mut self,
+        lease: &Lease,
+        partitions: Option<&PartitionSet>,
         runs: &[RunId],
         now: DbTime,
     ) -> Result<Vec<ClaimedRun>> {
         self.held(lease, now)?;
         let mut claimed = Vec::new();
         for id in runs {
-            let there =
-                |row: &&WaitingRow| row.queue.is_none() && row.due_at <= now && self.stands_in(row.job, partitions);
+            let ours = |row: &WaitingRow| match partitions {
+                Some(partitions) => self.stands_in(row.job, partitions) && !self.delegated.contains_key(id),
+                None => self.delegated.get(id) == Some(&lease.incarnation),
+            };
+            let there = |row: &&WaitingRow| row.queue.is_none() && row.due_at <= now && ours(row);
             let Some(late) = self.waiting.get(id).filter(there).map(|row| row.late) else { continue };
             self.waiting.remove(id);
+            let delegated = self.delegated.remove(id).is_some();
             let Some(run) = self.runs.get_mut(id) else { continue };
             run.state = State::Claimed;
             if run.attempt == 0 || !Mutant::RetryKeepsFence.is_on() {
@@ -77,15 +125,25 @@ impl Db {
             run.incarnation = Some(lease.incarnation);
             run.started_at = Some(now);
             let (job, attempt, fence) = (run.job, run.attempt, run.fence);
-            let entry = Entry::Claimed { run: *id, job, attempt, fence, late, by: lease.incarnation };
+            let entry = Entry::Claimed { run: *id, job, attempt, fence, late, by: lease.incarnation, delegated };
             claimed.push(claimed_run(*id, run));
             self.journal.push(entry);
+            self.list_claim(*id, lease.incarnation);
         }
         Ok(claimed)
     }
 
-    pub(super) fn settle(&mut self, settles: &[Settle], now: DbTime) -> Vec<SettleAnswer> {
-        settles.iter().map(|settle| self.settle_one(settle, now)).collect()
+    pub(super) fn settle(
+        &mut self,
+        settles: &[Settle],
+        now: DbTime,
+        locked: impl Fn(RunId) -> bool,
+    ) -> Vec<SettleAnswer> {
+        let answer = |settle: &Settle| match locked(settle.settlement.run) {
+            true => SettleAnswer::Locked,
+            false => self.settle_one(settle, now),
+        };
+        settles.iter().map(answer).collect()
     }
 
     fn settle_one(&mut self, settle: &Settle, now: DbTime) -> SettleAnswer {
@@ -177,23 +235,97 @@ impl Db {
         SettleAnswer::Settled
     }
 
-    pub(super) fn load_claimed(&self, lease: &Lease) -> Vec<ClaimedRun> {
-        let ours = |run: &RunRow| run.state == State::Claimed && run.incarnation == Some(lease.incarnation);
-        self.all_open().filter(|(_, run)| ours(run)).map(|(id, run)| claimed_run(id, run)).collect()
+    pub(super) fn accept(&mut self, lease: &Lease, runs: &[AcceptedRun], now: DbTime) -> Result<Vec<SettleAnswer>> {
+        self.held(lease, now)?;
+        Ok(runs.iter().map(|run| self.accept_one(lease, run)).collect())
+    }
+
+    fn accept_one(&mut self, lease: &Lease, accepted: &AcceptedRun) -> SettleAnswer {
+        let ours = |run: &&mut RunRow| {
+            run.state == State::Claimed && run.fence == accepted.fence && run.incarnation == Some(lease.incarnation)
+        };
+        let Some(run) = self.runs.get_mut(&accepted.run).filter(ours) else { return SettleAnswer::Stale };
+        (run.incarnation, run.worker) = (Some(NO_NODE), Some(accepted.worker.clone()));
+        let claim = WorkerClaimRow {
+            tenant: run.tenant,
+            queue: String::new(),
+            worker: accepted.worker.clone(),
+            fence: accepted.fence,
+            until: accepted.timeout_at,
+            timeout_at: accepted.timeout_at,
+            key: None,
+            log: None,
+        };
+        self.worker_claims.insert(accepted.run, claim);
+        SettleAnswer::Settled
+    }
+
+    pub(super) fn lose_settlement(&mut self, id: RunId) -> bool {
+        let Some(run) = self.runs.get_mut(&id).filter(|run| !run.state.is_open() && run.incarnation.is_some()) else {
+            return false;
+        };
+        run.state = State::Claimed;
+        (run.finished_at, run.output, run.error) = (None, None, None);
+        self.open.insert((run.job, id));
+        self.steps.remove(&id);
+        true
+    }
+
+    /// The claims of an incarnation, without payloads.
+    pub(super) fn claims_of(&self, incarnation: Incarnation) -> impl Iterator<Item = ClaimedRun> {
+        let ours = move |run: &RunRow| run.state == State::Claimed && run.incarnation == Some(incarnation);
+        let narrow = |(id, run)| ClaimedRun { payload: None, ..claimed_run(id, run) };
+        self.all_open().filter(move |(_, run)| ours(run)).map(narrow)
+    }
+
+    pub(super) fn list_old_claims(&mut self, lease: &Lease, to: RunId, now: DbTime) -> Result<RunId> {
+        self.held(lease, now)?;
+        let old: Vec<_> = self.claims_of(lease.incarnation).map(|run| run.id).filter(|run| *run < to).collect();
+        self.listed.extend(old);
+        if let Some(row) = self.leases.get_mut(&lease.node) {
+            row.compared_to = row.compared_to.max(to);
+        }
+        Ok(to)
+    }
+
+    pub(super) fn listed_claims(&self, lease: &Lease, after: Option<RunId>, limit: usize) -> ListedClaims {
+        let open_from = self.open_from(lease.incarnation);
+        let behind = |run: &ClaimedRun| after.is_none_or(|after| run.id > after);
+        let listed = self.claims_of(lease.incarnation).filter(|run| self.listed.contains(&run.id));
+        let claims: Vec<_> = listed.filter(behind).take(limit).collect();
+        let next = claims.last().filter(|_| claims.len() >= limit).map(|run| run.id);
+        ListedClaims { open_from, claims, next }
     }
 
     pub(super) fn load_lost(&mut self, lease: &Lease, limit: usize, now: DbTime) -> Result<Vec<ClaimedRun>> {
         self.held(lease, now)?;
         self.fence_expired(lease.incarnation, now);
+        self.undelegate();
         let ended = self.leases.values().filter(|row| row.ended && row.incarnation != lease.incarnation);
         let dead: Vec<_> = ended.map(|row| row.incarnation).collect();
-        let lost = |run: &RunRow| run.state == State::Claimed && run.incarnation.is_some_and(|inc| dead.contains(&inc));
-        let found: Vec<_> =
-            self.all_open().filter(|(_, run)| lost(run)).take(limit).map(|(id, run)| claimed_run(id, run)).collect();
+        let found = |run: &ClaimedRun, by| {
+            self.listed.contains(&run.id) || self.open_from(by).is_none_or(|open_from| run.id >= open_from)
+        };
+        let lost = dead.iter().flat_map(|by| self.claims_of(*by).filter(|run| found(run, *by)));
+        let lost: BTreeMap<_, _> = lost.map(|run| (run.id, run)).collect();
+        let found: Vec<_> = lost.into_values().take(limit).collect();
         if found.is_empty() {
             self.leases.retain(|_, row| !dead.contains(&row.incarnation));
         }
         Ok(found)
+    }
+}
+
+fn waiting_run(id: RunId, row: &WaitingRow) -> WaitingRun {
+    WaitingRun {
+        id,
+        job: row.job,
+        tenant: row.tenant,
+        priority: row.priority,
+        due_at: row.due_at,
+        late: row.late,
+        force: row.force,
+        attempts: row.attempts,
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use everytick_domain::{
     ids::{Cause, Fence, Incarnation, JobId, RunId},
     mutant::Mutant,
+    overlap::waiting_needed,
     partition::PartitionSet,
     plan::{Fate, SkipRange, TickRow},
     run::{CauseKind, State},
@@ -13,25 +14,38 @@ use everytick_domain::{
 
 use super::db::{Db, Entry, JobRow, RangeRow, RunRow, WaitingRow};
 use everytick_store::{
-    ChangeMark, ChangedJob, Changes, JobTicks, Lease, LoadedJob, OpenRun, Raise, RangeAnswer, RangePlan, RecordRow,
-    Recorded, Result, RowAnswer,
+    Backlog, ChangeMark, ChangedJob, Changes, JobTicks, Lease, LoadedJob, OpenRun, Raise, RangeAnswer, RangePlan,
+    RecordRow, Recorded, Result, RowAnswer, StoreError,
 };
 
 impl Db {
     fn loaded(&self, row: &JobRow) -> LoadedJob {
         let probed = row.cursor.filter(|_| !Mutant::RangeWithoutProbe.is_on());
+        let (waiting, mut open): (Vec<_>, Vec<_>) =
+            self.open_runs(row.job.id).into_iter().partition(|run| run.state == State::Waiting);
+        let room = self.limits.waiting_per_job_max.saturating_sub(waiting.len());
+        let needed = if row.job.spec.counts_open() { waiting_needed(&row.job.spec) } else { 0 };
+        let Backlog { runs, unread } = Backlog::of(waiting, needed);
+        open.extend(runs);
+        open.sort_unstable_by_key(|run| run.id);
         LoadedJob {
             job: Arc::new(row.job.clone()),
             epoch: row.epoch,
             cursor: row.cursor,
             last_tick: probed.and_then(|cursor| self.last_tick_row(row.job.id, cursor)),
-            open: self.open_runs(row.job.id),
+            open,
+            unread,
+            room,
         }
     }
 
     pub(super) fn open_runs(&self, job: JobId) -> Vec<OpenRun> {
         self.open_of(job)
-            .map(|(id, run)| OpenRun { id, state: run.state, attempt: run.attempt, fence: run.fence })
+            .map(|(id, run)| {
+                // What was handed to another node counts as claimed there.
+                let state = if self.delegated.contains_key(&id) { State::Claimed } else { run.state };
+                OpenRun { id, state, attempt: run.attempt, fence: run.fence }
+            })
             .collect()
     }
 
@@ -45,7 +59,7 @@ impl Db {
         now: DbTime,
     ) -> Result<Vec<LoadedJob>> {
         self.held(lease, now)?;
-        Ok(self.places(partitions, until, after, limit).map(|row| self.loaded(row)).collect())
+        self.load(self.places(partitions, until, after, limit))
     }
 
     pub(super) fn look_at_horizon(
@@ -81,8 +95,16 @@ impl Db {
         due.into_iter().filter_map(|(_, id)| self.jobs.get(&id))
     }
 
-    pub(super) fn load_jobs(&self, ids: &[JobId]) -> Vec<LoadedJob> {
-        ids.iter().filter_map(|id| self.jobs.get(id)).map(|row| self.loaded(row)).collect()
+    pub(super) fn load_jobs(&self, ids: &[JobId]) -> Result<Vec<LoadedJob>> {
+        self.load(ids.iter().filter_map(|id| self.jobs.get(id)))
+    }
+
+    fn load<'d>(&'d self, rows: impl Iterator<Item = &'d JobRow>) -> Result<Vec<LoadedJob>> {
+        let load = |row: &JobRow| match self.unloadable.contains(&row.job.id) {
+            true => Err(StoreError::Failed { doing: "load jobs", source: "the job cannot be read".into() }),
+            false => Ok(self.loaded(row)),
+        };
+        rows.map(load).collect()
     }
 
     pub(super) fn changes(&self, partitions: &PartitionSet, since: ChangeMark, limit: usize) -> Changes {
@@ -214,7 +236,7 @@ impl Db {
         let seq = self.next_seq();
         let Some(row) = self.jobs.get_mut(&plan.job) else { return Ok(RangeAnswer::Stale) };
         row.cursor = plan.cursor;
-        row.epoch = row.epoch.next();
+        row.epoch = row.epoch.raised(now);
         row.seq = seq;
         Ok(RangeAnswer::Recorded { epoch: row.epoch })
     }

@@ -33,6 +33,8 @@ pub struct CancelledRuns {
     pub waited: Vec<RunId>,
     /// These were being worked on: the work is to be stopped.
     pub claimed: Vec<RunId>,
+    /// More wait than one transaction cancels: no run of them starts any more, and they are cancelled in the background.
+    pub backlog: bool,
 }
 
 impl CancelledRuns {

@@ -18,6 +18,9 @@ pub enum StoreError {
     /// The tenant has as many jobs as it may have.
     #[error("the tenant has {0} jobs, which is its quota")]
     QuotaReached(u64),
+    /// As many runs of the job wait as may be asked for.
+    #[error("{0} runs of the job wait already, which is the most that a request may add to")]
+    BacklogFull(u64),
     /// Others name it: it cannot go. Some of them, and how many they are.
     #[error("the {what} is named by {}", named(.by, *.count))]
     InUse { what: &'static str, by: Vec<String>, count: usize },
@@ -38,9 +41,15 @@ pub enum StoreError {
     /// Known not to have been committed: try again later.
     #[error("could not {doing}")]
     Failed { doing: &'static str, source: Source },
+    /// The API's share of the connections is in use. Nothing was begun: try again later.
+    #[error("could not {doing}: every database connection of the API is in use")]
+    Busy { doing: &'static str },
     /// It may have been committed, or may still be: raise the lease's fence, then read again.
     #[error("could not learn whether it was done: {doing}")]
     Unsure { doing: &'static str, source: Source },
+    /// Another process is alive under the node's name.
+    #[error("{0}; give each node a --node-name of its own, or end that process with --replace-node")]
+    NameHeld(Box<crate::NameHolder>),
     /// Another process holds the file or has taken the node's name, or the schema is of another release.
     #[error("{0}")]
     Unusable(String),

@@ -1,14 +1,17 @@
 //! What the explanation of an instant is made of, beside the rows themselves: the audit trail, read back.
 
+use std::collections::BTreeSet;
+
 use everytick_domain::{
-    edit::Edit,
+    edit::{Edit, NotInserted},
     explain::{Changed, Facts, TickRecord, Was, What},
+    ids::RunId,
     job::Job,
     time::DbTime,
 };
 use serde::Deserialize;
 
-use crate::{AuditRecord, RunRecord};
+use crate::{AuditRecord, Result, RunRecord, StoreError};
 
 /// How many changes of one job are looked at, the newest first. What lies before is told as far as the rows tell it.
 pub const CHANGES_MAX: usize = 1_000;
@@ -28,10 +31,25 @@ pub fn changes(trail: Vec<AuditRecord>) -> Vec<Changed> {
 pub fn edit_detail(action: &str, was: &Job, edit: &Edit) -> String {
     let job = &edit.job;
     let mut detail = serde_json::json!({ "name": job.spec.name, "version": job.version.raw(), "x": edit.x });
+    if action == "pause"
+        && let Some(note) = job.paused.as_ref().and_then(|paused| paused.note.as_ref())
+    {
+        detail["note"] = note.as_str().into();
+    }
     if action == "edit" {
         detail["was"] = serde_json::to_value(Was::of(was)).unwrap_or_default();
     }
     detail.to_string()
+}
+
+/// Refuses an edit of whose ticks one got no row: committed, it would be answered with success and lose that tick.
+pub fn check_inserted(edit: &Edit, inserted: &BTreeSet<RunId>, doing: &'static str) -> Result<()> {
+    edit.check_inserted(inserted).map_err(|why| match why {
+        NotInserted::At(invalid) => StoreError::Invalid(vec![invalid]),
+        NotInserted::Due(tick) => {
+            StoreError::Failed { doing, source: format!("the tick of {tick} was not recorded").into() }
+        }
+    })
 }
 
 #[derive(Deserialize)]

@@ -1,7 +1,10 @@
 //! What is asked of a store about flows, and what its keepers share: how a row of a flow and the runs of it become what people
 //! read, and what becomes of children whose turn has come.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use everytick_domain::{
@@ -17,15 +20,29 @@ use everytick_domain::{
 
 use crate::{Actor, Created, IdempotencyKey, NewJob, Result, StoreError, calendars::JOBS_NAMED_MAX};
 
-/// One pass over the flows that have something to do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// Jobs of one flow that one transaction starts. Each may bring a payload of 256 KiB.
+const STARTS_PER_STEP_MAX: usize = 100;
+/// Rendered payloads that are kept for one transaction; the one that passes the limit is still among them.
+const RENDERED_BYTES_MAX: usize = 4 << 20;
+
+/// What one transaction did to a flow.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Advanced {
-    /// How many flows were looked at.
-    pub flows: usize,
-    /// How many of their jobs have a run that waits now.
+    /// How many of its jobs have a run that waits now.
     pub started: usize,
-    /// The last flow of a full page: there may be more behind it.
-    pub last: Option<RunId>,
+    /// Those that were recorded as skipped.
+    pub skipped: Vec<SkippedChild>,
+    /// Other jobs of it are to be started: its steps are still there.
+    pub more: bool,
+}
+
+/// A job of a flow that was recorded as skipped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SkippedChild {
+    pub run: RunId,
+    pub job_name: String,
+    pub reason: SkipReason,
+    pub error: String,
 }
 
 /// A flow as people read it.
@@ -65,6 +82,13 @@ pub struct NodeRun {
     pub error: Option<String>,
 }
 
+impl NodeRun {
+    /// It was skipped because of an error: its flow has failed.
+    fn is_broken(&self) -> bool {
+        self.skip_reason == Some(SkipReason::Error)
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CancelledFlow {
     pub flow: FlowRecord,
@@ -78,7 +102,7 @@ pub struct CancelledFlow {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RerunFlow {
     pub flow: RunId,
-    /// Jobs of the flow by name or id; every one that failed or was cancelled when there are none.
+    /// Jobs of the flow by name or id; when there are none, every one that failed, was cancelled or was skipped by an error.
     pub from: Vec<String>,
     /// A fresh key, or one made of the request's.
     pub key: Vec<u8>,
@@ -89,9 +113,12 @@ pub struct RerunFlow {
 /// step in its own transaction; advancing reads steps, records what comes next, and removes them, in one transaction a flow.
 #[async_trait]
 pub trait FlowStore: Send + Sync + 'static {
-    /// Advances flows that have steps, by id, after the given one; at most `limit`. One that cannot be advanced holds up no
-    /// other: it is logged, and its steps stay.
-    async fn advance_flows(&self, after: Option<RunId>, limit: usize) -> Result<Advanced>;
+    /// Flows that have steps, by id, after the given one; at most `limit`.
+    async fn flows_with_steps(&self, after: Option<RunId>, limit: usize) -> Result<Vec<RunId>>;
+    /// Advances one flow. Payloads are rendered before the transaction begins. After an error its steps are still there.
+    async fn advance_flow(&self, flow: RunId) -> Result<Advanced>;
+    /// Records the next jobs of a flow that cannot be advanced as skipped with the reason `error` and this text.
+    async fn give_up_flow(&self, flow: RunId, why: &str) -> Result<Advanced>;
     /// Whether steps were left through this store since it was asked last. Only a hint: others leave steps too.
     fn left_steps(&self) -> bool;
     /// A flow, also one whose root has not ended: then as the graph is at present.
@@ -140,7 +167,11 @@ impl FlowRow {
         FlowRecord {
             id: self.id,
             tenant: self.tenant,
-            state: self.graph.state(&self.states(runs), self.cancelled_at.is_some()),
+            state: self.graph.state(
+                &self.states(runs),
+                runs.values().any(NodeRun::is_broken),
+                self.cancelled_at.is_some(),
+            ),
             root: self.graph.root.map(|root| self.graph.name(root).to_owned()),
             opened_at: self.opened_at,
             scheduled_at: self.scheduled_at,
@@ -150,10 +181,21 @@ impl FlowRow {
         }
     }
 
-    /// What is to be recorded, where anything is. `None` when the runs that opened the flow are gone: it is over.
-    pub fn decide(&self, runs: &BTreeMap<RunId, NodeRun>) -> Option<Vec<Decision>> {
+    /// What is to be recorded: every skip, and as many starts as one transaction may have. `None` when the runs that opened the
+    /// flow are gone: it is over.
+    pub fn decide(&self, runs: &BTreeMap<RunId, NodeRun>) -> Option<Decided> {
         let states = self.states(runs);
-        self.graph.stands(&states).then(|| self.graph.advance(&states, self.cancelled_at.is_some()))
+        if !self.graph.stands(&states) {
+            return None;
+        }
+        let (mut all, mut starts) = (self.graph.advance(&states, self.cancelled_at.is_some()), 0);
+        let count = all.len();
+        all.retain(|decision| {
+            starts += usize::from(decision.fate == Fate::Start);
+            decision.fate != Fate::Start || starts <= STARTS_PER_STEP_MAX
+        });
+        let more = all.len() < count;
+        Some(Decided { all, more })
     }
 
     /// The runs whose outputs the payloads of these jobs may take from.
@@ -163,29 +205,70 @@ impl FlowRow {
         runs.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// The rows of children whose turn has come, as they stand under their locks.
+    /// Fills in the payload of one child.
+    pub fn render(&self, job: &Job, outputs: &BTreeMap<RunId, Output>) -> Became {
+        flow::render(job.spec.payload.as_deref(), self.id, &self.ancestors(job.id, outputs))
+    }
+
+    /// The rows of children whose turn has come, as they stand under their locks. A child whose payload is another than the one
+    /// that was rendered is left out, and has its turn in the next transaction.
     pub fn children(
         &self,
-        decided: &[Decision],
+        decided: &Decided,
         standing: &BTreeMap<JobId, Standing>,
-        outputs: &BTreeMap<RunId, Output>,
+        rendered: &Rendered,
         waiting_max: u64,
         now: DbTime,
-    ) -> Vec<ChildRow> {
+    ) -> Children {
         let row = |decision: &Decision| {
-            let run = self.graph.run_of(self.id, decision.job);
+            let stands = standing.get(&decision.job);
             let judged = match &decision.fate {
                 Fate::Skip(why) => Judged::Skip(SkipReason::Parent, why.clone()),
                 Fate::Start => {
-                    let parents = self.ancestors(decision.job, outputs);
-                    flow::judge(child(standing.get(&decision.job), waiting_max), self.id, &parents)
+                    let payload = stands.map_or(Some(Ok(None)), |stands| rendered.of(&stands.job))?;
+                    flow::judge(child(stands, waiting_max), |_| payload)
                 }
             };
-            let judged_itself = decision.fate == Fate::Start;
-            let standing = standing.get(&decision.job);
-            ChildRow::new(run, decision.job, CauseKind::Parent, judged, judged_itself, standing, now)
+            Some(self.child_row(decision, judged, stands, now))
         };
-        decided.iter().map(row).collect()
+        let rows: Vec<ChildRow> = decided.all.iter().filter_map(row).collect();
+        let more = decided.more || rows.len() < decided.all.len();
+        Children { rows, more }
+    }
+
+    /// The rows of children that cannot be started.
+    pub fn given_up(&self, decided: &Decided, why: &str, now: DbTime) -> Children {
+        let row = |decision: &Decision| {
+            let judged = match &decision.fate {
+                Fate::Skip(why) => Judged::Skip(SkipReason::Parent, why.clone()),
+                Fate::Start => Judged::Skip(SkipReason::Error, why.to_owned()),
+            };
+            self.child_row(decision, judged, None, now)
+        };
+        Children { rows: decided.all.iter().map(row).collect(), more: decided.more }
+    }
+
+    fn child_row(&self, decision: &Decision, judged: Judged, standing: Option<&Standing>, now: DbTime) -> ChildRow {
+        let run = self.graph.run_of(self.id, decision.job);
+        let judged_itself = decision.fate == Fate::Start;
+        ChildRow::new(run, decision.job, CauseKind::Parent, judged, judged_itself, standing, now)
+    }
+
+    /// What became of children that were recorded.
+    pub fn advanced<'a>(&self, recorded: impl Iterator<Item = &'a ChildRow>) -> Advanced {
+        let mut advanced = Advanced::default();
+        for child in recorded {
+            match child.reason {
+                None => advanced.started += 1,
+                Some(reason) => advanced.skipped.push(SkippedChild {
+                    run: child.run,
+                    job_name: self.graph.name(child.job).to_owned(),
+                    reason,
+                    error: child.error.clone().unwrap_or_default(),
+                }),
+            }
+        }
+        advanced
     }
 
     /// The runs that a rerun asks for, each with the payload of the one in its place, where that had one of its own.
@@ -200,8 +283,7 @@ impl FlowRow {
         let row = |node: &Node| {
             let was = payloads.get(&node.job).cloned();
             let stands = standing.get(&node.job);
-            let parents = self.ancestors(node.job, outputs);
-            let judged = match flow::judge(child(stands, waiting_max), self.id, &parents) {
+            let judged = match flow::judge(child(stands, waiting_max), |job| self.render(job, outputs)) {
                 Judged::Skip(SkipReason::Error, _) if was.is_some() && stands.is_some_and(Standing::lives) => {
                     Judged::Wait { payload: was }
                 }
@@ -219,9 +301,14 @@ impl FlowRow {
         let ancestor = |parent: JobId| {
             let run = self.graph.parent_run(self.id, parent);
             // One that is not on the record yet is being skipped beside this one.
-            let (state, output) =
-                outputs.get(&run).map_or((State::Skipped, None), |found| (found.state, found.output.as_deref()));
-            (self.graph.name(parent), Ancestor { run, state, output })
+            let found = outputs.get(&run);
+            let ancestor = Ancestor {
+                run,
+                state: found.map_or(State::Skipped, |found| found.state),
+                output: found.and_then(|found| found.output.as_deref()),
+                error: found.and_then(|found| found.error.as_deref()),
+            };
+            (self.graph.name(parent), ancestor)
         };
         edges.map(|edge| ancestor(edge.job)).collect()
     }
@@ -255,6 +342,76 @@ impl Standing {
 pub struct Output {
     pub state: State,
     pub output: Option<String>,
+    pub error: Option<String>,
+}
+
+/// What is to be recorded of a flow.
+#[derive(Clone, Debug, Default)]
+pub struct Decided {
+    all: Vec<Decision>,
+    /// More jobs are to be started than one transaction may.
+    more: bool,
+}
+
+impl Decided {
+    pub fn starts(&self) -> Vec<JobId> {
+        self.all.iter().filter(|decision| decision.fate == Fate::Start).map(|decision| decision.job).collect()
+    }
+
+    /// Adds what parents that are being skipped beside their children leave: they are not on the record yet.
+    pub fn skipped_beside(&self, row: &FlowRow, outputs: &mut BTreeMap<RunId, Output>) {
+        for decision in &self.all {
+            if let Fate::Skip(why) = &decision.fate {
+                let skipped = Output { state: State::Skipped, output: None, error: Some(why.clone()) };
+                outputs.entry(row.graph.run_of(row.id, decision.job)).or_insert(skipped);
+            }
+        }
+    }
+}
+
+/// What a payload became: `None` where the job's own is delivered. The error says what is missing.
+pub type Became = Result<Option<String>, String>;
+
+/// The payloads of children, rendered outside the transaction that records them.
+#[derive(Clone, Debug, Default)]
+pub struct Rendered {
+    by_job: BTreeMap<JobId, (Arc<JobSpec>, Became)>,
+    bytes: usize,
+}
+
+impl Rendered {
+    pub fn add(&mut self, job: &Job, became: Became) {
+        self.bytes += became.as_ref().map_or(0, |became| became.as_ref().map_or(0, String::len));
+        self.by_job.insert(job.id, (job.spec.clone(), became));
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.bytes >= RENDERED_BYTES_MAX
+    }
+
+    /// What the payload of a job became. `None` when it was not rendered, or has been edited since.
+    fn of(&self, job: &Job) -> Option<Became> {
+        if !flow::is_template(job.spec.payload.as_deref()) {
+            return Some(Ok(None));
+        }
+        let (spec, became) = self.by_job.get(&job.id)?;
+        (spec.payload == job.spec.payload).then(|| became.clone())
+    }
+}
+
+/// Rows to insert.
+#[derive(Clone, Debug, Default)]
+pub struct Children {
+    pub rows: Vec<ChildRow>,
+    /// Others are to follow in another transaction: the flow keeps its steps.
+    pub more: bool,
+}
+
+/// How a flow is advanced.
+#[derive(Clone, Copy, Debug)]
+pub enum How<'a> {
+    With(&'a Rendered),
+    GiveUp(&'a str),
 }
 
 /// A run of a flow, to be inserted.
@@ -317,7 +474,9 @@ impl ChildRow {
 
 /// The new flow of a rerun.
 pub fn rerun(old: &FlowRow, runs: &BTreeMap<RunId, NodeRun>, ask: &RerunFlow, now: DbTime) -> Result<FlowRow> {
-    let ended = |(node, id): (&Node, RunId)| runs.get(&id).map(|run| (node.job, Ended { run: id, state: run.state }));
+    let ended = |(node, id): (&Node, RunId)| {
+        runs.get(&id).map(|run| (node.job, Ended { run: id, state: run.state, broken: run.is_broken() }))
+    };
     let ended: BTreeMap<JobId, Ended> = old.graph.runs(old.id).filter_map(ended).collect();
     let graph = flow::rerun(&old.graph, &ended, &ask.from).map_err(StoreError::Invalid)?;
     let first = graph.nodes.first().map_or_else(|| JobId::from_uuid(old.id.uuid()), |node| node.job);
@@ -370,6 +529,11 @@ pub fn resolve(
         wrong = flow::problems(spec);
     }
     if wrong.is_empty() { Ok(parents) } else { Err(wrong) }
+}
+
+/// Refuses a run outside a flow whose payload would take from parents: it would be delivered with the places as they are written.
+pub fn check_outside(spec: &JobSpec, own: Option<&str>) -> Result<()> {
+    flow::check_outside(spec, own).map_err(|invalid| StoreError::Invalid(vec![invalid]))
 }
 
 /// Defines the parents of a job among those that were read, or says what is wrong.

@@ -12,12 +12,12 @@ pub mod calendars {
 }
 
 pub mod facts {
-    pub use crate::facts::{changes, created, edit_detail, named, record};
+    pub use crate::facts::{changes, check_inserted, created, edit_detail, named, record};
 }
 
 pub mod flows {
     pub use crate::flows::{
-        ChildRow, FlowRow, Output, Standing, by_call, cancel_detail, check_open, define, each_in_order, followed,
-        rerun, rerun_detail, resolve, subject,
+        ChildRow, Children, Decided, FlowRow, Output, Rendered, Standing, by_call, cancel_detail, check_open,
+        check_outside, define, each_in_order, followed, rerun, rerun_detail, resolve, subject,
     };
 }

@@ -9,7 +9,9 @@ mod clock;
 pub mod conformance;
 mod error;
 mod facts;
+mod failures;
 mod flows;
+mod gate;
 pub mod keeping;
 mod moving;
 mod postgres;
@@ -17,10 +19,11 @@ mod probe;
 mod queues;
 mod redrives;
 mod sqlite;
+mod statement;
 mod types;
 mod untold;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use everytick_domain::{
@@ -39,8 +42,9 @@ pub use calendars::{CalendarPut, CalendarRecord, PutCalendar};
 pub use cancels::{CancelledJob, CancelledRuns, GiveWay, KeptOutput};
 pub use clock::{ManualClock, SystemClock, WallClock};
 pub use error::{Result, Source, StoreError};
-pub use flows::{Advanced, CancelledFlow, FlowNode, FlowRecord, FlowStore, NodeRun, RerunFlow};
-pub use moving::{Move, MoveBatch, MoveMark, MovePlan, MoveStep, MovedTable};
+pub use flows::{Advanced, CancelledFlow, FlowNode, FlowRecord, FlowStore, NodeRun, RerunFlow, SkippedChild};
+pub use gate::API_WAIT_MAX;
+pub use moving::{Move, MoveBatch, MoveMark, MovePlan, MoveStep, MovedTable, UndoTarget};
 pub use postgres::{JobHints, PostgresOptions, PostgresStore};
 pub use probe::{BENCH_PLACE, JobBytes, OpenSnapshot, PlainTick, Probe};
 pub use queues::*;
@@ -62,7 +66,7 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
     /// here; where only one process can have the store open, every other lease does: what they claimed is lost. One
     /// that joins again while another lives under its name is refused as [`StoreError::Unusable`].
     async fn join(&self, node: &NodeInfo, incarnation: Incarnation, ttl: Span) -> Result<(Lease, DbTime)>;
-    /// Lengthens the lease, and tells how the node is.
+    /// Lengthens the lease, tells how the node is, lists its old claims and raises the bound of those that are not listed.
     async fn renew(&self, lease: &Lease, ttl: Span, beat: &Beat) -> Result<DbTime>;
     /// Raises the lease's fence, which waits for the statements under way and refuses those not yet begun.
     async fn raise_fence(&self, lease: &Lease) -> Result<Lease>;
@@ -143,24 +147,65 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
         &self,
         lease: &Lease,
         partitions: &PartitionSet,
-        busy: &[JobId],
+        busy: &[Busy],
         late_after: Option<TenantId>,
         limit: usize,
     ) -> Result<Waiting>;
     /// Claims those of the runs that still wait in the partitions and are due: fence and attempt raised, one commit. The others
     /// are left out: their job may have moved since they were looked at.
     async fn claim(&self, lease: &Lease, partitions: &PartitionSet, runs: &[RunId]) -> Result<Vec<ClaimedRun>>;
+    /// Hands runs that wait in the partitions and are due to other nodes, which can deliver what this one cannot. From then on a
+    /// run counts as in progress, only its node claims it, and when that node dies or stops it waits again, unspent. Gives
+    /// those that were handed over: not those whose node does not live, or that somebody else took.
+    async fn delegate(
+        &self,
+        lease: &Lease,
+        partitions: &PartitionSet,
+        runs: &[(RunId, Incarnation)],
+    ) -> Result<Vec<RunId>>;
+    /// What other nodes have handed to this one, the oldest first; at most `limit`.
+    async fn peek_delegated(&self, lease: &Lease, limit: usize) -> Result<Vec<WaitingRun>>;
+    /// Claims those of the runs that are still handed to this node, wherever they stand.
+    async fn claim_delegated(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>>;
     /// Files settlements, each only where run, state and fence still hold the claim. Terminal ones end the run; the others
     /// put it back among the waiting. The attempt that ended is kept.
     async fn settle(&self, settles: &[Settle]) -> Result<Vec<SettleAnswer>>;
+    /// Hands claims of this incarnation over to their receivers, each only where run, state and fence still hold the claim: it lives
+    /// by a worker's claim without a queue from then on, until it is reported, cancelled or timed out, whatever becomes of the node.
+    async fn accept(&self, lease: &Lease, runs: &[AcceptedRun]) -> Result<Vec<SettleAnswer>>;
     /// Cancels those of the runs that are still open, because newer ones of their jobs take their places: fences rise, and the
     /// reason is on the record. Gives those that it cancelled.
     async fn give_way(&self, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>>;
     /// Keeps what cancelled runs had printed: only of a run's last attempt, and where nothing is kept yet. It changes nothing else
     /// of a run, and nothing of one that is not cancelled.
     async fn keep_outputs(&self, outputs: &[KeptOutput]) -> Result<()>;
-    /// The runs this incarnation has claimed, as the database has them.
-    async fn load_claimed(&self, lease: &Lease) -> Result<Vec<ClaimedRun>>;
+    /// Lists the claims of this incarnation on runs with ids below `to`, as the database has them: those that its node does not know
+    /// of too. A later renewal may raise the lease's `open_from` that far. What is read and what is noted are one transaction, so a
+    /// standby that was promoted and has lost a settlement has lost this note too. Gives how far it came: one call reads a page.
+    async fn list_old_claims(&self, lease: &Lease, to: RunId) -> Result<RunId>;
+    /// The claims of this incarnation that are listed: on runs that were old when they were claimed, or have become old since. By id,
+    /// after the given one; at most `limit` rows are looked at.
+    async fn listed_claims(&self, lease: &Lease, after: Option<RunId>, limit: usize) -> Result<ListedClaims>;
+    /// The runs with ids from `from` to before `to` that this incarnation has claimed, by id and without payloads. It reads all runs
+    /// of that time.
+    async fn claims_between(&self, lease: &Lease, from: RunId, to: RunId) -> Result<Vec<ClaimedRun>>;
+    /// The runs this incarnation has claimed, as the database has them: for those who can wait.
+    async fn load_claimed(&self, lease: &Lease) -> Result<Vec<ClaimedRun>> {
+        let (mut claims, mut after) = (BTreeMap::new(), None);
+        let open_from = loop {
+            let page = self.listed_claims(lease, after, LISTED_PER_PAGE_MAX).await?;
+            claims.extend(page.claims.into_iter().map(|run| (run.id, run)));
+            after = page.next;
+            if after.is_none() {
+                break page.open_from;
+            }
+        };
+        if let Some(from) = open_from {
+            let end = RunId::floor(DbTime::MAX);
+            claims.extend(self.claims_between(lease, from, end).await?.into_iter().map(|run| (run.id, run)));
+        }
+        Ok(claims.into_values().collect())
+    }
     /// Those of the runs that this incarnation has claimed still, with their fences.
     async fn still_claimed(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<(RunId, Fence)>>;
     /// Fences the leases that have expired or ended, and gives runs that they had claimed; at most `limit`. A lease with
@@ -189,6 +234,11 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
 
     /// Cancels whatever of a job is open, in one transaction.
     async fn cancel_job(&self, tenant: TenantId, actor: &Actor, job: &JobRef) -> Result<CancelledJob>;
+    /// Works off one batch of a backlog that was too long for the transaction that cancelled it or moved its job. Any node may: two
+    /// do not work at one job at once, and each batch is one commit, after which the next goes on from there.
+    async fn advance_backlog(&self) -> Result<BacklogStep> {
+        Ok(BacklogStep::default())
+    }
     /// Makes a run that waits in place of each failed run, under an id made of the failed one's: one that is on the record is
     /// not made again. They wait as late ones do, whatever is open of the job, and start one after another. As many are made
     /// as may wait; none may when that many wait already.
@@ -239,7 +289,8 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
         kept: Span,
     ) -> Result<(Facts, DbTime)>;
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord>;
-    /// Runs and skipped ranges, newest first, before the given id. Outputs are left out.
+    /// Runs and skipped ranges, newest first, before the given id. Outputs are left out. Failed runs are found without
+    /// reading others; for other states a page reads at most `Limits::runs_searched_max` runs.
     async fn list_runs(
         &self,
         tenant: TenantId,
@@ -255,4 +306,6 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
     /// deleted jobs without runs, and old idempotency keys; at most `limit` runs one by one. A keeper that drops whole
     /// days keeps what lies in the day of `before`.
     async fn prune(&self, before: DbTime, limit: usize) -> Result<Pruned>;
+    /// Removes audit rows from before `before`, the oldest first; at most `limit`. Answers how many.
+    async fn prune_audit(&self, before: DbTime, limit: usize) -> Result<u64>;
 }

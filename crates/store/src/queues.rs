@@ -63,13 +63,15 @@ pub struct HeldClaim {
     pub started_at: Option<DbTime>,
     /// What the worker has logged so far.
     pub log: Option<String>,
+    /// A receiver has taken it from a node: no worker claimed it from a queue.
+    pub accepted: bool,
 }
 
 impl HeldClaim {
-    /// The settlement of its success, if it is held under the fence that the worker names.
+    /// The settlement of its success, if a worker holds it under the fence that it names.
     pub fn success(&self, done: &Success, ended_at: DbTime) -> Option<Settle> {
         let output = done.output.clone().or_else(|| self.log.clone());
-        (self.run.fence == done.fence).then(|| Settle {
+        (self.run.fence == done.fence && !self.accepted).then(|| Settle {
             settlement: Settlement::success(done.run, done.fence, output),
             job: self.job.id,
             tenant: self.run.tenant,
@@ -149,7 +151,7 @@ pub trait QueueStore: Send + Sync + 'static {
     /// Those of the runs that workers hold, in any order.
     async fn held_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>>;
     /// Ends as succeeded those runs that workers hold under the fences they name (I7), in one commit; no run is named twice. Gives
-    /// the job of each that it ended. A success needs nothing of its job to be judged by, so nothing has to be read first.
+    /// the job of each that it ended. What a receiver has accepted is not among them. A success needs nothing of its job to be judged by, so nothing has to be read first.
     async fn succeed(&self, tenant: TenantId, done: &[Success]) -> Result<Vec<Option<JobId>>>;
     /// Claims whose lease or time ran out before `grace` ago, whoever asks; at most `limit`. They are to be settled.
     async fn load_overdue_claims(&self, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>>;

@@ -20,6 +20,62 @@ pub struct Lease {
     pub fence: Fence,
 }
 
+/// The process behind a node's lease.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeProcess {
+    pub host: String,
+    pub pid: u32,
+    /// What tells this process from another with the same number: compared only by a process that wrote it in the same form.
+    /// Empty where the system offers nothing.
+    pub mark: String,
+}
+
+/// Which living process a node that starts may replace under its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TakeOver {
+    /// None: the name is free when no lease lives under it.
+    #[default]
+    Expired,
+    /// This incarnation, whose process is known to be gone.
+    Only(Incarnation),
+    /// Any: the operator said so.
+    Any,
+}
+
+impl TakeOver {
+    #[must_use]
+    pub fn includes(self, holder: Incarnation) -> bool {
+        match self {
+            Self::Expired => false,
+            Self::Only(gone) => gone == holder,
+            Self::Any => true,
+        }
+    }
+}
+
+/// A lease that lives under the name of a node that wants to join.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NameHolder {
+    pub node: String,
+    pub incarnation: Incarnation,
+    /// `None` for a node of a release that does not publish it.
+    pub process: Option<NodeProcess>,
+    pub renewed_at: DbTime,
+    pub until: DbTime,
+    pub now: DbTime,
+}
+
+impl std::fmt::Display for NameHolder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a node named {:?} is alive: ", self.node)?;
+        match &self.process {
+            Some(process) => write!(f, "process {} on host {}", process.pid, process.host)?,
+            None => f.write_str("a process of an earlier release")?,
+        }
+        write!(f, " renewed its lease {} ago", self.now.since(self.renewed_at))
+    }
+}
+
 /// What a node says of itself when it joins.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NodeInfo {
@@ -30,6 +86,13 @@ pub struct NodeInfo {
     pub holds: bool,
     /// It has joined before and lost its lease. Another process may have taken its name since.
     pub again: bool,
+    /// Whose name it may take. Only where nodes share the store: a file is opened by one process at a time.
+    pub takes_over: TakeOver,
+    pub process: Option<NodeProcess>,
+    /// What it can deliver, in the form that nodes read of each other.
+    pub can: Option<String>,
+    /// Where it answers its API: addresses with ports, with commas between.
+    pub listen: Option<String>,
 }
 
 impl NodeInfo {
@@ -37,15 +100,18 @@ impl NodeInfo {
     #[must_use]
     pub fn named(name: &str) -> Self {
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        Self { name: name.to_owned(), region: None, version, holds: true, again: false }
+        Self { name: name.to_owned(), version, holds: true, ..Self::default() }
     }
 }
 
 /// What a node tells with each renewal of its lease.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Beat {
-    /// The lowest id of a run that this incarnation may have claimed.
-    pub open_from: RunId,
+    /// Up to which id the lease's `open_from` may be raised: not past what [`crate::Store::list_old_claims`] has listed, and never
+    /// lowered. `None` while the node may have claims that it does not know of.
+    pub open_from: Option<RunId>,
+    /// All claims that the node knows of below `open_from`: those made since it was listed are listed with the renewal.
+    pub old_claims: Vec<OldClaim>,
     /// The longest that a run which came due since the last renewal waited for its delivery.
     pub lag: Span,
     /// How far the node's own clock is behind the database's.
@@ -56,8 +122,50 @@ impl Beat {
     /// Of a node that is on time.
     #[must_use]
     pub const fn of(open_from: RunId) -> Self {
-        Self { open_from, lag: Span::ZERO, clock_offset_ms: 0 }
+        Self { open_from: Some(open_from), old_claims: Vec::new(), lag: Span::ZERO, clock_offset_ms: 0 }
     }
+}
+
+/// A claim on a run whose id is older than [`OLD_CLAIM_AFTER`], as it is listed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OldClaim {
+    pub run: RunId,
+    pub job: JobId,
+    pub tenant: TenantId,
+    pub fence: Fence,
+}
+
+impl OldClaim {
+    /// A claim that was committed.
+    #[must_use]
+    pub const fn of(run: &ClaimedRun) -> Self {
+        Self { run: run.id, job: run.job, tenant: run.tenant, fence: run.fence }
+    }
+
+    /// Where the page ends that begins at `from`, on the way to `to`: pages are short, and a long way has few of them.
+    #[must_use]
+    pub fn page_end(from: RunId, to: RunId) -> RunId {
+        let way = to.time().since(from.time());
+        let page = Span::millis(way.as_millis() / CLAIM_PAGES_PER_WAY).max(CLAIM_PAGE);
+        RunId::floor(from.time().plus(page)).min(to)
+    }
+
+    /// Whether the claim on a run that ended at this instant may have been listed.
+    #[must_use]
+    pub fn may_be_listed(run: RunId, ended_at: DbTime) -> bool {
+        run.time() < ended_at.minus(OLD_CLAIM_AFTER)
+    }
+}
+
+/// A page of the claims of an incarnation that are listed, and the bound from which on its claims are not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListedClaims {
+    /// `None` where the incarnation has no lease.
+    pub open_from: Option<RunId>,
+    /// Those whose runs it has claimed still, by id; without payloads.
+    pub claims: Vec<ClaimedRun>,
+    /// The place to go on from.
+    pub next: Option<RunId>,
 }
 
 /// Who is there, and who holds which partition, read in one snapshot.
@@ -85,6 +193,12 @@ pub struct NodeRecord {
     pub holds: bool,
     pub lag: Span,
     pub clock_offset_ms: i64,
+    /// `None` for a node of a release that does not publish it.
+    pub process: Option<NodeProcess>,
+    /// `None` for a node of a release that does not publish it, and takes nothing over from others.
+    pub can: Option<String>,
+    /// `None` for a node of a release that does not publish it.
+    pub listen: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -108,7 +222,40 @@ pub struct LoadedJob {
     pub cursor: Option<DbTime>,
     /// The last tick on the record, where that is not before the cursor: all before it are recorded too.
     pub last_tick: Option<DbTime>,
+    /// Its runs in progress, and as many waiting runs as decide what happens to a further one (`overlap::waiting_needed`).
     pub open: Vec<OpenRun>,
+    pub unread: Unread,
+    /// How many more of its runs may wait before ticks are skipped with the reason `quota`.
+    pub room: usize,
+}
+
+/// Which of a job's waiting runs were left unread because there are many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Unread {
+    /// More wait than were read.
+    pub waiting: bool,
+    /// More wait between two attempts than were read.
+    pub tried: bool,
+}
+
+/// The waiting runs of a job, read up to what its policy needs.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Backlog {
+    pub runs: Vec<OpenRun>,
+    pub unread: Unread,
+}
+
+impl Backlog {
+    /// Of what was read with one run more than needed of each kind: those between two attempts, and those never claimed.
+    #[must_use]
+    pub fn of(found: Vec<OpenRun>, needed: usize) -> Self {
+        let (mut tried, mut new): (Vec<_>, Vec<_>) = found.into_iter().partition(|run| run.attempt > 0);
+        let unread = Unread { waiting: tried.len() > needed || new.len() > needed, tried: tried.len() > needed };
+        tried.truncate(needed);
+        new.truncate(needed);
+        tried.extend(new);
+        Self { runs: tried, unread }
+    }
 }
 
 /// A page of a walk over all jobs.
@@ -148,6 +295,7 @@ pub struct OpenRun {
     pub state: State,
     /// 0 for a run that nobody has claimed yet.
     pub attempt: u32,
+    /// Of a claimed run. 0 for one that waits.
     pub fence: Fence,
 }
 
@@ -306,6 +454,14 @@ pub struct ClaimedRun {
     pub payload: Option<String>,
 }
 
+/// A job whose waiting runs are not asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Busy {
+    pub job: JobId,
+    /// Not even those that are forced or in progress already: it uses all the slots that it may.
+    pub full: bool,
+}
+
 /// A settlement with what the store needs to file it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settle {
@@ -321,11 +477,40 @@ pub struct Settle {
     pub ended_at: DbTime,
 }
 
+impl Settle {
+    /// Those of the runs whose claims may be listed, which is to be undone.
+    pub(crate) fn listed<'a>(settles: impl IntoIterator<Item = &'a Self>) -> Vec<RunId> {
+        let runs = settles.into_iter().map(|settle| (settle.settlement.run, settle.ended_at));
+        runs.filter(|(run, at)| OldClaim::may_be_listed(*run, *at)).map(|(run, _)| run).collect()
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SettleAnswer {
     Settled,
     /// A newer claim, or the end of the run, has passed this one: nothing was written (I7).
     Stale,
+    /// Another session has locked the run: nothing was written. Send it again later.
+    Locked,
+}
+
+impl SettleAnswer {
+    pub(crate) const fn of(done: bool) -> Self {
+        if done { Self::Settled } else { Self::Stale }
+    }
+}
+
+/// A claim whose receiver has taken the work and reports later.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AcceptedRun {
+    pub run: RunId,
+    pub fence: Fence,
+    /// Who has taken it: the kind of the target, and its connection where it has one.
+    pub worker: String,
+    /// Without a report it has timed out then.
+    pub timeout_at: DbTime,
+    /// Whether it gives way to a newer run of its job.
+    pub previous: bool,
 }
 
 /// Who did it, for the audit trail.
@@ -378,6 +563,8 @@ pub struct Edited {
     pub x: Option<DbTime>,
     /// Runs that were cancelled while being worked on: the work is to be stopped.
     pub cancelled: Vec<RunId>,
+    /// More runs wait than one transaction works off: they are cancelled, or moved, in the background.
+    pub backlog: bool,
 }
 
 /// A run that somebody asked for.
@@ -453,6 +640,63 @@ pub struct JobRecord {
     pub last_run: Option<RunRecord>,
     /// The database's clock at the reading, from which the next tick is counted.
     pub now: DbTime,
+    /// Not in lists.
+    pub backlog: Option<BacklogWork>,
+}
+
+/// How far the work at a backlog has come that was too long for one transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BacklogWork {
+    pub action: BacklogAction,
+    pub done: u64,
+    /// Counted up to [`Limits::waiting_per_job_max`].
+    pub remaining: u64,
+}
+
+/// What becomes of the runs of a backlog.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BacklogAction {
+    /// They are cancelled.
+    Cancel,
+    /// They wait where the job stands now: in another queue, or in the partition of another home.
+    Move,
+}
+
+impl BacklogAction {
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Cancel => "cancel",
+            Self::Move => "move",
+        }
+    }
+
+    /// As the table has it.
+    #[must_use]
+    pub const fn code(self) -> i16 {
+        match self {
+            Self::Cancel => 1,
+            Self::Move => 2,
+        }
+    }
+
+    #[must_use]
+    pub const fn from_code(code: i16) -> Option<Self> {
+        match code {
+            1 => Some(Self::Cancel),
+            2 => Some(Self::Move),
+            _ => None,
+        }
+    }
+}
+
+/// One batch of the work at backlogs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BacklogStep {
+    /// Whose backlog it was; none where no job has one, or where it is locked.
+    pub job: Option<JobId>,
+    pub cancelled: usize,
+    pub moved: usize,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -475,7 +719,12 @@ pub struct RunFilter {
     pub states: Vec<State>,
 }
 
-/// A page, newest first for runs and by name for jobs. `next` is the place to go on from.
+/// A list reads no more than this of definitions and texts into a page, and one item beyond it. Pages of runs need no such
+/// limit: 1,000 runs without their outputs are smaller.
+pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// A page, newest first for runs and by name for jobs. `next` is the place to go on from. A page that ends because it has
+/// read as much as it may has fewer items than were asked for, perhaps none, and a `next`.
 #[derive(Clone, Debug)]
 pub struct Page<T, K> {
     pub items: Vec<T>,
@@ -505,14 +754,38 @@ pub struct Limits {
     pub jobs_per_tenant_max: u64,
     /// Open runs of one job that people asked for; beyond it a request is refused.
     pub open_requests_per_job_max: u64,
+    /// Waiting runs of one job; beyond it a tick is recorded as a skip with the reason `quota`.
+    pub waiting_per_job_max: usize,
     pub calendars_per_tenant_max: u64,
+    /// Runs that one page of a list reads in search of those that its filter wants.
+    pub runs_searched_max: usize,
+    /// Waiting runs of one job that one transaction cancels or moves; more are worked off in batches of so many.
+    pub backlog_batch_max: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { jobs_per_tenant_max: 100_000, open_requests_per_job_max: 1_000, calendars_per_tenant_max: 1_000 }
+        Self {
+            jobs_per_tenant_max: 100_000,
+            open_requests_per_job_max: 1_000,
+            waiting_per_job_max: 100_000,
+            calendars_per_tenant_max: 1_000,
+            runs_searched_max: 50_000,
+            backlog_batch_max: 2_000,
+        }
     }
 }
+
+/// A claim on a run whose id is older than this is listed; claims on younger runs are found by reading the runs themselves.
+pub const OLD_CLAIM_AFTER: Span = Span::minutes(1);
+
+/// Runs of so long a time are read at once in search of claims...
+pub const CLAIM_PAGE: Span = Span::seconds(30);
+/// ...or of more, so that no search has more pages than this: of a node that was stopped for hours.
+pub const CLAIM_PAGES_PER_WAY: u64 = 64;
+
+/// How many listed claims are read in one statement.
+pub const LISTED_PER_PAGE_MAX: usize = 1_000;
 
 /// How long an Idempotency-Key is remembered.
 pub const IDEMPOTENCY_KEPT: Span = Span::days(1);

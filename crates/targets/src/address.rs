@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// Refuses every address that is not public, so that a job cannot reach into the network its node stands in.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AddressPolicy {
     allow: Vec<IpNet>,
 }
@@ -24,6 +24,12 @@ impl AddressPolicy {
     #[must_use]
     pub fn new(allow: Vec<IpNet>) -> Self {
         Self { allow }
+    }
+
+    /// The ranges that the operator named.
+    #[must_use]
+    pub fn allowed(&self) -> &[IpNet] {
+        &self.allow
     }
 
     /// A mapped address (`::ffff:10.0.0.1`) is judged as the IPv4 address it is dialled as. One that tunnels to an IPv4

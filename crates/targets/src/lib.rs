@@ -1,13 +1,16 @@
 //! Where runs are delivered. A [`Dispatch`] goes in, an [`Outcome`] comes out; nothing here knows a store.
 
 mod address;
+mod capabilities;
+mod dns;
 mod orphans;
+mod own;
 mod shell;
 mod tail;
 mod validate;
 mod webhook;
 
-use std::fmt::Display;
+use std::{fmt::Display, net::SocketAddr};
 
 use async_trait::async_trait;
 use everytick_domain::{
@@ -18,7 +21,9 @@ use everytick_domain::{
 use tokio_util::sync::CancellationToken;
 
 pub use address::{AddressPolicy, Refused};
+pub use capabilities::{Capabilities, Needs, needs};
 pub use orphans::end_orphans;
+pub use own::{OwnAddresses, OwnApi};
 pub use shell::{Shell, TERM_GRACE};
 pub use tail::OUTPUT_TAIL_BYTES_MAX;
 pub use validate::*;
@@ -74,6 +79,14 @@ pub trait Target: Send + Sync {
     /// Delivers once. Never panics, always ends: at the dispatch's timeout at the latest, or soon after `cancel`; a command
     /// has its grace between TERM and KILL on top of that.
     async fn deliver(&self, dispatch: &Dispatch, live: &dyn LiveOutput, cancel: &CancellationToken) -> Outcome;
+
+    /// What it can deliver by the node's settings. What it cannot is [`Outcome::NotHere`].
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::all()
+    }
+
+    /// Where the nodes of the cluster answer their API, from now on: nothing is delivered there.
+    fn forbid(&self, _: Vec<SocketAddr>) {}
 }
 
 /// Hears a command's output while it runs. Called from the delivery itself, so it must not block.
@@ -118,10 +131,19 @@ impl Target for Targets {
             (TargetSpec::Shell(what), Some(shell)) => shell.deliver(dispatch, what, live, cancel).await,
             // Never asked for: no node claims what waits in a queue.
             (TargetSpec::Queue(_), _) => Outcome::Unsent,
-            (TargetSpec::Shell(_), None) => {
-                hopeless("shell targets are not enabled on this node; start it with --enable-shell")
-            }
+            (TargetSpec::Shell(_), None) => Outcome::NotHere {
+                error: "shell targets are not enabled on this node; start it with --enable-shell".to_owned(),
+                address: None,
+            },
         }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { shell: self.shell.is_some(), addresses: self.webhook.policy() }
+    }
+
+    fn forbid(&self, addresses: Vec<SocketAddr>) {
+        self.webhook.forbid(addresses);
     }
 }
 

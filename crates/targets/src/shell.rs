@@ -71,6 +71,10 @@ impl Shell {
         }
         let mut group = match self.spawn(dispatch, what) {
             Ok(group) => group,
+            Err(error) if crate::webhook::is_out_of_descriptors(&error) => {
+                tracing::warn!("out of file descriptors: a run is handed back unsent; raise the open-file limit");
+                return Outcome::Unsent;
+            }
             Err(error) => return not_started(&error, what),
         };
         let mut output = Output::of(&mut group, live);

@@ -5,7 +5,7 @@ use std::{
     error::Error,
     fmt::{Display, Write as _},
     io,
-    net::{SocketAddr, ToSocketAddrs},
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -17,16 +17,16 @@ use everytick_domain::{
 };
 use reqwest::{
     Client, ClientBuilder, Method, Request, Response, StatusCode,
-    dns::{Addrs, Name, Resolve, Resolving},
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER},
     redirect,
 };
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use url::{Host, Url};
 
 use crate::{
-    AddressPolicy, Dispatch, Refused, TargetError, hopeless,
+    AddressPolicy, Dispatch, OwnAddresses, OwnApi, Refused, TargetError,
+    dns::CheckedResolver,
+    hopeless,
     tail::Tail,
     validate::{read_url, validate_beside_url},
 };
@@ -44,8 +44,6 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// A dead HTTP/2 connection would otherwise swallow every request to its host until the system gives it up.
 const HTTP2_PING_INTERVAL: Duration = Duration::from_secs(20);
 const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(10);
-/// Each lookup blocks a thread of the runtime's pool, which has 512 and other work to do.
-const LOOKUPS_MAX: usize = 128;
 /// The most headers of our own in a delivery, with those that the client adds.
 const HEADERS_OF_OURS: usize = 16;
 const USER_AGENT: &str = concat!("everytick/", env!("CARGO_PKG_VERSION"));
@@ -53,25 +51,50 @@ const USER_AGENT: &str = concat!("everytick/", env!("CARGO_PKG_VERSION"));
 #[derive(Debug)]
 pub struct Webhook {
     client: Client,
+    /// For URLs with a host name and a port at which a node answers its API: it dials none of the nodes' addresses. A resolver
+    /// does not know the port.
+    beside_own: Client,
     policy: Arc<AddressPolicy>,
+    own: OwnAddresses,
 }
 
 impl Webhook {
-    /// Without the system's CA certificates plain http still works, and https fails by its own message.
+    /// Looks names up as the system says. Without the system's CA certificates plain http still works, and https fails by its
+    /// own message.
     pub fn new(policy: AddressPolicy) -> Result<Self, TargetError> {
-        let policy = Arc::new(policy);
-        let client = builder(&policy).build().or_else(|error| {
-            tracing::warn!(error = %root_cause(&error), "https webhooks will fail: no CA certificates could be loaded");
-            builder(&policy).tls_certs_only([]).build()
-        });
-        Ok(Self { client: client.map_err(|source| TargetError::Client { source })?, policy })
+        Self::asking(policy, &[])
+    }
+
+    /// Looks names up at these servers; at the system's where there are none.
+    pub fn asking(policy: AddressPolicy, dns_servers: &[SocketAddr]) -> Result<Self, TargetError> {
+        let (policy, own) = (Arc::new(policy), OwnAddresses::default());
+        let resolver = CheckedResolver::new(Arc::clone(&policy), dns_servers.to_vec());
+        let build = |own: Option<&OwnAddresses>| {
+            let client = builder(resolver.beside(own)).build().or_else(|error| {
+                tracing::warn!(error = %root_cause(&error), "https webhooks will fail: no CA certificates could be loaded");
+                builder(resolver.beside(own)).tls_certs_only([]).build()
+            });
+            client.map_err(|source| TargetError::Client { source })
+        };
+        Ok(Self { client: build(None)?, beside_own: build(Some(&own))?, policy, own })
+    }
+
+    pub(crate) fn forbid(&self, addresses: Vec<SocketAddr>) {
+        self.own.set(addresses);
+    }
+
+    /// What this node may reach.
+    pub(crate) fn policy(&self) -> AddressPolicy {
+        self.policy.as_ref().clone()
     }
 
     /// One request. A body that breaks off fails the attempt even after a 2xx: a receiver that streams may have died halfway.
     pub(crate) async fn deliver(&self, dispatch: &Dispatch, to: &HttpTarget, cancel: &CancellationToken) -> Outcome {
         let (request, authority) = match self.request(dispatch, to) {
             Ok(ready) => ready,
-            Err(error) => return hopeless(error),
+            Err(Unsendable::Wrong(error)) => return hopeless(error),
+            Err(Unsendable::Refused(refused)) => return not_here(refused.to_string(), refused),
+            Err(Unsendable::OwnApi(own)) => return hopeless(own.to_string()),
         };
         let mut tail = Tail::default();
         tokio::select! {
@@ -87,32 +110,36 @@ impl Webhook {
 
     /// Everything that can be wrong before the network is touched. Also says whom to name in errors: host and port, because
     /// the rest of a URL may hold a token.
-    fn request(&self, dispatch: &Dispatch, to: &HttpTarget) -> Result<(Request, String), String> {
-        let url = read_url(to).map_err(|invalid| invalid.to_string())?;
+    fn request(&self, dispatch: &Dispatch, to: &HttpTarget) -> Result<(Request, String), Unsendable> {
+        let url = read_url(to).map_err(|invalid| Unsendable::Wrong(invalid.to_string()))?;
         if let Some(invalid) = validate_beside_url(to).first() {
-            return Err(invalid.to_string());
+            return Err(Unsendable::Wrong(invalid.to_string()));
         }
-        self.check_literal(&url).map_err(|refused| refused.to_string())?;
+        self.check_literal(&url)?;
         let authority = url.authority().to_owned();
 
         let body = dispatch.payload.as_deref().filter(|_| to.method != HttpMethod::Get);
         let mut request = Request::new(method(to.method), url);
-        *request.headers_mut() = headers(dispatch, to, body)?;
+        *request.headers_mut() = headers(dispatch, to, body).map_err(Unsendable::Wrong)?;
         *request.body_mut() = body.map(|body| body.to_owned().into());
         Ok((request, authority))
     }
 
     /// A literal address never reaches the resolver. The `url` crate has read every odd spelling (`0x7f.1`, `2130706433`).
-    fn check_literal(&self, url: &Url) -> Result<(), Refused> {
-        match url.host() {
-            Some(Host::Ipv4(address)) => self.policy.check(address.into()),
-            Some(Host::Ipv6(address)) => self.policy.check(address.into()),
-            Some(Host::Domain(_)) | None => Ok(()),
-        }
+    fn check_literal(&self, url: &Url) -> Result<(), Unsendable> {
+        let address: IpAddr = match url.host() {
+            Some(Host::Ipv4(address)) => address.into(),
+            Some(Host::Ipv6(address)) => address.into(),
+            Some(Host::Domain(_)) | None => return Ok(()),
+        };
+        self.own.check(address, url.port_or_known_default().unwrap_or_default()).map_err(Unsendable::OwnApi)?;
+        self.policy.check(address).map_err(Unsendable::Refused)
     }
 
     async fn exchange(&self, request: Request, tail: &mut Tail) -> Result<Answer, reqwest::Error> {
-        let mut response = self.client.execute(request).await?;
+        let port = request.url().port_or_known_default();
+        let client = if port.is_some_and(|port| self.own.has_port(port)) { &self.beside_own } else { &self.client };
+        let mut response = client.execute(request).await?;
         let answer = Answer::of(&response);
         if answer.asynchronous {
             return Ok(answer); // the answer that counts comes later, through the settle call
@@ -124,9 +151,21 @@ impl Webhook {
     }
 }
 
-fn builder(policy: &Arc<AddressPolicy>) -> ClientBuilder {
+/// Why a request was not even tried.
+enum Unsendable {
+    Wrong(String),
+    Refused(Refused),
+    OwnApi(OwnApi),
+}
+
+/// Another node may be allowed to reach the address.
+fn not_here(error: String, refused: Refused) -> Outcome {
+    Outcome::NotHere { error, address: Some(refused.address) }
+}
+
+fn builder(resolver: CheckedResolver) -> ClientBuilder {
     Client::builder()
-        .dns_resolver(CheckedResolver { policy: Arc::clone(policy), lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)) })
+        .dns_resolver(resolver)
         .no_proxy() // a proxy would dial for us, and check nothing
         .redirect(redirect::Policy::none())
         .retry(reqwest::retry::never()) // one attempt is one request; retries are rows
@@ -301,8 +340,18 @@ fn retry_after(value: &str, now: DbTime) -> Option<Span> {
 
 /// No answer came: what stood in the way, said once.
 fn unanswered(error: &reqwest::Error, authority: &str) -> Outcome {
+    if let Some(own) = causes(error).find_map(|cause| cause.downcast_ref::<OwnApi>()) {
+        return hopeless(format!("{authority} is not delivered to: {own}"));
+    }
     if let Some(refused) = causes(error).find_map(|cause| cause.downcast_ref::<Refused>()) {
-        return hopeless(format!("{authority} is not delivered to: {refused}"));
+        return not_here(format!("{authority} is not delivered to: {refused}"), *refused);
+    }
+    if causes(error).any(is_out_of_descriptors) {
+        tracing::warn!(
+            to = authority,
+            "out of file descriptors: a run is handed back unsent; raise the open-file limit"
+        );
+        return Outcome::Unsent;
     }
     let cause = root_cause(error);
     let error = if error.is_dns() {
@@ -315,6 +364,14 @@ fn unanswered(error: &reqwest::Error, authority: &str) -> Outcome {
     Outcome::Failed { error, output: None, retry: Retry::Allowed }
 }
 
+/// EMFILE and ENFILE: this process or this machine cannot open another file or socket. Nothing was sent.
+pub(crate) fn is_out_of_descriptors(error: &(dyn Error + 'static)) -> bool {
+    let code = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
+    code.is_some_and(|code| {
+        [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE].map(rustix::io::Errno::raw_os_error).contains(&code)
+    })
+}
+
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error| error.source())
 }
@@ -322,48 +379,6 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
 /// The innermost cause. Those around it say "error sending request" in other words, and one of them repeats the URL.
 fn root_cause(error: &reqwest::Error) -> String {
     causes(error).skip(1).last().map_or_else(|| "the request is not valid".to_owned(), ToString::to_string)
-}
-
-/// Looks names up and hands out only addresses that the policy lets pass, so the address checked is the one dialled.
-struct CheckedResolver {
-    policy: Arc<AddressPolicy>,
-    lookups: Arc<Semaphore>,
-}
-
-impl Resolve for CheckedResolver {
-    fn resolve(&self, name: Name) -> Resolving {
-        let (policy, lookups) = (Arc::clone(&self.policy), Arc::clone(&self.lookups));
-        Box::pin(async move {
-            let permit = lookups.acquire_owned().await?;
-            // The permit goes along: a lookup nobody waits for any more still has its thread.
-            let found = tokio::task::spawn_blocking(move || {
-                let _permit = permit;
-                (name.as_str(), 0).to_socket_addrs()
-            });
-            let addresses: Addrs = Box::new(dialable(&policy, found.await??)?.into_iter());
-            Ok(addresses)
-        })
-    }
-}
-
-/// The addresses that may be dialled; when none may, the reason of the first.
-fn dialable(
-    policy: &AddressPolicy,
-    found: impl Iterator<Item = SocketAddr>,
-) -> Result<Vec<SocketAddr>, Box<dyn Error + Send + Sync>> {
-    let mut first_refused = None;
-    let mut good = Vec::new();
-    for address in found {
-        match policy.check(address.ip()) {
-            Ok(()) => good.push(address),
-            Err(refused) => first_refused = first_refused.or(Some(refused)),
-        }
-    }
-    match first_refused {
-        _ if !good.is_empty() => Ok(good),
-        Some(refused) => Err(refused.into()),
-        None => Err(io::Error::other("the name has no address").into()),
-    }
 }
 
 #[cfg(test)]
@@ -425,17 +440,5 @@ mod tests {
             assert_eq!(retry_of(&answer(503, Some(value))), retry, "{value:?}");
             assert_eq!(retry_of(&answer(500, Some(value))), Retry::Allowed, "only 429 and 503 are asked");
         }
-    }
-
-    #[test]
-    fn of_a_names_addresses_only_the_good_are_dialled() {
-        let policy = AddressPolicy::default();
-        let all = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<SocketAddr>>();
-        let found = all(&["127.0.0.1:0", "8.8.8.8:0", "[::ffff:10.0.0.1]:0", "[2606:4700::1]:0", "169.254.169.254:0"]);
-        assert_eq!(dialable(&policy, found.into_iter()).unwrap(), all(&["8.8.8.8:0", "[2606:4700::1]:0"]));
-
-        let refused = dialable(&policy, all(&["10.0.0.1:0", "127.0.0.1:0"]).into_iter()).unwrap_err();
-        assert_eq!(refused.downcast_ref::<Refused>().unwrap().address.to_string(), "10.0.0.1");
-        assert_eq!(dialable(&policy, std::iter::empty()).unwrap_err().to_string(), "the name has no address");
     }
 }

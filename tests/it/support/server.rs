@@ -134,6 +134,11 @@ impl Server {
         self.banner.lock().unwrap().clone()
     }
 
+    /// Waits until the log has this text: the server writes its log beside its work.
+    pub(crate) fn wait_for_log(&self, text: &str) {
+        super::wait_for(&format!("the log to have {text:?}"), || self.log().contains(text).then_some(()));
+    }
+
     /// What it has logged so far.
     pub(crate) fn log(&self) -> String {
         String::from_utf8_lossy(&self.log.lock().unwrap()).into_owned()

@@ -17,7 +17,10 @@ use bytes::{Bytes, BytesMut};
 use everytick_domain::job::JobSpec;
 use futures::{StreamExt, stream};
 use serde::Deserialize;
-use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedSender, unbounded_channel};
+use tokio::sync::{
+    OwnedSemaphorePermit, Semaphore,
+    mpsc::{self, Receiver, Sender, UnboundedSender, unbounded_channel},
+};
 
 use super::Shared;
 use crate::{
@@ -25,7 +28,7 @@ use crate::{
     body::{BODY_BYTES_MAX, check_announced, check_media_type, read_object},
     error::{ApiError, Result},
     params::Params,
-    wire::{batch::BatchLine, job::JobDefinition},
+    wire::{Problem, batch::BatchLine, job::JobDefinition},
 };
 
 pub(crate) const BATCH_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -42,17 +45,40 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 const NDJSON: &str = "application/x-ndjson";
 
+/// Batches are large: so many are taken at a time.
+const BATCHES_MAX: usize = 2;
+
+/// Limits how many batches are taken at a time.
+#[derive(Clone, Debug)]
+pub struct Batches(Arc<Semaphore>);
+
+impl Default for Batches {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(BATCHES_MAX)))
+    }
+}
+
+impl Batches {
+    fn begin(&self) -> Result<OwnedSemaphorePermit> {
+        let many = format!("{BATCHES_MAX} batches are being taken already; send this one when one of them has ended");
+        self.0.clone().try_acquire_owned().map_err(|_| ApiError::TooMany(many))
+    }
+}
+
 /// Make many jobs
 ///
 /// One definition a line (NDJSON), up to 64 MiB and 100,000 lines. The answer has a line for each, in order, with the
 /// status that the job alone would have had: every valid job is made, each invalid one is named. Empty lines are passed
-/// over. Names are unique, so a batch that broke off can be sent again: jobs made before answer 409.
+/// over. Two batches are taken at a time. Names are unique, so a batch that broke off can be sent again: jobs made before answer 409.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/batch",
     tag = "jobs",
     request_body(content = String, content_type = "application/x-ndjson", description = "A JobDefinition a line", example = "{\"name\": \"a\", \"target\": {\"http\": {\"url\": \"https://example.org/a\"}}}\n{\"name\": \"b\", \"target\": {\"http\": {\"url\": \"https://example.org/b\"}}}\n"),
-    responses((status = 200, description = "A BatchLine for each line", body = BatchLine, content_type = "application/x-ndjson"))
+    responses(
+        (status = 200, description = "A BatchLine for each line", body = BatchLine, content_type = "application/x-ndjson"),
+        (status = 429, description = "Two batches are being taken already", body = Problem, content_type = "application/problem+json", headers(("Retry-After" = u64, description = "Ask again after so many seconds"))),
+    )
 )]
 pub(crate) async fn create_jobs(State(api): Shared, params: Params, request: Request) -> Result<Response> {
     params.finish()?;
@@ -62,9 +88,10 @@ pub(crate) async fn create_jobs(State(api): Shared, params: Params, request: Req
         return Err(ApiError::malformed("", "the body is empty; a line of JSON for each job is wanted"));
     }
     check_media_type(&parts.headers, &[NDJSON, "application/ndjson", "application/jsonl"])?;
+    let begun = api.batches.begin()?;
     let (answers, answered) = unbounded_channel();
     let (chunks, read) = mpsc::channel(CHUNKS_AHEAD_MAX);
-    tokio::spawn(make(api.clone(), read, answers.clone()));
+    tokio::spawn(make(api.clone(), read, answers.clone(), begun));
     tokio::spawn(Batch::new(api, chunks, answers).take(body));
     let answered = stream::unfold(answered, |mut answered| async move {
         answered.recv().await.map(|bytes: Bytes| (Ok::<_, std::convert::Infallible>(bytes), answered))
@@ -188,7 +215,12 @@ impl Batch {
 }
 
 /// Makes the jobs of one chunk after the other, and answers their lines.
-async fn make(api: Arc<Api>, mut chunks: Receiver<Chunk>, answers: UnboundedSender<Bytes>) {
+async fn make(
+    api: Arc<Api>,
+    mut chunks: Receiver<Chunk>,
+    answers: UnboundedSender<Bytes>,
+    begun: OwnedSemaphorePermit,
+) {
     while let Some(Chunk { lines, specs }) = chunks.recv().await {
         let made = if specs.is_empty() {
             Ok(Vec::new())
@@ -218,6 +250,7 @@ async fn make(api: Arc<Api>, mut chunks: Receiver<Chunk>, answers: UnboundedSend
             let _ = answers.send(text.into());
         }
     }
+    drop(begun);
 }
 
 fn refused(line: u64, name: Option<String>, error: &ApiError) -> BatchLine {

@@ -6,7 +6,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use everytick_domain::{
-    calendar::{CalendarSpec, check_calendar_name, from_ics},
+    calendar::{CalendarSpec, from_ics},
     ids::Version,
 };
 use everytick_engine::store::PutCalendar;
@@ -94,7 +94,7 @@ pub(crate) async fn put_calendar(
 ) -> Result<Response> {
     let zone = params.one("timezone");
     params.finish()?;
-    let spec = read(&name, body, zone.as_deref())?;
+    let spec = read(body, zone.as_deref())?;
     let if_match = expected(&api, &name, &if_match).await?;
     let location = format!("/api/v1/calendars/{name}");
     let put = api.commands.put_calendar(api.tenant(), &api.actor(), PutCalendar { name, spec, if_match }).await?;
@@ -104,8 +104,7 @@ pub(crate) async fn put_calendar(
     Ok(tagged(version, response))
 }
 
-fn read(name: &str, body: CalendarBody, zone: Option<&str>) -> Result<CalendarSpec> {
-    check_calendar_name(name).map_err(|invalid| ApiError::Invalid(vec![invalid]))?;
+fn read(body: CalendarBody, zone: Option<&str>) -> Result<CalendarSpec> {
     match body {
         CalendarBody::Ics(text) => from_ics(&text, zone).map_err(ApiError::Invalid),
         CalendarBody::Json(_) if zone.is_some() => {

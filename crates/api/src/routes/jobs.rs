@@ -69,6 +69,8 @@ fn gone(error: StoreError) -> ApiError {
 }
 
 /// List jobs, by name
+///
+/// A page ends after 4 MiB of definitions, also below its `limit`; `next_cursor` tells whether there are more.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs",
@@ -79,6 +81,7 @@ fn gone(error: StoreError) -> ApiError {
         ("target" = Option<String>, Query, description = "Only jobs with this kind of target", pattern = "^(http|shell|queue)$"),
         ("label" = Option<Vec<String>>, Query, description = "`key` or `key=value`; each one given must hold"),
         ("q" = Option<String>, Query, description = "Part of the name or the description, in any case"),
+        ("include" = Option<String>, Query, description = "`payload`: also payloads of more than 4 KiB, which are else `null` with `payload_bytes`", pattern = "^payload$"),
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before", pattern = "^[A-Za-z0-9_-]+$"),
     ),
@@ -95,10 +98,14 @@ pub(crate) async fn list_jobs(State(api): Shared, mut params: Params) -> Result<
     if let Some(other) = filter.target.as_deref().filter(|kind| !matches!(*kind, "http" | "shell" | "queue")) {
         params.refuse("target", format!("{other:?} is not a kind of target; write \"http\", \"shell\" or \"queue\""));
     }
+    let include = params.one("include");
+    if let Some(other) = include.as_deref().filter(|what| *what != "payload") {
+        params.refuse("include", format!("{other:?} cannot be included; write \"payload\""));
+    }
     let (limit, after) = paging::asked::<String>(&mut params);
     params.finish()?;
     let page = api.commands.store().list_jobs(api.tenant(), &filter, after.as_deref(), limit).await?;
-    let items = page.items.iter().map(Job::from).collect();
+    let items = page.items.iter().map(|record| Job::listed(record, include.is_some())).collect();
     Ok(Json(JobPage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
 }
 
@@ -260,6 +267,7 @@ pub(crate) async fn delete_job(
         name: edited.job.spec.name.clone(),
         effective_at: edited.x,
         cancelled: edited.cancelled,
+        cancelling: cancel && edited.backlog,
     }))
 }
 
@@ -360,6 +368,7 @@ async fn edited_job(api: &Api, edited: &Edited) -> Response {
     responses(
         (status = 201, description = "The run, waiting or skipped", body = Run, headers(("Location" = String, description = "Where the run stands"))),
         (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "Too many runs of the job wait already", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn trigger_job(

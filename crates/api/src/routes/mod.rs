@@ -28,6 +28,8 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{Api, docs, version::etag};
 
+pub use batch::Batches;
+
 pub(crate) type Shared = State<Arc<Api>>;
 
 pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {

@@ -104,7 +104,7 @@ pub(crate) async fn claim_runs(
     match api.commands.claim_work(api.tenant(), queue, wanted.worker, wanted.limit, wanted.wait).await? {
         Work::Claims(found) => Ok(Json(ClaimAnswer { runs: found.claims.into_iter().map(HandedRun::from).collect() })),
         Work::Crowded => {
-            Err(ApiError::Unavailable("too many workers wait at this node already; ask again, or another".to_owned()))
+            Err(ApiError::Busy("too many workers wait at this node already; ask again, or another".to_owned()))
         }
     }
 }

@@ -125,7 +125,8 @@ async fn list(api: &Api, job: Option<JobId>, asked: Asked) -> Result<Json<RunPag
     let filter = RunFilter { job, ..filter };
     let page = api.commands.store().list_runs(api.tenant(), &filter, before, limit).await?;
     let items = page.items.into_iter().map(Run::from).collect();
-    Ok(Json(RunPage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
+    let searched_to = page.next.map(RunId::time);
+    Ok(Json(RunPage { items, next_cursor: page.next.as_ref().map(paging::cursor), searched_to }))
 }
 
 /// Read a run
@@ -284,7 +285,7 @@ pub(crate) async fn cancel_run(State(api): Shared, RunPath(id): RunPath, params:
     responses(
         (status = 201, description = "The new run, waiting or skipped", body = Run, headers(("Location" = String, description = "Where the run stands"))),
         (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "The run is not over", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The run is not over, or too many runs of the job wait already", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn rerun(

@@ -13,6 +13,8 @@ pub(crate) struct ClusterView {
     now: DbTime,
     /// The node that prunes and watches over schedules: whoever holds the first partition.
     leader: Option<String>,
+    /// How the nodes differ in what they can deliver; `null` when they do not. Runs go to a node that can.
+    differences: Option<String>,
     nodes: Vec<NodeView>,
     partitions: Vec<PartitionView>,
 }
@@ -40,6 +42,13 @@ pub(crate) struct NodeView {
     lag_ms: u64,
     /// How far its own clock is behind the database's. It harms nothing; it is worth knowing.
     clock_offset_ms: i64,
+    /// The host and the number of its process; `null` for a node of the release before.
+    host: Option<String>,
+    pid: Option<u32>,
+    /// What it can deliver by its settings: `{"shell": true, "webhook_ranges": ["10.0.0.0/8"]}`; `null` for a node of the release
+    /// before.
+    #[schema(value_type = Option<Object>)]
+    capabilities: Option<serde_json::Value>,
     #[schema(value_type = String, format = Uuid)]
     incarnation: String,
 }
@@ -83,12 +92,16 @@ impl From<Cluster> for ClusterView {
             lease_until: node.until,
             lag_ms: node.lag.as_millis(),
             clock_offset_ms: node.clock_offset_ms,
+            host: node.process.as_ref().map(|process| process.host.clone()),
+            pid: node.process.as_ref().map(|process| process.pid),
+            capabilities: node.can.as_deref().and_then(|can| serde_json::from_str(can).ok()),
             incarnation: node.incarnation.to_string(),
         };
         let partitions: Vec<_> = cluster.partitions.iter().map(partition).collect();
         Self {
             now: cluster.now,
             leader: partitions.first().and_then(|first| first.node.clone()),
+            differences: everytick_engine::differences(&cluster),
             nodes: cluster.nodes.iter().map(node).collect(),
             partitions,
         }

@@ -20,7 +20,7 @@ pub(crate) enum FlowState {
     /// A job of it has not had its turn, or its run goes on.
     Running,
     Succeeded,
-    /// A run of it failed or was cancelled.
+    /// A run of it failed or was cancelled, or a job was skipped with the reason `error`.
     Failed,
     /// Somebody cancelled it: it starts nothing more.
     Cancelled,
@@ -137,7 +137,7 @@ impl From<store::CancelledFlow> for CancelledFlow {
 #[serde(deny_unknown_fields, default)]
 #[schema(example = json!({"from": ["load"]}))]
 pub(crate) struct RerunRequest {
-    /// Jobs of the flow, by name or id; every one that failed or was cancelled when left out.
+    /// Jobs of the flow, by name or id; every one that failed, was cancelled or was skipped by an error when left out.
     #[schema(max_items = 1000)]
     pub(crate) from: Option<Vec<String>>,
 }

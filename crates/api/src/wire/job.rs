@@ -7,7 +7,7 @@ use everytick_domain::{
     invalid::Invalid,
     job::{
         self as domain, CATCH_UP_RUNS_MAX, JobSpec, MAX_CONCURRENT_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX,
-        QUEUE_LIMIT_DEFAULT, QUEUE_LIMIT_MAX,
+        QUEUE_LIMIT_DEFAULT, QUEUE_LIMIT_MAX, TIMEOUT_MAX,
     },
     queue::KeyExpression,
     retry::{self, RETRIES_MAX, RetryPolicy},
@@ -15,7 +15,7 @@ use everytick_domain::{
     target::TargetSpec,
     time::{DbTime, Span},
 };
-use everytick_engine::store::{Created, Edited, JobRecord, RunRecord};
+use everytick_engine::store::{self, Created, Edited, JobRecord, RunRecord};
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -109,9 +109,13 @@ pub(crate) struct JobDefinition {
     #[schema(ignore)]
     pause_note: Option<IgnoredAny>,
     #[schema(ignore)]
+    payload_bytes: Option<u64>,
+    #[schema(ignore)]
     effective_at: Option<IgnoredAny>,
     #[schema(ignore)]
     cancelled: Option<IgnoredAny>,
+    #[schema(ignore)]
+    backlog: Option<IgnoredAny>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
@@ -148,17 +152,31 @@ pub(crate) enum CatchUp {
     All,
 }
 
-/// When a failed run is tried again: doubling delays with full jitter.
+/// When a failed run is tried again: after delays that double from `base_delay` to `max_delay`, less their jitter.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Retry {
-    /// 3 for http and queue and 0 for shell unless it says so.
+    /// 10 for http and queue and 0 for shell unless it says so.
     #[schema(minimum = 0, maximum = 100)]
     max_retries: Option<i64>,
     #[schema(value_type = Option<Duration>, default = "5s")]
     base_delay: Option<String>,
-    #[schema(value_type = Option<Duration>, default = "1h")]
+    #[schema(value_type = Option<Duration>, default = "10m")]
     max_delay: Option<String>,
+    /// `equal`: half of each delay is fixed and half is random. `full`: all of it is random.
+    #[schema(inline, default = "equal")]
+    jitter: Option<Jitter>,
+    /// The longest that all delays together can take, without the attempts. Set by the server.
+    #[schema(value_type = Option<Duration>, read_only, example = "40m35s")]
+    longest_total: Option<String>,
+}
+
+/// How much of a delay is random.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Jitter {
+    Full,
+    Equal,
 }
 
 /// What becomes of a run whose node or worker vanished while it held it.
@@ -169,12 +187,18 @@ pub(crate) enum OnLost {
     Fail,
 }
 
+/// A payload that is longer is left out of lists.
+const LISTED_PAYLOAD_BYTES_MAX: usize = 4 * 1024;
+
 /// What the operator lets jobs do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowed {
     pub(crate) shell: bool,
     pub(crate) min_interval: Span,
 }
+
+/// It stands in a path where a job's name stands too.
+const RESERVED_NAME: &str = "batch";
 
 impl JobDefinition {
     /// The complete spec, or everything that is wrong. `old` is the job that is replaced.
@@ -185,6 +209,13 @@ impl JobDefinition {
             wrong.add("name", "is missing; every job has one");
         }
         let name = self.name.unwrap_or_else(|| "unnamed".to_owned());
+        // A job that has the name from an older release keeps it.
+        if name == RESERVED_NAME && old.is_none_or(|old| old.spec.name != name) {
+            wrong.add(
+                "name",
+                format!("{name:?} is reserved: POST /api/v1/jobs/batch creates many jobs; choose another"),
+            );
+        }
         let schedule = self.schedule.and_then(|schedule| {
             // Unchanged, it stays as it was resolved: `H` does not move when only the name changes.
             let kept = old.and_then(|old| old.spec.schedule.as_ref()).filter(|kept| Schedule::from(*kept) == schedule);
@@ -253,6 +284,17 @@ impl JobDefinition {
             target,
         };
         wrong.extend(spec.problems());
+        let (longest, kept) = (spec.target.timeout_max(), old.is_some_and(|old| old.spec.timeout == spec.timeout));
+        // One beyond the bound of all targets has its complaint already.
+        let judged = spec.timeout <= TIMEOUT_MAX && !kept;
+        if let Some(longest) = longest.filter(|longest| spec.timeout > *longest && judged) {
+            let message = format!(
+                "{} is longer than {longest}, the most for http; a receiver that works longer answers 202 with \
+                 everytick-async: true and reports later",
+                spec.timeout
+            );
+            wrong.add("timeout", message);
+        }
         if spec.overlap != domain::Overlap::Allow {
             // Under any other policy it is always one, whether it was written or not.
             spec.max_concurrent = None;
@@ -261,6 +303,10 @@ impl JobDefinition {
     }
 
     fn check_read_only(&self, old: Option<&domain::Job>, wrong: &mut Complaints) {
+        // Sent back as it is, the item of a list would remove the payload.
+        if self.payload.is_none() && self.payload_bytes.is_some_and(|bytes| bytes > 0) {
+            wrong.add("payload", "was left out of the list; read the job itself, or the list with include=payload");
+        }
         match old {
             Some(old) => {
                 if self.paused.is_some_and(|paused| paused != old.paused.is_some()) {
@@ -280,6 +326,7 @@ impl JobDefinition {
                     ("pause_note", self.pause_note.is_some()),
                     ("effective_at", self.effective_at.is_some()),
                     ("cancelled", self.cancelled.is_some()),
+                    ("backlog", self.backlog.is_some()),
                 ] {
                     if given {
                         wrong.add(field, "is set by the server; leave it out of a new job");
@@ -342,12 +389,16 @@ impl Misfire {
 impl Retry {
     fn read(self, target: &TargetSpec, wrong: &mut Complaints) -> RetryPolicy {
         let default = RetryPolicy::with_retries(target.max_retries_default());
+        let base_delay = wrong.span("retry.base_delay", self.base_delay.as_deref()).unwrap_or(default.base_delay);
         RetryPolicy {
             max_retries: wrong
                 .number("retry.max_retries", self.max_retries, 0, RETRIES_MAX.into())
                 .unwrap_or(default.max_retries),
-            base_delay: wrong.span("retry.base_delay", self.base_delay.as_deref()).unwrap_or(default.base_delay),
-            max_delay: wrong.span("retry.max_delay", self.max_delay.as_deref()).unwrap_or(default.max_delay),
+            base_delay,
+            max_delay: wrong
+                .span("retry.max_delay", self.max_delay.as_deref())
+                .unwrap_or(default.max_delay.max(base_delay)),
+            jitter: self.jitter.map_or(default.jitter, Into::into),
         }
     }
 }
@@ -368,6 +419,10 @@ pub(crate) struct Job {
     target: Target,
     #[schema(value_type = Value)]
     payload: Option<Box<RawValue>>,
+    /// In a list: the length of a payload that is left out, because it is longer than 4 KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0)]
+    payload_bytes: Option<usize>,
     #[schema(inline)]
     overlap: Overlap,
     /// `null`: as many as there is room for.
@@ -416,6 +471,27 @@ pub(crate) struct Job {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>)]
     cancelled: Option<Vec<RunId>>,
+    /// While waiting runs that were too many for one transaction are cancelled or moved in the background. No run of them starts
+    /// before that. Not in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backlog: Option<BacklogWork>,
+}
+
+/// Waiting runs that are cancelled, or moved to where the job's target is now, in the background.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct BacklogWork {
+    /// `cancel` or `move`.
+    action: &'static str,
+    /// Runs that were cancelled or moved.
+    done: u64,
+    /// Runs that still wait for it, counted up to 100,000.
+    remaining: u64,
+}
+
+impl From<&store::BacklogWork> for BacklogWork {
+    fn from(work: &store::BacklogWork) -> Self {
+        Self { action: work.action.word(), done: work.done, remaining: work.remaining }
+    }
 }
 
 impl Job {
@@ -431,6 +507,7 @@ impl Job {
             target: Target::from(&spec.target),
             // It was JSON when it was stored.
             payload: spec.payload.clone().and_then(|text| RawValue::from_string(text).ok()),
+            payload_bytes: None,
             overlap: spec.overlap.into(),
             max_concurrent: spec.in_progress_max(),
             queue_limit: match spec.overlap {
@@ -457,7 +534,18 @@ impl Job {
             pause_note: job.paused.as_ref().and_then(|paused| paused.note.clone()),
             effective_at: None,
             cancelled: None,
+            backlog: None,
         }
+    }
+
+    /// As a list shows it: a long payload only where it was asked for.
+    pub(crate) fn listed(record: &JobRecord, with_payload: bool) -> Self {
+        let job = Self::from(record);
+        let bytes = job.payload.as_ref().map_or(0, |payload| payload.get().len());
+        if with_payload || bytes <= LISTED_PAYLOAD_BYTES_MAX {
+            return job;
+        }
+        Self { payload: None, payload_bytes: Some(bytes), ..job }
     }
 
     /// As it stands after an edit. `read` was read later, for what an edit does not touch.
@@ -465,13 +553,20 @@ impl Job {
         let now = read.map_or(edited.job.updated_at, |read| read.now);
         let last_run = read.and_then(|read| read.last_run.as_ref());
         let cancelled = Some(edited.cancelled.clone());
-        Self { effective_at: Some(edited.x), cancelled, ..Self::new(&edited.job, edited.cursor, now, last_run) }
+        let backlog = read.and_then(|read| read.backlog.as_ref()).map(BacklogWork::from);
+        Self {
+            effective_at: Some(edited.x),
+            cancelled,
+            backlog,
+            ..Self::new(&edited.job, edited.cursor, now, last_run)
+        }
     }
 }
 
 impl From<&JobRecord> for Job {
     fn from(record: &JobRecord) -> Self {
-        Self::new(&record.job, record.cursor, record.now, record.last_run.as_ref())
+        let backlog = record.backlog.as_ref().map(BacklogWork::from);
+        Self { backlog, ..Self::new(&record.job, record.cursor, record.now, record.last_run.as_ref()) }
     }
 }
 
@@ -498,6 +593,8 @@ impl From<&RetryPolicy> for Retry {
             max_retries: Some(retry.max_retries.into()),
             base_delay: Some(retry.base_delay.to_string()),
             max_delay: Some(retry.max_delay.to_string()),
+            jitter: Some(retry.jitter.into()),
+            longest_total: Some(retry.longest_total().to_string()),
         }
     }
 }
@@ -516,6 +613,7 @@ impl From<domain::Overlap> for Overlap {
 same_words! {
     CatchUp = domain::CatchUp { None, Latest, All }
     OnLost = retry::OnLost { Retry, Fail }
+    Jitter = retry::Jitter { Full, Equal }
 }
 
 /// Parts of a definition, as a JSON merge patch: what is not named stays, `null` brings the default back. Objects within
@@ -637,4 +735,6 @@ pub(crate) struct DeletedJob {
     /// Runs that were stopped with it.
     #[schema(value_type = Vec<String>)]
     pub(crate) cancelled: Vec<RunId>,
+    /// Whether more runs wait than were cancelled at once: none of them starts, and they are cancelled in the background.
+    pub(crate) cancelling: bool,
 }

@@ -39,7 +39,7 @@ pub(crate) mod target;
 use everytick_domain::{invalid::Invalid, time::Span};
 use utoipa::ToSchema;
 
-pub(crate) use problem::{FieldError, Problem};
+pub(crate) use problem::{ERRORS_MAX, FieldError, Problem};
 
 /// A length of time: `90s`, `15m`, `1h30m`, `7d`. Larger units first, each once.
 #[derive(serde::Deserialize, ToSchema)]

@@ -17,8 +17,20 @@ pub(crate) struct Problem {
     pub(crate) status: u16,
     /// All of it in one sentence.
     pub(crate) detail: String,
-    /// Each thing that is wrong, with the field where it stands.
+    /// What is wrong, each with the field where it stands: at most 20.
     pub(crate) errors: Vec<FieldError>,
+    /// How many errors more there are than are listed.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schema(required = false)]
+    pub(crate) more_errors: usize,
+}
+
+/// So many errors does a problem list.
+pub(crate) const ERRORS_MAX: usize = 20;
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+const fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// One thing that is wrong.

@@ -108,11 +108,20 @@ pub(crate) struct CancelledJob {
     /// Those of them that were being worked on, and are being stopped.
     #[schema(value_type = Vec<String>)]
     stopped: Vec<RunId>,
+    /// Whether more runs wait than were cancelled at once: none of them starts, and they are cancelled in the background. `GET` of
+    /// the job tells how far that is.
+    cancelling: bool,
 }
 
 impl From<store::CancelledJob> for CancelledJob {
     fn from(cancelled: store::CancelledJob) -> Self {
-        let all = cancelled.runs.all();
-        Self { job: cancelled.job_name, job_id: cancelled.job, cancelled: all, stopped: cancelled.runs.claimed }
+        let (all, cancelling) = (cancelled.runs.all(), cancelled.runs.backlog);
+        Self {
+            job: cancelled.job_name,
+            job_id: cancelled.job,
+            cancelled: all,
+            stopped: cancelled.runs.claimed,
+            cancelling,
+        }
     }
 }

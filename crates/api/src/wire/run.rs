@@ -128,9 +128,13 @@ fn duration_ms(started: Option<DbTime>, finished: Option<DbTime>) -> Option<u64>
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RunPage {
     pub(crate) items: Vec<Run>,
-    /// Where the next page begins; `null` on the last one.
+    /// Where the next page begins; `null` on the last one. A page that searched as many runs as it may has fewer items
+    /// than the limit, perhaps none, and a cursor.
     #[schema(required)]
     pub(crate) next_cursor: Option<String>,
+    /// How far back this page has searched; `null` on the last one.
+    #[schema(required, value_type = Option<String>, format = DateTime)]
+    pub(crate) searched_to: Option<DbTime>,
 }
 
 /// The last run of a job, in short.

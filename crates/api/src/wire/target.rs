@@ -1,10 +1,12 @@
 //! Where a job's runs go. Credentials go in and never come out (I22): answers show a mask in their place, and a definition
-//! that carries the mask keeps what is stored.
+//! that carries the mask keeps what is stored, if it goes where it went before: to the same origin by the same method, or to the
+//! same command.
 
 use std::collections::BTreeMap;
 
 use everytick_domain::target::{self as domain, HttpTarget, QueueTarget, ShellTarget, TargetSpec};
 use serde::{Deserialize, Deserializer, Serialize};
+use url::Url;
 use utoipa::ToSchema;
 
 use super::{Complaints, object};
@@ -155,7 +157,7 @@ impl Target {
 impl Http {
     fn read(self, old: Option<&HttpTarget>, wrong: &mut Complaints) -> Option<HttpTarget> {
         // A credential goes to the receiver it was given for: whoever sends it elsewhere must know it.
-        let old = old.filter(|old| origin(&old.url) == origin(&self.url));
+        let old = old.filter(|old| same_origin(&old.url, &self.url) && Method::from(old.method) == self.method);
         let headers = unmask_all("target.http.headers", self.headers, old.map(|old| &old.headers), wrong);
         let secret = match self.secret {
             Some(secret) if secret == MASK => {
@@ -173,7 +175,6 @@ impl Http {
 
 impl Shell {
     fn read(self, old: Option<&ShellTarget>, wrong: &mut Complaints) -> Option<ShellTarget> {
-        let env = unmask_all("target.shell.env", self.env, old.map(|old| &old.env), wrong);
         let command = match (self.command.argv, self.command.script) {
             (Some(argv), None) => domain::Command::Argv(argv),
             (None, Some(script)) => domain::Command::Script(script),
@@ -185,18 +186,23 @@ impl Shell {
                 return None;
             }
         };
+        // Another command would read the variables of the one that they were given to. What a relative path or a script runs
+        // depends on the directory too.
+        let old = old.filter(|old| old.command == command && old.workdir == self.workdir);
+        let env = unmask_all("target.shell.env", self.env, old.map(|old| &old.env), wrong);
         Some(ShellTarget { command, env: env?, workdir: self.workdir })
     }
 }
 
-const NOT_STORED: &str =
-    "is the mask that answers show, and nothing is stored in its place for this receiver; write the value itself";
+const NOT_STORED: &str = "is the mask that answers show, and nothing is stored in its place for this receiver (its origin and \
+                          method, or its command and workdir); write the value itself";
 
-/// Scheme, host and port, as they are written.
-fn origin(url: &str) -> &str {
-    let host = url.find("://").map_or(0, |at| at + 3);
-    let end = url[host..].find(['/', '?', '#']).map_or(url.len(), |at| host + at);
-    &url[..end]
+/// Scheme, host and port, as the client that delivers will read them.
+fn same_origin(one: &str, other: &str) -> bool {
+    match (Url::parse(one), Url::parse(other)) {
+        (Ok(one), Ok(other)) => one.origin().is_tuple() && one.origin() == other.origin(),
+        _ => false,
+    }
 }
 
 fn unmask_all(
@@ -257,3 +263,28 @@ impl From<&TargetSpec> for Target {
 }
 
 same_words!(Method = domain::HttpMethod { Get, Post, Put, Patch, Delete });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_compared_as_it_is_read_and_not_as_it_is_written() {
+        for same in ["https://example.org/other?q#f", "HTTPS://EXAMPLE.org:443", "https://user@example.org/"] {
+            assert!(same_origin("https://example.org/hook", same), "{same}");
+        }
+        for other in [
+            "http://example.org/hook",
+            "https://example.org:8443/hook",
+            "https://example.org.evil.example/hook",
+            "https://example.org@evil.example/hook",
+            "https://example.org\\@evil.example/hook",
+            "https:/\t/evil.example/hook",
+            "example.org/hook",
+            "",
+        ] {
+            assert!(!same_origin("https://example.org@good.example/hook", other), "{other}");
+        }
+        assert!(!same_origin("data:x", "data:x"), "an opaque origin is nobody's");
+    }
+}

@@ -126,7 +126,7 @@ async fn what_is_wrong_is_named_by_its_field() {
 
     server.post("/api/v1/jobs/nobody/backfill", ask(from, 3)).await.expect(404);
     server.get("/api/v1/jobs/nobody/backfills").await.expect(404);
-    server.get("/api/v1/backfills/nonsense").await.expect(400);
+    server.get("/api/v1/backfills/nonsense").await.expect(404);
     server.get("/api/v1/backfills/00000000-0000-4000-8000-000000000001").await.expect(404);
     server.post("/api/v1/backfills/00000000-0000-4000-8000-000000000001/cancel", Value::Null).await.expect(404);
     server.get("/api/v1/jobs/j/backfills?cursor=abc").await.expect(400);

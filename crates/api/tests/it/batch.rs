@@ -1,8 +1,9 @@
 //! Many jobs at once: a line in, a line out.
 
 use serde_json::{Value, json};
+use tower::ServiceExt as _;
 
-use crate::support::{Answer, Server, job};
+use crate::support::{Answer, Server, job, request};
 
 async fn batch(server: &Server, body: String) -> Answer {
     server.ask("POST", "/api/v1/jobs/batch", &[("content-type", "application/x-ndjson")], body).await
@@ -109,4 +110,27 @@ async fn a_client_that_sends_everything_before_it_reads_anything_is_served() {
     assert!(answer.starts_with("HTTP/1.1 200"));
     assert_eq!(answer.matches("\"status\":422").count(), 90_000);
     serving.abort();
+}
+
+#[tokio::test]
+async fn two_batches_are_taken_at_a_time() {
+    let server = Server::new().await;
+    let open = || {
+        let (lines, body) = tokio::sync::mpsc::channel::<Result<String, std::io::Error>>(1);
+        let body = futures::stream::unfold(body, |mut body| async { body.recv().await.map(|line| (line, body)) });
+        let mut request = request("POST", "/api/v1/jobs/batch", &[("content-type", "application/x-ndjson")], "");
+        *request.body_mut() = axum::body::Body::from_stream(body);
+        (lines, server.router.clone().oneshot(request))
+    };
+    let ((first, one), (second, two)) = (open(), open());
+    let (one, two) = (one.await.unwrap(), two.await.unwrap());
+    let refused = batch(&server, job("c").to_string()).await;
+    assert_eq!(refused.expect(429)["type"], "urn:everytick:problem:rate-limited");
+    assert_eq!(refused.header("retry-after"), "1");
+    first.send(Ok(job("a").to_string())).await.unwrap();
+    drop(first);
+    let answered = axum::body::to_bytes(one.into_body(), usize::MAX).await.unwrap();
+    assert!(String::from_utf8_lossy(&answered).contains("\"status\":201"));
+    assert_eq!(lines(&batch(&server, job("c").to_string()).await)[0]["status"], 201);
+    drop((second, two));
 }

@@ -73,7 +73,7 @@ async fn what_is_wrong_with_a_calendar_is_told_by_its_field() {
         assert_eq!(wrong["errors"][0]["field"], field, "{wrong}");
         assert!(wrong["errors"][0]["message"].as_str().unwrap().contains(told), "{wrong}");
     }
-    let name = server.ask("PUT", "/api/v1/calendars/-x", &[], "{}").await.expect(422);
+    let name = server.ask("PUT", "/api/v1/calendars/-x", &[], "{}").await.expect(404);
     assert_eq!(name["errors"][0]["field"], "name");
     server.ask("PUT", PATH, &[("content-type", "text/plain")], "hello").await.expect(415);
     let zone = server.ask("PUT", &format!("{PATH}?timezone=UTC"), &[], "{}").await.expect(400);

@@ -27,6 +27,15 @@ async fn diamond() -> Server {
     server
 }
 
+/// Advances what has steps; answers how many flows that was.
+async fn advance(server: &Server) -> usize {
+    let flows = server.store.flows_with_steps(None, 100).await.unwrap();
+    for flow in &flows {
+        server.store.advance_flow(*flow).await.unwrap();
+    }
+    flows.len()
+}
+
 /// Works off what waits in the queue: each run ends as `outcome` says of its job's name.
 async fn work(server: &Server, outcome: impl Fn(&str) -> &'static str) {
     loop {
@@ -37,8 +46,7 @@ async fn work(server: &Server, outcome: impl Fn(&str) -> &'static str) {
             let body = json!({"fence": run["fence"], "outcome": outcome, "output": "{\"rows\": 3}", "retry": false});
             server.post(&format!("/api/v1/runs/{}/settle", run["id"].as_str().unwrap()), body).await.expect(200);
         }
-        let advanced = server.store.advance_flows(None, 100).await.unwrap();
-        if runs.is_empty() && advanced.flows == 0 {
+        if advance(server).await == 0 && runs.is_empty() {
             return;
         }
     }
@@ -144,8 +152,13 @@ async fn a_payload_that_takes_from_somebody_else_is_refused() {
     let run = &claimed["runs"][0];
     let body = json!({"fence": run["fence"], "outcome": "succeeded", "output": "{\"rows\": 3}"});
     server.post(&format!("/api/v1/runs/{}/settle", run["id"].as_str().unwrap()), body).await.expect(200);
-    server.store.advance_flows(None, 100).await.unwrap();
+    advance(&server).await;
     let claimed = server.post("/api/v1/queues/q/claim", json!({"worker": "w", "limit": 10})).await.expect(200);
     let report = claimed["runs"].as_array().unwrap().iter().find(|run| run["job"] == "report").unwrap();
     assert_eq!(report["payload"], json!({"rows": 3}));
+    let refused = server.post("/api/v1/jobs/report/trigger", json!({})).await.expect(422);
+    assert_eq!(refused["errors"][0]["field"], "payload");
+    let why = refused["errors"][0]["message"].as_str().unwrap();
+    assert!(why.contains("{{ parents.load.output.rows }} from a flow"), "{why}");
+    server.post("/api/v1/jobs/report/trigger", json!({"payload": {"rows": 0}})).await.expect(201);
 }

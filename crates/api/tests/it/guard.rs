@@ -14,6 +14,16 @@ async fn programs_and_our_own_pages_may_ask() {
 }
 
 #[tokio::test]
+async fn a_webhook_may_not_use_the_api() {
+    let server = Server::new().await;
+    for (method, path) in [("GET", "/healthz"), ("POST", "/api/v1/jobs"), ("GET", "/nowhere")] {
+        let answer = server.ask(method, path, &[("host", "localhost"), ("everytick-run", "x")], "{}").await;
+        let problem = answer.expect(403);
+        assert!(problem["detail"].as_str().unwrap().contains("everytick-run"), "{problem}");
+    }
+}
+
+#[tokio::test]
 async fn every_answer_is_hardened_refusals_too() {
     let server = Server::new().await;
     for (path, host) in

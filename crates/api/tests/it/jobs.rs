@@ -22,7 +22,7 @@ async fn a_job_is_answered_complete_with_every_default() {
         "target": {"http": {"url": "https://example.org/hook", "method": "POST", "headers": {}, "secret": null}},
         "payload": null, "overlap": "skip", "max_concurrent": 1, "queue_limit": null, "priority": 5,
         "misfire": {"late_after": "1m", "grace": null, "catch_up": "latest", "max_runs": 10},
-        "retry": {"max_retries": 3, "base_delay": "5s", "max_delay": "1h"},
+        "retry": {"max_retries": 10, "base_delay": "5s", "max_delay": "10m", "jitter": "equal", "longest_total": "40m35s"},
         "timeout": "30s", "on_lost": "retry", "home_region": null, "concurrency_key": null, "max_per_key": 1, "keep": null,
         "depends_on": [],
         "version": 1, "created_by": "local", "last_run": null, "paused": false, "pause_note": null,
@@ -46,7 +46,7 @@ async fn every_form_of_a_job_comes_back_as_it_was_written() {
         json!({"name": "c", "enabled": false, "labels": {"team": "x"}, "description": "what it does", "on_lost": "fail", "timeout": "2h", "home_region": "eu-west-1",
                "schedule": {"cron": "0 30 2 * * *", "timezone": "Europe/Paris", "gap": "skip", "fold": "both"},
                "misfire": {"late_after": "5m", "grace": "2h", "catch_up": "all", "max_runs": 3},
-               "retry": {"max_retries": 1, "base_delay": "1s", "max_delay": "1m"},
+               "retry": {"max_retries": 1, "base_delay": "1s", "max_delay": "1m", "jitter": "full", "longest_total": "1s"},
                "target": {"shell": {"command": {"script": "echo hi"}, "env": {}, "workdir": null}}}),
         json!({"name": "d", "schedule": null, "target": {"http": {"url": "https://example.org/", "method": "GET", "headers": {}, "secret": null}}}),
     ];
@@ -323,4 +323,83 @@ async fn a_schedule_is_shown_before_it_is_used_and_after() {
     assert_eq!(next["ticks"][0]["at"], made["next_tick"]);
     let every = server.post("/api/v1/schedules/preview", json!({"every": "90s"})).await.expect(200);
     assert_eq!(every["ticks"].as_array().unwrap().len(), 10);
+}
+
+#[tokio::test]
+async fn a_masked_credential_goes_only_where_it_went_before() {
+    let server = Server::new().await;
+    let http = |url: &str, method: &str| json!({"name": "h", "target": {"http": {"url": url, "method": method, "headers": {"authorization": "********"}}}});
+    let mut definition = http("https://example.org/hook", "POST");
+    definition["target"]["http"]["headers"]["authorization"] = json!("Bearer hunter2");
+    server.post("/api/v1/jobs", definition).await.expect(201);
+    let put =
+        async |name: &str, body: Value| server.ask("PUT", &format!("/api/v1/jobs/{name}"), &[], body.to_string()).await;
+    for (url, method, status) in [
+        ("https://example.org/other?q=1", "POST", 200),
+        ("HTTPS://EXAMPLE.ORG:443/", "POST", 200),
+        ("https://example.org/hook", "GET", 422),
+        ("https://example.org:8443/hook", "POST", 422),
+        ("http://example.org/hook", "POST", 422),
+        ("https://example.org.evil.example/hook", "POST", 422),
+        ("https://example.org:443@evil.example/hook", "POST", 422),
+    ] {
+        let answer = put("h", http(url, method)).await;
+        assert_eq!(answer.status.as_u16(), status, "{url}: {}", answer.text);
+        if status == 422 {
+            assert_eq!(answer.json()["errors"][0]["field"], "target.http.headers.authorization", "{url}");
+        }
+    }
+    let shell = |argv: &[&str], workdir: &str, token: &str| {
+        json!({"name": "s", "target": {
+            "shell": {"command": {"argv": argv}, "env": {"TOKEN": token}, "workdir": workdir}}})
+    };
+    // Nor to another kind of target.
+    let mut other_kind = shell(&["env"], "/srv", "********");
+    other_kind["target"]["shell"]["env"] = json!({"authorization": "********"});
+    put("h", other_kind).await.expect(422);
+
+    server.post("/api/v1/jobs", shell(&["./backup", "--all"], "/srv", "hunter2")).await.expect(201);
+    let mut kept = shell(&["./backup", "--all"], "/srv", "********");
+    kept["priority"] = json!(7);
+    put("s", kept).await.expect(200);
+    for (argv, workdir) in [(&["env"][..], "/srv"), (&["./backup"], "/srv"), (&["./backup", "--all"], "/tmp")] {
+        let answer = put("s", shell(argv, workdir, "********")).await.expect(422);
+        assert_eq!(answer["errors"][0]["field"], "target.shell.env.TOKEN", "{argv:?}");
+    }
+    put("s", shell(&["env"], "/srv", "another")).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_list_shows_short_payloads_and_the_length_of_long_ones() {
+    let server = Server::new().await;
+    let (short, long) = ("x".repeat(4_094), "x".repeat(4_095));
+    for (name, payload) in [("short", &short), ("long", &long)] {
+        let mut definition = job(name);
+        definition["payload"] = json!(payload);
+        server.post("/api/v1/jobs", definition).await.expect(201);
+    }
+    let listed = server.get("/api/v1/jobs").await.expect(200);
+    let of =
+        |list: &Value, at: usize| (list["items"][at]["payload"].clone(), list["items"][at]["payload_bytes"].clone());
+    assert_eq!(of(&listed, 0), (Value::Null, json!(4_097)));
+    assert_eq!(of(&listed, 1), (json!(short), Value::Null));
+    let whole = server.get("/api/v1/jobs?include=payload").await.expect(200);
+    assert_eq!(of(&whole, 0), (json!(long), Value::Null));
+    assert_eq!(server.get("/api/v1/jobs/long").await.expect(200)["payload"], json!(long));
+    // Sent back, the item of a list would remove the payload.
+    let refused = server.ask("PUT", "/api/v1/jobs/long", &[], listed["items"][0].to_string()).await.expect(422);
+    assert_eq!(refused["errors"][0]["field"], "payload");
+    server.ask("PUT", "/api/v1/jobs/long", &[], whole["items"][0].to_string()).await.expect(200);
+    server.ask("PATCH", "/api/v1/jobs/long", &[], r#"{"payload":null}"#).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_problem_lists_twenty_errors_and_counts_the_rest() {
+    let server = Server::new().await;
+    let path = |count: usize| format!("/api/v1/jobs?{}", (0..count).map(|n| format!("x{n}=1&")).collect::<String>());
+    let problem = server.get(&path(33)).await.expect(400);
+    assert_eq!((problem["errors"].as_array().unwrap().len(), &problem["more_errors"]), (20, &json!(13)));
+    assert!(problem["detail"].as_str().unwrap().ends_with("; and 13 more"), "{problem}");
+    let problem = server.get(&path(20)).await.expect(400);
+    assert_eq!((problem["errors"].as_array().unwrap().len(), &problem["more_errors"]), (20, &Value::Null));
 }

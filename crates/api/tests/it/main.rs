@@ -4,7 +4,9 @@
 
 mod backfills;
 mod batch;
+mod busy;
 mod calendars;
+mod connections;
 mod document;
 mod flows;
 mod guard;

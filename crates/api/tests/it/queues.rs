@@ -196,7 +196,7 @@ async fn what_is_wrong_is_named() {
         ("POST", claim, json!({"worker": "w", "wait": "21s"}), 422, "wait"),
         ("POST", claim, json!({"worker": "w", "wait": "soon"}), 422, "wait"),
         ("POST", claim, json!({"worker": "w", "lease": "1s"}), 422, "lease"),
-        ("POST", "/api/v1/queues/-q/claim", json!({"worker": "w"}), 400, "queue"),
+        ("POST", "/api/v1/queues/-q/claim", json!({"worker": "w"}), 404, "queue"),
         ("POST", beat.as_str(), json!({}), 422, "fence"),
         ("POST", log.as_str(), json!({"fence": 1}), 422, "text"),
         ("POST", log.as_str(), json!({"fence": 1, "text": "x".repeat(65_537)}), 422, "text"),

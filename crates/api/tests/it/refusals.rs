@@ -115,7 +115,9 @@ fn cases() -> Vec<Bad> {
         field("max_runs 0", "misfire.max_runs", json!(0)).says("1 to 1000"),
         field("max_retries too many", "retry.max_retries", json!(101)).says("0 to 100"),
         field("base_delay that is no duration", "retry.base_delay", json!("x")),
-        field("base_delay beyond max_delay", "retry.base_delay", json!("2h")).says("max_delay"),
+        bad("base_delay beyond max_delay", "POST", "/api/v1/jobs", 422, "retry.base_delay")
+            .json(with("retry", json!({"base_delay": "2h", "max_delay": "1h"})))
+            .says("max_delay"),
         field("max_delay too long", "retry.max_delay", json!("30d")),
         field("payload of 300 KiB", "payload", json!("p".repeat(300 * 1024))).says("256 KiB"),
         field("id of a new job", "id", json!("01a1e327-d180-8de1-92e3-d388a74d8fe4")).says("set by the server"),
@@ -299,8 +301,16 @@ fn cases() -> Vec<Bad> {
         bad("no such job", "POST", "/api/v1/jobs/nobody/trigger", 404, ""),
         bad("no such job", "GET", "/api/v1/runs?job=nobody", 404, ""),
         bad("no such run", "GET", SOME_RUN, 404, "").says("no such run"),
-        bad("no run's id", "GET", "/api/v1/runs/xyz", 400, "id").says("xyz"),
-        bad("no UTF-8", "GET", "/api/v1/jobs/%ff", 400, "job"),
+        bad("no run's id", "GET", "/api/v1/runs/xyz", 404, "id").says("xyz"),
+        bad("no run's id", "POST", "/api/v1/runs/xyz/cancel", 404, "id"),
+        bad("no run's id", "GET", "/api/v1/flows/xyz", 404, "id"),
+        bad("no backfill's id", "GET", "/api/v1/backfills/xyz", 404, "id"),
+        bad("no UTF-8", "GET", "/api/v1/jobs/%ff", 404, "job"),
+        bad("no name", "GET", "/api/v1/jobs/a%20b", 404, "job").says("is not a name"),
+        bad("no name", "DELETE", "/api/v1/jobs/-a", 404, "job"),
+        bad("no name", "GET", "/api/v1/queues/%00", 404, "queue"),
+        bad("no name", "GET", "/api/v1/calendars/a%2Fb", 404, "name"),
+        bad("no name", "PUT", "/api/v1/calendars/a%20b", 404, "name").json(json!({"dates": ["2026-12-25"]})),
         bad("no such path", "GET", "/api/v1/job", 404, "").says("/docs"),
         bad("no such path", "GET", "/api/v1/jobs/", 404, ""),
         // Methods.
@@ -314,6 +324,16 @@ fn cases() -> Vec<Bad> {
         bad("no host", "GET", "/api/v1/jobs", 403, "").header("host", NONE),
         bad("another origin", "POST", "/api/v1/jobs", 403, "").json(job("a")).header("origin", "https://evil.example"),
         bad("origin null", "GET", "/api/v1/jobs", 403, "").header("origin", "null"),
+        bad("an image of another site", "GET", "/api/v1/jobs", 403, "").header("sec-fetch-site", "cross-site"),
+        bad("a page of another port", "POST", "/api/v1/jobs", 403, "")
+            .json(job("a"))
+            .header("sec-fetch-site", "same-site"),
+        bad("a payload that a list left out", "PUT", "/api/v1/jobs/taken", 422, "payload")
+            .json(with("payload_bytes", json!(5_000)))
+            .says("include=payload"),
+        bad("a reserved name", "POST", "/api/v1/jobs", 422, "name").json(job("batch")).says("reserved"),
+        bad("a reserved name", "PATCH", "/api/v1/jobs/taken", 422, "name").json(json!({"name": "batch"})),
+        bad("what cannot be included", "GET", "/api/v1/jobs?include=output", 400, "include").says("payload"),
     ];
     let settles = [
         ("no fence", json!({"outcome": "succeeded"}), "fence"),

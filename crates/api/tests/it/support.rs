@@ -10,7 +10,7 @@ use axum::{
     body::{Body, to_bytes},
     http::{HeaderMap, Request, StatusCode},
 };
-use everytick_api::{Api, Status, router};
+use everytick_api::{Api, Batches, Status, router};
 use everytick_domain::time::Span;
 use everytick_engine::{
     Hints,
@@ -28,7 +28,7 @@ pub(crate) struct Server {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) live: LiveLogs,
     pub(crate) ready: Arc<AtomicBool>,
-    _dir: TempDir,
+    pub(crate) dir: TempDir,
 }
 
 pub(crate) struct Answer {
@@ -90,10 +90,12 @@ impl Server {
 
     pub(crate) async fn with(shell_enabled: bool, min_interval: Span) -> Self {
         let dir = TempDir::new().unwrap();
-        let store = fresh_store(&dir).await;
+        let path = dir.path().join("everytick.db");
+        let store = SqliteStore::open(path, Arc::new(SystemClock), Limits::default()).await.unwrap();
+        // As in a node: the API has a handle of its own.
+        let (api_store, store) = (Arc::new(store.api_handle()), Arc::new(store));
         let live = LiveLogs::default();
-        let commands =
-            Commands::new(store.clone(), Hints::default(), Arc::new(Counting(AtomicU64::new(1))), live.clone());
+        let commands = Commands::new(api_store, Hints::default(), Arc::new(Counting(AtomicU64::new(1))), live.clone());
         let ready = Arc::new(AtomicBool::new(true));
         let api = Api {
             commands,
@@ -102,9 +104,10 @@ impl Server {
             shell_enabled,
             min_interval,
             history: Span::days(90),
+            batches: Batches::default(),
             listen: ([127, 0, 0, 1], 8640).into(),
         };
-        Self { router: router(api), store, live, ready, _dir: dir }
+        Self { router: router(api), store, live, ready, dir }
     }
 
     pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
@@ -139,11 +142,6 @@ impl Server {
             everytick_domain::ids::Incarnation::from_uuid("00000000-0000-4000-8000-000000000001".parse().unwrap());
         self.store.join(&NodeInfo::named("test-node"), incarnation, Span::minutes(10)).await.unwrap().0
     }
-}
-
-async fn fresh_store(dir: &TempDir) -> Arc<dyn Store> {
-    let path = dir.path().join("everytick.db");
-    Arc::new(SqliteStore::open(path, Arc::new(SystemClock), Limits::default()).await.unwrap())
 }
 
 pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<String>) -> Request<Body> {

@@ -26,7 +26,7 @@ pub enum Fate {
 pub enum FlowState {
     Running,
     Succeeded,
-    /// A run of it failed or was cancelled.
+    /// A run of it failed or was cancelled, or a job was skipped with the reason `error`.
     Failed,
     /// Somebody cancelled it.
     Cancelled,
@@ -84,14 +84,15 @@ impl Graph {
         self.nodes.iter().filter(|node| node.starts).all(|node| states.contains_key(&node.job))
     }
 
+    /// `broken`: a job of the flow was skipped with the reason `error`, so its work is missing though no run failed.
     #[must_use]
-    pub fn state(&self, states: &BTreeMap<JobId, State>, cancelled: bool) -> FlowState {
+    pub fn state(&self, states: &BTreeMap<JobId, State>, broken: bool, cancelled: bool) -> FlowState {
         let over = |job: &JobId| states.get(job).is_some_and(|state| !state.is_open());
         if cancelled {
             FlowState::Cancelled
         } else if !self.nodes.iter().all(|node| over(&node.job)) {
             FlowState::Running
-        } else if states.values().any(|state| matches!(state, State::Failed | State::Cancelled)) {
+        } else if broken || states.values().any(|state| matches!(state, State::Failed | State::Cancelled)) {
             FlowState::Failed
         } else {
             FlowState::Succeeded
@@ -197,15 +198,16 @@ mod tests {
     #[test]
     fn a_flow_is_over_when_every_job_of_it_is() {
         let graph = graph(&[("a", "b", When::Succeeded), ("a", "c", When::Failed)]);
-        let state = |states: &[(&str, State)], cancelled| {
-            let states = states.iter().map(|(name, state)| (job(name), *state)).collect();
-            graph.state(&states, cancelled).word()
-        };
+        let states = |states: &[(&str, State)]| states.iter().map(|(name, state)| (job(name), *state)).collect();
+        let state = |ended: &[(&str, State)], cancelled| graph.state(&states(ended), false, cancelled).word();
         assert_eq!(state(&[("a", Claimed)], false), "running");
         assert_eq!(state(&[("a", Succeeded)], false), "running");
         assert_eq!(state(&[("a", Succeeded), ("b", Succeeded), ("c", Skipped)], false), "succeeded");
         assert_eq!(state(&[("a", Failed), ("b", Skipped), ("c", Succeeded)], false), "failed");
         assert_eq!(state(&[("a", Succeeded), ("b", Cancelled), ("c", Skipped)], false), "failed");
         assert_eq!(state(&[("a", Claimed)], true), "cancelled");
+        let broken = [("a", Succeeded), ("b", Skipped), ("c", Skipped)];
+        assert_eq!(graph.state(&states(&broken), true, false).word(), "failed", "a skip by error fails it");
+        assert_eq!(graph.state(&states(&broken[..2]), true, false).word(), "running");
     }
 }

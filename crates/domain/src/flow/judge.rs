@@ -1,10 +1,6 @@
 //! What becomes of a child whose edges are met: it is judged as a request for a run is, and given its payload.
 
-use std::collections::BTreeMap;
-
-use super::{Ancestor, render};
 use crate::{
-    ids::RunId,
     job::Job,
     overlap::{Admission, OpenRuns, admit},
     run::SkipReason,
@@ -30,9 +26,9 @@ pub enum Judged {
     Skip(SkipReason, String),
 }
 
-/// Judges a child. `parents` are its parents in this flow by their names.
+/// Judges a child. `payload` is what the job's payload [became](super::render).
 #[must_use]
-pub fn judge(child: Child<'_>, flow: RunId, parents: &BTreeMap<&str, Ancestor<'_>>) -> Judged {
+pub fn judge(child: Child<'_>, payload: impl FnOnce(&Job) -> Result<Option<String>, String>) -> Judged {
     let Some(job) = child.job.filter(|job| job.deleted_at.is_none()) else {
         return Judged::Skip(SkipReason::Error, "the job was deleted".to_owned());
     };
@@ -50,7 +46,7 @@ pub fn judge(child: Child<'_>, flow: RunId, parents: &BTreeMap<&str, Ancestor<'_
         let text = format!("runs of the job were open, and overlap is {}", job.spec.overlap.word());
         return Judged::Skip(SkipReason::Overlap, text);
     }
-    match render(job.spec.payload.as_deref(), flow, parents) {
+    match payload(job) {
         Ok(payload) => Judged::Wait { payload },
         Err(why) => Judged::Skip(SkipReason::Error, format!("payload: {why}")),
     }
@@ -67,7 +63,6 @@ mod tests {
 
     #[test]
     fn a_child_is_judged_as_a_request_is() {
-        let flow = RunId::floor(DbTime::EPOCH);
         let sound = job(spec(Span::minutes(1)));
         let paused = Job { paused: Some(Paused { at: DbTime::EPOCH, note: None }), ..sound.clone() };
         let gone = Job { deleted_at: Some(DbTime::EPOCH), ..sound.clone() };
@@ -75,8 +70,12 @@ mod tests {
         off.enabled = false;
         let off = job(off);
         let mut broken = spec(Span::minutes(1));
-        broken.payload = Some("\"{{ parents.a.output.rows }}\"".into());
+        broken.payload = Some("broken".into());
         let broken = job(broken);
+        let rendered = |job: &Job| match job.spec.payload.as_deref() {
+            Some("broken") => Err("it has no such field".to_owned()),
+            _ => Ok(None),
+        };
         let busy = OpenRuns { in_progress: 1, waiting: 0 };
         for (job, open, waiting, skipped) in [
             (Some(&sound), OpenRuns::NONE, 0, None),
@@ -88,7 +87,7 @@ mod tests {
             (None, OpenRuns::NONE, 0, Some(SkipReason::Error)),
             (Some(&broken), OpenRuns::NONE, 0, Some(SkipReason::Error)),
         ] {
-            let found = match judge(Child { job, open, waiting, waiting_max: 10 }, flow, &BTreeMap::new()) {
+            let found = match judge(Child { job, open, waiting, waiting_max: 10 }, rendered) {
                 Judged::Wait { payload } => {
                     assert_eq!(payload, None);
                     None

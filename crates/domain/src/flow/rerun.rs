@@ -15,12 +15,15 @@ use crate::{
 pub struct Ended {
     pub run: RunId,
     pub state: State,
+    /// It was skipped with the reason `error`.
+    pub broken: bool,
 }
 
-/// The graph of a rerun of a flow from the jobs named; from every one that failed or was cancelled when none is.
+/// The graph of a rerun of a flow from the jobs named; when none is named, from every one that failed, was cancelled or was
+/// skipped with the reason `error`.
 pub fn rerun(old: &Graph, runs: &BTreeMap<JobId, Ended>, from: &[String]) -> Result<Graph, Vec<Invalid>> {
-    let bad =
-        |node: &&Node| runs.get(&node.job).is_some_and(|ended| matches!(ended.state, State::Failed | State::Cancelled));
+    let ended_badly = |ended: &Ended| ended.broken || matches!(ended.state, State::Failed | State::Cancelled);
+    let bad = |node: &&Node| runs.get(&node.job).is_some_and(ended_badly);
     let mut chosen: BTreeSet<JobId> = old.nodes.iter().filter(bad).map(|node| node.job).collect();
     if !from.is_empty() {
         let find = |(place, name): (usize, &String)| {
@@ -36,7 +39,7 @@ pub fn rerun(old: &Graph, runs: &BTreeMap<JobId, Ended>, from: &[String]) -> Res
         chosen = found.into_iter().flatten().collect();
     }
     if chosen.is_empty() {
-        let message = "no run of the flow failed or was cancelled; name the jobs to run again";
+        let message = "no run of the flow failed, was cancelled or was skipped by an error; name the jobs to run again";
         return Err(vec![Invalid::new("from", message)]);
     }
     let reached = old.reachable(&chosen);
@@ -97,7 +100,8 @@ mod tests {
 
     fn again(states: &[(&str, State)], from: &[&str]) -> Said {
         let run = RunId::floor(DbTime::EPOCH);
-        let runs = states.iter().map(|(name, state)| (job(name), Ended { run, state: *state })).collect();
+        let runs =
+            states.iter().map(|(name, state)| (job(name), Ended { run, state: *state, broken: false })).collect();
         let from: Vec<_> = from.iter().map(|name| (*name).to_owned()).collect();
         let graph = rerun(&old(), &runs, &from).map_err(|found| found[0].to_string())?;
         let names = |nodes: Vec<&Node>| nodes.iter().map(|node| node.name.clone()).collect();

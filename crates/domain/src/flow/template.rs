@@ -1,9 +1,12 @@
-//! What a child's payload takes from its parents: `{{ parents.NAME.output.path }}`, `{{ parents.NAME.run }}` and `{{ flow }}`
-//! inside the strings of its JSON. A string that is nothing but one such place becomes the value with its type; inside other
-//! text the value is put in as text. Checked when the job is defined, filled in when the child's run is made.
+//! What a child's payload takes from its parents: `{{ parents.NAME.output.path }}`, `{{ parents.NAME.error }}`,
+//! `{{ parents.NAME.run }}` and `{{ flow }}` inside the strings of its JSON. A string that is nothing but one such place becomes
+//! the value with its type; inside other text the value is put in as text. Checked when the job is defined, filled in when the
+//! child's run is made. Filling in never builds more than the result may have: it writes into a buffer that refuses to grow
+//! beyond that, and keeps one parsed output at a time.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap, io};
 
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
@@ -13,12 +16,16 @@ use crate::{
     run::State,
 };
 
+/// Places in one payload.
+pub const PLACES_MAX: usize = 100;
+
 /// A parent's run, as far as a payload may take from it.
 #[derive(Clone, Copy, Debug)]
 pub struct Ancestor<'a> {
     pub run: RunId,
     pub state: State,
     pub output: Option<&'a str>,
+    pub error: Option<&'a str>,
 }
 
 /// What stands between the braces.
@@ -26,6 +33,7 @@ pub struct Ancestor<'a> {
 enum Place {
     Flow,
     Run { parent: String },
+    Error { parent: String },
     Output { parent: String, path: Vec<String> },
 }
 
@@ -35,20 +43,83 @@ enum Piece<'a> {
     Place(&'a str),
 }
 
-/// What is wrong with the places in a definition's payload. Only a job that has parents has such places.
+/// What is wrong with the places in a definition's payload.
 pub(super) fn problems(spec: &JobSpec) -> Vec<Invalid> {
-    let (Some(payload), false) = (&spec.payload, spec.depends_on.is_empty()) else { return Vec::new() };
-    let Ok(value) = serde_json::from_str::<Value>(payload) else { return Vec::new() };
-    let known: Vec<&str> = spec.depends_on.iter().map(|parent| parent.job.as_str()).collect();
-    let mut wrong = Vec::new();
-    each_string(&value, &mut |text| match pieces(text) {
-        Err(why) => wrong.push(why),
-        Ok(pieces) => wrong.extend(pieces.into_iter().filter_map(|piece| match piece {
-            Piece::Text(_) => None,
-            Piece::Place(place) => read(place, &known).err(),
-        })),
-    });
+    let Some(value) = template(spec.payload.as_deref()) else { return Vec::new() };
+    let wrong = match taken(&value) {
+        Some(place) if spec.depends_on.is_empty() => {
+            vec![format!("{{{{ {place} }}}} takes from a parent, and depends_on names none")]
+        }
+        // A job without parents delivers its bytes as they are.
+        None if spec.depends_on.is_empty() => Vec::new(),
+        Some(place) if spec.schedule.is_some() => vec![format!(
+            "{{{{ {place} }}}} takes from a parent, and the job has a schedule: its ticks have no flow to take from; \
+             leave out the schedule, or make another job for it"
+        )],
+        _ => wrong_places(&value, spec),
+    };
     wrong.into_iter().map(|why| Invalid::new("payload", why)).collect()
+}
+
+fn wrong_places(value: &Value, spec: &JobSpec) -> Vec<String> {
+    let known: Vec<&str> = spec.depends_on.iter().map(|parent| parent.job.as_str()).collect();
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    each_string(value, &mut |text| match pieces(text) {
+        Err(why) => wrong.push(why),
+        Ok(pieces) => {
+            for piece in pieces {
+                if let Piece::Place(place) = piece {
+                    count += 1;
+                    wrong.extend(read(place, &known).err().filter(|_| count <= PLACES_MAX));
+                }
+            }
+        }
+    });
+    if count > PLACES_MAX { vec![too_many(count)] } else { wrong }
+}
+
+fn too_many(count: usize) -> String {
+    format!("has {count} places {{{{ ... }}}}; at most {PLACES_MAX} are right")
+}
+
+/// Refuses a run outside a flow whose payload would take from parents. `own` is the payload that the run brings itself.
+pub fn check_outside(spec: &JobSpec, own: Option<&str>) -> Result<(), Invalid> {
+    let payload = if own.is_some() { None } else { spec.payload.as_deref() };
+    match template(payload).as_ref().and_then(taken) {
+        None => Ok(()),
+        Some(place) => Err(Invalid::new(
+            "payload",
+            format!(
+                "the job's payload takes {{{{ {place} }}}} from a flow, and this run would have none; \
+                 give the run a payload of its own, or trigger the job at the root of the flow"
+            ),
+        )),
+    }
+}
+
+/// Whether a payload may have places.
+#[must_use]
+pub fn is_template(payload: Option<&str>) -> bool {
+    payload.is_some_and(|payload| payload.contains("{{"))
+}
+
+fn template(payload: Option<&str>) -> Option<Value> {
+    payload.filter(|payload| is_template(Some(payload))).and_then(|payload| serde_json::from_str(payload).ok())
+}
+
+/// The first place that takes from a parent.
+fn taken(value: &Value) -> Option<String> {
+    let mut found = None;
+    each_string(value, &mut |text| {
+        for piece in pieces(text).unwrap_or_default() {
+            if let Piece::Place(place) = piece
+                && place.trim().starts_with("parents.")
+            {
+                found.get_or_insert_with(|| shown(place.trim()));
+            }
+        }
+    });
+    found
 }
 
 /// The payload with its places filled in; `None` when it has none. The error names the place and what is missing.
@@ -57,55 +128,147 @@ pub fn render(
     flow: RunId,
     parents: &BTreeMap<&str, Ancestor<'_>>,
 ) -> Result<Option<String>, String> {
-    let Some(payload) = payload.filter(|payload| payload.contains("{{")) else { return Ok(None) };
-    let Ok(mut value) = serde_json::from_str::<Value>(payload) else { return Ok(None) };
-    let known: Vec<&str> = parents.keys().copied().collect();
-    let mut outputs = Outputs::default();
-    let mut fill = |place: &str| match read(place, &known)? {
-        Place::Flow => Ok(Value::String(flow.to_string())),
-        Place::Run { parent } => {
-            let parent = parents.get(parent.as_str()).ok_or_else(|| not_there(place, &parent))?;
-            Ok(Value::String(parent.run.to_string()))
-        }
-        Place::Output { parent, path } => {
-            let ancestor = parents.get(parent.as_str()).ok_or_else(|| not_there(place, &parent))?;
-            outputs.find(&parent, ancestor, &path).map_err(|why| format!("{{{{ {} }}}}: {why}", place.trim()))
-        }
-    };
-    let changed = fill_in(&mut value, &mut fill)?;
-    if !changed {
+    let Some(value) = template(payload) else { return Ok(None) };
+    let count = count_places(&value)?;
+    if count == 0 {
         return Ok(None);
     }
-    let filled = value.to_string();
-    if filled.len() > PAYLOAD_BYTES_MAX {
-        return Err(format!("it is {} bytes long; at most {PAYLOAD_BYTES_MAX} (256 KiB) are delivered", filled.len()));
+    if count > PLACES_MAX {
+        return Err(too_many(count));
     }
-    Ok(Some(filled))
+    let known = parents.keys().copied().collect();
+    let mut bytes = Bounded::default();
+    Filling { flow, parents, known, parsed: None }.write(&value, &mut bytes)?;
+    String::from_utf8(bytes.0).map(Some).map_err(|error| error.to_string())
 }
 
-fn not_there(place: &str, parent: &str) -> String {
-    format!("{{{{ {} }}}}: {parent:?} is no parent in this flow", place.trim())
+fn count_places(value: &Value) -> Result<usize, String> {
+    let mut count = Ok(0);
+    each_string(value, &mut |text| {
+        let here = pieces(text).map(|pieces| pieces.iter().filter(|piece| matches!(piece, Piece::Place(_))).count());
+        count = match (&count, here) {
+            (Ok(before), Ok(here)) => Ok(before + here),
+            (Ok(_), Err(why)) => Err(why),
+            (Err(why), _) => Err(why.clone()),
+        };
+    });
+    count
 }
 
-/// Outputs, each read once.
+/// Bytes that refuse to become more than a payload may have.
 #[derive(Default)]
-struct Outputs(BTreeMap<String, Value>);
+struct Bounded(Vec<u8>);
 
-impl Outputs {
-    fn find(&mut self, name: &str, parent: &Ancestor<'_>, path: &[String]) -> Result<Value, String> {
-        if !self.0.contains_key(name) {
-            let output = parent
-                .output
-                .ok_or_else(|| format!("the run of {name:?}, which is {}, has no output", parent.state.word()))?;
+impl io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > PAYLOAD_BYTES_MAX {
+            return Err(io::Error::other("too long"));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Bounded {
+    fn raw(&mut self, text: &str) -> Result<(), String> {
+        io::Write::write_all(self, text.as_bytes()).map_err(|_| too_long())
+    }
+    fn json(&mut self, value: &impl Serialize) -> Result<(), String> {
+        serde_json::to_writer(self, value).map_err(|_| too_long())
+    }
+}
+
+fn too_long() -> String {
+    format!("it becomes too long; at most {PAYLOAD_BYTES_MAX} bytes (256 KiB) are delivered")
+}
+
+/// Fills in one payload.
+struct Filling<'a> {
+    flow: RunId,
+    parents: &'a BTreeMap<&'a str, Ancestor<'a>>,
+    known: Vec<&'a str>,
+    /// The output that was read last. One at a time: fifty parents may each have left 64 KiB, and parsed they are far larger.
+    parsed: Option<(String, Value)>,
+}
+
+impl Filling<'_> {
+    fn write(&mut self, value: &Value, to: &mut Bounded) -> Result<(), String> {
+        match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => to.json(value),
+            Value::String(text) => self.write_text(text, to),
+            Value::Array(items) => {
+                to.raw("[")?;
+                for (place, item) in items.iter().enumerate() {
+                    to.raw(if place > 0 { "," } else { "" })?;
+                    self.write(item, to)?;
+                }
+                to.raw("]")
+            }
+            Value::Object(fields) => {
+                to.raw("{")?;
+                for (place, (name, field)) in fields.iter().enumerate() {
+                    to.raw(if place > 0 { "," } else { "" })?;
+                    to.json(name)?;
+                    to.raw(":")?;
+                    self.write(field, to)?;
+                }
+                to.raw("}")
+            }
+        }
+    }
+
+    fn write_text(&mut self, text: &str, to: &mut Bounded) -> Result<(), String> {
+        let pieces = pieces(text)?;
+        if let [Piece::Place(place)] = &pieces[..] {
+            return to.json(&*self.find(place)?);
+        }
+        let mut filled = Bounded::default();
+        for piece in pieces {
+            match piece {
+                Piece::Text(text) => filled.raw(text)?,
+                Piece::Place(place) => match &*self.find(place)? {
+                    Value::String(text) => filled.raw(text)?,
+                    value => filled.json(value)?,
+                },
+            }
+        }
+        to.json(&String::from_utf8_lossy(&filled.0))
+    }
+
+    fn find(&mut self, place: &str) -> Result<Cow<'_, Value>, String> {
+        let said = |why: String| format!("{{{{ {} }}}}: {why}", place.trim());
+        let known = read(place, &self.known)?;
+        let (Place::Run { parent } | Place::Error { parent } | Place::Output { parent, .. }) = &known else {
+            return Ok(Cow::Owned(Value::String(self.flow.to_string())));
+        };
+        let found = self.parents.get(parent.as_str()).copied();
+        let ancestor = found.ok_or_else(|| said(format!("{parent:?} is no parent in this flow")))?;
+        match &known {
+            Place::Output { path, .. } => self.output(parent, ancestor, path).map(Cow::Borrowed).map_err(said),
+            Place::Error { .. } => {
+                Ok(Cow::Owned(ancestor.error.map_or(Value::Null, |error| Value::String(error.to_owned()))))
+            }
+            Place::Run { .. } | Place::Flow => Ok(Cow::Owned(Value::String(ancestor.run.to_string()))),
+        }
+    }
+
+    fn output(&mut self, name: &str, parent: Ancestor<'_>, path: &[String]) -> Result<&Value, String> {
+        if self.parsed.as_ref().is_none_or(|(of, _)| of != name) {
+            let state = parent.state.word();
+            let output =
+                parent.output.ok_or_else(|| format!("the run of {name:?}, which is {state}, has no output"))?;
             let read = match serde_json::from_str(output) {
                 Ok(read) => read,
                 // Whole it may be any text.
                 Err(_) if path.is_empty() => Value::String(output.to_owned()),
                 Err(error) => return Err(format!("the output of {name:?} is not JSON: {error}")),
             };
-            self.0.insert(name.to_owned(), read);
+            self.parsed = Some((name.to_owned(), read));
         }
-        let mut found = self.0.get(name).ok_or("it has no output")?;
+        let mut found = self.parsed.as_ref().map(|(_, read)| read).ok_or("it has no output")?;
         for (depth, step) in path.iter().enumerate() {
             let inner = match found {
                 Value::Object(fields) => fields.get(step),
@@ -114,37 +277,7 @@ impl Outputs {
             };
             found = inner.ok_or_else(|| format!("the output of {name:?} has no {:?}", path[..=depth].join(".")))?;
         }
-        Ok(found.clone())
-    }
-}
-
-fn fill_in(value: &mut Value, fill: &mut impl FnMut(&str) -> Result<Value, String>) -> Result<bool, String> {
-    match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => Ok(false),
-        Value::Array(items) => items.iter_mut().try_fold(false, |any, item| Ok(fill_in(item, fill)? || any)),
-        Value::Object(fields) => fields.values_mut().try_fold(false, |any, field| Ok(fill_in(field, fill)? || any)),
-        Value::String(text) => {
-            let pieces = pieces(text)?;
-            let filled = match &pieces[..] {
-                [Piece::Place(place)] => fill(place)?,
-                pieces if pieces.iter().all(|piece| matches!(piece, Piece::Text(_))) => return Ok(false),
-                pieces => {
-                    let mut filled = String::new();
-                    for piece in pieces {
-                        match piece {
-                            Piece::Text(text) => filled.push_str(text),
-                            Piece::Place(place) => match fill(place)? {
-                                Value::String(text) => filled.push_str(&text),
-                                value => filled.push_str(&value.to_string()),
-                            },
-                        }
-                    }
-                    Value::String(filled)
-                }
-            };
-            *value = filled;
-            Ok(true)
-        }
+        Ok(found)
     }
 }
 
@@ -178,7 +311,8 @@ fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
 fn read(place: &str, known: &[&str]) -> Result<Place, String> {
     let inside = place.trim();
     let wrong = |why: &str| {
-        let right = "write {{ parents.NAME.output.field }}, {{ parents.NAME.run }} or {{ flow }}";
+        let right =
+            "write {{ parents.NAME.output.field }}, {{ parents.NAME.error }}, {{ parents.NAME.run }} or {{ flow }}";
         Err(format!("{{{{ {} }}}} {why}; {right}", shown(inside)))
     };
     if inside == "flow" {
@@ -187,12 +321,12 @@ fn read(place: &str, known: &[&str]) -> Result<Place, String> {
     let Some(rest) = inside.strip_prefix("parents.") else { return wrong("names nothing") };
     let after = |name: &&str| {
         let rest = rest.strip_prefix(*name)?;
-        (rest == ".run" || rest == ".output" || rest.starts_with(".output.")).then_some(rest)
+        (rest == ".run" || rest == ".error" || rest == ".output" || rest.starts_with(".output.")).then_some(rest)
     };
     let found =
         known.iter().filter_map(|name| after(name).map(|rest| (*name, rest))).max_by_key(|(name, _)| name.len());
     let Some((name, rest)) = found else {
-        let named = rest.split(".output").next().unwrap_or(rest).trim_end_matches(".run");
+        let named = rest.split(".output").next().unwrap_or(rest).trim_end_matches(".run").trim_end_matches(".error");
         return if known.contains(&named) {
             wrong("names no part of that parent's run")
         } else {
@@ -201,6 +335,7 @@ fn read(place: &str, known: &[&str]) -> Result<Place, String> {
     };
     let parent = name.to_owned();
     match rest.strip_prefix(".output") {
+        None if rest == ".error" => Ok(Place::Error { parent }),
         None => Ok(Place::Run { parent }),
         Some("") => Ok(Place::Output { parent, path: Vec::new() }),
         Some(path) => {
@@ -232,12 +367,14 @@ mod tests {
 
     fn rendered(payload: &str) -> Result<Option<String>, String> {
         let run = RunId::floor(DbTime::EPOCH);
-        let parent = |output| Ancestor { run, state: State::Succeeded, output };
+        let parent = |output| Ancestor { run, state: State::Succeeded, output, error: None };
+        let broken = Ancestor { run, state: State::Failed, output: None, error: Some("exit 1: \"no\"") };
         let parents = BTreeMap::from([
             ("extract", parent(Some(OUTPUT))),
             ("v1.2", parent(Some(r#"{"ok": true}"#))),
             ("plain", parent(Some("not JSON"))),
             ("mute", parent(None)),
+            ("broken", broken),
         ]);
         render(Some(payload), run, &parents)
     }
@@ -257,6 +394,9 @@ mod tests {
             (r#""{{ parents.plain.output }}""#, Some(r#""not JSON""#)),
             (r#""{{ flow }}""#, Some(r#""00000000-0000-0000-0000-000000000000""#)),
             (r#""{{ parents.mute.run }}!""#, Some(r#""00000000-0000-0000-0000-000000000000!""#)),
+            (r#""{{ parents.broken.error }}""#, Some(r#""exit 1: \"no\"""#)),
+            (r#"["it said {{ parents.broken.error }}"]"#, Some(r#"["it said exit 1: \"no\""]"#)),
+            (r#""{{ parents.mute.error }}""#, Some("null")),
             // Nothing to fill in: the job's own bytes are delivered.
             (r#"{"b": 1, "a": "{"}"#, None),
             (r#"{"{{ key }}": 1}"#, None),
@@ -283,22 +423,68 @@ mod tests {
     fn what_grows_too_large_is_refused() {
         let run = RunId::floor(DbTime::EPOCH);
         let long = format!("\"{}\"", "x".repeat(PAYLOAD_BYTES_MAX / 2));
-        let parents = BTreeMap::from([("a", Ancestor { run, state: State::Succeeded, output: Some(&long) })]);
-        let twice = r#"["{{ parents.a.output }}", "{{ parents.a.output }}"]"#;
-        assert!(render(Some(twice), run, &parents).unwrap_err().contains("at most 262144"));
+        let ancestor = Ancestor { run, state: State::Succeeded, output: Some(&long), error: None };
+        let parents = BTreeMap::from([("a", ancestor)]);
+        for twice in [
+            r#"["{{ parents.a.output }}", "{{ parents.a.output }}"]"#,
+            r#""{{ parents.a.output }} and {{ parents.a.output }}""#,
+        ] {
+            assert!(render(Some(twice), run, &parents).unwrap_err().contains("at most 262144"), "{twice}");
+        }
+    }
+
+    #[test]
+    fn the_buffer_of_the_result_refuses_to_grow_beyond_the_limit() {
+        let mut bytes = Bounded::default();
+        let part = "x".repeat(1_000);
+        while bytes.raw(&part).is_ok() {}
+        assert!(bytes.0.len() <= PAYLOAD_BYTES_MAX && bytes.0.len() > PAYLOAD_BYTES_MAX - 1_000);
+    }
+
+    /// A job of an earlier release may have so many.
+    #[test]
+    fn a_payload_with_too_many_places_is_not_filled_in() {
+        let payload = |places: usize| serde_json::json!(vec!["{{ parents.extract.output.rows }}"; places]).to_string();
+        assert!(rendered(&payload(PLACES_MAX)).is_ok());
+        let why = rendered(&payload(10_000)).unwrap_err();
+        assert_eq!(why, "has 10000 places {{ ... }}; at most 100 are right");
+    }
+
+    fn following(payload: &str, parents: &[&str]) -> JobSpec {
+        let mut spec = spec(Span::minutes(1));
+        (spec.payload, spec.schedule) = (Some(payload.to_owned()), None);
+        spec.depends_on =
+            parents.iter().map(|name| DependsOn { job: (*name).to_owned(), when: When::default() }).collect();
+        spec
+    }
+
+    #[test]
+    fn a_run_outside_a_flow_cannot_take_from_parents() {
+        let takes = following(r#"{"n": "{{ parents.a.output.rows }}"}"#, &["a"]);
+        let refused = check_outside(&takes, None).unwrap_err();
+        assert!(refused.message.contains("{{ parents.a.output.rows }} from a flow"), "{}", refused.message);
+        assert_eq!(check_outside(&takes, Some("{}")), Ok(()));
+        assert_eq!(check_outside(&following(r#""{{ flow }}""#, &["a"]), None), Ok(()));
+        assert_eq!(check_outside(&following(r#"{"n": 1}"#, &["a"]), None), Ok(()));
     }
 
     #[test]
     fn a_definition_is_told_what_is_wrong_with_its_places() {
         let told = |payload: &str, parents: &[&str]| {
-            let mut spec = spec(Span::minutes(1));
-            spec.payload = Some(payload.to_owned());
-            spec.depends_on =
-                parents.iter().map(|name| DependsOn { job: (*name).to_owned(), when: When::default() }).collect();
-            problems(&spec).into_iter().map(|invalid| invalid.to_string()).collect::<Vec<_>>().join("\n")
+            problems(&following(payload, parents))
+                .into_iter()
+                .map(|invalid| invalid.to_string())
+                .collect::<Vec<_>>()
+                .join("\n")
         };
         assert_eq!(told(r#"{"n": "{{ parents.a.output.rows }} {{ flow }}"}"#, &["a"]), "");
         assert_eq!(told(r#""{{ whatever }}""#, &[]), "", "a job without parents delivers its bytes as they are");
+        assert!(told(r#""{{ parents.a.run }}""#, &[]).contains("depends_on names none"));
+        let many = serde_json::json!(vec!["{{ flow }}"; PLACES_MAX + 1]).to_string();
+        assert_eq!(told(&many, &["a"]), "payload: has 101 places {{ ... }}; at most 100 are right");
+        let ticking =
+            JobSpec { schedule: spec(Span::minutes(1)).schedule, ..following(r#""{{ parents.a.run }}""#, &["a"]) };
+        assert!(problems(&ticking)[0].message.contains("the job has a schedule"));
         for (payload, wrong) in [
             (r#""{{ parents.b.output.rows }}""#, "names \"b\", which is not in depends_on"),
             (r#""{{ parents.a.input }}""#, "names \"a.input\", which is not in depends_on"),

@@ -61,13 +61,13 @@ impl Commands {
         let held = self.store.held_claims(tenant, &[run]).await?.into_iter().next();
         let settled = match held.filter(|held| held.run.fence == report.fence || Mutant::UnfencedSettle.is_on()) {
             Some(held) => self.settle_held(&[(held, report.clone())]).await?.remove(0).is_some(),
-            None => self.settle_claimed(tenant, run, &report).await?,
+            None => self.settle_claimed(tenant, run, &report).await?.is_some(),
         };
         self.answer(tenant, run, &report, settled).await
     }
 
-    /// Many at once of those that workers hold, each answered as it would be alone, by the state that it brought its run to: one
-    /// transaction. Claims of a node are not among them.
+    /// Many at once, each answered as it would be alone, by the state that it brought its run to: one transaction for those that workers
+    /// hold.
     pub async fn report_results(
         &self,
         tenant: TenantId,
@@ -79,6 +79,7 @@ impl Commands {
         } else {
             self.settle_reported(tenant, &reports).await?
         };
+        self.settle_others(tenant, &reports, &mut brought).await?;
         let mut answers = Vec::with_capacity(reports.len());
         for (run, report) in &reports {
             // A run named twice was settled by the first; the second is judged by what stands then.
@@ -88,6 +89,29 @@ impl Commands {
             });
         }
         Ok(answers)
+    }
+
+    /// Those of the reports that no worker's claim was ended by: what a receiver has accepted, and what a node has claimed still, whose
+    /// receiver was faster than the commit that hands the claim over.
+    async fn settle_others(
+        &self,
+        tenant: TenantId,
+        reports: &[(RunId, Report)],
+        brought: &mut HashMap<RunId, State>,
+    ) -> Result<()> {
+        let left: Vec<_> = reports.iter().filter(|(run, _)| !brought.contains_key(run)).cloned().collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        brought.extend(self.settle_reported(tenant, &left).await?);
+        for (run, report) in left.iter().filter(|(run, _)| !brought.contains_key(run)).cloned().collect::<Vec<_>>() {
+            match self.settle_claimed(tenant, run, &report).await {
+                // It is answered for itself.
+                Err(StoreError::NotFound(_)) => {}
+                settled => brought.extend(settled?.map(|verdict| (run, verdict.state()))),
+            }
+        }
+        Ok(())
     }
 
     /// Most batches: each a success of another run.
@@ -160,6 +184,9 @@ impl Commands {
                 self.tell(&held.job, held.run.id, report, settle.settlement.verdict);
             }
         }
+        if answers.contains(&SettleAnswer::Locked) {
+            return Err(locked());
+        }
         let brought = |(settle, answer): (&Settle, &SettleAnswer)| {
             (*answer == SettleAnswer::Settled).then(|| settle.settlement.verdict.state())
         };
@@ -167,25 +194,27 @@ impl Commands {
     }
 
     /// Settles what a node has claimed and a receiver took.
-    async fn settle_claimed(&self, tenant: TenantId, run: RunId, report: &Report) -> Result<bool> {
+    async fn settle_claimed(&self, tenant: TenantId, run: RunId, report: &Report) -> Result<Option<Verdict>> {
         let record = self.store.get_run(tenant, run).await?;
         let held = record.fence == report.fence || Mutant::UnfencedSettle.is_on();
         if record.state != State::Claimed || !held {
-            return Ok(false);
+            return Ok(None);
         }
         let now = self.store.now().await?;
         let loaded = self.store.load_jobs(&[record.job]).await?.into_iter().next();
         let job = loaded.ok_or(StoreError::NotFound("job"))?.job;
         let claim = Claim { run, fence: report.fence, attempt: record.attempt, lost: record.lost };
         let Some(settle) = self.settlement(claim, report.outcome(None), &job, tenant, record.started_at, now) else {
-            return Ok(false);
+            return Ok(None);
         };
         let verdict = settle.settlement.verdict;
-        if self.store.settle(&[settle]).await?.first() != Some(&SettleAnswer::Settled) {
-            return Ok(false);
+        match self.store.settle(&[settle]).await?.first() {
+            Some(SettleAnswer::Settled) => {}
+            Some(SettleAnswer::Locked) => return Err(locked()),
+            Some(SettleAnswer::Stale) | None => return Ok(None),
         }
         self.tell(&job, run, report, verdict);
-        Ok(true)
+        Ok(Some(verdict))
     }
 
     fn settlement(
@@ -211,4 +240,9 @@ impl Commands {
         self.hints.run_waits();
         self.tell_steps();
     }
+}
+
+/// The caller reports again: what was settled meanwhile is answered as such.
+fn locked() -> StoreError {
+    StoreError::Failed { doing: "settle runs", source: "another session has locked the run".into() }
 }

@@ -8,6 +8,7 @@ use everytick_store::{Result, StoreError};
 use super::unsure;
 use crate::{
     engine::Shared,
+    pulse,
     settings::{BACKFILL_EVERY, BACKFILLS_PER_LOOK_MAX},
 };
 
@@ -18,6 +19,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             () = shared.stopping.cancelled() => return,
             () = tokio::time::sleep(BACKFILL_EVERY) => {}
         }
+        let _pass = pulse::pass();
         if let Err(error) = pass(&shared).await {
             unsure::report(&shared, &error);
         }
@@ -34,7 +36,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<usize> {
             return Ok(made);
         }
         let asked = shared.parts.store.load_backfills(&partitions, after, BACKFILLS_PER_LOOK_MAX);
-        let found = shared.ask("look for backfills", asked).await?;
+        let found = shared.read("look for backfills", asked).await?;
         if found.is_empty() {
             return Ok(made);
         }

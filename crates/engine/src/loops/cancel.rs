@@ -4,11 +4,12 @@ use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use everytick_domain::ids::RunId;
 
-use super::unsure;
+use super::compare;
 use crate::{
     clock::MonoTime,
     engine::Shared,
     memory::Held,
+    pulse,
     settings::{CANCEL_LOOK_EVERY, CANCEL_LOOK_MAX},
 };
 
@@ -19,6 +20,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             () = shared.stopped.cancelled() => return,
             ended = shared.parts.hints.on_runs_ended() => ended,
         };
+        let _pass = pulse::pass();
         for (job, run) in ended {
             shared.memory().ended_elsewhere(job, run);
         }
@@ -35,10 +37,11 @@ pub(crate) async fn run_looks(shared: Arc<Shared>) {
             () = shared.stopped.cancelled() => return,
             () = tokio::time::sleep(CANCEL_LOOK_EVERY) => {}
         }
+        let _pass = pulse::pass();
         // It only reads, so nobody is in doubt; whoever renews looks too, and reports what is wrong.
         let held = lasting(&shared, after);
         after = held.keys().next_back().copied().filter(|_| held.len() == CANCEL_LOOK_MAX);
-        if let Err(error) = unsure::compare_held(&shared, held).await {
+        if let Err(error) = compare::compare_held(&shared, held).await {
             tracing::debug!(%error, "could not look whether runs were cancelled");
         }
     }

@@ -1,12 +1,13 @@
 //! Starts runs that wait: retries, late ones, those that people asked for, and those that found no free slot.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use everytick_domain::{
+    ids::{Incarnation, RunId},
     mutant::Mutant,
     recovery::{LateStarts, Rate},
 };
-use everytick_store::GiveWay;
+use everytick_store::{Busy, ClaimedRun, GiveWay, StoreError, WaitingRun};
 use metrics::counter;
 use tokio::sync::RwLockReadGuard;
 
@@ -14,6 +15,8 @@ use super::{deliver, unsure};
 use crate::{
     clock::MonoTime,
     engine::Shared,
+    memory::TakenOver,
+    pulse,
     settings::{BLOCKED_LOOK_EVERY, CLAIMS_PER_BATCH_MAX, FAILURE_PAUSE, LOOK_WITHOUT_SLOT_MAX, RATE_ESTIMATED_EVERY},
 };
 
@@ -50,23 +53,29 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 }
 
 async fn pass(shared: &Arc<Shared>, pace: &mut Pace) -> Next {
+    let _pass = pulse::pass();
     let slots = shared.parts.settings.slots;
     let look = shared.parts.settings.look;
+    if shared.memory().may_be_handed_runs() && !take_over(shared).await {
+        return Next::Pause;
+    }
     let partitions = shared.partitions();
     if partitions.is_empty() {
         return Next::After(look);
     }
-    let statement = shared.statements.read().await;
+    let statement = pulse::excused(shared.statements.read()).await;
     let (busy, free, late_after) = {
         let mut memory = shared.memory();
-        (memory.busy(), memory.slots_free(slots), memory.late_turn())
+        let blocked = memory.busy().into_iter().map(|job| Busy { job, full: false });
+        let full = memory.full(slots).into_iter().map(|job| Busy { job, full: true });
+        (blocked.chain(full).collect::<Vec<_>>(), memory.slots_free(slots), memory.late_turn())
     };
     let lease = shared.lease();
     // Without a slot we still look: somebody may have to give way.
     let limit = if free == 0 { LOOK_WITHOUT_SLOT_MAX } else { free.min(CLAIMS_PER_BATCH_MAX) };
     let sent = MonoTime::now();
     let asked = shared.parts.store.peek_waiting(&lease, &partitions, &busy, late_after, limit);
-    let waiting = match shared.ask("look at what waits", asked).await {
+    let waiting = match shared.read("look at what waits", asked).await {
         Ok(waiting) => waiting,
         Err(error) => {
             unsure::report(shared, &error);
@@ -95,6 +104,10 @@ async fn pass(shared: &Arc<Shared>, pace: &mut Pace) -> Next {
         return Next::After(next.min(late_wait));
     }
     pace.starts.spend(chosen.iter().filter(|run| run.late).count());
+    let away = shared.memory().handed_over(&chosen);
+    if !away.is_empty() {
+        return delegate(shared, statement, chosen, &away).await;
+    }
     let ids: Vec<_> = chosen.iter().map(|run| run.id).collect();
     match shared.ask("claim runs", shared.parts.store.claim(&lease, &partitions, &ids)).await {
         Ok(claimed) => {
@@ -104,17 +117,103 @@ async fn pass(shared: &Arc<Shared>, pace: &mut Pace) -> Next {
             }
             Next::Now
         }
+        Err(error) => unclaimed(shared, statement, &chosen, &error).await,
+    }
+}
+
+/// Hands runs to nodes that can deliver them; those that this node delivers itself are claimed at the next look, which follows.
+async fn delegate(
+    shared: &Arc<Shared>,
+    statement: RwLockReadGuard<'_, ()>,
+    chosen: Vec<WaitingRun>,
+    away: &[(RunId, Incarnation)],
+) -> Next {
+    let (asked, stay): (Vec<_>, Vec<_>) =
+        chosen.into_iter().partition(|run| away.iter().any(|(handed, _)| *handed == run.id));
+    shared.memory().unclaimed(&stay, false);
+    let (lease, partitions) = (shared.lease(), shared.partitions());
+    match shared.ask("hand runs to other nodes", shared.parts.store.delegate(&lease, &partitions, away)).await {
+        Ok(handed) => {
+            counter!("everytick_runs_delegated_total").increment(handed.len() as u64);
+            shared.memory().delegated(&asked, &handed);
+            Next::Now
+        }
+        Err(error) => unclaimed(shared, statement, &asked, &error).await,
+    }
+}
+
+/// Claims what other nodes have handed to this one, as far as there are slots. `false` when the store failed.
+async fn take_over(shared: &Arc<Shared>) -> bool {
+    let statement = pulse::excused(shared.statements.read()).await;
+    let free = shared.memory().slots_free(shared.parts.settings.slots).min(CLAIMS_PER_BATCH_MAX);
+    if free == 0 {
+        return true;
+    }
+    let (lease, store) = (shared.lease(), &shared.parts.store);
+    let found = match shared.ask("look at what was handed to this node", store.peek_delegated(&lease, free)).await {
+        Ok(found) if found.is_empty() => return true,
+        Ok(found) => found,
         Err(error) => {
-            let unsure = unsure::is(&error) && !Mutant::MemoryKeptAfterUnsure.is_on();
-            shared.memory().unclaimed(&chosen, unsure);
+            unsure::report(shared, &error);
+            return false;
+        }
+    };
+    let mut ids: Vec<_> = found.iter().map(|run| run.job).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let jobs = match shared.ask("load jobs", store.load_jobs(&ids)).await {
+        Ok(jobs) => jobs,
+        Err(error) => {
+            unsure::report(shared, &error);
+            return false;
+        }
+    };
+    // What cannot be read is not claimed: it could be neither delivered nor settled.
+    let jobs: BTreeMap<_, _> = jobs.into_iter().map(|loaded| (loaded.job.id, loaded.job)).collect();
+    let found: BTreeMap<_, _> =
+        found.into_iter().filter(|run| jobs.contains_key(&run.job)).map(|run| (run.id, run)).collect();
+    let runs: Vec<_> = found.keys().copied().collect();
+    shared.memory().reserve(runs.len());
+    let claimed = shared.ask("claim runs", store.claim_delegated(&lease, &runs)).await;
+    let taken = |run: ClaimedRun| {
+        let (job, due_at) = (jobs.get(&run.job)?.clone(), found.get(&run.id)?.due_at);
+        Some(TakenOver { run, job, due_at })
+    };
+    match claimed {
+        Ok(claimed) => {
+            let send = shared.memory().took_over(claimed.into_iter().filter_map(taken).collect(), runs.len());
+            for planned in send {
+                deliver::start(shared, planned);
+            }
+            true
+        }
+        Err(error) => {
+            shared.memory().took_over(Vec::new(), runs.len());
             unsure::report(shared, &error);
             drop(statement);
-            if unsure {
+            if unsure::is(&error) {
                 unsure::resolve(shared).await;
             }
-            Next::Pause
+            false
         }
     }
+}
+
+/// A statement about the chosen runs has failed, or may have been done.
+async fn unclaimed(
+    shared: &Arc<Shared>,
+    statement: RwLockReadGuard<'_, ()>,
+    chosen: &[WaitingRun],
+    error: &StoreError,
+) -> Next {
+    let unsure = unsure::is(error) && !Mutant::MemoryKeptAfterUnsure.is_on();
+    shared.memory().unclaimed(chosen, unsure);
+    unsure::report(shared, error);
+    drop(statement);
+    if unsure {
+        unsure::resolve(shared).await;
+    }
+    Next::Pause
 }
 
 /// Cancels the runs that give way to newer ones; those start at a later look.

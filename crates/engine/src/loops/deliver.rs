@@ -1,15 +1,27 @@
 //! Sends a claimed run to its target and passes the outcome on. Nothing is stored here.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    net::IpAddr,
+    panic::AssertUnwindSafe,
+    sync::{Arc, atomic::Ordering},
+};
 
-use everytick_domain::{run::Claim, target::Outcome, time::DbTime};
+use everytick_domain::{
+    mutant::Mutant,
+    run::Claim,
+    target::{Outcome, Retry},
+    time::DbTime,
+};
 use everytick_store::ClaimedRun;
-use everytick_targets::{Dispatch, LiveOutput, Stream};
+use everytick_targets::{Dispatch, LiveOutput, Needs, Stream};
+use futures::FutureExt as _;
 
+use super::accept::Accepted;
 use crate::{
     engine::Shared,
     live::LiveLog,
     memory::{Held, Planned},
+    settings::UNSENT_PAUSE,
 };
 
 /// A claim whose work has ended, or never began.
@@ -43,7 +55,14 @@ async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
     let dispatch = dispatch(&shared, &run, &held, started_at);
     let outcome = {
         let live = Live(shared.parts.live.open(run.id));
-        match shared.parts.target.deliver(&dispatch, &live, &held.cancel).await {
+        match attempt(&shared, &dispatch, &live, &held).await {
+            Outcome::Accepted if !Mutant::AcceptedStaysWithNode.is_on() => {
+                shared.meters.in_progress.decrement(1);
+                shared.memory().accepted(run.id);
+                shared.wake_claim.notify_one();
+                let _ = shared.acceptances.send(Accepted { held, at: shared.clock.now() });
+                return;
+            }
             Outcome::Accepted => {
                 shared.memory().accepted(run.id);
                 shared.wake_claim.notify_one();
@@ -65,13 +84,24 @@ async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
         }
         return;
     };
-    // A node that stops does not cancel its runs: another attempt is due elsewhere.
+    // The node could not send it now, for want of descriptors. It keeps its slot for a moment, or it would be claimed again at
+    // once and not be sent again.
+    if outcome == Outcome::Unsent {
+        tokio::select! {
+            () = shared.stopping.cancelled() => {}
+            () = tokio::time::sleep(UNSENT_PAUSE) => {}
+        }
+    }
     let outcome = match outcome {
+        // A node that stops does not cancel its runs: another attempt is due elsewhere.
         Outcome::Cancelled { .. } if shared.stopping() => Outcome::Lost,
+        Outcome::NotHere { address, .. } if goes_elsewhere(&shared, &held, address) => Outcome::Unsent,
         outcome => outcome,
     };
-    let ended_at = shared.clock.now().max(started_at);
-    shared.meters.attempt(&held.job.spec.target, &outcome, ended_at.since(started_at).into());
+    let started_at = (outcome != Outcome::Unsent).then_some(started_at);
+    let now = shared.clock.now();
+    let (begun, ended_at) = (started_at.unwrap_or(now), now.max(started_at.unwrap_or(now)));
+    shared.meters.attempt(&held.job.spec.target, &outcome, ended_at.since(begun).into());
     let room = {
         let mut memory = shared.memory();
         memory.outcome_arrived(held.job.id, run.id);
@@ -80,11 +110,29 @@ async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
     if room {
         shared.wake_tick.notify_one();
     }
-    let _ = shared.outcomes.send(Ended { held, outcome, started_at: Some(started_at), ended_at });
+    let _ = shared.outcomes.send(Ended { held, outcome, started_at, ended_at });
 }
 
-/// The receiver reports through the settle call, which tells us to stop waiting: `None`. At the time-out the attempt has
-/// failed.
+/// One attempt. A panic in a target fails it like any other error: without an outcome the run would stay claimed, with its
+/// slot, for the life of the process.
+async fn attempt(shared: &Shared, dispatch: &Dispatch, live: &Live, held: &Held) -> Outcome {
+    let delivered = shared.parts.target.deliver(dispatch, live, &held.cancel);
+    AssertUnwindSafe(delivered).catch_unwind().await.unwrap_or_else(|_| {
+        tracing::error!(job = dispatch.job, run = %dispatch.run, "a delivery panicked");
+        let error = "the delivery failed inside everytick: a panic, which the log of the node shows".to_owned();
+        Outcome::Failed { error, output: None, retry: Retry::Allowed }
+    })
+}
+
+/// Whether a run that the settings of this node forbid is handed back, for a node that can deliver it. A run that was handed to
+/// this node by its owner is not: the two would hand it to and fro.
+fn goes_elsewhere(shared: &Shared, held: &Held, address: Option<IpAddr>) -> bool {
+    let needs = address.map_or(Needs::Shell, Needs::Address);
+    shared.partitions().contains(held.job.partition) && shared.memory().learned(held.job.id, needs)
+}
+
+/// The named mistake: the claim stays with this node. The receiver reports through the settle call, which tells us to stop waiting:
+/// `None`. At the time-out the attempt has failed.
 async fn reported_later(held: &Held) -> Option<Outcome> {
     let timeout = held.job.spec.timeout;
     tokio::select! {

@@ -15,6 +15,7 @@ use metrics::counter;
 use super::{expire, unsure};
 use crate::{
     engine::Shared,
+    pulse,
     settings::{DEAD_AFTER, DETECT_JOBS_PER_PAGE, DETECT_PAGE_EVERY, DETECT_WALK_EVERY, SUSPECTS_MAX, TICKS_NAMED_MAX},
 };
 
@@ -37,6 +38,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             () = shared.stopping.cancelled() => return,
             () = tokio::time::sleep(wait) => {}
         }
+        let _pass = pulse::pass();
         wait = DETECT_WALK_EVERY;
         if !shared.is_leader() {
             walk = Walk::default();
@@ -70,7 +72,7 @@ pub(crate) async fn walk(shared: &Arc<Shared>) -> Result<usize> {
 /// One page of the walk. Gives how many dead schedules were repaired.
 pub(crate) async fn pass(shared: &Arc<Shared>, walk: &mut Walk) -> Result<usize> {
     let asked = shared.parts.store.walk_jobs(walk.after, DETECT_JOBS_PER_PAGE);
-    let page = shared.ask("walk over the jobs", asked).await?;
+    let page = shared.read("walk over the jobs", asked).await?;
     let now = shared.clock.now();
     expire::pass(shared, page.jobs.iter().map(|walked| (&walked.job, walked.cursor)), now).await;
     let (margin, kept) = (margin(shared), shared.parts.settings.history);
@@ -80,7 +82,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>, walk: &mut Walk) -> Result<usize>
         .filter_map(|walked| window(&walked.job, now, margin, kept).map(|window| (walked, window)))
         .collect();
     let windows: Vec<_> = looked.iter().map(|(walked, window)| (walked.job.id, *window)).collect();
-    let ledgers = shared.ask("look what is on the record", shared.parts.store.load_ledgers(&windows)).await?;
+    let ledgers = shared.read("look what is on the record", shared.parts.store.load_ledgers(&windows)).await?;
     let mut repaired = 0;
     for ((walked, window), ledger) in looked.into_iter().zip(ledgers) {
         let found = missing(&walked.job, walked.cursor, window, &ledger, now);

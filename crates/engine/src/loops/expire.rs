@@ -30,7 +30,7 @@ pub(crate) async fn pass<'a>(shared: &Arc<Shared>, jobs: impl Iterator<Item = (&
 async fn expire(shared: &Arc<Shared>, job: &Job, now: DbTime) -> Result<()> {
     let store = &shared.parts.store;
     let named = JobRef::Id(job.id);
-    let record = match shared.ask("read the job", store.get_job(job.tenant, &named)).await {
+    let record = match shared.read("read the job", store.get_job(job.tenant, &named)).await {
         Err(StoreError::NotFound(_)) => return Ok(()),
         read => read?,
     };
@@ -39,7 +39,7 @@ async fn expire(shared: &Arc<Shared>, job: &Job, now: DbTime) -> Result<()> {
         return Ok(());
     }
     // An earlier run may still be open.
-    let open = shared.ask("load jobs", store.load_jobs(&[job.id])).await?;
+    let open = shared.read("load jobs", store.load_jobs(&[job.id])).await?;
     if open.iter().any(|loaded| !loaded.open.is_empty()) {
         return Ok(());
     }

@@ -1,15 +1,28 @@
 //! Advances flows: whatever ended a run has left a step, and the next runs are made of it. Every node that plays looks, at once where it
-//! left the step itself, else at its next poll. One transaction a flow, guarded by the flow's row: two that look do no harm.
+//! left the step itself, else at its next poll. One transaction a flow, guarded by the flow's row: two nodes that advance one
+//! flow do no harm.
+//!
+//! One flow never stops the others. Each is advanced by a call of its own, with its own time limit. A flow that failed is set
+//! [aside](Round) and tried again with backoff, at most two such flows a pass; in the end its next jobs are recorded as skipped
+//! with the reason `error`. A pass continues where the last one ended.
+
+mod round;
 
 use std::sync::Arc;
 
-use everytick_store::Result;
+use everytick_domain::{ids::RunId, run::SkipReason};
+use everytick_store::{Advanced, Result, StoreError};
 use metrics::counter;
+
+pub(crate) use round::Round;
+use round::{Failure, Next};
 
 use super::unsure;
 use crate::{
+    clock::MonoTime,
     engine::Shared,
-    settings::{FLOWS_LOOK_EVERY, FLOWS_PER_BATCH_MAX},
+    pulse,
+    settings::{FLOW_STEPS_PER_PASS_MAX, FLOWS_LOOK_EVERY, FLOWS_PER_BATCH_MAX},
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -20,6 +33,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             () = shared.parts.hints.on_flow_steps() => {}
             () = tokio::time::sleep(shared.parts.settings.poll.max(FLOWS_LOOK_EVERY)) => {}
         }
+        let _pass = pulse::pass();
         match pass(&shared).await {
             Ok(_) => {}
             // What was not done stays: the next pass takes it up. Nobody's memory is in doubt, for children only wait.
@@ -31,21 +45,91 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Advances all that has steps, a batch at a time. Gives how many runs wait now.
+/// Advances every flow that has steps once, beginning behind the last one of the pass before. Answers how many runs wait now.
 pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<usize> {
-    let (mut after, mut started) = (None, 0);
+    let (begin, mut started) = (shared.flows().begin(), 0);
+    started += stretch(shared, begin, None).await?;
+    if begin.is_some() {
+        started += stretch(shared, None, begin).await?;
+    }
+    // A child that was skipped when its turn came has left a step itself.
+    while shared.parts.store.left_steps() && !shared.stopped.is_cancelled() {
+        started += stretch(shared, None, None).await?;
+    }
+    Ok(started)
+}
+
+/// Advances the flows behind `after`, up to and including `until`.
+async fn stretch(shared: &Arc<Shared>, mut after: Option<RunId>, until: Option<RunId>) -> Result<usize> {
+    let mut started = 0;
     loop {
-        let asked = shared.parts.store.advance_flows(after, FLOWS_PER_BATCH_MAX);
-        let advanced = shared.ask("advance flows", asked).await?;
-        if advanced.started > 0 {
-            counter!("everytick_flow_runs_total").increment(advanced.started as u64);
-            shared.parts.hints.run_waits();
+        let asked = shared.parts.store.flows_with_steps(after, FLOWS_PER_BATCH_MAX);
+        let page = shared.ask("look for flows to advance", asked).await?;
+        let full = page.len() >= FLOWS_PER_BATCH_MAX;
+        for flow in page {
+            if shared.stopped.is_cancelled() || until.is_some_and(|until| flow > until) {
+                return Ok(started);
+            }
+            started += advance(shared, flow).await;
+            after = Some(flow);
+            shared.flows().passed(after);
         }
-        started += advanced.started;
-        after = advanced.last;
-        // A child that was skipped when its turn came has left a step itself.
-        if after.is_none() && !shared.parts.store.left_steps() {
+        if !full {
+            shared.flows().passed(None);
             return Ok(started);
         }
     }
+}
+
+/// Advances one flow, as often as its own limit allows. Answers how many of its runs wait now.
+async fn advance(shared: &Arc<Shared>, flow: RunId) -> usize {
+    let mut started = 0;
+    for _ in 0..FLOW_STEPS_PER_PASS_MAX {
+        let next = shared.flows().next(flow, MonoTime::now());
+        let store = &shared.parts.store;
+        let answer = match &next {
+            Next::Wait => return started,
+            Next::Advance => shared.ask("advance a flow", store.advance_flow(flow)).await,
+            Next::GiveUp(why) => shared.ask("give up a flow", store.give_up_flow(flow, why)).await,
+        };
+        match answer {
+            Ok(advanced) => {
+                started += advanced.started;
+                take_in(shared, flow, &advanced);
+                if !advanced.more {
+                    shared.flows().done(flow);
+                    return started;
+                }
+            }
+            Err(error) => {
+                failed(shared, flow, &error);
+                return started;
+            }
+        }
+    }
+    started
+}
+
+fn take_in(shared: &Shared, flow: RunId, advanced: &Advanced) {
+    if advanced.started > 0 {
+        counter!("everytick_flow_runs_total").increment(advanced.started as u64);
+        shared.parts.hints.run_waits();
+    }
+    for skipped in &advanced.skipped {
+        counter!("everytick_ticks_skipped_total", "reason" => skipped.reason.word()).increment(1);
+        if skipped.reason == SkipReason::Error {
+            let (job, run, error) = (&skipped.job_name, skipped.run, &skipped.error);
+            tracing::warn!(%flow, job, %run, error, "a job of a flow could not be started, and the flow fails");
+        }
+    }
+}
+
+fn failed(shared: &Shared, flow: RunId, error: &StoreError) {
+    let source = std::error::Error::source(error).map(ToString::to_string);
+    let failure = Failure {
+        refused: matches!(error, StoreError::Refused { .. }),
+        why: source.as_ref().map_or_else(|| error.to_string(), |source| format!("{error}: {source}")),
+    };
+    let tries = shared.flows().failed(flow, failure, MonoTime::now());
+    tracing::warn!(%flow, %error, source, tries, "a flow could not be advanced; it is set aside and tried again");
 }

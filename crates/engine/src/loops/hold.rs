@@ -3,19 +3,22 @@
 
 use std::{
     collections::BTreeMap,
+    net::SocketAddr,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use everytick_domain::{ids::Incarnation, mutant::Mutant, partition::PartitionSet};
-use everytick_store::{Cluster, Result};
+use everytick_store::{Cluster, NodeRecord, Result};
+use everytick_targets::Capabilities;
 use metrics::{counter, gauge};
 
-use super::{raise, unsure};
+use super::{compare, raise, unsure};
 use crate::{
     clock::MonoTime,
     engine::Shared,
-    holding,
+    holding::{self, differences},
+    pulse,
     settings::{FAILURE_PAUSE, UNHELD_MAX},
 };
 
@@ -49,6 +52,10 @@ struct Seen {
     hurried: Option<MonoTime>,
     /// The last look, when it asked for nothing: most look the same.
     resting: Option<Look>,
+    /// How the living nodes differ in what they can deliver, as it was logged last.
+    differences: Option<String>,
+    /// Where the living nodes answer their API.
+    listening: Vec<SocketAddr>,
 }
 
 #[derive(PartialEq, Eq)]
@@ -70,10 +77,12 @@ impl Look {
 }
 
 async fn pass(shared: &Arc<Shared>, seen: &mut Seen) -> Result<()> {
+    let _pass = pulse::pass();
     let sent = MonoTime::now();
-    let cluster = shared.ask("look at the cluster", shared.parts.store.cluster()).await?;
+    let cluster = shared.read("look at the cluster", shared.parts.store.cluster()).await?;
     shared.clock.observe(sent, cluster.now);
     let (now, played) = (MonoTime::now(), shared.partitions());
+    tell_apart(shared, &cluster, seen);
     let look = Look::of(&cluster, played);
     if seen.resting.as_ref() == Some(&look) {
         return Ok(());
@@ -105,6 +114,29 @@ async fn pass(shared: &Arc<Shared>, seen: &mut Seen) -> Result<()> {
     shared.looked.cancel();
     shared.wake_load.notify_one();
     Ok(())
+}
+
+/// Notes what the other nodes can deliver, and warns when that is not the same on all.
+fn tell_apart(shared: &Shared, cluster: &Cluster, seen: &mut Seen) {
+    let working = cluster.nodes.iter().filter(|node| node.until > cluster.now && node.holds);
+    let can = |node: &NodeRecord| Some((node.incarnation, Capabilities::read(node.can.as_deref()?)?));
+    let others = working.filter(|node| node.incarnation != shared.incarnation).filter_map(can).collect();
+    shared.memory().set_others(others);
+    let listening = holding::listening(cluster);
+    if seen.listening != listening {
+        shared.parts.target.forbid(listening.clone());
+        seen.listening = listening;
+    }
+    let differences = differences(cluster);
+    if differences != seen.differences {
+        if let Some(told) = &differences {
+            tracing::warn!(
+                "the nodes differ in what they can deliver ({told}); give all of them the same --enable-shell and \
+                 --allow-webhook-range"
+            );
+        }
+        seen.differences = differences;
+    }
 }
 
 async fn acquire(shared: &Arc<Shared>, wanted: &PartitionSet) -> Result<()> {
@@ -165,13 +197,14 @@ pub(crate) async fn retire(shared: &Arc<Shared>) {
 
 async fn give_all_back(shared: &Arc<Shared>, lagging: &mut Vec<everytick_store::Raise>) -> Result<()> {
     {
-        let _quiet = shared.statements.write().await;
+        let _quiet = pulse::excused(shared.statements.write()).await;
         lagging.extend(shared.memory().lay_down(&PartitionSet::all(u16::MAX)));
         // The other loops may have sent something that lands later, such as an acquisition.
         if !Mutant::RetiredInDoubt.is_on() {
             unsure::mend(shared).await?;
         }
     }
+    compare::compare_known(shared).await?;
     shared.ask("give all partitions back", shared.parts.store.retire(&shared.lease())).await
 }
 
@@ -181,7 +214,7 @@ async fn lay_down(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<Vec
     if Mutant::ReleasedUnderWay.is_on() {
         return Ok(shared.memory().lay_down(partitions));
     }
-    let _quiet = shared.statements.write().await;
+    let _quiet = pulse::excused(shared.statements.write()).await;
     // Whoever was left without an answer may be waiting for us to end his doubt, and we came first.
     if shared.doubt.load(Ordering::Relaxed) && !Mutant::ReleasedInDoubt.is_on() {
         unsure::mend(shared).await?;

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use everytick_domain::{partition::PartitionSet, time::DbTime};
-use everytick_store::{ChangeMark, Result};
+use everytick_domain::{ids::JobId, partition::PartitionSet, time::DbTime};
+use everytick_store::{ChangeMark, Result, StoreError};
 use futures::future::try_join_all;
 use metrics::histogram;
 
@@ -12,15 +12,17 @@ use super::unsure;
 use crate::{
     clock::MonoTime,
     engine::Shared,
+    pulse,
     settings::{
         CHANGES_PER_LOOK_MAX, FAILURE_PAUSE, HORIZON, HORIZON_EVERY, HORIZONS_AT_ONCE, JOBS_PER_HORIZON_MAX,
-        JOBS_PER_LOAD_MAX, PLACES_PER_LOOK_MAX,
+        JOBS_PER_LOAD_MAX, LOAD_SPLITS, PLACES_PER_LOOK_MAX,
     },
 };
 
 pub(crate) async fn run(shared: Arc<Shared>, mut mark: ChangeMark) {
     let mut horizon_at = MonoTime::now();
     loop {
+        let pass_under_way = pulse::pass();
         if MonoTime::now() >= horizon_at {
             match all(&shared).await {
                 Ok(true) => horizon_at = MonoTime::now().plus(HORIZON_EVERY),
@@ -36,6 +38,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut mark: ChangeMark) {
         if let Err(error) = pass(&shared, &mut mark).await {
             failed(&shared, &error).await;
         }
+        drop(pass_under_way);
         tokio::select! {
             biased;
             () = shared.stopped.cancelled() => return,
@@ -79,15 +82,10 @@ async fn all(shared: &Arc<Shared>) -> Result<bool> {
     loop {
         let lease = shared.lease();
         let asked = shared.parts.store.look_at_horizon(&lease, &partitions, until, after, PLACES_PER_LOOK_MAX);
-        let seen = shared.ask("look at the horizon", asked).await?;
-        let mut memory = shared.memory();
-        if memory.turn() != turn {
+        let seen = shared.read("look at the horizon", asked).await?;
+        if !shared.memory().seen(&seen, until, turn) {
             return Ok(false);
         }
-        for job in &seen {
-            memory.changed(job, until);
-        }
-        drop(memory);
         after = seen.last().and_then(|last| last.cursor.map(|cursor| (cursor, last.id)));
         if after.is_none() {
             break;
@@ -110,15 +108,27 @@ async fn horizon(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<Opti
     Ok(taken_in.into_iter().all(|taken_in| taken_in).then_some(until))
 }
 
-/// `false` when the turn has passed.
+/// `false` when the turn has passed. The jobs of a page that cannot be loaded are wanted, which finds the one that is to blame.
 async fn pages(shared: &Arc<Shared>, partitions: PartitionSet, until: DbTime, turn: u64) -> Result<bool> {
     let mut after = None;
     loop {
         let lease = shared.lease();
         let asked = shared.parts.store.load_horizon(&lease, &partitions, until, after, JOBS_PER_HORIZON_MAX);
-        let loaded = shared.ask("load the horizon", asked).await?;
-        after = loaded.last().and_then(|job| job.cursor.map(|cursor| (cursor, job.job.id)));
-        if !shared.memory().horizon(loaded, turn) {
+        let taken_in = match shared.read("load the horizon", asked).await {
+            Ok(loaded) => {
+                after = loaded.last().and_then(|job| job.cursor.map(|cursor| (cursor, job.job.id)));
+                shared.memory().horizon(loaded, turn)
+            }
+            Err(error @ StoreError::LeaseLost) => return Err(error),
+            Err(error) => {
+                tracing::warn!(%error, "a page of jobs could not be loaded: its jobs are loaded in smaller pages");
+                let asked = shared.parts.store.look_at_horizon(&lease, &partitions, until, after, JOBS_PER_HORIZON_MAX);
+                let seen = shared.read("look at the horizon", asked).await?;
+                after = seen.last().and_then(|last| last.cursor.map(|cursor| (cursor, last.id)));
+                shared.memory().seen(&seen, until, turn)
+            }
+        };
+        if !taken_in {
             return Ok(false);
         }
         shared.wake_tick.notify_one();
@@ -137,7 +147,7 @@ async fn pass(shared: &Arc<Shared>, mark: &mut ChangeMark) -> Result<()> {
             break;
         }
         let asked = shared.parts.store.changes(&partitions, *mark, CHANGES_PER_LOOK_MAX);
-        let changes = shared.ask("look for changes", asked).await?;
+        let changes = shared.read("look for changes", asked).await?;
         let until = shared.clock.now().plus(HORIZON);
         {
             let mut memory = shared.memory();
@@ -162,15 +172,39 @@ async fn wanted_only(shared: &Arc<Shared>) {
 /// Reads the jobs in doubt. Those about which a statement is under way come later: its answer wakes us.
 async fn wanted(shared: &Arc<Shared>) -> Result<()> {
     loop {
-        let asked = shared.memory().take_wanted(JOBS_PER_LOAD_MAX);
+        let asked = shared.memory().take_wanted(JOBS_PER_LOAD_MAX, MonoTime::now());
         if asked.is_empty() {
             return Ok(());
         }
+        load(shared, asked).await?;
+    }
+}
+
+/// Reads jobs. Where that fails although the database answers, the page is split, down to the one job that is set aside, so that
+/// it keeps no other from being loaded.
+async fn load(shared: &Arc<Shared>, page: Vec<(JobId, u64)>) -> Result<()> {
+    let mut pages = vec![page];
+    while let Some(asked) = pages.pop() {
         let turn = shared.memory().turn();
         let ids: Vec<_> = asked.iter().map(|(id, _)| *id).collect();
-        let loaded = shared.ask("load jobs", shared.parts.store.load_jobs(&ids)).await?;
-        shared.memory().loaded(&asked, loaded, turn);
-        shared.wake_tick.notify_one();
-        shared.wake_claim.notify_one();
+        match shared.read("load jobs", shared.parts.store.load_jobs(&ids)).await {
+            Ok(loaded) => {
+                shared.memory().loaded(&asked, loaded, turn);
+                shared.wake_tick.notify_one();
+                shared.wake_claim.notify_one();
+            }
+            Err(error) => {
+                // Where the clock cannot be read either, the database is to blame, and not a job.
+                shared.read("read the clock", shared.parts.store.now()).await?;
+                match ids.as_slice() {
+                    [job] => {
+                        let wait = shared.memory().set_aside(*job, MonoTime::now());
+                        tracing::error!(%error, %job, ?wait, "a job could not be loaded: it is set aside");
+                    }
+                    _ => pages.extend(asked.chunks(asked.len().div_ceil(LOAD_SPLITS)).map(<[_]>::to_vec)),
+                }
+            }
+        }
     }
+    Ok(())
 }

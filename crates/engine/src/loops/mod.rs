@@ -1,9 +1,12 @@
 //! What time asks. Each loop waits, makes one pass, and waits again; a pass can be made by hand. A crash between two passes,
 //! or within one, leaves rows that the next one reads.
 
+pub(crate) mod accept;
 pub(crate) mod backfill;
+pub(crate) mod backlog;
 pub(crate) mod cancel;
 pub(crate) mod claim;
+pub(crate) mod compare;
 pub(crate) mod deliver;
 pub(crate) mod detect;
 pub(crate) mod expire;
@@ -15,5 +18,6 @@ pub(crate) mod raise;
 pub(crate) mod renew;
 pub(crate) mod settle;
 pub(crate) mod tick;
+mod unsettled;
 pub(crate) mod unsure;
 pub(crate) mod watchdog;

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use everytick_domain::time::DbTime;
 use everytick_store::Pruned;
 
 use crate::{
     engine::Shared,
+    pulse,
     settings::{PRUNE_BATCH, PRUNE_EVERY, PRUNE_FIRST},
 };
 
@@ -17,6 +19,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             () = shared.stopping.cancelled() => return,
             () = tokio::time::sleep(wait) => {}
         }
+        let _pass = pulse::pass();
         if shared.is_leader() {
             pass(&shared).await;
         }
@@ -25,15 +28,35 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 }
 
 pub(crate) async fn pass(shared: &Arc<Shared>) {
-    let before = shared.clock.now().minus(shared.parts.settings.history);
+    let settings = &shared.parts.settings;
+    let now = shared.clock.now();
+    prune_runs(shared, now.minus(settings.history)).await;
+    prune_audit(shared, now.minus(settings.audit_retention)).await;
+}
+
+async fn prune_runs(shared: &Shared, before: DbTime) {
     loop {
         // Not asked within the time of a statement: days are dropped under limits of the store's own.
-        match shared.parts.store.prune(before, PRUNE_BATCH).await {
+        match pulse::excused(shared.parts.store.prune(before, PRUNE_BATCH)).await {
             Ok(pruned) if pruned == Pruned::default() || shared.stopping() => return,
             Ok(_) => tokio::task::yield_now().await,
             // What it may have done makes no claims: nobody is in doubt.
             Err(error) => {
                 tracing::warn!(%error, "pruning is tried again later");
+                return;
+            }
+        }
+    }
+}
+
+async fn prune_audit(shared: &Shared, before: DbTime) {
+    loop {
+        match shared.ask("prune the audit trail", shared.parts.store.prune_audit(before, PRUNE_BATCH)).await {
+            Ok(0) => return,
+            Ok(_) if shared.stopping() => return,
+            Ok(_) => tokio::task::yield_now().await,
+            Err(error) => {
+                tracing::warn!(%error, "pruning the audit trail is tried again later");
                 return;
             }
         }

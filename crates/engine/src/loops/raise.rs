@@ -8,6 +8,7 @@ use super::unsure;
 use crate::{
     clock::MonoTime,
     engine::Shared,
+    pulse,
     settings::{HORIZON, RAISE_LOOK_EVERY, RAISES_PER_LOOK_MAX, TICKS_PER_BATCH_MAX},
 };
 
@@ -18,6 +19,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             () = shared.stopped.cancelled() => return,
             () = tokio::time::sleep(RAISE_LOOK_EVERY) => {}
         }
+        let _pass = pulse::pass();
         pass(&shared, false).await;
     }
 }

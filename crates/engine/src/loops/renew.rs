@@ -1,9 +1,8 @@
-//! Keeps the lease, compares what we hold with what the database says we hold, and settles what dead nodes had claimed.
+//! Keeps the lease, and settles what dead nodes had claimed.
 
 use std::sync::{Arc, atomic::Ordering};
 
 use everytick_domain::{
-    ids::RunId,
     run::{Claim, Policy},
     target::Outcome,
     time::Span,
@@ -15,7 +14,8 @@ use super::unsure;
 use crate::{
     clock::MonoTime,
     engine::Shared,
-    settings::{BORN_LATE, FAILURE_PAUSE, LOST_PER_BATCH_MAX, REAP_LIMIT},
+    pulse,
+    settings::{FAILURE_PAUSE, LOST_PER_BATCH_MAX, REAP_LIMIT},
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -37,9 +37,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 }
 
 async fn pass(shared: &Arc<Shared>) -> Result<()> {
+    let _pass = pulse::pass();
     {
-        // No claim is under way while this is held, so the lowest open run is known.
-        let _quiet = shared.statements.write().await;
+        // No claim is under way while this is held, so all claims are known, or noted as unsure.
+        let _quiet = pulse::excused(shared.statements.write()).await;
         if shared.doubt.load(Ordering::Relaxed) {
             unsure::mend(shared).await?;
         }
@@ -55,9 +56,9 @@ async fn pass(shared: &Arc<Shared>) -> Result<()> {
             Err(StoreError::LeaseLost) => unsure::rejoin(shared).await?,
             Err(error) => return Err(error),
         }
-        let held = shared.memory().held().clone();
-        unsure::compare_held(shared, held).await?;
     }
+    // After the renewal, and beside the next.
+    shared.wake_compare.notify_one();
     gauge!("everytick_jobs_in_memory").set(shared.memory().len() as f64);
     Ok(())
 }
@@ -70,6 +71,7 @@ pub(crate) async fn run_reaper(shared: Arc<Shared>) {
             () = shared.stopped.cancelled() => return,
             () = tokio::time::sleep(shared.parts.settings.renew_every()) => {}
         }
+        let _pass = pulse::pass();
         if let Err(error) = reap(&shared).await {
             unsure::report(&shared, &error);
         }
@@ -77,18 +79,13 @@ pub(crate) async fn run_reaper(shared: Arc<Shared>) {
 }
 
 fn beat(shared: &Shared) -> Beat {
+    let (open_from, old_claims) = shared.memory().old_claims();
     Beat {
-        open_from: open_from(shared),
+        open_from,
+        old_claims,
         lag: Span::millis(shared.lag_ms.swap(0, Ordering::Relaxed)),
         clock_offset_ms: shared.clock.now().millis() - shared.parts.wall.now().millis(),
     }
-}
-
-/// The lowest id that a run claimed by us may have: of those we hold or are handing back, or born with its tick from now on.
-/// A statement that claims a lower one lowers the bound itself.
-fn open_from(shared: &Shared) -> RunId {
-    let born = RunId::floor(shared.clock.now().minus(BORN_LATE));
-    shared.memory().lowest_claim().map_or(born, |lowest| born.min(lowest))
 }
 
 /// Settles as lost what expired leases had claimed: each is redelivered under the same id with the next attempt, or failed.
@@ -98,7 +95,7 @@ pub(crate) async fn reap(shared: &Arc<Shared>) -> Result<()> {
         let asked = shared.parts.store.load_lost(&lease, LOST_PER_BATCH_MAX);
         // It reads all that was claimed since the oldest open run of the dead. It makes no claims, so nobody is in doubt.
         let silent = |_| StoreError::Failed { doing: "look for lost runs", source: "no answer in time".into() };
-        let lost = tokio::time::timeout(REAP_LIMIT, asked).await.map_err(silent)??;
+        let lost = pulse::excused(tokio::time::timeout(REAP_LIMIT, asked)).await.map_err(silent)??;
         if lost.is_empty() {
             return Ok(());
         }
@@ -114,7 +111,7 @@ async fn settle_lost(shared: &Arc<Shared>, lost: &[ClaimedRun]) -> Result<usize>
     let mut ids: Vec<_> = lost.iter().map(|run| run.job).collect();
     ids.sort_unstable();
     ids.dedup();
-    let jobs = shared.ask("load jobs", shared.parts.store.load_jobs(&ids)).await?;
+    let jobs = shared.read("load jobs", shared.parts.store.load_jobs(&ids)).await?;
     let now = shared.clock.now();
     let settles: Vec<_> = lost
         .iter()

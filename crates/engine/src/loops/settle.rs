@@ -1,22 +1,34 @@
 //! Files what came of attempts, in groups: one commit for all that ended within a few milliseconds. Push, report and loss
 //! all end in the same settlement.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{sync::Arc, time::Duration};
 
 use everytick_domain::{
     edit::Change,
     run::{Policy, Verdict},
     target::Outcome,
 };
-use everytick_store::{Actor, EditJob, JobRef, KeptOutput, Result, Settle, SettleAnswer, StoreError};
-use metrics::counter;
+use everytick_store::{Actor, EditJob, JobRef, KeptOutput, Settle, SettleAnswer, StoreError};
+use metrics::{counter, gauge};
 use tokio::sync::mpsc;
 
-use super::{deliver::Ended, unsure};
-use crate::{
-    engine::Shared,
-    settings::{FAILURE_PAUSE, SETTLE_BYTES_MAX, SETTLE_GROUP, SETTLES_PER_BATCH_MAX},
+use super::{
+    deliver::Ended,
+    unsettled::{Queue, Unsettled},
+    unsure,
 };
+use crate::{
+    clock::MonoTime,
+    engine::Shared,
+    pulse,
+    settings::{
+        FAILURE_PAUSE, SETTLE_BYTES_MAX, SETTLE_GROUP, SETTLES_PER_BATCH_MAX, UNSETTLED_LOOK_EVERY,
+        UNSETTLED_WARN_AFTER, UNSETTLED_WARN_EVERY,
+    },
+};
+
+/// What is stored of an error that the database refuses.
+const ERROR_NOT_KEPT: &str = "its error could not be kept";
 
 /// A settlement on its way, with the attempt it ends.
 struct Filed {
@@ -33,7 +45,13 @@ impl Filed {
     }
 }
 
-pub(crate) async fn run(shared: Arc<Shared>, mut ended: mpsc::UnboundedReceiver<Ended>) {
+pub(crate) async fn run(shared: Arc<Shared>, ended: mpsc::UnboundedReceiver<Ended>) {
+    let (left, again) = mpsc::unbounded_channel();
+    tokio::join!(file_new(&shared, ended, left), file_again(&shared, again));
+}
+
+/// Files each group once. What is left of it is filed again beside the groups that follow.
+async fn file_new(shared: &Arc<Shared>, mut ended: mpsc::UnboundedReceiver<Ended>, left: mpsc::UnboundedSender<Left>) {
     loop {
         let first = tokio::select! {
             biased;
@@ -41,47 +59,78 @@ pub(crate) async fn run(shared: Arc<Shared>, mut ended: mpsc::UnboundedReceiver<
             () = shared.stopped.cancelled() => None,
         };
         let Some(first) = first else { return };
+        let _pass = pulse::pass();
         tokio::time::sleep(SETTLE_GROUP).await;
-        let mut group: Vec<_> = file(&shared, first).into_iter().collect();
+        let mut group: Vec<_> = file(shared, first).into_iter().collect();
         let mut bytes = group.iter().map(Filed::bytes).sum::<usize>();
         while group.len() < SETTLES_PER_BATCH_MAX
             && bytes < SETTLE_BYTES_MAX
             && let Ok(next) = ended.try_recv()
         {
-            let filed = file(&shared, next);
+            let filed = file(shared, next);
             bytes += filed.as_ref().map_or(0, Filed::bytes);
             group.extend(filed);
         }
-        settle_all(&shared, group).await;
+        let now = MonoTime::now();
+        let group = group.into_iter().map(|filed| Unsettled::new(filed, now)).collect();
+        let rest = pass(shared, group).await;
+        if !rest.unsettled.is_empty() {
+            let _ = left.send(rest);
+        }
         if shared.stopped.is_cancelled() {
             return;
         }
     }
 }
 
-/// Files a group until all of it is answered. A group that fails is halved, so that one settlement that cannot be filed holds
-/// up no other; one that is refused for what it says is filed without its words.
-async fn settle_all(shared: &Arc<Shared>, group: Vec<Filed>) {
-    let mut groups = VecDeque::from([group]);
-    while let Some(mut group) = groups.pop_front() {
-        if group.is_empty() {
-            continue;
+/// Files again what could not be filed: in halves, until the settlement is found that fails; that one alone, with growing
+/// pauses. New groups do not wait for it.
+async fn file_again(shared: &Arc<Shared>, mut left: mpsc::UnboundedReceiver<Left>) {
+    let mut queue = Queue::default();
+    let mut warned = None;
+    loop {
+        let wait = queue.wait(MonoTime::now()).map(|wait| wait.min(UNSETTLED_LOOK_EVERY));
+        tokio::select! {
+            biased;
+            () = shared.stopped.cancelled() => return,
+            rest = left.recv() => match rest {
+                Some(rest) => take_back(&mut queue, rest),
+                None => return,
+            },
+            () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
         }
-        let Err(error) = pass(shared, &group).await else { continue };
-        if shared.stopped.is_cancelled() {
-            return;
-        }
-        if group.len() > 1 {
-            let rest = group.split_off(group.len() / 2);
-            groups.extend([group, rest]);
-        } else {
-            if matches!(error, StoreError::Refused { .. }) {
-                let said = &mut group[0].settle.settlement;
-                (said.output, said.error) = (None, said.error.take().map(|_| "its error could not be kept".to_owned()));
+        let group = queue.take(MonoTime::now(), Filed::bytes);
+        if !group.is_empty() {
+            let rest = pass(shared, group).await;
+            let pause = rest.failed.is_some_and(|failed| !failed.refused);
+            take_back(&mut queue, rest);
+            if pause {
+                tokio::time::sleep(FAILURE_PAUSE).await;
             }
-            groups.push_back(group);
         }
-        tokio::time::sleep(FAILURE_PAUSE).await;
+        tell_age(&queue, &mut warned);
+    }
+}
+
+fn take_back(queue: &mut Queue<Filed>, rest: Left) {
+    match rest.failed {
+        Some(failed) => queue.failed(failed.size),
+        None => queue.succeeded(),
+    }
+    queue.extend(rest.unsettled);
+}
+
+/// The gauge says at every look how old the oldest is; the log does so rarely.
+fn tell_age(queue: &Queue<Filed>, warned: &mut Option<MonoTime>) {
+    let now = MonoTime::now();
+    let oldest = queue.oldest();
+    let age = oldest.map_or(Duration::ZERO, |oldest| now.since(oldest.since));
+    gauge!("everytick_oldest_unsettled_seconds").set(age.as_secs_f64());
+    let Some(oldest) = oldest.filter(|_| age >= UNSETTLED_WARN_AFTER) else { return };
+    if warned.is_none_or(|warned| now.since(warned) >= UNSETTLED_WARN_EVERY) {
+        *warned = Some(now);
+        let (job, run) = (&oldest.item.name, oldest.item.settle.settlement.run);
+        tracing::warn!(job, %run, ?age, unsettled = queue.len(), "the outcome of a run cannot be stored; trying again");
     }
 }
 
@@ -104,41 +153,66 @@ fn file(shared: &Shared, ended: Ended) -> Option<Filed> {
     Some(Filed { settle, attempt, name: job.spec.name.clone() })
 }
 
-/// Files one group. After an error it has to be sent again: a settlement that was committed already is then refused, because
-/// its run is no longer claimed under that fence.
-async fn pass(shared: &Arc<Shared>, group: &[Filed]) -> Result<()> {
+/// What is left of a group.
+struct Left {
+    unsettled: Vec<Unsettled<Filed>>,
+    failed: Option<FailedGroup>,
+}
+
+/// The store failed to file a group of this size.
+#[derive(Clone, Copy)]
+struct FailedGroup {
+    size: usize,
+    /// For what is in it: it would be refused again.
+    refused: bool,
+}
+
+/// Files one group, and returns what has to be sent again: all of it after an error, else what another session has locked. A
+/// settlement that was committed already is then refused, because its run is no longer claimed under that fence.
+async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Filed>>) -> Left {
     {
         let mut memory = shared.memory();
-        for filed in group {
-            memory.settling(filed.settle.job);
+        for filed in &group {
+            memory.settling(filed.item.settle.job);
         }
     }
-    let settles: Vec<_> = group.iter().map(|filed| filed.settle.clone()).collect();
+    let settles: Vec<_> = group.iter().map(|filed| filed.item.settle.clone()).collect();
     let answers = match shared.ask("settle runs", shared.parts.store.settle(&settles)).await {
         Ok(answers) => answers,
         Err(error) => {
-            for filed in group {
-                shared.memory().unsettled(filed.settle.job);
+            for filed in &group {
+                shared.memory().unsettled(filed.item.settle.job);
             }
             unsure::report(shared, &error);
-            return Err(error);
+            let refused = matches!(error, StoreError::Refused { .. });
+            let failed = Some(FailedGroup { size: group.len(), refused });
+            if let [alone] = &mut group[..] {
+                failed_alone(alone, refused);
+            }
+            return Left { unsettled: group, failed };
         }
     };
-    let (mut kept, waits) = (Vec::new(), take_in(shared, group, &answers));
-    for (filed, answer) in group.iter().zip(answers) {
-        let said = &filed.settle.settlement;
+    let (mut kept, waits) = (Vec::new(), take_in(shared, &group, &answers));
+    let mut unsettled = Vec::new();
+    for (mut filed, answer) in group.into_iter().zip(answers) {
+        let said = &filed.item.settle.settlement;
         match answer {
             SettleAnswer::Settled => {
                 if said.verdict == Verdict::Failed {
-                    tracing::warn!(job = filed.name, run = %said.run, attempt = filed.attempt, error = said.error, "a run failed");
+                    let (job, attempt) = (&filed.item.name, filed.item.attempt);
+                    tracing::warn!(job, run = %said.run, attempt, error = said.error, "a run failed");
                 }
-                if let Some(note) = &said.pause {
-                    pause(shared, &filed.settle, note.clone()).await;
+                if let Some(note) = said.pause.clone() {
+                    pause(shared, filed.item, note);
                 }
             }
             SettleAnswer::Stale => {
                 counter!("everytick_settles_refused_total").increment(1);
-                kept.extend(printed(filed));
+                kept.extend(printed(&filed.item));
+            }
+            SettleAnswer::Locked => {
+                filed.postpone(MonoTime::now());
+                unsettled.push(filed);
             }
         }
     }
@@ -150,14 +224,24 @@ async fn pass(shared: &Arc<Shared>, group: &[Filed]) -> Result<()> {
     shared.wake_tick.notify_one();
     shared.tell_steps();
     keep(shared, &kept).await;
-    Ok(())
+    Left { unsettled, failed: None }
+}
+
+/// A settlement that is refused for what it says is filed without its words.
+fn failed_alone(filed: &mut Unsettled<Filed>, refused: bool) {
+    let said = &mut filed.item.settle.settlement;
+    if refused && (said.output.is_some() || said.error.as_ref().is_some_and(|error| error != ERROR_NOT_KEPT)) {
+        (said.output, said.error) = (None, said.error.take().map(|_| ERROR_NOT_KEPT.to_owned()));
+    } else {
+        filed.failed_alone(MonoTime::now());
+    }
 }
 
 /// Takes in what was answered, all of it at once. Tells whether something waits that may start now.
-fn take_in(shared: &Shared, group: &[Filed], answers: &[SettleAnswer]) -> bool {
+fn take_in(shared: &Shared, group: &[Unsettled<Filed>], answers: &[SettleAnswer]) -> bool {
     let mut memory = shared.memory();
     let (mut waits, mut succeeded) = (false, 0);
-    for (filed, answer) in group.iter().zip(answers) {
+    for (Unsettled { item: filed, .. }, answer) in group.iter().zip(answers) {
         let (job, said) = (filed.settle.job, &filed.settle.settlement);
         match answer {
             SettleAnswer::Settled => {
@@ -171,6 +255,7 @@ fn take_in(shared: &Shared, group: &[Filed], answers: &[SettleAnswer]) -> bool {
                 memory.refused(job, said.run, said.fence);
                 waits = true;
             }
+            SettleAnswer::Locked => memory.unsettled(job),
         }
     }
     if succeeded > 0 {
@@ -206,12 +291,24 @@ pub(crate) fn count(verdict: Verdict, settled: u64) {
     counter!("everytick_runs_total", "state" => state).increment(settled);
 }
 
-async fn pause(shared: &Shared, settle: &Settle, note: String) {
-    let change = Change::Pause { note: Some(note) };
+/// Beside the settlements: an edit may wait for the job's lock, and they must not.
+fn pause(shared: &Arc<Shared>, filed: Filed, note: String) {
+    let task = pause_job(shared.clone(), filed, note);
+    shared.parts.spawn.spawn(Box::pin(shared.loops.track_future(task)));
+}
+
+async fn pause_job(shared: Arc<Shared>, filed: Filed, note: String) {
+    let settle = &filed.settle;
+    let change = Change::Pause { note: Some(note.clone()) };
     let edit = EditJob { job: JobRef::Id(settle.job), change, if_match: None, cancel: false };
     let actor = Actor(format!("node {}", shared.parts.settings.node));
     let asked = shared.parts.store.edit_job(settle.tenant, &actor, edit);
-    if let Err(error) = shared.ask("pause a job whose receiver is gone", asked).await {
-        tracing::error!(%error, job = %settle.job, "a job whose receiver is gone could not be paused");
+    match shared.ask("pause a job whose receiver is gone", asked).await {
+        Ok(_) => {
+            tracing::warn!(job = filed.name, run = %settle.settlement.run, note, "a job was paused: its receiver is gone")
+        }
+        Err(error) => {
+            tracing::error!(%error, job = filed.name, note, "a job whose receiver is gone could not be paused")
+        }
     }
 }

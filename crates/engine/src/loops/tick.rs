@@ -10,6 +10,7 @@ use super::{deliver, unsure};
 use crate::{
     clock::MonoTime,
     engine::Shared,
+    pulse,
     settings::{FAILURE_PAUSE, TICKS_PER_BATCH_MAX},
 };
 
@@ -40,7 +41,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 /// One batch. `false` when the store failed and a pause is right.
 pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
-    let statement = shared.statements.read().await;
+    let _pass = pulse::pass();
+    let statement = pulse::excused(shared.statements.read()).await;
     let slots = shared.parts.settings.slots;
     let now = shared.clock.now();
     let due = {

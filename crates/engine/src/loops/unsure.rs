@@ -1,17 +1,14 @@
 //! After an answer that never came: first the fence of our own lease is raised, which waits for what is executing and refuses
 //! what has not begun; only then is anything read again. Re-sending is not enough.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Arc, atomic::Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
-use everytick_domain::{ids::RunId, mutant::Mutant, partition::PartitionSet, target::Outcome};
-use everytick_store::{ClaimedRun, Result, StoreError};
+use everytick_domain::{mutant::Mutant, partition::PartitionSet};
+use everytick_store::{Result, StoreError};
 use metrics::counter;
 
-use super::deliver::Ended;
-use crate::{clock::MonoTime, engine::Shared, memory::Held, settings::FAILURE_PAUSE};
+use super::compare;
+use crate::{clock::MonoTime, engine::Shared, pulse, settings::FAILURE_PAUSE};
 
 /// Whether the statement may have been done. A lost lease is sure: nothing was written.
 pub(crate) const fn is(error: &StoreError) -> bool {
@@ -20,6 +17,8 @@ pub(crate) const fn is(error: &StoreError) -> bool {
 
 /// Says once what went wrong, and wakes the loop that mends a lost lease.
 pub(crate) fn report(shared: &Shared, error: &StoreError) {
+    // Whatever was wrong with the database, it may have lost something: claims are compared, the young ones too.
+    shared.compare_all.store(true, Ordering::Relaxed);
     match error {
         // Before anybody renews: the bound of our claims must not pass one that we do not know of.
         StoreError::Unsure { doing, source } => {
@@ -32,8 +31,7 @@ pub(crate) fn report(shared: &Shared, error: &StoreError) {
         }
         // There is no way on; the operator has to act.
         StoreError::Unusable(reason) => {
-            tracing::error!(reason, "the node cannot go on");
-            shared.broken.cancel();
+            shared.break_down(reason.clone());
         }
         error => {
             let source = std::error::Error::source(error).map(ToString::to_string);
@@ -55,11 +53,7 @@ pub(crate) fn say(shared: &Shared, what: &str, source: Option<&impl std::fmt::Di
 /// Ends the doubt about statements that may still land: fence raised, then compared. Tries until it is done.
 pub(crate) async fn resolve(shared: &Arc<Shared>) {
     loop {
-        let done = {
-            let _quiet = shared.statements.write().await;
-            mend(shared).await
-        };
-        match done {
+        match mend_and_compare(shared).await {
             Ok(()) => break,
             Err(error) => report(shared, &error),
         }
@@ -73,7 +67,15 @@ pub(crate) async fn resolve(shared: &Arc<Shared>) {
     shared.wake_claim.notify_one();
 }
 
-/// The caller holds the statements still.
+async fn mend_and_compare(shared: &Arc<Shared>) -> Result<()> {
+    {
+        let _quiet = pulse::excused(shared.statements.write()).await;
+        mend(shared).await?;
+    }
+    compare::compare_known(shared).await
+}
+
+/// Raises the fence: nothing of ours lands later. What has landed is compared afterwards. The caller holds the statements still.
 pub(crate) async fn mend(shared: &Arc<Shared>) -> Result<()> {
     match shared.ask("raise the fence", shared.parts.store.raise_fence(&shared.lease())).await {
         Ok(lease) => {
@@ -84,7 +86,9 @@ pub(crate) async fn mend(shared: &Arc<Shared>) -> Result<()> {
         Err(StoreError::LeaseLost) => rejoin(shared).await?,
         Err(error) => return Err(error),
     }
-    compare(shared).await
+    shared.compare_all.store(true, Ordering::Relaxed);
+    shared.wake_compare.notify_one();
+    Ok(())
 }
 
 /// The lease is gone: take it anew. All that we believed is read again; our claims stay ours where nobody took them.
@@ -98,64 +102,11 @@ pub(crate) async fn rejoin(shared: &Arc<Shared>) -> Result<()> {
     shared.set_lease(lease);
     shared.renewed(sent);
     shared.doubt.store(false, Ordering::Relaxed);
+    shared.memory().sure_of_claims();
     // Others may have taken our partitions: what is still ours is taken up again.
     shared.memory().lay_down(&PartitionSet::all(u16::MAX));
     shared.wake_hold.notify_one();
     tracing::warn!("the lease was lost and has been taken anew");
     shared.wake_load.notify_one();
-    Ok(())
-}
-
-/// Stops the work on those of the runs that we hold and no longer own. Only an unsure answer leaves claims behind that we never
-/// knew.
-pub(crate) async fn compare_held(shared: &Arc<Shared>, held: BTreeMap<RunId, Held>) -> Result<()> {
-    let ids: Vec<_> = held.keys().copied().collect();
-    if ids.is_empty() {
-        return Ok(());
-    }
-    let ours = shared.ask("compare claims", shared.parts.store.still_claimed(&shared.lease(), &ids)).await?;
-    let ours: BTreeSet<_> = ours.into_iter().collect();
-    for held in held.values().filter(|held| !ours.contains(&(held.claim.run, held.claim.fence))) {
-        held.cancel.cancel();
-    }
-    Ok(())
-}
-
-/// Compares the runs that the database says we claimed with those in our hands. The caller holds the statements still. One
-/// that we never knew was never sent, and is handed back unspent; one that we hold and no longer own is stopped.
-pub(crate) async fn compare(shared: &Arc<Shared>) -> Result<()> {
-    let claimed = shared.ask("compare claims", shared.parts.store.load_claimed(&shared.lease())).await?;
-    let held = shared.memory().held().clone();
-    let ours: BTreeSet<_> = claimed.iter().map(|run| (run.id, run.fence)).collect();
-    for held in held.values().filter(|held| !ours.contains(&(held.claim.run, held.claim.fence))) {
-        held.cancel.cancel();
-    }
-    let known = |run: &ClaimedRun| held.get(&run.id).is_some_and(|held| held.claim.fence == run.fence);
-    let unknown: Vec<_> = claimed.into_iter().filter(|run| !known(run)).collect();
-    if unknown.is_empty() {
-        return Ok(());
-    }
-    let mut ids: Vec<_> = unknown.iter().map(|run| run.job).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let jobs = shared.ask("load jobs", shared.parts.store.load_jobs(&ids)).await?;
-    let now = shared.clock.now();
-    for run in unknown {
-        // Noted also where its job cannot be read: the bound of our claims stays below it.
-        let new = shared.memory().returning(run.id, run.fence);
-        let Some(loaded) = jobs.iter().find(|loaded| loaded.job.id == run.job).filter(|_| new) else { continue };
-        let claim =
-            everytick_domain::run::Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
-        let held = Held {
-            claim,
-            job: loaded.job.clone(),
-            tenant: run.tenant,
-            cancel: tokio_util::sync::CancellationToken::new(),
-            accepted: false,
-            ended: false,
-            since: MonoTime::now(),
-        };
-        let _ = shared.outcomes.send(Ended { held, outcome: Outcome::Unsent, started_at: None, ended_at: now });
-    }
     Ok(())
 }

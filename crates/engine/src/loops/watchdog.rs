@@ -16,6 +16,7 @@ use super::unsure;
 use crate::{
     clock::MonoTime,
     engine::Shared,
+    pulse,
     settings::{GIVE_WAY_EVERY, GIVE_WAY_JOBS_MAX, LOST_PER_BATCH_MAX, WATCH_EVERY, WATCH_GRACE},
 };
 
@@ -27,6 +28,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             () = shared.stopped.cancelled() => return,
             () = tokio::time::sleep(WATCH_EVERY) => {}
         }
+        let _pass = pulse::pass();
         let mut looked = pass(&shared).await;
         if looked.is_ok() && MonoTime::now().since(given_way) >= GIVE_WAY_EVERY {
             given_way = MonoTime::now();
@@ -43,7 +45,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<()> {
     loop {
         let grace = if shared.is_leader() { Span::ZERO } else { WATCH_GRACE };
         let asked = shared.parts.store.load_overdue_claims(grace, LOST_PER_BATCH_MAX);
-        let overdue = shared.ask("look for lost workers", asked).await?;
+        let overdue = shared.read("look for lost workers", asked).await?;
         if overdue.is_empty() {
             return Ok(());
         }

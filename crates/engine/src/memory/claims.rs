@@ -81,8 +81,8 @@ impl Memory {
     /// as it may have stay; late ones stay when their rate is spent or only the slots are free that are kept from them.
     pub(crate) fn choose(&mut self, waiting: &Waiting, slots: usize, mut late_budget: usize) -> Vec<WaitingRun> {
         self.note(waiting);
-        self.left_waiting = !waiting.due.is_empty();
-        let mut free = self.slots_free(slots);
+        self.end_leaving_alone();
+        self.left_waiting = !waiting.due.is_empty() || self.held_back;
         let mut started: BTreeMap<JobId, usize> = BTreeMap::new();
         let mut chosen = Vec::new();
         let mut left = false;
@@ -94,6 +94,9 @@ impl Memory {
                 }
                 continue;
             };
+            if self.locked.contains_key(&run.id) {
+                continue;
+            }
             if entry.stale || entry.open.get(&run.id).is_none_or(|known| known.claimed) {
                 continue;
             }
@@ -106,6 +109,13 @@ impl Memory {
             if !run.force && !entry.may_start(run.id, *starting) {
                 continue;
             }
+            // Runs between two attempts count as in progress, and not all of them are known.
+            if !run.force && run.attempts == 0 && entry.unread.tried && entry.job.spec.in_progress_max().is_some() {
+                self.doubt(run.job);
+                continue;
+            }
+            let job = entry.job.clone();
+            let free = self.slots_free(slots);
             if run.late && (late_budget == 0 || free <= kept) {
                 continue;
             }
@@ -113,14 +123,18 @@ impl Memory {
                 left |= !run.late;
                 continue;
             }
+            if !self.may_have_slot(&job, slots) {
+                continue;
+            }
             if run.late {
                 late_budget -= 1;
                 self.late_turn = Some(run.tenant);
             }
-            free -= 1;
             *starting += 1;
-            entry.under_way += 1;
-            self.reserved += 1;
+            self.promise_slot(&job);
+            if let Some(entry) = self.jobs.get_mut(&run.job) {
+                entry.under_way += 1;
+            }
             chosen.push(*run);
         }
         self.backlog = left;
@@ -133,7 +147,7 @@ impl Memory {
     }
 
     pub(crate) fn no_slot(&mut self, waiting: &Waiting) {
-        self.left_waiting = !waiting.due.is_empty();
+        self.left_waiting = !waiting.due.is_empty() || self.held_back;
         self.backlog = waiting.due.iter().any(|run| !run.late);
     }
 
@@ -142,13 +156,17 @@ impl Memory {
         let mut got: BTreeMap<_, _> = got.into_iter().map(|run| (run.id, run)).collect();
         let mut send = Vec::new();
         for run in asked {
-            self.reserved -= 1;
+            self.end_promise(run.job);
             self.answered(run.job);
             let Some(claimed) = got.remove(&run.id) else {
+                self.leave_alone(run.id);
                 self.doubt(run.job);
                 continue;
             };
-            let Some(entry) = self.jobs.get_mut(&run.job) else { continue };
+            let Some(entry) = self.jobs.get_mut(&run.job) else {
+                self.unsent_claim(run.id, claimed.attempt);
+                continue;
+            };
             entry.open.insert(run.id, Open { claimed: true, attempts: claimed.attempt });
             let job = entry.job.clone();
             send.push(self.hold(claimed, job, run.due_at));
@@ -158,9 +176,10 @@ impl Memory {
 
     pub(crate) fn unclaimed(&mut self, asked: &[WaitingRun], unsure: bool) {
         for run in asked {
-            self.reserved -= 1;
+            self.end_promise(run.job);
             self.answered(run.job);
             if unsure {
+                self.unsure_claim(run);
                 self.unsure(run.job);
             }
         }
@@ -175,16 +194,18 @@ mod tests {
         run::State,
     };
     use everytick_store::{
-        LoadedJob, OpenRun,
+        LoadedJob, OpenRun, Unread,
         conformance::{OTHER_TENANT, START, TENANT, job_id, overlapping, s},
     };
 
     use super::*;
+    use crate::clock::MonoTime;
 
     fn loaded(tenant: TenantId, name: &str) -> LoadedJob {
         let birth = Birth { id: job_id(tenant, name), tenant, partition: 0, by: "test".into(), at: START };
         let (job, cursor) = born(birth, overlapping(name), &[]).unwrap();
-        LoadedJob { job: Arc::new(job), epoch: Epoch::from_raw(1), cursor, last_tick: None, open: Vec::new() }
+        let (unread, open) = (Unread::default(), Vec::new());
+        LoadedJob { job: Arc::new(job), epoch: Epoch::from_raw(1), cursor, last_tick: None, open, unread, room: 100 }
     }
 
     /// Runs of two jobs of two tenants, in the order that a store gives: on time, then late ones in turn.
@@ -248,7 +269,8 @@ mod tests {
         let mut read = BTreeSet::new();
         for expected in [BLOCKED_LOOKS_MAX, 1] {
             memory.doubt_blocked();
-            let wanted: BTreeSet<_> = memory.take_wanted(usize::MAX).into_iter().map(|(job, _)| job).collect();
+            let wanted: BTreeSet<_> =
+                memory.take_wanted(usize::MAX, MonoTime::now()).into_iter().map(|(job, _)| job).collect();
             assert_eq!(wanted.difference(&read).count(), expected);
             read.extend(wanted);
         }
@@ -257,8 +279,10 @@ mod tests {
 
     #[test]
     fn some_slots_are_kept_from_late_runs() {
-        for (slots, on_time, started) in [(8, 0, 6), (8, 4, 2), (8, 7, 0), (1, 0, 1), (3, 0, 3), (4, 0, 3)] {
+        // The last slot serves only jobs that have no run in progress.
+        for (slots, on_time, started) in [(8, 0, 6), (8, 4, 2), (8, 7, 0), (1, 0, 1), (3, 0, 2), (4, 0, 3)] {
             let (mut memory, waiting) = backlog(on_time, 20);
+            memory.set_job_share(100);
             let chosen = memory.choose(&waiting, slots, 100);
             let late = chosen.iter().filter(|run| run.late).count();
             assert_eq!((chosen.len() - late, late), (on_time, started), "{slots} slots");

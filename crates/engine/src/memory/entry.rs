@@ -5,10 +5,11 @@ use std::{collections::BTreeMap, sync::Arc};
 use everytick_domain::{
     ids::{Epoch, RunId},
     job::Job,
-    overlap::{Open, OpenRuns, may_start},
+    overlap::{Open, OpenRuns, is_decided, may_start},
     time::DbTime,
 };
-use everytick_store::LoadedJob;
+use everytick_store::{LoadedJob, Unread};
+use everytick_targets::Needs;
 
 use crate::{clock::MonoTime, settings::OPEN_UNTOLD_MAX};
 
@@ -25,6 +26,10 @@ pub(super) struct Entry {
     pub open: BTreeMap<RunId, Open>,
     /// How many of them there were when they were read last.
     pub open_read: usize,
+    /// Which waiting runs were not read then because there were many.
+    pub unread: Unread,
+    /// How many more of its runs may wait. It only falls until the job is read again.
+    pub room: usize,
     /// Ticks of this job are being recorded: the next are planned when the answer is known.
     pub recording: bool,
     /// Statements about this job that are not answered yet; what was read meanwhile may be older than their effect.
@@ -43,6 +48,8 @@ pub(super) struct Entry {
     /// Ticks recorded since the cursor was raised, and since when it lags.
     pub lag: u32,
     pub lags_since: Option<MonoTime>,
+    /// What a delivery needs that not every node can do.
+    pub needs: Option<Needs>,
 }
 
 impl Entry {
@@ -51,6 +58,8 @@ impl Entry {
             next: loaded.first_unrecorded(),
             open,
             open_read: 0,
+            unread: loaded.unread,
+            room: loaded.room,
             job: loaded.job,
             epoch: loaded.epoch,
             cursor: loaded.cursor,
@@ -65,6 +74,7 @@ impl Entry {
             verify: None,
             lag: 0,
             lags_since: None,
+            needs: None,
         };
         entry.set_open(None);
         entry
@@ -94,6 +104,11 @@ impl Entry {
     /// Whether its open runs matter here.
     pub(super) fn counts_open(&self) -> bool {
         self.job.spec.counts_open()
+    }
+
+    /// Whether the open runs that are known decide about a further one. Where they do not, the job is read again.
+    pub(super) fn is_decided(&self) -> bool {
+        !self.unread.waiting || is_decided(&self.job.spec, self.open_runs())
     }
 
     /// What is open of the job, counted.

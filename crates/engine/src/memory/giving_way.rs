@@ -15,6 +15,7 @@ impl Memory {
     /// The runs that have to give way to one that is due. What is told to stop already is not told again.
     pub(crate) fn giving_way(&mut self, waiting: &Waiting) -> Vec<GiveWay> {
         self.note(waiting);
+        self.end_leaving_alone();
         let mut due: BTreeMap<JobId, (BTreeSet<RunId>, BTreeSet<RunId>)> = BTreeMap::new();
         for run in &waiting.due {
             let (due, forced) = due.entry(run.job).or_default();
@@ -33,7 +34,7 @@ impl Memory {
                 continue;
             }
             let told = |run: &RunId| self.held.get(run).is_some_and(|held| held.cancel.is_cancelled());
-            let older: Vec<_> = older.into_iter().filter(|run| !told(run)).collect();
+            let older: Vec<_> = older.into_iter().filter(|run| !told(run) && !self.locked.contains_key(run)).collect();
             entry.under_way += u32::try_from(older.len()).unwrap_or(u32::MAX);
             given.extend(older.into_iter().map(|run| GiveWay { job, run, to }));
         }
@@ -46,12 +47,17 @@ impl Memory {
         for GiveWay { job, run, .. } in asked {
             self.answered(*job);
             if !cancelled.contains(run) {
+                self.leave_alone(*run);
                 self.doubt(*job);
             } else if let Some(held) = self.held.get(run) {
                 // It is open until the work has stopped.
                 held.cancel.cancel();
             } else if let Some(entry) = self.jobs.get_mut(job) {
                 entry.open.remove(run);
+            }
+            // There are more than were read, and some of them may have to give way too.
+            if self.jobs.get(job).is_some_and(|entry| entry.unread.waiting) {
+                self.doubt(*job);
             }
         }
     }
@@ -75,7 +81,7 @@ mod tests {
         run::{CauseKind, State},
     };
     use everytick_store::{
-        ClaimedRun, LoadedJob, OpenRun, WaitingRun,
+        ClaimedRun, LoadedJob, OpenRun, Unread, WaitingRun,
         conformance::{START, TENANT, job_id, s, spec},
     };
 
@@ -106,6 +112,8 @@ mod tests {
             cursor,
             last_tick: None,
             open: open.collect(),
+            unread: Unread::default(),
+            room: 100,
         };
         let mut memory = Memory::default();
         memory.take_up(&PartitionSet::all(1));

@@ -1,6 +1,6 @@
 //! Jobs come into memory, are read again, and leave it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, ops::Bound, time::Duration};
 
 use everytick_domain::{
     ids::{JobId, RunId},
@@ -10,10 +10,10 @@ use everytick_domain::{
 };
 use everytick_store::{ChangedJob, LoadedJob, Raise};
 
-use super::{Memory, entry::Entry};
+use super::{Aside, Memory, entry::Entry};
 use crate::{
     clock::MonoTime,
-    settings::{RAISE_EVERY, RAISE_LAG_TICKS},
+    settings::{ASIDE_FIRST, ASIDE_MAX, JOBS_WATCHED_MAX, RAISE_EVERY, RAISE_LAG_TICKS},
 };
 
 impl Memory {
@@ -27,6 +27,17 @@ impl Memory {
             }
             None => {}
         }
+    }
+
+    /// Jobs seen before the horizon's end, by name and epoch: what is new is wanted. `false` when they were seen in an earlier turn.
+    pub(crate) fn seen(&mut self, seen: &[ChangedJob], until: DbTime, turn: u64) -> bool {
+        if self.turn != turn {
+            return false;
+        }
+        for job in seen {
+            self.changed(job, until);
+        }
+        true
     }
 
     /// Jobs found before the horizon's end: new ones come in, others are ours already. `false` when they were read in an
@@ -48,11 +59,14 @@ impl Memory {
     fn insert(&mut self, loaded: LoadedJob) {
         let id = loaded.job.id;
         self.wanted.remove(&id);
+        self.waits.remove(&id);
         if !self.partitions.contains(loaded.job.partition) && !Mutant::TurnNotChecked.is_on() {
             return;
         }
         let open = self.open_runs(&loaded);
+        let needs = self.needs_of(&loaded.job, false);
         let mut entry = Entry::new(loaded, open);
+        entry.needs = needs;
         // Nothing lies between the cursor and the first unrecorded tick: the cursor may follow.
         if entry.cursor.is_some() && entry.next != entry.cursor {
             entry.lags_since = Some(MonoTime::now());
@@ -78,10 +92,35 @@ impl Memory {
     }
 
     /// The jobs to read now, each with the count of answers so far; not those about which a statement is under way, or may be.
-    pub(crate) fn take_wanted(&mut self, limit: usize) -> Vec<(JobId, u64)> {
-        let quiet = |id: &&JobId| self.jobs.get(id).is_none_or(|entry| entry.under_way == 0 && !in_doubt(entry));
-        let ids: Vec<_> = self.wanted.iter().filter(quiet).take(limit).copied().collect();
+    /// Pages go round. A job that could not be loaded comes alone, when its time has come and no other is left.
+    pub(crate) fn take_wanted(&mut self, limit: usize, now: MonoTime) -> Vec<(JobId, u64)> {
+        let quiet = |id: &JobId| self.jobs.get(id).is_none_or(|entry| entry.under_way == 0 && !in_doubt(entry));
+        let turn = self.wanted_turn.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.wanted.range((turn, Bound::Unbounded));
+        let before = self.wanted_turn.iter().flat_map(|turn| self.wanted.range(..=*turn));
+        let sound = behind.chain(before).copied().filter(|id| !self.aside.contains_key(id) && quiet(id));
+        let mut ids: Vec<JobId> = sound.take(limit).collect();
+        self.wanted_turn = ids.last().copied();
+        if ids.is_empty() {
+            let again = |(id, aside): &(&JobId, &Aside)| aside.until <= now && self.wanted.contains(id) && quiet(id);
+            ids.extend(self.aside.iter().find(again).map(|(id, _)| *id));
+        }
         ids.into_iter().map(|id| (id, self.jobs.get(&id).map_or(0, |entry| entry.seq))).collect()
+    }
+
+    /// Counts one more check for each job that is wanted and was not read since the last. Gives how many have waited for so
+    /// many checks.
+    pub(crate) fn unread_for(&mut self, checks: u64) -> usize {
+        let wanted = self.wanted.iter().take(JOBS_WATCHED_MAX);
+        self.waits = wanted.map(|job| (*job, self.waits.get(job).map_or(0, |waits| waits + 1))).collect();
+        self.waits.values().filter(|waits| **waits >= checks).count()
+    }
+
+    /// The job could not be loaded alone: it is tried again later. Gives how long it waits.
+    pub(crate) fn set_aside(&mut self, job: JobId, now: MonoTime) -> Duration {
+        let wait = self.aside.get(&job).map_or(ASIDE_FIRST, |aside| (aside.wait * 2).min(ASIDE_MAX));
+        self.aside.insert(job, Aside { until: now.plus(wait), wait });
+        wait
     }
 
     /// Takes in what was read. What an answer has overtaken meanwhile is read again; what is not there is gone.
@@ -91,6 +130,7 @@ impl Memory {
         }
         let mut found: BTreeMap<_, _> = loaded.into_iter().map(|job| (job.job.id, job)).collect();
         for (id, seq) in asked {
+            self.aside.remove(id);
             match (self.jobs.get_mut(id), found.remove(id)) {
                 (Some(entry), _) if entry.under_way > 0 || in_doubt(entry) || entry.seq != *seq => {}
                 (Some(_), None) => self.remove(*id),
@@ -100,6 +140,7 @@ impl Memory {
                 (None, Some(job)) => self.insert(job),
                 (None, None) => {
                     self.wanted.remove(id);
+                    self.waits.remove(id);
                     self.missing.insert(*id);
                 }
             }
@@ -109,7 +150,10 @@ impl Memory {
     fn refresh(&mut self, loaded: LoadedJob) {
         let id = loaded.job.id;
         let open = self.open_runs(&loaded);
+        let changed = self.jobs.get(&id).is_some_and(|entry| entry.epoch != loaded.epoch);
+        let needs = self.needs_of(&loaded.job, changed);
         let Some(entry) = self.jobs.get_mut(&id) else { return };
+        entry.needs = needs;
         let read = loaded.first_unrecorded();
         let same = entry.epoch == loaded.epoch && !entry.forgotten;
         entry.next = match (entry.next, read) {
@@ -126,6 +170,8 @@ impl Memory {
         entry.epoch = loaded.epoch;
         entry.cursor = loaded.cursor;
         entry.job = loaded.job;
+        entry.unread = loaded.unread;
+        entry.room = loaded.room;
         entry.set_open(Some(open));
         if entry.open_runs().waiting > 0 {
             self.with_waiting.insert(id);
@@ -134,6 +180,7 @@ impl Memory {
         entry.forgotten = false;
         entry.verified = entry.verify.take();
         entry.seq += 1;
+        self.waits.remove(&id);
         self.wanted.remove(&id);
         self.set_timer(id);
     }
@@ -178,6 +225,7 @@ impl Memory {
     /// Drops what has nothing to do before `until`. Its cursor must be committed, or nobody would play it from there.
     pub(crate) fn sweep(&mut self, until: DbTime) {
         self.missing.clear();
+        self.aside.retain(|job, _| self.wanted.contains(job));
         let idle: Vec<_> = self
             .jobs
             .iter()

@@ -2,31 +2,42 @@
 //! only ever a copy: dropped after an unsure answer, read again when in doubt. Nothing here waits or does I/O.
 
 mod claims;
+mod comparing;
 mod entry;
 mod giving_way;
 mod holding;
 mod loading;
+mod routes;
 mod settling;
+mod slots;
 mod ticking;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     hash::{BuildHasherDefault, Hasher},
     sync::Arc,
+    time::Duration,
 };
 
 use everytick_domain::{
-    ids::{Fence, JobId, RunId, TenantId},
+    ids::{JobId, RunId, TenantId},
     job::Job,
     partition::PartitionSet,
     run::Claim,
     time::DbTime,
 };
+use everytick_store::OldClaim;
+use everytick_targets::Needs;
 use tokio_util::sync::CancellationToken;
 
-use crate::{clock::MonoTime, settings::UNSETTLED_MAX};
+use crate::{
+    clock::MonoTime,
+    settings::{SET_ASIDE, UNSETTLED_MAX},
+};
 use entry::Entry;
 
+pub(crate) use routes::{Routes, TakenOver};
+pub(crate) use slots::JOB_SHARE_DEFAULT;
 pub(crate) use ticking::Planned;
 
 /// Not seeded: the simulator must see the same order each time.
@@ -65,12 +76,26 @@ pub(crate) struct Memory {
     held: BTreeMap<RunId, Held>,
     /// The same by job: a take-over asks for each of its jobs.
     held_of: BTreeSet<(JobId, RunId)>,
-    /// Claims that we never knew of and hand back, until that is settled.
-    returning: BTreeMap<RunId, Fence>,
+    /// Claims that the database has and we did not know, until they are settled.
+    returning: BTreeMap<RunId, OldClaim>,
+    /// Claims that statements without an answer may have made, each with its attempt: if the database has one, it was never sent.
+    unsure_claims: BTreeMap<RunId, UnsureClaim>,
+    /// Up to where the database was asked to list our claims.
+    listing_to: Option<RunId>,
     /// Slots promised to rows that are being recorded or claimed as ours.
     reserved: usize,
+    in_use: slots::InUse,
+    job_share: slots::JobShare,
+    /// Jobs that use all the slots they may have were not looked at, and have runs waiting.
+    held_back: bool,
     /// Jobs to be read, or read again.
     wanted: BTreeSet<JobId>,
+    /// For how many checks each of them has waited.
+    waits: BTreeMap<JobId, u64>,
+    /// The last job that was taken from `wanted`: the next page begins behind it, so that all have their turn.
+    wanted_turn: Option<JobId>,
+    /// Wanted jobs that could not be loaded: they are tried again one by one, so that they keep no other job from being loaded.
+    aside: BTreeMap<JobId, Aside>,
     /// Jobs whose cursor lags behind what is known to be recorded.
     lagging: BTreeSet<JobId>,
     /// Runs that are due wait for a slot: a new tick queues behind them.
@@ -91,12 +116,32 @@ pub(crate) struct Memory {
     crowded: Option<MonoTime>,
     /// Jobs that may have a run waiting; all that have one are in it.
     with_waiting: BTreeSet<JobId>,
+    /// Runs that could not be claimed or cancelled, and until when they are left alone.
+    locked: BTreeMap<RunId, MonoTime>,
     /// Something was due when the waiting runs were looked at last, and may be there still.
     left_waiting: bool,
+    /// Which node delivers what.
+    routes: Routes,
+    /// What deliveries have shown that their jobs need.
+    learned: BTreeMap<JobId, Needs>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct UnsureClaim {
+    attempt: u32,
+    /// The fence was raised since: it has been made by now, or never will be.
+    fenced: bool,
 }
 
 /// Claims whose receiver reports later need no slot, up to this many: nothing of ours works on them.
 const ACCEPTED_FREE_MAX: usize = 10_000;
+
+/// A job that could not be loaded.
+#[derive(Clone, Copy, Debug)]
+struct Aside {
+    until: MonoTime,
+    wait: Duration,
+}
 
 /// A claim that was committed for us and is being worked on.
 #[derive(Clone, Debug)]
@@ -143,6 +188,11 @@ impl Memory {
         !self.wanted.is_empty()
     }
 
+    /// How many runs have ended and are not settled yet.
+    pub(crate) fn ended(&self) -> usize {
+        self.ended
+    }
+
     /// Stops the work on a run that somebody else has ended, and reads its job again.
     pub(crate) fn ended_elsewhere(&mut self, job: JobId, run: RunId) {
         if let Some(held) = self.held.get(&run) {
@@ -151,6 +201,19 @@ impl Memory {
         // Of what workers end, a tick that finds it in its way looks for itself.
         if self.jobs.get(&job).is_some_and(|entry| entry.counts_open() && !entry.is_pulled()) {
             self.doubt(job);
+        }
+    }
+
+    /// Leaves a run alone for a moment: another session has locked it, or it has changed. Asking again at once would only
+    /// delay the others.
+    fn leave_alone(&mut self, run: RunId) {
+        self.locked.insert(run, MonoTime::now().plus(SET_ASIDE));
+    }
+
+    fn end_leaving_alone(&mut self) {
+        if !self.locked.is_empty() {
+            let now = MonoTime::now();
+            self.locked.retain(|_, until| *until > now);
         }
     }
 
@@ -179,6 +242,7 @@ impl Memory {
         for entry in self.jobs.values_mut() {
             entry.unsure = false;
         }
+        self.sure_of_claims();
     }
 
     /// What we believed of the job is wrong: it is read again, and nothing is kept.

@@ -20,8 +20,11 @@ impl Memory {
         if let Some(held) = self.held.get_mut(&run).filter(|held| !held.ended) {
             held.ended = true;
             self.ended += 1;
+            let job = held.job.clone();
             if std::mem::take(&mut held.accepted) {
                 self.accepted -= 1;
+            } else {
+                self.slot_free(&job);
             }
         }
     }
@@ -31,6 +34,8 @@ impl Memory {
         if let Some(held) = self.held.get_mut(&run).filter(|held| !held.accepted) {
             held.accepted = true;
             self.accepted += 1;
+            let job = held.job.clone();
+            self.slot_free(&job);
         }
     }
 
@@ -81,19 +86,9 @@ impl Memory {
         self.answered(job);
     }
 
-    /// Notes a claim that is being handed back. `false` when it is already.
-    pub(crate) fn returning(&mut self, run: RunId, fence: Fence) -> bool {
-        self.returning.insert(run, fence) != Some(fence)
-    }
-
-    /// The lowest run that we have claimed, whether we work on it or hand it back.
-    pub(crate) fn lowest_claim(&self) -> Option<RunId> {
-        self.held.keys().next().into_iter().chain(self.returning.keys().next()).min().copied()
-    }
-
     /// Kept by (run, fence): a late answer about an older attempt touches nothing.
     fn let_go_of(&mut self, run: RunId, fence: Fence) {
-        if self.returning.get(&run) == Some(&fence) {
+        if self.returning.get(&run).is_some_and(|claim| claim.fence == fence) {
             self.returning.remove(&run);
         }
         if self.held.get(&run).is_some_and(|held| held.claim.fence == fence)
@@ -101,6 +96,9 @@ impl Memory {
         {
             self.accepted -= usize::from(held.accepted);
             self.ended -= usize::from(held.ended);
+            if !held.accepted && !held.ended {
+                self.slot_free(&held.job);
+            }
             self.held_of.remove(&(held.job.id, run));
         }
     }

@@ -106,8 +106,12 @@ impl Memory {
             self.unset_timer(id);
             let mut free = self.slots_free(slots) > 0 && !self.backlog;
             let Some(entry) = self.jobs.get_mut(&id) else { continue };
-            // Workers claim it; no slot of ours is for it.
-            free &= !entry.is_pulled();
+            // Workers claim it, or another node delivers it; no slot of ours is for it.
+            free &= !entry.is_pulled() && !self.routes.away(entry.needs);
+            if !entry.is_decided() {
+                self.doubt(id);
+                continue;
+            }
             let open = entry.open_runs();
             match decide(&entry.job, entry.next, now, open) {
                 // Nothing due after all; the schedule and the timer disagree only where the job was just changed.
@@ -134,8 +138,11 @@ impl Memory {
                         rows.truncate(1);
                     }
                     let overlap = |row: &TickRow| row.fate == Fate::Skip(SkipReason::Overlap);
-                    if rows.iter().any(overlap) && entry.verified != Some(at) {
-                        // The run in the way may have ended elsewhere: look before a skip is written.
+                    // Where no run is in the way, a newer tick is, and there is nothing to look at.
+                    let in_the_way = admit(&entry.job.spec, open) == Admission::Skip;
+                    let crowded = rows.len() > entry.room;
+                    if (in_the_way && rows.iter().any(overlap) || crowded) && entry.verified != Some(at) {
+                        // The runs in the way may have ended elsewhere: look before a skip is written.
                         entry.verify = Some(at);
                         self.doubt(id);
                         continue;
@@ -152,13 +159,19 @@ impl Memory {
                     }
                     // Under some policies it is not its turn yet, though it is a run.
                     let free = free && admit(&job.spec, open) == Admission::Start;
+                    let mut room = entry.room;
                     let rows = rows
                         .into_iter()
-                        .map(|tick| {
+                        .map(|mut tick| {
                             // With jitter a run is due later than its tick, and only a claim looks at that.
                             let now_or_never = tick.fate == Fate::Run && tick.due_at == tick.tick;
-                            let born_claimed = now_or_never && free && self.slots_free(slots) > 0;
-                            self.reserved += usize::from(born_claimed);
+                            let born_claimed = now_or_never && free && self.may_have_slot(&job, slots);
+                            if born_claimed {
+                                self.promise_slot(&job);
+                            } else if !matches!(tick.fate, Fate::Skip(_)) {
+                                tick.fate = if room == 0 { Fate::Skip(SkipReason::Quota) } else { tick.fate };
+                                room = room.saturating_sub(1);
+                            }
                             RecordRow { tick, born_claimed }
                         })
                         .collect();
@@ -184,7 +197,9 @@ impl Memory {
     pub(crate) fn recorded(&mut self, batch: &[JobTicks], answer: &Recorded) -> Vec<Planned> {
         let mut send = Vec::new();
         for (ticks, answers) in batch.iter().zip(&answer.jobs) {
-            self.reserved -= ticks.rows.iter().filter(|row| row.born_claimed).count();
+            for _ in ticks.rows.iter().filter(|row| row.born_claimed) {
+                self.end_promise(ticks.job);
+            }
             self.answered(ticks.job);
             let mut doubt = false;
             for (row, answer_row) in ticks.rows.iter().zip(answers) {
@@ -217,6 +232,8 @@ impl Memory {
 
     fn on_record(&mut self, ticks: &JobTicks, row: &RecordRow, ours: bool, now: DbTime) {
         let Some(entry) = self.jobs.get_mut(&ticks.job) else { return };
+        let waits = !row.born_claimed && !matches!(row.tick.fate, Fate::Skip(_));
+        entry.room = entry.room.saturating_sub(usize::from(ours && waits));
         if ours && entry.counts_open() && !matches!(row.tick.fate, Fate::Skip(_)) {
             let open = Open { claimed: row.born_claimed, attempts: u32::from(row.born_claimed) };
             entry.open.insert(row.tick.id, open);
@@ -236,7 +253,10 @@ impl Memory {
 
     /// The claim that was committed together with its tick.
     pub(crate) fn born(&mut self, job: JobId, tick: &TickRow, now: DbTime) -> Option<Planned> {
-        let job = self.jobs.get(&job)?.job.clone();
+        let Some(job) = self.jobs.get(&job).map(|entry| entry.job.clone()) else {
+            self.unsent_claim(tick.id, 1);
+            return None;
+        };
         let run = ClaimedRun {
             id: tick.id,
             job: job.id,
@@ -255,7 +275,16 @@ impl Memory {
         let claim = Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
         let (cancel, since) = (CancellationToken::new(), MonoTime::now());
         let held = Held { claim, tenant: run.tenant, job, cancel, accepted: false, ended: false, since };
-        self.held.insert(run.id, held.clone());
+        self.unsure_claims.remove(&run.id);
+        self.slot_taken(&held.job);
+        // A run may be claimed again while the settlement of its last attempt is on its way.
+        if let Some(old) = self.held.insert(run.id, held.clone()) {
+            self.accepted -= usize::from(old.accepted);
+            self.ended -= usize::from(old.ended);
+            if !old.accepted && !old.ended {
+                self.slot_free(&old.job);
+            }
+        }
         self.held_of.insert((held.job.id, run.id));
         Planned { run, held, due_at }
     }
@@ -263,7 +292,9 @@ impl Memory {
     /// A batch whose answer will never be known, or that was known not to be done.
     pub(crate) fn unrecorded(&mut self, batch: &[JobTicks], unsure: bool) {
         for ticks in batch {
-            self.reserved -= ticks.rows.iter().filter(|row| row.born_claimed).count();
+            for _ in ticks.rows.iter().filter(|row| row.born_claimed) {
+                self.end_promise(ticks.job);
+            }
             self.answered(ticks.job);
             if unsure && Mutant::MemoryKeptAfterUnsure.is_on() {
                 for row in &ticks.rows {
@@ -274,6 +305,7 @@ impl Memory {
                 entry.recording = false;
             }
             if unsure && !Mutant::MemoryKeptAfterUnsure.is_on() {
+                self.unsure_births(ticks);
                 self.unsure(ticks.job);
             } else {
                 self.set_timer(ticks.job);
@@ -316,7 +348,7 @@ mod tests {
         partition::PartitionSet,
     };
     use everytick_store::{
-        LoadedJob,
+        LoadedJob, Unread,
         conformance::{START, TENANT, job_id, overlapping, s},
     };
 
@@ -330,7 +362,16 @@ mod tests {
             let name = format!("j{n}");
             let birth = Birth { id: job_id(TENANT, &name), tenant: TENANT, partition: 0, by: "test".into(), at: START };
             let (job, cursor) = born(birth, overlapping(&name), &[]).unwrap();
-            LoadedJob { job: Arc::new(job), epoch: Epoch::from_raw(1), cursor, last_tick: None, open: Vec::new() }
+            let (unread, open) = (Unread::default(), Vec::new());
+            LoadedJob {
+                job: Arc::new(job),
+                epoch: Epoch::from_raw(1),
+                cursor,
+                last_tick: None,
+                open,
+                unread,
+                room: 100,
+            }
         };
         let turn = memory.turn();
         memory.horizon((0..count).map(job).collect(), turn);
@@ -399,5 +440,90 @@ mod tests {
         memory.crowded = Some(MonoTime::now());
         assert_eq!(memory.room(1, s(5), MonoTime::now()), Some(0));
         assert_eq!(memory.crowded, None, "the next crowd is given its whole time");
+    }
+
+    /// Records what is due as a store that takes everything does, without a free slot; gives the fates.
+    fn record(memory: &mut Memory, now: DbTime) -> Vec<Fate> {
+        let due = memory.due(now, 0, usize::MAX);
+        let jobs = due.batch.iter().map(|ticks| vec![RowAnswer::Inserted; ticks.rows.len()]).collect();
+        memory.recorded(&due.batch, &Recorded { now, jobs });
+        due.batch.iter().flat_map(|ticks| ticks.rows.iter().map(|row| row.tick.fate)).collect()
+    }
+
+    /// Reads the jobs that are wanted, as `read` has them.
+    fn read(memory: &mut Memory, read: impl Fn() -> LoadedJob) -> usize {
+        let asked = memory.take_wanted(usize::MAX, MonoTime::now());
+        let turn = memory.turn();
+        memory.loaded(&asked, asked.iter().map(|_| read()).collect(), turn);
+        asked.len()
+    }
+
+    #[test]
+    fn a_tick_beyond_the_quota_of_waiting_runs_is_a_skip_once_the_job_was_read_again() {
+        let mut memory = due_jobs(1);
+        let id = job_id(TENANT, "j0");
+        let entry = memory.jobs.get_mut(&id).unwrap();
+        entry.room = 1;
+        let (job, epoch, cursor) = (entry.job.clone(), entry.epoch, entry.cursor);
+        let loaded = |room| LoadedJob {
+            job: job.clone(),
+            epoch,
+            cursor,
+            last_tick: None,
+            open: Vec::new(),
+            unread: Unread { waiting: true, tried: false },
+            room,
+        };
+        assert_eq!(record(&mut memory, s(10)), [Fate::Run]);
+        assert_eq!(record(&mut memory, s(20)), [], "the job is read again first");
+        assert_eq!(read(&mut memory, || loaded(1)), 1);
+        assert_eq!(record(&mut memory, s(20)), [Fate::Run], "a run has left the queue meanwhile");
+        assert_eq!(record(&mut memory, s(30)), []);
+        read(&mut memory, || loaded(0));
+        assert_eq!(record(&mut memory, s(30)), [Fate::Skip(SkipReason::Quota)]);
+    }
+
+    #[test]
+    fn where_the_waiting_runs_that_were_read_do_not_decide_the_job_is_read_again() {
+        let mut memory = due_jobs(1);
+        let entry = memory.jobs.get_mut(&job_id(TENANT, "j0")).unwrap();
+        let mut spec = (*entry.job.spec).clone();
+        spec.overlap = everytick_domain::job::Overlap::Queue { limit: 2 };
+        Arc::make_mut(&mut entry.job).spec = Arc::new(spec);
+        let run = |seconds| RunId::of(job_id(TENANT, "j0"), Cause::Tick(s(seconds)));
+        let waits = Open { claimed: false, attempts: 0 };
+        entry.unread = Unread { waiting: true, tried: false };
+        entry.open = [(run(1), waits)].into();
+        assert!(memory.due(s(10), 10, 10).is_empty() && memory.has_wanted(), "one of many: the queue may be full");
+        let mut memory = due_jobs(1);
+        memory.jobs.get_mut(&job_id(TENANT, "j0")).unwrap().unread = Unread { waiting: true, tried: false };
+        assert!(!memory.due(s(10), 10, 10).is_empty(), "under allow any number may wait");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn jobs_that_cannot_be_loaded_come_alone_and_later_and_the_others_go_round() {
+        let mut memory = due_jobs(5);
+        let mut ids: Vec<JobId> = memory.jobs.keys().copied().collect();
+        ids.sort_unstable();
+        for id in &ids {
+            memory.doubt(*id);
+        }
+        let take = |memory: &mut Memory, limit| -> Vec<JobId> {
+            memory.take_wanted(limit, MonoTime::now()).into_iter().map(|(id, _)| id).collect()
+        };
+        assert_eq!(take(&mut memory, 2), ids[..2]);
+        assert_eq!(take(&mut memory, 2), ids[2..4], "the first ones were not loaded, and keep no other from its turn");
+        assert_eq!(take(&mut memory, 2), [ids[4], ids[0]]);
+        memory.set_aside(ids[1], MonoTime::now());
+        assert_eq!(take(&mut memory, 10).len(), 4);
+        for id in &ids {
+            if *id != ids[1] {
+                memory.wanted.remove(id);
+            }
+        }
+        assert_eq!(take(&mut memory, 10), [], "its time has not come");
+        tokio::time::advance(crate::settings::ASIDE_FIRST).await;
+        assert_eq!(take(&mut memory, 10), [ids[1]]);
+        assert_eq!(memory.set_aside(ids[1], MonoTime::now()), crate::settings::ASIDE_FIRST * 2);
     }
 }

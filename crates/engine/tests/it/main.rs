@@ -1,5 +1,12 @@
 //! The engine from outside, on the simulated store.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
+mod accepted;
+mod alone;
 mod detect;
+mod flows;
+mod loading;
+mod names;
+mod promotion;
+mod pulse;
 mod sim;

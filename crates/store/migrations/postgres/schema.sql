@@ -62,6 +62,18 @@ table backfills with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuu
     CREATE INDEX backfills_job ON public.backfills USING btree (job, id)
     CREATE INDEX backfills_over ON public.backfills USING btree (finished_at) WHERE (NOT active)
 
+table backlog_work
+    job uuid not null
+    action smallint not null
+    tenant integer not null
+    up_to bigint not null
+    done bigint not null default 0
+    created_at bigint not null
+    worked_at bigint not null
+    actor text not null
+    constraint backlog_work_action CHECK ((action = ANY (ARRAY[1, 2])))
+    constraint backlog_work_pkey PRIMARY KEY (job, action)
+
 table calendar_jobs
     tenant integer not null
     calendar text collate "C" not null
@@ -108,9 +120,18 @@ table epochs with (autovacuum_vacuum_scale_factor=0.05, fillfactor=100)
     moved_from smallint
     queue text collate "C"
     guarded boolean not null default false
+    zone_data bigint not null default 0
     constraint epochs_pkey PRIMARY KEY (job)
     CREATE INDEX epochs_queue ON public.epochs USING btree (tenant, queue) WHERE (queue IS NOT NULL)
     CREATE INDEX epochs_seq ON public.epochs USING btree (seq)
+
+table failures
+    tenant integer not null
+    run uuid not null
+    job uuid not null
+    error_hash bigint
+    constraint failures_pkey PRIMARY KEY (tenant, run)
+    CREATE INDEX failures_job ON public.failures USING btree (job, run)
 
 table flow_steps with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
     run uuid not null
@@ -203,7 +224,25 @@ table leases with (fillfactor=20, autovacuum_vacuum_scale_factor=0, autovacuum_v
     lag_ms bigint not null default 0
     clock_offset_ms bigint not null default 0
     reads_short boolean not null default false
+    lists_claims boolean not null default false
+    compared_to uuid
+    host text
+    pid bigint
+    process text
+    can text
+    listen text
+    ttl_ms bigint
     constraint leases_pkey PRIMARY KEY (incarnation)
+
+table open_claims with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    run uuid not null
+    job uuid not null
+    tenant integer not null
+    incarnation uuid not null
+    fence bigint not null
+    constraint open_claims_pkey PRIMARY KEY (run)
+    CREATE INDEX open_claims_incarnation ON public.open_claims USING btree (incarnation, run)
+    CREATE INDEX open_claims_job ON public.open_claims USING btree (job)
 
 table partitions with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=500)
     partition smallint not null
@@ -305,15 +344,19 @@ table waiting with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshol
     queue text collate "C"
     rank bigint
     key text
+    for_node uuid
+    lot bigint not null default nextval('waiting_lots'::regclass)
     constraint waiting_pkey PRIMARY KEY (run)
     constraint waiting_priority CHECK (((priority >= 0) AND (priority <= 9)))
     constraint waiting_ranked CHECK (((queue IS NULL) = (rank IS NULL)))
     CREATE INDEX waiting_claim ON public.waiting USING btree (late, priority DESC, due_at, run) WHERE (queue IS NULL)
     CREATE INDEX waiting_due ON public.waiting USING btree (due_at) WHERE (COALESCE(queue, ''::text) = ''::text)
+    CREATE INDEX waiting_for_node ON public.waiting USING btree (for_node, due_at) WHERE (for_node IS NOT NULL)
     CREATE INDEX waiting_job ON public.waiting USING btree (job)
     CREATE INDEX waiting_late ON public.waiting USING btree (tenant, priority DESC, due_at, run) WHERE (late AND (queue IS NULL))
     CREATE INDEX waiting_queue ON public.waiting USING btree (tenant, queue, rank, run) WHERE (queue IS NOT NULL)
     CREATE INDEX waiting_queue_due ON public.waiting USING btree (tenant, queue, due_at) WHERE (queue IS NOT NULL)
+    CREATE INDEX waiting_tried ON public.waiting USING btree (job) WHERE (attempts > 0)
 
 table worker_claims with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
     run uuid not null
@@ -340,5 +383,7 @@ AS $function$ select floor(extract(epoch from clock_timestamp()) * 1000)::bigint
 sequence audit_id_seq
 
 sequence changes_seq
+
+sequence waiting_lots
 
 a day with (fillfactor=45, autovacuum_vacuum_scale_factor=0.1, autovacuum_analyze_scale_factor=0.05, autovacuum_vacuum_insert_scale_factor=0.2, autovacuum_vacuum_cost_delay=0) 2 indexes

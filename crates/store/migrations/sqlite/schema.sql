@@ -128,6 +128,16 @@ CREATE INDEX epochs_queue on epochs (tenant, queue) where queue is not null;
 
 CREATE INDEX epochs_seq on epochs (seq);
 
+CREATE TABLE failures (
+    tenant integer not null,
+    run blob not null,
+    job blob not null,
+    error_hash integer,
+    primary key (tenant, run)
+) strict, without rowid;
+
+CREATE INDEX failures_job on failures (job, run);
+
 CREATE TABLE flow_steps (
     run blob not null primary key,
     flow blob not null,
@@ -181,7 +191,19 @@ CREATE TABLE leases (
     until integer not null,
     open_from blob not null,
     ended integer not null
-, region text, version text not null default '', started_at integer not null default 0, renewed_at integer not null default 0, holds integer not null default 1, lag_ms integer not null default 0, clock_offset_ms integer not null default 0) strict, without rowid;
+, region text, version text not null default '', started_at integer not null default 0, renewed_at integer not null default 0, holds integer not null default 1, lag_ms integer not null default 0, clock_offset_ms integer not null default 0, compared_to blob, host text, pid integer, process text, can text, listen text) strict, without rowid;
+
+CREATE TABLE open_claims (
+    run blob not null primary key,
+    job blob not null,
+    tenant integer not null,
+    incarnation blob not null,
+    fence integer not null
+) strict, without rowid;
+
+CREATE INDEX open_claims_incarnation on open_claims (incarnation, run);
+
+CREATE INDEX open_claims_job on open_claims (job);
 
 CREATE TABLE partitions (
     partition integer not null primary key,
@@ -287,6 +309,8 @@ CREATE INDEX waiting_late on waiting (tenant, priority desc, due_at, run) where 
 CREATE INDEX waiting_queue on waiting (tenant, queue, rank, run) where queue is not null;
 
 CREATE INDEX waiting_queue_due on waiting (tenant, queue, due_at) where queue is not null;
+
+CREATE INDEX waiting_tried on waiting (job) where attempts > 0;
 
 CREATE TABLE worker_claims (
     run blob not null primary key,

@@ -306,7 +306,7 @@ pub async fn ticks_of_long_ago_have_runs_of_today(bench: &Bench) {
     let run = run_of(&backfill, long_ago);
     assert!(run.time() > s(-2 * 3_600), "nobody looks for it months ago");
     bench.claim(&lease, run).await;
-    assert_eq!(bench.load(&job).await.open.len(), 3);
+    assert!(bench.load(&job).await.open.iter().any(|open| open.id == run && open.state == State::Claimed));
     bench.store.leave(&lease).await.unwrap();
     let other = bench.join("b", 2).await;
     let lost = bench.store.load_lost(&other, 10).await.unwrap();

@@ -5,11 +5,10 @@ use everytick_domain::{
     job::Job,
     plan::Fate,
     run::{CauseKind, State, Verdict},
-    time::Span,
 };
 
 use super::{Bench, OTHER_TENANT, START, TENANT, TTL, incarnation, new_run, overlapping, s, spec, tick, ticks};
-use crate::{Beat, LATE_PER_TENANT_MAX, NewRun, NodeInfo, StoreError, WaitingRun};
+use crate::{Beat, Busy, LATE_PER_TENANT_MAX, NewRun, NodeInfo, StoreError, WaitingRun};
 
 pub async fn what_waits_comes_on_time_first_then_by_priority_then_the_oldest(bench: &Bench) {
     let lease = bench.join("a", 1).await;
@@ -59,7 +58,12 @@ pub async fn late_runs_come_tenant_by_tenant_in_turn(bench: &Bench) {
     bench.waiting(&lease, &theirs, 30).await;
     let due = bench.store.peek_waiting(&lease, &bench.all(), &[], Some(OTHER_TENANT), 2).await.unwrap().due;
     assert_eq!(due.iter().map(|run| run.late).collect::<Vec<_>>(), [false, true], "what is on time comes first");
-    let due = bench.store.peek_waiting(&lease, &bench.all(), &[ours.id], None, 9).await.unwrap().due;
+    let due = bench
+        .store
+        .peek_waiting(&lease, &bench.all(), &[Busy { job: ours.id, full: false }], None, 9)
+        .await
+        .unwrap()
+        .due;
     assert!(due.iter().all(|run| run.job == theirs.id), "of busy jobs nothing comes");
 }
 
@@ -93,10 +97,19 @@ pub async fn the_runs_of_busy_jobs_do_not_come_except_forced_ones_and_retries(be
     let forced = bench.trigger(NewRun { force: true, ..new_run("busy", "k") }).await;
     let retried = bench.claimed(&lease, &busy, 20).await;
     bench.settle(&retried, Verdict::Redeliver).await;
-    let mut due = bench.store.peek_waiting(&lease, &bench.all(), &[busy.id], None, 10).await.unwrap().due;
+    let mut due = bench
+        .store
+        .peek_waiting(&lease, &bench.all(), &[Busy { job: busy.id, full: false }], None, 10)
+        .await
+        .unwrap()
+        .due;
     due.sort_by_key(|run| (run.force, run.attempts));
     let came: Vec<_> = due.iter().map(|run| (run.id, run.attempts, run.force)).collect();
     assert_eq!(came, [(runs, 0, false), (retried.id, 1, false), (forced.id, 0, true)]);
+    // One that uses all the slots it may.
+    let full = [Busy { job: busy.id, full: true }];
+    let due = bench.store.peek_waiting(&lease, &bench.all(), &full, None, 10).await.unwrap().due;
+    assert_eq!(due.iter().map(|run| run.id).collect::<Vec<_>>(), [runs]);
 }
 
 pub async fn no_more_come_than_asked_for(bench: &Bench) {
@@ -282,7 +295,7 @@ pub async fn a_renewal_may_pass_the_runs_that_are_over(bench: &Bench) {
     let over = bench.claimed(&lease, &job, 10).await;
     let open = bench.claimed(&lease, &job, 20).await;
     bench.settle(&over, Verdict::Succeeded).await;
-    bench.store.renew(&lease, Span::hours(1), &Beat::of(open.id)).await.unwrap();
+    bench.pass_claims(&lease, open.id).await;
     assert_eq!(bench.store.load_claimed(&lease).await.unwrap(), std::slice::from_ref(&open));
     assert_eq!(bench.load(&job).await.open.len(), 1);
     // What is claimed after it may lie lower.

@@ -3,7 +3,7 @@
 use everytick_domain::{
     edit::Change,
     ids::{JobId, Version},
-    job::JobSpec,
+    job::{JobSpec, Overlap},
     plan::Fate,
     run::{SkipReason, State, Verdict},
     schedule::Timing,
@@ -11,7 +11,8 @@ use everytick_domain::{
 };
 
 use super::{
-    Bench, OTHER_TENANT, START, TENANT, actor, by_name, change, overlapping, pause, s, schedule, spec, tick, ticks,
+    Bench, OTHER_TENANT, START, TENANT, actor, by_name, change, new_run, overlapping, pause, raised, s, schedule, spec,
+    tick, ticks,
 };
 use crate::{EditJob, JobRef, RowAnswer, SettleAnswer, StoreError};
 
@@ -33,7 +34,7 @@ pub async fn a_pause_records_the_ticks_that_are_due_and_no_tick_after_it(bench: 
     assert_eq!(history, [(s(10), State::Waiting), (s(20), State::Waiting)], "recorded, and never born claimed");
     assert_eq!(bench.due(&lease).await.len(), 2);
     bench.go(40);
-    for epoch in [1, 2] {
+    for epoch in [1, bench.epoch(&job).await] {
         let answers = bench.record(&lease, ticks(&job, epoch, vec![tick(&job, 30, Fate::Run)])).await;
         assert_eq!(answers, [RowAnswer::Stale]);
     }
@@ -47,7 +48,25 @@ pub async fn a_resumed_job_goes_on_after_the_pause(bench: &Bench) {
     assert_eq!((edited.x, edited.cursor), (Some(s(1_000)), Some(s(1_010))));
     assert!(edited.job.paused.is_none());
     assert!(bench.history(&job).await.is_empty(), "a paused job has no ticks");
-    assert_eq!((bench.cursor(&job).await, bench.epoch(&job).await), (Some(s(1_010)), 3));
+    assert_eq!((bench.cursor(&job).await, bench.epoch(&job).await), (Some(s(1_010)), raised(s(1_000))));
+}
+
+/// A promotion may lose the last edit. The edit after it starts from the same row and must get another epoch, or a node that
+/// knows the lost edit takes the new one for it. So an epoch is never below the microseconds of the clock at its edit.
+pub async fn an_edit_never_gets_the_epoch_of_an_earlier_edit_that_was_lost(bench: &Bench) {
+    let queue = bench.create(JobSpec { overlap: Overlap::Queue { limit: 10 }, ..spec("queue") }).await;
+    let job = bench.create(spec("j")).await;
+    for (at, change) in [(1, pause()), (2, Change::Resume), (3, replace(every("j", 60))), (4, Change::Delete)] {
+        bench.go(at);
+        bench.edit("j", change).await;
+        assert_eq!(bench.epoch(&job).await, raised(s(at)));
+    }
+    bench.go(5);
+    bench.trigger(new_run("queue", "k")).await;
+    assert_eq!(bench.epoch(&queue).await, raised(s(5)), "a request under queue raises it too");
+    bench.go(0);
+    bench.edit("queue", pause()).await;
+    assert_eq!(bench.epoch(&queue).await, raised(s(5)) + 1, "a clock that goes back lowers no epoch");
 }
 
 pub async fn a_deleted_job_is_not_found_and_frees_its_name(bench: &Bench) {
@@ -72,10 +91,10 @@ pub async fn a_replaced_definition_holds_from_x_on(bench: &Bench) {
     assert_eq!((edited.x, edited.cursor, edited.job.version), (Some(s(25)), Some(s(60)), Version::from_raw(2)));
     assert_eq!((edited.job.created_at, edited.job.updated_at), (START, s(25)));
     let loaded = bench.load(&job).await;
-    assert_eq!((loaded.epoch.raw(), loaded.cursor, loaded.job.version.raw()), (2, Some(s(60)), 2));
+    assert_eq!((loaded.epoch.raw(), loaded.cursor, loaded.job.version.raw()), (raised(s(25)), Some(s(60)), 2));
     assert_eq!(*loaded.job.spec, every("j", 60));
     let states: Vec<_> = bench.history(&job).await.iter().map(|run| (run.scheduled_at, run.state)).collect();
-    assert_eq!(states, [(s(10), State::Waiting), (s(20), State::Skipped)], "the second overlaps the first");
+    assert_eq!(states, [(s(10), State::Skipped), (s(20), State::Waiting)], "of several that are due the newest runs");
 }
 
 pub async fn ticks_planned_before_an_edit_are_stale_after_it(bench: &Bench) {
@@ -86,7 +105,8 @@ pub async fn ticks_planned_before_an_edit_are_stale_after_it(bench: &Bench) {
         let rows = vec![tick(&job, seconds, Fate::Run)];
         assert_eq!(bench.record(&lease, ticks(&job, 1, rows)).await, [RowAnswer::Stale]);
     }
-    assert_eq!(bench.record(&lease, ticks(&job, 2, vec![tick(&job, 60, Fate::Run)])).await, [RowAnswer::Inserted]);
+    let epoch = bench.epoch(&job).await;
+    assert_eq!(bench.record(&lease, ticks(&job, epoch, vec![tick(&job, 60, Fate::Run)])).await, [RowAnswer::Inserted]);
 }
 
 pub async fn an_edit_of_another_version_is_refused(bench: &Bench) {
@@ -139,6 +159,31 @@ pub async fn an_edit_to_an_at_that_has_passed_is_refused(bench: &Bench) {
     let refused = bench.store.edit_job(TENANT, &actor(), change("j", replace(past))).await;
     assert!(matches!(&refused, Err(StoreError::Invalid(found)) if found[0].field == "schedule.at"), "{refused:?}");
     assert_eq!(bench.version("j").await.raw(), 1);
+}
+
+fn at(seconds: i64) -> JobSpec {
+    JobSpec { schedule: Some(schedule(Timing::At { at: s(seconds) })), ..spec("j") }
+}
+
+pub async fn an_edit_to_an_at_of_a_moment_ago_records_its_tick(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(every("j", 3_600)).await);
+    bench.go(30);
+    let edited = bench.edit("j", replace(at(27))).await;
+    assert_eq!((edited.x, edited.cursor), (Some(s(30)), None));
+    let history: Vec<_> = bench.history(&job).await.iter().map(|run| (run.scheduled_at, run.state)).collect();
+    assert_eq!(history, [(s(27), State::Waiting)], "the cursor of the old definition lies ahead of it");
+    assert_eq!(bench.due(&lease).await.len(), 1, "it fires at once");
+}
+
+pub async fn an_edit_to_an_at_that_is_on_the_record_is_refused(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let first = bench.claimed(&lease, &job, 10).await;
+    bench.settle(&first, Verdict::Succeeded).await;
+    bench.go(13);
+    let refused = bench.store.edit_job(TENANT, &actor(), change("j", replace(at(10)))).await;
+    assert!(matches!(&refused, Err(StoreError::Invalid(found)) if found[0].field == "schedule.at"), "{refused:?}");
+    assert_eq!((bench.version("j").await.raw(), bench.cursor(&job).await.is_some()), (1, true), "nothing was written");
 }
 
 pub async fn x_lies_after_the_last_recorded_tick_when_the_clock_goes_back(bench: &Bench) {
@@ -259,4 +304,6 @@ pub async fn a_pause_keeps_its_note(bench: &Bench) {
     bench.edit("j", Change::Pause { note: Some("410 Gone".into()) }).await;
     let paused = bench.store.get_job(TENANT, &by_name("j")).await.unwrap().job.paused.unwrap();
     assert_eq!((paused.at, paused.note.as_deref()), (START, Some("410 Gone")));
+    let audit = bench.audit().await;
+    assert!(audit[1].action == "pause" && audit[1].detail.contains("410 Gone"), "{}", audit[1].detail);
 }

@@ -25,7 +25,7 @@ pub async fn the_row_and_the_range_of_an_instant_are_found(bench: &Bench) {
     bench.go(100);
     bench.range(&lease, &range(&job, 1, 10, 50)).await;
     let rows = vec![tick(&job, 60, Fate::Run), tick(&job, 70, Fate::Skip(SkipReason::Overlap))];
-    bench.record(&lease, ticks(&job, 2, rows)).await;
+    bench.record(&lease, ticks(&job, bench.epoch(&job).await, rows)).await;
     for (at, state) in [(60, Some(State::Waiting)), (70, Some(State::Skipped)), (80, None), (30, None), (61, None)] {
         let (found, asked) = facts(bench, &by_name("j"), Some(s(at))).await;
         assert_eq!((asked, found.record.as_ref().map(|record| record.state)), (s(at), state), "{at}");

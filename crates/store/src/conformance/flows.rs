@@ -29,10 +29,12 @@ fn follow(parents: &[&str]) -> impl Fn(JobSpec) -> Change {
 async fn advance(bench: &Bench) -> usize {
     let mut started = 0;
     loop {
-        let advanced = bench.store.advance_flows(None, 10).await.unwrap();
-        started += advanced.started;
-        if advanced.flows == 0 {
+        let flows = bench.store.flows_with_steps(None, 10).await.unwrap();
+        if flows.is_empty() {
             return started;
+        }
+        for flow in flows {
+            started += bench.store.advance_flow(flow).await.unwrap().started;
         }
     }
 }
@@ -307,6 +309,90 @@ pub async fn a_payload_takes_from_its_parents(bench: &Bench) {
     assert_eq!(bad.error.as_deref(), Some(why));
 }
 
+/// A parent "a" whose run is claimed; children take from it.
+async fn root_of(bench: &Bench) -> (Lease, ClaimedRun) {
+    let lease = bench.join("n", 1).await;
+    let root = bench.trigger(new_run("a", "k")).await.id;
+    let run = bench.claim(&lease, root).await;
+    (lease, run)
+}
+
+fn taking(name: &str, parent: &str, payload: &str) -> JobSpec {
+    JobSpec { payload: Some(payload.into()), ..after(name, &[parent]) }
+}
+
+pub async fn a_payload_takes_the_error_of_a_parent(bench: &Bench) {
+    bench.create(spec("a")).await;
+    let told = bench.create(taking("told", "a:failed", r#"{"why": "{{ parents.a.error }}"}"#)).await;
+    bench.create(after("b", &["a"])).await;
+    let skipped = bench.create(taking("skipped", "b:finished", r#""{{ parents.b.error }}""#)).await;
+    let (_, run) = root_of(bench).await;
+    let mut settle = settle_with(run.id, run.fence, run.job, TENANT, Verdict::Failed);
+    settle.settlement.error = Some("exit 1".into());
+    bench.store.settle(&[settle]).await.unwrap();
+    advance(bench).await;
+    let payload = bench.run(child_of(&told, run.id)).await.payload;
+    assert_eq!(payload.as_deref(), Some(r#"{"why":"exit 1"}"#));
+    let payload = bench.run(child_of(&skipped, run.id)).await.payload;
+    assert_eq!(payload.as_deref(), Some(r#""parent a is failed, not succeeded""#), "b is skipped in the same step");
+}
+
+pub async fn a_skip_by_error_fails_the_flow_and_is_run_again(bench: &Bench) {
+    bench.create(spec("a")).await;
+    let bad = bench.create(taking("bad", "a", r#""{{ parents.a.output.nothing }}""#)).await;
+    bench.create(after("next", &["bad"])).await;
+    let (_, run) = root_of(bench).await;
+    bench.settle(&run, Verdict::Succeeded).await;
+    let advanced = bench.store.advance_flow(run.id).await.unwrap();
+    let [skipped] = &advanced.skipped[..] else { panic!("{advanced:?}") };
+    assert_eq!((skipped.run, skipped.job_name.as_str()), (child_of(&bad, run.id), "bad"));
+    assert_eq!((skipped.reason, advanced.started), (SkipReason::Error, 0));
+    assert!(skipped.error.contains("is not JSON"), "{}", skipped.error);
+    advance(bench).await;
+    assert_eq!(shown(bench, run.id).await, "a succeeded, bad skipped(error), next skipped(parent)");
+    assert_eq!(flow(bench, run.id).await.state, FlowState::Failed);
+    bench.edit("bad", Change::Replace(Box::new(taking("bad", "a", "1")))).await;
+    let again = bench.store.rerun_flow(TENANT, &actor(), rerun(run.id, &[])).await.unwrap();
+    assert_eq!(shown(bench, again.id).await, "bad waiting, next -");
+}
+
+pub async fn a_run_outside_a_flow_cannot_take_from_parents(bench: &Bench) {
+    bench.create(spec("a")).await;
+    bench.create(taking("b", "a", r#""{{ parents.a.run }}""#)).await;
+    let refused = bench.store.create_run(TENANT, &actor(), new_run("b", "k")).await;
+    assert!(matches!(&refused, Err(StoreError::Invalid(found)) if found[0].field == "payload"), "{refused:?}");
+    let own = crate::NewRun { payload: Some("1".into()), ..new_run("b", "k") };
+    assert_eq!(bench.trigger(own).await.state, State::Waiting);
+}
+
+pub async fn a_flow_that_starts_many_jobs_does_so_in_several_transactions(bench: &Bench) {
+    bench.create(spec("a")).await;
+    // Each fills in most of what a payload may have, and 4 MiB are kept for one transaction.
+    let long = "x".repeat(250_000);
+    let payload = format!(r#"["{{{{ parents.a.run }}}}", "{long}"]"#);
+    for n in 0..19 {
+        bench.create(taking(&format!("child-{n}"), "a", &payload)).await;
+    }
+    let (_, run) = root_of(bench).await;
+    bench.settle(&run, Verdict::Succeeded).await;
+    let first = bench.store.advance_flow(run.id).await.unwrap();
+    assert!(first.more && (10..19).contains(&first.started), "{} started", first.started);
+    let second = bench.store.advance_flow(run.id).await.unwrap();
+    assert_eq!((first.started + second.started, second.more), (19, false));
+    assert_eq!(advance(bench).await, 0);
+}
+
+pub async fn a_flow_that_is_given_up_skips_its_next_jobs_by_error(bench: &Bench) {
+    let ([_, b, ..], _, root) = diamond(bench).await;
+    bench.settle(&root, Verdict::Succeeded).await;
+    let given = bench.store.give_up_flow(root.id, "it is broken").await.unwrap();
+    assert_eq!((given.started, given.skipped.len(), given.more), (0, 2, false));
+    advance(bench).await;
+    assert_eq!(shown(bench, root.id).await, "a succeeded, b skipped(error), c skipped(error), d skipped(parent)");
+    assert_eq!(bench.run(child_of(&b, root.id)).await.error.as_deref(), Some("it is broken"));
+    assert_eq!(flow(bench, root.id).await.state, FlowState::Failed);
+}
+
 pub async fn parents_are_found_when_a_job_is_defined(bench: &Bench) {
     let unknown = message(bench.created(TENANT, after("b", &["a"])).await);
     assert_eq!(unknown, "depends_on[0].job: there is no job \"a\"; make it first");
@@ -450,6 +536,37 @@ pub async fn an_old_flow_goes_with_its_runs(bench: &Bench) {
     bench.store.prune(s(100 * 86_400), 100).await.unwrap();
     assert!(matches!(bench.store.get_flow(TENANT, root.id).await, Err(StoreError::NotFound("flow"))));
     assert_eq!(advance(bench).await, 0);
+}
+
+pub async fn a_flow_that_goes_on_outlives_the_history(bench: &Bench) {
+    let ([a, b, c, d], lease, root) = diamond(bench).await;
+    // A later run of the root's job, so that the root itself may go; and its tick is passed.
+    bench.waiting(&lease, &a, 20).await;
+    bench.raise(&a, 1, Some(s(30))).await;
+    bench.settle(&root, Verdict::Succeeded).await;
+    advance(bench).await;
+    let (old, much_later) = (s(100 * 86_400), 200 * 86_400);
+    bench.go(much_later);
+    bench.store.prune(old, 100).await.unwrap();
+    assert_eq!(shown(bench, root.id).await, "a succeeded, b waiting, c waiting, d -", "two of its runs are open");
+    let lease = bench.join("n", 2).await;
+    for job in [&b, &c] {
+        let run = claim(bench, &lease, job, root.id).await;
+        bench.settle(&run, Verdict::Succeeded).await;
+    }
+    bench.store.prune(old, 100).await.unwrap();
+    assert_eq!(advance(bench).await, 1, "it has steps");
+    assert_eq!(bench.run(child_of(&d, root.id)).await.state, State::Waiting);
+}
+
+pub async fn a_rerun_that_goes_on_outlives_the_history(bench: &Bench) {
+    let (_, _, root) = diamond(bench).await;
+    bench.settle(&root, Verdict::Failed).await;
+    advance(bench).await;
+    let again = bench.store.rerun_flow(TENANT, &actor(), rerun(root.id, &["b"])).await.unwrap();
+    bench.go(200 * 86_400);
+    bench.store.prune(s(100 * 86_400), 100).await.unwrap();
+    assert_eq!(shown(bench, again.id).await, "b waiting, d -");
 }
 
 pub async fn a_redriven_run_opens_a_flow_of_its_own(bench: &Bench) {

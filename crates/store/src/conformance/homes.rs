@@ -11,7 +11,10 @@ use everytick_domain::{
     schedule::Timing,
 };
 
-use super::{Bench, TENANT, actor, by_name, change, job_id, new_run, partitions::only, s, schedule, spec, tick, ticks};
+use super::{
+    Bench, START, TENANT, actor, by_name, change, job_id, new_run, partitions::only, raised, s, schedule, spec, tick,
+    ticks,
+};
 use crate::{ChangeMark, EditJob, Edited, Lease, NewJob, Result, RowAnswer, StoreError};
 
 fn at_home(name: &str, region: &str) -> JobSpec {
@@ -169,7 +172,7 @@ pub async fn a_move_is_told_where_the_job_was_and_where_it_is(bench: &Bench) {
         found.jobs.into_iter().map(|job| (job.id, job.epoch.raw())).collect::<Vec<_>>()
     };
     let (from, to) = (only(was.partition), only(now.partition));
-    assert_eq!((told(&from).await, told(&to).await), (vec![(now.id, 2)], vec![(now.id, 2)]));
+    assert_eq!((told(&from).await, told(&to).await), (vec![(now.id, raised(START))], vec![(now.id, raised(START))]));
     assert!(told(&bench.all().without(from.union(to))).await.is_empty());
 }
 

@@ -5,14 +5,18 @@ use std::collections::HashMap;
 use everytick_domain::{
     edit::Change,
     ids::JobId,
+    job::{JobSpec, Overlap},
     plan::Fate,
     run::{SkipReason, State, Verdict},
     schedule::Timing,
     time::{DbTime, Span},
 };
 
-use super::{Bench, START, TTL, incarnation, new_run, overlapping, pause, s, schedule, spec, tick, ticks};
-use crate::{ChangeMark, NodeInfo, StoreError};
+use super::{
+    Bench, LIMITS, START, TTL, incarnation, new_run, overlapping, pause, queues::queued, raised, s, schedule, spec,
+    tick, ticks,
+};
+use crate::{ChangeMark, NodeInfo, StoreError, Unread};
 
 pub async fn the_horizon_gives_jobs_by_cursor_and_goes_on_from_a_place(bench: &Bench) {
     let lease = bench.join("a", 1).await;
@@ -88,6 +92,60 @@ pub async fn a_loaded_job_has_its_open_runs_and_no_others(bench: &Bench) {
     }
 }
 
+/// What a load reads of a backlog is decided by the job's policy, and not by the length of the backlog.
+pub async fn a_load_reads_as_many_waiting_runs_as_the_policy_needs(bench: &Bench) {
+    let lease = bench.join("a", 1).await;
+    let mut at = 0;
+    for (name, overlap, max_concurrent, needed) in [
+        ("skip", Overlap::Skip, None, 1),
+        ("allow", Overlap::Allow, None, 1),
+        ("three", Overlap::Allow, Some(3), 3),
+        ("queue", Overlap::Queue { limit: 2 }, None, 2),
+    ] {
+        let job = bench.create(JobSpec { overlap, max_concurrent, ..spec(name) }).await;
+        for count in 1..=5_usize {
+            at += 10;
+            bench.go(at);
+            bench.waiting(&lease, &job, at).await;
+            let loaded = bench.load(&job).await;
+            assert_eq!(loaded.open.len(), count.min(needed), "{name}: {count} wait");
+            assert_eq!(loaded.unread, Unread { waiting: count > needed, tried: false }, "{name}: {count} wait");
+            assert_eq!(loaded.room, LIMITS.waiting_per_job_max - count, "{name}: all of them count");
+        }
+    }
+}
+
+/// Those between two attempts are in progress: they are read though others wait before them.
+pub async fn a_load_reads_runs_between_two_attempts_before_others(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(60);
+    for at in [10, 20, 30] {
+        bench.waiting(&lease, &job, at).await;
+    }
+    let tried = bench.claimed(&lease, &job, 40).await;
+    bench.settle(&tried, Verdict::Retry { due_at: s(100) }).await;
+    let loaded = bench.load(&job).await;
+    let tried_read: Vec<_> = loaded.open.iter().filter(|run| run.attempt > 0).map(|run| run.id).collect();
+    assert_eq!((tried_read, loaded.open.len()), (vec![tried.id], 2));
+    assert_eq!(loaded.unread, Unread { waiting: true, tried: false });
+    for at in [50, 60] {
+        let tried = bench.claimed(&lease, &job, at).await;
+        bench.settle(&tried, Verdict::Retry { due_at: s(100) }).await;
+    }
+    let loaded = bench.load(&job).await;
+    assert_eq!((loaded.open.len(), loaded.unread), (2, Unread { waiting: true, tried: true }));
+}
+
+pub async fn what_waits_in_a_queue_is_counted_and_not_read(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(queued(overlapping("q"))).await);
+    bench.go(60);
+    for at in [10, 20, 30] {
+        bench.waiting(&lease, &job, at).await;
+    }
+    let loaded = bench.load(&job).await;
+    assert_eq!((loaded.open.len(), loaded.room), (0, LIMITS.waiting_per_job_max - 3));
+}
+
 pub async fn a_loaded_job_knows_the_last_tick_on_the_record_behind_its_cursor(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.create(spec("other")).await;
@@ -150,12 +208,12 @@ pub async fn changes_give_what_was_made_and_what_was_edited(bench: &Bench) {
     let mut reader = Reader::default();
     assert_eq!(reader.news(bench).await, [(a.id, 1, Some(s(10))), (b.id, 1, Some(s(10)))]);
     bench.edit("a", pause()).await;
-    assert_eq!(reader.news(bench).await, [(a.id, 2, None)]);
+    assert_eq!(reader.news(bench).await, [(a.id, raised(START), None)]);
     bench.edit("b", Change::Delete).await;
-    assert_eq!(reader.news(bench).await, [(b.id, 2, None)]);
+    assert_eq!(reader.news(bench).await, [(b.id, raised(START), None)]);
     bench.go(3_600);
     bench.edit("a", Change::Resume).await;
-    assert_eq!(reader.news(bench).await, [(a.id, 3, Some(s(3_610)))]);
+    assert_eq!(reader.news(bench).await, [(a.id, raised(s(3_600)), Some(s(3_610)))]);
 }
 
 /// Whether or not it is told of: its holder finds it in time, and hears of each edit.
@@ -171,7 +229,7 @@ pub async fn a_new_job_whose_first_tick_is_far_ahead_is_found_by_the_horizon(ben
     let found = bench.store.load_horizon(&lease, &bench.all(), until, None, 10).await.unwrap();
     assert_eq!(found.iter().map(|found| (found.job.id, found.epoch.raw())).collect::<Vec<_>>(), [(job.id, 1)]);
     bench.edit("j", pause()).await;
-    assert_eq!(reader.news(bench).await, [(job.id, 2, None)]);
+    assert_eq!(reader.news(bench).await, [(job.id, raised(START), None)]);
 }
 
 pub async fn changes_come_in_pages(bench: &Bench) {

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::missing_panics_doc, reason = "these are tests")]
 
+pub mod accepted;
 pub mod alone;
 pub mod backfills;
 pub mod calendars;
@@ -16,6 +17,7 @@ pub mod flows;
 pub mod homes;
 pub mod loads;
 pub mod nodes;
+pub mod old_claims;
 pub mod partitions;
 pub mod pruning;
 pub mod queue_previous;
@@ -49,12 +51,18 @@ use uuid::Uuid;
 use crate::{
     Actor, ClaimedRun, Created, EditJob, Edited, JobRef, JobTicks, Lease, Limits, LoadedJob, ManualClock, NewJob,
     NewRun, NodeInfo, Raise, RangeAnswer, RangePlan, RecordRow, Result, RowAnswer, RunRecord, Settle, SettleAnswer,
-    Store, Waiting, WallClock,
+    Store, TakeOver, Waiting, WallClock,
 };
 
 /// The limits under which a keeper is opened for the suite: small, so that they are reached.
-pub const LIMITS: Limits =
-    Limits { jobs_per_tenant_max: 20, open_requests_per_job_max: 3, calendars_per_tenant_max: 5 };
+pub const LIMITS: Limits = Limits {
+    jobs_per_tenant_max: 20,
+    open_requests_per_job_max: 3,
+    waiting_per_job_max: 30,
+    calendars_per_tenant_max: 5,
+    runs_searched_max: 8,
+    backlog_batch_max: 10,
+};
 /// The clock's first reading. Every job of the suite has ticks at whole ten seconds.
 pub const START: DbTime = DbTime::from_millis(1_794_787_200_000);
 pub const TENANT: TenantId = TenantId::DEFAULT;
@@ -97,6 +105,13 @@ macro_rules! conformance_suite {
             a_node_that_comes_back_finds_what_nobody_took,
             a_node_that_is_about_to_stop_gives_all_back_and_keeps_its_claims,
             of_two_processes_under_one_name_the_older_gives_way,
+            a_second_process_under_the_name_of_a_living_node_is_refused,
+            an_expired_lease_leaves_its_name_free,
+            a_lease_from_a_clock_that_was_ahead_lives_no_longer_than_a_lease,
+            a_run_that_was_handed_over_is_claimed_by_its_node_and_by_no_other,
+            a_run_that_was_handed_over_counts_as_in_progress,
+            what_was_handed_to_a_node_that_dies_or_stops_waits_again_unspent,
+            a_run_is_handed_only_to_a_living_node_and_only_by_the_owner,
             only_the_holder_releases,
             the_lost_claims_of_one_node_are_found_by_another,
             the_claims_of_a_living_node_are_not_lost,
@@ -168,6 +183,9 @@ macro_rules! conformance_suite {
             the_horizon_has_no_jobs_without_ticks,
             the_horizon_needs_a_lease,
             a_loaded_job_has_its_open_runs_and_no_others,
+            a_load_reads_as_many_waiting_runs_as_the_policy_needs,
+            a_load_reads_runs_between_two_attempts_before_others,
+            what_waits_in_a_queue_is_counted_and_not_read,
             a_loaded_job_knows_the_last_tick_on_the_record_behind_its_cursor,
             a_claim_of_a_dead_incarnation_is_still_an_open_run,
             deleted_jobs_are_loaded_and_unknown_ones_left_out,
@@ -229,6 +247,28 @@ macro_rules! conformance_suite {
             what_was_settled_is_no_longer_lost,
             a_renewal_may_pass_the_runs_that_are_over,
         }
+        $crate::conformance_suite! { @group $open, old_claims:
+            a_claim_that_has_become_old_is_listed_and_the_bound_passes_it,
+            the_bound_does_not_pass_what_was_not_listed,
+            a_claim_made_since_the_comparison_is_listed_with_the_renewal,
+            a_claim_below_the_bound_is_listed_and_leaves_the_bound_alone,
+            an_old_claim_that_ended_is_open_no_longer,
+            an_old_claim_keeps_its_job_busy,
+            listed_claims_come_in_pages,
+            a_lost_lease_lists_nothing,
+            an_old_claim_is_not_pruned,
+        }
+        $crate::conformance_suite! { @group $open, accepted:
+            an_accepted_run_outlives_its_node_and_is_settled_by_its_fence,
+            only_a_claim_of_the_incarnation_is_accepted,
+            a_lost_lease_hands_nothing_over,
+            an_accepted_run_keeps_its_job_busy,
+            an_accepted_run_gives_way_and_can_be_cancelled,
+            an_accepted_run_of_an_edited_job_waits_where_the_job_is_now,
+            an_accepted_run_times_out_without_a_report,
+            an_accepted_run_is_not_pruned_however_old,
+            an_accepted_run_is_not_ended_as_a_workers,
+        }
         $crate::conformance_suite! { @group $open, settles:
             success_ends_the_run_with_what_it_printed,
             failure_ends_the_run_with_its_error,
@@ -236,6 +276,7 @@ macro_rules! conformance_suite {
             an_old_fence_changes_nothing,
             what_is_over_cannot_be_settled_again,
             what_waits_cannot_be_settled,
+            nothing_is_put_back_under_an_old_fence,
             an_unknown_run_cannot_be_settled,
             a_retry_waits_until_it_is_due_and_keeps_the_failed_attempt,
             a_lost_attempt_is_kept_and_the_run_waits_at_once,
@@ -311,6 +352,7 @@ macro_rules! conformance_suite {
         $crate::conformance_suite! { @group $open, edits:
             a_pause_records_the_ticks_that_are_due_and_no_tick_after_it,
             a_resumed_job_goes_on_after_the_pause,
+            an_edit_never_gets_the_epoch_of_an_earlier_edit_that_was_lost,
             a_deleted_job_is_not_found_and_frees_its_name,
             a_replaced_definition_holds_from_x_on,
             ticks_planned_before_an_edit_are_stale_after_it,
@@ -319,6 +361,8 @@ macro_rules! conformance_suite {
             an_edit_that_changes_nothing_writes_nothing,
             an_unknown_job_and_one_of_another_tenant_cannot_be_edited,
             an_edit_to_an_at_that_has_passed_is_refused,
+            an_edit_to_an_at_of_a_moment_ago_records_its_tick,
+            an_edit_to_an_at_that_is_on_the_record_is_refused,
             x_lies_after_the_last_recorded_tick_when_the_clock_goes_back,
             ticks_already_recorded_are_not_recorded_again_by_an_edit,
             an_edit_skips_due_ticks_that_overlap_an_open_run,
@@ -421,10 +465,14 @@ macro_rules! conformance_suite {
         $crate::conformance_suite! { @group $open, reads:
             a_job_is_read_by_name_and_by_id_with_its_last_run,
             jobs_are_listed_by_name_in_pages,
+            a_page_of_jobs_ends_at_its_limit_of_bytes_and_the_next_goes_on_behind_it,
             deleted_jobs_are_not_listed,
             jobs_are_filtered,
             runs_and_ranges_are_listed_together_newest_first_in_pages,
             runs_are_filtered_by_job_state_and_time,
+            failed_runs_are_listed_however_many_others_lie_between,
+            a_settlement_that_puts_a_run_back_or_comes_too_late_lists_no_failure,
+            a_list_by_another_state_reads_a_bounded_number_of_runs_a_page_and_goes_on,
             an_output_is_read_with_its_run_and_left_out_of_lists,
             a_range_is_read_by_its_id,
             runs_bear_the_name_that_their_job_has_now,
@@ -445,6 +493,11 @@ macro_rules! conformance_suite {
             a_child_under_queue_waits_its_turn_and_has_its_job_planned_anew,
             a_flow_keeps_the_graph_that_it_was_opened_with,
             a_payload_takes_from_its_parents,
+            a_payload_takes_the_error_of_a_parent,
+            a_skip_by_error_fails_the_flow_and_is_run_again,
+            a_run_outside_a_flow_cannot_take_from_parents,
+            a_flow_that_starts_many_jobs_does_so_in_several_transactions,
+            a_flow_that_is_given_up_skips_its_next_jobs_by_error,
             parents_are_found_when_a_job_is_defined,
             jobs_that_come_together_may_follow_each_other,
             a_cycle_is_refused_and_named,
@@ -454,6 +507,8 @@ macro_rules! conformance_suite {
             a_rerun_makes_one_new_flow_of_what_failed,
             a_rerun_under_one_key_is_made_once,
             an_old_flow_goes_with_its_runs,
+            a_flow_that_goes_on_outlives_the_history,
+            a_rerun_that_goes_on_outlives_the_history,
             a_redriven_run_opens_a_flow_of_its_own,
         }
         $crate::conformance_suite! { @group $open, pruning:
@@ -466,6 +521,7 @@ macro_rules! conformance_suite {
             attempts_go_with_their_run,
             a_deleted_job_goes_when_its_runs_are_over,
             old_keys_are_forgotten_and_newer_ones_kept,
+            old_audit_rows_go_and_newer_ones_stay,
         }
     };
 }
@@ -565,6 +621,12 @@ pub fn job_id(tenant: TenantId, name: &str) -> JobId {
     JobId::from_uuid(Uuid::from_bytes(bytes))
 }
 
+/// The epoch of a new job that was raised once, at this instant.
+#[must_use]
+pub fn raised(at: DbTime) -> i64 {
+    Epoch::from_raw(1).raised(at).raw()
+}
+
 /// The row of a job's tick, so many seconds after [`START`].
 #[must_use]
 pub fn tick(job: &Job, seconds: i64, fate: Fate) -> RecordRow {
@@ -648,9 +710,10 @@ impl Bench {
         PartitionSet::all(self.store.partitions())
     }
 
-    /// The lease of a node, for longer than any rule lasts.
+    /// The lease of a node, for longer than any rule lasts. It replaces a process that lives under the name.
     pub async fn join(&self, node: &str, n: u128) -> Lease {
-        self.store.join(&NodeInfo::named(node), incarnation(n), Span::days(365)).await.unwrap().0
+        let info = NodeInfo { takes_over: TakeOver::Any, ..NodeInfo::named(node) };
+        self.store.join(&info, incarnation(n), Span::days(365)).await.unwrap().0
     }
 
     pub async fn create(&self, spec: JobSpec) -> Job {
@@ -673,6 +736,13 @@ impl Bench {
         assert_eq!(self.record(lease, ticks(job, self.epoch(job).await, vec![row])).await, [RowAnswer::Inserted]);
         let found = self.store.load_claimed(lease).await.unwrap();
         found.into_iter().find(|run| run.id == id).expect("the run was born claimed")
+    }
+
+    /// Lists the old claims of a lease, and raises the bound of those that are not listed.
+    pub async fn pass_claims(&self, lease: &Lease, bound: RunId) {
+        while self.store.list_old_claims(lease, bound).await.unwrap() < bound {}
+        let beat = crate::Beat::of(bound);
+        self.store.renew(lease, Span::days(9), &beat).await.unwrap();
     }
 
     /// Records one run of the job as waiting.

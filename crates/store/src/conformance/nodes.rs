@@ -3,7 +3,7 @@
 use everytick_domain::{ids::RunId, time::Span};
 
 use super::{Bench, START, TTL, incarnation, s};
-use crate::{Beat, Lease, NodeInfo, StoreError};
+use crate::{Beat, Lease, NodeInfo, NodeProcess, StoreError, TakeOver};
 
 pub(super) async fn lives(bench: &Bench, lease: &Lease) -> bool {
     match bench.store.peek_waiting(lease, &bench.all(), &[], None, 1).await {
@@ -11,6 +11,11 @@ pub(super) async fn lives(bench: &Bench, lease: &Lease) -> bool {
         Err(StoreError::LeaseLost) => false,
         Err(error) => panic!("{error}"),
     }
+}
+
+/// A node that may replace a process that lives under its name.
+pub(super) fn replacing(name: &str) -> NodeInfo {
+    NodeInfo { takes_over: TakeOver::Any, ..NodeInfo::named(name) }
 }
 
 pub async fn the_clock_is_the_one_that_the_store_was_given(bench: &Bench) {
@@ -73,7 +78,7 @@ pub async fn the_fence_of_a_lease_that_is_lost_cannot_be_raised(bench: &Bench) {
     bench.join("a", 2).await;
     let raised = bench.store.raise_fence(&old).await;
     assert!(matches!(raised, Err(StoreError::LeaseLost)), "{raised:?}");
-    let (expired, _) = bench.store.join(&NodeInfo::named("a"), incarnation(3), TTL).await.unwrap();
+    let (expired, _) = bench.store.join(&replacing("a"), incarnation(3), TTL).await.unwrap();
     bench.go(15);
     let raised = bench.store.raise_fence(&expired).await;
     assert!(matches!(raised, Err(StoreError::LeaseLost)), "{raised:?}");
@@ -94,8 +99,14 @@ pub async fn fences_rise_even_when_the_clock_goes_back(bench: &Bench) {
 }
 
 pub async fn a_cluster_shows_its_nodes_as_they_joined_and_renewed(bench: &Bench) {
-    let info =
-        NodeInfo { name: "a".into(), region: Some("north".into()), version: "1.2.3".into(), holds: true, again: false };
+    let process = NodeProcess { host: "h1".into(), pid: 42, mark: "boot 7".into() };
+    let info = NodeInfo {
+        region: Some("north".into()),
+        version: "1.2.3".into(),
+        process: Some(process.clone()),
+        can: Some("{}".into()),
+        ..NodeInfo::named("a")
+    };
     let (lease, _) = bench.store.join(&info, incarnation(1), TTL).await.unwrap();
     bench.go(5);
     bench.store.renew(&lease, TTL, &Beat::of(RunId::floor(START))).await.unwrap();
@@ -106,6 +117,7 @@ pub async fn a_cluster_shows_its_nodes_as_they_joined_and_renewed(bench: &Bench)
     assert_eq!((node.name.as_str(), node.region.as_deref(), node.version.as_str()), ("a", Some("north"), "1.2.3"));
     assert_eq!((node.incarnation, node.fence), (lease.incarnation, lease.fence));
     assert_eq!((node.started_at, node.renewed_at, node.until), (START, s(5), s(20)));
+    assert_eq!((&node.process, node.can.as_deref()), (&Some(process), Some("{}")));
 }
 
 pub async fn a_node_that_left_or_was_replaced_is_not_shown(bench: &Bench) {

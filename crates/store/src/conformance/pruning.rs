@@ -126,3 +126,16 @@ pub async fn old_keys_are_forgotten_and_newer_ones_kept(bench: &Bench) {
     assert!(matches!(create(4, "old").await, Err(StoreError::NameTaken(_))), "it is a new request");
     assert!(matches!(bench.store.get_run(TENANT, RunId::floor(START)).await, Err(StoreError::NotFound("run"))));
 }
+
+pub async fn old_audit_rows_go_and_newer_ones_stay(bench: &Bench) {
+    bench.create(spec("one")).await;
+    bench.create(spec("two")).await;
+    bench.go(100);
+    bench.edit("one", super::pause()).await;
+    assert_eq!(bench.store.prune_audit(s(0), 10).await.unwrap(), 0);
+    assert_eq!(bench.store.prune_audit(s(50), 1).await.unwrap(), 1, "no more than asked for");
+    assert_eq!(bench.store.prune_audit(s(50), 10).await.unwrap(), 1);
+    assert_eq!(bench.store.prune_audit(s(50), 10).await.unwrap(), 0);
+    let left: Vec<_> = bench.audit().await.into_iter().map(|row| row.action).collect();
+    assert_eq!(left, ["pause"]);
+}

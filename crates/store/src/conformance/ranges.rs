@@ -6,7 +6,7 @@ use everytick_domain::{
     run::{SkipReason, State},
 };
 
-use super::{Bench, TTL, incarnation, new_run, range, s, spec, tick, ticks};
+use super::{Bench, TTL, incarnation, new_run, raised, range, s, spec, tick, ticks};
 use crate::{ChangeMark, NodeInfo, RangeAnswer, RangePlan, RowAnswer, StoreError};
 
 pub async fn a_range_is_written_with_the_cursor_that_passes_it_and_raises_the_epoch(bench: &Bench) {
@@ -14,9 +14,9 @@ pub async fn a_range_is_written_with_the_cursor_that_passes_it_and_raises_the_ep
     let mark = bench.store.changes(&bench.all(), ChangeMark::default(), 10).await.unwrap().mark;
     bench.go(400);
     let answer = bench.range(&lease, &range(&job, 1, 10, 200)).await;
-    assert_eq!(answer, RangeAnswer::Recorded { epoch: Epoch::from_raw(2) });
+    assert_eq!(answer, RangeAnswer::Recorded { epoch: Epoch::from_raw(raised(s(400))) });
     let loaded = bench.load(&job).await;
-    assert_eq!((loaded.epoch.raw(), loaded.cursor), (2, Some(s(210))));
+    assert_eq!((loaded.epoch.raw(), loaded.cursor), (raised(s(400)), Some(s(210))));
     assert_eq!(bench.store.changes(&bench.all(), mark, 10).await.unwrap().jobs.len(), 1);
     let history = bench.history(&job).await;
     assert_eq!(history.len(), 1);
@@ -100,12 +100,13 @@ pub async fn ticks_planned_before_a_range_are_stale_after_it(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(400);
     bench.range(&lease, &range(&job, 1, 10, 200)).await;
-    for (epoch, seconds) in [(1, 100), (1, 210), (2, 100)] {
+    let after = bench.epoch(&job).await;
+    for (epoch, seconds) in [(1, 100), (1, 210), (after, 100)] {
         let rows = vec![tick(&job, seconds, Fate::Run)];
         assert_eq!(bench.record(&lease, ticks(&job, epoch, rows)).await, [RowAnswer::Stale]);
     }
     assert_eq!(bench.range(&lease, &range(&job, 1, 10, 200)).await, RangeAnswer::Stale);
-    assert_eq!(bench.record(&lease, ticks(&job, 2, vec![tick(&job, 210, Fate::Run)])).await, [RowAnswer::Inserted]);
+    assert_eq!(bench.record(&lease, ticks(&job, after, vec![tick(&job, 210, Fate::Run)])).await, [RowAnswer::Inserted]);
 }
 
 pub async fn a_range_may_end_the_schedule(bench: &Bench) {
@@ -113,5 +114,6 @@ pub async fn a_range_may_end_the_schedule(bench: &Bench) {
     bench.go(400);
     bench.range(&lease, &RangePlan { cursor: None, ..range(&job, 1, 10, 200) }).await;
     assert_eq!(bench.cursor(&job).await, None);
-    assert_eq!(bench.record(&lease, ticks(&job, 2, vec![tick(&job, 210, Fate::Run)])).await, [RowAnswer::Stale]);
+    let after = bench.epoch(&job).await;
+    assert_eq!(bench.record(&lease, ticks(&job, after, vec![tick(&job, 210, Fate::Run)])).await, [RowAnswer::Stale]);
 }

@@ -3,14 +3,14 @@
 use everytick_domain::{
     edit::Change,
     ids::{Cause, RunId},
-    job::JobSpec,
+    job::{JobSpec, PAYLOAD_BYTES_MAX},
     plan::Fate,
     run::{SkipReason, State, Verdict},
     target::{HttpMethod, HttpTarget, TargetSpec},
 };
 
 use super::{Bench, OTHER_TENANT, START, TENANT, by_name, new_run, overlapping, pause, range, s, spec, tick, ticks};
-use crate::{JobFilter, JobRef, RunFilter, StoreError};
+use crate::{JobFilter, JobRef, PAGE_BYTES_MAX, RunFilter, SettleAnswer, StoreError};
 
 pub async fn a_job_is_read_by_name_and_by_id_with_its_last_run(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
@@ -45,6 +45,26 @@ pub async fn jobs_are_listed_by_name_in_pages(bench: &Bench) {
     assert_eq!(rest.items.iter().map(|record| record.job.spec.name.as_str()).collect::<Vec<_>>(), ["d"]);
     assert_eq!(rest.next, None);
     assert_eq!(bench.store.list_jobs(TENANT, &all, None, 4).await.unwrap().next, None);
+}
+
+pub async fn a_page_of_jobs_ends_at_its_limit_of_bytes_and_the_next_goes_on_behind_it(bench: &Bench) {
+    let payload = Some(format!("\"{}\"", "p".repeat(PAYLOAD_BYTES_MAX - 2)));
+    let wanted: Vec<_> = (0..20).map(|n| format!("j{n:02}")).collect();
+    for name in &wanted {
+        bench.create(JobSpec { payload: payload.clone(), ..spec(name) }).await;
+    }
+    let (mut found, mut after, mut pages) = (Vec::new(), None, 0);
+    loop {
+        let page = bench.store.list_jobs(TENANT, &JobFilter::default(), after.as_deref(), 1_000).await.unwrap();
+        assert!(page.items.len() * PAYLOAD_BYTES_MAX <= PAGE_BYTES_MAX + PAYLOAD_BYTES_MAX, "{}", page.items.len());
+        found.extend(page.items.into_iter().map(|record| record.job.spec.name.clone()));
+        pages += 1;
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!((found, pages), (wanted, 2));
 }
 
 pub async fn deleted_jobs_are_not_listed(bench: &Bench) {
@@ -102,9 +122,10 @@ pub async fn runs_and_ranges_are_listed_together_newest_first_in_pages(bench: &B
     bench.go(400);
     bench.range(&lease, &range(&job, 1, 10, 200)).await;
     bench.waiting(&lease, &job, 210).await;
-    bench.range(&lease, &range(&job, 2, 210, 300)).await;
-    bench.raise(&job, 2, Some(s(220))).await;
-    bench.range(&lease, &range(&job, 2, 220, 300)).await;
+    let epoch = bench.epoch(&job).await;
+    bench.range(&lease, &range(&job, epoch, 210, 300)).await;
+    bench.raise(&job, epoch, Some(s(220))).await;
+    bench.range(&lease, &range(&job, epoch, 220, 300)).await;
     let asked = bench.trigger(new_run("j", "k")).await;
     let filter = RunFilter { job: Some(job.id), ..Default::default() };
     for filter in [RunFilter::default(), filter] {
@@ -147,6 +168,72 @@ pub async fn runs_are_filtered_by_job_state_and_time(bench: &Bench) {
         let found = bench.store.list_runs(TENANT, &filter, None, 10).await.unwrap().items;
         let ticks: Vec<_> = found.iter().map(|run| (run.scheduled_at.millis() - START.millis()) / 1_000).collect();
         assert_eq!(ticks, expected, "{filter:?}");
+    }
+}
+
+/// Every page of a list, with the number of items on each.
+async fn pages(bench: &Bench, filter: &RunFilter, limit: usize) -> (Vec<i64>, Vec<usize>) {
+    let (mut ticks, mut sizes, mut before) = (Vec::new(), Vec::new(), None);
+    loop {
+        let page = bench.store.list_runs(TENANT, filter, before, limit).await.unwrap();
+        ticks.extend(page.items.iter().map(|run| (run.scheduled_at.millis() - START.millis()) / 1_000));
+        sizes.push(page.items.len());
+        before = page.next;
+        if before.is_none() {
+            return (ticks, sizes);
+        }
+    }
+}
+
+pub async fn failed_runs_are_listed_however_many_others_lie_between(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    let other = bench.create(overlapping("other")).await;
+    bench.go(400);
+    for at in (10..=300).step_by(10) {
+        let run = bench.claimed(&lease, &job, at).await;
+        let failed = at % 100 == 0;
+        bench.settle(&run, if failed { Verdict::Failed } else { Verdict::Succeeded }).await;
+    }
+    let run = bench.claimed(&lease, &other, 150).await;
+    bench.settle(&run, Verdict::Failed).await;
+    let failed = RunFilter { states: vec![State::Failed], ..Default::default() };
+    assert_eq!(pages(bench, &failed, 10).await, (vec![300, 200, 150, 100], vec![4]));
+    assert_eq!(pages(bench, &failed, 3).await, (vec![300, 200, 150, 100], vec![3, 1]));
+    let of_job = RunFilter { job: Some(job.id), ..failed.clone() };
+    assert_eq!(pages(bench, &of_job, 2).await, (vec![300, 200, 100], vec![2, 1]));
+    let between = RunFilter { from: Some(s(150)), to: Some(s(250)), ..failed };
+    assert_eq!(pages(bench, &between, 10).await.0, [200, 150]);
+}
+
+pub async fn a_settlement_that_puts_a_run_back_or_comes_too_late_lists_no_failure(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(40);
+    let retried = bench.claimed(&lease, &job, 10).await;
+    bench.settle(&retried, Verdict::Retry { due_at: s(60) }).await;
+    let done = bench.claimed(&lease, &job, 20).await;
+    bench.settle(&done, Verdict::Succeeded).await;
+    let late = bench.store.settle(&[super::settle(&done, Verdict::Failed)]).await.unwrap();
+    assert_eq!(late, [SettleAnswer::Stale]);
+    let failed = RunFilter { states: vec![State::Failed], ..Default::default() };
+    assert_eq!(pages(bench, &failed, 10).await.0, [0; 0]);
+}
+
+pub async fn a_list_by_another_state_reads_a_bounded_number_of_runs_a_page_and_goes_on(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(400);
+    let first = bench.claimed(&lease, &job, 10).await;
+    bench.settle(&first, Verdict::Succeeded).await;
+    for at in (20..=200).step_by(10) {
+        bench.waiting(&lease, &job, at).await;
+    }
+    // 20 runs, 8 a page: the only one that is wanted is on the third.
+    for job in [None, Some(job.id)] {
+        let succeeded = RunFilter { job, states: vec![State::Succeeded], ..Default::default() };
+        assert_eq!(pages(bench, &succeeded, 10).await, (vec![10], vec![0, 0, 1]));
+        let waiting = RunFilter { job, states: vec![State::Waiting], ..Default::default() };
+        let (ticks, sizes) = pages(bench, &waiting, 5).await;
+        assert_eq!(ticks, (2..=20).rev().map(|n| n * 10).collect::<Vec<_>>());
+        assert!(sizes.iter().all(|size| *size <= 5), "{sizes:?}");
     }
 }
 

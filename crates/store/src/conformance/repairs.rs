@@ -9,7 +9,9 @@ use everytick_domain::{
     time::Span,
 };
 
-use super::{Bench, OTHER_TENANT, incarnation, new_run, overlapping, pause, range, s, schedule, spec, tick, ticks};
+use super::{
+    Bench, OTHER_TENANT, START, incarnation, new_run, overlapping, pause, raised, range, s, schedule, spec, tick, ticks,
+};
 use crate::{NodeInfo, StoreError};
 
 pub async fn overdue_jobs_come_by_cursor_to_whoever_asks(bench: &Bench) {
@@ -64,7 +66,7 @@ pub async fn a_ledger_has_the_ticks_and_ranges_of_its_window(bench: &Bench) {
     bench.go(1_000);
     bench.range(&lease, &range(&job, 1, 10, 170)).await;
     let rows = [180, 190, 210, 230].map(|at| tick(&job, at, Fate::Skip(SkipReason::Overlap))).to_vec();
-    bench.record(&lease, ticks(&job, 2, rows)).await;
+    bench.record(&lease, ticks(&job, bench.epoch(&job).await, rows)).await;
     bench.record(&lease, ticks(&other, 1, vec![tick(&other, 200, Fate::Skip(SkipReason::Overlap))])).await;
     bench.clock.set(s(200));
     bench.trigger(new_run("j", "k")).await;
@@ -95,7 +97,7 @@ pub async fn a_lost_tick_is_recorded_although_the_cursor_has_passed_it(bench: &B
     let due: Vec<_> = bench.peek(&lease).await.due.iter().map(|run| (run.due_at, run.late)).collect();
     assert_eq!(due, [(s(50), false), (s(30), true)]);
     let loaded = bench.load(&job).await;
-    assert_eq!((loaded.epoch.raw(), loaded.cursor, loaded.last_tick), (2, Some(s(50)), Some(s(50))));
+    assert_eq!((loaded.epoch.raw(), loaded.cursor, loaded.last_tick), (raised(s(60)), Some(s(50)), Some(s(50))));
     let audit = bench.audit().await.pop().unwrap();
     assert_eq!((audit.action.as_str(), audit.actor.as_str(), audit.subject), ("repair", "node a", job.id.to_string()));
     assert!(audit.detail.contains(&s(20).to_string()) && audit.detail.contains(&s(30).to_string()), "{}", audit.detail);
@@ -118,9 +120,12 @@ pub async fn a_repair_without_ticks_only_raises_the_epoch(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     let mark = bench.store.changes(&bench.all(), Default::default(), 0).await.unwrap().mark;
     assert!(bench.store.repair(&lease, &ticks(&job, 1, Vec::new())).await.unwrap());
-    assert_eq!((bench.epoch(&job).await, bench.cursor(&job).await), (2, Some(s(10))));
+    assert_eq!((bench.epoch(&job).await, bench.cursor(&job).await), (raised(START), Some(s(10))));
     let changed = bench.store.changes(&bench.all(), mark, 10).await.unwrap().jobs;
-    assert!(changed.iter().any(|changed| changed.id == job.id && changed.epoch.raw() == 2), "its holder hears of it");
+    assert!(
+        changed.iter().any(|changed| changed.id == job.id && changed.epoch.raw() == raised(START)),
+        "its holder hears of it"
+    );
 }
 
 pub async fn a_repair_planned_under_another_epoch_is_not_done(bench: &Bench) {

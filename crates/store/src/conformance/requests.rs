@@ -8,7 +8,7 @@ use everytick_domain::{
 };
 
 use super::{Bench, LIMITS, OTHER_TENANT, START, TENANT, actor, new_run, overlapping, pause, range, s, spec};
-use crate::{IdempotencyKey, JobRef, NewRun, SettleAnswer, StoreError};
+use crate::{Busy, IdempotencyKey, JobRef, NewRun, SettleAnswer, StoreError};
 
 pub async fn a_run_that_somebody_asked_for_waits_at_once(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
@@ -41,7 +41,12 @@ pub async fn a_forced_request_waits_although_a_run_is_open(bench: &Bench) {
     bench.claimed(&lease, &job, 10).await;
     let forced = bench.trigger(NewRun { force: true, ..new_run("j", "k") }).await;
     assert_eq!(forced.state, State::Waiting);
-    let due = bench.store.peek_waiting(&lease, &bench.all(), &[job.id], None, 10).await.unwrap().due;
+    let due = bench
+        .store
+        .peek_waiting(&lease, &bench.all(), &[Busy { job: job.id, full: false }], None, 10)
+        .await
+        .unwrap()
+        .due;
     assert_eq!(due.iter().map(|run| (run.id, run.force)).collect::<Vec<_>>(), [(forced.id, true)]);
 }
 
@@ -60,7 +65,8 @@ pub async fn requests_that_pile_up_are_refused(bench: &Bench) {
         bench.trigger(new_run("j", &n.to_string())).await;
     }
     let refused = bench.store.create_run(TENANT, &actor(), new_run("j", "more")).await;
-    assert!(matches!(&refused, Err(StoreError::Invalid(found)) if found[0].field == "job"), "{refused:?}");
+    let max = LIMITS.open_requests_per_job_max;
+    assert!(matches!(&refused, Err(StoreError::BacklogFull(waiting)) if *waiting == max), "{refused:?}");
     assert_eq!(bench.history(&job).await.len() as u64, LIMITS.open_requests_per_job_max);
 }
 

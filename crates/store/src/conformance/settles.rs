@@ -74,6 +74,24 @@ pub async fn what_waits_cannot_be_settled(bench: &Bench) {
     assert_eq!(bench.run(run.id).await.state, State::Waiting);
 }
 
+/// A node that was stopped reports a loss, a failure or an unsent claim of an attempt that another has followed.
+pub async fn nothing_is_put_back_under_an_old_fence(bench: &Bench) {
+    let (lease, old) = claimed(bench).await;
+    bench.settle(&old, Verdict::Redeliver).await;
+    let new = bench.claim(&lease, old.id).await;
+    for verdict in [Verdict::Redeliver, Verdict::HandBack, Verdict::Retry { due_at: s(40) }] {
+        assert_eq!(bench.settle(&old, verdict).await, SettleAnswer::Stale);
+        let record = bench.run(old.id).await;
+        assert_eq!((record.state, record.attempt, record.fence), (State::Claimed, 2, new.fence), "{verdict:?}");
+    }
+    // Beside one that holds, too.
+    let both = [settle(&old, Verdict::Redeliver), settle(&new, Verdict::Redeliver)];
+    assert_eq!(bench.store.settle(&both).await.unwrap(), [SettleAnswer::Stale, SettleAnswer::Settled]);
+    let record = bench.run(old.id).await;
+    assert_eq!((record.state, record.attempt, record.lost), (State::Waiting, 2, 2));
+    assert_eq!(bench.store.list_attempts(TENANT, old.id).await.unwrap().len(), 2);
+}
+
 pub async fn an_unknown_run_cannot_be_settled(bench: &Bench) {
     let (_, run) = claimed(bench).await;
     let unknown = settle_with(RunId::floor(START), run.fence, run.job, TENANT, Verdict::Succeeded);

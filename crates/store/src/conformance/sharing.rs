@@ -1,14 +1,18 @@
 //! What is only true of a store that nodes share.
 
-use everytick_domain::{ids::RunId, partition::PartitionSet, run::Verdict};
+use everytick_domain::{
+    ids::RunId,
+    partition::PartitionSet,
+    run::{State, Verdict},
+};
 
 use super::{
     Bench, START, TTL, born, incarnation,
-    nodes::lives,
+    nodes::{lives, replacing},
     partitions::{only, record},
     s, spec, ticks,
 };
-use crate::{Beat, Lease, NodeInfo, RowAnswer, StoreError};
+use crate::{Beat, Lease, NodeInfo, NodeProcess, RowAnswer, StoreError, TakeOver};
 
 async fn two(bench: &Bench) -> (Lease, Lease) {
     (bench.join("a", 1).await, bench.join("b", 2).await)
@@ -98,7 +102,7 @@ pub async fn a_node_that_is_about_to_stop_gives_all_back_and_keeps_its_claims(be
 pub async fn of_two_processes_under_one_name_the_older_gives_way(bench: &Bench) {
     let old = bench.join("a", 1).await;
     bench.go(1);
-    let (new, _) = bench.store.join(&NodeInfo::named("a"), incarnation(2), TTL).await.unwrap();
+    let (new, _) = bench.store.join(&replacing("a"), incarnation(2), TTL).await.unwrap();
     assert!(!lives(bench, &old).await && lives(bench, &new).await);
     bench.store.load_lost(&new, 10).await.unwrap();
     let info = NodeInfo { again: true, ..NodeInfo::named("a") };
@@ -109,6 +113,40 @@ pub async fn of_two_processes_under_one_name_the_older_gives_way(bench: &Bench) 
     bench.go(20);
     let (back, _) = bench.store.join(&info, incarnation(1), TTL).await.unwrap();
     assert!(lives(bench, &back).await);
+}
+
+pub async fn a_second_process_under_the_name_of_a_living_node_is_refused(bench: &Bench) {
+    let process = NodeProcess { host: "h1".into(), pid: 42, mark: "boot 7".into() };
+    let first = NodeInfo { process: Some(process.clone()), ..NodeInfo::named("a") };
+    let (old, _) = bench.store.join(&first, incarnation(1), TTL).await.unwrap();
+    bench.go(10);
+    bench.store.renew(&old, TTL, &Beat::of(RunId::floor(START))).await.unwrap();
+    bench.go(24);
+    let join = async |takes_over| {
+        bench.store.join(&NodeInfo { takes_over, ..NodeInfo::named("a") }, incarnation(2), TTL).await
+    };
+    for takes_over in [TakeOver::Expired, TakeOver::Only(incarnation(3))] {
+        let refused = join(takes_over).await;
+        let Err(StoreError::NameHeld(holder)) = refused else { panic!("{refused:?}") };
+        assert_eq!((holder.incarnation, holder.process.clone()), (old.incarnation, Some(process.clone())));
+        assert_eq!((holder.renewed_at, holder.until, holder.now), (s(10), s(25), s(24)));
+        let said = StoreError::NameHeld(holder).to_string();
+        for part in ["\"a\"", "process 42 on host h1", "14s ago", "--node-name", "--replace-node"] {
+            assert!(said.contains(part), "{part} is missing: {said}");
+        }
+    }
+    assert!(lives(bench, &old).await, "the living node goes on");
+    // A process that is known to be gone is replaced before its lease expires.
+    join(TakeOver::Only(incarnation(1))).await.unwrap();
+    assert!(!lives(bench, &old).await);
+}
+
+pub async fn an_expired_lease_leaves_its_name_free(bench: &Bench) {
+    bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap();
+    bench.go(15);
+    let (new, _) = bench.store.join(&NodeInfo::named("a"), incarnation(2), TTL).await.unwrap();
+    bench.store.leave(&new).await.unwrap();
+    bench.store.join(&NodeInfo::named("a"), incarnation(3), TTL).await.unwrap();
 }
 
 pub async fn only_the_holder_releases(bench: &Bench) {
@@ -162,4 +200,105 @@ pub async fn a_run_is_claimed_by_one_of_two_nodes(bench: &Bench) {
     let all = bench.all();
     let (first, second) = tokio::join!(bench.store.claim(&a, &all, &runs), bench.store.claim(&b, &all, &runs));
     assert_eq!(first.unwrap().len() + second.unwrap().len(), 1);
+}
+
+/// The database's clock was an hour ahead when the node renewed its lease for the last time.
+pub async fn a_lease_from_a_clock_that_was_ahead_lives_no_longer_than_a_lease(bench: &Bench) {
+    bench.go(3_600);
+    let (dead, _) = bench.store.join(&NodeInfo::named("dead"), incarnation(1), TTL).await.unwrap();
+    let (lives, _) = bench.store.join(&NodeInfo::named("lives"), incarnation(2), TTL).await.unwrap();
+    bench.store.acquire(&dead, &bench.all()).await.unwrap();
+    bench.go(0);
+    let renew = async || bench.store.renew(&lives, TTL, &Beat::of(RunId::floor(START))).await;
+    renew().await.unwrap();
+    let until = async || {
+        let nodes = bench.store.cluster().await.unwrap().nodes;
+        nodes.iter().map(|node| node.until).collect::<Vec<_>>()
+    };
+    assert_eq!(until().await, [s(15), s(15)]);
+    bench.go(10);
+    renew().await.unwrap();
+    assert!(bench.store.acquire(&lives, &bench.all()).await.unwrap().is_empty(), "it may still be alive");
+    bench.go(16);
+    assert_eq!(bench.store.acquire(&lives, &bench.all()).await.unwrap(), bench.all());
+    // Nor does a process wait longer for its own name.
+    bench.go(7_200);
+    bench.store.join(&NodeInfo::named("other"), incarnation(3), TTL).await.unwrap();
+    bench.go(20);
+    let held = bench.store.join(&NodeInfo::named("other"), incarnation(4), TTL).await;
+    assert!(matches!(&held, Err(StoreError::NameHeld(holder)) if holder.until == s(35)), "{held:?}");
+}
+
+/// A node, another that delivers for it, and a run of the first that waits.
+async fn handed_over(bench: &Bench) -> (Lease, Lease, everytick_domain::job::Job, RunId) {
+    let (a, b) = one_that_lives_and_one_that_dies(bench).await;
+    let job = bench.create(spec("j")).await;
+    bench.go(10);
+    let run = bench.waiting(&a, &job, 10).await;
+    assert_eq!(bench.store.delegate(&a, &bench.all(), &[(run, b.incarnation)]).await.unwrap(), [run]);
+    (a, b, job, run)
+}
+
+async fn one_that_lives_and_one_that_dies(bench: &Bench) -> (Lease, Lease) {
+    let (b, a) = one_that_dies(bench).await;
+    (a, b)
+}
+
+async fn handed_to(bench: &Bench, node: &Lease) -> Vec<RunId> {
+    bench.store.peek_delegated(node, 10).await.unwrap().into_iter().map(|run| run.id).collect()
+}
+
+pub async fn a_run_that_was_handed_over_is_claimed_by_its_node_and_by_no_other(bench: &Bench) {
+    let (a, b, _, run) = handed_over(bench).await;
+    assert!(bench.due(&a).await.is_empty(), "its owner does not start it again");
+    assert!(bench.store.claim(&a, &bench.all(), &[run]).await.unwrap().is_empty());
+    assert!(bench.store.claim_delegated(&a, &[run]).await.unwrap().is_empty());
+    assert!(bench.store.delegate(&a, &bench.all(), &[(run, b.incarnation)]).await.unwrap().is_empty());
+    assert_eq!((handed_to(bench, &a).await, handed_to(bench, &b).await), (vec![], vec![run]));
+    let claimed = bench.store.claim_delegated(&b, &[run]).await.unwrap().remove(0);
+    assert_eq!((claimed.id, claimed.attempt), (run, 1));
+    assert!(handed_to(bench, &b).await.is_empty());
+    assert_eq!(bench.store.load_claimed(&b).await.unwrap(), std::slice::from_ref(&claimed));
+    // A retry is the owner's again: it decides when and where.
+    bench.settle(&claimed, Verdict::Retry { due_at: s(11) }).await;
+    bench.go(11);
+    assert_eq!((bench.due(&a).await, handed_to(bench, &b).await), (vec![run], vec![]));
+}
+
+pub async fn a_run_that_was_handed_over_counts_as_in_progress(bench: &Bench) {
+    let (_, b, job, run) = handed_over(bench).await;
+    let open = async || {
+        let open = bench.load(&job).await.open;
+        open.iter().map(|open| (open.id, open.state)).collect::<Vec<_>>()
+    };
+    assert_eq!(open().await, [(run, State::Claimed)], "whoever owns the job now starts no other beside it");
+    bench.store.claim_delegated(&b, &[run]).await.unwrap();
+    assert_eq!(open().await, [(run, State::Claimed)]);
+}
+
+pub async fn what_was_handed_to_a_node_that_dies_or_stops_waits_again_unspent(bench: &Bench) {
+    let (a, b, _, run) = handed_over(bench).await;
+    bench.store.retire(&b).await.unwrap();
+    assert_eq!((bench.due(&a).await, handed_to(bench, &b).await), (vec![run], vec![]));
+    let (c, _) = bench.store.join(&NodeInfo::named("c"), incarnation(3), TTL).await.unwrap();
+    assert_eq!(bench.store.delegate(&a, &bench.all(), &[(run, c.incarnation)]).await.unwrap(), [run]);
+    bench.go(25);
+    assert!(bench.store.load_lost(&a, 10).await.unwrap().is_empty());
+    assert_eq!(bench.due(&a).await, [run]);
+    assert_eq!(bench.claim(&a, run).await.attempt, 1);
+}
+
+pub async fn a_run_is_handed_only_to_a_living_node_and_only_by_the_owner(bench: &Bench) {
+    let (a, b) = one_that_lives_and_one_that_dies(bench).await;
+    let job = bench.create(spec("j")).await;
+    bench.go(10);
+    let run = bench.waiting(&a, &job, 10).await;
+    let hand = async |partitions: &PartitionSet, to| bench.store.delegate(&a, partitions, &[(run, to)]).await.unwrap();
+    assert!(hand(&bench.all().without(only(job.partition)), b.incarnation).await.is_empty());
+    assert!(hand(&bench.all(), incarnation(99)).await.is_empty());
+    bench.go(15);
+    assert!(hand(&bench.all(), b.incarnation).await.is_empty(), "its lease has expired");
+    let lost = bench.store.delegate(&b, &bench.all(), &[(run, a.incarnation)]).await;
+    assert!(matches!(lost, Err(StoreError::LeaseLost)), "{lost:?}");
+    assert_eq!(bench.due(&a).await, [run]);
 }

@@ -66,13 +66,22 @@ pub struct MoveMark {
 }
 
 impl MoveMark {
+    /// Why a move that is finished is not undone without its target.
+    fn needs_target(&self) -> StoreError {
+        StoreError::Unusable(format!(
+            "everything was moved to {}, and serving both would fire every job twice; give that database as --to URL, so that \
+             it is checked and not served any more, or say --target-is-gone if it does not exist any more",
+            self.target
+        ))
+    }
+
     /// Why the file at `path` is not to be served.
     pub(crate) fn refusal(&self, path: &Path) -> StoreError {
         let (file, target) = (path.display(), &self.target);
         StoreError::Unusable(match self.finished_at {
             Some(at) => format!(
                 "{file} was moved to {target} at {at}, and serving both would fire every job twice; serve that database. To \
-                 come back to this file, stop every node there and say: everytick move --from sqlite:{file} --undo"
+                 come back to this file, stop every node there and say: everytick move --from sqlite:{file} --undo --to URL"
             ),
             None => format!(
                 "{file} is being moved to {target}; run the same `everytick move` again to finish it, or give it up with: \
@@ -105,6 +114,16 @@ pub(crate) struct Heights {
     pub lease_fence: i64,
     pub partition_fence: i64,
     pub zone_data: i64,
+}
+
+/// What is known of the target when a move is undone.
+#[derive(Clone, Copy, Debug)]
+pub enum UndoTarget<'a> {
+    /// Where it is.
+    At(&'a str),
+    /// It does not exist any more.
+    Gone,
+    Unnamed,
 }
 
 /// A source that nobody else has open, on its way to a target that is empty or has the first part of it.
@@ -227,11 +246,17 @@ impl Move {
         postgres::moving::look_at_days(&self.target).await
     }
 
-    /// Takes the mark off a source, so that it can be served again; gives the mark that it had.
-    pub async fn undo(from: &Path, clock: Arc<dyn WallClock>) -> Result<Option<MoveMark>> {
+    /// Takes the mark off a source, so that it can be served again; answers the mark that it had. The target of a move that is
+    /// finished may be served: it is closed first, and refused while a node lives there.
+    pub async fn undo(from: &Path, target: UndoTarget<'_>, clock: Arc<dyn WallClock>) -> Result<Option<MoveMark>> {
         let source = sqlite::moving::open(from, clock).await?;
         let mark = sqlite::moving::mark(&source).await?;
-        if mark.is_some() {
+        if let Some(mark) = &mark {
+            match target {
+                UndoTarget::At(url) => postgres::moving::close(url, mark).await?,
+                UndoTarget::Unnamed if mark.finished_at.is_some() => return Err(mark.needs_target()),
+                UndoTarget::Unnamed | UndoTarget::Gone => {}
+            }
             sqlite::moving::forget(&source).await?;
         }
         source.close().await;

@@ -180,7 +180,7 @@ const RUN: &[(&str, Kind)] = &[
     ("flow", Id),
 ];
 
-pub(crate) const PARTS: [Part; 21] = [
+pub(crate) const PARTS: [Part; 22] = [
     part!("tenants", "move_tenants", 1, &[("id", Word), ("name", Text), ("jobs", Long)]),
     part!("last_runs" of "runs", Rows::BeforeTheDays, 1, "move_last_runs", "move_last_runs", RUN),
     part!("runs" of "runs", Rows::OfTheDays, 1, "move_runs", "move_runs", RUN),
@@ -201,6 +201,7 @@ pub(crate) const PARTS: [Part; 21] = [
             ("worker", Text),
         ]
     ),
+    part!("failures", "move_failures", 2, &[("tenant", Word), ("run", Id), ("job", Id), ("error_hash", Long)]),
     part!(
         "skip_ranges",
         "move_skip_ranges",

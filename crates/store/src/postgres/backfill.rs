@@ -114,6 +114,7 @@ async fn create(write: &mut Write, tenant: TenantId, actor: &Actor, ask: &NewBac
         return get(&mut write.tx, tenant, BackfillId::from_uuid(made), CREATING).await;
     }
     let job = edit::hold(write, sql!("job_held"), tenant, &ask.job).await?.job;
+    crate::flows::check_outside(&job.spec, ask.payload.as_deref())?;
     let now = write.now;
     let ticks = ticks(&job, ask.stretch, ask.rate, now.minus(ask.kept), now).map_err(StoreError::Invalid)?;
     let running: i64 = sqlx::query_scalar(sql!("backfill_running"))
@@ -325,8 +326,8 @@ impl Row {
         let mut row = Self::read(id, &row).failed(ADVANCING)?;
         row.job = there(edit::find(&mut write.tx, row.tenant, &row.job_ref(), ADVANCING).await)?.map(|row| row.job);
         row.listed = listed(&mut write.tx, id, ADVANCING).await?;
-        if row.job.as_ref().is_some_and(|job| job.spec.in_progress_max().is_some()) {
-            let open = horizon::open_runs(&mut write.tx, &[row.job_id], write.now, ADVANCING).await?;
+        if let Some(job) = row.job.as_ref().filter(|job| job.spec.in_progress_max().is_some()) {
+            let open = horizon::open_runs(&mut write.tx, [job], write.now, ADVANCING).await?;
             row.job_open = open.get(&row.job_id).map_or(0, Vec::len);
         }
         Ok(row)

@@ -12,7 +12,7 @@ use everytick_domain::{
 };
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
-use super::{Failed, PostgresStore, Write, create, range, rows, rows::JobRow, sql};
+use super::{Failed, PostgresStore, Write, create, range, read, rows, rows::JobRow, sql};
 use crate::{
     Actor, CalendarPut, CalendarRecord, Page, PutCalendar, Result, StoreError,
     calendars::{JOBS_NAMED_MAX, Known, VersionRow, attach, detail, known, named, subject},
@@ -193,16 +193,15 @@ pub(super) async fn list_calendars(
 ) -> Result<Page<CalendarRecord, String>> {
     const DOING: &str = "list calendars";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(sql!("calendar_list"))
+    let found = sqlx::query(read::ended_by_bytes(sql!("calendar_list"), "name", "spec"))
         .bind(tenant.raw())
         .bind(after.unwrap_or_default())
         .bind(rows::limit(limit.saturating_add(1)))
         .fetch_all(&mut *read)
         .await
         .failed(DOING)?;
-    let mut items = found.iter().map(record).collect::<std::result::Result<Vec<_>, _>>().failed(DOING)?;
-    let more = items.len() > limit;
-    items.truncate(limit);
+    let (found, more) = read::page(found, limit).failed(DOING)?;
+    let items = found.iter().map(record).collect::<std::result::Result<Vec<_>, _>>().failed(DOING)?;
     let next = items.last().map(|calendar| calendar.name.clone()).filter(|_| more);
     Ok(Page { items, next })
 }

@@ -6,7 +6,7 @@ use everytick_domain::{
 };
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, edit, flows, node, rows, settle, sql};
+use super::{Failed, PostgresStore, Write, backlog, edit, flows, node, rows, settle, sql};
 use crate::{Actor, CancelledJob, GiveWay, JobRef, KeptOutput, Lease, Result};
 
 pub(super) async fn give_way(store: &PostgresStore, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>> {
@@ -20,20 +20,18 @@ async fn end(write: &mut Write, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<R
     end_given(write, runs).await
 }
 
-/// Ends those of the runs that are open.
+/// Ends those of the runs that are open. One whose row another session has locked stays as it is: the others need not wait
+/// for it, and the caller asks again.
 pub(super) async fn end_given(write: &mut Write, runs: &[GiveWay]) -> Result<Vec<RunId>> {
     let doing = write.doing;
-    let ids = rows::run_ids(runs.iter().map(|given| given.run));
-    // From among the waiting first, as a claim does: two that lock in one order do not wait for each other.
-    sqlx::query(sql!("dequeue_runs")).bind(&ids).execute(&mut *write.tx).await.failed(doing)?;
     let cancelled: Vec<Uuid> = sqlx::query_scalar(sql!("give_way"))
-        .bind(&ids)
+        .bind(rows::run_ids(runs.iter().map(|given| given.run)))
         .bind(runs.iter().map(|given| overlap::gave_way(given.to)).collect::<Vec<_>>())
         .bind(write.now.millis())
         .fetch_all(&mut *write.tx)
         .await
         .failed(doing)?;
-    // And again, now that they are held: a settlement may have put one back meanwhile.
+    // In a statement after the locks: a settlement that ended before them may have put one back.
     sqlx::query(sql!("dequeue_runs")).bind(&cancelled).execute(&mut *write.tx).await.failed(doing)?;
     settle::end_cancelled(write, cancelled.clone()).await?;
     flows::leave_steps(write, &cancelled).await?;
@@ -42,7 +40,7 @@ pub(super) async fn end_given(write: &mut Write, runs: &[GiveWay]) -> Result<Vec
 
 pub(super) async fn keep_outputs(store: &PostgresStore, outputs: &[KeptOutput]) -> Result<()> {
     const DOING: &str = "keep the outputs of cancelled runs";
-    let mut write = store.write(DOING).await?;
+    let mut write = store.write_brief(DOING).await?;
     sqlx::query(sql!("keep_outputs"))
         .bind(rows::run_ids(outputs.iter().map(|kept| kept.run)))
         .bind(outputs.iter().map(|kept| i32::try_from(kept.attempt).unwrap_or(i32::MAX)).collect::<Vec<_>>())
@@ -61,7 +59,12 @@ pub(super) async fn cancel_job(
 ) -> Result<CancelledJob> {
     let mut write = store.write("cancel the runs of a job").await?;
     let done = cancel_all(&mut write, tenant, actor, job).await;
-    write.finish(done).await
+    let mut cancelled = write.finish(done).await?;
+    if cancelled.runs.backlog {
+        let late = backlog::cancel_late_claims(store, tenant, actor, cancelled.job).await?;
+        cancelled.runs.claimed.extend(late);
+    }
+    Ok(cancelled)
 }
 
 async fn cancel_all(write: &mut Write, tenant: TenantId, actor: &Actor, job: &JobRef) -> Result<CancelledJob> {

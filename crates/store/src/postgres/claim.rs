@@ -3,20 +3,21 @@
 use std::collections::HashMap;
 
 use everytick_domain::{
-    ids::{JobId, RunId, TenantId},
+    ids::{Incarnation, RunId, TenantId},
     partition::PartitionSet,
     recovery::in_turn,
     time::DbTime,
 };
+use uuid::Uuid;
 
-use super::{Failed, PostgresStore, day_sql, node, rows, sql};
-use crate::{ClaimedRun, LATE_PER_TENANT_MAX, Lease, Result, Waiting, WaitingRun};
+use super::{Failed, PostgresStore, Write, day_sql, is_locked, lost, node, range, rows, sql};
+use crate::{Busy, ClaimedRun, LATE_PER_TENANT_MAX, Lease, OldClaim, Result, Waiting, WaitingRun};
 
 pub(super) async fn peek_waiting(
     store: &PostgresStore,
     lease: &Lease,
     partitions: &PartitionSet,
-    busy: &[JobId],
+    busy: &[Busy],
     late_after: Option<TenantId>,
     limit: usize,
 ) -> Result<Waiting> {
@@ -27,9 +28,10 @@ pub(super) async fn peek_waiting(
     let found = sqlx::query(sql!("peek_waiting"))
         .bind(now.millis())
         .bind(&partitions)
-        .bind(rows::job_ids(busy.iter().copied()))
+        .bind(rows::job_ids(busy.iter().map(|busy| busy.job)))
         .bind(rows::limit(limit))
         .bind(rows::limit(LATE_PER_TENANT_MAX))
+        .bind(rows::job_ids(busy.iter().filter(|busy| busy.full).map(|busy| busy.job)))
         .fetch_all(&mut *read)
         .await
         .failed(DOING)?;
@@ -47,32 +49,58 @@ pub(super) async fn peek_waiting(
     Ok(Waiting { now, due, next_due: next_due.map(DbTime::from_millis) })
 }
 
+/// `delegated`: only what was handed to this node, wherever it stands; else only what was handed to none.
 pub(super) async fn claim(
     store: &PostgresStore,
     lease: &Lease,
     partitions: &PartitionSet,
     runs: &[RunId],
+    delegated: bool,
+) -> Result<Vec<ClaimedRun>> {
+    if runs.is_empty() {
+        return Ok(Vec::new());
+    }
+    match claim_all(store, lease, partitions, runs, delegated, false).await {
+        Err(error) if is_locked(&error) => claim_all(store, lease, partitions, runs, delegated, true).await,
+        claimed => claimed,
+    }
+}
+
+/// Claims the runs; with `skip_locked` those of them that no other session has locked.
+async fn claim_all(
+    store: &PostgresStore,
+    lease: &Lease,
+    partitions: &PartitionSet,
+    runs: &[RunId],
+    delegated: bool,
+    skip_locked: bool,
 ) -> Result<Vec<ClaimedRun>> {
     const DOING: &str = "claim runs";
     let Some(lowest) = runs.iter().min().copied() else { return Ok(Vec::new()) };
     let mut write = store.write_batch(DOING).await?;
-    let mut open_from = node::hold(&mut write, lease).await?;
-    if lowest < open_from {
+    let open_from = node::hold(&mut write, lease).await?;
+    let lowers = lowest < open_from && lost::old_release_lives(&mut write).await?;
+    if lowers {
         // From the start, held alone: two that share the lease and then both want to change it would wait for each other.
         write.rollback().await;
         write = store.write_batch(DOING).await?;
-        open_from = node::hold_alone(&mut write, lease).await?;
+        node::hold_alone(&mut write, lease).await?;
     }
     let now = write.now;
     let partitions = rows::partition_bits(partitions);
     let mut claimed: Vec<ClaimedRun> = Vec::with_capacity(runs.len());
-    for (table, ids) in store.by_table(runs.to_vec(), |id| *id) {
+    for (table, mut ids) in store.by_table(runs.to_vec(), |id| *id) {
+        if skip_locked {
+            ids = free(&mut write, &table, ids).await?;
+        }
         let found = sqlx::query(day_sql!("claim", &table))
             .bind(rows::run_ids(ids))
             .bind(now.millis())
             .bind(&lease.node)
             .bind(lease.incarnation.uuid())
             .bind(&partitions)
+            .bind(delegated)
+            .bind(store.row_lock_timeout.as_millis().to_string())
             .fetch_all(&mut *write.tx)
             .await
             .failed(DOING)?;
@@ -80,7 +108,9 @@ pub(super) async fn claim(
             claimed.push(rows::claimed(row).failed(DOING)?);
         }
     }
-    if let Some(lowest) = claimed.iter().map(|run| run.id).min().filter(|lowest| *lowest < open_from) {
+    let old: Vec<OldClaim> = claimed.iter().filter(|run| run.id < open_from).map(OldClaim::of).collect();
+    lost::list(&mut write, lease, &old).await?;
+    if let Some(lowest) = old.iter().map(|claim| claim.run).min().filter(|_| lowers) {
         node::lower_open_from(&mut write, lease, lowest).await?;
     }
     write.commit().await?;
@@ -88,4 +118,49 @@ pub(super) async fn claim(
     let places: HashMap<_, _> = runs.iter().enumerate().map(|(place, run)| (*run, place)).collect();
     claimed.sort_by_key(|run| places.get(&run.id).copied());
     Ok(claimed)
+}
+
+pub(super) async fn delegate(
+    store: &PostgresStore,
+    lease: &Lease,
+    partitions: &PartitionSet,
+    runs: &[(RunId, Incarnation)],
+) -> Result<Vec<RunId>> {
+    const DOING: &str = "hand runs to other nodes";
+    let mut write = store.write_batch(DOING).await?;
+    node::hold(&mut write, lease).await?;
+    let (ids, nodes): (Vec<Uuid>, Vec<Uuid>) = runs.iter().map(|(run, node)| (run.uuid(), node.uuid())).unzip();
+    let handed: Vec<Uuid> = sqlx::query_scalar(sql!("delegate"))
+        .bind(ids)
+        .bind(nodes)
+        .bind(rows::partition_bits(partitions))
+        .bind(write.now.millis())
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    range::notify(&mut write).await?;
+    write.commit().await?;
+    Ok(handed.into_iter().map(RunId::from_uuid).collect())
+}
+
+pub(super) async fn peek_delegated(store: &PostgresStore, lease: &Lease, limit: usize) -> Result<Vec<WaitingRun>> {
+    const DOING: &str = "look at what was handed to this node";
+    let mut read = store.read_many(DOING).await?;
+    let now = node::check(&mut read, lease, DOING).await?;
+    let found = sqlx::query(sql!("peek_delegated"))
+        .bind(lease.incarnation.uuid())
+        .bind(now.millis())
+        .bind(rows::limit(limit))
+        .fetch_all(&mut *read)
+        .await
+        .failed(DOING)?;
+    found.iter().map(rows::waiting).collect::<std::result::Result<_, _>>().failed(DOING)
+}
+
+/// Locks those of the runs that no other session has locked, and returns them.
+pub(super) async fn free(write: &mut Write, table: &str, runs: Vec<RunId>) -> Result<Vec<RunId>> {
+    let doing = write.doing;
+    let statement = sqlx::query_scalar(day_sql!("runs_free", table));
+    let found: Vec<Uuid> = statement.bind(rows::run_ids(runs)).fetch_all(&mut *write.tx).await.failed(doing)?;
+    Ok(found.into_iter().map(RunId::from_uuid).collect())
 }

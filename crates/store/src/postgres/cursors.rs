@@ -6,21 +6,30 @@ use everytick_domain::ids::JobId;
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, rows, sql};
+use super::{Failed, PostgresStore, is_locked, rows, sql};
 use crate::{Raise, Result};
 
+const DOING: &str = "raise cursors";
+
 pub(super) async fn raise_cursors(store: &PostgresStore, raises: &[Raise]) -> Result<Vec<JobId>> {
-    const DOING: &str = "raise cursors";
     if raises.is_empty() {
         return Ok(Vec::new());
     }
+    match raise(store, raises, sql!("raise_cursors")).await {
+        Err(error) if is_locked(&error) => raise(store, raises, sql!("raise_cursors_free")).await,
+        raised => raised,
+    }
+}
+
+async fn raise(store: &PostgresStore, raises: &[Raise], statement: &'static str) -> Result<Vec<JobId>> {
     let mut sorted: Vec<&Raise> = raises.iter().collect();
     sorted.sort_by_key(|raise| raise.job);
-    let mut write = store.write_batch(DOING).await?;
-    let row = sqlx::query(sql!("raise_cursors"))
+    let mut write = store.write_brief(DOING).await?;
+    let row = sqlx::query(statement)
         .bind(rows::job_ids(sorted.iter().map(|raise| raise.job)))
         .bind(sorted.iter().map(|raise| raise.epoch.raw()).collect::<Vec<_>>())
         .bind(sorted.iter().map(|raise| rows::or_none(raise.cursor)).collect::<Vec<_>>())
+        .bind(store.zone_data)
         .fetch_one(&mut *write.tx)
         .await
         .failed(DOING)?;

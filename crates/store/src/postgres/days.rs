@@ -68,6 +68,10 @@ impl Days {
     fn contains(&self, day: Day) -> bool {
         self.0.contains_key(&day)
     }
+    /// Whether the day was dropped, or is from before the first: a tick of it has no table.
+    pub(super) fn lack(&self, day: Day) -> bool {
+        !self.contains(day) && self.newest().is_some_and(|newest| day < newest)
+    }
     /// The table that a run is in: its day's, or all of them where we do not know of that day.
     pub(super) fn table(&self, run: RunId) -> String {
         self.0.get(&Day::of(run.time())).map_or_else(|| "runs".to_owned(), Clone::clone)
@@ -107,14 +111,18 @@ pub(super) async fn look(store: &PostgresStore) -> Result<Days> {
     Ok(days)
 }
 
-/// Makes the days that are missing from the oldest to a week from now.
+/// Makes the days that are missing from the one of the lowest cursor to a week from now. Not those before it: every tick of
+/// them is on the record, and one old day that a waiting run keeps would have all days behind it made and dropped each time.
 pub(super) async fn make(store: &PostgresStore) -> Result<Days> {
     const DOING: &str = "make the days ahead";
     let mut write = store.write(DOING).await?;
     let now = Day::of(write.read_clock().await?);
+    let lowest: Option<i64> =
+        sqlx::query_scalar(sql!("lowest_cursor")).fetch_one(&mut *write.tx).await.failed(DOING)?;
     drop(write);
     let days = look(store).await?;
-    let from = days.oldest().map_or(now.0 - BACK, |oldest| oldest.0.max(now.0 - GAP_MAX).min(now.0));
+    let needed = lowest.map_or(now.0, |lowest| Day::of(DbTime::from_millis(lowest)).0).min(now.0 - BACK);
+    let from = days.oldest().map_or(now.0 - BACK, |oldest| needed.max(oldest.0).max(now.0 - GAP_MAX).min(now.0));
     let missing: Vec<_> = (from..=now.0 + AHEAD).map(Day).filter(|day| !days.contains(*day)).collect();
     if missing.is_empty() {
         return Ok(days);
@@ -166,9 +174,9 @@ async fn make_one(store: &PostgresStore, day: Day) -> Result<()> {
     }
 }
 
-/// Takes a day away, with what is left in it. Finishes what an earlier try has left half done.
-pub(super) async fn drop_day(store: &PostgresStore, day: Day) -> Result<()> {
-    const DOING: &str = "drop a day";
+/// Detaches a day. When it is done, every transaction that could write into the day has ended, and none can begin.
+pub(super) async fn detach(store: &PostgresStore, day: Day) -> Result<()> {
+    const DOING: &str = "detach a day";
     let table = day.table();
     // Not in a transaction: the server itself makes two of it, and waits for readers in between without blocking anybody.
     let detach = |how: &str| AssertSqlSafe(format!("alter table runs detach partition {table} {how}"));
@@ -180,17 +188,36 @@ pub(super) async fn drop_day(store: &PostgresStore, day: Day) -> Result<()> {
             detached.failed(DOING)?;
         }
     }
+    Ok(())
+}
+
+/// Attaches a day again that was detached.
+pub(super) async fn attach(store: &PostgresStore, day: Day) -> Result<()> {
+    const DOING: &str = "attach a day again";
+    let ((low, high), table) = (day.ids(), day.table());
+    let (low, high) = (low.uuid(), high.uuid());
+    let text = format!("alter table runs attach partition {table} for values from ('{low}') to ('{high}')");
     let mut write = store.write(DOING).await?;
-    sqlx::raw_sql(AssertSqlSafe(format!("drop table {table}"))).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *write.tx).await.failed(DOING)?;
     write.commit().await
 }
 
-/// Days that were being detached when their node died, or detached and not dropped.
-pub(super) async fn finish_dropping(store: &PostgresStore) -> Result<()> {
-    const DOING: &str = "finish dropping days";
+/// Drops the table of a day that was detached.
+pub(super) async fn drop_detached(store: &PostgresStore, day: Day) -> Result<()> {
+    const DOING: &str = "drop a day";
+    let mut write = store.write(DOING).await?;
+    let text = AssertSqlSafe(format!("drop table if exists {}", day.table()));
+    sqlx::raw_sql(text).execute(&mut *write.tx).await.failed(DOING)?;
+    write.commit().await
+}
+
+/// Days that were being detached when their node died, or detached and not dropped. All of them are detached afterwards.
+pub(super) async fn half_dropped(store: &PostgresStore) -> Result<Vec<Day>> {
+    const DOING: &str = "look for days that are half dropped";
     let mut read = store.read(DOING).await?;
     let found = sqlx::query(sql!("days_going")).fetch_all(&mut *read).await.failed(DOING)?;
     drop(read);
+    let mut days = Vec::new();
     for row in &found {
         let (name, attached): (String, bool) =
             (row.try_get("name").failed(DOING)?, row.try_get("attached").failed(DOING)?);
@@ -199,14 +226,9 @@ pub(super) async fn finish_dropping(store: &PostgresStore) -> Result<()> {
             let text = format!("alter table runs detach partition {} finalize", day.table());
             sqlx::raw_sql(AssertSqlSafe(text)).execute(&store.pool).await.failed(DOING)?;
         }
-        let mut write = store.write(DOING).await?;
-        sqlx::raw_sql(AssertSqlSafe(format!("drop table if exists {}", day.table())))
-            .execute(&mut *write.tx)
-            .await
-            .failed(DOING)?;
-        write.commit().await?;
+        days.push(day);
     }
-    Ok(())
+    Ok(days)
 }
 
 /// The last instant that a day ahead of us may still have runs of: a bound for looks at what is open or recorded.

@@ -12,7 +12,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{
-    Failed, PostgresStore, Write, calendars, create,
+    Failed, PostgresStore, Write, backlog, calendars, create,
     create::Listed,
     days::{Day, Days},
     flows, homes, horizon, range, record, rows,
@@ -21,14 +21,22 @@ use super::{
     short::Form,
     sql,
 };
-use crate::{Actor, CancelledRuns, EditJob, Edited, JobRef, JobTicks, OpenRun, RecordRow, Result, StoreError, facts};
+use crate::{
+    Actor, BacklogAction, CancelledRuns, EditJob, Edited, JobRef, JobTicks, OpenRun, RecordRow, Result, StoreError,
+    facts,
+};
 
 const DOING: &str = "edit the job";
 
 pub(super) async fn edit_job(store: &PostgresStore, tenant: TenantId, actor: &Actor, ask: EditJob) -> Result<Edited> {
     let mut write = store.write(DOING).await?;
+    let cancel = ask.cancel;
     let done = edit(&mut write, &store.known_days(), tenant, actor, ask).await;
-    write.finish(done).await
+    let mut edited = write.finish(done).await?;
+    if edited.backlog && cancel {
+        edited.cancelled.extend(backlog::cancel_late_claims(store, tenant, actor, edited.job.id).await?);
+    }
+    Ok(edited)
 }
 
 async fn edit(write: &mut Write, days: &Days, tenant: TenantId, actor: &Actor, mut ask: EditJob) -> Result<Edited> {
@@ -59,7 +67,7 @@ async fn edit(write: &mut Write, days: &Days, tenant: TenantId, actor: &Actor, m
     let ends = matches!(ask.change, Change::Pause { .. } | Change::Delete);
     let change = edit::edit(&standing, ask.change).map_err(StoreError::Invalid)?;
     let mut edited = match change {
-        None => Edited { job: row.job, cursor: row.cursor, x: None, cancelled: Vec::new() },
+        None => Edited { job: row.job, cursor: row.cursor, x: None, cancelled: Vec::new(), backlog: false },
         Some(mut edit) => {
             if edit.job.spec.home_region != row.job.spec.home_region {
                 let place = homes.place(edit.job.id, edit.job.spec.home_region.as_deref());
@@ -69,15 +77,17 @@ async fn edit(write: &mut Write, days: &Days, tenant: TenantId, actor: &Actor, m
                     homes::claim(write, claim).await?;
                 }
             }
-            write_edit(write, days, tenant, actor, action, &row, &edit).await?;
+            let backlog = write_edit(write, days, tenant, actor, action, &row, &edit).await?;
             if let Some(parents) = parents {
                 flows::parents_now(write, &edit.job, &parents).await?;
             }
-            Edited { job: edit.job, cursor: edit.cursor, x: Some(edit.x), cancelled: Vec::new() }
+            Edited { job: edit.job, cursor: edit.cursor, x: Some(edit.x), cancelled: Vec::new(), backlog }
         }
     };
     if ask.cancel && ends {
-        edited.cancelled = cancel_open(write, tenant, actor, edited.job.id).await?.claimed;
+        let cancelled = cancel_open(write, tenant, actor, edited.job.id).await?;
+        edited.cancelled = cancelled.claimed;
+        edited.backlog |= cancelled.backlog;
     }
     Ok(edited)
 }
@@ -136,14 +146,15 @@ async fn standing(write: &mut Write, row: &JobRow) -> Result<Standing> {
         sqlx::query_scalar(sql!("last_range")).bind(id.uuid()).fetch_optional(&mut *write.tx).await.failed(DOING)?;
     let last_recorded = tick.max(range).map(DbTime::from_millis).filter(|last| *last >= from);
     // Only where it matters: a queue may have a long backlog.
-    let counted: Vec<JobId> = row.job.spec.in_progress_max().map(|_| id).into_iter().collect();
-    let open = horizon::open_runs(&mut write.tx, &counted, now, DOING)
+    let counted = row.job.spec.in_progress_max().map(|_| &row.job);
+    let open = horizon::open_runs(&mut write.tx, counted, now, DOING)
         .await?
         .remove(&id)
         .map_or(OpenRuns::NONE, |open| OpenRun::count(&open));
     Ok(Standing { job: row.job.clone(), cursor: row.cursor, now, last_recorded, open, calendars: Vec::new() })
 }
 
+/// Writes the edit. Gives whether more runs wait than it moves: they are moved in the background.
 async fn write_edit(
     write: &mut Write,
     days: &Days,
@@ -152,7 +163,7 @@ async fn write_edit(
     action: &'static str,
     was: &JobRow,
     edit: &edit::Edit,
-) -> Result<()> {
+) -> Result<bool> {
     let job = &edit.job;
     // What lies before the oldest day has no table to stand in: it is skipped.
     let is_old = |tick: &TickRow| days.oldest().is_some_and(|oldest| Day::of(tick.tick) < oldest);
@@ -166,7 +177,9 @@ async fn write_edit(
         key: was.job.spec.key_of(None),
         rows: kept.into_iter().map(|tick| RecordRow { tick: tick.clone(), born_claimed: false }).collect(),
     };
-    record::insert_edited(write, &due, was.job.spec.target.queue()).await?;
+    let mut recorded = record::insert_edited(write, &due, was.job.spec.target.queue()).await?;
+    recorded.extend(old.iter().map(|tick| tick.id));
+    facts::check_inserted(edit, &recorded, DOING)?;
     range::insert_ranges(write, job.id, tenant, &edit.ranges).await?;
     range::insert_ranges(write, job.id, tenant, &record::ranges_of(old.into_iter())).await?;
     let listed = Listed::of(&job.spec, Form::Whole);
@@ -198,19 +211,26 @@ async fn write_edit(
             .failed(DOING)?;
     }
     calendars::used_now(write, was, job).await?;
-    if job.partition != was.job.partition {
-        homes::move_job(write, job).await?;
+    let requeued = job.spec.target.queue() != was.job.spec.target.queue();
+    let moved = job.partition != was.job.partition;
+    let long = (requeued || moved) && backlog::is_long(write, job.id).await?;
+    if long {
+        backlog::mark(write, tenant, actor, job.id, BacklogAction::Move).await?;
     }
-    if job.spec.target.queue() != was.job.spec.target.queue() || job.spec.is_guarded() != was.job.spec.is_guarded() {
-        homes::requeue(write, job).await?;
+    if moved {
+        homes::move_job(write, job, long).await?;
+    }
+    if requeued || job.spec.is_guarded() != was.job.spec.is_guarded() {
+        homes::requeue(write, job, requeued && !long).await?;
     }
     range::move_on(write, job.id, edit.cursor).await?;
     range::notify(write).await?;
     let detail = facts::edit_detail(action, &was.job, edit);
-    create::note(write, tenant, actor, action, &[(job.id.to_string(), detail)]).await
+    create::note(write, tenant, actor, action, &[(job.id.to_string(), detail)]).await?;
+    Ok(long)
 }
 
-/// Cancels whatever of the job is open.
+/// Cancels whatever of the job is open. What waits is only marked where it is too much for one transaction.
 pub(super) async fn cancel_open(
     write: &mut Write,
     tenant: TenantId,
@@ -218,13 +238,35 @@ pub(super) async fn cancel_open(
     job: JobId,
 ) -> Result<CancelledRuns> {
     let now = write.now;
-    // From among the waiting first, as a claim does: two that lock in one order do not wait for each other.
-    // And again when the claimed are held: a settlement may have put one back meanwhile.
-    let dequeue = || sqlx::query_scalar::<_, Uuid>(sql!("dequeue_job")).bind(job.uuid());
-    let mut waiting = dequeue().fetch_all(&mut *write.tx).await.failed(DOING)?;
-    homes::hold_claimed(write, job.uuid()).await?;
-    waiting.extend(dequeue().fetch_all(&mut *write.tx).await.failed(DOING)?);
-    sqlx::query(sql!("cancel_runs")).bind(&waiting).bind(now.millis()).execute(&mut *write.tx).await.failed(DOING)?;
+    let backlog = backlog::is_long(write, job).await?;
+    let mut waiting: Vec<Uuid> = Vec::new();
+    if backlog {
+        backlog::mark(write, tenant, actor, job, BacklogAction::Cancel).await?;
+    } else {
+        // From among the waiting first, as a claim does: two that lock in one order do not wait for each other.
+        // And again when the claimed are held: a settlement may have put one back meanwhile.
+        let dequeue = || sqlx::query_scalar::<_, Uuid>(sql!("dequeue_job")).bind(job.uuid());
+        waiting.extend(dequeue().fetch_all(&mut *write.tx).await.failed(DOING)?);
+        homes::hold_claimed(write, job.uuid()).await?;
+        waiting.extend(dequeue().fetch_all(&mut *write.tx).await.failed(DOING)?);
+        sqlx::query(sql!("cancel_runs"))
+            .bind(&waiting)
+            .bind(now.millis())
+            .execute(&mut *write.tx)
+            .await
+            .failed(DOING)?;
+        flows::leave_steps(write, &waiting).await?;
+    }
+    let claimed = cancel_claimed(write, job).await?;
+    let all: Vec<Uuid> = waiting.iter().chain(&claimed).copied().collect();
+    note_cancelled(write, tenant, actor, &all).await?;
+    let ids = |found: Vec<Uuid>| found.into_iter().map(RunId::from_uuid).collect();
+    Ok(CancelledRuns { waited: ids(waiting), claimed: ids(claimed), backlog })
+}
+
+/// Cancels the runs of a job, which is locked, that are being worked on.
+pub(super) async fn cancel_claimed(write: &mut Write, job: JobId) -> Result<Vec<Uuid>> {
+    let now = write.now;
     let lowest = horizon::lowest_open_from(&mut write.tx, now, DOING).await?;
     let claimed: Vec<Uuid> = sqlx::query_scalar(sql!("cancel_claimed"))
         .bind(job.uuid())
@@ -233,21 +275,23 @@ pub(super) async fn cancel_open(
         .fetch_all(&mut *write.tx)
         .await
         .failed(DOING)?;
-    let worked: Vec<Uuid> = sqlx::query_scalar(sql!("claimed_by_workers_held"))
+    let listed: Vec<Uuid> = sqlx::query_scalar(sql!("claimed_listed_held"))
         .bind(job.uuid())
         .fetch_all(&mut *write.tx)
         .await
         .failed(DOING)?;
-    sqlx::query(sql!("cancel_runs")).bind(&worked).bind(now.millis()).execute(&mut *write.tx).await.failed(DOING)?;
-    let claimed: Vec<Uuid> = claimed.into_iter().chain(worked).collect();
+    sqlx::query(sql!("cancel_runs")).bind(&listed).bind(now.millis()).execute(&mut *write.tx).await.failed(DOING)?;
+    let claimed: Vec<Uuid> = claimed.into_iter().chain(listed).collect();
     settle::end_cancelled(write, claimed.clone()).await?;
     sqlx::query(sql!("worker_claims_end_job")).bind(job.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
-    let all: Vec<Uuid> = waiting.iter().chain(&claimed).copied().collect();
-    flows::leave_steps(write, &all).await?;
-    let notes: Vec<_> = all.iter().map(|run| (run.to_string(), "{}".to_owned())).collect();
-    if !notes.is_empty() {
-        create::note(write, tenant, actor, "cancel", &notes).await?;
+    flows::leave_steps(write, &claimed).await?;
+    Ok(claimed)
+}
+
+pub(super) async fn note_cancelled(write: &mut Write, tenant: TenantId, actor: &Actor, runs: &[Uuid]) -> Result<()> {
+    let notes: Vec<_> = runs.iter().map(|run| (run.to_string(), "{}".to_owned())).collect();
+    if notes.is_empty() {
+        return Ok(());
     }
-    let ids = |found: Vec<Uuid>| found.into_iter().map(RunId::from_uuid).collect();
-    Ok(CancelledRuns { waited: ids(waiting), claimed: ids(claimed) })
+    create::note(write, tenant, actor, "cancel", &notes).await
 }

@@ -54,13 +54,16 @@ pub(super) async fn claim(write: &mut Write, claim: &BlockClaim) -> Result<()> {
 /// Moves a job, whose epoch is held, to the partition that it has by now. A claim or a settlement that is under way may
 /// still take a run of it from among the waiting or put one back there. So what waits is moved, which waits for the claims;
 /// then the runs being worked on are held, which waits for the settlements; then what those put back is moved too. Later
-/// settlements wait for us, and read where the job stands then.
-pub(super) async fn move_job(write: &mut Write, job: &Job) -> Result<()> {
+/// settlements wait for us, and read where the job stands then. A `marked` backlog is moved later, in batches.
+pub(super) async fn move_job(write: &mut Write, job: &Job, marked: bool) -> Result<()> {
     let doing = write.doing;
     let (id, partition) = (job.id.uuid(), rows::partition(job.partition));
-    sqlx::query(sql!("rehome_waiting")).bind(id).bind(partition).execute(&mut *write.tx).await.failed(doing)?;
-    hold_claimed(write, id).await?;
-    for statement in [sql!("rehome_waiting"), sql!("rehome_cursor"), sql!("rehome_epoch")] {
+    if !marked {
+        sqlx::query(sql!("rehome_waiting")).bind(id).bind(partition).execute(&mut *write.tx).await.failed(doing)?;
+        hold_claimed(write, id).await?;
+        sqlx::query(sql!("rehome_waiting")).bind(id).bind(partition).execute(&mut *write.tx).await.failed(doing)?;
+    }
+    for statement in [sql!("rehome_cursor"), sql!("rehome_epoch")] {
         sqlx::query(statement).bind(id).bind(partition).execute(&mut *write.tx).await.failed(doing)?;
     }
     Ok(())
@@ -70,21 +73,24 @@ pub(super) async fn move_job(write: &mut Write, job: &Job) -> Result<()> {
 pub(super) async fn hold_claimed(write: &mut Write, job: Uuid) -> Result<()> {
     let doing = write.doing;
     let lowest = horizon::lowest_open_from(&mut write.tx, write.now, doing).await?;
+    sqlx::query(sql!("claimed_listed_held")).bind(job).execute(&mut *write.tx).await.failed(doing)?;
     sqlx::query(sql!("claimed_held")).bind(job).bind(lowest.uuid()).execute(&mut *write.tx).await.failed(doing)?;
-    sqlx::query(sql!("claimed_by_workers_held")).bind(job).execute(&mut *write.tx).await.failed(doing)?;
     Ok(())
 }
 
 /// Has the runs of a job, whose epoch is held, wait where its target is by now: in the same order as a move, for the same reasons.
-pub(super) async fn requeue(write: &mut Write, job: &Job) -> Result<()> {
+/// Those that wait already stay where they are unless `waiting`.
+pub(super) async fn requeue(write: &mut Write, job: &Job, waiting: bool) -> Result<()> {
     let (doing, id, queue, now) = (write.doing, job.id.uuid(), job.spec.target.queue(), write.now.millis());
     let requeue = || {
         let statement = sqlx::query(sql!("requeue_waiting")).bind(id).bind(queue);
         statement.bind(lead(job.spec.priority, false)).bind(lead(job.spec.priority, true)).bind(now)
     };
-    requeue().execute(&mut *write.tx).await.failed(doing)?;
-    hold_claimed(write, id).await?;
-    requeue().execute(&mut *write.tx).await.failed(doing)?;
+    if waiting {
+        requeue().execute(&mut *write.tx).await.failed(doing)?;
+        hold_claimed(write, id).await?;
+        requeue().execute(&mut *write.tx).await.failed(doing)?;
+    }
     let guarded = job.spec.is_guarded();
     sqlx::query(sql!("requeue_epoch"))
         .bind(id)

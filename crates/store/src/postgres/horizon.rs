@@ -4,14 +4,16 @@ use std::{collections::HashMap, sync::Arc};
 
 use everytick_domain::{
     ids::{Epoch, JobId, RunId},
+    job::Job,
+    overlap::waiting_needed,
     partition::{PARTITIONS, PartitionSet},
     time::{DbTime, Span},
 };
-use sqlx::{PgConnection, Row as _};
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::{Failed, PostgresStore, calendars, days, node, rows, rows::JobRow, sql};
-use crate::{ChangedJob, Lease, LoadedJob, OpenRun, Result};
+use crate::{Backlog, ChangedJob, Lease, LoadedJob, OpenRun, Result, Unread};
 
 pub(super) async fn load_horizon(
     store: &PostgresStore,
@@ -170,17 +172,46 @@ async fn loaded(
     }
     let lowest = lowest_open_from(read, now, doing).await?;
     let Recent { mut last_ticks, claimed } = recent(read, &jobs, lowest, doing).await?;
-    // What waits in a queue may be much, and is of no matter to a node.
-    let ids: Vec<JobId> = jobs.iter().filter(|row| row.job.spec.counts_open()).map(|row| row.job.id).collect();
-    let mut open = open_of(read, &ids, &claimed, lowest, now, doing).await?;
+    let needed: Vec<(JobId, usize)> = jobs.iter().map(|row| needed(&row.job)).collect();
+    let mut open = open_of(read, &needed, &claimed, lowest, now, doing).await?;
+    let max = store.limits.waiting_per_job_max;
+    let counts = counts(read, &open, max, doing).await?;
     let loaded = jobs.into_iter().map(|row| {
-        let open = open.remove(&row.job.id).unwrap_or_default();
+        let OpenOf { runs: open, unread, waiting } = open.remove(&row.job.id).unwrap_or_default();
+        let waiting = counts.get(&row.job.id).copied().unwrap_or(waiting);
         let last_tick = last_ticks.remove(&row.job.id);
         let job = Arc::new(row.job);
         store.definitions.note(&job, row.epoch);
-        LoadedJob { job, epoch: row.epoch, cursor: row.cursor, last_tick, open }
+        let room = max.saturating_sub(waiting);
+        LoadedJob { job, epoch: row.epoch, cursor: row.cursor, last_tick, open, unread, room }
     });
     Ok(loaded.collect())
+}
+
+/// How many waiting runs of a job are read. Of those in a queue that any number of workers may take, a node needs none.
+fn needed(job: &Job) -> (JobId, usize) {
+    (job.id, if job.spec.counts_open() { waiting_needed(&job.spec) } else { 0 })
+}
+
+/// How many runs wait of the jobs of which not all were read, counted up to `max`.
+async fn counts(
+    read: &mut PgConnection,
+    open: &HashMap<JobId, OpenOf>,
+    max: usize,
+    doing: &'static str,
+) -> Result<HashMap<JobId, usize>> {
+    let asked: Vec<JobId> = open.iter().filter(|(_, open)| open.unread.waiting).map(|(job, _)| *job).collect();
+    if asked.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let found: Vec<(Uuid, i64)> = sqlx::query_as(sql!("waiting_counts"))
+        .bind(rows::job_ids(asked))
+        .bind(rows::limit(max))
+        .fetch_all(read)
+        .await
+        .failed(doing)?;
+    let count = |(job, count): (Uuid, i64)| (JobId::from_uuid(job), usize::try_from(count).unwrap_or(usize::MAX));
+    Ok(found.into_iter().map(count).collect())
 }
 
 /// What the youngest runs of jobs tell.
@@ -223,32 +254,125 @@ async fn recent(read: &mut PgConnection, jobs: &[JobRow], lowest: RunId, doing: 
     Ok(recent)
 }
 
-/// The open runs of these jobs, by id.
-pub(super) async fn open_runs(
+/// The open runs of a job: those being worked on, and as many waiting ones as were asked for.
+#[derive(Default)]
+struct OpenOf {
+    runs: Vec<OpenRun>,
+    unread: Unread,
+    /// How many of them wait.
+    waiting: usize,
+}
+
+/// The open runs of these jobs, by id; of those that wait only as many as decide what happens to a further one.
+pub(super) async fn open_runs<'j>(
     connection: &mut PgConnection,
-    jobs: &[JobId],
+    jobs: impl IntoIterator<Item = &'j Job>,
     now: DbTime,
     doing: &'static str,
 ) -> Result<HashMap<JobId, Vec<OpenRun>>> {
+    let needed: Vec<(JobId, usize)> = jobs.into_iter().map(|job| (job.id, waiting_needed(&job.spec))).collect();
+    let claimed: Vec<JobId> = needed.iter().map(|(job, _)| *job).collect();
     let lowest = lowest_open_from(connection, now, doing).await?;
-    open_of(connection, jobs, jobs, lowest, now, doing).await
+    let open = open_of(connection, &needed, &claimed, lowest, now, doing).await?;
+    Ok(open.into_iter().map(|(job, open)| (job, open.runs)).collect())
 }
 
-/// The waiting runs of `jobs` and the claimed ones of `claimed`, by id.
+/// The waiting runs of jobs, of each up to the number named with it, and the claimed ones of `claimed`, by id.
 async fn open_of(
     connection: &mut PgConnection,
-    jobs: &[JobId],
+    needed: &[(JobId, usize)],
     claimed: &[JobId],
     lowest: RunId,
     now: DbTime,
     doing: &'static str,
+) -> Result<HashMap<JobId, OpenOf>> {
+    // The waiting ones first: a run that is claimed between the statements is found twice, and not missed.
+    let waiting = waiting_of(connection, needed, doing).await?;
+    let jobs: Vec<JobId> = needed.iter().map(|(job, _)| *job).collect();
+    let mut found = claimed_rows(connection, claimed, &jobs, lowest, now, doing).await?;
+    let counted = needed.iter().filter(|(_, needed)| *needed > 0).map(|(job, _)| *job);
+    let workers = sqlx::query(sql!("open_workers")).bind(rows::job_ids(counted));
+    found.extend(workers.fetch_all(&mut *connection).await.failed(doing)?);
+    let mut open: HashMap<JobId, OpenOf> = HashMap::new();
+    for (job, Backlog { runs, unread }) in waiting {
+        open.insert(job, OpenOf { waiting: runs.len(), runs, unread });
+    }
+    for row in &found {
+        let (job, run) = rows::open_run(row).failed(doing)?;
+        open.entry(job).or_default().runs.push(run);
+    }
+    for OpenOf { runs, .. } in open.values_mut() {
+        runs.sort_by_key(|run| run.id);
+        // A claim that committed between the two looks is in both.
+        runs.dedup_by_key(|run| run.id);
+    }
+    Ok(open)
+}
+
+/// The waiting runs of jobs, of each up to the number named with it. Most jobs have fewer: one statement reads those of all.
+async fn waiting_of(
+    connection: &mut PgConnection,
+    needed: &[(JobId, usize)],
+    doing: &'static str,
+) -> Result<HashMap<JobId, Backlog>> {
+    let of: HashMap<JobId, usize> = needed.iter().copied().collect();
+    let mut found = waiting_rows(connection, sql!("open_waiting"), needed.iter().copied(), doing).await?;
+    let long = |(job, runs): (&JobId, &Vec<OpenRun>)| {
+        of.get(job).filter(|needed| **needed > 0 && runs.len() > **needed).map(|needed| (*job, *needed))
+    };
+    let long: Vec<(JobId, usize)> = found.iter().filter_map(long).collect();
+    if !long.is_empty() {
+        found.extend(waiting_rows(connection, sql!("open_backlog"), long.into_iter(), doing).await?);
+    }
+    let backlog = |(job, runs)| (job, Backlog::of(runs, of.get(&job).copied().unwrap_or_default()));
+    Ok(found.into_iter().map(backlog).collect())
+}
+
+/// One run more than needed of each job, so that the caller knows whether it has read all.
+async fn waiting_rows(
+    connection: &mut PgConnection,
+    statement: &'static str,
+    needed: impl Iterator<Item = (JobId, usize)>,
+    doing: &'static str,
 ) -> Result<HashMap<JobId, Vec<OpenRun>>> {
-    let waiting = sqlx::query(sql!("open_waiting")).bind(rows::job_ids(jobs.iter().copied()));
-    let mut found = waiting.fetch_all(&mut *connection).await.failed(doing)?;
-    if !claimed.is_empty() {
+    let (jobs, most): (Vec<Uuid>, Vec<i64>) =
+        needed.map(|(job, needed)| (job.uuid(), rows::limit(needed.saturating_add(1)))).unzip();
+    let found = sqlx::query(statement).bind(jobs).bind(most).fetch_all(connection).await.failed(doing)?;
+    let mut open: HashMap<JobId, Vec<OpenRun>> = HashMap::new();
+    for row in &found {
+        let (job, run) = rows::open_run(row).failed(doing)?;
+        open.entry(job).or_default().push(run);
+    }
+    Ok(open)
+}
+
+/// The runs of jobs that nodes work on.
+pub(super) async fn claimed_runs(
+    connection: &mut PgConnection,
+    jobs: &[JobId],
+    now: DbTime,
+    doing: &'static str,
+) -> Result<Vec<(JobId, OpenRun)>> {
+    let lowest = lowest_open_from(connection, now, doing).await?;
+    let found = claimed_rows(connection, jobs, jobs, lowest, now, doing).await?;
+    found.iter().map(rows::open_run).collect::<std::result::Result<_, _>>().failed(doing)
+}
+
+/// The claimed runs from `lowest` on of the jobs `recent`, and those of the jobs `listed` that `open_claims` lists.
+async fn claimed_rows(
+    connection: &mut PgConnection,
+    recent: &[JobId],
+    listed: &[JobId],
+    lowest: RunId,
+    now: DbTime,
+    doing: &'static str,
+) -> Result<Vec<PgRow>> {
+    let listed = sqlx::query(sql!("open_listed")).bind(rows::job_ids(listed.iter().copied()));
+    let mut found = listed.fetch_all(&mut *connection).await.failed(doing)?;
+    if !recent.is_empty() {
         found.extend(
             sqlx::query(sql!("open_claimed"))
-                .bind(rows::job_ids(claimed.iter().copied()))
+                .bind(rows::job_ids(recent.iter().copied()))
                 .bind(lowest.uuid())
                 .bind(days::ahead(now).uuid())
                 .fetch_all(&mut *connection)
@@ -256,22 +380,10 @@ async fn open_of(
                 .failed(doing)?,
         );
     }
-    let workers = sqlx::query(sql!("open_workers")).bind(rows::job_ids(jobs.iter().copied()));
-    found.extend(workers.fetch_all(&mut *connection).await.failed(doing)?);
-    let mut open: HashMap<JobId, Vec<OpenRun>> = HashMap::new();
-    for row in &found {
-        let (job, run) = rows::open_run(row).failed(doing)?;
-        open.entry(job).or_default().push(run);
-    }
-    for runs in open.values_mut() {
-        runs.sort_unstable_by_key(|run| run.id);
-        // A claim that committed between the two looks is in both.
-        runs.dedup_by_key(|run| run.id);
-    }
-    Ok(open)
+    Ok(found)
 }
 
-/// The lowest id that any lease may have claimed; where there is no lease, nothing is claimed.
+/// The lowest id that any lease may have claimed without a row in `open_claims`; where there is no lease, nothing is claimed.
 pub(super) async fn lowest_open_from(connection: &mut PgConnection, now: DbTime, doing: &'static str) -> Result<RunId> {
     let lowest: Option<Uuid> =
         sqlx::query_scalar(sql!("lowest_open_from")).fetch_optional(connection).await.failed(doing)?;

@@ -1,22 +1,93 @@
-//! What an incarnation has claimed: our own, and what the dead have left.
+//! What an incarnation has claimed: our own, and what dead nodes have left. A claim on a young run lies at or above the `open_from`
+//! of its lease. A claim on an older run has a row in `open_claims`; the row alone proves nothing, so its run is always read too.
 
 use everytick_domain::ids::{Fence, Incarnation, RunId};
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, node, rows, sql};
-use crate::{ClaimedRun, Lease, Result};
+use super::{Failed, PostgresStore, Write, node, rows, sql};
+use crate::{ClaimedRun, Lease, ListedClaims, OldClaim, Result, StoreError};
 
-pub(super) async fn load_claimed(store: &PostgresStore, lease: &Lease) -> Result<Vec<ClaimedRun>> {
-    const DOING: &str = "load our claims";
+/// Incarnations without a lease whose claims are looked at in one call.
+const ORPHANS_MAX: usize = 100;
+
+pub(super) async fn listed_claims(
+    store: &PostgresStore,
+    lease: &Lease,
+    after: Option<RunId>,
+    limit: usize,
+) -> Result<ListedClaims> {
+    const DOING: &str = "compare our old claims";
     let mut read = store.read(DOING).await?;
     let open_from: Option<Uuid> = sqlx::query_scalar(sql!("open_from"))
         .bind(lease.incarnation.uuid())
         .fetch_optional(&mut *read)
         .await
         .failed(DOING)?;
-    let Some(open_from) = open_from else { return Ok(Vec::new()) };
-    claims(&mut read, lease.incarnation, RunId::from_uuid(open_from), usize::MAX, DOING).await
+    let page = listed(&mut read, lease.incarnation, after, limit, DOING).await?;
+    drop(read);
+    if !page.stale.is_empty() {
+        let mut write = store.write(DOING).await?;
+        unlist_stale(&mut write, &page.stale).await?;
+        write.commit().await?;
+    }
+    Ok(ListedClaims { open_from: open_from.map(RunId::from_uuid), claims: page.claims, next: page.next })
+}
+
+pub(super) async fn list_old_claims(store: &PostgresStore, lease: &Lease, to: RunId) -> Result<RunId> {
+    const DOING: &str = "list our old claims";
+    let mut write = store.write(DOING).await?;
+    let listed: Option<Uuid> = sqlx::query_scalar(sql!("lease_compared_to"))
+        .bind(lease.incarnation.uuid())
+        .fetch_optional(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    let from = listed.map(RunId::from_uuid).ok_or(StoreError::LeaseLost)?;
+    if from >= to {
+        return Ok(from);
+    }
+    let to = OldClaim::page_end(from, to);
+    note(&mut write, lease.incarnation, from, to).await?;
+    // Only now: nothing that records or claims waits while the runs are read.
+    node::hold_alone(&mut write, lease).await?;
+    sqlx::query(sql!("lease_compared"))
+        .bind(lease.incarnation.uuid())
+        .bind(to.uuid())
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    write.commit().await?;
+    Ok(to)
+}
+
+/// Lists the claims of an incarnation on runs from `from` to before `to`, as the database has them.
+async fn note(write: &mut Write, incarnation: Incarnation, from: RunId, to: RunId) -> Result<()> {
+    sqlx::query(sql!("claims_note"))
+        .bind(incarnation.uuid())
+        .bind(from.uuid())
+        .bind(to.uuid())
+        .execute(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    Ok(())
+}
+
+pub(super) async fn claims_between(
+    store: &PostgresStore,
+    lease: &Lease,
+    from: RunId,
+    to: RunId,
+) -> Result<Vec<ClaimedRun>> {
+    const DOING: &str = "compare our claims";
+    let mut read = store.read(DOING).await?;
+    let found = sqlx::query(sql!("claims_between"))
+        .bind(lease.incarnation.uuid())
+        .bind(from.uuid())
+        .bind(to.uuid())
+        .fetch_all(&mut *read)
+        .await
+        .failed(DOING)?;
+    found.iter().map(rows::claimed).collect::<std::result::Result<_, _>>().failed(DOING)
 }
 
 pub(super) async fn still_claimed(store: &PostgresStore, lease: &Lease, runs: &[RunId]) -> Result<Vec<(RunId, Fence)>> {
@@ -39,20 +110,14 @@ pub(super) async fn load_lost(store: &PostgresStore, lease: &Lease, limit: usize
     // Before anything of theirs is read; and committed, so that nobody waits for the reading, which may take long.
     node::fence_expired(&mut write, lease.incarnation).await?;
     write.commit().await?;
+    undelegate(store).await?;
     let mut write = store.writing(store.begin(&store.begin.slow, DOING).await?, DOING);
-    let ended = sqlx::query(sql!("lost_leases"))
-        .bind(lease.incarnation.uuid())
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(DOING)?;
     let mut lost = Vec::new();
-    for row in &ended {
+    for incarnation in dead(&mut write, lease.incarnation).await? {
         if lost.len() >= limit {
             break;
         }
-        let incarnation = Incarnation::from_uuid(row.try_get("incarnation").failed(DOING)?);
-        let open_from = rows::run_id(row, "open_from").failed(DOING)?;
-        let found = claims(&mut write.tx, incarnation, open_from, limit - lost.len(), DOING).await?;
+        let found = listed_until(&mut write, incarnation, limit - lost.len()).await?;
         if found.is_empty() {
             sqlx::query(sql!("forget_lease")).bind(incarnation.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
         }
@@ -62,19 +127,134 @@ pub(super) async fn load_lost(store: &PostgresStore, lease: &Lease, limit: usize
     Ok(lost)
 }
 
-async fn claims(
+/// In a transaction of its own, behind the commit that ended the leases.
+pub(super) async fn undelegate(store: &PostgresStore) -> Result<()> {
+    const DOING: &str = "take back what dead nodes were handed";
+    let mut write = store.write(DOING).await?;
+    sqlx::query(sql!("undelegate")).execute(&mut *write.tx).await.failed(DOING)?;
+    write.commit().await
+}
+
+/// The incarnations that have ended, or that have claims and no lease. All their claims are listed: the runs from the `open_from` of
+/// a lease on are read once, not at each look.
+async fn dead(write: &mut Write, but: Incarnation) -> Result<Vec<Incarnation>> {
+    let doing = write.doing;
+    let ended = sqlx::query(sql!("lost_leases")).bind(but.uuid()).fetch_all(&mut *write.tx).await.failed(doing)?;
+    let mut dead = Vec::with_capacity(ended.len());
+    for row in &ended {
+        let incarnation: Uuid = row.try_get("incarnation").failed(doing)?;
+        let open_from = rows::run_id(row, "open_from").failed(doing)?;
+        dead.push(Incarnation::from_uuid(incarnation));
+        if open_from.uuid() == Uuid::max() {
+            continue;
+        }
+        note(write, Incarnation::from_uuid(incarnation), open_from, RunId::from_uuid(Uuid::max())).await?;
+        let noted = sqlx::query(sql!("lease_listed")).bind(incarnation).bind(Uuid::max());
+        noted.execute(&mut *write.tx).await.failed(doing)?;
+    }
+    let orphaned: Vec<Uuid> = sqlx::query_scalar(sql!("claims_orphaned"))
+        .bind(rows::limit(ORPHANS_MAX))
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(doing)?;
+    dead.extend(orphaned.into_iter().map(Incarnation::from_uuid));
+    Ok(dead)
+}
+
+/// Up to `limit` claims of an incarnation, all of whose claims are listed. Rows that are stale go.
+async fn listed_until(write: &mut Write, incarnation: Incarnation, limit: usize) -> Result<Vec<ClaimedRun>> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = listed(&mut write.tx, incarnation, after, limit, write.doing).await?;
+        unlist_stale(write, &page.stale).await?;
+        found.extend(page.claims);
+        found.truncate(limit);
+        after = page.next;
+        if after.is_none() || found.len() >= limit {
+            return Ok(found);
+        }
+    }
+}
+
+/// A page of the rows of one incarnation.
+struct Listed {
+    claims: Vec<ClaimedRun>,
+    /// Rows whose run that incarnation no longer has claimed, with their fences.
+    stale: Vec<(Uuid, i64)>,
+    next: Option<RunId>,
+}
+
+async fn listed(
     connection: &mut PgConnection,
     incarnation: Incarnation,
-    open_from: RunId,
+    after: Option<RunId>,
     limit: usize,
     doing: &'static str,
-) -> Result<Vec<ClaimedRun>> {
-    let found = sqlx::query(sql!("load_claimed"))
+) -> Result<Listed> {
+    let found = sqlx::query(sql!("claims_listed"))
         .bind(incarnation.uuid())
-        .bind(open_from.uuid())
+        .bind(after.map_or(Uuid::nil(), RunId::uuid))
         .bind(rows::limit(limit))
         .fetch_all(connection)
         .await
         .failed(doing)?;
-    found.iter().map(rows::claimed).collect::<std::result::Result<_, _>>().failed(doing)
+    let last = found.last().map(|row| rows::run_id(row, "run")).transpose().failed(doing)?;
+    let next = last.filter(|_| found.len() >= limit);
+    let mut page = Listed { claims: Vec::with_capacity(found.len()), stale: Vec::new(), next };
+    for row in &found {
+        if row.try_get::<Option<Uuid>, _>("id").failed(doing)?.is_some() {
+            page.claims.push(rows::claimed(row).failed(doing)?);
+        } else {
+            page.stale.push((row.try_get("run").failed(doing)?, row.try_get("listed_fence").failed(doing)?));
+        }
+    }
+    Ok(page)
+}
+
+async fn unlist_stale(write: &mut Write, stale: &[(Uuid, i64)]) -> Result<()> {
+    if stale.is_empty() {
+        return Ok(());
+    }
+    let (runs, fences): (Vec<Uuid>, Vec<i64>) = stale.iter().copied().unzip();
+    sqlx::query(sql!("claims_unlist_stale"))
+        .bind(runs)
+        .bind(fences)
+        .execute(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    Ok(())
+}
+
+/// Lists claims of the lease's incarnation: those that lie below its `open_from`, or that it is about to pass.
+pub(super) async fn list(write: &mut Write, lease: &Lease, claims: &[OldClaim]) -> Result<()> {
+    if claims.is_empty() {
+        return Ok(());
+    }
+    sqlx::query(sql!("claims_list"))
+        .bind(lease.incarnation.uuid())
+        .bind(rows::run_ids(claims.iter().map(|claim| claim.run)))
+        .bind(rows::job_ids(claims.iter().map(|claim| claim.job)))
+        .bind(claims.iter().map(|claim| claim.tenant.raw()).collect::<Vec<_>>())
+        .bind(claims.iter().map(|claim| claim.fence.raw()).collect::<Vec<_>>())
+        .execute(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    Ok(())
+}
+
+/// Whether a node of a release that does not read `open_claims` lives: for its sake `open_from` must not pass a claim.
+pub(super) async fn old_release_lives(write: &mut Write) -> Result<bool> {
+    sqlx::query_scalar(sql!("leases_before_lists")).fetch_one(&mut *write.tx).await.failed(write.doing)
+}
+
+/// Removes these runs, which are held and which no node has claimed any longer, from `open_claims`.
+pub(super) async fn unlist(write: &mut Write, runs: Vec<RunId>) -> Result<()> {
+    if !runs.is_empty() {
+        sqlx::query(sql!("claims_unlist"))
+            .bind(rows::run_ids(runs))
+            .execute(&mut *write.tx)
+            .await
+            .failed(write.doing)?;
+    }
+    Ok(())
 }

@@ -3,7 +3,9 @@
 //! reads. Nothing rests on the state of a session, so a transaction pooler may stand in between. What is due and which
 //! lease lives is judged by the database's clock (`everytick_now()`), read after the locks were had.
 
+mod accept;
 mod backfill;
+mod backlog;
 mod calendars;
 mod cancel;
 mod changes;
@@ -35,9 +37,12 @@ mod rows;
 mod settle;
 mod short;
 
-use std::sync::{
-    Arc, RwLock,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -54,11 +59,12 @@ use sqlx::{PgPool, Postgres, SqlStr, Transaction, postgres::PgListener};
 #[cfg(feature = "conformance")]
 use crate::WallClock;
 use crate::{
-    Actor, AttemptRecord, AuditRecord, Beat, CalendarPut, CalendarRecord, CancelledJob, CancelledRun, ChangeMark,
-    ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, GiveWay, IdempotencyKey, JobFilter, JobRecord,
-    JobRef, JobTicks, KeptOutput, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo, Page, Pruned, PutCalendar, Raise,
-    RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store,
-    StoreError, Waiting, Walked,
+    AcceptedRun, Actor, AttemptRecord, AuditRecord, BacklogStep, Beat, Busy, CalendarPut, CalendarRecord, CancelledJob,
+    CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, GiveWay,
+    IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease, Limits, ListedClaims, LoadedJob, NewJob,
+    NewRun, NodeInfo, Page, Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result,
+    RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError, Waiting, WaitingRun, Walked,
+    gate::{Admission, Admitted, Gate},
 };
 
 pub use open::PostgresOptions;
@@ -66,7 +72,10 @@ pub use open::PostgresOptions;
 /// The text of a statement, from its file.
 macro_rules! sql {
     ($name:literal) => {
-        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql/", $name, ".sql"))
+        $crate::statement::statement(
+            concat!("postgres/", $name),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql/", $name, ".sql")),
+        )
     };
 }
 use sql;
@@ -75,28 +84,36 @@ use sql;
 macro_rules! day_sql {
     ($name:literal, $table:expr) => {
         sqlx::AssertSqlSafe(
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql/", $name, ".sql"))
-                .replace("runs_of_the_day", $table),
+            $crate::statement::statement(
+                concat!("postgres/", $name),
+                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql/", $name, ".sql")),
+            )
+            .replace("runs_of_the_day", $table),
         )
     };
 }
 use day_sql;
 
-/// A store in one PostgreSQL database.
+/// A store in one PostgreSQL database. The handles of one process (see [`PostgresStore::api_handle`]) share what the process
+/// knows of the database; each has its own connections.
 pub struct PostgresStore {
     pool: PgPool,
-    begin: Begin,
+    gate: Gate,
+    begin: Arc<Begin>,
     limit: limit::CallLimit,
+    /// The number of the zone data by which this node plans.
+    zone_data: i64,
+    row_lock_timeout: Duration,
     transaction_pooler: bool,
     limits: Limits,
-    days: RwLock<days::Days>,
-    definitions: definitions::Definitions,
-    lines: queue::line::Lines,
-    looked: changes::Looked,
+    days: Arc<RwLock<days::Days>>,
+    definitions: Arc<definitions::Definitions>,
+    lines: Arc<queue::line::Lines>,
+    looked: Arc<changes::Looked>,
     /// Steps of flows were left, and nobody has been told yet.
     steps: Arc<AtomicBool>,
     #[cfg(feature = "conformance")]
-    clock: Option<TestClock>,
+    clock: Option<Arc<TestClock>>,
 }
 
 /// Tells when somebody says that jobs were made or changed.
@@ -120,8 +137,12 @@ struct Begin {
     write: SqlStr,
     /// To claim from a queue.
     claim: SqlStr,
+    /// The same, and waits for a locked row only briefly.
+    claim_brief: SqlStr,
     /// For batches of ticks, ends and claims.
     hot: SqlStr,
+    /// For batches whose rows another session may have locked: they wait for a row only briefly.
+    brief: SqlStr,
     read: SqlStr,
     /// To read jobs by the thousand.
     load: SqlStr,
@@ -156,6 +177,35 @@ impl PostgresStore {
     /// this release cannot work with, is [`StoreError::Unusable`].
     pub async fn connect_read_only(url: &str) -> Result<Self> {
         open::connect_read_only(url).await
+    }
+
+    /// A second handle, for the API: it has `connections_max` connections of its own, which it opens when it needs them. A call
+    /// that waits for one of them longer than [`crate::API_WAIT_MAX`] is [`StoreError::Busy`].
+    #[must_use]
+    pub fn api_handle(&self, connections_max: u32) -> Self {
+        let options = self.pool.options().clone().max_connections(connections_max);
+        Self {
+            pool: options.connect_lazy_with(self.pool.connect_options().as_ref().clone()),
+            gate: Gate::of(connections_max),
+            begin: self.begin.clone(),
+            limit: self.limit,
+            transaction_pooler: self.transaction_pooler,
+            zone_data: self.zone_data,
+            row_lock_timeout: self.row_lock_timeout,
+            limits: self.limits,
+            days: self.days.clone(),
+            definitions: self.definitions.clone(),
+            lines: self.lines.clone(),
+            looked: self.looked.clone(),
+            steps: self.steps.clone(),
+            #[cfg(feature = "conformance")]
+            clock: self.clock.clone(),
+        }
+    }
+
+    /// The host that the URL names, where it is not this machine and `sslmode` is not `verify-full`.
+    pub fn unverified_host(url: &str) -> Result<Option<String>> {
+        open::unverified_host(url)
     }
 
     /// Only brings the schema up to date.
@@ -197,32 +247,42 @@ impl PostgresStore {
         Ok(self.writing(self.begin(&self.begin.hot, doing).await?, doing))
     }
 
-    /// Begins to claim from a queue: its statements keep to the order of their indexes.
-    async fn write_in_order(&self, doing: &'static str) -> Result<Write> {
-        Ok(self.writing(self.begin(&self.begin.claim, doing).await?, doing))
+    /// Begins to write a batch that waits for a locked row no longer than `row_lock_timeout`. The caller then repeats it
+    /// without the rows that are locked; see [`is_locked`].
+    async fn write_brief(&self, doing: &'static str) -> Result<Write> {
+        Ok(self.writing(self.begin(&self.begin.brief, doing).await?, doing))
     }
 
-    fn writing(&self, tx: Transaction<'static, Postgres>, doing: &'static str) -> Write {
-        Write { tx, now: DbTime::EPOCH, doing, left_steps: false, steps: self.steps.clone() }
+    /// Begins to claim from a queue: its statements keep to the order of their indexes.
+    async fn write_in_order(&self, brief: bool, doing: &'static str) -> Result<Write> {
+        let begin = if brief { &self.begin.claim_brief } else { &self.begin.claim };
+        Ok(self.writing(self.begin(begin, doing).await?, doing))
+    }
+
+    fn writing(&self, begun: Admitted<Postgres>, doing: &'static str) -> Write {
+        let Admitted { tx, admission } = begun;
+        let (steps, backlog_max) = (self.steps.clone(), self.limits.backlog_batch_max);
+        Write { tx, now: DbTime::EPOCH, doing, left_steps: false, steps, _admission: admission, backlog_max }
     }
 
     /// Begins to read one snapshot.
-    async fn read(&self, doing: &'static str) -> Result<Transaction<'static, Postgres>> {
+    async fn read(&self, doing: &'static str) -> Result<Admitted<Postgres>> {
         self.begin(&self.begin.read, doing).await
     }
 
     /// Begins to read many jobs in one snapshot.
-    async fn read_many(&self, doing: &'static str) -> Result<Transaction<'static, Postgres>> {
+    async fn read_many(&self, doing: &'static str) -> Result<Admitted<Postgres>> {
         self.begin(&self.begin.load, doing).await
     }
 
-    async fn begin(&self, text: &SqlStr, doing: &'static str) -> Result<Transaction<'static, Postgres>> {
+    async fn begin(&self, text: &SqlStr, doing: &'static str) -> Result<Admitted<Postgres>> {
+        let admission = self.gate.enter(doing).await?;
         self.tell_clock(doing).await?;
         let mut stale = 0;
         loop {
             match self.pool.begin_with(text.clone()).await {
                 Err(error) if is_closed(&error) && stale < STALE_CONNECTIONS_MAX => stale += 1,
-                begun => return begun.failed(doing),
+                begun => return Ok(Admitted { tx: begun.failed(doing)?, admission }),
             }
         }
     }
@@ -255,6 +315,9 @@ struct Write {
     /// Whether it leaves steps of flows, and whom to tell.
     left_steps: bool,
     steps: Arc<AtomicBool>,
+    _admission: Admission,
+    /// Waiting runs that one transaction works off.
+    backlog_max: usize,
 }
 
 impl Write {
@@ -340,6 +403,12 @@ fn is_closed(error: &sqlx::Error) -> bool {
             code.starts_with("08") || ["57P01", "57P02", "25P03", "57P05"].contains(&code.as_str())
         }),
     }
+}
+
+/// A lock was not granted within its timeout: nothing was written.
+fn is_locked(error: &StoreError) -> bool {
+    let StoreError::Failed { source, .. } = error else { return false };
+    source.downcast_ref::<sqlx::Error>().and_then(code).as_deref() == Some("55P03")
 }
 
 /// A unique index refused a row.
@@ -441,17 +510,35 @@ impl Store for PostgresStore {
         &self,
         lease: &Lease,
         partitions: &PartitionSet,
-        busy: &[JobId],
+        busy: &[Busy],
         late_after: Option<TenantId>,
         limit: usize,
     ) -> Result<Waiting> {
         self.reads(claim::peek_waiting(self, lease, partitions, busy, late_after, limit)).await
     }
     async fn claim(&self, lease: &Lease, partitions: &PartitionSet, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
-        self.writes(claim::claim(self, lease, partitions, runs)).await
+        self.writes(claim::claim(self, lease, partitions, runs, false)).await
+    }
+    async fn delegate(
+        &self,
+        lease: &Lease,
+        partitions: &PartitionSet,
+        runs: &[(RunId, Incarnation)],
+    ) -> Result<Vec<RunId>> {
+        self.writes(claim::delegate(self, lease, partitions, runs)).await
+    }
+    async fn peek_delegated(&self, lease: &Lease, limit: usize) -> Result<Vec<WaitingRun>> {
+        self.reads(claim::peek_delegated(self, lease, limit)).await
+    }
+    async fn claim_delegated(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
+        let all = PartitionSet::all(PARTITIONS);
+        self.writes(claim::claim(self, lease, &all, runs, true)).await
     }
     async fn settle(&self, settles: &[Settle]) -> Result<Vec<SettleAnswer>> {
         self.writes(settle::settle(self, settles)).await
+    }
+    async fn accept(&self, lease: &Lease, runs: &[AcceptedRun]) -> Result<Vec<SettleAnswer>> {
+        self.writes(accept::accept(self, lease, runs)).await
     }
     async fn give_way(&self, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>> {
         self.writes(cancel::give_way(self, lease, runs)).await
@@ -459,8 +546,14 @@ impl Store for PostgresStore {
     async fn keep_outputs(&self, outputs: &[KeptOutput]) -> Result<()> {
         self.writes(cancel::keep_outputs(self, outputs)).await
     }
-    async fn load_claimed(&self, lease: &Lease) -> Result<Vec<ClaimedRun>> {
-        self.reads(lost::load_claimed(self, lease)).await
+    async fn listed_claims(&self, lease: &Lease, after: Option<RunId>, limit: usize) -> Result<ListedClaims> {
+        self.reads(lost::listed_claims(self, lease, after, limit)).await
+    }
+    async fn list_old_claims(&self, lease: &Lease, to: RunId) -> Result<RunId> {
+        self.writes(lost::list_old_claims(self, lease, to)).await
+    }
+    async fn claims_between(&self, lease: &Lease, from: RunId, to: RunId) -> Result<Vec<ClaimedRun>> {
+        self.reads(lost::claims_between(self, lease, from, to)).await
     }
     async fn still_claimed(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<(RunId, Fence)>> {
         self.reads(lost::still_claimed(self, lease, runs)).await
@@ -489,6 +582,9 @@ impl Store for PostgresStore {
     }
     async fn cancel_job(&self, tenant: TenantId, actor: &Actor, job: &JobRef) -> Result<CancelledJob> {
         self.writes(cancel::cancel_job(self, tenant, actor, job)).await
+    }
+    async fn advance_backlog(&self) -> Result<BacklogStep> {
+        self.writes(backlog::advance(self)).await
     }
     async fn redrive(&self, tenant: TenantId, actor: &Actor, ask: &Redrive) -> Result<Redriven> {
         self.writes(redrive::redrive(self, tenant, actor, ask)).await
@@ -563,5 +659,8 @@ impl Store for PostgresStore {
 
     async fn prune(&self, before: DbTime, limit: usize) -> Result<Pruned> {
         self.slow(prune::prune(self, before, limit)).await
+    }
+    async fn prune_audit(&self, before: DbTime, limit: usize) -> Result<u64> {
+        self.writes(prune::prune_audit(self, before, limit)).await
     }
 }

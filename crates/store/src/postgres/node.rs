@@ -8,12 +8,14 @@ use everytick_domain::{
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, days, range, rows, sql};
-use crate::{Beat, Cluster, Lease, NodeInfo, NodeRecord, PartitionRecord, Result, StoreError};
+use super::{Failed, PostgresStore, Write, days, lost, range, rows, sql};
+use crate::{
+    Beat, Cluster, Lease, NameHolder, NodeInfo, NodeProcess, NodeRecord, OLD_CLAIM_AFTER, PartitionRecord, Result,
+    StoreError,
+};
 
-/// Runs are born claimed soon after their tick. One that is born later lowers the lease's bound with its claim; whoever looks
-/// for claims reads every run from there on, so the bound is a near one.
-const BORN_LATE: Span = Span::seconds(10);
+/// The longest lease that a node may be given.
+const LEASE_MAX: Span = Span::minutes(10);
 
 pub(super) async fn now(store: &PostgresStore) -> Result<DbTime> {
     let mut read = store.write("read the clock").await?;
@@ -27,6 +29,7 @@ pub(super) async fn join(
     ttl: Span,
 ) -> Result<(Lease, DbTime)> {
     const DOING: &str = "join";
+    cap(store).await;
     let mut write = store.write(DOING).await?;
     // What older incarnations of the node have under way ends first.
     sqlx::query(sql!("join_lock"))
@@ -36,15 +39,13 @@ pub(super) async fn join(
         .await
         .failed(DOING)?;
     let now = write.read_clock().await?;
-    let replaced: bool = sqlx::query_scalar(sql!("join_replaced"))
-        .bind(incarnation.uuid())
-        .bind(&node.name)
-        .bind(now.millis())
-        .fetch_one(&mut *write.tx)
-        .await
-        .failed(DOING)?;
-    if node.again && replaced {
-        return Err(StoreError::replaced(&node.name));
+    if let Some(holder) = name_holder(&mut write, node, incarnation).await? {
+        if node.again {
+            return Err(StoreError::replaced(&node.name));
+        }
+        if !node.takes_over.includes(holder.incarnation) {
+            return Err(StoreError::NameHeld(Box::new(holder)));
+        }
     }
     let fence = next_fence(&mut write).await?;
     sqlx::query(sql!("join_end_older"))
@@ -60,11 +61,17 @@ pub(super) async fn join(
         .bind(&node.name)
         .bind(fence.raw())
         .bind(now.plus(ttl).millis())
-        .bind(RunId::floor(now.minus(BORN_LATE)).uuid())
+        .bind(RunId::floor(now.minus(OLD_CLAIM_AFTER)).uuid())
         .bind(&node.region)
         .bind(&node.version)
         .bind(now.millis())
         .bind(node.holds)
+        .bind(node.process.as_ref().map(|process| &process.host))
+        .bind(node.process.as_ref().map(|process| i64::from(process.pid)))
+        .bind(node.process.as_ref().map(|process| &process.mark))
+        .bind(&node.can)
+        .bind(&node.listen)
+        .bind(millis(ttl))
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
@@ -72,24 +79,77 @@ pub(super) async fn join(
     Ok((Lease { node: node.name.clone(), incarnation, fence }, now))
 }
 
+/// Another process that lives under the node's name. The leases of that name are locked.
+async fn name_holder(write: &mut Write, node: &NodeInfo, incarnation: Incarnation) -> Result<Option<NameHolder>> {
+    let found = sqlx::query(sql!("join_name_holder"))
+        .bind(incarnation.uuid())
+        .bind(&node.name)
+        .bind(write.now.millis())
+        .fetch_optional(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    let holder = |row: PgRow| {
+        Ok(NameHolder {
+            node: node.name.clone(),
+            incarnation: Incarnation::from_uuid(row.try_get("incarnation")?),
+            process: process(&row)?,
+            renewed_at: rows::at(&row, "renewed_at")?,
+            until: rows::at(&row, "until")?,
+            now: write.now,
+        })
+    };
+    found.map(holder).transpose().failed(write.doing)
+}
+
+fn process(row: &PgRow) -> std::result::Result<Option<NodeProcess>, sqlx::Error> {
+    let host: Option<String> = row.try_get("host")?;
+    let (pid, mark): (Option<i64>, Option<String>) = (row.try_get("pid")?, row.try_get("process")?);
+    let pid = pid.and_then(|pid| u32::try_from(pid).ok());
+    Ok(host.zip(pid).map(|(host, pid)| NodeProcess { host, pid, mark: mark.unwrap_or_default() }))
+}
+
 pub(super) async fn renew(store: &PostgresStore, lease: &Lease, ttl: Span, beat: &Beat) -> Result<DbTime> {
     const DOING: &str = "renew the lease";
     let mut write = store.write(DOING).await?;
     hold_alone(&mut write, lease).await?;
     let now = write.now;
+    lost::list(&mut write, lease, &beat.old_claims).await?;
     sqlx::query(sql!("renew"))
         .bind(lease.incarnation.uuid())
         .bind(now.plus(ttl).millis())
-        .bind(beat.open_from.uuid())
+        .bind(beat.open_from.map(RunId::uuid))
         .bind(now.millis())
         .bind(i64::try_from(beat.lag.as_millis()).unwrap_or(i64::MAX))
         .bind(beat.clock_offset_ms)
+        .bind(beat.old_claims.iter().map(|claim| claim.run).min().map(RunId::uuid))
+        .bind(millis(ttl))
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
     write.commit().await?;
+    cap(store).await;
     days::make_ahead(store, now).await;
     Ok(now)
+}
+
+/// Shortens leases that a clock which was ahead made too long. A living node renews its own before it ends; one that died while
+/// the clock was ahead is dead a lease later. What fails here is tried again at the next renewal.
+async fn cap(store: &PostgresStore) {
+    const DOING: &str = "shorten leases";
+    let shorten = async {
+        let mut write = store.write(DOING).await?;
+        let now = write.read_clock().await?;
+        let cap = sqlx::query(sql!("cap_leases")).bind(now.millis()).bind(millis(LEASE_MAX));
+        cap.execute(&mut *write.tx).await.failed(DOING)?;
+        write.commit().await
+    };
+    if let Err(error) = shorten.await {
+        tracing::debug!(%error, "leases were not looked at");
+    }
+}
+
+fn millis(span: Span) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
 pub(super) async fn raise_fence(store: &PostgresStore, lease: &Lease) -> Result<Lease> {
@@ -114,7 +174,9 @@ pub(super) async fn retire(store: &PostgresStore, lease: &Lease) -> Result<()> {
     free(&mut write, lease, &PartitionSet::all(u16::MAX)).await?;
     sqlx::query(sql!("retire")).bind(lease.incarnation.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
     range::notify(&mut write).await?;
-    write.commit().await
+    write.commit().await?;
+    // At once, though any node does this now and then: others can start them.
+    lost::undelegate(store).await
 }
 
 pub(super) async fn leave(store: &PostgresStore, lease: &Lease) -> Result<()> {
@@ -149,6 +211,9 @@ pub(super) async fn cluster(store: &PostgresStore) -> Result<Cluster> {
             holds: row.try_get("holds")?,
             lag: Span::millis(row.try_get::<i64, _>("lag_ms")?.unsigned_abs()),
             clock_offset_ms: row.try_get("clock_offset_ms")?,
+            process: process(row)?,
+            can: row.try_get("can")?,
+            listen: row.try_get("listen")?,
         })
     };
     let partition = |row: &PgRow| {
@@ -279,7 +344,7 @@ async fn lives(
     Ok((now, rows::run_id(&row, "open_from").failed(doing)?))
 }
 
-/// Notes that the lease claims a run as low as this: whoever looks for its claims begins there. The lease is held alone.
+/// Notes that the lease claims a run as low as this, for nodes that do not read `open_claims`. The lease is held alone.
 pub(super) async fn lower_open_from(write: &mut Write, lease: &Lease, lowest: RunId) -> Result<()> {
     sqlx::query(sql!("lower_open_from"))
         .bind(lease.incarnation.uuid())

@@ -1,20 +1,18 @@
 //! Connects: the pool, the time-outs, the schema.
 
-use std::{str::FromStr as _, time::Duration};
+use std::{net::IpAddr, str::FromStr as _, time::Duration};
 
-use everytick_domain::{
-    partition::{PARTITIONS, PartitionSet},
-    schedule::zone_data_number,
-};
+use everytick_domain::schedule::{Timing, zone_data_number};
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, Row as _, SqlSafeStr as _, SqlStr,
-    postgres::{PgConnectOptions, PgPoolOptions, PgRow},
+    postgres::{PgConnectOptions, PgPoolOptions, PgRow, PgSslMode},
 };
+use uuid::Uuid;
 
 use super::{
-    Begin, Failed, PostgresStore, days,
+    Begin, Failed, Gate, PostgresStore, days,
     limit::{self, CallLimit},
-    moving, rows, sql,
+    moving, range, rows, short, sql,
 };
 use crate::{Limits, Result, StoreError};
 
@@ -31,8 +29,12 @@ pub struct PostgresOptions {
     pub transaction_pooler: bool,
     pub statement_timeout: Duration,
     pub lock_timeout: Duration,
+    /// A batch waits this long for a row that another session has locked. Then it goes on without that row.
+    pub row_lock_timeout: Duration,
     /// A node that is stopped inside a transaction keeps its locks for no longer than this.
     pub idle_in_transaction_timeout: Duration,
+    /// The number of the zone data that this release has; tests play a release with other data.
+    pub zone_data: i64,
     /// A test's clock; the database's `everytick_now()` reads the table `test_clock`.
     #[cfg(feature = "conformance")]
     pub clock: Option<std::sync::Arc<dyn crate::WallClock>>,
@@ -45,6 +47,7 @@ impl std::fmt::Debug for PostgresOptions {
             .field("transaction_pooler", &self.transaction_pooler)
             .field("statement_timeout", &self.statement_timeout)
             .field("lock_timeout", &self.lock_timeout)
+            .field("row_lock_timeout", &self.row_lock_timeout)
             .field("idle_in_transaction_timeout", &self.idle_in_transaction_timeout)
             .finish_non_exhaustive()
     }
@@ -57,7 +60,9 @@ impl Default for PostgresOptions {
             transaction_pooler: false,
             statement_timeout: Duration::from_secs(5),
             lock_timeout: Duration::from_secs(3),
+            row_lock_timeout: Duration::from_millis(250),
             idle_in_transaction_timeout: Duration::from_millis(1_500),
+            zone_data: zone_data_number(),
             #[cfg(feature = "conformance")]
             clock: None,
         }
@@ -66,6 +71,8 @@ impl Default for PostgresOptions {
 
 /// Settings of the role that are within these are left as they are.
 const ROLE_TIMEOUT_MAX: Duration = Duration::from_secs(30);
+/// Jobs whose schedules are looked at, and planned anew, in one transaction.
+const REPLANNED_AT_ONCE: usize = 500;
 const SLOW_TIMEOUT: Duration = Duration::from_mins(5);
 
 pub(super) async fn connect(url: &str, options: PostgresOptions, limits: Limits) -> Result<PostgresStore> {
@@ -94,8 +101,11 @@ pub(super) async fn connect_unfinished(url: &str, options: PostgresOptions, limi
     let begin = begin(&pool, &options).await?;
     let store = PostgresStore {
         pool,
-        begin,
+        gate: Gate::open(),
+        begin: begin.into(),
         limit,
+        zone_data: options.zone_data,
+        row_lock_timeout: options.row_lock_timeout,
         transaction_pooler: options.transaction_pooler,
         limits,
         days: Default::default(),
@@ -104,7 +114,7 @@ pub(super) async fn connect_unfinished(url: &str, options: PostgresOptions, limi
         looked: Default::default(),
         steps: Default::default(),
         #[cfg(feature = "conformance")]
-        clock: options.clock.map(|clock| super::TestClock { clock, told: Default::default() }),
+        clock: options.clock.map(|clock| super::TestClock { clock, told: Default::default() }.into()),
     };
     days::make(&store).await?;
     replan(&store).await?;
@@ -132,12 +142,15 @@ pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
         .await
         .failed(DOING)?;
     let read = begin(&pool, &options).await?.read;
-    let [write, claim, hot, slow, load] = [(); 5].map(|()| read.clone());
-    let begin = Begin { write, claim, hot, slow, load, read };
+    let [write, claim, claim_brief, hot, brief, slow, load] = [(); 7].map(|()| read.clone());
+    let begin = Begin { write, claim, claim_brief, hot, brief, slow, load, read };
     Ok(PostgresStore {
         pool,
-        begin,
+        gate: Gate::open(),
+        begin: begin.into(),
         limit: CallLimit::of(&options),
+        zone_data: options.zone_data,
+        row_lock_timeout: options.row_lock_timeout,
         transaction_pooler: options.transaction_pooler,
         limits: Limits::default(),
         days: Default::default(),
@@ -151,25 +164,56 @@ pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
 }
 
 /// Newer zone data may move ticks that lie ahead, also to before their cursor. A cursor is a lower bound, so it is lowered to
-/// now: what is recorded stays recorded, and the next tick is found by the new data. An older release changes nothing back.
+/// now: what is recorded stays recorded, and the next tick is found by the new data. An older release changes nothing back: its
+/// epoch is raised and marked with the data, and a node with older data does not raise such a cursor. Only jobs with a zone
+/// are concerned. A start that ends in between begins anew at the next.
 async fn replan(store: &PostgresStore) -> Result<()> {
     const DOING: &str = "plan by this release's zone data";
     let mut read = store.read(DOING).await?;
     let planned: i64 = sqlx::query_scalar(sql!("zone_data")).fetch_one(&mut *read).await.failed(DOING)?;
     drop(read);
-    if planned >= zone_data_number() {
+    if planned >= store.zone_data {
         return Ok(());
     }
-    // A partition at a time: each is done whole, and doing one again does nothing worse.
-    for partition in rows::partitions(&PartitionSet::all(PARTITIONS)) {
-        let mut write = store.write(DOING).await?;
-        let now = write.read_clock().await?;
-        sqlx::query(sql!("replan")).bind(now.millis()).bind(partition).execute(&mut *write.tx).await.failed(DOING)?;
-        write.commit().await?;
+    let mut after = Uuid::nil();
+    loop {
+        let mut read = store.read(DOING).await?;
+        let page = sqlx::query(sql!("replan_jobs")).bind(after).bind(rows::limit(REPLANNED_AT_ONCE));
+        let page = page.fetch_all(&mut *read).await.failed(DOING)?;
+        drop(read);
+        let Some(last) = page.last() else { break };
+        after = last.try_get("id").failed(DOING)?;
+        let zoned: Vec<Uuid> = page.iter().filter_map(zoned_job).collect();
+        if !zoned.is_empty() {
+            replan_jobs(store, &zoned).await?;
+        }
     }
     let mut write = store.write(DOING).await?;
-    sqlx::query(sql!("set_zone_data")).bind(zone_data_number()).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::query(sql!("set_zone_data")).bind(store.zone_data).execute(&mut *write.tx).await.failed(DOING)?;
     write.commit().await
+}
+
+/// The job's epoch is locked before its cursor is touched, as everybody does who changes one: whoever raises cursors passes over
+/// it, so the two never wait for each other. The raised epoch makes its owner read the job again.
+async fn replan_jobs(store: &PostgresStore, jobs: &[Uuid]) -> Result<()> {
+    const DOING: &str = "plan by this release's zone data";
+    let mut write = store.write(DOING).await?;
+    sqlx::query(sql!("epochs_held")).bind(jobs).execute(&mut *write.tx).await.failed(DOING)?;
+    let now = write.read_clock().await?.millis();
+    sqlx::query(sql!("replan")).bind(jobs).bind(now).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::query(sql!("replan_epochs")).bind(jobs).bind(store.zone_data).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::query(sql!("raise_epochs")).bind(jobs).bind(now).execute(&mut *write.tx).await.failed(DOING)?;
+    range::notify(&mut write).await?;
+    write.commit().await
+}
+
+/// The id of a job whose ticks depend on zone data. One that cannot be read has no ticks.
+fn zoned_job(row: &PgRow) -> Option<Uuid> {
+    let spec = short::read(row.try_get("name").ok()?, row.try_get("spec").ok()?).ok()?;
+    match &spec.schedule.as_ref()?.timing {
+        Timing::Cron { timezone, .. } if timezone != "UTC" => row.try_get("id").ok(),
+        _ => None,
+    }
 }
 
 pub(super) async fn migrate_only(url: &str) -> Result<()> {
@@ -184,6 +228,19 @@ pub(super) fn parse(url: &str) -> Result<PgConnectOptions> {
     })?;
     // Poolers refuse settings that they do not know of.
     Ok(options.extra_float_digits(None).application_name("everytick").disable_statement_logging())
+}
+
+/// The host, where it is not this machine and the connection to it is not surely encrypted and with the right server.
+pub(super) fn unverified_host(url: &str) -> Result<Option<String>> {
+    let options = parse(url)?;
+    let host = options.get_host();
+    // A path is the directory of a Unix socket.
+    let local = options.get_socket().is_some()
+        || host.starts_with('/')
+        || host == "localhost"
+        || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
+    let verified = matches!(options.get_ssl_mode(), PgSslMode::VerifyFull);
+    Ok((!local && !verified).then(|| host.to_owned()))
 }
 
 pub(super) async fn first(options: &PgConnectOptions) -> Result<PgConnection> {
@@ -210,6 +267,17 @@ async fn begin(pool: &sqlx::PgPool, options: &PostgresOptions) -> Result<Begin> 
             settings.push_str(&format!("; set local {name} = {}", wanted.as_millis()));
         }
     }
+    // An acknowledged write must survive a crash of the database server (I16). A stricter setting stays as it is.
+    if row.try_get::<bool, _>("commits_unsynced").failed(DOING)? {
+        settings.push_str("; set local synchronous_commit = on");
+        tracing::warn!(
+            "PostgreSQL has synchronous_commit = off for this role: a crash of the server could lose acknowledged writes; \
+             everytick sets it to on for its own transactions"
+        );
+    }
+    if row.try_get::<bool, _>("never_syncs").failed(DOING)? {
+        tracing::warn!("PostgreSQL has fsync = off: a crash of its machine loses or destroys what was acknowledged");
+    }
     // A scan that is forbidden and yet the only way (the few leases have no index) is reckoned as dear, and the server would
     // compile each such statement: 36 ms for one row, at every load and every take-over.
     settings.push_str("; set local enable_seqscan = off; set local jit = off");
@@ -219,6 +287,8 @@ async fn begin(pool: &sqlx::PgPool, options: &PostgresOptions) -> Result<Begin> 
     let begin =
         |how: &str, more: &str| -> SqlStr { AssertSqlSafe(format!("begin {how}{settings}{more}")).into_sql_str() };
     let slow = SLOW_TIMEOUT.as_millis();
+    let patience = |limit: Duration| format!("; set local lock_timeout = {}", limit.as_millis().max(1));
+    let (brief, in_line) = (patience(options.row_lock_timeout), patience(options.row_lock_timeout * 4));
     // With thousands of ids in an array, planning for just these costs more than a fifth of the statement, and finds it
     // cheaper to walk through all jobs than to look up each.
     let generic = "; set local plan_cache_mode = force_generic_plan";
@@ -228,7 +298,10 @@ async fn begin(pool: &sqlx::PgPool, options: &PostgresOptions) -> Result<Begin> 
     Ok(Begin {
         write: begin("isolation level read committed read write", ""),
         claim: begin("isolation level read committed read write", ordered),
+        // Claims of one job stand in line for it: longer than for a row that nobody should have locked.
+        claim_brief: begin("isolation level read committed read write", &format!("{ordered}{in_line}")),
         hot: begin("isolation level read committed read write", generic),
+        brief: begin("isolation level read committed read write", &format!("{generic}{brief}")),
         read: begin("isolation level repeatable read read only", ""),
         load: begin("isolation level repeatable read read only", generic),
         slow: begin(
@@ -245,7 +318,7 @@ struct Step {
     works_from: i32,
 }
 
-const STEPS: [Step; 6] = [
+const STEPS: [Step; 7] = [
     Step { name: "first", text: include_str!("../../migrations/postgres/0001_first.sql"), works_from: 1 },
     Step { name: "calendars", text: include_str!("../../migrations/postgres/0002_calendars.sql"), works_from: 1 },
     Step { name: "queues", text: include_str!("../../migrations/postgres/0003_queues.sql"), works_from: 1 },
@@ -253,6 +326,7 @@ const STEPS: [Step; 6] = [
     Step { name: "flows", text: include_str!("../../migrations/postgres/0005_flows.sql"), works_from: 1 },
     // Until the first short definition is written; see `short`.
     Step { name: "short", text: include_str!("../../migrations/postgres/0006_short.sql"), works_from: 1 },
+    Step { name: "trust", text: include_str!("../../migrations/postgres/0007_trust.sql"), works_from: 1 },
 ];
 
 /// Brings the schema up to date, in one transaction and under a lock that ends with it. Steps that a newer release has made

@@ -13,14 +13,33 @@ use crate::{IDEMPOTENCY_KEPT, Pruned, Result};
 
 const DOING: &str = "prune";
 
+pub(super) async fn prune_audit(store: &PostgresStore, before: DbTime, limit: usize) -> Result<u64> {
+    const DOING: &str = "prune the audit trail";
+    let mut write = store.write(DOING).await?;
+    let gone = sqlx::query(sql!("prune_audit"))
+        .bind(before.millis())
+        .bind(rows::limit(limit))
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    write.commit().await?;
+    Ok(gone.rows_affected())
+}
+
 pub(super) async fn prune(store: &PostgresStore, before: DbTime, limit: usize) -> Result<Pruned> {
-    days::finish_dropping(store).await?;
-    let days = days::make(store).await?;
     let mut pruned = Pruned::default();
+    for day in days::half_dropped(store).await? {
+        pruned.runs += finish(store, day).await?;
+    }
+    close_days(store, Day::of(before)).await?;
+    let days = days::make(store).await?;
     for day in days.before(Day::of(before)) {
         if is_done_with(store, day).await? {
-            pruned.runs += keep_last_runs(store, day).await?;
-            days::drop_day(store, day).await?;
+            // A day that another session has locked is dropped later; the other days and rows do not wait for it.
+            match drop_day(store, day).await {
+                Ok(runs) => pruned.runs += runs,
+                Err(error) => tracing::warn!(%error, day = day.table(), "could not drop a day; trying again later"),
+            }
         }
     }
     days::look(store).await?;
@@ -28,8 +47,44 @@ pub(super) async fn prune(store: &PostgresStore, before: DbTime, limit: usize) -
     Ok(pruned)
 }
 
-/// Whether nothing of the day is open and every cursor has passed it. That stays so: no cursor goes back behind the clock,
-/// and what has ended does not open again.
+/// Returns how many runs went.
+async fn drop_day(store: &PostgresStore, day: Day) -> Result<u64> {
+    days::detach(store, day).await?;
+    finish(store, day).await
+}
+
+/// No redrive makes a run in a day before this one from now on.
+async fn close_days(store: &PostgresStore, first: Day) -> Result<()> {
+    let mut write = store.write(DOING).await?;
+    sqlx::query(sql!("days_close")).bind(first.start().millis()).execute(&mut *write.tx).await.failed(DOING)?;
+    write.commit().await
+}
+
+/// Drops a day that is detached; answers how many runs go with it. A redrive of a node of the release before may have made
+/// a run in it after [`is_done_with`] looked: the detaching waited for that transaction, so the run is seen here, and the day
+/// is attached again.
+async fn finish(store: &PostgresStore, day: Day) -> Result<u64> {
+    let ((low, high), table) = (day.ids(), day.table());
+    let mut read = store.read(DOING).await?;
+    let open: bool = sqlx::query_scalar(day_sql!("day_open", &table))
+        .bind(low.uuid())
+        .bind(high.uuid())
+        .fetch_one(&mut *read)
+        .await
+        .failed(DOING)?;
+    drop(read);
+    if open {
+        days::attach(store, day).await?;
+        return Ok(0);
+    }
+    let gone = keep_last_runs(store, day).await?;
+    days::drop_detached(store, day).await?;
+    Ok(gone)
+}
+
+/// Whether nothing of the day is open, no flow of it goes on, and every cursor has passed it. That stays so: no cursor goes back
+/// behind the clock, what has ended does not open again, and the day is [closed](close_days) to redrives. `read` has one snapshot;
+/// else a run that is put back to waiting meanwhile might be found neither among the waiting nor among the claimed.
 async fn is_done_with(store: &PostgresStore, day: Day) -> Result<bool> {
     let (low, high) = day.ids();
     let mut read = store.read(DOING).await?;
@@ -48,12 +103,10 @@ async fn is_done_with(store: &PostgresStore, day: Day) -> Result<bool> {
         return Ok(false);
     }
     let lowest = horizon::lowest_open_from(&mut read, day.next().start(), DOING).await?;
-    if lowest >= high {
-        return Ok(true);
-    }
     let claimed: bool = sqlx::query_scalar(sql!("day_claimed"))
-        .bind(lowest.max(low).uuid())
+        .bind(low.uuid())
         .bind(high.uuid())
+        .bind(lowest.uuid())
         .fetch_one(&mut *read)
         .await
         .failed(DOING)?;
@@ -71,7 +124,9 @@ async fn keep_last_runs(store: &PostgresStore, day: Day) -> Result<u64> {
         .await
         .failed(DOING)?
         .rows_affected();
-    sqlx::query(sql!("day_attempts")).bind(low.uuid()).bind(high.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
+    for statement in [sql!("day_attempts"), sql!("day_failures")] {
+        sqlx::query(statement).bind(low.uuid()).bind(high.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
+    }
     write.commit().await?;
     Ok(count.unsigned_abs().saturating_sub(kept))
 }
@@ -86,7 +141,9 @@ async fn prune_rows(store: &PostgresStore, before: DbTime, limit: usize, pruned:
     let runs = old(sql!("prune_runs"), whole_days).fetch_all(&mut *write.tx).await.failed(DOING)?;
     pruned.runs += runs.len() as u64;
     if !runs.is_empty() {
-        sqlx::query(sql!("prune_attempts")).bind(runs).execute(&mut *write.tx).await.failed(DOING)?;
+        for statement in [sql!("prune_attempts"), sql!("prune_failures")] {
+            sqlx::query(statement).bind(&runs).execute(&mut *write.tx).await.failed(DOING)?;
+        }
     }
     old(sql!("prune_ranges"), RunId::floor(before)).fetch_all(&mut *write.tx).await.failed(DOING)?;
     let jobs: Vec<Uuid> = sqlx::query_scalar(sql!("prune_jobs"))

@@ -7,11 +7,15 @@ use everytick_domain::{
     run::State,
     time::{DbTime, Span},
 };
-use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, calendars, edit, rows, rows::JobRow, sql};
-use crate::{AttemptRecord, AuditRecord, JobFilter, JobRecord, JobRef, Page, Result, RunFilter, RunRecord, StoreError};
+use super::{Failed, PostgresStore, backlog, calendars, edit, rows, rows::JobRow, sql};
+use crate::{
+    AttemptRecord, AuditRecord, JobFilter, JobRecord, JobRef, PAGE_BYTES_MAX, Page, Result, RunFilter, RunRecord,
+    StoreError,
+    failures::{self, Search},
+};
 
 pub(super) async fn get_job(store: &PostgresStore, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {
     const DOING: &str = "read the job";
@@ -19,7 +23,9 @@ pub(super) async fn get_job(store: &PostgresStore, tenant: TenantId, job: &JobRe
     let row = edit::find(&mut read, tenant, job, DOING).await?;
     let mut last = last_runs(&mut read, &[row.job.id], DOING).await?;
     let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
-    Ok(record(row, &mut last, DbTime::from_millis(now)))
+    let max = store.limits.waiting_per_job_max;
+    let backlog = backlog::work_of(&mut read, row.job.id, max, DOING).await?;
+    Ok(JobRecord { backlog, ..record(row, &mut last, DbTime::from_millis(now)) })
 }
 
 pub(super) async fn list_jobs(
@@ -31,7 +37,7 @@ pub(super) async fn list_jobs(
 ) -> Result<Page<JobRecord, String>> {
     const DOING: &str = "list jobs";
     let mut read = store.read(DOING).await?;
-    let mut found = sqlx::query(sql!("list_jobs"))
+    let found = sqlx::query(ended_by_bytes(sql!("list_jobs"), "name", "spec"))
         .bind(tenant.raw())
         .bind(after.unwrap_or_default())
         .bind(filter.enabled)
@@ -44,8 +50,7 @@ pub(super) async fn list_jobs(
         .fetch_all(&mut *read)
         .await
         .failed(DOING)?;
-    let more = found.len() > limit;
-    found.truncate(limit);
+    let (found, more) = page(found, limit).failed(DOING)?;
     // The place to go on from is that of the last row, also where that one cannot be read.
     let next = match found.last() {
         Some(row) if more => Some(row.try_get("name").failed(DOING)?),
@@ -60,8 +65,27 @@ pub(super) async fn list_jobs(
     Ok(Page { items: jobs.into_iter().map(|row| record(row, &mut last, now)).collect(), next })
 }
 
+/// A list by `order` that ends when the column `text` of its rows has reached [`PAGE_BYTES_MAX`]. The server knows how long a
+/// text is without reading it. `listed` counts the rows before the cut.
+pub(super) fn ended_by_bytes(list: &str, order: &str, text: &str) -> AssertSqlSafe<String> {
+    let list = list.trim_end().trim_end_matches(';');
+    let size = format!("coalesce(octet_length(l.{text}), 0)");
+    AssertSqlSafe(format!(
+        "select * from (select l.*, count(*) over () as listed, sum({size}) over (order by l.{order}) - {size} as before \
+           from ({list}) l) p where before < {PAGE_BYTES_MAX} order by {order}"
+    ))
+}
+
+/// The rows of a page, and whether there are more. One row more than `limit` was asked for.
+pub(super) fn page(mut found: Vec<PgRow>, limit: usize) -> std::result::Result<(Vec<PgRow>, bool), sqlx::Error> {
+    let listed = found.first().map_or(Ok(0), |row| row.try_get::<i64, _>("listed"))?;
+    found.truncate(limit);
+    let more = listed > rows::limit(found.len());
+    Ok((found, more))
+}
+
 fn record(row: JobRow, last: &mut HashMap<JobId, RunRecord>, now: DbTime) -> JobRecord {
-    JobRecord { last_run: last.remove(&row.job.id), job: row.job, cursor: row.cursor, now }
+    JobRecord { last_run: last.remove(&row.job.id), job: row.job, cursor: row.cursor, now, backlog: None }
 }
 
 async fn last_runs(read: &mut PgConnection, jobs: &[JobId], doing: &'static str) -> Result<HashMap<JobId, RunRecord>> {
@@ -111,38 +135,66 @@ pub(super) async fn list_runs(
     let low = filter.from.map_or_else(Uuid::nil, |from| RunId::floor(from).uuid());
     let past = filter.to.map(|to| RunId::floor(to.plus(Span::millis(1))));
     let high = past.into_iter().chain(before).min().map_or_else(Uuid::max, RunId::uuid);
+    let search = Search::of(filter);
+    let end = match search {
+        Search::All | Search::Failures => None,
+        Search::Scan => search_end(&mut read, filter.job, low, high, store.limits.runs_searched_max, DOING).await?,
+    };
+    let low = end.map_or(low, |end| low.max(end.uuid()));
     let one_more = rows::limit(limit.saturating_add(1));
     let states: Option<Vec<i16>> =
         Some(filter.states.iter().map(|state| state.code()).collect()).filter(|states: &Vec<_>| !states.is_empty());
+    let job = filter.job.map(JobId::uuid);
     let mut items = Vec::new();
+    if search == Search::Failures {
+        let statement = if job.is_some() { sql!("list_job_failed") } else { sql!("list_failed") };
+        let mut query = sqlx::query(statement).bind(tenant.raw()).bind(low).bind(high).bind(one_more);
+        if let Some(job) = job {
+            query = query.bind(job);
+        }
+        items.extend(collect(&query.fetch_all(&mut *read).await.failed(DOING)?, rows::run, DOING)?);
+    }
     // Also those that outlived their day.
-    for statement in match filter.job {
-        Some(_) => [sql!("list_job_runs"), sql!("list_job_last_runs")],
-        None => [sql!("list_runs"), sql!("list_last_runs")],
-    } {
+    let (runs, last_runs) = match job {
+        Some(_) => (sql!("list_job_runs"), sql!("list_job_last_runs")),
+        None => (sql!("list_runs"), sql!("list_last_runs")),
+    };
+    for statement in Some(runs).filter(|_| search != Search::Failures).into_iter().chain([last_runs]) {
         let mut query = sqlx::query(statement).bind(tenant.raw()).bind(low).bind(high).bind(&states).bind(one_more);
-        if let Some(job) = filter.job {
-            query = query.bind(job.uuid());
+        if let Some(job) = job {
+            query = query.bind(job);
         }
         items.extend(collect(&query.fetch_all(&mut *read).await.failed(DOING)?, rows::run, DOING)?);
     }
 
     if filter.states.is_empty() || filter.states.contains(&State::Skipped) {
-        let statement = if filter.job.is_some() { sql!("list_job_ranges") } else { sql!("list_ranges") };
+        let statement = if job.is_some() { sql!("list_job_ranges") } else { sql!("list_ranges") };
         let from = filter.from.map_or(i64::MIN, DbTime::millis);
         let mut query = sqlx::query(statement).bind(tenant.raw()).bind(from).bind(high).bind(one_more);
-        if let Some(job) = filter.job {
-            query = query.bind(job.uuid());
+        if let Some(job) = job {
+            query = query.bind(job);
         }
         items.extend(collect(&query.fetch_all(&mut *read).await.failed(DOING)?, rows::range, DOING)?);
     }
-    items.sort_unstable_by_key(|run| std::cmp::Reverse(run.id));
-    // A day that is being dropped has its last runs in both places.
-    items.dedup_by_key(|run| run.id);
-    let more = items.len() > limit;
-    items.truncate(limit);
-    let next = items.last().map(|run| run.id).filter(|_| more);
-    Ok(Page { items, next })
+    Ok(failures::page(items, end, limit))
+}
+
+/// The lowest run that a search reads which reads at most `most` runs; none where it reads all there are.
+async fn search_end(
+    read: &mut PgConnection,
+    job: Option<JobId>,
+    low: Uuid,
+    high: Uuid,
+    most: usize,
+    doing: &'static str,
+) -> Result<Option<RunId>> {
+    let statement = if job.is_some() { sql!("search_job_end") } else { sql!("search_end") };
+    let mut query =
+        sqlx::query_scalar::<_, Uuid>(statement).bind(low).bind(high).bind(rows::limit(most.saturating_sub(1)));
+    if let Some(job) = job {
+        query = query.bind(job.uuid());
+    }
+    Ok(query.fetch_optional(read).await.failed(doing)?.map(RunId::from_uuid))
 }
 
 pub(super) async fn list_attempts(store: &PostgresStore, tenant: TenantId, id: RunId) -> Result<Vec<AttemptRecord>> {
@@ -182,16 +234,15 @@ pub(super) async fn list_audit(
 ) -> Result<Page<AuditRecord, i64>> {
     const DOING: &str = "list the audit trail";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(sql!("list_audit"))
+    let found = sqlx::query(ended_by_bytes(sql!("list_audit"), "id desc", "detail"))
         .bind(tenant.raw())
         .bind(before.unwrap_or(i64::MAX))
         .bind(rows::limit(limit.saturating_add(1)))
         .fetch_all(&mut *read)
         .await
         .failed(DOING)?;
-    let mut items = collect(&found, audit, DOING)?;
-    let more = items.len() > limit;
-    items.truncate(limit);
+    let (found, more) = page(found, limit).failed(DOING)?;
+    let items = collect(&found, audit, DOING)?;
     let next = items.last().map(|record| record.id).filter(|_| more);
     Ok(Page { items, next })
 }

@@ -2,10 +2,10 @@
 //! there already makes the plain insert fail, and only then is the dearer one tried that lets it stand. That one also takes
 //! the rare batch with several ticks of a job, each of which the plain one would judge by itself.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use everytick_domain::{
-    ids::{JobId, RunId},
+    ids::{Fence, JobId, RunId},
     plan::{Fate, SkipRange, TickRow},
     queue::lead,
     run::{SkipReason, State},
@@ -18,9 +18,9 @@ use uuid::Uuid;
 use super::{
     Failed, PostgresStore, Write,
     days::{self, Day},
-    horizon, node, range, rows, sql,
+    horizon, lost, node, range, rows, sql,
 };
-use crate::{JobTicks, Lease, RecordRow, Recorded, Result, RowAnswer, StoreError};
+use crate::{JobTicks, Lease, OldClaim, RecordRow, Recorded, Result, RowAnswer, StoreError};
 
 const DOING: &str = "record ticks";
 
@@ -51,7 +51,7 @@ pub(super) async fn record(store: &PostgresStore, lease: &Lease, batch: &[JobTic
 struct How {
     /// Some of it is there already, or is of one job.
     again: bool,
-    /// It claims runs below what the lease has noted.
+    /// It claims runs below the lease's `open_from`, and a node of a release lives that does not read `open_claims`.
     lowers: bool,
 }
 
@@ -76,8 +76,8 @@ async fn record_all(store: &PostgresStore, lease: &Lease, all: &Ticks<'_>) -> Re
             Tried::Below => how.lowers = true,
             Tried::NoDay if !days_made => {
                 days_made = true;
-                let oldest = days::make(store).await?.oldest();
-                let is_old = |row: &RecordRow| oldest.is_some_and(|oldest| Day::of(row.tick.tick) < oldest);
+                let days = days::make(store).await?;
+                let is_old = |row: &RecordRow| days.lack(Day::of(row.tick.tick));
                 let old_jobs: HashSet<JobId> =
                     all.iter().filter(|(_, row)| is_old(row)).map(|(ticks, _)| ticks.job).collect();
                 if old_jobs.is_empty() {
@@ -161,12 +161,13 @@ async fn insert(write: &mut Write, lease: &Lease, all: &Ticks<'_>, how: How) -> 
     if until <= now {
         return Err(StoreError::LeaseLost);
     }
-    let born = all.iter().filter(|(_, row)| state(row) == State::Claimed).map(|(_, row)| row.tick.id).min();
-    if let Some(lowest) = born {
-        let open_from = rows::run_id(&row, "open_from").failed(DOING)?;
-        if lowest < open_from && !how.lowers {
+    let open_from = rows::run_id(&row, "open_from").failed(DOING)?;
+    let old = born_below(all, open_from, now);
+    if let Some(lowest) = old.iter().map(|claim| claim.run).min() {
+        if !how.lowers && lost::old_release_lives(write).await? {
             return Ok(Tried::Below);
         }
+        lost::list(write, lease, &old).await?;
         if how.lowers {
             node::lower_open_from(write, lease, lowest).await?;
         }
@@ -181,6 +182,21 @@ async fn insert(write: &mut Write, lease: &Lease, all: &Ticks<'_>, how: How) -> 
     let left: Ticks<'_> = all.iter().filter(|(_, row)| !answers.contains_key(&row.tick.id)).copied().collect();
     answers.extend(why(write, &left, now).await?);
     Ok(Tried::Done(now, Some(answers)))
+}
+
+/// The ticks born claimed whose ids lie below the lease's `open_from`. One that was not recorded leaves a row that proves nothing.
+fn born_below(all: &Ticks<'_>, open_from: RunId, now: DbTime) -> Vec<OldClaim> {
+    let born = all.iter().filter(|(_, row)| state(row) == State::Claimed && row.tick.id < open_from);
+    let claim = |(ticks, row): &(&JobTicks, &RecordRow)| OldClaim {
+        run: row.tick.id,
+        job: ticks.job,
+        tenant: ticks.tenant,
+        fence: Fence::default().raised(now),
+    };
+    let mut old: Vec<OldClaim> = born.map(claim).collect();
+    old.sort_unstable_by_key(|claim| claim.run);
+    old.dedup_by_key(|claim| claim.run);
+    old
 }
 
 fn is_there(error: &sqlx::Error) -> bool {
@@ -273,13 +289,14 @@ pub(super) fn ranges_of<'a>(ticks: impl Iterator<Item = &'a TickRow>) -> Vec<Ski
     ranges
 }
 
-/// The last ticks of a definition that an edit ends, or ticks that were lost. The job is held, so nobody else records any.
-pub(super) async fn insert_edited(write: &mut Write, due: &JobTicks, queue: Option<&str>) -> Result<()> {
+/// Inserts the last ticks of a definition that an edit ends, or ticks that were lost, and answers which had no row. The caller
+/// has locked the job, so no other transaction records any.
+pub(super) async fn insert_edited(write: &mut Write, due: &JobTicks, queue: Option<&str>) -> Result<BTreeSet<RunId>> {
     if due.rows.is_empty() {
-        return Ok(());
+        return Ok(BTreeSet::new());
     }
     let rows = &due.rows;
-    sqlx::query(sql!("edit_ticks"))
+    let inserted: Vec<Uuid> = sqlx::query_scalar(sql!("edit_ticks"))
         .bind(rows::run_ids(rows.iter().map(|row| row.tick.id)))
         .bind(rows.iter().map(|row| row.tick.tick.millis()).collect::<Vec<_>>())
         .bind(rows.iter().map(|row| row.tick.due_at.millis()).collect::<Vec<_>>())
@@ -295,10 +312,10 @@ pub(super) async fn insert_edited(write: &mut Write, due: &JobTicks, queue: Opti
         .bind(lead(due.priority, false))
         .bind(lead(due.priority, true))
         .bind(rows::texts(due.key.as_ref()))
-        .execute(&mut *write.tx)
+        .fetch_all(&mut *write.tx)
         .await
         .failed_or_refused(write.doing)?;
-    Ok(())
+    Ok(inserted.into_iter().map(RunId::from_uuid).collect())
 }
 
 #[cfg(test)]

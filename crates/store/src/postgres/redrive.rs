@@ -7,6 +7,7 @@ use everytick_domain::{
     invalid::Invalid,
     job::Overlap,
     queue::lead,
+    time::DbTime,
 };
 
 use super::{Failed, PostgresStore, Write, create, edit, horizon, range, request, rows, sql};
@@ -22,7 +23,9 @@ async fn drive(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, ask
     let doing = write.doing;
     let statement = request::holds(write, tenant, &ask.job).await?;
     let job = edit::hold(write, statement, tenant, &ask.job).await?.job;
+    let closed: i64 = sqlx::query_scalar(sql!("days_closed")).fetch_one(&mut *write.tx).await.failed(doing)?;
     let (from, to) = ask.ids();
+    let from = from.max(RunId::floor(DbTime::from_millis(closed)));
     // Not those that outlived their day: there is no table for a run of that day any more.
     let found = sqlx::query(sql!("redrive_failed"))
         .bind(job.id.uuid())
@@ -43,11 +46,10 @@ async fn drive(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, ask
     for row in &found {
         states.insert(rows::run_id(row, "id").failed(doing)?, rows::state(row).failed(doing)?);
     }
-    let waits: i64 =
-        sqlx::query_scalar(sql!("count_waiting")).bind(job.id.uuid()).fetch_one(&mut *write.tx).await.failed(doing)?;
-    let counted: Vec<_> = (job.spec.overlap == Overlap::CancelPrevious).then_some(job.id).into_iter().collect();
-    let open = horizon::open_runs(&mut write.tx, &counted, write.now, doing).await?.remove(&job.id);
-    let (room, full) = Redriven::room(&job.spec, open.map_or(0, |open| open.len()), waits.unsigned_abs(), max);
+    let waits = request::waiting(write, job.id, max).await?;
+    let counted = (job.spec.overlap == Overlap::CancelPrevious).then_some(&job);
+    let open = horizon::open_runs(&mut write.tx, counted, write.now, doing).await?.remove(&job.id);
+    let (room, full) = Redriven::room(&job.spec, open.map_or(0, |open| open.len()), waits, max);
     let name = job.spec.name.clone();
     let redriven = Redriven::plan((job.id, name), ask, failed, room, |run| states.get(&run).copied());
     if redriven.runs.is_empty() && redriven.next_since.is_some() {

@@ -1,8 +1,7 @@
 //! Runs that people ask for, and runs that they cancel.
 
 use everytick_domain::{
-    ids::{Cause, RunId, TenantId},
-    invalid::Invalid,
+    ids::{Cause, JobId, RunId, TenantId},
     job::Overlap,
     overlap::{Admission, OpenRuns, admit},
     queue::lead,
@@ -32,18 +31,16 @@ async fn create(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, as
     }
     let statement = holds(write, tenant, &ask.job).await?;
     let job = edit::hold(write, statement, tenant, &ask.job).await?.job;
+    crate::flows::check_outside(&job.spec, ask.payload.as_deref())?;
     let now = write.now;
-    let waits: i64 =
-        sqlx::query_scalar(sql!("count_waiting")).bind(job.id.uuid()).fetch_one(&mut *write.tx).await.failed(doing)?;
-    if u64::try_from(waits).unwrap_or(0) >= max {
-        let message = format!("{waits} of its runs wait already; at most {max} may");
-        return Err(StoreError::Invalid(vec![Invalid::new("job", message)]));
+    if waiting(write, job.id, max).await? >= max {
+        return Err(StoreError::BacklogFull(max));
     }
     // Only where it matters: a queue may have a long backlog.
     let overlaps = if ask.force || job.spec.in_progress_max().is_none() {
         false
     } else {
-        let open = horizon::open_runs(&mut write.tx, &[job.id], now, doing).await?;
+        let open = horizon::open_runs(&mut write.tx, [&job], now, doing).await?;
         let open = open.get(&job.id).map_or(OpenRuns::NONE, |open| OpenRun::count(open));
         admit(&job.spec, open) == Admission::Skip
     };
@@ -91,6 +88,17 @@ async fn create(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, as
     Ok(run)
 }
 
+/// How many runs of a job wait, counted up to `max`.
+pub(super) async fn waiting(write: &mut Write, job: JobId, max: u64) -> Result<u64> {
+    let waiting: i64 = sqlx::query_scalar(sql!("count_waiting"))
+        .bind(job.uuid())
+        .bind(i64::try_from(max).unwrap_or(i64::MAX))
+        .fetch_one(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    Ok(waiting.unsigned_abs())
+}
+
 /// How a job is held against whatever else may make a run of it: other requests, and under `queue` also ticks, so that all who
 /// come see each other. One whose policy is changed meanwhile is at worst held too lightly once.
 pub(super) async fn holds(write: &mut Write, tenant: TenantId, job: &JobRef) -> Result<&'static str> {
@@ -130,7 +138,7 @@ async fn cancel(write: &mut Write, tenant: TenantId, actor: &Actor, id: RunId) -
         .execute(&mut *write.tx)
         .await
         .failed(doing)?;
-    if was.worker.is_some() {
+    if was.state == State::Claimed {
         settle::end_cancelled(write, vec![id.uuid()]).await?;
     }
     flows::leave_steps(write, &[id.uuid()]).await?;

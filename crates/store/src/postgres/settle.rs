@@ -13,8 +13,8 @@ use everytick_domain::{
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, day_sql, days, flows, rows, sql};
-use crate::{Result, Settle, SettleAnswer, StoreError};
+use super::{Failed, PostgresStore, Write, day_sql, days, flows, is_locked, lost, rows, sql};
+use crate::{Result, Settle, SettleAnswer, StoreError, failures::error_hash};
 
 const DOING: &str = "settle runs";
 
@@ -24,14 +24,38 @@ pub(super) async fn settle(store: &PostgresStore, settles: &[Settle]) -> Result<
     }
     let unfenced = if Mutant::UnfencedSettle.is_on() { under_any_fence(store, settles).await? } else { Vec::new() };
     let settles = if unfenced.is_empty() { settles } else { &unfenced };
-    let settled = with_known_days(store, || settle_all(store, settles)).await?;
+    let Done { settled, locked } = with_known_days(store, || settle_free(store, settles)).await?;
     // A run that is named twice is settled by the first; after that it is no longer held.
     let mut seen = HashSet::new();
     let answer = |settle: &Settle| {
         let (run, fence) = (settle.settlement.run, settle.settlement.fence);
-        if settled.get(&run) == Some(&fence) && seen.insert(run) { SettleAnswer::Settled } else { SettleAnswer::Stale }
+        if locked.contains(&(run, fence)) {
+            SettleAnswer::Locked
+        } else if settled.get(&run) == Some(&fence) && seen.insert(run) {
+            SettleAnswer::Settled
+        } else {
+            SettleAnswer::Stale
+        }
     };
     Ok(settles.iter().map(answer).collect())
+}
+
+/// What a batch of settlements did.
+#[derive(Default)]
+struct Done {
+    /// The runs that were settled, each with the fence that held it.
+    settled: HashMap<RunId, Fence>,
+    /// Those that another session has locked.
+    locked: HashSet<(RunId, Fence)>,
+}
+
+/// Settles the batch. Where a row of it is locked, settles the others: the first statement takes no locks beforehand, because
+/// that would cost every batch what one in a million needs.
+async fn settle_free(store: &PostgresStore, settles: &[Settle]) -> Result<Done> {
+    match settle_all(store, settles, false).await {
+        Err(error) if is_locked(&error) => settle_all(store, settles, true).await,
+        done => done,
+    }
 }
 
 /// The named mistake: each settlement under the fence that the run has now, whoever holds it.
@@ -71,25 +95,41 @@ fn is_without_table(source: &crate::Source) -> bool {
     source.downcast_ref::<sqlx::Error>().and_then(super::code).as_deref() == Some("42P01")
 }
 
-/// The runs that were settled, each with the fence that held it.
-async fn settle_all(store: &PostgresStore, settles: &[Settle]) -> Result<HashMap<RunId, Fence>> {
-    let mut settled = HashMap::with_capacity(settles.len());
-    let mut write = store.write_batch(DOING).await?;
+async fn settle_all(store: &PostgresStore, settles: &[Settle], skip_locked: bool) -> Result<Done> {
+    let mut done = Done::default();
+    let mut write = store.write_brief(DOING).await?;
     // Two settlements may name one run under different fences; one of them can hold.
     let mut seen = HashSet::new();
     let each = settles.iter().filter(|settle| seen.insert((settle.settlement.run, settle.settlement.fence)));
-    for (table, of_table) in store.by_table(each.collect(), |settle| settle.settlement.run) {
+    for (table, mut of_table) in store.by_table(each.collect(), |settle| settle.settlement.run) {
+        if skip_locked {
+            done.locked.extend(locked_elsewhere(&mut write, &table, &of_table).await?);
+            of_table.retain(|settle| !done.locked.contains(&(settle.settlement.run, settle.settlement.fence)));
+        }
         let (ended, back): (Vec<&Settle>, Vec<&Settle>) =
             of_table.into_iter().partition(|settle| settle.settlement.verdict.is_terminal());
         if !ended.is_empty() {
-            end(&mut write, &table, &ended, &mut settled).await?;
+            end(&mut write, &table, &ended, &mut done.settled).await?;
         }
         if !back.is_empty() {
-            put_back(&mut write, &table, &back, &mut settled).await?;
+            put_back(&mut write, &table, &back, &mut done.settled).await?;
         }
     }
+    let ended = settles.iter().filter(|settle| done.settled.contains_key(&settle.settlement.run));
+    lost::unlist(&mut write, Settle::listed(ended)).await?;
     write.commit().await?;
-    Ok(settled)
+    Ok(done)
+}
+
+/// Locks those of the runs that no other session has locked, and returns the others.
+async fn locked_elsewhere(write: &mut Write, table: &str, settles: &[&Settle]) -> Result<Vec<(RunId, Fence)>> {
+    let found: Vec<(Uuid, i64)> = sqlx::query_as(day_sql!("settle_locked", table))
+        .bind(rows::run_ids(settles.iter().map(|settle| settle.settlement.run)))
+        .bind(settles.iter().map(|settle| settle.settlement.fence.raw()).collect::<Vec<_>>())
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    Ok(found.into_iter().map(|(run, fence)| (RunId::from_uuid(run), Fence::from_raw(fence))).collect())
 }
 
 const fn state(verdict: Verdict) -> State {
@@ -118,11 +158,33 @@ async fn end(write: &mut Write, table: &str, settles: &[&Settle], settled: &mut 
     end_claims(write, some("worked")?.unwrap_or_default()).await?;
     flows::leave_steps(write, &some("steps")?.unwrap_or_default()).await?;
     let ended: Option<HashSet<Uuid>> = some("ids")?.map(|ended| ended.into_iter().collect());
+    let failed = settles.iter().filter(|settle| {
+        settle.settlement.verdict == Verdict::Failed
+            && ended.as_ref().is_none_or(|ended| ended.contains(&settle.settlement.run.uuid()))
+    });
+    list_failures(write, failed.copied().collect()).await?;
     // Of two fences of one run the higher is the one it had: a lower one was given up before.
     for said in said().filter(|said| ended.as_ref().is_none_or(|ended| ended.contains(&said.run.uuid()))) {
         let fence = settled.entry(said.run).or_insert(said.fence);
         *fence = (*fence).max(said.fence);
     }
+    Ok(())
+}
+
+/// Lists runs that have failed for good, so that they are found without reading others.
+async fn list_failures(write: &mut Write, failed: Vec<&Settle>) -> Result<()> {
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let hash = |settle: &&Settle| settle.settlement.error.as_deref().map(error_hash);
+    sqlx::query(sql!("failures_insert"))
+        .bind(rows::run_ids(failed.iter().map(|settle| settle.settlement.run)))
+        .bind(failed.iter().map(|settle| settle.tenant.raw()).collect::<Vec<_>>())
+        .bind(rows::job_ids(failed.iter().map(|settle| settle.job)))
+        .bind(failed.iter().map(hash).collect::<Vec<_>>())
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?;
     Ok(())
 }
 
@@ -197,10 +259,11 @@ async fn put_back(
     end_claims(write, worked).await
 }
 
-/// Workers hold these no longer, which were cancelled; what they have logged stays.
+/// Neither workers nor nodes have these claimed any longer, which were cancelled; what workers have logged stays.
 pub(super) async fn end_cancelled(write: &mut Write, runs: Vec<Uuid>) -> Result<()> {
     if !runs.is_empty() {
         sqlx::query(sql!("worker_logs_kept")).bind(&runs).execute(&mut *write.tx).await.failed(DOING)?;
+        sqlx::query(sql!("claims_unlist")).bind(&runs).execute(&mut *write.tx).await.failed(DOING)?;
     }
     end_claims(write, runs).await
 }

@@ -137,6 +137,7 @@ async fn create(write: &mut Write, tenant: TenantId, actor: &Actor, ask: &NewBac
         return get(&mut write.tx, tenant, BackfillId::from_uuid(made), CREATING).await;
     }
     let job = edit::find(&mut write.tx, tenant, &ask.job, CREATING).await?.job;
+    crate::flows::check_outside(&job.spec, ask.payload.as_deref())?;
     let ticks = ticks(&job, ask.stretch, ask.rate, now.minus(ask.kept), now).map_err(StoreError::Invalid)?;
     let running: i64 = sqlx::query_scalar(sql!("backfill_running"))
         .bind(job.id.uuid())
@@ -254,13 +255,9 @@ async fn advance(write: &mut Write, id: BackfillId, kept: Span) -> Result<Backfi
         found => Some(found?),
     };
     let listed = listed(&mut write.tx, id, ADVANCING).await?;
-    let limited = job.as_ref().is_some_and(|row| row.job.spec.in_progress_max().is_some());
-    let job_open = if limited {
-        let open = horizon::open_runs(&mut write.tx, std::iter::once(job_id), ADVANCING).await?;
-        open.get(&job_id).map_or(0, Vec::len)
-    } else {
-        0
-    };
+    let limited = job.as_ref().map(|row| &row.job).filter(|job| job.spec.in_progress_max().is_some());
+    let open = horizon::open_runs(&mut write.tx, limited, ADVANCING).await?;
+    let job_open = open.get(&job_id).map_or(0, Vec::len);
     let standing = Standing {
         state: was,
         next: &next,

@@ -11,7 +11,7 @@ use everytick_domain::{
 };
 use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 
-use super::{Failed, SqliteStore, Write, create, range, rows, rows::Hex, rows::JobRow, sql};
+use super::{Failed, SqliteStore, Write, create, range, read, rows, rows::Hex, rows::JobRow, sql};
 use crate::{
     Actor, CalendarPut, CalendarRecord, Page, PutCalendar, Result, StoreError,
     calendars::{JOBS_NAMED_MAX, Known, VersionRow, attach, detail, known, named, subject},
@@ -79,6 +79,7 @@ pub(super) async fn put_calendar(
         sqlx::query(sql!("calendar_raise_epochs"))
             .bind(rows::job_ids(users.iter().map(|(job, _)| *job)).failed(DOING)?)
             .bind(before)
+            .bind(write.now.millis())
             .execute(&mut *write.tx)
             .await
             .failed(DOING)?;
@@ -140,16 +141,12 @@ pub(super) async fn list_calendars(
 ) -> Result<Page<CalendarRecord, String>> {
     const DOING: &str = "list calendars";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(sql!("calendar_list"))
+    let list = sqlx::query(sql!("calendar_list"))
         .bind(tenant.raw())
         .bind(after.unwrap_or_default())
-        .bind(rows::limit(limit.saturating_add(1)))
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
-    let mut items = found.iter().map(record).collect::<std::result::Result<Vec<_>, _>>().failed(DOING)?;
-    let more = items.len() > limit;
-    items.truncate(limit);
+        .bind(rows::limit(limit.saturating_add(1)));
+    let (found, more) = read::page(list.fetch(&mut *read), limit, "spec").await.failed(DOING)?;
+    let items = found.iter().map(record).collect::<std::result::Result<Vec<_>, _>>().failed(DOING)?;
     let next = items.last().map(|calendar| calendar.name.clone()).filter(|_| more);
     Ok(Page { items, next })
 }

@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 
 use everytick_domain::{
-    ids::{JobId, RunId, TenantId},
+    ids::{RunId, TenantId},
     partition::PartitionSet,
     recovery::in_turn,
     time::DbTime,
 };
 use sqlx::SqliteConnection;
 
-use super::{Failed, SqliteStore, node, rows, sql};
-use crate::{ClaimedRun, LATE_PER_TENANT_MAX, Lease, Result, Waiting, WaitingRun};
+use super::{Failed, SqliteStore, lost, node, rows, sql};
+use crate::{Busy, ClaimedRun, LATE_PER_TENANT_MAX, Lease, OldClaim, Result, Waiting, WaitingRun};
 
 const DOING: &str = "look at what waits";
 
@@ -19,7 +19,7 @@ pub(super) async fn peek_waiting(
     store: &SqliteStore,
     lease: &Lease,
     partitions: &PartitionSet,
-    busy: &[JobId],
+    busy: &[Busy],
     late_after: Option<TenantId>,
     limit: usize,
 ) -> Result<Waiting> {
@@ -29,18 +29,20 @@ pub(super) async fn peek_waiting(
     if !partitions.contains(0) {
         return Ok(Waiting { now, due: Vec::new(), next_due: None });
     }
-    let busy = rows::job_ids(busy.iter().copied()).failed(DOING)?;
+    let full = rows::job_ids(busy.iter().filter(|busy| busy.full).map(|busy| busy.job)).failed(DOING)?;
+    let busy = rows::job_ids(busy.iter().map(|busy| busy.job)).failed(DOING)?;
     let found = sqlx::query(sql!("peek_waiting"))
         .bind(now.millis())
         .bind(&busy)
         .bind(rows::limit(limit))
+        .bind(&full)
         .fetch_all(&mut *read)
         .await
         .failed(DOING)?;
     let mut due: Vec<WaitingRun> =
         found.iter().map(rows::waiting).collect::<std::result::Result<_, _>>().failed(DOING)?;
     if due.len() < limit {
-        due.extend(in_turn(peek_late(&mut read, now, &busy, limit).await?, |run| run.tenant, late_after));
+        due.extend(in_turn(peek_late(&mut read, now, (&busy, &full), limit).await?, |run| run.tenant, late_after));
         due.truncate(limit);
     }
     let next_due: Option<i64> =
@@ -49,7 +51,12 @@ pub(super) async fn peek_waiting(
 }
 
 /// A fair share of what is late of each tenant: of its first.
-async fn peek_late(read: &mut SqliteConnection, now: DbTime, busy: &str, limit: usize) -> Result<Vec<WaitingRun>> {
+async fn peek_late(
+    read: &mut SqliteConnection,
+    now: DbTime,
+    (busy, full): (&str, &str),
+    limit: usize,
+) -> Result<Vec<WaitingRun>> {
     let tenants: Vec<i64> = sqlx::query_scalar(sql!("late_tenants")).fetch_all(&mut *read).await.failed(DOING)?;
     let mut late = Vec::new();
     for tenant in &tenants {
@@ -58,6 +65,7 @@ async fn peek_late(read: &mut SqliteConnection, now: DbTime, busy: &str, limit: 
             .bind(busy)
             .bind(rows::limit(limit.div_ceil(tenants.len()).clamp(1, LATE_PER_TENANT_MAX)))
             .bind(tenant)
+            .bind(full)
             .fetch_all(&mut *read)
             .await
             .failed(DOING)?;
@@ -83,15 +91,16 @@ pub(super) async fn claim(store: &SqliteStore, lease: &Lease, runs: &[RunId]) ->
         .failed(DOING)?;
     let mut claimed: Vec<ClaimedRun> =
         found.iter().map(rows::claimed).collect::<std::result::Result<_, _>>().failed(DOING)?;
-    let Some(lowest) = claimed.iter().map(|run| run.id).min() else { return Ok(claimed) };
+    if claimed.is_empty() {
+        return Ok(claimed);
+    }
     sqlx::query(sql!("dequeue"))
         .bind(rows::run_ids(claimed.iter().map(|run| run.id)).failed(DOING)?)
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
-    if lowest < open_from {
-        node::lower_open_from(&mut write, lease, lowest).await?;
-    }
+    let old: Vec<OldClaim> = claimed.iter().filter(|run| run.id < open_from).map(OldClaim::of).collect();
+    lost::list(&mut write, lease, &old).await?;
     write.commit().await?;
     // As they were asked for: the caller put what is most urgent first.
     let places: HashMap<_, _> = runs.iter().enumerate().map(|(place, run)| (*run, place)).collect();

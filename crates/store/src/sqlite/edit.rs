@@ -40,13 +40,13 @@ pub(super) async fn edit_job(store: &SqliteStore, tenant: TenantId, actor: &Acto
     let ends = matches!(ask.change, Change::Pause { .. } | Change::Delete);
     let change = edit::edit(&standing, ask.change).map_err(StoreError::Invalid)?;
     let mut edited = match change {
-        None => Edited { job: row.job, cursor: row.cursor, x: None, cancelled: Vec::new() },
+        None => Edited { job: row.job, cursor: row.cursor, x: None, cancelled: Vec::new(), backlog: false },
         Some(edit) => {
             write_edit(&mut write, tenant, actor, action, &row, &edit).await?;
             if let Some(parents) = parents {
                 flows::parents_now(&mut write, &edit.job, &parents).await?;
             }
-            Edited { job: edit.job, cursor: edit.cursor, x: Some(edit.x), cancelled: Vec::new() }
+            Edited { job: edit.job, cursor: edit.cursor, x: Some(edit.x), cancelled: Vec::new(), backlog: false }
         }
     };
     if ask.cancel && ends {
@@ -96,7 +96,7 @@ async fn standing(write: &mut Write, row: &JobRow) -> Result<Standing> {
         sqlx::query_scalar(sql!("last_range")).bind(id.uuid()).fetch_optional(&mut *write.tx).await.failed(DOING)?;
     let last_recorded = tick.max(range).map(DbTime::from_millis).filter(|last| *last >= from);
     // Only where it matters: a queue may have a long backlog.
-    let counted = row.job.spec.in_progress_max().map(|_| id).into_iter();
+    let counted = row.job.spec.in_progress_max().map(|_| &row.job);
     let open = horizon::open_runs(&mut write.tx, counted, DOING)
         .await?
         .remove(&id)
@@ -122,9 +122,8 @@ async fn write_edit(
         key: was.job.spec.key_of(None),
         rows: edit.rows.iter().map(|tick| RecordRow { tick: tick.clone(), born_claimed: false }).collect(),
     };
-    if !due.rows.is_empty() {
-        record::insert_ticks(write, None, &[due]).await?;
-    }
+    let inserted = record::insert_edited(write, &due).await?;
+    facts::check_inserted(edit, &inserted, DOING)?;
     range::insert_ranges(write, job.id, tenant, &edit.ranges).await?;
     let spec = serde_json::to_string(&*job.spec)
         .map_err(|error| StoreError::Refused { doing: DOING, source: error.into() })?;
@@ -173,13 +172,13 @@ pub(super) async fn cancel_open(
         .fetch_all(&mut *write.tx)
         .await
         .failed(DOING)?;
-    let worked: Vec<Uuid> = sqlx::query_scalar(sql!("cancel_worked"))
+    let listed: Vec<Uuid> = sqlx::query_scalar(sql!("cancel_listed"))
         .bind(job.uuid())
         .bind(now)
         .fetch_all(&mut *write.tx)
         .await
         .failed(DOING)?;
-    let claimed: Vec<Uuid> = claimed.into_iter().chain(worked).collect();
+    let claimed: Vec<Uuid> = claimed.into_iter().chain(listed).collect();
     settle::end_cancelled(write, claimed.iter().copied().map(RunId::from_uuid)).await?;
     let all: Vec<Uuid> = waited.iter().chain(&claimed).copied().collect();
     flows::leave_steps(write, all.iter().copied().map(RunId::from_uuid)).await?;
@@ -188,5 +187,5 @@ pub(super) async fn cancel_open(
         create::note(write, tenant, actor, "cancel", &notes).await?;
     }
     let ids = |found: Vec<Uuid>| found.into_iter().map(RunId::from_uuid).collect();
-    Ok(CancelledRuns { waited: ids(waited), claimed: ids(claimed) })
+    Ok(CancelledRuns { waited: ids(waited), claimed: ids(claimed), backlog: false })
 }

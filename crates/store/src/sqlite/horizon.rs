@@ -1,16 +1,21 @@
 //! Jobs as the scheduler loads them: definition, epoch, cursor and open runs in one snapshot.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use everytick_domain::{
     ids::{Epoch, JobId},
+    job::Job,
+    overlap::waiting_needed,
     partition::PartitionSet,
     time::DbTime,
 };
 use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 
 use super::{Failed, SqliteStore, calendars, node, rows, sql};
-use crate::{ChangeMark, ChangedJob, Changes, Lease, LoadedJob, OpenRun, Result};
+use crate::{Backlog, ChangeMark, ChangedJob, Changes, Lease, LoadedJob, OpenRun, Result, Unread};
 
 pub(super) async fn load_horizon(
     store: &SqliteStore,
@@ -26,7 +31,7 @@ pub(super) async fn load_horizon(
     if !partitions.contains(0) {
         return Ok(Vec::new());
     }
-    page(&mut read, until, after, limit, DOING).await
+    page(store, &mut read, until, after, limit, DOING).await
 }
 
 pub(super) async fn look_at_horizon(
@@ -76,10 +81,11 @@ pub(super) async fn load_overdue(
 ) -> Result<Vec<LoadedJob>> {
     const DOING: &str = "load what is overdue";
     let mut read = store.read(DOING).await?;
-    page(&mut read, before, after, limit, DOING).await
+    page(store, &mut read, before, after, limit, DOING).await
 }
 
 async fn page(
+    store: &SqliteStore,
     read: &mut SqliteConnection,
     until: DbTime,
     after: Option<(DbTime, JobId)>,
@@ -95,7 +101,7 @@ async fn page(
         .fetch_all(&mut *read)
         .await
         .failed(doing)?;
-    loaded(read, &found, doing).await
+    loaded(store, read, &found, doing).await
 }
 
 pub(super) async fn load_jobs(store: &SqliteStore, ids: &[JobId]) -> Result<Vec<LoadedJob>> {
@@ -103,7 +109,7 @@ pub(super) async fn load_jobs(store: &SqliteStore, ids: &[JobId]) -> Result<Vec<
     let mut read = store.read(DOING).await?;
     let asked = rows::job_ids(ids.iter().copied()).failed(DOING)?;
     let found = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(&mut *read).await.failed(DOING)?;
-    loaded(&mut read, &found, DOING).await
+    loaded(store, &mut read, &found, DOING).await
 }
 
 pub(super) async fn changes(
@@ -133,7 +139,12 @@ pub(super) async fn changes(
     Ok(Changes { jobs: changed.into_iter().map(|(job, _)| job).collect(), mark, more })
 }
 
-async fn loaded(read: &mut SqliteConnection, found: &[SqliteRow], doing: &'static str) -> Result<Vec<LoadedJob>> {
+async fn loaded(
+    store: &SqliteStore,
+    read: &mut SqliteConnection,
+    found: &[SqliteRow],
+    doing: &'static str,
+) -> Result<Vec<LoadedJob>> {
     let mut jobs = rows::readable_jobs(found);
     calendars::give(read, &mut jobs, doing).await?;
     let mut last_ticks = HashMap::new();
@@ -142,32 +153,136 @@ async fn loaded(read: &mut SqliteConnection, found: &[SqliteRow], doing: &'stati
             last_ticks.insert(rows::job_id(row, "id").failed(doing)?, tick);
         }
     }
-    // What waits in a queue may be much, and is of no matter to a node.
-    let counted = jobs.iter().filter(|row| row.job.spec.counts_open()).map(|row| row.job.id);
-    let mut open = open_runs(read, counted, doing).await?;
-    let loaded = jobs.into_iter().map(|row| {
-        let open = open.remove(&row.job.id).unwrap_or_default();
+    let needed: Vec<(JobId, usize)> = jobs.iter().map(|row| needed(&row.job)).collect();
+    let mut open = open_of(read, &needed, doing).await?;
+    let max = store.limits.waiting_per_job_max;
+    let mut loaded = Vec::with_capacity(jobs.len());
+    for row in jobs {
+        let OpenOf { runs: open, unread, mut waiting } = open.remove(&row.job.id).unwrap_or_default();
+        if unread.waiting {
+            waiting = count_waiting(read, row.job.id, max, doing).await?;
+        }
         let last_tick = last_ticks.remove(&row.job.id);
-        LoadedJob { job: Arc::new(row.job), epoch: row.epoch, cursor: row.cursor, last_tick, open }
-    });
-    Ok(loaded.collect())
+        let room = max.saturating_sub(waiting);
+        loaded.push(LoadedJob {
+            job: Arc::new(row.job),
+            epoch: row.epoch,
+            cursor: row.cursor,
+            last_tick,
+            open,
+            unread,
+            room,
+        });
+    }
+    Ok(loaded)
 }
 
-/// The open runs of these jobs, by id.
-pub(super) async fn open_runs(
+/// How many waiting runs of a job are read. Of those in a queue that any number of workers may take, a node needs none.
+fn needed(job: &Job) -> (JobId, usize) {
+    (job.id, if job.spec.counts_open() { waiting_needed(&job.spec) } else { 0 })
+}
+
+/// How many runs of a job wait, counted up to `max`.
+pub(super) async fn count_waiting(
     connection: &mut SqliteConnection,
-    jobs: impl Iterator<Item = JobId>,
+    job: JobId,
+    max: usize,
+    doing: &'static str,
+) -> Result<usize> {
+    let waiting: i64 = sqlx::query_scalar(sql!("count_waiting"))
+        .bind(job.uuid())
+        .bind(rows::limit(max))
+        .fetch_one(connection)
+        .await
+        .failed(doing)?;
+    Ok(usize::try_from(waiting).unwrap_or(usize::MAX))
+}
+
+/// The open runs of a job: those being worked on, and as many waiting ones as were asked for.
+#[derive(Default)]
+struct OpenOf {
+    runs: Vec<OpenRun>,
+    unread: Unread,
+    /// How many of them wait.
+    waiting: usize,
+}
+
+/// The open runs of these jobs, by id; of those that wait only as many as decide what happens to a further one.
+pub(super) async fn open_runs<'j>(
+    connection: &mut SqliteConnection,
+    jobs: impl IntoIterator<Item = &'j Job>,
     doing: &'static str,
 ) -> Result<HashMap<JobId, Vec<OpenRun>>> {
-    let asked = rows::job_ids(jobs).failed(doing)?;
+    let needed: Vec<(JobId, usize)> = jobs.into_iter().map(|job| (job.id, waiting_needed(&job.spec))).collect();
+    let open = open_of(connection, &needed, doing).await?;
+    Ok(open.into_iter().map(|(job, open)| (job, open.runs)).collect())
+}
+
+/// The waiting runs of jobs, of each up to the number named with it, and those being worked on, by id.
+async fn open_of(
+    connection: &mut SqliteConnection,
+    needed: &[(JobId, usize)],
+    doing: &'static str,
+) -> Result<HashMap<JobId, OpenOf>> {
+    let mut open: HashMap<JobId, OpenOf> = HashMap::new();
+    let mut by_need: BTreeMap<usize, Vec<JobId>> = BTreeMap::new();
+    for (job, needed) in needed {
+        by_need.entry(*needed).or_default().push(*job);
+    }
+    for (needed, jobs) in &by_need {
+        for (job, Backlog { runs, unread }) in waiting_of(connection, jobs, *needed, doing).await? {
+            open.insert(job, OpenOf { waiting: runs.len(), runs, unread });
+        }
+    }
+    let counted = needed.iter().filter(|(_, needed)| *needed > 0).map(|(job, _)| *job);
+    let asked = rows::job_ids(counted).failed(doing)?;
     let found = sqlx::query(sql!("open_runs")).bind(asked).fetch_all(connection).await.failed(doing)?;
+    for row in &found {
+        let (job, run) = rows::open_run(row).failed(doing)?;
+        open.entry(job).or_default().runs.push(run);
+    }
+    for OpenOf { runs, .. } in open.values_mut() {
+        runs.sort_unstable_by_key(|run| run.id);
+    }
+    Ok(open)
+}
+
+/// The waiting runs of these jobs, of each up to `needed`. Most jobs have fewer: one statement reads those of all.
+async fn waiting_of(
+    connection: &mut SqliteConnection,
+    jobs: &[JobId],
+    needed: usize,
+    doing: &'static str,
+) -> Result<HashMap<JobId, Backlog>> {
+    let mut found = waiting_rows(connection, sql!("open_waiting"), jobs, needed, doing).await?;
+    let long: Vec<JobId> =
+        found.iter().filter(|(_, runs)| needed > 0 && runs.len() > needed).map(|(job, _)| *job).collect();
+    if !long.is_empty() {
+        let mut tried = waiting_rows(connection, sql!("open_tried"), &long, needed, doing).await?;
+        for (job, mut runs) in waiting_rows(connection, sql!("open_new"), &long, needed, doing).await? {
+            runs.extend(tried.remove(&job).unwrap_or_default());
+            found.insert(job, runs);
+        }
+        found.extend(tried);
+    }
+    Ok(found.into_iter().map(|(job, runs)| (job, Backlog::of(runs, needed))).collect())
+}
+
+/// One run more than needed of each job, so that the caller knows whether it has read all.
+async fn waiting_rows(
+    connection: &mut SqliteConnection,
+    statement: &'static str,
+    jobs: &[JobId],
+    needed: usize,
+    doing: &'static str,
+) -> Result<HashMap<JobId, Vec<OpenRun>>> {
+    let asked = rows::job_ids(jobs.iter().copied()).failed(doing)?;
+    let most = rows::limit(needed.saturating_add(1));
+    let found = sqlx::query(statement).bind(asked).bind(most).fetch_all(connection).await.failed(doing)?;
     let mut open: HashMap<JobId, Vec<OpenRun>> = HashMap::new();
     for row in &found {
         let (job, run) = rows::open_run(row).failed(doing)?;
         open.entry(job).or_default().push(run);
-    }
-    for runs in open.values_mut() {
-        runs.sort_unstable_by_key(|run| run.id);
     }
     Ok(open)
 }

@@ -1,22 +1,92 @@
-//! What an incarnation has claimed: our own, and what the dead have left.
+//! What an incarnation has claimed: our own, and what dead nodes have left. A claim on a young run lies at or above the `open_from`
+//! of its lease. A claim on an older run has a row in `open_claims`; the row alone proves nothing, so its run is always read too.
 
 use everytick_domain::ids::{Fence, Incarnation, RunId};
 use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 use uuid::Uuid;
 
-use super::{Failed, SqliteStore, node, rows, sql};
-use crate::{ClaimedRun, Lease, Result};
+use super::{Failed, SqliteStore, Write, node, rows, rows::Hex, sql};
+use crate::{ClaimedRun, Lease, ListedClaims, OldClaim, Result, StoreError};
 
-pub(super) async fn load_claimed(store: &SqliteStore, lease: &Lease) -> Result<Vec<ClaimedRun>> {
-    const DOING: &str = "load our claims";
+pub(super) async fn listed_claims(
+    store: &SqliteStore,
+    lease: &Lease,
+    after: Option<RunId>,
+    limit: usize,
+) -> Result<ListedClaims> {
+    const DOING: &str = "compare our old claims";
     let mut read = store.read(DOING).await?;
     let open_from: Option<Uuid> = sqlx::query_scalar(sql!("open_from"))
         .bind(lease.incarnation.uuid())
         .fetch_optional(&mut *read)
         .await
         .failed(DOING)?;
-    let Some(open_from) = open_from else { return Ok(Vec::new()) };
-    claims(&mut read, lease.incarnation, RunId::from_uuid(open_from), usize::MAX, DOING).await
+    let page = listed(&mut read, lease.incarnation, after, limit, DOING).await?;
+    drop(read);
+    if !page.stale.is_empty() {
+        let mut write = store.write(DOING).await?;
+        // Read again, now that nothing changes before the commit.
+        let page = listed(&mut write.tx, lease.incarnation, after, limit, DOING).await?;
+        unlist(&mut write, page.stale).await?;
+        write.commit().await?;
+    }
+    Ok(ListedClaims { open_from: open_from.map(RunId::from_uuid), claims: page.claims, next: page.next })
+}
+
+pub(super) async fn list_old_claims(store: &SqliteStore, lease: &Lease, to: RunId) -> Result<RunId> {
+    const DOING: &str = "list our old claims";
+    let mut write = store.write(DOING).await?;
+    let listed: Option<Uuid> = sqlx::query_scalar(sql!("lease_compared_to"))
+        .bind(lease.incarnation.uuid())
+        .fetch_optional(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    let from = listed.map(RunId::from_uuid).ok_or(StoreError::LeaseLost)?;
+    if from >= to {
+        return Ok(from);
+    }
+    let to = OldClaim::page_end(from, to);
+    note(&mut write, lease.incarnation, from, to).await?;
+    let now = write.now;
+    node::check(&mut write.tx, lease, now, DOING).await?;
+    sqlx::query(sql!("lease_compared"))
+        .bind(lease.incarnation.uuid())
+        .bind(to.uuid())
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    write.commit().await?;
+    Ok(to)
+}
+
+/// Lists the claims of an incarnation on runs from `from` to before `to`, as the database has them.
+async fn note(write: &mut Write, incarnation: Incarnation, from: RunId, to: RunId) -> Result<()> {
+    sqlx::query(sql!("claims_note"))
+        .bind(incarnation.uuid())
+        .bind(from.uuid())
+        .bind(to.uuid())
+        .execute(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    Ok(())
+}
+
+pub(super) async fn claims_between(
+    store: &SqliteStore,
+    lease: &Lease,
+    from: RunId,
+    to: RunId,
+) -> Result<Vec<ClaimedRun>> {
+    const DOING: &str = "compare our claims";
+    let mut read = store.read(DOING).await?;
+    let found = sqlx::query(sql!("claims_between"))
+        .bind(lease.incarnation.uuid())
+        .bind(from.uuid())
+        .bind(to.uuid())
+        .fetch_all(&mut *read)
+        .await
+        .failed(DOING)?;
+    found.iter().map(rows::claimed).collect::<std::result::Result<_, _>>().failed(DOING)
 }
 
 pub(super) async fn still_claimed(store: &SqliteStore, lease: &Lease, runs: &[RunId]) -> Result<Vec<(RunId, Fence)>> {
@@ -40,19 +110,12 @@ pub(super) async fn load_lost(store: &SqliteStore, lease: &Lease, limit: usize) 
     node::check(&mut write.tx, lease, now, DOING).await?;
     // Before anything of theirs is read.
     node::fence_expired(&mut write, lease.incarnation).await?;
-    let ended = sqlx::query(sql!("lost_leases"))
-        .bind(lease.incarnation.uuid())
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(DOING)?;
     let mut lost = Vec::new();
-    for row in &ended {
+    for incarnation in dead(&mut write, lease.incarnation).await? {
         if lost.len() >= limit {
             break;
         }
-        let incarnation = Incarnation::from_uuid(row.try_get("incarnation").failed(DOING)?);
-        let open_from = rows::run_id(row, "open_from").failed(DOING)?;
-        let found = claims(&mut write.tx, incarnation, open_from, limit - lost.len(), DOING).await?;
+        let found = listed_until(&mut write, incarnation, limit - lost.len()).await?;
         if found.is_empty() {
             sqlx::query(sql!("forget_lease")).bind(incarnation.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
         }
@@ -62,19 +125,99 @@ pub(super) async fn load_lost(store: &SqliteStore, lease: &Lease, limit: usize) 
     Ok(lost)
 }
 
-async fn claims(
+/// The incarnations that have ended. All their claims are listed: the runs from the `open_from` of a lease on are read once, not at
+/// each look.
+async fn dead(write: &mut Write, but: Incarnation) -> Result<Vec<Incarnation>> {
+    let doing = write.doing;
+    let ended = sqlx::query(sql!("lost_leases")).bind(but.uuid()).fetch_all(&mut *write.tx).await.failed(doing)?;
+    let mut dead = Vec::with_capacity(ended.len());
+    for row in &ended {
+        let incarnation: Uuid = row.try_get("incarnation").failed(doing)?;
+        let open_from = rows::run_id(row, "open_from").failed(doing)?;
+        dead.push(Incarnation::from_uuid(incarnation));
+        if open_from.uuid() == Uuid::max() {
+            continue;
+        }
+        note(write, Incarnation::from_uuid(incarnation), open_from, RunId::from_uuid(Uuid::max())).await?;
+        let noted = sqlx::query(sql!("lease_listed")).bind(incarnation).bind(Uuid::max());
+        noted.execute(&mut *write.tx).await.failed(doing)?;
+    }
+    Ok(dead)
+}
+
+/// Up to `limit` claims of an incarnation, all of whose claims are listed. Rows that are stale go.
+async fn listed_until(write: &mut Write, incarnation: Incarnation, limit: usize) -> Result<Vec<ClaimedRun>> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = listed(&mut write.tx, incarnation, after, limit, write.doing).await?;
+        unlist(write, page.stale).await?;
+        found.extend(page.claims);
+        found.truncate(limit);
+        after = page.next;
+        if after.is_none() || found.len() >= limit {
+            return Ok(found);
+        }
+    }
+}
+
+/// A page of the rows of one incarnation.
+struct Listed {
+    claims: Vec<ClaimedRun>,
+    /// Runs that the incarnation no longer has claimed.
+    stale: Vec<RunId>,
+    next: Option<RunId>,
+}
+
+async fn listed(
     connection: &mut SqliteConnection,
     incarnation: Incarnation,
-    open_from: RunId,
+    after: Option<RunId>,
     limit: usize,
     doing: &'static str,
-) -> Result<Vec<ClaimedRun>> {
-    let found = sqlx::query(sql!("load_claimed"))
+) -> Result<Listed> {
+    let found = sqlx::query(sql!("claims_listed"))
         .bind(incarnation.uuid())
-        .bind(open_from.uuid())
+        .bind(after.map_or(Uuid::nil(), RunId::uuid))
         .bind(rows::limit(limit))
         .fetch_all(connection)
         .await
         .failed(doing)?;
-    found.iter().map(rows::claimed).collect::<std::result::Result<_, _>>().failed(doing)
+    let last = found.last().map(|row| rows::run_id(row, "run")).transpose().failed(doing)?;
+    let next = last.filter(|_| found.len() >= limit);
+    let mut page = Listed { claims: Vec::with_capacity(found.len()), stale: Vec::new(), next };
+    for row in &found {
+        if row.try_get::<Option<Uuid>, _>("id").failed(doing)?.is_some() {
+            page.claims.push(rows::claimed(row).failed(doing)?);
+        } else {
+            page.stale.push(rows::run_id(row, "run").failed(doing)?);
+        }
+    }
+    Ok(page)
+}
+
+/// Lists claims of the lease's incarnation: those that lie below its `open_from`, or that it is about to pass.
+pub(super) async fn list(write: &mut Write, lease: &Lease, claims: &[OldClaim]) -> Result<()> {
+    if claims.is_empty() {
+        return Ok(());
+    }
+    let row = |claim: &OldClaim| (Hex(claim.run.uuid()), Hex(claim.job.uuid()), claim.tenant.raw(), claim.fence.raw());
+    sqlx::query(sql!("claims_list"))
+        .bind(lease.incarnation.uuid())
+        .bind(rows::json(&claims.iter().map(row).collect::<Vec<_>>()).failed(write.doing)?)
+        .execute(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    Ok(())
+}
+
+/// Removes these runs, which no node has claimed any longer, from `open_claims`.
+pub(super) async fn unlist(write: &mut Write, runs: Vec<RunId>) -> Result<()> {
+    if !runs.is_empty() {
+        sqlx::query(sql!("claims_unlist"))
+            .bind(rows::run_ids(runs).failed(write.doing)?)
+            .execute(&mut *write.tx)
+            .await
+            .failed(write.doing)?;
+    }
+    Ok(())
 }

@@ -2,6 +2,7 @@
 //! its SQL beside it. One connection writes, a few read; what is due and which lease lives is judged by the given clock,
 //! read once per transaction after the write lock was had.
 
+mod accept;
 mod backfill;
 mod calendars;
 mod cancel;
@@ -16,6 +17,7 @@ mod lost;
 pub(crate) mod moving;
 mod node;
 mod open;
+mod private;
 mod probe;
 mod prune;
 mod queue;
@@ -49,32 +51,50 @@ use everytick_domain::{
 use sqlx::{Sqlite, SqlitePool, Transaction};
 
 use crate::{
-    Actor, AttemptRecord, AuditRecord, Beat, CalendarPut, CalendarRecord, CancelledJob, CancelledRun, ChangeMark,
-    ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, GiveWay, IdempotencyKey, JobFilter, JobRecord,
-    JobRef, JobTicks, KeptOutput, Lease, Limits, LoadedJob, NewJob, NewRun, NodeInfo, Page, Pruned, PutCalendar, Raise,
-    RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result, RunFilter, RunRecord, Settle, SettleAnswer, Store,
-    StoreError, Waiting, Walked, WallClock,
+    AcceptedRun, Actor, AttemptRecord, AuditRecord, Beat, Busy, CalendarPut, CalendarRecord, CancelledJob,
+    CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, GiveWay,
+    IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease, Limits, ListedClaims, LoadedJob, NewJob,
+    NewRun, NodeInfo, Page, Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result,
+    RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError, Waiting, WaitingRun, Walked, WallClock,
+    gate::{Admission, Admitted, Gate},
 };
 
 /// The text of a statement, from its file.
 macro_rules! sql {
     ($name:literal) => {
-        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/sqlite/sql/", $name, ".sql"))
+        $crate::statement::statement(
+            concat!("sqlite/", $name),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/sqlite/sql/", $name, ".sql")),
+        )
     };
 }
 use sql;
 
-/// A store in one SQLite file.
+/// A store in one SQLite file. The handles of one process (see [`SqliteStore::api_handle`]) share the one connection that
+/// writes; each has its own that read.
 pub struct SqliteStore {
     writer: SqlitePool,
     readers: SqlitePool,
+    gates: Gates,
     clock: Arc<dyn WallClock>,
     limits: Limits,
     /// Steps of flows were left, and nobody has been told yet.
     steps: Arc<AtomicBool>,
     /// Held for life: it keeps every other process out.
-    _lock: File,
+    _lock: Arc<File>,
 }
+
+/// What a handle may have open at once.
+struct Gates {
+    write: Gate,
+    read: Gate,
+}
+
+/// The connections that read for the API.
+const API_READERS_MAX: u32 = 2;
+/// How many writes of the API may be open or wait for the writing connection, which serves in the order of arrival. So a write
+/// of the engine waits for at most this many of the API's, whatever their number.
+const API_WRITES_MAX: u32 = 1;
 
 impl std::fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -95,6 +115,22 @@ impl SqliteStore {
         open::open_read_only(path.as_ref(), clock).await
     }
 
+    /// A second handle, for the API. A call that waits for a connection longer than [`crate::API_WAIT_MAX`] is
+    /// [`StoreError::Busy`].
+    #[must_use]
+    pub fn api_handle(&self) -> Self {
+        let readers = self.readers.options().clone().max_connections(API_READERS_MAX);
+        Self {
+            writer: self.writer.clone(),
+            readers: readers.connect_lazy_with(self.readers.connect_options().as_ref().clone()),
+            gates: Gates { write: Gate::of(API_WRITES_MAX), read: Gate::of(API_READERS_MAX) },
+            clock: self.clock.clone(),
+            limits: self.limits,
+            steps: self.steps.clone(),
+            _lock: self._lock.clone(),
+        }
+    }
+
     /// Waits for what is under way, and closes the file. A store that is only dropped loses nothing either.
     pub async fn close(self) {
         self.readers.close().await;
@@ -104,6 +140,7 @@ impl SqliteStore {
     /// Begins to write. There is one writer at a time, so nothing that is read in here changes before the commit.
     /// Dropped without a commit, also in the middle of a statement, it rolls back before the next one begins.
     async fn write(&self, doing: &'static str) -> Result<Write> {
+        let admission = self.gates.write.enter(doing).await?;
         let tx = match self.writer.begin_with("begin immediate").await {
             Err(error) if !matches!(error, sqlx::Error::Database(_)) => {
                 // After a full disk, for one, SQLite has rolled back by itself, and the connection takes itself to be inside
@@ -116,12 +153,14 @@ impl SqliteStore {
             }
             begun => begun.failed(doing)?,
         };
-        Ok(Write { tx, now: self.clock.now(), doing, left_steps: false, steps: self.steps.clone() })
+        let (now, steps) = (self.clock.now(), self.steps.clone());
+        Ok(Write { tx, now, doing, left_steps: false, steps, _admission: admission })
     }
 
     /// Begins to read one snapshot. It is taken by the first statement; the clock is read by the caller after that.
-    async fn read(&self, doing: &'static str) -> Result<Transaction<'static, Sqlite>> {
-        self.readers.begin().await.failed(doing)
+    async fn read(&self, doing: &'static str) -> Result<Admitted<Sqlite>> {
+        let admission = self.gates.read.enter(doing).await?;
+        Ok(Admitted { tx: self.readers.begin().await.failed(doing)?, admission })
     }
 }
 
@@ -133,6 +172,7 @@ struct Write {
     /// Whether it leaves steps of flows, and whom to tell.
     left_steps: bool,
     steps: Arc<AtomicBool>,
+    _admission: Admission,
 }
 
 impl Write {
@@ -263,7 +303,7 @@ impl Store for SqliteStore {
         &self,
         lease: &Lease,
         partitions: &PartitionSet,
-        busy: &[JobId],
+        busy: &[Busy],
         late_after: Option<TenantId>,
         limit: usize,
     ) -> Result<Waiting> {
@@ -272,8 +312,21 @@ impl Store for SqliteStore {
     async fn claim(&self, lease: &Lease, _: &PartitionSet, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
         claim::claim(self, lease, runs).await
     }
+    /// A file has one node: there is none to hand anything to.
+    async fn delegate(&self, _: &Lease, _: &PartitionSet, _: &[(RunId, Incarnation)]) -> Result<Vec<RunId>> {
+        Ok(Vec::new())
+    }
+    async fn peek_delegated(&self, _: &Lease, _: usize) -> Result<Vec<WaitingRun>> {
+        Ok(Vec::new())
+    }
+    async fn claim_delegated(&self, _: &Lease, _: &[RunId]) -> Result<Vec<ClaimedRun>> {
+        Ok(Vec::new())
+    }
     async fn settle(&self, settles: &[Settle]) -> Result<Vec<SettleAnswer>> {
         settle::settle(self, settles).await
+    }
+    async fn accept(&self, lease: &Lease, runs: &[AcceptedRun]) -> Result<Vec<SettleAnswer>> {
+        accept::accept(self, lease, runs).await
     }
     async fn give_way(&self, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>> {
         cancel::give_way(self, lease, runs).await
@@ -281,8 +334,14 @@ impl Store for SqliteStore {
     async fn keep_outputs(&self, outputs: &[KeptOutput]) -> Result<()> {
         cancel::keep_outputs(self, outputs).await
     }
-    async fn load_claimed(&self, lease: &Lease) -> Result<Vec<ClaimedRun>> {
-        lost::load_claimed(self, lease).await
+    async fn listed_claims(&self, lease: &Lease, after: Option<RunId>, limit: usize) -> Result<ListedClaims> {
+        lost::listed_claims(self, lease, after, limit).await
+    }
+    async fn list_old_claims(&self, lease: &Lease, to: RunId) -> Result<RunId> {
+        lost::list_old_claims(self, lease, to).await
+    }
+    async fn claims_between(&self, lease: &Lease, from: RunId, to: RunId) -> Result<Vec<ClaimedRun>> {
+        lost::claims_between(self, lease, from, to).await
     }
     async fn still_claimed(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<(RunId, Fence)>> {
         lost::still_claimed(self, lease, runs).await
@@ -385,5 +444,8 @@ impl Store for SqliteStore {
 
     async fn prune(&self, before: DbTime, limit: usize) -> Result<Pruned> {
         prune::prune(self, before, limit).await
+    }
+    async fn prune_audit(&self, before: DbTime, limit: usize) -> Result<u64> {
+        prune::prune_audit(self, before, limit).await
     }
 }

@@ -2,15 +2,17 @@
 
 use everytick_domain::{
     ids::{Fence, Incarnation, RunId},
-    job::LATE_AFTER_MAX,
     partition::PartitionSet,
     time::{DbTime, Span},
 };
 use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 use uuid::Uuid;
 
-use super::{Failed, SqliteStore, Write, rows, sql};
-use crate::{Beat, Cluster, Lease, NodeInfo, NodeRecord, PartitionRecord, Result, Store as _, StoreError};
+use super::{Failed, SqliteStore, Write, lost, rows, sql};
+use crate::{
+    Beat, Cluster, Lease, NodeInfo, NodeProcess, NodeRecord, OLD_CLAIM_AFTER, PartitionRecord, Result, Store as _,
+    StoreError,
+};
 
 pub(super) async fn join(
     store: &SqliteStore,
@@ -28,8 +30,7 @@ pub(super) async fn join(
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
-    // Runs are born claimed within `late_after` of their tick.
-    let open_from = RunId::floor(now.minus(LATE_AFTER_MAX));
+    let open_from = RunId::floor(now.minus(OLD_CLAIM_AFTER));
     // The fence of those that ended is another than that of the new one.
     let fence = next_fence(&mut write).await?;
     sqlx::query(sql!("join"))
@@ -42,6 +43,11 @@ pub(super) async fn join(
         .bind(&node.version)
         .bind(now.millis())
         .bind(node.holds)
+        .bind(node.process.as_ref().map(|process| &process.host))
+        .bind(node.process.as_ref().map(|process| i64::from(process.pid)))
+        .bind(node.process.as_ref().map(|process| &process.mark))
+        .bind(&node.can)
+        .bind(&node.listen)
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
@@ -54,10 +60,11 @@ pub(super) async fn renew(store: &SqliteStore, lease: &Lease, ttl: Span, beat: &
     let mut write = store.write(DOING).await?;
     let now = write.now;
     check(&mut write.tx, lease, now, DOING).await?;
+    lost::list(&mut write, lease, &beat.old_claims).await?;
     sqlx::query(sql!("renew"))
         .bind(lease.incarnation.uuid())
         .bind(now.plus(ttl).millis())
-        .bind(beat.open_from.uuid())
+        .bind(beat.open_from.map(RunId::uuid))
         .bind(now.millis())
         .bind(i64::try_from(beat.lag.as_millis()).unwrap_or(i64::MAX))
         .bind(beat.clock_offset_ms)
@@ -130,6 +137,9 @@ pub(super) async fn cluster(store: &SqliteStore) -> Result<Cluster> {
             holds: row.try_get("holds")?,
             lag: Span::millis(row.try_get::<i64, _>("lag_ms")?.unsigned_abs()),
             clock_offset_ms: row.try_get("clock_offset_ms")?,
+            process: process(row)?,
+            can: row.try_get("can")?,
+            listen: row.try_get("listen")?,
         })
     };
     let partition = |row: &SqliteRow| {
@@ -148,6 +158,13 @@ pub(super) async fn cluster(store: &SqliteStore) -> Result<Cluster> {
         nodes: nodes.iter().map(node).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)?,
         partitions: partitions.iter().map(partition).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)?,
     })
+}
+
+fn process(row: &SqliteRow) -> std::result::Result<Option<NodeProcess>, sqlx::Error> {
+    let host: Option<String> = row.try_get("host")?;
+    let (pid, mark): (Option<i64>, Option<String>) = (row.try_get("pid")?, row.try_get("process")?);
+    let pid = pid.and_then(|pid| u32::try_from(pid).ok());
+    Ok(host.zip(pid).map(|(host, pid)| NodeProcess { host, pid, mark: mark.unwrap_or_default() }))
 }
 
 pub(super) async fn acquire(store: &SqliteStore, lease: &Lease, asked: &PartitionSet) -> Result<PartitionSet> {
@@ -231,17 +248,6 @@ pub(super) async fn check(
         .await
         .failed(doing)?;
     open_from.map(RunId::from_uuid).ok_or(StoreError::LeaseLost)
-}
-
-/// Notes that the lease claims a run as low as this: whoever looks for its claims begins there.
-pub(super) async fn lower_open_from(write: &mut Write, lease: &Lease, lowest: RunId) -> Result<()> {
-    sqlx::query(sql!("lower_open_from"))
-        .bind(lease.incarnation.uuid())
-        .bind(lowest.uuid())
-        .execute(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
-    Ok(())
 }
 
 pub(super) async fn next_fence(write: &mut Write) -> Result<Fence> {

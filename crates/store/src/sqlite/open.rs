@@ -1,10 +1,9 @@
 //! Opens the file: the lock that keeps other processes out, the connections, and the schema.
 
 use std::{
-    fs::{File, OpenOptions, TryLockError},
+    fs::{File, TryLockError},
     io::{Read, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
     time::Duration,
 };
@@ -17,17 +16,20 @@ use sqlx::{
 
 use everytick_domain::{schedule::zone_data_number, time::DbTime};
 
-use super::{Failed, SqliteStore, moving, sql};
-use crate::{Limits, Result, StoreError, WallClock};
+use super::{Failed, Gates, SqliteStore, moving, private, sql};
+use crate::{Limits, Result, StoreError, WallClock, gate::Gate};
 
-const READERS_MAX: u32 = 4;
+/// Beside those of the API's handle.
+const READERS_MAX: u32 = 3;
 /// Backups and the sqlite3 shell may hold the file for a moment.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Of 1, 2, 4 and 8 KiB the largest recorded fastest, by a tenth before 4 KiB.
 const PAGE_BYTES: u32 = 8_192;
 /// 64 MiB of log between checkpoints: a page that many batches touch is then copied into the file once, not once a batch.
 const CHECKPOINT_PAGES: &str = "8192";
-const DOING: &str = "open the SQLite file";
+pub(super) const DOING: &str = "open the SQLite file";
+/// The first handle is the engine's: nothing holds it up.
+const OPEN: Gates = Gates { write: Gate::open(), read: Gate::open() };
 
 /// A file whose installation has moved elsewhere is refused: both would fire every job.
 pub(super) async fn open(path: &Path, clock: Arc<dyn WallClock>, limits: Limits) -> Result<SqliteStore> {
@@ -65,7 +67,7 @@ pub(super) async fn open_marked(path: &Path, clock: Arc<dyn WallClock>, limits: 
     replan(&writer, clock.now()).await?;
     let reading = options.pragma("query_only", "on").pragma("cache_size", "-16384");
     let readers = pool().max_connections(READERS_MAX).connect_with(reading).await.failed(DOING)?;
-    Ok(SqliteStore { writer, readers, clock, limits, steps: Default::default(), _lock: lock })
+    Ok(SqliteStore { writer, readers, gates: OPEN, clock, limits, steps: Default::default(), _lock: lock.into() })
 }
 
 pub(super) async fn open_read_only(path: &Path, clock: Arc<dyn WallClock>) -> Result<SqliteStore> {
@@ -91,7 +93,8 @@ pub(super) async fn open_read_only(path: &Path, clock: Arc<dyn WallClock>) -> Re
         return Err(newer(path, found));
     }
     let writer = pool().connect_lazy_with(options);
-    Ok(SqliteStore { writer, readers, clock, limits: Limits::default(), steps: Default::default(), _lock: lock })
+    let (limits, steps) = (Limits::default(), Default::default());
+    Ok(SqliteStore { writer, readers, gates: OPEN, clock, limits, steps, _lock: lock.into() })
 }
 
 fn newer(path: &Path, version: i64) -> StoreError {
@@ -104,20 +107,13 @@ fn newer(path: &Path, version: i64) -> StoreError {
 /// SQLite itself would let several processes in; two schedulers on one file would both think themselves alone.
 fn lock(path: &Path) -> Result<File> {
     let failed = |source: std::io::Error| StoreError::Failed { doing: DOING, source: source.into() };
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).map_err(failed)?;
-    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    private::folder(folder.unwrap_or(Path::new(".")))?;
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     // Payloads and secrets lie in it: it is its owner's alone. SQLite gives its log the same mode.
-    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(PathBuf::from(name))
-        .map_err(failed)?;
+    private::open(path)?;
+    let mut file = private::open_lock(Path::new(&name))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -165,6 +161,7 @@ fn migrator() -> Migrator {
         (4, "queues", include_str!("../../migrations/sqlite/0004_queues.sql")),
         (5, "backfills", include_str!("../../migrations/sqlite/0005_backfills.sql")),
         (6, "flows", include_str!("../../migrations/sqlite/0006_flows.sql")),
+        (7, "trust", include_str!("../../migrations/sqlite/0007_trust.sql")),
     ];
     let step = |(version, name, text): (i64, &'static str, &'static str)| {
         Migration::new(version, name.into(), MigrationType::Simple, text.into_sql_str(), false)

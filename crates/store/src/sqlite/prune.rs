@@ -10,6 +10,19 @@ use uuid::Uuid;
 use super::{Failed, SqliteStore, rows, sql};
 use crate::{IDEMPOTENCY_KEPT, Pruned, Result};
 
+pub(super) async fn prune_audit(store: &SqliteStore, before: DbTime, limit: usize) -> Result<u64> {
+    const DOING: &str = "prune the audit trail";
+    let mut write = store.write(DOING).await?;
+    let gone = sqlx::query(sql!("prune_audit"))
+        .bind(before.millis())
+        .bind(rows::limit(limit))
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    write.commit().await?;
+    Ok(gone.rows_affected())
+}
+
 pub(super) async fn prune(store: &SqliteStore, before: DbTime, limit: usize) -> Result<Pruned> {
     const DOING: &str = "prune";
     let mut write = store.write(DOING).await?;
@@ -22,7 +35,9 @@ pub(super) async fn prune(store: &SqliteStore, before: DbTime, limit: usize) -> 
     let runs = old(sql!("prune_runs")).fetch_all(&mut *write.tx).await.failed(DOING)?;
     if !runs.is_empty() {
         let gone = rows::run_ids(runs.iter().copied().map(RunId::from_uuid)).failed(DOING)?;
-        sqlx::query(sql!("prune_attempts")).bind(gone).execute(&mut *write.tx).await.failed(DOING)?;
+        for statement in [sql!("prune_attempts"), sql!("prune_failures")] {
+            sqlx::query(statement).bind(gone.as_str()).execute(&mut *write.tx).await.failed(DOING)?;
+        }
     }
     old(sql!("prune_ranges")).fetch_all(&mut *write.tx).await.failed(DOING)?;
     let jobs: Vec<Uuid> = sqlx::query_scalar(sql!("prune_jobs"))

@@ -69,6 +69,7 @@ pub(super) async fn raise_epoch(write: &mut Write, job: JobId) -> Result<Epoch> 
     let epoch = sqlx::query_scalar(sql!("raise_epoch"))
         .bind(job.uuid())
         .bind(change)
+        .bind(write.now.millis())
         .fetch_one(&mut *write.tx)
         .await
         .failed(write.doing)?;

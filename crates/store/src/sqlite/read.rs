@@ -7,10 +7,16 @@ use everytick_domain::{
     run::State,
     time::{DbTime, Span},
 };
+use futures::{Stream, TryStreamExt as _};
 use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
+use uuid::Uuid;
 
 use super::{Failed, SqliteStore, calendars, edit, rows, rows::JobRow, sql};
-use crate::{AttemptRecord, AuditRecord, JobFilter, JobRecord, JobRef, Page, Result, RunFilter, RunRecord, StoreError};
+use crate::{
+    AttemptRecord, AuditRecord, JobFilter, JobRecord, JobRef, PAGE_BYTES_MAX, Page, Result, RunFilter, RunRecord,
+    StoreError,
+    failures::{self, Search},
+};
 
 pub(super) async fn get_job(store: &SqliteStore, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {
     const DOING: &str = "read the job";
@@ -29,21 +35,18 @@ pub(super) async fn list_jobs(
 ) -> Result<Page<JobRecord, String>> {
     const DOING: &str = "list jobs";
     let mut read = store.read(DOING).await?;
-    let mut found = sqlx::query(sql!("list_jobs"))
+    let labels = rows::json(&filter.labels).failed(DOING)?;
+    let list = sqlx::query(sql!("list_jobs"))
         .bind(tenant.raw())
         .bind(after.unwrap_or_default())
         .bind(filter.enabled)
         .bind(filter.paused)
         .bind(&filter.target)
-        .bind(rows::json(&filter.labels).failed(DOING)?)
+        .bind(labels)
         // SQLite lowers ASCII letters only, so other letters must be written as they stand.
         .bind(filter.q.as_ref().map(|q| q.to_ascii_lowercase()))
-        .bind(rows::limit(limit.saturating_add(1)))
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
-    let more = found.len() > limit;
-    found.truncate(limit);
+        .bind(rows::limit(limit.saturating_add(1)));
+    let (found, more) = page(list.fetch(&mut *read), limit, "spec").await.failed(DOING)?;
     // The place to go on from is that of the last row, also where that one cannot be read.
     let next = match found.last() {
         Some(row) if more => Some(row.try_get("name").failed(DOING)?),
@@ -57,8 +60,26 @@ pub(super) async fn list_jobs(
     Ok(Page { items: jobs.into_iter().map(|row| record(row, &mut last, now)).collect(), next })
 }
 
+/// The rows of a page, and whether there are more. It ends with `limit` rows, or when the column `text` of its rows has reached
+/// [`PAGE_BYTES_MAX`]; what lies behind is not read.
+pub(super) async fn page(
+    mut list: impl Stream<Item = std::result::Result<SqliteRow, sqlx::Error>> + Unpin,
+    limit: usize,
+    text: &str,
+) -> std::result::Result<(Vec<SqliteRow>, bool), sqlx::Error> {
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    while let Some(row) = list.try_next().await? {
+        if found.len() >= limit || bytes >= PAGE_BYTES_MAX {
+            return Ok((found, true));
+        }
+        bytes += row.try_get::<Option<&str>, _>(text)?.map_or(0, str::len);
+        found.push(row);
+    }
+    Ok((found, false))
+}
+
 fn record(row: JobRow, last: &mut HashMap<JobId, RunRecord>, now: DbTime) -> JobRecord {
-    JobRecord { last_run: last.remove(&row.job.id), job: row.job, cursor: row.cursor, now }
+    JobRecord { last_run: last.remove(&row.job.id), job: row.job, cursor: row.cursor, now, backlog: None }
 }
 
 async fn last_runs(
@@ -116,27 +137,56 @@ pub(super) async fn list_runs(
         [] => None,
         states => Some(rows::json(&states.iter().map(|state| state.code()).collect::<Vec<_>>()).failed(DOING)?),
     };
-    let statement = if filter.job.is_some() { sql!("list_job_runs") } else { sql!("list_runs") };
-    let mut query = sqlx::query(statement).bind(tenant.raw()).bind(low).bind(&high).bind(states).bind(one_more);
-    if let Some(job) = filter.job {
-        query = query.bind(job.uuid());
+    let search = Search::of(filter);
+    let end = match search {
+        Search::All | Search::Failures => None,
+        Search::Scan => search_end(&mut read, filter.job, &low, &high, store.limits.runs_searched_max, DOING).await?,
+    };
+    let low = end.map_or(low, id_bytes);
+    let job = filter.job.map(JobId::uuid);
+    let mut query = match search {
+        Search::Failures => {
+            let statement = if job.is_some() { sql!("list_job_failed") } else { sql!("list_failed") };
+            sqlx::query(statement).bind(tenant.raw()).bind(low).bind(&high).bind(one_more)
+        }
+        Search::All | Search::Scan => {
+            let statement = if job.is_some() { sql!("list_job_runs") } else { sql!("list_runs") };
+            sqlx::query(statement).bind(tenant.raw()).bind(low).bind(&high).bind(states).bind(one_more)
+        }
+    };
+    if let Some(job) = job {
+        query = query.bind(job);
     }
     let mut items = collect(&query.fetch_all(&mut *read).await.failed(DOING)?, rows::run, DOING)?;
 
     if filter.states.is_empty() || filter.states.contains(&State::Skipped) {
-        let statement = if filter.job.is_some() { sql!("list_job_ranges") } else { sql!("list_ranges") };
+        let statement = if job.is_some() { sql!("list_job_ranges") } else { sql!("list_ranges") };
         let from = filter.from.map_or(i64::MIN, DbTime::millis);
         let mut query = sqlx::query(statement).bind(tenant.raw()).bind(from).bind(&high).bind(one_more);
-        if let Some(job) = filter.job {
-            query = query.bind(job.uuid());
+        if let Some(job) = job {
+            query = query.bind(job);
         }
         items.extend(collect(&query.fetch_all(&mut *read).await.failed(DOING)?, rows::range, DOING)?);
-        items.sort_unstable_by_key(|run| std::cmp::Reverse(run.id));
     }
-    let more = items.len() > limit;
-    items.truncate(limit);
-    let next = items.last().map(|run| run.id).filter(|_| more);
-    Ok(Page { items, next })
+    Ok(failures::page(items, end, limit))
+}
+
+/// The lowest run that a search reads which reads at most `most` runs; none where it reads all there are.
+async fn search_end(
+    read: &mut SqliteConnection,
+    job: Option<JobId>,
+    low: &[u8],
+    high: &[u8],
+    most: usize,
+    doing: &'static str,
+) -> Result<Option<RunId>> {
+    let statement = if job.is_some() { sql!("search_job_end") } else { sql!("search_end") };
+    let mut query =
+        sqlx::query_scalar::<_, Uuid>(statement).bind(low).bind(high).bind(rows::limit(most.saturating_sub(1)));
+    if let Some(job) = job {
+        query = query.bind(job.uuid());
+    }
+    Ok(query.fetch_optional(read).await.failed(doing)?.map(RunId::from_uuid))
 }
 
 pub(super) async fn list_attempts(store: &SqliteStore, tenant: TenantId, id: RunId) -> Result<Vec<AttemptRecord>> {
@@ -176,16 +226,12 @@ pub(super) async fn list_audit(
 ) -> Result<Page<AuditRecord, i64>> {
     const DOING: &str = "list the audit trail";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(sql!("list_audit"))
+    let list = sqlx::query(sql!("list_audit"))
         .bind(tenant.raw())
         .bind(before.unwrap_or(i64::MAX))
-        .bind(rows::limit(limit.saturating_add(1)))
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
-    let mut items = collect(&found, audit, DOING)?;
-    let more = items.len() > limit;
-    items.truncate(limit);
+        .bind(rows::limit(limit.saturating_add(1)));
+    let (found, more) = page(list.fetch(&mut *read), limit, "detail").await.failed(DOING)?;
+    let items = collect(&found, audit, DOING)?;
     let next = items.last().map(|record| record.id).filter(|_| more);
     Ok(Page { items, next })
 }

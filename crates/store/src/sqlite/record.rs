@@ -1,15 +1,22 @@
 //! Records ticks. A batch is one insert; only when some of its rows were left out is it asked which, and why.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
-use everytick_domain::{ids::RunId, plan::Fate, queue::lead, run::State};
+use everytick_domain::{
+    ids::{Fence, RunId},
+    plan::Fate,
+    queue::lead,
+    run::State,
+    time::DbTime,
+};
+use uuid::Uuid;
 
 use super::{
-    Failed, SqliteStore, Write, node, rows,
+    Failed, SqliteStore, Write, lost, node, rows,
     rows::{Hex, Text},
     sql,
 };
-use crate::{JobTicks, Lease, RecordRow, Recorded, Result, RowAnswer};
+use crate::{JobTicks, Lease, OldClaim, RecordRow, Recorded, Result, RowAnswer};
 
 const DOING: &str = "record ticks";
 
@@ -18,12 +25,22 @@ pub(super) async fn record(store: &SqliteStore, lease: &Lease, batch: &[JobTicks
     let now = write.now;
     let open_from = node::check(&mut write.tx, lease, now, DOING).await?;
     let jobs = insert_ticks(&mut write, Some(lease), batch).await?;
-    let born = batch.iter().flat_map(|ticks| &ticks.rows).filter(|row| row.born_claimed);
-    if let Some(lowest) = born.map(|row| row.tick.id).min().filter(|lowest| *lowest < open_from) {
-        node::lower_open_from(&mut write, lease, lowest).await?;
-    }
+    lost::list(&mut write, lease, &born_below(batch, open_from, now)).await?;
     write.commit().await?;
     Ok(Recorded { now, jobs })
+}
+
+/// The ticks born claimed whose ids lie below the lease's `open_from`. One that was not recorded leaves a row that proves nothing.
+fn born_below(batch: &[JobTicks], open_from: RunId, now: DbTime) -> Vec<OldClaim> {
+    let rows = batch.iter().flat_map(|ticks| ticks.rows.iter().map(move |row| (ticks, row)));
+    let born = rows.filter(|(_, row)| row.born_claimed && row.tick.id < open_from);
+    let claim = |(ticks, row): (&JobTicks, &RecordRow)| OldClaim {
+        run: row.tick.id,
+        job: ticks.job,
+        tenant: ticks.tenant,
+        fence: Fence::default().raised(now),
+    };
+    born.map(claim).collect()
 }
 
 /// Inserts what may be inserted and says of each row what became of it. Rows are born claimed only under a lease.
@@ -109,6 +126,26 @@ async fn enqueue(write: &mut Write, lease: Option<&Lease>, inserted: &[(&JobTick
         })
         .collect();
     wait(write, &waiting, DOING).await
+}
+
+/// Inserts the last ticks of a definition that an edit ends, or ticks that were lost, and answers which had no row. Without the
+/// guards of recording: the caller decided under the job's lock, and the cursor may have passed an `at` of a moment ago.
+pub(super) async fn insert_edited(write: &mut Write, due: &JobTicks) -> Result<BTreeSet<RunId>> {
+    if due.rows.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let all: Vec<(&JobTicks, &RecordRow)> = due.rows.iter().map(|row| (due, row)).collect();
+    let inserted: Vec<Uuid> = sqlx::query_scalar(sql!("edit_ticks"))
+        .bind(ticks(None, &all)?)
+        .bind(write.now.millis())
+        .bind(due.tenant.raw())
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed_or_refused(write.doing)?;
+    let inserted: BTreeSet<RunId> = inserted.into_iter().map(RunId::from_uuid).collect();
+    let new: Vec<_> = all.into_iter().filter(|(_, row)| inserted.contains(&row.tick.id)).collect();
+    enqueue(write, None, &new).await?;
+    Ok(inserted)
 }
 
 /// A run that begins to wait.

@@ -8,7 +8,7 @@ use everytick_domain::{
     job::Overlap,
 };
 
-use super::{Failed, SqliteStore, create, edit, horizon, range, record, record::Queued, rows, rows::Hex, sql};
+use super::{Failed, SqliteStore, create, edit, horizon, range, record, record::Queued, request, rows, rows::Hex, sql};
 use crate::{Actor, Redrive, Redriven, Result, RunRecord, StoreError};
 
 const DOING: &str = "drive failed runs again";
@@ -39,12 +39,11 @@ pub(super) async fn redrive(store: &SqliteStore, tenant: TenantId, actor: &Actor
     for row in &found {
         states.insert(rows::run_id(row, "id").failed(DOING)?, rows::state(row).failed(DOING)?);
     }
-    let waits: i64 =
-        sqlx::query_scalar(sql!("count_waiting")).bind(job.id.uuid()).fetch_one(&mut *write.tx).await.failed(DOING)?;
     let max = store.limits.open_requests_per_job_max;
-    let counted = (job.spec.overlap == Overlap::CancelPrevious).then_some(job.id).into_iter();
+    let waits = request::waiting(&mut write, job.id, max).await?;
+    let counted = (job.spec.overlap == Overlap::CancelPrevious).then_some(&job);
     let open = horizon::open_runs(&mut write.tx, counted, DOING).await?.remove(&job.id);
-    let (room, full) = Redriven::room(&job.spec, open.map_or(0, |open| open.len()), waits.unsigned_abs(), max);
+    let (room, full) = Redriven::room(&job.spec, open.map_or(0, |open| open.len()), waits, max);
     let name = job.spec.name.clone();
     let redriven = Redriven::plan((job.id, name), ask, failed, room, |run| states.get(&run).copied());
     if redriven.runs.is_empty() && redriven.next_since.is_some() {

@@ -73,11 +73,7 @@ pub(super) async fn repair(store: &SqliteStore, lease: &Lease, ticks: &JobTicks)
     if !ticks.passed_by(cursor, now) {
         return Ok(false);
     }
-    if let Some(first) = ticks.rows.first() {
-        // Recording refuses what the cursor has passed, so it is lowered until this transaction ends.
-        range::set_cursor(&mut write, ticks.job, Some(first.tick.tick)).await?;
-        record::insert_ticks(&mut write, None, std::slice::from_ref(ticks)).await?;
-    }
+    record::insert_edited(&mut write, ticks).await?;
     range::move_on(&mut write, ticks.job, cursor).await?;
     let actor = Actor(format!("node {}", lease.node));
     create::note(&mut write, tenant, &actor, "repair", &[(ticks.job.to_string(), ticks.repair_detail())]).await?;

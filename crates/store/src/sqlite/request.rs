@@ -1,15 +1,14 @@
 //! Runs that people ask for, and runs that they cancel.
 
 use everytick_domain::{
-    ids::{Cause, RunId, TenantId},
-    invalid::Invalid,
+    ids::{Cause, JobId, RunId, TenantId},
     job::Overlap,
     overlap::{Admission, OpenRuns, admit},
     run::{Request, SkipReason, State, answer},
 };
 
 use super::{
-    Failed, SqliteStore, create,
+    Failed, SqliteStore, Write, create,
     create::Kind,
     edit, flows, horizon, range, read,
     record::{self, Queued},
@@ -25,18 +24,16 @@ pub(super) async fn create_run(store: &SqliteStore, tenant: TenantId, actor: &Ac
         return read::run_record(&mut write.tx, tenant, RunId::from_uuid(made), DOING).await;
     }
     let job = edit::find(&mut write.tx, tenant, &ask.job, DOING).await?.job;
-    let waits: i64 =
-        sqlx::query_scalar(sql!("count_waiting")).bind(job.id.uuid()).fetch_one(&mut *write.tx).await.failed(DOING)?;
+    crate::flows::check_outside(&job.spec, ask.payload.as_deref())?;
     let max = store.limits.open_requests_per_job_max;
-    if u64::try_from(waits).unwrap_or(0) >= max {
-        let message = format!("{waits} of its runs wait already; at most {max} may");
-        return Err(StoreError::Invalid(vec![Invalid::new("job", message)]));
+    if waiting(&mut write, job.id, max).await? >= max {
+        return Err(StoreError::BacklogFull(max));
     }
     // Only where it matters: a queue may have a long backlog.
     let overlaps = if ask.force || job.spec.in_progress_max().is_none() {
         false
     } else {
-        let open = horizon::open_runs(&mut write.tx, std::iter::once(job.id), DOING).await?;
+        let open = horizon::open_runs(&mut write.tx, [&job], DOING).await?;
         let open = open.get(&job.id).map_or(OpenRuns::NONE, |open| OpenRun::count(open));
         admit(&job.spec, open) == Admission::Skip
     };
@@ -71,6 +68,12 @@ pub(super) async fn create_run(store: &SqliteStore, tenant: TenantId, actor: &Ac
     let run = read::run_record(&mut write.tx, tenant, id, DOING).await?;
     write.commit().await?;
     Ok(run)
+}
+
+/// How many runs of a job wait, counted up to `max`.
+pub(super) async fn waiting(write: &mut Write, job: JobId, max: u64) -> Result<u64> {
+    let max = usize::try_from(max).unwrap_or(usize::MAX);
+    Ok(horizon::count_waiting(&mut write.tx, job, max, write.doing).await? as u64)
 }
 
 pub(super) async fn cancel_run(

@@ -11,13 +11,13 @@ use everytick_domain::{
 use serde::Serialize;
 
 use super::{
-    Failed, SqliteStore, Write, flows,
+    Failed, SqliteStore, Write, flows, lost,
     record::{self, Queued},
     rows,
     rows::{Hex, Text},
     sql,
 };
-use crate::{Result, Settle, SettleAnswer};
+use crate::{Result, Settle, SettleAnswer, failures::error_hash};
 
 const DOING: &str = "settle runs";
 
@@ -31,7 +31,9 @@ pub(super) async fn settle(store: &SqliteStore, settles: &[Settle]) -> Result<Ve
         sqlx::query("savepoint batch").execute(&mut *write.tx).await.failed(DOING)?;
         if end(&mut write, &all).await? == all.len() as u64 {
             end_claims(&mut write, all.iter().map(|settle| settle.settlement.run)).await?;
+            lost::unlist(&mut write, Settle::listed(settles)).await?;
             flows::leave_steps(&mut write, all.iter().map(|settle| settle.settlement.run)).await?;
+            list_failures(&mut write, &all).await?;
             write.commit().await?;
             return Ok(vec![SettleAnswer::Settled; all.len()]);
         }
@@ -44,12 +46,14 @@ pub(super) async fn settle(store: &SqliteStore, settles: &[Settle]) -> Result<Ve
     if !ended.is_empty() {
         end(&mut write, &ended).await?;
         flows::leave_steps(&mut write, ended.iter().map(|settle| settle.settlement.run)).await?;
+        list_failures(&mut write, &ended).await?;
     }
     if !back.is_empty() {
         put_back(&mut write, &back).await?;
     }
     let settled = ended.iter().chain(&back).map(|settle| settle.settlement.run);
     end_claims(&mut write, settled).await?;
+    lost::unlist(&mut write, Settle::listed(ended.into_iter().chain(back))).await?;
     write.commit().await?;
     Ok(answers)
 }
@@ -66,6 +70,25 @@ async fn end(write: &mut Write, settles: &[&Settle]) -> Result<u64> {
         .await
         .failed_or_refused(DOING)?;
     Ok(ended.rows_affected())
+}
+
+/// Lists those of the runs that have failed for good, so that they are found without reading others.
+async fn list_failures(write: &mut Write, ended: &[&Settle]) -> Result<()> {
+    let failure = |settle: &&&Settle| {
+        let said = &settle.settlement;
+        (Hex(said.run.uuid()), settle.tenant.raw(), Hex(settle.job.uuid()), said.error.as_deref().map(error_hash))
+    };
+    let failed = ended.iter().filter(|settle| settle.settlement.verdict == Verdict::Failed);
+    let failed: Vec<_> = failed.map(|settle| failure(&settle)).collect();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    sqlx::query(sql!("failures_insert"))
+        .bind(rows::json(&failed).failed(DOING)?)
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    Ok(())
 }
 
 /// `None` for what does not end the run.
@@ -145,13 +168,14 @@ async fn put_back(write: &mut Write, settles: &[&Settle]) -> Result<()> {
     record::wait(write, &queued, DOING).await
 }
 
-/// Workers hold these no longer, which were cancelled; what they have logged stays.
+/// Neither workers nor nodes have these claimed any longer, which were cancelled; what workers have logged stays.
 pub(super) async fn end_cancelled(write: &mut Write, runs: impl Iterator<Item = RunId> + Clone) -> Result<()> {
     sqlx::query(sql!("worker_logs_kept"))
         .bind(rows::run_ids(runs.clone()).failed(write.doing)?)
         .execute(&mut *write.tx)
         .await
         .failed(write.doing)?;
+    lost::unlist(write, runs.clone().collect()).await?;
     end_claims(write, runs).await
 }
 

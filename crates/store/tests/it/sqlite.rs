@@ -1,11 +1,18 @@
 //! The SQLite keeper: the suite, and what is only true of a file.
 
-use std::{any::Any, future::poll_fn, path::Path, pin::pin, sync::Arc, task::Poll};
+use std::{
+    any::Any,
+    future::poll_fn,
+    path::Path,
+    pin::pin,
+    sync::{Arc, Mutex},
+    task::Poll,
+};
 
 use everytick_domain::{plan::Fate, run::Verdict, time::DbTime};
 use everytick_store::{
-    Limits, ManualClock, RowAnswer, SqliteStore, Store, StoreError, WallClock,
-    conformance::{Bench, LIMITS, START, TENANT, born, s, settle, spec, tick, ticks},
+    Limits, ManualClock, NewJob, RowAnswer, SqliteStore, Store, StoreError, WallClock,
+    conformance::{Bench, LIMITS, START, TENANT, actor, born, job_id, s, settle, spec, tick, ticks},
 };
 use sqlx::{ConnectOptions, Connection, Row, SqliteConnection, sqlite::SqliteConnectOptions};
 use tempfile::TempDir;
@@ -290,4 +297,36 @@ async fn no_statement_scans_a_table_that_grows() {
     }
     assert!(seen > 60, "{seen}");
     assert_eq!(TENANT.raw(), 1);
+}
+
+/// The connection that writes serves in the order of arrival, so the number of requests in front of the engine is limited.
+#[tokio::test]
+async fn a_write_of_the_engine_waits_for_at_most_one_write_of_the_api() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("everytick.db");
+    let store = SqliteStore::open(path, Arc::new(ManualClock::at(START)), LIMITS).await.unwrap();
+    let (api, engine) = (Arc::new(store.api_handle()), Arc::new(store));
+    let done = Arc::new(Mutex::new(Vec::new()));
+    let mut other = look(folder.path()).await;
+    // Until the lock is released, what is asked first waits inside its transaction, and the rest behind it.
+    sqlx::raw_sql("begin immediate").execute(&mut other).await.unwrap();
+    let mut asked = tokio::task::JoinSet::new();
+    let mut ask = |who: &'static str, store: Arc<SqliteStore>, name: String| {
+        let done = done.clone();
+        asked.spawn(async move {
+            let new = NewJob { id: job_id(TENANT, &name), spec: spec(&name) };
+            if store.create_jobs(TENANT, &actor(), vec![new], None).await.is_ok() {
+                done.lock().unwrap().push(who);
+            }
+        });
+    };
+    (0..8).for_each(|n| ask("api", api.clone(), format!("j{n}")));
+    tokio::task::yield_now().await;
+    ask("engine", engine, "tick".to_owned());
+    tokio::task::yield_now().await;
+    sqlx::raw_sql("rollback").execute(&mut other).await.unwrap();
+    asked.join_all().await;
+    let done = done.lock().unwrap();
+    let before = done.iter().position(|who| *who == "engine").unwrap();
+    assert!(before <= 1, "{done:?}");
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy excuses tests, but not the helpers beside them")]
 
+mod dns;
 mod shell;
 mod support;
 mod webhook;

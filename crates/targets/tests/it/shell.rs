@@ -280,5 +280,6 @@ async fn commands_need_the_operators_leave() {
     let without = Targets::new(Webhook::new(AddressPolicy::default()).unwrap(), None::<Shell>);
     let outcome = without.deliver(&script("true"), &Discard, &CancellationToken::new()).await;
     let error = "shell targets are not enabled on this node; start it with --enable-shell".to_owned();
-    assert_eq!(outcome, Outcome::Failed { error, output: None, retry: Retry::Never });
+    assert_eq!(outcome, Outcome::NotHere { error, address: None });
+    assert!(!without.capabilities().shell);
 }

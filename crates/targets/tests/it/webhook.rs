@@ -33,6 +33,8 @@ fn today() -> DbTime {
 fn failure(outcome: Outcome) -> (String, Retry) {
     match outcome {
         Outcome::Failed { error, retry, .. } => (error, retry),
+        // Where no other node can, it comes to this.
+        Outcome::NotHere { error, address: Some(_) } => (error, Retry::Never),
         other => panic!("{other:?}"),
     }
 }

@@ -11,7 +11,7 @@ use everytick_domain::{
     flow::{DependsOn, When},
     ids::{JobId, TenantId},
     job::{CatchUp, JobSpec, Misfire, Overlap},
-    retry::{OnLost, RetryPolicy},
+    retry::{Jitter, OnLost, RetryPolicy},
     schedule::{ScheduleSpec, Timing},
     target::{HttpMethod, HttpTarget, QueueTarget, TargetSpec},
     time::Span,
@@ -227,7 +227,8 @@ fn spec(world: &World, random: &Random, n: u64) -> JobSpec {
         TargetSpec::Queue(QueueTarget { name: (*random.pick(&worker::QUEUES)).to_owned() })
     } else {
         TargetSpec::Http(HttpTarget {
-            url: "http://example.org".into(),
+            // A private address: not every node may reach it.
+            url: "http://10.0.0.1".into(),
             method: HttpMethod::Post,
             headers: Default::default(),
             secret: None,
@@ -274,6 +275,7 @@ fn spec(world: &World, random: &Random, n: u64) -> JobSpec {
             max_retries: random.below(3) as u32,
             base_delay: Span::seconds(1),
             max_delay: Span::seconds(5),
+            jitter: Jitter::Full,
         },
         on_lost: if random.chance(150) { OnLost::Fail } else { OnLost::Retry },
         timeout: if pulled { worker::timeout(random) } else { Span::seconds(6) },

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use everytick_domain::{ids::RunId, time::DbTime};
 use everytick_sim::{Call, Fate, Faults, Point};
 
 use super::{random::Random, world::Scene};
@@ -74,7 +75,17 @@ impl SeededFaults {
     }
 }
 
+/// For how long a run's row is locked by another session, and of how many runs one is.
+const LOCKED_MILLIS: i64 = 2_000;
+const LOCKED_OF: u128 = 40;
+
 impl Faults for SeededFaults {
+    /// By the run and the time alone: these draw no random numbers, so that they change no other fault.
+    fn locks(&self, run: RunId, now: DbTime) -> bool {
+        let window = u128::from((now.millis() / LOCKED_MILLIS).unsigned_abs());
+        !self.calm.load(Ordering::SeqCst) && (run.uuid().as_u128() ^ window).is_multiple_of(LOCKED_OF)
+    }
+
     fn call(&self, point: Point) -> Option<Call> {
         let short = |random: &Random| Duration::from_micros(random.below(4_000));
         // Half of the answers come back at once: a sleep costs the simulator as much as the call.

@@ -64,6 +64,8 @@ pub fn only_holders_write(db: &Db, jobs: &Definitions<'_>, found: &mut Vec<Strin
                 }
                 continue;
             }
+            // The owner has handed it over.
+            Entry::Claimed { delegated: true, .. } => continue,
             Entry::Claimed { job, by, .. } => (job, by, "claimed a run"),
             _ => continue,
         };

@@ -6,15 +6,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use everytick_domain::{
     ids::{JobId, RunId},
     job::{JobSpec, Overlap},
-    run::{State, Verdict},
+    run::{SkipReason, State, Verdict},
     time::{DbTime, Span},
 };
 use everytick_sim::{Db, Entry, RunRow};
 
-use super::checker::Definitions;
+use super::checker::{Definition, Definitions};
 
 /// The last stretch of a history: before it, the nodes may still be getting over the last fault.
 const SETTLED: Span = Span::seconds(8);
+/// A skip that is recorded so long after the last run ended cannot have been planned while that was open.
+const PLANNED_LONG_AGO: Span = Span::seconds(15);
 /// So long after a newer run is due, an older one has been cancelled under `cancel_previous`.
 const GIVES_WAY_WITHIN: Span = Span::seconds(2);
 
@@ -23,11 +25,17 @@ const GIVES_WAY_WITHIN: Span = Span::seconds(2);
 struct Standing {
     recorded: BTreeSet<RunId>,
     in_progress: BTreeSet<RunId>,
-    /// Claimed at least once: the attempt that was last begun.
+    /// Claimed or handed over at least once: the attempt that was last begun.
     begun: BTreeMap<RunId, u32>,
     /// Not claimed yet.
     fresh: BTreeMap<RunId, Fresh>,
     forced: BTreeSet<RunId>,
+    /// Recorded as a run and not over.
+    open: BTreeSet<RunId>,
+    /// When the last of them ended.
+    idle_since: Option<DbTime>,
+    /// In progress because their owner handed them over; not claimed yet.
+    delegated: BTreeSet<RunId>,
 }
 
 struct Fresh {
@@ -47,12 +55,15 @@ pub fn policies_hold(db: &Db, jobs: &Definitions<'_>, end: DbTime, found: &mut V
             Entry::Recorded { job, run, .. }
             | Entry::Claimed { job, run, .. }
             | Entry::Settled { job, run, .. }
+            | Entry::Delegated { job, run }
+            | Entry::Undelegated { job, run }
             | Entry::Cancelled { job, run, .. } => (*job, *run),
             _ => continue,
         };
         let standing = standing.entry(job).or_default();
         // People change much of a job here, but not its policy.
         standing.check(&jobs[&job][0].job.spec, entry, end, found);
+        standing.check_skip(&jobs[&job], entry, rows[&run], found);
         standing.follow(place, entry, rows[&run]);
     }
 }
@@ -67,7 +78,9 @@ impl Standing {
                 found.push(format!("queue: {run} of {job} began to wait beside {}", self.fresh.len()));
             }
             // The next attempt at a run that is in progress begins nothing.
-            (_, Entry::Claimed { run, job, .. }) if !self.forced.contains(run) && !self.in_progress.contains(run) => {
+            (_, Entry::Claimed { run, job, .. } | Entry::Delegated { run, job })
+                if !self.forced.contains(run) && !self.in_progress.contains(run) =>
+            {
                 let besides = self.in_progress.len();
                 if spec.in_progress_max().is_some_and(|max| besides >= max as usize) {
                     found.push(format!("I12: {run} of {job} began beside {besides} under {}", spec.overlap.word()));
@@ -93,6 +106,22 @@ impl Standing {
         }
     }
 
+    /// A skip for overlap has a cause: a run that is open, or a newer tick that is due too and runs in its place.
+    fn check_skip(&self, definitions: &[Definition<'_>], entry: &Entry, row: &RunRow, found: &mut Vec<String>) {
+        let Entry::Recorded { run, job, at, by: Some(_), .. } = entry else { return };
+        let idle = self.open.is_empty() && self.idle_since.is_none_or(|since| at.since(since) > PLANNED_LONG_AGO);
+        if row.skip_reason != Some(SkipReason::Overlap) || !idle {
+            return;
+        }
+        let newer = |definition: &Definition<'_>| {
+            let next = definition.job.ticking().and_then(|schedule| schedule.next_after(row.scheduled_at));
+            next.is_some_and(|next| next <= *at)
+        };
+        if !definitions.iter().any(newer) {
+            found.push(format!("overlap: {run} of {job} was skipped, nothing was open and no newer tick was due"));
+        }
+    }
+
     /// A run that had its turn before this one and still waits: one that is recorded before it and came due before it, both on time
     /// or both late; or any, where this one was born claimed. Not where this one has begun before.
     fn overtaken_by(&self, run: &RunId) -> Option<RunId> {
@@ -109,6 +138,18 @@ impl Standing {
 
     fn follow(&mut self, place: usize, entry: &Entry, row: &RunRow) {
         match entry {
+            Entry::Recorded { run, state, .. } if *state != State::Skipped => _ = self.open.insert(*run),
+            Entry::Settled { run, verdict, at, .. } if verdict.is_terminal() => {
+                self.open.remove(run);
+                self.idle_since = Some(*at);
+            }
+            Entry::Cancelled { run, .. } => {
+                self.open.remove(run);
+                self.idle_since = row.finished_at;
+            }
+            _ => {}
+        }
+        match entry {
             Entry::Recorded { run, state, at, force, late, .. } => {
                 self.recorded.insert(*run);
                 if *state == State::Waiting {
@@ -118,7 +159,19 @@ impl Standing {
                     self.forced.insert(*run);
                 }
             }
+            Entry::Delegated { run, .. } => {
+                self.fresh.remove(run);
+                // It has had its turn, also where it waits again later.
+                self.begun.entry(*run).or_insert(0);
+                if self.in_progress.insert(*run) {
+                    self.delegated.insert(*run);
+                }
+            }
+            Entry::Undelegated { run, .. } if self.delegated.remove(run) => {
+                self.in_progress.remove(run);
+            }
             Entry::Claimed { run, attempt, .. } => {
+                self.delegated.remove(run);
                 self.fresh.remove(run);
                 self.begun.insert(*run, *attempt);
                 self.in_progress.insert(*run);

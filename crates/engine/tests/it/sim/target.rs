@@ -11,7 +11,7 @@ use everytick_domain::{
     time::{DbTime, Span},
 };
 use everytick_store::WallClock;
-use everytick_targets::{Dispatch, LiveOutput, Target};
+use everytick_targets::{Capabilities, Dispatch, LiveOutput, Target};
 use tokio_util::sync::CancellationToken;
 
 use super::{random::Random, world::SimClock};
@@ -37,6 +37,8 @@ pub struct SimTarget {
     pub random: Random,
     pub clock: Arc<SimClock>,
     pub history: History,
+    /// What it says it can deliver. It delivers all the same: where no other node can, its node tries.
+    pub can: Capabilities,
 }
 
 /// Marks the delivery as over, also when its process is killed.
@@ -86,5 +88,9 @@ impl Target for SimTarget {
         };
         drop(open);
         outcome
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.can.clone()
     }
 }

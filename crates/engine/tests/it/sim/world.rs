@@ -201,7 +201,11 @@ fn live<T>(scene: Scene, mistake: Option<Mutant>, look: impl FnOnce(&World) -> T
         for task in tasks {
             task.abort();
         }
-        look(&world)
+        let seen = look(&world);
+        for node in nodes.iter() {
+            node.kill();
+        }
+        seen
     });
     mutant::set(None);
     seen

@@ -1,46 +1,34 @@
 //! Takes steps up: one transaction a flow. Holds the flow's row, then reads its steps, then how its runs stand (each in a
 //! statement of its own, so that whoever holds the row sees at least what the steps tell of), asks the domain what comes next,
-//! judges children under their epochs as requests are judged, writes them, and removes the steps that it read.
+//! judges children under their epochs as requests are judged, writes them, and removes the steps that it read. Payloads are
+//! rendered before that transaction: the parents' outputs are final, and a job that is edited in between has its turn in the
+//! next transaction.
 
 use std::collections::BTreeMap;
 
 use everytick_domain::{
-    flow::Fate,
+    flow,
     ids::{JobId, RunId, TenantId},
     job::Overlap,
     overlap::OpenRuns,
     run::{SkipReason, State},
 };
+use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{
-    super::{Failed, PostgresStore, Write, horizon, range, rows},
+    super::{Failed, PostgresStore, Write, horizon, range, request, rows},
+    asks::peek,
     edges, find, insert, leave_steps, root_of, runs_of, sql,
 };
 use crate::{
     Advanced, OpenRun, Result,
-    flows::{ChildRow, FlowRow, Output, Standing},
+    flows::{ChildRow, FlowRow, How, Output, Rendered, Standing},
 };
 
 const DOING: &str = "advance a flow";
 
-pub(super) async fn advance_flows(store: &PostgresStore, after: Option<RunId>, limit: usize) -> Result<Advanced> {
-    let waiting = store.reads(flows_with_steps(store, after, limit)).await?;
-    let mut advanced =
-        Advanced { flows: waiting.len(), started: 0, last: waiting.last().copied().filter(|_| waiting.len() >= limit) };
-    for flow in waiting {
-        match store.writes(advance_one(store, flow)).await {
-            Ok(started) => advanced.started += started,
-            Err(error) => {
-                let source = std::error::Error::source(&error).map(ToString::to_string);
-                tracing::warn!(%flow, %error, source, "a flow could not be advanced; it is tried again");
-            }
-        }
-    }
-    Ok(advanced)
-}
-
-async fn flows_with_steps(store: &PostgresStore, after: Option<RunId>, limit: usize) -> Result<Vec<RunId>> {
+pub(super) async fn flows_with_steps(store: &PostgresStore, after: Option<RunId>, limit: usize) -> Result<Vec<RunId>> {
     let mut read = store.read(DOING).await?;
     let found: Vec<Uuid> = sqlx::query_scalar(sql!("flow_steps_after"))
         .bind(after.map_or(Uuid::nil(), RunId::uuid))
@@ -51,33 +39,65 @@ async fn flows_with_steps(store: &PostgresStore, after: Option<RunId>, limit: us
     Ok(found.into_iter().map(RunId::from_uuid).collect())
 }
 
-async fn advance_one(store: &PostgresStore, flow: RunId) -> Result<usize> {
+pub(super) async fn advance_flow(store: &PostgresStore, flow: RunId) -> Result<Advanced> {
+    let rendered = render(store, flow).await?;
+    advance_by(store, flow, How::With(&rendered)).await
+}
+
+pub(super) async fn advance_by(store: &PostgresStore, flow: RunId, how: How<'_>) -> Result<Advanced> {
     let mut write = store.write(DOING).await?;
-    let done = advance(&mut write, store.limits.open_requests_per_job_max, flow).await;
+    let done = advance(&mut write, store.limits.open_requests_per_job_max, flow, how).await;
     write.finish(done).await
 }
 
-async fn advance(write: &mut Write, waiting_max: u64, flow: RunId) -> Result<usize> {
+/// Renders the payloads of the children whose turn has come, before any lock is taken.
+async fn render(store: &PostgresStore, flow: RunId) -> Result<Rendered> {
+    let mut read = store.read(DOING).await?;
+    let mut rendered = Rendered::default();
+    let Some(row) = peek(&mut read, flow, DOING).await? else { return Ok(rendered) };
+    let decided = row.decide(&runs_of(&mut read, &row, DOING).await?).unwrap_or_default();
+    let starts = decided.starts();
+    if starts.is_empty() {
+        return Ok(rendered);
+    }
+    for found in horizon::job_rows(&mut read, &starts, DOING).await? {
+        if flow::is_template(found.job.spec.payload.as_deref()) && !rendered.is_full() {
+            let mut outputs = outputs(&mut read, &row.parents_of(&[found.job.id]), DOING).await?;
+            decided.skipped_beside(&row, &mut outputs);
+            rendered.add(&found.job, row.render(&found.job, &outputs));
+        }
+    }
+    Ok(rendered)
+}
+
+async fn advance(write: &mut Write, waiting_max: u64, flow: RunId, how: How<'_>) -> Result<Advanced> {
     let Some(row) = hold(write, flow).await? else {
         sqlx::query(sql!("flow_forget_steps")).bind(flow.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
-        return Ok(0);
+        return Ok(Advanced::default());
     };
     let steps: Vec<Uuid> =
         sqlx::query_scalar(sql!("flow_steps_of")).bind(flow.uuid()).fetch_all(&mut *write.tx).await.failed(DOING)?;
     if steps.is_empty() {
-        return Ok(0);
+        return Ok(Advanced::default());
     }
-    let runs = runs_of(&mut write.tx, &row, DOING).await?;
-    let decided = row.decide(&runs).unwrap_or_default();
-    let starts: Vec<JobId> =
-        decided.iter().filter(|decision| decision.fate == Fate::Start).map(|decision| decision.job).collect();
-    let standing = standing(write, &starts).await?;
-    write.read_clock().await?;
-    let outputs = outputs(write, &row.parents_of(&starts)).await?;
-    let children = row.children(&decided, &standing, &outputs, waiting_max, write.now);
-    let started = record(write, &row, &children, &standing).await?;
-    sqlx::query(sql!("flow_drop_steps")).bind(&steps).execute(&mut *write.tx).await.failed(DOING)?;
-    Ok(started)
+    let decided = row.decide(&runs_of(&mut write.tx, &row, DOING).await?).unwrap_or_default();
+    let (standing, children) = match how {
+        How::With(rendered) => {
+            let standing = standing(write, &decided.starts(), waiting_max).await?;
+            write.read_clock().await?;
+            let children = row.children(&decided, &standing, rendered, waiting_max, write.now);
+            (standing, children)
+        }
+        How::GiveUp(why) => {
+            write.read_clock().await?;
+            (BTreeMap::new(), row.given_up(&decided, why, write.now))
+        }
+    };
+    let advanced = record(write, &row, &children.rows, &standing).await?;
+    if !children.more {
+        sqlx::query(sql!("flow_drop_steps")).bind(&steps).execute(&mut *write.tx).await.failed(DOING)?;
+    }
+    Ok(Advanced { more: children.more, ..advanced })
 }
 
 /// Holds the row of a flow, which is made where there is none. `None` when there is no such flow: its root was pruned, or nobody
@@ -98,7 +118,7 @@ pub(super) async fn hold(write: &mut Write, flow: RunId) -> Result<Option<FlowRo
 }
 
 /// Holds jobs against whatever else may make runs of them, in the order of their ids, and reads how they stand.
-pub(super) async fn standing(write: &mut Write, jobs: &[JobId]) -> Result<BTreeMap<JobId, Standing>> {
+pub(super) async fn standing(write: &mut Write, jobs: &[JobId], waiting_max: u64) -> Result<BTreeMap<JobId, Standing>> {
     if jobs.is_empty() {
         return Ok(BTreeMap::new());
     }
@@ -111,46 +131,48 @@ pub(super) async fn standing(write: &mut Write, jobs: &[JobId]) -> Result<BTreeM
     let found = horizon::job_rows(&mut write.tx, jobs, doing).await?;
     let now = write.read_clock().await?;
     // Where any number may be open, none of them is read.
-    let counted = found.iter().filter(|row| row.job.spec.in_progress_max().is_some()).map(|row| row.job.id);
-    let counted: Vec<JobId> = counted.collect();
-    let mut open = horizon::open_runs(&mut write.tx, &counted, now, doing).await?;
+    let counted = found.iter().map(|row| &row.job).filter(|job| job.spec.in_progress_max().is_some());
+    let mut open = horizon::open_runs(&mut write.tx, counted, now, doing).await?;
     let mut standing = BTreeMap::new();
     for row in found {
         let id = row.job.id;
-        let waiting: i64 =
-            sqlx::query_scalar(sql!("count_waiting")).bind(id.uuid()).fetch_one(&mut *write.tx).await.failed(doing)?;
+        let waiting = request::waiting(write, id, waiting_max).await?;
         let open = open.remove(&id).map_or(OpenRuns::NONE, |open| OpenRun::count(&open));
-        standing.insert(id, Standing { job: row.job, open, waiting: waiting.unsigned_abs() });
+        standing.insert(id, Standing { job: row.job, open, waiting });
     }
     Ok(standing)
 }
 
 /// What parents left.
-pub(super) async fn outputs(write: &mut Write, runs: &[RunId]) -> Result<BTreeMap<RunId, Output>> {
+pub(super) async fn outputs(
+    connection: &mut PgConnection,
+    runs: &[RunId],
+    doing: &'static str,
+) -> Result<BTreeMap<RunId, Output>> {
     if runs.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let found: Vec<(Uuid, i16, Option<String>)> = sqlx::query_as(sql!("flow_outputs"))
+    let found: Vec<(Uuid, i16, Option<String>, Option<String>)> = sqlx::query_as(sql!("flow_outputs"))
         .bind(rows::run_ids(runs.iter().copied()))
-        .fetch_all(&mut *write.tx)
+        .fetch_all(connection)
         .await
-        .failed(write.doing)?;
-    let output = |(run, state, output): (Uuid, i16, Option<String>)| {
+        .failed(doing)?;
+    let output = |(run, state, output, error): (Uuid, i16, Option<String>, Option<String>)| {
         let state = State::from_code(state.into()).unwrap_or(State::Skipped);
-        (RunId::from_uuid(run), Output { state, output })
+        (RunId::from_uuid(run), Output { state, output, error })
     };
     Ok(found.into_iter().map(output).collect())
 }
 
-/// Writes children; one that is on the record stays. Gives how many wait now.
+/// Writes children; one that is on the record stays. Answers what became of those that were written.
 pub(super) async fn record(
     write: &mut Write,
     row: &FlowRow,
     children: &[ChildRow],
     standing: &BTreeMap<JobId, Standing>,
-) -> Result<usize> {
+) -> Result<Advanced> {
     if children.is_empty() {
-        return Ok(0);
+        return Ok(Advanced::default());
     }
     let all = || children.iter();
     let made: Vec<(Uuid, i16)> = sqlx::query_as(sql!("flow_record"))
@@ -175,22 +197,18 @@ pub(super) async fn record(
         .failed_or_refused(write.doing)?;
     let stepped: Vec<Uuid> = all().filter(|child| child.leaves_step).map(|child| child.run.uuid()).collect();
     leave_steps(write, &stepped).await?;
-    let mut started = 0;
-    for child in all().filter(|child| child.waits()) {
-        if !made.iter().any(|(run, _)| *run == child.run.uuid()) {
-            continue;
-        }
-        started += 1;
+    let advanced = row.advanced(all().filter(|child| made.iter().any(|(run, _)| *run == child.run.uuid())));
+    for child in all().filter(|child| child.waits() && made.iter().any(|(run, _)| *run == child.run.uuid())) {
         let queues =
             standing.get(&child.job).is_some_and(|stands| matches!(stands.job.spec.overlap, Overlap::Queue { .. }));
         if queues {
             range::raise_epoch(write, child.job).await?;
         }
     }
-    if started > 0 {
+    if advanced.started > 0 {
         range::notify(write).await?;
     }
-    Ok(started)
+    Ok(advanced)
 }
 
 /// A tenant's flow, held; or none of its.

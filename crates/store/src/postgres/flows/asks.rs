@@ -6,6 +6,7 @@ use everytick_domain::{
     flow::FlowState,
     ids::{JobId, RunId, TenantId},
 };
+use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{
@@ -20,19 +21,22 @@ use crate::{
 pub(super) async fn get_flow(store: &PostgresStore, tenant: TenantId, flow: RunId) -> Result<FlowRecord> {
     const DOING: &str = "read the flow";
     let mut read = store.read(DOING).await?;
-    let row = match find(&mut read, sql!("flow_get"), flow, DOING).await? {
-        Some(row) => row,
-        None => {
-            let root = root_of(&mut read, flow, DOING).await?.ok_or(StoreError::NotFound("flow"))?;
-            let graph = edges::load(&mut read, sql!("flow_below"), &[root.job], DOING).await?.graph(root.job);
-            flows::check_open(root.opens, &graph)?;
-            FlowRow::opened(flow, (root.tenant, root.scheduled_at), graph, root.scheduled_at)
-        }
-    };
+    let row = peek(&mut read, flow, DOING).await?.ok_or(StoreError::NotFound("flow"))?;
     if row.tenant != tenant {
         return Err(StoreError::NotFound("flow"));
     }
     Ok(row.record(&runs_of(&mut read, &row, DOING).await?))
+}
+
+/// A flow's row, or the one that its root is to open, as the graph is at present.
+pub(super) async fn peek(connection: &mut PgConnection, flow: RunId, doing: &'static str) -> Result<Option<FlowRow>> {
+    if let Some(row) = find(connection, sql!("flow_get"), flow, doing).await? {
+        return Ok(Some(row));
+    }
+    let Some(root) = root_of(connection, flow, doing).await? else { return Ok(None) };
+    let graph = edges::load(connection, sql!("flow_below"), &[root.job], doing).await?.graph(root.job);
+    let row = FlowRow::opened(flow, (root.tenant, root.scheduled_at), graph, root.scheduled_at);
+    Ok(flows::check_open(root.opens, &row.graph).is_ok().then_some(row))
 }
 
 pub(super) async fn cancel_flow(
@@ -121,10 +125,10 @@ async fn rerun(
     let old_runs = runs_of(&mut write.tx, &old, doing).await?;
     let row = flows::rerun(&old, &old_runs, ask, write.now)?;
     let starts: Vec<JobId> = row.graph.nodes.iter().filter(|node| node.starts).map(|node| node.job).collect();
-    let standing = advance::standing(write, &starts).await?;
+    let standing = advance::standing(write, &starts, waiting_max).await?;
     let was: Vec<RunId> = starts.iter().map(|job| old.graph.run_of(old.id, *job)).collect();
     let payloads = payloads(write, was).await?;
-    let outputs = advance::outputs(write, &row.parents_of(&starts)).await?;
+    let outputs = advance::outputs(&mut write.tx, &row.parents_of(&starts), doing).await?;
     let first = row.starts(&standing, &payloads, &outputs, waiting_max, write.now);
     insert(write, &row).await?;
     advance::record(write, &row, &first, &standing).await?;

@@ -17,7 +17,8 @@ use uuid::Uuid;
 
 use super::{Failed, PostgresStore, Write, rows};
 use crate::{
-    Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, NodeRun, RerunFlow, Result, StoreError, flows::FlowRow,
+    Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, NodeRun, RerunFlow, Result, StoreError,
+    flows::{FlowRow, How},
 };
 
 pub(super) use edges::{born, edited, parents_now};
@@ -25,15 +26,21 @@ pub(super) use edges::{born, edited, parents_now};
 /// The text of a statement, from its file.
 macro_rules! sql {
     ($name:literal) => {
-        include_str!(concat!("../sql/", $name, ".sql"))
+        $crate::statement::statement(concat!("postgres/", $name), include_str!(concat!("../sql/", $name, ".sql")))
     };
 }
 use sql;
 
 #[async_trait]
 impl FlowStore for PostgresStore {
-    async fn advance_flows(&self, after: Option<RunId>, limit: usize) -> Result<Advanced> {
-        advance::advance_flows(self, after, limit).await
+    async fn flows_with_steps(&self, after: Option<RunId>, limit: usize) -> Result<Vec<RunId>> {
+        self.reads(advance::flows_with_steps(self, after, limit)).await
+    }
+    async fn advance_flow(&self, flow: RunId) -> Result<Advanced> {
+        self.writes(advance::advance_flow(self, flow)).await
+    }
+    async fn give_up_flow(&self, flow: RunId, why: &str) -> Result<Advanced> {
+        self.writes(advance::advance_by(self, flow, How::GiveUp(why))).await
     }
     fn left_steps(&self) -> bool {
         self.steps.swap(false, std::sync::atomic::Ordering::AcqRel)

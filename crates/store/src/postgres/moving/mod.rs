@@ -50,6 +50,24 @@ pub(crate) async fn connect(url: &str) -> Result<PostgresStore> {
     open::connect_unfinished(url, options, Limits::default()).await
 }
 
+/// Sees that the target of a move which is undone is not served: no node lives there, and none can be started from now on.
+pub(crate) async fn close(url: &str, mark: &MoveMark) -> Result<()> {
+    let mut connection = open::first(&open::parse(url)?).await?;
+    let mut write = connection.begin().await.failed(DOING)?;
+    sqlx::query(sql!("migration_lock")).bind(open::MIGRATION_LOCK).execute(&mut *write).await.failed(DOING)?;
+    let here = the_move(&mut write).await?.map(|row| row.try_get::<Uuid, _>("id")).transpose().failed(DOING)?;
+    if here != Some(mark.id) {
+        return Err(StoreError::Unusable(format!(
+            "that database is not where it was moved to, which is {}",
+            mark.target
+        )));
+    }
+    nobody_lives(&mut write).await?;
+    sqlx::query(sql!("move_reopen")).bind(mark.id).execute(&mut *write).await.failed(DOING)?;
+    write.commit().await.failed(DOING)?;
+    connection.close().await.failed(DOING)
+}
+
 /// Writes the move down, unless it is there, under the lock that keeps a second one out.
 pub(crate) async fn begin(
     store: &PostgresStore,

@@ -57,46 +57,49 @@ async fn write_in(
         return Ok(());
     }
     batch.columns.iter_mut().for_each(without_nul);
-    note_claims(write, part, &batch, heights).await?;
+    let claimed = note_claims(write, part, &batch, heights).await?;
     let derived = derived(part, &batch);
     let query = batch.columns.iter().chain(&derived).fold(sqlx::query(part.write), bind);
     let written = query.execute(&mut *write.tx).await.failed_or_refused(DOING)?.rows_affected();
-    if written == batch.rows as u64 {
-        return Ok(());
+    if written != batch.rows as u64 {
+        return Err(StoreError::Unusable(format!("{written} of {} rows of {} were written", batch.rows, part.table)));
     }
-    Err(StoreError::Unusable(format!("{written} of {} rows of {} were written", batch.rows, part.table)))
+    if !claimed.is_empty() {
+        sqlx::query(sql!("move_claims_list")).bind(claimed).execute(&mut *write.tx).await.failed(DOING)?;
+    }
+    Ok(())
 }
 
-/// The nodes of the source are gone. What they had claimed is found by whoever looks for what the dead have left.
-async fn note_claims(write: &mut Write, part: &Part, batch: &Batch, heights: Heights) -> Result<()> {
+/// The nodes of the source are gone: their leases come over as ended ones. Gives the runs that they had claimed, which are listed, so
+/// that they are found by the next node that looks for lost claims.
+async fn note_claims(write: &mut Write, part: &Part, batch: &Batch, heights: Heights) -> Result<Vec<Uuid>> {
     let [Some(ids), Some(states), Some(incarnations), Some(nodes)] =
         ["id", "state", "incarnation", "node"].map(|name| part.column(batch, name))
     else {
-        return Ok(());
+        return Ok(Vec::new());
     };
-    let mut claims: BTreeMap<Uuid, (String, Uuid)> = BTreeMap::new();
+    let (mut nodes_of, mut claimed): (BTreeMap<Uuid, String>, Vec<Uuid>) = Default::default();
     let rows = ids.ids().iter().zip(states.shorts()).zip(incarnations.ids()).zip(nodes.texts());
     for (((id, state), incarnation), node) in rows {
         // A worker's claim lives by a lease of its own, which goes over too.
         if let (Some(id), Some(incarnation)) = (id, incarnation.filter(|incarnation| !incarnation.is_nil()))
             && state.and_then(|code| State::from_code(code.into())) == Some(State::Claimed)
         {
-            // By id: the first is the lowest.
-            claims.entry(incarnation).or_insert_with(|| (node.clone().unwrap_or_default(), *id));
+            nodes_of.entry(incarnation).or_insert_with(|| node.clone().unwrap_or_default());
+            claimed.push(*id);
         }
     }
-    if claims.is_empty() {
-        return Ok(());
+    if claimed.is_empty() {
+        return Ok(claimed);
     }
     sqlx::query(sql!("move_claims"))
-        .bind(claims.keys().copied().collect::<Vec<_>>())
-        .bind(claims.values().map(|(node, _)| node.clone()).collect::<Vec<_>>())
-        .bind(claims.values().map(|(_, lowest)| *lowest).collect::<Vec<_>>())
+        .bind(nodes_of.keys().copied().collect::<Vec<_>>())
+        .bind(nodes_of.into_values().collect::<Vec<_>>())
         .bind(heights.lease_fence)
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
-    Ok(())
+    Ok(claimed)
 }
 
 /// What this side keeps beside a row's own values: the partition of a job, and what lists filter jobs by.

@@ -14,7 +14,7 @@ use sqlx::{Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::{
-    super::{Failed, PostgresStore, Write, day_sql, days, definitions, horizon, rows, sql},
+    super::{Failed, PostgresStore, Write, claim, day_sql, definitions, horizon, is_locked, rows, sql},
     limits::limits,
     line::{BEGINNING, Place, Turn, Wanted},
     previous,
@@ -25,17 +25,33 @@ use crate::{
 
 const CLAIMING: &str = "claim from a queue";
 
+/// A claim waits for a job or run that another session has locked only briefly. Then it begins anew, and passes over what is
+/// locked, so that the queue's other runs are served.
 pub(super) async fn claim_queue(store: &PostgresStore, ask: &ClaimQueue) -> Result<QueueClaims> {
+    match claim_once(store, ask, false).await {
+        Err(error) if is_locked(&error) => claim_once(store, ask, true).await,
+        claimed => claimed,
+    }
+}
+
+async fn claim_once(store: &PostgresStore, ask: &ClaimQueue, skip_locked: bool) -> Result<QueueClaims> {
     let line = store.lines.at(ask.tenant, &ask.queue);
     // Before anything is held, a connection included.
     let turn = line.turn(ask.limit.min(CLAIM_RUNS_MAX)).await;
-    let mut look = Look { place: BEGINNING, behind_others: false, beside_others: false, turn, wanted: None };
-    let mut write = store.write_in_order(CLAIMING).await?;
-    let done = claim(store, &mut write, ask, &mut look).await;
+    let mut look =
+        Look { place: BEGINNING, behind_others: false, beside_others: false, turn, wanted: None, skip_locked };
+    // The limits of a queue have no other way: the second time they are waited for in full.
+    let mut write = store.write_in_order(!skip_locked, CLAIMING).await?;
+    let done = claim_in(store, &mut write, ask, &mut look).await;
     write.finish(done).await
 }
 
-async fn claim(store: &PostgresStore, write: &mut Write, ask: &ClaimQueue, look: &mut Look<'_>) -> Result<QueueClaims> {
+async fn claim_in(
+    store: &PostgresStore,
+    write: &mut Write,
+    ask: &ClaimQueue,
+    look: &mut Look<'_>,
+) -> Result<QueueClaims> {
     let limits = hold_limits(write, ask).await?;
     let now = write.read_clock().await?;
     let mut room = ask.limit.min(CLAIM_RUNS_MAX);
@@ -53,8 +69,10 @@ async fn claim(store: &PostgresStore, write: &mut Write, ask: &ClaimQueue, look:
     // Workers of several nodes look at the same runs: one whose choice was taken by others goes on behind it.
     for round in 0..CLAIM_ROUNDS_MAX {
         let chosen = choose_runs(store, write, ask, room - claims.len(), &mut held, look, round == 0).await?;
+        let count = chosen.len();
+        let chosen = if look.skip_locked { free_runs(store, write, chosen).await? } else { chosen };
         let taken = take(store, write, ask, &chosen, &held).await?;
-        let mut missed = taken.len() < chosen.len();
+        let mut missed = taken.len() < count;
         claims.extend(taken);
         if claims.len() < room && (look.behind_others || held.left_out) {
             // Not all of it could be had, or was looked at: there may be something before it.
@@ -130,7 +148,8 @@ async fn choose_runs(
             page_behind(write, ask, held, look, size).await?
         };
         let last = candidates.len() < size;
-        hold_jobs(store, write, &candidates, held, first && page == 0, look.is_of_a_part()).await?;
+        hold_jobs(store, write, &candidates, held, first && page == 0 && !look.skip_locked, look.is_of_a_part())
+            .await?;
         if held.ordered
             && let Some(wanted) = &look.wanted
         {
@@ -171,6 +190,8 @@ struct Look<'l> {
     turn: Option<Turn<'l>>,
     /// What it is about to take; forgotten when that is committed.
     wanted: Option<Wanted>,
+    /// It passes over jobs and runs that another session has locked.
+    skip_locked: bool,
 }
 
 impl Look<'_> {
@@ -345,21 +366,23 @@ async fn load(write: &mut Write, jobs: &BTreeSet<JobId>, held: &mut HeldJobs) ->
         }
     }
     // Nodes may still work on runs of a job that had another target.
-    let lowest = horizon::lowest_open_from(&mut write.tx, write.now, CLAIMING).await?;
-    let found = sqlx::query(sql!("open_claimed"))
-        .bind(&asked)
-        .bind(lowest.uuid())
-        .bind(days::ahead(write.now).uuid())
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(CLAIMING)?;
-    for row in &found {
-        let (job, run) = rows::open_run(row).failed(CLAIMING)?;
+    let jobs: Vec<JobId> = jobs.iter().copied().collect();
+    for (job, run) in horizon::claimed_runs(&mut write.tx, &jobs, write.now, CLAIMING).await? {
         if let Some(load) = held.loads.get_mut(&job) {
             load.claimed.entry(run.id).or_insert(None);
         }
     }
     Ok(())
+}
+
+/// Those of the chosen runs that no other session has locked; they are locked now.
+async fn free_runs(store: &PostgresStore, write: &mut Write, mut chosen: Vec<RunId>) -> Result<Vec<RunId>> {
+    let mut free = HashSet::new();
+    for (table, ids) in store.by_table(chosen.clone(), |id| *id) {
+        free.extend(claim::free(write, &table, ids).await?);
+    }
+    chosen.retain(|run| free.contains(run));
+    Ok(chosen)
 }
 
 /// Takes the chosen runs from among the waiting and claims them. What somebody else is taking is left out.

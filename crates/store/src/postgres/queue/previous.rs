@@ -11,7 +11,7 @@ use everytick_domain::{
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use super::super::{Failed, PostgresStore, Write, cancel, days, horizon, rows, sql};
+use super::super::{Failed, PostgresStore, Write, cancel, horizon, rows, sql};
 use crate::{GiveWay, Result};
 
 const DOING: &str = "cancel runs that give way in queues";
@@ -85,16 +85,8 @@ async fn standing(write: &mut Write, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId
         }
     }
     // Nodes may still work on runs of a job that had another target.
-    let lowest = horizon::lowest_open_from(&mut write.tx, write.now, DOING).await?;
-    let found = sqlx::query(sql!("open_claimed"))
-        .bind(&asked)
-        .bind(lowest.uuid())
-        .bind(days::ahead(write.now).uuid())
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(DOING)?;
-    for row in &found {
-        let (job, run) = rows::open_run(row).failed(DOING)?;
+    let jobs: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+    for (job, run) in horizon::claimed_runs(&mut write.tx, &jobs, write.now, DOING).await? {
         let open = Open { claimed: run.state == State::Claimed, attempts: run.attempt };
         standing.entry(job).or_default().open.entry(run.id).or_insert(open);
     }

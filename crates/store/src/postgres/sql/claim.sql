@@ -1,13 +1,20 @@
 -- Takes those of the runs $1 from among the waiting that stand in the partitions $5, are due at $2, and that nobody else is
--- taking, and claims them. A row that was changed since we looked has another place, and is left for the next time. Keys: waiting,
--- the day's. `lateral`, `coalesce` and `any` leave no way but the key: by any other index every waiting run would be held against $1.
-with due as materialized (
+-- taking, and claims them; only those that were handed to this node where $6, else only those that were handed to none. A row
+-- that was changed since we looked has another place, and is left for the next time. Keys: waiting, the day's. `lateral`, `coalesce` and `any` leave no way but the key: by any other index every waiting run would be held against $1.
+-- From here on the transaction waits for a locked row no longer than $7 milliseconds (the lease is locked already).
+with patience as materialized (
+    select set_config('lock_timeout', $7, true)
+), due as materialized (
     select w.place
-      from unnest($1::uuid[]) as asked (run)
+      from patience
+     cross join unnest($1::uuid[]) as asked (run)
      cross join lateral (
             select ctid as place
               from waiting
              where run = asked.run and coalesce(queue is null, false) and due_at <= $2 and get_bit($5::bytea, partition) = 1
+               and for_node is not distinct from case when $6::boolean then $4::uuid end
+               and ((select count(*) from backlog_work) = 0
+                    or not exists (select 1 from backlog_work b where b.job = waiting.job and waiting.lot <= b.up_to))
                for update skip locked) w
 ), taken as (
     delete from waiting w using due where w.ctid = due.place returning w.run

@@ -1,2 +1,7 @@
--- Whether a run with an id from $1 to before $2 is claimed. Key: runs.
-select exists (select 1 from runs where id >= $1 and id < $2 and state = 1);
+-- Whether a run with an id from $1 to before $2 is claimed; of a lower id than $3, the lowest that a lease may have claimed, only
+-- what open_claims lists. Keys: runs, open_claims.
+select exists (select 1 from runs where id >= $1 and id >= $3 and id < $2 and state = 1)
+       or exists (select 1
+                    from open_claims c
+                   where c.run >= $1 and c.run < $2
+                     and coalesce((select r.state = 1 and r.incarnation = c.incarnation from runs r where r.id = c.run), false));

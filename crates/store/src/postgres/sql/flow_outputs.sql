@@ -1,2 +1,2 @@
 -- What the runs $1 left. Key: runs.
-select id, state, output from runs where id = any($1);
+select id, state, output, error from runs where id = any($1);

@@ -5,6 +5,7 @@ union all select 'epochs' as name, count(*) as count from epochs
 union all select 'cursors' as name, count(*) as count from cursors
 union all select 'runs' as name, (select count(*) from runs) + (select count(*) from last_runs) as count
 union all select 'attempts' as name, count(*) as count from attempts
+union all select 'failures' as name, count(*) as count from failures
 union all select 'skip_ranges' as name, count(*) as count from skip_ranges
 union all select 'waiting' as name, count(*) as count from waiting
 union all select 'worker_claims' as name, count(*) as count from worker_claims

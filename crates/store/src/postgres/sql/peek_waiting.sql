@@ -1,6 +1,7 @@
--- Up to $4 runs that wait for a node, on time and due at $1 in the partitions $2, in the order of claims, and a fair share, up to $5, of the late ones
--- of each tenant, without those of the jobs in $3 that are neither forced nor in progress already. Tenants are found each from the
--- one before. Indexes: waiting_claim, waiting_late.
+-- Up to $4 runs that wait for the owner of their partition, on time and due at $1 in the partitions $2, in the order of claims, and
+-- a fair share, up to $5, of the late ones of each tenant, without those of the jobs in $3 that are neither forced nor in progress
+-- already, and without any of the jobs in $6. Tenants are found each from the one before. Runs of a backlog that is being worked
+-- off are left out. Indexes: waiting_claim, waiting_late.
 with recursive tenants as (
     (select tenant from waiting where late and queue is null order by tenant limit 1)
      union all
@@ -14,7 +15,9 @@ with recursive tenants as (
             select run, job, tenant, priority, due_at, late, force, attempts
               from waiting w
              where w.queue is null and w.late = false and w.priority = p.priority and w.due_at <= $1
-               and get_bit($2::bytea, w.partition) = 1 and (w.force or w.attempts > 0 or w.job <> all($3))
+               and w.for_node is null and get_bit($2::bytea, w.partition) = 1 and (w.force or w.attempts > 0 or w.job <> all($3)) and w.job <> all($6)
+               and ((select count(*) from backlog_work) = 0
+                    or not exists (select 1 from backlog_work b where b.job = w.job and w.lot <= b.up_to))
              order by w.due_at, w.run
              limit $4) w
      order by w.priority desc, w.due_at, w.run
@@ -26,7 +29,9 @@ with recursive tenants as (
             select run, job, tenant, priority, due_at, late, force, attempts
               from waiting w
              where w.queue is null and w.late and w.tenant = t.tenant and w.due_at <= $1
-               and get_bit($2::bytea, w.partition) = 1 and (w.force or w.attempts > 0 or w.job <> all($3))
+               and w.for_node is null and get_bit($2::bytea, w.partition) = 1 and (w.force or w.attempts > 0 or w.job <> all($3)) and w.job <> all($6)
+               and ((select count(*) from backlog_work) = 0
+                    or not exists (select 1 from backlog_work b where b.job = w.job and w.lot <= b.up_to))
              order by w.priority desc, w.due_at, w.run
              limit (select greatest(1, least($5, ($4 + count(tenant) - 1) / count(tenant))) from tenants)) w
 )

@@ -1,5 +1,7 @@
 -- Removes up to $3 runs that ended before $1, whose ids lie before $2. Not open ones, not a live job's last, not a tick that
--- its job's cursor has not passed. Keys: runs, jobs, cursors; index: runs_history.
+-- its job's cursor has not passed, not one that another session has locked, not one of a flow that goes on: it has steps, or an
+-- open run. Runs of a flow have the time of its id in theirs, the first twelve digits. A scalar subquery, because `not exists`
+-- may become a join with all flows. Keys: runs, jobs, cursors, flows; indexes: runs_history, flow_steps_flow.
 delete from runs where id in (
     select r.id
       from runs r
@@ -9,7 +11,15 @@ delete from runs where id in (
        and (r.cause <> 1 or c.next_tick is null or r.scheduled_at < c.next_tick)
        and (j.id is null or j.deleted_at is not null
             or exists (select 1 from runs n where n.job = r.job and n.id > r.id))
+       and not exists (select 1 from flow_steps s where s.flow = coalesce(r.flow, r.id))
+       and coalesce((select false
+                       from flows f
+                       join runs o on o.id >= (left(f.id::text, 13) || '-0000-0000-000000000000')::uuid
+                                  and o.id <= (left(f.id::text, 13) || '-ffff-ffff-ffffffffffff')::uuid
+                      where f.id = coalesce(r.flow, r.id) and o.flow = f.id and o.state < 2
+                      limit 1), true)
      order by r.id
-     limit $3)
+     limit $3
+       for update of r skip locked)
    and id < $2
 returning id;

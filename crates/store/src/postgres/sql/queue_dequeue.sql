@@ -7,6 +7,8 @@ with due as materialized (
             select ctid as place
               from waiting
              where run = asked.run and coalesce(tenant = $2 and queue = $3, false)
+               and ((select count(*) from backlog_work) = 0
+                    or not exists (select 1 from backlog_work b where b.job = waiting.job and waiting.lot <= b.up_to))
                for update skip locked) w
 )
 delete from waiting w using due where w.ctid = due.place returning w.run, w.key;

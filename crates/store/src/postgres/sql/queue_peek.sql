@@ -7,5 +7,7 @@ select w.run, w.job, w.force, w.attempts, w.key, w.rank
    and (w.force or w.attempts > 0 or w.job <> all($6::uuid[]))
    and (w.key is null
         or not exists (select 1 from unnest($8::uuid[], $9::text[]) as f (job, key) where f.job = w.job and f.key = w.key))
+   and ((select count(*) from backlog_work) = 0
+        or not exists (select 1 from backlog_work b where b.job = w.job and w.lot <= b.up_to))
  order by w.rank, w.run
  limit $7;

@@ -7,7 +7,7 @@ with held as materialized (
       from unnest($2::uuid[]) with ordinality as s (id, place)
      cross join lateral (
             select log from worker_claims
-             where run = s.id and coalesce(tenant = $1 and fence = ($3::bigint[])[s.place], false)
+             where run = s.id and coalesce(tenant = $1 and fence = ($3::bigint[])[s.place] and queue <> '', false)
              limit 1) c
 ), ended as (
     update runs_of_the_day r

@@ -1,5 +1,7 @@
--- The time-outs that the role brings along, in milliseconds.
+-- The settings that the role brings along: time-outs in milliseconds, and whether a commit is acknowledged before it is durable.
 select (extract(epoch from current_setting('statement_timeout')::interval) * 1000)::bigint as statement_timeout,
        (extract(epoch from current_setting('lock_timeout')::interval) * 1000)::bigint as lock_timeout,
        (extract(epoch from current_setting('idle_in_transaction_session_timeout')::interval) * 1000)::bigint
-           as idle_in_transaction_session_timeout;
+           as idle_in_transaction_session_timeout,
+       current_setting('synchronous_commit') = 'off' as commits_unsynced,
+       current_setting('fsync') = 'off' as never_syncs;

@@ -1,77 +1,94 @@
 //! Takes steps up: one transaction a flow, which reads its steps and how its runs stand, asks the domain what comes next, judges
-//! children as requests are judged, writes them, and removes the steps.
+//! children as requests are judged, writes them, and removes the steps. Payloads are rendered before that transaction: the
+//! parents' outputs are final, and a job that is edited in between has its turn in the next transaction.
 
 use std::collections::BTreeMap;
 
 use everytick_domain::{
-    flow::Fate,
+    flow,
     ids::{JobId, RunId, TenantId},
     job::Overlap,
     overlap::OpenRuns,
     run::{SkipReason, State},
 };
+use sqlx::SqliteConnection;
 use uuid::Uuid;
 
 use super::{
     super::{
         Failed, SqliteStore, Write, horizon, range,
         record::{self, Queued},
-        rows,
+        request, rows,
         rows::{Hex, Text},
     },
+    asks::peek,
     edges, find, insert, leave_steps, root_of, runs_of, sql,
 };
 use crate::{
     Advanced, OpenRun, Result, StoreError,
-    flows::{ChildRow, FlowRow, Output, Standing},
+    flows::{ChildRow, FlowRow, How, Output, Rendered, Standing},
 };
 
 const DOING: &str = "advance a flow";
 
-pub(super) async fn advance_flows(store: &SqliteStore, after: Option<RunId>, limit: usize) -> Result<Advanced> {
+pub(super) async fn flows_with_steps(store: &SqliteStore, after: Option<RunId>, limit: usize) -> Result<Vec<RunId>> {
     let mut read = store.read(DOING).await?;
-    let waiting: Vec<Uuid> = sqlx::query_scalar(sql!("flow_steps_after"))
+    let found: Vec<Uuid> = sqlx::query_scalar(sql!("flow_steps_after"))
         .bind(after.map_or(Uuid::nil(), RunId::uuid))
         .bind(rows::limit(limit))
         .fetch_all(&mut *read)
         .await
         .failed(DOING)?;
-    drop(read);
-    let last = waiting.last().copied().filter(|_| waiting.len() >= limit).map(RunId::from_uuid);
-    let mut advanced = Advanced { flows: waiting.len(), started: 0, last };
-    for flow in waiting.into_iter().map(RunId::from_uuid) {
-        match advance_one(store, flow).await {
-            Ok(started) => advanced.started += started,
-            Err(error) => {
-                let source = std::error::Error::source(&error).map(ToString::to_string);
-                tracing::warn!(%flow, %error, source, "a flow could not be advanced; it is tried again");
-            }
-        }
-    }
+    Ok(found.into_iter().map(RunId::from_uuid).collect())
+}
+
+pub(super) async fn advance_flow(store: &SqliteStore, flow: RunId) -> Result<Advanced> {
+    let rendered = render(store, flow).await?;
+    advance_by(store, flow, How::With(&rendered)).await
+}
+
+pub(super) async fn advance_by(store: &SqliteStore, flow: RunId, how: How<'_>) -> Result<Advanced> {
+    let mut write = store.write(DOING).await?;
+    let advanced = advance(&mut write, store.limits.open_requests_per_job_max, flow, how).await?;
+    write.commit().await?;
     Ok(advanced)
 }
 
-async fn advance_one(store: &SqliteStore, flow: RunId) -> Result<usize> {
-    let mut write = store.write(DOING).await?;
-    let started = advance(&mut write, store.limits.open_requests_per_job_max, flow).await?;
-    write.commit().await?;
-    Ok(started)
+/// Renders the payloads of the children whose turn has come, before the one writer is asked for.
+async fn render(store: &SqliteStore, flow: RunId) -> Result<Rendered> {
+    let mut read = store.read(DOING).await?;
+    let mut rendered = Rendered::default();
+    let Some(row) = peek(&mut read, flow, DOING).await? else { return Ok(rendered) };
+    let decided = row.decide(&runs_of(&mut read, &row, DOING).await?).unwrap_or_default();
+    for found in jobs(&mut read, &decided.starts(), DOING).await? {
+        if flow::is_template(found.job.spec.payload.as_deref()) && !rendered.is_full() {
+            let mut outputs = outputs(&mut read, &row.parents_of(&[found.job.id]), DOING).await?;
+            decided.skipped_beside(&row, &mut outputs);
+            rendered.add(&found.job, row.render(&found.job, &outputs));
+        }
+    }
+    Ok(rendered)
 }
 
-async fn advance(write: &mut Write, waiting_max: u64, flow: RunId) -> Result<usize> {
-    if let Some(row) = hold(write, flow).await? {
-        let runs = runs_of(&mut write.tx, &row, DOING).await?;
-        let decided = row.decide(&runs).unwrap_or_default();
-        let starts: Vec<JobId> =
-            decided.iter().filter(|decision| decision.fate == Fate::Start).map(|decision| decision.job).collect();
-        let standing = standing(write, &starts).await?;
-        let outputs = outputs(write, &row.parents_of(&starts)).await?;
-        let children = row.children(&decided, &standing, &outputs, waiting_max, write.now);
+async fn advance(write: &mut Write, waiting_max: u64, flow: RunId, how: How<'_>) -> Result<Advanced> {
+    let Some(row) = hold(write, flow).await? else {
         forget(write, flow).await?;
-        return record(write, &row, &children, &standing).await;
+        return Ok(Advanced::default());
+    };
+    let decided = row.decide(&runs_of(&mut write.tx, &row, DOING).await?).unwrap_or_default();
+    let (standing, children) = match how {
+        How::With(rendered) => {
+            let standing = standing(write, &decided.starts(), waiting_max).await?;
+            let children = row.children(&decided, &standing, rendered, waiting_max, write.now);
+            (standing, children)
+        }
+        How::GiveUp(why) => (BTreeMap::new(), row.given_up(&decided, why, write.now)),
+    };
+    if !children.more {
+        forget(write, flow).await?;
     }
-    forget(write, flow).await?;
-    Ok(0)
+    let advanced = record(write, &row, &children.rows, &standing).await?;
+    Ok(Advanced { more: children.more, ..advanced })
 }
 
 async fn forget(write: &mut Write, flow: RunId) -> Result<()> {
@@ -96,55 +113,62 @@ pub(super) async fn hold(write: &mut Write, flow: RunId) -> Result<Option<FlowRo
     Ok(Some(row))
 }
 
+async fn jobs(connection: &mut SqliteConnection, ids: &[JobId], doing: &'static str) -> Result<Vec<rows::JobRow>> {
+    let asked = rows::job_ids(ids.iter().copied()).failed(doing)?;
+    let found = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(connection).await.failed(doing)?;
+    Ok(rows::readable_jobs(&found))
+}
+
 /// How jobs stand.
-pub(super) async fn standing(write: &mut Write, jobs: &[JobId]) -> Result<BTreeMap<JobId, Standing>> {
+pub(super) async fn standing(write: &mut Write, jobs: &[JobId], waiting_max: u64) -> Result<BTreeMap<JobId, Standing>> {
     let mut standing = BTreeMap::new();
     if jobs.is_empty() {
         return Ok(standing);
     }
     let doing = write.doing;
-    let asked = rows::job_ids(jobs.iter().copied()).failed(doing)?;
-    let found = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(&mut *write.tx).await.failed(doing)?;
-    let found = rows::readable_jobs(&found);
+    let found = self::jobs(&mut write.tx, jobs, doing).await?;
     // Where any number may be open, none of them is read.
-    let counted = found.iter().filter(|row| row.job.spec.in_progress_max().is_some()).map(|row| row.job.id);
+    let counted = found.iter().map(|row| &row.job).filter(|job| job.spec.in_progress_max().is_some());
     let mut open = horizon::open_runs(&mut write.tx, counted, doing).await?;
     for row in found {
         let id = row.job.id;
-        let waiting: i64 =
-            sqlx::query_scalar(sql!("count_waiting")).bind(id.uuid()).fetch_one(&mut *write.tx).await.failed(doing)?;
+        let waiting = request::waiting(write, id, waiting_max).await?;
         let open = open.remove(&id).map_or(OpenRuns::NONE, |open| OpenRun::count(&open));
-        standing.insert(id, Standing { job: row.job, open, waiting: waiting.unsigned_abs() });
+        standing.insert(id, Standing { job: row.job, open, waiting });
     }
     Ok(standing)
 }
 
 /// What parents left.
-pub(super) async fn outputs(write: &mut Write, runs: &[RunId]) -> Result<BTreeMap<RunId, Output>> {
+pub(super) async fn outputs(
+    connection: &mut SqliteConnection,
+    runs: &[RunId],
+    doing: &'static str,
+) -> Result<BTreeMap<RunId, Output>> {
     if runs.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let found: Vec<(Uuid, i64, Option<String>)> = sqlx::query_as(sql!("flow_outputs"))
-        .bind(rows::run_ids(runs.iter().copied()).failed(write.doing)?)
-        .fetch_all(&mut *write.tx)
+    let found: Vec<(Uuid, i64, Option<String>, Option<String>)> = sqlx::query_as(sql!("flow_outputs"))
+        .bind(rows::run_ids(runs.iter().copied()).failed(doing)?)
+        .fetch_all(connection)
         .await
-        .failed(write.doing)?;
-    let output = |(run, state, output): (Uuid, i64, Option<String>)| {
+        .failed(doing)?;
+    let output = |(run, state, output, error): (Uuid, i64, Option<String>, Option<String>)| {
         let state = State::from_code(state).unwrap_or(State::Skipped);
-        (RunId::from_uuid(run), Output { state, output })
+        (RunId::from_uuid(run), Output { state, output, error })
     };
     Ok(found.into_iter().map(output).collect())
 }
 
-/// Writes children; one that is on the record stays. Gives how many wait now.
+/// Writes children; one that is on the record stays. Answers what became of those that were written.
 pub(super) async fn record(
     write: &mut Write,
     row: &FlowRow,
     children: &[ChildRow],
     standing: &BTreeMap<JobId, Standing>,
-) -> Result<usize> {
+) -> Result<Advanced> {
     if children.is_empty() {
-        return Ok(0);
+        return Ok(Advanced::default());
     }
     let doing = write.doing;
     let batch: Vec<_> = children
@@ -184,7 +208,7 @@ pub(super) async fn record(
         }
     }
     leave_steps(write, children.iter().filter(|child| child.leaves_step).map(|child| child.run)).await?;
-    Ok(waiting.len())
+    Ok(row.advanced(children.iter().filter(|child| made.contains(&child.run.uuid()))))
 }
 
 /// A tenant's flow; or none of its.

@@ -18,7 +18,8 @@ use uuid::Uuid;
 
 use super::{Failed, SqliteStore, Write, rows};
 use crate::{
-    Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, NodeRun, RerunFlow, Result, StoreError, flows::FlowRow,
+    Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, NodeRun, RerunFlow, Result, StoreError,
+    flows::{FlowRow, How},
 };
 
 pub(super) use edges::{born, edited, parents_now};
@@ -26,15 +27,21 @@ pub(super) use edges::{born, edited, parents_now};
 /// The text of a statement, from its file.
 macro_rules! sql {
     ($name:literal) => {
-        include_str!(concat!("../sql/", $name, ".sql"))
+        $crate::statement::statement(concat!("sqlite/", $name), include_str!(concat!("../sql/", $name, ".sql")))
     };
 }
 use sql;
 
 #[async_trait]
 impl FlowStore for SqliteStore {
-    async fn advance_flows(&self, after: Option<RunId>, limit: usize) -> Result<Advanced> {
-        advance::advance_flows(self, after, limit).await
+    async fn flows_with_steps(&self, after: Option<RunId>, limit: usize) -> Result<Vec<RunId>> {
+        advance::flows_with_steps(self, after, limit).await
+    }
+    async fn advance_flow(&self, flow: RunId) -> Result<Advanced> {
+        advance::advance_flow(self, flow).await
+    }
+    async fn give_up_flow(&self, flow: RunId, why: &str) -> Result<Advanced> {
+        advance::advance_by(self, flow, How::GiveUp(why)).await
     }
     fn left_steps(&self) -> bool {
         self.steps.swap(false, Ordering::AcqRel)

@@ -125,7 +125,8 @@ async fn held<'r>(
     for (row, run) in found.iter().zip(runs) {
         let Some(job) = jobs.get(&run.job).cloned() else { continue };
         let (started_at, log) = (rows::time(row, "started_at").failed(doing)?, row.try_get("log").failed(doing)?);
-        claims.push((row, HeldClaim { run, job, started_at, log }));
+        let accepted = row.try_get("accepted").failed(doing)?;
+        claims.push((row, HeldClaim { run, job, started_at, log, accepted }));
     }
     Ok(claims)
 }

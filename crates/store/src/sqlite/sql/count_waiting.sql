@@ -1,2 +1,2 @@
--- How many runs of job ?1 wait. Index: waiting_job.
-select count(*) from waiting indexed by waiting_job where job = ?1;
+-- How many runs of job ?1 wait, counted up to ?2. Index: waiting_job.
+select count(*) from (select 1 from waiting indexed by waiting_job where job = ?1 limit ?2);

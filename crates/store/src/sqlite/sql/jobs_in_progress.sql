@@ -1,8 +1,8 @@
--- Of the jobs in ?1, the runs that workers hold and those that wait between two attempts. Indexes: worker_claims_job, waiting_job.
+-- Of the jobs in ?1, the runs that workers hold and those that wait between two attempts. Indexes: worker_claims_job, waiting_tried.
 select c.job, c.run, c.key, 1 as claimed
   from json_each(?1) as asked
  cross join worker_claims c indexed by worker_claims_job on c.job = unhex(asked.value)
  union all
 select w.job, w.run, w.key, 0 as claimed
   from json_each(?1) as asked
- cross join waiting w indexed by waiting_job on w.job = unhex(asked.value) and w.attempts > 0;
+ cross join waiting w indexed by waiting_tried on w.job = unhex(asked.value) and w.attempts > 0;

@@ -1,5 +1,11 @@
--- The runs of the jobs in ?1 that nodes work on. Index: runs_history from the lowest id that a lease has claimed.
+-- The runs of the jobs in ?1 that nodes work on. Indexes: runs_history from the lowest id that a lease may have claimed without a row
+-- in open_claims; open_claims_job.
 select r.job, r.id, r.state, r.attempt, r.fence
   from json_each(?1) as asked
  cross join runs r indexed by runs_history
-    on r.job = unhex(asked.value) and r.id >= (select min(open_from) from leases) and r.state = 1;
+    on r.job = unhex(asked.value) and r.id >= (select min(open_from) from leases) and r.state = 1
+union
+select r.job, r.id, r.state, r.attempt, r.fence
+  from json_each(?1) as asked
+ cross join open_claims c indexed by open_claims_job on c.job = unhex(asked.value)
+ cross join runs r on r.id = c.run and r.state = 1 and r.incarnation = c.incarnation;

@@ -1,13 +1,14 @@
--- The open runs of the jobs named in ?1. Indexes: waiting_job; runs_history from the lowest id that a lease has claimed; worker_claims_job.
-select r.job, r.id, r.state, r.attempt, r.fence
-  from json_each(?1) as asked
- cross join waiting w indexed by waiting_job on w.job = unhex(asked.value)
- cross join runs r on r.id = w.run
-union
+-- The runs of the jobs named in ?1 that are being worked on. Indexes: runs_history from the lowest id that a lease may have claimed
+-- without a row in open_claims; open_claims_job; worker_claims_job.
 select r.job, r.id, r.state, r.attempt, r.fence
   from json_each(?1) as asked
  cross join runs r indexed by runs_history
     on r.job = unhex(asked.value) and r.id >= (select min(open_from) from leases) and r.state = 1
+union
+select r.job, r.id, r.state, r.attempt, r.fence
+  from json_each(?1) as asked
+ cross join open_claims c indexed by open_claims_job on c.job = unhex(asked.value)
+ cross join runs r on r.id = c.run and r.state = 1 and r.incarnation = c.incarnation
 union
 select r.job, r.id, r.state, r.attempt, r.fence
   from json_each(?1) as asked

@@ -1,8 +1,9 @@
 -- Up to ?3 late runs of tenant ?4 that are due at ?1, without those of the jobs in ?2 that are
--- neither forced nor in progress already. Index: waiting_late.
+-- neither forced nor in progress already, and without any of the jobs in ?5. Index: waiting_late.
 select run, job, tenant, priority, due_at, late, force, attempts
   from waiting indexed by waiting_late
  where queue is null and late = 1 and tenant = ?4 and due_at <= ?1
    and (force = 1 or attempts > 0 or job not in (select unhex(value) from json_each(?2)))
+   and job not in (select unhex(value) from json_each(?5))
  order by priority desc, due_at, run
  limit ?3;

@@ -1,2 +1,5 @@
--- Lengthens a lease at ?4 to ?2 and notes the lowest id it may have claimed. Key: leases.
-update leases set until = ?2, open_from = ?3, renewed_at = ?4, lag_ms = ?5, clock_offset_ms = ?6 where incarnation = ?1;
+-- Lengthens a lease at ?4 to ?2. Raises `open_from` to ?3, but not past `compared_to`. Key: leases.
+update leases
+   set until = ?2, renewed_at = ?4, lag_ms = ?5, clock_offset_ms = ?6,
+       open_from = max(open_from, coalesce(min(?3, compared_to), open_from))
+ where incarnation = ?1;

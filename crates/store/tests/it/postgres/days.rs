@@ -8,7 +8,7 @@ use everytick_domain::{
 };
 use everytick_store::{
     Beat, Lease, RowAnswer, StoreError,
-    conformance::{TENANT, born, by_name, new_run, overlapping, s, settle, spec, tick, ticks},
+    conformance::{TENANT, born, by_name, new_run, overlapping, raised, s, settle, spec, tick, ticks},
 };
 
 use super::{Opened, bench};
@@ -74,11 +74,7 @@ async fn old_days_are_dropped_and_no_tick_of_them_is_recorded_again() {
     let bench = &opened.bench;
     let (lease, job) = with_history(&opened).await;
     // The lease has noted how far back its claims go.
-    bench
-        .store
-        .renew(&lease, everytick_domain::time::Span::days(9), &Beat::of(RunId::floor(s(4 * DAY))))
-        .await
-        .unwrap();
+    bench.pass_claims(&lease, RunId::floor(s(4 * DAY))).await;
     let pruned = bench.store.prune(s(2 * DAY), 100).await.unwrap();
     assert_eq!(pruned.runs, 2);
     assert_eq!(days(&opened).await[0], "runs_20261118");
@@ -93,11 +89,7 @@ async fn a_jobs_last_run_outlives_its_day_and_is_found_everywhere() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, job) = with_history(&opened).await;
-    bench
-        .store
-        .renew(&lease, everytick_domain::time::Span::days(9), &Beat::of(RunId::floor(s(4 * DAY))))
-        .await
-        .unwrap();
+    bench.pass_claims(&lease, RunId::floor(s(4 * DAY))).await;
     let last = bench.history(&job).await.pop().unwrap();
     assert_eq!(bench.store.prune(s(4 * DAY), 100).await.unwrap().runs, 2);
     assert_eq!((days(&opened).await[0].as_str(), count(&opened, "last_runs").await), ("runs_20261120", 1));
@@ -139,11 +131,7 @@ async fn a_day_with_an_open_run_or_a_lagging_cursor_stays_and_loses_only_what_is
     for run in bench.store.load_claimed(&lease).await.unwrap() {
         bench.settle(&run, Verdict::Succeeded).await;
     }
-    bench
-        .store
-        .renew(&lease, everytick_domain::time::Span::days(9), &Beat::of(RunId::floor(s(2 * DAY))))
-        .await
-        .unwrap();
+    bench.pass_claims(&lease, RunId::floor(s(2 * DAY))).await;
     bench.store.prune(s(2 * DAY), 100).await.unwrap();
     assert_eq!(days(&opened).await[0], "runs_20261118");
     assert_eq!(seconds(&bench.history(&job).await), [30], "its last run outlives the day");
@@ -180,7 +168,7 @@ async fn a_tick_from_before_the_oldest_day_is_skipped_as_a_range_and_the_job_goe
         [(id(10), State::Skipped, Some(SkipReason::CatchUp)), (id(20), State::Skipped, Some(SkipReason::Misfire))]
     );
     let loaded = bench.load(&job).await;
-    assert_eq!((loaded.epoch.raw(), loaded.cursor), (2, Some(s(30))));
+    assert_eq!((loaded.epoch.raw(), loaded.cursor), (raised(s(DAY + 30)), Some(s(30))));
     // An edit meets the same: what is too old for a day is skipped, the rest is recorded.
     let edited = bench.edit("j", everytick_store::conformance::pause()).await;
     assert_eq!(edited.x, Some(s(DAY + 30)));
@@ -250,7 +238,7 @@ async fn a_hundred_days_of_history_are_pruned_by_the_day_and_no_pruned_tick_fire
     bench.go(100 * DAY);
     let lease = bench.join("a", 1).await;
     let open_from = RunId::floor(s(100 * DAY));
-    bench.store.renew(&lease, everytick_domain::time::Span::days(9), &Beat::of(open_from)).await.unwrap();
+    bench.pass_claims(&lease, open_from).await;
     let mut admin = opened.connect().await;
     let insert = format!(
         "create function pg_temp.run_id(job uuid, at bigint) returns uuid language sql as
@@ -299,11 +287,7 @@ async fn a_day_whose_detaching_was_interrupted_is_finished_by_the_next_prune() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, job) = with_history(&opened).await;
-    bench
-        .store
-        .renew(&lease, everytick_domain::time::Span::days(9), &Beat::of(RunId::floor(s(4 * DAY))))
-        .await
-        .unwrap();
+    bench.pass_claims(&lease, RunId::floor(s(4 * DAY))).await;
     let (mut reader, mut admin) = (opened.connect().await, opened.connect().await);
     sqlx::raw_sql("begin; select count(*) from runs").execute(&mut reader).await.unwrap();
     sqlx::raw_sql("set statement_timeout = 300").execute(&mut admin).await.unwrap();
@@ -327,4 +311,110 @@ async fn a_day_whose_detaching_was_interrupted_is_finished_by_the_next_prune() {
     .unwrap();
     assert_eq!(left, 0);
     assert_eq!(bench.record(&lease, ticks(&job, 1, vec![born(&job, 10)])).await, [RowAnswer::Stale]);
+}
+
+/// One waiting run keeps its old day. The days behind it that were dropped stay dropped.
+#[tokio::test]
+async fn an_old_day_that_stays_has_no_day_behind_it_made_again() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(10);
+    bench.waiting(&lease, &job, 10).await;
+    bench.raise(&job, 1, Some(s(30 * DAY))).await;
+    bench.go(30 * DAY);
+    bench.store.prune(s(20 * DAY), 100).await.unwrap();
+    let first = days(&opened).await;
+    assert_eq!((first[0].as_str(), first.last().unwrap().as_str()), ("runs_20261116", "runs_20261223"));
+    let mut admin = opened.connect().await;
+    let noting = "create table made (name text);
+        create function note_made() returns event_trigger language plpgsql as $$ begin
+            insert into made select distinct object_identity from pg_event_trigger_ddl_commands()
+             where object_type = 'table'; end $$;
+        create event trigger note_made on ddl_command_end when tag in ('CREATE TABLE') execute function note_made()";
+    sqlx::raw_sql(noting).execute(&mut admin).await.unwrap();
+    bench.store.prune(s(20 * DAY), 100).await.unwrap();
+    assert_eq!((count(&opened, "made").await, days(&opened).await), (0, first));
+    bench.go(31 * DAY);
+    bench.store.prune(s(21 * DAY), 100).await.unwrap();
+    assert_eq!(count(&opened, "(select distinct name from made) made").await, 1, "the one day that has come near");
+}
+
+/// A redrive that was begun before pruning, and is committed while pruning goes on; of a node that locks the mark of the days that
+/// are closed, or of one of the release before. Answers whether the day was detached for a while.
+async fn redriven_while_its_day_is_pruned(locks: bool) -> bool {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(10);
+    let failed = bench.claimed(&lease, &job, 10).await;
+    bench.settle(&failed, Verdict::Failed).await;
+    bench.raise(&job, 1, Some(s(4 * DAY))).await;
+    bench.go(4 * DAY);
+    let lease = bench.join("a", 2).await;
+    bench.store.prune(s(0), 100).await.unwrap();
+    let again = RunId::redriven(job.id, failed.id);
+    let mut redrive = opened.connect().await;
+    let text = format!(
+        "begin; {lock};
+         insert into runs (id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence)
+           select '{again}', tenant, job, 2, scheduled_at, {now}, 0, true, false, 0, 0, 0 from runs where id = '{failed}';
+         insert into waiting (run, job, tenant, partition, priority, due_at, late, force, attempts)
+           values ('{again}', '{job}', 1, {partition}, 5, {now}, true, false, 0)",
+        lock = if locks { "select 1 from counters where name = 'days_closed' for share" } else { "select 1" },
+        now = s(4 * DAY).millis(),
+        failed = failed.id,
+        job = job.id,
+        partition = job.partition,
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(&mut redrive).await.unwrap();
+    let mut admin = opened.connect().await;
+    let noting = "create table altered (name text);
+        create function note_altered() returns event_trigger language plpgsql as $$ begin
+            insert into altered select object_identity from pg_event_trigger_ddl_commands(); end $$;
+        create event trigger note_altered on ddl_command_end when tag in ('ALTER TABLE') execute function note_altered()";
+    sqlx::raw_sql(noting).execute(&mut admin).await.unwrap();
+    let store = bench.store.clone();
+    let pruning = tokio::spawn(async move { store.prune(s(DAY), 100).await });
+    let waits = "select exists (select 1 from pg_inherits where inhparent = 'runs'::regclass and inhdetachpending)
+                     or exists (select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')";
+    while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&mut admin).await.unwrap() && !pruning.is_finished() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    sqlx::raw_sql("commit").execute(&mut redrive).await.unwrap();
+    pruning.await.unwrap().unwrap();
+    assert_eq!(days(&opened).await[0], "runs_20261116", "the day is there");
+    assert_eq!(bench.run(again).await.state, State::Waiting);
+    let detached = count(&opened, "altered").await > 0;
+    let claimed = bench.claim(&lease, again).await;
+    bench.settle(&claimed, Verdict::Succeeded).await;
+    bench.store.prune(s(DAY), 100).await.unwrap();
+    assert_eq!(days(&opened).await[0], "runs_20261117", "and goes when the run has ended");
+    detached
+}
+
+#[tokio::test]
+async fn a_run_that_is_redriven_into_a_day_which_is_being_pruned_is_not_lost() {
+    assert!(!redriven_while_its_day_is_pruned(true).await, "pruning waits for the redrive, and leaves the day alone");
+}
+
+#[tokio::test]
+async fn a_run_that_an_old_node_redrives_into_a_day_which_is_being_dropped_is_not_lost() {
+    assert!(redriven_while_its_day_is_pruned(false).await, "it was detached, and is attached again");
+}
+
+#[tokio::test]
+async fn a_redrive_makes_no_run_in_a_day_that_is_closed() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(10);
+    let failed = bench.claimed(&lease, &job, 10).await;
+    bench.settle(&failed, Verdict::Failed).await;
+    let ask = everytick_store::Redrive { job: by_name("j"), since: s(0), until: None, limit: 10, dry_run: true };
+    let redrive = async || bench.store.redrive(TENANT, &everytick_store::conformance::actor(), &ask).await.unwrap();
+    assert_eq!(redrive().await.runs.len(), 1);
+    // The cursor has not passed the day, so it stays; but it may go at any moment.
+    bench.store.prune(s(DAY), 100).await.unwrap();
+    assert_eq!((days(&opened).await[0].as_str(), redrive().await.runs.len()), ("runs_20261116", 0));
 }

@@ -20,6 +20,8 @@ use everytick_store::{
 };
 use tokio::sync::Barrier;
 
+use super::bench;
+
 fn after(name: &str, parents: &[&str]) -> JobSpec {
     let parent = |job: &&str| DependsOn { job: (*job).to_owned(), when: When::Succeeded };
     let depends_on = parents.iter().map(parent).collect();
@@ -36,16 +38,25 @@ const FLOWS: usize = 1_000;
 /// Flows whose two parents end side by side.
 const AT_ONCE: usize = 50;
 
+/// Advances flows behind one; a flow that another pass advances at the same moment may fail, and is tried again.
+async fn advance(store: &PostgresStore, after: Option<RunId>, limit: usize) -> usize {
+    let flows = store.flows_with_steps(after, limit).await.unwrap();
+    for flow in &flows {
+        let _ = store.advance_flow(*flow).await;
+    }
+    flows.len()
+}
+
 /// Advances all that has steps, each store from several places at once: passes that meet do no harm.
 async fn advance_all(stores: &[Arc<PostgresStore>; 2], roots: &[RunId]) {
     loop {
         let places = roots.iter().step_by(FLOWS / 8).copied();
         let pass = |(n, place): (usize, RunId)| {
             let store = stores[n % 2].clone();
-            tokio::spawn(async move { store.advance_flows(Some(place), FLOWS / 8 + 1).await.unwrap().flows })
+            tokio::spawn(async move { advance(&store, Some(place), FLOWS / 8 + 1).await })
         };
         let passes: Vec<_> = places.enumerate().map(pass).collect();
-        let mut flows = stores[0].advance_flows(None, 10).await.unwrap().flows;
+        let mut flows = advance(&stores[0], None, 10).await;
         for pass in passes {
             flows += pass.await.unwrap();
         }
@@ -116,12 +127,12 @@ async fn two_parents_that_end_at_the_same_moment_on_two_nodes_make_one_child_a_t
                 }));
             }
         }
-        let advancing = stores.clone().map(|store| tokio::spawn(async move { store.advance_flows(None, 20).await }));
+        let advancing = stores.clone().map(|store| tokio::spawn(async move { advance(&store, None, 20).await }));
         for task in tasks {
             task.await.unwrap();
         }
         for task in advancing {
-            task.await.unwrap().unwrap();
+            task.await.unwrap();
         }
     }
     advance_all(&stores, &roots).await;
@@ -188,4 +199,42 @@ async fn two_edits_that_race_make_no_cycle() {
             stores[0].edit_job(TENANT, &actor(), edit(after(name, &[]))).await.unwrap();
         }
     }
+}
+
+/// Payloads are rendered before the flow's row is locked. One that is edited in between has its turn in the next transaction.
+#[tokio::test]
+async fn a_payload_that_is_edited_after_it_was_rendered_is_rendered_again() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let taking = |payload: &str| JobSpec { payload: Some(payload.into()), ..after("c", &["b"]) };
+    bench.create(after("a", &[])).await;
+    bench.create(after("b", &["a"])).await;
+    let c = bench.create(taking(r#"["{{ parents.b.run }}"]"#)).await;
+    let lease = bench.join("n", 1).await;
+    let root = bench.trigger(new_run("a", "k")).await.id;
+    let b = RunId::of(job_id(TENANT, "b"), Cause::Parent { flow: root });
+    for run in [root, b] {
+        let claimed = bench.claim(&lease, run).await;
+        bench.settle(&claimed, Verdict::Succeeded).await;
+        if run == root {
+            bench.store.advance_flow(root).await.unwrap();
+        }
+    }
+    let (mut locker, mut admin) = (opened.connect().await, opened.connect().await);
+    let lock = format!("begin; select 1 from flows where id = '{root}' for update");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(lock)).execute(&mut locker).await.unwrap();
+    let store = bench.store.clone();
+    let advancing = tokio::spawn(async move { store.advance_flow(root).await });
+    let blocked = "select count(*) from pg_stat_activity
+                    where datname = current_database() and wait_event_type = 'Lock' and query like '%flows%'";
+    while sqlx::query_scalar::<_, i64>(blocked).fetch_one(&mut admin).await.unwrap() == 0 && !advancing.is_finished() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    bench.edit("c", Change::Replace(Box::new(taking(r#"{"run": "{{ parents.b.run }}"}"#)))).await;
+    sqlx::raw_sql("commit").execute(&mut locker).await.unwrap();
+    let first = advancing.await.unwrap().unwrap();
+    assert_eq!((first.started, first.more), (0, true));
+    assert_eq!(bench.store.advance_flow(root).await.unwrap().started, 1);
+    let run = bench.run(RunId::of(c.id, Cause::Parent { flow: root })).await;
+    assert_eq!(run.payload, Some(format!(r#"{{"run":"{b}"}}"#)));
 }

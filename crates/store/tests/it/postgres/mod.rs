@@ -1,11 +1,16 @@
 //! The PostgreSQL keeper: the suite, and what is only true of a server that nodes share.
 
+mod api_handle;
 mod backfills;
+mod backlog;
 mod calendar_races;
 mod cancel_races;
 mod days;
 mod flows;
+mod guards;
+mod locks;
 mod moves;
+mod old_claims;
 mod plans;
 mod queues;
 mod races;

@@ -80,10 +80,19 @@ async fn a_settlement_waits_for_the_move_under_way_and_puts_back_where_the_job_s
     );
     run(&mut moving, &held).await;
     let (store, said) = (opened.store.clone(), settle(&claimed, Verdict::Redeliver));
-    let settling = tokio::spawn(async move { store.settle(&[said]).await });
+    // As the engine does: it sends again what is locked.
+    let settling = tokio::spawn(async move {
+        loop {
+            match store.settle(std::slice::from_ref(&said)).await.unwrap()[..] {
+                [SettleAnswer::Locked] => {}
+                [answer] => return answer,
+                _ => panic!("one answer for one settlement"),
+            }
+        }
+    });
     waits(&opened, &settling).await;
     run(&mut moving, "commit").await;
-    assert_eq!(settling.await.unwrap().unwrap(), [SettleAnswer::Settled]);
+    assert_eq!(settling.await.unwrap(), SettleAnswer::Settled);
     assert_eq!((waiting(bench, &lease, to).await, waiting(bench, &lease, was.partition).await), (1, 0));
 }
 

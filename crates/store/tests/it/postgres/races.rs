@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use everytick_domain::{edit::Change, ids::Epoch, job::Job, partition::PartitionSet, plan::Fate, time::Span};
 use everytick_store::{
-    NodeInfo, PostgresStore, Raise, RecordRow, RowAnswer, Store, StoreError,
+    ChangeMark, NodeInfo, PostgresStore, Raise, RecordRow, RowAnswer, Store, StoreError,
     conformance::{
         LIMITS, START, TENANT, TTL, actor, born, change, incarnation, overlapping, pause, range, s,
         server::{Server, options},
@@ -230,4 +230,26 @@ async fn edits_and_batches_that_race_record_every_tick_once_and_none_after_a_pau
     }
     assert!(START < s(1));
     opened.connect().await.close().await.unwrap();
+}
+
+/// What an asynchronous standby has after its promotion: every row but those of the last commit.
+#[tokio::test]
+async fn the_edit_after_a_promotion_that_lost_an_edit_is_seen_by_a_node_that_knows_the_lost_one() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let job = bench.create(spec("j")).await;
+    bench.go(1);
+    bench.edit("j", pause()).await;
+    let known = bench.store.changes(&bench.all(), ChangeMark::default(), 10).await.unwrap();
+    let lost = known.jobs[0].epoch;
+    run(
+        &mut opened.connect().await,
+        "update epochs set epoch = 1, seq = 1; update jobs set version = 1, paused_at = null",
+    )
+    .await;
+    bench.go(2);
+    bench.edit("j", pause()).await;
+    let seen = bench.store.changes(&bench.all(), known.mark, 10).await.unwrap().jobs;
+    assert_eq!(seen.iter().map(|seen| seen.id).collect::<Vec<_>>(), [job.id]);
+    assert!(seen[0].epoch > lost, "{} after {lost}", seen[0].epoch);
 }

@@ -1,15 +1,23 @@
 //! The schema: what the migrations make, and who may use it.
 
-use everytick_domain::{ids::RunId, run::Verdict, time::Span};
+use std::{sync::Arc, time::Duration};
+
+use everytick_domain::{
+    ids::RunId,
+    job::{Job, JobSpec},
+    run::Verdict,
+    schedule::{Fold, Gap, ScheduleSpec},
+    time::Span,
+};
 use everytick_store::{
-    JobRef, PostgresStore, Store, StoreError,
+    JobRef, PostgresOptions, PostgresStore, Raise, Store, StoreError,
     conformance::{
-        LIMITS, START, TENANT, by_name, new_run, overlapping, pause, s,
+        LIMITS, START, TENANT, by_name, new_run, overlapping, pause, raised, s, schedule,
         server::{Server, options},
         spec,
     },
 };
-use sqlx::{Connection, PgConnection};
+use sqlx::{Connection, PgConnection, Row as _};
 
 /// Everything that makes the schema what it is, from the catalogue: stable over servers, unlike pg_dump's text. The days'
 /// tables are left out, but for the settings of one.
@@ -124,20 +132,90 @@ async fn a_url_that_cannot_be_read_and_a_database_that_is_not_there_are_said_to_
     assert!(matches!(&refused, StoreError::Unusable(text) if text.contains("does not exist")), "{refused:?}");
 }
 
+fn zoned(name: &str) -> JobSpec {
+    let cron = ScheduleSpec::cron("0 2 * * *", Some("Europe/Paris"), Gap::default(), Fold::default(), name).unwrap();
+    JobSpec { schedule: Some(schedule(cron)), ..spec(name) }
+}
+
+/// A node of a release with the zone data of this number starts, and stops again. The cursors were planned by older data.
+async fn start_with(opened: &super::Opened, zone_data: i64) -> Arc<PostgresStore> {
+    let set = "update counters set value = 202501 where name = 'zone_data'";
+    sqlx::raw_sql(set).execute(&mut opened.connect().await).await.unwrap();
+    let options = PostgresOptions { zone_data, ..options(Some(opened.bench.clock.clone())) };
+    Arc::new(PostgresStore::connect(&opened.database.url, options, LIMITS).await.unwrap())
+}
+
 #[tokio::test]
-async fn newer_zone_data_has_the_ticks_ahead_looked_for_anew_and_older_data_changes_nothing() {
+async fn newer_zone_data_has_the_ticks_ahead_of_zoned_jobs_looked_for_anew_and_older_data_changes_nothing() {
     let opened = super::bench().await;
     let bench = &opened.bench;
-    let job = bench.create(spec("j")).await;
-    bench.raise(&job, 1, Some(s(86_400))).await;
-    let mut admin = opened.connect().await;
-    for (planned, cursor) in [(999_912, s(86_400)), (202_501, START)] {
-        let set = format!("update counters set value = {planned} where name = 'zone_data'");
-        sqlx::raw_sql(sqlx::AssertSqlSafe(set)).execute(&mut admin).await.unwrap();
-        let options = options(Some(bench.clock.clone()));
-        PostgresStore::connect(&opened.database.url, options, LIMITS).await.unwrap().close().await;
-        assert_eq!(bench.cursor(&job).await, Some(cursor), "{planned}");
+    let (paris, plain) = (bench.create(zoned("paris")).await, bench.create(spec("plain")).await);
+    for job in [&paris, &plain] {
+        bench.raise(job, 1, Some(s(86_400))).await;
     }
+    bench.go(5);
+    start_with(&opened, 202_501).await.close().await;
+    assert_eq!((bench.cursor(&paris).await, bench.epoch(&paris).await), (Some(s(86_400)), 1));
+    let mark = bench.store.changes(&bench.all(), Default::default(), 0).await.unwrap().mark;
+    start_with(&opened, 202_502).await.close().await;
+    assert_eq!((bench.cursor(&paris).await, bench.epoch(&paris).await), (Some(s(5)), raised(s(5))));
+    assert_eq!((bench.cursor(&plain).await, bench.epoch(&plain).await), (Some(s(86_400)), 1), "it has no zone");
+    let changed = bench.store.changes(&bench.all(), mark, 10).await.unwrap().jobs;
+    assert!(changed.iter().any(|changed| changed.id == paris.id), "its owner reads it again");
+}
+
+#[tokio::test]
+async fn a_node_with_older_zone_data_does_not_raise_what_newer_data_has_planned_anew() {
+    let opened = super::bench().await;
+    let bench = &opened.bench;
+    let (paris, plain) = (bench.create(zoned("paris")).await, bench.create(spec("plain")).await);
+    let newer = start_with(&opened, 999_912).await;
+    let raise = async |store: &dyn Store, job: &Job, at| {
+        let raise = Raise { job: job.id, epoch: bench.load(job).await.epoch, cursor: Some(s(at)) };
+        store.raise_cursors(&[raise]).await.unwrap()
+    };
+    assert_eq!(raise(&*bench.store, &paris, 86_400).await, [paris.id], "the node has no more to do about it");
+    assert_eq!(bench.cursor(&paris).await, Some(START), "a tick that only the newer data knows may lie in between");
+    assert_eq!(raise(&*bench.store, &plain, 86_400).await, [plain.id]);
+    assert_eq!(bench.cursor(&plain).await, Some(s(86_400)));
+    raise(&*newer, &paris, 86_400).await;
+    assert_eq!(bench.cursor(&paris).await, Some(s(86_400)));
+}
+
+/// A node raises the cursors of two jobs, the second before the first, while another plans both anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn planning_anew_and_raising_do_not_wait_for_each_other() {
+    let opened = super::bench().await;
+    let bench = &opened.bench;
+    let mut jobs = [bench.create(zoned("a")).await, bench.create(zoned("b")).await];
+    jobs.sort_by_key(|job| job.id);
+    let [first, second] = &jobs;
+    let mut raiser = opened.connect().await;
+    let begin = format!(
+        "begin; select from epochs where job = '{0}' for key share; update cursors set next_tick = next_tick where job = '{0}'",
+        second.id
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(begin)).execute(&mut raiser).await.unwrap();
+    let starting = start_with(&opened, 999_912);
+    let raising = async {
+        // Until it has locked the first and waits for the second.
+        let waits =
+            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        let mut look = opened.connect().await;
+        while sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut look).await.unwrap() == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let raise = sqlx::query(include_str!("../../../src/postgres/sql/raise_cursors.sql"))
+            .bind(vec![first.id.uuid()])
+            .bind(vec![1_i64])
+            .bind(vec![s(86_400).millis()])
+            .bind(999_912_i64);
+        let raised: i64 = raise.fetch_one(&mut raiser).await.unwrap().get("count");
+        sqlx::raw_sql("commit").execute(&mut raiser).await.unwrap();
+        raised
+    };
+    let (_, raised) = tokio::join!(starting, raising);
+    assert_eq!(raised, 0, "it passes over a job that is being planned anew");
 }
 
 /// A newer node starts and expands the schema while this one works: nothing that this one has prepared stops working.

@@ -12,6 +12,8 @@ use everytick_store::{
     },
 };
 
+use sqlx::{Connection as _, PgConnection};
+
 use super::bench;
 
 #[tokio::test]
@@ -242,4 +244,37 @@ async fn ten_thousand_jobs_at_one_instant_are_recorded_and_settled_without_a_new
     println!("settled: {updates} updates, {hot} of them HOT");
     assert!(updates >= 10_000 && hot * 100 >= updates * 99, "{hot} of {updates} were HOT");
     assert_eq!(incarnation(1), lease.incarnation);
+}
+
+/// A trigger sees the setting of the transaction that writes.
+#[tokio::test]
+async fn commits_wait_for_the_disk_though_the_role_says_otherwise() {
+    let database = Server::shared().blank().await;
+    let url = format!("{}&options[synchronous_commit]=off", database.url);
+    let store = PostgresStore::connect(&url, PostgresOptions::default(), LIMITS).await.unwrap();
+    let mut session = PgConnection::connect(&url).await.unwrap();
+    let off: String = sqlx::query_scalar("show synchronous_commit").fetch_one(&mut session).await.unwrap();
+    assert_eq!(off, "off");
+    let trigger = "create function refuse() returns trigger language plpgsql as $$ begin
+            if current_setting('synchronous_commit') = 'off' then raise 'not durable'; end if; return new; end $$;
+        create trigger durable before insert on jobs for each row execute function refuse()";
+    sqlx::raw_sql(trigger).execute(&mut session).await.unwrap();
+    let job = NewJob { id: job_id(TenantId::DEFAULT, "j"), spec: spec("j") };
+    store.create_jobs(TenantId::DEFAULT, &actor(), vec![job], None).await.unwrap().remove(0).unwrap();
+}
+
+#[test]
+fn a_host_elsewhere_without_a_verified_certificate_is_named() {
+    for (url, named) in [
+        ("postgres://u@db.example.org/d", Some("db.example.org")),
+        ("postgres://u@db.example.org/d?sslmode=require", Some("db.example.org")),
+        ("postgres://u@10.0.0.7:5433/d?sslmode=verify-ca", Some("10.0.0.7")),
+        ("postgres://u@db.example.org/d?sslmode=verify-full", None),
+        ("postgres://u@localhost/d", None),
+        ("postgres://u@127.0.0.1/d", None),
+        ("postgres://u@[::1]/d", None),
+        ("postgres://u@localhost/d?host=/run/postgresql", None),
+    ] {
+        assert_eq!(PostgresStore::unverified_host(url).unwrap().as_deref(), named, "{url}");
+    }
 }

@@ -43,7 +43,7 @@ async fn a_definition_is_short_once_every_node_reads_that() {
     let (document, search) = written(&mut look, "alone").await;
     assert_eq!(
         document,
-        r#"{"every":"10s","target":{"shell":{"command":{"argv":["true"]},"env":{},"workdir":null}},"description":"Words"}"#
+        r#"{"every":"10s","target":{"shell":{"command":{"argv":["true"]},"env":{},"workdir":null}},"description":"Words","retry":{"max_retries":0,"base_delay":"5s","max_delay":"10m","jitter":"equal"}}"#
     );
     assert_eq!(search, "words");
     let (step, works_from) = needed(&mut look).await;

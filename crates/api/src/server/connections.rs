@@ -1,0 +1,258 @@
+//! The connections that are open: how many, whose, and which of them are idle, the longest idle first.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::{ServerLimits, phase::Phase};
+
+#[derive(Debug)]
+pub(super) struct Connections {
+    open: Mutex<Open>,
+    /// A connection has ended, or has become idle.
+    changed: Notify,
+    max: usize,
+    per_peer_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    count: usize,
+    /// Those of them that have been told to close.
+    closing: usize,
+    /// Those that wait for a request, in the order in which they began to.
+    idle: BTreeMap<u64, Idle>,
+    peers: HashMap<IpAddr, usize>,
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Idle {
+    peer: Option<IpAddr>,
+    evicted: CancellationToken,
+}
+
+impl Connections {
+    pub(super) fn new(limits: ServerLimits) -> Self {
+        Self {
+            open: Mutex::default(),
+            changed: Notify::new(),
+            max: limits.connections_max,
+            per_peer_max: limits.connections_per_peer_max,
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there may be one connection more. Closes the oldest idle one for it.
+    pub(super) async fn make_room(&self) {
+        while self.is_full() && !self.close_oldest_idle() {
+            self.one_less().await;
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        let open = self.open();
+        open.count - open.closing >= self.max
+    }
+
+    /// Waits until a connection has ended or has become idle since the last call.
+    pub(super) async fn one_less(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Closes the connection that has been idle longest. `false` when all are busy.
+    pub(super) fn close_oldest_idle(&self) -> bool {
+        let mut open = self.open();
+        let oldest = open.idle.keys().next().copied();
+        oldest.is_some_and(|oldest| open.evict(oldest))
+    }
+
+    /// Counts a new connection. `None` when its address has too many, and none of them is idle.
+    pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<Arc<Connection>> {
+        let peer = Some(peer.to_canonical()).filter(|peer| !peer.is_loopback());
+        let mut open = self.open();
+        if let Some(peer) = peer {
+            if open.peers.get(&peer).is_some_and(|count| *count >= self.per_peer_max) {
+                let oldest = open.idle.iter().find(|(_, idle)| idle.peer == Some(peer)).map(|(order, _)| *order)?;
+                open.evict(oldest);
+            }
+            *open.peers.entry(peer).or_default() += 1;
+        }
+        open.count += 1;
+        let evicted = CancellationToken::new();
+        let order = open.begin_idle(peer, &evicted);
+        let state = AtomicU64::new(Phase::New as u64);
+        Some(Arc::new(Connection { connections: self.clone(), peer, evicted, order: Mutex::new(order), state }))
+    }
+}
+
+impl Open {
+    fn begin_idle(&mut self, peer: Option<IpAddr>, evicted: &CancellationToken) -> u64 {
+        self.last += 1;
+        self.idle.insert(self.last, Idle { peer, evicted: evicted.clone() });
+        self.last
+    }
+
+    fn evict(&mut self, order: u64) -> bool {
+        let Some(idle) = self.idle.remove(&order) else { return false };
+        idle.evicted.cancel();
+        self.closing += 1;
+        true
+    }
+}
+
+/// One connection, from its acceptance to its end.
+#[derive(Debug)]
+pub(super) struct Connection {
+    connections: Arc<Connections>,
+    /// `None` for this machine.
+    peer: Option<IpAddr>,
+    evicted: CancellationToken,
+    /// Its place among the idle ones, while it is one.
+    order: Mutex<u64>,
+    /// How often the phase has changed, and the phase. Only the connection's own task changes it.
+    state: AtomicU64,
+}
+
+impl Connection {
+    /// The phase, and a number that is another one after each change.
+    pub(super) fn state(&self) -> (Phase, u64) {
+        let state = self.state.load(Ordering::Relaxed);
+        (Phase::of(state), state)
+    }
+
+    pub(super) fn set(&self, phase: Phase) {
+        let (before, state) = self.state();
+        if before == phase {
+            return;
+        }
+        self.state.store(Phase::next(state, phase), Ordering::Relaxed);
+        match phase {
+            Phase::Busy => {
+                let order = *self.order();
+                self.connections.open().idle.remove(&order);
+            }
+            // One that was told to close while its last request came ends after the answer.
+            Phase::Idle if self.evicted.is_cancelled() => {}
+            Phase::Idle => {
+                *self.order() = self.connections.open().begin_idle(self.peer, &self.evicted);
+                self.connections.changed.notify_one();
+            }
+            Phase::New | Phase::Head | Phase::Answered => {}
+        }
+    }
+
+    fn order(&self) -> MutexGuard<'_, u64> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether its client waits for an answer.
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(self.state().0, Phase::Busy | Phase::Answered)
+    }
+
+    /// Whether its client waits for nothing.
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.state().0, Phase::New | Phase::Idle)
+    }
+
+    pub(super) async fn evicted(&self) {
+        self.evicted.cancelled().await;
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let order = *self.order();
+        let mut open = self.connections.open();
+        open.count -= 1;
+        if self.evicted.is_cancelled() {
+            open.closing -= 1;
+        }
+        open.idle.remove(&order);
+        if let Some(peer) = self.peer
+            && let Some(count) = open.peers.get_mut(&peer)
+        {
+            *count -= 1;
+            if *count == 0 {
+                open.peers.remove(&peer);
+            }
+        }
+        drop(open);
+        self.connections.changed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connections(connections_max: usize, connections_per_peer_max: usize) -> Arc<Connections> {
+        let limits = ServerLimits { connections_max, connections_per_peer_max, ..ServerLimits::default() };
+        Arc::new(Connections::new(limits))
+    }
+
+    #[test]
+    fn an_address_has_so_many_connections_and_loses_its_oldest_idle_one_for_one_more() {
+        let connections = connections(100, 2);
+        let (near, far) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        let other = connections.admit(far).unwrap();
+        let (first, second) = (connections.admit(near).unwrap(), connections.admit(near).unwrap());
+        first.set(Phase::Busy);
+        let third = connections.admit(near).unwrap();
+        assert!(second.evicted.is_cancelled() && !first.evicted.is_cancelled() && !other.evicted.is_cancelled());
+        drop(second);
+        third.set(Phase::Busy);
+        assert!(connections.admit(near).is_none(), "both are busy");
+        assert!(connections.admit(far).is_some());
+        drop(first);
+        assert!(connections.admit(near).is_some());
+    }
+
+    #[test]
+    fn this_machine_is_not_limited_by_address() {
+        let connections = connections(100, 1);
+        let here =
+            ["127.0.0.1", "::1", "::ffff:127.0.0.1", "127.0.0.1"].map(|peer| connections.admit(peer.parse().unwrap()));
+        assert!(here.iter().all(Option::is_some));
+    }
+
+    #[tokio::test]
+    async fn the_one_that_is_idle_longest_makes_room_and_the_busy_ones_do_not() {
+        let connections = connections(2, 100);
+        let peer = "127.0.0.1".parse().unwrap();
+        let (first, second) = (connections.admit(peer).unwrap(), connections.admit(peer).unwrap());
+        first.set(Phase::Busy);
+        first.set(Phase::Answered);
+        first.set(Phase::Idle);
+        connections.make_room().await;
+        assert!(second.evicted.is_cancelled() && !first.evicted.is_cancelled(), "the first became idle later");
+        let third = connections.admit(peer).unwrap();
+        drop(second);
+        first.set(Phase::Busy);
+        third.set(Phase::Busy);
+        assert!(!connections.close_oldest_idle());
+        let waits = {
+            let connections = connections.clone();
+            tokio::spawn(async move { connections.make_room().await })
+        };
+        tokio::task::yield_now().await;
+        assert!(!waits.is_finished());
+        drop(first);
+        waits.await.unwrap();
+        drop(third);
+        let open = connections.open();
+        assert!(open.count == 0 && open.closing == 0 && open.idle.is_empty() && open.peers.is_empty());
+    }
+}

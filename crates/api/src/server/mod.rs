@@ -1,0 +1,147 @@
+//! Serves a router over HTTP/1.1. Every connection is counted, and every wait for its client has a timeout:
+//!
+//! | the connection | ends after |
+//! |---|---|
+//! | has sent nothing yet, or a part of a request's head | `header_timeout` |
+//! | waits for its next request | `idle_timeout` |
+//! | does not take its answer | `write_timeout` without progress |
+//! | is being answered (a long poll, an event stream) | as long as the answer takes |
+//!
+//! hyper has a timeout for heads, but counts the idle time before a head too; so the clocks are ours (`phase`, `timed`).
+
+mod connections;
+mod phase;
+mod timed;
+
+use std::{io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+
+use axum::{Router, body::Body, extract::Request};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower::ServiceExt as _;
+
+use connections::{Connection, Connections};
+use phase::{Answer, Watched};
+use timed::Timed;
+
+/// A request's head, with its headers, may be this long.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// How long the acceptor waits for a connection to end when the process has no file descriptor left.
+const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_secs(1);
+
+/// The limits of a server.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerLimits {
+    /// A request's head comes within this, from its first byte on; and the first byte of a new connection.
+    pub header_timeout: Duration,
+    /// A connection is kept for its next request this long.
+    pub idle_timeout: Duration,
+    /// A client that takes nothing of its answer for this long is cut off.
+    pub write_timeout: Duration,
+    /// Headers of one request. One with more gets 431.
+    pub headers_max: usize,
+    pub connections_max: usize,
+    /// Connections from one address, except from this machine.
+    pub connections_per_peer_max: usize,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            header_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            write_timeout: Duration::from_secs(30),
+            headers_max: 100,
+            connections_max: 16_384,
+            connections_per_peer_max: 256,
+        }
+    }
+}
+
+/// Serves until `closing` is cancelled, then ends when the answers in progress have been given.
+pub async fn serve(listener: TcpListener, router: Router, limits: ServerLimits, closing: CancellationToken) {
+    let connections = Arc::new(Connections::new(limits));
+    let tasks = TaskTracker::new();
+    let accepting = async {
+        loop {
+            let (stream, peer) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    not_accepted(&error, &connections).await;
+                    continue;
+                }
+            };
+            // At the limit the oldest idle connection is closed. Where all are busy, the new one waits for an end.
+            connections.make_room().await;
+            if let Some(connection) = connections.admit(peer.ip()) {
+                let one = serve_one(stream, peer, connection, router.clone(), limits, closing.clone());
+                tasks.spawn(one);
+            }
+        }
+    };
+    tokio::select! {
+        () = closing.cancelled() => {}
+        () = accepting => {}
+    }
+    drop(listener);
+    tasks.close();
+    tasks.wait().await;
+}
+
+/// A client that went away before it was accepted is no error. Without a file descriptor there are no new connections: the
+/// oldest idle one gives up its own.
+async fn not_accepted(error: &io::Error, connections: &Connections) {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(error);
+    if !matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) {
+        tracing::debug!(%error, "a connection ended before it was accepted");
+        return;
+    }
+    let closed = connections.close_oldest_idle();
+    tracing::warn!(%error, idle_connection_closed = closed, "could not accept a connection; raise the limit of open files");
+    let _ = tokio::time::timeout(NO_DESCRIPTOR_PAUSE, connections.one_less()).await;
+}
+
+async fn serve_one(
+    stream: TcpStream,
+    peer: SocketAddr,
+    connection: Arc<Connection>,
+    router: Router,
+    limits: ServerLimits,
+    closing: CancellationToken,
+) {
+    // An answer is written whole; to wait for more would only delay its end.
+    let _ = stream.set_nodelay(true);
+    let io = TokioIo::new(Timed::new(stream, connection.clone(), limits.write_timeout));
+    let service = service_fn(|request: Request<Incoming>| {
+        let asked = connection.begin_request();
+        let answering = router.clone().oneshot(request.map(Body::new));
+        async move { answering.await.map(|response| response.map(|body| Answer::new(body, asked))) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(None)
+        .max_headers(limits.headers_max)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(io, service);
+    let served = pin!(served);
+    let mut watched = Watched::new(served, connection.clone(), limits);
+    let wants_answer = tokio::select! {
+        ended = watched.run() => return ended_early(peer, ended),
+        // A request that came at the last moment is answered.
+        () = connection.evicted() => connection.is_busy(),
+        () = closing.cancelled() => !connection.is_idle(),
+    };
+    if wants_answer {
+        watched.connection().graceful_shutdown();
+        ended_early(peer, watched.run().await);
+    }
+}
+
+fn ended_early(peer: SocketAddr, ended: Option<hyper::Result<()>>) {
+    if let Some(Err(error)) = ended {
+        tracing::debug!(%peer, %error, "a connection ended early");
+    }
+}

@@ -1,0 +1,138 @@
+//! What a connection is doing, which decides how long it may take. Every change happens inside the poll of its own task, so that
+//! task alone runs the clock: [`Watched`] looks at the phase after each poll.
+
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use axum::body::{Body, Bytes};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio::time::{Sleep, sleep};
+
+use super::{ServerLimits, connections::Connection};
+
+/// In the order of a connection's life; from `Answered` it goes back to `Idle`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    /// Nothing has come yet.
+    New,
+    /// A part of a request's head has come.
+    Head,
+    /// A request is being answered.
+    Busy,
+    /// The answer is complete and not sent yet.
+    Answered,
+    /// The next request may come.
+    Idle,
+}
+
+impl Phase {
+    const ALL: [Self; 5] = [Self::New, Self::Head, Self::Busy, Self::Answered, Self::Idle];
+    /// A state is the number of changes, times this, plus the phase.
+    const STEP: u64 = Self::ALL.len() as u64;
+
+    pub(super) fn of(state: u64) -> Self {
+        Self::ALL[(state % Self::STEP) as usize]
+    }
+
+    pub(super) const fn next(state: u64, phase: Self) -> u64 {
+        (state / Self::STEP + 1) * Self::STEP + phase as u64
+    }
+
+    const fn limit(self, limits: &ServerLimits) -> Option<Duration> {
+        match self {
+            Self::New | Self::Head => Some(limits.header_timeout),
+            Self::Idle => Some(limits.idle_timeout),
+            // The router limits how long a request takes, and `Timed` how long its answer is not taken.
+            Self::Busy | Self::Answered => None,
+        }
+    }
+}
+
+impl Connection {
+    pub(super) fn begin_request(self: &Arc<Self>) -> Asked {
+        self.set(Phase::Busy);
+        Asked(self.clone())
+    }
+}
+
+/// A request that is being answered; over when it is dropped.
+#[derive(Debug)]
+pub(super) struct Asked(Arc<Connection>);
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.0.set(Phase::Answered);
+    }
+}
+
+/// An answer's body. Its request lasts until the body is complete.
+#[derive(Debug)]
+pub(super) struct Answer {
+    body: Body,
+    _asked: Asked,
+}
+
+impl Answer {
+    pub(super) const fn new(body: Body, asked: Asked) -> Self {
+        Self { body, _asked: asked }
+    }
+}
+
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A connection as hyper serves it, under the clock of its phase.
+pub(super) struct Watched<'a, C> {
+    served: Pin<&'a mut C>,
+    connection: Arc<Connection>,
+    limits: ServerLimits,
+    /// The state for which the timer was set.
+    timed: Option<u64>,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl<'a, C: Future> Watched<'a, C> {
+    pub(super) fn new(served: Pin<&'a mut C>, connection: Arc<Connection>, limits: ServerLimits) -> Self {
+        Self { served, connection, limits, timed: None, timer: Box::pin(sleep(limits.header_timeout)) }
+    }
+
+    pub(super) fn connection(&mut self) -> Pin<&mut C> {
+        self.served.as_mut()
+    }
+
+    /// Serves to the end. `None` when the client took too long.
+    pub(super) async fn run(&mut self) -> Option<C::Output> {
+        poll_fn(|cx| match self.served.as_mut().poll(cx) {
+            Poll::Ready(ended) => Poll::Ready(Some(ended)),
+            Poll::Pending => self.poll_timer(cx).map(|()| None),
+        })
+        .await
+    }
+
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let (phase, state) = self.connection.state();
+        let Some(limit) = phase.limit(&self.limits) else { return Poll::Pending };
+        if self.timed != Some(state) {
+            self.timed = Some(state);
+            self.timer.set(sleep(limit));
+        }
+        self.timer.as_mut().poll(cx)
+    }
+}

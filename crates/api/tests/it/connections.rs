@@ -1,0 +1,223 @@
+//! Connections: no client keeps one for longer than it may, and their number is limited.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    routing::get,
+};
+use everytick_api::{ServerLimits, serve};
+use futures::stream;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::Notify,
+    task::JoinHandle,
+};
+use tokio_util::sync::CancellationToken;
+
+const SHORT: Duration = Duration::from_millis(100);
+const LONG: Duration = Duration::from_secs(3_600);
+/// For what must happen; nothing is asserted of how soon it does.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Served {
+    port: u16,
+    /// Lets one request to `/wait` be answered.
+    go_on: Arc<Notify>,
+    /// A request to `/wait` has come.
+    waits: Arc<Notify>,
+    /// An answer of `/endless` was given up.
+    given_up: Arc<Notify>,
+    closing: CancellationToken,
+    ended: JoinHandle<()>,
+}
+
+/// Tells when it is dropped.
+struct Told(Arc<Notify>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+fn limits() -> ServerLimits {
+    ServerLimits { header_timeout: LONG, idle_timeout: LONG, write_timeout: LONG, ..ServerLimits::default() }
+}
+
+impl Served {
+    async fn new(limits: ServerLimits) -> Self {
+        let [go_on, waits, given_up] = [(); 3].map(|()| Arc::new(Notify::new()));
+        let (told, asked, dropped) = (go_on.clone(), waits.clone(), given_up.clone());
+        let wait = async move || {
+            asked.notify_one();
+            told.notified().await;
+            "done"
+        };
+        let endless = async move || {
+            let chunk =
+                |told: Told| async { Some((Ok::<_, std::io::Error>(Bytes::from_static(&[b'x'; 65_536])), told)) };
+            Body::from_stream(stream::unfold(Told(dropped), chunk))
+        };
+        let router = Router::new()
+            .route("/", get(async || "hello"))
+            .route("/wait", get(wait.clone()))
+            .route("/endless", get(endless));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let closing = CancellationToken::new();
+        let ended = tokio::spawn(serve(listener, router, limits, closing.clone()));
+        Self { port, go_on, waits, given_up, closing, ended }
+    }
+
+    async fn connect(&self) -> Client {
+        Client(TcpStream::connect(("127.0.0.1", self.port)).await.unwrap())
+    }
+}
+
+struct Client(TcpStream);
+
+impl Client {
+    async fn send(&mut self, text: &str) {
+        self.0.write_all(text.as_bytes()).await.unwrap();
+    }
+    async fn ask(&mut self, path: &str) {
+        self.send(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n")).await;
+    }
+    /// Reads to the end of an answer, which ends with this.
+    async fn read_to(&mut self, end: &str) -> String {
+        let mut read = Vec::new();
+        let reading = async {
+            while !read.ends_with(end.as_bytes()) {
+                let byte = self.0.read_u8().await.unwrap_or_else(|error| panic!("{error}: {read:?}"));
+                read.push(byte);
+            }
+        };
+        tokio::time::timeout(PATIENCE, reading).await.unwrap();
+        String::from_utf8(read).unwrap()
+    }
+    async fn hello(&mut self) {
+        self.ask("/").await;
+        assert!(self.read_to("hello").await.starts_with("HTTP/1.1 200"));
+    }
+    /// The server has closed the connection; what it said before that.
+    async fn closed(mut self) -> String {
+        let mut rest = Vec::new();
+        let read = tokio::time::timeout(PATIENCE, self.0.read_to_end(&mut rest)).await.expect("it stays open");
+        assert!(read.is_ok() || read.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset));
+        String::from_utf8_lossy(&rest).into_owned()
+    }
+}
+
+#[tokio::test]
+async fn a_connection_without_a_whole_head_is_closed_in_time() {
+    let served = Served::new(ServerLimits { header_timeout: SHORT, ..limits() }).await;
+    let (silent, mut half) = (served.connect().await, served.connect().await);
+    half.send("GET / HTTP/1.1\r\nhost: loc").await;
+    assert_eq!(silent.closed().await, "");
+    assert_eq!(half.closed().await, "");
+}
+
+#[tokio::test]
+async fn a_second_head_that_does_not_end_is_closed_in_time_too() {
+    let served = Served::new(ServerLimits { header_timeout: SHORT, ..limits() }).await;
+    let mut client = served.connect().await;
+    client.hello().await;
+    client.send("GET /").await;
+    assert_eq!(client.closed().await, "");
+}
+
+#[tokio::test]
+async fn an_idle_connection_outlives_the_time_for_a_head_and_is_closed_in_its_own() {
+    let served = Served::new(ServerLimits { header_timeout: SHORT, ..limits() }).await;
+    let mut idle = served.connect().await;
+    idle.hello().await;
+    served.connect().await.closed().await;
+    idle.hello().await;
+
+    let served = Served::new(ServerLimits { idle_timeout: SHORT, ..limits() }).await;
+    let mut idle = served.connect().await;
+    idle.hello().await;
+    assert_eq!(idle.closed().await, "");
+}
+
+#[tokio::test]
+async fn a_request_that_waits_for_its_answer_is_not_idle() {
+    let served = Served::new(ServerLimits { header_timeout: SHORT, idle_timeout: SHORT, ..limits() }).await;
+    let mut polling = served.connect().await;
+    polling.ask("/wait").await;
+    served.waits.notified().await;
+    // Another one begins later and runs into both limits.
+    let mut idle = served.connect().await;
+    idle.hello().await;
+    idle.closed().await;
+    served.connect().await.closed().await;
+    served.go_on.notify_one();
+    polling.read_to("done").await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_its_answer_is_cut_off() {
+    let served = Served::new(ServerLimits { write_timeout: SHORT, ..limits() }).await;
+    let mut client = served.connect().await;
+    client.ask("/endless").await;
+    tokio::time::timeout(PATIENCE, served.given_up.notified()).await.unwrap();
+}
+
+#[tokio::test]
+async fn at_the_limit_the_oldest_idle_connection_is_closed_for_a_new_one() {
+    let served = Served::new(ServerLimits { connections_max: 2, ..limits() }).await;
+    let (mut first, mut second) = (served.connect().await, served.connect().await);
+    first.hello().await;
+    second.hello().await;
+    let mut third = served.connect().await;
+    third.hello().await;
+    assert_eq!(first.closed().await, "");
+    second.hello().await;
+}
+
+#[tokio::test]
+async fn at_the_limit_a_request_in_progress_is_not_closed() {
+    let served = Served::new(ServerLimits { connections_max: 1, ..limits() }).await;
+    let mut busy = served.connect().await;
+    busy.ask("/wait").await;
+    served.waits.notified().await;
+    let mut next = served.connect().await;
+    next.ask("/").await;
+    served.go_on.notify_one();
+    busy.read_to("done").await;
+    // Now it is idle, and makes room.
+    next.read_to("hello").await;
+    assert_eq!(busy.closed().await, "");
+}
+
+#[tokio::test]
+async fn a_server_that_stops_gives_the_answers_in_progress_and_closes_the_idle_connections() {
+    let served = Served::new(limits()).await;
+    let (mut idle, fresh, mut busy) = (served.connect().await, served.connect().await, served.connect().await);
+    idle.hello().await;
+    busy.ask("/wait").await;
+    served.waits.notified().await;
+    served.closing.cancel();
+    idle.closed().await;
+    fresh.closed().await;
+    assert!(!served.ended.is_finished());
+    served.go_on.notify_one();
+    let answer = busy.closed().await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("done"), "{answer}");
+    tokio::time::timeout(PATIENCE, served.ended).await.unwrap().unwrap();
+    assert!(TcpStream::connect(("127.0.0.1", served.port)).await.is_err());
+}
+
+#[tokio::test]
+async fn a_request_with_more_than_a_hundred_headers_is_refused() {
+    let served = Served::new(limits()).await;
+    let head = |count: usize| format!("GET / HTTP/1.1\r\nhost: localhost\r\n{}\r\n", "x: y\r\n".repeat(count - 1));
+    let mut client = served.connect().await;
+    client.send(&head(100)).await;
+    client.read_to("hello").await;
+    client.send(&head(101)).await;
+    assert!(client.closed().await.starts_with("HTTP/1.1 431"));
+}

@@ -1,0 +1,54 @@
+//! Works off backlogs that were too long for the transaction that cancelled them or moved their job. Each batch is one commit that
+//! needs nothing of this node's memory: after any answer, or none, the next batch goes on.
+
+use std::sync::Arc;
+
+use everytick_store::Result;
+use metrics::counter;
+
+use super::unsure;
+use crate::{
+    engine::Shared,
+    pulse,
+    settings::{BACKLOG_BATCHES_MAX, BACKLOG_EVERY},
+};
+
+pub(crate) async fn run(shared: Arc<Shared>) {
+    loop {
+        tokio::select! {
+            biased;
+            () = shared.stopping.cancelled() => return,
+            () = tokio::time::sleep(BACKLOG_EVERY) => {}
+        }
+        let _pass = pulse::pass();
+        if let Err(error) = pass(&shared).await {
+            unsure::report(&shared, &error);
+        }
+    }
+}
+
+/// Batch after batch, until nothing is left. Gives how many runs were cancelled or moved.
+pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<usize> {
+    let mut worked = 0;
+    for _ in 0..BACKLOG_BATCHES_MAX {
+        if shared.stopping() {
+            break;
+        }
+        let step = shared.ask("work off a backlog", shared.parts.store.advance_backlog()).await?;
+        let Some(job) = step.job else { break };
+        worked += step.cancelled + step.moved;
+        if step.cancelled > 0 {
+            counter!("everytick_runs_total", "state" => "cancelled").increment(step.cancelled as u64);
+            shared.tell_steps();
+        }
+        if step.moved > 0 {
+            shared.parts.hints.run_waits();
+        }
+        tracing::debug!(%job, cancelled = step.cancelled, moved = step.moved, "worked off a part of a backlog");
+        // What is left is locked by somebody else.
+        if step.cancelled + step.moved == 0 {
+            break;
+        }
+    }
+    Ok(worked)
+}

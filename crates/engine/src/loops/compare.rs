@@ -1,0 +1,167 @@
+//! Compares the claims that the database has for this node with those in memory, both ways, after each renewal and beside it: a slow
+//! comparison neither delays nor fails a renewal.
+//!
+//! - A run in memory that is no longer ours is stopped.
+//! - A claim that memory does not know is settled. It was never sent if it comes from a statement whose answer this process never had:
+//!   it is handed back unspent. Any other unknown claim was sent and settled, and the database has lost the settlement (a standby was
+//!   promoted that was behind): it is lost, and gets the next attempt.
+//!
+//! Young claims are found by reading the runs themselves. That is done only after a failure; else each claim is compared once it has
+//! become old, when it is listed, and from then on.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, atomic::Ordering},
+};
+
+use everytick_domain::{ids::RunId, run::Claim, target::Outcome, time::DbTime};
+use everytick_store::{ClaimedRun, LISTED_PER_PAGE_MAX, OLD_CLAIM_AFTER, OldClaim, Result, StoreError};
+use metrics::counter;
+use tokio_util::sync::CancellationToken;
+
+use super::{deliver::Ended, unsure};
+use crate::{clock::MonoTime, engine::Shared, memory::Held, pulse, settings::CLAIMS_PER_COMPARISON_MAX};
+
+pub(crate) async fn run(shared: Arc<Shared>) {
+    loop {
+        tokio::select! {
+            biased;
+            () = shared.stopped.cancelled() => return,
+            () = shared.wake_compare.notified() => {}
+        }
+        let _pass = pulse::pass();
+        if let Err(error) = pass(&shared).await {
+            // The next renewal wakes us again.
+            unsure::report(&shared, &error);
+        }
+    }
+}
+
+pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<()> {
+    let held = shared.memory().held().clone();
+    compare_held(shared, held).await?;
+    compare_known(shared).await
+}
+
+/// Stops the work on those of the runs that we hold and no longer own.
+pub(crate) async fn compare_held(shared: &Arc<Shared>, held: BTreeMap<RunId, Held>) -> Result<()> {
+    let held: Vec<Held> = held.into_values().collect();
+    for page in held.chunks(CLAIMS_PER_COMPARISON_MAX) {
+        let ids: Vec<_> = page.iter().map(|held| held.claim.run).collect();
+        let ours = shared.read("compare claims", shared.parts.store.still_claimed(&shared.lease(), &ids)).await?;
+        let ours: BTreeSet<_> = ours.into_iter().collect();
+        for held in page.iter().filter(|held| !ours.contains(&(held.claim.run, held.claim.fence))) {
+            held.cancel.cancel();
+        }
+    }
+    Ok(())
+}
+
+/// Settles the claims of ours that memory does not know: the listed ones, and all others too after a failure.
+pub(crate) async fn compare_known(shared: &Arc<Shared>) -> Result<()> {
+    let resolved = shared.memory().resolvable();
+    let all = shared.compare_all.swap(false, Ordering::Relaxed) || shared.memory().may_have_claims();
+    let compared = compare_all(shared, all).await;
+    match &compared {
+        Ok(()) if all => shared.memory().resolve(&resolved),
+        Ok(()) => {}
+        Err(_) => shared.compare_all.store(true, Ordering::Relaxed),
+    }
+    compared
+}
+
+async fn compare_all(shared: &Arc<Shared>, young: bool) -> Result<()> {
+    match compare_listed(shared).await? {
+        Some(open_from) if young => compare_young(shared, open_from).await,
+        // Without a lease the row is made anew: whoever renews does that.
+        _ => Ok(()),
+    }
+}
+
+async fn compare_listed(shared: &Arc<Shared>) -> Result<Option<RunId>> {
+    list_old(shared).await?;
+    let mut after = None;
+    loop {
+        let lease = shared.lease();
+        let asked = shared.parts.store.listed_claims(&lease, after, LISTED_PER_PAGE_MAX);
+        let page = shared.read("compare old claims", asked).await?;
+        settle_unknown(shared, page.claims).await?;
+        after = page.next;
+        if after.is_none() {
+            return Ok(page.open_from);
+        }
+    }
+}
+
+/// Has the database list our claims on runs that are old by now, so that the next renewal may pass them.
+async fn list_old(shared: &Arc<Shared>) -> Result<()> {
+    let to = RunId::floor(shared.clock.now().minus(OLD_CLAIM_AFTER));
+    shared.memory().listing_to(to);
+    loop {
+        // What it does may be done twice, or later: nobody is in doubt.
+        let reached =
+            match shared.read("list old claims", shared.parts.store.list_old_claims(&shared.lease(), to)).await {
+                // Whoever renews takes the lease anew.
+                Err(StoreError::LeaseLost) => return Ok(()),
+                reached => reached?,
+            };
+        if reached >= to {
+            return Ok(());
+        }
+    }
+}
+
+async fn compare_young(shared: &Arc<Shared>, mut from: RunId) -> Result<()> {
+    let now = RunId::floor(shared.clock.now());
+    let end = RunId::floor(DbTime::MAX);
+    while from < end {
+        // The last page has no end: our clock is a little behind the database's.
+        let to = if from < now { OldClaim::page_end(from, now) } else { end };
+        let lease = shared.lease();
+        let asked = shared.parts.store.claims_between(&lease, from, to);
+        let claims = shared.read("compare claims", asked).await?;
+        settle_unknown(shared, claims).await?;
+        from = to;
+    }
+    Ok(())
+}
+
+/// Settles those of our claims that memory does not know.
+async fn settle_unknown(shared: &Arc<Shared>, claims: Vec<ClaimedRun>) -> Result<()> {
+    let unknown = shared.memory().unknown(claims);
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    // A claim that was just made is known when its statement is answered, and one that was just settled is not ours any more.
+    let _quiet = pulse::excused(shared.statements.write()).await;
+    let unknown = shared.memory().unknown(unknown);
+    let ids: Vec<_> = unknown.iter().map(|run| run.id).collect();
+    let ours = shared.read("compare claims", shared.parts.store.still_claimed(&shared.lease(), &ids)).await?;
+    let unknown: Vec<_> = unknown.into_iter().filter(|run| ours.contains(&(run.id, run.fence))).collect();
+    let mut jobs: Vec<_> = unknown.iter().map(|run| run.job).collect();
+    jobs.sort_unstable();
+    jobs.dedup();
+    let jobs = shared.read("load jobs", shared.parts.store.load_jobs(&jobs)).await?;
+    for run in unknown {
+        // One whose job cannot be read is tried again after the next renewal.
+        let Some(loaded) = jobs.iter().find(|loaded| loaded.job.id == run.job) else { continue };
+        let unsent = shared.memory().returning(&run);
+        if !unsent {
+            counter!("everytick_runs_lost_total").increment(1);
+            tracing::warn!(job = loaded.job.spec.name, run = %run.id, "the database has lost what became of a run: it is lost");
+        }
+        let held = Held {
+            claim: Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost },
+            job: loaded.job.clone(),
+            tenant: run.tenant,
+            cancel: CancellationToken::new(),
+            accepted: false,
+            ended: false,
+            since: MonoTime::now(),
+        };
+        let outcome = if unsent { Outcome::Unsent } else { Outcome::Lost };
+        let ended_at = shared.clock.now();
+        let _ = shared.outcomes.send(Ended { held, outcome, started_at: None, ended_at });
+    }
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! What the loop over flows remembers between its passes: where the last one ended, and which flows failed.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use everytick_domain::ids::RunId;
+
+use crate::{
+    clock::MonoTime,
+    settings::{
+        FLOW_BACKOFF_FIRST, FLOW_BACKOFF_MAX, FLOW_FAILURES_MAX, FLOW_REFUSALS_MAX, FLOW_RETRIES_PER_PASS_MAX,
+        FLOWS_ASIDE_MAX,
+    },
+};
+
+#[derive(Debug, Default)]
+pub(crate) struct Round {
+    after: Option<RunId>,
+    aside: BTreeMap<RunId, Aside>,
+    retries: usize,
+}
+
+/// A flow that could not be advanced.
+#[derive(Debug)]
+struct Aside {
+    failures: u32,
+    /// Failures because the database refused the data itself.
+    refusals: u32,
+    until: MonoTime,
+    why: String,
+}
+
+/// Why a flow could not be advanced.
+pub(super) struct Failure {
+    pub refused: bool,
+    pub why: String,
+}
+
+/// What to do with a flow now.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Next {
+    Advance,
+    Wait,
+    /// Record its next jobs as skipped, with this text.
+    GiveUp(String),
+}
+
+impl Round {
+    /// A new pass: the flow behind which it begins.
+    pub(super) fn begin(&mut self) -> Option<RunId> {
+        self.retries = 0;
+        self.after
+    }
+
+    pub(super) fn passed(&mut self, flow: Option<RunId>) {
+        self.after = flow;
+    }
+
+    pub(super) fn next(&mut self, flow: RunId, now: MonoTime) -> Next {
+        let Some(aside) = self.aside.get(&flow) else { return Next::Advance };
+        // Each may take its whole time limit: sound flows wait for two of them at most.
+        if aside.until > now || self.retries >= FLOW_RETRIES_PER_PASS_MAX {
+            return Next::Wait;
+        }
+        self.retries += 1;
+        if aside.failures < FLOW_FAILURES_MAX && aside.refusals < FLOW_REFUSALS_MAX {
+            return Next::Advance;
+        }
+        Next::GiveUp(format!("the flow could not be advanced in {} tries: {}", aside.failures, aside.why))
+    }
+
+    pub(super) fn done(&mut self, flow: RunId) {
+        self.aside.remove(&flow);
+    }
+
+    /// Sets a flow aside; answers how often it has failed.
+    pub(super) fn failed(&mut self, flow: RunId, failure: Failure, now: MonoTime) -> u32 {
+        if self.aside.len() >= FLOWS_ASIDE_MAX {
+            // Another node may have advanced what nobody came back to.
+            self.aside.retain(|_, aside| now.since(aside.until) < FLOW_BACKOFF_MAX);
+        }
+        let (failures, refusals) = self.aside.get(&flow).map_or((0, 0), |aside| (aside.failures, aside.refusals));
+        let failures = failures.saturating_add(1);
+        let refusals = refusals.saturating_add(u32::from(failure.refused));
+        if self.aside.len() < FLOWS_ASIDE_MAX || self.aside.contains_key(&flow) {
+            let until = now.plus(backoff(failures));
+            self.aside.insert(flow, Aside { failures, refusals, until, why: failure.why });
+        }
+        failures
+    }
+}
+
+fn backoff(failures: u32) -> Duration {
+    let doublings = failures.saturating_sub(1).min(16);
+    FLOW_BACKOFF_FIRST.saturating_mul(1 << doublings).min(FLOW_BACKOFF_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use everytick_domain::time::DbTime;
+
+    fn flow(n: i64) -> RunId {
+        RunId::floor(DbTime::from_millis(n))
+    }
+
+    fn failure(refused: bool) -> Failure {
+        Failure { refused, why: "locked".to_owned() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flow_that_failed_waits_longer_each_time_and_is_given_up_in_the_end() {
+        let (mut round, start) = (Round::default(), MonoTime::now());
+        let mut now = start;
+        for tries in 1..=FLOW_FAILURES_MAX {
+            round.begin();
+            assert_eq!(round.next(flow(1), now), Next::Advance, "try {tries}");
+            assert_eq!(round.failed(flow(1), failure(false), now), tries);
+            assert_eq!(round.next(flow(1), now), Next::Wait);
+            assert_eq!(round.next(flow(2), now), Next::Advance, "no other flow waits for it");
+            now = now.plus(backoff(tries));
+        }
+        round.begin();
+        assert!(matches!(round.next(flow(1), now), Next::GiveUp(why) if why.ends_with("tries: locked")));
+        assert!(now.since(start) > Duration::from_secs(3_000), "an outage of minutes loses no child");
+        round.done(flow(1));
+        assert_eq!(round.next(flow(1), now), Next::Advance);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn data_that_is_refused_is_given_up_sooner() {
+        let (mut round, mut now) = (Round::default(), MonoTime::now());
+        for _ in 0..FLOW_REFUSALS_MAX {
+            round.failed(flow(1), failure(true), now);
+            now = now.plus(FLOW_BACKOFF_MAX);
+        }
+        assert!(matches!(round.next(flow(1), now), Next::GiveUp(_)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pass_tries_few_of_the_flows_that_failed() {
+        let (mut round, now) = (Round::default(), MonoTime::now());
+        for n in 0..10 {
+            round.failed(flow(n), failure(false), now);
+        }
+        let later = now.plus(FLOW_BACKOFF_MAX);
+        round.begin();
+        let tried = (0..10).filter(|n| round.next(flow(*n), later) == Next::Advance).count();
+        assert_eq!(tried, FLOW_RETRIES_PER_PASS_MAX);
+    }
+}

@@ -1,0 +1,173 @@
+//! Settlements that could not be filed, each with a time at which it is tried again. One that cannot be filed at all delays no
+//! other: it is tried alone, with growing pauses, while new settlements pass by it. Nothing here waits or does I/O.
+//!
+//! Its length is bounded by the claims of the node: a claim takes part in it at most once.
+
+use std::{cmp::Reverse, time::Duration};
+
+use crate::{
+    clock::MonoTime,
+    settings::{SETTLE_BYTES_MAX, SETTLE_RETRY_FIRST, SETTLE_RETRY_MAX, SETTLES_PER_BATCH_MAX},
+};
+
+/// A settlement that waits to be filed again.
+#[derive(Debug)]
+pub(super) struct Unsettled<T> {
+    pub item: T,
+    /// When it was to be filed first.
+    pub since: MonoTime,
+    at: MonoTime,
+    postponed: u32,
+    /// It failed alone.
+    alone: bool,
+}
+
+impl<T> Unsettled<T> {
+    pub(super) const fn new(item: T, now: MonoTime) -> Self {
+        Self { item, since: now, at: now, postponed: 0, alone: false }
+    }
+
+    /// Tries it later, and each time after a longer pause.
+    pub(super) fn postpone(&mut self, now: MonoTime) {
+        let pause = SETTLE_RETRY_FIRST.saturating_mul(1 << self.postponed.min(16)).min(SETTLE_RETRY_MAX);
+        self.postponed = self.postponed.saturating_add(1);
+        self.at = now.plus(pause);
+    }
+
+    /// It failed without any other beside it.
+    pub(super) fn failed_alone(&mut self, now: MonoTime) {
+        self.alone = true;
+        self.postpone(now);
+    }
+}
+
+/// The queue of those settlements.
+#[derive(Debug)]
+pub(super) struct Queue<T> {
+    waiting: Vec<Unsettled<T>>,
+    /// How many are tried together: half as many after a failure, twice as many after a success.
+    size: usize,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self { waiting: Vec::new(), size: SETTLES_PER_BATCH_MAX }
+    }
+}
+
+impl<T> Queue<T> {
+    pub(super) fn extend(&mut self, unsettled: impl IntoIterator<Item = Unsettled<T>>) {
+        self.waiting.extend(unsettled);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The one that has waited longest.
+    pub(super) fn oldest(&self) -> Option<&Unsettled<T>> {
+        self.waiting.iter().min_by_key(|unsettled| unsettled.since)
+    }
+
+    /// How long until one is to be tried.
+    pub(super) fn wait(&self, now: MonoTime) -> Option<Duration> {
+        self.waiting.iter().map(|unsettled| unsettled.at).min().map(|at| at.since(now))
+    }
+
+    /// Takes what is tried now, of one size. One that has failed alone is tried alone: it would fail the others.
+    pub(super) fn take(&mut self, now: MonoTime, bytes: impl Fn(&T) -> usize) -> Vec<Unsettled<T>> {
+        self.waiting.sort_by_key(|unsettled| Reverse(unsettled.at));
+        let mut taken: Vec<Unsettled<T>> = Vec::new();
+        let mut left = SETTLE_BYTES_MAX;
+        while let Some(next) = self.waiting.last().filter(|next| next.at <= now) {
+            let alone = next.alone || taken.last().is_some_and(|last| last.alone);
+            if !taken.is_empty() && (alone || taken.len() >= self.size || left == 0) {
+                break;
+            }
+            left = left.saturating_sub(bytes(&next.item));
+            taken.extend(self.waiting.pop());
+        }
+        taken
+    }
+
+    /// A batch of this size was filed.
+    pub(super) fn succeeded(&mut self) {
+        self.size = (self.size * 2).min(SETTLES_PER_BATCH_MAX);
+    }
+
+    /// A batch of this size was not filed: it is tried again in halves, until the settlement is found that fails.
+    pub(super) fn failed(&mut self, size: usize) {
+        self.size = (size / 2).max(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(items: std::ops::Range<usize>, now: MonoTime) -> Queue<usize> {
+        let mut queue = Queue::default();
+        queue.extend(items.map(|item| Unsettled::new(item, now)));
+        queue
+    }
+
+    /// Files all but the bad ones. Returns the others in the order in which they were filed, and how many batches it took.
+    fn drain(queue: &mut Queue<usize>, bad: &[usize], now: MonoTime) -> (Vec<usize>, usize) {
+        let (mut filed, mut batches) = (Vec::new(), 0);
+        loop {
+            let mut taken = queue.take(now, |_| 1);
+            if taken.is_empty() {
+                return (filed, batches);
+            }
+            batches += 1;
+            if !taken.iter().any(|unsettled| bad.contains(&unsettled.item)) {
+                queue.succeeded();
+                filed.extend(taken.into_iter().map(|unsettled| unsettled.item));
+                continue;
+            }
+            queue.failed(taken.len());
+            if let [alone] = &mut taken[..] {
+                alone.failed_alone(now);
+            }
+            queue.extend(taken);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_cannot_be_filed_is_found_and_delays_no_other() {
+        let now = MonoTime::now();
+        let mut queue = queue(0..1_000, now);
+        let (mut filed, batches) = drain(&mut queue, &[400], now);
+        filed.sort_unstable();
+        assert_eq!(filed, (0..1_000).filter(|item| *item != 400).collect::<Vec<_>>());
+        assert!(batches < 60, "{batches} batches");
+        assert_eq!((queue.len(), queue.oldest().map(|unsettled| unsettled.item)), (1, Some(400)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_failed_alone_is_tried_alone_and_later_each_time() {
+        let now = MonoTime::now();
+        let mut queue = queue(0..1, now);
+        let mut pauses = Vec::new();
+        for _ in 0..12 {
+            drain(&mut queue, &[0], MonoTime::now());
+            let pause = queue.wait(MonoTime::now()).unwrap();
+            pauses.push(pause);
+            tokio::time::advance(pause).await;
+        }
+        assert_eq!(pauses[..3], [SETTLE_RETRY_FIRST, SETTLE_RETRY_FIRST * 2, SETTLE_RETRY_FIRST * 4]);
+        assert_eq!(pauses.last(), Some(&SETTLE_RETRY_MAX));
+        queue.extend((1..5).map(|item| Unsettled::new(item, now)));
+        (0..3).for_each(|_| queue.succeeded());
+        let groups = [queue.take(MonoTime::now(), |_| 1).len(), queue.take(MonoTime::now(), |_| 1).len()];
+        assert_eq!(groups, [4, 1], "the one that failed takes no other with it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_an_outage_batches_grow_again() {
+        let now = MonoTime::now();
+        let mut queue = queue(0..1_000, now);
+        queue.failed(2);
+        assert_eq!(drain(&mut queue, &[], now), ((0..1_000).rev().collect(), 10), "1, 2, 4, ... at a time");
+    }
+}

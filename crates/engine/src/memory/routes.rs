@@ -1,0 +1,145 @@
+//! Which node delivers a run: this one, or another where the settings of this one forbid it. The owner of a partition still
+//! decides when a run starts; it then hands the run over.
+
+use std::sync::Arc;
+
+use everytick_domain::{
+    ids::{Incarnation, JobId, RunId},
+    job::Job,
+    overlap::Open,
+    time::DbTime,
+};
+use everytick_store::{ClaimedRun, WaitingRun};
+use everytick_targets::{Capabilities, Needs, needs};
+
+use super::{Memory, Planned};
+use crate::settings::LEARNED_NEEDS_MAX;
+
+/// What this node and the other living ones can deliver.
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    own: Capabilities,
+    others: Vec<(Incarnation, Capabilities)>,
+}
+
+impl Routes {
+    pub(crate) fn new(own: Capabilities) -> Self {
+        Self { own, others: Vec::new() }
+    }
+
+    /// Whether another node can do what this one cannot, so that its runs are handed over.
+    pub(super) fn away(&self, needs: Option<Needs>) -> bool {
+        needs.is_some_and(|needs| !self.own.meets(needs) && self.others.iter().any(|(_, can)| can.meets(needs)))
+    }
+
+    /// The node that delivers this run in place of this one. Runs are spread over all that can.
+    fn node(&self, needs: Needs, run: RunId) -> Option<Incarnation> {
+        if self.own.meets(needs) {
+            return None;
+        }
+        let able: Vec<_> = self.others.iter().filter(|(_, can)| can.meets(needs)).collect();
+        let place = usize::try_from(run.uuid().as_u128() % (able.len().max(1) as u128)).unwrap_or_default();
+        able.get(place).map(|(node, _)| *node)
+    }
+}
+
+impl Memory {
+    pub(crate) fn with_routes(routes: Routes) -> Self {
+        Self { routes, ..Self::default() }
+    }
+
+    /// The other living nodes that take work, and what each can deliver.
+    pub(crate) fn set_others(&mut self, others: Vec<(Incarnation, Capabilities)>) {
+        self.routes.others = others;
+    }
+
+    /// Whether another node may hand runs to this one: it can deliver less.
+    pub(crate) fn may_be_handed_runs(&self) -> bool {
+        self.routes.others.iter().any(|(_, can)| *can != self.routes.own)
+    }
+
+    /// Of the chosen runs, those that another node delivers, each with that node.
+    pub(crate) fn handed_over(&self, chosen: &[WaitingRun]) -> Vec<(RunId, Incarnation)> {
+        let node = |run: &WaitingRun| Some((run.id, self.routes.node(self.jobs.get(&run.job)?.needs?, run.id)?));
+        chosen.iter().filter_map(node).collect()
+    }
+
+    /// The chosen runs that were handed over are in progress elsewhere. What was not has changed behind our back.
+    pub(crate) fn delegated(&mut self, asked: &[WaitingRun], handed: &[RunId]) {
+        for run in asked {
+            self.end_promise(run.job);
+            self.answered(run.job);
+            match self.jobs.get_mut(&run.job).filter(|_| handed.contains(&run.id)) {
+                Some(entry) if !entry.counts_open() => {}
+                Some(entry) => _ = entry.open.insert(run.id, Open { claimed: true, attempts: run.attempts + 1 }),
+                None => self.doubt(run.job),
+            }
+        }
+    }
+
+    /// A delivery has shown what this node may not do for the job. Whether another node can: its runs go there from now on.
+    pub(crate) fn learned(&mut self, job: JobId, needs: Needs) -> bool {
+        if self.learned.len() >= LEARNED_NEEDS_MAX {
+            self.learned.clear();
+        }
+        self.learned.insert(job, needs);
+        if let Some(entry) = self.jobs.get_mut(&job) {
+            entry.needs = Some(needs);
+        }
+        self.routes.away(Some(needs))
+    }
+
+    /// What deliveries of the job need. An edit (`changed`) may have given it another target.
+    pub(super) fn needs_of(&mut self, job: &Job, changed: bool) -> Option<Needs> {
+        if changed {
+            self.learned.remove(&job.id);
+        }
+        self.learned.get(&job.id).copied().or_else(|| needs(&job.spec.target))
+    }
+
+    pub(crate) fn reserve(&mut self, slots: usize) {
+        self.reserved += slots;
+    }
+
+    /// Takes in the claims on runs that other nodes have handed to this one; `reserved` slots were promised to them.
+    pub(crate) fn took_over(&mut self, claimed: Vec<TakenOver>, reserved: usize) -> Vec<Planned> {
+        self.reserved -= reserved;
+        claimed.into_iter().map(|taken| self.hold(taken.run, taken.job, taken.due_at)).collect()
+    }
+}
+
+/// A run of a job that another node owns.
+#[derive(Debug)]
+pub(crate) struct TakenOver {
+    pub run: ClaimedRun,
+    pub job: Arc<Job>,
+    pub due_at: DbTime,
+}
+
+#[cfg(test)]
+mod tests {
+    use everytick_domain::ids::Cause;
+    use everytick_store::conformance::{TENANT, incarnation, job_id};
+
+    use super::*;
+
+    fn run(n: i64) -> RunId {
+        RunId::of(job_id(TENANT, "j"), Cause::Tick(DbTime::from_millis(n)))
+    }
+
+    #[test]
+    fn what_this_node_can_do_stays_and_the_rest_goes_to_those_who_can() {
+        let (none, shell) = (Capabilities::default(), Capabilities::new(true, vec![]));
+        let mut routes = Routes::new(none.clone());
+        assert!(!routes.away(Some(Needs::Shell)), "nobody can: it is tried here, and fails with the reason");
+        routes.others = vec![(incarnation(2), none), (incarnation(3), shell.clone()), (incarnation(4), shell.clone())];
+        assert!(routes.away(Some(Needs::Shell)) && !routes.away(None));
+        let mut nodes: Vec<_> = (0..100).filter_map(|n| routes.node(Needs::Shell, run(n))).collect();
+        assert_eq!(nodes.len(), 100);
+        nodes.sort_unstable();
+        nodes.dedup();
+        assert_eq!(nodes, [incarnation(3), incarnation(4)]);
+        let able = Routes { own: shell, ..routes };
+        assert!(!able.away(Some(Needs::Shell)) && able.node(Needs::Shell, run(1)).is_none());
+    }
+}

@@ -1,0 +1,287 @@
+//! Who uses the slots of a node: no job and no destination may have all of them. A slot is in use from when it is promised to a
+//! run that is being recorded or claimed until the work on that run has ended, or its receiver has accepted it.
+
+use everytick_domain::{
+    ids::JobId,
+    job::{Job, Overlap},
+    target::Destination,
+};
+
+use super::{Map, Memory};
+
+/// Of a hundred slots, how many one job may use unless the operator says otherwise,
+pub(crate) const JOB_SHARE_DEFAULT: u8 = 25;
+/// how many one destination may use,
+const DESTINATION_SHARE: usize = 75;
+/// and how many serve only jobs that have no run in progress.
+const IDLE_JOBS_SHARE: usize = 5;
+
+/// How many slots each may use, of those that a node has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Limits {
+    job: usize,
+    destination: usize,
+    /// The last slots, which serve only jobs that have no run in progress.
+    idle_jobs: usize,
+}
+
+impl Limits {
+    fn of(slots: usize, job_share: u8) -> Self {
+        let part = |share: usize| (slots.saturating_mul(share) / 100).max(1);
+        Self { job: part(job_share.into()), destination: part(DESTINATION_SHARE), idle_jobs: part(IDLE_JOBS_SHARE) }
+    }
+}
+
+/// What one job may use of a hundred slots.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JobShare(pub u8);
+
+impl Default for JobShare {
+    fn default() -> Self {
+        Self(JOB_SHARE_DEFAULT)
+    }
+}
+
+/// The slots in use, by job and by destination.
+#[derive(Debug, Default)]
+pub(super) struct InUse {
+    jobs: Map<JobId, usize>,
+    destinations: Map<Destination, usize>,
+    /// Of those, the ones that are promised and not yet taken.
+    promised: Map<JobId, (usize, Option<Destination>)>,
+}
+
+impl InUse {
+    fn of_job(&self, job: JobId) -> usize {
+        self.jobs.get(&job).copied().unwrap_or(0)
+    }
+
+    fn at(&self, destination: Option<Destination>) -> usize {
+        destination.and_then(|destination| self.destinations.get(&destination)).copied().unwrap_or(0)
+    }
+
+    fn take(&mut self, job: JobId, destination: Option<Destination>) {
+        *self.jobs.entry(job).or_default() += 1;
+        if let Some(destination) = destination {
+            *self.destinations.entry(destination).or_default() += 1;
+        }
+    }
+
+    fn give_back(&mut self, job: JobId, destination: Option<Destination>) {
+        one_less(&mut self.jobs, job);
+        if let Some(destination) = destination {
+            one_less(&mut self.destinations, destination);
+        }
+    }
+}
+
+fn one_less<K: std::hash::Hash + Eq>(counts: &mut Map<K, usize>, key: K) {
+    if let Some(count) = counts.get_mut(&key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&key);
+        }
+    }
+}
+
+impl Memory {
+    /// So much of a hundred slots one job may use.
+    pub(crate) fn set_job_share(&mut self, share: u8) {
+        self.job_share = JobShare(share);
+    }
+
+    /// Whether one more run of the job may have a slot now.
+    pub(super) fn may_have_slot(&self, job: &Job, slots: usize) -> bool {
+        self.slots_free(slots) > 0 && !self.is_full(job, slots)
+    }
+
+    /// Whether the job uses all that it may, however many slots are free.
+    fn is_full(&self, job: &Job, slots: usize) -> bool {
+        let limits = Limits::of(slots, self.job_share.0);
+        let used = self.in_use.of_job(job.id);
+        used >= limits.job
+            || self.in_use.at(job.spec.target.destination()) >= limits.destination
+            || (used > 0 && self.slots_free(slots) <= limits.idle_jobs)
+    }
+
+    /// Jobs that have runs waiting and use all that they may: looking at those would hide the runs of other jobs. Not under
+    /// `cancel_previous`, where what waits makes what is in progress give way.
+    pub(crate) fn full(&mut self, slots: usize) -> Vec<JobId> {
+        let entries = self.with_waiting.iter().filter_map(|id| self.jobs.get(id));
+        let full: Vec<_> = entries
+            .filter(|entry| !entry.is_pulled() && entry.job.spec.overlap != Overlap::CancelPrevious)
+            .filter(|entry| self.is_full(&entry.job, slots))
+            .map(|entry| entry.job.id)
+            .collect();
+        self.held_back = !full.is_empty();
+        full
+    }
+
+    /// Promises a slot to a run of the job.
+    pub(super) fn promise_slot(&mut self, job: &Job) {
+        let destination = job.spec.target.destination();
+        self.reserved += 1;
+        self.in_use.take(job.id, destination);
+        self.in_use.promised.entry(job.id).or_insert((0, destination)).0 += 1;
+    }
+
+    /// The promise has ended: the run has its slot, or none came of it.
+    pub(super) fn end_promise(&mut self, job: JobId) {
+        self.reserved -= 1;
+        let Some((count, destination)) = self.in_use.promised.get_mut(&job) else { return };
+        let destination = *destination;
+        *count -= 1;
+        if *count == 0 {
+            self.in_use.promised.remove(&job);
+        }
+        self.in_use.give_back(job, destination);
+    }
+
+    pub(super) fn slot_taken(&mut self, job: &Job) {
+        self.in_use.take(job.id, job.spec.target.destination());
+    }
+
+    pub(super) fn slot_free(&mut self, job: &Job) {
+        self.in_use.give_back(job.id, job.spec.target.destination());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use everytick_domain::{
+        ids::{Cause, Epoch, Fence, RunId, TenantId},
+        job::{Birth, born},
+        partition::PartitionSet,
+        run::Verdict,
+        target::{HttpMethod, HttpTarget, TargetSpec},
+        time::DbTime,
+    };
+    use everytick_store::{
+        LoadedJob, Waiting, WaitingRun,
+        conformance::{START, TENANT, job_id, overlapping, s},
+    };
+
+    use super::*;
+
+    fn remembering(jobs: &[(&str, &str)]) -> Memory {
+        let mut memory = Memory::default();
+        memory.take_up(&PartitionSet::all(1));
+        let loaded = |(name, url): &(&str, &str)| {
+            let birth = Birth { id: job_id(TENANT, name), tenant: TENANT, partition: 0, by: "test".into(), at: START };
+            let mut spec = overlapping(name);
+            let url = (*url).to_owned();
+            spec.target = TargetSpec::Http(HttpTarget {
+                url,
+                method: HttpMethod::Post,
+                headers: Default::default(),
+                secret: None,
+            });
+            let (job, cursor) = born(birth, spec, &[]).unwrap();
+            LoadedJob {
+                job: Arc::new(job),
+                epoch: Epoch::from_raw(1),
+                cursor,
+                last_tick: None,
+                open: Vec::new(),
+                unread: Default::default(),
+                room: 1_000,
+            }
+        };
+        let turn = memory.turn();
+        memory.horizon(jobs.iter().map(loaded).collect(), turn);
+        memory
+    }
+
+    /// So many runs of each job wait, those of the first one before all others.
+    fn waiting(jobs: &[(&str, &str)], each: i64) -> Waiting {
+        let run = |name: &str, n: i64| {
+            let (job, due_at) = (job_id(TENANT, name), s(n));
+            let tenant: TenantId = TENANT;
+            WaitingRun {
+                id: RunId::of(job, Cause::Tick(due_at)),
+                job,
+                tenant,
+                priority: 5,
+                due_at,
+                late: false,
+                force: n % 2 == 0,
+                attempts: 0,
+            }
+        };
+        let due = jobs.iter().flat_map(|(name, _)| (0..each).map(move |n| run(name, n))).collect();
+        Waiting { now: s(200_000), due, next_due: None }
+    }
+
+    fn started(memory: &mut Memory, waiting: &Waiting, slots: usize, name: &str) -> usize {
+        let chosen = memory.choose(waiting, slots, 0);
+        chosen.iter().filter(|run| run.job == job_id(TENANT, name)).count()
+    }
+
+    const TWO: [(&str, &str); 2] = [("greedy", "https://a.example/"), ("modest", "https://b.example/")];
+
+    #[test]
+    fn one_job_has_a_quarter_of_the_slots_however_many_of_its_runs_wait() {
+        for (slots, share, most) in [(100, 25, 25), (1_000, 25, 250), (4, 25, 1), (1, 25, 1), (100, 50, 50)] {
+            let mut memory = remembering(&TWO);
+            memory.set_job_share(share);
+            assert_eq!(started(&mut memory, &waiting(&TWO[..1], 400), slots, "greedy"), most, "{slots} slots");
+            assert_eq!(memory.full(slots), [job_id(TENANT, "greedy")], "the next look passes it by");
+            let modest = started(&mut memory, &waiting(&TWO[1..], 1), slots, "modest");
+            assert_eq!(modest, usize::from(slots > 1), "{slots} slots");
+        }
+    }
+
+    #[test]
+    fn one_destination_has_three_quarters_of_the_slots() {
+        let names: Vec<String> = (0..10).map(|n| format!("j{n}")).collect();
+        let mut jobs: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "https://slow.example/x")).collect();
+        jobs.push(("other", "https://slow.example:8443/"));
+        let mut memory = remembering(&jobs);
+        let chosen = memory.choose(&waiting(&jobs[..10], 20), 100, 0);
+        assert_eq!(chosen.len(), 75);
+        assert_eq!(started(&mut memory, &waiting(&jobs[10..], 20), 100, "other"), 20, "another port is another one");
+    }
+
+    #[test]
+    fn the_last_slots_serve_only_jobs_that_have_no_run_in_progress() {
+        let names: Vec<String> = (0..5).map(|n| format!("j{n}")).collect();
+        let urls: Vec<String> = names.iter().map(|name| format!("https://{name}.example/")).collect();
+        let jobs: Vec<(&str, &str)> =
+            names.iter().zip(&urls).map(|(name, url)| (name.as_str(), url.as_str())).collect();
+        let mut memory = remembering(&jobs);
+        let chosen = memory.choose(&waiting(&jobs[..4], 30), 100, 0);
+        assert_eq!(chosen.len(), 95, "five of a hundred are kept");
+        assert_eq!(memory.full(100).len(), 4);
+        assert_eq!(started(&mut memory, &waiting(&jobs[4..], 30), 100, "j4"), 1);
+    }
+
+    #[test]
+    fn a_slot_is_given_back_when_the_work_ends_or_its_promise_does() {
+        let mut memory = remembering(&TWO);
+        let all = waiting(&TWO[..1], 10);
+        let chosen = memory.choose(&all, 8, 0);
+        assert_eq!(chosen.len(), 2);
+        let claimed = |run: &WaitingRun| everytick_store::ClaimedRun {
+            id: run.id,
+            job: run.job,
+            tenant: run.tenant,
+            cause: everytick_domain::run::CauseKind::Tick,
+            scheduled_at: run.due_at,
+            fence: Fence::default().raised(DbTime::EPOCH),
+            attempt: 1,
+            lost: 0,
+            payload: None,
+        };
+        // One was claimed, the other was not.
+        let planned = memory.claimed(&chosen, vec![claimed(&chosen[0])]).remove(0);
+        let job = planned.held.job.clone();
+        assert_eq!(memory.in_use.of_job(job.id), 1);
+        memory.outcome_arrived(job.id, planned.run.id);
+        memory.settled(job.id, planned.run.id, planned.run.fence, Verdict::Succeeded, 1);
+        assert_eq!((memory.in_use.of_job(job.id), memory.in_use.destinations.len()), (0, 0));
+        memory.unclaimed(&[], false);
+        assert!(memory.in_use.promised.is_empty());
+    }
+}

@@ -1,0 +1,81 @@
+//! One node in virtual time, with a job that is only triggered.
+
+use std::{sync::Arc, time::Duration};
+
+use everytick_domain::{
+    ids::RunId,
+    job::JobSpec,
+    time::{DbTime, Span},
+};
+use everytick_engine::{Engine, Hints, Parts, Settings, TokioSpawn, commands::Entropy, live::LiveLogs};
+use everytick_sim::SimStore;
+use everytick_store::{
+    Limits, NewJob, RunRecord, Store, WallClock,
+    conformance::{START, TENANT, actor, incarnation, job_id, new_run, overlapping},
+};
+use everytick_targets::Target;
+
+/// Virtual time.
+struct Virtual(tokio::time::Instant);
+
+impl WallClock for Virtual {
+    fn now(&self) -> DbTime {
+        START.plus(Span::millis(u64::try_from(self.0.elapsed().as_millis()).unwrap()))
+    }
+}
+
+pub struct Same;
+
+impl Entropy for Same {
+    fn fill(&self, bytes: &mut [u8]) {
+        bytes.fill(7);
+    }
+}
+
+/// A database, and the target that all its nodes deliver to.
+pub struct Alone<T> {
+    pub store: Arc<SimStore>,
+    pub target: Arc<T>,
+    clock: Arc<Virtual>,
+}
+
+impl<T: Target + Default + 'static> Alone<T> {
+    #[expect(clippy::disallowed_methods, reason = "virtual time")]
+    pub async fn new() -> Self {
+        let clock = Arc::new(Virtual(tokio::time::Instant::now()));
+        let store = Arc::new(SimStore::new(clock.clone(), Limits::default()));
+        let spec = JobSpec { schedule: None, timeout: Span::hours(1), ..overlapping("j") };
+        let job = NewJob { id: job_id(TENANT, "j"), spec };
+        store.create_jobs(TENANT, &actor(), vec![job], None).await.unwrap().remove(0).unwrap();
+        Self { store, target: Arc::default(), clock }
+    }
+
+    /// Starts a process, which takes the place of the one before.
+    pub async fn start(&self, process: u128) -> Engine {
+        let parts = Parts {
+            process_lives: |_| None,
+            store: self.store.clone(),
+            target: self.target.clone(),
+            hints: Hints::default(),
+            live: LiveLogs::default(),
+            entropy: Arc::new(Same),
+            spawn: Arc::new(TokioSpawn),
+            wall: self.clock.clone(),
+            settings: Settings::default(),
+        };
+        let engine = Engine::start(parts, incarnation(process)).await.unwrap();
+        engine.loaded().await;
+        engine
+    }
+
+    /// Triggers a run, and gives it so many seconds.
+    pub async fn trigger(&self, seconds: u64) -> RunId {
+        let run = self.store.create_run(TENANT, &actor(), new_run("j", "k")).await.unwrap().id;
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        run
+    }
+
+    pub async fn run(&self, run: RunId) -> RunRecord {
+        self.store.get_run(TENANT, run).await.unwrap()
+    }
+}

@@ -1,0 +1,73 @@
+//! A standby that was behind is promoted: the database has lost commits that nodes were told of.
+
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use everytick_domain::{run::State, target::Outcome};
+use everytick_store::{Store as _, conformance::TENANT};
+use everytick_targets::{Dispatch, LiveOutput, Target};
+use tokio_util::sync::CancellationToken;
+
+use crate::alone::Alone;
+
+/// Takes everything, and remembers which attempts came.
+#[derive(Default)]
+struct Sink {
+    attempts: Mutex<Vec<u32>>,
+    /// How many seconds a delivery lasts.
+    lasts: AtomicU64,
+}
+
+impl Sink {
+    fn attempts(&self) -> Vec<u32> {
+        self.attempts.lock().unwrap().clone()
+    }
+}
+
+#[async_trait::async_trait]
+impl Target for Sink {
+    async fn deliver(&self, dispatch: &Dispatch, _: &dyn LiveOutput, _: &CancellationToken) -> Outcome {
+        self.attempts.lock().unwrap().push(dispatch.attempt);
+        tokio::time::sleep(Duration::from_secs(self.lasts.load(Ordering::Relaxed))).await;
+        Outcome::Succeeded { output: Some("done".into()) }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_settlement_was_lost_is_lost_and_gets_the_next_attempt() {
+    let alone = Alone::<Sink>::new().await;
+    let engine = alone.start(1).await;
+    let run = alone.trigger(10).await;
+    assert_eq!(alone.run(run).await.state, State::Succeeded);
+    assert!(alone.store.lose_settlement(run));
+    // Nothing tells the node of the promotion: the claim is compared when it has become old.
+    tokio::time::sleep(Duration::from_secs(80)).await;
+    let record = alone.run(run).await;
+    assert_eq!((record.state, record.attempt, record.lost), (State::Succeeded, 2, 1));
+    assert_eq!(alone.target.attempts(), [1, 2], "never the same attempt again");
+    let attempts = alone.store.list_attempts(TENANT, run).await.unwrap();
+    let outcomes: Vec<_> = attempts.iter().map(|attempt| attempt.outcome.as_deref()).collect();
+    assert_eq!(outcomes, [Some("lost"), Some("succeeded")]);
+    engine.stop(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lost_settlement_of_a_run_that_lasted_is_found_after_the_next_renewal() {
+    let alone = Alone::<Sink>::new().await;
+    let engine = alone.start(1).await;
+    alone.target.lasts.store(120, Ordering::Relaxed);
+    let run = alone.trigger(130).await;
+    assert_eq!(alone.run(run).await.state, State::Succeeded);
+    alone.target.lasts.store(0, Ordering::Relaxed);
+    assert!(alone.store.lose_settlement(run));
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    let record = alone.run(run).await;
+    assert_eq!((record.state, record.attempt, record.lost), (State::Succeeded, 2, 1));
+    assert_eq!(alone.target.attempts(), [1, 2]);
+    engine.stop(Duration::from_secs(5)).await;
+}

@@ -1,0 +1,179 @@
+//! Claims on old runs: they are listed, so that no search for claims reads from the oldest open run on.
+
+use everytick_domain::{
+    ids::RunId,
+    plan::Fate,
+    run::{State, Verdict},
+    time::Span,
+};
+
+use super::{Bench, TENANT, TTL, actor, born, by_name, incarnation, new_run, overlapping, s, spec, tick, ticks};
+use crate::{Beat, ClaimedRun, GiveWay, LISTED_PER_PAGE_MAX, Lease, ListedClaims, NodeInfo, OldClaim, StoreError};
+
+async fn listed(bench: &Bench, lease: &Lease) -> ListedClaims {
+    bench.store.listed_claims(lease, None, LISTED_PER_PAGE_MAX).await.unwrap()
+}
+
+/// Claims that lie above the bound, which are found by reading the runs themselves.
+async fn above(bench: &Bench, lease: &Lease) -> Vec<ClaimedRun> {
+    let from = listed(bench, lease).await.open_from.unwrap();
+    bench.store.claims_between(lease, from, RunId::floor(s(1_000_000))).await.unwrap()
+}
+
+pub async fn a_claim_that_has_become_old_is_listed_and_the_bound_passes_it(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(10);
+    let old = bench.claimed(&lease, &job, 10).await;
+    assert_eq!(above(bench, &lease).await, std::slice::from_ref(&old));
+    bench.go(600);
+    let young = bench.claimed(&lease, &job, 600).await;
+    let bound = RunId::floor(s(540));
+    bench.pass_claims(&lease, bound).await;
+    let found = listed(bench, &lease).await;
+    assert_eq!((found.open_from, found.claims), (Some(bound), vec![old.clone()]));
+    assert_eq!(above(bench, &lease).await, std::slice::from_ref(&young), "the search does not begin at the old run");
+    assert_eq!(bench.store.load_claimed(&lease).await.unwrap(), [old.clone(), young.clone()]);
+    let open: Vec<_> = bench.load(&job).await.open.iter().map(|run| run.id).collect();
+    assert_eq!(open, [old.id, young.id]);
+    let next = bench.join("a", 2).await;
+    assert_eq!(bench.store.load_lost(&next, 10).await.unwrap(), [old, young]);
+}
+
+pub async fn the_bound_does_not_pass_what_was_not_listed(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    let bound = listed(bench, &lease).await.open_from;
+    bench.go(10);
+    let old = bench.claimed(&lease, &job, 10).await;
+    bench.go(600);
+    let beat = Beat::of(RunId::floor(s(540)));
+    bench.store.renew(&lease, Span::hours(1), &beat).await.unwrap();
+    assert_eq!(listed(bench, &lease).await.open_from, bound, "nothing was compared yet");
+    bench.store.list_old_claims(&lease, beat.open_from.unwrap()).await.unwrap();
+    bench.store.renew(&lease, Span::hours(1), &Beat { open_from: None, ..beat.clone() }).await.unwrap();
+    assert_eq!(listed(bench, &lease).await.open_from, bound, "the node may have claims that it does not know of");
+    bench.pass_claims(&lease, beat.open_from.unwrap()).await;
+    assert_eq!(listed(bench, &lease).await.open_from, beat.open_from);
+    assert_eq!(bench.store.load_claimed(&lease).await.unwrap(), [old]);
+}
+
+pub async fn a_claim_made_since_the_comparison_is_listed_with_the_renewal(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let id = bench.waiting(&lease, &job, 10).await;
+    bench.go(600);
+    let bound = RunId::floor(s(540));
+    bench.store.list_old_claims(&lease, bound).await.unwrap();
+    let claimed = bench.claim(&lease, id).await;
+    let beat = Beat { old_claims: vec![OldClaim::of(&claimed)], ..Beat::of(bound) };
+    for _ in 0..2 {
+        bench.pass_claims(&lease, bound).await;
+        bench.store.renew(&lease, Span::hours(1), &beat).await.unwrap();
+        let found = listed(bench, &lease).await;
+        assert_eq!((found.open_from, found.claims), (Some(bound), vec![claimed.clone()]));
+    }
+}
+
+pub async fn a_claim_below_the_bound_is_listed_and_leaves_the_bound_alone(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(10);
+    let id = bench.waiting(&lease, &job, 10).await;
+    bench.go(600);
+    let bound = RunId::floor(s(540));
+    bench.pass_claims(&lease, bound).await;
+    let claimed = bench.claim(&lease, id).await;
+    bench.record(&lease, ticks(&job, 1, vec![born(&job, 30)])).await;
+    let found = listed(bench, &lease).await;
+    let ids: Vec<_> = found.claims.iter().map(|run| (run.id, run.attempt)).collect();
+    assert_eq!((found.open_from, ids), (Some(bound), vec![(id, 1), (born(&job, 30).tick.id, 1)]));
+    assert_eq!(bench.load(&job).await.open.len(), 2);
+    bench.settle(&claimed, Verdict::Redeliver).await;
+    let again = bench.claim(&lease, id).await;
+    assert_eq!(listed(bench, &lease).await.claims[0], again, "under its new fence");
+    let next = bench.join("a", 2).await;
+    assert_eq!(bench.store.load_lost(&next, 10).await.unwrap().len(), 2);
+}
+
+pub async fn an_old_claim_that_ended_is_open_no_longer(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(50);
+    let mut claims = Vec::new();
+    for n in 1..=5 {
+        claims.push(bench.claimed(&lease, &job, n * 10).await);
+    }
+    bench.go(600);
+    bench.pass_claims(&lease, RunId::floor(s(540))).await;
+    assert_eq!(listed(bench, &lease).await.claims, claims);
+    bench.settle(&claims[0], Verdict::Succeeded).await;
+    bench.settle(&claims[1], Verdict::Redeliver).await;
+    bench.store.cancel_run(TENANT, &actor(), claims[2].id).await.unwrap();
+    let given = GiveWay { job: job.id, run: claims[3].id, to: claims[4].id };
+    bench.store.give_way(&lease, &[given]).await.unwrap();
+    assert_eq!(listed(bench, &lease).await.claims, claims[4..]);
+    let open: Vec<_> = bench.load(&job).await.open.iter().map(|run| run.id).collect();
+    assert_eq!(open, [claims[1].id, claims[4].id], "one waits, one is worked on");
+    let cancelled = bench.store.cancel_job(TENANT, &actor(), &by_name("j")).await.unwrap();
+    assert_eq!((cancelled.runs.waited, cancelled.runs.claimed), (vec![claims[1].id], vec![claims[4].id]));
+    assert!(listed(bench, &lease).await.claims.is_empty());
+    let next = bench.join("a", 2).await;
+    assert!(bench.store.load_lost(&next, 10).await.unwrap().is_empty());
+}
+
+pub async fn an_old_claim_keeps_its_job_busy(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    bench.claimed(&lease, &job, 10).await;
+    bench.go(600);
+    bench.pass_claims(&lease, RunId::floor(s(540))).await;
+    let asked = bench.store.create_run(TENANT, &actor(), new_run("j", "k")).await.unwrap();
+    assert_eq!(asked.state, State::Skipped, "overlap");
+}
+
+pub async fn listed_claims_come_in_pages(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(50);
+    let rows: Vec<_> = (1..=5).map(|n| born(&job, n * 10)).collect();
+    let ids: Vec<_> = rows.iter().map(|row| row.tick.id).collect();
+    bench.record(&lease, ticks(&job, 1, rows)).await;
+    bench.go(600);
+    bench.pass_claims(&lease, RunId::floor(s(540))).await;
+    let (mut after, mut seen) = (None, Vec::new());
+    loop {
+        let page = bench.store.listed_claims(&lease, after, 2).await.unwrap();
+        assert!(page.claims.len() <= 2);
+        seen.extend(page.claims.iter().map(|run| run.id));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, ids);
+    let (limit, next) = (2, bench.join("a", 2).await);
+    assert_eq!(bench.store.load_lost(&next, limit).await.unwrap().len(), limit);
+    assert_eq!(bench.store.load_lost(&next, 10).await.unwrap().len(), 5, "each time until they are settled");
+}
+
+pub async fn a_lost_lease_lists_nothing(bench: &Bench) {
+    let (lease, _) = bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap();
+    let job = bench.create(spec("j")).await;
+    bench.go(10);
+    bench.record(&lease, ticks(&job, 1, vec![tick(&job, 10, Fate::Run)])).await;
+    bench.go(600);
+    assert!(matches!(bench.store.list_old_claims(&lease, RunId::floor(s(540))).await, Err(StoreError::LeaseLost)));
+}
+
+pub async fn an_old_claim_is_not_pruned(bench: &Bench) {
+    const DAY: i64 = 86_400;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(20);
+    let (open, over) = (bench.claimed(&lease, &job, 10).await, bench.claimed(&lease, &job, 20).await);
+    bench.settle(&over, Verdict::Succeeded).await;
+    bench.go(3 * DAY);
+    bench.pass_claims(&lease, RunId::floor(s(3 * DAY - 60))).await;
+    let young = bench.claimed(&lease, &job, 3 * DAY).await;
+    bench.settle(&young, Verdict::Succeeded).await;
+    bench.raise(&job, 1, Some(s(3 * DAY + 10))).await;
+    bench.store.prune(s(2 * DAY), 100).await.unwrap();
+    assert_eq!(bench.run(open.id).await.state, State::Claimed);
+    bench.settle(&open, Verdict::Succeeded).await;
+    assert_eq!(bench.run(open.id).await.state, State::Succeeded);
+}

@@ -1,0 +1,91 @@
+//! Splits a store's connections between the engine and the API. Each has a handle of its own (`api_handle`). The engine's is
+//! open. The API's lets a fixed number of calls in and makes the others wait for a limited time, so that no number of requests
+//! delays the recording of ticks.
+
+use std::{
+    ops::{Deref, DerefMut},
+    sync::Arc,
+    time::Duration,
+};
+
+use sqlx::{Database, Transaction};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::{Result, StoreError};
+
+/// A call of the API that has waited this long for a connection is refused with [`StoreError::Busy`].
+pub const API_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// Admits a limited number of transactions of one handle, in the order of their arrival.
+#[derive(Clone, Debug)]
+pub(crate) struct Gate(Option<Arc<Semaphore>>);
+
+/// The permission to have one transaction open. The transaction keeps it to its end.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Gate {
+    /// For the engine: its pool alone limits it.
+    pub(crate) const fn open() -> Self {
+        Self(None)
+    }
+
+    /// For the API.
+    pub(crate) fn of(transactions_max: u32) -> Self {
+        Self(Some(Arc::new(Semaphore::new(transactions_max as usize))))
+    }
+
+    pub(crate) async fn enter(&self, doing: &'static str) -> Result<Admission> {
+        let Some(permits) = &self.0 else { return Ok(Admission { _permit: None }) };
+        match tokio::time::timeout(API_WAIT_MAX, permits.clone().acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(Admission { _permit: Some(permit) }),
+            // It is never closed.
+            Ok(Err(_)) | Err(_) => Err(StoreError::Busy { doing }),
+        }
+    }
+}
+
+/// A transaction that reads, and its admission. To its statements it is the connection.
+pub(crate) struct Admitted<DB: Database> {
+    pub(crate) tx: Transaction<'static, DB>,
+    pub(crate) admission: Admission,
+}
+
+impl<DB: Database> Deref for Admitted<DB> {
+    type Target = DB::Connection;
+    fn deref(&self) -> &DB::Connection {
+        &self.tx
+    }
+}
+
+impl<DB: Database> DerefMut for Admitted<DB> {
+    fn deref_mut(&mut self) -> &mut DB::Connection {
+        &mut self.tx
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_gate_refuses_after_a_second_and_admits_again_when_a_transaction_ends() {
+        let gate = Gate::of(2);
+        let (first, _second) = (gate.enter("read").await.unwrap(), gate.enter("read").await.unwrap());
+        let refused = tokio::time::timeout(API_WAIT_MAX * 2, gate.enter("read")).await.unwrap();
+        assert!(matches!(refused, Err(StoreError::Busy { doing: "read" })));
+        drop(first);
+        assert!(gate.enter("read").await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn an_open_gate_admits_everything() {
+        let gate = Gate::open();
+        let mut admitted = Vec::new();
+        for _ in 0..1_000 {
+            admitted.push(gate.enter("record").await.unwrap());
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Backlogs too long for one transaction.
+//!
+//! A cancel, or an edit that moves waiting runs, marks the job in its own short transaction. From then on no claim takes a marked
+//! run. The runs are cancelled or moved in batches, each one commit, by any node; a crash leaves the mark, and the next batch goes
+//! on. Runs that begin to wait later get a higher lot, so they are not marked.
+//!
+//! A claim of a node that began before the mark was committed may still take a marked run. So a cancel then waits for those
+//! claims (`claims_end`) and cancels what was claimed once more, before it is answered.
+
+use everytick_domain::{
+    ids::{JobId, RunId, TenantId},
+    queue::lead,
+};
+use sqlx::{PgConnection, Row as _};
+use uuid::Uuid;
+
+use super::{Failed, PostgresStore, Write, create, day_sql, edit, flows, homes, horizon, range, rows, sql};
+use crate::{Actor, BacklogAction, BacklogStep, BacklogWork, Result};
+
+const DOING: &str = "work off a backlog";
+
+/// Whether more runs of a job wait than one transaction works off, or its backlog is being worked off already.
+pub(super) async fn is_long(write: &mut Write, job: JobId) -> Result<bool> {
+    sqlx::query_scalar(sql!("backlog_is_long"))
+        .bind(job.uuid())
+        .bind(rows::limit(write.backlog_max))
+        .fetch_one(&mut *write.tx)
+        .await
+        .failed(write.doing)
+}
+
+/// Marks what waits of a job, which is locked. Settlements under way end first: what they put back is marked too.
+pub(super) async fn mark(
+    write: &mut Write,
+    tenant: TenantId,
+    actor: &Actor,
+    job: JobId,
+    action: BacklogAction,
+) -> Result<()> {
+    homes::hold_claimed(write, job.uuid()).await?;
+    sqlx::query(sql!("backlog_mark"))
+        .bind(job.uuid())
+        .bind(tenant.raw())
+        .bind(action.code())
+        .bind(write.now.millis())
+        .bind(&actor.0)
+        .execute(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    if action == BacklogAction::Cancel {
+        // Nothing is left to move.
+        unmark(write, job, BacklogAction::Move).await?;
+    }
+    let detail = serde_json::json!({ "backlog": action.word() });
+    create::note(write, tenant, actor, "backlog", &[(job.to_string(), detail.to_string())]).await
+}
+
+async fn unmark(write: &mut Write, job: JobId, action: BacklogAction) -> Result<()> {
+    sqlx::query(sql!("backlog_unmark"))
+        .bind(job.uuid())
+        .bind(action.code())
+        .execute(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    Ok(())
+}
+
+/// After the mark of a cancel is committed: cancels what claims under way have taken meanwhile. Gives those runs.
+pub(super) async fn cancel_late_claims(
+    store: &PostgresStore,
+    tenant: TenantId,
+    actor: &Actor,
+    job: JobId,
+) -> Result<Vec<RunId>> {
+    const DOING: &str = "cancel what was claimed meanwhile";
+    let mut wait = store.write(DOING).await?;
+    sqlx::query(sql!("backlog_claims_end")).execute(&mut *wait.tx).await.failed(DOING)?;
+    wait.commit().await?;
+    let mut write = store.write(DOING).await?;
+    let done = late_claims(&mut write, tenant, actor, job).await;
+    write.finish(done).await
+}
+
+async fn late_claims(write: &mut Write, tenant: TenantId, actor: &Actor, job: JobId) -> Result<Vec<RunId>> {
+    sqlx::query(sql!("epoch_held")).bind(job.uuid()).execute(&mut *write.tx).await.failed(write.doing)?;
+    write.read_clock().await?;
+    let claimed = edit::cancel_claimed(write, job).await?;
+    edit::note_cancelled(write, tenant, actor, &claimed).await?;
+    Ok(claimed.into_iter().map(RunId::from_uuid).collect())
+}
+
+/// How far the work at a job's backlog has come.
+pub(super) async fn work_of(
+    read: &mut PgConnection,
+    job: JobId,
+    max: usize,
+    doing: &'static str,
+) -> Result<Option<BacklogWork>> {
+    let Some(mark) = mark_of(read, job, doing).await? else { return Ok(None) };
+    let remaining = left(read, job, mark.up_to, max, doing).await?;
+    Ok(Some(BacklogWork { action: mark.action, done: mark.done, remaining }))
+}
+
+struct Mark {
+    action: BacklogAction,
+    tenant: TenantId,
+    up_to: i64,
+    done: u64,
+    actor: Actor,
+}
+
+async fn mark_of(read: &mut PgConnection, job: JobId, doing: &'static str) -> Result<Option<Mark>> {
+    let found = sqlx::query(sql!("backlog_of")).bind(job.uuid()).fetch_optional(read).await.failed(doing)?;
+    let Some(row) = found else { return Ok(None) };
+    let Some(action) = BacklogAction::from_code(row.try_get("action").failed(doing)?) else { return Ok(None) };
+    Ok(Some(Mark {
+        action,
+        tenant: rows::tenant(&row).failed(doing)?,
+        up_to: row.try_get("up_to").failed(doing)?,
+        done: row.try_get::<i64, _>("done").failed(doing)?.unsigned_abs(),
+        actor: Actor(row.try_get("actor").failed(doing)?),
+    }))
+}
+
+async fn left(read: &mut PgConnection, job: JobId, up_to: i64, max: usize, doing: &'static str) -> Result<u64> {
+    let left: i64 = sqlx::query_scalar(sql!("backlog_left"))
+        .bind(job.uuid())
+        .bind(up_to)
+        .bind(rows::limit(max))
+        .fetch_one(read)
+        .await
+        .failed(doing)?;
+    Ok(left.unsigned_abs())
+}
+
+pub(super) async fn advance(store: &PostgresStore) -> Result<BacklogStep> {
+    let mut write = store.write(DOING).await?;
+    let done = step(store, &mut write).await;
+    write.finish(done).await
+}
+
+async fn step(store: &PostgresStore, write: &mut Write) -> Result<BacklogStep> {
+    let next: Option<Uuid> =
+        sqlx::query_scalar(sql!("backlog_next")).fetch_optional(&mut *write.tx).await.failed(DOING)?;
+    let Some(job) = next.map(JobId::from_uuid) else { return Ok(BacklogStep::default()) };
+    let held: Option<(Option<String>, i16)> =
+        sqlx::query_as(sql!("backlog_job_held")).bind(job.uuid()).fetch_optional(&mut *write.tx).await.failed(DOING)?;
+    let now = write.read_clock().await?;
+    let mark = mark_of(&mut write.tx, job, DOING).await?;
+    let (Some((queue, partition)), Some(mark)) = (held, mark) else {
+        // Somebody else has the job: another one has its turn.
+        let actions = [BacklogAction::Cancel, BacklogAction::Move];
+        for action in actions {
+            worked(write, job, action, 0).await?;
+        }
+        return Ok(BacklogStep::default());
+    };
+    let batch = write.backlog_max;
+    let count = match mark.action {
+        BacklogAction::Cancel => cancel(store, write, job, &mark).await?,
+        BacklogAction::Move => {
+            let spec =
+                horizon::job_rows(&mut write.tx, &[job], DOING).await?.into_iter().next().map(|row| row.job.spec);
+            let priority = spec.map_or(0, |spec| spec.priority);
+            let moved = sqlx::query(sql!("backlog_move"))
+                .bind(job.uuid())
+                .bind(mark.up_to)
+                .bind(rows::limit(batch))
+                .bind(queue)
+                .bind(partition)
+                .bind(lead(priority, false))
+                .bind(lead(priority, true))
+                .bind(now.millis())
+                .execute(&mut *write.tx)
+                .await
+                .failed(DOING)?;
+            range::notify(write).await?;
+            usize::try_from(moved.rows_affected()).unwrap_or(usize::MAX)
+        }
+    };
+    worked(write, job, mark.action, count).await?;
+    if count < batch && left(&mut write.tx, job, mark.up_to, 1, DOING).await? == 0 {
+        unmark(write, job, mark.action).await?;
+    }
+    let (cancelled, moved) = if mark.action == BacklogAction::Cancel { (count, 0) } else { (0, count) };
+    Ok(BacklogStep { job: Some(job), cancelled, moved })
+}
+
+async fn worked(write: &mut Write, job: JobId, action: BacklogAction, count: usize) -> Result<()> {
+    sqlx::query(sql!("backlog_worked"))
+        .bind(job.uuid())
+        .bind(action.code())
+        .bind(rows::limit(count))
+        .bind(write.now.millis())
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    Ok(())
+}
+
+/// Cancels a batch. Gives how many runs that were.
+async fn cancel(store: &PostgresStore, write: &mut Write, job: JobId, mark: &Mark) -> Result<usize> {
+    let taken: Vec<Uuid> = sqlx::query_scalar(sql!("backlog_take"))
+        .bind(job.uuid())
+        .bind(mark.up_to)
+        .bind(rows::limit(write.backlog_max))
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    if taken.is_empty() {
+        return Ok(0);
+    }
+    let mut ended: Vec<(Uuid, bool)> = Vec::with_capacity(taken.len());
+    for (table, ids) in store.by_table(taken.iter().copied().map(RunId::from_uuid).collect(), |id| *id) {
+        let found = sqlx::query_as(day_sql!("backlog_cancel", &table))
+            .bind(rows::run_ids(ids))
+            .bind(write.now.millis())
+            .fetch_all(&mut *write.tx)
+            .await
+            .failed(DOING)?;
+        ended.extend::<Vec<(Uuid, bool)>>(found);
+    }
+    let followed: bool =
+        sqlx::query_scalar(sql!("backlog_followed")).bind(job.uuid()).fetch_one(&mut *write.tx).await.failed(DOING)?;
+    let steps: Vec<Uuid> = ended.iter().filter(|(_, of_flow)| *of_flow || followed).map(|(run, _)| *run).collect();
+    if !steps.is_empty() {
+        flows::leave_steps(write, &steps).await?;
+    }
+    let detail = serde_json::json!({ "backlog": "cancel", "runs": ended.len() });
+    create::note(write, mark.tenant, &mark.actor, "cancel", &[(job.to_string(), detail.to_string())]).await?;
+    Ok(taken.len())
+}

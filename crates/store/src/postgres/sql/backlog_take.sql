@@ -1,0 +1,6 @@
+-- Takes up to $3 runs of job $1 up to lot $2 from among the waiting. One that somebody else has locked is left for the next batch.
+-- Index: waiting_job.
+with marked as materialized (
+    select ctid as place from waiting where job = $1 and lot <= $2 limit $3 for update skip locked
+)
+delete from waiting w using marked where w.ctid = marked.place returning w.run;

@@ -1,0 +1,7 @@
+-- Lists the claims of incarnation $1 on runs from id $2 to before $3, in order. Keys: runs, open_claims.
+insert into open_claims as o (run, job, tenant, incarnation, fence)
+select id, job, tenant, incarnation, fence
+  from runs
+ where id >= $2 and id < $3 and state = 1 and incarnation = $1
+ order by id
+on conflict (run) do update set incarnation = excluded.incarnation, fence = excluded.fence where o.fence <= excluded.fence;

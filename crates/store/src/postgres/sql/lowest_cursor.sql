@@ -1,0 +1,9 @@
+-- The lowest cursor. Index: cursors_next, which has only jobs that tick, once a partition.
+select min(c.next_tick)
+  from generate_series(0, 255) as p (partition)
+ cross join lateral (
+        select c.next_tick
+          from cursors c
+         where c.partition = p.partition and c.next_tick is not null
+         order by c.next_tick
+         limit 1) c;

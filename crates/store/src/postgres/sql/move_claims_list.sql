@@ -1,0 +1,4 @@
+-- Lists the runs $1, which were claimed by nodes of the source. Keys: runs, open_claims.
+insert into open_claims (run, job, tenant, incarnation, fence)
+select id, job, tenant, incarnation, fence from runs where id = any($1) and state = 1
+on conflict (run) do nothing;

@@ -1,0 +1,2 @@
+-- The same for a search among the runs of job $4. Index: runs_history, backwards.
+select id from runs where job = $4 and id >= $1 and id < $2 order by id desc offset $3 limit 1;

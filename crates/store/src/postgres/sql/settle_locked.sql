@@ -1,0 +1,12 @@
+-- Locks those of the runs [id, fence] that are claimed under that fence and that no other session has locked (SKIP LOCKED).
+-- Returns the claimed ones that are locked elsewhere. Key: the day's; `any` leaves no way but that.
+with claimed as materialized (
+    select s.id, s.fence
+      from unnest($1::uuid[], $2::bigint[]) as s (id, fence)
+      join runs_of_the_day r on r.id = any (array[s.id]) and r.state = 1 and r.fence = s.fence
+), free as materialized (
+    select f.id
+      from claimed c
+     cross join lateral (select r.id from runs_of_the_day r where r.id = any (array[c.id]) for update skip locked) f
+)
+select id, fence from claimed where id not in (select id from free);

@@ -1,0 +1,44 @@
+//! Claims whose receivers have taken the work and report later. They no longer belong to the node that sent them: they outlive it.
+
+use std::collections::HashSet;
+
+use everytick_domain::ids::RunId;
+use uuid::Uuid;
+
+use super::{
+    Failed, SqliteStore, lost, node, rows,
+    rows::{Hex, Text},
+    sql,
+};
+use crate::{AcceptedRun, Lease, OldClaim, Result, SettleAnswer};
+
+const DOING: &str = "hand claims over to receivers";
+
+pub(super) async fn accept(store: &SqliteStore, lease: &Lease, runs: &[AcceptedRun]) -> Result<Vec<SettleAnswer>> {
+    let mut write = store.write(DOING).await?;
+    let now = write.now;
+    node::check(&mut write.tx, lease, now, DOING).await?;
+    let found: Vec<Uuid> = sqlx::query_scalar(sql!("accept"))
+        .bind(lease.incarnation.uuid())
+        .bind(rows::json(&runs.iter().map(claim).collect::<Vec<_>>()).failed(DOING)?)
+        .fetch_all(&mut *write.tx)
+        .await
+        .failed_or_refused(DOING)?;
+    let mut taken: HashSet<RunId> = found.into_iter().map(RunId::from_uuid).collect();
+    let claims: Vec<_> = runs.iter().filter(|run| taken.contains(&run.run)).map(claim).collect();
+    sqlx::query(sql!("accept_claims"))
+        .bind(rows::json(&claims).failed(DOING)?)
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(DOING)?;
+    let listed = taken.iter().copied().filter(|run| OldClaim::may_be_listed(*run, now)).collect();
+    lost::unlist(&mut write, listed).await?;
+    write.commit().await?;
+    // A run that is named twice is taken by the first.
+    Ok(runs.iter().map(|run| SettleAnswer::of(taken.remove(&run.run))).collect())
+}
+
+/// run, fence, worker, timeout_at, previous: as the statements read them.
+fn claim(run: &AcceptedRun) -> (Hex, i64, Text<'_>, i64, bool) {
+    (Hex(run.run.uuid()), run.fence.raw(), Text(&run.worker), run.timeout_at.millis(), run.previous)
+}

@@ -1,0 +1,8 @@
+-- Cancels, at ?2, the runs of job ?1 that workers hold or that open_claims lists. Indexes: worker_claims_job, open_claims_job; key:
+-- runs.
+update runs set state = 4, finished_at = ?2, fence = max(fence + 1, ?2 * 1000), incarnation = null
+ where id in (select run from worker_claims indexed by worker_claims_job where job = ?1
+               union
+              select run from open_claims indexed by open_claims_job where job = ?1)
+   and state = 1
+returning id;

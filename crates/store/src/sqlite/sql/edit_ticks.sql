@@ -1,0 +1,13 @@
+-- Inserts the ticks of ?1, strings as record.sql reads them, of tenant ?3 at ?2: the last ticks of a definition that an edit
+-- ends, an `at` of a moment ago, or lost ticks. Unlike record.sql it compares neither cursor nor epoch nor clock: the caller
+-- has the only write transaction and has decided. A row that exists stays. Returns the ids that were inserted. Key: runs.
+insert into runs (id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence, finished_at,
+                  skip_reason)
+select unhex(substr(t.value, 1, 32)), ?3, unhex(substr(t.value, 33, 32)), 1,
+       cast(substr(t.value, 69, 20) as integer), cast(substr(t.value, 89, 20) as integer),
+       cast(substr(t.value, 65, 1) as integer), cast(substr(t.value, 66, 1) as integer), 0, 0, 0, 0,
+       iif(substr(t.value, 65, 1) = '5', ?2, null), nullif(cast(substr(t.value, 67, 2) as integer), 0)
+  from json_each(?1) as t
+ where true
+on conflict (id) do nothing
+returning id;

@@ -1,0 +1,12 @@
+-- Failed runs of job ?5 of tenant ?1 with ids from ?2 to before ?3, newest first, at most ?4. Index: failures_job, backwards; key: runs.
+select r.id, r.job, j.name as job_name, r.tenant, r.cause, r.scheduled_at, r.due_at, r.state, r.attempt, r.lost, r.fence, r.node, r.worker,
+       r.started_at, r.finished_at, r.skip_reason, r.error, null as output, null as payload,
+       coalesce(r.flow, case when r.state < 2 and exists (select 1 from job_parents p where p.parent = r.job)
+                                or exists (select 1 from flow_steps s where s.run = r.id)
+                                or exists (select 1 from flows f where f.id = r.id) then r.id end) as flow
+  from failures f indexed by failures_job
+  cross join runs r on r.id = f.run
+  left join jobs j on j.id = r.job
+ where f.tenant = ?1 and f.job = ?5 and f.run >= ?2 and f.run < ?3
+ order by f.run desc
+ limit ?4;

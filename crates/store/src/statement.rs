@@ -1,0 +1,26 @@
+//! The texts of SQL statements. In builds for tests a statement can be replaced by a file, so that `scripts/guards` can
+//! break one guard after another without a build for each.
+
+/// The text of a statement, named as `postgres/claim`.
+#[cfg(not(feature = "conformance"))]
+pub(crate) const fn statement(_name: &str, text: &'static str) -> &'static str {
+    text
+}
+
+/// The text of a statement, named as `postgres/claim`: that of the folder `EVERYTICK_TEST_SQL`, if it has one.
+#[cfg(feature = "conformance")]
+pub(crate) fn statement(name: &str, text: &'static str) -> &'static str {
+    use std::{collections::HashMap, sync::Mutex};
+
+    static REPLACED: Mutex<Option<HashMap<String, &'static str>>> = Mutex::new(None);
+    let Some(folder) = std::env::var_os("EVERYTICK_TEST_SQL") else { return text };
+    let mut replaced = REPLACED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let replaced = replaced.get_or_insert_default();
+    if let Some(known) = replaced.get(name) {
+        return known;
+    }
+    let path = std::path::Path::new(&folder).join(format!("{name}.sql"));
+    let found = std::fs::read_to_string(path).map_or(text, |text| &*text.leak());
+    replaced.insert(name.to_owned(), found);
+    found
+}

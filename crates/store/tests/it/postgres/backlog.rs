@@ -1,0 +1,202 @@
+//! Backlogs too long for one transaction: marked at once, worked off in batches, and none of their runs starts meanwhile.
+
+use everytick_domain::{
+    edit::Change,
+    ids::RunId,
+    job::{Job, JobSpec},
+    run::State,
+    target::{QueueTarget, TargetSpec},
+    time::Span,
+};
+use everytick_store::{
+    BacklogAction, BacklogStep, BacklogWork, ClaimQueue, EditJob, Lease, QueueStore, Store,
+    conformance::{Bench, LIMITS, TENANT, actor, by_name, change, overlapping, pause, spec},
+};
+
+use super::{Opened, bench};
+
+/// More than two batches.
+const LONG: usize = LIMITS.backlog_batch_max * 2 + 5;
+
+/// A job of which so many ticks wait, and those runs. A further tick has its turn after them.
+async fn backlog(bench: &Bench, spec: JobSpec, count: usize) -> (Lease, Job, Vec<RunId>) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec).await);
+    let mut runs = Vec::new();
+    for n in 1..=count {
+        let at = 10 * i64::try_from(n).unwrap();
+        bench.go(at);
+        runs.push(bench.waiting(&lease, &job, at).await);
+    }
+    (lease, job, runs)
+}
+
+async fn work(opened: &Opened, job: &str) -> Option<BacklogWork> {
+    opened.store.get_job(TENANT, &by_name(job)).await.unwrap().backlog
+}
+
+/// Every batch until nothing is left: how many runs each one worked off.
+async fn batches(opened: &Opened) -> Vec<usize> {
+    let mut worked = Vec::new();
+    loop {
+        match opened.store.advance_backlog().await.unwrap() {
+            BacklogStep { job: None, .. } => return worked,
+            step => worked.push(step.cancelled + step.moved),
+        }
+    }
+}
+
+fn in_batches() -> Vec<usize> {
+    let max = LIMITS.backlog_batch_max;
+    vec![max, max, LONG - 2 * max]
+}
+
+fn ask() -> ClaimQueue {
+    ClaimQueue { tenant: TENANT, queue: "q".into(), worker: "w".into(), limit: 99, lease: Span::minutes(1) }
+}
+
+fn queued(spec: JobSpec) -> JobSpec {
+    JobSpec { target: TargetSpec::Queue(QueueTarget { name: "q".into() }), ..spec }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_backlog_is_cancelled_in_batches_and_none_of_it_starts() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, job, runs) = backlog(bench, overlapping("j"), LONG).await;
+    let cancelled = opened.store.cancel_job(TENANT, &actor(), &by_name("j")).await.unwrap();
+    assert!(cancelled.runs.backlog && cancelled.runs.waited.is_empty());
+    assert_eq!(bench.due(&lease).await, [], "no look finds them");
+    assert!(opened.store.claim(&lease, &bench.all(), &runs).await.unwrap().is_empty(), "and no claim takes them");
+    let remaining = LONG as u64;
+    assert_eq!(work(&opened, "j").await, Some(BacklogWork { action: BacklogAction::Cancel, done: 0, remaining }));
+    // What begins to wait later is not marked.
+    let at = 10 * (i64::try_from(LONG).unwrap() + 1);
+    bench.go(at);
+    let later = bench.waiting(&lease, &job, at).await;
+    assert_eq!(bench.due(&lease).await, [later]);
+    assert_eq!(opened.store.advance_backlog().await.unwrap().cancelled, LIMITS.backlog_batch_max);
+    assert_eq!(work(&opened, "j").await.unwrap().done, LIMITS.backlog_batch_max as u64);
+    assert_eq!(batches(&opened).await, in_batches()[1..]);
+    assert_eq!(work(&opened, "j").await, None);
+    for run in runs {
+        assert_eq!(bench.run(run).await.state, State::Cancelled);
+    }
+    assert_eq!(bench.claim(&lease, later).await.id, later);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_or_delete_that_cancels_marks_a_long_backlog() {
+    for (end, ends) in [("pause", pause()), ("delete", Change::Delete)] {
+        let opened = bench().await;
+        let bench = &opened.bench;
+        let (lease, _, runs) = backlog(bench, queued(overlapping("j")), LONG).await;
+        drop(lease);
+        let edit = EditJob { cancel: true, ..change("j", ends) };
+        assert!(opened.store.edit_job(TENANT, &actor(), edit).await.unwrap().backlog, "{end}");
+        assert!(opened.store.claim_queue(&ask()).await.unwrap().claims.is_empty(), "{end}: workers get none of them");
+        assert_eq!(batches(&opened).await, in_batches(), "{end}");
+        for run in runs {
+            assert_eq!(bench.run(run).await.state, State::Cancelled, "{end}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_backlog_follows_its_job_to_another_target_in_batches() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, job, runs) = backlog(bench, overlapping("j"), LONG).await;
+    let replace = |spec: JobSpec| Change::Replace(Box::new(spec));
+    let to_queue = change("j", replace(queued((*job.spec).clone())));
+    assert!(opened.store.edit_job(TENANT, &actor(), to_queue).await.unwrap().backlog);
+    assert_eq!(bench.due(&lease).await, [], "nodes do not send them to the old target");
+    assert!(opened.store.claim_queue(&ask()).await.unwrap().claims.is_empty(), "workers do not have them yet");
+    let moved = BacklogStep { job: Some(job.id), cancelled: 0, moved: LIMITS.backlog_batch_max };
+    assert_eq!(opened.store.advance_backlog().await.unwrap(), moved);
+    let first = opened.store.claim_queue(&ask()).await.unwrap().claims;
+    assert_eq!(first.len(), LIMITS.backlog_batch_max);
+    // Back, while the first move is not over: what is left goes where the job stands then.
+    assert!(bench.edit("j", replace((*job.spec).clone())).await.backlog);
+    assert_eq!(batches(&opened).await.iter().sum::<usize>(), LONG - first.len());
+    let mut due = bench.due(&lease).await;
+    due.extend(first.iter().map(|claim| claim.run.id));
+    due.sort_unstable();
+    assert_eq!(due, runs);
+    assert!(opened.store.claim_queue(&ask()).await.unwrap().claims.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backlog_of_one_batch_is_cancelled_at_once() {
+    let opened = bench().await;
+    let (_, _, runs) = backlog(&opened.bench, overlapping("j"), LIMITS.backlog_batch_max).await;
+    let cancelled = opened.store.cancel_job(TENANT, &actor(), &by_name("j")).await.unwrap();
+    assert_eq!((cancelled.runs.backlog, cancelled.runs.waited.len()), (false, runs.len()));
+    assert!(batches(&opened).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_of_a_cancelled_backlog_leave_their_steps_in_flows() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (_, _, runs) = backlog(bench, overlapping("j"), LONG).await;
+    let after = everytick_domain::flow::DependsOn { job: "j".into(), when: everytick_domain::flow::When::Succeeded };
+    bench.create(JobSpec { schedule: None, depends_on: vec![after], ..spec("child") }).await;
+    opened.store.cancel_job(TENANT, &actor(), &by_name("j")).await.unwrap();
+    batches(&opened).await;
+    let mut look = opened.connect().await;
+    let steps: i64 = sqlx::query_scalar("select count(*) from flow_steps").fetch_one(&mut look).await.unwrap();
+    assert_eq!(usize::try_from(steps).unwrap(), runs.len());
+}
+
+/// A claim that began before the mark may take a marked run: the cancel waits for it, and cancels what it took.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_under_way_takes_no_run_past_a_cancel() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, _, runs) = backlog(bench, overlapping("j"), LONG).await;
+    let mut claimer = opened.connect().await;
+    let begun = format!(
+        "begin; select 1 from leases where incarnation = '{lease}' for share;
+         delete from waiting where run = '{run}';
+         update runs set state = 1, attempt = 1, fence = 7, node = 'a', incarnation = '{lease}', started_at = 1 where id = '{run}'",
+        lease = lease.incarnation,
+        run = runs[0],
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(begun)).execute(&mut claimer).await.unwrap();
+    let store = opened.store.clone();
+    let cancelling = tokio::spawn(async move { store.cancel_job(TENANT, &actor(), &by_name("j")).await });
+    let mut look = opened.connect().await;
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    while sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut look).await.unwrap() == 0 {
+        tokio::task::yield_now().await;
+    }
+    sqlx::raw_sql("commit").execute(&mut claimer).await.unwrap();
+    let cancelled = cancelling.await.unwrap().unwrap();
+    assert_eq!(cancelled.runs.claimed, [runs[0]]);
+    assert_eq!(bench.run(runs[0]).await.state, State::Cancelled);
+}
+
+/// What a load reads is counted by the server: one run more than the policy needs, however many wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_reads_no_more_of_a_long_backlog_than_the_policy_needs() {
+    let opened = bench().await;
+    let (_, job, _) = backlog(&opened.bench, overlapping("j"), LONG).await;
+    let mut look = opened.connect().await;
+    for (statement, most) in [("open_waiting", 2), ("open_backlog", 2), ("waiting_counts", 7)] {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql/").to_owned() + statement + ".sql";
+        let text = std::fs::read_to_string(file).unwrap();
+        let limit = if statement == "waiting_counts" { most.to_string() } else { format!("array[{most}::bigint]") };
+        let text = text.replace("$1", &format!("array['{}'::uuid]", job.id)).replace("$2", &limit);
+        // For a table of a few rows the planner would take a bitmap, which reads all entries of the job.
+        let alone = "set enable_seqscan = off; set enable_bitmapscan = off";
+        let explain = format!("{alone}; explain (analyze, costs off, timing off) {text}");
+        let plan = sqlx::raw_sql(sqlx::AssertSqlSafe(explain)).fetch_all(&mut look).await.unwrap();
+        let plan: Vec<String> = plan.iter().map(|row| sqlx::Row::get(row, 0)).collect();
+        let scanned = |line: &&String| line.contains("waiting_job") && line.contains("actual rows=");
+        let scans: Vec<&String> = plan.iter().filter(scanned).collect();
+        assert!(!scans.is_empty(), "{statement}: {plan:#?}");
+        for scan in scans {
+            assert!(scan.contains(&format!("actual rows={most} ")), "{statement}: {scan}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Webhooks to names, by a name server of the test's own that never answers for one zone.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use everytick_domain::{target::Outcome, time::Span};
+use everytick_targets::{AddressPolicy, Discard, Dispatch, Target as _, Targets, Webhook};
+use tokio::{net::UdpSocket, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{Receiver, post, within};
+
+/// Answers 127.0.0.1 for every name but those under `dead.test`. Counts the questions.
+async fn name_server() -> (SocketAddr, Arc<AtomicUsize>) {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let (address, asked) = (socket.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let count = asked.clone();
+    tokio::spawn(async move {
+        let mut packet = [0; 512];
+        while let Ok((length, from)) = socket.recv_from(&mut packet).await {
+            count.fetch_add(1, Ordering::SeqCst);
+            if let Some(answer) = answer(&packet[..length]) {
+                let _ = socket.send_to(&answer, from).await;
+            }
+        }
+    });
+    (address, asked)
+}
+
+/// A question has 12 bytes of header, its name in labels, and 4 bytes of type and class.
+fn answer(question: &[u8]) -> Option<Vec<u8>> {
+    let (mut at, mut name) = (12, String::new());
+    while question[at] != 0 {
+        let length = usize::from(question[at]);
+        name += &format!("{}.", String::from_utf8_lossy(&question[at + 1..=at + length]).to_lowercase());
+        at += length + 1;
+    }
+    if name.ends_with("dead.test.") {
+        return None;
+    }
+    let is_a = question[at + 1..at + 3] == [0, 1];
+    let mut answer = question[..2].to_vec();
+    answer.extend([0x81, 0x80, 0, 1, 0, u8::from(is_a), 0, 0, 0, 0]);
+    answer.extend(&question[12..at + 5]);
+    if is_a {
+        answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 30, 0, 4, 127, 0, 0, 1]);
+    }
+    Some(answer)
+}
+
+async fn asking() -> (Arc<Targets>, Arc<AtomicUsize>) {
+    let (server, asked) = name_server().await;
+    let loopback = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
+    (Arc::new(Targets::new(Webhook::asking(loopback, &[server]).unwrap(), None)), asked)
+}
+
+fn to(host: &str, receiver: &Receiver) -> Dispatch {
+    Dispatch { timeout: Span::seconds(15), ..post(receiver.url().replace("127.0.0.1", host)) }
+}
+
+async fn deliver(targets: &Targets, dispatch: &Dispatch) -> Outcome {
+    targets.deliver(dispatch, &Discard, &CancellationToken::new()).await
+}
+
+/// By 16 lookups of 2 s at a time, those of the dead zone would take 37 s, and the others would wait behind them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_zone_that_does_not_answer_stops_no_other_webhook() {
+    let ((targets, _), receiver) = (asking().await, Receiver::with_status(200).await);
+    let mut dead = JoinSet::new();
+    for n in 0..300 {
+        let (targets, dispatch) = (targets.clone(), to(&format!("n{n}.dead.test"), &receiver));
+        dead.spawn(async move { deliver(&targets, &dispatch).await });
+    }
+    tokio::task::yield_now().await;
+    for n in 0..20 {
+        let outcome = deliver(&targets, &to(&format!("n{n}.live.test"), &receiver)).await;
+        assert!(matches!(outcome, Outcome::Succeeded { .. }), "{outcome:?}");
+    }
+    for outcome in within("the end of all", dead.join_all()).await {
+        let Outcome::Failed { error, .. } = outcome else { panic!("{outcome:?}") };
+        assert!(error.contains("could not resolve"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_not_looked_up_for_each_delivery() {
+    let ((targets, asked), receiver) = (asking().await, Receiver::with_status(200).await);
+    for _ in 0..20 {
+        let outcome = deliver(&targets, &to("hook.live.test", &receiver)).await;
+        assert!(matches!(outcome, Outcome::Succeeded { .. }), "{outcome:?}");
+    }
+    assert!(asked.load(Ordering::SeqCst) <= 4, "A and AAAA, and once more where a packet was late");
+}
+
+#[tokio::test]
+async fn localhost_needs_no_name_server() {
+    let receiver = Receiver::with_status(200).await;
+    let loopback = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
+    let nobody: SocketAddr = ([127, 0, 0, 1], 9).into();
+    let targets = Targets::new(Webhook::asking(loopback, &[nobody]).unwrap(), None);
+    let outcome = deliver(&targets, &to("localhost", &receiver)).await;
+    assert!(matches!(outcome, Outcome::Succeeded { .. }), "{outcome:?}");
+    let refused = Targets::new(Webhook::asking(AddressPolicy::default(), &[nobody]).unwrap(), None);
+    let Outcome::NotHere { error, .. } = deliver(&refused, &to("localhost", &receiver)).await else {
+        panic!("refused")
+    };
+    assert!(error.contains("--allow-webhook-range"), "{error}");
+}

@@ -1,0 +1,163 @@
+//! One healthy job beside everything that used to stop it: clients that list without end, clients that never read, idle
+//! connections, one greedy job whose receiver never answers, and webhooks to a zone whose name server never answers.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use everytick_store::conformance::server::Server as Postgres;
+use tokio::{
+    io::AsyncWriteExt as _,
+    net::{TcpListener, TcpStream, UdpSocket},
+};
+
+use crate::{
+    Verdict, make_jobs, now_ms, rfc3339,
+    server::Server,
+    sink::{self, Sink},
+    sleep_until_ms,
+};
+
+/// Clients that list jobs and runs one page after the other.
+const READERS: usize = 20;
+/// Clients that ask for a large list and never read the answer.
+const DEAF: usize = 10;
+/// Connections that never send a byte.
+const IDLE: usize = 300;
+/// Jobs whose definitions make lists large.
+const LISTED: usize = 2_000;
+/// Jobs every second whose host is in the zone that never answers.
+const DEAD: usize = 300;
+/// The name server of the dead zone; `scripts/soak crowd` makes the machine's settings name it.
+const DEAD_SERVER: &str = "127.0.0.153:53";
+const LAG_MAX_MS: i64 = 1_000;
+const MEMORY_MAX_MB: u64 = 500;
+
+pub(crate) async fn run(seconds: u64) -> anyhow::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let data = dir.path().join("data").display().to_string();
+    beside("SQLite", &["--data-dir", &data], seconds).await?;
+    let database = Postgres::shared().blank().await;
+    beside("PostgreSQL", &["--database-url", &database.url], seconds).await
+}
+
+async fn beside(store: &str, flags: &[&str], seconds: u64) -> anyhow::Result<()> {
+    println!("one job every second for {seconds} s beside a crowd, on {store}:");
+    let (sink, hook) = Sink::start().await?;
+    let tarpit = tarpit().await?;
+    let dead = UdpSocket::bind(DEAD_SERVER).await.ok();
+    if dead.is_none() {
+        println!("  not as root: the dead zone is left out");
+    }
+    let server = Server::serve(&[&["--node-name", "crowd"], flags].concat()).await?;
+    let from = (now_ms() / 1_000 + 8) * 1_000;
+    let to = from + i64::try_from(seconds - 1)? * 1_000;
+    let lines = jobs(&hook, &tarpit, dead.is_some(), from, to);
+    make_jobs(reqwest::Client::new().post(format!("{}/api/v1/jobs/batch", server.url)), lines).await?;
+    let crowd = Crowd::gather(&server.url).await?;
+    sleep_until_ms(to + 5_000).await;
+    let memory = server.memory_mb()?;
+    crowd.disperse();
+    let listed: serde_json::Value =
+        reqwest::get(format!("{}/api/v1/jobs/victim/runs?limit=1000", server.url)).await?.json().await?;
+    let runs = listed["items"].as_array().cloned().unwrap_or_default();
+    let skipped = runs.iter().filter(|run| run["state"] == "skipped").count();
+    let asked = crowd.answers.load(Ordering::Relaxed);
+    server.kill().await?;
+    let deliveries = sink.all();
+    let (p50, p99, max) = sink::lag(&deliveries);
+    println!("  lag of the healthy job: p50 {p50} ms, p99 {p99} ms, max {max} ms; {asked} lists answered; {memory} MB");
+    let mut verdict = Verdict::new();
+    verdict.expect("ticks on the record", runs.len() as u64, seconds);
+    verdict.expect("skips", skipped as u64, 0);
+    verdict.expect("deliveries", deliveries.len() as u64, seconds);
+    verdict.expect("p99 above a second", u64::from(p99 >= LAG_MAX_MS), 0);
+    verdict.expect("memory above the limit", u64::from(memory >= MEMORY_MAX_MB), 0);
+    verdict.end()
+}
+
+fn jobs(hook: &str, tarpit: &str, dead_zone: bool, from: i64, to: i64) -> String {
+    let every = serde_json::json!({"every": "1s", "starts_at": rfc3339(from), "ends_at": rfc3339(to)});
+    let job = |name: String, url: &str| serde_json::json!({"name": name, "schedule": every, "target": {"http": {"url": url}}});
+    let mut jobs = vec![job("victim".to_owned(), hook)];
+    let mut greedy = job("greedy".to_owned(), tarpit);
+    greedy["overlap"] = "allow".into();
+    greedy["max_concurrent"] = 1_000.into();
+    greedy["timeout"] = "1h".into();
+    jobs.push(greedy);
+    for n in 0..LISTED {
+        let mut listed = job(format!("listed-{n:05}"), hook);
+        listed["schedule"] = serde_json::json!({"cron": "0 0 1 1 *"});
+        listed["payload"] = serde_json::json!({"text": "x".repeat(16_000)});
+        jobs.push(listed);
+    }
+    if dead_zone {
+        jobs.extend((0..DEAD).map(|n| job(format!("dead-{n:03}"), &format!("http://host-{n}.dead.example/"))));
+    }
+    jobs.iter().map(|job| format!("{job}\n")).collect()
+}
+
+/// A receiver that takes connections and never answers; gives its URL.
+async fn tarpit() -> anyhow::Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}/hook", listener.local_addr()?);
+    tokio::spawn(async move {
+        let mut kept = Vec::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            kept.push(stream);
+        }
+    });
+    Ok(url)
+}
+
+struct Crowd {
+    over: Arc<AtomicBool>,
+    answers: Arc<AtomicU64>,
+    kept: Vec<TcpStream>,
+}
+
+impl Crowd {
+    async fn gather(url: &str) -> anyhow::Result<Self> {
+        let (over, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        for n in 0..READERS {
+            let (url, over, answers) = (url.to_owned(), over.clone(), answers.clone());
+            tokio::spawn(async move { read_lists(&url, n, &over, &answers).await });
+        }
+        let address = url.trim_start_matches("http://");
+        let mut kept = Vec::new();
+        for _ in 0..IDLE {
+            kept.push(TcpStream::connect(address).await?);
+        }
+        for _ in 0..DEAF {
+            let mut deaf = TcpStream::connect(address).await?;
+            let ask = format!("GET /api/v1/jobs?limit=1000&include=payload HTTP/1.1\r\nhost: {address}\r\n\r\n");
+            deaf.write_all(ask.as_bytes()).await?;
+            kept.push(deaf);
+        }
+        Ok(Self { over, answers, kept })
+    }
+
+    fn disperse(&self) {
+        self.over.store(true, Ordering::Relaxed);
+        println!("  {} connections were idle or never read", self.kept.len());
+    }
+}
+
+async fn read_lists(url: &str, n: usize, over: &AtomicBool, answers: &AtomicU64) {
+    let list = if n.is_multiple_of(2) { "jobs?limit=1000" } else { "runs?limit=1000&status=cancelled" };
+    let client = reqwest::Client::new();
+    while !over.load(Ordering::Relaxed) {
+        let asked = client.get(format!("{url}/api/v1/{list}")).timeout(Duration::from_secs(30)).send();
+        let answered = async { asked.await?.error_for_status()?.bytes().await };
+        if answered.await.is_ok() {
+            answers.fetch_add(1, Ordering::Relaxed);
+        } else {
+            // Sent away because too many ask: as a polite client, a moment later.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}

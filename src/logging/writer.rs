@@ -1,0 +1,128 @@
+//! Where log lines go: a bounded queue, and one thread that writes them to stderr.
+//!
+//! For the code that logs, a line never fails, never blocks and never panics. `tracing_subscriber` reports a failed write with
+//! `eprintln!`, which panics when stderr is gone; so [`LogWriter`] always reports success. A pipe that nobody reads blocks
+//! only the thread; lines beyond the queue are dropped, and the log says how many.
+
+use std::{
+    io::{self, Write},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread,
+    time::Duration,
+};
+
+/// Lines that wait to be written. At about 200 bytes a line this is 2 MB.
+const QUEUE_LINES_MAX: usize = 10_000;
+/// How long the end of the process waits for the last lines.
+const FLUSH_MAX: Duration = Duration::from_secs(2);
+
+static QUEUE: OnceLock<SyncSender<Entry>> = OnceLock::new();
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+enum Entry {
+    Line(Vec<u8>),
+    /// Answered when all lines before it are written.
+    Flush(SyncSender<()>),
+}
+
+/// Starts the thread. A second call changes nothing.
+pub(super) fn start() -> io::Result<()> {
+    if QUEUE.get().is_some() {
+        return Ok(());
+    }
+    let (sender, receiver) = sync_channel(QUEUE_LINES_MAX);
+    thread::Builder::new().name("log".to_owned()).spawn(move || write_lines(&receiver, &mut Stderr))?;
+    let _ = QUEUE.set(sender);
+    Ok(())
+}
+
+/// Queues a line. Drops it where the queue is full.
+pub(super) fn push(line: Vec<u8>) {
+    let Some(queue) = QUEUE.get() else { return };
+    if queue.try_send(Entry::Line(line)).is_err() {
+        DROPPED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits until the lines queued so far are written, for a bounded time.
+pub(super) fn flush() {
+    let (done, written) = sync_channel(1);
+    if QUEUE.get().is_some_and(|queue| queue.try_send(Entry::Flush(done)).is_ok()) {
+        let _ = written.recv_timeout(FLUSH_MAX);
+    }
+}
+
+fn write_lines(queue: &Receiver<Entry>, out: &mut impl Write) {
+    while let Ok(entry) = queue.recv() {
+        match entry {
+            Entry::Line(line) => {
+                let dropped = DROPPED.swap(0, Ordering::Relaxed);
+                if dropped > 0 {
+                    let _ = writeln!(out, "{dropped} log lines were dropped: the reader of the log was too slow");
+                }
+                // A log that cannot be written (closed pipe, full disk) must not stop the jobs.
+                let _ = out.write_all(&line);
+            }
+            Entry::Flush(done) => drop(done.try_send(())),
+        }
+    }
+}
+
+/// Locks stderr for one line only, so that other writers get their turn.
+struct Stderr;
+
+impl Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        io::stderr().write(bytes)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What the log layer writes to: each call is one line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LogWriter;
+
+impl Write for LogWriter {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        push(line.to_vec());
+        Ok(line.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Full;
+
+    impl Write for Full {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_cannot_be_written_are_forgotten_and_the_thread_goes_on() {
+        let (queue, entries) = sync_channel(3);
+        let (done, written) = sync_channel(1);
+        for _ in 0..2 {
+            queue.send(Entry::Line(b"lost\n".to_vec())).unwrap();
+        }
+        queue.send(Entry::Flush(done)).unwrap();
+        drop(queue);
+        write_lines(&entries, &mut Full);
+        written.try_recv().unwrap();
+    }
+}

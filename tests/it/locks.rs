@@ -1,0 +1,73 @@
+//! A session of the database locks one run and keeps it: the other jobs go on, and the node stops when it is told to.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use everytick_store::conformance::server::Server as Postgres;
+use sqlx::{Connection as _, PgConnection};
+
+use crate::support::{Delivery, Server, Sink, pause, wait_for};
+
+/// Answers `/hold` when it is told to, everything else at once.
+fn sink(free: &Arc<AtomicBool>) -> Sink {
+    let free = Arc::clone(free);
+    Sink::answering(move |delivery: &Delivery| {
+        while delivery.path == "/hold" && !free.load(Ordering::SeqCst) {
+            pause(std::time::Duration::from_millis(10));
+        }
+        "200 OK".to_owned()
+    })
+}
+
+fn deliveries_by_job(sink: &Sink) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for delivery in sink.deliveries() {
+        *counts.entry(delivery.headers["everytick-job"].clone()).or_default() += 1;
+    }
+    counts
+}
+
+#[test]
+fn a_run_that_cannot_be_settled_stops_no_other_job_and_no_shutdown() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let database = runtime.block_on(Postgres::shared().blank());
+    let free = Arc::new(AtomicBool::new(false));
+    let sink = sink(&free);
+    let flags = ["--database-url", &database.url, "--allow-webhook-range", "127.0.0.0/8", "--lease", "8s"];
+    let node = Server::builder().flags(&flags).start();
+    let hold = sink.url().replace("/hook", "/hold");
+    node.everytick(&["job", "create", "held", "--url", &hold, "--timeout", "10m"]).ok();
+    let run = node.everytick(&["job", "trigger", "held", "-o", "json"]).json()["id"].as_str().unwrap().to_owned();
+    let mut session = runtime.block_on(PgConnection::connect(&database.url)).unwrap();
+    let lock = format!("begin; select from runs where id = '{run}' and state = 1 for update");
+    wait_for("the run to be claimed", || {
+        let found = sqlx::raw_sql(sqlx::AssertSqlSafe(lock.clone())).execute(&mut session);
+        let found = runtime.block_on(found).unwrap().rows_affected() > 0;
+        if !found {
+            runtime.block_on(sqlx::raw_sql("rollback").execute(&mut session)).unwrap();
+        }
+        found.then_some(())
+    });
+    free.store(true, Ordering::SeqCst);
+    for n in 0..10 {
+        node.everytick(&["job", "create", &format!("job-{n}"), "--every", "1s", "--url", &sink.url()]).ok();
+    }
+    // One that is not settled is in the way of its job's next tick.
+    wait_for("three runs of each job", || {
+        let counts = deliveries_by_job(&sink);
+        (0..10).all(|n| counts.get(&format!("job-{n}")).is_some_and(|count| *count >= 3)).then_some(())
+    });
+    wait_for("the age of what is not settled", || {
+        let metrics = node.script("curl -s $EVERYTICK_SERVER/metrics");
+        let age = metrics.lines().find_map(|line| line.strip_prefix("everytick_oldest_unsettled_seconds "))?;
+        age.parse::<f64>().is_ok_and(|age| age > 1.0).then_some(())
+    });
+    let (_, status, log) = node.stop();
+    assert!(status.success(), "{log}");
+    runtime.block_on(sqlx::raw_sql("rollback").execute(&mut session)).unwrap();
+}

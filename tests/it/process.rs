@@ -1,0 +1,258 @@
+//! The server as a process: a log that cannot be written, loops that panic, and what other users may do to its files.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader, PipeReader, Read, Write},
+    net::TcpStream,
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt, chown, symlink},
+        process::CommandExt,
+    },
+    path::Path,
+    process::{Child, Stdio},
+    time::Duration,
+};
+
+use tempfile::TempDir;
+
+use crate::support::{Done, Server, Sink, everytick_command, wait_for};
+
+/// A server whose output goes where the test says. Killed when dropped.
+struct Process {
+    child: Child,
+    url: String,
+    dir: TempDir,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads until the server says where it listens, as a banner or as a JSON log line.
+fn listens(lines: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    while lines.read_line(&mut line).unwrap() > 0 {
+        if let Some((_, rest)) = line.split_once("listening on ") {
+            return rest.split(['"', '\n']).next().unwrap().trim().to_owned();
+        }
+        line.clear();
+    }
+    panic!("the server ended before it listened");
+}
+
+/// Starts a server and reads its address from the pipe; what becomes of the pipe then is the test's matter.
+fn serve(
+    flags: &[&str],
+    stdout: Stdio,
+    stderr: Stdio,
+    mut pipe: BufReader<PipeReader>,
+) -> (Process, BufReader<PipeReader>) {
+    let dir = tempfile::tempdir().unwrap();
+    let child = everytick_command(dir.path())
+        .args(["serve", "--listen", "127.0.0.1:0", "--allow-webhook-range", "127.0.0.0/8"])
+        .args(flags)
+        .stdin(Stdio::null())
+        .stdout(stdout)
+        .stderr(stderr)
+        .spawn()
+        .unwrap();
+    let mut process = Process { child, url: String::new(), dir };
+    process.url = listens(&mut pipe);
+    (process, pipe)
+}
+
+impl Process {
+    fn everytick(&self, args: &[&str]) -> Done {
+        everytick_command(self.dir.path()).env("EVERYTICK_SERVER", &self.url).args(args).output().unwrap().into()
+    }
+
+    /// The status line of `/readyz`.
+    fn readyz(&self) -> String {
+        let mut stream = TcpStream::connect(self.url.trim_start_matches("http://")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.lines().next().unwrap().to_owned()
+    }
+
+    /// One job that succeeds and one that fails, each second: both go on, and the server stays ready.
+    fn jobs_go_on(&mut self, sink: &Sink) {
+        let (good, bad) = (sink.url(), sink.url().replace("/hook", "/bad"));
+        self.everytick(&["job", "create", "good", "--every", "1s", "--url", &good]).ok();
+        self.everytick(&["job", "create", "bad", "--every", "1s", "--max-retries", "0", "--url", &bad]).ok();
+        for path in ["/hook", "/bad"] {
+            wait_for(&format!("6 deliveries to {path}"), || {
+                let count = sink.deliveries().iter().filter(|delivery| delivery.path == path).count();
+                (count >= 6).then_some(())
+            });
+        }
+        assert!(self.readyz().contains("200"), "{}", self.readyz());
+        assert!(self.child.try_wait().unwrap().is_none(), "the server ended");
+        let failed = self.everytick(&["run", "list", "--job", "bad", "--status", "failed", "-o", "json"]).json();
+        assert!(failed["items"].as_array().unwrap().len() >= 5, "{failed}");
+    }
+}
+
+fn sink() -> Sink {
+    Sink::answering(|delivery| if delivery.path == "/bad" { "500 No".to_owned() } else { "200 OK".to_owned() })
+}
+
+fn pipe() -> (BufReader<PipeReader>, std::io::PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    (BufReader::new(reader), writer)
+}
+
+#[test]
+fn a_server_whose_output_goes_to_head_goes_on_when_head_has_ended() {
+    let (reader, writer) = pipe();
+    let (mut process, reader) = serve(&[], writer.try_clone().unwrap().into(), writer.into(), reader);
+    drop(reader);
+    process.jobs_go_on(&sink());
+}
+
+#[test]
+fn a_server_without_stderr_goes_on() {
+    let (reader, writer) = pipe();
+    let (gone, stderr) = pipe();
+    drop(gone);
+    let (mut process, _reader) = serve(&[], writer.into(), stderr.into(), reader);
+    process.jobs_go_on(&sink());
+}
+
+#[test]
+fn a_server_without_stdout_goes_on() {
+    let (reader, writer) = pipe();
+    let (gone, stdout) = pipe();
+    drop(gone);
+    let (mut process, _reader) = serve(&["--log-format", "json"], stdout.into(), writer.into(), reader);
+    process.jobs_go_on(&sink());
+}
+
+#[test]
+fn a_server_whose_log_is_on_a_full_disk_goes_on() {
+    let (reader, writer) = pipe();
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let (mut process, _reader) = serve(&[], writer.into(), full.into(), reader);
+    process.jobs_go_on(&sink());
+}
+
+#[test]
+fn a_server_whose_log_nobody_reads_goes_on() {
+    let (reader, writer) = pipe();
+    let (mut unread, mut stderr) = pipe();
+    // A pipe has room for 64 KiB on Linux: a few lines fill this one.
+    stderr.write_all(&[b'.'; 64 * 1024 - 500]).unwrap();
+    let (mut process, _reader) = serve(&["--log-level", "trace"], writer.into(), stderr.into(), reader);
+    process.jobs_go_on(&sink());
+    unread.read_exact(&mut vec![0; 64 * 1024]).unwrap();
+}
+
+#[test]
+fn a_loop_that_panics_ends_the_process_with_its_name_also_without_a_log() {
+    let sink = sink();
+    let server = Server::builder().flags(&["--allow-webhook-range", "127.0.0.0/8"]).start();
+    server.everytick(&["job", "create", "good", "--every", "1s", "--url", &sink.url()]).ok();
+    let (dir, ..) = server.stop();
+    for name in ["renew", "hold", "load", "tick", "settle", "claim", "raise", "watchdog", "flows"] {
+        let log = dir.path().join("log");
+        let run = |stderr: Stdio| {
+            let mut child = everytick_command(dir.path())
+                .args(["serve", "--listen", "127.0.0.1:0", "--data-dir", "data"])
+                .args(["--allow-webhook-range", "127.0.0.0/8", "--drain-timeout", "1s"])
+                .env("EVERYTICK_LOOP_FAULT", format!("panic:{name}"))
+                .stdout(Stdio::null())
+                .stderr(stderr)
+                .spawn()
+                .unwrap();
+            wait_for(&format!("the end after a panic of {name}"), || child.try_wait().unwrap()).code()
+        };
+        assert_eq!(run(File::create(&log).unwrap().into()), Some(1), "{name}");
+        let said = fs::read_to_string(&log).unwrap();
+        assert!(said.contains("panicked at crates/engine"), "{said}");
+        assert!(said.contains(&format!("error: the node stopped by itself: the loop \"{name}\" panicked")), "{said}");
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        assert_eq!(run(full.into()), Some(1), "{name}");
+    }
+}
+
+/// Runs `serve` where it is refused, and gives why.
+fn refused(dir: &Path) -> String {
+    let mut serve = everytick_command(dir);
+    serve.args(["serve", "--listen", "127.0.0.1:0"]).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut process = Process { child: serve.spawn().unwrap(), url: String::new(), dir: tempfile::tempdir().unwrap() };
+    let status = wait_for("the refusal", || process.child.try_wait().unwrap());
+    assert_eq!(status.code(), Some(1));
+    let mut message = String::new();
+    process.child.stderr.take().unwrap().read_to_string(&mut message).unwrap();
+    message
+}
+
+#[test]
+fn a_data_directory_that_other_users_could_change_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, elsewhere) = (dir.path().join("everytick-data"), dir.path().join("elsewhere"));
+    fs::create_dir(&elsewhere).unwrap();
+    symlink(&elsewhere, &data).unwrap();
+    assert!(refused(dir.path()).contains("./everytick-data is a symlink"), "{}", refused(dir.path()));
+    fs::remove_file(&data).unwrap();
+    fs::create_dir(&data).unwrap();
+    fs::set_permissions(&data, fs::Permissions::from_mode(0o770)).unwrap();
+    assert!(refused(dir.path()).contains("has mode 0770"), "{}", refused(dir.path()));
+    fs::set_permissions(&data, fs::Permissions::from_mode(0o700)).unwrap();
+    // Whoever could make these would choose what the server overwrites.
+    let victim = dir.path().join("victim");
+    for name in ["everytick.db", "everytick.db.lock"] {
+        fs::write(&victim, "precious").unwrap();
+        symlink(&victim, data.join(name)).unwrap();
+        assert!(refused(dir.path()).contains(&format!("{name} is a symlink")), "{}", refused(dir.path()));
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        fs::remove_file(data.join(name)).unwrap();
+    }
+    fs::write(data.join("everytick.db"), "").unwrap();
+    fs::set_permissions(data.join("everytick.db"), fs::Permissions::from_mode(0o666)).unwrap();
+    assert!(refused(dir.path()).contains("everytick.db has mode 0666"), "{}", refused(dir.path()));
+}
+
+#[test]
+fn the_files_of_a_server_are_its_users_alone() {
+    let server = Server::start();
+    let mode = |name: &str| fs::metadata(server.dir().join("data").join(name)).unwrap().mode() & 0o777;
+    assert_eq!((mode("."), mode("everytick.db"), mode("everytick.db.lock")), (0o700, 0o600, 0o600));
+    let lock = server.dir().join("data/everytick.db.lock");
+    fs::set_permissions(&lock, fs::Permissions::from_mode(0o664)).unwrap();
+    let server = Server::builder().dir(server.stop().0).start();
+    let lock = fs::metadata(server.dir().join("data/everytick.db.lock")).unwrap();
+    assert_eq!(lock.mode() & 0o777, 0o600, "of an earlier release");
+}
+
+#[test]
+fn a_server_reads_the_database_url_from_a_file_and_shows_no_password() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("url"), "sqlite:data/other.db\n").unwrap();
+    let server = Server::builder().dir(dir).env("EVERYTICK_DATABASE_URL_FILE", "url").start();
+    assert!(server.banner().contains("data in data/other.db"), "{}", server.banner());
+}
+
+/// The files of a process in `/proc` belong to root when others of its user may not read its memory. Root may always, so a
+/// test that runs as root starts the server as nobody.
+#[test]
+fn no_other_process_of_its_user_reads_the_memory_of_a_server() {
+    const NOBODY: u32 = 65_534;
+    let dir = tempfile::tempdir().unwrap();
+    let binary = dir.path().join("everytick");
+    fs::copy(env!("CARGO_BIN_EXE_everytick"), &binary).unwrap();
+    let mut serve = std::process::Command::new(&binary);
+    serve.args(["serve", "--listen", "127.0.0.1:0"]).env_clear().current_dir(dir.path());
+    if fs::metadata("/proc/self").unwrap().uid() == 0 {
+        chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        serve.uid(NOBODY).gid(NOBODY);
+    }
+    let child = serve.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut process = Process { child, url: String::new(), dir };
+    process.url = listens(&mut BufReader::new(process.child.stdout.take().unwrap()));
+    assert_eq!(fs::metadata(format!("/proc/{}/environ", process.child.id())).unwrap().uid(), 0);
+}
