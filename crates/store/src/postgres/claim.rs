@@ -49,6 +49,8 @@ pub(super) async fn peek_waiting(
     Ok(Waiting { now, due, next_due: next_due.map(DbTime::from_millis) })
 }
 
+const CLAIMING: &str = "claim runs";
+
 /// `delegated`: only what was handed to this node, wherever it stands; else only what was handed to none.
 pub(super) async fn claim(
     store: &PostgresStore,
@@ -75,23 +77,50 @@ async fn claim_all(
     delegated: bool,
     skip_locked: bool,
 ) -> Result<Vec<ClaimedRun>> {
-    const DOING: &str = "claim runs";
     let Some(lowest) = runs.iter().min().copied() else { return Ok(Vec::new()) };
-    let mut write = store.write_batch(DOING).await?;
+    let mut write = store.write_batch(CLAIMING).await?;
     let open_from = node::hold(&mut write, lease).await?;
     let lowers = lowest < open_from && lost::old_release_lives(&mut write).await?;
     if lowers {
         // From the start, held alone: two that share the lease and then both want to change it would wait for each other.
         write.rollback().await;
-        write = store.write_batch(DOING).await?;
+        write = store.write_batch(CLAIMING).await?;
         node::hold_alone(&mut write, lease).await?;
     }
+    let done =
+        claim_in(store, &mut write, lease, partitions, runs, Claiming { open_from, lowers, delegated, skip_locked })
+            .await;
+    // Rolled back before a repeat on another connection, which skips locked rows.
+    let mut claimed = write.finish(done).await?;
+    // As they were asked for: the caller put what is most urgent first.
+    let places: HashMap<_, _> = runs.iter().enumerate().map(|(place, run)| (*run, place)).collect();
+    claimed.sort_by_key(|run| places.get(&run.id).copied());
+    Ok(claimed)
+}
+
+/// How one transaction claims.
+struct Claiming {
+    open_from: RunId,
+    /// A node of the release before is alive and searches claims from `open_from`: it is lowered to the oldest claim.
+    lowers: bool,
+    delegated: bool,
+    skip_locked: bool,
+}
+
+async fn claim_in(
+    store: &PostgresStore,
+    write: &mut Write,
+    lease: &Lease,
+    partitions: &PartitionSet,
+    runs: &[RunId],
+    how: Claiming,
+) -> Result<Vec<ClaimedRun>> {
     let now = write.now;
     let partitions = rows::partition_bits(partitions);
     let mut claimed: Vec<ClaimedRun> = Vec::with_capacity(runs.len());
     for (table, mut ids) in store.by_table(runs.to_vec(), |id| *id) {
-        if skip_locked {
-            ids = free(&mut write, &table, ids).await?;
+        if how.skip_locked {
+            ids = free(write, &table, ids).await?;
         }
         let found = sqlx::query(day_sql!("claim", &table))
             .bind(rows::run_ids(ids))
@@ -99,24 +128,20 @@ async fn claim_all(
             .bind(&lease.node)
             .bind(lease.incarnation.uuid())
             .bind(&partitions)
-            .bind(delegated)
+            .bind(how.delegated)
             .bind(store.row_lock_timeout.as_millis().to_string())
             .fetch_all(&mut *write.tx)
             .await
-            .failed(DOING)?;
+            .failed(CLAIMING)?;
         for row in &found {
-            claimed.push(rows::claimed(row).failed(DOING)?);
+            claimed.push(rows::claimed(row).failed(CLAIMING)?);
         }
     }
-    let old: Vec<OldClaim> = claimed.iter().filter(|run| run.id < open_from).map(OldClaim::of).collect();
-    lost::list(&mut write, lease, &old).await?;
-    if let Some(lowest) = old.iter().map(|claim| claim.run).min().filter(|_| lowers) {
-        node::lower_open_from(&mut write, lease, lowest).await?;
+    let old: Vec<OldClaim> = claimed.iter().filter(|run| run.id < how.open_from).map(OldClaim::of).collect();
+    lost::list(write, lease, &old).await?;
+    if let Some(lowest) = old.iter().map(|claim| claim.run).min().filter(|_| how.lowers) {
+        node::lower_open_from(write, lease, lowest).await?;
     }
-    write.commit().await?;
-    // As they were asked for: the caller put what is most urgent first.
-    let places: HashMap<_, _> = runs.iter().enumerate().map(|(place, run)| (*run, place)).collect();
-    claimed.sort_by_key(|run| places.get(&run.id).copied());
     Ok(claimed)
 }
 

@@ -32,9 +32,9 @@ async fn raise(store: &PostgresStore, raises: &[Raise], statement: &'static str)
         .bind(store.zone_data)
         .fetch_one(&mut *write.tx)
         .await
-        .failed(DOING)?;
-    let held: Option<Vec<Uuid>> = row.try_get("jobs").failed(DOING)?;
-    write.commit().await?;
+        .failed(DOING);
+    // Rolled back before a repeat on another connection, which skips locked rows.
+    let held: Option<Vec<Uuid>> = write.finish(row).await?.try_get("jobs").failed(DOING)?;
     let raised = raises.iter().map(|raise| raise.job);
     let Some(held) = held else { return Ok(raised.collect()) };
     let held: HashSet<Uuid> = held.into_iter().collect();

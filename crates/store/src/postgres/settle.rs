@@ -95,29 +95,35 @@ fn is_without_table(source: &crate::Source) -> bool {
     source.downcast_ref::<sqlx::Error>().and_then(super::code).as_deref() == Some("42P01")
 }
 
+/// Settles the batch in one transaction. A failed one is rolled back before this returns: a repeat on another connection must not
+/// find the rows locked by the transaction that it repeats.
 async fn settle_all(store: &PostgresStore, settles: &[Settle], skip_locked: bool) -> Result<Done> {
-    let mut done = Done::default();
     let mut write = store.write_brief(DOING).await?;
+    let done = settle_in(store, &mut write, settles, skip_locked).await;
+    write.finish(done).await
+}
+
+async fn settle_in(store: &PostgresStore, write: &mut Write, settles: &[Settle], skip_locked: bool) -> Result<Done> {
+    let mut done = Done::default();
     // Two settlements may name one run under different fences; one of them can hold.
     let mut seen = HashSet::new();
     let each = settles.iter().filter(|settle| seen.insert((settle.settlement.run, settle.settlement.fence)));
     for (table, mut of_table) in store.by_table(each.collect(), |settle| settle.settlement.run) {
         if skip_locked {
-            done.locked.extend(locked_elsewhere(&mut write, &table, &of_table).await?);
+            done.locked.extend(locked_elsewhere(write, &table, &of_table).await?);
             of_table.retain(|settle| !done.locked.contains(&(settle.settlement.run, settle.settlement.fence)));
         }
         let (ended, back): (Vec<&Settle>, Vec<&Settle>) =
             of_table.into_iter().partition(|settle| settle.settlement.verdict.is_terminal());
         if !ended.is_empty() {
-            end(&mut write, &table, &ended, &mut done.settled).await?;
+            end(write, &table, &ended, &mut done.settled).await?;
         }
         if !back.is_empty() {
-            put_back(&mut write, &table, &back, &mut done.settled).await?;
+            put_back(write, &table, &back, &mut done.settled).await?;
         }
     }
     let ended = settles.iter().filter(|settle| done.settled.contains_key(&settle.settlement.run));
-    lost::unlist(&mut write, Settle::listed(ended)).await?;
-    write.commit().await?;
+    lost::unlist(write, Settle::listed(ended)).await?;
     Ok(done)
 }
 

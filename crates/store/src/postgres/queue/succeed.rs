@@ -8,7 +8,7 @@ use everytick_domain::{
 };
 use sqlx::Row as _;
 
-use super::super::{Failed, PostgresStore, day_sql, flows, is_locked, rows, settle};
+use super::super::{Failed, PostgresStore, Write, day_sql, flows, is_locked, rows, settle};
 use crate::{Result, Success};
 
 const DOING: &str = "end what workers have done";
@@ -23,10 +23,21 @@ pub(super) async fn succeed(store: &PostgresStore, tenant: TenantId, done: &[Suc
 }
 
 async fn end(store: &PostgresStore, tenant: TenantId, done: &[Success]) -> Result<HashMap<RunId, JobId>> {
+    let mut write = store.write_brief(DOING).await?;
+    let done = end_in(store, &mut write, tenant, done).await;
+    // Rolled back before the long way begins on another connection, which skips locked rows.
+    write.finish(done).await
+}
+
+async fn end_in(
+    store: &PostgresStore,
+    write: &mut Write,
+    tenant: TenantId,
+    done: &[Success],
+) -> Result<HashMap<RunId, JobId>> {
     let mut ended = HashMap::with_capacity(done.len());
     let said: Vec<Settlement> =
         done.iter().map(|done| Settlement::success(done.run, done.fence, done.output.clone())).collect();
-    let mut write = store.write_brief(DOING).await?;
     for (table, said) in store.by_table(said.iter().collect(), |said| said.run) {
         let found = sqlx::query(day_sql!("succeed", &table))
             .bind(tenant.raw())
@@ -44,9 +55,8 @@ async fn end(store: &PostgresStore, tenant: TenantId, done: &[Success]) -> Resul
                 steps.push(run.uuid());
             }
         }
-        flows::leave_steps(&mut write, &steps).await?;
+        flows::leave_steps(write, &steps).await?;
     }
-    write.commit().await?;
     Ok(ended)
 }
 
