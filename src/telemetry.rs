@@ -49,6 +49,10 @@ pub(crate) fn start() -> anyhow::Result<PrometheusHandle> {
         Unit::Seconds,
         "Age of the oldest outcome that could not be stored yet; 0 when there is none"
     );
+    describe_gauge!(
+        "everytick_unreadable_rows",
+        "Rows that nodes could not decode during the last day; each is skipped (see GET /api/v1/cluster)"
+    );
     describe_gauge!("everytick_jobs_in_memory", "Jobs that come due soon, or have open runs");
     // A series that exists from the start has no gap before its first event.
     for reason in SkipReason::ALL {

@@ -25,6 +25,11 @@ struct View {
     now: DbTime,
     leader: Option<String>,
     differences: Option<String>,
+    /// Absent in the answer of a server of the release before.
+    #[serde(default)]
+    unreadable_rows: u64,
+    #[serde(default)]
+    unreadable: Vec<Unreadable>,
     nodes: Vec<Node>,
     partitions: Vec<Partition>,
 }
@@ -41,6 +46,13 @@ struct Node {
     lease_until: DbTime,
     lag_ms: u64,
     clock_offset_ms: i64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Unreadable {
+    table: String,
+    key: String,
+    error: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -75,6 +87,15 @@ impl Cluster {
                 "warning: the nodes differ in what they can deliver ({differences}); give all of them the same \
                  --enable-shell and --allow-webhook-range"
             ))?;
+        }
+        if view.unreadable_rows > 0 {
+            out.line(&format!(
+                "warning: {} stored rows cannot be decoded and are skipped (table unreadable); the last ones met:",
+                view.unreadable_rows
+            ))?;
+            for row in &view.unreadable {
+                out.line(&format!("  {} {}: {}", row.table, row.key, row.error))?;
+            }
         }
         Ok(())
     }

@@ -470,7 +470,7 @@ pub(crate) fn state_text(word: &str) -> Text {
         Some(State::Cancelled) => Tone::Quiet,
         Some(State::Waiting) => Tone::Plain,
         None if word == "lost" => Tone::Bad,
-        None => Tone::Busy,
+        Some(State::Unknown(_)) | None => Tone::Busy,
     };
     Text::new(word, tone)
 }

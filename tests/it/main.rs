@@ -21,4 +21,5 @@ mod readme;
 mod recover;
 mod settings;
 mod support;
+mod unreadable;
 mod workers;

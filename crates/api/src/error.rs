@@ -51,6 +51,8 @@ pub(crate) enum ApiError {
     Busy(String),
     /// The caller has too much under way already. Nothing was done: ask again in [`RETRY_AFTER`].
     TooMany(String),
+    /// A row that the request needs cannot be decoded. Nothing was done.
+    Unreadable(String),
     /// A fault of ours, which the log tells.
     Internal,
 }
@@ -84,7 +86,7 @@ impl ApiError {
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::Unavailable(_) | Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
-            Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Unreadable(_) | Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
@@ -106,6 +108,7 @@ impl ApiError {
             Self::Unavailable(_) => "unavailable",
             Self::Busy(_) => "busy",
             Self::TooMany(_) => "rate-limited",
+            Self::Unreadable(_) => "unreadable",
             Self::Internal => "internal",
         }
     }
@@ -126,6 +129,7 @@ impl ApiError {
             Self::Unavailable(_) => "Not available now",
             Self::Busy(_) => "Too busy now",
             Self::TooMany(_) => "Too many at once",
+            Self::Unreadable(_) => "A stored row cannot be decoded",
             Self::Internal => "An error on our side",
         }
     }
@@ -159,6 +163,7 @@ impl ApiError {
             | Self::Unavailable(_)
             | Self::Busy(_)
             | Self::TooMany(_)
+            | Self::Unreadable(_)
             | Self::Internal => Vec::new(),
         }
     }
@@ -183,7 +188,8 @@ impl ApiError {
             | Self::WrongMediaType(message)
             | Self::Unavailable(message)
             | Self::Busy(message)
-            | Self::TooMany(message) => message.clone(),
+            | Self::TooMany(message)
+            | Self::Unreadable(message) => message.clone(),
             Self::NoSuchPath => "no such path; /docs lists those there are".to_owned(),
             Self::CrossSite => {
                 "a page of another site may not ask (Sec-Fetch-Site); open the page of this server instead".to_owned()
@@ -240,6 +246,10 @@ impl From<StoreError> for ApiError {
             StoreError::Refused { doing, ref source } => {
                 tracing::error!(doing, cause = %source, "the store refused the data of a request");
                 Self::Invalid(vec![Invalid::new("", error.to_string())])
+            }
+            StoreError::Unreadable { doing, ref source } => {
+                tracing::error!(doing, cause = %source, "a request needs a row that cannot be decoded");
+                Self::Unreadable(format!("{error}: {source}"))
             }
             StoreError::Failed { doing, ref source } => {
                 tracing::error!(doing, cause = %source, "the store failed at a request");

@@ -25,12 +25,31 @@ const IDS_SPREAD_MS: u64 = 10_000;
 /// How many ticks a dry run names from either end.
 pub const BACKFILL_TICKS_NAMED: usize = 5;
 
-coded! {
-    /// Which ticks get their runs first.
-    Order {
-        Oldest = 0 "oldest",
-        Newest = 1 "newest",
+/// Which ticks get their runs first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    Oldest,
+    Newest,
+}
+
+impl Order {
+    pub const ALL: [Self; 2] = [Self::Oldest, Self::Newest];
+
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Oldest => "oldest",
+            Self::Newest => "newest",
+        }
     }
+
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|order| order.word() == word)
+    }
+}
+
+coded! {
     BackfillState {
         Running = 0 "running",
         Done = 1 "done",
@@ -223,6 +242,8 @@ impl Standing<'_> {
             (BackfillState::Running, Some(spec)) => spec,
             (BackfillState::Running, None) => return ended("its job was deleted".to_owned()),
             (BackfillState::Done | BackfillState::Cancelled, _) => return Step { active: open, ..idle },
+            // A node of a later release works on it.
+            (BackfillState::Unknown(_), _) => return idle,
         };
         let lasts_max = BACKFILL_LASTS_MAX.min(self.kept);
         if self.now.since(self.origin.begins()) > lasts_max {

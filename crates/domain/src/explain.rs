@@ -182,6 +182,7 @@ const fn state_words(state: State) -> &'static str {
         State::Failed => "failed",
         State::Cancelled => "was cancelled",
         State::Skipped => "was skipped",
+        State::Unknown(_) => "is in a state that only a later release knows",
     }
 }
 
@@ -459,6 +460,7 @@ fn run_words(record: &TickRecord) -> String {
         State::Failed => format!("run {run} failed{}{why}", at(record.finished_at)),
         State::Cancelled => format!("run {run} was cancelled{}", at(record.finished_at)),
         State::Skipped => format!("run {run} was skipped"),
+        State::Unknown(code) => format!("run {run} is in state {code}, which only a later release knows"),
     }
 }
 
@@ -480,6 +482,7 @@ pub fn reason_words(reason: SkipReason, calendar: Option<&str>) -> String {
         SkipReason::Error => "the database refused it, and the job was paused".to_owned(),
         SkipReason::Parent => "a parent ended otherwise than depends_on asks for".to_owned(),
         SkipReason::Paused => "the job was paused when its turn in a flow came".to_owned(),
+        SkipReason::Unknown(code) => format!("the reason has code {code}, which only a later release knows"),
     }
 }
 

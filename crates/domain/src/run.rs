@@ -10,25 +10,31 @@ use crate::{
 pub const OUTPUT_TAIL_BYTES_MAX: usize = 64 * 1024;
 pub const ERROR_BYTES_MAX: usize = 2_048;
 
-/// Codes are stored; they never change and are never used again.
+/// Codes are stored; they never change and are never used again. A code of a later release is `Unknown`: nodes of two releases work side
+/// by side, and the older ones must be able to read what the newer ones write.
 macro_rules! coded {
     ($($(#[$doc:meta])* $name:ident { $($variant:ident = $code:literal $word:literal),* $(,)? })*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        pub enum $name { $($variant),* }
+        pub enum $name {
+            $($variant,)*
+            /// A code that this release does not know.
+            Unknown(i16),
+        }
         impl $name {
+            /// All that this release knows.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
             #[must_use]
             pub const fn code(self) -> i16 {
-                match self { $(Self::$variant => $code),* }
+                match self { $(Self::$variant => $code,)* Self::Unknown(code) => code }
             }
             #[must_use]
-            pub const fn from_code(code: i64) -> Option<Self> {
-                match code { $($code => Some(Self::$variant),)* _ => None }
+            pub const fn from_code(code: i16) -> Self {
+                match code { $($code => Self::$variant,)* code => Self::Unknown(code) }
             }
             #[must_use]
             pub const fn word(self) -> &'static str {
-                match self { $(Self::$variant => $word),* }
+                match self { $(Self::$variant => $word,)* Self::Unknown(_) => "unknown" }
             }
             #[must_use]
             pub fn from_word(word: &str) -> Option<Self> {
@@ -68,12 +74,13 @@ coded! {
 }
 
 impl State {
-    /// Open runs may still be worked on; the others are over for good (I8).
+    /// Open runs may still be worked on; the others are over for good (I8). A run in an unknown state belongs to nodes of a later
+    /// release: this one neither starts nor waits for it.
     #[must_use]
     pub const fn is_open(self) -> bool {
         match self {
             Self::Waiting | Self::Claimed => true,
-            Self::Succeeded | Self::Failed | Self::Cancelled | Self::Skipped => false,
+            Self::Succeeded | Self::Failed | Self::Cancelled | Self::Skipped | Self::Unknown(_) => false,
         }
     }
 }
@@ -97,9 +104,9 @@ pub fn answer(state: State, request: Request) -> Result<State, Rejected> {
     use {Request::*, State::*};
     match (request, state) {
         (Cancel, Waiting | Claimed) => Ok(Cancelled),
-        (Cancel, Succeeded | Failed | Cancelled | Skipped) => Err(Rejected { state, request }),
+        (Cancel, Succeeded | Failed | Cancelled | Skipped | Unknown(_)) => Err(Rejected { state, request }),
         (Rerun, Succeeded | Failed | Cancelled | Skipped) => Ok(state),
-        (Rerun, Waiting | Claimed) => Err(Rejected { state, request }),
+        (Rerun, Waiting | Claimed | Unknown(_)) => Err(Rejected { state, request }),
     }
 }
 

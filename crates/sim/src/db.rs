@@ -20,6 +20,7 @@ use everytick_domain::{
 
 use super::backfills::BackfillRow;
 use super::calendars::CalendarRow;
+use super::faults::{Faults, NoFaults, Row};
 use super::queue::{QueueRow, WorkerClaimRow};
 use everytick_store::keeping::flows::FlowRow;
 use everytick_store::{
@@ -30,6 +31,10 @@ use everytick_store::{
 /// All that the simulated database holds.
 #[derive(Debug)]
 pub struct Db {
+    /// Which rows cannot be decoded by the transaction that is being executed.
+    pub(super) damage: Damage,
+    /// Waiting runs that a search has skipped as unreadable; each is in the journal once.
+    pub(super) unreadable: BTreeSet<RunId>,
     pub(super) limits: Limits,
     /// Whether several nodes share it: joining then leaves the leases of others alone.
     pub(super) shared: bool,
@@ -66,6 +71,33 @@ pub struct Db {
     pub(super) audit: Vec<(TenantId, AuditRecord)>,
     pub(super) seq: i64,
     pub(super) journal: Vec<Entry>,
+}
+
+/// What a transaction cannot decode, by its caller's faults and the instant at which it is executed.
+pub(super) struct Damage {
+    pub faults: Arc<dyn Faults>,
+    pub now: DbTime,
+}
+
+impl Default for Damage {
+    fn default() -> Self {
+        Self { faults: Arc::new(NoFaults), now: DbTime::EPOCH }
+    }
+}
+
+impl std::fmt::Debug for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Damage").finish_non_exhaustive()
+    }
+}
+
+impl Damage {
+    pub fn readable_job(&self, job: JobId) -> bool {
+        !self.faults.damages(Row::Job(job), self.now)
+    }
+    pub fn readable_run(&self, run: RunId) -> bool {
+        !self.faults.damages(Row::Run(run), self.now)
+    }
 }
 
 #[derive(Debug)]
@@ -229,6 +261,11 @@ pub enum Entry {
         job: JobId,
     },
     /// ...unless that node dies or stops before it claims the run.
+    /// A search skipped this waiting run, because its row or its job's could not be decoded.
+    Unreadable {
+        run: RunId,
+        job: JobId,
+    },
     Undelegated {
         run: RunId,
         job: JobId,
@@ -284,6 +321,8 @@ impl Db {
             PartitionRecord { partition, holder: None, fence, since, home_region: None }
         };
         Self {
+            damage: Damage::default(),
+            unreadable: BTreeSet::new(),
             limits,
             shared,
             partitions: (0..partitions).map(free).collect(),

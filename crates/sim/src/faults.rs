@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use everytick_domain::{ids::RunId, time::DbTime};
+use everytick_domain::{
+    ids::{JobId, RunId},
+    time::DbTime,
+};
 
 /// Where a call is made: the simulator aims delays and losses by these names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -74,9 +77,20 @@ pub enum Fate {
     ReplyLost,
 }
 
+/// A row, as far as it can be damaged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Row {
+    Job(JobId),
+    Run(RunId),
+}
+
 /// Decides how each call goes. `None` is at once and well.
 pub trait Faults: Send + Sync + 'static {
     fn call(&self, point: Point) -> Option<Call>;
+    /// Whether this row cannot be decoded at the moment.
+    fn damages(&self, _row: Row, _now: DbTime) -> bool {
+        false
+    }
     /// Whether another session has locked this run's row.
     fn locks(&self, _run: RunId, _now: DbTime) -> bool {
         false

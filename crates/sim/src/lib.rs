@@ -29,14 +29,16 @@ use tokio::sync::oneshot;
 
 pub use backfills::BackfillRow;
 pub use db::{Db, Entry, RangeRow, RunRow};
-pub use faults::{Call, Fate, Faults, NoFaults, Point};
+pub use faults::{Call, Fate, Faults, NoFaults, Point, Row};
 
+use db::Damage;
 use everytick_store::{
     AcceptedRun, Actor, AttemptRecord, AuditRecord, Beat, Busy, CalendarPut, CalendarRecord, CancelledJob,
     CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, GiveWay,
     IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease, Limits, ListedClaims, LoadedJob, NewJob,
     NewRun, NodeInfo, Page, Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result,
-    RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError, Waiting, WaitingRun, Walked, WallClock,
+    RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError, UnreadableRows, Waiting, WaitingRun, Walked,
+    WallClock,
 };
 
 /// One node's connection to the simulated database. Clones with [`SimStore::connect`] share the database.
@@ -121,9 +123,11 @@ impl SimStore {
         let sent_at = self.clock.now();
         let Some(call) = self.faults.call(point) else {
             let mut db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
-            return body(&mut db, self.clock.now(), sent_at);
+            let now = self.clock.now();
+            db.damage = Damage { faults: self.faults.clone(), now };
+            return body(&mut db, now, sent_at);
         };
-        let (db, clock) = (self.db.clone(), self.clock.clone());
+        let (db, clock, faults) = (self.db.clone(), self.clock.clone(), self.faults.clone());
         let (reply, answer) = oneshot::channel();
         tokio::spawn(async move {
             tokio::time::sleep(call.travel).await;
@@ -132,7 +136,12 @@ impl SimStore {
                     reply.send(Err(StoreError::Failed { doing: point.word(), source: "refused by a fault".into() }));
                 return;
             }
-            let result = body(&mut db.lock().unwrap_or_else(PoisonError::into_inner), clock.now(), sent_at);
+            let result = {
+                let mut db = db.lock().unwrap_or_else(PoisonError::into_inner);
+                let now = clock.now();
+                db.damage = Damage { faults, now };
+                body(&mut db, now, sent_at)
+            };
             if !call.back.is_zero() {
                 tokio::time::sleep(call.back).await;
             }
@@ -301,7 +310,7 @@ impl Store for SimStore {
     }
     async fn settle(&self, settles: &[Settle]) -> Result<Vec<SettleAnswer>> {
         let (settles, faults) = (settles.to_vec(), self.faults.clone());
-        self.transact(Point::Settle, move |db, now, _| Ok(db.settle(&settles, now, |run| faults.locks(run, now)))).await
+        self.transact(Point::Settle, move |db, now, _| db.settle(&settles, now, |run| faults.locks(run, now))).await
     }
     async fn accept(&self, lease: &Lease, runs: &[AcceptedRun]) -> Result<Vec<SettleAnswer>> {
         let (lease, runs) = (lease.clone(), runs.to_vec());
@@ -330,7 +339,10 @@ impl Store for SimStore {
     async fn claims_between(&self, lease: &Lease, from: RunId, to: RunId) -> Result<Vec<ClaimedRun>> {
         let by = lease.incarnation;
         let between = move |run: &ClaimedRun| (from..to).contains(&run.id);
-        self.transact(Point::Load, move |db, _, _| Ok(db.claims_of(by).filter(between).collect())).await
+        self.transact(Point::Load, move |db, _, _| {
+            Ok(db.claims_of(by).filter(between).filter(|run| db.damage.readable_run(run.id)).collect())
+        })
+        .await
     }
     async fn still_claimed(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<(RunId, Fence)>> {
         let (by, runs) = (lease.incarnation, runs.to_vec());
@@ -453,6 +465,12 @@ impl Store for SimStore {
 
     async fn prune(&self, before: DbTime, limit: usize) -> Result<Pruned> {
         self.transact(Point::Prune, move |db, now, _| Ok(db.prune(before, limit, now))).await
+    }
+    async fn save_unreadable(&self) -> Result<u64> {
+        Ok(0)
+    }
+    async fn list_unreadable(&self, _: usize) -> Result<UnreadableRows> {
+        Ok(UnreadableRows::default())
     }
     async fn prune_audit(&self, before: DbTime, limit: usize) -> Result<u64> {
         self.transact(Point::Prune, move |db, _, _| Ok(db.prune_audit(before, limit))).await

@@ -132,9 +132,11 @@ impl Db {
         for job in jobs {
             self.give_way_in_queue(job, now);
         }
+        self.note_unreadable(now);
         let mut due: Vec<_> = self
             .queue_of(ask.tenant, &ask.queue)
             .filter(|(_, row)| row.due_at <= now)
+            .filter(|(id, row)| self.damage.readable_run(**id) && self.damage.readable_job(row.job))
             .map(|(id, row)| (*id, row))
             .collect();
         due.sort_unstable_by_key(|(id, row)| (row.rank, *id));
@@ -246,6 +248,11 @@ impl Db {
     fn overdue_claims(&self, before: DbTime, limit: usize) -> Vec<OverdueClaim> {
         let mut overdue: Vec<_> =
             self.worker_claims.iter().filter(|(_, claim)| claim.until.min(claim.timeout_at) <= before).collect();
+        let readable = |run: &RunId| {
+            let job = self.runs.get(run).map(|row| row.job);
+            self.damage.readable_run(*run) && job.is_none_or(|job| self.damage.readable_job(job))
+        };
+        overdue.retain(|(run, _)| readable(run));
         overdue.sort_unstable_by_key(|(run, claim)| (claim.until, **run));
         overdue.truncate(limit);
         let found = overdue.into_iter().filter_map(|(run, claim)| {
@@ -266,7 +273,7 @@ impl Db {
         let claim = self.worker_claims.get(&done.run).filter(|claim| claim.tenant == tenant)?;
         let held = self.held_claim(done.run, claim)?;
         let answers = self.settle(&[held.success(done, now)?], now, |_| false);
-        (answers == [SettleAnswer::Settled]).then_some(held.job.id)
+        matches!(answers.as_deref(), Ok([SettleAnswer::Settled])).then_some(held.job.id)
     }
 
     fn look_at_queues(&self, queues: &[(TenantId, String)], now: DbTime) -> QueueLook {

@@ -215,7 +215,7 @@ impl Db {
         let mut found: Vec<_> =
             self.attempts.range((id, 0)..=(id, u32::MAX)).map(|(_, attempt)| attempt.clone()).collect();
         let outcome = match run.state {
-            State::Waiting | State::Skipped => return Ok(found),
+            State::Waiting | State::Skipped | State::Unknown(_) => return Ok(found),
             State::Claimed => None,
             State::Succeeded | State::Failed | State::Cancelled => Some(run.state.word().to_owned()),
         };

@@ -14,13 +14,13 @@ use everytick_domain::{
 use super::db::{Db, Entry, LeaseRow, RunRow, WaitingRow};
 use super::queue::{NO_NODE, WorkerClaimRow};
 use everytick_store::{
-    AcceptedRun, AttemptRecord, Busy, ClaimedRun, Lease, ListedClaims, Result, Settle, SettleAnswer, Waiting,
-    WaitingRun,
+    AcceptedRun, AttemptRecord, Busy, ClaimedRun, Lease, ListedClaims, Result, Settle, SettleAnswer, StoreError,
+    Waiting, WaitingRun,
 };
 
 impl Db {
     pub(super) fn peek_waiting(
-        &self,
+        &mut self,
         lease: &Lease,
         partitions: &PartitionSet,
         busy: &[Busy],
@@ -29,11 +29,13 @@ impl Db {
         now: DbTime,
     ) -> Result<Waiting> {
         self.held(lease, now)?;
+        self.note_unreadable(now);
         let ours = |row: &WaitingRow| row.queue.is_none() && self.stands_in(row.job, partitions);
         let mut due: Vec<_> = self
             .waiting
             .iter()
             .filter(|(id, row)| ours(row) && !self.delegated.contains_key(id))
+            .filter(|(id, row)| self.damage.readable_run(**id) && self.damage.readable_job(row.job))
             .filter(|(_, row)| {
                 let of_job = busy.iter().filter(|busy| busy.job == row.job);
                 let apart = |busy: &Busy| busy.full || !(row.force || row.attempts > 0);
@@ -48,6 +50,18 @@ impl Db {
         let next_due =
             self.waiting.values().filter(|row| ours(row)).map(|row| row.due_at).filter(|due_at| *due_at > now).min();
         Ok(Waiting { now, due, next_due })
+    }
+
+    /// Writes into the journal which waiting runs searches skip now.
+    pub(super) fn note_unreadable(&mut self, now: DbTime) {
+        let due = self.waiting.iter().filter(|(_, row)| row.due_at <= now);
+        let skipped = due.filter(|(id, row)| !self.damage.readable_run(**id) || !self.damage.readable_job(row.job));
+        let new: Vec<_> =
+            skipped.map(|(id, row)| (*id, row.job)).filter(|(id, _)| !self.unreadable.contains(id)).collect();
+        for (run, job) in new {
+            self.unreadable.insert(run);
+            self.journal.push(Entry::Unreadable { run, job });
+        }
     }
 
     fn stands_in(&self, job: JobId, partitions: &PartitionSet) -> bool {
@@ -80,7 +94,7 @@ impl Db {
         self.held(lease, now)?;
         let ours = self.delegated.iter().filter(|(_, node)| **node == lease.incarnation);
         let waiting = ours.filter_map(|(id, _)| self.waiting.get(id).map(|row| waiting_run(*id, row)));
-        Ok(waiting.filter(|run| run.due_at <= now).take(limit).collect())
+        Ok(waiting.filter(|run| run.due_at <= now && self.damage.readable_run(run.id)).take(limit).collect())
     }
 
     /// What was handed to nodes that have ended or are about to stop waits again.
@@ -105,8 +119,10 @@ impl Db {
         now: DbTime,
     ) -> Result<Vec<ClaimedRun>> {
         self.held(lease, now)?;
+        self.note_unreadable(now);
         let mut claimed = Vec::new();
-        for id in runs {
+        for id in runs.iter().filter(|id| self.damage.readable_run(**id)).copied().collect::<Vec<_>>() {
+            let id = &id;
             let ours = |row: &WaitingRow| match partitions {
                 Some(partitions) => self.stands_in(row.job, partitions) && !self.delegated.contains_key(id),
                 None => self.delegated.get(id) == Some(&lease.incarnation),
@@ -138,12 +154,17 @@ impl Db {
         settles: &[Settle],
         now: DbTime,
         locked: impl Fn(RunId) -> bool,
-    ) -> Vec<SettleAnswer> {
+    ) -> Result<Vec<SettleAnswer>> {
+        // An attempt is kept with what the run's row says of it; the end of a run needs nothing of the row.
+        let needs = |settle: &&Settle| !settle.settlement.verdict.is_terminal();
+        if settles.iter().filter(needs).any(|settle| !self.damage.readable_run(settle.settlement.run)) {
+            return Err(StoreError::Unreadable { doing: "settle runs", source: "a run cannot be decoded".into() });
+        }
         let answer = |settle: &Settle| match locked(settle.settlement.run) {
             true => SettleAnswer::Locked,
             false => self.settle_one(settle, now),
         };
-        settles.iter().map(answer).collect()
+        Ok(settles.iter().map(answer).collect())
     }
 
     fn settle_one(&mut self, settle: &Settle, now: DbTime) -> SettleAnswer {
@@ -292,7 +313,8 @@ impl Db {
         let open_from = self.open_from(lease.incarnation);
         let behind = |run: &ClaimedRun| after.is_none_or(|after| run.id > after);
         let listed = self.claims_of(lease.incarnation).filter(|run| self.listed.contains(&run.id));
-        let claims: Vec<_> = listed.filter(behind).take(limit).collect();
+        let readable = listed.filter(|run| self.damage.readable_run(run.id));
+        let claims: Vec<_> = readable.filter(behind).take(limit).collect();
         let next = claims.last().filter(|_| claims.len() >= limit).map(|run| run.id);
         ListedClaims { open_from, claims, next }
     }
@@ -308,8 +330,10 @@ impl Db {
         };
         let lost = dead.iter().flat_map(|by| self.claims_of(*by).filter(|run| found(run, *by)));
         let lost: BTreeMap<_, _> = lost.map(|run| (run.id, run)).collect();
-        let found: Vec<_> = lost.into_values().take(limit).collect();
-        if found.is_empty() {
+        let all = lost.len();
+        let readable = |run: &ClaimedRun| self.damage.readable_run(run.id) && self.damage.readable_job(run.job);
+        let found: Vec<_> = lost.into_values().filter(readable).take(limit).collect();
+        if all == 0 {
             self.leases.retain(|_, row| !dead.contains(&row.incarnation));
         }
         Ok(found)

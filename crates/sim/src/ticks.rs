@@ -104,7 +104,7 @@ impl Db {
             true => Err(StoreError::Failed { doing: "load jobs", source: "the job cannot be read".into() }),
             false => Ok(self.loaded(row)),
         };
-        rows.map(load).collect()
+        rows.filter(|row| self.damage.readable_job(row.job.id)).map(load).collect()
     }
 
     pub(super) fn changes(&self, partitions: &PartitionSet, since: ChangeMark, limit: usize) -> Changes {

@@ -157,7 +157,8 @@ impl FromIterator<(RunId, Option<State>)> for Listed {
         let mut listed = Self::default();
         for (run, state) in runs {
             match state {
-                Some(State::Waiting | State::Claimed) => {
+                // A node of a later release may still work on a run in an unknown state.
+                Some(State::Waiting | State::Claimed | State::Unknown(_)) => {
                     listed.open.push(run);
                     continue;
                 }

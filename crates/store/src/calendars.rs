@@ -12,6 +12,8 @@ use everytick_domain::{
     time::DbTime,
 };
 
+use crate::unreadable::Unreadable;
+
 /// A calendar as people read it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CalendarRecord {
@@ -58,8 +60,8 @@ pub struct VersionRow {
 /// Calendars by who has them.
 pub type Known = HashMap<(TenantId, String), Arc<Calendar>>;
 
-/// Puts versions together. One that cannot be read is logged and left out: the others still say something.
-pub fn known(rows: Vec<VersionRow>) -> Known {
+/// Puts versions together. One that cannot be decoded is noted and left out.
+pub(crate) fn known(unreadable: &Unreadable, rows: Vec<VersionRow>) -> Known {
     let mut held: BTreeMap<(TenantId, String), Vec<Held>> = BTreeMap::new();
     for row in rows {
         let read = serde_json::from_str::<CalendarSpec>(&row.spec).map_err(|error| error.to_string());
@@ -68,7 +70,8 @@ pub fn known(rows: Vec<VersionRow>) -> Known {
         match made {
             Ok(version) => held.entry((row.tenant, row.name)).or_default().push(version),
             Err(error) => {
-                tracing::error!(calendar = row.name, version = %row.version, error, "a version of a calendar cannot be read");
+                let key = format!("{}/{}/{}", row.tenant.raw(), row.name, row.version);
+                unreadable.note("calendar_versions", key, &error);
             }
         }
     }

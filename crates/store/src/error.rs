@@ -38,6 +38,10 @@ pub enum StoreError {
     /// The database refused the data itself; sending it again will not help (a poisoned job).
     #[error("could not {doing}: the data was refused")]
     Refused { doing: &'static str, source: Source },
+    /// A row that the transaction needs cannot be decoded: it is damaged, or of a later release. Nothing was done, and a repeat
+    /// fails again until the row is mended.
+    #[error("could not {doing}: a stored row cannot be decoded")]
+    Unreadable { doing: &'static str, source: Source },
     /// Known not to have been committed: try again later.
     #[error("could not {doing}")]
     Failed { doing: &'static str, source: Source },
@@ -63,6 +67,12 @@ fn named(by: &[String], count: usize) -> String {
 }
 
 impl StoreError {
+    /// Something in the batch itself is to blame, and a part of the batch may succeed. Nothing was done.
+    #[must_use]
+    pub const fn is_for_its_data(&self) -> bool {
+        matches!(self, Self::Refused { .. } | Self::Unreadable { .. })
+    }
+
     /// Two processes under one name would end each other's lease for ever: the older one gives way.
     pub fn replaced(node: &str) -> Self {
         Self::Unusable(format!(

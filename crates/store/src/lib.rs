@@ -21,6 +21,7 @@ mod redrives;
 mod sqlite;
 mod statement;
 mod types;
+mod unreadable;
 mod untold;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -51,6 +52,7 @@ pub use queues::*;
 pub use redrives::{Redrive, Redriven, RedrivenRun};
 pub use sqlite::SqliteStore;
 pub use types::*;
+pub use unreadable::{UNREADABLE_KEPT, UNREADABLE_NOTED_MAX, UnreadableRow, UnreadableRows};
 pub use untold::UNTOLD_FROM;
 
 /// A store that any number of nodes may share. `Failed` means known not done; `Unsure` means it may have been done.
@@ -308,4 +310,9 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
     async fn prune(&self, before: DbTime, limit: usize) -> Result<Pruned>;
     /// Removes audit rows from before `before`, the oldest first; at most `limit`. Answers how many.
     async fn prune_audit(&self, before: DbTime, limit: usize) -> Result<u64>;
+    /// Saves which rows this process could not decode since the last call, and forgets those that no process has met for
+    /// [`UNREADABLE_KEPT`]. Gives how many are listed.
+    async fn save_unreadable(&self) -> Result<u64>;
+    /// Rows that nodes could not decode, those that were met last first; at most `limit`.
+    async fn list_unreadable(&self, limit: usize) -> Result<UnreadableRows>;
 }

@@ -5,6 +5,9 @@ use axum::{Json, extract::State};
 use super::Shared;
 use crate::{error::Result, params::Params, wire::cluster::ClusterView};
 
+/// Rows that cannot be decoded, as many as an answer lists.
+const UNREADABLE_LISTED_MAX: usize = 20;
+
 /// Who is there, and who holds which partition
 #[utoipa::path(
     get,
@@ -14,5 +17,8 @@ use crate::{error::Result, params::Params, wire::cluster::ClusterView};
 )]
 pub(crate) async fn get_cluster(State(api): Shared, params: Params) -> Result<Json<ClusterView>> {
     params.finish()?;
-    Ok(Json(api.commands.store().cluster().await?.into()))
+    let store = api.commands.store();
+    let cluster = store.cluster().await?;
+    let unreadable = store.list_unreadable(UNREADABLE_LISTED_MAX).await?;
+    Ok(Json(ClusterView::new(&cluster, unreadable)))
 }

@@ -32,11 +32,21 @@ pub(crate) enum BackfillState {
     Running,
     Done,
     Cancelled,
+    /// Written by a node of a later release.
+    Unknown,
 }
 
-same_words! {
-    Order = DomainOrder { Oldest, Newest }
-    BackfillState = DomainState { Running, Done, Cancelled }
+same_words!(Order = DomainOrder { Oldest, Newest });
+
+impl From<DomainState> for BackfillState {
+    fn from(state: DomainState) -> Self {
+        match state {
+            DomainState::Running => Self::Running,
+            DomainState::Done => Self::Done,
+            DomainState::Cancelled => Self::Cancelled,
+            DomainState::Unknown(_) => Self::Unknown,
+        }
+    }
 }
 
 /// Asks for a run of each tick in a stretch of the past.

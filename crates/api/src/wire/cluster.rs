@@ -1,7 +1,7 @@
 //! The cluster, as people read it.
 
 use everytick_domain::{ids::Incarnation, time::DbTime};
-use everytick_engine::store::{Cluster, NodeRecord, PartitionRecord};
+use everytick_engine::store::{Cluster, NodeRecord, PartitionRecord, UnreadableRow, UnreadableRows};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -15,8 +15,26 @@ pub(crate) struct ClusterView {
     leader: Option<String>,
     /// How the nodes differ in what they can deliver; `null` when they do not. Runs go to a node that can.
     differences: Option<String>,
+    /// How many stored rows nodes could not decode during the last day. Each is skipped; see `unreadable`.
+    unreadable_rows: u64,
+    /// The first 20 of them, those that a node met last first.
+    unreadable: Vec<UnreadableView>,
     nodes: Vec<NodeView>,
     partitions: Vec<PartitionView>,
+}
+
+/// A stored row that cannot be decoded: it is damaged, or of a later release. It is skipped, and everything else goes on.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct UnreadableView {
+    /// The table.
+    #[schema(example = "jobs")]
+    table: String,
+    /// The row's key, as text.
+    key: String,
+    error: String,
+    /// When a node met it last.
+    #[schema(value_type = String, format = DateTime)]
+    seen_at: DbTime,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -66,8 +84,8 @@ pub(crate) struct PartitionView {
     since: DbTime,
 }
 
-impl From<Cluster> for ClusterView {
-    fn from(cluster: Cluster) -> Self {
+impl ClusterView {
+    pub(crate) fn new(cluster: &Cluster, unreadable: UnreadableRows) -> Self {
         let live = |node: &&NodeRecord| node.until > cluster.now;
         let name = |holder: Option<Incarnation>| {
             let node = cluster.nodes.iter().filter(live).find(|node| Some(node.incarnation) == holder)?;
@@ -101,9 +119,17 @@ impl From<Cluster> for ClusterView {
         Self {
             now: cluster.now,
             leader: partitions.first().and_then(|first| first.node.clone()),
-            differences: everytick_engine::differences(&cluster),
+            differences: everytick_engine::differences(cluster),
+            unreadable_rows: unreadable.count,
+            unreadable: unreadable.rows.into_iter().map(UnreadableView::from).collect(),
             nodes: cluster.nodes.iter().map(node).collect(),
             partitions,
         }
+    }
+}
+
+impl From<UnreadableRow> for UnreadableView {
+    fn from(row: UnreadableRow) -> Self {
+        Self { table: row.table, key: row.key, error: row.error, seen_at: row.seen_at }
     }
 }

@@ -21,10 +21,14 @@ macro_rules! words {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
         #[serde(rename_all = "snake_case")]
-        pub(crate) enum $name { $($word),* }
+        pub(crate) enum $name {
+            $($word,)*
+            /// Written by a node of a later release.
+            Unknown,
+        }
         impl From<$domain> for $name {
             fn from(domain: $domain) -> Self {
-                match domain { $($domain::$word => Self::$word),* }
+                match domain { $($domain::$word => Self::$word,)* $domain::Unknown(_) => Self::Unknown }
             }
         }
     )*};

@@ -50,7 +50,7 @@ pub struct Outside {
 impl Outside {
     #[must_use]
     pub fn state(&self) -> State {
-        State::from_code(self.ended.into()).unwrap_or(State::Skipped)
+        State::from_code(self.ended)
     }
 }
 

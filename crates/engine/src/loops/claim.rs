@@ -67,8 +67,9 @@ async fn pass(shared: &Arc<Shared>, pace: &mut Pace) -> Next {
     let (busy, free, late_after) = {
         let mut memory = shared.memory();
         let blocked = memory.busy().into_iter().map(|job| Busy { job, full: false });
+        let missing = memory.missing().map(|job| Busy { job, full: true }).collect::<Vec<_>>();
         let full = memory.full(slots).into_iter().map(|job| Busy { job, full: true });
-        (blocked.chain(full).collect::<Vec<_>>(), memory.slots_free(slots), memory.late_turn())
+        (blocked.chain(full).chain(missing).collect::<Vec<_>>(), memory.slots_free(slots), memory.late_turn())
     };
     let lease = shared.lease();
     // Without a slot we still look: somebody may have to give way.

@@ -75,6 +75,10 @@ pub(crate) async fn run_reaper(shared: Arc<Shared>) {
         if let Err(error) = reap(&shared).await {
             unsure::report(&shared, &error);
         }
+        match shared.ask("save what cannot be decoded", shared.parts.store.save_unreadable()).await {
+            Ok(rows) => gauge!("everytick_unreadable_rows").set(rows as f64),
+            Err(error) => unsure::report(&shared, &error),
+        }
     }
 }
 
@@ -131,7 +135,7 @@ async fn settle_lost(shared: &Arc<Shared>, lost: &[ClaimedRun]) -> Result<usize>
             })
         })
         .collect();
-    let answers = shared.ask("settle lost runs", shared.parts.store.settle(&settles)).await?;
+    let answers = super::settle::settle_in_parts(shared, "settle lost runs", &settles).await?;
     let settled = answers.iter().filter(|answer| **answer == SettleAnswer::Settled).count();
     counter!("everytick_runs_lost_total").increment(settled as u64);
     if settled > 0 {

@@ -184,7 +184,7 @@ async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Filed>>) -> Left {
                 shared.memory().unsettled(filed.item.settle.job);
             }
             unsure::report(shared, &error);
-            let refused = matches!(error, StoreError::Refused { .. });
+            let refused = error.is_for_its_data();
             let failed = Some(FailedGroup { size: group.len(), refused });
             if let [alone] = &mut group[..] {
                 failed_alone(alone, refused);
@@ -225,6 +225,32 @@ async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Filed>>) -> Left {
     shared.tell_steps();
     keep(shared, &kept).await;
     Left { unsettled, failed: None }
+}
+
+/// Files a batch that nothing else waits for. A batch that one settlement stops is halved until that one is found; it is left for
+/// the next look, and answered as locked.
+pub(crate) async fn settle_in_parts(
+    shared: &Shared,
+    doing: &'static str,
+    settles: &[Settle],
+) -> Result<Vec<SettleAnswer>, StoreError> {
+    let (mut answers, mut parts) = (Vec::with_capacity(settles.len()), vec![settles]);
+    while let Some(part) = parts.pop() {
+        match (shared.ask(doing, shared.parts.store.settle(part)).await, part) {
+            (Ok(answered), _) => answers.extend(answered),
+            (Err(error), [settle]) if error.is_for_its_data() => {
+                let source = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::warn!(run = %settle.settlement.run, %error, source, "a lost run cannot be settled; trying again");
+                answers.push(SettleAnswer::Locked);
+            }
+            (Err(error), part) if error.is_for_its_data() => {
+                let (first, second) = part.split_at(part.len() / 2);
+                parts.extend([second, first]);
+            }
+            (Err(error), _) => return Err(error),
+        }
+    }
+    Ok(answers)
 }
 
 /// A settlement that is refused for what it says is filed without its words.

@@ -91,7 +91,7 @@ async fn settle(shared: &Arc<Shared>, overdue: Vec<OverdueClaim>) -> Result<usiz
         });
         lost.push((held.job.clone(), worker, timed_out));
     }
-    let answers = shared.ask("settle runs of lost workers", shared.parts.store.settle(&settles)).await?;
+    let answers = super::settle::settle_in_parts(shared, "settle runs of lost workers", &settles).await?;
     let mut settled = 0;
     for ((settle, answer), (job, worker, timed_out)) in settles.iter().zip(&answers).zip(&lost) {
         if *answer != SettleAnswer::Settled {

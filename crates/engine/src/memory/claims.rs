@@ -29,8 +29,12 @@ impl Memory {
                 !entry.is_pulled() && entry.job.spec.overlap != Overlap::CancelPrevious && entry.is_blocked()
             })
             .map(|(id, _)| *id)
-            .chain(self.missing.iter().copied())
             .collect()
+    }
+
+    /// Jobs that have runs and cannot be read: none of their runs can start.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.missing.iter().copied()
     }
 
     /// Reads again the jobs whose waiting runs are blocked by one that is in progress elsewhere: nobody tells us of its end.

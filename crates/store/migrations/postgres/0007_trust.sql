@@ -76,3 +76,14 @@ create table backlog_work (
     primary key (job, action),
     constraint backlog_work_action check (action in (1, 2))
 );
+
+-- Rows of other tables that a node could not decode: damaged ones, and those of a later release. They are skipped. A node notes
+-- each here when it meets it; notes that are not renewed for a day go. `relation` is the table, `key` the row's key as text.
+create table unreadable (
+    relation text not null,
+    key text not null,
+    error text not null,
+    seen_at bigint not null,
+    primary key (relation, key)
+);
+create index unreadable_seen on unreadable (seen_at);

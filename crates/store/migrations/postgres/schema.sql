@@ -331,6 +331,14 @@ table tenants with (fillfactor=50)
     constraint tenants_pkey PRIMARY KEY (id)
     CREATE UNIQUE INDEX tenants_name_key ON public.tenants USING btree (name)
 
+table unreadable
+    relation text not null
+    key text not null
+    error text not null
+    seen_at bigint not null
+    constraint unreadable_pkey PRIMARY KEY (relation, key)
+    CREATE INDEX unreadable_seen ON public.unreadable USING btree (seen_at)
+
 table waiting with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=2000, autovacuum_analyze_scale_factor=0, autovacuum_analyze_threshold=5000, autovacuum_vacuum_cost_delay=0)
     run uuid not null
     job uuid not null

@@ -39,3 +39,14 @@ alter table leases add column listen text;
 -- Runs that wait between two attempts, by job: they count as in progress, and among a million waiting runs of one job they were
 -- found by reading all of them.
 create index waiting_tried on waiting (job) where attempts > 0;
+
+-- Rows of other tables that a node could not decode: damaged ones, and those of a later release. They are skipped. A node notes
+-- each here when it meets it; notes that are not renewed for a day go. `relation` is the table, `key` the row's key as text.
+create table unreadable (
+    relation text not null,
+    key text not null,
+    error text not null,
+    seen_at integer not null,
+    primary key (relation, key)
+) strict, without rowid;
+create index unreadable_seen on unreadable (seen_at);

@@ -285,6 +285,16 @@ CREATE TABLE tenants (
     jobs integer not null default 0
 ) strict;
 
+CREATE TABLE unreadable (
+    relation text not null,
+    key text not null,
+    error text not null,
+    seen_at integer not null,
+    primary key (relation, key)
+) strict, without rowid;
+
+CREATE INDEX unreadable_seen on unreadable (seen_at);
+
 CREATE TABLE waiting (
     run blob not null primary key,
     job blob not null,

@@ -210,7 +210,7 @@ async fn empty(url: &str) -> Vec<String> {
         text.push_str(&format!("delete from {table};"));
     }
     text.push_str(
-        "delete from job_parents; delete from flows; delete from flow_steps; delete from backlog_work; delete from worker_claims; delete from open_claims; delete from queues; delete from requests; delete from audit; delete from tenants where id <> 1; update tenants set jobs = 0;
+        "delete from job_parents; delete from flows; delete from flow_steps; delete from backlog_work; delete from unreadable; delete from worker_claims; delete from open_claims; delete from queues; delete from requests; delete from audit; delete from tenants where id <> 1; update tenants set jobs = 0;
          update counters set value = 0 where name = 'lease_fence';
          update partitions set holder = null, fence = 0, since = 0, home_region = null; commit;",
     );

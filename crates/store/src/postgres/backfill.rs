@@ -35,7 +35,7 @@ const CANCELLING: &str = "cancel a backfill";
 impl BackfillStore for PostgresStore {
     async fn preview_backfill(&self, tenant: TenantId, ask: &NewBackfill) -> Result<BackfillPreview> {
         let mut read = self.read(READING).await?;
-        let job = edit::find(&mut read, tenant, &ask.job, READING).await?.job;
+        let job = edit::find(&mut read, &self.unreadable, tenant, &ask.job, READING).await?.job;
         let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(READING)?;
         let now = DbTime::from_millis(now);
         let ticks = ticks(&job, ask.stretch, ask.rate, now.minus(ask.kept), now).map_err(StoreError::Invalid)?;
@@ -69,7 +69,7 @@ impl BackfillStore for PostgresStore {
             .fetch_all(&mut *read)
             .await
             .failed(READING)?;
-        let mut items: Vec<_> = found.iter().map(backfill).collect::<std::result::Result<_, _>>().failed(READING)?;
+        let mut items = self.unreadable.each("backfills", &found, backfill);
         let more = items.len() > limit;
         items.truncate(limit);
         let next = items.last().map(|backfill: &BackfillRecord| backfill.id).filter(|_| more);
@@ -182,7 +182,7 @@ async fn get(
 ) -> Result<BackfillRecord> {
     let query = sqlx::query(sql!("backfill_get")).bind(tenant.raw()).bind(id.uuid());
     let row = query.fetch_optional(connection).await.failed(doing)?.ok_or(StoreError::NotFound("backfill"))?;
-    backfill(&row).failed(doing)
+    backfill(&row).failed_or_refused(doing)
 }
 
 fn backfill(row: &PgRow) -> std::result::Result<BackfillRecord, sqlx::Error> {
@@ -226,9 +226,7 @@ fn rate(row: &PgRow) -> std::result::Result<Option<Rate>, sqlx::Error> {
 }
 
 fn state(row: &PgRow) -> std::result::Result<BackfillState, sqlx::Error> {
-    let code: i16 = row.try_get("state")?;
-    let wrong = || sqlx::Error::ColumnDecode { index: "state".into(), source: format!("{code} is no state").into() };
-    BackfillState::from_code(code.into()).ok_or_else(wrong)
+    row.try_get("state").map(BackfillState::from_code)
 }
 
 fn count(count: usize) -> i32 {
@@ -239,9 +237,9 @@ async fn listed(connection: &mut PgConnection, id: BackfillId, doing: &'static s
     let found = sqlx::query(sql!("backfill_runs_stand")).bind(id.uuid()).fetch_all(connection).await.failed(doing)?;
     let run = |row: &PgRow| {
         let state: Option<i16> = row.try_get("state")?;
-        Ok((rows::run_id(row, "run")?, state.and_then(|code| State::from_code(code.into()))))
+        Ok((rows::run_id(row, "run")?, state.map(State::from_code)))
     };
-    let found: Vec<_> = found.iter().map(run).collect::<std::result::Result<_, sqlx::Error>>().failed(doing)?;
+    let found: Vec<_> = found.iter().map(run).collect::<std::result::Result<_, _>>().failed_or_refused(doing)?;
     Ok(found.into_iter().collect())
 }
 
@@ -323,8 +321,9 @@ impl Row {
             .await
             .failed(ADVANCING)?
             .ok_or(StoreError::NotFound("backfill"))?;
-        let mut row = Self::read(id, &row).failed(ADVANCING)?;
-        row.job = there(edit::find(&mut write.tx, row.tenant, &row.job_ref(), ADVANCING).await)?.map(|row| row.job);
+        let mut row = Self::read(id, &row).failed_or_refused(ADVANCING)?;
+        row.job = there(edit::find(&mut write.tx, &write.unreadable, row.tenant, &row.job_ref(), ADVANCING).await)?
+            .map(|row| row.job);
         row.listed = listed(&mut write.tx, id, ADVANCING).await?;
         if let Some(job) = row.job.as_ref().filter(|job| job.spec.in_progress_max().is_some()) {
             let open = horizon::open_runs(&mut write.tx, [job], write.now, ADVANCING).await?;

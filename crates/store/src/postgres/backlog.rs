@@ -159,8 +159,11 @@ async fn step(store: &PostgresStore, write: &mut Write) -> Result<BacklogStep> {
     let count = match mark.action {
         BacklogAction::Cancel => cancel(store, write, job, &mark).await?,
         BacklogAction::Move => {
-            let spec =
-                horizon::job_rows(&mut write.tx, &[job], DOING).await?.into_iter().next().map(|row| row.job.spec);
+            let spec = horizon::job_rows(&mut write.tx, &write.unreadable, &[job], DOING)
+                .await?
+                .into_iter()
+                .next()
+                .map(|row| row.job.spec);
             let priority = spec.map_or(0, |spec| spec.priority);
             let moved = sqlx::query(sql!("backlog_move"))
                 .bind(job.uuid())

@@ -16,6 +16,7 @@ use super::{Failed, PostgresStore, Write, create, range, read, rows, rows::JobRo
 use crate::{
     Actor, CalendarPut, CalendarRecord, Page, PutCalendar, Result, StoreError,
     calendars::{JOBS_NAMED_MAX, Known, VersionRow, attach, detail, known, named, subject},
+    unreadable::Unreadable,
 };
 
 pub(super) async fn put_calendar(
@@ -129,7 +130,7 @@ pub(super) async fn hold(write: &mut Write, tenant: TenantId, names: &[String]) 
     }
     let doing = write.doing;
     sqlx::query(sql!("calendars_held")).bind(tenant.raw()).bind(names).execute(&mut *write.tx).await.failed(doing)?;
-    of_tenant(&mut write.tx, tenant, names, doing).await
+    of_tenant(&mut write.tx, &write.unreadable, tenant, names, doing).await
 }
 
 fn full(max: u64) -> StoreError {
@@ -201,8 +202,9 @@ pub(super) async fn list_calendars(
         .await
         .failed(DOING)?;
     let (found, more) = read::page(found, limit).failed(DOING)?;
-    let items = found.iter().map(record).collect::<std::result::Result<Vec<_>, _>>().failed(DOING)?;
-    let next = items.last().map(|calendar| calendar.name.clone()).filter(|_| more);
+    // Also where the last one cannot be decoded.
+    let next = found.last().filter(|_| more).map(|row| row.try_get("name")).transpose().failed(DOING)?;
+    let items = store.unreadable.each("calendar_versions", &found, record);
     Ok(Page { items, next })
 }
 
@@ -213,7 +215,7 @@ pub(super) async fn load_calendars(
 ) -> Result<Vec<Arc<Calendar>>> {
     const DOING: &str = "load calendars";
     let mut read = store.read(DOING).await?;
-    Ok(of_tenant(&mut read, tenant, names, DOING).await?.into_values().collect())
+    Ok(of_tenant(&mut read, &store.unreadable, tenant, names, DOING).await?.into_values().collect())
 }
 
 async fn find(
@@ -259,6 +261,7 @@ async fn users(write: &mut Write, tenant: TenantId, name: &str) -> Result<Vec<(J
 /// The calendars of these names that there are.
 pub(super) async fn of_tenant(
     connection: &mut PgConnection,
+    unreadable: &Unreadable,
     tenant: TenantId,
     names: &[String],
     doing: &'static str,
@@ -277,14 +280,18 @@ pub(super) async fn of_tenant(
             spec: row.try_get("spec")?,
         })
     };
-    let versions = found.iter().map(version).collect::<std::result::Result<_, sqlx::Error>>().failed(doing)?;
-    Ok(known(versions))
+    Ok(known(unreadable, unreadable.each("calendar_versions", &found, version)))
 }
 
 /// Gives jobs the calendars that they name, as they are in the same snapshot.
-pub(super) async fn give(connection: &mut PgConnection, jobs: &mut [JobRow], doing: &'static str) -> Result<()> {
+pub(super) async fn give(
+    connection: &mut PgConnection,
+    unreadable: &Unreadable,
+    jobs: &mut [JobRow],
+    doing: &'static str,
+) -> Result<()> {
     for (tenant, names) in named(jobs.iter().map(|row| &row.job)) {
-        let known = of_tenant(connection, tenant, &names, doing).await?;
+        let known = of_tenant(connection, unreadable, tenant, &names, doing).await?;
         jobs.iter_mut().filter(|row| row.job.tenant == tenant).for_each(|row| attach(&mut row.job, &known));
     }
     Ok(())
@@ -293,10 +300,11 @@ pub(super) async fn give(connection: &mut PgConnection, jobs: &mut [JobRow], doi
 /// Gives a job that was deleted those of its calendars that there still are.
 pub(super) async fn give_what_there_is(
     connection: &mut PgConnection,
+    unreadable: &Unreadable,
     row: &mut JobRow,
     doing: &'static str,
 ) -> Result<()> {
-    let known = of_tenant(connection, row.job.tenant, row.job.spec.exclude(), doing).await?;
+    let known = of_tenant(connection, unreadable, row.job.tenant, row.job.spec.exclude(), doing).await?;
     let exclusion = Exclusion::new(known.into_values().collect());
     row.job.schedule = row.job.schedule.take().map(|schedule| schedule.excluding(exclusion));
     Ok(())

@@ -1,6 +1,6 @@
 //! What waits, and claiming it: fence and attempt are raised by the commit that takes the run from among the waiting.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use everytick_domain::{
     ids::{Incarnation, RunId, TenantId},
@@ -11,7 +11,7 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{Failed, PostgresStore, Write, day_sql, is_locked, lost, node, range, rows, sql};
-use crate::{Busy, ClaimedRun, LATE_PER_TENANT_MAX, Lease, OldClaim, Result, Waiting, WaitingRun};
+use crate::{Busy, ClaimedRun, LATE_PER_TENANT_MAX, Lease, OldClaim, Result, Waiting, WaitingRun, unreadable::Parts};
 
 pub(super) async fn peek_waiting(
     store: &PostgresStore,
@@ -23,20 +23,22 @@ pub(super) async fn peek_waiting(
 ) -> Result<Waiting> {
     const DOING: &str = "look at what waits";
     let partitions = rows::partition_bits(partitions);
+    let aside: HashSet<RunId> = store.unreadable.runs_aside().into_iter().collect();
+    let jobs_aside = store.unreadable.jobs_aside();
     let mut read = store.read_many(DOING).await?;
     let now = node::check(&mut read, lease, DOING).await?;
     let found = sqlx::query(sql!("peek_waiting"))
         .bind(now.millis())
         .bind(&partitions)
         .bind(rows::job_ids(busy.iter().map(|busy| busy.job)))
-        .bind(rows::limit(limit))
-        .bind(rows::limit(LATE_PER_TENANT_MAX))
-        .bind(rows::job_ids(busy.iter().filter(|busy| busy.full).map(|busy| busy.job)))
+        .bind(rows::limit(limit + aside.len()))
+        .bind(rows::limit(LATE_PER_TENANT_MAX + aside.len()))
+        .bind(rows::job_ids(busy.iter().filter(|busy| busy.full).map(|busy| busy.job).chain(jobs_aside)))
         .fetch_all(&mut *read)
         .await
         .failed(DOING)?;
-    let mut due: Vec<WaitingRun> =
-        found.iter().map(rows::waiting).collect::<std::result::Result<_, _>>().failed(DOING)?;
+    let mut due: Vec<WaitingRun> = store.unreadable.each("waiting", &found, rows::waiting);
+    due.retain(|run| !aside.contains(&run.id));
     let late = due.split_off(due.partition_point(|run| !run.late));
     due.extend(in_turn(late, |run| run.tenant, late_after));
     due.truncate(limit);
@@ -59,13 +61,15 @@ pub(super) async fn claim(
     runs: &[RunId],
     delegated: bool,
 ) -> Result<Vec<ClaimedRun>> {
-    if runs.is_empty() {
-        return Ok(Vec::new());
+    let mut parts = Parts::of(runs);
+    while let Some(part) = parts.next() {
+        let claimed = match claim_all(store, lease, partitions, part, delegated, false).await {
+            Err(error) if is_locked(&error) => claim_all(store, lease, partitions, part, delegated, true).await,
+            claimed => claimed,
+        };
+        parts.done(&store.unreadable, part, claimed)?;
     }
-    match claim_all(store, lease, partitions, runs, delegated, false).await {
-        Err(error) if is_locked(&error) => claim_all(store, lease, partitions, runs, delegated, true).await,
-        claimed => claimed,
-    }
+    Ok(parts.claimed())
 }
 
 /// Claims the runs; with `skip_locked` those of them that no other session has locked.
@@ -132,7 +136,7 @@ async fn claim_in(
             .bind(store.row_lock_timeout.as_millis().to_string())
             .fetch_all(&mut *write.tx)
             .await
-            .failed(CLAIMING)?;
+            .failed_or_refused(CLAIMING)?;
         for row in &found {
             claimed.push(rows::claimed(row).failed(CLAIMING)?);
         }
@@ -170,16 +174,19 @@ pub(super) async fn delegate(
 
 pub(super) async fn peek_delegated(store: &PostgresStore, lease: &Lease, limit: usize) -> Result<Vec<WaitingRun>> {
     const DOING: &str = "look at what was handed to this node";
+    let aside: HashSet<RunId> = store.unreadable.runs_aside().into_iter().collect();
     let mut read = store.read_many(DOING).await?;
     let now = node::check(&mut read, lease, DOING).await?;
     let found = sqlx::query(sql!("peek_delegated"))
         .bind(lease.incarnation.uuid())
         .bind(now.millis())
-        .bind(rows::limit(limit))
+        .bind(rows::limit(limit + aside.len()))
         .fetch_all(&mut *read)
         .await
         .failed(DOING)?;
-    found.iter().map(rows::waiting).collect::<std::result::Result<_, _>>().failed(DOING)
+    let mut found = store.unreadable.each("waiting", &found, rows::waiting);
+    found.retain(|run| !aside.contains(&run.id));
+    Ok(found)
 }
 
 /// Locks those of the runs that no other session has locked, and returns them.

@@ -227,7 +227,7 @@ impl Listed {
 }
 
 async fn load(write: &mut Write, id: JobId) -> Result<Option<Created>> {
-    let found = horizon::job_rows(&mut write.tx, &[id], DOING).await?;
+    let found = horizon::job_rows(&mut write.tx, &write.unreadable, &[id], DOING).await?;
     Ok(found.into_iter().next().map(|row| Created { job: row.job, cursor: row.cursor, replayed: true }))
 }
 

@@ -95,7 +95,7 @@ pub(super) async fn of(
 ) -> Result<HashMap<JobId, Arc<Job>>> {
     let mut jobs = store.definitions.known(asked);
     let new: Vec<JobId> = asked.iter().map(|(job, _)| *job).filter(|job| !jobs.contains_key(job)).collect();
-    for row in horizon::job_rows(connection, &new, doing).await? {
+    for row in horizon::readable_job_rows(connection, &store.unreadable, &new, doing).await? {
         let job = Arc::new(row.job);
         store.definitions.keep(&job, row.epoch);
         jobs.insert(job.id, job);

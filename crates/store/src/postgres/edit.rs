@@ -21,6 +21,7 @@ use super::{
     short::Form,
     sql,
 };
+use crate::unreadable::Unreadable;
 use crate::{
     Actor, BacklogAction, CancelledRuns, EditJob, Edited, JobRef, JobTicks, OpenRun, RecordRow, Result, StoreError,
     facts,
@@ -95,9 +96,9 @@ async fn edit(write: &mut Write, days: &Days, tenant: TenantId, actor: &Actor, m
 /// Holds a live job, as people name it; then reads it and the clock, in statements that see what was done meanwhile.
 pub(super) async fn hold(write: &mut Write, statement: &'static str, tenant: TenantId, job: &JobRef) -> Result<JobRow> {
     loop {
-        let id = find(&mut write.tx, tenant, job, write.doing).await?.job.id;
+        let id = find(&mut write.tx, &write.unreadable, tenant, job, write.doing).await?.job.id;
         sqlx::query(statement).bind(id.uuid()).execute(&mut *write.tx).await.failed(write.doing)?;
-        let row = find(&mut write.tx, tenant, job, write.doing).await?;
+        let row = find(&mut write.tx, &write.unreadable, tenant, job, write.doing).await?;
         // Its name may be another job's by now.
         if row.job.id == id {
             write.read_clock().await?;
@@ -109,6 +110,7 @@ pub(super) async fn hold(write: &mut Write, statement: &'static str, tenant: Ten
 /// A live job, as people name it.
 pub(super) async fn find(
     connection: &mut PgConnection,
+    unreadable: &Unreadable,
     tenant: TenantId,
     job: &JobRef,
     doing: &'static str,
@@ -118,8 +120,8 @@ pub(super) async fn find(
         JobRef::Name(name) => sqlx::query(sql!("job_by_name")).bind(tenant.raw()).bind(name),
     };
     let found = query.fetch_optional(&mut *connection).await.failed(doing)?;
-    let mut row = rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed(doing)?;
-    calendars::give(connection, std::slice::from_mut(&mut row), doing).await?;
+    let mut row = rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed_or_refused(doing)?;
+    calendars::give(connection, unreadable, std::slice::from_mut(&mut row), doing).await?;
     Ok(row)
 }
 

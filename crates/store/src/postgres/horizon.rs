@@ -13,7 +13,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::{Failed, PostgresStore, calendars, days, node, rows, rows::JobRow, sql};
-use crate::{Backlog, ChangedJob, Lease, LoadedJob, OpenRun, Result, Unread};
+use crate::{Backlog, ChangedJob, Lease, LoadedJob, OpenRun, Result, Unread, unreadable::Unreadable};
 
 pub(super) async fn load_horizon(
     store: &PostgresStore,
@@ -27,7 +27,7 @@ pub(super) async fn load_horizon(
     let mut read = store.read_many(DOING).await?;
     let now = node::check(&mut read, lease, DOING).await?;
     let places = places(&mut read, partitions, until, after, limit, DOING).await?;
-    let found = placed_rows(&mut read, &places, DOING).await?;
+    let found = placed_rows(&mut read, &store.unreadable, &places, DOING).await?;
     loaded(store, &mut read, found, now, DOING).await
 }
 
@@ -74,7 +74,7 @@ pub(super) async fn load_overdue(
     let mut read = store.read_many(DOING).await?;
     let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
     let places = places(&mut read, &PartitionSet::all(PARTITIONS), before, after, limit, DOING).await?;
-    let found = placed_rows(&mut read, &places, DOING).await?;
+    let found = placed_rows(&mut read, &store.unreadable, &places, DOING).await?;
     loaded(store, &mut read, found, DbTime::from_millis(now), DOING).await
 }
 
@@ -130,32 +130,56 @@ async fn places(
 pub(super) async fn load_jobs(store: &PostgresStore, ids: &[JobId]) -> Result<Vec<LoadedJob>> {
     const DOING: &str = "load jobs";
     let mut read = store.read_many(DOING).await?;
-    let found = job_rows(&mut read, ids, DOING).await?;
+    let found = readable_job_rows(&mut read, &store.unreadable, ids, DOING).await?;
     let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
     loaded(store, &mut read, found, DbTime::from_millis(now), DOING).await
 }
 
-/// The rows of these jobs, in this order.
-pub(super) async fn job_rows(connection: &mut PgConnection, ids: &[JobId], doing: &'static str) -> Result<Vec<JobRow>> {
+/// The rows of these jobs, in this order, for transactions that act on each of them: all must be readable.
+pub(super) async fn job_rows(
+    connection: &mut PgConnection,
+    unreadable: &Unreadable,
+    ids: &[JobId],
+    doing: &'static str,
+) -> Result<Vec<JobRow>> {
+    let asked = rows::job_ids(ids.iter().copied());
+    let found = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(&mut *connection).await.failed(doing)?;
+    let mut jobs = found.iter().map(rows::job).collect::<std::result::Result<Vec<_>, _>>().failed(doing)?;
+    calendars::give(connection, unreadable, &mut jobs, doing).await?;
+    Ok(jobs)
+}
+
+/// The rows of these jobs, in this order. One that cannot be decoded is noted and left out.
+pub(super) async fn readable_job_rows(
+    connection: &mut PgConnection,
+    unreadable: &Unreadable,
+    ids: &[JobId],
+    doing: &'static str,
+) -> Result<Vec<JobRow>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
     let asked = rows::job_ids(ids.iter().copied());
     let found = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(&mut *connection).await.failed(doing)?;
-    let mut jobs = rows::readable_jobs(&found);
-    calendars::give(connection, &mut jobs, doing).await?;
+    let mut jobs = unreadable.each("jobs", &found, rows::job);
+    calendars::give(connection, unreadable, &mut jobs, doing).await?;
     Ok(jobs)
 }
 
 /// The rows of the jobs at these places, in their order.
-async fn placed_rows(read: &mut PgConnection, places: &[(i64, JobId)], doing: &'static str) -> Result<Vec<JobRow>> {
+async fn placed_rows(
+    read: &mut PgConnection,
+    unreadable: &Unreadable,
+    places: &[(i64, JobId)],
+    doing: &'static str,
+) -> Result<Vec<JobRow>> {
     if places.is_empty() {
         return Ok(Vec::new());
     }
     let (cursors, jobs): (Vec<i64>, Vec<Uuid>) = places.iter().map(|(at, job)| (*at, job.uuid())).unzip();
     let found = sqlx::query(sql!("placed_jobs")).bind(jobs).bind(cursors).fetch_all(&mut *read).await.failed(doing)?;
-    let mut found = rows::readable_jobs(&found);
-    calendars::give(read, &mut found, doing).await?;
+    let mut found = unreadable.each("jobs", &found, rows::job);
+    calendars::give(read, unreadable, &mut found, doing).await?;
     found.sort_unstable_by_key(|row| (row.cursor, row.job.id));
     Ok(found)
 }

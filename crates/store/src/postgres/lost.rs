@@ -1,12 +1,14 @@
 //! What an incarnation has claimed: our own, and what dead nodes have left. A claim on a young run lies at or above the `open_from`
 //! of its lease. A claim on an older run has a row in `open_claims`; the row alone proves nothing, so its run is always read too.
 
-use everytick_domain::ids::{Fence, Incarnation, RunId};
+use std::collections::HashSet;
+
+use everytick_domain::ids::{Fence, Incarnation, JobId, RunId};
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::{Failed, PostgresStore, Write, node, rows, sql};
-use crate::{ClaimedRun, Lease, ListedClaims, OldClaim, Result, StoreError};
+use crate::{ClaimedRun, Lease, ListedClaims, OldClaim, Result, StoreError, unreadable::Unreadable};
 
 /// Incarnations without a lease whose claims are looked at in one call.
 const ORPHANS_MAX: usize = 100;
@@ -24,7 +26,7 @@ pub(super) async fn listed_claims(
         .fetch_optional(&mut *read)
         .await
         .failed(DOING)?;
-    let page = listed(&mut read, lease.incarnation, after, limit, DOING).await?;
+    let page = listed(&mut read, &store.unreadable, lease.incarnation, after, limit, DOING).await?;
     drop(read);
     if !page.stale.is_empty() {
         let mut write = store.write(DOING).await?;
@@ -87,7 +89,7 @@ pub(super) async fn claims_between(
         .fetch_all(&mut *read)
         .await
         .failed(DOING)?;
-    found.iter().map(rows::claimed).collect::<std::result::Result<_, _>>().failed(DOING)
+    Ok(store.unreadable.each("runs", &found, rows::claimed))
 }
 
 pub(super) async fn still_claimed(store: &PostgresStore, lease: &Lease, runs: &[RunId]) -> Result<Vec<(RunId, Fence)>> {
@@ -117,8 +119,8 @@ pub(super) async fn load_lost(store: &PostgresStore, lease: &Lease, limit: usize
         if lost.len() >= limit {
             break;
         }
-        let found = listed_until(&mut write, incarnation, limit - lost.len()).await?;
-        if found.is_empty() {
+        let (found, skipped) = listed_until(&mut write, incarnation, limit - lost.len()).await?;
+        if found.is_empty() && !skipped {
             sqlx::query(sql!("forget_lease")).bind(incarnation.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
         }
         lost.extend(found);
@@ -141,9 +143,8 @@ async fn dead(write: &mut Write, but: Incarnation) -> Result<Vec<Incarnation>> {
     let doing = write.doing;
     let ended = sqlx::query(sql!("lost_leases")).bind(but.uuid()).fetch_all(&mut *write.tx).await.failed(doing)?;
     let mut dead = Vec::with_capacity(ended.len());
-    for row in &ended {
-        let incarnation: Uuid = row.try_get("incarnation").failed(doing)?;
-        let open_from = rows::run_id(row, "open_from").failed(doing)?;
+    let lease = |row: &PgRow| Ok((row.try_get("incarnation")?, rows::run_id(row, "open_from")?));
+    for (incarnation, open_from) in write.unreadable.clone().each("leases", &ended, lease) {
         dead.push(Incarnation::from_uuid(incarnation));
         if open_from.uuid() == Uuid::max() {
             continue;
@@ -161,17 +162,21 @@ async fn dead(write: &mut Write, but: Incarnation) -> Result<Vec<Incarnation>> {
     Ok(dead)
 }
 
-/// Up to `limit` claims of an incarnation, all of whose claims are listed. Rows that are stale go.
-async fn listed_until(write: &mut Write, incarnation: Incarnation, limit: usize) -> Result<Vec<ClaimedRun>> {
-    let (mut found, mut after) = (Vec::new(), None);
+/// Up to `limit` claims of an incarnation, all of whose claims are listed, and whether some were skipped because they, or their jobs,
+/// cannot be decoded. Rows that are stale go.
+async fn listed_until(write: &mut Write, incarnation: Incarnation, limit: usize) -> Result<(Vec<ClaimedRun>, bool)> {
+    let unreadable_jobs: HashSet<JobId> = write.unreadable.jobs_aside().into_iter().collect();
+    let (mut found, mut skipped, mut after) = (Vec::new(), false, None);
     loop {
-        let page = listed(&mut write.tx, incarnation, after, limit, write.doing).await?;
+        let page = listed(&mut write.tx, &write.unreadable, incarnation, after, limit, write.doing).await?;
         unlist_stale(write, &page.stale).await?;
-        found.extend(page.claims);
+        let (before, claims) = (found.len(), page.claims.len());
+        found.extend(page.claims.into_iter().filter(|run| !unreadable_jobs.contains(&run.job)));
+        skipped |= page.skipped || found.len() - before < claims;
         found.truncate(limit);
         after = page.next;
         if after.is_none() || found.len() >= limit {
-            return Ok(found);
+            return Ok((found, skipped));
         }
     }
 }
@@ -181,11 +186,14 @@ struct Listed {
     claims: Vec<ClaimedRun>,
     /// Rows whose run that incarnation no longer has claimed, with their fences.
     stale: Vec<(Uuid, i64)>,
+    /// Some cannot be decoded.
+    skipped: bool,
     next: Option<RunId>,
 }
 
 async fn listed(
     connection: &mut PgConnection,
+    unreadable: &Unreadable,
     incarnation: Incarnation,
     after: Option<RunId>,
     limit: usize,
@@ -200,10 +208,12 @@ async fn listed(
         .failed(doing)?;
     let last = found.last().map(|row| rows::run_id(row, "run")).transpose().failed(doing)?;
     let next = last.filter(|_| found.len() >= limit);
-    let mut page = Listed { claims: Vec::with_capacity(found.len()), stale: Vec::new(), next };
+    let mut page = Listed { claims: Vec::with_capacity(found.len()), stale: Vec::new(), skipped: false, next };
     for row in &found {
         if row.try_get::<Option<Uuid>, _>("id").failed(doing)?.is_some() {
-            page.claims.push(rows::claimed(row).failed(doing)?);
+            let claim = unreadable.one("runs", row, rows::claimed);
+            page.skipped |= claim.is_none();
+            page.claims.extend(claim);
         } else {
             page.stale.push((row.try_get("run").failed(doing)?, row.try_get("listed_fence").failed(doing)?));
         }

@@ -36,6 +36,7 @@ mod request;
 mod rows;
 mod settle;
 mod short;
+mod unreadable;
 
 use std::{
     sync::{
@@ -63,8 +64,9 @@ use crate::{
     CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, GiveWay,
     IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease, Limits, ListedClaims, LoadedJob, NewJob,
     NewRun, NodeInfo, Page, Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result,
-    RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError, Waiting, WaitingRun, Walked,
+    RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError, UnreadableRows, Waiting, WaitingRun, Walked,
     gate::{Admission, Admitted, Gate},
+    unreadable::{Unreadable, is_undecodable},
 };
 
 pub use open::PostgresOptions;
@@ -112,6 +114,7 @@ pub struct PostgresStore {
     looked: Arc<changes::Looked>,
     /// Steps of flows were left, and nobody has been told yet.
     steps: Arc<AtomicBool>,
+    unreadable: Arc<Unreadable>,
     #[cfg(feature = "conformance")]
     clock: Option<Arc<TestClock>>,
 }
@@ -198,6 +201,7 @@ impl PostgresStore {
             lines: self.lines.clone(),
             looked: self.looked.clone(),
             steps: self.steps.clone(),
+            unreadable: self.unreadable.clone(),
             #[cfg(feature = "conformance")]
             clock: self.clock.clone(),
         }
@@ -261,8 +265,16 @@ impl PostgresStore {
 
     fn writing(&self, begun: Admitted<Postgres>, doing: &'static str) -> Write {
         let Admitted { tx, admission } = begun;
-        let (steps, backlog_max) = (self.steps.clone(), self.limits.backlog_batch_max);
-        Write { tx, now: DbTime::EPOCH, doing, left_steps: false, steps, _admission: admission, backlog_max }
+        Write {
+            tx,
+            now: DbTime::EPOCH,
+            doing,
+            left_steps: false,
+            steps: self.steps.clone(),
+            unreadable: self.unreadable.clone(),
+            _admission: admission,
+            backlog_max: self.limits.backlog_batch_max,
+        }
     }
 
     /// Begins to read one snapshot.
@@ -315,6 +327,7 @@ struct Write {
     /// Whether it leaves steps of flows, and whom to tell.
     left_steps: bool,
     steps: Arc<AtomicBool>,
+    unreadable: Arc<Unreadable>,
     _admission: Admission,
     /// Waiting runs that one transaction works off.
     backlog_max: usize,
@@ -373,16 +386,19 @@ trait Failed<T> {
 
 impl<T> Failed<T> for std::result::Result<T, sqlx::Error> {
     fn failed(self, doing: &'static str) -> Result<T> {
-        self.map_err(|source| StoreError::Failed { doing, source: source.into() })
-    }
-    fn failed_or_refused(self, doing: &'static str) -> Result<T> {
         self.map_err(|source| {
-            if is_refusal(&source) {
-                StoreError::Refused { doing, source: source.into() }
+            if is_undecodable(&source) {
+                StoreError::Unreadable { doing, source: source.into() }
             } else {
                 StoreError::Failed { doing, source: source.into() }
             }
         })
+    }
+    fn failed_or_refused(self, doing: &'static str) -> Result<T> {
+        match self {
+            Err(source) if is_refusal(&source) => Err(StoreError::Refused { doing, source: source.into() }),
+            other => other.failed(doing),
+        }
     }
 }
 
@@ -662,5 +678,11 @@ impl Store for PostgresStore {
     }
     async fn prune_audit(&self, before: DbTime, limit: usize) -> Result<u64> {
         self.writes(prune::prune_audit(self, before, limit)).await
+    }
+    async fn save_unreadable(&self) -> Result<u64> {
+        self.writes(unreadable::save(self)).await
+    }
+    async fn list_unreadable(&self, limit: usize) -> Result<UnreadableRows> {
+        self.reads(unreadable::list(self, limit)).await
     }
 }

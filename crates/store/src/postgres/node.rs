@@ -230,8 +230,8 @@ pub(super) async fn cluster(store: &PostgresStore) -> Result<Cluster> {
     let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
     Ok(Cluster {
         now: DbTime::from_millis(now),
-        nodes: nodes.iter().map(node).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)?,
-        partitions: partitions.iter().map(partition).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)?,
+        nodes: store.unreadable.each("leases", &nodes, node),
+        partitions: store.unreadable.each("partitions", &partitions, partition),
     })
 }
 

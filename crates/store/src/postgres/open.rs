@@ -113,6 +113,7 @@ pub(super) async fn connect_unfinished(url: &str, options: PostgresOptions, limi
         lines: Default::default(),
         looked: Default::default(),
         steps: Default::default(),
+        unreadable: Default::default(),
         #[cfg(feature = "conformance")]
         clock: options.clock.map(|clock| super::TestClock { clock, told: Default::default() }.into()),
     };
@@ -158,6 +159,7 @@ pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
         lines: Default::default(),
         looked: Default::default(),
         steps: Default::default(),
+        unreadable: Default::default(),
         #[cfg(feature = "conformance")]
         clock: None,
     })

@@ -11,6 +11,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::{Failed, PostgresStore, backlog, calendars, edit, rows, rows::JobRow, sql};
+use crate::unreadable::Unreadable;
 use crate::{
     AttemptRecord, AuditRecord, JobFilter, JobRecord, JobRef, PAGE_BYTES_MAX, Page, Result, RunFilter, RunRecord,
     StoreError,
@@ -20,8 +21,8 @@ use crate::{
 pub(super) async fn get_job(store: &PostgresStore, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {
     const DOING: &str = "read the job";
     let mut read = store.read(DOING).await?;
-    let row = edit::find(&mut read, tenant, job, DOING).await?;
-    let mut last = last_runs(&mut read, &[row.job.id], DOING).await?;
+    let row = edit::find(&mut read, &store.unreadable, tenant, job, DOING).await?;
+    let mut last = last_runs(&mut read, &store.unreadable, &[row.job.id], DOING).await?;
     let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
     let max = store.limits.waiting_per_job_max;
     let backlog = backlog::work_of(&mut read, row.job.id, max, DOING).await?;
@@ -56,10 +57,10 @@ pub(super) async fn list_jobs(
         Some(row) if more => Some(row.try_get("name").failed(DOING)?),
         _ => None,
     };
-    let mut jobs = rows::readable_jobs(&found);
-    calendars::give(&mut read, &mut jobs, DOING).await?;
+    let mut jobs = store.unreadable.each("jobs", &found, rows::job);
+    calendars::give(&mut read, &store.unreadable, &mut jobs, DOING).await?;
     let ids: Vec<_> = jobs.iter().map(|row| row.job.id).collect();
-    let mut last = last_runs(&mut read, &ids, DOING).await?;
+    let mut last = last_runs(&mut read, &store.unreadable, &ids, DOING).await?;
     let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
     let now = DbTime::from_millis(now);
     Ok(Page { items: jobs.into_iter().map(|row| record(row, &mut last, now)).collect(), next })
@@ -88,14 +89,15 @@ fn record(row: JobRow, last: &mut HashMap<JobId, RunRecord>, now: DbTime) -> Job
     JobRecord { last_run: last.remove(&row.job.id), job: row.job, cursor: row.cursor, now, backlog: None }
 }
 
-async fn last_runs(read: &mut PgConnection, jobs: &[JobId], doing: &'static str) -> Result<HashMap<JobId, RunRecord>> {
+async fn last_runs(
+    read: &mut PgConnection,
+    unreadable: &Unreadable,
+    jobs: &[JobId],
+    doing: &'static str,
+) -> Result<HashMap<JobId, RunRecord>> {
     let asked = rows::job_ids(jobs.iter().copied());
     let found = sqlx::query(sql!("last_runs")).bind(asked).fetch_all(read).await.failed(doing)?;
-    found
-        .iter()
-        .map(|row| rows::run(row).map(|run| (run.job, run)))
-        .collect::<std::result::Result<_, _>>()
-        .failed(doing)
+    Ok(unreadable.each("runs", &found, rows::run).into_iter().map(|run| (run.job, run)).collect())
 }
 
 pub(super) async fn get_run(store: &PostgresStore, tenant: TenantId, run: RunId) -> Result<RunRecord> {
@@ -114,11 +116,11 @@ pub(super) async fn run_record(
     let by_id = |statement| sqlx::query(statement).bind(tenant.raw()).bind(id.uuid());
     for statement in [sql!("get_run"), sql!("get_last_run")] {
         if let Some(row) = by_id(statement).fetch_optional(&mut *connection).await.failed(doing)? {
-            return rows::run(&row).failed(doing);
+            return rows::run(&row).failed_or_refused(doing);
         }
     }
     match by_id(sql!("get_range")).fetch_optional(connection).await.failed(doing)? {
-        Some(row) => rows::range(&row).failed(doing),
+        Some(row) => rows::range(&row).failed_or_refused(doing),
         None => Err(StoreError::NotFound("run")),
     }
 }
@@ -152,7 +154,7 @@ pub(super) async fn list_runs(
         if let Some(job) = job {
             query = query.bind(job);
         }
-        items.extend(collect(&query.fetch_all(&mut *read).await.failed(DOING)?, rows::run, DOING)?);
+        items.extend(store.unreadable.each("runs", &query.fetch_all(&mut *read).await.failed(DOING)?, rows::run));
     }
     // Also those that outlived their day.
     let (runs, last_runs) = match job {
@@ -164,7 +166,7 @@ pub(super) async fn list_runs(
         if let Some(job) = job {
             query = query.bind(job);
         }
-        items.extend(collect(&query.fetch_all(&mut *read).await.failed(DOING)?, rows::run, DOING)?);
+        items.extend(store.unreadable.each("runs", &query.fetch_all(&mut *read).await.failed(DOING)?, rows::run));
     }
 
     if filter.states.is_empty() || filter.states.contains(&State::Skipped) {
@@ -174,7 +176,8 @@ pub(super) async fn list_runs(
         if let Some(job) = job {
             query = query.bind(job);
         }
-        items.extend(collect(&query.fetch_all(&mut *read).await.failed(DOING)?, rows::range, DOING)?);
+        let found = query.fetch_all(&mut *read).await.failed(DOING)?;
+        items.extend(store.unreadable.each("skip_ranges", &found, rows::range));
     }
     Ok(failures::page(items, end, limit))
 }
@@ -202,9 +205,9 @@ pub(super) async fn list_attempts(store: &PostgresStore, tenant: TenantId, id: R
     let mut read = store.read(DOING).await?;
     let run = run_record(&mut read, tenant, id, DOING).await?;
     let found = sqlx::query(sql!("list_attempts")).bind(id.uuid()).fetch_all(&mut *read).await.failed(DOING)?;
-    let mut attempts = collect(&found, |row| rows::attempt(id, row), DOING)?;
+    let mut attempts = store.unreadable.each("attempts", &found, |row| rows::attempt(id, row));
     let outcome = match run.state {
-        State::Waiting | State::Skipped => return Ok(attempts),
+        State::Waiting | State::Skipped | State::Unknown(_) => return Ok(attempts),
         State::Claimed => None,
         State::Succeeded | State::Failed | State::Cancelled => Some(run.state.word().to_owned()),
     };
@@ -242,8 +245,9 @@ pub(super) async fn list_audit(
         .await
         .failed(DOING)?;
     let (found, more) = page(found, limit).failed(DOING)?;
-    let items = collect(&found, audit, DOING)?;
-    let next = items.last().map(|record| record.id).filter(|_| more);
+    // Also where the last one cannot be decoded.
+    let next = found.last().filter(|_| more).map(|row| row.try_get("id")).transpose().failed(DOING)?;
+    let items = store.unreadable.each("audit", &found, audit);
     Ok(Page { items, next })
 }
 
@@ -256,12 +260,4 @@ pub(super) fn audit(row: &PgRow) -> std::result::Result<AuditRecord, sqlx::Error
         subject: row.try_get("subject")?,
         detail: row.try_get("detail")?,
     })
-}
-
-fn collect<T>(
-    found: &[PgRow],
-    read: impl Fn(&PgRow) -> std::result::Result<T, sqlx::Error>,
-    doing: &'static str,
-) -> Result<Vec<T>> {
-    found.iter().map(read).collect::<std::result::Result<_, _>>().failed(doing)
 }

@@ -261,7 +261,7 @@ async fn write_old(write: &mut Write, lease: &Lease, old: &Ticks<'_>) -> Result<
     if cursor.is_none_or(|cursor| cursor > first.tick.tick) || last.tick.tick > write.now {
         return Ok(());
     }
-    let found = horizon::job_rows(&mut write.tx, &[ticks.job], DOING).await?;
+    let found = horizon::job_rows(&mut write.tx, &write.unreadable, &[ticks.job], DOING).await?;
     let Some(schedule) = found.first().and_then(|row| row.job.schedule.clone()) else { return Ok(()) };
     let skipped = ranges_of(old.iter().map(|(_, row)| &row.tick));
     range::insert_ranges(write, ticks.job, tenant, &skipped).await?;

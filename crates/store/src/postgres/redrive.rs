@@ -36,7 +36,7 @@ async fn drive(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, ask
         .fetch_all(&mut *write.tx)
         .await
         .failed(doing)?;
-    let failed: Vec<_> = found.iter().map(rows::run).collect::<std::result::Result<_, _>>().failed(doing)?;
+    let failed = write.unreadable.each("runs", &found, rows::run);
     let keys: HashMap<_, _> = failed.iter().map(|run| (run.id, job.spec.key_of(run.payload.as_deref()))).collect();
     let failed: Vec<_> = failed.into_iter().map(|run| RunRecord { payload: None, ..run }).collect();
     let places = failed.iter().map(|run| RunId::redriven(job.id, run.id));

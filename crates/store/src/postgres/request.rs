@@ -102,7 +102,7 @@ pub(super) async fn waiting(write: &mut Write, job: JobId, max: u64) -> Result<u
 /// How a job is held against whatever else may make a run of it: other requests, and under `queue` also ticks, so that all who
 /// come see each other. One whose policy is changed meanwhile is at worst held too lightly once.
 pub(super) async fn holds(write: &mut Write, tenant: TenantId, job: &JobRef) -> Result<&'static str> {
-    let found = edit::find(&mut write.tx, tenant, job, write.doing).await?.job;
+    let found = edit::find(&mut write.tx, &write.unreadable, tenant, job, write.doing).await?.job;
     Ok(match found.spec.overlap {
         Overlap::Queue { .. } => sql!("epoch_held"),
         Overlap::Skip | Overlap::CancelPrevious | Overlap::Allow => sql!("job_held"),

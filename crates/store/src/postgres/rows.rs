@@ -56,21 +56,6 @@ pub(super) fn job(row: &PgRow) -> Decoded<JobRow> {
     Ok(JobRow { job, epoch: Epoch::from_raw(row.try_get("epoch")?), cursor: time(row, "next_tick")? })
 }
 
-/// The jobs that can be read. One that cannot is logged and left out: it must not keep the others from being played.
-pub(super) fn readable_jobs(rows: &[PgRow]) -> Vec<JobRow> {
-    let mut jobs = Vec::with_capacity(rows.len());
-    for row in rows {
-        match job(row) {
-            Ok(job) => jobs.push(job),
-            Err(error) => {
-                let id = job_id(row, "id").map_or_else(|_| "?".to_owned(), |id| id.to_string());
-                tracing::error!(job = id, error = %error, "a job's row cannot be read; it is left out");
-            }
-        }
-    }
-    jobs
-}
-
 pub(super) fn open_run(row: &PgRow) -> Decoded<(JobId, OpenRun)> {
     let open =
         OpenRun { id: run_id(row, "id")?, state: state(row)?, attempt: count(row, "attempt")?, fence: fence(row)? };
@@ -123,10 +108,7 @@ pub(super) fn run(row: &PgRow) -> Decoded<RunRecord> {
         finished_at: time(row, "finished_at")?,
         error: row.try_get("error")?,
         output: row.try_get("output")?,
-        skip_reason: match row.try_get::<Option<i16>, _>("skip_reason")? {
-            None => None,
-            Some(code) => Some(reason(code)?),
-        },
+        skip_reason: row.try_get::<Option<i16>, _>("skip_reason")?.map(SkipReason::from_code),
         payload: row.try_get("payload")?,
         flow: row.try_get::<Option<Uuid>, _>("flow")?.map(RunId::from_uuid),
         range: None,
@@ -139,7 +121,7 @@ pub(super) fn range(row: &PgRow) -> Decoded<RunRecord> {
         from: at(row, "from_tick")?,
         to: at(row, "to_tick")?,
         count: u64::try_from(row.try_get::<i64, _>("count")?).map_err(|error| wrong("count", error))?,
-        reason: reason(row.try_get("reason")?)?,
+        reason: SkipReason::from_code(row.try_get("reason")?),
     };
     Ok(RunRecord {
         id: run_id(row, "id")?,
@@ -203,15 +185,10 @@ fn count(row: &PgRow, column: &str) -> Decoded<u32> {
     u32::try_from(row.try_get::<i32, _>(column)?).map_err(|error| wrong(column, error))
 }
 pub(super) fn state(row: &PgRow) -> Decoded<State> {
-    let code: i16 = row.try_get("state")?;
-    State::from_code(code.into()).ok_or_else(|| wrong("state", format!("{code} is no code of a state")))
+    row.try_get("state").map(State::from_code)
 }
 fn cause(row: &PgRow) -> Decoded<CauseKind> {
-    let code: i16 = row.try_get("cause")?;
-    CauseKind::from_code(code.into()).ok_or_else(|| wrong("cause", format!("{code} is no code of a cause")))
-}
-fn reason(code: i16) -> Decoded<SkipReason> {
-    SkipReason::from_code(code.into()).ok_or_else(|| wrong("skip_reason", format!("{code} is no code of a reason")))
+    row.try_get("cause").map(CauseKind::from_code)
 }
 
 fn wrong(column: &str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> sqlx::Error {

@@ -38,7 +38,7 @@ const ADVANCING: &str = "make runs of a backfill";
 impl BackfillStore for SqliteStore {
     async fn preview_backfill(&self, tenant: TenantId, ask: &NewBackfill) -> Result<BackfillPreview> {
         let mut read = self.read(READING).await?;
-        let job = edit::find(&mut read, tenant, &ask.job, READING).await?.job;
+        let job = edit::find(&mut read, &self.unreadable, tenant, &ask.job, READING).await?.job;
         let now = self.clock.now();
         let ticks = ticks(&job, ask.stretch, ask.rate, now.minus(ask.kept), now).map_err(StoreError::Invalid)?;
         Ok(BackfillPreview::of((job.id, job.spec.name.clone()), &ticks))
@@ -72,7 +72,7 @@ impl BackfillStore for SqliteStore {
             .fetch_all(&mut *read)
             .await
             .failed(READING)?;
-        let mut items: Vec<_> = found.iter().map(backfill).collect::<std::result::Result<_, _>>().failed(READING)?;
+        let mut items = self.unreadable.each("backfills", &found, backfill);
         let more = items.len() > limit;
         items.truncate(limit);
         let next = items.last().map(|backfill: &BackfillRecord| backfill.id).filter(|_| more);
@@ -136,7 +136,7 @@ async fn create(write: &mut Write, tenant: TenantId, actor: &Actor, ask: &NewBac
     if let Some(made) = create::replayed(write, tenant, ask.idempotency.as_ref(), Kind::Backfill).await? {
         return get(&mut write.tx, tenant, BackfillId::from_uuid(made), CREATING).await;
     }
-    let job = edit::find(&mut write.tx, tenant, &ask.job, CREATING).await?.job;
+    let job = edit::find(&mut write.tx, &write.unreadable, tenant, &ask.job, CREATING).await?.job;
     crate::flows::check_outside(&job.spec, ask.payload.as_deref())?;
     let ticks = ticks(&job, ask.stretch, ask.rate, now.minus(ask.kept), now).map_err(StoreError::Invalid)?;
     let running: i64 = sqlx::query_scalar(sql!("backfill_running"))
@@ -218,16 +218,14 @@ pub(super) fn origin(backfill: BackfillId, row: &SqliteRow) -> std::result::Resu
 }
 
 fn state(row: &SqliteRow) -> std::result::Result<BackfillState, sqlx::Error> {
-    let code: i64 = row.try_get("state")?;
-    let wrong = || sqlx::Error::ColumnDecode { index: "state".into(), source: format!("{code} is no state").into() };
-    BackfillState::from_code(code).ok_or_else(wrong)
+    row.try_get("state").map(BackfillState::from_code)
 }
 
 async fn listed(connection: &mut SqliteConnection, id: BackfillId, doing: &'static str) -> Result<Listed> {
     let found = sqlx::query(sql!("backfill_runs_stand")).bind(id.uuid()).fetch_all(connection).await.failed(doing)?;
     let run = |row: &SqliteRow| {
-        let state: Option<i64> = row.try_get("state")?;
-        Ok((rows::run_id(row, "run")?, state.and_then(State::from_code)))
+        let state: Option<i16> = row.try_get("state")?;
+        Ok((rows::run_id(row, "run")?, state.map(State::from_code)))
     };
     let found: Vec<_> = found.iter().map(run).collect::<std::result::Result<_, sqlx::Error>>().failed(doing)?;
     Ok(found.into_iter().collect())
@@ -250,7 +248,7 @@ async fn advance(write: &mut Write, id: BackfillId, kept: Span) -> Result<Backfi
     let spent_until: i64 = row.try_get("spent_until").failed(ADVANCING)?;
     let payload: Option<String> = row.try_get("payload").failed(ADVANCING)?;
     let next = ticks_from_bytes(&row.try_get::<Vec<u8>, _>("next").failed(ADVANCING)?);
-    let job = match edit::find(&mut write.tx, tenant, &JobRef::Id(job_id), ADVANCING).await {
+    let job = match edit::find(&mut write.tx, &write.unreadable, tenant, &JobRef::Id(job_id), ADVANCING).await {
         Err(StoreError::NotFound(_)) => None,
         found => Some(found?),
     };

@@ -12,6 +12,7 @@ use everytick_domain::{
 use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 
 use super::{Failed, SqliteStore, Write, create, range, read, rows, rows::Hex, rows::JobRow, sql};
+use crate::unreadable::Unreadable;
 use crate::{
     Actor, CalendarPut, CalendarRecord, Page, PutCalendar, Result, StoreError,
     calendars::{JOBS_NAMED_MAX, Known, VersionRow, attach, detail, known, named, subject},
@@ -146,8 +147,9 @@ pub(super) async fn list_calendars(
         .bind(after.unwrap_or_default())
         .bind(rows::limit(limit.saturating_add(1)));
     let (found, more) = read::page(list.fetch(&mut *read), limit, "spec").await.failed(DOING)?;
-    let items = found.iter().map(record).collect::<std::result::Result<Vec<_>, _>>().failed(DOING)?;
-    let next = items.last().map(|calendar| calendar.name.clone()).filter(|_| more);
+    // Also where the last one cannot be decoded.
+    let next = found.last().filter(|_| more).map(|row| row.try_get("name")).transpose().failed(DOING)?;
+    let items = store.unreadable.each("calendar_versions", &found, record);
     Ok(Page { items, next })
 }
 
@@ -158,7 +160,7 @@ pub(super) async fn load_calendars(
 ) -> Result<Vec<Arc<Calendar>>> {
     const DOING: &str = "load calendars";
     let mut read = store.read(DOING).await?;
-    Ok(of_tenant(&mut read, tenant, names, DOING).await?.into_values().collect())
+    Ok(of_tenant(&mut read, &store.unreadable, tenant, names, DOING).await?.into_values().collect())
 }
 
 async fn find(
@@ -204,6 +206,7 @@ async fn users(write: &mut Write, tenant: TenantId, name: &str) -> Result<Vec<(J
 /// The calendars of these names that there are.
 pub(super) async fn of_tenant(
     connection: &mut SqliteConnection,
+    unreadable: &Unreadable,
     tenant: TenantId,
     names: &[String],
     doing: &'static str,
@@ -226,14 +229,18 @@ pub(super) async fn of_tenant(
             spec: row.try_get("spec")?,
         })
     };
-    let versions = found.iter().map(version).collect::<std::result::Result<_, sqlx::Error>>().failed(doing)?;
-    Ok(known(versions))
+    Ok(known(unreadable, unreadable.each("calendar_versions", &found, version)))
 }
 
 /// Gives jobs the calendars that they name, as they are in the same snapshot.
-pub(super) async fn give(connection: &mut SqliteConnection, jobs: &mut [JobRow], doing: &'static str) -> Result<()> {
+pub(super) async fn give(
+    connection: &mut SqliteConnection,
+    unreadable: &Unreadable,
+    jobs: &mut [JobRow],
+    doing: &'static str,
+) -> Result<()> {
     for (tenant, names) in named(jobs.iter().map(|row| &row.job)) {
-        let known = of_tenant(connection, tenant, &names, doing).await?;
+        let known = of_tenant(connection, unreadable, tenant, &names, doing).await?;
         jobs.iter_mut().filter(|row| row.job.tenant == tenant).for_each(|row| attach(&mut row.job, &known));
     }
     Ok(())
@@ -242,10 +249,11 @@ pub(super) async fn give(connection: &mut SqliteConnection, jobs: &mut [JobRow],
 /// Gives a job that was deleted those of its calendars that there still are.
 pub(super) async fn give_what_there_is(
     connection: &mut SqliteConnection,
+    unreadable: &Unreadable,
     row: &mut JobRow,
     doing: &'static str,
 ) -> Result<()> {
-    let known = of_tenant(connection, row.job.tenant, row.job.spec.exclude(), doing).await?;
+    let known = of_tenant(connection, unreadable, row.job.tenant, row.job.spec.exclude(), doing).await?;
     let exclusion = Exclusion::new(known.into_values().collect());
     row.job.schedule = row.job.schedule.take().map(|schedule| schedule.excluding(exclusion));
     Ok(())

@@ -64,7 +64,7 @@ pub(super) async fn cancel_job(
 ) -> Result<CancelledJob> {
     const DOING: &str = "cancel the runs of a job";
     let mut write = store.write(DOING).await?;
-    let job = edit::find(&mut write.tx, tenant, job, DOING).await?.job;
+    let job = edit::find(&mut write.tx, &write.unreadable, tenant, job, DOING).await?.job;
     let runs = edit::cancel_open(&mut write, tenant, actor, job.id).await?;
     write.commit().await?;
     Ok(CancelledJob { job: job.id, job_name: job.spec.name.clone(), runs })

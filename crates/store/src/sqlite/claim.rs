@@ -1,6 +1,6 @@
 //! What waits, and claiming it: fence and attempt are raised by the commit that takes the run from among the waiting.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use everytick_domain::{
     ids::{RunId, TenantId},
@@ -11,7 +11,7 @@ use everytick_domain::{
 use sqlx::SqliteConnection;
 
 use super::{Failed, SqliteStore, lost, node, rows, sql};
-use crate::{Busy, ClaimedRun, LATE_PER_TENANT_MAX, Lease, OldClaim, Result, Waiting, WaitingRun};
+use crate::{Busy, ClaimedRun, LATE_PER_TENANT_MAX, Lease, OldClaim, Result, Waiting, WaitingRun, unreadable::Parts};
 
 const DOING: &str = "look at what waits";
 
@@ -29,22 +29,25 @@ pub(super) async fn peek_waiting(
     if !partitions.contains(0) {
         return Ok(Waiting { now, due: Vec::new(), next_due: None });
     }
-    let full = rows::job_ids(busy.iter().filter(|busy| busy.full).map(|busy| busy.job)).failed(DOING)?;
+    let aside: HashSet<RunId> = store.unreadable.runs_aside().into_iter().collect();
+    let full = busy.iter().filter(|busy| busy.full).map(|busy| busy.job).chain(store.unreadable.jobs_aside());
+    let full = rows::job_ids(full).failed(DOING)?;
     let busy = rows::job_ids(busy.iter().map(|busy| busy.job)).failed(DOING)?;
     let found = sqlx::query(sql!("peek_waiting"))
         .bind(now.millis())
         .bind(&busy)
-        .bind(rows::limit(limit))
+        .bind(rows::limit(limit + aside.len()))
         .bind(&full)
         .fetch_all(&mut *read)
         .await
         .failed(DOING)?;
-    let mut due: Vec<WaitingRun> =
-        found.iter().map(rows::waiting).collect::<std::result::Result<_, _>>().failed(DOING)?;
+    let mut due: Vec<WaitingRun> = store.unreadable.each("waiting", &found, rows::waiting);
+    due.retain(|run| !aside.contains(&run.id));
     if due.len() < limit {
-        due.extend(in_turn(peek_late(&mut read, now, (&busy, &full), limit).await?, |run| run.tenant, late_after));
-        due.truncate(limit);
+        let late = peek_late(store, &mut read, now, (&busy, &full), &aside, limit).await?;
+        due.extend(in_turn(late, |run| run.tenant, late_after));
     }
+    due.truncate(limit);
     let next_due: Option<i64> =
         sqlx::query_scalar(sql!("next_due")).bind(now.millis()).fetch_one(&mut *read).await.failed(DOING)?;
     Ok(Waiting { now, due, next_due: next_due.map(DbTime::from_millis) })
@@ -52,9 +55,11 @@ pub(super) async fn peek_waiting(
 
 /// A fair share of what is late of each tenant: of its first.
 async fn peek_late(
+    store: &SqliteStore,
     read: &mut SqliteConnection,
     now: DbTime,
     (busy, full): (&str, &str),
+    aside: &HashSet<RunId>,
     limit: usize,
 ) -> Result<Vec<WaitingRun>> {
     let tenants: Vec<i64> = sqlx::query_scalar(sql!("late_tenants")).fetch_all(&mut *read).await.failed(DOING)?;
@@ -63,20 +68,28 @@ async fn peek_late(
         let found = sqlx::query(sql!("peek_late"))
             .bind(now.millis())
             .bind(busy)
-            .bind(rows::limit(limit.div_ceil(tenants.len()).clamp(1, LATE_PER_TENANT_MAX)))
+            .bind(rows::limit(limit.div_ceil(tenants.len()).clamp(1, LATE_PER_TENANT_MAX) + aside.len()))
             .bind(tenant)
             .bind(full)
             .fetch_all(&mut *read)
             .await
             .failed(DOING)?;
-        for row in &found {
-            late.push(rows::waiting(row).failed(DOING)?);
-        }
+        let found = store.unreadable.each("waiting", &found, rows::waiting);
+        late.extend(found.into_iter().filter(|run| !aside.contains(&run.id)));
     }
     Ok(late)
 }
 
 pub(super) async fn claim(store: &SqliteStore, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
+    let mut parts = Parts::of(runs);
+    while let Some(part) = parts.next() {
+        let claimed = claim_all(store, lease, part).await;
+        parts.done(&store.unreadable, part, claimed)?;
+    }
+    Ok(parts.claimed())
+}
+
+async fn claim_all(store: &SqliteStore, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
     const DOING: &str = "claim runs";
     let mut write = store.write(DOING).await?;
     let now = write.now;
@@ -88,7 +101,7 @@ pub(super) async fn claim(store: &SqliteStore, lease: &Lease, runs: &[RunId]) ->
         .bind(lease.incarnation.uuid())
         .fetch_all(&mut *write.tx)
         .await
-        .failed(DOING)?;
+        .failed_or_refused(DOING)?;
     let mut claimed: Vec<ClaimedRun> =
         found.iter().map(rows::claimed).collect::<std::result::Result<_, _>>().failed(DOING)?;
     if claimed.is_empty() {

@@ -74,7 +74,8 @@ async fn decide(
     let mut taken: HashSet<String> = taken.into_iter().collect();
     let mut live = u64::try_from(live.unwrap_or(0)).unwrap_or(0);
     let excluded: Vec<String> = jobs.iter().flat_map(|new| new.spec.exclude()).cloned().collect();
-    let known: Vec<_> = calendars::of_tenant(&mut write.tx, tenant, &excluded, DOING).await?.into_values().collect();
+    let known: Vec<_> =
+        calendars::of_tenant(&mut write.tx, &write.unreadable, tenant, &excluded, DOING).await?.into_values().collect();
     let now = write.now;
     let mut family = flows::born(write, tenant, &jobs).await?;
     let mut parents = HashMap::new();
@@ -143,7 +144,7 @@ async fn load(write: &mut Write, id: JobId) -> Result<Option<Created>> {
         .failed(DOING)?;
     let Some(row) = found else { return Ok(None) };
     let mut row = rows::job(&row).failed(DOING)?;
-    calendars::give(&mut write.tx, std::slice::from_mut(&mut row), DOING).await?;
+    calendars::give(&mut write.tx, &write.unreadable, std::slice::from_mut(&mut row), DOING).await?;
     Ok(Some(Created { job: row.job, cursor: row.cursor, replayed: true }))
 }
 

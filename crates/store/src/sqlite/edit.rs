@@ -13,13 +13,14 @@ use super::{
     Failed, SqliteStore, Write, calendars, create, flows, horizon, queue, range, record, rows, rows::JobRow, settle,
     sql,
 };
+use crate::unreadable::Unreadable;
 use crate::{Actor, CancelledRuns, EditJob, Edited, JobRef, JobTicks, OpenRun, RecordRow, Result, StoreError, facts};
 
 const DOING: &str = "edit the job";
 
 pub(super) async fn edit_job(store: &SqliteStore, tenant: TenantId, actor: &Actor, mut ask: EditJob) -> Result<Edited> {
     let mut write = store.write(DOING).await?;
-    let row = find(&mut write.tx, tenant, &ask.job, DOING).await?;
+    let row = find(&mut write.tx, &write.unreadable, tenant, &ask.job, DOING).await?;
     let has = row.job.version;
     if let Some(wanted) = ask.if_match.filter(|wanted| *wanted != has) {
         return Err(StoreError::VersionMismatch { has, wanted });
@@ -33,7 +34,7 @@ pub(super) async fn edit_job(store: &SqliteStore, tenant: TenantId, actor: &Acto
     let parents = flows::edited(&mut write, &row, &mut ask.change).await?;
     let mut standing = standing(&mut write, &row).await?;
     if let Change::Replace(spec) = &ask.change {
-        let known = calendars::of_tenant(&mut write.tx, tenant, spec.exclude(), DOING).await?;
+        let known = calendars::of_tenant(&mut write.tx, &write.unreadable, tenant, spec.exclude(), DOING).await?;
         standing.calendars = known.into_values().collect();
     }
     let action = ask.change.word();
@@ -59,6 +60,7 @@ pub(super) async fn edit_job(store: &SqliteStore, tenant: TenantId, actor: &Acto
 /// A live job, as people name it.
 pub(super) async fn find(
     connection: &mut SqliteConnection,
+    unreadable: &Unreadable,
     tenant: TenantId,
     job: &JobRef,
     doing: &'static str,
@@ -69,7 +71,7 @@ pub(super) async fn find(
     };
     let found = query.fetch_optional(&mut *connection).await.failed(doing)?;
     let mut row = rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed(doing)?;
-    calendars::give(connection, std::slice::from_mut(&mut row), doing).await?;
+    calendars::give(connection, unreadable, std::slice::from_mut(&mut row), doing).await?;
     Ok(row)
 }
 

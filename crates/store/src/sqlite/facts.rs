@@ -8,6 +8,7 @@ use everytick_domain::{
 use sqlx::SqliteConnection;
 
 use super::{Failed, SqliteStore, backfill, calendars, edit, read, rows, rows::JobRow, sql};
+use crate::unreadable::Unreadable;
 use crate::{
     JobRef, Result, StoreError,
     facts::{CHANGES_MAX, changes, named, record},
@@ -23,7 +24,7 @@ pub(super) async fn load_facts(
     kept: Span,
 ) -> Result<(Facts, DbTime)> {
     let mut read = store.read(DOING).await?;
-    let row = find(&mut read, tenant, job).await?;
+    let row = find(&mut read, &store.unreadable, tenant, job).await?;
     let now = store.clock.now();
     let at = at.unwrap_or_else(|| expected(&row.job, now));
     let id = row.job.id;
@@ -47,15 +48,18 @@ pub(super) async fn load_facts(
         .fetch_all(&mut *read)
         .await
         .failed(DOING)?;
-    let run = |row| Ok(backfill::origin(BackfillId::from_uuid(sqlx::Row::try_get(row, "id")?), row)?.run(id, at));
-    let runs = found.iter().map(run).collect::<std::result::Result<Vec<_>, sqlx::Error>>().failed(DOING)?;
+    let run = |row: &sqlx::sqlite::SqliteRow| {
+        Ok(backfill::origin(BackfillId::from_uuid(sqlx::Row::try_get(row, "id")?), row)?.run(id, at))
+    };
+    let runs = store.unreadable.each("backfills", &found, run);
     let found = sqlx::query(sql!("run_states"))
         .bind(rows::run_ids(runs).failed(DOING)?)
         .fetch_all(&mut *read)
         .await
         .failed(DOING)?;
-    let made = |row| Ok(Backfilled { run: rows::run_id(row, "id")?, state: rows::state(row)? });
-    let backfilled = found.iter().map(made).collect::<std::result::Result<Vec<_>, sqlx::Error>>().failed(DOING)?;
+    let made =
+        |row: &sqlx::sqlite::SqliteRow| Ok(Backfilled { run: rows::run_id(row, "id")?, state: rows::state(row)? });
+    let backfilled = store.unreadable.each("runs", &found, made);
     let trail = sqlx::query(sql!("job_audit"))
         .bind(tenant.raw())
         .bind(id.to_string())
@@ -63,7 +67,7 @@ pub(super) async fn load_facts(
         .fetch_all(&mut *read)
         .await
         .failed(DOING)?;
-    let trail = trail.iter().map(read::audit).collect::<std::result::Result<Vec<_>, _>>().failed(DOING)?;
+    let trail = store.unreadable.each("audit", &trail, read::audit);
     let changes = changes(trail);
     let mut facts = Facts {
         job: row.job,
@@ -77,13 +81,14 @@ pub(super) async fn load_facts(
         backfilled,
     };
     let names = named(&facts);
-    facts.calendars = calendars::of_tenant(&mut read, tenant, &names, DOING).await?.into_values().collect();
+    facts.calendars =
+        calendars::of_tenant(&mut read, &store.unreadable, tenant, &names, DOING).await?.into_values().collect();
     Ok((facts, at))
 }
 
 /// A live job, else one that was deleted and is still there; by name the last such.
-async fn find(read: &mut SqliteConnection, tenant: TenantId, job: &JobRef) -> Result<JobRow> {
-    match edit::find(read, tenant, job, DOING).await {
+async fn find(read: &mut SqliteConnection, unreadable: &Unreadable, tenant: TenantId, job: &JobRef) -> Result<JobRow> {
+    match edit::find(read, unreadable, tenant, job, DOING).await {
         Err(StoreError::NotFound(_)) => {}
         found => return found,
     }
@@ -93,6 +98,6 @@ async fn find(read: &mut SqliteConnection, tenant: TenantId, job: &JobRef) -> Re
     };
     let found = query.fetch_optional(&mut *read).await.failed(DOING)?;
     let mut row = rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed(DOING)?;
-    calendars::give_what_there_is(read, &mut row, DOING).await?;
+    calendars::give_what_there_is(read, unreadable, &mut row, DOING).await?;
     Ok(row)
 }

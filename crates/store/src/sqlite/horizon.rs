@@ -145,8 +145,8 @@ async fn loaded(
     found: &[SqliteRow],
     doing: &'static str,
 ) -> Result<Vec<LoadedJob>> {
-    let mut jobs = rows::readable_jobs(found);
-    calendars::give(read, &mut jobs, doing).await?;
+    let mut jobs = store.unreadable.each("jobs", found, rows::job);
+    calendars::give(read, &store.unreadable, &mut jobs, doing).await?;
     let mut last_ticks = HashMap::new();
     for row in found {
         if let Some(tick) = rows::time(row, "last_tick").failed(doing)? {

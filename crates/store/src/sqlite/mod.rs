@@ -29,6 +29,7 @@ mod repair;
 mod request;
 mod rows;
 mod settle;
+mod unreadable;
 
 use std::{
     fs::File,
@@ -50,6 +51,7 @@ use everytick_domain::{
 };
 use sqlx::{Sqlite, SqlitePool, Transaction};
 
+use crate::unreadable::{Unreadable, is_undecodable};
 use crate::{
     AcceptedRun, Actor, AttemptRecord, AuditRecord, Beat, Busy, CalendarPut, CalendarRecord, CancelledJob,
     CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, GiveWay,
@@ -80,6 +82,7 @@ pub struct SqliteStore {
     limits: Limits,
     /// Steps of flows were left, and nobody has been told yet.
     steps: Arc<AtomicBool>,
+    unreadable: Arc<Unreadable>,
     /// Held for life: it keeps every other process out.
     _lock: Arc<File>,
 }
@@ -127,6 +130,7 @@ impl SqliteStore {
             clock: self.clock.clone(),
             limits: self.limits,
             steps: self.steps.clone(),
+            unreadable: self.unreadable.clone(),
             _lock: self._lock.clone(),
         }
     }
@@ -153,8 +157,8 @@ impl SqliteStore {
             }
             begun => begun.failed(doing)?,
         };
-        let (now, steps) = (self.clock.now(), self.steps.clone());
-        Ok(Write { tx, now, doing, left_steps: false, steps, _admission: admission })
+        let (now, steps, unreadable) = (self.clock.now(), self.steps.clone(), self.unreadable.clone());
+        Ok(Write { tx, now, doing, left_steps: false, steps, unreadable, _admission: admission })
     }
 
     /// Begins to read one snapshot. It is taken by the first statement; the clock is read by the caller after that.
@@ -172,6 +176,7 @@ struct Write {
     /// Whether it leaves steps of flows, and whom to tell.
     left_steps: bool,
     steps: Arc<AtomicBool>,
+    unreadable: Arc<Unreadable>,
     _admission: Admission,
 }
 
@@ -193,16 +198,19 @@ trait Failed<T> {
 
 impl<T> Failed<T> for std::result::Result<T, sqlx::Error> {
     fn failed(self, doing: &'static str) -> Result<T> {
-        self.map_err(|source| StoreError::Failed { doing, source: source.into() })
-    }
-    fn failed_or_refused(self, doing: &'static str) -> Result<T> {
         self.map_err(|source| {
-            if is_refusal(&source) {
-                StoreError::Refused { doing, source: source.into() }
+            if is_undecodable(&source) {
+                StoreError::Unreadable { doing, source: source.into() }
             } else {
                 StoreError::Failed { doing, source: source.into() }
             }
         })
+    }
+    fn failed_or_refused(self, doing: &'static str) -> Result<T> {
+        match self {
+            Err(source) if is_refusal(&source) => Err(StoreError::Refused { doing, source: source.into() }),
+            other => other.failed(doing),
+        }
     }
 }
 
@@ -447,5 +455,11 @@ impl Store for SqliteStore {
     }
     async fn prune_audit(&self, before: DbTime, limit: usize) -> Result<u64> {
         prune::prune_audit(self, before, limit).await
+    }
+    async fn save_unreadable(&self) -> Result<u64> {
+        unreadable::save(self).await
+    }
+    async fn list_unreadable(&self, limit: usize) -> Result<crate::UnreadableRows> {
+        unreadable::list(self, limit).await
     }
 }

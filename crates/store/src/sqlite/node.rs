@@ -155,8 +155,8 @@ pub(super) async fn cluster(store: &SqliteStore) -> Result<Cluster> {
     let partitions = sqlx::query(sql!("cluster_partitions")).fetch_all(&mut *read).await.failed(DOING)?;
     Ok(Cluster {
         now: store.clock.now(),
-        nodes: nodes.iter().map(node).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)?,
-        partitions: partitions.iter().map(partition).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)?,
+        nodes: store.unreadable.each("leases", &nodes, node),
+        partitions: store.unreadable.each("partitions", &partitions, partition),
     })
 }
 

@@ -67,7 +67,16 @@ pub(super) async fn open_marked(path: &Path, clock: Arc<dyn WallClock>, limits: 
     replan(&writer, clock.now()).await?;
     let reading = options.pragma("query_only", "on").pragma("cache_size", "-16384");
     let readers = pool().max_connections(READERS_MAX).connect_with(reading).await.failed(DOING)?;
-    Ok(SqliteStore { writer, readers, gates: OPEN, clock, limits, steps: Default::default(), _lock: lock.into() })
+    Ok(SqliteStore {
+        writer,
+        readers,
+        gates: OPEN,
+        clock,
+        limits,
+        steps: Default::default(),
+        unreadable: Default::default(),
+        _lock: lock.into(),
+    })
 }
 
 pub(super) async fn open_read_only(path: &Path, clock: Arc<dyn WallClock>) -> Result<SqliteStore> {
@@ -94,7 +103,16 @@ pub(super) async fn open_read_only(path: &Path, clock: Arc<dyn WallClock>) -> Re
     }
     let writer = pool().connect_lazy_with(options);
     let (limits, steps) = (Limits::default(), Default::default());
-    Ok(SqliteStore { writer, readers, gates: OPEN, clock, limits, steps, _lock: lock.into() })
+    Ok(SqliteStore {
+        writer,
+        readers,
+        gates: OPEN,
+        clock,
+        limits,
+        steps,
+        unreadable: Default::default(),
+        _lock: lock.into(),
+    })
 }
 
 fn newer(path: &Path, version: i64) -> StoreError {

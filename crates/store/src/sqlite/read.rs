@@ -12,6 +12,7 @@ use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 use uuid::Uuid;
 
 use super::{Failed, SqliteStore, calendars, edit, rows, rows::JobRow, sql};
+use crate::unreadable::Unreadable;
 use crate::{
     AttemptRecord, AuditRecord, JobFilter, JobRecord, JobRef, PAGE_BYTES_MAX, Page, Result, RunFilter, RunRecord,
     StoreError,
@@ -21,8 +22,8 @@ use crate::{
 pub(super) async fn get_job(store: &SqliteStore, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {
     const DOING: &str = "read the job";
     let mut read = store.read(DOING).await?;
-    let row = edit::find(&mut read, tenant, job, DOING).await?;
-    let mut last = last_runs(&mut read, &[row.job.id], DOING).await?;
+    let row = edit::find(&mut read, &store.unreadable, tenant, job, DOING).await?;
+    let mut last = last_runs(&mut read, &store.unreadable, &[row.job.id], DOING).await?;
     Ok(record(row, &mut last, store.clock.now()))
 }
 
@@ -52,10 +53,10 @@ pub(super) async fn list_jobs(
         Some(row) if more => Some(row.try_get("name").failed(DOING)?),
         _ => None,
     };
-    let mut jobs = rows::readable_jobs(&found);
-    calendars::give(&mut read, &mut jobs, DOING).await?;
+    let mut jobs = store.unreadable.each("jobs", &found, rows::job);
+    calendars::give(&mut read, &store.unreadable, &mut jobs, DOING).await?;
     let ids: Vec<_> = jobs.iter().map(|row| row.job.id).collect();
-    let mut last = last_runs(&mut read, &ids, DOING).await?;
+    let mut last = last_runs(&mut read, &store.unreadable, &ids, DOING).await?;
     let now = store.clock.now();
     Ok(Page { items: jobs.into_iter().map(|row| record(row, &mut last, now)).collect(), next })
 }
@@ -84,16 +85,13 @@ fn record(row: JobRow, last: &mut HashMap<JobId, RunRecord>, now: DbTime) -> Job
 
 async fn last_runs(
     read: &mut SqliteConnection,
+    unreadable: &Unreadable,
     jobs: &[JobId],
     doing: &'static str,
 ) -> Result<HashMap<JobId, RunRecord>> {
     let asked = rows::job_ids(jobs.iter().copied()).failed(doing)?;
     let found = sqlx::query(sql!("last_runs")).bind(asked).fetch_all(read).await.failed(doing)?;
-    found
-        .iter()
-        .map(|row| rows::run(row).map(|run| (run.job, run)))
-        .collect::<std::result::Result<_, _>>()
-        .failed(doing)
+    Ok(unreadable.each("runs", &found, rows::run).into_iter().map(|run| (run.job, run)).collect())
 }
 
 pub(super) async fn get_run(store: &SqliteStore, tenant: TenantId, run: RunId) -> Result<RunRecord> {
@@ -157,7 +155,7 @@ pub(super) async fn list_runs(
     if let Some(job) = job {
         query = query.bind(job);
     }
-    let mut items = collect(&query.fetch_all(&mut *read).await.failed(DOING)?, rows::run, DOING)?;
+    let mut items = store.unreadable.each("runs", &query.fetch_all(&mut *read).await.failed(DOING)?, rows::run);
 
     if filter.states.is_empty() || filter.states.contains(&State::Skipped) {
         let statement = if job.is_some() { sql!("list_job_ranges") } else { sql!("list_ranges") };
@@ -166,7 +164,11 @@ pub(super) async fn list_runs(
         if let Some(job) = job {
             query = query.bind(job);
         }
-        items.extend(collect(&query.fetch_all(&mut *read).await.failed(DOING)?, rows::range, DOING)?);
+        items.extend(store.unreadable.each(
+            "skip_ranges",
+            &query.fetch_all(&mut *read).await.failed(DOING)?,
+            rows::range,
+        ));
     }
     Ok(failures::page(items, end, limit))
 }
@@ -194,9 +196,9 @@ pub(super) async fn list_attempts(store: &SqliteStore, tenant: TenantId, id: Run
     let mut read = store.read(DOING).await?;
     let run = run_record(&mut read, tenant, id, DOING).await?;
     let found = sqlx::query(sql!("list_attempts")).bind(id.uuid()).fetch_all(&mut *read).await.failed(DOING)?;
-    let mut attempts = collect(&found, |row| rows::attempt(id, row), DOING)?;
+    let mut attempts = store.unreadable.each("attempts", &found, |row| rows::attempt(id, row));
     let outcome = match run.state {
-        State::Waiting | State::Skipped => return Ok(attempts),
+        State::Waiting | State::Skipped | State::Unknown(_) => return Ok(attempts),
         State::Claimed => None,
         State::Succeeded | State::Failed | State::Cancelled => Some(run.state.word().to_owned()),
     };
@@ -231,8 +233,9 @@ pub(super) async fn list_audit(
         .bind(before.unwrap_or(i64::MAX))
         .bind(rows::limit(limit.saturating_add(1)));
     let (found, more) = page(list.fetch(&mut *read), limit, "detail").await.failed(DOING)?;
-    let items = collect(&found, audit, DOING)?;
-    let next = items.last().map(|record| record.id).filter(|_| more);
+    // Also where the last one cannot be decoded.
+    let next = found.last().filter(|_| more).map(|row| row.try_get("id")).transpose().failed(DOING)?;
+    let items = store.unreadable.each("audit", &found, audit);
     Ok(Page { items, next })
 }
 
@@ -245,14 +248,6 @@ pub(super) fn audit(row: &SqliteRow) -> std::result::Result<AuditRecord, sqlx::E
         subject: row.try_get("subject")?,
         detail: row.try_get("detail")?,
     })
-}
-
-fn collect<T>(
-    found: &[SqliteRow],
-    read: impl Fn(&SqliteRow) -> std::result::Result<T, sqlx::Error>,
-    doing: &'static str,
-) -> Result<Vec<T>> {
-    found.iter().map(read).collect::<std::result::Result<_, _>>().failed(doing)
 }
 
 fn id_bytes(id: RunId) -> Vec<u8> {

@@ -15,7 +15,7 @@ const DOING: &str = "drive failed runs again";
 
 pub(super) async fn redrive(store: &SqliteStore, tenant: TenantId, actor: &Actor, ask: &Redrive) -> Result<Redriven> {
     let mut write = store.write(DOING).await?;
-    let job = edit::find(&mut write.tx, tenant, &ask.job, DOING).await?.job;
+    let job = edit::find(&mut write.tx, &write.unreadable, tenant, &ask.job, DOING).await?.job;
     let (from, to) = ask.ids();
     let found = sqlx::query(sql!("redrive_failed"))
         .bind(job.id.uuid())
@@ -26,7 +26,7 @@ pub(super) async fn redrive(store: &SqliteStore, tenant: TenantId, actor: &Actor
         .fetch_all(&mut *write.tx)
         .await
         .failed(DOING)?;
-    let failed: Vec<_> = found.iter().map(rows::run).collect::<std::result::Result<_, _>>().failed(DOING)?;
+    let failed = write.unreadable.each("runs", &found, rows::run);
     let keys: HashMap<_, _> = failed.iter().map(|run| (run.id, job.spec.key_of(run.payload.as_deref()))).collect();
     let failed: Vec<_> = failed.into_iter().map(|run| RunRecord { payload: None, ..run }).collect();
     let places = failed.iter().map(|run| RunId::redriven(job.id, run.id));

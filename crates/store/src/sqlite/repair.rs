@@ -21,8 +21,8 @@ pub(super) async fn walk_jobs(store: &SqliteStore, after: Option<JobId>, limit: 
         .failed(DOING)?;
     let last = found.last().map(|row| rows::job_id(row, "id")).transpose().failed(DOING)?;
     let walked = |row: rows::JobRow| WalkedJob { job: row.job, epoch: row.epoch, cursor: row.cursor };
-    let mut jobs = rows::readable_jobs(&found);
-    calendars::give(&mut read, &mut jobs, DOING).await?;
+    let mut jobs = store.unreadable.each("jobs", &found, rows::job);
+    calendars::give(&mut read, &store.unreadable, &mut jobs, DOING).await?;
     Ok(Walked { jobs: jobs.into_iter().map(walked).collect(), last })
 }
 

@@ -23,7 +23,7 @@ pub(super) async fn create_run(store: &SqliteStore, tenant: TenantId, actor: &Ac
     if let Some(made) = create::replayed(&mut write, tenant, ask.idempotency.as_ref(), Kind::Run).await? {
         return read::run_record(&mut write.tx, tenant, RunId::from_uuid(made), DOING).await;
     }
-    let job = edit::find(&mut write.tx, tenant, &ask.job, DOING).await?.job;
+    let job = edit::find(&mut write.tx, &write.unreadable, tenant, &ask.job, DOING).await?.job;
     crate::flows::check_outside(&job.spec, ask.payload.as_deref())?;
     let max = store.limits.open_requests_per_job_max;
     if waiting(&mut write, job.id, max).await? >= max {

@@ -6,3 +6,4 @@ mod postgres;
 mod sim;
 mod sqlite;
 mod suite;
+mod unreadable;

@@ -14,8 +14,10 @@ use everytick_store::{
     Limits, ManualClock, NewJob, RowAnswer, SqliteStore, Store, StoreError, WallClock,
     conformance::{Bench, LIMITS, START, TENANT, actor, born, job_id, s, settle, spec, tick, ticks},
 };
-use sqlx::{ConnectOptions, Connection, Row, SqliteConnection, sqlite::SqliteConnectOptions};
+use sqlx::{ConnectOptions, Connection, Row, SqliteConnection, sqlite::{SqliteConnectOptions, SqliteRow}};
 use tempfile::TempDir;
+
+use crate::unreadable::{Column, Kind, Raw, sound_rows_are_served_beside_damaged_ones};
 
 async fn open(clock: Arc<dyn WallClock>, limits: Limits) -> (Arc<dyn Store>, Box<dyn Any + Send + Sync>) {
     let folder = tempfile::tempdir().unwrap();
@@ -34,8 +36,12 @@ async fn bench() -> (Bench, TempDir) {
 }
 
 async fn bench_at(folder: &TempDir) -> Bench {
+    bench_with(folder, LIMITS).await
+}
+
+async fn bench_with(folder: &TempDir, limits: Limits) -> Bench {
     let path = folder.path().join("everytick.db");
-    let store = async |clock, limits| {
+    let store = async |clock, _| {
         let store: Arc<dyn Store> = Arc::new(SqliteStore::open(path, clock, limits).await.unwrap());
         (store, Box::new(()) as Box<dyn Any + Send + Sync>)
     };
@@ -329,4 +335,58 @@ async fn a_write_of_the_engine_waits_for_at_most_one_write_of_the_api() {
     let done = done.lock().unwrap();
     let before = done.iter().position(|who| *who == "engine").unwrap();
     assert!(before <= 1, "{done:?}");
+}
+
+impl Raw for SqliteConnection {
+    async fn columns(&mut self) -> Vec<Column> {
+        let found = sqlx::query(
+            "select t.name as relation, c.name as name, c.type as type,
+                    (select group_concat(k.name) from pragma_table_info(t.name) k where k.pk > 0) as keys,
+                    (select group_concat(o.name) from pragma_table_info(t.name) o) as columns
+               from sqlite_schema t join pragma_table_info(t.name) c
+              where t.type = 'table' and t.name not like 'sqlite_%'
+              order by 1, c.cid",
+        )
+        .fetch_all(self)
+        .await
+        .unwrap();
+        let kind = |text: &str| match text {
+            "INTEGER" => Kind::Number { max: i64::MAX },
+            "TEXT" => Kind::Text,
+            "BLOB" => Kind::Bytes { values: ["x'00'", "x'ffffffffffffffffffffffffffffffff'"] },
+            other => panic!("a column of type {other}"),
+        };
+        let names = |text: Option<String>| -> Vec<String> {
+            text.unwrap_or_default().split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+        };
+        let column = |row: &SqliteRow| {
+            let relation: String = row.get("relation");
+            let keys = names(row.get("keys"));
+            (!keys.is_empty() && relation != "_sqlx_migrations").then(|| Column {
+                kind: kind(&row.get::<String, _>("type").to_uppercase()),
+                name: row.get("name"),
+                columns: names(row.get("columns")),
+                table: relation,
+                keys,
+            })
+        };
+        found.iter().filter_map(column).collect()
+    }
+
+    async fn run(&mut self, sql: String) -> Result<u64, String> {
+        let done = sqlx::query(sqlx::AssertSqlSafe(sql)).execute(self).await;
+        done.map(|done| done.rows_affected()).map_err(|error| error.to_string())
+    }
+
+    fn id(id: uuid::Uuid) -> String {
+        format!("x'{}'", id.simple())
+    }
+}
+
+#[tokio::test]
+async fn damaged_rows_stop_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = bench_with(&folder, Limits::default()).await;
+    let mut raw = look(folder.path()).await;
+    sound_rows_are_served_beside_damaged_ones(&bench, &mut raw, 200).await;
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use everytick_domain::{ids::RunId, time::DbTime};
-use everytick_sim::{Call, Fate, Faults, Point};
+use everytick_sim::{Call, Fate, Faults, Point, Row};
 
 use super::{random::Random, world::Scene};
 
@@ -79,7 +79,21 @@ impl SeededFaults {
 const LOCKED_MILLIS: i64 = 2_000;
 const LOCKED_OF: u128 = 40;
 
+/// For how long a row cannot be decoded, and of how many jobs or runs one is.
+const DAMAGED_MILLIS: i64 = 5_000;
+const DAMAGED_OF: u128 = 60;
+
 impl Faults for SeededFaults {
+    /// By the row and the time alone, as locks are.
+    fn damages(&self, row: Row, now: DbTime) -> bool {
+        let key = match row {
+            Row::Job(job) => job.uuid().as_u128(),
+            Row::Run(run) => run.uuid().as_u128(),
+        };
+        let window = u128::from((now.millis() / DAMAGED_MILLIS).unsigned_abs());
+        !self.calm.load(Ordering::SeqCst) && (key ^ window.wrapping_mul(0x9E37_79B9)).is_multiple_of(DAMAGED_OF)
+    }
+
     /// By the run and the time alone: these draw no random numbers, so that they change no other fault.
     fn locks(&self, run: RunId, now: DbTime) -> bool {
         let window = u128::from((now.millis() / LOCKED_MILLIS).unsigned_abs());

@@ -36,6 +36,8 @@ struct Standing {
     idle_since: Option<DbTime>,
     /// In progress because their owner handed them over; not claimed yet.
     delegated: BTreeSet<RunId>,
+    /// Could not be decoded while they waited: others may start before them.
+    unreadable: BTreeSet<RunId>,
 }
 
 struct Fresh {
@@ -57,6 +59,7 @@ pub fn policies_hold(db: &Db, jobs: &Definitions<'_>, end: DbTime, found: &mut V
             | Entry::Settled { job, run, .. }
             | Entry::Delegated { job, run }
             | Entry::Undelegated { job, run }
+            | Entry::Unreadable { job, run }
             | Entry::Cancelled { job, run, .. } => (*job, *run),
             _ => continue,
         };
@@ -132,7 +135,8 @@ impl Standing {
             }
             None => true,
         };
-        let mut waiting = self.fresh.iter().filter(|_| !self.begun.contains_key(run));
+        let readable = self.fresh.iter().filter(|(other, _)| !self.unreadable.contains(other));
+        let mut waiting = readable.filter(|_| !self.begun.contains_key(run));
         waiting.find(|(other, fresh)| *other != run && before((other, fresh))).map(|(other, _)| *other)
     }
 
@@ -167,6 +171,7 @@ impl Standing {
                     self.delegated.insert(*run);
                 }
             }
+            Entry::Unreadable { run, .. } => _ = self.unreadable.insert(*run),
             Entry::Undelegated { run, .. } if self.delegated.remove(run) => {
                 self.in_progress.remove(run);
             }

@@ -60,7 +60,7 @@ async fn render(store: &PostgresStore, flow: RunId) -> Result<Rendered> {
     if starts.is_empty() {
         return Ok(rendered);
     }
-    for found in horizon::job_rows(&mut read, &starts, DOING).await? {
+    for found in horizon::readable_job_rows(&mut read, &store.unreadable, &starts, DOING).await? {
         if flow::is_template(found.job.spec.payload.as_deref()) && !rendered.is_full() {
             let mut outputs = outputs(&mut read, &row.parents_of(&[found.job.id]), DOING).await?;
             decided.skipped_beside(&row, &mut outputs);
@@ -124,11 +124,11 @@ pub(super) async fn standing(write: &mut Write, jobs: &[JobId], waiting_max: u64
     }
     let doing = write.doing;
     // As a request is held: under `queue` ticks and requests must see each other.
-    let before = horizon::job_rows(&mut write.tx, jobs, doing).await?;
+    let before = horizon::job_rows(&mut write.tx, &write.unreadable, jobs, doing).await?;
     let queues = before.iter().any(|row| matches!(row.job.spec.overlap, Overlap::Queue { .. }));
     let statement = if queues { sql!("epochs_held") } else { sql!("flow_jobs_held") };
     sqlx::query(statement).bind(rows::job_ids(jobs.iter().copied())).execute(&mut *write.tx).await.failed(doing)?;
-    let found = horizon::job_rows(&mut write.tx, jobs, doing).await?;
+    let found = horizon::job_rows(&mut write.tx, &write.unreadable, jobs, doing).await?;
     let now = write.read_clock().await?;
     // Where any number may be open, none of them is read.
     let counted = found.iter().map(|row| &row.job).filter(|job| job.spec.in_progress_max().is_some());
@@ -158,7 +158,7 @@ pub(super) async fn outputs(
         .await
         .failed(doing)?;
     let output = |(run, state, output, error): (Uuid, i16, Option<String>, Option<String>)| {
-        let state = State::from_code(state.into()).unwrap_or(State::Skipped);
+        let state = State::from_code(state);
         (RunId::from_uuid(run), Output { state, output, error })
     };
     Ok(found.into_iter().map(output).collect())

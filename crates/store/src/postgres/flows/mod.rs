@@ -87,7 +87,7 @@ async fn find(
     doing: &'static str,
 ) -> Result<Option<FlowRow>> {
     let found = sqlx::query(statement).bind(id.uuid()).fetch_optional(connection).await.failed(doing)?;
-    found.as_ref().map(flow_row).transpose().failed(doing)
+    found.as_ref().map(flow_row).transpose().failed_or_refused(doing)
 }
 
 /// Writes a flow's row; one that is there stays.
@@ -120,16 +120,14 @@ async fn runs_of(
         let run = NodeRun {
             id,
             state: rows::state(row)?,
-            skip_reason: row
-                .try_get::<Option<i16>, _>("skip_reason")?
-                .and_then(|code| SkipReason::from_code(code.into())),
+            skip_reason: row.try_get::<Option<i16>, _>("skip_reason")?.map(SkipReason::from_code),
             started_at: rows::time(row, "started_at")?,
             finished_at: rows::time(row, "finished_at")?,
             error: row.try_get("error")?,
         };
         Ok((id, run))
     };
-    found.iter().map(run).collect::<std::result::Result<_, sqlx::Error>>().failed(doing)
+    found.iter().map(run).collect::<std::result::Result<_, sqlx::Error>>().failed_or_refused(doing)
 }
 
 /// The root of a flow that has no row yet.

@@ -83,7 +83,7 @@ async fn note_claims(write: &mut Write, part: &Part, batch: &Batch, heights: Hei
     for (((id, state), incarnation), node) in rows {
         // A worker's claim lives by a lease of its own, which goes over too.
         if let (Some(id), Some(incarnation)) = (id, incarnation.filter(|incarnation| !incarnation.is_nil()))
-            && state.and_then(|code| State::from_code(code.into())) == Some(State::Claimed)
+            && state.map(State::from_code) == Some(State::Claimed)
         {
             nodes_of.entry(incarnation).or_insert_with(|| node.clone().unwrap_or_default());
             claimed.push(*id);

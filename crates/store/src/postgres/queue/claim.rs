@@ -28,18 +28,35 @@ const CLAIMING: &str = "claim from a queue";
 /// A claim waits for a job or run that another session has locked only briefly. Then it begins anew, and passes over what is
 /// locked, so that the queue's other runs are served.
 pub(super) async fn claim_queue(store: &PostgresStore, ask: &ClaimQueue) -> Result<QueueClaims> {
-    match claim_once(store, ask, false).await {
-        Err(error) if is_locked(&error) => claim_once(store, ask, true).await,
+    let claimed = match claim_once(store, ask, false, false).await {
+        Err(error) if is_locked(&error) => claim_once(store, ask, true, false).await,
+        claimed => claimed,
+    };
+    match claimed {
+        // One run stops the others: each is taken alone, and that one is left out.
+        Err(error) if error.is_for_its_data() => claim_once(store, ask, true, true).await,
         claimed => claimed,
     }
 }
 
-async fn claim_once(store: &PostgresStore, ask: &ClaimQueue, skip_locked: bool) -> Result<QueueClaims> {
+async fn claim_once(
+    store: &PostgresStore,
+    ask: &ClaimQueue,
+    skip_locked: bool,
+    one_by_one: bool,
+) -> Result<QueueClaims> {
     let line = store.lines.at(ask.tenant, &ask.queue);
     // Before anything is held, a connection included.
     let turn = line.turn(ask.limit.min(CLAIM_RUNS_MAX)).await;
-    let mut look =
-        Look { place: BEGINNING, behind_others: false, beside_others: false, turn, wanted: None, skip_locked };
+    let mut look = Look {
+        place: BEGINNING,
+        behind_others: false,
+        beside_others: false,
+        turn,
+        wanted: None,
+        skip_locked,
+        one_by_one,
+    };
     // The limits of a queue have no other way: the second time they are waited for in full.
     let mut write = store.write_in_order(!skip_locked, CLAIMING).await?;
     let done = claim_in(store, &mut write, ask, &mut look).await;
@@ -71,7 +88,11 @@ async fn claim_in(
         let chosen = choose_runs(store, write, ask, room - claims.len(), &mut held, look, round == 0).await?;
         let count = chosen.len();
         let chosen = if look.skip_locked { free_runs(store, write, chosen).await? } else { chosen };
-        let taken = take(store, write, ask, &chosen, &held).await?;
+        let taken = if look.one_by_one {
+            take_one_by_one(store, write, ask, &chosen, &held).await?
+        } else {
+            take(store, write, ask, &chosen, &held).await?
+        };
         let mut missed = taken.len() < count;
         claims.extend(taken);
         if claims.len() < room && (look.behind_others || held.left_out) {
@@ -192,6 +213,8 @@ struct Look<'l> {
     wanted: Option<Wanted>,
     /// It passes over jobs and runs that another session has locked.
     skip_locked: bool,
+    /// It takes each run alone, because one of them stops the others.
+    one_by_one: bool,
 }
 
 impl Look<'_> {
@@ -277,10 +300,12 @@ async fn peek(
         .bind(rows::limit(size))
         .bind(key_jobs)
         .bind(keys)
+        .bind(rows::job_ids(write.unreadable.jobs_aside()))
+        .bind(rows::run_ids(write.unreadable.runs_aside()))
         .fetch_all(&mut *write.tx)
         .await
         .failed(CLAIMING)?;
-    found.iter().map(candidate).collect::<std::result::Result<_, _>>().failed(CLAIMING)
+    Ok(write.unreadable.each("waiting", &found, candidate))
 }
 
 fn candidate(row: &PgRow) -> std::result::Result<(Place, Candidate), sqlx::Error> {
@@ -385,6 +410,33 @@ async fn free_runs(store: &PostgresStore, write: &mut Write, mut chosen: Vec<Run
     Ok(chosen)
 }
 
+/// Takes the chosen runs each alone. One that cannot be taken is noted, and left out of later claims.
+async fn take_one_by_one(
+    store: &PostgresStore,
+    write: &mut Write,
+    ask: &ClaimQueue,
+    chosen: &[RunId],
+    held: &HeldJobs,
+) -> Result<Vec<WorkerClaim>> {
+    let mut claims = Vec::new();
+    for run in chosen {
+        sqlx::raw_sql("savepoint one").execute(&mut *write.tx).await.failed(CLAIMING)?;
+        let end = match take(store, write, ask, &[*run], held).await {
+            Ok(taken) => {
+                claims.extend(taken);
+                "release savepoint one"
+            }
+            Err(error) if error.is_for_its_data() => {
+                write.unreadable.note_run(*run, &error);
+                "rollback to savepoint one"
+            }
+            Err(error) => return Err(error),
+        };
+        sqlx::raw_sql(end).execute(&mut *write.tx).await.failed(CLAIMING)?;
+    }
+    Ok(claims)
+}
+
 /// Takes the chosen runs from among the waiting and claims them. What somebody else is taking is left out.
 async fn take(
     store: &PostgresStore,
@@ -414,7 +466,7 @@ async fn take(
             .bind(&*rows::text(&ask.worker))
             .fetch_all(&mut *write.tx)
             .await
-            .failed(CLAIMING)?;
+            .failed_or_refused(CLAIMING)?;
         for row in &found {
             claimed.push(rows::claimed(row).failed(CLAIMING)?);
         }

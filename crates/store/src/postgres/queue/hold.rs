@@ -80,34 +80,42 @@ pub(super) async fn claim_log(store: &PostgresStore, tenant: TenantId, run: RunI
 
 pub(super) async fn load_overdue_claims(store: &PostgresStore, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>> {
     const DOING: &str = "look for lost workers";
-    let mut write = store.write(DOING).await?;
-    let before = write.read_clock().await?.minus(grace);
-    let found = sqlx::query(sql!("worker_claims_overdue"))
-        .bind(before.millis())
-        .bind(rows::limit(limit))
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(DOING)?;
-    let is_claimed = |row: &PgRow| row.try_get::<Option<Uuid>, _>("id").map(|id| id.is_some());
-    let (mut claimed, mut ended) = (Vec::new(), Vec::new());
-    for row in found {
-        if is_claimed(&row).failed(DOING)? {
-            claimed.push(row);
-        } else {
-            // A node of an earlier release has ended the run, and knows nothing of workers.
-            ended.push(row.try_get::<Uuid, _>("run").failed(DOING)?);
+    loop {
+        let mut write = store.write(DOING).await?;
+        let before = write.read_clock().await?.minus(grace);
+        let found = sqlx::query(sql!("worker_claims_overdue"))
+            .bind(before.millis())
+            .bind(rows::limit(limit))
+            .bind(rows::run_ids(store.unreadable.runs_aside()))
+            .bind(rows::job_ids(store.unreadable.jobs_aside()))
+            .fetch_all(&mut *write.tx)
+            .await
+            .failed(DOING)?;
+        let is_claimed = |row: &PgRow| row.try_get::<Option<Uuid>, _>("id").map(|id| id.is_some());
+        let (mut claimed, mut ended) = (Vec::new(), Vec::new());
+        for row in found {
+            if is_claimed(&row).failed(DOING)? {
+                claimed.push(row);
+            } else {
+                // A node of an earlier release has ended the run, and knows nothing of workers.
+                ended.push(row.try_get::<Uuid, _>("run").failed(DOING)?);
+            }
+        }
+        let aside = store.unreadable.aside_count();
+        let mut overdue = Vec::with_capacity(claimed.len());
+        for (row, held) in held(store, &mut write.tx, &claimed, DOING).await? {
+            let (worker, timed_out) = (row.try_get("worker").failed(DOING)?, row.try_get("timed_out").failed(DOING)?);
+            overdue.push(OverdueClaim { held, worker, timed_out });
+        }
+        if !ended.is_empty() {
+            sqlx::query(sql!("worker_claims_end")).bind(ended).execute(&mut *write.tx).await.failed(DOING)?;
+        }
+        write.commit().await?;
+        // Claims that cannot be decoded hide the others only until they are aside.
+        if !overdue.is_empty() || store.unreadable.aside_count() == aside {
+            return Ok(overdue);
         }
     }
-    let mut overdue = Vec::with_capacity(claimed.len());
-    for (row, held) in held(store, &mut write.tx, &claimed, DOING).await? {
-        let (worker, timed_out) = (row.try_get("worker").failed(DOING)?, row.try_get("timed_out").failed(DOING)?);
-        overdue.push(OverdueClaim { held, worker, timed_out });
-    }
-    if !ended.is_empty() {
-        sqlx::query(sql!("worker_claims_end")).bind(ended).execute(&mut *write.tx).await.failed(DOING)?;
-    }
-    write.commit().await?;
-    Ok(overdue)
 }
 
 pub(super) async fn held_claims(store: &PostgresStore, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>> {
@@ -129,16 +137,17 @@ async fn held<'r>(
     found: &'r [PgRow],
     doing: &'static str,
 ) -> Result<Vec<(&'r PgRow, HeldClaim)>> {
-    let runs: Vec<ClaimedRun> = found.iter().map(rows::claimed).collect::<std::result::Result<_, _>>().failed(doing)?;
+    let claim = |row: &'r PgRow| store.unreadable.one("runs", row, rows::claimed).map(|run| (row, run));
+    let runs: Vec<(&PgRow, ClaimedRun)> = found.iter().filter_map(claim).collect();
     let mut epochs: BTreeMap<JobId, Epoch> = BTreeMap::new();
-    for (row, run) in found.iter().zip(&runs) {
+    for (row, run) in &runs {
         let epoch: Option<i64> = row.try_get("epoch").failed(doing)?;
         epochs.extend(epoch.map(|epoch| (run.job, Epoch::from_raw(epoch))));
     }
     let asked: Vec<(JobId, Epoch)> = epochs.into_iter().collect();
     let jobs = definitions::of(store, connection, &asked, doing).await?;
     let mut claims = Vec::with_capacity(runs.len());
-    for (row, run) in found.iter().zip(runs) {
+    for (row, run) in runs {
         let Some(job) = jobs.get(&run.job).cloned() else { continue };
         let (started_at, log) = (rows::time(row, "started_at").failed(doing)?, row.try_get("log").failed(doing)?);
         let accepted = row.try_get("accepted").failed(doing)?;

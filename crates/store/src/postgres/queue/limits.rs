@@ -57,7 +57,7 @@ pub(super) async fn list_queues(
         .fetch_all(&mut *read)
         .await
         .failed(DOING)?;
-    let mut items: Vec<QueueRecord> = found.iter().map(record).collect::<std::result::Result<_, _>>().failed(DOING)?;
+    let mut items: Vec<QueueRecord> = store.unreadable.each("queues", &found, record);
     let next = items.split_off(limit.min(items.len())).into_iter().next().map(|queue| queue.name);
     Ok(Page { items, next })
 }

@@ -36,7 +36,7 @@ async fn look(write: &mut Write, limit: usize) -> Result<Vec<RunId>> {
     let held: Vec<Uuid> =
         sqlx::query_scalar(sql!("epochs_guarded")).bind(found).fetch_all(&mut *write.tx).await.failed(DOING)?;
     let held: Vec<JobId> = held.into_iter().map(JobId::from_uuid).collect();
-    let jobs = horizon::job_rows(&mut write.tx, &held, DOING).await?;
+    let jobs = horizon::readable_job_rows(&mut write.tx, &write.unreadable, &held, DOING).await?;
     let jobs: Vec<Arc<Job>> = jobs.into_iter().map(|row| Arc::new(row.job)).collect();
     give_way(write, &jobs).await
 }

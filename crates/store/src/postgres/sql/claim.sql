@@ -2,6 +2,7 @@
 -- taking, and claims them; only those that were handed to this node where $6, else only those that were handed to none. A row
 -- that was changed since we looked has another place, and is left for the next time. Keys: waiting, the day's. `lateral`, `coalesce` and `any` leave no way but the key: by any other index every waiting run would be held against $1.
 -- From here on the transaction waits for a locked row no longer than $7 milliseconds (the lease is locked already).
+-- `& 255`: a damaged partition number must not fail the statement.
 with patience as materialized (
     select set_config('lock_timeout', $7, true)
 ), due as materialized (
@@ -11,7 +12,7 @@ with patience as materialized (
      cross join lateral (
             select ctid as place
               from waiting
-             where run = asked.run and coalesce(queue is null, false) and due_at <= $2 and get_bit($5::bytea, partition) = 1
+             where run = asked.run and coalesce(queue is null, false) and due_at <= $2 and get_bit($5::bytea, partition & 255) = 1
                and for_node is not distinct from case when $6::boolean then $4::uuid end
                and ((select count(*) from backlog_work) = 0
                     or not exists (select 1 from backlog_work b where b.job = waiting.job and waiting.lot <= b.up_to))

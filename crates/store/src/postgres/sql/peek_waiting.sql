@@ -2,6 +2,7 @@
 -- a fair share, up to $5, of the late ones of each tenant, without those of the jobs in $3 that are neither forced nor in progress
 -- already, and without any of the jobs in $6. Tenants are found each from the one before. Runs of a backlog that is being worked
 -- off are left out. Indexes: waiting_claim, waiting_late.
+-- `& 255`: a damaged partition number must not fail the statement.
 with recursive tenants as (
     (select tenant from waiting where late and queue is null order by tenant limit 1)
      union all
@@ -15,7 +16,7 @@ with recursive tenants as (
             select run, job, tenant, priority, due_at, late, force, attempts
               from waiting w
              where w.queue is null and w.late = false and w.priority = p.priority and w.due_at <= $1
-               and w.for_node is null and get_bit($2::bytea, w.partition) = 1 and (w.force or w.attempts > 0 or w.job <> all($3)) and w.job <> all($6)
+               and w.for_node is null and get_bit($2::bytea, w.partition & 255) = 1 and (w.force or w.attempts > 0 or w.job <> all($3)) and w.job <> all($6)
                and ((select count(*) from backlog_work) = 0
                     or not exists (select 1 from backlog_work b where b.job = w.job and w.lot <= b.up_to))
              order by w.due_at, w.run
@@ -29,7 +30,7 @@ with recursive tenants as (
             select run, job, tenant, priority, due_at, late, force, attempts
               from waiting w
              where w.queue is null and w.late and w.tenant = t.tenant and w.due_at <= $1
-               and w.for_node is null and get_bit($2::bytea, w.partition) = 1 and (w.force or w.attempts > 0 or w.job <> all($3)) and w.job <> all($6)
+               and w.for_node is null and get_bit($2::bytea, w.partition & 255) = 1 and (w.force or w.attempts > 0 or w.job <> all($3)) and w.job <> all($6)
                and ((select count(*) from backlog_work) = 0
                     or not exists (select 1 from backlog_work b where b.job = w.job and w.lot <= b.up_to))
              order by w.priority desc, w.due_at, w.run

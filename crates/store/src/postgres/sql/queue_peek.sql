@@ -1,10 +1,11 @@
 -- Up to $7 runs that wait in queue $2 of tenant $1 and are due at $3, in the order of ranks behind the place ($4, $5), without
--- those of the jobs $6 that are neither forced nor in progress already, and those of the keys [job, key] $8, $9. Index: waiting_queue,
--- where nothing is sorted.
+-- those of the jobs $6 that are neither forced nor in progress already, those of the keys [job, key] $8, $9, and the jobs $10 and
+-- runs $11 that cannot be decoded. Index: waiting_queue, where nothing is sorted.
 select w.run, w.job, w.force, w.attempts, w.key, w.rank
   from waiting w
  where w.tenant = $1 and w.queue = $2 and (w.rank, w.run) > ($4, $5) and w.due_at <= $3
    and (w.force or w.attempts > 0 or w.job <> all($6::uuid[]))
+   and w.job <> all($10::uuid[]) and w.run <> all($11::uuid[])
    and (w.key is null
         or not exists (select 1 from unnest($8::uuid[], $9::text[]) as f (job, key) where f.job = w.job and f.key = w.key))
    and ((select count(*) from backlog_work) = 0

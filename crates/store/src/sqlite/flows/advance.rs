@@ -116,7 +116,7 @@ pub(super) async fn hold(write: &mut Write, flow: RunId) -> Result<Option<FlowRo
 async fn jobs(connection: &mut SqliteConnection, ids: &[JobId], doing: &'static str) -> Result<Vec<rows::JobRow>> {
     let asked = rows::job_ids(ids.iter().copied()).failed(doing)?;
     let found = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(connection).await.failed(doing)?;
-    Ok(rows::readable_jobs(&found))
+    found.iter().map(rows::job).collect::<std::result::Result<_, _>>().failed(doing)
 }
 
 /// How jobs stand.
@@ -148,13 +148,13 @@ pub(super) async fn outputs(
     if runs.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let found: Vec<(Uuid, i64, Option<String>, Option<String>)> = sqlx::query_as(sql!("flow_outputs"))
+    let found: Vec<(Uuid, i16, Option<String>, Option<String>)> = sqlx::query_as(sql!("flow_outputs"))
         .bind(rows::run_ids(runs.iter().copied()).failed(doing)?)
         .fetch_all(connection)
         .await
         .failed(doing)?;
-    let output = |(run, state, output, error): (Uuid, i64, Option<String>, Option<String>)| {
-        let state = State::from_code(state).unwrap_or(State::Skipped);
+    let output = |(run, state, output, error): (Uuid, i16, Option<String>, Option<String>)| {
+        let state = State::from_code(state);
         (RunId::from_uuid(run), Output { state, output, error })
     };
     Ok(found.into_iter().map(output).collect())

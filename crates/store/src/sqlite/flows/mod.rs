@@ -121,7 +121,7 @@ async fn runs_of(
         let run = NodeRun {
             id,
             state: rows::state(row)?,
-            skip_reason: row.try_get::<Option<i64>, _>("skip_reason")?.and_then(SkipReason::from_code),
+            skip_reason: row.try_get::<Option<i16>, _>("skip_reason")?.map(SkipReason::from_code),
             started_at: rows::time(row, "started_at")?,
             finished_at: rows::time(row, "finished_at")?,
             error: row.try_get("error")?,

@@ -23,13 +23,21 @@ use crate::{CLAIM_PAGE_MIN, CLAIM_PAGES_MAX, ClaimQueue, ClaimedRun, QueueClaims
 const CLAIMING: &str = "claim from a queue";
 
 pub(super) async fn claim_queue(store: &SqliteStore, ask: &ClaimQueue) -> Result<QueueClaims> {
+    match claim_once(store, ask, false).await {
+        // One run stops the others: each is taken alone, and that one is left out.
+        Err(error) if error.is_for_its_data() => claim_once(store, ask, true).await,
+        claimed => claimed,
+    }
+}
+
+async fn claim_once(store: &SqliteStore, ask: &ClaimQueue, one_by_one: bool) -> Result<QueueClaims> {
     let mut write = store.write(CLAIMING).await?;
-    let claims = claim(&mut write, ask).await?;
+    let claims = claim(&mut write, ask, one_by_one).await?;
     write.commit().await?;
     Ok(claims)
 }
 
-async fn claim(write: &mut Write, ask: &ClaimQueue) -> Result<QueueClaims> {
+async fn claim(write: &mut Write, ask: &ClaimQueue, one_by_one: bool) -> Result<QueueClaims> {
     let now = write.now;
     let mut room = ask.limit.min(CLAIM_RUNS_MAX);
     let queue = |statement| sqlx::query(statement).bind(ask.tenant.raw()).bind(&ask.queue);
@@ -45,7 +53,11 @@ async fn claim(write: &mut Write, ask: &ClaimQueue) -> Result<QueueClaims> {
     }
     let mut known = KnownJobs::default();
     let chosen = choose_runs(write, ask, room, &mut known).await?;
-    let claims = take(write, ask, &chosen, &known).await?;
+    let claims = if one_by_one {
+        take_one_by_one(write, ask, &chosen, &known).await?
+    } else {
+        take(write, ask, &chosen, &known).await?
+    };
     if let Some((QueueLimits { rate: Some(rate), .. }, spent_until)) = &limits
         && !claims.is_empty()
     {
@@ -110,13 +122,15 @@ async fn peek(
         .bind(rows::job_ids(full).failed(CLAIMING)?)
         .bind(rows::limit(size))
         .bind(rows::json(&keys).failed(CLAIMING)?)
+        .bind(rows::job_ids(write.unreadable.jobs_aside()).failed(CLAIMING)?)
+        .bind(rows::run_ids(write.unreadable.runs_aside()).failed(CLAIMING)?)
         .fetch_all(&mut *write.tx)
         .await
         .failed(CLAIMING)?;
     if let Some(last) = found.last() {
         *place = (last.try_get("rank").failed(CLAIMING)?, last.try_get("run").failed(CLAIMING)?);
     }
-    found.iter().map(candidate).collect::<std::result::Result<_, _>>().failed(CLAIMING)
+    Ok(write.unreadable.each("waiting", &found, candidate))
 }
 
 fn candidate(row: &SqliteRow) -> std::result::Result<Candidate, sqlx::Error> {
@@ -138,7 +152,7 @@ async fn load_jobs(write: &mut Write, candidates: &[Candidate], known: &mut Know
     let asked = rows::job_ids(new.iter().copied()).failed(CLAIMING)?;
     let found = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
     let mut guarded = Vec::new();
-    for row in rows::readable_jobs(&found) {
+    for row in write.unreadable.each("jobs", &found, rows::job) {
         if row.job.spec.is_guarded() {
             guarded.push(row.job.id);
             known.loads.insert(row.job.id, JobLoad::of(&row.job.spec));
@@ -177,6 +191,29 @@ async fn load_jobs(write: &mut Write, candidates: &[Candidate], known: &mut Know
     Ok(())
 }
 
+/// Takes the chosen runs each alone. One that cannot be taken is noted, and left out of later claims.
+async fn take_one_by_one(
+    write: &mut Write,
+    ask: &ClaimQueue,
+    chosen: &[RunId],
+    known: &KnownJobs,
+) -> Result<Vec<WorkerClaim>> {
+    let mut claims = Vec::new();
+    for run in chosen {
+        sqlx::raw_sql("savepoint one").execute(&mut *write.tx).await.failed(CLAIMING)?;
+        match take(write, ask, &[*run], known).await {
+            Ok(taken) => claims.extend(taken),
+            Err(error) if error.is_for_its_data() => {
+                write.unreadable.note_run(*run, &error);
+                sqlx::raw_sql("rollback to one").execute(&mut *write.tx).await.failed(CLAIMING)?;
+            }
+            Err(error) => return Err(error),
+        }
+        sqlx::raw_sql("release one").execute(&mut *write.tx).await.failed(CLAIMING)?;
+    }
+    Ok(claims)
+}
+
 async fn take(write: &mut Write, ask: &ClaimQueue, chosen: &[RunId], known: &KnownJobs) -> Result<Vec<WorkerClaim>> {
     if chosen.is_empty() {
         return Ok(Vec::new());
@@ -189,7 +226,7 @@ async fn take(write: &mut Write, ask: &ClaimQueue, chosen: &[RunId], known: &Kno
         .bind(&ask.worker)
         .fetch_all(&mut *write.tx)
         .await
-        .failed(CLAIMING)?;
+        .failed_or_refused(CLAIMING)?;
     let mut claimed: Vec<ClaimedRun> =
         found.iter().map(rows::claimed).collect::<std::result::Result<_, _>>().failed(CLAIMING)?;
     let places: HashMap<_, _> = chosen.iter().enumerate().map(|(place, run)| (*run, place)).collect();

@@ -70,19 +70,27 @@ pub(super) async fn log_claim(
 
 pub(super) async fn load_overdue_claims(store: &SqliteStore, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>> {
     const DOING: &str = "look for lost workers";
-    let mut read = store.read(DOING).await?;
-    let found = sqlx::query(sql!("worker_claims_overdue"))
-        .bind(store.clock.now().minus(grace).millis())
-        .bind(rows::limit(limit))
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
-    let mut overdue = Vec::with_capacity(found.len());
-    for (row, held) in held(&mut read, &found, DOING).await? {
-        let (worker, timed_out) = (row.try_get("worker").failed(DOING)?, row.try_get("timed_out").failed(DOING)?);
-        overdue.push(OverdueClaim { held, worker, timed_out });
+    loop {
+        let mut read = store.read(DOING).await?;
+        let found = sqlx::query(sql!("worker_claims_overdue"))
+            .bind(store.clock.now().minus(grace).millis())
+            .bind(rows::limit(limit))
+            .bind(rows::run_ids(store.unreadable.runs_aside()).failed(DOING)?)
+            .bind(rows::job_ids(store.unreadable.jobs_aside()).failed(DOING)?)
+            .fetch_all(&mut *read)
+            .await
+            .failed(DOING)?;
+        let aside = store.unreadable.aside_count();
+        let mut overdue = Vec::with_capacity(found.len());
+        for (row, held) in held(store, &mut read, &found, DOING).await? {
+            let (worker, timed_out) = (row.try_get("worker").failed(DOING)?, row.try_get("timed_out").failed(DOING)?);
+            overdue.push(OverdueClaim { held, worker, timed_out });
+        }
+        // Claims that cannot be decoded hide the others only until they are aside.
+        if !overdue.is_empty() || store.unreadable.aside_count() == aside {
+            return Ok(overdue);
+        }
     }
-    Ok(overdue)
 }
 
 pub(super) async fn held_claims(store: &SqliteStore, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>> {
@@ -94,7 +102,7 @@ pub(super) async fn held_claims(store: &SqliteStore, tenant: TenantId, runs: &[R
         .fetch_all(&mut *read)
         .await
         .failed(DOING)?;
-    Ok(held(&mut read, &found, DOING).await?.into_iter().map(|(_, held)| held).collect())
+    Ok(held(store, &mut read, &found, DOING).await?.into_iter().map(|(_, held)| held).collect())
 }
 
 pub(super) async fn succeed(store: &SqliteStore, tenant: TenantId, done: &[Success]) -> Result<Vec<Option<JobId>>> {
@@ -111,18 +119,24 @@ pub(super) async fn succeed(store: &SqliteStore, tenant: TenantId, done: &[Succe
 
 /// The claims of these rows, with their jobs. One whose job cannot be read is left out.
 async fn held<'r>(
+    store: &SqliteStore,
     connection: &mut SqliteConnection,
     found: &'r [SqliteRow],
     doing: &'static str,
 ) -> Result<Vec<(&'r SqliteRow, HeldClaim)>> {
-    let runs: Vec<ClaimedRun> = found.iter().map(rows::claimed).collect::<std::result::Result<_, _>>().failed(doing)?;
-    let ids: BTreeSet<JobId> = runs.iter().map(|run| run.job).collect();
+    let claim = |row: &'r SqliteRow| store.unreadable.one("runs", row, rows::claimed).map(|run| (row, run));
+    let runs: Vec<(&SqliteRow, ClaimedRun)> = found.iter().filter_map(claim).collect();
+    let ids: BTreeSet<JobId> = runs.iter().map(|(_, run)| run.job).collect();
     let asked = rows::job_ids(ids).failed(doing)?;
     let jobs = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(connection).await.failed(doing)?;
-    let jobs: HashMap<JobId, Arc<Job>> =
-        rows::readable_jobs(&jobs).into_iter().map(|row| (row.job.id, Arc::new(row.job))).collect();
+    let jobs: HashMap<JobId, Arc<Job>> = store
+        .unreadable
+        .each("jobs", &jobs, rows::job)
+        .into_iter()
+        .map(|row| (row.job.id, Arc::new(row.job)))
+        .collect();
     let mut claims = Vec::with_capacity(runs.len());
-    for (row, run) in found.iter().zip(runs) {
+    for (row, run) in runs {
         let Some(job) = jobs.get(&run.job).cloned() else { continue };
         let (started_at, log) = (rows::time(row, "started_at").failed(doing)?, row.try_get("log").failed(doing)?);
         let accepted = row.try_get("accepted").failed(doing)?;

@@ -65,8 +65,7 @@ pub(super) async fn list_queues(
             claimed: count("claimed")?,
         })
     };
-    let mut items: Vec<QueueRecord> =
-        found.iter().map(record).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)?;
+    let mut items: Vec<QueueRecord> = store.unreadable.each("queues", &found, record);
     let next = items.split_off(limit.min(items.len())).into_iter().next().map(|queue| queue.name);
     Ok(Page { items, next })
 }

@@ -27,7 +27,8 @@ pub(super) async fn give_way_in_queues(store: &SqliteStore, limit: usize) -> Res
     let mut write = store.write(DOING).await?;
     let asked = rows::job_ids(found.into_iter().map(JobId::from_uuid)).failed(DOING)?;
     let jobs = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(&mut *write.tx).await.failed(DOING)?;
-    let jobs: Vec<Arc<Job>> = rows::readable_jobs(&jobs).into_iter().map(|row| Arc::new(row.job)).collect();
+    let jobs: Vec<Arc<Job>> =
+        write.unreadable.each("jobs", &jobs, rows::job).into_iter().map(|row| Arc::new(row.job)).collect();
     let gone = give_way(&mut write, &jobs).await?;
     write.commit().await?;
     Ok(gone)

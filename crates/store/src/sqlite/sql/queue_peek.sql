@@ -1,9 +1,11 @@
 -- Up to ?7 runs that wait in queue ?2 of tenant ?1 and are due at ?3, in the order of ranks behind the place (?4, ?5), without
--- those of the jobs ?6 that are neither forced nor in progress already, and those of the keys [job, key] ?8. Index: waiting_queue.
+-- those of the jobs ?6 that are neither forced nor in progress already, those of the keys [job, key] ?8, and the jobs ?9 and runs ?10
+-- that cannot be decoded. Index: waiting_queue.
 select w.run, w.job, w.force, w.attempts, w.key, w.rank
   from waiting w indexed by waiting_queue
  where w.tenant = ?1 and w.queue = ?2 and (w.rank, w.run) > (?4, ?5) and w.due_at <= ?3
    and (w.force = 1 or w.attempts > 0 or w.job not in (select unhex(value) from json_each(?6)))
+   and w.job not in (select unhex(value) from json_each(?9)) and w.run not in (select unhex(value) from json_each(?10))
    and (w.key is null
         or not exists (select 1 from json_each(?8) as f where unhex(f.value ->> 0) = w.job and f.value ->> 1 = w.key))
  order by w.rank, w.run

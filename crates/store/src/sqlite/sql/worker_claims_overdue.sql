@@ -1,6 +1,9 @@
--- Up to ?2 claims whose lease or time ran out at ?1, with their runs. Scans worker_claims, which are as many as runs are being
+-- Up to ?2 claims whose lease or time ran out at ?1, with their runs; not those of the runs ?3 and the jobs ?4, which cannot be
+-- decoded. Scans worker_claims, which are as many as runs are being
 -- worked on.
 select held.worker, held.log, held.queue = '' as accepted, held.timeout_at <= ?1 as timed_out,
        r.id, r.job, r.tenant, r.cause, r.scheduled_at, r.fence, r.attempt, r.lost, r.payload, r.started_at
-  from (select * from worker_claims where min(until, timeout_at) <= ?1 order by until limit ?2) as held
+  from (select * from worker_claims where min(until, timeout_at) <= ?1
+           and run not in (select unhex(value) from json_each(?3)) and job not in (select unhex(value) from json_each(?4))
+         order by until limit ?2) as held
  cross join runs r on r.id = held.run and r.state = 1 and r.fence = held.fence;

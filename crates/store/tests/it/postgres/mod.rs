@@ -20,13 +20,14 @@ mod short;
 mod silence;
 mod stopped;
 mod turns;
+mod unreadable;
 
 use std::{any::Any, sync::Arc};
 
 use everytick_store::{
     Limits, PostgresStore, Store, WallClock,
     conformance::{
-        Bench,
+        Bench, LIMITS,
         server::{Database, Server},
     },
 };
@@ -49,8 +50,12 @@ struct Opened {
 }
 
 async fn bench() -> Opened {
+    bench_with(LIMITS).await
+}
+
+async fn bench_with(limits: Limits) -> Opened {
     let mut opened = None;
-    let bench = Bench::open(async |clock, limits| {
+    let bench = Bench::open(async |clock, _| {
         let (store, database) = Server::shared().store(clock, limits).await;
         opened = Some((store.clone(), database));
         let store: Arc<dyn Store> = store;
