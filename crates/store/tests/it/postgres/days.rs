@@ -1,5 +1,7 @@
 //! The days of `runs`: made ahead, dropped behind, and nothing lost or repeated by either.
 
+use std::{sync::Arc, time::Duration};
+
 use everytick_domain::{
     ids::{Cause, RunId},
     job::Job,
@@ -7,9 +9,13 @@ use everytick_domain::{
     run::{SkipReason, State, Verdict},
 };
 use everytick_store::{
-    Beat, Lease, RowAnswer, StoreError,
-    conformance::{TENANT, born, by_name, new_run, overlapping, raised, s, settle, spec, tick, ticks},
+    Beat, Lease, PostgresOptions, PostgresStore, RowAnswer, Store as _, StoreError,
+    conformance::{
+        LIMITS, TENANT, born, by_name, new_run, overlapping, raised, s, server::options, settle, spec, tick, ticks,
+    },
 };
+
+use sqlx::PgConnection;
 
 use super::{Opened, bench};
 
@@ -311,6 +317,61 @@ async fn a_day_whose_detaching_was_interrupted_is_finished_by_the_next_prune() {
     .unwrap();
     assert_eq!(left, 0);
     assert_eq!(bench.record(&lease, ticks(&job, 1, vec![born(&job, 10)])).await, [RowAnswer::Stale]);
+}
+
+/// A store on the same database with other timeouts.
+async fn with_timeouts(opened: &Opened, statement: Duration, lock: Duration) -> PostgresStore {
+    let as_usual = options(Some(opened.bench.clock.clone()));
+    let options = PostgresOptions { statement_timeout: statement, lock_timeout: lock, ..as_usual };
+    PostgresStore::connect(&opened.database.url, options, LIMITS).await.unwrap()
+}
+
+/// Detaches the first day with runs, as a prune that ended early leaves it, and locks its table.
+async fn detached_and_locked(opened: &Opened) -> PgConnection {
+    let mut session = opened.connect().await;
+    sqlx::raw_sql("alter table runs detach partition runs_20261116").execute(&mut session).await.unwrap();
+    sqlx::raw_sql("begin; lock table runs_20261116").execute(&mut session).await.unwrap();
+    session
+}
+
+#[tokio::test]
+async fn a_detached_day_that_cannot_be_dropped_does_not_stop_the_prune() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, _) = with_history(&opened).await;
+    bench.pass_claims(&lease, RunId::floor(s(4 * DAY))).await;
+    let store = with_timeouts(&opened, Duration::from_secs(5), Duration::from_millis(50)).await;
+    let mut locked = detached_and_locked(&opened).await;
+    store.prune(s(2 * DAY), 100).await.unwrap();
+    assert_eq!(days(&opened).await[0], "runs_20261118", "the other days are dropped");
+    sqlx::raw_sql("rollback").execute(&mut locked).await.unwrap();
+    assert_eq!(store.prune(s(2 * DAY), 100).await.unwrap().runs, 1, "the next prune drops it");
+    let left = "select count(*) from pg_class where relname = 'runs_20261116'";
+    assert_eq!(sqlx::query_scalar::<_, i64>(left).fetch_one(&mut locked).await.unwrap(), 0);
+}
+
+/// A lock stands for a scan that takes longer than the statement timeout.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_scan_of_a_detached_day_may_take_longer_than_the_statement_timeout() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, _) = with_history(&opened).await;
+    bench.pass_claims(&lease, RunId::floor(s(4 * DAY))).await;
+    let store = Arc::new(with_timeouts(&opened, Duration::from_secs(2), Duration::from_secs(600)).await);
+    let (mut locked, mut look) = (detached_and_locked(&opened).await, opened.connect().await);
+    let pruning = tokio::spawn({
+        let store = store.clone();
+        async move { store.prune(s(2 * DAY), 100).await }
+    });
+    let waits_long = "select exists (select 1 from pg_stat_activity where datname = current_database()
+                       and wait_event_type = 'Lock' and clock_timestamp() - query_start > interval '2.5 s')";
+    while !sqlx::query_scalar::<_, bool>(waits_long).fetch_one(&mut look).await.unwrap() && !pruning.is_finished() {
+        tokio::task::yield_now().await;
+    }
+    sqlx::raw_sql("rollback").execute(&mut locked).await.unwrap();
+    assert_eq!(pruning.await.unwrap().unwrap().runs, 2);
+    let left = "select count(*) from pg_class where relname in ('runs_20261116', 'runs_20261117')";
+    assert_eq!(sqlx::query_scalar::<_, i64>(left).fetch_one(&mut look).await.unwrap(), 0, "no day stays detached");
 }
 
 /// One waiting run keeps its old day. The days behind it that were dropped stay dropped.
