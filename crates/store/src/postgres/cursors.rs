@@ -40,3 +40,22 @@ async fn raise(store: &PostgresStore, raises: &[Raise], statement: &'static str)
     let held: HashSet<Uuid> = held.into_iter().collect();
     Ok(raised.filter(|job| held.contains(&job.uuid())).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::sql;
+
+    /// The statement without its comment.
+    fn body(text: &'static str) -> String {
+        text.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn the_statement_that_skips_locked_cursors_has_the_same_guards() {
+        let locks =
+            "     cross join lateral (select 1 from cursors c where c.job = p.job for update of c skip locked) c\n";
+        let free = body(sql!("raise_cursors_free"));
+        assert!(free.contains(locks));
+        assert_eq!(free.replace(locks, ""), body(sql!("raise_cursors")));
+    }
+}

@@ -1,14 +1,15 @@
--- The same as raise_cursors.sql, for a batch of which another session has locked a cursor: passes over that job too.
+-- The same as raise_cursors.sql, for a batch of which another session has locked a cursor: skips that job too. A unit test of
+-- cursors.rs compares the two texts.
 with held as materialized (
-    select p.job, nullif(($3::bigint[])[p.place], -1) as cursor
+    select p.job, nullif(($3::bigint[])[p.place], -1) as cursor, e.zone_data
       from unnest($1::uuid[]) with ordinality as p (job, place)
      cross join lateral (
-            select 1 from epochs e where e.job = p.job and e.epoch = ($2::bigint[])[p.place] for key share of e skip locked) e
+            select e.zone_data from epochs e where e.job = p.job and e.epoch = ($2::bigint[])[p.place] for key share of e skip locked) e
      cross join lateral (select 1 from cursors c where c.job = p.job for update of c skip locked) c
 ), raised as (
     update cursors c set next_tick = h.cursor
       from held h
-     where c.job = h.job
+     where c.job = h.job and h.zone_data <= $4
        and case when c.next_tick is null then false when h.cursor is null then true else c.next_tick < h.cursor end
 )
 select h.count, case when h.count < cardinality($1) then array(select job from held) end as jobs

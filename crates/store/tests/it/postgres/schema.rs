@@ -182,6 +182,23 @@ async fn a_node_with_older_zone_data_does_not_raise_what_newer_data_has_planned_
     assert_eq!(bench.cursor(&paris).await, Some(s(86_400)));
 }
 
+#[tokio::test]
+async fn the_repeat_of_a_raise_that_met_a_locked_cursor_respects_newer_zone_data_too() {
+    let opened = super::bench().await;
+    let bench = &opened.bench;
+    let (paris, plain) = (bench.create(zoned("paris")).await, bench.create(spec("plain")).await);
+    start_with(&opened, 999_912).await.close().await;
+    let mut session = opened.connect().await;
+    let lock = format!("begin; select from cursors where job = '{}' for update", plain.id);
+    sqlx::raw_sql(sqlx::AssertSqlSafe(lock)).execute(&mut session).await.unwrap();
+    let mut raises = Vec::new();
+    for job in [&paris, &plain] {
+        raises.push(Raise { job: job.id, epoch: bench.load(job).await.epoch, cursor: Some(s(86_400)) });
+    }
+    assert_eq!(bench.store.raise_cursors(&raises).await.unwrap(), [paris.id]);
+    assert_eq!(bench.cursor(&paris).await, Some(START), "a tick that only the newer data knows may lie in between");
+}
+
 /// A node raises the cursors of two jobs, the second before the first, while another plans both anew.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn planning_anew_and_raising_do_not_wait_for_each_other() {
