@@ -60,7 +60,7 @@ create index waiting_tried on waiting (job) where attempts > 0;
 
 -- A backlog too long for one transaction: a cancel or an edit marks the job, no marked run is claimed any more, and the marked
 -- runs are cancelled (action 1) or moved to where the job stands now (action 2) in batches. Marked are the runs of the job whose
--- `waiting.lot` is at most `up_to`. Lots only rise, so the sequence must not be cached. Rows of before this step have 0.
+-- `waiting.lot` is at most `up_to`, which is the highest bigint while a cancel waits for claims that began before its mark. Lots only rise, so the sequence must not be cached. Rows of before this step have 0.
 create sequence waiting_lots cache 1;
 alter table waiting add column lot bigint not null default 0;
 alter table waiting alter column lot set default nextval('waiting_lots');

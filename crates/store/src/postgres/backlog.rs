@@ -4,8 +4,17 @@
 //! run. The runs are cancelled or moved in batches, each one commit, by any node; a crash leaves the mark, and the next batch goes
 //! on. Runs that begin to wait later get a higher lot, so they are not marked.
 //!
-//! A claim of a node that began before the mark was committed may still take a marked run. So a cancel then waits for those
-//! claims (`claims_end`) and cancels what was claimed once more, before it is answered.
+//! A claim of a node that began before the mark was committed may still take a marked run, and a settlement may put that run back
+//! under a new lot. So a cancel has three steps:
+//!
+//! ```text
+//! mark    every lot of the job is marked, also of runs that begin to wait later: no claim that begins now takes any
+//! wait    until the claims of all nodes that began before the commit of the mark have ended
+//! bound   under the job's lock: cancels what those claims took; runs that begin to wait from now on are not marked
+//! ```
+//!
+//! In the last step no claim of the job is under way, so each open run either waits under a marked lot or is seen as claimed. The
+//! cancel is answered after it. If the node dies before, the node that works off the backlog does the last two steps.
 
 use everytick_domain::{
     ids::{JobId, RunId, TenantId},
@@ -65,7 +74,7 @@ async fn unmark(write: &mut Write, job: JobId, action: BacklogAction) -> Result<
     Ok(())
 }
 
-/// After the mark of a cancel is committed: cancels what claims under way have taken meanwhile. Gives those runs.
+/// The last two steps of a cancel whose mark is committed. Returns the claimed runs that it cancelled.
 pub(super) async fn cancel_late_claims(
     store: &PostgresStore,
     tenant: TenantId,
@@ -84,6 +93,13 @@ pub(super) async fn cancel_late_claims(
 async fn late_claims(write: &mut Write, tenant: TenantId, actor: &Actor, job: JobId) -> Result<Vec<RunId>> {
     sqlx::query(sql!("epoch_held")).bind(job.uuid()).execute(&mut *write.tx).await.failed(write.doing)?;
     write.read_clock().await?;
+    // Another node may have done this step meanwhile; runs that were claimed since then are not part of the cancel.
+    if !mark_of(&mut write.tx, job, write.doing).await?.is_some_and(|mark| mark.is_unbounded()) {
+        return Ok(Vec::new());
+    }
+    // Settlements under way end first: what they put back is below the bound.
+    homes::hold_claimed(write, job.uuid()).await?;
+    sqlx::query(sql!("backlog_bound")).bind(job.uuid()).execute(&mut *write.tx).await.failed(write.doing)?;
     let claimed = edit::cancel_claimed(write, job).await?;
     edit::note_cancelled(write, tenant, actor, &claimed).await?;
     Ok(claimed.into_iter().map(RunId::from_uuid).collect())
@@ -107,6 +123,13 @@ struct Mark {
     up_to: i64,
     done: u64,
     actor: Actor,
+}
+
+impl Mark {
+    /// Whether a cancel still marks every lot; see `backlog_mark.sql`.
+    const fn is_unbounded(&self) -> bool {
+        self.up_to == i64::MAX
+    }
 }
 
 async fn mark_of(read: &mut PgConnection, job: JobId, doing: &'static str) -> Result<Option<Mark>> {
@@ -134,21 +157,37 @@ async fn left(read: &mut PgConnection, job: JobId, up_to: i64, max: usize, doing
 }
 
 pub(super) async fn advance(store: &PostgresStore) -> Result<BacklogStep> {
+    bound_next(store).await?;
     let mut write = store.write(DOING).await?;
     let done = step(store, &mut write).await;
     write.finish(done).await
 }
 
+/// Does the last two steps of the cancel that is next, where its node has not done them yet.
+async fn bound_next(store: &PostgresStore) -> Result<()> {
+    let mut read = store.read(DOING).await?;
+    let Some(job) = next(&mut read).await? else { return Ok(()) };
+    let mark = mark_of(&mut read, job, DOING).await?;
+    drop(read);
+    if let Some(mark) = mark.filter(Mark::is_unbounded) {
+        cancel_late_claims(store, mark.tenant, &mark.actor, job).await?;
+    }
+    Ok(())
+}
+
+async fn next(read: &mut PgConnection) -> Result<Option<JobId>> {
+    let next: Option<Uuid> = sqlx::query_scalar(sql!("backlog_next")).fetch_optional(read).await.failed(DOING)?;
+    Ok(next.map(JobId::from_uuid))
+}
+
 async fn step(store: &PostgresStore, write: &mut Write) -> Result<BacklogStep> {
-    let next: Option<Uuid> =
-        sqlx::query_scalar(sql!("backlog_next")).fetch_optional(&mut *write.tx).await.failed(DOING)?;
-    let Some(job) = next.map(JobId::from_uuid) else { return Ok(BacklogStep::default()) };
+    let Some(job) = next(&mut write.tx).await? else { return Ok(BacklogStep::default()) };
     let held: Option<(Option<String>, i16)> =
         sqlx::query_as(sql!("backlog_job_held")).bind(job.uuid()).fetch_optional(&mut *write.tx).await.failed(DOING)?;
     let now = write.read_clock().await?;
-    let mark = mark_of(&mut write.tx, job, DOING).await?;
+    let mark = mark_of(&mut write.tx, job, DOING).await?.filter(|mark| !mark.is_unbounded());
     let (Some((queue, partition)), Some(mark)) = (held, mark) else {
-        // Somebody else has the job: another one has its turn.
+        // Another session has the job, or its cancel is not bounded yet: the next job gets its turn.
         let actions = [BacklogAction::Cancel, BacklogAction::Move];
         for action in actions {
             worked(write, job, action, 0).await?;

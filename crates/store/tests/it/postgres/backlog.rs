@@ -4,14 +4,15 @@ use everytick_domain::{
     edit::Change,
     ids::RunId,
     job::{Job, JobSpec},
-    run::State,
+    run::{State, Verdict},
     target::{QueueTarget, TargetSpec},
     time::Span,
 };
 use everytick_store::{
-    BacklogAction, BacklogStep, BacklogWork, ClaimQueue, EditJob, Lease, QueueStore, Store,
-    conformance::{Bench, LIMITS, TENANT, actor, by_name, change, overlapping, pause, spec},
+    BacklogAction, BacklogStep, BacklogWork, ClaimQueue, EditJob, Lease, QueueStore, SettleAnswer, Store,
+    conformance::{Bench, LIMITS, TENANT, actor, by_name, change, overlapping, pause, settle, spec},
 };
+use sqlx::PgConnection;
 
 use super::{Opened, bench};
 
@@ -174,6 +175,117 @@ async fn a_claim_under_way_takes_no_run_past_a_cancel() {
     let cancelled = cancelling.await.unwrap().unwrap();
     assert_eq!(cancelled.runs.claimed, [runs[0]]);
     assert_eq!(bench.run(runs[0]).await.state, State::Cancelled);
+}
+
+/// Waits until so many sessions wait for a lock.
+async fn until_blocked(opened: &Opened, sessions: i64) {
+    let mut look = opened.connect().await;
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    while sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut look).await.unwrap() < sessions {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Opens a transaction in which a lease is shared, as every claim and every batch of ticks does.
+async fn share_lease(opened: &Opened, lease: &Lease) -> PgConnection {
+    let mut session = opened.connect().await;
+    let share = format!("begin; select 1 from leases where incarnation = '{}' for share", lease.incarnation);
+    sqlx::raw_sql(sqlx::AssertSqlSafe(share)).execute(&mut session).await.unwrap();
+    session
+}
+
+async fn end(session: &mut PgConnection) {
+    sqlx::raw_sql("commit").execute(session).await.unwrap();
+}
+
+/// Claims a run in a transaction that is open.
+async fn claim_in(session: &mut PgConnection, lease: &Lease, run: RunId) {
+    let claim = format!(
+        "delete from waiting where run = '{run}';
+         update runs set state = 1, attempt = 1, fence = 7, node = 'a', incarnation = '{}', started_at = 1 where id = '{run}'",
+        lease.incarnation,
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(claim)).execute(session).await.unwrap();
+}
+
+/// The claim began before the mark. Its attempt fails at once, and the run waits again before the cancel looks at claims.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_is_put_back_while_its_backlog_is_cancelled_is_cancelled_too() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, _, runs) = backlog(bench, overlapping("j"), LONG).await;
+    let other = bench.join("b", 9).await;
+    let (mut slow, mut claimer) = (share_lease(&opened, &other).await, share_lease(&opened, &lease).await);
+    claim_in(&mut claimer, &lease, runs[0]).await;
+    let store = opened.store.clone();
+    let cancelling = tokio::spawn(async move { store.cancel_job(TENANT, &actor(), &by_name("j")).await });
+    until_blocked(&opened, 1).await;
+    end(&mut claimer).await;
+    let claim = bench.store.load_claimed(&lease).await.unwrap().remove(0);
+    let again = settle(&claim, Verdict::Retry { due_at: bench.store.now().await.unwrap() });
+    assert_eq!(bench.store.settle(&[again]).await.unwrap(), [SettleAnswer::Settled]);
+    assert_eq!(bench.due(&lease).await, [], "no node starts it again");
+    end(&mut slow).await;
+    assert!(cancelling.await.unwrap().unwrap().runs.backlog);
+    batches(&opened).await;
+    assert_eq!(bench.run(runs[0]).await.state, State::Cancelled);
+    assert_eq!(bench.due(&lease).await, []);
+}
+
+/// As before, but the settlement has locked the run and is not committed when the cancel looks at claims.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancel_waits_for_a_settlement_that_puts_a_run_of_the_backlog_back() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, _, runs) = backlog(bench, overlapping("j"), LONG).await;
+    let other = bench.join("b", 9).await;
+    let (mut slow, mut claimer) = (share_lease(&opened, &other).await, share_lease(&opened, &lease).await);
+    claim_in(&mut claimer, &lease, runs[0]).await;
+    let store = opened.store.clone();
+    let cancelling = tokio::spawn(async move { store.cancel_job(TENANT, &actor(), &by_name("j")).await });
+    until_blocked(&opened, 1).await;
+    end(&mut claimer).await;
+    let mut settler = opened.connect().await;
+    let lock = format!("begin; select 1 from runs where id = '{}' for update", runs[0]);
+    sqlx::raw_sql(sqlx::AssertSqlSafe(lock)).execute(&mut settler).await.unwrap();
+    end(&mut slow).await;
+    let blocked = "select count(*) from pg_stat_activity a where pg_backend_pid() = any(pg_blocking_pids(a.pid))";
+    while sqlx::query_scalar::<_, i64>(blocked).fetch_one(&mut settler).await.unwrap() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let back = format!(
+        "update runs set state = 0, incarnation = null where id = '{run}';
+         insert into waiting (run, job, tenant, partition, priority, due_at, late, force, attempts)
+           select id, job, tenant, 0, 5, due_at, false, false, 1 from runs where id = '{run}'",
+        run = runs[0],
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(back)).execute(&mut settler).await.unwrap();
+    end(&mut settler).await;
+    cancelling.await.unwrap().unwrap();
+    batches(&opened).await;
+    assert_eq!(bench.run(runs[0]).await.state, State::Cancelled);
+}
+
+/// The node that cancels dies after its mark is committed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancel_whose_node_died_is_finished_by_the_node_that_works_off_the_backlog() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, job, runs) = backlog(bench, overlapping("j"), LONG).await;
+    let mut slow = share_lease(&opened, &lease).await;
+    let store = opened.store.clone();
+    let cancelling = tokio::spawn(async move { store.cancel_job(TENANT, &actor(), &by_name("j")).await });
+    until_blocked(&opened, 1).await;
+    cancelling.abort();
+    end(&mut slow).await;
+    assert_eq!(batches(&opened).await, in_batches());
+    for run in runs {
+        assert_eq!(bench.run(run).await.state, State::Cancelled);
+    }
+    let at = 10 * (i64::try_from(LONG).unwrap() + 1);
+    bench.go(at);
+    let later = bench.waiting(&lease, &job, at).await;
+    assert_eq!(bench.due(&lease).await, [later]);
 }
 
 /// What a load reads is counted by the server: one run more than the policy needs, however many wait.
