@@ -23,7 +23,7 @@ use everytick_domain::{
 use sqlx::{PgConnection, Row as _};
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, create, day_sql, edit, flows, homes, horizon, range, rows, sql};
+use super::{Failed, PostgresStore, Write, create, day_sql, edit, flows, homes, horizon, is_locked, range, rows, sql};
 use crate::{Actor, BacklogAction, BacklogStep, BacklogWork, Result};
 
 const DOING: &str = "work off a backlog";
@@ -74,20 +74,44 @@ async fn unmark(write: &mut Write, job: JobId, action: BacklogAction) -> Result<
     Ok(())
 }
 
-/// The last two steps of a cancel whose mark is committed. Returns the claimed runs that it cancelled.
+/// The last two steps of a cancel whose mark is committed. Returns the claimed runs that it cancelled. Where another session keeps
+/// a lock for longer than the lock timeout, the mark stays, and the node that works off the backlog tries again.
 pub(super) async fn cancel_late_claims(
     store: &PostgresStore,
     tenant: TenantId,
     actor: &Actor,
     job: JobId,
 ) -> Result<Vec<RunId>> {
+    match bound(store, tenant, actor, job).await {
+        Err(error) if is_locked(&error) => {
+            tracing::info!(%job, "claims are under way; the cancel goes on in the background");
+            Ok(Vec::new())
+        }
+        done => done,
+    }
+}
+
+async fn bound(store: &PostgresStore, tenant: TenantId, actor: &Actor, job: JobId) -> Result<Vec<RunId>> {
     const DOING: &str = "cancel what was claimed meanwhile";
-    let mut wait = store.write(DOING).await?;
-    sqlx::query(sql!("backlog_claims_end")).execute(&mut *wait.tx).await.failed(DOING)?;
-    wait.commit().await?;
+    claims_end(store).await?;
     let mut write = store.write(DOING).await?;
     let done = late_claims(&mut write, tenant, actor, job).await;
     write.finish(done).await
+}
+
+/// Waits for the claims that nodes have under way, each of which shares the lease of its node. One transaction for each lease: while
+/// it waits for one node, it must not keep the leases of others locked, because no node records or renews without its lease.
+async fn claims_end(store: &PostgresStore) -> Result<()> {
+    const DOING: &str = "wait for claims";
+    let mut read = store.read(DOING).await?;
+    let leases: Vec<Uuid> = sqlx::query_scalar(sql!("backlog_leases")).fetch_all(&mut *read).await.failed(DOING)?;
+    drop(read);
+    for lease in leases {
+        let mut wait = store.write(DOING).await?;
+        let waited = sqlx::query(sql!("backlog_claims_end")).bind(lease).execute(&mut *wait.tx).await.failed(DOING);
+        wait.finish(waited).await?;
+    }
+    Ok(())
 }
 
 async fn late_claims(write: &mut Write, tenant: TenantId, actor: &Actor, job: JobId) -> Result<Vec<RunId>> {

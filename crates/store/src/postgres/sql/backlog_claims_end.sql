@@ -1,2 +1,3 @@
--- Waits for the claims that nodes have under way: they share their lease rows. Those that begin later see the marks. Key: leases.
-select incarnation from leases where not ended order by incarnation for no key update;
+-- Waits for the claims that the node of incarnation $1 has under way: they share its lease. Those that begin later see the marks.
+-- Key: leases.
+select 1 from leases where incarnation = $1 for no key update;

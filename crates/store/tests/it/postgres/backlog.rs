@@ -1,5 +1,7 @@
 //! Backlogs too long for one transaction: marked at once, worked off in batches, and none of their runs starts meanwhile.
 
+use std::time::Duration;
+
 use everytick_domain::{
     edit::Change,
     ids::RunId,
@@ -9,8 +11,12 @@ use everytick_domain::{
     time::Span,
 };
 use everytick_store::{
-    BacklogAction, BacklogStep, BacklogWork, ClaimQueue, EditJob, Lease, QueueStore, SettleAnswer, Store,
-    conformance::{Bench, LIMITS, TENANT, actor, by_name, change, overlapping, pause, settle, spec},
+    BacklogAction, BacklogStep, BacklogWork, Beat, ClaimQueue, EditJob, Lease, PostgresOptions, PostgresStore,
+    QueueStore, RowAnswer, SettleAnswer, Store,
+    conformance::{
+        Bench, LIMITS, TENANT, actor, born, by_name, change, overlapping, pause, s, server::options, settle, spec,
+        ticks,
+    },
 };
 use sqlx::PgConnection;
 
@@ -286,6 +292,50 @@ async fn a_cancel_whose_node_died_is_finished_by_the_node_that_works_off_the_bac
     bench.go(at);
     let later = bench.waiting(&lease, &job, at).await;
     assert_eq!(bench.due(&lease).await, [later]);
+}
+
+async fn with_lock_timeout(opened: &Opened, lock_timeout: Duration) -> PostgresStore {
+    let options = PostgresOptions { lock_timeout, ..options(Some(opened.bench.clock.clone())) };
+    PostgresStore::connect(&opened.database.url, options, LIMITS).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancel_that_waits_for_the_claims_of_one_node_locks_no_other_lease() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, _, _) = backlog(bench, overlapping("j"), LONG).await;
+    let (healthy, stopped) = (bench.create(overlapping("healthy")).await, bench.join("z", 99).await);
+    let at = 10 * (i64::try_from(LONG).unwrap() + 1);
+    bench.go(at);
+    bench.store.now().await.unwrap();
+    let mut slow = share_lease(&opened, &stopped).await;
+    // So long that the cancel still waits when the tick is recorded.
+    let store = with_lock_timeout(&opened, Duration::from_secs(600)).await;
+    let cancelling = tokio::spawn(async move { store.cancel_job(TENANT, &actor(), &by_name("j")).await });
+    until_blocked(&opened, 1).await;
+    let recorded = bench.record(&lease, ticks(&healthy, 1, vec![born(&healthy, at)])).await;
+    assert_eq!(recorded, [RowAnswer::Inserted]);
+    bench.store.renew(&lease, Span::days(9), &Beat::of(RunId::floor(s(0)))).await.unwrap();
+    end(&mut slow).await;
+    // A call has a limit of its own; how long the machine took is not the question here.
+    drop(cancelling);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancel_is_answered_when_a_claim_stays_under_way_and_goes_on_when_it_has_ended() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, _, runs) = backlog(bench, overlapping("j"), LONG).await;
+    let mut slow = share_lease(&opened, &lease).await;
+    let store = with_lock_timeout(&opened, Duration::from_millis(50)).await;
+    assert!(store.cancel_job(TENANT, &actor(), &by_name("j")).await.unwrap().runs.backlog);
+    assert_eq!(store.advance_backlog().await.unwrap(), BacklogStep::default(), "it waits again, and tries later");
+    claim_in(&mut slow, &lease, runs[0]).await;
+    end(&mut slow).await;
+    batches(&opened).await;
+    for run in runs {
+        assert_eq!(bench.run(run).await.state, State::Cancelled);
+    }
 }
 
 /// What a load reads is counted by the server: one run more than the policy needs, however many wait.
