@@ -53,7 +53,7 @@ pub struct Db {
     pub(super) delegated: BTreeMap<RunId, Incarnation>,
     pub(super) worker_claims: BTreeMap<RunId, WorkerClaimRow>,
     /// Runs that nodes have claimed and that lie below the `open_from` of their lease. Runs that are over stay here.
-    pub(super) listed: BTreeSet<RunId>,
+    pub(super) listed: BTreeMap<RunId, Incarnation>,
     pub(super) flows: BTreeMap<RunId, FlowRow>,
     /// Steps were left since somebody asked.
     pub(super) left_steps: bool,
@@ -336,7 +336,7 @@ impl Db {
             waiting: BTreeMap::new(),
             delegated: BTreeMap::new(),
             worker_claims: BTreeMap::new(),
-            listed: BTreeSet::new(),
+            listed: BTreeMap::new(),
             flows: BTreeMap::new(),
             left_steps: false,
             steps: BTreeMap::new(),
@@ -467,7 +467,7 @@ impl Db {
             row.renewed_at = now;
             row.beat = beat.clone();
         }
-        self.listed.extend(beat.old_claims.iter().map(|claim| claim.run));
+        self.listed.extend(beat.old_claims.iter().map(|claim| (claim.run, lease.incarnation)));
         Ok(now)
     }
 
@@ -591,10 +591,15 @@ impl Db {
         self.leases.values().find(|row| row.incarnation == incarnation).map(|row| row.open_from)
     }
 
+    /// Whether the claim of this incarnation on the run is listed. A row of another incarnation proves nothing.
+    pub(super) fn is_listed(&self, run: RunId, by: Incarnation) -> bool {
+        self.listed.get(&run) == Some(&by)
+    }
+
     /// A node claims this run: it is listed where it lies below the bound.
     pub(super) fn list_claim(&mut self, run: RunId, by: Incarnation) {
         if self.open_from(by).is_some_and(|open_from| run < open_from) {
-            self.listed.insert(run);
+            self.listed.insert(run, by);
         }
     }
 

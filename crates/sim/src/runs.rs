@@ -302,7 +302,7 @@ impl Db {
     pub(super) fn list_old_claims(&mut self, lease: &Lease, to: RunId, now: DbTime) -> Result<RunId> {
         self.held(lease, now)?;
         let old: Vec<_> = self.claims_of(lease.incarnation).map(|run| run.id).filter(|run| *run < to).collect();
-        self.listed.extend(old);
+        self.listed.extend(old.into_iter().map(|run| (run, lease.incarnation)));
         if let Some(row) = self.leases.get_mut(&lease.node) {
             row.compared_to = row.compared_to.max(to);
         }
@@ -312,7 +312,7 @@ impl Db {
     pub(super) fn listed_claims(&self, lease: &Lease, after: Option<RunId>, limit: usize) -> ListedClaims {
         let open_from = self.open_from(lease.incarnation);
         let behind = |run: &ClaimedRun| after.is_none_or(|after| run.id > after);
-        let listed = self.claims_of(lease.incarnation).filter(|run| self.listed.contains(&run.id));
+        let listed = self.claims_of(lease.incarnation).filter(|run| self.is_listed(run.id, lease.incarnation));
         let readable = listed.filter(|run| self.damage.readable_run(run.id));
         let claims: Vec<_> = readable.filter(behind).take(limit).collect();
         let next = claims.last().filter(|_| claims.len() >= limit).map(|run| run.id);
@@ -326,7 +326,7 @@ impl Db {
         let ended = self.leases.values().filter(|row| row.ended && row.incarnation != lease.incarnation);
         let dead: Vec<_> = ended.map(|row| row.incarnation).collect();
         let found = |run: &ClaimedRun, by| {
-            self.listed.contains(&run.id) || self.open_from(by).is_none_or(|open_from| run.id >= open_from)
+            self.is_listed(run.id, by) || self.open_from(by).is_none_or(|open_from| run.id >= open_from)
         };
         let lost = dead.iter().flat_map(|by| self.claims_of(*by).filter(|run| found(run, *by)));
         let lost: BTreeMap<_, _> = lost.map(|run| (run.id, run)).collect();

@@ -252,6 +252,7 @@ macro_rules! conformance_suite {
             the_bound_does_not_pass_what_was_not_listed,
             a_claim_made_since_the_comparison_is_listed_with_the_renewal,
             a_claim_below_the_bound_is_listed_and_leaves_the_bound_alone,
+            a_repeated_tick_leaves_the_listed_claim_of_another_node,
             an_old_claim_that_ended_is_open_no_longer,
             an_old_claim_keeps_its_job_busy,
             listed_claims_come_in_pages,

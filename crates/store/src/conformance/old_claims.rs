@@ -8,7 +8,9 @@ use everytick_domain::{
 };
 
 use super::{Bench, TENANT, TTL, actor, born, by_name, incarnation, new_run, overlapping, s, spec, tick, ticks};
-use crate::{Beat, ClaimedRun, GiveWay, LISTED_PER_PAGE_MAX, Lease, ListedClaims, NodeInfo, OldClaim, StoreError};
+use crate::{
+    Beat, ClaimedRun, GiveWay, LISTED_PER_PAGE_MAX, Lease, ListedClaims, NodeInfo, OldClaim, RowAnswer, StoreError,
+};
 
 async fn listed(bench: &Bench, lease: &Lease) -> ListedClaims {
     bench.store.listed_claims(lease, None, LISTED_PER_PAGE_MAX).await.unwrap()
@@ -91,6 +93,25 @@ pub async fn a_claim_below_the_bound_is_listed_and_leaves_the_bound_alone(bench:
     assert_eq!(listed(bench, &lease).await.claims[0], again, "under its new fence");
     let next = bench.join("a", 2).await;
     assert_eq!(bench.store.load_lost(&next, 10).await.unwrap().len(), 2);
+}
+
+pub async fn a_repeated_tick_leaves_the_listed_claim_of_another_node(bench: &Bench) {
+    let (first, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(10);
+    let claimed = bench.claimed(&first, &job, 10).await;
+    bench.go(600);
+    bench.pass_claims(&first, RunId::floor(s(540))).await;
+    let second = bench.join("b", 2).await;
+    bench.pass_claims(&second, RunId::floor(s(540))).await;
+    let answers = bench.record(&second, ticks(&job, 1, vec![born(&job, 10), born(&job, 20)])).await;
+    assert_eq!(answers, [RowAnswer::Existed, RowAnswer::Inserted]);
+    let ids = |found: ListedClaims| found.claims.iter().map(|run| run.id).collect::<Vec<_>>();
+    assert_eq!(ids(listed(bench, &first).await), [claimed.id]);
+    assert_eq!(ids(listed(bench, &second).await), [born(&job, 20).tick.id]);
+    // A store for one node ended the lease when the second node joined.
+    let left = bench.store.leave(&first).await;
+    assert!(matches!(left, Ok(()) | Err(StoreError::LeaseLost)), "{left:?}");
+    assert_eq!(bench.store.load_lost(&second, 10).await.unwrap(), [claimed], "it is found when its node is gone");
 }
 
 pub async fn an_old_claim_that_ended_is_open_no_longer(bench: &Bench) {

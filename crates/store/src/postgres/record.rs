@@ -161,8 +161,15 @@ async fn insert(write: &mut Write, lease: &Lease, all: &Ticks<'_>, how: How) -> 
     if until <= now {
         return Err(StoreError::LeaseLost);
     }
+    let count: i64 = row.try_get("count").failed(DOING)?;
+    let inserted = if usize::try_from(count).is_ok_and(|count| count == all.len()) {
+        None
+    } else {
+        let ids: Option<Vec<Uuid>> = row.try_get("ids").failed(DOING)?;
+        Some(ids.into_iter().flatten().map(RunId::from_uuid).collect::<HashSet<_>>())
+    };
     let open_from = rows::run_id(&row, "open_from").failed(DOING)?;
-    let old = born_below(all, open_from, now);
+    let old = born_below(all, inserted.as_ref(), open_from, now);
     if let Some(lowest) = old.iter().map(|claim| claim.run).min() {
         if !how.lowers && lost::old_release_lives(write).await? {
             return Ok(Tried::Below);
@@ -172,21 +179,20 @@ async fn insert(write: &mut Write, lease: &Lease, all: &Ticks<'_>, how: How) -> 
             node::lower_open_from(write, lease, lowest).await?;
         }
     }
-    let count: i64 = row.try_get("count").failed(DOING)?;
-    if usize::try_from(count).is_ok_and(|count| count == all.len()) {
-        return Ok(Tried::Done(now, None));
-    }
-    let ids: Option<Vec<Uuid>> = row.try_get("ids").failed(DOING)?;
+    let Some(inserted) = inserted else { return Ok(Tried::Done(now, None)) };
     let mut answers: HashMap<RunId, RowAnswer> = HashMap::with_capacity(all.len());
-    answers.extend(ids.into_iter().flatten().map(|id| (RunId::from_uuid(id), RowAnswer::Inserted)));
+    answers.extend(inserted.into_iter().map(|id| (id, RowAnswer::Inserted)));
     let left: Ticks<'_> = all.iter().filter(|(_, row)| !answers.contains_key(&row.tick.id)).copied().collect();
     answers.extend(why(write, &left, now).await?);
     Ok(Tried::Done(now, Some(answers)))
 }
 
-/// The ticks born claimed whose ids lie below the lease's `open_from`. One that was not recorded leaves a row that proves nothing.
-fn born_below(all: &Ticks<'_>, open_from: RunId, now: DbTime) -> Vec<OldClaim> {
-    let born = all.iter().filter(|(_, row)| state(row) == State::Claimed && row.tick.id < open_from);
+/// The ticks born claimed whose ids lie below the lease's `open_from`: of those in `inserted`, where it names any. A tick that was
+/// recorded before may be claimed by another incarnation, whose row in `open_claims` must stay.
+fn born_below(all: &Ticks<'_>, inserted: Option<&HashSet<RunId>>, open_from: RunId, now: DbTime) -> Vec<OldClaim> {
+    let is_new = |run: &RunId| inserted.is_none_or(|inserted| inserted.contains(run));
+    let is_ours = |row: &RecordRow| state(row) == State::Claimed && row.tick.id < open_from && is_new(&row.tick.id);
+    let born = all.iter().filter(|(_, row)| is_ours(row));
     let claim = |(ticks, row): &(&JobTicks, &RecordRow)| OldClaim {
         run: row.tick.id,
         job: ticks.job,

@@ -25,15 +25,20 @@ pub(super) async fn record(store: &SqliteStore, lease: &Lease, batch: &[JobTicks
     let now = write.now;
     let open_from = node::check(&mut write.tx, lease, now, DOING).await?;
     let jobs = insert_ticks(&mut write, Some(lease), batch).await?;
-    lost::list(&mut write, lease, &born_below(batch, open_from, now)).await?;
+    lost::list(&mut write, lease, &born_below(batch, &jobs, open_from, now)).await?;
     write.commit().await?;
     Ok(Recorded { now, jobs })
 }
 
-/// The ticks born claimed whose ids lie below the lease's `open_from`. One that was not recorded leaves a row that proves nothing.
-fn born_below(batch: &[JobTicks], open_from: RunId, now: DbTime) -> Vec<OldClaim> {
-    let rows = batch.iter().flat_map(|ticks| ticks.rows.iter().map(move |row| (ticks, row)));
-    let born = rows.filter(|(_, row)| row.born_claimed && row.tick.id < open_from);
+/// The ticks born claimed that were inserted and whose ids lie below the lease's `open_from`. A tick that was recorded before may
+/// be claimed by another incarnation, whose row in `open_claims` must stay.
+fn born_below(batch: &[JobTicks], answers: &[Vec<RowAnswer>], open_from: RunId, now: DbTime) -> Vec<OldClaim> {
+    let answered = batch.iter().zip(answers);
+    let rows =
+        answered.flat_map(|(ticks, of_job)| ticks.rows.iter().zip(of_job).map(move |(row, said)| (ticks, row, said)));
+    let born = rows
+        .filter(|(_, row, said)| **said == RowAnswer::Inserted && row.born_claimed && row.tick.id < open_from)
+        .map(|(ticks, row, _)| (ticks, row));
     let claim = |(ticks, row): (&JobTicks, &RecordRow)| OldClaim {
         run: row.tick.id,
         job: ticks.job,
