@@ -138,9 +138,11 @@ pub(super) async fn undelegate(store: &PostgresStore) -> Result<()> {
 }
 
 /// The incarnations that have ended, or that have claims and no lease. All their claims are listed: the runs from the `open_from` of
-/// a lease on are read once, not at each look.
+/// a lease on are read once. While a node of a release lives that does not read `open_claims`, they are read at each look, and
+/// `open_from` stays: that node searches claims from the lowest `open_from` on.
 async fn dead(write: &mut Write, but: Incarnation) -> Result<Vec<Incarnation>> {
     let doing = write.doing;
+    let old_release = old_release_lives(write).await?;
     let ended = sqlx::query(sql!("lost_leases")).bind(but.uuid()).fetch_all(&mut *write.tx).await.failed(doing)?;
     let mut dead = Vec::with_capacity(ended.len());
     let lease = |row: &PgRow| Ok((row.try_get("incarnation")?, rows::run_id(row, "open_from")?));
@@ -150,8 +152,10 @@ async fn dead(write: &mut Write, but: Incarnation) -> Result<Vec<Incarnation>> {
             continue;
         }
         note(write, Incarnation::from_uuid(incarnation), open_from, RunId::from_uuid(Uuid::max())).await?;
-        let noted = sqlx::query(sql!("lease_listed")).bind(incarnation).bind(Uuid::max());
-        noted.execute(&mut *write.tx).await.failed(doing)?;
+        if !old_release {
+            let noted = sqlx::query(sql!("lease_listed")).bind(incarnation).bind(Uuid::max());
+            noted.execute(&mut *write.tx).await.failed(doing)?;
+        }
     }
     let orphaned: Vec<Uuid> = sqlx::query_scalar(sql!("claims_orphaned"))
         .bind(rows::limit(ORPHANS_MAX))

@@ -114,3 +114,40 @@ async fn while_a_node_of_an_earlier_release_lives_no_bound_passes_a_claim() {
     bench.claim(&lease, waits).await;
     assert_eq!(open_from(&opened).await, waits, "a claim lowers it");
 }
+
+/// It reads the claims of a dead node from the lowest `open_from` on too.
+#[tokio::test]
+async fn while_a_node_of_an_earlier_release_lives_the_bound_of_a_dead_node_stays_until_its_claims_are_settled() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (dead, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let claimed = bench.claimed(&dead, &job, 10).await;
+    bench.go(400);
+    let (old, alive) = (bench.join("old", 3).await, bench.join("b", 2).await);
+    run(&opened, &format!("update leases set lists_claims = false where incarnation = '{}'", old.incarnation)).await;
+    bench.store.leave(&dead).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(bench.store.load_lost(&alive, 10).await.unwrap(), std::slice::from_ref(&claimed));
+        assert!(open_from(&opened).await <= claimed.id);
+    }
+    bench.settle(&claimed, Verdict::Redeliver).await;
+    assert!(bench.store.load_lost(&alive, 10).await.unwrap().is_empty());
+    let mut look = opened.connect().await;
+    let ended = sqlx::query_scalar::<_, i64>("select count(*) from leases where ended").fetch_one(&mut look).await;
+    assert_eq!(ended.unwrap(), 0, "the lease goes with its last claim");
+}
+
+#[tokio::test]
+async fn without_a_node_of_an_earlier_release_the_runs_of_a_dead_node_are_read_once() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (dead, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let claimed = bench.claimed(&dead, &job, 10).await;
+    bench.go(400);
+    let alive = bench.join("b", 2).await;
+    bench.store.leave(&dead).await.unwrap();
+    assert_eq!(bench.store.load_lost(&alive, 10).await.unwrap(), [claimed]);
+    assert_eq!(open_from(&opened).await.uuid(), uuid::Uuid::max());
+}
