@@ -11,7 +11,7 @@ use everytick_domain::{
     time::Span,
 };
 use everytick_store::{
-    ClaimQueue, GiveWay, Raise, RunRecord, SettleAnswer, Success,
+    ClaimQueue, GiveWay, Raise, RunRecord, Settle, SettleAnswer, Success,
     conformance::{TENANT, overlapping, s, settle, spec, tick, ticks},
 };
 use sqlx::PgConnection;
@@ -60,6 +60,35 @@ async fn a_locked_run_is_not_settled_and_the_others_are() {
     assert_eq!((bench.run(runs[1].id).await.state, bench.run(runs[3].id).await.state), (State::Failed, State::Claimed));
     unlock(returning).await;
     assert_eq!(bench.settle(&runs[3], Verdict::HandBack).await, Settled);
+}
+
+/// A row of `open_claims` that is left proves nothing. The next comparison of its node removes it.
+#[tokio::test]
+async fn a_locked_row_of_a_listed_claim_stops_no_settlement_and_is_removed_later() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(60);
+    let mut runs = Vec::new();
+    for n in 1..=3 {
+        runs.push(bench.claimed(&lease, &job, n * 10).await);
+    }
+    bench.go(600);
+    bench.pass_claims(&lease, RunId::floor(s(540))).await;
+    let rows = async || -> Vec<RunId> {
+        let mut look = opened.connect().await;
+        let found: Vec<uuid::Uuid> =
+            sqlx::query_scalar("select run from open_claims order by run").fetch_all(&mut look).await.unwrap();
+        found.into_iter().map(RunId::from_uuid).collect()
+    };
+    let session = lock(&opened, "open_claims", "run", runs[0].id).await;
+    let batch: Vec<_> = runs.iter().map(|run| Settle { ended_at: s(600), ..settle(run, Verdict::Succeeded) }).collect();
+    assert_eq!(bench.store.settle(&batch).await.unwrap(), [SettleAnswer::Settled; 3]);
+    assert_eq!(rows().await, [runs[0].id]);
+    assert!(bench.store.load_claimed(&lease).await.unwrap().is_empty(), "a comparison does not wait for it either");
+    unlock(session).await;
+    assert!(bench.store.load_claimed(&lease).await.unwrap().is_empty());
+    assert!(rows().await.is_empty());
 }
 
 #[tokio::test]
