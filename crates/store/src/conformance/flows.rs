@@ -6,10 +6,14 @@ use everytick_domain::{
     ids::{Cause, RunId},
     job::{Job, JobSpec, Overlap},
     run::{CauseKind, SkipReason, State, Verdict},
+    target::{QueueTarget, TargetSpec},
+    time::Span,
 };
 
 use super::{Bench, OTHER_TENANT, TENANT, actor, by_name, change, job_id, new_run, pause, s, settle_with, spec};
-use crate::{ClaimedRun, FlowRecord, IdempotencyKey, Lease, NewJob, RerunFlow, Result, RunRecord, StoreError};
+use crate::{
+    ClaimQueue, ClaimedRun, FlowRecord, IdempotencyKey, Lease, NewJob, RerunFlow, Result, RunRecord, StoreError,
+};
 
 /// A job without a schedule that follows these, each as `name` or `name:when`.
 fn after(name: &str, parents: &[&str]) -> JobSpec {
@@ -557,6 +561,56 @@ pub async fn a_flow_that_goes_on_outlives_the_history(bench: &Bench) {
     bench.store.prune(old, 100).await.unwrap();
     assert_eq!(advance(bench).await, 1, "it has steps");
     assert_eq!(bench.run(child_of(&d, root.id)).await.state, State::Waiting);
+}
+
+/// Prunes long after a flow of which `b` is open and `c` has succeeded; the root could go but for the flow.
+async fn pruned_while_b_is_open(bench: &Bench, a: &Job, root: RunId, lease: &Lease) {
+    bench.waiting(lease, a, 20).await;
+    bench.raise(a, 1, Some(s(30))).await;
+    bench.go(200 * 86_400);
+    bench.store.prune(s(100 * 86_400), 100).await.unwrap();
+    assert_eq!(shown(bench, root).await, "a succeeded, b claimed, c succeeded, d -");
+}
+
+pub async fn a_flow_of_which_a_node_has_a_run_claimed_outlives_the_history(bench: &Bench) {
+    let ([a, b, c, _], lease, root) = diamond(bench).await;
+    bench.settle(&root, Verdict::Succeeded).await;
+    advance(bench).await;
+    end(bench, &lease, &c, root.id, Verdict::Succeeded).await;
+    advance(bench).await;
+    claim(bench, &lease, &b, root.id).await;
+    pruned_while_b_is_open(bench, &a, root.id, &lease).await;
+    // And when the claim is listed.
+    bench.pass_claims(&lease, RunId::floor(s(199 * 86_400))).await;
+    bench.store.prune(s(100 * 86_400), 100).await.unwrap();
+    assert_eq!(shown(bench, root.id).await, "a succeeded, b claimed, c succeeded, d -");
+}
+
+pub async fn a_flow_of_which_a_worker_has_a_run_claimed_outlives_the_history(bench: &Bench) {
+    let ([a, b, c, _], lease, root) = diamond(bench).await;
+    let target = TargetSpec::Queue(QueueTarget { name: "q".into() });
+    bench.edit("b", Change::Replace(Box::new(JobSpec { target, ..(*b.spec).clone() }))).await;
+    bench.settle(&root, Verdict::Succeeded).await;
+    advance(bench).await;
+    end(bench, &lease, &c, root.id, Verdict::Succeeded).await;
+    advance(bench).await;
+    let ask = ClaimQueue { tenant: TENANT, queue: "q".into(), worker: "w".into(), limit: 9, lease: Span::days(300) };
+    assert_eq!(bench.store.claim_queue(&ask).await.unwrap().claims.len(), 1);
+    bench.pass_claims(&lease, RunId::floor(bench.store.now().await.unwrap())).await;
+    pruned_while_b_is_open(bench, &a, root.id, &lease).await;
+}
+
+pub async fn a_flow_stays_while_a_run_of_it_is_left(bench: &Bench) {
+    let ([a, ..], lease, root) = diamond(bench).await;
+    bench.settle(&root, Verdict::Failed).await;
+    advance(bench).await;
+    bench.waiting(&lease, &a, 20).await;
+    bench.raise(&a, 1, Some(s(30))).await;
+    bench.go(200 * 86_400);
+    bench.store.prune(s(100 * 86_400), 100).await.unwrap();
+    assert!(matches!(bench.store.get_run(TENANT, root.id).await, Err(StoreError::NotFound("run"))), "the root is gone");
+    let left = shown(bench, root.id).await;
+    assert_eq!(left, "a -, b skipped(parent), c skipped(parent), d skipped(parent)", "the last runs of live jobs stay");
 }
 
 pub async fn a_rerun_that_goes_on_outlives_the_history(bench: &Bench) {

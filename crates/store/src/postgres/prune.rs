@@ -5,7 +5,7 @@ use everytick_domain::{ids::RunId, time::DbTime};
 use uuid::Uuid;
 
 use super::{
-    Failed, PostgresStore, day_sql,
+    Failed, PostgresStore, Write, day_sql,
     days::{self, Day},
     horizon, rows, sql,
 };
@@ -170,12 +170,7 @@ async fn prune_rows(store: &PostgresStore, before: DbTime, limit: usize, pruned:
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
-    sqlx::query(sql!("flow_prune"))
-        .bind(RunId::floor(before).uuid())
-        .bind(rows::limit(limit))
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    prune_flows(&mut write, RunId::floor(before), limit).await?;
     pruned.requests = sqlx::query(sql!("prune_requests"))
         .bind(now.minus(IDEMPOTENCY_KEPT).millis())
         .bind(rows::limit(limit))
@@ -184,4 +179,26 @@ async fn prune_rows(store: &PostgresStore, before: DbTime, limit: usize, pruned:
         .failed(DOING)?
         .rows_affected();
     write.commit().await
+}
+
+/// Removes about `limit` flows of which no run is left. Goes on behind flows that must stay, page by page.
+async fn prune_flows(write: &mut Write, before: RunId, limit: usize) -> Result<()> {
+    let (mut gone, mut after) = (0, Uuid::nil());
+    loop {
+        let page: Vec<Uuid> = sqlx::query_scalar(sql!("flow_prune_page"))
+            .bind(before.uuid())
+            .bind(after)
+            .bind(rows::limit(limit))
+            .fetch_all(&mut *write.tx)
+            .await
+            .failed(DOING)?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = *last;
+        let full = page.len() >= limit;
+        let pruned = sqlx::query(sql!("flow_prune")).bind(&page).execute(&mut *write.tx).await.failed(DOING)?;
+        gone += usize::try_from(pruned.rows_affected()).unwrap_or(usize::MAX);
+        if !full || gone >= limit {
+            return Ok(());
+        }
+    }
 }

@@ -7,8 +7,10 @@ use everytick_domain::{
 };
 use uuid::Uuid;
 
-use super::{Failed, SqliteStore, rows, sql};
+use super::{Failed, SqliteStore, Write, rows, sql};
 use crate::{IDEMPOTENCY_KEPT, Pruned, Result};
+
+const DOING: &str = "prune";
 
 pub(super) async fn prune_audit(store: &SqliteStore, before: DbTime, limit: usize) -> Result<u64> {
     const DOING: &str = "prune the audit trail";
@@ -24,7 +26,6 @@ pub(super) async fn prune_audit(store: &SqliteStore, before: DbTime, limit: usiz
 }
 
 pub(super) async fn prune(store: &SqliteStore, before: DbTime, limit: usize) -> Result<Pruned> {
-    const DOING: &str = "prune";
     let mut write = store.write(DOING).await?;
     let old = |statement| {
         sqlx::query_scalar::<_, Uuid>(statement)
@@ -58,12 +59,7 @@ pub(super) async fn prune(store: &SqliteStore, before: DbTime, limit: usize) -> 
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
-    sqlx::query(sql!("flow_prune"))
-        .bind(RunId::floor(before).uuid())
-        .bind(rows::limit(limit))
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    prune_flows(&mut write, RunId::floor(before), limit).await?;
     let requests = sqlx::query(sql!("prune_requests"))
         .bind(write.now.minus(IDEMPOTENCY_KEPT).millis())
         .bind(rows::limit(limit))
@@ -73,4 +69,27 @@ pub(super) async fn prune(store: &SqliteStore, before: DbTime, limit: usize) -> 
         .rows_affected();
     write.commit().await?;
     Ok(Pruned { runs: runs.len() as u64, jobs: jobs.len() as u64, requests })
+}
+
+/// Removes about `limit` flows of which no run is left. Goes on behind flows that must stay, page by page.
+async fn prune_flows(write: &mut Write, before: RunId, limit: usize) -> Result<()> {
+    let (mut gone, mut after) = (0, Uuid::nil());
+    loop {
+        let page: Vec<Uuid> = sqlx::query_scalar(sql!("flow_prune_page"))
+            .bind(before.uuid())
+            .bind(after)
+            .bind(rows::limit(limit))
+            .fetch_all(&mut *write.tx)
+            .await
+            .failed(DOING)?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = *last;
+        let full = page.len() >= limit;
+        let ids = rows::run_ids(page.iter().copied().map(RunId::from_uuid)).failed(DOING)?;
+        let pruned = sqlx::query(sql!("flow_prune")).bind(ids).execute(&mut *write.tx).await.failed(DOING)?;
+        gone += usize::try_from(pruned.rows_affected()).unwrap_or(usize::MAX);
+        if !full || gone >= limit {
+            return Ok(());
+        }
+    }
 }

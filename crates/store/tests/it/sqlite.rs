@@ -250,6 +250,29 @@ async fn the_migrated_schema_is_the_one_on_record() {
     assert_eq!(dump, on_record, "run with UPDATE_SCHEMA=1 and look at the difference");
 }
 
+/// Thousands of flows may have one instant: whoever reads the runs of an instant for each of them does quadratic work.
+#[tokio::test]
+async fn pruning_reads_the_runs_of_an_instant_once() {
+    let (bench, folder) = bench().await;
+    drop(bench);
+    let mut file = look(folder.path()).await;
+    for text in
+        [include_str!("../../src/sqlite/sql/prune_runs.sql"), include_str!("../../src/sqlite/sql/flow_prune.sql")]
+    {
+        let explain = sqlx::AssertSqlSafe(format!("explain query plan {text}"));
+        let rows = sqlx::query(explain).fetch_all(&mut file).await.unwrap();
+        let steps: std::collections::BTreeMap<i64, (i64, String)> =
+            rows.iter().map(|row| (row.get("id"), (row.get("parent"), row.get("detail")))).collect();
+        let above = |id: i64| std::iter::successors(steps.get(&id), |(parent, _)| steps.get(parent));
+        for (id, (_, step)) in &steps {
+            let ranges = step.contains("(id>? AND id<?)");
+            let for_each_row = above(*id).any(|(_, step)| step.contains("CORRELATED"));
+            assert!(!(ranges && for_each_row), "{step}: {steps:#?}");
+        }
+        assert!(steps.values().any(|(_, step)| step.contains("(id>? AND id<?)")), "{steps:#?}");
+    }
+}
+
 /// Rows grow into the millions: a statement that reads a whole table of them is a mistake, unless it says so.
 #[tokio::test]
 async fn no_statement_scans_a_table_that_grows() {

@@ -1,7 +1,21 @@
 -- Removes up to $3 runs that ended before $1, whose ids lie before $2. Not open ones, not a live job's last, not a tick that
 -- its job's cursor has not passed, not one that another session has locked, not one of a flow that goes on: it has steps, or an
--- open run. Runs of a flow have the time of its id in theirs, the first twelve digits. A scalar subquery, because `not exists`
--- may become a join with all flows. Keys: runs, jobs, cursors, flows; indexes: runs_history, flow_steps_flow.
+-- open run. Runs of a flow have the time of its id in theirs. The flows that go on are found once, from the few open runs with
+-- ids before $2: reading the runs of one instant for each run is quadratic where many flows have it. Keys: runs, waiting,
+-- worker_claims, open_claims, jobs, cursors; indexes: runs_history, flow_steps_flow.
+with open as (
+    select run from waiting where run < $2
+     union all
+    select run from worker_claims where run < $2
+     union all
+    select run from open_claims where run < $2
+     union all
+    select id from runs where id >= (select open_from from leases order by open_from limit 1) and id < $2 and state = 1
+), going as materialized (
+    select coalesce(r.flow, r.id) as flow
+      from open o
+     cross join lateral (select flow, id from runs where id = o.run and state < 2 limit 1) r
+)
 delete from runs where id in (
     select r.id
       from runs r
@@ -12,12 +26,7 @@ delete from runs where id in (
        and (j.id is null or j.deleted_at is not null
             or exists (select 1 from runs n where n.job = r.job and n.id > r.id))
        and not exists (select 1 from flow_steps s where s.flow = coalesce(r.flow, r.id))
-       and coalesce((select false
-                       from flows f
-                       join runs o on o.id >= (left(f.id::text, 13) || '-0000-0000-000000000000')::uuid
-                                  and o.id <= (left(f.id::text, 13) || '-ffff-ffff-ffffffffffff')::uuid
-                      where f.id = coalesce(r.flow, r.id) and o.flow = f.id and o.state < 2
-                      limit 1), true)
+       and coalesce(r.flow, r.id) not in (select flow from going)
      order by r.id
      limit $3
        for update of r skip locked)

@@ -1,12 +1,11 @@
--- Removes up to ?2 flows with ids before ?1 of which no run is left. Keys: flows, runs.
-delete from flows where id in (
-    select f.id
-      from flows f
-     where f.id < ?1
-       and not exists (select 1 from runs r where r.id = f.id)
-       and not exists (select 1
-                         from runs r
-                        where r.id >= substr(f.id, 1, 6) and r.id < cast(substr(f.id, 1, 6) || x'ff' as blob) and r.flow = f.id)
-       and not exists (select 1 from flow_steps s where s.flow = f.id)
-     order by f.id
-     limit ?2);
+-- Removes those of the flows in ?1, whose roots are gone, of which no run is left. Runs of a flow have the time of its id in theirs,
+-- the first six bytes: the runs of each instant are read once, for all its flows. Keys: flows, runs.
+with asked(id) as materialized (
+    select unhex(value) from json_each(?1)
+), kept(flow) as materialized (
+    select r.flow
+      from (select distinct substr(id, 1, 6) as instant from asked) i
+     cross join runs r on r.id >= i.instant and r.id < cast(i.instant || x'ff' as blob)
+     where r.flow is not null
+)
+delete from flows where id in (select id from asked where id not in (select flow from kept));

@@ -233,3 +233,58 @@ async fn what_waits_is_found_by_the_index_of_its_kind() {
     let read = steps.iter().find(|step| step.contains("Buffers: ")).map(pages).unwrap();
     assert!((1..200).contains(&read), "{read} pages: {}", steps.join("\n"));
 }
+
+/// How many rows of `runs` a statement read, by what the server counted.
+async fn runs_read(look: &mut PgConnection, text: &str) -> f64 {
+    let explain = format!("begin; explain (analyze, costs off, timing off) {text}");
+    let rows = sqlx::raw_sql(sqlx::AssertSqlSafe(explain)).fetch_all(&mut *look).await.unwrap();
+    sqlx::raw_sql("rollback").execute(look).await.unwrap();
+    let steps: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    let number = |text: &str, after: &str| -> f64 {
+        let found = text.split(after).nth(1).unwrap_or("0");
+        found.split([' ', ')']).next().unwrap().parse().unwrap_or(0.0)
+    };
+    let mut read = 0.0;
+    for (at, step) in steps.iter().enumerate().filter(|(_, step)| step.contains("Scan") && step.contains(" on runs_")) {
+        let own = steps[at + 1..].iter().take_while(|line| !line.contains("->"));
+        let removed: f64 = own.map(|line| number(line, "Rows Removed by Filter: ")).sum();
+        read += number(step, "loops=") * (number(step, "actual rows=") + removed);
+    }
+    read
+}
+
+/// Reading the runs of an instant for each of its flows takes seconds with thousands of them.
+#[tokio::test]
+async fn pruning_reads_the_runs_of_an_instant_once() {
+    let (_database, mut look) = migrated().await;
+    let bound = "select substr(split_part(pg_get_expr(relpartbound, oid), '''', 2), 1, 13) from pg_class \
+                  where oid = (select inhrelid from pg_inherits where inhparent = 'runs'::regclass limit 1)";
+    let instant: String = sqlx::query_scalar(bound).fetch_one(&mut look).await.unwrap();
+    const FLOWS: usize = 100;
+    let (root, child, gone) = (
+        format!("('{instant}-8000-8000-' || lpad(to_hex(n), 12, '0'))::uuid"),
+        format!("('{instant}-8001-8000-' || lpad(to_hex(n), 12, '0'))::uuid"),
+        format!("('{instant}-8002-8000-' || lpad(to_hex(n), 12, '0'))::uuid"),
+    );
+    let columns =
+        "id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence, finished_at, flow";
+    let ended = "1, gen_random_uuid(), 2, 0, 0, 2, false, false, 1, 0, 1, 0";
+    let fill = format!(
+        "insert into runs ({columns}) select {root}, {ended}, null from generate_series(1, {FLOWS}) n;
+         insert into runs ({columns}) select {child}, {ended}, {root} from generate_series(1, {FLOWS}) n;
+         insert into flows (id, tenant, opened_at, scheduled_at, graph) select {root}, 1, 0, 0, '{{}}' from generate_series(1, {FLOWS}) n;
+         insert into flows (id, tenant, opened_at, scheduled_at, graph) select {gone}, 1, 0, 0, '{{}}' from generate_series(1, {FLOWS}) n;
+         set enable_seqscan = off; analyze runs, flows"
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(fill)).execute(&mut look).await.unwrap();
+    let last = "'ffffffff-ffff-ffff-ffff-ffffffffffff'";
+    let prune = include_str!("../../../src/postgres/sql/prune_runs.sql");
+    let prune = prune.replace("$1", "9").replace("$2", last).replace("$3", "1000");
+    let flows = include_str!("../../../src/postgres/sql/flow_prune.sql");
+    let flows = flows.replace("$1", &format!("array(select {gone} from generate_series(1, {FLOWS}) n)"));
+    for (name, text) in [("prune_runs", prune), ("flow_prune", flows)] {
+        let read = runs_read(&mut look, &text).await;
+        // A few times each of the 200 runs, where a range for each flow reads 20,000.
+        assert!(read > 0.0 && read < 10.0 * 2.0 * FLOWS as f64, "{name} read {read} runs");
+    }
+}
