@@ -31,13 +31,14 @@ enum Next {
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut pace = Pace::new(MonoTime::now());
     let mut blocked_at = MonoTime::now();
+    let mut delegated_at = None;
     while !shared.stopping() {
         if MonoTime::now().since(blocked_at) >= BLOCKED_LOOK_EVERY {
             blocked_at = MonoTime::now();
             shared.memory().doubt_blocked();
             shared.wake_load.notify_one();
         }
-        let wait = match pass(&shared, &mut pace).await {
+        let wait = match pass(&shared, &mut pace, &mut delegated_at).await {
             Next::Now => continue,
             Next::After(wait) => wait.min(shared.parts.settings.look),
             Next::Pause => FAILURE_PAUSE,
@@ -52,12 +53,20 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-async fn pass(shared: &Arc<Shared>, pace: &mut Pace) -> Next {
+/// `delegated_at`: when this node last searched for runs that were delegated to it.
+async fn pass(shared: &Arc<Shared>, pace: &mut Pace, delegated_at: &mut Option<MonoTime>) -> Next {
     let _pass = pulse::pass();
     let slots = shared.parts.settings.slots;
     let look = shared.parts.settings.look;
-    if shared.memory().may_be_handed_runs() && !take_over(shared).await {
-        return Next::Pause;
+    // A node delegates while it can deliver less than this one. What it delegated stays here after it has restarted with the same
+    // settings, so the search goes on then, but not in every pass: it costs a transaction.
+    let searched = delegated_at.is_some_and(|at| MonoTime::now().since(at) < look);
+    if shared.memory().may_be_handed_runs() || !searched {
+        match take_over(shared).await {
+            TakeOver::Searched => *delegated_at = Some(MonoTime::now()),
+            TakeOver::NoSlot => {}
+            TakeOver::Failed => return Next::Pause,
+        }
     }
     let partitions = shared.partitions();
     if partitions.is_empty() {
@@ -143,20 +152,29 @@ async fn delegate(
     }
 }
 
-/// Claims what other nodes have handed to this one, as far as there are slots. `false` when the store failed.
-async fn take_over(shared: &Arc<Shared>) -> bool {
+/// How a search for delegated runs ended.
+enum TakeOver {
+    Searched,
+    /// No slot is free, so the search was not made.
+    NoSlot,
+    /// The store failed.
+    Failed,
+}
+
+/// Claims what other nodes have handed to this one, as far as there are slots.
+async fn take_over(shared: &Arc<Shared>) -> TakeOver {
     let statement = pulse::excused(shared.statements.read()).await;
     let free = shared.memory().slots_free(shared.parts.settings.slots).min(CLAIMS_PER_BATCH_MAX);
     if free == 0 {
-        return true;
+        return TakeOver::NoSlot;
     }
     let (lease, store) = (shared.lease(), &shared.parts.store);
     let found = match shared.ask("look at what was handed to this node", store.peek_delegated(&lease, free)).await {
-        Ok(found) if found.is_empty() => return true,
+        Ok(found) if found.is_empty() => return TakeOver::Searched,
         Ok(found) => found,
         Err(error) => {
             unsure::report(shared, &error);
-            return false;
+            return TakeOver::Failed;
         }
     };
     let mut ids: Vec<_> = found.iter().map(|run| run.job).collect();
@@ -166,7 +184,7 @@ async fn take_over(shared: &Arc<Shared>) -> bool {
         Ok(jobs) => jobs,
         Err(error) => {
             unsure::report(shared, &error);
-            return false;
+            return TakeOver::Failed;
         }
     };
     // What cannot be read is not claimed: it could be neither delivered nor settled.
@@ -186,7 +204,7 @@ async fn take_over(shared: &Arc<Shared>) -> bool {
             for planned in send {
                 deliver::start(shared, planned);
             }
-            true
+            TakeOver::Searched
         }
         Err(error) => {
             shared.memory().took_over(Vec::new(), runs.len());
@@ -195,7 +213,7 @@ async fn take_over(shared: &Arc<Shared>) -> bool {
             if unsure::is(&error) {
                 unsure::resolve(shared).await;
             }
-            false
+            TakeOver::Failed
         }
     }
 }

@@ -53,7 +53,7 @@ impl Memory {
         self.routes.others = others;
     }
 
-    /// Whether another node may hand runs to this one: it can deliver less.
+    /// Whether another living node differs in what it can deliver, and so may delegate runs to this one now.
     pub(crate) fn may_be_handed_runs(&self) -> bool {
         self.routes.others.iter().any(|(_, can)| *can != self.routes.own)
     }

@@ -40,28 +40,48 @@ pub struct Alone<T> {
 }
 
 impl<T: Target + Default + 'static> Alone<T> {
-    #[expect(clippy::disallowed_methods, reason = "virtual time")]
     pub async fn new() -> Self {
+        Self::on(|clock| SimStore::new(clock, Limits::default())).await
+    }
+
+    /// A database that nodes can share. It has one partition.
+    pub async fn shared() -> Self {
+        Self::on(|clock| SimStore::shared(clock, Limits::default(), 1)).await
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "virtual time")]
+    async fn on(store: impl FnOnce(Arc<dyn WallClock>) -> SimStore) -> Self {
         let clock = Arc::new(Virtual(tokio::time::Instant::now()));
-        let store = Arc::new(SimStore::new(clock.clone(), Limits::default()));
-        let spec = JobSpec { schedule: None, timeout: Span::hours(1), ..overlapping("j") };
-        let job = NewJob { id: job_id(TENANT, "j"), spec };
-        store.create_jobs(TENANT, &actor(), vec![job], None).await.unwrap().remove(0).unwrap();
-        Self { store, target: Arc::default(), clock }
+        let store = Arc::new(store(clock.clone()));
+        let alone = Self { store, target: Arc::default(), clock };
+        alone.create("j").await;
+        alone
+    }
+
+    /// Creates a job without a schedule.
+    pub async fn create(&self, name: &str) {
+        let spec = JobSpec { schedule: None, timeout: Span::hours(1), ..overlapping(name) };
+        let job = NewJob { id: job_id(TENANT, name), spec };
+        self.store.create_jobs(TENANT, &actor(), vec![job], None).await.unwrap().remove(0).unwrap();
     }
 
     /// Starts a process, which takes the place of the one before.
     pub async fn start(&self, process: u128) -> Engine {
+        self.start_with(self.store.clone(), process, Settings::default()).await
+    }
+
+    /// Starts a process that reaches the database through this connection.
+    pub async fn start_with(&self, store: Arc<SimStore>, process: u128, settings: Settings) -> Engine {
         let parts = Parts {
             process_lives: |_| None,
-            store: self.store.clone(),
+            store,
             target: self.target.clone(),
             hints: Hints::default(),
             live: LiveLogs::default(),
             entropy: Arc::new(Same),
             spawn: Arc::new(TokioSpawn),
             wall: self.clock.clone(),
-            settings: Settings::default(),
+            settings,
         };
         let engine = Engine::start(parts, incarnation(process)).await.unwrap();
         engine.loaded().await;

@@ -1,0 +1,59 @@
+//! Runs that other nodes have delegated to a node.
+
+use std::{collections::BTreeMap, sync::Mutex, time::Duration};
+
+use everytick_domain::{ids::RunId, partition::PartitionSet, run::State, target::Outcome};
+use everytick_store::{
+    Lease, NodeInfo, Store as _,
+    conformance::{TENANT, TTL, actor, incarnation, new_run},
+};
+use everytick_targets::{Dispatch, LiveOutput, Target};
+use tokio_util::sync::CancellationToken;
+
+use crate::alone::Alone;
+
+/// Counts the deliveries of each job. A delivery lasts half a minute.
+#[derive(Default)]
+struct Slow(Mutex<BTreeMap<String, usize>>);
+
+impl Slow {
+    fn deliveries(&self, job: &str) -> usize {
+        self.0.lock().unwrap().get(job).copied().unwrap_or(0)
+    }
+}
+
+#[async_trait::async_trait]
+impl Target for Slow {
+    async fn deliver(&self, dispatch: &Dispatch, _: &dyn LiveOutput, _: &CancellationToken) -> Outcome {
+        *self.0.lock().unwrap().entry(dispatch.job.clone()).or_default() += 1;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        Outcome::Succeeded { output: None }
+    }
+}
+
+/// The node that receives the runs.
+const RECEIVER: u128 = 1;
+
+/// A second node that owns no partition. Its lease publishes no capabilities, so the receiver sees no node that can do less.
+async fn owner(alone: &Alone<Slow>) -> Lease {
+    alone.store.join(&NodeInfo::named("owner"), incarnation(2), TTL).await.unwrap().0
+}
+
+/// Creates a run and delegates it to the receiver before the receiver claims it as its own.
+async fn delegate(alone: &Alone<Slow>, owner: &Lease, job: &str, key: &str) -> RunId {
+    let run = alone.store.create_run(TENANT, &actor(), new_run(job, key)).await.unwrap().id;
+    let to = [(run, incarnation(RECEIVER))];
+    assert_eq!(alone.store.delegate(owner, &PartitionSet::all(1), &to).await.unwrap(), [run]);
+    run
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_delivers_runs_delegated_to_it_when_all_nodes_can_deliver_the_same() {
+    let alone = Alone::<Slow>::shared().await;
+    let engine = alone.start(RECEIVER).await;
+    let owner = owner(&alone).await;
+    let run = delegate(&alone, &owner, "j", "k").await;
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!((alone.run(run).await.state, alone.target.deliveries("j")), (State::Succeeded, 1));
+    engine.stop(Duration::from_secs(5)).await;
+}
