@@ -169,7 +169,7 @@ async fn take_over(shared: &Arc<Shared>) -> TakeOver {
         return TakeOver::NoSlot;
     }
     let (lease, store) = (shared.lease(), &shared.parts.store);
-    let found = match shared.ask("look at what was handed to this node", store.peek_delegated(&lease, free)).await {
+    let found = match shared.read("look at what was handed to this node", store.peek_delegated(&lease, free)).await {
         Ok(found) if found.is_empty() => return TakeOver::Searched,
         Ok(found) => found,
         Err(error) => {
@@ -180,7 +180,7 @@ async fn take_over(shared: &Arc<Shared>) -> TakeOver {
     let mut ids: Vec<_> = found.iter().map(|run| run.job).collect();
     ids.sort_unstable();
     ids.dedup();
-    let jobs = match shared.ask("load jobs", store.load_jobs(&ids)).await {
+    let jobs = match shared.read("load jobs", store.load_jobs(&ids)).await {
         Ok(jobs) => jobs,
         Err(error) => {
             unsure::report(shared, &error);

@@ -1,8 +1,14 @@
 //! Runs that other nodes have delegated to a node.
 
-use std::{collections::BTreeMap, sync::Mutex, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use everytick_domain::{ids::RunId, partition::PartitionSet, run::State, target::Outcome};
+use everytick_engine::Settings;
+use everytick_sim::{Call, Fate, Faults, Point};
 use everytick_store::{
     Lease, NodeInfo, Store as _,
     conformance::{TENANT, TTL, actor, incarnation, new_run},
@@ -31,6 +37,25 @@ impl Target for Slow {
     }
 }
 
+/// What happens to the next calls at one point, and to how many of them.
+#[derive(Default)]
+struct Aimed(Mutex<Option<(Point, Call, usize)>>);
+
+impl Aimed {
+    fn at(&self, point: Point, call: Call, calls: usize) {
+        *self.0.lock().unwrap() = Some((point, call, calls));
+    }
+}
+
+impl Faults for Aimed {
+    fn call(&self, point: Point) -> Option<Call> {
+        let mut aimed = self.0.lock().unwrap();
+        let (_, call, calls) = aimed.as_mut().filter(|(at, _, calls)| *at == point && *calls > 0)?;
+        *calls -= 1;
+        Some(*call)
+    }
+}
+
 /// The node that receives the runs.
 const RECEIVER: u128 = 1;
 
@@ -56,4 +81,27 @@ async fn a_node_delivers_runs_delegated_to_it_when_all_nodes_can_deliver_the_sam
     tokio::time::sleep(Duration::from_secs(40)).await;
     assert_eq!((alone.run(run).await.state, alone.target.deliveries("j")), (State::Succeeded, 1));
     engine.stop(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_search_for_delegated_runs_that_times_out_does_not_raise_the_fence() {
+    for point in [Point::Peek, Point::Load] {
+        let (alone, faults) = (Alone::<Slow>::shared().await, Arc::new(Aimed::default()));
+        let store = Arc::new(alone.store.connect(faults.clone()));
+        let engine = alone.start_with(store, RECEIVER, Settings::default()).await;
+        let fence = async || {
+            let nodes = alone.store.cluster().await.unwrap().nodes;
+            nodes.iter().find(|node| node.incarnation == incarnation(RECEIVER)).unwrap().fence
+        };
+        let before = fence().await;
+        let owner = owner(&alone).await;
+        let run = delegate(&alone, &owner, "j", "k").await;
+        let slow = Call { travel: Duration::from_secs(6), fate: Fate::Done, back: Duration::ZERO };
+        faults.at(point, slow, usize::MAX);
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        faults.at(point, slow, 0);
+        tokio::time::sleep(Duration::from_secs(80)).await;
+        assert_eq!((alone.run(run).await.state, fence().await), (State::Succeeded, before), "{point:?}");
+        engine.stop(Duration::from_secs(5)).await;
+    }
 }
