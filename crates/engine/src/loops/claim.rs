@@ -207,10 +207,11 @@ async fn take_over(shared: &Arc<Shared>) -> TakeOver {
             TakeOver::Searched
         }
         Err(error) => {
-            shared.memory().took_over(Vec::new(), runs.len());
+            let unsure = unsure::is(&error) && !Mutant::MemoryKeptAfterUnsure.is_on();
+            shared.memory().not_taken_over(found.values(), unsure);
             unsure::report(shared, &error);
             drop(statement);
-            if unsure::is(&error) {
+            if unsure {
                 unsure::resolve(shared).await;
             }
             TakeOver::Failed

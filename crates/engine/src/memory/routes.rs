@@ -106,6 +106,18 @@ impl Memory {
         self.reserved -= reserved;
         claimed.into_iter().map(|taken| self.hold(taken.run, taken.job, taken.due_at)).collect()
     }
+
+    /// The claims on delegated runs were not committed, or with `unsure` may have been: then a claim that the database has was
+    /// never sent.
+    pub(crate) fn not_taken_over<'a>(&mut self, asked: impl Iterator<Item = &'a WaitingRun>, unsure: bool) {
+        for run in asked {
+            self.reserved -= 1;
+            if unsure {
+                self.unsure_claim(run);
+                self.unsure(run.job);
+            }
+        }
+    }
 }
 
 /// A run of a job that another node owns.

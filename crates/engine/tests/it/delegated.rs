@@ -105,3 +105,23 @@ async fn a_search_for_delegated_runs_that_times_out_does_not_raise_the_fence() {
         engine.stop(Duration::from_secs(5)).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_delegated_run_whose_claim_was_not_confirmed_is_returned_unspent() {
+    let (alone, faults) = (Alone::<Slow>::shared().await, Arc::new(Aimed::default()));
+    let store = Arc::new(alone.store.connect(faults.clone()));
+    let engine = alone.start_with(store, RECEIVER, Settings::default()).await;
+    let owner = owner(&alone).await;
+    let run = delegate(&alone, &owner, "j", "k").await;
+    let lost = Call { travel: Duration::ZERO, fate: Fate::ReplyLost, back: Duration::ZERO };
+    faults.at(Point::Claim, lost, usize::MAX);
+    while alone.run(run).await.state == State::Waiting {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    faults.at(Point::Claim, lost, 0);
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let record = alone.run(run).await;
+    assert_eq!((record.state, record.attempt, record.lost), (State::Succeeded, 1, 0), "it was never sent");
+    assert_eq!(alone.target.deliveries("j"), 1);
+    engine.stop(Duration::from_secs(5)).await;
+}
