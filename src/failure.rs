@@ -2,7 +2,7 @@
 
 use std::{fmt, io, process::ExitCode};
 
-use crate::output;
+use crate::{logging, output};
 
 /// The exit codes, as `--help` lists them. They are public: scripts branch on them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,7 +50,16 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if error.chain().any(gone) {
         return ExitCode::SUCCESS;
     }
-    output::error_line(&format!("{error:#}"));
+    last_line(&format!("{error:#}"));
     let exit = error.downcast_ref::<Failure>().map_or(Exit::Failed, |failure| failure.exit);
     ExitCode::from(exit as u8)
+}
+
+/// Writes `error: ...` as the last line before the process ends. During `serve` it goes through the queue of the log: a log
+/// thread that is blocked in a write has stderr locked, and a node that must end would wait for it.
+pub(crate) fn last_line(message: &str) {
+    let text = output::error_text(message);
+    if !logging::last_line(&text) {
+        output::note_line(&text);
+    }
 }

@@ -79,6 +79,12 @@ pub(crate) fn start(format: LogFormat, level: &LogLevel) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Writes the last line of the process through the queue of the log, and waits for it for a bounded time. `false` before the
+/// log has started: then stderr is free.
+pub(crate) fn last_line(line: &str) -> bool {
+    writer::last_line(format!("{line}\n").into_bytes())
+}
+
 /// Waits until the lines logged so far are written, for a bounded time. Called before the process ends.
 pub(crate) fn flush() {
     writer::flush();

@@ -167,11 +167,11 @@ pub(crate) fn colour_wanted() -> bool {
     !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// `error: ...` on stderr. Nobody can be told when even that fails.
-pub(crate) fn error_line(message: &str) {
-    let mut err = io::stderr().lock();
-    let (on, off) = if colour_wanted() && err.is_terminal() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-    let _ = writeln!(err, "{on}error:{off} {message}");
+/// `error: ...`, as it is written to stderr.
+pub(crate) fn error_text(message: &str) -> String {
+    let colour = colour_wanted() && io::stderr().is_terminal();
+    let (on, off) = if colour { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+    format!("{on}error:{off} {message}")
 }
 
 /// A remark on stderr, so that stdout holds nothing but the answer.

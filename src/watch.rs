@@ -11,7 +11,7 @@ use std::{
 
 use everytick_engine::Engine;
 
-use crate::{failure::Exit, logging, output};
+use crate::failure::{self, Exit};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The engine checks its loops once a second. Without a check for this many looks the runtime is stuck. Looks are counted,
@@ -27,8 +27,7 @@ pub(crate) fn start(engine: Arc<Engine>, stop_max: Duration) -> io::Result<mpsc:
         while over.recv_timeout(LOOK_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
             let look = Look { checks: engine.checks(), stopping: engine.is_stopping(), broken: engine.broken_by() };
             if let Some(reason) = seen.wrong(&look, stop_looks) {
-                logging::flush();
-                output::error_line(&reason);
+                failure::last_line(&reason);
                 std::process::exit(Exit::Failed as i32);
             }
         }

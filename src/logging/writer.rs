@@ -1,8 +1,11 @@
 //! Where log lines go: a bounded queue, and one thread that writes them to stderr.
 //!
 //! For the code that logs, a line never fails, never blocks and never panics. `tracing_subscriber` reports a failed write with
-//! `eprintln!`, which panics when stderr is gone; so [`LogWriter`] always reports success. A pipe that nobody reads blocks
+//! `eprintln!`, which panics when stderr is gone; so [`LogWriter`] always reports success. A full pipe without a reader blocks
 //! only the thread; lines beyond the queue are dropped, and the log says how many.
+//!
+//! The blocked thread keeps stderr locked. Once the log has started, all other code writes through the queue, also the last
+//! line before the process ends: a direct write to stderr would wait for that lock without a limit.
 
 use std::{
     io::{self, Write},
@@ -50,9 +53,29 @@ pub(super) fn push(line: Vec<u8>) {
 
 /// Waits until the lines queued so far are written, for a bounded time.
 pub(super) fn flush() {
-    let (done, written) = sync_channel(1);
-    if QUEUE.get().is_some_and(|queue| queue.try_send(Entry::Flush(done)).is_ok()) {
-        let _ = written.recv_timeout(FLUSH_MAX);
+    if let Some(queue) = QUEUE.get() {
+        send_and_flush(queue, Vec::new(), FLUSH_MAX);
+    }
+}
+
+/// Writes the last line of the process and waits for it, for a bounded time. `false` before the log has started.
+pub(super) fn last_line(line: Vec<u8>) -> bool {
+    let Some(queue) = QUEUE.get() else { return false };
+    send_and_flush(queue, line, FLUSH_MAX);
+    true
+}
+
+/// A full queue blocks the sender, so a thread of its own sends. A blocked reader costs the caller `patience` and no more.
+fn send_and_flush(queue: &SyncSender<Entry>, line: Vec<u8>, patience: Duration) {
+    let (queue, (done, written)) = (queue.clone(), sync_channel(1));
+    let sender = thread::Builder::new().name("log-flush".to_owned()).spawn(move || {
+        let sent = line.is_empty() || queue.send(Entry::Line(line)).is_ok();
+        if sent {
+            let _ = queue.send(Entry::Flush(done));
+        }
+    });
+    if sender.is_ok() {
+        let _ = written.recv_timeout(patience);
     }
 }
 
@@ -124,5 +147,26 @@ mod tests {
         drop(queue);
         write_lines(&entries, &mut Full);
         written.try_recv().unwrap();
+    }
+
+    #[test]
+    fn the_last_line_waits_for_room_in_a_full_queue() {
+        let (queue, entries) = sync_channel(1);
+        queue.send(Entry::Line(b"first\n".to_vec())).unwrap();
+        let writer = thread::spawn(move || {
+            let mut written = Vec::new();
+            write_lines(&entries, &mut written);
+            written
+        });
+        send_and_flush(&queue, b"last\n".to_vec(), Duration::from_secs(60));
+        drop(queue);
+        assert_eq!(writer.join().unwrap(), b"first\nlast\n");
+    }
+
+    #[test]
+    fn a_blocked_writer_delays_the_end_of_the_process_for_a_bounded_time() {
+        let (queue, _entries) = sync_channel(1);
+        queue.send(Entry::Line(b"first\n".to_vec())).unwrap();
+        send_and_flush(&queue, b"last\n".to_vec(), Duration::from_millis(1));
     }
 }

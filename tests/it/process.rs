@@ -69,6 +69,12 @@ impl Process {
         everytick_command(self.dir.path()).env("EVERYTICK_SERVER", &self.url).args(args).output().unwrap().into()
     }
 
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = std::process::Command::new("sh").args(["-c", "kill -s $0 $1", name, &pid]).status();
+        assert!(sent.unwrap().success());
+    }
+
     /// The status line of `/readyz`.
     fn readyz(&self) -> String {
         let mut stream = TcpStream::connect(self.url.trim_start_matches("http://")).unwrap();
@@ -177,6 +183,52 @@ fn a_loop_that_panics_ends_the_process_with_its_name_also_without_a_log() {
         let full = File::options().write(true).open("/dev/full").unwrap();
         assert_eq!(run(full.into()), Some(1), "{name}");
     }
+}
+
+/// A pipe without room, of which the test keeps the other end and reads nothing.
+fn full_pipe() -> (PipeReader, std::io::PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let flags = rustix::fs::fcntl_getfl(&writer).unwrap();
+    rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::NONBLOCK).unwrap();
+    while (&writer).write(&[b'.'; 4096]).is_ok() {}
+    rustix::fs::fcntl_setfl(&writer, flags).unwrap();
+    (reader, writer)
+}
+
+#[test]
+fn a_loop_that_panics_ends_the_process_also_when_the_log_is_not_read() {
+    let (_unread, stderr) = full_pipe();
+    let dir = tempfile::tempdir().unwrap();
+    let child = everytick_command(dir.path())
+        .args(["serve", "--listen", "127.0.0.1:0", "--drain-timeout", "1s"])
+        .env("EVERYTICK_LOOP_FAULT", "panic:renew")
+        .stdout(Stdio::null())
+        .stderr(stderr)
+        .spawn()
+        .unwrap();
+    let mut process = Process { child, url: String::new(), dir };
+    let ended = wait_for("the end after a panic", || process.child.try_wait().unwrap());
+    assert_eq!(ended.code(), Some(1));
+}
+
+#[test]
+fn a_second_signal_ends_the_process_also_when_the_log_is_not_read() {
+    let (reader, writer) = pipe();
+    let (_unread, stderr) = full_pipe();
+    let (mut process, _reader) =
+        serve(&["--enable-shell", "--drain-timeout", "1h"], writer.into(), stderr.into(), reader);
+    process.everytick(&["job", "create", "long", "--shell", "sleep 1000"]).ok();
+    process.everytick(&["job", "trigger", "long"]).ok();
+    wait_for("the run to start", || {
+        let runs = process.everytick(&["run", "list", "--status", "claimed", "-o", "json"]).json();
+        runs["items"].as_array().is_some_and(|items| !items.is_empty()).then_some(())
+    });
+    // Two signals at once may arrive as one, so the test sends them until the process ends.
+    let ended = wait_for("the end after a second signal", || {
+        process.signal("TERM");
+        process.child.try_wait().unwrap()
+    });
+    assert_eq!(ended.code(), Some(1));
 }
 
 /// Runs `serve` where it is refused, and gives why.
