@@ -14,7 +14,7 @@ use std::{
 use hickory_resolver::{
     TokioResolver,
     config::{ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts},
-    net::runtime::TokioRuntimeProvider,
+    net::{NetError, runtime::TokioRuntimeProvider},
 };
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -23,8 +23,12 @@ use crate::{AddressPolicy, OwnAddresses};
 
 /// How long a lookup may take, and how long it may wait for its turn.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(2);
-/// A query is sent again after this: a packet may be lost.
-const QUERY_LIMIT: Duration = Duration::from_millis(900);
+/// A query ends after this. The resolver repeats the packet meanwhile, as packets get lost, and listens for the answer to each;
+/// a second query would drop the late answer to the first. Below the limit of the lookup, so that the resolver takes note of
+/// a silent server.
+const QUERY_LIMIT: Duration = Duration::from_millis(1_900);
+/// Servers asked at the same time: resolv.conf has at most three.
+const SERVERS_AT_ONCE: usize = 3;
 /// An answer is used for as long as it says, within these bounds.
 const POSITIVE_MIN: Duration = Duration::from_secs(5);
 const POSITIVE_MAX: Duration = Duration::from_secs(60);
@@ -154,8 +158,8 @@ impl Lookups {
                 (Ok(addresses), until, false)
             }
             Ok(Err(error)) if error.is_no_records_found() => failed("the name has no address", false),
+            Ok(Err(NetError::Timeout)) | Err(_) => failed("its name server gave no answer within 2s", true),
             Ok(Err(error)) => failed(&error.to_string(), true),
-            Err(_) => failed("its name server gave no answer within 2s", true),
         }
     }
 
@@ -191,7 +195,8 @@ fn resolver(servers: &[SocketAddr]) -> Result<TokioResolver, Box<dyn Error + Sen
 
 fn set_limits(options: &mut ResolverOpts) {
     options.timeout = QUERY_LIMIT;
-    options.attempts = 2;
+    options.attempts = 0; // beyond the first
+    options.num_concurrent_reqs = SERVERS_AT_ONCE;
     // Ours is in front of the limits.
     options.cache_size = 0;
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
@@ -322,6 +327,14 @@ mod tests {
         let found: Arc<[IpAddr]> = Arc::new([IpAddr::from([192, 0, 2, 1])]);
         known.remember("n9.dead.example", Ok(found), start + POSITIVE_MAX, false, start);
         assert!(known.answer("new.dead.example", start).is_none(), "one answer is enough");
+    }
+
+    #[test]
+    fn a_query_outlasts_a_server_that_answers_after_a_second_and_a_half() {
+        let mut options = ResolverOpts::default();
+        set_limits(&mut options);
+        assert!(options.timeout > Duration::from_millis(1_500), "{:?}", options.timeout);
+        assert!(options.timeout * (1 + u32::try_from(options.attempts).unwrap()) < LOOKUP_LIMIT);
     }
 
     #[test]
