@@ -38,11 +38,6 @@ const ENGINE_CONNECTIONS: u32 = 6;
 /// A node that only answers the API renews its lease, and no more.
 const ENGINE_CONNECTIONS_API_ONLY: u32 = 2;
 
-/// Open files that neither runs nor connections of the API take: the database, the log, deliveries that end.
-const FILES_KEPT: u64 = 256;
-/// The least and the most of what `--max-connections` is where it is not set.
-const CONNECTIONS_DEFAULT: (u32, u32) = (64, 16_384);
-
 /// How soon a node of a cluster sees what others have done, where no notification comes through.
 const CLUSTER_POLL: Duration = Duration::from_millis(200);
 /// After a failure the listener for notifications waits this long.
@@ -76,6 +71,7 @@ pub(crate) async fn start(
         DatabaseUrl::Sqlite(_) => (Duration::from_secs(1), Duration::from_secs(5)),
         DatabaseUrl::Postgres(_) => (CLUSTER_POLL, CLUSTER_POLL),
     };
+    let room = descriptors::room(settings.slots, settings.enable_shell);
     let parts = Parts {
         store: store.clone(),
         target: Arc::new(Targets::new(webhook, shell)),
@@ -92,7 +88,7 @@ pub(crate) async fn start(
             look,
             node: settings.node_name.clone(),
             lease: settings.lease,
-            slots: descriptors::slots(settings.slots) as usize,
+            slots: room.slots as usize,
             max_job_share: settings.max_job_share,
             history: settings.history,
             process: Some(identity::own()),
@@ -120,7 +116,8 @@ pub(crate) async fn start(
         listen: listener.local_addr()?,
     };
     let answers = settings.roles.api;
-    let limits = ServerLimits { connections_max: connections_max(settings), ..ServerLimits::default() };
+    let connections_max = settings.max_connections.unwrap_or(room.connections) as usize;
+    let limits = ServerLimits { connections_max, ..ServerLimits::default() };
     let commands = api.commands.clone();
     let drain = Duration::from(settings.drain_timeout);
     let watch = watch::start(engine.clone(), BROKEN_STOP_MAX * 2)?;
@@ -167,22 +164,6 @@ async fn soonest(engine: &Engine, store: &dyn Store) -> anyhow::Result<Vec<Soone
     soonest.sort_by_key(|next| next.at);
     soonest.truncate(SOONEST_MAX);
     Ok(soonest)
-}
-
-/// As set, or else what the limit of open files leaves beside the runs in progress and the database's connections.
-fn connections_max(settings: &Settings) -> usize {
-    let max = settings.max_connections.unwrap_or_else(|| {
-        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        connections_by_files(files, settings.slots)
-    });
-    max as usize
-}
-
-/// `files` is `None` where there is no limit.
-fn connections_by_files(files: Option<u64>, slots: u32) -> u32 {
-    let left = files.unwrap_or(u64::MAX).saturating_sub(u64::from(slots) + FILES_KEPT);
-    let (low, high) = CONNECTIONS_DEFAULT;
-    u32::try_from(left).unwrap_or(high).clamp(low, high)
 }
 
 /// Two handles on the one store: requests that wait for a connection do not hold up the engine.
@@ -270,25 +251,6 @@ impl Entropy for OsEntropy {
         if let Err(error) = getrandom::fill(bytes) {
             // Ids without randomness would collide: better not to go on.
             panic!("the operating system gives no random bytes: {error}");
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn connections_get_what_the_limit_of_open_files_leaves() {
-        for (files, slots, connections) in [
-            (Some(1_024), 1_000, 64),
-            (Some(1_024), 100, 668),
-            (Some(4_096), 1_000, 2_840),
-            (Some(1_048_576), 1_000, 16_384),
-            (Some(0), 1, 64),
-            (None, 1_000, 16_384),
-        ] {
-            assert_eq!(connections_by_files(files, slots), connections, "{files:?} {slots}");
         }
     }
 }

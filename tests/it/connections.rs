@@ -3,7 +3,8 @@
 use std::{
     fs,
     io::{Read, Write},
-    net::TcpStream,
+    net::{SocketAddr, TcpStream, UdpSocket},
+    thread,
 };
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
@@ -13,9 +14,37 @@ use crate::support::{Server, Sink};
 /// Lets the server open so many files more than it has open.
 fn leave_files(server: &Server, more: u64) {
     let open = fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count() as u64;
-    let limit = Rlimit { current: Some(open + more), maximum: Some(open + more) };
+    set_file_limit(server, Rlimit { current: Some(open + more), maximum: None });
+}
+
+/// The hard limit stays, so that a later call can raise the soft one again. Returns the limit before.
+fn set_file_limit(server: &Server, limit: Rlimit) -> Rlimit {
     let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap());
-    prlimit(pid, Resource::Nofile, limit).unwrap();
+    let maximum = fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
+    let maximum = maximum.lines().find(|line| line.starts_with("Max open files")).unwrap().split_whitespace().nth(4);
+    prlimit(pid, Resource::Nofile, Rlimit { maximum: maximum.unwrap().parse().ok(), ..limit }).unwrap()
+}
+
+/// A name server that answers 127.0.0.1 for every name.
+fn name_server() -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut packet = [0; 512];
+        while let Ok((length, from)) = socket.recv_from(&mut packet) {
+            // 12 bytes of header, the name in labels, then 4 bytes of type and class.
+            let end = 12 + packet[12..length].iter().position(|byte| *byte == 0).unwrap() + 5;
+            let is_a = packet[end - 4..end - 2] == [0, 1];
+            let mut answer = packet[..2].to_vec();
+            answer.extend([0x81, 0x80, 0, 1, 0, u8::from(is_a), 0, 0, 0, 0]);
+            answer.extend(&packet[12..end]);
+            if is_a {
+                answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 30, 0, 4, 127, 0, 0, 1]);
+            }
+            let _ = socket.send_to(&answer, from);
+        }
+    });
+    address
 }
 
 fn connect(server: &Server) -> TcpStream {
@@ -53,4 +82,33 @@ fn idle_connections_take_no_file_descriptor_from_a_run() {
     let failed = server.everytick(&["run", "list", "--status", "failed", "--output", "json"]).json();
     assert_eq!(failed["items"], serde_json::json!([]));
     drop(idle);
+}
+
+#[test]
+fn a_lookup_without_a_file_descriptor_hands_the_run_back_unspent() {
+    let (sink, dns) = (Sink::start(), name_server().to_string());
+    let server = Server::builder().flags(&["--allow-webhook-range", "127.0.0.0/8", "--dns-server", &dns]).start();
+    let url = sink.url().replace("127.0.0.1", "hook.test");
+    server.everytick(&["job", "create", "named", "--max-retries", "0", "--url", &url]).ok();
+    let mut stream = connect(&server);
+    let mut ask = |request: &str, status: &str| {
+        stream
+            .write_all(format!("{request} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n").as_bytes())
+            .unwrap();
+        let mut answer = vec![0; 64 * 1024];
+        let length = stream.read(&mut answer).unwrap();
+        assert!(answer.starts_with(status.as_bytes()), "{}", String::from_utf8_lossy(&answer[..length]));
+    };
+    ask("GET /api/v1/jobs/named", "HTTP/1.1 200");
+    // Lower than the files that are open already: not one more.
+    let before = set_file_limit(&server, Rlimit { current: Some(1), maximum: None });
+    ask("POST /api/v1/jobs/named/trigger", "HTTP/1.1 201");
+    server.wait_for_log("a run is handed back unsent: out of file descriptors");
+    set_file_limit(&server, before);
+    sink.wait_for(1);
+    let attempts =
+        sink.deliveries().iter().map(|delivery| delivery.headers["everytick-attempt"].clone()).collect::<Vec<_>>();
+    assert_eq!(attempts, ["1"]);
+    let failed = server.everytick(&["run", "list", "--status", "failed", "--output", "json"]).json();
+    assert_eq!(failed["items"], serde_json::json!([]));
 }

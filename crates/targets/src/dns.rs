@@ -6,7 +6,7 @@ use std::{
     collections::HashMap,
     error::Error,
     io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -19,7 +19,10 @@ use hickory_resolver::{
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::{AddressPolicy, OwnAddresses};
+use crate::{
+    AddressPolicy, OwnAddresses,
+    webhook::{OUT_OF_DESCRIPTORS, is_out_of_descriptors},
+};
 
 /// How long a lookup may take, and how long it may wait for its turn.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(2);
@@ -45,12 +48,18 @@ const NAMES_MAX: usize = 10_000;
 /// The system's settings and hosts file are read again this often.
 const SETTINGS_KEPT: Duration = Duration::from_secs(60);
 
-/// Why a name has no address. Kept for a while, so it can be given out more than once.
+/// Why a lookup gave no address.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{0}")]
-struct NotFound(Arc<str>);
+pub(crate) enum Unresolved {
+    /// The name has none, or its servers gave none. Cached for a while, so it can be returned more than once.
+    #[error("{0}")]
+    Failed(Arc<str>),
+    /// This node could not ask, which says nothing about the name. Nothing was sent to the receiver.
+    #[error("{0}")]
+    NotAsked(&'static str),
+}
 
-type Answer = Result<Arc<[IpAddr]>, NotFound>;
+type Answer = Result<Arc<[IpAddr]>, Unresolved>;
 
 /// Given to the HTTP client. Clones share their lookups.
 #[derive(Clone)]
@@ -126,13 +135,13 @@ impl Lookups {
             return answer;
         }
         let Ok(_permits) = tokio::time::timeout(LOOKUP_LIMIT, self.permits(name)).await else {
-            return Err(NotFound("other lookups of its zone are not answered".into()));
+            return Err(Unresolved::Failed("other lookups of its zone are not answered".into()));
         };
         // It may have been looked up meanwhile.
         if let Some(answer) = self.known().answer(name, now()) {
             return answer;
         }
-        let (answer, until, silent) = self.ask(name).await;
+        let (answer, until, silent) = self.ask(name).await?;
         self.known().remember(name, answer.clone(), until, silent, now());
         answer
     }
@@ -144,22 +153,30 @@ impl Lookups {
         [name_permit, zone_permit, Arc::clone(&self.all).acquire_owned().await.ok()]
     }
 
-    /// The answer, until when it is used, and whether the servers were silent.
-    async fn ask(&self, name: &str) -> (Answer, Instant, bool) {
-        let failed = |why: &str, silent| (Err(NotFound(why.into())), now() + NEGATIVE, silent);
+    /// The answer, until when it is used, and whether the servers were silent. An error where this node could not ask.
+    async fn ask(&self, name: &str) -> Result<(Answer, Instant, bool), Unresolved> {
+        let failed = |why: &str, silent| Ok((Err(Unresolved::Failed(why.into())), now() + NEGATIVE, silent));
         let resolver = match self.resolver() {
             Ok(resolver) => resolver,
-            Err(error) => return failed(&error.to_string(), false),
+            Err(error @ Unresolved::NotAsked(_)) => return Err(error),
+            Err(Unresolved::Failed(why)) => return failed(&why, false),
         };
-        match tokio::time::timeout(LOOKUP_LIMIT, resolver.lookup_ip(name)).await {
+        let error = match tokio::time::timeout(LOOKUP_LIMIT, resolver.lookup_ip(name)).await {
             Ok(Ok(found)) => {
                 let addresses: Arc<[IpAddr]> = found.iter().collect();
                 let until = found.valid_until().clamp(now() + POSITIVE_MIN, now() + POSITIVE_MAX);
-                (Ok(addresses), until, false)
+                return Ok((Ok(addresses), until, false));
             }
-            Ok(Err(error)) if error.is_no_records_found() => failed("the name has no address", false),
-            Ok(Err(NetError::Timeout)) | Err(_) => failed("its name server gave no answer within 2s", true),
-            Ok(Err(error)) => failed(&error.to_string(), true),
+            Ok(Err(error)) => error,
+            Err(_) => NetError::Timeout,
+        };
+        if names_no_descriptor(&error) || !has_descriptor() {
+            return Err(NO_DESCRIPTOR);
+        }
+        match error {
+            error if error.is_no_records_found() => failed("the name has no address", false),
+            NetError::Timeout => failed("its name server gave no answer within 2s", true),
+            error => failed(&error.to_string(), true),
         }
     }
 
@@ -168,17 +185,34 @@ impl Lookups {
     }
 
     /// The system's settings may change while the process runs.
-    fn resolver(&self) -> Result<Arc<TokioResolver>, Box<dyn Error + Send + Sync>> {
+    fn resolver(&self) -> Result<Arc<TokioResolver>, Unresolved> {
         let mut kept = self.resolver.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((resolver, until)) = &*kept
             && now() < *until
         {
             return Ok(Arc::clone(resolver));
         }
-        let resolver = Arc::new(resolver(&self.servers)?);
+        // Without a descriptor the resolver would be made without the hosts file, and kept.
+        if !has_descriptor() {
+            return Err(NO_DESCRIPTOR);
+        }
+        let made = resolver(&self.servers).map_err(|error| Unresolved::Failed(error.to_string().into()))?;
+        let resolver = Arc::new(made);
         *kept = Some((Arc::clone(&resolver), now() + SETTINGS_KEPT));
         Ok(resolver)
     }
+}
+
+const NO_DESCRIPTOR: Unresolved = Unresolved::NotAsked(OUT_OF_DESCRIPTORS);
+
+fn names_no_descriptor(error: &NetError) -> bool {
+    matches!(error, NetError::Io(error) if is_out_of_descriptors(error.as_ref()))
+}
+
+/// Whether this process can open one more file. The resolver asks several servers, for two kinds of address, and reports only
+/// one of their errors: a lookup may fail for want of a descriptor and give another reason.
+fn has_descriptor() -> bool {
+    UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).err().is_none_or(|error| !is_out_of_descriptors(&error))
 }
 
 fn resolver(servers: &[SocketAddr]) -> Result<TokioResolver, Box<dyn Error + Send + Sync>> {
@@ -268,7 +302,7 @@ impl Known {
         }
         let (silent, until) = self.zones.get(zone(name))?;
         (*silent >= SILENT_LOOKUPS && now < *until)
-            .then(|| Err(NotFound(format!("the name servers of {} do not answer", zone(name)).into())))
+            .then(|| Err(Unresolved::Failed(format!("the name servers of {} do not answer", zone(name)).into())))
     }
 
     fn remember(&mut self, name: &str, answer: Answer, until: Instant, silent: bool, now: Instant) {
@@ -315,7 +349,7 @@ mod tests {
     #[test]
     fn a_zone_is_silent_after_some_lookups_and_not_for_long() {
         let (mut known, start) = (Known::default(), now());
-        let failed = || Err(NotFound("no answer".into()));
+        let failed = || Err(Unresolved::Failed("no answer".into()));
         let silent = start + NEGATIVE;
         for n in 0..SILENT_LOOKUPS {
             assert!(known.answer("new.dead.example", start).is_none(), "{n} lookups had no answer");
@@ -335,6 +369,15 @@ mod tests {
         set_limits(&mut options);
         assert!(options.timeout > Duration::from_millis(1_500), "{:?}", options.timeout);
         assert!(options.timeout * (1 + u32::try_from(options.attempts).unwrap()) < LOOKUP_LIMIT);
+    }
+
+    #[test]
+    fn an_error_of_the_resolver_names_a_missing_descriptor_by_its_code() {
+        use rustix::io::Errno;
+        let io = |errno: Errno| NetError::from(io::Error::from_raw_os_error(errno.raw_os_error()));
+        assert!(names_no_descriptor(&io(Errno::MFILE)) && names_no_descriptor(&io(Errno::NFILE)));
+        assert!(!names_no_descriptor(&io(Errno::CONNREFUSED)) && !names_no_descriptor(&NetError::Timeout));
+        assert!(has_descriptor());
     }
 
     #[test]

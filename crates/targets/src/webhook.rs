@@ -25,7 +25,7 @@ use url::{Host, Url};
 
 use crate::{
     AddressPolicy, Dispatch, OwnAddresses, OwnApi, Refused, TargetError,
-    dns::CheckedResolver,
+    dns::{CheckedResolver, Unresolved},
     hopeless,
     tail::Tail,
     validate::{read_url, validate_beside_url},
@@ -46,6 +46,7 @@ const HTTP2_PING_INTERVAL: Duration = Duration::from_secs(20);
 const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most headers of our own in a delivery, with those that the client adds.
 const HEADERS_OF_OURS: usize = 16;
+pub(crate) const OUT_OF_DESCRIPTORS: &str = "out of file descriptors; raise the open-file limit";
 const USER_AGENT: &str = concat!("everytick/", env!("CARGO_PKG_VERSION"));
 
 #[derive(Debug)]
@@ -347,11 +348,10 @@ fn unanswered(error: &reqwest::Error, authority: &str) -> Outcome {
         return not_here(format!("{authority} is not delivered to: {refused}"), *refused);
     }
     if causes(error).any(is_out_of_descriptors) {
-        tracing::warn!(
-            to = authority,
-            "out of file descriptors: a run is handed back unsent; raise the open-file limit"
-        );
-        return Outcome::Unsent;
+        return unsent(authority, OUT_OF_DESCRIPTORS);
+    }
+    if let Some(Unresolved::NotAsked(why)) = causes(error).find_map(|cause| cause.downcast_ref()) {
+        return unsent(authority, why);
     }
     let cause = root_cause(error);
     let error = if error.is_dns() {
@@ -362,6 +362,12 @@ fn unanswered(error: &reqwest::Error, authority: &str) -> Outcome {
         format!("{authority} gave no answer: {cause}")
     };
     Outcome::Failed { error, output: None, retry: Retry::Allowed }
+}
+
+/// The reason is on this node, so the run is handed back and keeps its attempt.
+fn unsent(authority: &str, why: &str) -> Outcome {
+    tracing::warn!(to = authority, "a run is handed back unsent: {why}");
+    Outcome::Unsent
 }
 
 /// EMFILE and ENFILE: this process or this machine cannot open another file or socket. Nothing was sent.
