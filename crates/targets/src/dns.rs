@@ -1,6 +1,16 @@
 //! Looks names up for webhooks, and gives out only addresses that the policy accepts: the address checked is the one dialled.
-//! A lookup has a time limit, names and zones have limits on lookups in flight, and answers are cached, failures too. So a zone
-//! whose servers are silent delays webhooks to that zone only. `/etc/hosts` and `localhost` work as they do for other programs.
+//! A lookup has a time limit, and answers are cached, failures too. `/etc/hosts` and `localhost` work as for other programs.
+//!
+//! Lookups in flight are limited, and names of three standings have permits of their own:
+//!
+//! | standing | names | permits |
+//! |---|---|---|
+//! | proven | the last quick answer is at most 2 days old, and fewer than 4 lookups since were slow or silent | 6 |
+//! | new | all others | 6, at most 4 of one zone |
+//! | suspect | the last lookup was slow or silent, at most 60 s ago | 4 |
+//!
+//! So dead names, however many and in whatever zones, delay neither the names that resolve nor, after their first lookup, new
+//! names. The zone is a guess: where it is wrong, the standing still holds.
 
 use std::{
     collections::HashMap,
@@ -37,11 +47,18 @@ const POSITIVE_MIN: Duration = Duration::from_secs(5);
 const POSITIVE_MAX: Duration = Duration::from_secs(60);
 /// A failure is not asked for again within this time.
 const NEGATIVE: Duration = Duration::from_secs(5);
-/// Lookups in flight: of one name, of one zone, and in all.
+/// Lookups in flight: of one name, of one zone among the new names, and by standing; 16 in all.
 const LOOKUPS_PER_NAME_MAX: usize = 4;
-const LOOKUPS_PER_ZONE_MAX: usize = 8;
-const LOOKUPS_MAX: usize = 16;
-/// A zone is silent after this many lookups without an answer, one after another.
+const LOOKUPS_PER_ZONE_MAX: usize = 4;
+const LOOKUPS_PROVEN_MAX: usize = 6;
+const LOOKUPS_NEW_MAX: usize = 6;
+const LOOKUPS_SUSPECT_MAX: usize = 4;
+/// An answer within this is quick. A slow server occupies permits like a silent one.
+const QUICK: Duration = Duration::from_millis(500);
+/// Long enough for the name of a daily job.
+const PROVEN_FOR: Duration = Duration::from_secs(2 * 24 * 3_600);
+const SUSPECT_FOR: Duration = Duration::from_secs(60);
+/// A zone is silent after this many lookups without an answer, one after another; a proven name is then no longer proven.
 const SILENT_LOOKUPS: u32 = 4;
 /// Names and zones that are remembered.
 const NAMES_MAX: usize = 10_000;
@@ -73,10 +90,7 @@ pub(crate) struct CheckedResolver {
 impl CheckedResolver {
     /// Asks these servers; the system's where there are none.
     pub(crate) fn new(policy: Arc<AddressPolicy>, servers: Vec<SocketAddr>) -> Self {
-        let (names, zones) = (Gates::new(LOOKUPS_PER_NAME_MAX), Gates::new(LOOKUPS_PER_ZONE_MAX));
-        let all = Arc::new(Semaphore::new(LOOKUPS_MAX));
-        let lookups = Lookups { servers, names, zones, all, known: Mutex::default(), resolver: Mutex::default() };
-        Self { policy, own: None, lookups: Arc::new(lookups) }
+        Self { policy, own: None, lookups: Arc::new(Lookups::new(servers)) }
     }
 
     /// The same, for requests to a port at which nodes of the cluster listen.
@@ -124,33 +138,57 @@ struct Lookups {
     servers: Vec<SocketAddr>,
     names: Gates,
     zones: Gates,
-    all: Arc<Semaphore>,
+    proven: Arc<Semaphore>,
+    new: Arc<Semaphore>,
+    suspect: Arc<Semaphore>,
     known: Mutex<Known>,
     resolver: Mutex<Option<(Arc<TokioResolver>, Instant)>>,
 }
 
 impl Lookups {
+    fn new(servers: Vec<SocketAddr>) -> Self {
+        let permits = |count| Arc::new(Semaphore::new(count));
+        Self {
+            servers,
+            names: Gates::new(LOOKUPS_PER_NAME_MAX),
+            zones: Gates::new(LOOKUPS_PER_ZONE_MAX),
+            proven: permits(LOOKUPS_PROVEN_MAX),
+            new: permits(LOOKUPS_NEW_MAX),
+            suspect: permits(LOOKUPS_SUSPECT_MAX),
+            known: Mutex::default(),
+            resolver: Mutex::default(),
+        }
+    }
+
     async fn addresses(&self, name: &str) -> Answer {
         if let Some(answer) = self.known().answer(name, now()) {
             return answer;
         }
         let Ok(_permits) = tokio::time::timeout(LOOKUP_LIMIT, self.permits(name)).await else {
-            return Err(Unresolved::Failed("other lookups of its zone are not answered".into()));
+            let mut known = self.known();
+            return known.answer(name, now()).unwrap_or_else(|| Err(known.crowded_out(name, now())));
         };
         // It may have been looked up meanwhile.
         if let Some(answer) = self.known().answer(name, now()) {
             return answer;
         }
+        let begun = now();
         let (answer, until, silent) = self.ask(name).await?;
-        self.known().remember(name, answer.clone(), until, silent, now());
+        let pace = Pace::of(silent, now().saturating_duration_since(begun));
+        self.known().remember(name, answer.clone(), until, pace, now());
         answer
     }
 
-    /// One permit of each kind, the narrowest first: who waits for a name takes none from other names.
+    /// One permit of each kind, the narrowest first: a lookup that waits for its name takes no permit from other names.
     async fn permits(&self, name: &str) -> [Option<OwnedSemaphorePermit>; 3] {
         let name_permit = self.names.enter(name).await;
-        let zone_permit = self.zones.enter(zone(name)).await;
-        [name_permit, zone_permit, Arc::clone(&self.all).acquire_owned().await.ok()]
+        let standing = self.known().standing(name, now());
+        let (zone_permit, permits) = match standing {
+            Standing::Proven => (None, &self.proven),
+            Standing::New => (self.zones.enter(zone(name)).await, &self.new),
+            Standing::Suspect => (None, &self.suspect),
+        };
+        [name_permit, zone_permit, Arc::clone(permits).acquire_owned().await.ok()]
     }
 
     /// The answer, until when it is used, and whether the servers were silent. An error where this node could not ask.
@@ -285,34 +323,111 @@ impl Gates {
     }
 }
 
-/// What was found out about names and zones.
+/// How a lookup went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Pace {
+    Quick,
+    Slow,
+    Silent,
+}
+
+impl Pace {
+    fn of(silent: bool, took: Duration) -> Self {
+        match silent {
+            true => Self::Silent,
+            false if took > QUICK => Self::Slow,
+            false => Self::Quick,
+        }
+    }
+}
+
+/// Which permits a name uses. The header of this file has the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    Proven,
+    New,
+    Suspect,
+}
+
+/// What past lookups showed about names and zones.
 #[derive(Default)]
 struct Known {
-    names: HashMap<Box<str>, (Answer, Instant)>,
+    names: HashMap<Box<str>, KnownName>,
     /// How many lookups in a row had no answer, and until when that counts.
     zones: HashMap<Box<str>, (u32, Instant)>,
 }
 
+struct KnownName {
+    answer: Answer,
+    /// The answer is used until then.
+    until: Instant,
+    /// The last quick answer that had an address.
+    resolved_at: Option<Instant>,
+    /// Lookups since the last quick one, and the last of them.
+    late: u32,
+    late_at: Instant,
+}
+
+impl KnownName {
+    fn standing(&self, now: Instant) -> Standing {
+        let resolves = self.resolved_at.is_some_and(|at| now < at + PROVEN_FOR);
+        if resolves && self.late < SILENT_LOOKUPS {
+            Standing::Proven
+        } else if self.late > 0 && now < self.late_at + SUSPECT_FOR {
+            Standing::Suspect
+        } else {
+            Standing::New
+        }
+    }
+}
+
 impl Known {
+    fn standing(&self, name: &str, now: Instant) -> Standing {
+        self.names.get(name).map_or(Standing::New, |name| name.standing(now))
+    }
+
     fn answer(&self, name: &str, now: Instant) -> Option<Answer> {
-        if let Some((answer, until)) = self.names.get(name)
-            && now < *until
+        if let Some(known) = self.names.get(name)
+            && now < known.until
         {
-            return Some(answer.clone());
+            return Some(known.answer.clone());
+        }
+        if self.standing(name, now) == Standing::Proven {
+            return None;
         }
         let (silent, until) = self.zones.get(zone(name))?;
         (*silent >= SILENT_LOOKUPS && now < *until)
             .then(|| Err(Unresolved::Failed(format!("the name servers of {} do not answer", zone(name)).into())))
     }
 
-    fn remember(&mut self, name: &str, answer: Answer, until: Instant, silent: bool, now: Instant) {
-        if self.names.len() >= NAMES_MAX {
-            self.names.retain(|_, (_, until)| now < *until);
+    /// The answer where other lookups occupied the permits. A suspect name whose last lookup failed has failed again: its runs
+    /// would otherwise be handed back without end. In all other cases nothing is known against the name.
+    fn crowded_out(&mut self, name: &str, now: Instant) -> Unresolved {
+        match self.names.get_mut(name) {
+            Some(known) if known.standing(now) == Standing::Suspect => match &known.answer {
+                Err(failed @ Unresolved::Failed(_)) => {
+                    (known.until, known.late_at) = (now + NEGATIVE, now);
+                    failed.clone()
+                }
+                Err(Unresolved::NotAsked(_)) | Ok(_) => CROWDED_OUT,
+            },
+            _ => CROWDED_OUT,
         }
-        if self.names.len() < NAMES_MAX {
-            self.names.insert(name.into(), (answer, until));
+    }
+
+    fn remember(&mut self, name: &str, answer: Answer, until: Instant, pace: Pace, now: Instant) {
+        self.make_room(now);
+        if self.names.len() < NAMES_MAX || self.names.contains_key(name) {
+            let fresh = KnownName { answer: answer.clone(), until, resolved_at: None, late: 0, late_at: now };
+            let known = self.names.entry(name.into()).or_insert(fresh);
+            (known.answer, known.until) = (answer, until);
+            match (pace, &known.answer) {
+                (Pace::Quick, Ok(_)) => (known.resolved_at, known.late) = (Some(now), 0),
+                (Pace::Quick, Err(_)) => known.late = 0,
+                (Pace::Slow | Pace::Silent, _) => (known.late, known.late_at) = (known.late.saturating_add(1), now),
+            }
         }
-        if !silent {
+        if pace != Pace::Silent {
             self.zones.remove(zone(name));
             return;
         }
@@ -324,7 +439,20 @@ impl Known {
             (*count, *counts_until) = (count.saturating_add(1), until);
         }
     }
+
+    /// Names that resolve are kept longest: a flood of dead names must not make them new again.
+    fn make_room(&mut self, now: Instant) {
+        if self.names.len() >= NAMES_MAX {
+            self.names.retain(|_, name| now < name.until || name.standing(now) != Standing::New);
+        }
+        if self.names.len() >= NAMES_MAX {
+            self.names.retain(|_, name| name.standing(now) == Standing::Proven);
+        }
+    }
 }
+
+const CROWDED_OUT: Unresolved =
+    Unresolved::NotAsked("other DNS lookups are not answered, so its name could not be looked up");
 
 #[cfg(test)]
 mod tests {
@@ -346,21 +474,118 @@ mod tests {
         }
     }
 
+    fn failed() -> Answer {
+        Err(Unresolved::Failed("no answer".into()))
+    }
+    fn found() -> Answer {
+        Ok(Arc::new([IpAddr::from([192, 0, 2, 1])]))
+    }
+
     #[test]
     fn a_zone_is_silent_after_some_lookups_and_not_for_long() {
         let (mut known, start) = (Known::default(), now());
-        let failed = || Err(Unresolved::Failed("no answer".into()));
         let silent = start + NEGATIVE;
         for n in 0..SILENT_LOOKUPS {
             assert!(known.answer("new.dead.example", start).is_none(), "{n} lookups had no answer");
-            known.remember(&format!("n{n}.dead.example"), failed(), silent, true, start);
+            known.remember(&format!("n{n}.dead.example"), failed(), silent, Pace::Silent, start);
         }
         assert!(known.answer("new.dead.example", start).is_some_and(|answer| answer.is_err()));
         assert!(known.answer("new.live.example", start).is_none());
         assert!(known.answer("new.dead.example", silent).is_none(), "it is tried again");
-        let found: Arc<[IpAddr]> = Arc::new([IpAddr::from([192, 0, 2, 1])]);
-        known.remember("n9.dead.example", Ok(found), start + POSITIVE_MAX, false, start);
+        known.remember("n9.dead.example", found(), start + POSITIVE_MAX, Pace::Quick, start);
         assert!(known.answer("new.dead.example", start).is_none(), "one answer is enough");
+    }
+
+    #[test]
+    fn a_silent_zone_does_not_fail_a_name_that_resolves() {
+        let (mut known, start) = (Known::default(), now());
+        known.remember("ok.shared.example", found(), start, Pace::Quick, start);
+        for n in 0..SILENT_LOOKUPS {
+            known.remember(&format!("n{n}.shared.example"), failed(), start + NEGATIVE, Pace::Silent, start);
+        }
+        assert!(known.answer("new.shared.example", start).is_some());
+        assert!(known.answer("ok.shared.example", start).is_none(), "it is looked up");
+    }
+
+    #[test]
+    fn the_standing_of_a_name_follows_its_lookups() {
+        let (mut known, start) = (Known::default(), now());
+        let name = "a.example";
+        assert_eq!(known.standing(name, start), Standing::New);
+        known.remember(name, failed(), start, Pace::Silent, start);
+        assert_eq!(known.standing(name, start), Standing::Suspect);
+        assert_eq!(known.standing(name, start + SUSPECT_FOR), Standing::New);
+        known.remember(name, found(), start, Pace::Slow, start);
+        assert_eq!(known.standing(name, start), Standing::Suspect, "a slow answer occupies a permit as long");
+        known.remember(name, found(), start, Pace::Quick, start);
+        assert_eq!(known.standing(name, start), Standing::Proven);
+        for _ in 1..SILENT_LOOKUPS {
+            known.remember(name, failed(), start, Pace::Silent, start);
+            assert_eq!(known.standing(name, start), Standing::Proven, "packets get lost");
+        }
+        known.remember(name, failed(), start, Pace::Silent, start);
+        assert_eq!(known.standing(name, start), Standing::Suspect);
+        known.remember(name, found(), start, Pace::Quick, start);
+        assert_eq!(known.standing(name, start + PROVEN_FOR), Standing::New);
+        known.remember("none.example", failed(), start, Pace::Quick, start);
+        assert_eq!(known.standing("none.example", start), Standing::New, "its server answers");
+    }
+
+    #[test]
+    fn a_name_without_a_permit_in_time_was_not_asked_unless_it_is_known_to_fail() {
+        let (mut known, start) = (Known::default(), now());
+        known.remember("dead.example", failed(), start, Pace::Silent, start);
+        known.remember("slow.example", found(), start, Pace::Slow, start);
+        known.remember("live.example", found(), start, Pace::Quick, start);
+        for name in ["new.example", "slow.example", "live.example"] {
+            assert!(matches!(known.crowded_out(name, start), Unresolved::NotAsked(_)), "{name}");
+        }
+        assert!(matches!(known.crowded_out("dead.example", start), Unresolved::Failed(_)));
+    }
+
+    #[test]
+    fn a_flood_of_dead_names_does_not_push_out_the_names_that_resolve() {
+        let (mut known, start) = (Known::default(), now());
+        known.remember("ok.example", found(), start, Pace::Quick, start);
+        for n in 0..NAMES_MAX + 10 {
+            known.remember(&format!("n{n}.example"), failed(), start + NEGATIVE, Pace::Silent, start);
+        }
+        assert_eq!(known.standing("ok.example", start), Standing::Proven);
+        assert!(known.names.len() <= NAMES_MAX);
+    }
+
+    /// Whether a lookup of the name would begin now. The permits are kept in `begun`.
+    fn begins(lookups: &Lookups, name: &str, begun: &mut Vec<[Option<OwnedSemaphorePermit>; 3]>) -> bool {
+        use std::{pin::pin, task::Context, task::Poll, task::Waker};
+        match pin!(lookups.permits(name)).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(permits) => begun.push(permits),
+            Poll::Pending => return false,
+        }
+        true
+    }
+
+    #[test]
+    fn dead_names_delay_no_name_that_resolves_whatever_their_zones_are() {
+        let (lookups, start) = (Lookups::new(Vec::new()), now());
+        lookups.known().remember("ok.example", found(), start, Pace::Quick, start);
+        for n in 0..20 {
+            lookups.known().remember(&format!("a.d{n}.example"), failed(), start, Pace::Silent, start);
+        }
+        let mut begun = Vec::new();
+        let suspects = (0..20).filter(|n| begins(&lookups, &format!("a.d{n}.example"), &mut begun)).count();
+        assert_eq!(suspects, LOOKUPS_SUSPECT_MAX);
+        assert!(begins(&lookups, "first.new.example", &mut begun), "a name that has not failed");
+        let new = (0..20).filter(|n| begins(&lookups, &format!("a.n{n}.example"), &mut begun)).count();
+        assert_eq!(new, LOOKUPS_NEW_MAX - 1);
+        assert!(begins(&lookups, "ok.example", &mut begun));
+    }
+
+    #[test]
+    fn one_zone_leaves_permits_to_the_new_names_of_others() {
+        let (lookups, mut begun) = (Lookups::new(Vec::new()), Vec::new());
+        let of_one = (0..20).filter(|n| begins(&lookups, &format!("n{n}.dead.example"), &mut begun)).count();
+        assert_eq!(of_one, LOOKUPS_PER_ZONE_MAX);
+        assert!(begins(&lookups, "a.live.example", &mut begun));
     }
 
     #[test]
