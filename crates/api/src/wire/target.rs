@@ -1,6 +1,6 @@
 //! Where a job's runs go. Credentials go in and never come out (I22): answers show a mask in their place, and a definition
 //! that carries the mask keeps what is stored, if it goes where it went before: to the same origin by the same method, or to the
-//! same command.
+//! same command in the same environment.
 
 use std::collections::BTreeMap;
 
@@ -158,7 +158,7 @@ impl Http {
     fn read(self, old: Option<&HttpTarget>, wrong: &mut Complaints) -> Option<HttpTarget> {
         // A credential goes to the receiver it was given for: whoever sends it elsewhere must know it.
         let old = old.filter(|old| same_origin(&old.url, &self.url) && Method::from(old.method) == self.method);
-        let headers = unmask_all("target.http.headers", self.headers, old.map(|old| &old.headers), wrong);
+        let headers = unmask_all("target.http.headers", self.headers, old.map(|old| &old.headers), NOT_STORED, wrong);
         let secret = match self.secret {
             Some(secret) if secret == MASK => {
                 let kept = old.and_then(|old| old.secret.clone());
@@ -188,14 +188,32 @@ impl Shell {
         };
         // Another command would read the variables of the one that they were given to. What a relative path or a script runs
         // depends on the directory too.
-        let old = old.filter(|old| old.command == command && old.workdir == self.workdir);
-        let env = unmask_all("target.shell.env", self.env, old.map(|old| &old.env), wrong);
+        let old = old.filter(|old| old.command == command && old.workdir == self.workdir).map(|old| &old.env);
+        let env = match old.and_then(|old| changed_variable(&self.env, old)) {
+            Some(name) => unmask_all("target.shell.env", self.env, None, &other_environment(&name), wrong),
+            None => unmask_all("target.shell.env", self.env, old, NOT_STORED, wrong),
+        };
         Some(ShellTarget { command, env: env?, workdir: self.workdir })
     }
 }
 
 const NOT_STORED: &str = "is the mask that answers show, and nothing is stored in its place for this receiver (its origin and \
                           method, or its command and workdir); write the value itself";
+
+/// The first variable that is not as stored: changed, added or left out. `BASH_ENV`, `PATH`, `LD_PRELOAD` or `GIT_ASKPASS` make an
+/// unchanged command run other code, which reads the masked variables.
+fn changed_variable(given: &BTreeMap<String, String>, old: &BTreeMap<String, String>) -> Option<String> {
+    let changed = given.iter().find(|(name, value)| *value != MASK && old.get(*name) != Some(value));
+    let removed = old.iter().find(|(name, _)| !given.contains_key(*name));
+    changed.or(removed).map(|(name, _)| name.clone())
+}
+
+fn other_environment(changed: &str) -> String {
+    format!(
+        "is the mask that answers show, and the variable {changed} is not as stored: a variable can make the command print \
+         others; send the value itself again"
+    )
+}
 
 /// Scheme, host and port, as the client that delivers will read them.
 fn same_origin(one: &str, other: &str) -> bool {
@@ -209,6 +227,7 @@ fn unmask_all(
     field: &str,
     given: BTreeMap<String, String>,
     old: Option<&BTreeMap<String, String>>,
+    not_kept: &str,
     wrong: &mut Complaints,
 ) -> Option<BTreeMap<String, String>> {
     let unmasked = given.into_iter().map(|(name, value)| {
@@ -217,7 +236,7 @@ fn unmask_all(
         }
         let kept = old.and_then(|old| old.get(&name)).cloned();
         if kept.is_none() {
-            wrong.add(&format!("{field}.{name}"), NOT_STORED);
+            wrong.add(&format!("{field}.{name}"), not_kept);
         }
         kept.map(|kept| (name, kept))
     });

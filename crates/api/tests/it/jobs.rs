@@ -370,6 +370,33 @@ async fn a_masked_credential_goes_only_where_it_went_before() {
 }
 
 #[tokio::test]
+async fn a_masked_variable_is_kept_only_in_an_unchanged_environment() {
+    let server = Server::new().await;
+    let definition = |env: Value| json!({"name": "s", "target": {"shell": {"command": {"argv": ["bash", "-c", "true"]}, "env": env}}});
+    let stored = json!({"API_TOKEN": "hunter2", "GIT_PASSWORD": "hunter3", "LANG": "C"});
+    server.post("/api/v1/jobs", definition(stored)).await.expect(201);
+    let put = async |env: Value| server.ask("PUT", "/api/v1/jobs/s", &[], definition(env).to_string()).await;
+    let mask = "********";
+    put(json!({"API_TOKEN": mask, "GIT_PASSWORD": mask, "LANG": "C"})).await.expect(200);
+    put(json!({"API_TOKEN": mask, "GIT_PASSWORD": "hunter3", "LANG": "C"})).await.expect(200);
+    for (env, changed) in [
+        (json!({"API_TOKEN": mask, "GIT_PASSWORD": mask, "LANG": "C", "BASH_ENV": "/tmp/x"}), "BASH_ENV"),
+        (json!({"API_TOKEN": mask, "GIT_PASSWORD": mask, "LANG": "C", "GIT_ASKPASS": "/tmp/x"}), "GIT_ASKPASS"),
+        (json!({"API_TOKEN": mask, "GIT_PASSWORD": mask, "LANG": "de_DE"}), "LANG"),
+        (json!({"API_TOKEN": mask, "GIT_PASSWORD": mask}), "LANG"),
+        (json!({"API_TOKEN": mask, "GIT_PASSWORD": "other", "LANG": "C"}), "GIT_PASSWORD"),
+    ] {
+        let problem = put(env).await.expect(422);
+        assert_eq!(problem["errors"][0]["field"], "target.shell.env.API_TOKEN", "{changed}");
+        let message = problem["errors"][0]["message"].as_str().unwrap();
+        assert!(message.contains(&format!("the variable {changed} is not as stored")), "{message}");
+    }
+    let patch = json!({"target": {"shell": {"env": {"BASH_ENV": "/tmp/x"}}}}).to_string();
+    server.ask("PATCH", "/api/v1/jobs/s", &[], patch).await.expect(422);
+    put(json!({"API_TOKEN": "hunter2", "GIT_PASSWORD": "hunter3", "BASH_ENV": "/tmp/x"})).await.expect(200);
+}
+
+#[tokio::test]
 async fn a_list_shows_short_payloads_and_the_length_of_long_ones() {
     let server = Server::new().await;
     let (short, long) = ("x".repeat(4_094), "x".repeat(4_095));
