@@ -613,6 +613,22 @@ pub async fn a_flow_stays_while_a_run_of_it_is_left(bench: &Bench) {
     assert_eq!(left, "a -, b skipped(parent), c skipped(parent), d skipped(parent)", "the last runs of live jobs stay");
 }
 
+pub async fn a_flow_stays_while_its_root_is_left(bench: &Bench) {
+    let (_, lease, root) = diamond(bench).await;
+    bench.settle(&root, Verdict::Failed).await;
+    advance(bench).await;
+    for name in ["d", "c", "b"] {
+        bench.edit(name, Change::Delete).await;
+    }
+    // Its run waits, so that the day of the flow is not dropped as a whole.
+    let other = bench.create(spec("other")).await;
+    bench.go(40);
+    bench.waiting(&lease, &other, 40).await;
+    bench.go(200 * 86_400);
+    bench.store.prune(s(100 * 86_400), 100).await.unwrap();
+    assert_eq!(flow(bench, root.id).await.id, root.id, "the last run of a live job stays");
+}
+
 pub async fn a_rerun_that_goes_on_outlives_the_history(bench: &Bench) {
     let (_, _, root) = diamond(bench).await;
     bench.settle(&root, Verdict::Failed).await;

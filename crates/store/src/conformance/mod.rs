@@ -512,6 +512,7 @@ macro_rules! conformance_suite {
             a_flow_of_which_a_node_has_a_run_claimed_outlives_the_history,
             a_flow_of_which_a_worker_has_a_run_claimed_outlives_the_history,
             a_flow_stays_while_a_run_of_it_is_left,
+            a_flow_stays_while_its_root_is_left,
             a_rerun_that_goes_on_outlives_the_history,
             a_redriven_run_opens_a_flow_of_its_own,
         }
