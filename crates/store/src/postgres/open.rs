@@ -10,7 +10,7 @@ use sqlx::{
 use uuid::Uuid;
 
 use super::{
-    Begin, Failed, Gate, PostgresStore, days,
+    Begin, Failed, Gate, PostgresStore, days, is_locked,
     limit::{self, CallLimit},
     moving, range, rows, short, sql,
 };
@@ -331,13 +331,50 @@ const STEPS: [Step; 7] = [
     Step { name: "trust", text: include_str!("../../migrations/postgres/0007_trust.sql"), works_from: 1 },
 ];
 
-/// Brings the schema up to date, in one transaction and under a lock that ends with it. Steps that a newer release has made
-/// are left alone if they say that this release still works with them: nodes of two releases run side by side.
+/// A statement that changes a table waits this long for its lock. All statements that need the table queue behind it meanwhile.
+const STEP_LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+/// What queued behind it goes on for this long before the next try.
+const STEP_PAUSE: Duration = Duration::from_secs(1);
+/// A session such as `pg_dump` may keep its locks for long; the start fails after so many tries.
+const STEP_TRIES: u32 = 60;
+
+/// Brings the schema up to date. Where another session has a table locked, gives the lock up and tries again: living nodes must
+/// not wait for it with every statement.
 async fn migrate(connection: &mut PgConnection) -> Result<()> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match migrate_once(connection).await {
+            Err(error) if is_locked(&error) && tries < STEP_TRIES => {
+                tracing::info!(%error, tries, "a table is locked; the schema is brought up to date later");
+                tokio::time::sleep(STEP_PAUSE).await;
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Does it in one transaction and under a lock that ends with it. Steps that a newer release has made are left alone if they say that
+/// this release still works with them: nodes of two releases run side by side.
+async fn migrate_once(connection: &mut PgConnection) -> Result<()> {
     const DOING: &str = "bring the database's schema up to date";
     let begin = "begin; set local lock_timeout = 60000; set local statement_timeout = 0; deallocate all";
     let mut tx = connection.begin_with(begin).await.failed(DOING)?;
+    let done = migrate_in(&mut tx).await;
+    match done {
+        Ok(()) => tx.commit().await.failed(DOING),
+        Err(error) => {
+            tx.rollback().await.failed(DOING)?;
+            Err(error)
+        }
+    }
+}
+
+async fn migrate_in(tx: &mut PgConnection) -> Result<()> {
+    const DOING: &str = "bring the database's schema up to date";
     sqlx::query(sql!("migration_lock")).bind(MIGRATION_LOCK).persistent(false).execute(&mut *tx).await.failed(DOING)?;
+    let patience = format!("set local lock_timeout = {}", STEP_LOCK_TIMEOUT.as_millis());
+    sqlx::raw_sql(AssertSqlSafe(patience)).execute(&mut *tx).await.failed(DOING)?;
     sqlx::raw_sql(sql!("migration_table")).execute(&mut *tx).await.failed(DOING)?;
     let found = sqlx::query(sql!("migrated")).persistent(false).fetch_all(&mut *tx).await.failed(DOING)?;
     let has = steps_made(&found)?;
@@ -352,7 +389,7 @@ async fn migrate(connection: &mut PgConnection) -> Result<()> {
             .await
             .failed(DOING)?;
     }
-    tx.commit().await.failed(DOING)
+    Ok(())
 }
 
 /// The last step that the schema has, where this release works with all of them.

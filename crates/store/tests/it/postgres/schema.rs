@@ -132,6 +132,36 @@ async fn a_url_that_cannot_be_read_and_a_database_that_is_not_there_are_said_to_
     assert!(matches!(&refused, StoreError::Unusable(text) if text.contains("does not exist")), "{refused:?}");
 }
 
+/// A session such as `pg_dump` reads the leases for long. Statements that queue behind the migration go on all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_that_waits_for_a_table_does_not_keep_it_from_others() {
+    let database = Server::shared().blank().await;
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/postgres");
+    let mut steps: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    steps.retain(|path| path.file_name().unwrap().to_str().unwrap().starts_with("000"));
+    steps.sort();
+    steps.pop();
+    let mut text = include_str!("../../../src/postgres/sql/migration_table.sql").to_owned();
+    for (number, step) in (1..).zip(&steps) {
+        text.push_str(&std::fs::read_to_string(step).unwrap());
+        text.push_str(&format!("insert into schema_steps (step, name, works_from) values ({number}, '{number}', 1);"));
+    }
+    let mut reader = PgConnection::connect(&database.url).await.unwrap();
+    sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(&mut reader).await.unwrap();
+    sqlx::raw_sql("begin; select from leases").execute(&mut reader).await.unwrap();
+    let url = database.url.clone();
+    let migrating = tokio::spawn(async move { PostgresStore::migrate(&url).await });
+    let mut node = PgConnection::connect(&database.url).await.unwrap();
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    while sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut node).await.unwrap() == 0 {
+        tokio::task::yield_now().await;
+    }
+    sqlx::raw_sql("set lock_timeout = '30 s'; select from leases").execute(&mut node).await.unwrap();
+    assert!(!migrating.is_finished(), "it tries again");
+    sqlx::raw_sql("commit").execute(&mut reader).await.unwrap();
+    migrating.await.unwrap().unwrap();
+}
+
 fn zoned(name: &str) -> JobSpec {
     let cron = ScheduleSpec::cron("0 2 * * *", Some("Europe/Paris"), Gap::default(), Fold::default(), name).unwrap();
     JobSpec { schedule: Some(schedule(cron)), ..spec(name) }
