@@ -58,13 +58,13 @@ async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
         match attempt(&shared, &dispatch, &live, &held).await {
             Outcome::Accepted if !Mutant::AcceptedStaysWithNode.is_on() => {
                 shared.meters.in_progress.decrement(1);
-                shared.memory().accepted(run.id);
+                shared.memory().accepted(run.id, held.claim.fence);
                 shared.wake_claim.notify_one();
                 let _ = shared.acceptances.send(Accepted { held, at: shared.clock.now() });
                 return;
             }
             Outcome::Accepted => {
-                shared.memory().accepted(run.id);
+                shared.memory().accepted(run.id, held.claim.fence);
                 shared.wake_claim.notify_one();
                 reported_later(&held).await
             }
@@ -104,7 +104,7 @@ async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
     shared.meters.attempt(&held.job.spec.target, &outcome, ended_at.since(begun).into());
     let room = {
         let mut memory = shared.memory();
-        memory.outcome_arrived(held.job.id, run.id);
+        memory.outcome_arrived(held.job.id, run.id, held.claim.fence);
         memory.has_room_again(shared.parts.settings.slots)
     };
     if room {

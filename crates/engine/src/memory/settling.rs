@@ -10,14 +10,15 @@ use everytick_domain::{
 use super::Memory;
 
 impl Memory {
-    /// The target has answered; the claim is ours until the settlement is.
-    pub(crate) fn outcome_arrived(&mut self, job: JobId, run: RunId) {
+    /// The target has answered; the claim is ours until the settlement is. An answer to an older attempt changes nothing: its run
+    /// may have been claimed again here.
+    pub(crate) fn outcome_arrived(&mut self, job: JobId, run: RunId, fence: Fence) {
         if Mutant::ActiveForgottenAtOutcome.is_on()
             && let Some(entry) = self.jobs.get_mut(&job)
         {
             entry.open.remove(&run);
         }
-        if let Some(held) = self.held.get_mut(&run).filter(|held| !held.ended) {
+        if let Some(held) = self.held.get_mut(&run).filter(|held| held.claim.fence == fence && !held.ended) {
             held.ended = true;
             self.ended += 1;
             let job = held.job.clone();
@@ -30,8 +31,8 @@ impl Memory {
     }
 
     /// The receiver has taken the work and will report later: nothing of ours is busy with it.
-    pub(crate) fn accepted(&mut self, run: RunId) {
-        if let Some(held) = self.held.get_mut(&run).filter(|held| !held.accepted) {
+    pub(crate) fn accepted(&mut self, run: RunId, fence: Fence) {
+        if let Some(held) = self.held.get_mut(&run).filter(|held| held.claim.fence == fence && !held.accepted) {
             held.accepted = true;
             self.accepted += 1;
             let job = held.job.clone();

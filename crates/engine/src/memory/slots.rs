@@ -154,12 +154,11 @@ mod tests {
         ids::{Cause, Epoch, Fence, RunId, TenantId},
         job::{Birth, born},
         partition::PartitionSet,
-        run::Verdict,
+        run::{CauseKind, Verdict},
         target::{HttpMethod, HttpTarget, TargetSpec},
-        time::DbTime,
     };
     use everytick_store::{
-        LoadedJob, Waiting, WaitingRun,
+        ClaimedRun, LoadedJob, Waiting, WaitingRun,
         conformance::{START, TENANT, job_id, overlapping, s},
     };
 
@@ -214,6 +213,20 @@ mod tests {
         Waiting { now: s(200_000), due, next_due: None }
     }
 
+    fn claimed(run: &WaitingRun, attempt: u32) -> ClaimedRun {
+        ClaimedRun {
+            id: run.id,
+            job: run.job,
+            tenant: run.tenant,
+            cause: CauseKind::Tick,
+            scheduled_at: run.due_at,
+            fence: Fence::from_raw(attempt.into()),
+            attempt,
+            lost: 0,
+            payload: None,
+        }
+    }
+
     fn started(memory: &mut Memory, waiting: &Waiting, slots: usize, name: &str) -> usize {
         let chosen = memory.choose(waiting, slots, 0);
         chosen.iter().filter(|run| run.job == job_id(TENANT, name)).count()
@@ -263,25 +276,28 @@ mod tests {
         let all = waiting(&TWO[..1], 10);
         let chosen = memory.choose(&all, 8, 0);
         assert_eq!(chosen.len(), 2);
-        let claimed = |run: &WaitingRun| everytick_store::ClaimedRun {
-            id: run.id,
-            job: run.job,
-            tenant: run.tenant,
-            cause: everytick_domain::run::CauseKind::Tick,
-            scheduled_at: run.due_at,
-            fence: Fence::default().raised(DbTime::EPOCH),
-            attempt: 1,
-            lost: 0,
-            payload: None,
-        };
         // One was claimed, the other was not.
-        let planned = memory.claimed(&chosen, vec![claimed(&chosen[0])]).remove(0);
+        let planned = memory.claimed(&chosen, vec![claimed(&chosen[0], 1)]).remove(0);
         let job = planned.held.job.clone();
         assert_eq!(memory.in_use.of_job(job.id), 1);
-        memory.outcome_arrived(job.id, planned.run.id);
+        memory.outcome_arrived(job.id, planned.run.id, planned.run.fence);
         memory.settled(job.id, planned.run.id, planned.run.fence, Verdict::Succeeded, 1);
         assert_eq!((memory.in_use.of_job(job.id), memory.in_use.destinations.len()), (0, 0));
         memory.unclaimed(&[], false);
         assert!(memory.in_use.promised.is_empty());
+    }
+    #[test]
+    fn an_outcome_of_an_older_attempt_frees_no_slot_of_the_newer_one() {
+        let mut memory = remembering(&TWO);
+        let run = waiting(&TWO[..1], 1).due[0];
+        let job = memory.jobs()[0].clone();
+        let job = if job.id == run.job { job } else { memory.jobs()[1].clone() };
+        let [old, new] =
+            [1, 2].map(|attempt| memory.hold(claimed(&run, attempt), job.clone(), run.due_at).held.claim.fence);
+        memory.outcome_arrived(run.job, run.id, old);
+        memory.accepted(run.id, old);
+        assert_eq!((memory.ended(), memory.slots_free(4), memory.in_use.of_job(run.job)), (0, 3, 1));
+        memory.outcome_arrived(run.job, run.id, new);
+        assert_eq!((memory.ended(), memory.slots_free(4), memory.in_use.of_job(run.job)), (1, 4, 0));
     }
 }

@@ -406,7 +406,8 @@ mod tests {
         assert_eq!(memory.room(slots, now, MonoTime::now()), Some(usize::MAX), "then they are put among the waiting");
         // What has ended takes no slot, though it is not settled.
         for (job, run) in &runs {
-            memory.outcome_arrived(*job, *run);
+            let fence = memory.held()[run].claim.fence;
+            memory.outcome_arrived(*job, *run, fence);
         }
         memory.crowded = Some(MonoTime::now());
         assert!(memory.has_room_again(slots));
