@@ -126,6 +126,8 @@ pub(crate) const OPEN_UNTOLD_MAX: usize = 64;
 pub(crate) const HORIZONS_AT_ONCE: usize = 3;
 /// Runs claimed in one statement.
 pub(crate) const CLAIMS_PER_BATCH_MAX: usize = 500;
+/// Jobs that searches for delegated runs skip because they use all the slots they may.
+pub(crate) const FULL_DELEGATED_MAX: usize = 1_000;
 /// Waiting runs looked at when there is no slot for any.
 pub(crate) const LOOK_WITHOUT_SLOT_MAX: usize = 100;
 /// How often a node looks for steps that others have left; its own it takes up at once.

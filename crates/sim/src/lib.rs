@@ -300,9 +300,9 @@ impl Store for SimStore {
         let (lease, partitions, runs) = (lease.clone(), *partitions, runs.to_vec());
         self.transact(Point::Claim, move |db, now, _| db.delegate(&lease, &partitions, &runs, now)).await
     }
-    async fn peek_delegated(&self, lease: &Lease, limit: usize) -> Result<Vec<WaitingRun>> {
-        let lease = lease.clone();
-        self.transact(Point::Peek, move |db, now, _| db.peek_delegated(&lease, limit, now)).await
+    async fn peek_delegated(&self, lease: &Lease, full: &[JobId], limit: usize) -> Result<Vec<WaitingRun>> {
+        let (lease, full) = (lease.clone(), full.to_vec());
+        self.transact(Point::Peek, move |db, now, _| db.peek_delegated(&lease, &full, limit, now)).await
     }
     async fn claim_delegated(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
         let (lease, runs) = (lease.clone(), runs.to_vec());

@@ -90,11 +90,22 @@ impl Db {
         Ok(handed)
     }
 
-    pub(super) fn peek_delegated(&self, lease: &Lease, limit: usize, now: DbTime) -> Result<Vec<WaitingRun>> {
+    pub(super) fn peek_delegated(
+        &self,
+        lease: &Lease,
+        full: &[JobId],
+        limit: usize,
+        now: DbTime,
+    ) -> Result<Vec<WaitingRun>> {
         self.held(lease, now)?;
         let ours = self.delegated.iter().filter(|(_, node)| **node == lease.incarnation);
         let waiting = ours.filter_map(|(id, _)| self.waiting.get(id).map(|row| waiting_run(*id, row)));
-        Ok(waiting.filter(|run| run.due_at <= now && self.damage.readable_run(run.id)).take(limit).collect())
+        let found =
+            |run: &WaitingRun| run.due_at <= now && !full.contains(&run.job) && self.damage.readable_run(run.id);
+        let mut found: Vec<_> = waiting.filter(found).collect();
+        found.sort_unstable_by_key(|run| (run.due_at, run.id));
+        found.truncate(limit);
+        Ok(found)
     }
 
     /// What was handed to nodes that have ended or are about to stop waits again.

@@ -165,8 +165,8 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
         partitions: &PartitionSet,
         runs: &[(RunId, Incarnation)],
     ) -> Result<Vec<RunId>>;
-    /// What other nodes have handed to this one, the oldest first; at most `limit`.
-    async fn peek_delegated(&self, lease: &Lease, limit: usize) -> Result<Vec<WaitingRun>>;
+    /// What other nodes have handed to this one, the oldest first, without runs of the jobs in `full`; at most `limit`.
+    async fn peek_delegated(&self, lease: &Lease, full: &[JobId], limit: usize) -> Result<Vec<WaitingRun>>;
     /// Claims those of the runs that are still handed to this node, wherever they stand.
     async fn claim_delegated(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>>;
     /// Files settlements, each only where run, state and fence still hold the claim. Terminal ones end the run; the others

@@ -15,7 +15,7 @@ use super::{deliver, unsure};
 use crate::{
     clock::MonoTime,
     engine::Shared,
-    memory::TakenOver,
+    memory::{Chosen, TakenOver},
     pulse,
     settings::{BLOCKED_LOOK_EVERY, CLAIMS_PER_BATCH_MAX, FAILURE_PAUSE, LOOK_WITHOUT_SLOT_MAX, RATE_ESTIMATED_EVERY},
 };
@@ -61,12 +61,20 @@ async fn pass(shared: &Arc<Shared>, pace: &mut Pace, delegated_at: &mut Option<M
     // A node delegates while it can deliver less than this one. What it delegated stays here after it has restarted with the same
     // settings, so the search goes on then, but not in every pass: it costs a transaction.
     let searched = delegated_at.is_some_and(|at| MonoTime::now().since(at) < look);
-    if shared.memory().may_be_handed_runs() || !searched {
-        match take_over(shared).await {
+    let waits = {
+        let memory = shared.memory();
+        memory.may_be_handed_runs() || memory.delegated_wait()
+    };
+    let mut search = waits || !searched;
+    while search {
+        let found = take_over(shared).await;
+        match found {
             TakeOver::Searched => *delegated_at = Some(MonoTime::now()),
-            TakeOver::NoSlot => {}
+            TakeOver::NoSlot => shared.memory().no_slot_for_delegated(),
+            TakeOver::Hidden => {}
             TakeOver::Failed => return Next::Pause,
         }
+        search = found == TakeOver::Hidden;
     }
     let partitions = shared.partitions();
     if partitions.is_empty() {
@@ -153,23 +161,31 @@ async fn delegate(
 }
 
 /// How a search for delegated runs ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum TakeOver {
     Searched,
+    /// Runs of jobs that have turned out to be full may hide runs of others. The next search skips them.
+    Hidden,
     /// No slot is free, so the search was not made.
     NoSlot,
     /// The store failed.
     Failed,
 }
 
-/// Claims what other nodes have handed to this one, as far as there are slots.
+/// Claims what other nodes have handed to this one, within the same limits on slots as its own runs.
 async fn take_over(shared: &Arc<Shared>) -> TakeOver {
     let statement = pulse::excused(shared.statements.read()).await;
-    let free = shared.memory().slots_free(shared.parts.settings.slots).min(CLAIMS_PER_BATCH_MAX);
+    let slots = shared.parts.settings.slots;
+    let (free, full) = {
+        let mut memory = shared.memory();
+        (memory.slots_free(slots).min(CLAIMS_PER_BATCH_MAX), memory.full_delegated(slots))
+    };
     if free == 0 {
         return TakeOver::NoSlot;
     }
     let (lease, store) = (shared.lease(), &shared.parts.store);
-    let found = match shared.read("look at what was handed to this node", store.peek_delegated(&lease, free)).await {
+    let asked = store.peek_delegated(&lease, &full, free);
+    let found = match shared.read("look at what was handed to this node", asked).await {
         Ok(found) if found.is_empty() => return TakeOver::Searched,
         Ok(found) => found,
         Err(error) => {
@@ -187,28 +203,30 @@ async fn take_over(shared: &Arc<Shared>) -> TakeOver {
             return TakeOver::Failed;
         }
     };
-    // What cannot be read is not claimed: it could be neither delivered nor settled.
     let jobs: BTreeMap<_, _> = jobs.into_iter().map(|loaded| (loaded.job.id, loaded.job)).collect();
-    let found: BTreeMap<_, _> =
-        found.into_iter().filter(|run| jobs.contains_key(&run.job)).map(|run| (run.id, run)).collect();
-    let runs: Vec<_> = found.keys().copied().collect();
-    shared.memory().reserve(runs.len());
-    let claimed = shared.ask("claim runs", store.claim_delegated(&lease, &runs)).await;
-    let taken = |run: ClaimedRun| {
-        let (job, due_at) = (jobs.get(&run.job)?.clone(), found.get(&run.id)?.due_at);
-        Some(TakenOver { run, job, due_at })
-    };
-    match claimed {
+    let more = found.len() >= free;
+    let Chosen { runs: chosen, more_full } = shared.memory().choose_delegated(found, &jobs, slots);
+    let ended = if more && more_full { TakeOver::Hidden } else { TakeOver::Searched };
+    if chosen.is_empty() {
+        return ended;
+    }
+    let ids: Vec<_> = chosen.iter().map(|run| run.id).collect();
+    match shared.ask("claim runs", store.claim_delegated(&lease, &ids)).await {
         Ok(claimed) => {
-            let send = shared.memory().took_over(claimed.into_iter().filter_map(taken).collect(), runs.len());
+            let taken = |run: ClaimedRun| {
+                let due_at = chosen.iter().find(|asked| asked.id == run.id)?.due_at;
+                Some(TakenOver { job: jobs.get(&run.job)?.clone(), due_at, run })
+            };
+            let taken = claimed.into_iter().filter_map(taken).collect();
+            let send = shared.memory().took_over(&chosen, taken);
             for planned in send {
                 deliver::start(shared, planned);
             }
-            TakeOver::Searched
+            ended
         }
         Err(error) => {
             let unsure = unsure::is(&error) && !Mutant::MemoryKeptAfterUnsure.is_on();
-            shared.memory().not_taken_over(found.values(), unsure);
+            shared.memory().not_taken_over(&chosen, unsure);
             unsure::report(shared, &error);
             drop(statement);
             if unsure {

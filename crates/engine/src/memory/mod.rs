@@ -36,7 +36,7 @@ use crate::{
 };
 use entry::Entry;
 
-pub(crate) use routes::{Routes, TakenOver};
+pub(crate) use routes::{Chosen, Routes, TakenOver};
 pub(crate) use slots::JOB_SHARE_DEFAULT;
 pub(crate) use ticking::Planned;
 
@@ -122,6 +122,10 @@ pub(crate) struct Memory {
     left_waiting: bool,
     /// Which node delivers what.
     routes: Routes,
+    /// Jobs with delegated runs that were left because the job uses all the slots it may.
+    full_delegated: BTreeMap<JobId, Arc<Job>>,
+    /// Delegated runs may wait for a slot.
+    delegated_wait: bool,
     /// What deliveries have shown that their jobs need.
     learned: BTreeMap<JobId, Needs>,
 }

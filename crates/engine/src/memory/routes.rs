@@ -1,7 +1,7 @@
 //! Which node delivers a run: this one, or another where the settings of this one forbid it. The owner of a partition still
 //! decides when a run starts; it then hands the run over.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use everytick_domain::{
     ids::{Incarnation, JobId, RunId},
@@ -13,7 +13,7 @@ use everytick_store::{ClaimedRun, WaitingRun};
 use everytick_targets::{Capabilities, Needs, needs};
 
 use super::{Memory, Planned};
-use crate::settings::LEARNED_NEEDS_MAX;
+use crate::settings::{FULL_DELEGATED_MAX, LEARNED_NEEDS_MAX};
 
 /// What this node and the other living ones can deliver.
 #[derive(Debug, Default)]
@@ -97,27 +97,74 @@ impl Memory {
         self.learned.get(&job.id).copied().or_else(|| needs(&job.spec.target))
     }
 
-    pub(crate) fn reserve(&mut self, slots: usize) {
-        self.reserved += slots;
+    /// Whether delegated runs may wait for a slot that has become free.
+    pub(crate) fn delegated_wait(&self) -> bool {
+        self.delegated_wait
     }
 
-    /// Takes in the claims on runs that other nodes have handed to this one; `reserved` slots were promised to them.
-    pub(crate) fn took_over(&mut self, claimed: Vec<TakenOver>, reserved: usize) -> Vec<Planned> {
-        self.reserved -= reserved;
+    /// No slot is free, so the search for delegated runs was not made: the next free slot starts it.
+    pub(crate) fn no_slot_for_delegated(&mut self) {
+        self.delegated_wait = true;
+    }
+
+    /// Jobs with delegated runs that use all the slots they may: the search skips them, so that they hide no other job.
+    pub(crate) fn full_delegated(&mut self, slots: usize) -> Vec<JobId> {
+        let mut full = std::mem::take(&mut self.full_delegated);
+        full.retain(|_, job| self.is_full(job, slots));
+        self.full_delegated = full;
+        self.delegated_wait = !self.full_delegated.is_empty();
+        self.full_delegated.keys().copied().collect()
+    }
+
+    /// Promises slots to the delegated runs, as many as the limits per job and per destination allow. The others are left.
+    pub(crate) fn choose_delegated(
+        &mut self,
+        found: Vec<WaitingRun>,
+        jobs: &BTreeMap<JobId, Arc<Job>>,
+        slots: usize,
+    ) -> Chosen {
+        let (mut chosen, full) = (Vec::new(), self.full_delegated.len());
+        for run in found {
+            // A run of a job that cannot be read could be neither delivered nor settled.
+            let Some(job) = jobs.get(&run.job) else { continue };
+            if self.may_have_slot(job, slots) {
+                self.promise_slot(job);
+                chosen.push(run);
+                continue;
+            }
+            self.delegated_wait = true;
+            if self.full_delegated.len() < FULL_DELEGATED_MAX {
+                self.full_delegated.insert(run.job, job.clone());
+            }
+        }
+        Chosen { runs: chosen, more_full: self.full_delegated.len() > full }
+    }
+
+    /// Takes in the claims on delegated runs. `asked` were promised slots.
+    pub(crate) fn took_over(&mut self, asked: &[WaitingRun], claimed: Vec<TakenOver>) -> Vec<Planned> {
+        self.not_taken_over(asked, false);
         claimed.into_iter().map(|taken| self.hold(taken.run, taken.job, taken.due_at)).collect()
     }
 
     /// The claims on delegated runs were not committed, or with `unsure` may have been: then a claim that the database has was
     /// never sent.
-    pub(crate) fn not_taken_over<'a>(&mut self, asked: impl Iterator<Item = &'a WaitingRun>, unsure: bool) {
+    pub(crate) fn not_taken_over(&mut self, asked: &[WaitingRun], unsure: bool) {
         for run in asked {
-            self.reserved -= 1;
+            self.end_promise(run.job);
             if unsure {
                 self.unsure_claim(run);
                 self.unsure(run.job);
             }
         }
     }
+}
+
+/// The delegated runs that this node claims.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    pub runs: Vec<WaitingRun>,
+    /// Runs of further jobs were left because their job uses all the slots it may.
+    pub more_full: bool,
 }
 
 /// A run of a job that another node owns.

@@ -73,7 +73,7 @@ impl Memory {
         if !verdict.is_terminal() {
             self.with_waiting.insert(job);
         }
-        self.left_waiting || self.with_waiting.contains(&job)
+        self.left_waiting || self.delegated_wait || self.with_waiting.contains(&job)
     }
 
     /// Refused: a newer claim or the run's end has passed ours. What is true now is read, not guessed.

@@ -96,7 +96,7 @@ impl Memory {
     }
 
     /// Whether the job uses all that it may, however many slots are free.
-    fn is_full(&self, job: &Job, slots: usize) -> bool {
+    pub(super) fn is_full(&self, job: &Job, slots: usize) -> bool {
         let limits = Limits::of(slots, self.job_share.0);
         let used = self.in_use.of_job(job.id);
         used >= limits.job

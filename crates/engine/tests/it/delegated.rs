@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::alone::Alone;
 
-/// Counts the deliveries of each job. A delivery lasts half a minute.
+/// Counts the deliveries of each job. A delivery lasts 28 s: it ends between two looks, which are 5 s apart.
 #[derive(Default)]
 struct Slow(Mutex<BTreeMap<String, usize>>);
 
@@ -32,7 +32,7 @@ impl Slow {
 impl Target for Slow {
     async fn deliver(&self, dispatch: &Dispatch, _: &dyn LiveOutput, _: &CancellationToken) -> Outcome {
         *self.0.lock().unwrap().entry(dispatch.job.clone()).or_default() += 1;
-        tokio::time::sleep(Duration::from_secs(30)).await;
+        tokio::time::sleep(Duration::from_secs(28)).await;
         Outcome::Succeeded { output: None }
     }
 }
@@ -123,5 +123,29 @@ async fn a_delegated_run_whose_claim_was_not_confirmed_is_returned_unspent() {
     let record = alone.run(run).await;
     assert_eq!((record.state, record.attempt, record.lost), (State::Succeeded, 1, 0), "it was never sent");
     assert_eq!(alone.target.deliveries("j"), 1);
+    engine.stop(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn delegated_runs_of_one_job_use_no_more_than_its_share_of_the_slots_and_hide_no_other_job() {
+    let alone = Alone::<Slow>::shared().await;
+    alone.create("modest").await;
+    let settings = Settings { slots: 20, ..Settings::default() };
+    let engine = alone.start_with(alone.store.clone(), RECEIVER, settings).await;
+    let owner = owner(&alone).await;
+    for n in 0..30 {
+        delegate(&alone, &owner, "j", &format!("k{n}")).await;
+    }
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    delegate(&alone, &owner, "modest", "k").await;
+    while alone.target.deliveries("modest") == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(alone.target.deliveries("j"), 5, "a quarter of 20 slots");
+    tokio::time::sleep(Duration::from_millis(8_500)).await;
+    assert_eq!(alone.target.deliveries("j"), 10, "a free slot is used before the next look");
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    assert_eq!(alone.target.deliveries("j"), 30, "all are delivered in the end");
     engine.stop(Duration::from_secs(5)).await;
 }

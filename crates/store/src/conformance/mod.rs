@@ -110,6 +110,7 @@ macro_rules! conformance_suite {
             a_lease_from_a_clock_that_was_ahead_lives_no_longer_than_a_lease,
             a_run_that_was_handed_over_is_claimed_by_its_node_and_by_no_other,
             a_run_that_was_handed_over_counts_as_in_progress,
+            a_search_for_delegated_runs_skips_full_jobs_and_returns_the_oldest_first,
             what_was_handed_to_a_node_that_dies_or_stops_waits_again_unspent,
             a_run_is_handed_only_to_a_living_node_and_only_by_the_owner,
             only_the_holder_releases,

@@ -1,7 +1,7 @@
 //! What is only true of a store that nodes share.
 
 use everytick_domain::{
-    ids::RunId,
+    ids::{JobId, RunId},
     partition::PartitionSet,
     run::{State, Verdict},
 };
@@ -245,7 +245,7 @@ async fn one_that_lives_and_one_that_dies(bench: &Bench) -> (Lease, Lease) {
 }
 
 async fn handed_to(bench: &Bench, node: &Lease) -> Vec<RunId> {
-    bench.store.peek_delegated(node, 10).await.unwrap().into_iter().map(|run| run.id).collect()
+    bench.store.peek_delegated(node, &[], 10).await.unwrap().into_iter().map(|run| run.id).collect()
 }
 
 pub async fn a_run_that_was_handed_over_is_claimed_by_its_node_and_by_no_other(bench: &Bench) {
@@ -263,6 +263,22 @@ pub async fn a_run_that_was_handed_over_is_claimed_by_its_node_and_by_no_other(b
     bench.settle(&claimed, Verdict::Retry { due_at: s(11) }).await;
     bench.go(11);
     assert_eq!((bench.due(&a).await, handed_to(bench, &b).await), (vec![run], vec![]));
+}
+
+pub async fn a_search_for_delegated_runs_skips_full_jobs_and_returns_the_oldest_first(bench: &Bench) {
+    let (a, b) = two(bench).await;
+    let (full, other) = (bench.create(spec("full")).await, bench.create(spec("other")).await);
+    bench.go(20);
+    let (first, second) = (bench.waiting(&a, &full, 10).await, bench.waiting(&a, &other, 20).await);
+    let to = [(second, b.incarnation), (first, b.incarnation)];
+    assert_eq!(bench.store.delegate(&a, &bench.all(), &to).await.unwrap().len(), 2);
+    let search = async |full: &[JobId], limit| {
+        let found = bench.store.peek_delegated(&b, full, limit).await.unwrap();
+        found.into_iter().map(|run| run.id).collect::<Vec<_>>()
+    };
+    assert_eq!(search(&[], 10).await, [first, second]);
+    assert_eq!(search(&[full.id], 1).await, [second]);
+    assert!(search(&[full.id, other.id], 10).await.is_empty());
 }
 
 pub async fn a_run_that_was_handed_over_counts_as_in_progress(bench: &Bench) {

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use everytick_domain::{
-    ids::{Incarnation, RunId, TenantId},
+    ids::{Incarnation, JobId, RunId, TenantId},
     partition::PartitionSet,
     recovery::in_turn,
     time::DbTime,
@@ -172,7 +172,12 @@ pub(super) async fn delegate(
     Ok(handed.into_iter().map(RunId::from_uuid).collect())
 }
 
-pub(super) async fn peek_delegated(store: &PostgresStore, lease: &Lease, limit: usize) -> Result<Vec<WaitingRun>> {
+pub(super) async fn peek_delegated(
+    store: &PostgresStore,
+    lease: &Lease,
+    full: &[JobId],
+    limit: usize,
+) -> Result<Vec<WaitingRun>> {
     const DOING: &str = "look at what was handed to this node";
     let aside: HashSet<RunId> = store.unreadable.runs_aside().into_iter().collect();
     let mut read = store.read_many(DOING).await?;
@@ -181,6 +186,7 @@ pub(super) async fn peek_delegated(store: &PostgresStore, lease: &Lease, limit: 
         .bind(lease.incarnation.uuid())
         .bind(now.millis())
         .bind(rows::limit(limit + aside.len()))
+        .bind(rows::job_ids(full.iter().copied()))
         .fetch_all(&mut *read)
         .await
         .failed(DOING)?;

@@ -543,8 +543,8 @@ impl Store for PostgresStore {
     ) -> Result<Vec<RunId>> {
         self.writes(claim::delegate(self, lease, partitions, runs)).await
     }
-    async fn peek_delegated(&self, lease: &Lease, limit: usize) -> Result<Vec<WaitingRun>> {
-        self.reads(claim::peek_delegated(self, lease, limit)).await
+    async fn peek_delegated(&self, lease: &Lease, full: &[JobId], limit: usize) -> Result<Vec<WaitingRun>> {
+        self.reads(claim::peek_delegated(self, lease, full, limit)).await
     }
     async fn claim_delegated(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
         let all = PartitionSet::all(PARTITIONS);

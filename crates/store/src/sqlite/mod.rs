@@ -324,7 +324,7 @@ impl Store for SqliteStore {
     async fn delegate(&self, _: &Lease, _: &PartitionSet, _: &[(RunId, Incarnation)]) -> Result<Vec<RunId>> {
         Ok(Vec::new())
     }
-    async fn peek_delegated(&self, _: &Lease, _: usize) -> Result<Vec<WaitingRun>> {
+    async fn peek_delegated(&self, _: &Lease, _: &[JobId], _: usize) -> Result<Vec<WaitingRun>> {
         Ok(Vec::new())
     }
     async fn claim_delegated(&self, _: &Lease, _: &[RunId]) -> Result<Vec<ClaimedRun>> {
