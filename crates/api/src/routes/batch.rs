@@ -5,7 +5,10 @@
 //! anything, and would otherwise wait for us while we wait for them. Another makes the jobs: while the database writes a chunk,
 //! the next is read and checked.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     body::{Body, HttpBody},
@@ -42,6 +45,10 @@ const CHUNK_BYTES_MAX: usize = 4 * 1024 * 1024;
 const CHUNKS_AHEAD_MAX: usize = 2;
 /// A sender that is silent for longer has gone away.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// In all, a batch waits so long for its sender, and a second more for each so many bytes that came. A sender that trickles would
+/// otherwise occupy one of the few batches without end.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+const BYTES_PER_SECOND_MIN: usize = 16 * 1024;
 
 const NDJSON: &str = "application/x-ndjson";
 
@@ -130,10 +137,13 @@ impl Batch {
 
     async fn take(mut self, body: Body) {
         let mut body = body.into_data_stream();
-        let (mut begun, mut bytes) = (BytesMut::new(), 0);
+        let (mut begun, mut bytes, mut waited) = (BytesMut::new(), 0, Duration::ZERO);
         let mut too_long = false;
         loop {
-            let part = match tokio::time::timeout(SILENCE_MAX, body.next()).await {
+            let wait_began = now();
+            let part = tokio::time::timeout(patience(bytes, waited), body.next()).await;
+            waited += now().saturating_duration_since(wait_began);
+            let part = match part {
                 Ok(None) => break,
                 Ok(Some(Ok(part))) => part,
                 Ok(Some(Err(_))) => return self.stop(&ApiError::malformed("", "the body broke off here")).await,
@@ -214,6 +224,18 @@ impl Batch {
     }
 }
 
+/// How long the next part of a body may take, by what came so far and by how long the batch has waited for it. Time in which
+/// the batch did not read does not count.
+fn patience(bytes: usize, waited: Duration) -> Duration {
+    let earned = Duration::from_secs((bytes / BYTES_PER_SECOND_MIN) as u64);
+    (WAIT_MAX + earned).saturating_sub(waited).min(SILENCE_MAX)
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long a client takes; nothing is scheduled by it")]
+fn now() -> Instant {
+    Instant::now()
+}
+
 /// Makes the jobs of one chunk after the other, and answers their lines.
 async fn make(
     api: Arc<Api>,
@@ -269,5 +291,32 @@ fn name_of(text: &[u8]) -> Option<String> {
 fn write(text: &mut Vec<u8>, line: &BatchLine) {
     if serde_json::to_writer(&mut *text, line).is_ok() {
         text.push(b'\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_that_trickles_ends_its_batch_within_a_minute() {
+        let (mut waited, mut bytes) = (Duration::ZERO, 0);
+        for _ in 0..7 {
+            let next = Duration::from_secs(10);
+            if next > patience(bytes, waited) {
+                break;
+            }
+            (waited, bytes) = (waited + next, bytes + 1);
+        }
+        assert_eq!(waited, WAIT_MAX);
+    }
+
+    #[test]
+    fn a_slow_sender_has_as_long_as_its_bytes_need() {
+        let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
+        assert_eq!(patience(0, Duration::ZERO), SILENCE_MAX);
+        assert_eq!(patience(0, minutes(1)), Duration::ZERO);
+        assert_eq!(patience(BATCH_BYTES_MAX / 2, minutes(30)), SILENCE_MAX);
+        assert_eq!(patience(BYTES_PER_SECOND_MIN * 600, minutes(12)), Duration::ZERO);
     }
 }
