@@ -9,7 +9,7 @@ use std::{
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-use crate::support::{Server, Sink};
+use crate::support::{Server, Sink, wait_for};
 
 /// Lets the server open so many files more than it has open.
 fn leave_files(server: &Server, more: u64) {
@@ -82,6 +82,27 @@ fn idle_connections_take_no_file_descriptor_from_a_run() {
     let failed = server.everytick(&["run", "list", "--status", "failed", "--output", "json"]).json();
     assert_eq!(failed["items"], serde_json::json!([]));
     drop(idle);
+}
+
+#[test]
+fn workers_that_wait_on_all_connections_do_not_keep_a_health_check_out() {
+    let server = Server::builder().flags(&["--max-connections", "8"]).start();
+    let body = r#"{"worker": "w", "limit": 1, "wait": "20s"}"#;
+    let head = "POST /api/v1/queues/q/claim HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json";
+    let request = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let mut waiting: Vec<_> = (0..8).map(|_| connect(&server)).collect();
+    waiting.iter_mut().for_each(|stream| stream.write_all(request.as_bytes()).unwrap());
+    assert!(healthz(&server).starts_with("HTTP/1.1 200"));
+    // The first claims wait on; two connections are for short requests, and their claims were refused.
+    let refused = wait_for("the refused claims", || {
+        let busy = waiting.iter().filter(|stream| {
+            stream.set_nonblocking(true).unwrap();
+            let mut answer = [0; 12];
+            stream.peek(&mut answer).is_ok_and(|_| answer.starts_with(b"HTTP/1.1 503"))
+        });
+        Some(busy.count()).filter(|count| *count > 0)
+    });
+    assert!(refused <= 2, "{refused}");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Queues, and the workers that pull from them.
 
+use std::{future::pending, time::Duration};
+
 use axum::{Json, extract::State};
 use everytick_domain::run;
 use everytick_engine::{commands::Work, store::StoreError};
@@ -10,6 +12,7 @@ use crate::{
     error::{ApiError, Result},
     paging,
     params::{Params, QueuePath, RunPath},
+    server::Carrier,
     wire::{
         Name, Problem,
         queue::{
@@ -97,11 +100,26 @@ pub(crate) async fn claim_runs(
     State(api): Shared,
     QueuePath(queue): QueuePath,
     params: Params,
+    carrier: Carrier,
     body: JsonBody,
 ) -> Result<Json<ClaimAnswer>> {
     params.finish()?;
     let wanted = body.read::<ClaimRequest>()?.read().map_err(ApiError::Invalid)?;
-    match api.commands.claim_work(api.tenant(), queue, wanted.worker, wanted.limit, wanted.wait).await? {
+    // A worker that may not wait still gets the runs that are due.
+    let long = carrier.begin_long(true);
+    let wait = if long.is_ok() { wanted.wait } else { Duration::ZERO };
+    let ended = async {
+        match &long {
+            Ok(long) => long.ended().await,
+            Err(_) => pending().await,
+        }
+    };
+    let work = api.commands.claim_work_until(api.tenant(), queue, wanted.worker, wanted.limit, wait, ended).await?;
+    match work {
+        Work::Claims(found) if found.claims.is_empty() && !wanted.wait.is_zero() => {
+            long?;
+            Ok(Json(ClaimAnswer { runs: Vec::new() }))
+        }
         Work::Claims(found) => Ok(Json(ClaimAnswer { runs: found.claims.into_iter().map(HandedRun::from).collect() })),
         Work::Crowded => {
             Err(ApiError::Busy("too many workers wait at this node already; ask again, or another".to_owned()))

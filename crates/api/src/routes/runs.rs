@@ -16,7 +16,7 @@ use everytick_domain::{
     run::State as RunState,
 };
 use everytick_engine::store::{JobRef, RunFilter};
-use futures::{Stream, stream};
+use futures::{Stream, StreamExt as _, stream};
 use serde_json::json;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
@@ -27,6 +27,7 @@ use crate::{
     error::{ApiError, Result},
     paging,
     params::{JobPath, Params, RunPath, job_ref},
+    server::{Carrier, LongRequest},
     wire::{
         IdempotencyKey, Name, Problem,
         run::{Attempt, AttemptPage, Run, RunPage, SettleRequest},
@@ -183,13 +184,19 @@ pub(crate) async fn list_attempts(
         (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
     )
 )]
-pub(crate) async fn get_log(State(api): Shared, RunPath(id): RunPath, params: Params) -> Result<Response> {
+pub(crate) async fn get_log(
+    State(api): Shared,
+    RunPath(id): RunPath,
+    params: Params,
+    carrier: Carrier,
+) -> Result<Response> {
     params.finish()?;
     let run = api.commands.store().get_run(api.tenant(), id).await?;
     if run.state.is_open()
         && let Some((tail, chunks)) = api.commands.live().watch(id)
     {
-        return Ok(Sse::new(watch(api, id, tail, chunks)).keep_alive(KeepAlive::default()).into_response());
+        let long = carrier.begin_long(false)?;
+        return Ok(Sse::new(watch(api, id, tail, chunks, long)).keep_alive(KeepAlive::default()).into_response());
     }
     let log = if run.state.is_open() { api.commands.store().claim_log(api.tenant(), id).await? } else { None };
     let mut response = log.or(run.output).unwrap_or_default().into_response();
@@ -208,8 +215,9 @@ fn watch(
     run: RunId,
     tail: Vec<u8>,
     chunks: Receiver<Vec<u8>>,
+    long: LongRequest,
 ) -> impl Stream<Item = Result<Event, Infallible>> {
-    stream::unfold((api, Watching::Live(tail, chunks)), move |(api, watching)| async move {
+    let events = stream::unfold((api, Watching::Live(tail, chunks)), move |(api, watching)| async move {
         let Watching::Live(mut bytes, mut chunks) = watching else { return None };
         loop {
             let text = whole_characters(&mut bytes);
@@ -230,6 +238,10 @@ fn watch(
                 }
             }
         }
+    });
+    // It counts as long as the stream is read.
+    events.inspect(move |_| {
+        let _ = &long;
     })
 }
 

@@ -1,4 +1,5 @@
-//! The connections that are open: how many, whose, and which of them are idle, the longest idle first.
+//! The connections that are open: how many, whose, which of them are idle, and which are in a long request (a claim that waits,
+//! a live log). At the limit the longest idle connection makes room for a new one, then the claim that has waited longest.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -7,6 +8,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use tokio::sync::Notify;
@@ -14,12 +16,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::{ServerLimits, phase::Phase};
 
+/// So many connections are in no long request (a quarter where there are few), so that health checks and other short requests
+/// always find one.
+const SHORT_CONNECTIONS: usize = 8;
+/// A claim is not ended before it has waited this long: its worker asks again at once, and would end the next one.
+const WAIT_MIN: Duration = Duration::from_secs(1);
+
 #[derive(Debug)]
 pub(super) struct Connections {
     open: Mutex<Open>,
     /// A connection has ended, or has become idle.
     changed: Notify,
     max: usize,
+    long_max: usize,
     per_peer_max: usize,
 }
 
@@ -30,6 +39,8 @@ struct Open {
     closing: usize,
     /// Those that wait for a request, in the order in which they began to.
     idle: BTreeMap<u64, Idle>,
+    /// Long requests, in the order in which they began.
+    long: BTreeMap<u64, Long>,
     peers: HashMap<IpAddr, usize>,
     last: u64,
 }
@@ -40,12 +51,21 @@ struct Idle {
     evicted: CancellationToken,
 }
 
+#[derive(Debug)]
+struct Long {
+    since: Instant,
+    /// Ends the wait; `None` where only its client ends it.
+    ended: Option<CancellationToken>,
+    evicted: CancellationToken,
+}
+
 impl Connections {
     pub(super) fn new(limits: ServerLimits) -> Self {
         Self {
             open: Mutex::default(),
             changed: Notify::new(),
             max: limits.connections_max,
+            long_max: limits.connections_max - SHORT_CONNECTIONS.min(limits.connections_max / 4),
             per_peer_max: limits.connections_per_peer_max,
         }
     }
@@ -54,11 +74,17 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there may be one connection more. Closes the oldest idle one for it.
+    /// Waits until there may be one connection more. Closes another for it, where one can be closed.
     pub(super) async fn make_room(&self) {
-        while self.is_full() && !self.close_oldest_idle() {
-            self.one_less().await;
+        while self.is_full() && !self.close_one(now()) {
+            let _ = tokio::time::timeout(WAIT_MIN, self.one_less()).await;
         }
+    }
+
+    /// Closes the oldest idle connection, or else that of the claim that has waited longest, after an empty answer. `false` when
+    /// all are busy otherwise.
+    pub(super) fn close_one(&self, now: Instant) -> bool {
+        self.close_oldest_idle() || self.open().end_oldest_wait(now)
     }
 
     fn is_full(&self) -> bool {
@@ -72,7 +98,7 @@ impl Connections {
     }
 
     /// Closes the connection that has been idle longest. `false` when all are busy.
-    pub(super) fn close_oldest_idle(&self) -> bool {
+    fn close_oldest_idle(&self) -> bool {
         let mut open = self.open();
         let oldest = open.idle.keys().next().copied();
         oldest.is_some_and(|oldest| open.evict(oldest))
@@ -107,6 +133,19 @@ impl Open {
     fn evict(&mut self, order: u64) -> bool {
         let Some(idle) = self.idle.remove(&order) else { return false };
         idle.evicted.cancel();
+        self.closing += 1;
+        true
+    }
+
+    fn end_oldest_wait(&mut self, now: Instant) -> bool {
+        let may_end =
+            |long: &Long| long.ended.is_some() && !long.evicted.is_cancelled() && now >= long.since + WAIT_MIN;
+        let Some((_, long)) = self.long.iter().find(|(_, long)| may_end(long)) else { return false };
+        // It counts as closed from now on, so the new connection need not wait for the answer.
+        long.evicted.cancel();
+        if let Some(ended) = &long.ended {
+            ended.cancel();
+        }
         self.closing += 1;
         true
     }
@@ -170,6 +209,51 @@ impl Connection {
     pub(super) async fn evicted(&self) {
         self.evicted.cancelled().await;
     }
+}
+
+/// A request that may occupy its connection for long. Counted until it is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct LongRequest {
+    /// `None` without a server.
+    counted: Option<(Arc<Connection>, u64)>,
+    ended: CancellationToken,
+}
+
+impl LongRequest {
+    /// The server needs the connection: the wait should end with an empty answer.
+    pub(crate) async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+}
+
+impl Drop for LongRequest {
+    fn drop(&mut self) {
+        if let Some((connection, number)) = &self.counted {
+            connection.connections.open().long.remove(number);
+        }
+    }
+}
+
+impl Connection {
+    /// Counts a long request. `None` when only the connections for short ones are left. One that `waits` may be ended early.
+    pub(super) fn begin_long(self: &Arc<Self>, waits: bool, now: Instant) -> Option<LongRequest> {
+        let mut open = self.connections.open();
+        if open.long.len() >= self.connections.long_max {
+            return None;
+        }
+        let ended = CancellationToken::new();
+        open.last += 1;
+        let number = open.last;
+        let long = Long { since: now, ended: waits.then(|| ended.clone()), evicted: self.evicted.clone() };
+        open.long.insert(number, long);
+        drop(open);
+        Some(LongRequest { counted: Some((self.clone(), number)), ended })
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long a client has waited; nothing is scheduled by it")]
+pub(super) fn now() -> Instant {
+    Instant::now()
 }
 
 impl Drop for Connection {
@@ -242,7 +326,7 @@ mod tests {
         drop(second);
         first.set(Phase::Busy);
         third.set(Phase::Busy);
-        assert!(!connections.close_oldest_idle());
+        assert!(!connections.close_one(now()));
         let waits = {
             let connections = connections.clone();
             tokio::spawn(async move { connections.make_room().await })
@@ -254,5 +338,40 @@ mod tests {
         drop(third);
         let open = connections.open();
         assert!(open.count == 0 && open.closing == 0 && open.idle.is_empty() && open.peers.is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_claim_that_has_waited_longest_makes_room_when_no_connection_is_idle() {
+        let (connections, start) = (connections(3, 100), now());
+        let busy = [(); 3].map(|()| connections.admit("127.0.0.1".parse().unwrap()).unwrap());
+        busy.iter().for_each(|connection| connection.set(Phase::Busy));
+        let log = busy[0].begin_long(false, start).unwrap();
+        let first = busy[1].begin_long(true, start).unwrap();
+        let second = busy[2].begin_long(true, start).unwrap();
+        assert!(!connections.close_one(start), "both have just begun to wait");
+        assert!(connections.close_one(start + WAIT_MIN));
+        first.ended().await;
+        assert!(!second.ended.is_cancelled() && !log.ended.is_cancelled());
+        assert!(busy[1].evicted.is_cancelled() && !connections.is_full(), "it counts as closed at once");
+        drop(first);
+        assert!(connections.close_one(start + WAIT_MIN) && second.ended.is_cancelled());
+        drop((second, log));
+        assert!(!connections.close_one(start + WAIT_MIN), "a log is not ended");
+        drop(busy);
+        let open = connections.open();
+        assert!(open.count == 0 && open.closing == 0 && open.long.is_empty());
+    }
+
+    #[test]
+    fn some_connections_are_kept_for_short_requests() {
+        let peer = "127.0.0.1".parse().unwrap();
+        for (max, long) in [(1, 1), (4, 3), (32, 24), (64, 56)] {
+            let connections = connections(max, 100);
+            let open: Vec<_> = (0..max).map(|_| connections.admit(peer).unwrap()).collect();
+            let begun: Vec<_> = open.iter().filter_map(|connection| connection.begin_long(true, now())).collect();
+            assert_eq!(begun.len(), long, "of {max}");
+            drop(begun);
+            assert!(open[0].begin_long(false, now()).is_some());
+        }
     }
 }

@@ -15,16 +15,24 @@ mod timed;
 
 use std::{io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
-use axum::{Router, body::Body, extract::Request};
+use axum::{
+    Router,
+    body::Body,
+    extract::{FromRequestParts, Request},
+    http::request::Parts,
+};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt as _;
 
-use connections::{Connection, Connections};
+use connections::{Connection, Connections, now};
 use phase::{Answer, Watched};
 use timed::Timed;
+
+use crate::error::ApiError;
+pub(crate) use connections::LongRequest;
 
 /// A request's head, with its headers, may be this long.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -73,7 +81,8 @@ pub async fn serve(listener: TcpListener, router: Router, limits: ServerLimits, 
                     continue;
                 }
             };
-            // At the limit the oldest idle connection is closed. Where all are busy, the new one waits for an end.
+            // At the limit the oldest idle connection is closed, or that of the claim that has waited longest. Where all are busy
+            // otherwise, the new one waits for an end.
             connections.make_room().await;
             if let Some(connection) = connections.admit(peer.ip()) {
                 let one = serve_one(stream, peer, connection, router.clone(), limits, closing.clone());
@@ -99,9 +108,34 @@ async fn not_accepted(error: &io::Error, connections: &Connections) {
         tracing::debug!(%error, "a connection ended before it was accepted");
         return;
     }
-    let closed = connections.close_oldest_idle();
-    tracing::warn!(%error, idle_connection_closed = closed, "could not accept a connection; raise the limit of open files");
+    let closed = connections.close_one(now());
+    tracing::warn!(%error, other_connection_closed = closed, "could not accept a connection; raise the limit of open files");
     let _ = tokio::time::timeout(NO_DESCRIPTOR_PAUSE, connections.one_less()).await;
+}
+
+/// The connection that carries a request; none where the router is asked without a server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Carrier(Option<Arc<Connection>>);
+
+impl Carrier {
+    /// Counts a request that may last long. Refused when only the connections that are kept for short requests are left. The server
+    /// may end one that `waits`, to make room for another connection.
+    pub(crate) fn begin_long(&self, waits: bool) -> Result<LongRequest, ApiError> {
+        match &self.0 {
+            None => Ok(LongRequest::default()),
+            Some(connection) => connection.begin_long(waits, now()).ok_or_else(|| {
+                ApiError::Busy("too many long requests are open at this node already; ask again, or another".to_owned())
+            }),
+        }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Carrier {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        Ok(parts.extensions.get().cloned().unwrap_or_default())
+    }
 }
 
 async fn serve_one(
@@ -117,7 +151,9 @@ async fn serve_one(
     let io = TokioIo::new(Timed::new(stream, connection.clone(), limits.write_timeout));
     let service = service_fn(|request: Request<Incoming>| {
         let asked = connection.begin_request();
-        let answering = router.clone().oneshot(request.map(Body::new));
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(Carrier(Some(connection.clone())));
+        let answering = router.clone().oneshot(request);
         async move { answering.await.map(|response| response.map(|body| Answer::new(body, asked))) }
     });
     let served = http1::Builder::new()

@@ -30,6 +30,20 @@ impl Commands {
         limit: usize,
         wait: Duration,
     ) -> Result<Work> {
+        self.claim_work_until(tenant, queue, worker, limit, wait, std::future::pending()).await
+    }
+
+    /// The same, with a wait that also ends with `ended`. A claim under way is not cut off: its runs would be lost for a lease.
+    pub async fn claim_work_until(
+        &self,
+        tenant: TenantId,
+        queue: String,
+        worker: String,
+        limit: usize,
+        wait: Duration,
+        ended: impl Future<Output = ()>,
+    ) -> Result<Work> {
+        tokio::pin!(ended);
         let key = (tenant, queue.clone());
         let ask = ClaimQueue { tenant, queue, worker, limit, lease: CLAIM_LEASE };
         let deadline = tokio::time::sleep(wait);
@@ -54,6 +68,7 @@ impl Commands {
                 biased;
                 () = &mut deadline => return Ok(Work::Claims(found)),
                 () = self.room.closed() => return Ok(Work::Claims(found)),
+                () = &mut ended => return Ok(Work::Claims(found)),
                 () = place.called() => {}
             }
         }
