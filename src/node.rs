@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
-use everytick_api::{Api, Batches, ServerLimits, Status};
+use everytick_api::{Api, Batches, InFlight, ServerLimits, Status};
 use everytick_domain::ids::{Incarnation, TenantId};
 use everytick_engine::{
     Engine, Hints, Parts, TokioSpawn,
@@ -113,6 +113,7 @@ pub(crate) async fn start(
         min_interval: settings.min_interval,
         history: settings.history,
         batches: Batches::default(),
+        in_flight: InFlight::default(),
         listen: listener.local_addr()?,
     };
     let answers = settings.roles.api;

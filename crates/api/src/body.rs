@@ -3,7 +3,7 @@
 use axum::{
     body::Body,
     extract::{FromRequest, Request},
-    http::{HeaderMap, header},
+    http::{HeaderMap, header, request::Parts},
 };
 use bytes::{Bytes, BytesMut};
 use everytick_domain::invalid::Invalid;
@@ -15,6 +15,7 @@ use serde_json::{error::Category, value::RawValue};
 use crate::{
     error::{ApiError, Result},
     idempotency,
+    in_flight::{Charge, InFlight},
     wire::object::Object,
 };
 
@@ -28,6 +29,8 @@ const JSON: [&str; 2] = ["application/json", "application/merge-patch+json"];
 /// A body of JSON, or none.
 pub(crate) struct JsonBody {
     bytes: Bytes,
+    /// Counts the bytes until the request is answered.
+    _charge: Charge,
     pub(crate) idempotency: Option<IdempotencyKey>,
 }
 
@@ -36,12 +39,12 @@ impl<S: Sync> FromRequest<S> for JsonBody {
 
     async fn from_request(request: Request, _: &S) -> Result<Self> {
         let (parts, body) = request.into_parts();
-        let bytes = read_whole(&parts.headers, body).await?;
+        let (bytes, charge) = read_whole(&parts, body).await?;
         if !bytes.is_empty() {
             check_media_type(&parts.headers, &JSON)?;
         }
         let idempotency = idempotency::asked(&parts, &bytes)?;
-        Ok(Self { bytes, idempotency })
+        Ok(Self { bytes, _charge: charge, idempotency })
     }
 }
 
@@ -56,7 +59,7 @@ impl<S: Sync> FromRequest<S> for CalendarBody {
 
     async fn from_request(request: Request, _: &S) -> Result<Self> {
         let (parts, body) = request.into_parts();
-        let bytes = read_whole(&parts.headers, body).await?;
+        let (bytes, charge) = read_whole(&parts, body).await?;
         if check_media_type(&parts.headers, &[CALENDAR]).is_ok() {
             let text =
                 String::from_utf8(bytes.to_vec()).map_err(|_| ApiError::malformed("", "the body is not UTF-8"))?;
@@ -65,7 +68,7 @@ impl<S: Sync> FromRequest<S> for CalendarBody {
         if !bytes.is_empty() {
             check_media_type(&parts.headers, &[JSON[0], CALENDAR])?;
         }
-        Ok(Self::Json(JsonBody { bytes, idempotency: None }))
+        Ok(Self::Json(JsonBody { bytes, _charge: charge, idempotency: None }))
     }
 }
 
@@ -190,8 +193,10 @@ pub(crate) fn check_announced(headers: &HeaderMap, bytes_max: usize) -> Result<(
     Ok(())
 }
 
-async fn read_whole(headers: &HeaderMap, body: Body) -> Result<Bytes> {
-    check_announced(headers, BODY_BYTES_MAX)?;
+async fn read_whole(parts: &Parts, body: Body) -> Result<(Bytes, Charge)> {
+    check_announced(&parts.headers, BODY_BYTES_MAX)?;
+    // What has come counts, not what was announced: to announce costs a client nothing.
+    let mut charge = parts.extensions.get::<InFlight>().cloned().unwrap_or_default().begin();
     let mut chunks = body.into_data_stream();
     let mut whole = BytesMut::new();
     while let Some(chunk) = chunks.next().await {
@@ -199,9 +204,10 @@ async fn read_whole(headers: &HeaderMap, body: Body) -> Result<Bytes> {
         if whole.len() + chunk.len() > BODY_BYTES_MAX {
             return Err(ApiError::TooLarge { field: "body", bytes_max: BODY_BYTES_MAX });
         }
+        charge.grow_to(whole.len() + chunk.len())?;
         whole.extend_from_slice(&chunk);
     }
-    Ok(whole.freeze())
+    Ok((whole.freeze(), charge))
 }
 
 #[cfg(test)]

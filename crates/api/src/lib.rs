@@ -8,6 +8,7 @@ mod document;
 mod error;
 mod guard;
 mod idempotency;
+mod in_flight;
 mod paging;
 mod params;
 mod routes;
@@ -29,6 +30,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
 
 pub use document::openapi;
+pub use in_flight::{BYTES_IN_FLIGHT_MAX, InFlight};
 pub use routes::Batches;
 pub use server::{ServerLimits, serve};
 
@@ -60,6 +62,8 @@ pub struct Api {
     pub history: Span,
     /// The batches that are being taken.
     pub batches: Batches,
+    /// The bytes of large answers and request bodies.
+    pub in_flight: InFlight,
     /// Where it is bound, the port as it is (not 0): `Host` and `Origin` are held against it.
     pub listen: SocketAddr,
 }
@@ -100,6 +104,7 @@ fn with_guards(api: Api, routes: OpenApiRouter<Arc<Api>>) -> Router {
         .method_not_allowed_fallback(async || ApiError::WrongMethod)
         .fallback(async || ApiError::NoSuchPath)
         .layer(from_fn(within_time))
+        .layer(from_fn_with_state(api.clone(), in_flight::limit))
         .layer(from_fn_with_state(api.clone(), guard::check))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(from_fn(guard::harden))

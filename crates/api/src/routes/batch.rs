@@ -30,6 +30,7 @@ use crate::{
     Api,
     body::{BODY_BYTES_MAX, check_announced, check_media_type, read_object},
     error::{ApiError, Result},
+    in_flight::Charge,
     params::Params,
     wire::{Problem, batch::BatchLine, job::JobDefinition},
 };
@@ -95,23 +96,30 @@ pub(crate) async fn create_jobs(State(api): Shared, params: Params, request: Req
         return Err(ApiError::malformed("", "the body is empty; a line of JSON for each job is wanted"));
     }
     check_media_type(&parts.headers, &[NDJSON, "application/ndjson", "application/jsonl"])?;
+    api.in_flight.check()?;
     let begun = api.batches.begin()?;
     let (answers, answered) = unbounded_channel();
     let (chunks, read) = mpsc::channel(CHUNKS_AHEAD_MAX);
     tokio::spawn(make(api.clone(), read, answers.clone(), begun));
     tokio::spawn(Batch::new(api, chunks, answers).take(body));
     let answered = stream::unfold(answered, |mut answered| async move {
-        answered.recv().await.map(|bytes: Bytes| (Ok::<_, std::convert::Infallible>(bytes), answered))
+        answered.recv().await.map(|lines: Lines| (Ok::<_, std::convert::Infallible>(lines.text), answered))
     });
     let mut response = Body::from_stream(answered).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(NDJSON));
     Ok(response)
 }
 
+/// A part of the answer. It counts as in flight until the server takes it.
+struct Lines {
+    text: Bytes,
+    _charge: Charge,
+}
+
 struct Batch {
     api: Arc<Api>,
     chunks: Sender<Chunk>,
-    answers: UnboundedSender<Bytes>,
+    answers: UnboundedSender<Lines>,
     /// Lines seen, empty ones too.
     line: u64,
     chunk: Chunk,
@@ -131,7 +139,7 @@ enum Line {
 }
 
 impl Batch {
-    fn new(api: Arc<Api>, chunks: Sender<Chunk>, answers: UnboundedSender<Bytes>) -> Self {
+    fn new(api: Arc<Api>, chunks: Sender<Chunk>, answers: UnboundedSender<Lines>) -> Self {
         Self { api, chunks, answers, line: 0, chunk: Chunk::default(), chunk_bytes: 0 }
     }
 
@@ -240,7 +248,7 @@ fn now() -> Instant {
 async fn make(
     api: Arc<Api>,
     mut chunks: Receiver<Chunk>,
-    answers: UnboundedSender<Bytes>,
+    answers: UnboundedSender<Lines>,
     begun: OwnedSemaphorePermit,
 ) {
     while let Some(Chunk { lines, specs }) = chunks.recv().await {
@@ -269,7 +277,8 @@ async fn make(
         }
         if !text.is_empty() {
             // Nobody reads any more: the jobs are made all the same.
-            let _ = answers.send(text.into());
+            let charge = api.in_flight.count(text.len());
+            let _ = answers.send(Lines { text: text.into(), _charge: charge });
         }
     }
     drop(begun);

@@ -105,6 +105,8 @@ pub(crate) async fn claim_runs(
 ) -> Result<Json<ClaimAnswer>> {
     params.finish()?;
     let wanted = body.read::<ClaimRequest>()?.read().map_err(ApiError::Invalid)?;
+    // A claim cannot be refused any more when its runs are in the worker's hands.
+    api.in_flight.check()?;
     // A worker that may not wait still gets the runs that are due.
     let long = carrier.begin_long(true);
     let wait = if long.is_ok() { wanted.wait } else { Duration::ZERO };

@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{ServerLimits, phase::Phase};
+use crate::in_flight::Charged;
 
 /// So many connections are in no long request (a quarter where there are few), so that health checks and other short requests
 /// always find one.
@@ -119,7 +120,8 @@ impl Connections {
         let evicted = CancellationToken::new();
         let order = open.begin_idle(peer, &evicted);
         let state = AtomicU64::new(Phase::New as u64);
-        Some(Arc::new(Connection { connections: self.clone(), peer, evicted, order: Mutex::new(order), state }))
+        let (order, charges) = (Mutex::new(order), Mutex::default());
+        Some(Arc::new(Connection { connections: self.clone(), peer, evicted, order, charges, state }))
     }
 }
 
@@ -160,6 +162,8 @@ pub(super) struct Connection {
     evicted: CancellationToken,
     /// Its place among the idle ones, while it is one.
     order: Mutex<u64>,
+    /// The charges of answers that are not sent yet.
+    charges: Mutex<Vec<Charged>>,
     /// How often the phase has changed, and the phase. Only the connection's own task changes it.
     state: AtomicU64,
 }
@@ -177,6 +181,9 @@ impl Connection {
             return;
         }
         self.state.store(Phase::next(state, phase), Ordering::Relaxed);
+        if phase == Phase::Idle {
+            self.charges().clear();
+        }
         match phase {
             Phase::Busy => {
                 let order = *self.order();
@@ -190,6 +197,15 @@ impl Connection {
             }
             Phase::New | Phase::Head | Phase::Answered => {}
         }
+    }
+
+    /// Keeps the charge of an answer until the answer is sent: complete, it waits in the buffers of hyper.
+    pub(super) fn keep(&self, charge: Charged) {
+        self.charges().push(charge);
+    }
+
+    fn charges(&self) -> MutexGuard<'_, Vec<Charged>> {
+        self.charges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn order(&self) -> MutexGuard<'_, u64> {
@@ -360,6 +376,21 @@ mod tests {
         drop(busy);
         let open = connections.open();
         assert!(open.count == 0 && open.closing == 0 && open.long.is_empty());
+    }
+
+    #[test]
+    fn an_answer_counts_as_in_flight_until_it_is_sent() {
+        let (connections, in_flight) = (connections(9, 9), crate::InFlight::new(1));
+        let connection = connections.admit("127.0.0.1".parse().unwrap()).unwrap();
+        for end in [Phase::Idle, Phase::Answered] {
+            connection.set(Phase::Busy);
+            connection.keep(Charged::new(in_flight.count(1)));
+            connection.set(Phase::Answered);
+            assert!(in_flight.check().is_err(), "it is complete and not sent");
+            connection.set(end);
+        }
+        drop(connection);
+        in_flight.check().unwrap();
     }
 
     #[test]

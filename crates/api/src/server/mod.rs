@@ -13,7 +13,7 @@ mod connections;
 mod phase;
 mod timed;
 
-use std::{io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -31,7 +31,7 @@ use connections::{Connection, Connections, now};
 use phase::{Answer, Watched};
 use timed::Timed;
 
-use crate::error::ApiError;
+use crate::{error::ApiError, in_flight::Charged};
 pub(crate) use connections::LongRequest;
 
 /// A request's head, with its headers, may be this long.
@@ -131,7 +131,7 @@ impl Carrier {
 }
 
 impl<S: Sync> FromRequestParts<S> for Carrier {
-    type Rejection = std::convert::Infallible;
+    type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
         Ok(parts.extensions.get().cloned().unwrap_or_default())
@@ -154,7 +154,12 @@ async fn serve_one(
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(Carrier(Some(connection.clone())));
         let answering = router.clone().oneshot(request);
-        async move { answering.await.map(|response| response.map(|body| Answer::new(body, asked))) }
+        let connection = connection.clone();
+        async move {
+            let mut response = answering.await?;
+            response.extensions_mut().remove().into_iter().for_each(|charge: Charged| connection.keep(charge));
+            Ok::<_, Infallible>(response.map(|body| Answer::new(body, asked)))
+        }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -10,7 +10,7 @@ use axum::{
     body::{Body, to_bytes},
     http::{HeaderMap, Request, StatusCode},
 };
-use everytick_api::{Api, Batches, Status, router};
+use everytick_api::{Api, BYTES_IN_FLIGHT_MAX, Batches, InFlight, Status, router};
 use everytick_domain::time::Span;
 use everytick_engine::{
     Hints,
@@ -89,6 +89,14 @@ impl Server {
     }
 
     pub(crate) async fn with(shell_enabled: bool, min_interval: Span) -> Self {
+        Self::build(shell_enabled, min_interval, BYTES_IN_FLIGHT_MAX).await
+    }
+
+    pub(crate) async fn with_bytes_in_flight(bytes_max: usize) -> Self {
+        Self::build(true, Span::seconds(1), bytes_max).await
+    }
+
+    async fn build(shell_enabled: bool, min_interval: Span, bytes_in_flight_max: usize) -> Self {
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("everytick.db");
         let store = SqliteStore::open(path, Arc::new(SystemClock), Limits::default()).await.unwrap();
@@ -105,6 +113,7 @@ impl Server {
             min_interval,
             history: Span::days(90),
             batches: Batches::default(),
+            in_flight: InFlight::new(bytes_in_flight_max),
             listen: ([127, 0, 0, 1], 8640).into(),
         };
         Self { router: router(api), store, live, ready, dir }
