@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::Context;
 use serde::Deserialize;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 use crate::output;
 
@@ -39,8 +39,11 @@ impl FromStr for LogLevel {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        // A directive that is one word is a level. The filter takes any other word for a module, and logs nothing else.
+        let known = |directive: &str| directive.contains(['=', '[', ':']) || LevelFilter::from_str(directive).is_ok();
+        let known = text.split(',').map(str::trim).all(|directive| !directive.is_empty() && known(directive));
         match EnvFilter::try_new(text) {
-            Ok(_) if !text.trim().is_empty() => Ok(Self(text.to_owned())),
+            Ok(_) if known => Ok(Self(text.to_owned())),
             _ => Err(format!(
                 "{text:?} is not a log level; write error, warn, info, debug or trace, or \"info,everytick_engine=debug\""
             )),
@@ -88,4 +91,21 @@ pub(crate) fn last_line(line: &str) -> bool {
 /// Waits until the lines logged so far are written, for a bounded time. Called before the process ends.
 pub(crate) fn flush() {
     writer::flush();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_no_level_is_refused() {
+        for level in ["info", "WARN", "off", "info,everytick_engine=debug", "everytick_engine=trace", "warn,sqlx=off"]
+        {
+            assert_eq!(level.parse::<LogLevel>().map(|level| level.to_string()), Ok(level.to_owned()));
+        }
+        for wrong in ["", "loud", "infoo", "info,verbose", "info,", "everytick_engine=loud"] {
+            let refused = wrong.parse::<LogLevel>().unwrap_err();
+            assert!(refused.contains("write error, warn, info, debug or trace"), "{wrong}: {refused}");
+        }
+    }
 }

@@ -10,7 +10,9 @@ use everytick_engine::{
     commands::{Commands, Entropy},
     live::LiveLogs,
 };
-use everytick_store::{JobFilter, JobRecord, Limits, PostgresOptions, PostgresStore, SqliteStore, Store, SystemClock};
+use everytick_store::{
+    JobFilter, JobRecord, Limits, PostgresOptions, PostgresStore, SqliteStore, Store, StoreError, SystemClock,
+};
 use everytick_targets::{AddressPolicy, Shell, TERM_GRACE, Targets, Webhook, end_orphans};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +23,9 @@ use crate::{
     descriptors, identity, telemetry, watch,
 };
 
+/// A database that is away at the start is waited for this long.
+const CONNECT_TRIES_MAX: u32 = 30;
+const CONNECT_PAUSE: Duration = Duration::from_secs(1);
 /// A statement may take no longer, however long the lease.
 const STATEMENT_TIME_MAX: Duration = Duration::from_secs(5);
 /// A node that broke down lets runs in progress end for this long, and for no longer: meanwhile nothing ticks here.
@@ -188,10 +193,25 @@ async fn open(settings: &Settings, hints: &Hints) -> anyhow::Result<Stores> {
                 statement_timeout: (Duration::from(settings.lease) / 3).min(STATEMENT_TIME_MAX),
                 ..PostgresOptions::default()
             };
-            let store = PostgresStore::connect(url, options, limits).await?;
-            let store = Arc::new(store);
+            let store = Arc::new(connect(url, options, limits).await?);
             tokio::spawn(listen(store.clone(), hints.clone()));
             Ok(Stores { api: Arc::new(store.api_handle(CONNECTIONS - connections)), engine: store })
+        }
+    }
+}
+
+/// Connects to PostgreSQL. A server that is away for a moment, such as one that starts at the same time, is waited for.
+async fn connect(url: &str, options: PostgresOptions, limits: Limits) -> Result<PostgresStore, StoreError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match PostgresStore::connect(url, options.clone(), limits).await {
+            Err(error @ StoreError::Failed { .. }) if tries < CONNECT_TRIES_MAX => {
+                let source = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::warn!(%error, source, "trying again in {CONNECT_PAUSE:?}, at most {CONNECT_TRIES_MAX} times");
+                tokio::time::sleep(CONNECT_PAUSE).await;
+            }
+            connected => return connected,
         }
     }
 }

@@ -1,9 +1,14 @@
 //! Nodes that share one PostgreSQL.
 
+use std::{
+    io::{BufRead as _, BufReader},
+    process::Stdio,
+};
+
 use everytick_store::conformance::server::{Database, Server as Postgres};
 use serde_json::Value;
 
-use crate::support::{Server, Sink, everytick, wait_for};
+use crate::support::{Server, Sink, everytick, everytick_command, wait_for};
 
 fn database() -> Database {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -212,4 +217,32 @@ fn no_webhook_reaches_the_api_of_a_node_of_the_cluster() {
         });
         assert!(error.contains("the API of a node of this cluster"), "{url}: {error}");
     }
+}
+
+#[test]
+fn a_node_waits_at_its_start_for_a_database_that_is_away() {
+    // A port that was free a moment ago, and on which nothing listens.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = everytick_command(dir.path())
+        .args(["serve", "--listen", "127.0.0.1:0", "--database-url", &format!("postgres://u@127.0.0.1:{port}/d")])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let waits = lines.find_map(|line| line.ok().filter(|line| line.contains("trying again"))).expect("it waits");
+    assert!(waits.contains(&format!("127.0.0.1 port {port}: ")), "{waits}");
+    assert_eq!(child.try_wait().unwrap(), None, "it has not ended");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_run_that_a_request_cancels_is_counted() {
+    let node = Server::start();
+    node.everytick(&["job", "create", "queued", "--queue", "q"]).ok();
+    let run = node.everytick(&["job", "trigger", "queued", "-o", "json"]).json()["id"].as_str().unwrap().to_owned();
+    node.everytick(&["run", "cancel", &run]).ok();
+    let metrics = node.script("curl -s $EVERYTICK_SERVER/metrics");
+    assert!(metrics.contains("everytick_runs_total{state=\"cancelled\"} 1\n"), "{metrics}");
 }

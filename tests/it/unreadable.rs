@@ -40,7 +40,10 @@ fn the_rest_goes_on(node: &Server, sink: &Sink, runs: &[String]) {
     assert_eq!(ready.trim(), "200", "a restart would change nothing");
     let problem: serde_json::Value =
         serde_json::from_str(&node.script("curl -s $EVERYTICK_SERVER/api/v1/jobs/damaged")).unwrap();
-    assert_eq!((problem["status"].as_u64(), problem["type"].as_str()), (Some(500), Some("urn:everytick:problem:unreadable")));
+    assert_eq!(
+        (problem["status"].as_u64(), problem["type"].as_str()),
+        (Some(500), Some("urn:everytick:problem:unreadable"))
+    );
     let rows = wait_for("the rows to be listed", || {
         let metrics = node.script("curl -s $EVERYTICK_SERVER/metrics");
         let rows = metrics.lines().find_map(|line| line.strip_prefix("everytick_unreadable_rows "))?;

@@ -230,7 +230,12 @@ async fn join(parts: &Parts, incarnation: Incarnation, clock: &DbClock) -> Resul
             Err(StoreError::NameHeld(holder)) => {
                 let lives = holder.process.as_ref().and_then(parts.process_lives);
                 if lives == Some(false) {
-                    tracing::info!("the last process of this node is gone: {holder}");
+                    let pid = holder.process.as_ref().map(|process| process.pid);
+                    tracing::info!(
+                        node = holder.node,
+                        pid,
+                        "the last process of this node has ended; its lease is taken over"
+                    );
                     node.takes_over = TakeOver::Only(holder.incarnation);
                     continue;
                 }

@@ -3,7 +3,7 @@
 use everytick_domain::ids::TenantId;
 use everytick_store::{Actor, EditJob, Edited, Result};
 
-use super::Commands;
+use super::{Commands, run_now::count_cancelled};
 
 impl Commands {
     pub async fn edit_job(&self, tenant: TenantId, actor: &Actor, edit: EditJob) -> Result<Edited> {
@@ -11,6 +11,7 @@ impl Commands {
         self.hints.jobs_changed();
         self.hints.run_waits();
         if !edited.cancelled.is_empty() {
+            count_cancelled(edited.cancelled.len());
             self.hints.runs_ended(edited.job.id, edited.cancelled.iter().copied());
         }
         self.tell_steps();

@@ -3,12 +3,13 @@
 use everytick_domain::ids::{RunId, TenantId};
 use everytick_store::{Actor, CancelledFlow, FlowRecord, IdempotencyKey, RerunFlow, Result};
 
-use super::Commands;
+use super::{Commands, run_now::count_cancelled};
 
 impl Commands {
     /// Cancels what is open of a flow, so that it reaches the work; it starts nothing more.
     pub async fn cancel_flow(&self, tenant: TenantId, actor: &Actor, flow: RunId) -> Result<CancelledFlow> {
         let cancelled = self.store.cancel_flow(tenant, actor, flow).await?;
+        count_cancelled(cancelled.cancelled.len());
         for (job, run) in &cancelled.claimed {
             self.hints.runs_ended(*job, [*run]);
         }

@@ -6,6 +6,8 @@ use everytick_domain::{
 };
 use everytick_store::{Actor, CancelledJob, IdempotencyKey, JobRef, NewRun, Result, RunRecord, StoreError};
 
+use metrics::counter;
+
 use super::Commands;
 
 /// A request for a run.
@@ -45,15 +47,23 @@ impl Commands {
     /// Cancels whatever of a job is open.
     pub async fn cancel_job(&self, tenant: TenantId, actor: &Actor, job: &JobRef) -> Result<CancelledJob> {
         let cancelled = self.store.cancel_job(tenant, actor, job).await?;
-        self.hints.runs_ended(cancelled.job, cancelled.runs.all());
+        let runs = cancelled.runs.all();
+        count_cancelled(runs.len());
+        self.hints.runs_ended(cancelled.job, runs);
         self.tell_steps();
         Ok(cancelled)
     }
 
     pub async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<RunRecord> {
         let cancelled = self.store.cancel_run(tenant, actor, run).await?;
+        count_cancelled(1);
         self.hints.runs_ended(cancelled.run.job, [run]);
         self.tell_steps();
         Ok(cancelled.run)
     }
+}
+
+/// Counts runs that a request has cancelled.
+pub(super) fn count_cancelled(runs: usize) {
+    counter!("everytick_runs_total", "state" => "cancelled").increment(runs as u64);
 }

@@ -248,7 +248,10 @@ pub(super) fn unverified_host(url: &str) -> Result<Option<String>> {
 pub(super) async fn first(options: &PgConnectOptions) -> Result<PgConnection> {
     options.connect().await.map_err(|error| match error {
         sqlx::Error::Database(said) => StoreError::Unusable(format!("the database refuses us: {}", said.message())),
-        error => StoreError::Failed { doing: DOING, source: error.into() },
+        error => {
+            let source = format!("{} port {}: {error}", options.get_host(), options.get_port());
+            StoreError::Failed { doing: DOING, source: source.into() }
+        }
     })
 }
 

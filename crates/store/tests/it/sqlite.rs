@@ -14,7 +14,10 @@ use everytick_store::{
     Limits, ManualClock, NewJob, RowAnswer, SqliteStore, Store, StoreError, WallClock,
     conformance::{Bench, LIMITS, START, TENANT, actor, born, job_id, s, settle, spec, tick, ticks},
 };
-use sqlx::{ConnectOptions, Connection, Row, SqliteConnection, sqlite::{SqliteConnectOptions, SqliteRow}};
+use sqlx::{
+    ConnectOptions, Connection, Row, SqliteConnection,
+    sqlite::{SqliteConnectOptions, SqliteRow},
+};
 use tempfile::TempDir;
 
 use crate::unreadable::{Column, Kind, Raw, sound_rows_are_served_beside_damaged_ones};

@@ -37,11 +37,15 @@ pub struct Column {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    Number { max: i64 },
+    Number {
+        max: i64,
+    },
     Text,
     Json,
     /// Ids and other bytes, each value as the database writes it.
-    Bytes { values: [&'static str; 2] },
+    Bytes {
+        values: [&'static str; 2],
+    },
     Flag,
 }
 
@@ -127,7 +131,8 @@ async fn fill(bench: &Bench) -> (Victim, Lease) {
             bench.join(&format!("zombie{n}"), 1_000 + n as u128).await;
         }
     }
-    let mut specs = vec![excluding(overlapping("push"), "good"), queued("queued"), overlapping("parent"), after("child", "parent")];
+    let mut specs =
+        vec![excluding(overlapping("push"), "good"), queued("queued"), overlapping("parent"), after("child", "parent")];
     for n in 0..BAD_JOBS {
         specs.push(excluding(overlapping(&format!("bad-push{n}")), &format!("bad{n}")));
         specs.push(queued(&format!("bad-queued{n}")));
@@ -325,11 +330,8 @@ pub async fn sound_rows_are_served_beside_damaged_ones<R: Raw>(bench: &Bench, ra
         let lost = store.load_lost(&lease, 20).await.unwrap();
         let jobs: Vec<_> = lost.iter().map(|run| run.job).collect();
         let readable: BTreeSet<_> = load_in_parts(bench, &jobs).await;
-        let settles: Vec<Settle> = lost
-            .iter()
-            .filter(|run| readable.contains(&run.job))
-            .map(|run| settle(run, Verdict::Redeliver))
-            .collect();
+        let settles: Vec<Settle> =
+            lost.iter().filter(|run| readable.contains(&run.job)).map(|run| settle(run, Verdict::Redeliver)).collect();
         found |= settle_in_parts(bench, &settles).await.contains(&victim.lost);
         if found {
             break;
@@ -425,10 +427,7 @@ pub async fn sound_rows_are_served_beside_damaged_ones<R: Raw>(bench: &Bench, ra
 }
 
 /// The jobs among these that can be loaded.
-async fn load_in_parts(
-    bench: &Bench,
-    jobs: &[everytick_domain::ids::JobId],
-) -> BTreeSet<everytick_domain::ids::JobId> {
+async fn load_in_parts(bench: &Bench, jobs: &[everytick_domain::ids::JobId]) -> BTreeSet<everytick_domain::ids::JobId> {
     let mut readable = BTreeSet::new();
     let mut parts = vec![jobs];
     while let Some(part) = parts.pop() {

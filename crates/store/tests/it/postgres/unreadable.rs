@@ -47,7 +47,11 @@ impl Raw for PgConnection {
     }
 
     async fn run(&mut self, sql: String) -> Result<u64, String> {
-        sqlx::query(AssertSqlSafe(sql)).execute(self).await.map(|done| done.rows_affected()).map_err(|error| error.to_string())
+        sqlx::query(AssertSqlSafe(sql))
+            .execute(self)
+            .await
+            .map(|done| done.rows_affected())
+            .map_err(|error| error.to_string())
     }
 
     fn id(id: Uuid) -> String {
