@@ -193,8 +193,8 @@ impl Claim {
             Outcome::Cancelled { output } => (Verdict::Cancelled, None, output, None),
             Outcome::Unsent => (Verdict::HandBack, None, None, None),
             Outcome::Failed { error, output, retry: Retry::Never } => (Verdict::Failed, Some(error), output, None),
-            // No other node can do it either, or it would have been handed back.
-            Outcome::NotHere { error, .. } => (Verdict::Failed, Some(error), None, None),
+            // No living node can deliver it. The one that can may be restarting.
+            Outcome::NotHere { error, .. } => (again(Span::ZERO), Some(error), None, None),
             Outcome::Failed { error, output, retry: Retry::Allowed } => (again(Span::ZERO), Some(error), output, None),
             Outcome::Failed { error, output, retry: Retry::After(after) } => (again(after), Some(error), output, None),
             Outcome::TimedOut { after, output } => {
@@ -276,6 +276,15 @@ mod tests {
         assert!(matches!(verdict(on(1, 0), failed()), Verdict::Retry { .. }));
         assert!(matches!(verdict(on(2, 0), failed()), Verdict::Retry { .. }));
         assert_eq!(verdict(on(3, 0), failed()), Verdict::Failed);
+    }
+
+    #[test]
+    fn a_run_that_no_living_node_can_deliver_is_retried_and_names_the_reason() {
+        let not_here = || Outcome::NotHere { error: "start it with --enable-shell".into(), address: None };
+        let settled = on(1, 0).settle(not_here(), POLICY, DbTime::EPOCH, 0).unwrap();
+        assert!(matches!(settled.verdict, Verdict::Retry { .. }), "the node that can may be restarting");
+        assert_eq!(settled.error.as_deref(), Some("start it with --enable-shell"));
+        assert_eq!(verdict(on(3, 0), not_here()), Verdict::Failed);
     }
 
     #[test]

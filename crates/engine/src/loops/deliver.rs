@@ -50,7 +50,7 @@ pub(crate) fn start(shared: &Arc<Shared>, planned: Planned) {
 }
 
 async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
-    let Planned { run, held, .. } = planned;
+    let Planned { run, held, delegated, .. } = planned;
     shared.meters.in_progress.increment(1);
     let dispatch = dispatch(&shared, &run, &held, started_at);
     let outcome = {
@@ -95,7 +95,7 @@ async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
     let outcome = match outcome {
         // A node that stops does not cancel its runs: another attempt is due elsewhere.
         Outcome::Cancelled { .. } if shared.stopping() => Outcome::Lost,
-        Outcome::NotHere { address, .. } if goes_elsewhere(&shared, &held, address) => Outcome::Unsent,
+        Outcome::NotHere { address, .. } if goes_elsewhere(&shared, &held, delegated, address) => Outcome::Unsent,
         outcome => outcome,
     };
     let started_at = (outcome != Outcome::Unsent).then_some(started_at);
@@ -124,11 +124,17 @@ async fn attempt(shared: &Shared, dispatch: &Dispatch, live: &Live, held: &Held)
     })
 }
 
-/// Whether a run that the settings of this node forbid is handed back, for a node that can deliver it. A run that was handed to
-/// this node by its owner is not: the two would hand it to and fro.
-fn goes_elsewhere(shared: &Shared, held: &Held, address: Option<IpAddr>) -> bool {
+/// Whether a run that the settings of this node forbid is returned unspent, for a node that can deliver it.
+///
+/// - A node that stops, or has lost the partition since it claimed the run, cannot judge which nodes can: the new owner does.
+/// - A run that was delegated to this node is not returned: its owner would delegate it again.
+fn goes_elsewhere(shared: &Shared, held: &Held, delegated: bool, address: Option<IpAddr>) -> bool {
+    if shared.stopping() {
+        return true;
+    }
     let needs = address.map_or(Needs::Shell, Needs::Address);
-    shared.partitions().contains(held.job.partition) && shared.memory().learned(held.job.id, needs)
+    let owns = shared.partitions().contains(held.job.partition);
+    !delegated && (!owns || shared.memory().learned(held.job.id, needs))
 }
 
 /// The named mistake: the claim stays with this node. The receiver reports through the settle call, which tells us to stop waiting:

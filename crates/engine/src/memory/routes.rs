@@ -143,7 +143,8 @@ impl Memory {
     /// Takes in the claims on delegated runs. `asked` were promised slots.
     pub(crate) fn took_over(&mut self, asked: &[WaitingRun], claimed: Vec<TakenOver>) -> Vec<Planned> {
         self.not_taken_over(asked, false);
-        claimed.into_iter().map(|taken| self.hold(taken.run, taken.job, taken.due_at)).collect()
+        let mut hold = |taken: TakenOver| Planned { delegated: true, ..self.hold(taken.run, taken.job, taken.due_at) };
+        claimed.into_iter().map(&mut hold).collect()
     }
 
     /// The claims on delegated runs were not committed, or with `unsure` may have been: then a claim that the database has was

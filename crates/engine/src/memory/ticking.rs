@@ -38,6 +38,8 @@ pub(crate) struct Planned {
     pub run: ClaimedRun,
     pub held: Held,
     pub due_at: DbTime,
+    /// The owner of the partition has delegated it to this node.
+    pub delegated: bool,
 }
 
 fn worth_a_batch(slots: usize) -> usize {
@@ -286,7 +288,7 @@ impl Memory {
             }
         }
         self.held_of.insert((held.job.id, run.id));
-        Planned { run, held, due_at }
+        Planned { run, held, due_at, delegated: false }
     }
 
     /// A batch whose answer will never be known, or that was known not to be done.

@@ -8,6 +8,7 @@ mod detect;
 mod flows;
 mod loading;
 mod names;
+mod not_here;
 mod promotion;
 mod pulse;
 mod sim;

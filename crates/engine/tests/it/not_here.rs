@@ -1,0 +1,34 @@
+//! Deliveries that the settings of a node forbid.
+
+use std::time::Duration;
+
+use everytick_domain::{run::State, target::Outcome};
+use everytick_targets::{Dispatch, LiveOutput, Target};
+use tokio_util::sync::CancellationToken;
+
+use crate::alone::Alone;
+
+/// Refuses every delivery after a second.
+#[derive(Default)]
+struct Refuses;
+
+#[async_trait::async_trait]
+impl Target for Refuses {
+    async fn deliver(&self, _: &Dispatch, _: &dyn LiveOutput, _: &CancellationToken) -> Outcome {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Outcome::NotHere { error: "start it with --enable-shell".into(), address: None }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_stops_returns_a_run_that_it_may_not_deliver_unspent() {
+    let alone = Alone::<Refuses>::new().await;
+    let engine = alone.start(1).await;
+    let run = alone.trigger(0).await;
+    while alone.run(run).await.state == State::Waiting {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    engine.stop(Duration::from_secs(5)).await;
+    let record = alone.run(run).await;
+    assert_eq!((record.state, record.attempt, record.error), (State::Waiting, 0, None));
+}
