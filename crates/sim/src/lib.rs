@@ -313,8 +313,9 @@ impl Store for SimStore {
         self.transact(Point::Settle, move |db, now, _| db.settle(&settles, now, |run| faults.locks(run, now))).await
     }
     async fn accept(&self, lease: &Lease, runs: &[AcceptedRun]) -> Result<Vec<SettleAnswer>> {
-        let (lease, runs) = (lease.clone(), runs.to_vec());
-        self.transact(Point::Settle, move |db, now, _| db.accept(&lease, &runs, now)).await
+        let (lease, runs, faults) = (lease.clone(), runs.to_vec(), self.faults.clone());
+        self.transact(Point::Settle, move |db, now, _| db.accept(&lease, &runs, now, |run| faults.locks(run, now)))
+            .await
     }
     async fn give_way(&self, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>> {
         let (lease, runs) = (lease.clone(), runs.to_vec());

@@ -267,9 +267,17 @@ impl Db {
         SettleAnswer::Settled
     }
 
-    pub(super) fn accept(&mut self, lease: &Lease, runs: &[AcceptedRun], now: DbTime) -> Result<Vec<SettleAnswer>> {
+    pub(super) fn accept(
+        &mut self,
+        lease: &Lease,
+        runs: &[AcceptedRun],
+        now: DbTime,
+        locked: impl Fn(RunId) -> bool,
+    ) -> Result<Vec<SettleAnswer>> {
         self.held(lease, now)?;
-        Ok(runs.iter().map(|run| self.accept_one(lease, run)).collect())
+        let answer =
+            |run: &AcceptedRun| if locked(run.run) { SettleAnswer::Locked } else { self.accept_one(lease, run) };
+        Ok(runs.iter().map(answer).collect())
     }
 
     fn accept_one(&mut self, lease: &Lease, accepted: &AcceptedRun) -> SettleAnswer {

@@ -4,11 +4,15 @@
 use std::sync::Arc;
 
 use everytick_domain::{job::Overlap, time::DbTime};
-use everytick_store::{AcceptedRun, Result};
+use everytick_store::{AcceptedRun, SettleAnswer};
 use tokio::sync::mpsc;
 
-use super::unsure;
+use super::{
+    unsettled::{Queue, Unsettled},
+    unsure,
+};
 use crate::{
+    clock::MonoTime,
     engine::Shared,
     memory::Held,
     pulse,
@@ -35,20 +39,25 @@ impl Accepted {
     }
 }
 
-pub(crate) async fn run(shared: Arc<Shared>, mut accepted: mpsc::UnboundedReceiver<Accepted>) {
-    // What could not be handed over yet, one by one.
-    let mut left: Vec<Accepted> = Vec::new();
+pub(crate) async fn run(shared: Arc<Shared>, accepted: mpsc::UnboundedReceiver<Accepted>) {
+    let (left, again) = mpsc::unbounded_channel();
+    tokio::join!(send_new(&shared, accepted, left), send_again(&shared, again));
+}
+
+/// Sends each group once. What is left of it is sent again beside the groups that follow.
+async fn send_new(
+    shared: &Arc<Shared>,
+    mut accepted: mpsc::UnboundedReceiver<Accepted>,
+    left: mpsc::UnboundedSender<Left>,
+) {
     loop {
         let first = tokio::select! {
             biased;
             first = accepted.recv() => first,
             () = shared.stopped.cancelled() => None,
-            () = tokio::time::sleep(FAILURE_PAUSE), if !left.is_empty() => {
-                left = send_each(&shared, std::mem::take(&mut left)).await;
-                continue;
-            }
         };
         let Some(first) = first else { return };
+        let _pass = pulse::pass();
         tokio::time::sleep(SETTLE_GROUP).await;
         let mut group = vec![first];
         while group.len() < SETTLES_PER_BATCH_MAX
@@ -56,38 +65,85 @@ pub(crate) async fn run(shared: Arc<Shared>, mut accepted: mpsc::UnboundedReceiv
         {
             group.push(next);
         }
-        if pass(&shared, &group).await.is_err() {
-            left.extend(send_each(&shared, group).await);
+        let now = MonoTime::now();
+        let rest = pass(shared, group.into_iter().map(|one| Unsettled::new(one, now)).collect()).await;
+        if !rest.unsent.is_empty() {
+            let _ = left.send(rest);
         }
     }
 }
 
-/// One that cannot be handed over holds up no other. Gives those that were not.
-async fn send_each(shared: &Arc<Shared>, group: Vec<Accepted>) -> Vec<Accepted> {
-    let mut left = Vec::new();
-    for one in group {
-        if shared.stopped.is_cancelled() || pass(shared, std::slice::from_ref(&one)).await.is_err() {
-            left.push(one);
+/// Sends again what is left: a locked run after a growing pause, a failed group in halves, until the run is found that fails.
+async fn send_again(shared: &Arc<Shared>, mut left: mpsc::UnboundedReceiver<Left>) {
+    let mut queue = Queue::default();
+    loop {
+        let wait = queue.wait(MonoTime::now());
+        tokio::select! {
+            biased;
+            () = shared.stopped.cancelled() => return,
+            rest = left.recv() => match rest {
+                Some(rest) => take_back(&mut queue, rest),
+                None => return,
+            },
+            () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
+        }
+        let group = queue.take(MonoTime::now(), |_| 0);
+        if !group.is_empty() {
+            let rest = pass(shared, group).await;
+            let failed = rest.failed.is_some();
+            take_back(&mut queue, rest);
+            if failed {
+                tokio::time::sleep(FAILURE_PAUSE).await;
+            }
         }
     }
-    left
 }
 
-/// Sends one group. What was committed without an answer is stale the second time, and out of our hands all the same.
-async fn pass(shared: &Arc<Shared>, group: &[Accepted]) -> Result<()> {
-    let _pass = pulse::pass();
-    let runs: Vec<_> = group.iter().map(Accepted::run).collect();
+/// What is left of a group.
+struct Left {
+    unsent: Vec<Unsettled<Accepted>>,
+    /// The store failed to take a group of this size.
+    failed: Option<usize>,
+}
+
+fn take_back(queue: &mut Queue<Accepted>, rest: Left) {
+    match rest.failed {
+        Some(size) => queue.failed(size),
+        None => queue.succeeded(),
+    }
+    queue.extend(rest.unsent);
+}
+
+/// Sends one group, and returns what has to be sent again: all of it after an error, else what another session has locked. What
+/// was committed without an answer is stale the second time, and no longer a claim of this node all the same.
+async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Accepted>>) -> Left {
+    let runs: Vec<_> = group.iter().map(|one| one.item.run()).collect();
     let lease = shared.lease();
-    if let Err(error) = shared.ask("hand claims over to receivers", shared.parts.store.accept(&lease, &runs)).await {
-        unsure::report(shared, &error);
-        return Err(error);
-    }
+    let asked = shared.parts.store.accept(&lease, &runs);
+    let answers = match shared.ask("hand claims over to receivers", asked).await {
+        Ok(answers) => answers,
+        Err(error) => {
+            unsure::report(shared, &error);
+            let failed = Some(group.len());
+            if let [alone] = &mut group[..] {
+                alone.failed_alone(MonoTime::now());
+            }
+            return Left { unsent: group, failed };
+        }
+    };
+    let mut unsent = Vec::new();
     let mut memory = shared.memory();
-    for Accepted { held, .. } in group {
+    for (mut one, answer) in group.into_iter().zip(answers) {
+        if answer == SettleAnswer::Locked {
+            one.postpone(MonoTime::now());
+            unsent.push(one);
+            continue;
+        }
+        let held = &one.item.held;
         memory.reported(held.job.id, held.claim.run, held.claim.fence);
     }
     drop(memory);
     shared.wake_load.notify_one();
     shared.wake_claim.notify_one();
-    Ok(())
+    Left { unsent, failed: None }
 }

@@ -1,16 +1,22 @@
 //! What a receiver has accepted outlives the node that sent it.
 
-use std::{sync::Mutex, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use everytick_domain::{
     ids::{Fence, RunId},
     mutant::{self, Mutant},
     run::State,
     target::Outcome,
+    time::DbTime,
 };
+use everytick_engine::Settings;
+use everytick_sim::{Call, Faults, Point};
 use everytick_store::{
     Store as _,
-    conformance::{TENANT, job_id, settle_with},
+    conformance::{TENANT, actor, job_id, new_run, settle_with},
 };
 use everytick_targets::{Dispatch, LiveOutput, Target};
 use tokio_util::sync::CancellationToken;
@@ -60,4 +66,38 @@ async fn the_mutant_accepted_stays_with_node_is_found() {
     let delivered = delivered_over_a_restart(&alone).await;
     mutant::set(None);
     assert_ne!(delivered, [1], "it is delivered again by the next process");
+}
+
+/// Another session locks one run.
+#[derive(Default)]
+struct Locks(Mutex<Option<RunId>>);
+
+impl Faults for Locks {
+    fn call(&self, _: Point) -> Option<Call> {
+        None
+    }
+    fn locks(&self, run: RunId, _: DbTime) -> bool {
+        *self.0.lock().unwrap() == Some(run)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_locked_run_does_not_delay_other_accepted_runs_and_is_tried_again() {
+    let (alone, locks) = (Alone::<Receiver>::new().await, Arc::new(Locks::default()));
+    let store = Arc::new(alone.store.connect(locks.clone()));
+    let engine = alone.start_with(store, 1, Settings::default()).await;
+    let trigger = async |key: &str| alone.store.create_run(TENANT, &actor(), new_run("j", key)).await.unwrap().id;
+    let (locked, other) = (trigger("locked").await, trigger("other").await);
+    *locks.0.lock().unwrap() = Some(locked);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let last = trigger("last").await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let accepted = async |run| alone.run(run).await.worker.is_some();
+    assert_eq!((accepted(locked).await, accepted(other).await, accepted(last).await), (false, true, true));
+    *locks.0.lock().unwrap() = None;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(accepted(locked).await);
+    engine.stop(Duration::from_secs(5)).await;
+    let attempts: Vec<_> = alone.target.0.lock().unwrap().iter().map(|(_, attempt, _)| *attempt).collect();
+    assert_eq!(attempts, [1, 1, 1], "no run is delivered twice");
 }

@@ -5,22 +5,60 @@ use std::collections::HashSet;
 use everytick_domain::ids::RunId;
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, day_sql, lost, node, rows, settle};
+use super::{Failed, PostgresStore, Write, claim, day_sql, is_locked, lost, node, rows, settle};
 use crate::{AcceptedRun, Lease, OldClaim, Result, SettleAnswer};
 
 const DOING: &str = "hand claims over to receivers";
 
 pub(super) async fn accept(store: &PostgresStore, lease: &Lease, runs: &[AcceptedRun]) -> Result<Vec<SettleAnswer>> {
-    let mut taken = settle::with_known_days(store, || take(store, lease, runs)).await?;
+    let Done { mut taken, locked } = settle::with_known_days(store, || take_free(store, lease, runs)).await?;
     // A run that is named twice is taken by the first.
-    Ok(runs.iter().map(|run| SettleAnswer::of(taken.remove(&run.run))).collect())
+    let answer = |run: &AcceptedRun| match locked.contains(&run.run) {
+        true => SettleAnswer::Locked,
+        false => SettleAnswer::of(taken.remove(&run.run)),
+    };
+    Ok(runs.iter().map(answer).collect())
 }
 
-async fn take(store: &PostgresStore, lease: &Lease, runs: &[AcceptedRun]) -> Result<HashSet<RunId>> {
-    let mut write = store.write_batch(DOING).await?;
-    node::hold(&mut write, lease).await?;
-    let mut taken = HashSet::with_capacity(runs.len());
-    for (table, runs) in store.by_table(runs.iter().collect(), |run| run.run) {
+/// What a batch did.
+#[derive(Default)]
+struct Done {
+    taken: HashSet<RunId>,
+    /// Those that another session has locked.
+    locked: HashSet<RunId>,
+}
+
+/// Hands the batch over. Where a row of it is locked, hands the others over.
+async fn take_free(store: &PostgresStore, lease: &Lease, runs: &[AcceptedRun]) -> Result<Done> {
+    match take(store, lease, runs, false).await {
+        Err(error) if is_locked(&error) => take(store, lease, runs, true).await,
+        done => done,
+    }
+}
+
+/// In one transaction. A failed one is rolled back before this returns, so that the repeat does not wait for its locks.
+async fn take(store: &PostgresStore, lease: &Lease, runs: &[AcceptedRun], skip_locked: bool) -> Result<Done> {
+    let mut write = store.write_brief(DOING).await?;
+    let done = take_in(store, &mut write, lease, runs, skip_locked).await;
+    write.finish(done).await
+}
+
+async fn take_in(
+    store: &PostgresStore,
+    write: &mut Write,
+    lease: &Lease,
+    runs: &[AcceptedRun],
+    skip_locked: bool,
+) -> Result<Done> {
+    node::hold(write, lease).await?;
+    let mut done = Done::default();
+    for (table, mut runs) in store.by_table(runs.iter().collect(), |run| run.run) {
+        if skip_locked {
+            let free = claim::free(write, &table, runs.iter().map(|run| run.run).collect()).await?;
+            let free: HashSet<RunId> = free.into_iter().collect();
+            done.locked.extend(runs.iter().map(|run| run.run).filter(|run| !free.contains(run)));
+            runs.retain(|run| free.contains(&run.run));
+        }
         let found: Vec<Uuid> = sqlx::query_scalar(day_sql!("accept", &table))
             .bind(lease.incarnation.uuid())
             .bind(rows::run_ids(runs.iter().map(|run| run.run)))
@@ -31,11 +69,10 @@ async fn take(store: &PostgresStore, lease: &Lease, runs: &[AcceptedRun]) -> Res
             .fetch_all(&mut *write.tx)
             .await
             .failed_or_refused(DOING)?;
-        taken.extend(found.into_iter().map(RunId::from_uuid));
+        done.taken.extend(found.into_iter().map(RunId::from_uuid));
     }
     let now = write.now;
-    let listed = taken.iter().copied().filter(|run| OldClaim::may_be_listed(*run, now)).collect();
-    lost::unlist(&mut write, listed).await?;
-    write.commit().await?;
-    Ok(taken)
+    let listed = done.taken.iter().copied().filter(|run| OldClaim::may_be_listed(*run, now)).collect();
+    lost::unlist(write, listed).await?;
+    Ok(done)
 }

@@ -11,7 +11,7 @@ use everytick_domain::{
     time::Span,
 };
 use everytick_store::{
-    ClaimQueue, GiveWay, Raise, RunRecord, Settle, SettleAnswer, Success,
+    AcceptedRun, ClaimQueue, GiveWay, Raise, RunRecord, Settle, SettleAnswer, Success,
     conformance::{TENANT, overlapping, s, settle, spec, tick, ticks},
 };
 use sqlx::PgConnection;
@@ -89,6 +89,25 @@ async fn a_locked_row_of_a_listed_claim_stops_no_settlement_and_is_removed_later
     unlock(session).await;
     assert!(bench.store.load_claimed(&lease).await.unwrap().is_empty());
     assert!(rows().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_locked_run_is_not_accepted_and_the_others_are() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(40);
+    let mut batch = Vec::new();
+    for n in 1..=3 {
+        let run = bench.claimed(&lease, &job, n * 10).await;
+        let (worker, timeout_at) = ("http".to_owned(), s(100));
+        batch.push(AcceptedRun { run: run.id, fence: run.fence, worker, timeout_at, previous: false });
+    }
+    use SettleAnswer::{Locked, Settled, Stale};
+    let session = lock(&opened, "runs", "id", batch[1].run).await;
+    assert_eq!(bench.store.accept(&lease, &batch).await.unwrap(), [Settled, Locked, Settled]);
+    unlock(session).await;
+    assert_eq!(bench.store.accept(&lease, &batch).await.unwrap(), [Stale, Settled, Stale]);
 }
 
 #[tokio::test]
