@@ -1,4 +1,4 @@
-//! How many slots and connections the open-file limit has room for. Deliveries need descriptors, and so does everything else:
+//! How many slots and connections the open-file limit allows. Deliveries need descriptors, and so does everything else:
 //! where the limit is too small, there are fewer slots, and no delivery fails for want of a descriptor.
 
 use rustix::process::{Resource, getrlimit};
@@ -19,7 +19,7 @@ const CLIENTS_DEFAULT_MAX: u64 = 16_384;
 
 /// What a node may open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Room {
+pub(crate) struct Shares {
     /// As many as were configured, or fewer.
     pub(crate) slots: u32,
     /// Connections of the API where `--max-connections` is not set.
@@ -27,25 +27,25 @@ pub(crate) struct Room {
 }
 
 /// Divides the open-file limit of this process. Logs a warning where it is too small for the configured slots.
-pub(crate) fn room(slots_wanted: u32, shell: bool) -> Room {
+pub(crate) fn divide(slots_wanted: u32, shell: bool) -> Shares {
     let limit = getrlimit(Resource::Nofile).current;
-    let room = Room::within(limit, slots_wanted, shell);
-    if room.slots < slots_wanted {
+    let shares = Shares::within(limit, slots_wanted, shell);
+    if shares.slots < slots_wanted {
         tracing::warn!(
             limit = limit.unwrap_or(u64::MAX),
             needed = u64::from(slots_wanted) * per_slot(shell) + BESIDE_SLOTS,
             "the open-file limit is too small for {slots_wanted} slots: using {}; raise it (ulimit -n, LimitNOFILE=)",
-            room.slots
+            shares.slots
         );
     }
-    room
+    shares
 }
 
 const fn per_slot(shell: bool) -> u64 {
     if shell { PER_SLOT_WITH_SHELL } else { PER_SLOT }
 }
 
-impl Room {
+impl Shares {
     /// `limit` is `None` where there is none.
     fn within(limit: Option<u64>, slots_wanted: u32, shell: bool) -> Self {
         let limit = limit.unwrap_or(u64::MAX);
@@ -77,7 +77,11 @@ mod tests {
             (Some(256), 1_000, true, 1, 64),
             (Some(0), 1, false, 1, 64),
         ] {
-            assert_eq!(Room::within(limit, wanted, shell), Room { slots, connections }, "{limit:?} {wanted} {shell}");
+            assert_eq!(
+                Shares::within(limit, wanted, shell),
+                Shares { slots, connections },
+                "{limit:?} {wanted} {shell}"
+            );
         }
     }
 
@@ -85,7 +89,7 @@ mod tests {
     fn slots_connections_and_the_rest_fit_within_the_open_file_limit() {
         for limit in (512..70_000).step_by(97) {
             for shell in [false, true] {
-                let Room { slots, connections } = Room::within(Some(limit), 1_000, shell);
+                let Shares { slots, connections } = Shares::within(Some(limit), 1_000, shell);
                 let used = u64::from(slots) * per_slot(shell) + u64::from(connections) + FOR_DELIVERIES + FOR_THE_REST;
                 assert!(used <= limit, "{used} of {limit}, shell {shell}");
             }

@@ -99,8 +99,7 @@ mod tests {
 
     #[test]
     fn a_word_that_is_no_level_is_refused() {
-        for level in ["info", "WARN", "off", "info,everytick_engine=debug", "everytick_engine=trace", "warn,sqlx=off"]
-        {
+        for level in ["info", "WARN", "off", "info,everytick_engine=debug", "everytick_engine=trace", "warn,sqlx=off"] {
             assert_eq!(level.parse::<LogLevel>().map(|level| level.to_string()), Ok(level.to_owned()));
         }
         for wrong in ["", "loud", "infoo", "info,verbose", "info,", "everytick_engine=loud"] {

@@ -76,7 +76,7 @@ pub(crate) async fn start(
         DatabaseUrl::Sqlite(_) => (Duration::from_secs(1), Duration::from_secs(5)),
         DatabaseUrl::Postgres(_) => (CLUSTER_POLL, CLUSTER_POLL),
     };
-    let room = descriptors::room(settings.slots, settings.enable_shell);
+    let shares = descriptors::divide(settings.slots, settings.enable_shell);
     let parts = Parts {
         store: store.clone(),
         target: Arc::new(Targets::new(webhook, shell)),
@@ -93,7 +93,7 @@ pub(crate) async fn start(
             look,
             node: settings.node_name.clone(),
             lease: settings.lease,
-            slots: room.slots as usize,
+            slots: shares.slots as usize,
             max_job_share: settings.max_job_share,
             history: settings.history,
             process: Some(identity::own()),
@@ -122,7 +122,7 @@ pub(crate) async fn start(
         listen: listener.local_addr()?,
     };
     let answers = settings.roles.api;
-    let connections_max = settings.max_connections.unwrap_or(room.connections) as usize;
+    let connections_max = settings.max_connections.unwrap_or(shares.connections) as usize;
     let limits = ServerLimits { connections_max, ..ServerLimits::default() };
     let commands = api.commands.clone();
     let drain = Duration::from(settings.drain_timeout);

@@ -185,7 +185,7 @@ fn a_loop_that_panics_ends_the_process_with_its_name_also_without_a_log() {
     }
 }
 
-/// A pipe without room, of which the test keeps the other end and reads nothing.
+/// A full pipe. The test keeps the reading end and reads nothing.
 fn full_pipe() -> (PipeReader, std::io::PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
     let flags = rustix::fs::fcntl_getfl(&writer).unwrap();

@@ -1,5 +1,5 @@
 //! The connections that are open: how many, whose, which of them are idle, and which are in a long request (a claim that waits,
-//! a live log). At the limit the longest idle connection makes room for a new one, then the claim that has waited longest.
+//! a live log). At the limit the longest idle connection is closed for a new one, then that of the claim that has waited longest.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -251,7 +251,7 @@ impl Drop for LongRequest {
 }
 
 impl Connection {
-    /// Counts a long request. `None` when only the connections for short ones are left. One that `waits` may be ended early.
+    /// Counts a long request. `None` when only the connections for short ones are left. A request that `waits` may be ended early.
     pub(super) fn begin_long(self: &Arc<Self>, waits: bool, now: Instant) -> Option<LongRequest> {
         let mut open = self.connections.open();
         if open.long.len() >= self.connections.long_max {

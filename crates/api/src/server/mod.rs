@@ -119,7 +119,7 @@ pub(crate) struct Carrier(Option<Arc<Connection>>);
 
 impl Carrier {
     /// Counts a request that may last long. Refused when only the connections that are kept for short requests are left. The server
-    /// may end one that `waits`, to make room for another connection.
+    /// may end a request that `waits`, for another connection.
     pub(crate) fn begin_long(&self, waits: bool) -> Result<LongRequest, ApiError> {
         match &self.0 {
             None => Ok(LongRequest::default()),

@@ -39,7 +39,7 @@ async fn a_request_that_gets_no_connection_in_time_is_told_when_to_ask_again() {
     assert_eq!(made["items"][0]["name"], json!("a"));
 }
 
-/// Three quarters of it have room for one large answer or body, and not for two.
+/// Three quarters of it suffice for one large answer or body, and not for two.
 const BYTES_MAX: usize = 400 * 1024;
 
 /// A server with memory for one answer of 200 kB, and a job whose answer has as many.

@@ -82,7 +82,7 @@ async fn a_zone_that_does_not_answer_stops_no_other_webhook() {
         assert!(matches!(outcome, Outcome::Succeeded { .. }), "{outcome:?}");
     }
     for outcome in within("the end of all", dead.join_all()).await {
-        // A lookup that waits too long for its turn is handed back.
+        // A run whose lookup gets no permit in time is handed back.
         let unresolved = matches!(&outcome, Outcome::Failed { error, .. } if error.contains("could not resolve"));
         assert!(unresolved || outcome == Outcome::Unsent, "{outcome:?}");
     }
