@@ -121,7 +121,11 @@ fn tell_apart(shared: &Shared, cluster: &Cluster, seen: &mut Seen) {
     let working = cluster.nodes.iter().filter(|node| node.until > cluster.now && node.holds);
     let can = |node: &NodeRecord| Some((node.incarnation, Capabilities::read(node.can.as_deref()?)?));
     let others = working.filter(|node| node.incarnation != shared.incarnation).filter_map(can).collect();
-    shared.memory().set_others(others);
+    let alive: Vec<_> =
+        cluster.nodes.iter().filter(|node| node.until > cluster.now).map(|node| node.incarnation).collect();
+    // A node that restarts is back within two leases, or counts as gone.
+    let patience = Duration::from(shared.parts.settings.lease) * 2;
+    shared.memory().set_others(others, &alive, patience);
     let listening = holding::listening(cluster);
     if seen.listening != listening {
         shared.parts.target.forbid(listening.clone());

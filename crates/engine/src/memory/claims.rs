@@ -104,6 +104,9 @@ impl Memory {
             if entry.stale || entry.open.get(&run.id).is_none_or(|known| known.claimed) {
                 continue;
             }
+            if self.routes.awaited(entry.needs) {
+                continue;
+            }
             let starting = started.entry(run.job).or_default();
             // A tick that is being recorded may be in progress before we know: its answer wakes us.
             if entry.job.spec.in_progress_max().is_some() && entry.recording {

@@ -1,7 +1,7 @@
 //! Which node delivers a run: this one, or another where the settings of this one forbid it. The owner of a partition still
 //! decides when a run starts; it then hands the run over.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use everytick_domain::{
     ids::{Incarnation, JobId, RunId},
@@ -13,23 +13,49 @@ use everytick_store::{ClaimedRun, WaitingRun};
 use everytick_targets::{Capabilities, Needs, needs};
 
 use super::{Memory, Planned};
-use crate::settings::{FULL_DELEGATED_MAX, LEARNED_NEEDS_MAX};
+use crate::{
+    clock::MonoTime,
+    settings::{FULL_DELEGATED_MAX, LEARNED_NEEDS_MAX},
+};
 
 /// What this node and the other living ones can deliver.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
     own: Capabilities,
     others: Vec<(Incarnation, Capabilities)>,
+    /// Nodes that no longer take work, and when each lease was last seen alive. One of them may be restarting.
+    gone: BTreeMap<Incarnation, (Capabilities, MonoTime)>,
 }
 
 impl Routes {
     pub(crate) fn new(own: Capabilities) -> Self {
-        Self { own, others: Vec::new() }
+        Self { own, ..Self::default() }
     }
 
     /// Whether another node can do what this one cannot, so that its runs are handed over.
     pub(super) fn away(&self, needs: Option<Needs>) -> bool {
         needs.is_some_and(|needs| !self.own.meets(needs) && self.others.iter().any(|(_, can)| can.meets(needs)))
+    }
+
+    /// Whether no living node can do it, and one that can has stopped so recently that it may be restarting.
+    pub(super) fn awaited(&self, needs: Option<Needs>) -> bool {
+        let able = |needs| self.own.meets(needs) || self.others.iter().any(|(_, can)| can.meets(needs));
+        needs.is_some_and(|needs| !able(needs) && self.gone.values().any(|(can, _)| can.meets(needs)))
+    }
+
+    /// Replaces the other nodes. `alive`: leases that have not expired, also of nodes that are about to stop.
+    fn set_others(&mut self, others: Vec<(Incarnation, Capabilities)>, alive: &[Incarnation], patience: Duration) {
+        let now = MonoTime::now();
+        for (node, can) in std::mem::replace(&mut self.others, others) {
+            self.gone.insert(node, (can, now));
+        }
+        let others = &self.others;
+        self.gone.retain(|node, (_, seen)| {
+            if alive.contains(node) {
+                *seen = now;
+            }
+            now.since(*seen) < patience && !others.iter().any(|(other, _)| other == node)
+        });
     }
 
     /// The node that delivers this run in place of this one. Runs are spread over all that can.
@@ -48,9 +74,14 @@ impl Memory {
         Self { routes, ..Self::default() }
     }
 
-    /// The other living nodes that take work, and what each can deliver.
-    pub(crate) fn set_others(&mut self, others: Vec<(Incarnation, Capabilities)>) {
-        self.routes.others = others;
+    /// The other living nodes that take work, and what each can deliver. Runs wait up to `patience` for a node that restarts.
+    pub(crate) fn set_others(
+        &mut self,
+        others: Vec<(Incarnation, Capabilities)>,
+        alive: &[Incarnation],
+        patience: Duration,
+    ) {
+        self.routes.set_others(others, alive, patience);
     }
 
     /// Whether another living node differs in what it can deliver, and so may delegate runs to this one now.
@@ -77,7 +108,8 @@ impl Memory {
         }
     }
 
-    /// A delivery has shown what this node may not do for the job. Whether another node can: its runs go there from now on.
+    /// A delivery has shown what this node may not do for the job. Whether another node can, or could until recently: its runs go
+    /// there from now on.
     pub(crate) fn learned(&mut self, job: JobId, needs: Needs) -> bool {
         if self.learned.len() >= LEARNED_NEEDS_MAX {
             self.learned.clear();
@@ -86,7 +118,7 @@ impl Memory {
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.needs = Some(needs);
         }
-        self.routes.away(Some(needs))
+        self.routes.away(Some(needs)) || self.routes.awaited(Some(needs))
     }
 
     /// What deliveries of the job need. An edit (`changed`) may have given it another target.
@@ -201,5 +233,28 @@ mod tests {
         assert_eq!(nodes, [incarnation(3), incarnation(4)]);
         let able = Routes { own: shell, ..routes };
         assert!(!able.away(Some(Needs::Shell)) && able.node(Needs::Shell, run(1)).is_none());
+    }
+    #[tokio::test(start_paused = true)]
+    async fn runs_wait_for_a_capable_node_until_it_has_been_gone_for_too_long() {
+        let (patience, shell) = (Duration::from_secs(30), Capabilities::new(true, vec![]));
+        let mut routes = Routes::new(Capabilities::default());
+        routes.set_others(vec![(incarnation(2), shell.clone())], &[incarnation(2)], patience);
+        assert!(!routes.awaited(Some(Needs::Shell)), "it lives");
+        for _ in 0..3 {
+            routes.set_others(vec![], &[incarnation(2)], patience);
+            assert!(routes.awaited(Some(Needs::Shell)) && !routes.awaited(None), "it is about to stop");
+            tokio::time::advance(patience).await;
+        }
+        routes.set_others(vec![], &[incarnation(2)], patience);
+        tokio::time::advance(patience / 2).await;
+        routes.set_others(vec![], &[], patience);
+        assert!(routes.awaited(Some(Needs::Shell)));
+        routes.set_others(vec![(incarnation(3), shell)], &[incarnation(3)], patience);
+        assert!(!routes.awaited(Some(Needs::Shell)) && routes.away(Some(Needs::Shell)), "it has restarted");
+        tokio::time::advance(patience).await;
+        routes.set_others(vec![(incarnation(3), Capabilities::default())], &[], patience);
+        tokio::time::advance(patience).await;
+        routes.set_others(vec![], &[], patience);
+        assert!(!routes.awaited(Some(Needs::Shell)), "an attempt is made, and fails with the reason");
     }
 }

@@ -104,13 +104,13 @@ impl Memory {
             || (used > 0 && self.slots_free(slots) <= limits.idle_jobs)
     }
 
-    /// Jobs that have runs waiting and use all that they may: looking at those would hide the runs of other jobs. Not under
+    /// Jobs that have runs waiting and use all that they may, or whose node restarts: looking at those would hide the runs of others. Not under
     /// `cancel_previous`, where what waits makes what is in progress give way.
     pub(crate) fn full(&mut self, slots: usize) -> Vec<JobId> {
         let entries = self.with_waiting.iter().filter_map(|id| self.jobs.get(id));
         let full: Vec<_> = entries
             .filter(|entry| !entry.is_pulled() && entry.job.spec.overlap != Overlap::CancelPrevious)
-            .filter(|entry| self.is_full(&entry.job, slots))
+            .filter(|entry| self.is_full(&entry.job, slots) || self.routes.awaited(entry.needs))
             .map(|entry| entry.job.id)
             .collect();
         self.held_back = !full.is_empty();

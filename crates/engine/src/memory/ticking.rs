@@ -108,8 +108,8 @@ impl Memory {
             self.unset_timer(id);
             let mut free = self.slots_free(slots) > 0 && !self.backlog;
             let Some(entry) = self.jobs.get_mut(&id) else { continue };
-            // Workers claim it, or another node delivers it; no slot of ours is for it.
-            free &= !entry.is_pulled() && !self.routes.away(entry.needs);
+            // Workers claim it, or another node delivers it, now or when it has restarted; no slot of ours is for it.
+            free &= !entry.is_pulled() && !self.routes.away(entry.needs) && !self.routes.awaited(entry.needs);
             if !entry.is_decided() {
                 self.doubt(id);
                 continue;

@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use everytick_domain::{run::State, target::Outcome};
-use everytick_targets::{Dispatch, LiveOutput, Target};
+use everytick_store::{
+    NodeInfo, Store as _,
+    conformance::{TTL, incarnation},
+};
+use everytick_targets::{Capabilities, Dispatch, LiveOutput, Target};
 use tokio_util::sync::CancellationToken;
 
 use crate::alone::Alone;
@@ -18,6 +22,10 @@ impl Target for Refuses {
         tokio::time::sleep(Duration::from_secs(1)).await;
         Outcome::NotHere { error: "start it with --enable-shell".into(), address: None }
     }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -31,4 +39,21 @@ async fn a_node_that_stops_returns_a_run_that_it_may_not_deliver_unspent() {
     engine.stop(Duration::from_secs(5)).await;
     let record = alone.run(run).await;
     assert_eq!((record.state, record.attempt, record.error), (State::Waiting, 0, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_waits_unspent_for_the_only_capable_node_to_restart_and_then_names_the_missing_flag() {
+    let alone = Alone::<Refuses>::shared().await;
+    let engine = alone.start(1).await;
+    let able = NodeInfo { can: Some(Capabilities::all().publish()), ..NodeInfo::named("able") };
+    let (lease, _) = alone.store.join(&able, incarnation(2), TTL).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    alone.store.leave(&lease).await.unwrap();
+    let run = alone.trigger(20).await;
+    let record = alone.run(run).await;
+    assert_eq!((record.state, record.attempt), (State::Waiting, 0));
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let record = alone.run(run).await;
+    assert!(record.attempt > 0 && record.error.is_some_and(|error| error.contains("--enable-shell")));
+    engine.stop(Duration::from_secs(5)).await;
 }
