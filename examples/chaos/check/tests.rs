@@ -164,6 +164,22 @@ fn skipped(tick: i64, reason: i16) -> Row {
 }
 
 #[test]
+fn a_skip_without_an_open_run_needs_a_newer_tick_that_was_due_when_it_was_recorded() {
+    let skip = |recorded: i64| {
+        found(|history| {
+            history.jobs[0].kind = Kind::Slow;
+            history.jobs[0].held[0] = Held { schedule: Schedule::Every { ms: 10_000 }, after: 10_000, to: 30_000 };
+            history.jobs[0].answered.clear();
+            let skipped = Row { finished_at: Some(recorded), ..skipped(20_000, 1) };
+            history.rows = vec![skipped, row(30_000)];
+            history.deliveries = vec![delivery(30_000)];
+        })
+    };
+    assert_eq!(skip(30_100), []);
+    assert_eq!(skip(20_100), [("unexpected", 1)]);
+}
+
+#[test]
 fn a_skip_needs_a_run_that_is_open_and_a_job_that_skips() {
     let skip = |kind: Kind, reason: i16, ended: Option<i64>| {
         found(|history| {
