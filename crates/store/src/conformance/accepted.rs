@@ -69,6 +69,16 @@ pub async fn only_a_claim_of_the_incarnation_is_accepted(bench: &Bench) {
     assert_eq!(answers, [SettleAnswer::Settled, SettleAnswer::Stale, SettleAnswer::Stale]);
 }
 
+pub async fn a_claim_of_another_incarnation_is_not_accepted(bench: &Bench) {
+    let (old, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let run = bench.claimed(&old, &job, 10).await;
+    let new = bench.join("a", 2).await;
+    assert_eq!(accept(bench, &new, &run).await, SettleAnswer::Stale);
+    assert!(held(bench, run.id).await.is_none());
+    assert_eq!(bench.store.load_lost(&new, 10).await.unwrap(), [run], "it is a lost claim of the old incarnation");
+}
+
 pub async fn a_lost_lease_hands_nothing_over(bench: &Bench) {
     let (lease, _) = bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap();
     let job = bench.create(spec("j")).await;

@@ -222,6 +222,16 @@ pub async fn a_cancelled_backfill_makes_no_more_runs(bench: &Bench) {
     assert_eq!((read.made, read.ended.succeeded, read.finished_at), (1, 1, Some(s(100))));
 }
 
+pub async fn a_cancel_ends_no_other_backfill(bench: &Bench) {
+    bench.create(overlapping("j")).await;
+    let lease = bench.join("a", 1).await;
+    bench.go(100);
+    let (first, second) = (make(bench, ask(1, 0, 20)).await, make(bench, ask(2, 30, 40)).await);
+    bench.store.cancel_backfill(TENANT, &actor(), first.id).await.unwrap();
+    assert_eq!(read(bench, &second).await, second);
+    assert_eq!(advance(bench, &lease, &second).await, BackfillAdvanced { state: BackfillState::Running, made: 2 });
+}
+
 pub async fn one_that_is_done_stays_done(bench: &Bench) {
     bench.create(spec("j")).await;
     let lease = bench.join("a", 1).await;

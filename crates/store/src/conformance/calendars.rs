@@ -62,6 +62,16 @@ pub async fn a_calendar_is_made_read_listed_and_deleted(bench: &Bench) {
     assert_eq!(put(bench, "b", &[]).await.calendar.version.raw(), 1, "a new one");
 }
 
+pub async fn a_deleted_calendar_leaves_all_others(bench: &Bench) {
+    let gone = put(bench, "c", &[TODAY]).await.calendar;
+    let left = put(bench, "left", &[TODAY]).await.calendar;
+    let theirs = try_put(bench, OTHER_TENANT, "c", &[OTHER_DAY]).await.unwrap().calendar;
+    bench.store.delete_calendar(TENANT, &actor(), &gone.name, None).await.unwrap();
+    assert!(matches!(bench.store.get_calendar(TENANT, "c").await, Err(StoreError::NotFound("calendar"))));
+    assert_eq!(bench.store.get_calendar(TENANT, "left").await.unwrap(), left);
+    assert_eq!(bench.store.get_calendar(OTHER_TENANT, "c").await.unwrap(), theirs);
+}
+
 pub async fn a_calendar_that_is_put_as_it_is_has_no_new_version(bench: &Bench) {
     put(bench, "c", &[TODAY]).await;
     let job = bench.create(naming(spec("j"), &["c"])).await;

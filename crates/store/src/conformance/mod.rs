@@ -152,6 +152,8 @@ macro_rules! conformance_suite {
             a_free_partition_is_acquired_and_its_fence_rises,
             what_is_ours_already_is_given_again_and_its_fence_stays,
             a_partition_that_the_store_does_not_have_is_not_acquired,
+            only_the_partitions_named_are_acquired_and_released,
+            a_partition_of_another_incarnation_is_not_released,
             a_released_partition_is_free,
             a_node_that_leaves_releases_its_partitions,
             a_lost_lease_acquires_and_releases_nothing,
@@ -255,6 +257,7 @@ macro_rules! conformance_suite {
             a_claim_below_the_bound_is_listed_and_leaves_the_bound_alone,
             a_repeated_tick_leaves_the_listed_claim_of_another_node,
             an_old_claim_that_ended_is_open_no_longer,
+            a_cancelled_job_leaves_the_old_claims_of_other_jobs,
             an_old_claim_keeps_its_job_busy,
             listed_claims_come_in_pages,
             a_lost_lease_lists_nothing,
@@ -263,6 +266,7 @@ macro_rules! conformance_suite {
         $crate::conformance_suite! { @group $open, accepted:
             an_accepted_run_outlives_its_node_and_is_settled_by_its_fence,
             only_a_claim_of_the_incarnation_is_accepted,
+            a_claim_of_another_incarnation_is_not_accepted,
             a_lost_lease_hands_nothing_over,
             an_accepted_run_keeps_its_job_busy,
             an_accepted_run_gives_way_and_can_be_cancelled,
@@ -308,6 +312,7 @@ macro_rules! conformance_suite {
             a_settlement_ends_the_claim_and_its_repeat_is_stale,
             a_cancelled_run_is_told_at_the_next_beat,
             a_pause_that_cancels_ends_what_workers_hold,
+            a_cancelled_job_leaves_what_workers_hold_of_other_jobs,
             a_lost_worker_gives_its_run_back_to_the_queue,
             a_success_is_taken_only_from_whoever_holds_the_run,
             whoever_claims_many_overlooks_nothing,
@@ -377,6 +382,7 @@ macro_rules! conformance_suite {
         }
         $crate::conformance_suite! { @group $open, calendars:
             a_calendar_is_made_read_listed_and_deleted,
+            a_deleted_calendar_leaves_all_others,
             a_calendar_that_is_put_as_it_is_has_no_new_version,
             a_put_of_another_version_is_refused,
             a_tenant_has_only_so_many_calendars,
@@ -442,6 +448,7 @@ macro_rules! conformance_suite {
             the_order_is_as_asked,
             the_ticks_stay_what_they_were_when_it_was_made,
             a_cancelled_backfill_makes_no_more_runs,
+            a_cancel_ends_no_other_backfill,
             one_that_is_done_stays_done,
             a_pause_does_not_stop_it_and_a_delete_does,
             a_repeated_request_gives_the_backfill_that_it_made,

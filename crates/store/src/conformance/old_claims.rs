@@ -139,6 +139,19 @@ pub async fn an_old_claim_that_ended_is_open_no_longer(bench: &Bench) {
     assert!(bench.store.load_lost(&next, 10).await.unwrap().is_empty());
 }
 
+pub async fn a_cancelled_job_leaves_the_old_claims_of_other_jobs(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    let other = bench.create(spec("other")).await;
+    bench.go(10);
+    let (ours, theirs) = (bench.claimed(&lease, &job, 10).await, bench.claimed(&lease, &other, 10).await);
+    bench.go(600);
+    bench.pass_claims(&lease, RunId::floor(s(540))).await;
+    let cancelled = bench.store.cancel_job(TENANT, &actor(), &by_name("j")).await.unwrap();
+    assert_eq!(cancelled.runs.claimed, [ours.id]);
+    assert_eq!(bench.run(theirs.id).await.state, State::Claimed);
+    assert_eq!(listed(bench, &lease).await.claims, [theirs]);
+}
+
 pub async fn an_old_claim_keeps_its_job_busy(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);

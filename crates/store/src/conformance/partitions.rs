@@ -48,6 +48,25 @@ pub async fn a_partition_that_the_store_does_not_have_is_not_acquired(bench: &Be
     assert_eq!(bench.store.acquire(&lease, &PartitionSet::none()).await.unwrap(), PartitionSet::none());
 }
 
+pub async fn only_the_partitions_named_are_acquired_and_released(bench: &Bench) {
+    let lease = bench.join("a", 1).await;
+    bench.store.acquire(&lease, &PartitionSet::none()).await.unwrap();
+    assert_eq!(holders(bench).await, [None]);
+    bench.store.acquire(&lease, &bench.all()).await.unwrap();
+    bench.store.release(&lease, &PartitionSet::none()).await.unwrap();
+    assert_eq!(holders(bench).await, [Some(lease.incarnation)]);
+}
+
+pub async fn a_partition_of_another_incarnation_is_not_released(bench: &Bench) {
+    let old = bench.join("a", 1).await;
+    bench.store.acquire(&old, &bench.all()).await.unwrap();
+    let new = bench.join("a", 2).await;
+    let before = record(bench, 0).await;
+    bench.go(5);
+    bench.store.release(&new, &bench.all()).await.unwrap();
+    assert_eq!(record(bench, 0).await, before);
+}
+
 pub async fn a_released_partition_is_free(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     bench.store.acquire(&lease, &bench.all()).await.unwrap();

@@ -280,6 +280,20 @@ pub async fn a_pause_that_cancels_ends_what_workers_hold(bench: &Bench) {
     assert_eq!((queue(bench, "q").await.claimed, queue(bench, "q").await.due), (0, 0));
 }
 
+pub async fn a_cancelled_job_leaves_what_workers_hold_of_other_jobs(bench: &Bench) {
+    let (lease, job) = joined(bench, queued(spec("j"))).await;
+    let other = bench.create(queued(spec("other"))).await;
+    bench.go(10);
+    let ours = bench.waiting(&lease, &job, 10).await;
+    let theirs = bench.waiting(&lease, &other, 10).await;
+    let held = claims(bench, 2).await;
+    let cancelled = bench.store.cancel_job(TENANT, &actor(), &by_name("j")).await.unwrap();
+    assert_eq!(cancelled.runs.claimed, [ours]);
+    let run = &held.iter().find(|claim| claim.run.id == theirs).unwrap().run;
+    assert!(matches!(beat(bench, run).await, ClaimBeat::Held { .. }));
+    assert_eq!(bench.run(theirs).await.state, State::Claimed);
+}
+
 pub async fn a_lost_worker_gives_its_run_back_to_the_queue(bench: &Bench) {
     let (lease, job) = joined(bench, queued(spec("j"))).await;
     bench.go(10);
