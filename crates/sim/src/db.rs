@@ -467,7 +467,12 @@ impl Db {
             row.renewed_at = now;
             row.beat = beat.clone();
         }
-        self.listed.extend(beat.old_claims.iter().map(|claim| (claim.run, lease.incarnation)));
+        // A claim that a newer one has replaced does not replace it in the list.
+        for claim in &beat.old_claims {
+            if self.runs.get(&claim.run).is_some_and(|run| run.fence <= claim.fence) {
+                self.listed.insert(claim.run, lease.incarnation);
+            }
+        }
         Ok(now)
     }
 

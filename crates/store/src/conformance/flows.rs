@@ -471,6 +471,22 @@ pub async fn cancelling_a_flow_ends_what_is_open_and_starts_nothing_more(bench: 
     ));
 }
 
+pub async fn cancelling_a_flow_leaves_other_flows_and_runs(bench: &Bench) {
+    let ([a, ..], lease, first) = diamond(bench).await;
+    let second = bench.claimed(&lease, &a, 20).await;
+    for root in [&first, &second] {
+        bench.settle(root, Verdict::Succeeded).await;
+    }
+    advance(bench).await;
+    bench.create(spec("other")).await;
+    let other = bench.trigger(new_run("other", "k")).await;
+    let before = flow(bench, second.id).await;
+    bench.store.cancel_flow(TENANT, &actor(), first.id).await.unwrap();
+    assert_eq!(flow(bench, first.id).await.cancelled_at, Some(s(20)));
+    assert_eq!(flow(bench, second.id).await, before);
+    assert_eq!(bench.run(other.id).await, other);
+}
+
 pub async fn a_flow_may_be_cancelled_while_its_root_is_open(bench: &Bench) {
     let (_, _, root) = diamond(bench).await;
     let cancelled = bench.store.cancel_flow(TENANT, &actor(), root.id).await.unwrap();

@@ -1,7 +1,7 @@
 //! Claims on old runs: they are listed, so that no search for claims reads from the oldest open run on.
 
 use everytick_domain::{
-    ids::RunId,
+    ids::{Fence, RunId},
     plan::Fate,
     run::{State, Verdict},
     time::Span,
@@ -112,6 +112,36 @@ pub async fn a_repeated_tick_leaves_the_listed_claim_of_another_node(bench: &Ben
     let left = bench.store.leave(&first).await;
     assert!(matches!(left, Ok(()) | Err(StoreError::LeaseLost)), "{left:?}");
     assert_eq!(bench.store.load_lost(&second, 10).await.unwrap(), [claimed], "it is found when its node is gone");
+}
+
+pub async fn a_renewal_under_an_older_fence_leaves_the_listed_claim_of_another_node(bench: &Bench) {
+    let (first, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let claimed = bench.claimed(&first, &job, 10).await;
+    bench.go(600);
+    let bound = RunId::floor(s(540));
+    bench.pass_claims(&first, bound).await;
+    let second = bench.join("b", 2).await;
+    let older = OldClaim { fence: Fence::from_raw(1), ..OldClaim::of(&claimed) };
+    let beat = Beat { old_claims: vec![older], ..Beat::of(bound) };
+    bench.store.renew(&second, Span::hours(1), &beat).await.unwrap();
+    assert_eq!(listed(bench, &first).await.claims, std::slice::from_ref(&claimed));
+    // A store for one node ended the lease when the second node joined.
+    let left = bench.store.leave(&first).await;
+    assert!(matches!(left, Ok(()) | Err(StoreError::LeaseLost)), "{left:?}");
+    assert_eq!(bench.store.load_lost(&second, 10).await.unwrap(), [claimed], "it is found when its node is gone");
+}
+
+pub async fn a_node_lists_no_claims_of_other_nodes(bench: &Bench) {
+    let (first, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let claimed = bench.claimed(&first, &job, 10).await;
+    let second = bench.join("b", 2).await;
+    bench.go(600);
+    bench.pass_claims(&second, RunId::floor(s(540))).await;
+    assert!(listed(bench, &second).await.claims.is_empty());
+    assert!(listed(bench, &first).await.claims.is_empty());
+    assert_eq!(above(bench, &first).await, [claimed]);
 }
 
 pub async fn an_old_claim_that_ended_is_open_no_longer(bench: &Bench) {

@@ -239,6 +239,21 @@ pub async fn a_beat_keeps_the_claim_and_an_old_fence_keeps_nothing(bench: &Bench
     assert!(matches!(unknown, Err(StoreError::NotFound("run"))));
 }
 
+pub async fn a_beat_and_a_log_reach_only_the_run_named(bench: &Bench) {
+    let (lease, job) = joined(bench, queued(overlapping("j"))).await;
+    bench.go(20);
+    backlog(bench, &lease, &job, 2).await;
+    let held = claims(bench, 2).await;
+    let (kept, other) = (&held[0].run, &held[1].run);
+    bench.go(40);
+    assert_eq!(beat(bench, kept).await, ClaimBeat::Held { until: s(70) });
+    assert!(bench.store.log_claim(TENANT, kept.id, kept.fence, "so far").await.unwrap());
+    bench.go(50);
+    let overdue = bench.store.load_overdue_claims(Span::ZERO, 9).await.unwrap();
+    let found: Vec<_> = overdue.into_iter().map(|claim| (claim.held.run.id, claim.held.log)).collect();
+    assert_eq!(found, [(other.id, None)], "claims of one batch may have the same fence");
+}
+
 pub async fn a_settlement_ends_the_claim_and_its_repeat_is_stale(bench: &Bench) {
     let (lease, job) = joined(bench, queued(overlapping("j"))).await;
     bench.go(20);
@@ -441,6 +456,19 @@ pub async fn a_cancelled_run_keeps_what_its_worker_had_logged(bench: &Bench) {
     }
 }
 
+pub async fn a_log_is_kept_only_by_the_run_that_it_is_of(bench: &Bench) {
+    let (lease, job) = joined(bench, queued(overlapping("j"))).await;
+    bench.go(20);
+    backlog(bench, &lease, &job, 2).await;
+    let held = claims(bench, 2).await;
+    let (silent, logged) = (&held[0].run, &held[1].run);
+    bench.store.cancel_run(TENANT, &actor(), silent.id).await.unwrap();
+    assert!(bench.store.log_claim(TENANT, logged.id, logged.fence, "half done").await.unwrap());
+    bench.store.cancel_run(TENANT, &actor(), logged.id).await.unwrap();
+    assert_eq!(bench.run(logged.id).await.output.as_deref(), Some("half done"));
+    assert_eq!(bench.run(silent.id).await.output, None);
+}
+
 pub async fn what_waits_follows_its_job_to_another_target(bench: &Bench) {
     let (lease, job) = joined(bench, queued(overlapping("j"))).await;
     bench.go(20);
@@ -511,6 +539,18 @@ pub async fn no_more_of_a_key_are_handed_out_than_the_job_allows(bench: &Bench) 
     bench.settle(&again[0].run, Verdict::Succeeded).await;
     let last = one(bench).await;
     assert!([first.id, second.id].contains(&last.id) && last.id != again[0].run.id);
+}
+
+pub async fn a_run_that_is_put_back_waits_under_its_own_key(bench: &Bench) {
+    joined(bench, keyed(queued(overlapping("j")), 1)).await;
+    bench.trigger(of_customer("j", "1", "acme")).await;
+    bench.trigger(of_customer("j", "2", "other")).await;
+    let held = claims(bench, 2).await;
+    assert_eq!(held.len(), 2);
+    for claim in held {
+        bench.settle(&claim.run, Verdict::Redeliver).await;
+        assert_eq!(ids(bench, 2).await, [claim.run.id], "the other key is busy, not this one");
+    }
 }
 
 pub async fn a_key_that_is_busy_hides_no_other(bench: &Bench) {
