@@ -86,6 +86,18 @@ pub async fn a_cancelled_run_keeps_what_its_last_attempt_had_printed(bench: &Ben
     assert_eq!(bench.run(run.id).await, kept);
 }
 
+pub async fn an_output_is_kept_only_by_the_run_named(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(20);
+    let (named, other) = (bench.claimed(&lease, &job, 10).await, bench.claimed(&lease, &job, 20).await);
+    for run in [&named, &other] {
+        bench.store.cancel_run(TENANT, &actor(), run.id).await.unwrap();
+    }
+    bench.store.keep_outputs(&[KeptOutput { run: named.id, attempt: 1, output: "half".into() }]).await.unwrap();
+    assert_eq!(bench.run(named.id).await.output.as_deref(), Some("half"));
+    assert_eq!(bench.run(other.id).await.output, None);
+}
+
 pub async fn what_succeeded_keeps_its_own_output(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);

@@ -558,6 +558,23 @@ pub async fn an_old_flow_goes_with_its_runs(bench: &Bench) {
     assert_eq!(advance(bench).await, 0);
 }
 
+pub async fn an_old_flow_goes_although_a_run_of_its_instant_is_left(bench: &Bench) {
+    let other = bench.create(spec("other")).await;
+    let (_, lease, root) = diamond(bench).await;
+    let left = bench.claimed(&lease, &other, 10).await;
+    for run in [&root, &left] {
+        bench.settle(run, Verdict::Failed).await;
+    }
+    advance(bench).await;
+    for name in ["d", "c", "b", "a"] {
+        bench.edit(name, Change::Delete).await;
+    }
+    bench.go(200 * 86_400);
+    bench.store.prune(s(100 * 86_400), 100).await.unwrap();
+    assert_eq!(bench.run(left.id).await.state, State::Failed, "the last run of a live job stays");
+    assert!(matches!(bench.store.get_flow(TENANT, root.id).await, Err(StoreError::NotFound("flow"))));
+}
+
 pub async fn a_flow_that_goes_on_outlives_the_history(bench: &Bench) {
     let ([a, b, c, d], lease, root) = diamond(bench).await;
     // A later run of the root's job, so that the root itself may go; and its tick is passed.

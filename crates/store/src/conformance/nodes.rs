@@ -84,6 +84,15 @@ pub async fn the_fence_of_a_lease_that_is_lost_cannot_be_raised(bench: &Bench) {
     assert!(matches!(raised, Err(StoreError::LeaseLost)), "{raised:?}");
 }
 
+pub async fn only_the_incarnation_and_the_node_of_a_lease_raise_its_fence(bench: &Bench) {
+    let lease = bench.join("a", 1).await;
+    let other = Lease { incarnation: incarnation(9), ..lease.clone() };
+    assert!(matches!(bench.store.raise_fence(&other).await, Err(StoreError::LeaseLost)));
+    let other = Lease { node: "b".into(), ..lease.clone() };
+    assert!(matches!(bench.store.raise_fence(&other).await, Err(StoreError::LeaseLost)));
+    assert!(lives(bench, &lease).await);
+}
+
 pub async fn a_node_that_left_has_no_lease(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     bench.store.leave(&lease).await.unwrap();

@@ -144,6 +144,22 @@ pub async fn a_node_lists_no_claims_of_other_nodes(bench: &Bench) {
     assert_eq!(above(bench, &first).await, [claimed]);
 }
 
+pub async fn a_renewal_raises_no_bound_of_another_lease(bench: &Bench) {
+    let (first, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let id = bench.waiting(&first, &job, 10).await;
+    bench.go(600);
+    let bound = RunId::floor(s(540));
+    bench.store.list_old_claims(&first, bound).await.unwrap();
+    let claimed = bench.claim(&first, id).await;
+    let second = bench.join("b", 2).await;
+    bench.pass_claims(&second, bound).await;
+    // A store for one node ended the lease when the second node joined.
+    let left = bench.store.leave(&first).await;
+    assert!(matches!(left, Ok(()) | Err(StoreError::LeaseLost)), "{left:?}");
+    assert_eq!(bench.store.load_lost(&second, 10).await.unwrap(), [claimed], "it was claimed after the comparison");
+}
+
 pub async fn an_old_claim_that_ended_is_open_no_longer(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(50);

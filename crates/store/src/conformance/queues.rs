@@ -522,6 +522,32 @@ pub async fn a_queue_hands_out_no_faster_than_its_rate(bench: &Bench) {
     assert_eq!(claims(bench, 9).await.len(), 1);
 }
 
+pub async fn a_claim_spends_the_rate_of_its_own_queue_alone(bench: &Bench) {
+    let limits = QueueLimits { concurrency: None, rate: Some("1/10s".parse().unwrap()) };
+    let queues = [(TENANT, "q"), (TENANT, "r"), (OTHER_TENANT, "q")];
+    for (tenant, queue) in queues {
+        bench.created(tenant, in_queue(overlapping(queue), queue)).await.unwrap();
+        bench.store.set_queue(tenant, &actor(), queue, limits).await.unwrap();
+        bench.store.create_run(tenant, &actor(), new_run(queue, "k")).await.unwrap();
+    }
+    for (tenant, queue) in queues {
+        let ask = ClaimQueue { tenant, queue: queue.into(), ..ask(9) };
+        assert_eq!(bench.store.claim_queue(&ask).await.unwrap().claims.len(), 1, "{tenant:?} {queue}");
+    }
+}
+
+pub async fn another_target_of_a_job_leaves_other_jobs_where_they_are(bench: &Bench) {
+    let (lease, job) = joined(bench, overlapping("j")).await;
+    let other = bench.create(overlapping("other")).await;
+    bench.go(10);
+    let (moved, waits) = (bench.waiting(&lease, &job, 10).await, bench.waiting(&lease, &other, 10).await);
+    bench.edit("j", Change::Replace(Box::new(queued(overlapping("j"))))).await;
+    bench.go(20);
+    let later = bench.waiting(&lease, &other, 20).await;
+    assert_eq!(bench.due(&lease).await, [waits, later]);
+    assert_eq!(ids(bench, 9).await, [moved]);
+}
+
 pub async fn no_more_of_a_key_are_handed_out_than_the_job_allows(bench: &Bench) {
     joined(bench, keyed(queued(overlapping("j")), 1)).await;
     let first = bench.trigger(of_customer("j", "1", "acme")).await;
