@@ -189,7 +189,7 @@ impl Connection {
                 let order = *self.order();
                 self.connections.open().idle.remove(&order);
             }
-            // One that was told to close while its last request came ends after the answer.
+            // A connection that the server began to close while a request arrived ends after the answer.
             Phase::Idle if self.evicted.is_cancelled() => {}
             Phase::Idle => {
                 *self.order() = self.connections.open().begin_idle(self.peer, &self.evicted);

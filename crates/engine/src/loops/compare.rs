@@ -73,7 +73,7 @@ pub(crate) async fn compare_known(shared: &Arc<Shared>) -> Result<()> {
 async fn compare_all(shared: &Arc<Shared>, young: bool) -> Result<()> {
     match compare_listed(shared).await? {
         Some(open_from) if young => compare_young(shared, open_from).await,
-        // Without a lease the row is made anew: whoever renews does that.
+        // The lease row is missing: the renewal creates it again.
         _ => Ok(()),
     }
 }
@@ -98,10 +98,10 @@ async fn list_old(shared: &Arc<Shared>) -> Result<()> {
     let to = RunId::floor(shared.clock.now().minus(OLD_CLAIM_AFTER));
     shared.memory().listing_to(to);
     loop {
-        // What it does may be done twice, or later: nobody is in doubt.
+        // The statement may run twice or late without harm, so a lost answer leaves no doubt.
         let reached =
             match shared.read("list old claims", shared.parts.store.list_old_claims(&shared.lease(), to)).await {
-                // Whoever renews takes the lease anew.
+                // The renewal takes a new lease.
                 Err(StoreError::LeaseLost) => return Ok(()),
                 reached => reached?,
             };

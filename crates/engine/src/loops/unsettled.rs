@@ -64,7 +64,7 @@ impl<T> Queue<T> {
         self.waiting.len()
     }
 
-    /// The one that has waited longest.
+    /// The settlement that has waited longest.
     pub(super) fn oldest(&self) -> Option<&Unsettled<T>> {
         self.waiting.iter().min_by_key(|unsettled| unsettled.since)
     }

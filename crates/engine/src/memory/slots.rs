@@ -104,8 +104,8 @@ impl Memory {
             || (used > 0 && self.slots_free(slots) <= limits.idle_jobs)
     }
 
-    /// Jobs that have runs waiting and use all that they may, or whose node restarts: looking at those would hide the runs of others. Not under
-    /// `cancel_previous`, where what waits makes what is in progress give way.
+    /// Jobs that have runs waiting and use all that they may, or whose node restarts: a search that returns their runs would hide
+    /// those of other jobs. Jobs under `cancel_previous` are not among them: a waiting run supersedes the run in progress.
     pub(crate) fn full(&mut self, slots: usize) -> Vec<JobId> {
         let entries = self.with_waiting.iter().filter_map(|id| self.jobs.get(id));
         let full: Vec<_> = entries

@@ -75,7 +75,7 @@ impl Round {
     /// Sets a flow aside; answers how often it has failed.
     pub(super) fn failed(&mut self, flow: RunId, failure: Failure, now: MonoTime) -> u32 {
         if self.aside.len() >= FLOWS_ASIDE_MAX {
-            // Another node may have advanced what nobody came back to.
+            // Another node may have advanced a flow that this node set aside.
             self.aside.retain(|_, aside| now.since(aside.until) < FLOW_BACKOFF_MAX);
         }
         let (failures, refusals) = self.aside.get(&flow).map_or((0, 0), |aside| (aside.failures, aside.refusals));
