@@ -17,13 +17,14 @@ use crate::{
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
         let woken = shared.wake_tick.notified();
-        let (next, crowded) = {
-            let memory = shared.memory();
-            (memory.next_timer(), memory.crowded_for(shared.parts.settings.slots, MonoTime::now()))
+        let pause = {
+            let (memory, slots, now) = (shared.memory(), shared.parts.settings.slots, MonoTime::now());
+            let next = memory.next_timer().map(|at| shared.clock.until(at).max(memory.crowded_for(slots, now)));
+            next.into_iter().chain(memory.parked_for(slots, now)).min()
         };
         let timer = async {
-            match next {
-                Some(at) => tokio::time::sleep(shared.clock.until(at).max(crowded)).await,
+            match pause {
+                Some(pause) => tokio::time::sleep(pause).await,
                 None => std::future::pending().await,
             }
         };

@@ -131,6 +131,7 @@ impl Memory {
                 continue;
             }
             if !self.may_have_slot(&job, slots) {
+                self.queued_destination = self.queued_destination.or(self.full_destination(&job, slots));
                 continue;
             }
             if run.late {

@@ -7,6 +7,7 @@ mod entry;
 mod giving_way;
 mod holding;
 mod loading;
+mod parked;
 mod routes;
 mod settling;
 mod slots;
@@ -24,6 +25,7 @@ use everytick_domain::{
     job::Job,
     partition::PartitionSet,
     run::Claim,
+    target::Destination,
     time::DbTime,
 };
 use everytick_store::OldClaim;
@@ -114,6 +116,10 @@ pub(crate) struct Memory {
     ended: usize,
     /// Since when ticks wait for slots that are about to be free.
     crowded: Option<MonoTime>,
+    /// Ticks that wait for slots of their destination.
+    parked: Option<parked::Parked>,
+    /// A destination that uses all the slots it may and has runs waiting: a new tick queues behind them.
+    queued_destination: Option<Destination>,
     /// Jobs that may have a run waiting; all that have one are in it.
     with_waiting: BTreeSet<JobId>,
     /// Runs that could not be claimed or cancelled, and until when they are left alone.
@@ -259,7 +265,9 @@ impl Memory {
 
     fn unset_timer(&mut self, job: JobId) {
         if let Some(at) = self.jobs.get_mut(&job).and_then(|entry| entry.timer.take()) {
-            self.timers.remove(&(at, job));
+            if !self.timers.remove(&(at, job)) {
+                self.take_parked(at, job);
+            }
         }
     }
 

@@ -49,6 +49,7 @@ pub(super) struct InUse {
     destinations: Map<Destination, usize>,
     /// Of those, the ones that are promised and not yet taken.
     promised: Map<JobId, (usize, Option<Destination>)>,
+    promised_to: Map<Destination, usize>,
 }
 
 impl InUse {
@@ -58,6 +59,11 @@ impl InUse {
 
     fn at(&self, destination: Option<Destination>) -> usize {
         destination.and_then(|destination| self.destinations.get(&destination)).copied().unwrap_or(0)
+    }
+
+    /// How many slots are promised to runs of the destination.
+    pub(super) fn promised_to(&self, destination: Destination) -> usize {
+        self.promised_to.get(&destination).copied().unwrap_or(0)
     }
 
     fn take(&mut self, job: JobId, destination: Option<Destination>) {
@@ -100,8 +106,19 @@ impl Memory {
         let limits = Limits::of(slots, self.job_share.0);
         let used = self.in_use.of_job(job.id);
         used >= limits.job
-            || self.in_use.at(job.spec.target.destination()) >= limits.destination
+            || self.full_destination(job, slots).is_some()
             || (used > 0 && self.slots_free(slots) <= limits.idle_jobs)
+    }
+
+    /// The destination of the job, if it uses all the slots that it may.
+    pub(super) fn full_destination(&self, job: &Job, slots: usize) -> Option<Destination> {
+        job.spec.target.destination().filter(|destination| self.destination_free(*destination, slots) == 0)
+    }
+
+    /// How many more slots the destination may use, however many are free.
+    pub(super) fn destination_free(&self, destination: Destination, slots: usize) -> usize {
+        let limits = Limits::of(slots, self.job_share.0);
+        limits.destination.saturating_sub(self.in_use.at(Some(destination)))
     }
 
     /// Jobs that have runs waiting and use all that they may, or whose node restarts: a search that returns their runs would hide
@@ -111,8 +128,10 @@ impl Memory {
         let full: Vec<_> = entries
             .filter(|entry| !entry.is_pulled() && entry.job.spec.overlap != Overlap::CancelPrevious)
             .filter(|entry| self.is_full(&entry.job, slots) || self.routes.awaited(entry.needs))
-            .map(|entry| entry.job.id)
+            .map(|entry| entry.job.clone())
             .collect();
+        self.queued_destination = full.iter().find_map(|job| self.full_destination(job, slots));
+        let full: Vec<_> = full.iter().map(|job| job.id).collect();
         self.held_back = !full.is_empty();
         full
     }
@@ -123,6 +142,9 @@ impl Memory {
         self.reserved += 1;
         self.in_use.take(job.id, destination);
         self.in_use.promised.entry(job.id).or_insert((0, destination)).0 += 1;
+        if let Some(destination) = destination {
+            *self.in_use.promised_to.entry(destination).or_default() += 1;
+        }
     }
 
     /// The promise has ended: the run has its slot, or none came of it.
@@ -133,6 +155,9 @@ impl Memory {
         *count -= 1;
         if *count == 0 {
             self.in_use.promised.remove(&job);
+        }
+        if let Some(destination) = destination {
+            one_less(&mut self.in_use.promised_to, destination);
         }
         self.in_use.give_back(job, destination);
     }
@@ -147,7 +172,7 @@ impl Memory {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use everytick_domain::{
@@ -164,7 +189,8 @@ mod tests {
 
     use super::*;
 
-    fn remembering(jobs: &[(&str, &str)]) -> Memory {
+    /// A memory that has these jobs, each with its URL, due every ten seconds.
+    pub(in crate::memory) fn remembering(jobs: &[(&str, &str)]) -> Memory {
         let mut memory = Memory::default();
         memory.take_up(&PartitionSet::all(1));
         let loaded = |(name, url): &(&str, &str)| {
@@ -286,6 +312,7 @@ mod tests {
         memory.unclaimed(&[], false);
         assert!(memory.in_use.promised.is_empty());
     }
+
     #[test]
     fn an_outcome_of_an_older_attempt_frees_no_slot_of_the_newer_one() {
         let mut memory = remembering(&TWO);

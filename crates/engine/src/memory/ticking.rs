@@ -42,7 +42,7 @@ pub(crate) struct Planned {
     pub delegated: bool,
 }
 
-fn worth_a_batch(slots: usize) -> usize {
+pub(super) fn worth_a_batch(slots: usize) -> usize {
     SLOTS_WORTH_A_BATCH.min(slots / 4).max(1)
 }
 
@@ -51,6 +51,7 @@ impl Memory {
     /// half as much, as one that is put among the waiting now. `None`: slots may be free in a moment. Where they were not
     /// for a while the work takes long, and where runs wait already a tick queues behind them: then slots are no matter.
     pub(crate) fn room(&mut self, slots: usize, now: DbTime, clock: MonoTime) -> Option<usize> {
+        self.end_parking(slots, clock);
         let free = self.slots_free(slots);
         let next = self.timers.iter().take_while(|(at, _)| *at <= now).take(TICKS_PER_BATCH_MAX);
         let pulled = |id: &JobId| self.jobs.get(id).is_some_and(Entry::is_pulled);
@@ -85,24 +86,24 @@ impl Memory {
 
     /// How long ticks still wait for slots, unless some are free before.
     pub(crate) fn crowded_for(&self, slots: usize, now: MonoTime) -> Duration {
-        let crowded = self.crowded.filter(|_| !self.has_room_again(slots));
+        let crowded = self.crowded.filter(|_| self.slots_free(slots) < worth_a_batch(slots));
         crowded.map_or(Duration::ZERO, |since| SLOT_PATIENCE.saturating_sub(now.since(since)))
     }
 
     /// Whether ticks wait for slots, and there are enough of them now.
     pub(crate) fn has_room_again(&self, slots: usize) -> bool {
-        self.crowded.is_some() && self.slots_free(slots) >= worth_a_batch(slots)
+        self.destination_has_room(slots) || self.crowded.is_some() && self.slots_free(slots) >= worth_a_batch(slots)
     }
 
     /// Plans every job whose next tick has come, up to `ticks_max` ticks. What is planned is marked as being recorded.
     pub(crate) fn due(&mut self, now: DbTime, slots: usize, ticks_max: usize) -> Due {
         let mut due = Due::default();
-        let mut ticks = 0;
+        let (mut ticks, mut parked) = (0, 0);
         let mut postponed = Vec::new();
         // Where more jobs are due than fit, each has its oldest tick recorded before any has its next.
         let crowd = self.timers.iter().take_while(|(at, _)| *at <= now).nth(ticks_max).is_some();
         while let Some((at, id)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
-            if ticks >= ticks_max {
+            if ticks >= ticks_max || parked >= TICKS_PER_BATCH_MAX {
                 break;
             }
             self.unset_timer(id);
@@ -149,25 +150,34 @@ impl Memory {
                         self.doubt(id);
                         continue;
                     }
+                    let (job, epoch) = (entry.job.clone(), entry.epoch);
+                    // Under some policies it is not its turn yet, though it is a run.
+                    let free = free && admit(&job.spec, open) == Admission::Start;
+                    // With jitter a run is due later than its tick, and only a claim looks at that.
+                    let now_or_never = |tick: &TickRow| tick.fate == Fate::Run && tick.due_at == tick.tick;
+                    if free
+                        && rows.iter().any(now_or_never)
+                        && let Some(destination) = self.full_destination(&job, slots)
+                        && self.park(at, id, destination)
+                    {
+                        parked += 1;
+                        continue;
+                    }
+                    let Some(entry) = self.jobs.get_mut(&id) else { continue };
                     ticks += rows.len();
                     entry.recording = true;
                     entry.under_way += 1;
-                    let (job, epoch) = (entry.job.clone(), entry.epoch);
                     if Mutant::CursorRaisedBeforeAck.is_on() {
                         let last = rows.last().map(|row| row.tick);
                         entry.next = last.and_then(|last| job.ticking().and_then(|schedule| schedule.next_after(last)));
                         entry.lag = u32::MAX;
                         self.lagging.insert(id);
                     }
-                    // Under some policies it is not its turn yet, though it is a run.
-                    let free = free && admit(&job.spec, open) == Admission::Start;
                     let mut room = entry.room;
                     let rows = rows
                         .into_iter()
                         .map(|mut tick| {
-                            // With jitter a run is due later than its tick, and only a claim looks at that.
-                            let now_or_never = tick.fate == Fate::Run && tick.due_at == tick.tick;
-                            let born_claimed = now_or_never && free && self.may_have_slot(&job, slots);
+                            let born_claimed = now_or_never(&tick) && free && self.may_have_slot(&job, slots);
                             if born_claimed {
                                 self.promise_slot(&job);
                             } else if !matches!(tick.fate, Fate::Skip(_)) {

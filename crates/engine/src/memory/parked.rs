@@ -1,0 +1,200 @@
+//! Ticks that wait a moment because their destination uses all the slots that it may. Most receivers answer in milliseconds, and a
+//! run that is recorded when a slot is free costs half as much as one that is recorded as waiting. Ticks of other destinations go
+//! on meanwhile.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use everytick_domain::{ids::JobId, target::Destination, time::DbTime};
+
+use super::{Memory, ticking::worth_a_batch};
+use crate::{clock::MonoTime, settings::SLOT_PATIENCE};
+
+/// The ticks of the destination that is full. No two destinations are full at once, because one may use most of the slots.
+#[derive(Debug)]
+pub(super) struct Parked {
+    destination: Destination,
+    /// Since when none of them was given a slot.
+    since: MonoTime,
+    ticks: BTreeSet<(DbTime, JobId)>,
+}
+
+impl Memory {
+    /// Takes a due tick off the timers until its destination has a slot for it. `false`: it is to be recorded as a run that waits,
+    /// because runs of its destination wait already or no slot was free for a while.
+    pub(super) fn park(&mut self, tick: DbTime, job: JobId, destination: Destination) -> bool {
+        if self.queued_destination == Some(destination) {
+            return false;
+        }
+        let now = MonoTime::now();
+        if self.parked.as_ref().is_some_and(|parked| parked.destination != destination) {
+            self.unpark(usize::MAX);
+        }
+        let new = || Parked { destination, since: now, ticks: BTreeSet::new() };
+        let parked = self.parked.get_or_insert_with(new);
+        if now.since(parked.since) >= SLOT_PATIENCE {
+            return false;
+        }
+        if let Some(entry) = self.jobs.get_mut(&job) {
+            entry.timer = Some(tick);
+            parked.ticks.insert((tick, job));
+        }
+        true
+    }
+
+    /// Whether a parked tick was taken away.
+    pub(super) fn take_parked(&mut self, tick: DbTime, job: JobId) -> bool {
+        self.parked.as_mut().is_some_and(|parked| parked.ticks.remove(&(tick, job)))
+    }
+
+    /// Puts parked ticks back on the timers: as many as have a slot now, or all of them when they have waited long enough.
+    pub(super) fn end_parking(&mut self, slots: usize, now: MonoTime) {
+        let Some(parked) = &mut self.parked else { return };
+        let destination = parked.destination;
+        if self.in_use.promised_to(destination) > 0 {
+            // Whether those are begun is about to be known, and what is begun may be over at once.
+            parked.since = now;
+        }
+        let has_waited = now.since(parked.since) >= SLOT_PATIENCE;
+        let is_empty = parked.ticks.is_empty();
+        let is_over = is_empty && self.destination_free(destination, slots) > 0;
+        if is_over || self.queued_destination == Some(destination) {
+            self.unpark(usize::MAX);
+        } else if self.destination_has_room(slots) {
+            let free = self.destination_free(destination, slots).min(self.slots_free(slots));
+            if let Some(parked) = &mut self.parked {
+                parked.since = now;
+            }
+            self.unpark(free);
+        } else if has_waited && let Some(parked) = &mut self.parked {
+            // It is remembered that its ticks have waited, so that they are not parked again.
+            self.timers.append(&mut parked.ticks);
+        }
+    }
+
+    /// Whether ticks are parked and their destination has slots enough for a batch.
+    pub(super) fn destination_has_room(&self, slots: usize) -> bool {
+        self.parked.as_ref().is_some_and(|parked| {
+            let free = self.destination_free(parked.destination, slots).min(self.slots_free(slots));
+            !parked.ticks.is_empty() && free >= worth_a_batch(slots).min(parked.ticks.len())
+        })
+    }
+
+    /// How long parked ticks stay so, unless slots are free before. `None`: no tick is parked.
+    pub(crate) fn parked_for(&self, slots: usize, now: MonoTime) -> Option<Duration> {
+        let parked = self.parked.as_ref().filter(|parked| !parked.ticks.is_empty())?;
+        let rest = SLOT_PATIENCE.saturating_sub(now.since(parked.since));
+        Some(if self.destination_has_room(slots) { Duration::ZERO } else { rest })
+    }
+
+    fn unpark(&mut self, count: usize) {
+        let Some(parked) = &mut self.parked else { return };
+        self.timers.extend(std::iter::from_fn(|| parked.ticks.pop_first()).take(count));
+        if parked.ticks.is_empty() {
+            self.parked = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use everytick_domain::ids::RunId;
+    use everytick_store::{RecordRow, Recorded, RowAnswer, conformance::s};
+
+    use super::*;
+    use crate::memory::slots::tests::remembering;
+
+    const SLOTS: usize = 2_000;
+    /// What one destination may use of them.
+    const MOST: usize = 1_500;
+    const JOBS: usize = 4_000;
+
+    /// Many jobs of one destination, and two of another.
+    fn memory() -> Memory {
+        let names: Vec<String> = (0..JOBS).map(|n| format!("j{n}")).collect();
+        let mut jobs: Vec<_> = names.iter().map(|name| (name.as_str(), "https://full.example/")).collect();
+        jobs.extend([("k0", "https://other.example/"), ("k1", "https://other.example/")]);
+        remembering(&jobs)
+    }
+
+    /// Records what is due, as a store that takes everything does. Gives how many runs have begun and how many wait.
+    fn pass(memory: &mut Memory, now: DbTime) -> (usize, usize) {
+        let Some(room) = memory.room(SLOTS, now, MonoTime::now()) else { return (0, 0) };
+        let due = memory.due(now, SLOTS, room);
+        let jobs = due.batch.iter().map(|ticks| vec![RowAnswer::Inserted; ticks.rows.len()]).collect();
+        memory.recorded(&due.batch, &Recorded { now, jobs });
+        let rows: Vec<&RecordRow> = due.batch.iter().flat_map(|ticks| &ticks.rows).collect();
+        let begun = rows.iter().filter(|row| row.born_claimed).count();
+        (begun, rows.len() - begun)
+    }
+
+    /// Passes until nothing more is planned.
+    fn passes(memory: &mut Memory, now: DbTime) -> (usize, usize) {
+        std::iter::repeat_with(|| pass(memory, now)).take(20).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+    }
+
+    /// The work on so many runs ends.
+    fn end(memory: &mut Memory, count: usize) {
+        let ended: Vec<(JobId, RunId)> =
+            memory.held().values().filter(|held| !held.ended).map(|held| (held.job.id, held.claim.run)).collect();
+        for (job, run) in ended.into_iter().take(count) {
+            let fence = memory.held()[&run].claim.fence;
+            memory.outcome_arrived(job, run, fence);
+        }
+    }
+
+    fn parked(memory: &Memory) -> usize {
+        memory.parked.as_ref().map_or(0, |parked| parked.ticks.len())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ticks_of_a_full_destination_wait_for_its_slots_and_others_do_not() {
+        let mut memory = memory();
+        assert_eq!(passes(&mut memory, s(10)), (MOST + 2, 0), "both jobs of the other destination have begun");
+        end(&mut memory, SLOTS);
+        assert!(memory.has_room_again(SLOTS));
+        assert_eq!(memory.parked_for(SLOTS, MonoTime::now()), Some(Duration::ZERO));
+        assert_eq!(passes(&mut memory, s(10)), (MOST, 0));
+        assert_eq!(parked(&memory), JOBS - 2 * MOST);
+        assert!(!memory.has_room_again(SLOTS));
+        assert_eq!(memory.parked_for(SLOTS, MonoTime::now()), Some(SLOT_PATIENCE));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ticks_that_have_waited_for_a_slot_are_recorded_as_waiting() {
+        let mut memory = memory();
+        passes(&mut memory, s(10));
+        tokio::time::advance(SLOT_PATIENCE).await;
+        assert_eq!(memory.parked_for(SLOTS, MonoTime::now()), Some(Duration::ZERO));
+        assert_eq!(passes(&mut memory, s(10)), (0, JOBS - MOST));
+        assert_eq!(parked(&memory), 0);
+        assert_eq!(memory.parked_for(SLOTS, MonoTime::now()), None, "nobody is woken for them again");
+        // A look finds them: until none waits, ticks queue behind them.
+        memory.full(SLOTS);
+        end(&mut memory, MOST);
+        memory.full(SLOTS);
+        assert_eq!(memory.queued_destination, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tick_queues_behind_the_waiting_runs_of_its_destination() {
+        let mut memory = memory();
+        passes(&mut memory, s(10));
+        tokio::time::advance(SLOT_PATIENCE).await;
+        passes(&mut memory, s(10));
+        memory.full(SLOTS);
+        assert!(memory.queued_destination.is_some());
+        let (begun, waiting) = passes(&mut memory, s(20));
+        assert_eq!((parked(&memory), begun), (0, 2), "the other destination has slots");
+        assert!(waiting >= JOBS, "each is recorded at once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_parked_tick_goes_with_its_job() {
+        let mut memory = memory();
+        passes(&mut memory, s(10));
+        let before = parked(&memory);
+        let (_, job) = memory.parked.as_ref().and_then(|parked| parked.ticks.first().copied()).unwrap();
+        memory.doubt(job);
+        assert_eq!(parked(&memory), before - 1);
+    }
+}
