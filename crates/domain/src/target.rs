@@ -1,6 +1,10 @@
 //! Where a run goes, as a job defines it, and what the target said of it. How to get there is the targets crate's matter.
 
-use std::{collections::BTreeMap, fmt, net::IpAddr};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::{IpAddr, Ipv4Addr},
+};
 
 use serde::{Deserialize, Serialize};
 use url::{Host, Url};
@@ -51,8 +55,8 @@ impl Destination {
     }
 }
 
-/// Host and port of a URL in its usual form, which parsing would not change: a lower-case name whose last label starts with a
-/// letter. Parsing costs several times as much, and every claim asks.
+/// Host and port of a URL in its usual form, which parsing would not change: four decimal numbers, or a lower-case name whose last
+/// label starts with a letter. Parsing costs several times as much, and every claim asks.
 fn plain_host_and_port(url: &str) -> Option<(&str, u16)> {
     let (rest, default) = match url.strip_prefix("https://") {
         Some(rest) => (rest, 443),
@@ -65,8 +69,8 @@ fn plain_host_and_port(url: &str) -> Option<(&str, u16)> {
     };
     let is_plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
     let last_label = host.rsplit('.').next()?;
-    (host.bytes().all(is_plain) && last_label.starts_with(|first: char| first.is_ascii_lowercase()))
-        .then_some((host, port))
+    let is_name = last_label.starts_with(|first: char| first.is_ascii_lowercase()) && host.bytes().all(is_plain);
+    (is_name || host.parse::<Ipv4Addr>().is_ok()).then_some((host, port))
 }
 
 impl TargetSpec {
@@ -270,14 +274,26 @@ mod tests {
 
     #[test]
     fn a_url_in_its_usual_form_has_the_destination_that_parsing_gives() {
-        for url in
-            ["https://a.example", "http://a.example:8080/b", "https://a-1.b2.example?c", "http://localhost:65535#d"]
-        {
+        for url in [
+            "https://a.example",
+            "http://a.example:8080/b",
+            "https://a-1.b2.example?c",
+            "http://localhost:65535#d",
+            "http://127.0.0.1:8080/",
+            "https://255.255.255.255",
+        ] {
             assert!(plain_host_and_port(url).is_some(), "{url}");
             assert_eq!(Destination::of(url), Destination::parsed(url), "{url}");
         }
-        for url in ["http://a.example.", "http://1.2.3.4/", "http://a.0x7f/", "http://A.example", "http://u@a.example"]
-        {
+        for url in [
+            "http://a.example.",
+            "http://1.2.3.04/",
+            "http://1.2.3/",
+            "http://1.2.3.4./",
+            "http://a.0x7f/",
+            "http://A.example",
+            "http://u@a.example",
+        ] {
             assert!(plain_host_and_port(url).is_none(), "{url}");
         }
     }
