@@ -1,5 +1,6 @@
 //! One healthy job beside everything that used to stop it: clients that list without end, clients that never read, idle
-//! connections, one greedy job whose receiver never answers, and webhooks to a zone whose name server never answers.
+//! connections, one greedy job whose receiver never answers, thousands of jobs of another such receiver, and webhooks to a zone
+//! whose name server never answers.
 
 use std::{
     sync::{
@@ -32,6 +33,8 @@ const IDLE: usize = 300;
 const LISTED: usize = 2_000;
 /// Jobs every second whose host is in the zone that never answers.
 const DEAD: usize = 300;
+/// Jobs every minute of one host that takes connections and never answers.
+const HANGING: usize = 20_000;
 /// The name server of the dead zone; `scripts/soak crowd` makes the machine's settings name it.
 const DEAD_SERVER: &str = "127.0.0.153:53";
 const LAG_MAX_MS: i64 = 1_000;
@@ -48,7 +51,7 @@ pub(crate) async fn run(seconds: u64) -> anyhow::Result<()> {
 async fn beside(store: &str, flags: &[&str], seconds: u64) -> anyhow::Result<()> {
     println!("one job every second for {seconds} s beside a crowd, on {store}:");
     let (sink, hook) = Sink::start().await?;
-    let tarpit = tarpit().await?;
+    let tarpits = [tarpit().await?, tarpit().await?];
     let dead = UdpSocket::bind(DEAD_SERVER).await.ok();
     if dead.is_none() {
         println!("  not as root: the dead zone is left out");
@@ -56,7 +59,7 @@ async fn beside(store: &str, flags: &[&str], seconds: u64) -> anyhow::Result<()>
     let server = Server::serve(&[&["--node-name", "crowd"], flags].concat()).await?;
     let from = (now_ms() / 1_000 + 8) * 1_000;
     let to = from + i64::try_from(seconds - 1)? * 1_000;
-    let lines = jobs(&hook, &tarpit, dead.is_some(), from, to);
+    let lines = jobs(&hook, &tarpits, dead.is_some(), from, to);
     make_jobs(reqwest::Client::new().post(format!("{}/api/v1/jobs/batch", server.url)), lines).await?;
     let crowd = Crowd::gather(&server.url).await?;
     sleep_until_ms(to + 5_000).await;
@@ -80,11 +83,11 @@ async fn beside(store: &str, flags: &[&str], seconds: u64) -> anyhow::Result<()>
     verdict.end()
 }
 
-fn jobs(hook: &str, tarpit: &str, dead_zone: bool, from: i64, to: i64) -> String {
+fn jobs(hook: &str, [one, other]: &[String; 2], dead_zone: bool, from: i64, to: i64) -> String {
     let every = serde_json::json!({"every": "1s", "starts_at": rfc3339(from), "ends_at": rfc3339(to)});
     let job = |name: String, url: &str| serde_json::json!({"name": name, "schedule": every, "target": {"http": {"url": url}}});
     let mut jobs = vec![job("victim".to_owned(), hook)];
-    let mut greedy = job("greedy".to_owned(), tarpit);
+    let mut greedy = job("greedy".to_owned(), one);
     greedy["overlap"] = "allow".into();
     greedy["max_concurrent"] = 1_000.into();
     greedy["timeout"] = "1h".into();
@@ -94,6 +97,12 @@ fn jobs(hook: &str, tarpit: &str, dead_zone: bool, from: i64, to: i64) -> String
         listed["schedule"] = serde_json::json!({"cron": "0 0 1 1 *"});
         listed["payload"] = serde_json::json!({"text": "x".repeat(16_000)});
         jobs.push(listed);
+    }
+    for n in 0..HANGING {
+        let mut hanging = job(format!("hanging-{n:05}"), other);
+        let starts = rfc3339(from + i64::try_from(n % 60).unwrap_or_default() * 1_000);
+        hanging["schedule"] = serde_json::json!({"every": "1m", "starts_at": starts});
+        jobs.push(hanging);
     }
     if dead_zone {
         jobs.extend((0..DEAD).map(|n| job(format!("dead-{n:03}"), &format!("http://host-{n}.dead.example/"))));
