@@ -20,7 +20,13 @@ use metrics::counter;
 use tokio_util::sync::CancellationToken;
 
 use super::{deliver::Ended, unsure};
-use crate::{clock::MonoTime, engine::Shared, memory::Held, pulse, settings::CLAIMS_PER_COMPARISON_MAX};
+use crate::{
+    clock::MonoTime,
+    engine::Shared,
+    memory::{Held, SlotUser},
+    pulse,
+    settings::CLAIMS_PER_COMPARISON_MAX,
+};
 
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
@@ -152,6 +158,7 @@ async fn settle_unknown(shared: &Arc<Shared>, claims: Vec<ClaimedRun>) -> Result
         }
         let held = Held {
             claim: Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost },
+            user: SlotUser::of(&loaded.job),
             job: loaded.job.clone(),
             tenant: run.tenant,
             cancel: CancellationToken::new(),

@@ -121,7 +121,7 @@ impl Memory {
                 self.doubt(run.job);
                 continue;
             }
-            let job = entry.job.clone();
+            let user = entry.user;
             let free = self.slots_free(slots);
             if run.late && (late_budget == 0 || free <= kept) {
                 continue;
@@ -130,8 +130,8 @@ impl Memory {
                 left |= !run.late;
                 continue;
             }
-            if !self.may_have_slot(&job, slots) {
-                self.queued_destination = self.queued_destination.or(self.full_destination(&job, slots));
+            if !self.may_have_slot(user, slots) {
+                self.queued_destination = self.queued_destination.or(self.full_destination(user, slots));
                 continue;
             }
             if run.late {
@@ -139,7 +139,7 @@ impl Memory {
                 self.late_turn = Some(run.tenant);
             }
             *starting += 1;
-            self.promise_slot(&job);
+            self.promise_slot(user);
             if let Some(entry) = self.jobs.get_mut(&run.job) {
                 entry.under_way += 1;
             }

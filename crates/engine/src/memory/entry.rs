@@ -11,11 +11,14 @@ use everytick_domain::{
 use everytick_store::{LoadedJob, Unread};
 use everytick_targets::Needs;
 
+use super::SlotUser;
 use crate::{clock::MonoTime, settings::OPEN_UNTOLD_MAX};
 
 #[derive(Debug)]
 pub(super) struct Entry {
     pub job: Arc<Job>,
+    /// For whom its slots are counted.
+    pub user: SlotUser,
     pub epoch: Epoch,
     /// The cursor as the database is known to have it.
     pub cursor: Option<DbTime>,
@@ -60,6 +63,7 @@ impl Entry {
             open_read: 0,
             unread: loaded.unread,
             room: loaded.room,
+            user: SlotUser::of(&loaded.job),
             job: loaded.job,
             epoch: loaded.epoch,
             cursor: loaded.cursor,
@@ -78,6 +82,11 @@ impl Entry {
         };
         entry.set_open(None);
         entry
+    }
+
+    pub(super) fn set_job(&mut self, job: Arc<Job>) {
+        self.user = SlotUser::of(&job);
+        self.job = job;
     }
 
     /// The open runs as they were read, where they count.

@@ -169,7 +169,7 @@ impl Memory {
         }
         entry.epoch = loaded.epoch;
         entry.cursor = loaded.cursor;
-        entry.job = loaded.job;
+        entry.set_job(loaded.job);
         entry.unread = loaded.unread;
         entry.room = loaded.room;
         entry.set_open(Some(open));

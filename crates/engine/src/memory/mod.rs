@@ -39,7 +39,7 @@ use crate::{
 use entry::Entry;
 
 pub(crate) use routes::{Chosen, Routes, TakenOver};
-pub(crate) use slots::JOB_SHARE_DEFAULT;
+pub(crate) use slots::{JOB_SHARE_DEFAULT, SlotUser};
 pub(crate) use ticking::Planned;
 
 /// Not seeded: the simulator must see the same order each time.
@@ -158,6 +158,8 @@ struct Aside {
 pub(crate) struct Held {
     pub claim: Claim,
     pub job: Arc<Job>,
+    /// For whom its slot is counted.
+    pub user: SlotUser,
     pub tenant: TenantId,
     /// Stops the work.
     pub cancel: CancellationToken,

@@ -12,7 +12,7 @@ use everytick_domain::{
 use everytick_store::{ClaimedRun, WaitingRun};
 use everytick_targets::{Capabilities, Needs, needs};
 
-use super::{Memory, Planned};
+use super::{Memory, Planned, SlotUser};
 use crate::{
     clock::MonoTime,
     settings::{FULL_DELEGATED_MAX, LEARNED_NEEDS_MAX},
@@ -142,7 +142,7 @@ impl Memory {
     /// Jobs with delegated runs that use all the slots they may: the search skips them, so that they hide no other job.
     pub(crate) fn full_delegated(&mut self, slots: usize) -> Vec<JobId> {
         let mut full = std::mem::take(&mut self.full_delegated);
-        full.retain(|_, job| self.is_full(job, slots));
+        full.retain(|_, job| self.is_full(SlotUser::of(job), slots));
         self.full_delegated = full;
         self.delegated_wait = !self.full_delegated.is_empty();
         self.full_delegated.keys().copied().collect()
@@ -159,8 +159,9 @@ impl Memory {
         for run in found {
             // A run of a job that cannot be read could be neither delivered nor settled.
             let Some(job) = jobs.get(&run.job) else { continue };
-            if self.may_have_slot(job, slots) {
-                self.promise_slot(job);
+            let user = SlotUser::of(job);
+            if self.may_have_slot(user, slots) {
+                self.promise_slot(user);
                 chosen.push(run);
                 continue;
             }

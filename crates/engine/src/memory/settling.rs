@@ -21,11 +21,11 @@ impl Memory {
         if let Some(held) = self.held.get_mut(&run).filter(|held| held.claim.fence == fence && !held.ended) {
             held.ended = true;
             self.ended += 1;
-            let job = held.job.clone();
+            let user = held.user;
             if std::mem::take(&mut held.accepted) {
                 self.accepted -= 1;
             } else {
-                self.slot_free(&job);
+                self.slot_free(user);
             }
         }
     }
@@ -35,8 +35,8 @@ impl Memory {
         if let Some(held) = self.held.get_mut(&run).filter(|held| held.claim.fence == fence && !held.accepted) {
             held.accepted = true;
             self.accepted += 1;
-            let job = held.job.clone();
-            self.slot_free(&job);
+            let user = held.user;
+            self.slot_free(user);
         }
     }
 
@@ -98,7 +98,7 @@ impl Memory {
             self.accepted -= usize::from(held.accepted);
             self.ended -= usize::from(held.ended);
             if !held.accepted && !held.ended {
-                self.slot_free(&held.job);
+                self.slot_free(held.user);
             }
             self.held_of.remove(&(held.job.id, run));
         }

@@ -42,6 +42,19 @@ impl Default for JobShare {
     }
 }
 
+/// For whom a slot is counted. The destination is kept, because to read it from the URL costs more than the rest of the count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlotUser {
+    job: JobId,
+    destination: Option<Destination>,
+}
+
+impl SlotUser {
+    pub(crate) fn of(job: &Job) -> Self {
+        Self { job: job.id, destination: job.spec.target.destination() }
+    }
+}
+
 /// The slots in use, by job and by destination.
 #[derive(Debug, Default)]
 pub(super) struct InUse {
@@ -66,14 +79,14 @@ impl InUse {
         self.promised_to.get(&destination).copied().unwrap_or(0)
     }
 
-    fn take(&mut self, job: JobId, destination: Option<Destination>) {
+    fn take(&mut self, SlotUser { job, destination }: SlotUser) {
         *self.jobs.entry(job).or_default() += 1;
         if let Some(destination) = destination {
             *self.destinations.entry(destination).or_default() += 1;
         }
     }
 
-    fn give_back(&mut self, job: JobId, destination: Option<Destination>) {
+    fn give_back(&mut self, SlotUser { job, destination }: SlotUser) {
         one_less(&mut self.jobs, job);
         if let Some(destination) = destination {
             one_less(&mut self.destinations, destination);
@@ -97,22 +110,22 @@ impl Memory {
     }
 
     /// Whether one more run of the job may have a slot now.
-    pub(super) fn may_have_slot(&self, job: &Job, slots: usize) -> bool {
-        self.slots_free(slots) > 0 && !self.is_full(job, slots)
+    pub(super) fn may_have_slot(&self, user: SlotUser, slots: usize) -> bool {
+        self.slots_free(slots) > 0 && !self.is_full(user, slots)
     }
 
     /// Whether the job uses all that it may, however many slots are free.
-    pub(super) fn is_full(&self, job: &Job, slots: usize) -> bool {
+    pub(super) fn is_full(&self, user: SlotUser, slots: usize) -> bool {
         let limits = Limits::of(slots, self.job_share.0);
-        let used = self.in_use.of_job(job.id);
+        let used = self.in_use.of_job(user.job);
         used >= limits.job
-            || self.full_destination(job, slots).is_some()
+            || self.full_destination(user, slots).is_some()
             || (used > 0 && self.slots_free(slots) <= limits.idle_jobs)
     }
 
-    /// The destination of the job, if it uses all the slots that it may.
-    pub(super) fn full_destination(&self, job: &Job, slots: usize) -> Option<Destination> {
-        job.spec.target.destination().filter(|destination| self.destination_free(*destination, slots) == 0)
+    /// The destination, if it uses all the slots that it may.
+    pub(super) fn full_destination(&self, user: SlotUser, slots: usize) -> Option<Destination> {
+        user.destination.filter(|destination| self.destination_free(*destination, slots) == 0)
     }
 
     /// How many more slots the destination may use, however many are free.
@@ -127,22 +140,21 @@ impl Memory {
         let entries = self.with_waiting.iter().filter_map(|id| self.jobs.get(id));
         let full: Vec<_> = entries
             .filter(|entry| !entry.is_pulled() && entry.job.spec.overlap != Overlap::CancelPrevious)
-            .filter(|entry| self.is_full(&entry.job, slots) || self.routes.awaited(entry.needs))
-            .map(|entry| entry.job.clone())
+            .filter(|entry| self.is_full(entry.user, slots) || self.routes.awaited(entry.needs))
+            .map(|entry| entry.user)
             .collect();
-        self.queued_destination = full.iter().find_map(|job| self.full_destination(job, slots));
-        let full: Vec<_> = full.iter().map(|job| job.id).collect();
+        self.queued_destination = full.iter().find_map(|user| self.full_destination(*user, slots));
+        let full: Vec<_> = full.iter().map(|user| user.job).collect();
         self.held_back = !full.is_empty();
         full
     }
 
     /// Promises a slot to a run of the job.
-    pub(super) fn promise_slot(&mut self, job: &Job) {
-        let destination = job.spec.target.destination();
+    pub(super) fn promise_slot(&mut self, user: SlotUser) {
         self.reserved += 1;
-        self.in_use.take(job.id, destination);
-        self.in_use.promised.entry(job.id).or_insert((0, destination)).0 += 1;
-        if let Some(destination) = destination {
+        self.in_use.take(user);
+        self.in_use.promised.entry(user.job).or_insert((0, user.destination)).0 += 1;
+        if let Some(destination) = user.destination {
             *self.in_use.promised_to.entry(destination).or_default() += 1;
         }
     }
@@ -159,15 +171,15 @@ impl Memory {
         if let Some(destination) = destination {
             one_less(&mut self.in_use.promised_to, destination);
         }
-        self.in_use.give_back(job, destination);
+        self.in_use.give_back(SlotUser { job, destination });
     }
 
-    pub(super) fn slot_taken(&mut self, job: &Job) {
-        self.in_use.take(job.id, job.spec.target.destination());
+    pub(super) fn slot_taken(&mut self, user: SlotUser) {
+        self.in_use.take(user);
     }
 
-    pub(super) fn slot_free(&mut self, job: &Job) {
-        self.in_use.give_back(job.id, job.spec.target.destination());
+    pub(super) fn slot_free(&mut self, user: SlotUser) {
+        self.in_use.give_back(user);
     }
 }
 

@@ -13,7 +13,7 @@ use everytick_domain::{
 use everytick_store::{ClaimedRun, JobTicks, RangeAnswer, RangePlan, RecordRow, Recorded, RowAnswer};
 use tokio_util::sync::CancellationToken;
 
-use super::{Held, Memory, entry::Entry};
+use super::{Held, Memory, SlotUser, entry::Entry};
 use crate::{
     clock::MonoTime,
     settings::{RANGES_PER_PASS_MAX, RECORDERS, SLOT_PATIENCE, SLOTS_WORTH_A_BATCH, TICKS_PER_BATCH_MAX},
@@ -150,14 +150,14 @@ impl Memory {
                         self.doubt(id);
                         continue;
                     }
-                    let (job, epoch) = (entry.job.clone(), entry.epoch);
+                    let (job, user, epoch) = (entry.job.clone(), entry.user, entry.epoch);
                     // Under some policies it is not its turn yet, though it is a run.
                     let free = free && admit(&job.spec, open) == Admission::Start;
                     // With jitter a run is due later than its tick, and only a claim looks at that.
                     let now_or_never = |tick: &TickRow| tick.fate == Fate::Run && tick.due_at == tick.tick;
                     if free
                         && rows.iter().any(now_or_never)
-                        && let Some(destination) = self.full_destination(&job, slots)
+                        && let Some(destination) = self.full_destination(user, slots)
                         && self.park(at, id, destination)
                     {
                         parked += 1;
@@ -177,9 +177,9 @@ impl Memory {
                     let rows = rows
                         .into_iter()
                         .map(|mut tick| {
-                            let born_claimed = now_or_never(&tick) && free && self.may_have_slot(&job, slots);
+                            let born_claimed = now_or_never(&tick) && free && self.may_have_slot(user, slots);
                             if born_claimed {
-                                self.promise_slot(&job);
+                                self.promise_slot(user);
                             } else if !matches!(tick.fate, Fate::Skip(_)) {
                                 tick.fate = if room == 0 { Fate::Skip(SkipReason::Quota) } else { tick.fate };
                                 room = room.saturating_sub(1);
@@ -286,15 +286,16 @@ impl Memory {
     pub(super) fn hold(&mut self, run: ClaimedRun, job: Arc<everytick_domain::job::Job>, due_at: DbTime) -> Planned {
         let claim = Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
         let (cancel, since) = (CancellationToken::new(), MonoTime::now());
-        let held = Held { claim, tenant: run.tenant, job, cancel, accepted: false, ended: false, since };
+        let user = SlotUser::of(&job);
+        let held = Held { claim, tenant: run.tenant, job, user, cancel, accepted: false, ended: false, since };
         self.unsure_claims.remove(&run.id);
-        self.slot_taken(&held.job);
+        self.slot_taken(user);
         // A run may be claimed again while the settlement of its last attempt is on its way.
         if let Some(old) = self.held.insert(run.id, held.clone()) {
             self.accepted -= usize::from(old.accepted);
             self.ended -= usize::from(old.ended);
             if !old.accepted && !old.ended {
-                self.slot_free(&old.job);
+                self.slot_free(old.user);
             }
         }
         self.held_of.insert((held.job.id, run.id));
