@@ -1,4 +1,4 @@
-//! The database's clock as seen from here. The only place that reads the monotonic clock.
+//! Estimates the database clock from its answers. This is the only file that reads the monotonic clock.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -7,7 +7,7 @@ use std::{
 
 use everytick_domain::time::DbTime;
 
-/// An instant of this process, only slept on and measured with.
+/// An instant on the monotonic clock of this process. It is only slept on and measured with.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct MonoTime(tokio::time::Instant);
 
@@ -24,8 +24,9 @@ impl MonoTime {
     }
 }
 
-/// A lower bound of the database's clock: a reading was taken before its answer arrived, so the clock has at least moved on
-/// by the time since. Waiting for the bound to pass a tick is never early, and late by one round trip at the most.
+/// A lower bound of the database clock. The database read its clock before the answer arrived, so that clock has since advanced
+/// at least by the time that passed here. Waiting until the bound passes a tick is never early, and at most one round trip
+/// late.
 #[derive(Debug, Default)]
 pub(crate) struct DbClock(Mutex<Option<Bound>>);
 
@@ -42,25 +43,25 @@ impl Bound {
 }
 
 impl DbClock {
-    /// Takes in a reading that was asked for at `sent` and has just arrived.
+    /// Applies a reading that was requested at `sent` and has just arrived.
     pub(crate) fn observe(&self, sent: MonoTime, reading: DbTime) {
         let now = MonoTime::now();
         let mut bound = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let believed = bound.map(|bound| bound.at(now));
         let newest_possible = reading.plus(now.since(sent).into());
-        // Keep the highest lower bound, unless it cannot be true any more: then the clock was set back.
+        // Keep the highest lower bound. If it can no longer be true, the clock was set back: take the new reading.
         if believed.is_none_or(|believed| reading > believed || newest_possible < believed) {
             *bound = Some(Bound { reading, at: now });
         }
     }
 
-    /// At least this late it is on the database's clock.
+    /// The database clock shows at least this time.
     pub(crate) fn now(&self) -> DbTime {
         let bound = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         bound.map_or(DbTime::EPOCH, |bound| bound.at(MonoTime::now()))
     }
 
-    /// How long to wait until `at` has come.
+    /// How long to wait until the database clock has reached `at`.
     pub(crate) fn until(&self, at: DbTime) -> Duration {
         at.since(self.now()).into()
     }
@@ -75,21 +76,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_bound_moves_on_by_itself_and_takes_the_better_of_two_readings() {
+    async fn the_lower_bound_advances_with_time_and_keeps_the_higher_of_two_readings() {
         let clock = DbClock::default();
         clock.observe(MonoTime::now(), ms(1_000));
         tokio::time::advance(Duration::from_millis(50)).await;
         assert_eq!(clock.now(), ms(1_050));
         let sent = MonoTime::now();
         tokio::time::advance(Duration::from_millis(30)).await;
-        clock.observe(sent, ms(1_055)); // taken 25 ms before it arrived: no news
+        clock.observe(sent, ms(1_055)); // below the bound: ignored
         assert_eq!(clock.now(), ms(1_080));
         clock.observe(sent, ms(1_100));
         assert_eq!(clock.now(), ms(1_100));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_clock_that_was_set_back_is_followed() {
+    async fn the_bound_follows_a_clock_that_was_set_back() {
         let clock = DbClock::default();
         clock.observe(MonoTime::now(), ms(10_000));
         clock.observe(MonoTime::now(), ms(4_000));

@@ -1,4 +1,4 @@
-//! One node: what its loops share, how it starts, and how it stops.
+//! One node: the state that its loops share, how it starts, and how it stops.
 
 use std::{
     future::Future,
@@ -32,7 +32,7 @@ use crate::{
     settings::{FAILURE_PAUSE, JOIN_PATIENCE, NAME_HELD_LOOK, RECORDERS},
 };
 
-/// What an engine is made of.
+/// The parts that an engine is built from.
 #[derive(Clone)]
 pub struct Parts {
     pub store: Arc<dyn Store>,
@@ -41,9 +41,9 @@ pub struct Parts {
     pub live: LiveLogs,
     pub entropy: Arc<dyn Entropy>,
     pub spawn: Arc<dyn Spawn>,
-    /// The node's own clock, only compared with the database's.
+    /// The node's own clock. It is only compared with the database clock, to report the difference.
     pub wall: Arc<dyn WallClock>,
-    /// Whether a process that published itself in a lease still runs; `None` where this cannot be known from here.
+    /// Whether the process that a lease names still runs; `None` when this host cannot tell.
     pub process_lives: fn(&NodeProcess) -> Option<bool>,
     pub settings: Settings,
 }
@@ -54,7 +54,7 @@ impl std::fmt::Debug for Parts {
     }
 }
 
-/// What the loops of one node share.
+/// The state that the loops of one node share.
 pub(crate) struct Shared {
     pub parts: Parts,
     pub clock: DbClock,
@@ -62,8 +62,8 @@ pub(crate) struct Shared {
     pub incarnation: Incarnation,
     lease: Mutex<Lease>,
     memory: Mutex<Memory>,
-    /// Held for reading by a statement that may make claims, from before it is sent until its answer is taken in; held for
-    /// writing by whoever compares what we hold with what the database says we hold.
+    /// Statements that may create claims take this lock for reading, from before they are sent until their answer is applied to
+    /// memory. Code that renews the lease, raises the fence or compares claims with the database takes it for writing.
     pub statements: RwLock<()>,
     pub outcomes: mpsc::UnboundedSender<Ended>,
     pub acceptances: mpsc::UnboundedSender<Accepted>,
@@ -73,28 +73,29 @@ pub(crate) struct Shared {
     pub wake_renew: Notify,
     pub wake_compare: Notify,
     pub wake_hold: Notify,
-    /// No more ticks, no more claims.
+    /// Set: record no more ticks and make no more claims.
     pub stopping: CancellationToken,
-    /// The loops end.
+    /// Set: the loops end.
     pub stopped: CancellationToken,
     pub deliveries: TaskTracker,
     pub loops: TaskTracker,
-    /// The cluster was looked at once.
+    /// Set once the cluster has been read for the first time.
     pub looked: CancellationToken,
-    /// And what fell to this node has been loaded.
+    /// Set once the jobs of the partitions that this node owns are loaded.
     pub loaded: CancellationToken,
-    /// When the request was sent that renewed the lease last.
+    /// When the request that last renewed the lease was sent.
     renewed: Mutex<MonoTime>,
-    /// A statement of ours may still land: set before anybody else may renew, taken back when the fence was raised.
+    /// A statement of this node has an unknown outcome and may still take effect. Set before the next renewal can run; cleared
+    /// when the fence has been raised.
     pub doubt: AtomicBool,
-    /// The next comparison reads young claims too.
+    /// The next comparison of claims also reads young claims.
     pub compare_all: AtomicBool,
-    /// The longest that a run waited for its delivery since the last renewal, in milliseconds.
+    /// The longest delay between due time and delivery since the last renewal, in milliseconds.
     pub lag_ms: AtomicU64,
     outage: Mutex<Outage>,
     flows: Mutex<Round>,
     pub pulse: Pulse,
-    /// The node cannot go on, and why.
+    /// The node cannot continue. `broken_by` has the reason.
     broken: CancellationToken,
     broken_by: OnceLock<String>,
 }
@@ -112,8 +113,8 @@ impl Shared {
         *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = lease;
     }
 
-    /// Asks the store for something that it only reads. Whatever goes wrong, nothing was done: no answer is a failure, never an
-    /// unsure one, and nobody has to raise the fence.
+    /// Sends a read-only request to the store. It changes nothing, so a missing answer is `Failed`, never `Unsure`, and the
+    /// fence need not be raised.
     pub(crate) async fn read<T>(&self, doing: &'static str, asked: impl Future<Output = Result<T>>) -> Result<T> {
         match self.ask(doing, asked).await {
             Err(StoreError::Unsure { doing, source }) => Err(StoreError::Failed { doing, source }),
@@ -121,12 +122,12 @@ impl Shared {
         }
     }
 
-    /// Asks the store, and waits for its answer no longer than a statement may take. No answer is an unsure one.
+    /// Sends a request to the store and waits for the answer at most one statement timeout. A missing answer is `Unsure`.
     pub(crate) async fn ask<T>(&self, doing: &'static str, asked: impl Future<Output = Result<T>>) -> Result<T> {
         let limit = self.parts.settings.statement_timeout();
         let answer = tokio::time::timeout(limit, asked).await;
         match &answer {
-            // What failed may not have been done; any other error is an answer of the store.
+            // Any other error is an answer of the store, so the database works.
             Err(_) | Ok(Err(StoreError::Failed { .. } | StoreError::Unsure { .. })) => pulse::failed(limit),
             Ok(_) => pulse::answered(),
         }
@@ -147,38 +148,38 @@ impl Shared {
         self.outage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the loop over flows remembers.
+    /// The state of the flows loop.
     pub(crate) fn flows(&self) -> MutexGuard<'_, Round> {
         self.flows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The partitions whose jobs this node plays.
+    /// The partitions that this node owns and runs.
     pub(crate) fn partitions(&self) -> PartitionSet {
         self.memory().partitions()
     }
 
-    /// The leader does what must be done once: it is whoever holds the first partition.
+    /// The leader does what must be done once. It is the node that owns partition 0.
     pub(crate) fn is_leader(&self) -> bool {
         self.partitions().contains(0)
     }
 
-    /// What this node says of itself when it has lost its lease.
+    /// How this node describes itself when it joins again after it lost its lease.
     pub(crate) fn info(&self) -> NodeInfo {
         NodeInfo { again: true, ..info(&self.parts, !self.stopping()) }
     }
 
-    /// The lease was renewed by a request that was sent then.
+    /// The lease was renewed by a request sent at `sent`.
     pub(crate) fn renewed(&self, sent: MonoTime) {
         *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = sent;
     }
 
-    /// Whether the lease surely lives, by this process's own measure of time.
+    /// Whether the lease is certainly alive, judged by monotonic time.
     pub(crate) fn trusts_lease(&self) -> bool {
         let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
         MonoTime::now().since(renewed) < self.parts.settings.trust()
     }
 
-    /// Runs have ended: where a flow may follow, its loop need not wait for its poll.
+    /// Runs have ended: wakes the flows loop if the store has recorded flow steps, so that it need not wait for its poll.
     pub(crate) fn tell_steps(&self) {
         if self.parts.store.left_steps() {
             self.parts.hints.flow_steps();
@@ -189,12 +190,12 @@ impl Shared {
         self.stopping.is_cancelled()
     }
 
-    /// The node cannot go on: not ready from now on, and the process ends. Said last, because saying it may fail.
+    /// Marks the node as not ready and makes the process end. The log message comes last, because logging may fail.
     pub(crate) fn break_down(&self, reason: String) {
         let first = self.broken_by.set(reason.clone()).is_ok();
         self.broken.cancel();
         if first {
-            tracing::error!(reason, "the node cannot go on");
+            tracing::error!(reason, "the node cannot continue; the process ends");
         }
     }
 }
@@ -212,10 +213,10 @@ fn info(parts: &Parts, holds: bool) -> NodeInfo {
     }
 }
 
-/// Joins for the first time. A database that is busy or away for a moment is put up with.
+/// Joins for the first time. Retries for 30 s while the database is busy or unreachable.
 ///
-/// A process that lives under the node's name is not replaced. Whether it lives is known at once where it ran on this host;
-/// elsewhere its lease tells: one that is renewed again belongs to a living process, one that is not expires.
+/// A live process with the same node name is not replaced. If that process ran on this host, it is known at once whether it
+/// lives. Otherwise its lease decides: a live process renews it, a dead one lets it expire.
 async fn join(parts: &Parts, incarnation: Incarnation, clock: &DbClock) -> Result<(Lease, MonoTime)> {
     let mut node = info(parts, true);
     let mut watched: Option<Box<NameHolder>> = None;
@@ -234,7 +235,7 @@ async fn join(parts: &Parts, incarnation: Incarnation, clock: &DbClock) -> Resul
                     tracing::info!(
                         node = holder.node,
                         pid,
-                        "the last process of this node has ended; its lease is taken over"
+                        "the previous process of this node has ended; taking over its lease"
                     );
                     node.takes_over = TakeOver::Only(holder.incarnation);
                     continue;
@@ -244,7 +245,7 @@ async fn join(parts: &Parts, incarnation: Incarnation, clock: &DbClock) -> Resul
                     return Err(StoreError::NameHeld(holder));
                 }
                 if watched.is_none() {
-                    tracing::warn!("waiting until that lease expires or is renewed: {holder}");
+                    tracing::warn!("the node name is in use; waiting until its lease expires or is renewed: {holder}");
                 }
                 watched = Some(holder);
                 tokio::time::sleep(NAME_HELD_LOOK).await;
@@ -253,7 +254,7 @@ async fn join(parts: &Parts, incarnation: Incarnation, clock: &DbClock) -> Resul
                 if MonoTime::now().since(begun) >= JOIN_PATIENCE {
                     return Err(error);
                 }
-                tracing::warn!(%error, "could not join yet");
+                tracing::warn!(%error, "could not join the cluster yet; trying again");
                 tokio::time::sleep(FAILURE_PAUSE).await;
             }
             Err(error) => return Err(error),
@@ -273,7 +274,7 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Joins, and starts the loops. What an earlier incarnation had claimed is settled as lost before jobs are read.
+    /// Joins and starts the loops. Claims of earlier incarnations of this node are settled as lost before jobs are loaded.
     pub async fn start(parts: Parts, incarnation: Incarnation) -> Result<Self> {
         let clock = DbClock::default();
         let (lease, sent) = join(&parts, incarnation, &clock).await?;
@@ -322,7 +323,8 @@ impl Engine {
             engine.spawn("compare", loops::compare::run(engine.shared.clone()));
             return Ok(engine);
         }
-        // What earlier incarnations had claimed is put back before jobs are read, so that no job is read with it.
+        // Settle the claims of earlier incarnations before jobs are loaded, so that no job is loaded with such a claim as
+        // active.
         if let Err(error) = loops::renew::reap(&engine.shared).await {
             loops::unsure::report(&engine.shared, &error);
         }
@@ -349,7 +351,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Starts a loop. One that panics, or ends before the node stops, breaks the node down.
+    /// Starts a loop. A loop that panics, or ends before the node stops, makes the process end.
     fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let shared = self.shared.clone();
         let task = pulse::watched(shared.pulse.watch(name), task);
@@ -358,17 +360,17 @@ impl Engine {
             if ended.is_err() {
                 shared.break_down(format!("the loop {name:?} panicked"));
             } else if !shared.stopping() {
-                shared.break_down(format!("the loop {name:?} ended by itself"));
+                shared.break_down(format!("the loop {name:?} ended unexpectedly"));
             }
         });
         self.shared.parts.spawn.spawn(Box::pin(task));
     }
 
-    /// Whether ticks are being recorded: the jobs that come due are loaded, the lease is renewed, every loop works, and what
-    /// the loops do does not fail.
+    /// Whether the node records ticks: the jobs that come due are loaded, the lease is renewed, no loop hangs, and the calls of
+    /// the loops succeed.
     ///
     /// # Errors
-    /// The reasons why not, as a text for people.
+    /// The reasons why the node is not ready, as text for users.
     pub fn ready(&self) -> std::result::Result<(), String> {
         let (shared, settings) = (&self.shared, &self.shared.parts.settings);
         if shared.broken.is_cancelled() {
@@ -384,20 +386,20 @@ impl Engine {
         if reasons.is_empty() { Ok(()) } else { Err(reasons.join("; ")) }
     }
 
-    /// Why the node cannot go on. Empty while it can.
+    /// Why the node cannot continue. Empty while it can.
     #[must_use]
     pub fn broken_by(&self) -> String {
         self.shared.broken_by.get().cloned().unwrap_or_default()
     }
 
-    /// How many times the loops were checked: once a second, until the node has stopped. Where the number no longer rises,
-    /// the runtime does not run its tasks.
+    /// How many times the loops were checked: once a second until the node has stopped. If the number stops rising, the runtime
+    /// no longer runs its tasks.
     #[must_use]
     pub fn checks(&self) -> u64 {
         self.shared.pulse.checks()
     }
 
-    /// The loops that this node runs, by name.
+    /// The names of the loops that this node runs.
     #[must_use]
     pub fn loops(&self) -> Vec<&'static str> {
         self.shared.pulse.names()
@@ -413,63 +415,66 @@ impl Engine {
         self.shared.loaded.cancelled().await;
     }
 
-    /// Waits until a loop has broken down. The node cannot go on then; a new process can.
+    /// Waits until a loop has failed for good. This node cannot continue; a new process can.
     pub async fn broken(&self) {
         self.shared.broken.cancelled().await;
     }
 
-    /// The ticks that come next, of those that are near.
+    /// The next ticks of the jobs in memory.
     #[must_use]
     pub fn coming(&self, count: usize) -> Vec<(DbTime, String)> {
         self.shared.memory().coming(count)
     }
 
-    /// Walks once over all jobs in search of dead schedules, by hand; the loop does so page by page. Gives how many it repaired.
+    /// Checks all jobs for dead schedules once. The loop does the same page by page. Returns how many it repaired.
     pub async fn detect(&self) -> Result<usize> {
         loops::detect::walk(&self.shared).await
     }
 
-    /// Moves the backfills of the jobs that this node holds one step on, by hand. Gives how many runs were made.
+    /// Advances the backfills of this node's jobs by one step. The loop does the same. Returns how many runs it created.
     pub async fn backfill(&self) -> Result<usize> {
         loops::backfill::pass(&self.shared).await
     }
 
-    /// Works off the backlogs that were too long for one transaction, by hand; the loop does so too. Gives how many runs that were.
+    /// Processes the backlogs that were too long for one transaction. The loop does the same. Returns how many runs it changed.
     pub async fn work_backlogs(&self) -> Result<usize> {
         loops::backlog::pass(&self.shared).await
     }
 
-    /// Advances every flow that has something to do, by hand; the loop does so too. Gives how many runs wait now.
+    /// Advances every flow that has steps. The loop does the same. Returns how many runs began to wait.
     pub async fn advance(&self) -> Result<usize> {
         loops::flows::pass(&self.shared).await
     }
 
-    /// Stops: no more ticks and claims; the partitions are given back at once, so that others go on; what runs may end
-    /// within `drain`, then it is stopped and handed back as lost; what was claimed and never sent is handed back unspent.
-    /// Then the lease is ended.
+    /// Stops the node:
+    ///
+    /// 1. It records no more ticks, makes no more claims, and releases its partitions at once, so that other nodes continue.
+    /// 2. Runs in progress may end within `drain`. Then they are stopped and settled as lost.
+    /// 3. Claims that were never sent are released unspent.
+    /// 4. It ends its lease.
     pub async fn stop(&self, drain: Duration) {
         let shared = &self.shared;
         shared.stopping.cancel();
-        // Beside each other: a database that does not answer must not keep runs from ending, nor the other way round.
+        // Concurrently: a database that does not answer must not delay the end of runs, and runs must not delay the release.
         tokio::join!(loops::hold::retire(shared), self.drain(drain));
         shared.loops.close();
         let _ = tokio::time::timeout(shared.parts.settings.statement_timeout() * 2, shared.loops.wait()).await;
         if let Err(error) = shared.ask("leave", shared.parts.store.leave(&shared.lease())).await {
-            tracing::warn!(%error, "the lease could not be ended; it will expire");
+            tracing::warn!(%error, "could not end the lease; it will expire by itself");
         }
     }
 
-    /// Lets what runs end, and the loops when all of it is settled.
+    /// Lets runs in progress end, then ends the loops when all runs are settled.
     async fn drain(&self, drain: Duration) {
         let shared = &self.shared;
         shared.deliveries.close();
         if tokio::time::timeout(drain, shared.deliveries.wait()).await.is_err() {
             let held: Vec<_> = shared.memory().held().values().cloned().collect();
             for held in held {
-                tracing::warn!(job = held.job.spec.name, run = %held.claim.run, "did not end in time: stopped, and delivered again later");
+                tracing::warn!(job = held.job.spec.name, run = %held.claim.run, "a run did not end in time; it is stopped and delivered again later");
                 held.cancel.cancel();
             }
-            // Targets end soon after they are told to; a command has its grace between TERM and KILL.
+            // Targets end soon after the cancel. A shell command has a grace period between TERM and KILL.
             let _ = tokio::time::timeout(Duration::from_secs(10), shared.deliveries.wait()).await;
         }
         let settled = async {

@@ -1,5 +1,5 @@
-//! Signals from commands to loops of the same process. A loop woken early does what its timer would have made it do, and no
-//! more; a lost hint costs time, never a tick.
+//! Signals from commands to loops of the same process. A hint only wakes a loop earlier than its timer. A lost hint costs time,
+//! never a tick.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,12 +21,12 @@ struct Inner {
     ended: Mutex<Vec<(JobId, RunId)>>,
 }
 
-/// Ended runs that wait for the cancel loop. A node without that loop (`--roles api`) never takes them, so further ones are
-/// dropped: where they matter, the periodic look at the claims finds them.
+/// Ended runs that wait for the cancel loop. A node without that loop (`--roles api`) never reads them, so more than this are
+/// dropped. A node that works on a dropped run finds out when it next compares its claims.
 const ENDED_MAX: usize = 10_000;
 
 impl Hints {
-    /// Jobs were made or changed.
+    /// Jobs were created or changed.
     pub fn jobs_changed(&self) {
         self.0.jobs.notify_one();
     }
@@ -35,7 +35,7 @@ impl Hints {
         self.0.waiting.notify_one();
         self.0.queues.notify_one();
     }
-    /// Runs were ended by somebody else: whoever works on them should stop.
+    /// A user, a worker or another node ended these runs: stop working on them.
     pub fn runs_ended(&self, job: JobId, runs: impl IntoIterator<Item = RunId>) {
         let mut ended = self.0.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let free = ENDED_MAX.saturating_sub(ended.len());
@@ -44,7 +44,7 @@ impl Hints {
         self.0.stops.notify_one();
     }
 
-    /// Partitions were given back, or a node has come or gone.
+    /// Partitions were released, or a node joined or left.
     pub fn holders_changed(&self) {
         self.0.holders.notify_one();
     }
@@ -62,7 +62,7 @@ impl Hints {
     pub async fn on_queue_waits(&self) {
         self.0.queues.notified().await;
     }
-    /// A run has ended that a flow may follow.
+    /// A run ended, and a flow may continue.
     pub fn flow_steps(&self) {
         self.0.flows.notify_one();
     }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn ended_runs_that_no_loop_takes_are_kept_up_to_a_limit() {
+    async fn ended_runs_that_no_loop_reads_are_kept_up_to_a_limit() {
         let hints = Hints::default();
         let job = JobId::from_uuid(uuid::Uuid::from_u128(1));
         let run = |n: usize| RunId::of(job, Cause::Tick(DbTime::from_millis(i64::try_from(n).unwrap())));
@@ -94,6 +94,6 @@ mod tests {
         }
         assert_eq!(hints.on_runs_ended().await.len(), ENDED_MAX);
         hints.runs_ended(job, [run(0)]);
-        assert_eq!(hints.on_runs_ended().await, [(job, run(0))], "taking them makes room");
+        assert_eq!(hints.on_runs_ended().await, [(job, run(0))], "reading them empties the list");
     }
 }

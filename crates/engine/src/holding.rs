@@ -1,5 +1,5 @@
-//! Which partitions to take and which to give back, decided from one look at the cluster. Nothing here carries safety: the
-//! ledger does, whoever plays.
+//! Decides which partitions a node acquires and which it releases, from one reading of the cluster. Safety does not depend on
+//! it: the ledger stays correct whichever node records.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
@@ -11,23 +11,23 @@ use everytick_domain::{
 use everytick_store::{Cluster, NodeRecord};
 use everytick_targets::Capabilities;
 
-/// What to do about the partitions now.
+/// The changes of partition ownership to make now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Steps {
-    /// We played these, and another has them: let go at once.
+    /// This node runs these, but the database no longer names it as their owner: stop running them at once.
     pub lost: PartitionSet,
-    /// Ours on the record, and somebody else should have them.
+    /// This node owns these, but they are assigned to another node.
     pub release: PartitionSet,
-    /// To be ours: nobody alive holds them, or we do and do not play them yet.
+    /// To acquire: these have no live owner, or this node owns them and does not run them yet.
     pub acquire: PartitionSet,
-    /// Those of `acquire` that were meant for another, who does not come.
+    /// The part of `acquire` that is assigned to another node, which has not acquired it in time.
     pub hurried: PartitionSet,
-    /// Those that nobody alive holds.
+    /// Partitions without a live owner.
     pub free: PartitionSet,
 }
 
-/// `played` is what this node plays; `left` is what nobody has taken for so long that anybody may; `balance` is whether
-/// partitions may be given up to others who have fewer.
+/// `played`: partitions that this node runs. `left`: partitions without an owner for so long that any node may take them.
+/// `balance`: whether to release partitions to nodes that have fewer.
 pub(crate) fn decide(
     cluster: &Cluster,
     me: Incarnation,
@@ -81,20 +81,20 @@ pub(crate) fn decide(
     steps
 }
 
-/// Addresses, as a lease has them.
+/// Addresses in the form that a lease stores.
 pub(crate) fn listen_text(addresses: &[SocketAddr]) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Where the living nodes answer their API.
+/// The addresses on which live nodes serve their API.
 pub(crate) fn listening(cluster: &Cluster) -> Vec<SocketAddr> {
     let living = cluster.nodes.iter().filter(|node| node.until > cluster.now);
     let texts = living.filter_map(|node| node.listen.as_deref()).flat_map(|text| text.split(','));
     texts.filter_map(|text| text.parse().ok()).collect()
 }
 
-/// How the living nodes that deliver runs differ in what they can deliver; `None` when they do not. Nodes of the release before
-/// do not say.
+/// How the live nodes that deliver runs differ in what they can deliver; `None` if they do not differ. Nodes of the previous
+/// release do not publish it.
 #[must_use]
 pub fn differences(cluster: &Cluster) -> Option<String> {
     let working = cluster.nodes.iter().filter(|node| node.until > cluster.now && node.holds);
@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// Four partitions, by their holders.
+    /// Four partitions, by their owners.
     fn cluster(nodes: Vec<NodeRecord>, holders: [Option<u128>; 4]) -> Cluster {
         let row = |(partition, holder): (u16, Option<u128>)| PartitionRecord {
             partition,
@@ -165,23 +165,23 @@ mod tests {
     }
 
     #[test]
-    fn a_node_alone_takes_all_and_then_rests() {
+    fn a_single_node_acquires_all_partitions_and_then_does_nothing() {
         let alone = |holders| cluster(vec![node(1, 110_000, true)], holders);
         assert_eq!(steps(&alone([None; 4]), &[]).acquire, set(&[0, 1, 2, 3]));
         let rests = Steps::default();
         assert_eq!(steps(&alone([Some(1); 4]), &[0, 1, 2, 3]), rests);
-        // What is ours on the record and not played is taken up: we came back after our lease was lost.
+        // The node came back after it lost its lease: it acquires again what it owns and does not run.
         assert_eq!(steps(&alone([Some(1); 4]), &[0]).acquire, set(&[1, 2, 3]));
     }
 
     #[test]
-    fn one_that_joins_is_given_its_share_and_takes_it_when_it_is_free() {
+    fn a_joining_node_acquires_its_share_after_the_owner_has_released_it() {
         let two = vec![node(1, 110_000, true), node(2, 110_000, true)];
         let full = cluster(two.clone(), [Some(1); 4]);
         let given = steps(&full, &[0, 1, 2, 3]).release;
         assert_eq!(given.len(), 2);
         let two_sees = decide(&full, id(2), &PartitionSet::none(), &PartitionSet::none(), true);
-        assert_eq!(two_sees, Steps::default(), "nothing is taken from the living");
+        assert_eq!(two_sees, Steps::default(), "nothing is taken from a live node");
         assert!(decide(&full, id(1), &set(&[0, 1, 2, 3]), &PartitionSet::none(), false).release.is_empty());
         let freed = cluster(two, [Some(1), Some(1), None, None]);
         assert!(steps(&freed, &[0, 1]).acquire.is_empty());
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_and_those_about_to_stop_get_nothing_and_lose_what_they_held() {
+    fn expired_and_stopping_nodes_get_no_partitions_and_lose_theirs() {
         let dead = cluster(vec![node(1, 110_000, true), node(2, 100_000, true)], [Some(1), Some(1), Some(2), Some(2)]);
         assert_eq!(steps(&dead, &[0, 1]).acquire, set(&[2, 3]));
         let stops = cluster(vec![node(1, 110_000, true), node(2, 110_000, false)], [Some(1), Some(1), None, None]);
@@ -199,13 +199,13 @@ mod tests {
     }
 
     #[test]
-    fn what_another_has_taken_is_let_go_at_once() {
+    fn a_partition_that_another_node_has_taken_is_dropped_at_once() {
         let taken = cluster(vec![node(1, 110_000, true), node(2, 110_000, true)], [Some(1), Some(2), Some(1), Some(2)]);
         assert_eq!(steps(&taken, &[0, 1, 2]).lost, set(&[1]));
     }
 
     #[test]
-    fn what_its_next_holder_leaves_lying_is_taken_by_anybody() {
+    fn any_node_takes_a_partition_that_its_assigned_node_does_not_take() {
         let lies = cluster(vec![node(1, 110_000, true), node(2, 110_000, true)], [Some(1), Some(1), None, None]);
         let taken = decide(&lies, id(1), &set(&[0, 1]), &set(&[2, 3]), true);
         assert_eq!((taken.acquire, taken.hurried), (set(&[2, 3]), set(&[2, 3])));

@@ -1,5 +1,5 @@
-//! Load, decide, commit. [`loops`] do what time asks, [`commands`] what people and workers ask; both meet in the tables and
-//! nowhere else. Signals between them only shorten a wait.
+//! Runs one node: load, decide, commit. [`loops`] act on time (ticks, leases, retries); [`commands`] act on requests of users
+//! and workers. The two communicate only through the database tables. [`Hints`] between them only shorten a wait.
 
 mod clock;
 pub mod commands;

@@ -1,4 +1,5 @@
-//! What a run prints while it runs, for those who watch. Kept only while it runs: the tail that stays is the outcome's.
+//! The output of a run while it is in progress, for users who follow it. The outcome stores the tail; this copy ends with the
+//! run.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -8,10 +9,10 @@ use std::{
 use everytick_domain::{ids::RunId, run::OUTPUT_TAIL_BYTES_MAX};
 use tokio::sync::broadcast;
 
-/// A watcher further behind than this misses chunks, and is told so; the run never waits for a watcher.
+/// A reader that is further behind than this loses chunks and gets an error that says so. The run never waits for a reader.
 const CHUNKS_BEHIND_MAX: usize = 256;
 
-/// The live output of the runs of this process.
+/// The live output of the runs in this process.
 #[derive(Clone, Debug, Default)]
 pub struct LiveLogs(Arc<Mutex<Logs>>);
 
@@ -23,10 +24,10 @@ struct Logs {
 
 #[derive(Debug)]
 struct Log {
-    /// The attempts at one run have logs of their own.
+    /// Tells the logs of two attempts at the same run apart.
     number: u64,
     tail: VecDeque<u8>,
-    /// Made for the first who watches: nearly nobody does, and the room for chunks costs more than the rest of a run.
+    /// Created for the first reader: most runs have none, and the channel uses more memory than everything else about a run.
     chunks: Option<broadcast::Sender<Vec<u8>>>,
 }
 
@@ -35,7 +36,7 @@ impl LiveLogs {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens the log of a run that starts; it closes when the guard is dropped.
+    /// Opens the log of a run that starts. It closes when the guard is dropped.
     #[must_use]
     pub fn open(&self, run: RunId) -> LiveLog {
         let mut logs = self.logs();
@@ -45,7 +46,7 @@ impl LiveLogs {
         LiveLog { logs: self.clone(), run, number }
     }
 
-    /// What was printed so far, and what will be; `None` when the run does not run here.
+    /// The output so far, and a receiver for what follows; `None` if the run is not in progress in this process.
     #[must_use]
     pub fn watch(&self, run: RunId) -> Option<(Vec<u8>, broadcast::Receiver<Vec<u8>>)> {
         let mut logs = self.logs();
@@ -71,7 +72,7 @@ impl LiveLog {
             let excess = log.tail.len().saturating_sub(OUTPUT_TAIL_BYTES_MAX);
             log.tail.drain(..excess);
             if let Some(chunks) = &log.chunks {
-                // No watcher is not an error.
+                // It fails when there is no reader, which is not an error.
                 let _ = chunks.send(chunk.to_vec());
             }
         }
@@ -81,7 +82,7 @@ impl LiveLog {
 impl Drop for LiveLog {
     fn drop(&mut self) {
         let mut logs = self.logs.logs();
-        // The next attempt at the same run may have opened its own by now.
+        // The next attempt at the same run may have opened its own log already.
         if logs.of.get(&self.run).is_some_and(|log| log.number == self.number) {
             logs.of.remove(&self.run);
         }

@@ -1,12 +1,12 @@
-//! What is said of a database that does not answer: its beginning, now and then that it lasts, and its end. Every loop meets
-//! it many times a second.
+//! Limits the log messages about a database that does not answer: one at the start, one every 10 s, one at the end. Without the
+//! limit, every loop would log many failures a second.
 
 use std::time::Duration;
 
 use crate::clock::MonoTime;
 
 const SAID_EVERY: Duration = Duration::from_secs(10);
-/// A single failure may be a lock that was not had in time. Its end is not worth a line.
+/// Fewer failures are not reported as an outage when they end: a single one may be a lock timeout.
 const FAILURES_MIN: u32 = 5;
 
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ pub(crate) struct Outage {
 }
 
 impl Outage {
-    /// Whether this failure is to be said aloud.
+    /// Notes a failure. Returns whether to log it as a warning.
     pub(crate) fn failed(&mut self, now: MonoTime) -> bool {
         self.since.get_or_insert(now);
         self.failures = self.failures.saturating_add(1);
@@ -28,7 +28,7 @@ impl Outage {
         aloud
     }
 
-    /// How long an outage lasted that ends with this answer.
+    /// Notes an answer. Returns how long the outage lasted that it ends.
     pub(crate) fn answered(&mut self, now: MonoTime) -> Option<Duration> {
         let since = self.since.take()?;
         let failures = std::mem::take(&mut self.failures);
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outage_is_said_at_its_beginning_now_and_then_and_at_its_end() {
+    fn an_outage_is_logged_at_its_start_every_10_seconds_and_at_its_end() {
         let start = MonoTime::now();
         let at = |ms: u64| start.plus(Duration::from_millis(ms));
         let mut outage = Outage::default();
@@ -52,6 +52,6 @@ mod tests {
         assert_eq!(outage.answered(at(25_000)), Some(Duration::from_secs(25)));
         assert_eq!(outage.answered(at(25_001)), None);
         assert!(outage.failed(at(26_000)));
-        assert_eq!(outage.answered(at(26_100)), None, "one failure is no outage");
+        assert_eq!(outage.answered(at(26_100)), None, "one failure is not an outage");
     }
 }

@@ -1,4 +1,4 @@
-//! Who runs the engine's tasks: the runtime, or a simulator that can stop and kill them.
+//! Where the engine's tasks run: in the tokio runtime, or in a simulator that can pause and kill them.
 
 use futures::future::BoxFuture;
 
