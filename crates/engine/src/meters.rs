@@ -1,4 +1,4 @@
-//! The meters that every run touches, looked up once: a look by name and labels costs more than the count itself.
+//! The metrics that every run updates. They are looked up once: a lookup by name and labels costs more than the update.
 
 use std::sync::OnceLock;
 
@@ -13,7 +13,7 @@ pub(crate) struct Meters {
     pub in_progress: Gauge,
     pub recorded: Counter,
     durations: [OnceLock<Histogram>; KINDS],
-    /// By target and outcome: a series appears with its first event.
+    /// By target and outcome. A series appears with its first event.
     attempts: [[OnceLock<Counter>; OUTCOMES]; KINDS],
 }
 

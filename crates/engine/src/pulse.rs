@@ -1,13 +1,14 @@
-//! Whether the loops of this node work. Finds a loop that hangs, and work that no loop does, so that the process can end and
-//! its supervisor start a new one; and tells `/readyz` what fails.
+//! Checks whether the loops of this node work. It finds a loop that hangs and work that no loop does. Then the process ends,
+//! and its supervisor starts a new one. It also gives `/readyz` the reasons why the node is not ready.
 //!
-//! - A loop marks its passes with [`pass`]; `Shared::ask` marks each answer of the store. Both are **steps**. A loop inside a
-//!   pass that makes no step for `Settings::pass_max` hangs. The database being away is no hang: a call that fails is a step.
-//! - A due tick, or an ended run, while its loop makes no step for [`IDLE_MAX`], is work that no loop does.
-//! - Time is counted in checks, one a second, and not by the clock: a process that was stopped (SIGSTOP, a sleeping laptop)
-//!   makes no checks, so it does not end when it wakes.
+//! - A loop marks its passes with [`pass`]; `Shared::ask` marks each answer of the store. Both are **steps**. A loop hangs if
+//!   it is inside a pass and makes no step for `Settings::pass_max`. An unreachable database is not a hang: a failed call is a
+//!   step.
+//! - The node is stuck if a tick is due, or an ended run is not settled, and the loop for it makes no step for [`IDLE_MAX`].
+//! - Time is counted in checks, one a second, not by the clock. A process that is paused (SIGSTOP, a sleeping laptop) makes no
+//!   checks, so it does not end when it resumes.
 //!
-//! A loop that panics needs none of this: `Engine` sees it at once.
+//! A loop that panics needs none of this: `Engine` notices at once.
 
 use std::{
     future::Future,
@@ -27,7 +28,7 @@ use crate::{
     settings::{CHECK_EVERY, FAILING_MAX, IDLE_MAX, LOAD_WAIT_MAX, SLOTS_BUSY_MAX},
 };
 
-/// Loops whose failure is a reason not to be ready, and what they do.
+/// Loops whose failures make the node not ready, and what each does.
 const NEEDED: [(&str, &str); 3] = [(TICK, "recording ticks"), (CLAIM, "claiming runs"), (LOAD, "loading jobs")];
 pub(crate) const TICK: &str = "tick";
 pub(crate) const CLAIM: &str = "claim";
@@ -35,26 +36,26 @@ pub(crate) const LOAD: &str = "load";
 pub(crate) const SETTLE: &str = "settle";
 
 tokio::task_local! {
-    /// The loop that this task runs. Passes made by hand have none.
+    /// The loop that this task runs. A pass outside a loop has none.
     static CURRENT: Arc<Watched>;
 }
 
-/// What is known of one loop.
+/// The state of one loop.
 #[derive(Debug)]
 pub(crate) struct Watched {
     name: &'static str,
     in_pass: AtomicBool,
-    /// Calls under way that have a limit of their own, or wait for another loop, which is watched itself.
+    /// Calls in progress that have their own timeout, or that wait for another loop. That loop is watched itself.
     excused: AtomicU32,
     steps: AtomicU64,
-    /// In this pass, the store has answered; a call has failed.
+    /// Whether the store has answered in this pass, and whether a call has failed.
     answered: AtomicBool,
     failed: AtomicBool,
-    /// Shared by the loops of one name: what one cannot record, the other may.
+    /// Shared by loops of the same name: if one fails to record, the other may succeed.
     failing: Arc<Mutex<Failing>>,
 }
 
-/// Failures without a whole pass that went well in between.
+/// Failures since the last pass without one.
 #[derive(Clone, Copy, Debug, Default)]
 struct Failing {
     first_and_last: Option<(MonoTime, MonoTime)>,
@@ -69,7 +70,8 @@ impl Failing {
         self.first_and_last = Some((first, now));
     }
 
-    /// For how long, where it goes on. A failure that nothing repeats is over: there may be nothing left to do.
+    /// How long the failures have lasted, if they go on. A failure that is not repeated is over: there may be nothing left to
+    /// do.
     fn lasts(self, now: MonoTime, forgotten_after: Duration) -> Option<Duration> {
         let (first, last) = self.first_and_last?;
         (now.since(last) < forgotten_after).then(|| now.since(first))
@@ -86,7 +88,7 @@ impl Watched {
     }
 }
 
-/// A pass under way. Its end, however it comes, is the end of the pass.
+/// A pass in progress. Dropping it ends the pass.
 #[derive(Debug)]
 pub(crate) struct Pass(Option<Arc<Watched>>);
 
@@ -131,12 +133,12 @@ pub(crate) fn failed(statement_timeout: Duration) {
     });
 }
 
-/// A call that fails again and again does so at least this often: each ends within its time-out.
+/// Repeated failures are at most this far apart, because each call ends within its timeout.
 fn forgotten_after(statement_timeout: Duration) -> Duration {
     FAILING_MAX + statement_timeout * 2
 }
 
-/// Waits for what has a limit of its own, or for a lock that another loop may have. Such a wait is no hang of this loop.
+/// Waits for a call that has its own timeout, or for a lock that another loop may have. Such a wait is not a hang of this loop.
 pub(crate) async fn excused<T>(waits: impl Future<Output = T>) -> T {
     struct Excuse(Option<Arc<Watched>>);
     impl Drop for Excuse {
@@ -155,14 +157,14 @@ pub(crate) async fn excused<T>(waits: impl Future<Output = T>) -> T {
     waits.await
 }
 
-/// All loops of a node, and what the last checks have found.
+/// All loops of a node, and the findings of the last checks.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
     loops: Mutex<Vec<Arc<Watched>>>,
     checks: AtomicU64,
-    /// For how many checks on end all slots have been busy.
+    /// For how many consecutive checks all slots have been busy.
     busy: AtomicU64,
-    /// How many jobs have waited too long to be loaded.
+    /// How many jobs and partitions have waited too long to be loaded.
     unloaded: AtomicU64,
 }
 
@@ -171,7 +173,7 @@ impl Pulse {
         self.loops.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A loop that begins.
+    /// Registers a loop that starts.
     pub(crate) fn watch(&self, name: &'static str) -> Arc<Watched> {
         let mut loops = self.loops();
         let failing = loops.iter().find(|other| other.name == name).map(|other| other.failing.clone());
@@ -192,12 +194,12 @@ impl Pulse {
         self.loops().iter().map(|watched| watched.name).collect()
     }
 
-    /// How many checks were made: it rises while the runtime works.
+    /// How many checks were made. The number rises while the runtime works.
     pub(crate) fn checks(&self) -> u64 {
         self.checks.load(Ordering::Relaxed)
     }
 
-    /// Why the node is not ready, of what is known here.
+    /// Why the node is not ready, as far as these checks know.
     pub(crate) fn reasons(&self, now: MonoTime, statement_timeout: Duration, slots: usize) -> Vec<String> {
         let mut reasons = Vec::new();
         let loops = self.loops();
@@ -225,7 +227,7 @@ impl Pulse {
     }
 }
 
-/// Runs a loop as the one that is watched.
+/// Runs the task of a loop under watch.
 pub(crate) async fn watched(watched: Arc<Watched>, task: impl Future<Output = ()>) {
     let name = watched.name;
     CURRENT
@@ -253,17 +255,17 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// What earlier checks have found, in numbers of checks on end.
+/// The findings of earlier checks, in numbers of consecutive checks.
 #[derive(Debug, Default)]
 struct Seen {
-    /// By loop: its steps so far, and for how many checks they have stayed the same.
+    /// For each loop: its steps so far, and for how many checks they have not changed.
     loops: Vec<(u64, u64)>,
     unsettled: u64,
     unticked: u64,
     fresh: u64,
 }
 
-/// What the memory says that there is to do.
+/// The work that is due according to memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct Work {
     ended: usize,
@@ -276,7 +278,7 @@ const fn checks(time: Duration) -> u64 {
 
 fn check(shared: &Shared, seen: &mut Seen) {
     shared.pulse.checks.fetch_add(1, Ordering::Relaxed);
-    // A node that stops lets its loops end, and whoever stops it has a limit.
+    // A stopping node lets its loops end, and the stop has its own timeout.
     if shared.stopping() {
         return;
     }
@@ -299,7 +301,7 @@ fn overdue(at: DbTime, now: DbTime) -> bool {
 }
 
 impl Seen {
-    /// Why the node cannot go on, if it cannot.
+    /// Why the node cannot continue, if it is stuck.
     fn stuck(&mut self, loops: &[Arc<Watched>], work: Work, pass_max: Duration) -> Option<String> {
         self.loops.resize(loops.len(), (0, 0));
         let (mut settles, mut ticks) = (false, false);
@@ -331,7 +333,7 @@ impl Seen {
             })
     }
 
-    /// How many jobs, or new partitions, have waited too long to be loaded.
+    /// How many jobs or new partitions have waited too long to be loaded.
     fn unloaded(&mut self, memory: &mut Memory) -> u64 {
         let fresh = memory.fresh().0.len();
         self.fresh = if fresh > 0 { self.fresh + 1 } else { 0 };
@@ -348,7 +350,8 @@ mod tests {
 
     const PASS_MAX: Duration = Duration::from_secs(70);
 
-    /// Checks so many times, doing something before each, and gives the check that found something and what.
+    /// Calls `before`, then checks, up to `times` times. Returns the number of the first check that found something, and its
+    /// reason.
     fn checked(pulse: &Pulse, work: Work, times: u64, mut before: impl FnMut()) -> Option<(u64, String)> {
         let mut seen = Seen::default();
         (1..=times).find_map(|n| {
@@ -362,21 +365,21 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_without_a_step_hangs_and_one_with_failing_calls_does_not() {
+    fn a_pass_without_a_step_hangs_and_a_pass_with_failing_calls_does_not() {
         let pulse = Pulse::default();
         let watched = pulse.watch("renew");
-        assert_eq!(checked(&pulse, Work::default(), 1_000, || {}), None, "a loop that waits for its timer");
+        assert_eq!(checked(&pulse, Work::default(), 1_000, || {}), None, "the loop waits for its timer");
         in_pass(&watched);
         let (n, reason) = checked(&pulse, Work::default(), 1_000, || {}).unwrap();
         assert_eq!(n, 70);
         assert!(reason.contains("\"renew\" hangs"), "{reason}");
-        assert_eq!(checked(&pulse, Work::default(), 1_000, || watched.step()), None, "calls fail, and each is a step");
+        assert_eq!(checked(&pulse, Work::default(), 1_000, || watched.step()), None, "each failed call is a step");
         watched.excused.store(1, Ordering::Relaxed);
-        assert_eq!(checked(&pulse, Work::default(), 1_000, || {}), None, "it waits for another loop");
+        assert_eq!(checked(&pulse, Work::default(), 1_000, || {}), None, "the loop waits for another loop");
     }
 
     #[test]
-    fn ended_runs_that_nobody_settles_and_ticks_that_nobody_tries_are_found() {
+    fn ended_runs_without_settlement_and_due_ticks_without_attempt_are_found() {
         let pulse = Pulse::default();
         let (settle, tick) = (pulse.watch(SETTLE), pulse.watch(TICK));
         let ended = Work { ended: 3, tick_due: false };
@@ -389,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_waits_30_seconds_to_be_loaded_is_counted_and_one_that_is_loaded_is_not() {
+    fn a_job_that_waits_30_seconds_to_be_loaded_is_counted_and_a_loaded_job_is_not() {
         use everytick_domain::ids::{Epoch, JobId};
         use everytick_store::{
             ChangedJob,
@@ -407,7 +410,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_fails_for_15_seconds_is_a_reason_until_a_pass_goes_well_or_the_failures_end() {
+    async fn failures_over_15_seconds_are_a_reason_until_a_pass_succeeds_or_the_failures_stop() {
         let pulse = Pulse::default();
         let (first, second) = (pulse.watch(TICK), pulse.watch(TICK));
         let timeout = Duration::from_secs(5);
@@ -425,7 +428,7 @@ mod tests {
         }
         assert_eq!(reasons(), ["recording ticks has failed for 15 s"]);
         CURRENT.sync_scope(second.clone(), || drop(pass()));
-        assert_eq!(reasons().len(), 1, "a pass without an answer of the store proves nothing");
+        assert_eq!(reasons().len(), 1, "a pass without an answer of the store is not a success");
         CURRENT.sync_scope(second, || {
             let _pass = pass();
             answered();
@@ -437,6 +440,6 @@ mod tests {
         }
         assert_eq!(reasons().len(), 1);
         tokio::time::advance(FAILING_MAX + timeout * 2).await;
-        assert_eq!(reasons(), Vec::<String>::new(), "nothing is left to do, and nothing fails");
+        assert_eq!(reasons(), Vec::<String>::new(), "the failures have stopped");
     }
 }

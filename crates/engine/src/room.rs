@@ -1,6 +1,6 @@
-//! Where workers wait for work. All of them share one look at their queues, at every hint and poll; whoever finds something due
-//! calls one worker, and one that got all it asked for calls the next. So a thousand idle workers cost as much as one, and
-//! the workers of one tenant do not keep another's from their turn.
+//! Workers that wait for work. One task polls the queues for all of them, at every hint and poll interval. For each queue with
+//! due work it wakes one worker; a worker that got its full limit wakes the next. So 1,000 idle workers cost as much as one,
+//! and the workers of one tenant do not delay those of another.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -35,11 +35,11 @@ struct Waiting {
     queues: BTreeMap<QueueKey, VecDeque<(u64, oneshot::Sender<()>)>>,
     count: usize,
     last: u64,
-    /// Somebody looks for all who wait.
+    /// A task polls the queues for all waiting workers.
     watched: bool,
 }
 
-/// A place in the room; leaving it gives the place up.
+/// A worker that waits for a queue. Dropping it removes the worker from the list.
 #[derive(Debug)]
 pub(crate) struct Place {
     room: Room,
@@ -53,7 +53,7 @@ impl Room {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place, behind those who wait for the same queue. `None` when the room is full.
+    /// Adds a worker behind those that wait for the same queue. `None` if too many workers wait.
     pub(crate) fn enter(&self, key: &QueueKey) -> Option<Place> {
         let mut waiting = self.waiting();
         if waiting.count >= WAITING_CLAIMS_MAX {
@@ -67,7 +67,7 @@ impl Room {
         Some(Place { room: self.clone(), key: key.clone(), number, called })
     }
 
-    /// Calls whoever has waited longest for the queue.
+    /// Wakes the worker that has waited longest for the queue.
     pub(crate) fn call(&self, key: &QueueKey) {
         let mut waiting = self.waiting();
         while let Some((_, call)) = waiting.queues.get_mut(key).and_then(VecDeque::pop_front) {
@@ -81,7 +81,7 @@ impl Room {
         }
     }
 
-    /// Nobody waits here any longer.
+    /// Ends all waits, now and later.
     pub(crate) fn close(&self) {
         self.0.closed.cancel();
     }
@@ -90,7 +90,7 @@ impl Room {
         self.0.closed.cancelled().await;
     }
 
-    /// Sees to it that somebody looks, for as long as anybody waits.
+    /// Starts the polling task if it is not running. It runs as long as a worker waits.
     pub(crate) fn watch(&self, store: &Arc<dyn Store>, hints: &Hints) {
         if std::mem::replace(&mut self.waiting().watched, true) {
             return;
@@ -117,7 +117,7 @@ impl Room {
                     look.next_due.map_or(QUEUE_POLL, |due| Duration::from(due.since(look.now)).min(QUEUE_POLL))
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "could not look for work in queues");
+                    tracing::warn!(%error, "could not poll the queues for waiting workers");
                     QUEUE_POLL
                 }
             };
@@ -135,9 +135,9 @@ impl Room {
 }
 
 impl Place {
-    /// Something may be there now.
+    /// Waits until the queue may have work.
     pub(crate) async fn called(&mut self) {
-        // A room that is gone calls nobody, and closes first.
+        // The sender is dropped only when the room has closed, which the caller awaits too.
         let _ = (&mut self.called).await;
     }
 }
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_reaches_one_and_the_first_who_still_waits() {
+    async fn a_call_wakes_only_the_first_worker_that_still_waits() {
         let room = Room::default();
         let (gone, mut first, second) =
             (room.enter(&key()).unwrap(), room.enter(&key()).unwrap(), room.enter(&key()).unwrap());
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_room_takes_nobody_until_somebody_leaves() {
+    fn a_full_room_accepts_no_worker_until_one_leaves() {
         let room = Room::default();
         let mut places: Vec<_> = (0..WAITING_CLAIMS_MAX).map(|_| room.enter(&key()).unwrap()).collect();
         assert!(room.enter(&key()).is_none());

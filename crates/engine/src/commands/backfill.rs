@@ -1,4 +1,4 @@
-//! Asks for runs of past ticks. What is asked for here is only written down; whoever holds the job makes the runs.
+//! Requests runs of past ticks. The command only stores the request; the owner of the job creates the runs.
 
 use everytick_domain::{
     backfill::{Stretch, payload_problem},
@@ -18,7 +18,7 @@ pub struct Backfill {
     pub job: JobRef,
     pub stretch: Stretch,
     pub rate: Option<Rate>,
-    /// JSON text that its runs deliver instead of the job's payload.
+    /// JSON text that the runs deliver instead of the job's payload.
     pub payload: Option<String>,
     /// How long ended runs are kept.
     pub kept: Span,
@@ -26,7 +26,7 @@ pub struct Backfill {
 }
 
 impl Commands {
-    /// What it would do.
+    /// Shows what the backfill would do, without creating it.
     pub async fn preview_backfill(&self, tenant: TenantId, ask: Backfill) -> Result<BackfillPreview> {
         let new = self.new_backfill(ask).await?;
         self.store.preview_backfill(tenant, &new).await
@@ -48,8 +48,8 @@ impl Commands {
         Ok(NewBackfill { id: BackfillId::new(now, random), job, stretch, rate, payload, kept, idempotency })
     }
 
-    /// No more of its runs are made. Those that are open go on, or are cancelled one by one: where that is cut short, asking again
-    /// goes on with it.
+    /// Stops creating runs of a backfill. Its open runs continue, or with `cancel_runs` are cancelled one by one. If that is
+    /// interrupted, repeating the request continues it.
     pub async fn cancel_backfill(
         &self,
         tenant: TenantId,
@@ -63,7 +63,7 @@ impl Commands {
         }
         for run in cancelled.open {
             match self.cancel_run(tenant, actor, run).await {
-                // It ended meanwhile.
+                // The run has ended meanwhile.
                 Err(StoreError::Rejected { .. } | StoreError::NotFound(_)) => {}
                 answer => _ = answer?,
             }

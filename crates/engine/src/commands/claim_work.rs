@@ -1,4 +1,4 @@
-//! What workers ask: work from a queue, at once or when there is some; to keep it; and to have something logged.
+//! Requests of workers: claim runs from a queue (with a wait, if it is empty), extend a claim, and append to a run's log.
 
 use std::time::Duration;
 
@@ -11,17 +11,18 @@ use metrics::counter;
 
 use super::Commands;
 
-/// What a worker that asked for work is given.
+/// The answer to a worker that asked for work.
 #[derive(Clone, Debug)]
 pub enum Work {
-    /// Claims, or none when nothing came within the wait.
+    /// Claims; empty if no run came within the wait.
     Claims(QueueClaims),
-    /// Too many wait already: it may ask again later.
+    /// Too many workers wait already: retry later.
     Crowded,
 }
 
 impl Commands {
-    /// Claims up to `limit` runs for a worker. Where nothing is there it waits, and is called as soon as something may be.
+    /// Claims up to `limit` runs for a worker. If the queue is empty, it waits up to `wait` and claims again when work may be
+    /// due.
     pub async fn claim_work(
         &self,
         tenant: TenantId,
@@ -33,7 +34,8 @@ impl Commands {
         self.claim_work_until(tenant, queue, worker, limit, wait, std::future::pending()).await
     }
 
-    /// The same, with a wait that also ends with `ended`. A claim under way is not cut off: its runs would be lost for a lease.
+    /// Like `claim_work`, but `ended` ends the wait too. A claim in progress is not interrupted: its runs would be lost for a
+    /// lease.
     pub async fn claim_work_until(
         &self,
         tenant: TenantId,
@@ -49,7 +51,7 @@ impl Commands {
         let deadline = tokio::time::sleep(wait);
         tokio::pin!(deadline);
         loop {
-            // Before the claim: what comes while it finds nothing still calls.
+            // Join the list before the claim, so that a run that arrives during an empty claim still wakes this worker.
             let Some(mut place) = self.room.enter(&key) else { return Ok(Work::Crowded) };
             let found = self.store.claim_queue(&ask).await?;
             if !found.claims.is_empty() {
@@ -74,19 +76,19 @@ impl Commands {
         }
     }
 
-    /// Limits a queue, or frees it of limits. The limits must have been checked.
+    /// Sets or removes the limits of a queue. The caller has validated them.
     pub async fn limit_queue(&self, tenant: TenantId, actor: &Actor, queue: &str, limits: QueueLimits) -> Result<()> {
         self.store.set_queue(tenant, actor, queue, limits).await?;
         self.hints.queue_waits();
         Ok(())
     }
 
-    /// Answers every worker that waits, and lets none wait from here on: for a node that stops.
+    /// Answers every waiting worker and lets none wait from now on, because the node stops.
     pub fn stop_waiting(&self) {
         self.room.close();
     }
 
-    /// Keeps a claim for another lease.
+    /// Extends a claim by one lease.
     pub async fn beat(&self, tenant: TenantId, run: RunId, fence: Fence) -> Result<ClaimBeat> {
         let beat = self.store.beat_claim(tenant, run, fence, CLAIM_LEASE).await?;
         if beat == ClaimBeat::Stale {
@@ -95,7 +97,7 @@ impl Commands {
         Ok(beat)
     }
 
-    /// Adds to the log of a run. `false` when the fence is old: nothing was changed (I7).
+    /// Appends to the log of a run. `false` if the fence is old: nothing was changed (I7).
     pub async fn log(&self, tenant: TenantId, run: RunId, fence: Fence, text: &str) -> Result<bool> {
         let logged = self.store.log_claim(tenant, run, fence, text).await?;
         if !logged {

@@ -1,4 +1,4 @@
-//! What people ask of flows.
+//! Cancels and reruns flows.
 
 use everytick_domain::ids::{RunId, TenantId};
 use everytick_store::{Actor, CancelledFlow, FlowRecord, IdempotencyKey, RerunFlow, Result};
@@ -6,7 +6,7 @@ use everytick_store::{Actor, CancelledFlow, FlowRecord, IdempotencyKey, RerunFlo
 use super::{Commands, run_now::count_cancelled};
 
 impl Commands {
-    /// Cancels what is open of a flow, so that it reaches the work; it starts nothing more.
+    /// Cancels the open runs of a flow, including work in progress. The flow starts no more runs.
     pub async fn cancel_flow(&self, tenant: TenantId, actor: &Actor, flow: RunId) -> Result<CancelledFlow> {
         let cancelled = self.store.cancel_flow(tenant, actor, flow).await?;
         count_cancelled(cancelled.cancelled.len());
@@ -17,7 +17,8 @@ impl Commands {
         Ok(cancelled)
     }
 
-    /// One new flow of the jobs named, or of all that failed or were cancelled, and of what follows them.
+    /// Creates one new flow from the named jobs, or from all jobs that failed or were cancelled, and the jobs that depend on
+    /// them.
     pub async fn rerun_flow(
         &self,
         tenant: TenantId,
@@ -33,14 +34,14 @@ impl Commands {
         Ok(made)
     }
 
-    /// Runs have ended: where a flow may follow, its loop need not wait for its poll.
+    /// Runs have ended: wakes the flows loop if the store has recorded flow steps, so that it need not wait for its poll.
     pub(super) fn tell_steps(&self) {
         if self.store.left_steps() {
             self.hints.flow_steps();
         }
     }
 
-    /// A key that the request brings, or a fresh one.
+    /// The key of the request, or a random one.
     pub(super) fn key_of(&self, idempotency: Option<&IdempotencyKey>) -> Vec<u8> {
         match idempotency {
             Some(idempotency) => idempotency.key.clone().into_bytes(),

@@ -1,4 +1,4 @@
-//! What people and workers ask. Each command is one transaction of the store and a hint to the loops.
+//! Requests of users and workers. Each command is one transaction of the store, followed by a hint to the loops.
 
 mod backfill;
 mod calendars;
@@ -21,7 +21,7 @@ pub use claim_work::Work;
 pub use report_result::Report;
 pub use run_now::RunNow;
 
-/// Randomness, as an argument.
+/// A source of randomness, passed in so that a simulator can replace it.
 pub trait Entropy: Send + Sync + 'static {
     fn fill(&self, bytes: &mut [u8]);
 
@@ -54,7 +54,7 @@ impl Commands {
         Self { store, hints, entropy, live, room: Room::default() }
     }
 
-    /// For reading: lists and single records need no command.
+    /// For reads: lists and single records need no command.
     #[must_use]
     pub fn store(&self) -> &dyn Store {
         self.store.as_ref()

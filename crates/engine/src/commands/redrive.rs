@@ -1,4 +1,4 @@
-//! Drives the failed runs of a job again: the way out of the dead-letter list.
+//! Redrives the failed runs of a job: takes them out of the dead-letter list.
 
 use everytick_domain::{ids::TenantId, redrive::problems};
 use everytick_store::{Actor, Redrive, Redriven, Result, StoreError};
@@ -6,7 +6,8 @@ use everytick_store::{Actor, Redrive, Redriven, Result, StoreError};
 use super::Commands;
 
 impl Commands {
-    /// A new run in place of each, always the same one: asking twice makes nothing twice.
+    /// Creates a new run for each failed run. The new id is derived from the failed run, so a repeated request creates no
+    /// duplicates.
     pub async fn redrive(&self, tenant: TenantId, actor: &Actor, ask: &Redrive) -> Result<Redriven> {
         let now = self.store.now().await?;
         let wrong = problems(ask.since, ask.until, ask.limit, now);

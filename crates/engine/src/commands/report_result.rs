@@ -1,5 +1,5 @@
-//! What a receiver or worker reports of work that it took: the same settlement as any other, under the fence it was handed.
-//! The same report again is answered as the first: whoever lost the answer may ask again.
+//! Reports of receivers and workers about work they took. Each ends in the same settlement as any other outcome, under the
+//! fence of the claim. A repeated report gets the same answer as the first, so a caller that lost the answer can retry.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,12 +16,12 @@ use metrics::counter;
 
 use super::Commands;
 
-/// A result as it is reported.
+/// A reported result.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub fence: Fence,
     pub succeeded: bool,
-    /// Without one, what a worker has logged is kept.
+    /// If absent, the log of the worker is stored.
     pub output: Option<String>,
     pub error: Option<String>,
     pub retry: bool,
@@ -44,7 +44,7 @@ impl Report {
         }
     }
 
-    /// Whether this is what ended the attempt. A report without an output may have left the log in its place.
+    /// Whether this report ended the attempt. A report without output may have stored the log instead.
     fn is_told_by(&self, attempt: &AttemptRecord) -> bool {
         let outcome = if self.succeeded { "succeeded" } else { "failed" };
         let (output, error) = kept(self.output.clone(), self.error());
@@ -56,7 +56,7 @@ impl Report {
 }
 
 impl Commands {
-    /// The run as it then stands, or `None` when the fence is old: nothing was changed (I7).
+    /// Returns the run after the settlement, or `None` if the fence is old: nothing was changed (I7).
     pub async fn report_result(&self, tenant: TenantId, run: RunId, report: Report) -> Result<Option<RunRecord>> {
         let held = self.store.held_claims(tenant, &[run]).await?.into_iter().next();
         let settled = match held.filter(|held| held.run.fence == report.fence || Mutant::UnfencedSettle.is_on()) {
@@ -66,8 +66,8 @@ impl Commands {
         self.answer(tenant, run, &report, settled).await
     }
 
-    /// Many at once, each answered as it would be alone, by the state that it brought its run to: one transaction for those that workers
-    /// hold.
+    /// Settles many reports, those on claims of workers in one transaction. Each is answered as if it came alone, with the new
+    /// state of its run.
     pub async fn report_results(
         &self,
         tenant: TenantId,
@@ -82,7 +82,7 @@ impl Commands {
         self.settle_others(tenant, &reports, &mut brought).await?;
         let mut answers = Vec::with_capacity(reports.len());
         for (run, report) in &reports {
-            // A run named twice was settled by the first; the second is judged by what stands then.
+            // If a run is named twice, the first report settled it. The second is judged by the run's state after that.
             answers.push(match brought.remove(run) {
                 Some(state) => Ok(Some(state)),
                 None => self.answer(tenant, *run, report, false).await.map(|record| record.map(|record| record.state)),
@@ -91,8 +91,8 @@ impl Commands {
         Ok(answers)
     }
 
-    /// Those of the reports that no worker's claim was ended by: what a receiver has accepted, and what a node has claimed still, whose
-    /// receiver was faster than the commit that hands the claim over.
+    /// Settles the reports that ended no claim of a worker: on runs that a receiver accepted, and on runs that a node still
+    /// claims, because the receiver reported before the commit that transfers the claim to it.
     async fn settle_others(
         &self,
         tenant: TenantId,
@@ -106,7 +106,7 @@ impl Commands {
         brought.extend(self.settle_reported(tenant, &left).await?);
         for (run, report) in left.iter().filter(|(run, _)| !brought.contains_key(run)).cloned().collect::<Vec<_>>() {
             match self.settle_claimed(tenant, run, &report).await {
-                // It is answered for itself.
+                // The caller answers this report on its own.
                 Err(StoreError::NotFound(_)) => {}
                 settled => brought.extend(settled?.map(|verdict| (run, verdict.state()))),
             }
@@ -114,7 +114,7 @@ impl Commands {
         Ok(())
     }
 
-    /// Most batches: each a success of another run.
+    /// The path for most batches: all reports are successes, each of a different run.
     async fn succeed(&self, tenant: TenantId, reports: &[(RunId, Report)]) -> Result<HashMap<RunId, State>> {
         let done =
             |(run, report): &(RunId, Report)| Success { run: *run, fence: report.fence, output: report.output.clone() };
@@ -166,7 +166,7 @@ impl Commands {
         Ok(None)
     }
 
-    /// Settles what workers hold. Gives the state that each was brought to, if it was settled.
+    /// Settles claims of workers. Returns the new state of each run, if it was settled.
     async fn settle_held(&self, batch: &[(HeldClaim, Report)]) -> Result<Vec<Option<State>>> {
         let now = self.store.now().await?;
         let settles: Vec<_> = batch
@@ -193,7 +193,7 @@ impl Commands {
         Ok(settles.iter().zip(&answers).map(brought).collect())
     }
 
-    /// Settles what a node has claimed and a receiver took.
+    /// Settles a run that a node has claimed and whose receiver took the work.
     async fn settle_claimed(&self, tenant: TenantId, run: RunId, report: &Report) -> Result<Option<Verdict>> {
         let record = self.store.get_run(tenant, run).await?;
         let held = record.fence == report.fence || Mutant::UnfencedSettle.is_on();
@@ -242,7 +242,7 @@ impl Commands {
     }
 }
 
-/// The caller reports again: what was settled meanwhile is answered as such.
+/// The caller retries the report. If the run was settled meanwhile, the retry gets that answer.
 fn locked() -> StoreError {
     StoreError::Failed { doing: "settle runs", source: "another session has locked the run".into() }
 }

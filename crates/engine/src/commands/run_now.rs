@@ -1,4 +1,4 @@
-//! Runs that people ask for: a trigger, a rerun; and their end: a cancel.
+//! Starts runs by request (trigger, rerun) and cancels runs.
 
 use everytick_domain::{
     ids::{RunId, TenantId},
@@ -29,7 +29,7 @@ impl Commands {
         Ok(run)
     }
 
-    /// A new run of the same job, with the payload that the old one had of its own, and the cause `request`: the old one stays what it is (I8).
+    /// Creates a new run of the same job with cause `request` and the old run's own payload. The old run does not change (I8).
     pub async fn rerun(
         &self,
         tenant: TenantId,
@@ -44,7 +44,7 @@ impl Commands {
         self.run_now(tenant, actor, ask).await
     }
 
-    /// Cancels whatever of a job is open.
+    /// Cancels all open runs of a job.
     pub async fn cancel_job(&self, tenant: TenantId, actor: &Actor, job: &JobRef) -> Result<CancelledJob> {
         let cancelled = self.store.cancel_job(tenant, actor, job).await?;
         let runs = cancelled.runs.all();
