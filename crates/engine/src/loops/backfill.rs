@@ -1,5 +1,6 @@
-//! Moves backfills on, one step each a pass: counts what is over, and makes as many runs as there is room for. Each step is one
-//! commit that needs nothing of this node's memory, so after any answer, or none, the next pass reads the row and goes on.
+//! Advances each backfill by one step in a pass: counts the runs that have ended, and creates as many new runs as its limits
+//! allow. A step is one commit and needs nothing from this node's memory, so after any answer, or none, the next pass
+//! continues.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// One step of each backfill whose job this node holds. Gives how many runs were made.
+/// Advances each backfill whose job this node owns by one step. Returns how many runs were created.
 pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<usize> {
     let (mut after, mut made) = (None, 0);
     let kept = shared.parts.settings.history;
@@ -36,7 +37,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<usize> {
             return Ok(made);
         }
         let asked = shared.parts.store.load_backfills(&partitions, after, BACKFILLS_PER_LOOK_MAX);
-        let found = shared.read("look for backfills", asked).await?;
+        let found = shared.read("find backfills", asked).await?;
         if found.is_empty() {
             return Ok(made);
         }
@@ -47,14 +48,14 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<usize> {
             after = Some(id);
             let lease = shared.lease();
             let step = shared.parts.store.advance_backfill(&lease, id, kept);
-            match shared.ask("make runs of a backfill", step).await {
+            match shared.ask("create runs of a backfill", step).await {
                 Ok(advanced) if advanced.made > 0 => {
                     made += advanced.made;
                     shared.parts.hints.run_waits();
                 }
                 Ok(_) | Err(StoreError::NotFound(_)) => {}
                 Err(error @ StoreError::LeaseLost) => return Err(error),
-                // One that cannot go on keeps no other from it.
+                // A backfill that fails does not stop the others.
                 Err(error) => unsure::report(shared, &error),
             }
         }

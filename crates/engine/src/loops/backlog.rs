@@ -1,5 +1,5 @@
-//! Works off backlogs that were too long for the transaction that cancelled them or moved their job. Each batch is one commit that
-//! needs nothing of this node's memory: after any answer, or none, the next batch goes on.
+//! Processes backlogs that were too long for one transaction: waiting runs to cancel, or to move with their job. Each batch is
+//! one commit and needs nothing from this node's memory, so after any answer, or none, the next batch continues.
 
 use std::sync::Arc;
 
@@ -27,14 +27,14 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Batch after batch, until nothing is left. Gives how many runs were cancelled or moved.
+/// Processes batches until none is left. Returns how many runs were cancelled or moved.
 pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<usize> {
     let mut worked = 0;
     for _ in 0..BACKLOG_BATCHES_MAX {
         if shared.stopping() {
             break;
         }
-        let step = shared.ask("work off a backlog", shared.parts.store.advance_backlog()).await?;
+        let step = shared.ask("process a backlog", shared.parts.store.advance_backlog()).await?;
         let Some(job) = step.job else { break };
         worked += step.cancelled + step.moved;
         if step.cancelled > 0 {
@@ -44,8 +44,8 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<usize> {
         if step.moved > 0 {
             shared.parts.hints.run_waits();
         }
-        tracing::debug!(%job, cancelled = step.cancelled, moved = step.moved, "worked off a part of a backlog");
-        // What is left is locked by somebody else.
+        tracing::debug!(%job, cancelled = step.cancelled, moved = step.moved, "processed a part of a backlog");
+        // Another session has locked the rest.
         if step.cancelled + step.moved == 0 {
             break;
         }

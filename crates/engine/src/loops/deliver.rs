@@ -1,4 +1,4 @@
-//! Sends a claimed run to its target and passes the outcome on. Nothing is stored here.
+//! Sends a claimed run to its target and passes the outcome to the settle loop. It stores nothing.
 
 use std::{
     net::IpAddr,
@@ -24,7 +24,7 @@ use crate::{
     settings::UNSENT_PAUSE,
 };
 
-/// A claim whose work has ended, or never began.
+/// A claim whose work has ended or never began.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub held: Held,
@@ -33,10 +33,11 @@ pub(crate) struct Ended {
     pub ended_at: DbTime,
 }
 
-/// Starts the work on a claim, or hands it back unspent when the node is stopping or its lease may be gone.
+/// Starts the work on a claim. Releases the claim unspent if the node is stopping or may have lost its lease.
 pub(crate) fn start(shared: &Arc<Shared>, planned: Planned) {
     let now = shared.clock.now();
-    // A node that was stopped between the commit and here may have lost its lease: another may be about to deliver this.
+    // The process may have been paused since the commit and have lost its lease. Then another node may be about to deliver this
+    // run.
     if shared.stopping() || !shared.trusts_lease() {
         let ended = Ended { held: planned.held, outcome: Outcome::Unsent, started_at: None, ended_at: now };
         let _ = shared.outcomes.send(ended);
@@ -84,8 +85,8 @@ async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
         }
         return;
     };
-    // The node could not send it now, for want of descriptors. It keeps its slot for a moment, or it would be claimed again at
-    // once and not be sent again.
+    // The node lacks file descriptors to send the run. The run keeps its slot for a moment; otherwise it would be claimed again
+    // at once and fail again.
     if outcome == Outcome::Unsent {
         tokio::select! {
             () = shared.stopping.cancelled() => {}
@@ -93,7 +94,7 @@ async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
         }
     }
     let outcome = match outcome {
-        // A node that stops does not cancel its runs: another attempt is due elsewhere.
+        // A stopping node does not cancel its runs: another node makes the next attempt.
         Outcome::Cancelled { .. } if shared.stopping() => Outcome::Lost,
         Outcome::NotHere { address, .. } if goes_elsewhere(&shared, &held, delegated, address) => Outcome::Unsent,
         outcome => outcome,
@@ -113,21 +114,22 @@ async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
     let _ = shared.outcomes.send(Ended { held, outcome, started_at, ended_at });
 }
 
-/// One attempt. A panic in a target fails it like any other error: without an outcome the run would stay claimed, with its
-/// slot, for the life of the process.
+/// One attempt. A panic in a target fails the attempt like any other error. Without an outcome, the run would stay claimed and
+/// use its slot until the process ends.
 async fn attempt(shared: &Shared, dispatch: &Dispatch, live: &Live, held: &Held) -> Outcome {
     let delivered = shared.parts.target.deliver(dispatch, live, &held.cancel);
     AssertUnwindSafe(delivered).catch_unwind().await.unwrap_or_else(|_| {
         tracing::error!(job = dispatch.job, run = %dispatch.run, "a delivery panicked");
-        let error = "the delivery failed inside everytick: a panic, which the log of the node shows".to_owned();
+        let error = "internal error: a panic in the delivery; see the log of the node".to_owned();
         Outcome::Failed { error, output: None, retry: Retry::Allowed }
     })
 }
 
-/// Whether a run that the settings of this node forbid is returned unspent, for a node that can deliver it.
+/// Whether to release a run unspent that the settings of this node forbid, because another node can deliver it.
 ///
-/// - A node that stops, or has lost the partition since it claimed the run, cannot judge which nodes can: the new owner does.
-/// - A run that was delegated to this node is not returned: its owner would delegate it again.
+/// - A node that is stopping, or has lost the partition since it claimed the run, does not know which nodes can. It releases
+///   the run, and the new owner decides.
+/// - A run that was delegated to this node is not released: its owner would delegate it again.
 fn goes_elsewhere(shared: &Shared, held: &Held, delegated: bool, address: Option<IpAddr>) -> bool {
     if shared.stopping() {
         return true;
@@ -137,8 +139,8 @@ fn goes_elsewhere(shared: &Shared, held: &Held, delegated: bool, address: Option
     !delegated && (!owns || shared.memory().learned(held.job.id, needs))
 }
 
-/// The named mistake: the claim stays with this node. The receiver reports through the settle call, which tells us to stop waiting:
-/// `None`. At the time-out the attempt has failed.
+/// Only with the mutant `AcceptedStaysWithNode`: the claim stays with this node. When the receiver reports through the settle
+/// call, this returns `None`. After the timeout the attempt has failed.
 async fn reported_later(held: &Held) -> Option<Outcome> {
     let timeout = held.job.spec.timeout;
     tokio::select! {

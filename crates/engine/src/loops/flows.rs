@@ -1,9 +1,9 @@
-//! Advances flows: whatever ended a run has left a step, and the next runs are made of it. Every node that plays looks, at once where it
-//! left the step itself, else at its next poll. One transaction a flow, guarded by the flow's row: two nodes that advance one
-//! flow do no harm.
+//! Advances flows. A run that ends leaves a step in its own transaction; this loop creates the next runs from the steps. The
+//! node that left the step does so at once, any other node at its next poll. Each flow is advanced in one transaction, guarded
+//! by the flow's row, so two nodes that advance the same flow do no harm.
 //!
-//! One flow never stops the others. Each is advanced by a call of its own, with its own time limit. A flow that failed is set
-//! [aside](Round) and tried again with backoff, at most two such flows a pass; in the end its next jobs are recorded as skipped
+//! One flow never stops the others. Each is advanced by its own call, with its own timeout. A flow that failed is
+//! [retried](Round) with backoff, at most two such flows a pass. After too many failures its next jobs are recorded as skipped
 //! with the reason `error`. A pass continues where the last one ended.
 
 mod round;
@@ -36,35 +36,36 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let _pass = pulse::pass();
         match pass(&shared).await {
             Ok(_) => {}
-            // What was not done stays: the next pass takes it up. Nobody's memory is in doubt, for children only wait.
+            // The steps stay, so the next pass reads them. Memory is not stale: the new runs only wait.
             Err(error) => {
                 let source = std::error::Error::source(&error).map(ToString::to_string);
-                unsure::say(&shared, &format!("flows were not advanced: {error}"), source.as_ref());
+                unsure::say(&shared, &format!("could not advance flows: {error}"), source.as_ref());
             }
         }
     }
 }
 
-/// Advances every flow that has steps once, beginning behind the last one of the pass before. Answers how many runs wait now.
+/// Advances every flow that has steps once, starting after the last flow of the previous pass. Returns how many runs began to
+/// wait.
 pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<usize> {
     let (begin, mut started) = (shared.flows().begin(), 0);
     started += stretch(shared, begin, None).await?;
     if begin.is_some() {
         started += stretch(shared, None, begin).await?;
     }
-    // A child that was skipped when its turn came has left a step itself.
+    // A child that was skipped has itself left a step.
     while shared.parts.store.left_steps() && !shared.stopped.is_cancelled() {
         started += stretch(shared, None, None).await?;
     }
     Ok(started)
 }
 
-/// Advances the flows behind `after`, up to and including `until`.
+/// Advances the flows after `after`, up to and including `until`.
 async fn stretch(shared: &Arc<Shared>, mut after: Option<RunId>, until: Option<RunId>) -> Result<usize> {
     let mut started = 0;
     loop {
         let asked = shared.parts.store.flows_with_steps(after, FLOWS_PER_BATCH_MAX);
-        let page = shared.ask("look for flows to advance", asked).await?;
+        let page = shared.ask("find flows to advance", asked).await?;
         let full = page.len() >= FLOWS_PER_BATCH_MAX;
         for flow in page {
             if shared.stopped.is_cancelled() || until.is_some_and(|until| flow > until) {
@@ -81,7 +82,7 @@ async fn stretch(shared: &Arc<Shared>, mut after: Option<RunId>, until: Option<R
     }
 }
 
-/// Advances one flow, as often as its own limit allows. Answers how many of its runs wait now.
+/// Advances one flow until it has no more steps or reaches its limit for one pass. Returns how many of its runs began to wait.
 async fn advance(shared: &Arc<Shared>, flow: RunId) -> usize {
     let mut started = 0;
     for _ in 0..FLOW_STEPS_PER_PASS_MAX {
@@ -131,5 +132,5 @@ fn failed(shared: &Shared, flow: RunId, error: &StoreError) {
         why: source.as_ref().map_or_else(|| error.to_string(), |source| format!("{error}: {source}")),
     };
     let tries = shared.flows().failed(flow, failure, MonoTime::now());
-    tracing::warn!(%flow, %error, source, tries, "a flow could not be advanced; it is set aside and tried again");
+    tracing::warn!(%flow, %error, source, tries, "a flow could not be advanced; it is retried with backoff");
 }

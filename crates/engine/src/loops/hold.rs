@@ -1,5 +1,5 @@
-//! Takes the partitions that fall to this node and gives back those that fall to others. What is given back is no longer
-//! planned, and the statements about it have ended, before the record says so.
+//! Acquires the partitions that are assigned to this node and releases those assigned to other nodes. Before a release is
+//! written, the node stops planning the partition and its statements about it have ended.
 
 use std::{
     collections::BTreeMap,
@@ -42,19 +42,19 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// What earlier looks have shown.
+/// The findings of earlier passes.
 #[derive(Default)]
 struct Seen {
-    /// Since when nobody alive holds these.
+    /// Partitions without a live owner, and since when.
     free: BTreeMap<u16, MonoTime>,
-    /// When we last took what was meant for another. Until a lease has passed we give nothing up for balance: the other
-    /// may be stopped, and would leave it lying again.
+    /// When this node last acquired partitions that are assigned to another node. For one lease after that it releases none for
+    /// balance: the other node may be paused, and would leave them without an owner again.
     hurried: Option<MonoTime>,
-    /// The last look, when it asked for nothing: most look the same.
+    /// The last reading of the cluster that asked for no change. Most readings are the same.
     resting: Option<Look>,
-    /// How the living nodes differ in what they can deliver, as it was logged last.
+    /// How the live nodes differ in what they can deliver, as last logged.
     differences: Option<String>,
-    /// Where the living nodes answer their API.
+    /// The addresses on which live nodes serve their API.
     listening: Vec<SocketAddr>,
 }
 
@@ -79,7 +79,7 @@ impl Look {
 async fn pass(shared: &Arc<Shared>, seen: &mut Seen) -> Result<()> {
     let _pass = pulse::pass();
     let sent = MonoTime::now();
-    let cluster = shared.read("look at the cluster", shared.parts.store.cluster()).await?;
+    let cluster = shared.read("read the cluster", shared.parts.store.cluster()).await?;
     shared.clock.observe(sent, cluster.now);
     let (now, played) = (MonoTime::now(), shared.partitions());
     tell_apart(shared, &cluster, seen);
@@ -116,7 +116,7 @@ async fn pass(shared: &Arc<Shared>, seen: &mut Seen) -> Result<()> {
     Ok(())
 }
 
-/// Notes what the other nodes can deliver, and warns when that is not the same on all.
+/// Notes what the other nodes can deliver, and logs a warning if the nodes differ.
 fn tell_apart(shared: &Shared, cluster: &Cluster, seen: &mut Seen) {
     let working = cluster.nodes.iter().filter(|node| node.until > cluster.now && node.holds);
     let can = |node: &NodeRecord| Some((node.incarnation, Capabilities::read(node.can.as_deref()?)?));
@@ -145,12 +145,12 @@ fn tell_apart(shared: &Shared, cluster: &Cluster, seen: &mut Seen) {
 
 async fn acquire(shared: &Arc<Shared>, wanted: &PartitionSet) -> Result<()> {
     let lease = shared.lease();
-    // Asked after the lease was read: what is sent under it now is refused once `retire` has raised the fence.
+    // Checked after the lease was read: once `retire` has raised the fence, a statement under this lease is refused.
     if shared.stopping() {
         return Ok(());
     }
     let got = sure(shared, shared.ask("acquire partitions", shared.parts.store.acquire(&lease, wanted)).await).await?;
-    // The lease may have been lost meanwhile; then these are no longer ours.
+    // If the lease was lost meanwhile, this node no longer owns these partitions.
     if shared.lease() == lease && !shared.stopping() {
         counter!("everytick_partitions_acquired_total").increment(got.len() as u64);
         tracing::info!(partitions = got.len(), "acquired partitions");
@@ -169,8 +169,8 @@ async fn release(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<()> 
     Ok(())
 }
 
-/// A release or an acquisition without an answer may still land, after we have taken up again what it gives away, or given
-/// back what it takes: the fence is raised before the next look.
+/// A release or acquisition with an unknown outcome may still take effect after this node has acquired the partition again, or
+/// released it. So the fence is raised before the next pass.
 async fn sure<T>(shared: &Arc<Shared>, answer: Result<T>) -> Result<T> {
     if let Err(error) = &answer
         && unsure::is(error)
@@ -181,15 +181,15 @@ async fn sure<T>(shared: &Arc<Shared>, answer: Result<T>) -> Result<T> {
     answer
 }
 
-/// For a node that is about to stop: everything is given back, and no more is taken.
+/// Releases all partitions of a node that is about to stop; it acquires no more.
 ///
-/// Tried until it is done or the node has stopped: as long as it renews its lease, nobody else would take them.
+/// Retries until it succeeds or the node has stopped: while the node renews its lease, no other node takes its partitions.
 pub(crate) async fn retire(shared: &Arc<Shared>) {
     let mut lagging = Vec::new();
     while !shared.stopped.is_cancelled() {
         match give_all_back(shared, &mut lagging).await {
             Ok(()) => return raise::send(shared, &lagging).await,
-            Err(error) => tracing::warn!(%error, "the partitions could not be given back yet"),
+            Err(error) => tracing::warn!(%error, "could not release the partitions yet; trying again"),
         }
         tokio::select! {
             biased;
@@ -203,23 +203,23 @@ async fn give_all_back(shared: &Arc<Shared>, lagging: &mut Vec<everytick_store::
     {
         let _quiet = pulse::excused(shared.statements.write()).await;
         lagging.extend(shared.memory().lay_down(&PartitionSet::all(u16::MAX)));
-        // The other loops may have sent something that lands later, such as an acquisition.
+        // The other loops may have sent statements that take effect later, such as an acquisition.
         if !Mutant::RetiredInDoubt.is_on() {
             unsure::mend(shared).await?;
         }
     }
     compare::compare_known(shared).await?;
-    shared.ask("give all partitions back", shared.parts.store.retire(&shared.lease())).await
+    shared.ask("release all partitions", shared.parts.store.retire(&shared.lease())).await
 }
 
-/// Forgets the jobs of these partitions, once no statement about them is under way, and none may still land. Gives the
-/// cursors that lag.
+/// Removes the jobs of these partitions from memory, once no statement about them is in progress or may still take effect.
+/// Returns the cursors that lag.
 async fn lay_down(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<Vec<everytick_store::Raise>> {
     if Mutant::ReleasedUnderWay.is_on() {
         return Ok(shared.memory().lay_down(partitions));
     }
     let _quiet = pulse::excused(shared.statements.write()).await;
-    // Whoever was left without an answer may be waiting for us to end his doubt, and we came first.
+    // Another loop may have a statement with an unknown outcome and wait for this lock to resolve it. Resolve it here instead.
     if shared.doubt.load(Ordering::Relaxed) && !Mutant::ReleasedInDoubt.is_on() {
         unsure::mend(shared).await?;
     }

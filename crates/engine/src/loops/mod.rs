@@ -1,5 +1,5 @@
-//! What time asks. Each loop waits, makes one pass, and waits again; a pass can be made by hand. A crash between two passes,
-//! or within one, leaves rows that the next one reads.
+//! The loops of a node. Each loop waits, makes one pass, and waits again; a test can make a single pass. A crash between two
+//! passes, or inside one, leaves rows that the next pass reads.
 
 pub(crate) mod accept;
 pub(crate) mod backfill;

@@ -1,4 +1,4 @@
-//! Removes what is older than the history that is kept, a little at a time.
+//! Deletes runs and audit rows that are older than the operator keeps, in small batches.
 
 use std::sync::Arc;
 
@@ -36,13 +36,13 @@ pub(crate) async fn pass(shared: &Arc<Shared>) {
 
 async fn prune_runs(shared: &Shared, before: DbTime) {
     loop {
-        // Not asked within the time of a statement: days are dropped under limits of the store's own.
+        // Without the statement timeout: the store drops whole days under its own limits.
         match pulse::excused(shared.parts.store.prune(before, PRUNE_BATCH)).await {
             Ok(pruned) if pruned == Pruned::default() || shared.stopping() => return,
             Ok(_) => tokio::task::yield_now().await,
-            // What it may have done makes no claims: nobody is in doubt.
+            // Pruning makes no claims, so a lost answer leaves nothing to resolve.
             Err(error) => {
-                tracing::warn!(%error, "pruning is tried again later");
+                tracing::warn!(%error, "could not prune old runs; trying again later");
                 return;
             }
         }
@@ -56,7 +56,7 @@ async fn prune_audit(shared: &Shared, before: DbTime) {
             Ok(_) if shared.stopping() => return,
             Ok(_) => tokio::task::yield_now().await,
             Err(error) => {
-                tracing::warn!(%error, "pruning the audit trail is tried again later");
+                tracing::warn!(%error, "could not prune the audit trail; trying again later");
                 return;
             }
         }

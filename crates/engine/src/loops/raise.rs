@@ -1,4 +1,5 @@
-//! Raises cursors behind the ticks that are known to be recorded: in the background, in batches, never before.
+//! Raises cursors up to the last tick that is known to be recorded, in the background and in batches. It never raises one
+//! earlier.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Raises cursors of jobs that are no longer remembered.
+/// Raises cursors of jobs that are no longer in memory.
 pub(crate) async fn send(shared: &Arc<Shared>, raises: &[Raise]) {
     for part in raises.chunks(TICKS_PER_BATCH_MAX) {
         if let Err(error) = shared.ask("raise cursors", shared.parts.store.raise_cursors(part)).await {
@@ -34,23 +35,23 @@ pub(crate) async fn send(shared: &Arc<Shared>, raises: &[Raise]) {
     }
 }
 
-/// Raises what has lagged long enough, or `all`. A failure costs nothing: a cursor that is too low is harmless.
+/// Raises the cursors that have lagged long enough, or `all`. A failure does no harm, because a cursor that is too low is safe.
 pub(crate) async fn pass(shared: &Arc<Shared>, all: bool) {
     loop {
-        // For many batches at once: whoever looks goes by all that lag and are not due yet, and holds the memory meanwhile.
+        // Select cursors for many batches at once: the selection reads all lagging jobs, with memory locked.
         let (raises, turn) = {
             let memory = shared.memory();
             (memory.raises(MonoTime::now(), all, RAISES_PER_LOOK_MAX), memory.turn())
         };
         for part in raises.chunks(TICKS_PER_BATCH_MAX) {
-            // Whoever has the partitions by then raises them too.
+            // The partitions have changed. Their new owner raises these cursors too.
             if shared.stopped.is_cancelled() || shared.memory().turn() != turn {
                 return;
             }
             match shared.ask("raise cursors", shared.parts.store.raise_cursors(part)).await {
                 Ok(done) => {
                     let mut memory = shared.memory();
-                    // What was taken up meanwhile was read meanwhile, and may be further on.
+                    // If the partitions have changed, the jobs were loaded again, perhaps with a higher cursor.
                     if memory.turn() == turn {
                         memory.raised(part, &done, shared.clock.now().plus(HORIZON));
                     }

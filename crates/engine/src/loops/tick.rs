@@ -1,4 +1,4 @@
-//! Records ticks when their time has come: plans from memory, commits one statement, and only then sends what it claimed.
+//! Records ticks when they are due: plans from memory, commits one statement, and only then sends the runs that it claimed.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// One batch. `false` when the store failed and a pause is right.
+/// Records one batch. Returns `false` if the store failed, so that the caller pauses.
 pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
     let _pass = pulse::pass();
     let statement = pulse::excused(shared.statements.read()).await;
@@ -69,7 +69,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
                 took_in(shared, &due.batch, &answer);
             }
             Err(StoreError::Refused { doing, source }) => {
-                tracing::error!(doing, %source, jobs = due.batch.len(), "the database refused a batch for its data");
+                tracing::error!(doing, %source, jobs = due.batch.len(), "the database refused a batch of ticks for its data; searching for the job");
                 doubtful |= poisoned(shared, &due.batch).await;
                 well = false;
             }
@@ -81,7 +81,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
             }
         }
     }
-    // Behind the ticks: those may be on time, and these are long past.
+    // Ranges come after the ticks: ticks may be on time, ranges are long past.
     for plan in &due.ranges {
         let asked = shared.ask("record a range", shared.parts.store.record_range(&lease, plan)).await;
         match asked {
@@ -137,7 +137,7 @@ fn took_in(shared: &Arc<Shared>, batch: &[JobTicks], answer: &Recorded) {
     }
 }
 
-/// What the rule against it forbids, for the simulator to find.
+/// Only with the mutant `DispatchBeforeCommit`: sends runs before their commit. The simulator must find it.
 fn send_early(shared: &Arc<Shared>, batch: &[JobTicks]) {
     let now = shared.clock.now();
     let born: Vec<_> = {
@@ -150,8 +150,8 @@ fn send_early(shared: &Arc<Shared>, batch: &[JobTicks]) {
     }
 }
 
-/// Halves a refused batch until the job is found that the database will not take; that one is paused, the rest goes on.
-/// Tells whether an answer was unsure.
+/// Halves a refused batch until it finds the job whose ticks the database refuses. Pauses that job and records the rest.
+/// Returns whether an answer was unsure.
 async fn poisoned(shared: &Arc<Shared>, batch: &[JobTicks]) -> bool {
     let mut doubtful = false;
     let mut halves: Vec<&[JobTicks]> = vec![batch];
@@ -173,7 +173,7 @@ async fn poisoned(shared: &Arc<Shared>, batch: &[JobTicks]) -> bool {
                     let actor = Actor(format!("node {}", lease.node));
                     let asked = shared.parts.store.edit_job(one.tenant, &actor, edit);
                     if let Err(error) = shared.ask("pause a poisoned job", asked).await {
-                        tracing::error!(%error, job = %one.job, "a job that the database refuses could not be paused");
+                        tracing::error!(%error, job = %one.job, "could not pause a job whose ticks the database refuses");
                     }
                 }
                 _ => {

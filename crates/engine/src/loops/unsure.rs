@@ -1,5 +1,6 @@
-//! After an answer that never came: first the fence of our own lease is raised, which waits for what is executing and refuses
-//! what has not begun; only then is anything read again. Re-sending is not enough.
+//! Resolves statements with an unknown outcome. First it raises the fence of the node's own lease row. This waits for
+//! statements in progress and makes the database refuse those that have not begun. Only then does the node reload. Sending
+//! again is not enough.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -10,37 +11,37 @@ use metrics::counter;
 use super::compare;
 use crate::{clock::MonoTime, engine::Shared, pulse, settings::FAILURE_PAUSE};
 
-/// Whether the statement may have been done. A lost lease is sure: nothing was written.
+/// Whether the statement may have been committed. `LeaseLost` is certain: nothing was written.
 pub(crate) const fn is(error: &StoreError) -> bool {
     matches!(error, StoreError::Unsure { .. })
 }
 
-/// Says once what went wrong, and wakes the loop that mends a lost lease.
+/// Logs an error of the store, and wakes the loop that renews a lost lease.
 pub(crate) fn report(shared: &Shared, error: &StoreError) {
-    // Whatever was wrong with the database, it may have lost something: claims are compared, the young ones too.
+    // After any failure the database may have lost data, so the next comparison reads young claims too.
     shared.compare_all.store(true, Ordering::Relaxed);
     match error {
-        // Before anybody renews: the bound of our claims must not pass one that we do not know of.
+        // Set before the next renewal, which must not raise the bound of open claims past a claim that we do not know.
         StoreError::Unsure { doing, source } => {
             shared.doubt.store(!Mutant::ReleaseForgotten.is_on(), Ordering::Relaxed);
-            say(shared, &format!("could not learn whether it was done: {doing}"), Some(source));
+            say(shared, &format!("outcome unknown, the database did not confirm this call: {doing}"), Some(source));
         }
         StoreError::LeaseLost => {
             counter!("everytick_lease_lost_total").increment(1);
             shared.wake_renew.notify_one();
         }
-        // There is no way on; the operator has to act.
+        // The node cannot continue; the operator has to act.
         StoreError::Unusable(reason) => {
             shared.break_down(reason.clone());
         }
         error => {
             let source = std::error::Error::source(error).map(ToString::to_string);
-            say(shared, &format!("the store did not answer as it should: {error}"), source.as_ref());
+            say(shared, &format!("a call of the store failed: {error}"), source.as_ref());
         }
     }
 }
 
-/// Aloud at the beginning of an outage and now and then, else only to those who listen closely.
+/// Logs a warning at the start of an outage and every 10 s, otherwise a debug message.
 pub(crate) fn say(shared: &Shared, what: &str, source: Option<&impl std::fmt::Display>) {
     let source = source.map(ToString::to_string);
     if shared.outage().failed(MonoTime::now()) {
@@ -50,7 +51,7 @@ pub(crate) fn say(shared: &Shared, what: &str, source: Option<&impl std::fmt::Di
     }
 }
 
-/// Ends the doubt about statements that may still land: fence raised, then compared. Tries until it is done.
+/// Resolves statements that may still take effect: raises the fence, then compares claims. Retries until it succeeds.
 pub(crate) async fn resolve(shared: &Arc<Shared>) {
     loop {
         match mend_and_compare(shared).await {
@@ -75,7 +76,8 @@ async fn mend_and_compare(shared: &Arc<Shared>) -> Result<()> {
     compare::compare_known(shared).await
 }
 
-/// Raises the fence: nothing of ours lands later. What has landed is compared afterwards. The caller holds the statements still.
+/// Raises the fence, so that no earlier statement of this node takes effect later. Claims are compared afterwards. The caller
+/// has locked `statements` for writing.
 pub(crate) async fn mend(shared: &Arc<Shared>) -> Result<()> {
     match shared.ask("raise the fence", shared.parts.store.raise_fence(&shared.lease())).await {
         Ok(lease) => {
@@ -91,7 +93,7 @@ pub(crate) async fn mend(shared: &Arc<Shared>) -> Result<()> {
     Ok(())
 }
 
-/// The lease is gone: take it anew. All that we believed is read again; our claims stay ours where nobody took them.
+/// Joins again after the lease was lost. All jobs are loaded again. Claims stay with this node unless another node took them.
 pub(crate) async fn rejoin(shared: &Arc<Shared>) -> Result<()> {
     let sent = MonoTime::now();
     let settings = &shared.parts.settings;
@@ -103,10 +105,10 @@ pub(crate) async fn rejoin(shared: &Arc<Shared>) -> Result<()> {
     shared.renewed(sent);
     shared.doubt.store(false, Ordering::Relaxed);
     shared.memory().sure_of_claims();
-    // Others may have taken our partitions: what is still ours is taken up again.
+    // Other nodes may have taken partitions of this node. It acquires again those it still owns.
     shared.memory().lay_down(&PartitionSet::all(u16::MAX));
     shared.wake_hold.notify_one();
-    tracing::warn!("the lease was lost and has been taken anew");
+    tracing::warn!("the lease was lost; the node has joined again");
     shared.wake_load.notify_one();
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! Settles what workers hold no longer: a run whose worker was not heard of for a lease is lost, and one that takes longer than
-//! its job allows has timed out. Every node looks, the leader first: settlements are fenced, so that two do no harm, and no
-//! death of a node makes a run wait for longer.
+//! Settles overdue claims of workers. A run is lost if its worker sent no heartbeat for a lease, and timed out if it takes
+//! longer than its job allows. Every node searches, the leader first. Settlements are fenced, so two searches do no harm, and
+//! the death of a node does not delay a run.
 
 use std::sync::Arc;
 
@@ -40,26 +40,26 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Settles all that is overdue, a batch at a time.
+/// Settles all overdue claims, one batch at a time.
 pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<()> {
     loop {
         let grace = if shared.is_leader() { Span::ZERO } else { WATCH_GRACE };
         let asked = shared.parts.store.load_overdue_claims(grace, LOST_PER_BATCH_MAX);
-        let overdue = shared.read("look for lost workers", asked).await?;
+        let overdue = shared.read("find lost workers", asked).await?;
         if overdue.is_empty() {
             return Ok(());
         }
-        // What somebody else was faster to settle is not asked for again at once.
+        // Another node has settled these claims. They are not read again at once.
         if settle(shared, overdue).await? == 0 {
             return Ok(());
         }
     }
 }
 
-/// Where all workers are busy, nobody comes to claim the run that the older ones have to give way to.
+/// Supersedes older runs in queues. Normally a claim of the newer run does this, but no claim comes while all workers are busy.
 async fn give_way(shared: &Arc<Shared>) -> Result<()> {
     let asked = shared.parts.store.give_way_in_queues(GIVE_WAY_JOBS_MAX);
-    let cancelled = shared.ask("cancel runs that give way in queues", asked).await?;
+    let cancelled = shared.ask("cancel superseded runs in queues", asked).await?;
     if !cancelled.is_empty() {
         counter!("everytick_runs_total", "state" => "cancelled").increment(cancelled.len() as u64);
         shared.parts.hints.run_waits();
@@ -105,7 +105,7 @@ async fn settle(shared: &Arc<Shared>, overdue: Vec<OverdueClaim>) -> Result<usiz
             counter!("everytick_runs_lost_total").increment(1);
         }
         let run = settle.settlement.run;
-        tracing::info!(job = job.spec.name, %run, worker, "settled a run of a worker: {outcome}");
+        tracing::info!(job = job.spec.name, %run, worker, "settled a run of a worker as {outcome}");
         shared.parts.hints.runs_ended(job.id, [run]);
     }
     if settled > 0 {

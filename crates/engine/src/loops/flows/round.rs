@@ -1,4 +1,4 @@
-//! What the loop over flows remembers between its passes: where the last one ended, and which flows failed.
+//! The state of the flows loop between passes: where the last pass ended, and which flows failed.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -23,7 +23,7 @@ pub(crate) struct Round {
 #[derive(Debug)]
 struct Aside {
     failures: u32,
-    /// Failures because the database refused the data itself.
+    /// Failures in which the database refused the data itself.
     refusals: u32,
     until: MonoTime,
     why: String,
@@ -40,12 +40,12 @@ pub(super) struct Failure {
 pub(super) enum Next {
     Advance,
     Wait,
-    /// Record its next jobs as skipped, with this text.
+    /// Record its next jobs as skipped, with this text as error.
     GiveUp(String),
 }
 
 impl Round {
-    /// A new pass: the flow behind which it begins.
+    /// Begins a pass. Returns the flow after which it starts.
     pub(super) fn begin(&mut self) -> Option<RunId> {
         self.retries = 0;
         self.after
@@ -57,7 +57,7 @@ impl Round {
 
     pub(super) fn next(&mut self, flow: RunId, now: MonoTime) -> Next {
         let Some(aside) = self.aside.get(&flow) else { return Next::Advance };
-        // Each may take its whole time limit: sound flows wait for two of them at most.
+        // Each retry may take its whole timeout, so healthy flows wait for at most two of them.
         if aside.until > now || self.retries >= FLOW_RETRIES_PER_PASS_MAX {
             return Next::Wait;
         }
@@ -72,10 +72,10 @@ impl Round {
         self.aside.remove(&flow);
     }
 
-    /// Sets a flow aside; answers how often it has failed.
+    /// Notes a failure and sets the backoff. Returns how often the flow has failed.
     pub(super) fn failed(&mut self, flow: RunId, failure: Failure, now: MonoTime) -> u32 {
         if self.aside.len() >= FLOWS_ASIDE_MAX {
-            // Another node may have advanced a flow that this node set aside.
+            // Another node may have advanced a flow that failed here.
             self.aside.retain(|_, aside| now.since(aside.until) < FLOW_BACKOFF_MAX);
         }
         let (failures, refusals) = self.aside.get(&flow).map_or((0, 0), |aside| (aside.failures, aside.refusals));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_flow_that_failed_waits_longer_each_time_and_is_given_up_in_the_end() {
+    async fn a_flow_that_fails_waits_longer_each_time_and_is_given_up_in_the_end() {
         let (mut round, start) = (Round::default(), MonoTime::now());
         let mut now = start;
         for tries in 1..=FLOW_FAILURES_MAX {
@@ -121,13 +121,13 @@ mod tests {
         }
         round.begin();
         assert!(matches!(round.next(flow(1), now), Next::GiveUp(why) if why.ends_with("tries: locked")));
-        assert!(now.since(start) > Duration::from_secs(3_000), "an outage of minutes loses no child");
+        assert!(now.since(start) > Duration::from_secs(3_000), "an outage of some minutes loses no child");
         round.done(flow(1));
         assert_eq!(round.next(flow(1), now), Next::Advance);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn data_that_is_refused_is_given_up_sooner() {
+    async fn a_flow_whose_data_is_refused_is_given_up_sooner() {
         let (mut round, mut now) = (Round::default(), MonoTime::now());
         for _ in 0..FLOW_REFUSALS_MAX {
             round.failed(flow(1), failure(true), now);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pass_tries_few_of_the_flows_that_failed() {
+    async fn a_pass_retries_at_most_two_failed_flows() {
         let (mut round, now) = (Round::default(), MonoTime::now());
         for n in 0..10 {
             round.failed(flow(n), failure(false), now);
