@@ -1,5 +1,6 @@
-//! Hands claims over to the receivers that have taken the work and report later (202, `everytick-async: true`), in groups as settlements
-//! are filed. From the commit on they live without this node. Until then a node that is killed loses them: they are delivered again.
+//! Transfers claims to receivers that accepted the work and report later (202, `everytick-async: true`), in groups like
+//! settlements. After the commit the claims no longer depend on this node. If the node is killed before it, they are lost and
+//! delivered again.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::{
     settings::{FAILURE_PAUSE, SETTLE_GROUP, SETTLES_PER_BATCH_MAX},
 };
 
-/// A claim whose receiver has taken the work.
+/// A claim whose receiver has accepted the work.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub held: Held,
@@ -44,7 +45,7 @@ pub(crate) async fn run(shared: Arc<Shared>, accepted: mpsc::UnboundedReceiver<A
     tokio::join!(send_new(&shared, accepted, left), send_again(&shared, again));
 }
 
-/// Sends each group once. What is left of it is sent again beside the groups that follow.
+/// Sends each group once. What fails is retried concurrently with the groups that follow.
 async fn send_new(
     shared: &Arc<Shared>,
     mut accepted: mpsc::UnboundedReceiver<Accepted>,
@@ -73,7 +74,7 @@ async fn send_new(
     }
 }
 
-/// Sends again what is left: a locked run after a growing pause, a failed group in halves, until the run is found that fails.
+/// Retries the rest: a locked run after a growing delay, a failed group in halves until the failing run is found.
 async fn send_again(shared: &Arc<Shared>, mut left: mpsc::UnboundedReceiver<Left>) {
     let mut queue = Queue::default();
     loop {
@@ -99,10 +100,10 @@ async fn send_again(shared: &Arc<Shared>, mut left: mpsc::UnboundedReceiver<Left
     }
 }
 
-/// What is left of a group.
+/// The part of a group that was not transferred.
 struct Left {
     unsent: Vec<Unsettled<Accepted>>,
-    /// The store failed to take a group of this size.
+    /// The store failed on a group of this size.
     failed: Option<usize>,
 }
 
@@ -114,13 +115,14 @@ fn take_back(queue: &mut Queue<Accepted>, rest: Left) {
     queue.extend(rest.unsent);
 }
 
-/// Sends one group, and returns what has to be sent again: all of it after an error, else what another session has locked. What
-/// was committed without an answer is stale the second time, and no longer a claim of this node all the same.
+/// Sends one group. Returns what has to be sent again: after an error the whole group, otherwise the runs that another session
+/// has locked. A transfer that was committed without an answer is stale the second time; either way it is no longer a claim of
+/// this node.
 async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Accepted>>) -> Left {
     let runs: Vec<_> = group.iter().map(|one| one.item.run()).collect();
     let lease = shared.lease();
     let asked = shared.parts.store.accept(&lease, &runs);
-    let answers = match shared.ask("hand claims over to receivers", asked).await {
+    let answers = match shared.ask("transfer claims to receivers", asked).await {
         Ok(answers) => answers,
         Err(error) => {
             unsure::report(shared, &error);

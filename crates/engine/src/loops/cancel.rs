@@ -1,4 +1,4 @@
-//! Stops the work on runs that somebody else has ended: at once where that was asked of this process, else at the next look.
+//! Stops the work on runs that were ended elsewhere: at once if this process got the request, otherwise at the next comparison.
 
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
@@ -28,7 +28,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Looks by itself too: whoever cancelled may have come to another node, or never heard that it was done.
+/// Compares claims on a timer: the cancel may have gone to another node, or its commit may have had no answer.
 pub(crate) async fn run_looks(shared: Arc<Shared>) {
     let mut after = None;
     loop {
@@ -38,16 +38,16 @@ pub(crate) async fn run_looks(shared: Arc<Shared>) {
             () = tokio::time::sleep(CANCEL_LOOK_EVERY) => {}
         }
         let _pass = pulse::pass();
-        // It only reads, so nobody is in doubt; whoever renews looks too, and reports what is wrong.
+        // It only reads, so no outcome is unknown. The comparison after each renewal does the same and reports errors.
         let held = lasting(&shared, after);
         after = held.keys().next_back().copied().filter(|_| held.len() == CANCEL_LOOK_MAX);
         if let Err(error) = compare::compare_held(&shared, held).await {
-            tracing::debug!(%error, "could not look whether runs were cancelled");
+            tracing::debug!(%error, "could not check whether runs were cancelled");
         }
     }
 }
 
-/// The runs in our hands that have lasted for a while, after the given one. Most are over before this is asked of them.
+/// The claims after `after` that have lasted for a while. Most runs end before they are checked.
 fn lasting(shared: &Shared, after: Option<RunId>) -> BTreeMap<RunId, Held> {
     let now = MonoTime::now();
     let lasts = |held: &Held| now.since(held.since) >= CANCEL_LOOK_EVERY && !held.cancel.is_cancelled();

@@ -1,13 +1,13 @@
-//! Compares the claims that the database has for this node with those in memory, both ways, after each renewal and beside it: a slow
-//! comparison neither delays nor fails a renewal.
+//! Compares the claims that the database has for this node with those in memory, in both directions. It runs after each renewal
+//! in its own loop, so a slow comparison neither delays nor fails a renewal.
 //!
-//! - A run in memory that is no longer ours is stopped.
-//! - A claim that memory does not know is settled. It was never sent if it comes from a statement whose answer this process never had:
-//!   it is handed back unspent. Any other unknown claim was sent and settled, and the database has lost the settlement (a standby was
-//!   promoted that was behind): it is lost, and gets the next attempt.
+//! - Work on a run that this node no longer claims is stopped.
+//! - A claim that memory does not know is settled. If it comes from a statement with an unknown outcome, it was never sent and
+//!   is released unspent. Any other unknown claim was sent and settled, and the database has lost the settlement (a standby
+//!   that lagged was promoted): the run is lost and gets the next attempt.
 //!
-//! Young claims are found by reading the runs themselves. That is done only after a failure; else each claim is compared once it has
-//! become old, when it is listed, and from then on.
+//! Young claims are found by reading the runs themselves, which happens only after a failure. Otherwise a claim is compared
+//! from the time on when it is old and therefore listed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,7 +37,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         }
         let _pass = pulse::pass();
         if let Err(error) = pass(&shared).await {
-            // The next renewal wakes us again.
+            // The next renewal wakes this loop again.
             unsure::report(&shared, &error);
         }
     }
@@ -49,7 +49,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<()> {
     compare_known(shared).await
 }
 
-/// Stops the work on those of the runs that we hold and no longer own.
+/// Stops the work on runs that this node no longer claims.
 pub(crate) async fn compare_held(shared: &Arc<Shared>, held: BTreeMap<RunId, Held>) -> Result<()> {
     let held: Vec<Held> = held.into_values().collect();
     for page in held.chunks(CLAIMS_PER_COMPARISON_MAX) {
@@ -63,7 +63,7 @@ pub(crate) async fn compare_held(shared: &Arc<Shared>, held: BTreeMap<RunId, Hel
     Ok(())
 }
 
-/// Settles the claims of ours that memory does not know: the listed ones, and all others too after a failure.
+/// Settles claims of this node that memory does not know: the listed ones, and after a failure also all others.
 pub(crate) async fn compare_known(shared: &Arc<Shared>) -> Result<()> {
     let resolved = shared.memory().resolvable();
     let all = shared.compare_all.swap(false, Ordering::Relaxed) || shared.memory().may_have_claims();
@@ -99,15 +99,16 @@ async fn compare_listed(shared: &Arc<Shared>) -> Result<Option<RunId>> {
     }
 }
 
-/// Has the database list our claims on runs that are old by now, so that the next renewal may pass them.
+/// Makes the database list this node's claims on runs that are old by now, so that the next renewal may raise its bound past
+/// them.
 async fn list_old(shared: &Arc<Shared>) -> Result<()> {
     let to = RunId::floor(shared.clock.now().minus(OLD_CLAIM_AFTER));
     shared.memory().listing_to(to);
     loop {
-        // The statement may run twice or late without harm, so a lost answer leaves no doubt.
+        // Running this statement twice or late does no harm, so a lost answer is a plain failure.
         let reached =
             match shared.read("list old claims", shared.parts.store.list_old_claims(&shared.lease(), to)).await {
-                // The renewal takes a new lease.
+                // The renewal gets a new lease.
                 Err(StoreError::LeaseLost) => return Ok(()),
                 reached => reached?,
             };
@@ -121,7 +122,7 @@ async fn compare_young(shared: &Arc<Shared>, mut from: RunId) -> Result<()> {
     let now = RunId::floor(shared.clock.now());
     let end = RunId::floor(DbTime::MAX);
     while from < end {
-        // The last page has no end: our clock is a little behind the database's.
+        // The last page has no upper bound: our estimate is a little behind the database clock.
         let to = if from < now { OldClaim::page_end(from, now) } else { end };
         let lease = shared.lease();
         let asked = shared.parts.store.claims_between(&lease, from, to);
@@ -132,13 +133,14 @@ async fn compare_young(shared: &Arc<Shared>, mut from: RunId) -> Result<()> {
     Ok(())
 }
 
-/// Settles those of our claims that memory does not know.
+/// Settles the claims of this node that memory does not know.
 async fn settle_unknown(shared: &Arc<Shared>, claims: Vec<ClaimedRun>) -> Result<()> {
     let unknown = shared.memory().unknown(claims);
     if unknown.is_empty() {
         return Ok(());
     }
-    // A claim that was just made is known when its statement is answered, and one that was just settled is not ours any more.
+    // With this lock every claim statement has its answer. So a claim just made is known now, and a claim just settled is
+    // filtered out.
     let _quiet = pulse::excused(shared.statements.write()).await;
     let unknown = shared.memory().unknown(unknown);
     let ids: Vec<_> = unknown.iter().map(|run| run.id).collect();
@@ -149,12 +151,12 @@ async fn settle_unknown(shared: &Arc<Shared>, claims: Vec<ClaimedRun>) -> Result
     jobs.dedup();
     let jobs = shared.read("load jobs", shared.parts.store.load_jobs(&jobs)).await?;
     for run in unknown {
-        // One whose job cannot be read is tried again after the next renewal.
+        // If a job cannot be loaded, its claim is compared again after the next renewal.
         let Some(loaded) = jobs.iter().find(|loaded| loaded.job.id == run.job) else { continue };
         let unsent = shared.memory().returning(&run);
         if !unsent {
             counter!("everytick_runs_lost_total").increment(1);
-            tracing::warn!(job = loaded.job.spec.name, run = %run.id, "the database has lost what became of a run: it is lost");
+            tracing::warn!(job = loaded.job.spec.name, run = %run.id, "the database has lost the settlement of a run; the run is settled as lost");
         }
         let held = Held {
             claim: Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost },

@@ -1,6 +1,6 @@
-//! Finds dead schedules: jobs with a tick that must be on the record and is not. By the rules this cannot be; by a mistake of
-//! ours, a backup that was put back or somebody's SQL it can, and then it is repaired and said aloud. Walks over all jobs, a
-//! page at a time, on the node that leads. The same walk deletes the one-shot jobs that are over (`expire`).
+//! Finds dead schedules: jobs with a past tick that has no record. The rules exclude this, but a bug, a restored backup or
+//! manual SQL can cause it. Then the tick is recorded and an error is logged. The leader checks all jobs, one page at a time.
+//! The same search deletes expired one-shot jobs (`expire`).
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,18 +19,18 @@ use crate::{
     settings::{DEAD_AFTER, DETECT_JOBS_PER_PAGE, DETECT_PAGE_EVERY, DETECT_WALK_EVERY, SUSPECTS_MAX, TICKS_NAMED_MAX},
 };
 
-/// Where a walk stands.
+/// The position of a search.
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
     after: Option<JobId>,
-    /// Jobs that somebody should have played, and the first tick that was not. A node that has a long backlog to record may
-    /// yet come to it, so they are met twice before anything is done.
+    /// Jobs with ticks that their owner should have recorded, each with the last such tick. An owner with a long backlog may
+    /// still record them, so a job is repaired only when the next search finds the same ticks missing.
     suspects: BTreeMap<JobId, DbTime>,
 }
 
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut walk = Walk::default();
-    // What was missed while nobody ran is being recorded at first.
+    // At first, the nodes still record the ticks that were missed while none ran.
     let mut wait = margin(&shared).into();
     loop {
         tokio::select! {
@@ -52,13 +52,13 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// A tick that is older than this is overdue: its holder had time to play it, or another node to take over and do so.
+/// A tick older than this is overdue: its owner had time to record it, or another node had time to take over and record it.
 fn margin(shared: &Shared) -> Span {
     let leases = Span::millis(shared.parts.settings.lease.as_millis() * 2);
     Span::millis(leases.as_millis() + DEAD_AFTER.as_millis())
 }
 
-/// A whole walk at once.
+/// Makes a whole search at once.
 pub(crate) async fn walk(shared: &Arc<Shared>) -> Result<usize> {
     let (mut walk, mut repaired) = (Walk::default(), 0);
     loop {
@@ -69,10 +69,10 @@ pub(crate) async fn walk(shared: &Arc<Shared>) -> Result<usize> {
     }
 }
 
-/// One page of the walk. Gives how many dead schedules were repaired.
+/// Checks one page of jobs. Returns how many dead schedules were repaired.
 pub(crate) async fn pass(shared: &Arc<Shared>, walk: &mut Walk) -> Result<usize> {
     let asked = shared.parts.store.walk_jobs(walk.after, DETECT_JOBS_PER_PAGE);
-    let page = shared.read("walk over the jobs", asked).await?;
+    let page = shared.read("read a page of all jobs", asked).await?;
     let now = shared.clock.now();
     expire::pass(shared, page.jobs.iter().map(|walked| (&walked.job, walked.cursor)), now).await;
     let (margin, kept) = (margin(shared), shared.parts.settings.history);
@@ -82,12 +82,12 @@ pub(crate) async fn pass(shared: &Arc<Shared>, walk: &mut Walk) -> Result<usize>
         .filter_map(|walked| window(&walked.job, now, margin, kept).map(|window| (walked, window)))
         .collect();
     let windows: Vec<_> = looked.iter().map(|(walked, window)| (walked.job.id, *window)).collect();
-    let ledgers = shared.read("look what is on the record", shared.parts.store.load_ledgers(&windows)).await?;
+    let ledgers = shared.read("read recorded ticks", shared.parts.store.load_ledgers(&windows)).await?;
     let mut repaired = 0;
     for ((walked, window), ledger) in looked.into_iter().zip(ledgers) {
         let found = missing(&walked.job, walked.cursor, window, &ledger, now);
         if is_dead(&mut walk.suspects, walked.job.id, &found) {
-            // One that cannot be repaired keeps nobody from being looked at.
+            // A job that cannot be repaired does not stop the search.
             match repair(shared, &walked, found).await {
                 Ok(done) => repaired += usize::from(done),
                 Err(error) => unsure::report(shared, &error),
@@ -98,7 +98,8 @@ pub(crate) async fn pass(shared: &Arc<Shared>, walk: &mut Walk) -> Result<usize>
     Ok(repaired)
 }
 
-/// What the cursor has passed nobody will ever play. What lies from it on may yet be played, until it is met again.
+/// A tick that the cursor has passed will never be recorded. A tick at or after the cursor may still be, so it must be missing
+/// twice.
 fn is_dead(suspects: &mut BTreeMap<JobId, DbTime>, job: JobId, found: &Missing) -> bool {
     let suspect = suspects.remove(&job);
     if !found.passed.is_empty() {
@@ -114,7 +115,7 @@ fn is_dead(suspects: &mut BTreeMap<JobId, DbTime>, job: JobId, found: &Missing) 
     false
 }
 
-/// Records what was lost, has the job read again by whoever holds it, and says so.
+/// Records the lost ticks, makes the owner reload the job, and logs it.
 async fn repair(shared: &Arc<Shared>, walked: &WalkedJob, found: Missing) -> Result<bool> {
     let job = &walked.job;
     let ticks: Vec<String> = found.ticks().take(TICKS_NAMED_MAX).map(|tick| tick.to_string()).collect();
@@ -129,7 +130,7 @@ async fn repair(shared: &Arc<Shared>, walked: &WalkedJob, found: Missing) -> Res
         rows: found.passed.into_iter().map(|tick| RecordRow { tick, born_claimed: false }).collect(),
     };
     let done = shared.ask("record lost ticks", shared.parts.store.repair(&shared.lease(), &lost)).await?;
-    // Where it was not done the job was changed meanwhile: the next walk looks at what it is now.
+    // If the repair was refused, the job was changed meanwhile. The next search checks the new definition.
     if done {
         counter!("everytick_dead_schedules_total").increment(1);
         tracing::error!(
@@ -138,7 +139,7 @@ async fn repair(shared: &Arc<Shared>, walked: &WalkedJob, found: Missing) -> Res
             ticks = ticks.join(" "),
             lost = passed,
             unplayed,
-            "a dead schedule: ticks were not on the record; those that were lost are recorded now, and the job is read again"
+            "a dead schedule: ticks had no record; the lost ticks are recorded now, and the job is reloaded"
         );
     }
     Ok(done)
@@ -154,14 +155,14 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_is_not_played_is_met_twice_before_it_is_dead() {
+    fn a_job_with_unrecorded_ticks_is_dead_when_two_searches_find_them() {
         let (mut suspects, job) = (BTreeMap::new(), JobId::from_uuid(uuid::Uuid::from_u128(1)));
         assert!(!is_dead(&mut suspects, job, &unplayed(&[10, 20])));
-        assert!(is_dead(&mut suspects, job, &unplayed(&[20, 30, 40])), "what was missing then still is");
-        assert!(!is_dead(&mut suspects, job, &unplayed(&[40])), "it was repaired, and is met anew");
-        assert!(!is_dead(&mut suspects, job, &unplayed(&[50])), "what was missing then has been played");
+        assert!(is_dead(&mut suspects, job, &unplayed(&[20, 30, 40])), "the same tick is missing again");
+        assert!(!is_dead(&mut suspects, job, &unplayed(&[40])), "it was repaired, so this is a first finding");
+        assert!(!is_dead(&mut suspects, job, &unplayed(&[50])), "the tick of the first finding was recorded");
         assert!(!is_dead(&mut suspects, job, &unplayed(&[])));
-        assert!(!is_dead(&mut suspects, job, &unplayed(&[50])), "and is no suspect any more");
+        assert!(!is_dead(&mut suspects, job, &unplayed(&[50])), "it is no longer a suspect");
     }
 
     #[test]

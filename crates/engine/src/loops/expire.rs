@@ -1,5 +1,5 @@
-//! Deletes one-shot jobs that said how long they are kept, that long after their last run ended. On the node that leads, as part of
-//! the walk over all jobs.
+//! Deletes one-shot jobs when their `keep` time after the end of the last run has passed. The leader does this as part of the
+//! search for dead schedules.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use everytick_store::{Actor, EditJob, JobRef, Result, StoreError};
 use super::unsure;
 use crate::engine::Shared;
 
-/// Deletes those of the jobs that are over.
+/// Deletes the jobs whose `keep` time has passed.
 pub(crate) async fn pass<'a>(shared: &Arc<Shared>, jobs: impl Iterator<Item = (&'a Job, Option<DbTime>)>, now: DbTime) {
     for (job, cursor) in jobs {
-        // Most have no such wish, or ticks ahead: nothing is asked about them.
+        // Most jobs have no `keep`, or have ticks ahead. They cost no query.
         if job.spec.keep.is_none() || cursor.is_some() {
             continue;
         }
-        // The next walk tries again; the others are looked at all the same.
+        // The next search tries again. The other jobs are checked anyway.
         if let Err(error) = expire(shared, job, now).await {
             unsure::report(shared, &error);
         }
@@ -45,12 +45,12 @@ async fn expire(shared: &Arc<Shared>, job: &Job, now: DbTime) -> Result<()> {
     }
     let edit = EditJob { job: named, change: Change::Delete, if_match: Some(record.job.version), cancel: false };
     let actor = Actor(format!("node {}", shared.parts.settings.node));
-    match shared.ask("delete a job that is over", store.edit_job(job.tenant, &actor, edit)).await {
-        // Somebody wants it otherwise, or other jobs follow it.
+    match shared.ask("delete an expired one-shot job", store.edit_job(job.tenant, &actor, edit)).await {
+        // The job was changed meanwhile, or other jobs depend on it.
         Err(StoreError::VersionMismatch { .. } | StoreError::NotFound(_) | StoreError::InUse { .. }) => Ok(()),
         done => {
             done?;
-            tracing::info!(job = job.spec.name, id = %job.id, "a one-shot job was over, and is deleted as its keep says");
+            tracing::info!(job = job.spec.name, id = %job.id, "deleted a one-shot job: its keep time has passed");
             Ok(())
         }
     }

@@ -1,5 +1,5 @@
-//! Brings jobs into memory: those that come due before the horizon's end, those that were changed, those in doubt. The only
-//! loop that reads jobs.
+//! Loads jobs into memory: those due before the end of the horizon, changed ones, and stale ones. This is the only loop that
+//! loads jobs.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ async fn failed(shared: &Arc<Shared>, error: &everytick_store::StoreError) {
     tokio::time::sleep(FAILURE_PAUSE).await;
 }
 
-/// The horizon of the partitions that were taken up since the last look.
+/// Loads the horizon of the partitions that were acquired since the last pass.
 async fn fresh(shared: &Arc<Shared>) -> Result<()> {
     loop {
         let (partitions, turn) = shared.memory().fresh();
@@ -73,8 +73,8 @@ async fn fresh(shared: &Arc<Shared>) -> Result<()> {
     }
 }
 
-/// The horizon of all that we hold. Nearly all of its jobs are in memory: only what is new there is read. `false` when what we
-/// hold has changed meanwhile.
+/// Reads the horizon of all owned partitions. Most of its jobs are in memory already; only new ones are loaded. Returns `false`
+/// if the partitions have changed meanwhile.
 async fn all(shared: &Arc<Shared>) -> Result<bool> {
     let (partitions, turn) = (shared.partitions(), shared.memory().turn());
     let until = shared.clock.now().plus(HORIZON);
@@ -82,7 +82,7 @@ async fn all(shared: &Arc<Shared>) -> Result<bool> {
     loop {
         let lease = shared.lease();
         let asked = shared.parts.store.look_at_horizon(&lease, &partitions, until, after, PLACES_PER_LOOK_MAX);
-        let seen = shared.read("look at the horizon", asked).await?;
+        let seen = shared.read("read the horizon", asked).await?;
         if !shared.memory().seen(&seen, until, turn) {
             return Ok(false);
         }
@@ -96,19 +96,20 @@ async fn all(shared: &Arc<Shared>) -> Result<bool> {
     Ok(true)
 }
 
-/// All jobs due before the horizon's end. There is no lower bound: whatever lags is found too. `None` when partitions were
-/// taken up or laid down meanwhile: what was read before may be older than that.
+/// Loads all jobs due before the end of the horizon. There is no lower bound, so jobs that lag are found too. Returns `None` if
+/// partitions were acquired or released meanwhile: what was read may be older than that.
 async fn horizon(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<Option<DbTime>> {
     let turn = shared.memory().turn();
     let until = shared.clock.now().plus(HORIZON);
-    // While one is being taken in, the database reads the others.
+    // While the jobs of one share are added to memory, the database reads the others.
     let share = |part| partitions.iter().skip(part).step_by(HORIZONS_AT_ONCE).collect::<PartitionSet>();
     let shares = (0..HORIZONS_AT_ONCE).map(share).filter(|share| !share.is_empty());
     let taken_in = try_join_all(shares.map(|share| pages(shared, share, until, turn))).await?;
     Ok(taken_in.into_iter().all(|taken_in| taken_in).then_some(until))
 }
 
-/// `false` when the turn has passed. The jobs of a page that cannot be loaded are wanted, which finds the one that is to blame.
+/// Returns `false` if the partitions have changed. If a page cannot be loaded, its jobs are marked to be loaded one page at a
+/// time, which finds the bad job.
 async fn pages(shared: &Arc<Shared>, partitions: PartitionSet, until: DbTime, turn: u64) -> Result<bool> {
     let mut after = None;
     loop {
@@ -121,9 +122,9 @@ async fn pages(shared: &Arc<Shared>, partitions: PartitionSet, until: DbTime, tu
             }
             Err(error @ StoreError::LeaseLost) => return Err(error),
             Err(error) => {
-                tracing::warn!(%error, "a page of jobs could not be loaded: its jobs are loaded in smaller pages");
+                tracing::warn!(%error, "could not load a page of jobs; loading them in smaller pages");
                 let asked = shared.parts.store.look_at_horizon(&lease, &partitions, until, after, JOBS_PER_HORIZON_MAX);
-                let seen = shared.read("look at the horizon", asked).await?;
+                let seen = shared.read("read the horizon", asked).await?;
                 after = seen.last().and_then(|last| last.cursor.map(|cursor| (cursor, last.id)));
                 shared.memory().seen(&seen, until, turn)
             }
@@ -132,14 +133,14 @@ async fn pages(shared: &Arc<Shared>, partitions: PartitionSet, until: DbTime, tu
             return Ok(false);
         }
         shared.wake_tick.notify_one();
-        // A page may be short because a job in it cannot be read: only an empty one is the last.
+        // A page may be short because a job in it cannot be decoded. So only an empty page is the last one.
         if after.is_none() {
             return Ok(true);
         }
     }
 }
 
-/// What was changed since the last look, then what is wanted.
+/// Reads the changes since the last poll, then loads the jobs that need it.
 async fn pass(shared: &Arc<Shared>, mark: &mut ChangeMark) -> Result<()> {
     loop {
         let partitions = shared.partitions();
@@ -147,7 +148,7 @@ async fn pass(shared: &Arc<Shared>, mark: &mut ChangeMark) -> Result<()> {
             break;
         }
         let asked = shared.parts.store.changes(&partitions, *mark, CHANGES_PER_LOOK_MAX);
-        let changes = shared.read("look for changes", asked).await?;
+        let changes = shared.read("read changes of jobs", asked).await?;
         let until = shared.clock.now().plus(HORIZON);
         {
             let mut memory = shared.memory();
@@ -169,7 +170,7 @@ async fn wanted_only(shared: &Arc<Shared>) {
     }
 }
 
-/// Reads the jobs in doubt. Those about which a statement is under way come later: its answer wakes us.
+/// Loads the stale and missing jobs. A job with a statement in progress comes later: the answer wakes this loop.
 async fn wanted(shared: &Arc<Shared>) -> Result<()> {
     loop {
         let asked = shared.memory().take_wanted(JOBS_PER_LOAD_MAX, MonoTime::now());
@@ -180,8 +181,8 @@ async fn wanted(shared: &Arc<Shared>) -> Result<()> {
     }
 }
 
-/// Reads jobs. Where that fails although the database answers, the page is split, down to the one job that is set aside, so that
-/// it keeps no other from being loaded.
+/// Loads jobs. If that fails although the database answers, splits the page until the bad job is found, and delays that job, so
+/// that it does not stop the others.
 async fn load(shared: &Arc<Shared>, page: Vec<(JobId, u64)>) -> Result<()> {
     let mut pages = vec![page];
     while let Some(asked) = pages.pop() {
@@ -194,12 +195,12 @@ async fn load(shared: &Arc<Shared>, page: Vec<(JobId, u64)>) -> Result<()> {
                 shared.wake_claim.notify_one();
             }
             Err(error) => {
-                // Where the clock cannot be read either, the database is to blame, and not a job.
+                // If the clock cannot be read either, the failure is the database's, not a job's.
                 shared.read("read the clock", shared.parts.store.now()).await?;
                 match ids.as_slice() {
                     [job] => {
                         let wait = shared.memory().set_aside(*job, MonoTime::now());
-                        tracing::error!(%error, %job, ?wait, "a job could not be loaded: it is set aside");
+                        tracing::error!(%error, %job, ?wait, "could not load a job; trying again later");
                     }
                     _ => pages.extend(asked.chunks(asked.len().div_ceil(LOAD_SPLITS)).map(<[_]>::to_vec)),
                 }

@@ -1,4 +1,4 @@
-//! Keeps the lease, and settles what dead nodes had claimed.
+//! Renews the lease of this node, and settles the claims of dead nodes.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -39,7 +39,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 async fn pass(shared: &Arc<Shared>) -> Result<()> {
     let _pass = pulse::pass();
     {
-        // No claim is under way while this is held, so all claims are known, or noted as unsure.
+        // With this lock no claim statement is in progress: every claim is known, or noted as unsure.
         let _quiet = pulse::excused(shared.statements.write()).await;
         if shared.doubt.load(Ordering::Relaxed) {
             unsure::mend(shared).await?;
@@ -57,13 +57,13 @@ async fn pass(shared: &Arc<Shared>) -> Result<()> {
             Err(error) => return Err(error),
         }
     }
-    // After the renewal, and beside the next.
+    // The comparison follows the renewal in its own loop, so it does not delay the next renewal.
     shared.wake_compare.notify_one();
     gauge!("everytick_jobs_in_memory").set(shared.memory().len() as f64);
     Ok(())
 }
 
-/// Looks for what the dead have left, as often as the lease is renewed, and apart from that: it may take longer.
+/// Settles the claims of dead nodes, as often as the lease is renewed. A separate loop, because it may take longer.
 pub(crate) async fn run_reaper(shared: Arc<Shared>) {
     loop {
         tokio::select! {
@@ -75,8 +75,8 @@ pub(crate) async fn run_reaper(shared: Arc<Shared>) {
         if let Err(error) = reap(&shared).await {
             unsure::report(&shared, &error);
         }
-        // It claims nothing and may be repeated, so a lost answer is a failure and leaves no doubt about claims.
-        match shared.read("save what cannot be decoded", shared.parts.store.save_unreadable()).await {
+        // This makes no claims and may be repeated, so a lost answer is a plain failure.
+        match shared.read("save rows that cannot be decoded", shared.parts.store.save_unreadable()).await {
             Ok(rows) => gauge!("everytick_unreadable_rows").set(rows as f64),
             Err(error) => unsure::report(&shared, &error),
         }
@@ -93,25 +93,26 @@ fn beat(shared: &Shared) -> Beat {
     }
 }
 
-/// Settles as lost what expired leases had claimed: each is redelivered under the same id with the next attempt, or failed.
+/// Settles the claims of expired leases as lost: each run is redelivered under the same id with the next attempt, or fails.
 pub(crate) async fn reap(shared: &Arc<Shared>) -> Result<()> {
     loop {
         let lease = shared.lease();
         let asked = shared.parts.store.load_lost(&lease, LOST_PER_BATCH_MAX);
-        // It reads all that was claimed since the oldest open run of the dead. It makes no claims, so nobody is in doubt.
-        let silent = |_| StoreError::Failed { doing: "look for lost runs", source: "no answer in time".into() };
+        // It reads all runs since the oldest open run of the dead nodes. It makes no claims, so a lost answer is a plain
+        // failure.
+        let silent = |_| StoreError::Failed { doing: "find lost runs", source: "no answer in time".into() };
         let lost = pulse::excused(tokio::time::timeout(REAP_LIMIT, asked)).await.map_err(silent)??;
         if lost.is_empty() {
             return Ok(());
         }
-        // What cannot be settled now (its job cannot be read, somebody was faster) is not asked for again at once.
+        // The rest cannot be settled now: a job cannot be loaded, or another node was faster. It is not read again at once.
         if settle_lost(shared, &lost).await? == 0 {
             return Ok(());
         }
     }
 }
 
-/// Gives how many were settled.
+/// Returns how many were settled.
 async fn settle_lost(shared: &Arc<Shared>, lost: &[ClaimedRun]) -> Result<usize> {
     let mut ids: Vec<_> = lost.iter().map(|run| run.job).collect();
     ids.sort_unstable();

@@ -1,5 +1,5 @@
-//! Files what came of attempts, in groups: one commit for all that ended within a few milliseconds. Push, report and loss
-//! all end in the same settlement.
+//! Settles attempts in groups: one commit for all that ended within a few milliseconds. Deliveries, reports and losses end in
+//! the same settlement.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,14 +27,14 @@ use crate::{
     },
 };
 
-/// What is stored of an error that the database refuses.
-const ERROR_NOT_KEPT: &str = "its error could not be kept";
+/// The stored error of a run if the database refuses the real one.
+const ERROR_NOT_KEPT: &str = "the error text could not be stored";
 
-/// A settlement on its way, with the attempt it ends.
+/// A settlement that is being stored, with the attempt it ends.
 struct Filed {
     settle: Settle,
     attempt: u32,
-    /// The job's name, for the log.
+    /// The job's name, for log messages.
     name: String,
 }
 
@@ -50,7 +50,7 @@ pub(crate) async fn run(shared: Arc<Shared>, ended: mpsc::UnboundedReceiver<Ende
     tokio::join!(file_new(&shared, ended, left), file_again(&shared, again));
 }
 
-/// Files each group once. What is left of it is filed again beside the groups that follow.
+/// Stores each group once. What fails is retried concurrently with the groups that follow.
 async fn file_new(shared: &Arc<Shared>, mut ended: mpsc::UnboundedReceiver<Ended>, left: mpsc::UnboundedSender<Left>) {
     loop {
         let first = tokio::select! {
@@ -83,8 +83,8 @@ async fn file_new(shared: &Arc<Shared>, mut ended: mpsc::UnboundedReceiver<Ended
     }
 }
 
-/// Files again what could not be filed: in halves, until the settlement is found that fails; that one alone, with growing
-/// pauses. New groups do not wait for it.
+/// Retries settlements that could not be stored: in halves, until the failing one is found, then that one alone with growing
+/// delays. New groups do not wait for it.
 async fn file_again(shared: &Arc<Shared>, mut left: mpsc::UnboundedReceiver<Left>) {
     let mut queue = Queue::default();
     let mut warned = None;
@@ -120,7 +120,7 @@ fn take_back(queue: &mut Queue<Filed>, rest: Left) {
     queue.extend(rest.unsettled);
 }
 
-/// The gauge says at every look how old the oldest is; the log does so rarely.
+/// Sets the gauge of the oldest pending settlement in every pass; logs it rarely.
 fn tell_age(queue: &Queue<Filed>, warned: &mut Option<MonoTime>) {
     let now = MonoTime::now();
     let oldest = queue.oldest();
@@ -138,7 +138,7 @@ fn file(shared: &Shared, ended: Ended) -> Option<Filed> {
     let Ended { held, outcome, started_at, ended_at } = ended;
     let (job, attempt) = (held.job, held.claim.attempt);
     let policy = Policy { retry: job.spec.retry, on_lost: job.spec.on_lost };
-    // Only when to try again is left to chance.
+    // Only the delay of a retry needs randomness.
     let random = if matches!(outcome, Outcome::Succeeded { .. }) { 0 } else { shared.parts.entropy.u64() };
     let settlement = held.claim.settle(outcome, policy, shared.clock.now(), random)?;
     let settle = Settle {
@@ -153,22 +153,23 @@ fn file(shared: &Shared, ended: Ended) -> Option<Filed> {
     Some(Filed { settle, attempt, name: job.spec.name.clone() })
 }
 
-/// What is left of a group.
+/// The part of a group that was not settled.
 struct Left {
     unsettled: Vec<Unsettled<Filed>>,
     failed: Option<FailedGroup>,
 }
 
-/// The store failed to file a group of this size.
+/// The store failed to settle a group of this size.
 #[derive(Clone, Copy)]
 struct FailedGroup {
     size: usize,
-    /// For what is in it: it would be refused again.
+    /// The database refused the group for its data, and would refuse it again.
     refused: bool,
 }
 
-/// Files one group, and returns what has to be sent again: all of it after an error, else what another session has locked. A
-/// settlement that was committed already is then refused, because its run is no longer claimed under that fence.
+/// Settles one group. Returns what has to be sent again: after an error the whole group, otherwise the runs that another
+/// session has locked. If a settlement was committed already, its repeat is refused, because its run is no longer claimed under
+/// that fence.
 async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Filed>>) -> Left {
     {
         let mut memory = shared.memory();
@@ -216,7 +217,7 @@ async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Filed>>) -> Left {
             }
         }
     }
-    // A look at what waits is a transaction: none is made where nothing does.
+    // Reading waiting runs costs a transaction, so wake the claim loop only if a run waits.
     if waits {
         shared.wake_claim.notify_one();
     }
@@ -227,8 +228,8 @@ async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Filed>>) -> Left {
     Left { unsettled, failed: None }
 }
 
-/// Files a batch that nothing else waits for. A batch that one settlement stops is halved until that one is found; it is left for
-/// the next look, and answered as locked.
+/// Settles a batch of lost runs. If one settlement makes the batch fail, halves it until that one is found. That one is
+/// answered as locked, and the next search finds it again.
 pub(crate) async fn settle_in_parts(
     shared: &Shared,
     doing: &'static str,
@@ -253,7 +254,7 @@ pub(crate) async fn settle_in_parts(
     Ok(answers)
 }
 
-/// A settlement that is refused for what it says is filed without its words.
+/// If the database refuses a settlement for its data, retries it without output and error text.
 fn failed_alone(filed: &mut Unsettled<Filed>, refused: bool) {
     let said = &mut filed.item.settle.settlement;
     if refused && (said.output.is_some() || said.error.as_ref().is_some_and(|error| error != ERROR_NOT_KEPT)) {
@@ -263,7 +264,7 @@ fn failed_alone(filed: &mut Unsettled<Filed>, refused: bool) {
     }
 }
 
-/// Takes in what was answered, all of it at once. Tells whether something waits that may start now.
+/// Applies all answers to memory under one lock. Returns whether a run waits that may start now.
 fn take_in(shared: &Shared, group: &[Unsettled<Filed>], answers: &[SettleAnswer]) -> bool {
     let mut memory = shared.memory();
     let (mut waits, mut succeeded) = (false, 0);
@@ -290,7 +291,7 @@ fn take_in(shared: &Shared, group: &[Unsettled<Filed>], answers: &[SettleAnswer]
     waits
 }
 
-/// What was stopped because somebody had cancelled it is over already; what it had printed by then is worth keeping.
+/// A run that was cancelled meanwhile is over already. The output that it printed until then is still stored.
 fn printed(filed: &Filed) -> Option<KeptOutput> {
     let said = &filed.settle.settlement;
     let output = said.output.clone().filter(|_| said.verdict == Verdict::Cancelled)?;
@@ -301,12 +302,12 @@ async fn keep(shared: &Arc<Shared>, kept: &[KeptOutput]) {
     if kept.is_empty() {
         return;
     }
-    if let Err(error) = shared.ask("keep the outputs of cancelled runs", shared.parts.store.keep_outputs(kept)).await {
-        tracing::warn!(%error, runs = kept.len(), "what cancelled runs had printed could not be kept");
+    if let Err(error) = shared.ask("store the outputs of cancelled runs", shared.parts.store.keep_outputs(kept)).await {
+        tracing::warn!(%error, runs = kept.len(), "could not store the output of cancelled runs");
     }
 }
 
-/// Counts settlements by the state they brought their runs to.
+/// Counts settlements by the new state of their runs.
 pub(crate) fn count(verdict: Verdict, settled: u64) {
     let state = match verdict {
         Verdict::Succeeded => "succeeded",
@@ -317,7 +318,7 @@ pub(crate) fn count(verdict: Verdict, settled: u64) {
     counter!("everytick_runs_total", "state" => state).increment(settled);
 }
 
-/// Beside the settlements: an edit may wait for the job's lock, and they must not.
+/// In its own task: an edit may wait for the job's lock, and settlements must not.
 fn pause(shared: &Arc<Shared>, filed: Filed, note: String) {
     let task = pause_job(shared.clone(), filed, note);
     shared.parts.spawn.spawn(Box::pin(shared.loops.track_future(task)));
@@ -334,7 +335,7 @@ async fn pause_job(shared: Arc<Shared>, filed: Filed, note: String) {
             tracing::warn!(job = filed.name, run = %settle.settlement.run, note, "a job was paused: its receiver is gone")
         }
         Err(error) => {
-            tracing::error!(%error, job = filed.name, note, "a job whose receiver is gone could not be paused")
+            tracing::error!(%error, job = filed.name, note, "could not pause a job whose receiver is gone")
         }
     }
 }

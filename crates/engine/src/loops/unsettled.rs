@@ -1,7 +1,7 @@
-//! Settlements that could not be filed, each with a time at which it is tried again. One that cannot be filed at all delays no
-//! other: it is tried alone, with growing pauses, while new settlements pass by it. Nothing here waits or does I/O.
+//! Settlements that could not be stored, each with the time of its next retry. A settlement that can never be stored delays no
+//! other: it is retried alone, with growing delays, while new settlements continue. Nothing here waits or does I/O.
 //!
-//! Its length is bounded by the claims of the node: a claim takes part in it at most once.
+//! The length is bounded by the claims of the node, because each claim is here at most once.
 
 use std::{cmp::Reverse, time::Duration};
 
@@ -10,15 +10,15 @@ use crate::{
     settings::{SETTLE_BYTES_MAX, SETTLE_RETRY_FIRST, SETTLE_RETRY_MAX, SETTLES_PER_BATCH_MAX},
 };
 
-/// A settlement that waits to be filed again.
+/// A settlement that waits for its next retry.
 #[derive(Debug)]
 pub(super) struct Unsettled<T> {
     pub item: T,
-    /// When it was to be filed first.
+    /// When it should have been stored.
     pub since: MonoTime,
     at: MonoTime,
     postponed: u32,
-    /// It failed alone.
+    /// It failed when it was sent alone.
     alone: bool,
 }
 
@@ -27,25 +27,25 @@ impl<T> Unsettled<T> {
         Self { item, since: now, at: now, postponed: 0, alone: false }
     }
 
-    /// Tries it later, and each time after a longer pause.
+    /// Delays the next retry, each time for longer.
     pub(super) fn postpone(&mut self, now: MonoTime) {
         let pause = SETTLE_RETRY_FIRST.saturating_mul(1 << self.postponed.min(16)).min(SETTLE_RETRY_MAX);
         self.postponed = self.postponed.saturating_add(1);
         self.at = now.plus(pause);
     }
 
-    /// It failed without any other beside it.
+    /// It failed when it was sent alone.
     pub(super) fn failed_alone(&mut self, now: MonoTime) {
         self.alone = true;
         self.postpone(now);
     }
 }
 
-/// The queue of those settlements.
+/// The queue of these settlements.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     waiting: Vec<Unsettled<T>>,
-    /// How many are tried together: half as many after a failure, twice as many after a success.
+    /// How many are sent together: half as many after a failure, twice as many after a success.
     size: usize,
 }
 
@@ -69,12 +69,12 @@ impl<T> Queue<T> {
         self.waiting.iter().min_by_key(|unsettled| unsettled.since)
     }
 
-    /// How long until one is to be tried.
+    /// How long until the next retry.
     pub(super) fn wait(&self, now: MonoTime) -> Option<Duration> {
         self.waiting.iter().map(|unsettled| unsettled.at).min().map(|at| at.since(now))
     }
 
-    /// Takes what is tried now, of one size. One that has failed alone is tried alone: it would fail the others.
+    /// Takes the batch to send now. A settlement that failed alone is sent alone, because it would make the others fail.
     pub(super) fn take(&mut self, now: MonoTime, bytes: impl Fn(&T) -> usize) -> Vec<Unsettled<T>> {
         self.waiting.sort_by_key(|unsettled| Reverse(unsettled.at));
         let mut taken: Vec<Unsettled<T>> = Vec::new();
@@ -90,12 +90,12 @@ impl<T> Queue<T> {
         taken
     }
 
-    /// A batch of this size was filed.
+    /// A batch was stored: the next may be twice as large.
     pub(super) fn succeeded(&mut self) {
         self.size = (self.size * 2).min(SETTLES_PER_BATCH_MAX);
     }
 
-    /// A batch of this size was not filed: it is tried again in halves, until the settlement is found that fails.
+    /// A batch of this size failed: it is retried in halves until the failing settlement is found.
     pub(super) fn failed(&mut self, size: usize) {
         self.size = (size / 2).max(1);
     }
@@ -111,7 +111,7 @@ mod tests {
         queue
     }
 
-    /// Files all but the bad ones. Returns the others in the order in which they were filed, and how many batches it took.
+    /// Stores all but the bad ones. Returns the stored ones in order, and how many batches it took.
     fn drain(queue: &mut Queue<usize>, bad: &[usize], now: MonoTime) -> (Vec<usize>, usize) {
         let (mut filed, mut batches) = (Vec::new(), 0);
         loop {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_cannot_be_filed_is_found_and_delays_no_other() {
+    async fn a_settlement_that_cannot_be_stored_is_found_and_delays_no_other() {
         let now = MonoTime::now();
         let mut queue = queue(0..1_000, now);
         let (mut filed, batches) = drain(&mut queue, &[400], now);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_failed_alone_is_tried_alone_and_later_each_time() {
+    async fn a_settlement_that_failed_alone_is_retried_alone_with_growing_delays() {
         let now = MonoTime::now();
         let mut queue = queue(0..1, now);
         let mut pauses = Vec::new();
@@ -160,7 +160,7 @@ mod tests {
         queue.extend((1..5).map(|item| Unsettled::new(item, now)));
         (0..3).for_each(|_| queue.succeeded());
         let groups = [queue.take(MonoTime::now(), |_| 1).len(), queue.take(MonoTime::now(), |_| 1).len()];
-        assert_eq!(groups, [4, 1], "the one that failed takes no other with it");
+        assert_eq!(groups, [4, 1], "the failing settlement is sent alone");
     }
 
     #[tokio::test(start_paused = true)]
