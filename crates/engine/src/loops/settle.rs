@@ -228,7 +228,7 @@ async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Filed>>) -> Left {
     Left { unsettled, failed: None }
 }
 
-/// Settles a batch of lost runs. If one settlement makes the batch fail, halves it until that one is found. That one is
+/// Settles a batch of overdue claims. If one settlement makes the batch fail, halves it until that one is found. That one is
 /// answered as locked, and the next search finds it again.
 pub(crate) async fn settle_in_parts(
     shared: &Shared,

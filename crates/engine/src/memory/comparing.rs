@@ -1,4 +1,4 @@
-//! What is known of our claims, for the comparison with what the database has.
+//! The claims of this node that memory knows, for the comparison with the database.
 
 use everytick_domain::ids::RunId;
 use everytick_store::{ClaimedRun, JobTicks, OldClaim, WaitingRun};
@@ -6,41 +6,41 @@ use everytick_store::{ClaimedRun, JobTicks, OldClaim, WaitingRun};
 use super::{Held, Memory, UnsureClaim};
 
 impl Memory {
-    /// A batch of ticks without an answer: those to be born claimed may have been.
+    /// A batch of ticks has an unknown outcome: its runs to be born claimed may be claimed.
     pub(super) fn unsure_births(&mut self, ticks: &JobTicks) {
         for row in ticks.rows.iter().filter(|row| row.born_claimed) {
             self.unsure_claims.insert(row.tick.id, UnsureClaim { attempt: 1, fenced: false });
         }
     }
 
-    /// A claim without an answer.
+    /// A claim has an unknown outcome.
     pub(super) fn unsure_claim(&mut self, run: &WaitingRun) {
         self.unsure_claims.insert(run.id, UnsureClaim { attempt: run.attempts + 1, fenced: false });
     }
 
-    /// A claim that was committed, of a job that has left memory meanwhile: it is not sent.
+    /// A claim was committed, but its job has left memory meanwhile: it is not sent.
     pub(super) fn unsent_claim(&mut self, run: RunId, attempt: u32) {
         self.unsure_claims.insert(run, UnsureClaim { attempt, fenced: true });
     }
 
-    /// The fence is raised, or the lease was taken anew: no claim that we do not know of is made any more.
+    /// The fence was raised, or the node joined again: no unknown claim is committed from now on.
     pub(crate) fn sure_of_claims(&mut self) {
         for unsure in self.unsure_claims.values_mut() {
             unsure.fenced = true;
         }
     }
 
-    /// Whether the database may have claims of ours that we do not know of.
+    /// Whether the database may have claims of this node that memory does not know.
     pub(crate) fn may_have_claims(&self) -> bool {
         !self.unsure_claims.is_empty()
     }
 
-    /// The unsure claims that a comparison which begins now clears up.
+    /// The unsure claims that a comparison which begins now resolves.
     pub(crate) fn resolvable(&self) -> Vec<RunId> {
         self.unsure_claims.iter().filter(|(_, unsure)| unsure.fenced).map(|(run, _)| *run).collect()
     }
 
-    /// All claims were compared: of these the database has none that is not known by now.
+    /// A comparison read all claims, so these unsure claims are known by now or do not exist.
     pub(crate) fn resolve(&mut self, resolved: &[RunId]) {
         for run in resolved {
             if self.unsure_claims.get(run).is_some_and(|unsure| unsure.fenced) {
@@ -49,26 +49,26 @@ impl Memory {
         }
     }
 
-    /// Those of the claims that we neither work on nor settle, under the fence that they have.
+    /// The claims that this node neither works on nor settles under their present fence.
     pub(crate) fn unknown(&self, claims: Vec<ClaimedRun>) -> Vec<ClaimedRun> {
         let held = |run: &ClaimedRun| self.held.get(&run.id).is_some_and(|held| held.claim.fence == run.fence);
         let returning = |run: &ClaimedRun| self.returning.get(&run.id).is_some_and(|claim| claim.fence == run.fence);
         claims.into_iter().filter(|run| !held(run) && !returning(run)).collect()
     }
 
-    /// Notes a claim that is about to be settled though we did not know it. Tells whether it was surely never sent: whether this
-    /// attempt is the one that a statement without an answer was to begin.
+    /// Notes an unknown claim that is about to be settled. Returns whether it was certainly never sent: its attempt is the one
+    /// that a statement with an unknown outcome would have begun.
     pub(crate) fn returning(&mut self, run: &ClaimedRun) -> bool {
         self.returning.insert(run.id, OldClaim::of(run));
         self.unsure_claims.get(&run.id).is_some_and(|unsure| unsure.attempt == run.attempt)
     }
 
-    /// The database is asked to list our claims below this id.
+    /// The database is asked to list the claims below this id.
     pub(crate) fn listing_to(&mut self, to: RunId) {
         self.listing_to = self.listing_to.max(Some(to));
     }
 
-    /// What a renewal says of old claims: how far the bound may be raised, and the claims below it.
+    /// What a renewal reports about old claims: how far the bound may be raised, and the claims below it.
     pub(crate) fn old_claims(&self) -> (Option<RunId>, Vec<OldClaim>) {
         let Some(to) = self.listing_to.filter(|_| !self.may_have_claims()) else { return (None, Vec::new()) };
         let held = |held: &Held| OldClaim {
@@ -81,7 +81,7 @@ impl Memory {
         (Some(to), held.chain(self.returning.range(..to).map(|(_, claim)| *claim)).collect())
     }
 
-    /// Whether we work on a claim, or settle one.
+    /// Whether this node works on a claim or settles one.
     pub(crate) fn has_claims(&self) -> bool {
         !self.held.is_empty() || !self.returning.is_empty()
     }

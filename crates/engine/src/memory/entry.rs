@@ -1,4 +1,4 @@
-//! One job as the node remembers it.
+//! One job in memory.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,35 +17,35 @@ use crate::{clock::MonoTime, settings::OPEN_UNTOLD_MAX};
 #[derive(Debug)]
 pub(super) struct Entry {
     pub job: Arc<Job>,
-    /// For whom its slots are counted.
+    /// The job and destination for which its slots are counted.
     pub user: SlotUser,
     pub epoch: Epoch,
-    /// The cursor as the database is known to have it.
+    /// The cursor in the database, as last known.
     pub cursor: Option<DbTime>,
-    /// The first tick not known to be recorded.
+    /// The first tick that is not known to be recorded.
     pub next: Option<DbTime>,
     pub timer: Option<DbTime>,
-    /// Runs that are not over. One leaves only when its own terminal settlement is committed, or by reading again.
+    /// Open runs. A run is removed only when its own terminal settlement is committed, or by a reload.
     pub open: BTreeMap<RunId, Open>,
-    /// How many of them there were when they were read last.
+    /// How many open runs the last load returned.
     pub open_read: usize,
-    /// Which waiting runs were not read then because there were many.
+    /// Which waiting runs the last load left out because there were too many.
     pub unread: Unread,
-    /// How many more of its runs may wait. It only falls until the job is read again.
+    /// How many more runs of this job may wait. It only decreases until the job is reloaded.
     pub room: usize,
-    /// Ticks of this job are being recorded: the next are planned when the answer is known.
+    /// Ticks of this job are being recorded. The next are planned after the answer.
     pub recording: bool,
-    /// Statements about this job that are not answered yet; what was read meanwhile may be older than their effect.
+    /// Statements about this job without an answer yet. A load meanwhile may be older than their effect.
     pub under_way: u32,
-    /// Counts answers, so that a reading from before one is known to be old.
+    /// Counts answers, so that a load from before one is recognized as old.
     pub seq: u64,
-    /// To be read again before anything is planned.
+    /// The job must be reloaded before anything is planned.
     pub stale: bool,
-    /// `next` is not to be trusted either.
+    /// `next` is wrong too, and must come from the reload.
     pub forgotten: bool,
-    /// A statement about it may still land: it is not read before the fence was raised.
+    /// A statement about the job may still take effect. The job is not reloaded before the fence has been raised.
     pub unsure: bool,
-    /// The tick for which the open runs were looked up, because a skip was about to be written.
+    /// The tick for which the job was reloaded before a skip was written; `verify` is the tick for which it is being reloaded.
     pub verified: Option<DbTime>,
     pub verify: Option<DbTime>,
     /// Ticks recorded since the cursor was raised, and since when it lags.
@@ -89,7 +89,7 @@ impl Entry {
         self.job = job;
     }
 
-    /// The open runs as they were read, where they count.
+    /// Replaces the open runs by those that were loaded, and clears them if they do not matter for this job.
     pub(super) fn set_open(&mut self, open: Option<BTreeMap<RunId, Open>>) {
         if let Some(open) = open {
             self.open = open;
@@ -100,37 +100,38 @@ impl Entry {
         self.open_read = self.open.len();
     }
 
-    /// Whether so many are remembered as open that nobody has told us the end of: workers report theirs to any node.
+    /// Whether many of the open runs may have ended meanwhile: workers report to any node, so this node does not learn it.
     pub(super) fn may_be_over(&self) -> bool {
         self.is_pulled() && self.open.len() > self.open_read * 2 + OPEN_UNTOLD_MAX
     }
 
-    /// Whether workers take its runs from a queue. Nobody tells this node of their ends: its open runs are only what was read.
+    /// Whether workers claim its runs from a queue. This node does not learn when they end; its open runs are only those last
+    /// loaded.
     pub(super) fn is_pulled(&self) -> bool {
         self.job.spec.target.queue().is_some()
     }
 
-    /// Whether its open runs matter here.
+    /// Whether the overlap policy needs the open runs.
     pub(super) fn counts_open(&self) -> bool {
         self.job.spec.counts_open()
     }
 
-    /// Whether the open runs that are known decide about a further one. Where they do not, the job is read again.
+    /// Whether the known open runs are enough to decide about one more. If not, the job is reloaded.
     pub(super) fn is_decided(&self) -> bool {
         !self.unread.waiting || is_decided(&self.job.spec, self.open_runs())
     }
 
-    /// What is open of the job, counted.
+    /// The open runs of the job, counted by kind.
     pub(super) fn open_runs(&self) -> OpenRuns {
         self.open.values().copied().collect()
     }
 
-    /// Whether another of the job's runs may be in progress beside those that are, and `starting` others.
+    /// Whether `run` may be in progress too, beside the runs in progress and `starting` others.
     pub(super) fn may_start(&self, run: RunId, starting: usize) -> bool {
         may_start(&self.job.spec, &self.open, run, starting)
     }
 
-    /// Whether a run waits that may not start because as many are in progress as may be.
+    /// Whether a run waits only because the maximum number of runs is in progress.
     pub(super) fn is_blocked(&self) -> bool {
         let open = self.open_runs();
         open.waiting > 0 && self.job.spec.in_progress_max().is_some_and(|max| open.in_progress >= max as usize)

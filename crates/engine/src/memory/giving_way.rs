@@ -1,5 +1,5 @@
-//! Under `cancel_previous`: which runs give way to a newer one, and what became of them. The newer one starts when their cancel
-//! is committed and, where their work was in our own hands, when that has really stopped.
+//! Overlap `cancel_previous`: which runs a newer run supersedes, and what came of it. The newer run starts when the cancel of
+//! the older ones is committed and, for work on this node, when that work has stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use everytick_store::{GiveWay, Waiting};
 use super::Memory;
 
 impl Memory {
-    /// The runs that have to give way to one that is due. What is told to stop already is not told again.
+    /// The runs that a due run supersedes. A run that is already being stopped is not named again.
     pub(crate) fn giving_way(&mut self, waiting: &Waiting) -> Vec<GiveWay> {
         self.note(waiting);
         self.end_leaving_alone();
@@ -28,7 +28,7 @@ impl Memory {
         for (job, (due, forced)) in due {
             let Some(entry) = self.jobs.get_mut(&job).filter(|entry| !entry.stale) else { continue };
             let Some((older, to)) = overlap::give_way(&entry.job.spec, &entry.open, &due, &forced) else { continue };
-            // A tick that is being recorded may be newer still: its answer wakes us.
+            // A tick that is being recorded may be newer still. Its answer wakes the claim loop.
             if entry.recording {
                 self.deferred = true;
                 continue;
@@ -41,7 +41,7 @@ impl Memory {
         given
     }
 
-    /// Takes in what was cancelled. What we asked for and was not has changed behind our back.
+    /// Applies the cancels. A run that was not cancelled has changed in the database, so its job is reloaded.
     pub(crate) fn gave_way(&mut self, asked: &[GiveWay], cancelled: &[RunId]) {
         let cancelled: BTreeSet<_> = cancelled.iter().collect();
         for GiveWay { job, run, .. } in asked {
@@ -50,12 +50,12 @@ impl Memory {
                 self.leave_alone(*run);
                 self.doubt(*job);
             } else if let Some(held) = self.held.get(run) {
-                // It is open until the work has stopped.
+                // The run stays open until its work has stopped.
                 held.cancel.cancel();
             } else if let Some(entry) = self.jobs.get_mut(job) {
                 entry.open.remove(run);
             }
-            // There are more than were read, and some of them may have to give way too.
+            // The last load left out some waiting runs, and they may have to be superseded too.
             if self.jobs.get(job).is_some_and(|entry| entry.unread.waiting) {
                 self.doubt(*job);
             }
@@ -91,12 +91,12 @@ mod tests {
         job_id(TENANT, "j")
     }
 
-    /// The run of so many seconds.
+    /// The run of the tick at so many seconds.
     fn run(seconds: i64) -> RunId {
         RunId::of(job(), Cause::Tick(s(seconds)))
     }
 
-    /// Remembers the job with its open runs, of which the claimed are in nobody's hands here.
+    /// A memory with the job and its open runs. The claimed ones are not claims of this node.
     fn remembering(open: &[(i64, State)]) -> Memory {
         let birth = Birth { id: job(), tenant: TENANT, partition: 0, by: "test".into(), at: START };
         let (job, cursor) = born(birth, JobSpec { overlap: Overlap::CancelPrevious, ..spec("j") }, &[]).unwrap();
@@ -141,10 +141,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_other_hands_is_out_of_the_way_once_its_cancel_is_committed() {
+    fn a_run_claimed_elsewhere_no_longer_blocks_once_its_cancel_is_committed() {
         let mut memory = remembering(&[(10, State::Claimed), (20, State::Waiting)]);
         let found = waiting(&[20, 30]);
-        assert!(started(&mut memory, &found).is_empty(), "one is in progress");
+        assert!(started(&mut memory, &found).is_empty(), "a run is in progress");
         let given = memory.giving_way(&found);
         let to = run(30);
         assert_eq!(given, [10, 20].map(|seconds| GiveWay { job: job(), run: run(seconds), to }));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_our_hands_is_in_the_way_until_its_work_has_stopped() {
+    fn a_run_on_this_node_blocks_until_its_work_has_stopped() {
         let mut memory = remembering(&[(10, State::Claimed)]);
         let entry = memory.jobs.get(&job()).unwrap().job.clone();
         let fence = Fence::from_raw(7);
@@ -173,15 +173,15 @@ mod tests {
         let given = memory.giving_way(&waiting(&[20]));
         memory.gave_way(&given, &[run(10)]);
         assert!(held.cancel.is_cancelled());
-        assert!(memory.giving_way(&waiting(&[20])).is_empty(), "it is told once");
+        assert!(memory.giving_way(&waiting(&[20])).is_empty(), "the run is stopped only once");
         assert!(started(&mut memory, &waiting(&[20])).is_empty());
         memory.settling(job());
         memory.refused(job(), run(10), fence);
-        assert!(memory.has_wanted(), "what is true now is read");
+        assert!(memory.has_wanted(), "the job is reloaded");
     }
 
     #[test]
-    fn what_was_not_cancelled_has_ended_behind_our_back_and_the_job_is_read_again() {
+    fn a_run_that_was_not_cancelled_has_ended_elsewhere_and_its_job_is_reloaded() {
         let mut memory = remembering(&[(10, State::Claimed)]);
         let given = memory.giving_way(&waiting(&[20]));
         memory.gave_way(&given, &[]);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gives_way_while_a_tick_is_being_recorded() {
+    fn no_run_is_superseded_while_a_tick_is_being_recorded() {
         let mut memory = remembering(&[(10, State::Claimed)]);
         memory.jobs.get_mut(&job()).unwrap().recording = true;
         assert!(memory.giving_way(&waiting(&[20])).is_empty());

@@ -1,4 +1,4 @@
-//! The partitions that the node plays: taken up, made ready, laid down.
+//! The partitions of the node: acquired, loaded, released.
 
 use everytick_domain::{ids::JobId, partition::PartitionSet};
 use everytick_store::Raise;
@@ -10,12 +10,12 @@ impl Memory {
         self.partitions
     }
 
-    /// Changes whenever partitions are taken up or laid down.
+    /// Changes whenever partitions are acquired or released.
     pub(crate) fn turn(&self) -> u64 {
         self.turn
     }
 
-    /// These are ours now. Their jobs are yet to be read.
+    /// Adds partitions that this node now owns. Their jobs are not loaded yet.
     pub(crate) fn take_up(&mut self, partitions: &PartitionSet) {
         let new = partitions.without(self.partitions);
         if !new.is_empty() {
@@ -25,7 +25,7 @@ impl Memory {
         }
     }
 
-    /// The partitions whose horizon is to be loaded, and the turn of which that is true.
+    /// The partitions whose horizon is to be loaded, and the generation for which this is true.
     pub(crate) fn fresh(&self) -> (PartitionSet, u64) {
         (self.fresh, self.turn)
     }
@@ -36,8 +36,8 @@ impl Memory {
         }
     }
 
-    /// These are no longer ours: their jobs are forgotten. The caller has seen to it that nothing about them is being recorded
-    /// or claimed. Claims in our hands stay, until they are settled. Gives the cursors that lag behind what is recorded.
+    /// Removes partitions that this node no longer owns, with their jobs. The caller has made sure that nothing about them is
+    /// being recorded or claimed. Claims of this node stay until they are settled. Returns the cursors that lag.
     pub(crate) fn lay_down(&mut self, partitions: &PartitionSet) -> Vec<Raise> {
         let raise = |id: &JobId| {
             let entry = self.jobs.get(id).filter(|entry| !entry.stale && partitions.contains(entry.job.partition))?;
@@ -55,7 +55,7 @@ impl Memory {
         raises
     }
 
-    /// Forgets a job.
+    /// Removes a job from memory.
     pub(super) fn remove(&mut self, job: JobId) {
         self.unset_timer(job);
         self.jobs.remove(&job);

@@ -1,4 +1,4 @@
-//! Jobs come into memory, are read again, and leave it.
+//! Adds jobs to memory, reloads them, and removes them.
 
 use std::{collections::BTreeMap, ops::Bound, time::Duration};
 
@@ -17,7 +17,8 @@ use crate::{
 };
 
 impl Memory {
-    /// A job was made or changed. It is wanted when it is due before the horizon's end, or when we hold an older form of it.
+    /// A job was created or changed. Marks it to be loaded if it is due before the end of the horizon, or if memory has an
+    /// older epoch.
     pub(crate) fn changed(&mut self, changed: &ChangedJob, until: DbTime) {
         match self.jobs.get(&changed.id) {
             Some(entry) if entry.epoch == changed.epoch => {}
@@ -29,7 +30,8 @@ impl Memory {
         }
     }
 
-    /// Jobs seen before the horizon's end, by name and epoch: what is new is wanted. `false` when they were seen in an earlier turn.
+    /// Jobs seen before the end of the horizon, by id and epoch. Marks new ones to be loaded. Returns `false` if the partitions
+    /// changed.
     pub(crate) fn seen(&mut self, seen: &[ChangedJob], until: DbTime, turn: u64) -> bool {
         if self.turn != turn {
             return false;
@@ -40,8 +42,8 @@ impl Memory {
         true
     }
 
-    /// Jobs found before the horizon's end: new ones come in, others are ours already. `false` when they were read in an
-    /// earlier turn, and are not taken in.
+    /// Jobs loaded from the horizon. Adds those that are not in memory yet. Returns `false` if the partitions changed after the
+    /// load; then none is added.
     pub(crate) fn horizon(&mut self, loaded: Vec<LoadedJob>, turn: u64) -> bool {
         if self.turn != turn && !Mutant::TurnNotChecked.is_on() {
             return false;
@@ -67,7 +69,7 @@ impl Memory {
         let needs = self.needs_of(&loaded.job, false);
         let mut entry = Entry::new(loaded, open);
         entry.needs = needs;
-        // Nothing lies between the cursor and the first unrecorded tick: the cursor may follow.
+        // Nothing is missing between the cursor and the first unrecorded tick, so the cursor may be raised.
         if entry.cursor.is_some() && entry.next != entry.cursor {
             entry.lags_since = Some(MonoTime::now());
             self.lagging.insert(id);
@@ -79,7 +81,7 @@ impl Memory {
         self.set_timer(id);
     }
 
-    /// The runs of a job that are not over. Work of ours that was ended elsewhere counts until it has really stopped.
+    /// The open runs of a job. Work on this node whose run was ended elsewhere counts until the work has stopped.
     fn open_runs(&self, loaded: &LoadedJob) -> BTreeMap<RunId, Open> {
         let mut open: BTreeMap<_, _> = loaded.open.iter().map(|run| (run.id, Open::from(*run))).collect();
         let id = loaded.job.id;
@@ -91,8 +93,9 @@ impl Memory {
         open
     }
 
-    /// The jobs to read now, each with the count of answers so far; not those about which a statement is under way, or may be.
-    /// Pages go round. A job that could not be loaded comes alone, when its time has come and no other is left.
+    /// The jobs to load now, each with its count of answers. It leaves out jobs with a statement in progress or of unknown
+    /// outcome. Pages rotate over all jobs. A job that could not be loaded comes alone, after its delay, when no other job is
+    /// left.
     pub(crate) fn take_wanted(&mut self, limit: usize, now: MonoTime) -> Vec<(JobId, u64)> {
         let quiet = |id: &JobId| self.jobs.get(id).is_none_or(|entry| entry.under_way == 0 && !in_doubt(entry));
         let turn = self.wanted_turn.map_or(Bound::Unbounded, Bound::Excluded);
@@ -108,22 +111,21 @@ impl Memory {
         ids.into_iter().map(|id| (id, self.jobs.get(&id).map_or(0, |entry| entry.seq))).collect()
     }
 
-    /// Counts one more check for each job that is wanted and was not read since the last. Gives how many have waited for so
-    /// many checks.
+    /// Adds one check to each job that is still to be loaded. Returns how many have waited for at least `checks` checks.
     pub(crate) fn unread_for(&mut self, checks: u64) -> usize {
         let wanted = self.wanted.iter().take(JOBS_WATCHED_MAX);
         self.waits = wanted.map(|job| (*job, self.waits.get(job).map_or(0, |waits| waits + 1))).collect();
         self.waits.values().filter(|waits| **waits >= checks).count()
     }
 
-    /// The job could not be loaded alone: it is tried again later. Gives how long it waits.
+    /// The job could not be loaded alone: delays its next retry. Returns the delay.
     pub(crate) fn set_aside(&mut self, job: JobId, now: MonoTime) -> Duration {
         let wait = self.aside.get(&job).map_or(ASIDE_FIRST, |aside| (aside.wait * 2).min(ASIDE_MAX));
         self.aside.insert(job, Aside { until: now.plus(wait), wait });
         wait
     }
 
-    /// Takes in what was read. What an answer has overtaken meanwhile is read again; what is not there is gone.
+    /// Applies loaded jobs. A job with an answer since the load was sent is loaded again. A job that was not found is removed.
     pub(crate) fn loaded(&mut self, asked: &[(JobId, u64)], loaded: Vec<LoadedJob>, turn: u64) {
         if self.turn != turn && !Mutant::TurnNotChecked.is_on() {
             return;
@@ -134,7 +136,7 @@ impl Memory {
             match (self.jobs.get_mut(id), found.remove(id)) {
                 (Some(entry), _) if entry.under_way > 0 || in_doubt(entry) || entry.seq != *seq => {}
                 (Some(_), None) => self.remove(*id),
-                // Its home was changed, and with it its partition.
+                // Its home region was changed, and with it its partition.
                 (Some(_), Some(job)) if !self.partitions.contains(job.job.partition) => self.remove(*id),
                 (Some(_), Some(job)) => self.refresh(job),
                 (None, Some(job)) => self.insert(job),
@@ -157,7 +159,7 @@ impl Memory {
         let read = loaded.first_unrecorded();
         let same = entry.epoch == loaded.epoch && !entry.forgotten;
         entry.next = match (entry.next, read) {
-            // What we recorded since the cursor was written is not to be played again.
+            // Ticks recorded since the cursor was written are not planned again.
             (Some(next), Some(read)) if same => Some(next.max(read)),
             (None, _) if same => None,
             (_, read) => read,
@@ -185,7 +187,8 @@ impl Memory {
         self.set_timer(id);
     }
 
-    /// The cursors to raise now: those that have lagged long enough, or by enough ticks; of more than `limit` those that lag longest.
+    /// The cursors to raise now: those that have lagged long enough or by enough ticks. If there are more than `limit`, those
+    /// that lag longest.
     pub(crate) fn raises(&self, now: MonoTime, all: bool, limit: usize) -> Vec<Raise> {
         let due = |entry: &Entry| {
             let waited = entry.lags_since.map_or(Duration::ZERO, |since| now.since(since));
@@ -201,7 +204,7 @@ impl Memory {
         chosen.into_iter().map(raise).collect()
     }
 
-    /// These cursors are committed. A job that is idle beyond the horizon leaves memory; nothing else makes one leave.
+    /// These cursors are committed. A job whose next tick is beyond the horizon then leaves memory.
     pub(crate) fn raised(&mut self, raises: &[Raise], done: &[JobId], until: DbTime) {
         let done: std::collections::BTreeSet<_> = done.iter().collect();
         for raise in raises {
@@ -222,7 +225,7 @@ impl Memory {
         }
     }
 
-    /// Drops what has nothing to do before `until`. Its cursor must be committed, or nobody would play it from there.
+    /// Removes jobs with nothing to do before `until`. Their cursor must be committed, or no node would continue from there.
     pub(crate) fn sweep(&mut self, until: DbTime) {
         self.missing.clear();
         self.aside.retain(|job, _| self.wanted.contains(job));
@@ -247,7 +250,7 @@ impl Memory {
     }
 }
 
-/// Whether what is read of it now may be overtaken by a statement that we do not know of.
+/// Whether a statement with an unknown outcome may still change the job, so that a load now may be too old.
 fn in_doubt(entry: &Entry) -> bool {
     entry.unsure && !Mutant::ReadWhileUnsure.is_on()
 }

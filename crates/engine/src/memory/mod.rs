@@ -1,5 +1,5 @@
-//! What a node remembers of the jobs it plays: where each stands, which of its runs are open, and what is under way. It is
-//! only ever a copy: dropped after an unsure answer, read again when in doubt. Nothing here waits or does I/O.
+//! The node's copy of its jobs: next tick, open runs, and statements in progress. It is only a cache: dropped after an unsure
+//! answer, reloaded when stale. Nothing here waits or does I/O.
 
 mod claims;
 mod comparing;
@@ -42,10 +42,10 @@ pub(crate) use routes::{Chosen, Routes, TakenOver};
 pub(crate) use slots::{JOB_SHARE_DEFAULT, SlotUser};
 pub(crate) use ticking::Planned;
 
-/// Not seeded: the simulator must see the same order each time.
+/// Without a random seed, so that the simulator sees the same order each time.
 type Map<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
-/// The ends of our ids are random: they need no more than a little mixing, which is a fifth of the usual cost.
+/// The last bytes of our ids are random, so a little mixing is enough. It costs a fifth of the standard hasher.
 #[derive(Default)]
 struct IdHasher(u64);
 
@@ -65,85 +65,86 @@ impl Hasher for IdHasher {
 
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// What this node plays. Jobs of other partitions do not come in.
+    /// The partitions that this node owns and runs. Jobs of other partitions are not kept.
     partitions: PartitionSet,
-    /// Those of them whose horizon has not been loaded yet.
+    /// The part of `partitions` whose horizon is not loaded yet.
     fresh: PartitionSet,
-    /// Counts the changes of `partitions`: what was read before one is not taken in after it.
+    /// Counts the changes of `partitions`. What was read before a change is not applied after it.
     turn: u64,
     jobs: Map<JobId, Entry>,
-    /// When each job is to be looked at next: its next tick, unless something of it is under way.
+    /// When each job is planned next: at its next tick, unless a statement about it is in progress.
     timers: BTreeSet<(DbTime, JobId)>,
-    /// The claims in our hands, from their commit until their settlement is answered.
+    /// The claims of this node, from their commit until their settlement is answered.
     held: BTreeMap<RunId, Held>,
-    /// The same by job: a take-over asks for each of its jobs.
+    /// The same claims by job: a take-over looks them up for each of its jobs.
     held_of: BTreeSet<(JobId, RunId)>,
-    /// Claims that the database has and we did not know, until they are settled.
+    /// Claims that the database has and memory did not know, until they are settled.
     returning: BTreeMap<RunId, OldClaim>,
-    /// Claims that statements without an answer may have made, each with its attempt: if the database has one, it was never sent.
+    /// Claims that statements with an unknown outcome may have made, each with its attempt. If the database has one, it was
+    /// never sent.
     unsure_claims: BTreeMap<RunId, UnsureClaim>,
-    /// Up to where the database was asked to list our claims.
+    /// The run id below which the database was asked to list this node's claims.
     listing_to: Option<RunId>,
-    /// Slots promised to rows that are being recorded or claimed as ours.
+    /// Slots promised to rows that are being recorded or claimed for this node.
     reserved: usize,
     in_use: slots::InUse,
     job_share: slots::JobShare,
-    /// Jobs that use all the slots they may have were not looked at, and have runs waiting.
+    /// The last search skipped jobs at their slot limit that have runs waiting.
     held_back: bool,
-    /// Jobs to be read, or read again.
+    /// Jobs to load or reload.
     wanted: BTreeSet<JobId>,
     /// For how many checks each of them has waited.
     waits: BTreeMap<JobId, u64>,
-    /// The last job that was taken from `wanted`: the next page begins behind it, so that all have their turn.
+    /// The last job that was taken from `wanted`. The next page starts after it, so that every job is reached.
     wanted_turn: Option<JobId>,
-    /// Wanted jobs that could not be loaded: they are tried again one by one, so that they keep no other job from being loaded.
+    /// Wanted jobs that could not be loaded. They are retried one by one, so that they do not stop other jobs.
     aside: BTreeMap<JobId, Aside>,
-    /// Jobs whose cursor lags behind what is known to be recorded.
+    /// Jobs whose cursor lags behind the ticks that are known to be recorded.
     lagging: BTreeSet<JobId>,
-    /// Runs that are due wait for a slot: a new tick queues behind them.
+    /// Due runs wait for a slot. The runs of new ticks queue behind them.
     backlog: bool,
-    /// A waiting run was passed over because an answer about its job was awaited.
+    /// A waiting run was not considered, because a statement about its job was in progress.
     deferred: bool,
-    /// Jobs that were asked for and could not be read: their runs are left alone until the horizon is read again.
+    /// Jobs that could not be found or decoded. Their runs are ignored until the horizon is read again.
     missing: BTreeSet<JobId>,
-    /// The tenant of the last late run that was started: the next turn is another's.
+    /// The tenant of the last late run that was started. The next late run is of another tenant.
     late_turn: Option<TenantId>,
-    /// Where the looks at jobs that are blocked by a run between two attempts have come to.
+    /// The last job reloaded of those that a run between two attempts blocks.
     blocked_turn: Option<JobId>,
     /// How many of the held claims wait for their receiver's report.
     accepted: usize,
     /// How many of the held claims have ended and are being settled.
     ended: usize,
-    /// Since when ticks wait for slots that are about to be free.
+    /// Since when ticks wait for slots that are about to become free.
     crowded: Option<MonoTime>,
     /// Ticks that wait for slots of their destination.
     parked: Option<parked::Parked>,
-    /// A destination that uses all the slots it may and has runs waiting: a new tick queues behind them.
+    /// A destination that is at its slot limit and has runs waiting. The runs of its new ticks queue behind them.
     queued_destination: Option<Destination>,
-    /// Jobs that may have a run waiting; all that have one are in it.
+    /// A superset of the jobs that have a run waiting.
     with_waiting: BTreeSet<JobId>,
     /// Runs that could not be claimed or cancelled, and until when they are left alone.
     locked: BTreeMap<RunId, MonoTime>,
-    /// Something was due when the waiting runs were looked at last, and may be there still.
+    /// The last search found due runs, and some may still wait.
     left_waiting: bool,
-    /// Which node delivers what.
+    /// Which node can deliver what.
     routes: Routes,
-    /// Jobs with delegated runs that were left because the job uses all the slots it may.
+    /// Jobs at their slot limit, of which delegated runs were not claimed.
     full_delegated: BTreeMap<JobId, Arc<Job>>,
     /// Delegated runs may wait for a slot.
     delegated_wait: bool,
-    /// What deliveries have shown that their jobs need.
+    /// What each job needs from a node, as failed deliveries have shown.
     learned: BTreeMap<JobId, Needs>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct UnsureClaim {
     attempt: u32,
-    /// The fence was raised since: it has been made by now, or never will be.
+    /// The fence was raised since, so the claim was committed by now or never will be.
     fenced: bool,
 }
 
-/// Claims whose receiver reports later need no slot, up to this many: nothing of ours works on them.
+/// Claims whose receiver reports later use no slot, up to this many: the node does no work for them.
 const ACCEPTED_FREE_MAX: usize = 10_000;
 
 /// A job that could not be loaded.
@@ -153,7 +154,7 @@ struct Aside {
     wait: Duration,
 }
 
-/// A claim that was committed for us and is being worked on.
+/// A committed claim of this node.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub claim: Claim,
@@ -163,11 +164,11 @@ pub(crate) struct Held {
     pub tenant: TenantId,
     /// Stops the work.
     pub cancel: CancellationToken,
-    /// The receiver has taken the work and will report later.
+    /// The receiver has accepted the work and will report later.
     pub accepted: bool,
     /// The work has ended; its settlement is not answered yet.
     pub ended: bool,
-    /// When we learned that it is ours.
+    /// When this node learned of the claim.
     pub since: MonoTime,
 }
 
@@ -181,7 +182,7 @@ impl Memory {
         &self.held
     }
 
-    /// How many jobs are remembered.
+    /// How many jobs are in memory.
     pub(crate) fn len(&self) -> usize {
         self.jobs.len()
     }
@@ -190,7 +191,7 @@ impl Memory {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// The ticks that come next, for people.
+    /// The next ticks, for users.
     pub(crate) fn coming(&self, count: usize) -> Vec<(DbTime, String)> {
         let names = self.timers.iter().filter_map(|(at, id)| Some((*at, self.jobs.get(id)?.job.spec.name.clone())));
         names.take(count).collect()
@@ -205,19 +206,19 @@ impl Memory {
         self.ended
     }
 
-    /// Stops the work on a run that somebody else has ended, and reads its job again.
+    /// Stops the work on a run that was ended elsewhere, and reloads its job.
     pub(crate) fn ended_elsewhere(&mut self, job: JobId, run: RunId) {
         if let Some(held) = self.held.get(&run) {
             held.cancel.cancel();
         }
-        // Of what workers end, a tick that finds it in its way looks for itself.
+        // A queue job need not be reloaded here: before one of its ticks is skipped for overlap, it is reloaded anyway.
         if self.jobs.get(&job).is_some_and(|entry| entry.counts_open() && !entry.is_pulled()) {
             self.doubt(job);
         }
     }
 
-    /// Leaves a run alone for a moment: another session has locked it, or it has changed. Asking again at once would only
-    /// delay the others.
+    /// Leaves a run alone for a moment: another session has locked it, or it has changed. A retry at once would only delay the
+    /// others.
     fn leave_alone(&mut self, run: RunId) {
         self.locked.insert(run, MonoTime::now().plus(SET_ASIDE));
     }
@@ -229,19 +230,19 @@ impl Memory {
         }
     }
 
-    /// The job is read again before anything more is planned for it.
+    /// Marks the job as stale: it is reloaded before anything more is planned for it.
     pub(crate) fn doubt(&mut self, job: JobId) {
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.stale = true;
-            // What is being read now may be older than the doubt.
+            // A load in progress may be older than this mark.
             entry.seq += 1;
             self.wanted.insert(job);
             self.unset_timer(job);
         }
     }
 
-    /// After an unsure answer: what we believed of the job is forgotten, and it is not read again before the fence was
-    /// raised. What is read earlier may be overtaken by the statement that we do not know of.
+    /// After an unsure answer, forgets the state of the job. The job is not reloaded before the fence has been raised: an
+    /// earlier load may miss the effect of the unsure statement.
     pub(crate) fn unsure(&mut self, job: JobId) {
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.unsure = true;
@@ -249,7 +250,7 @@ impl Memory {
         self.forget(job);
     }
 
-    /// The fence is raised: nothing of ours can land any more that we do not know of.
+    /// The fence has been raised: no unknown statement of this node can take effect any more.
     pub(crate) fn sure(&mut self) {
         for entry in self.jobs.values_mut() {
             entry.unsure = false;
@@ -257,7 +258,7 @@ impl Memory {
         self.sure_of_claims();
     }
 
-    /// What we believed of the job is wrong: it is read again, and nothing is kept.
+    /// The state of the job in memory is wrong: reload all of it.
     pub(crate) fn forget(&mut self, job: JobId) {
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.forgotten = true;
@@ -273,7 +274,7 @@ impl Memory {
         }
     }
 
-    /// Sets the job's timer to its next tick, where it may be planned at all.
+    /// Sets the job's timer to its next tick, if the job may be planned now.
     fn set_timer(&mut self, job: JobId) {
         self.unset_timer(job);
         let Some(entry) = self.jobs.get_mut(&job) else { return };

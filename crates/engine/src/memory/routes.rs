@@ -1,5 +1,5 @@
-//! Which node delivers a run: this one, or another where the settings of this one forbid it. The owner of a partition still
-//! decides when a run starts; it then hands the run over.
+//! Which node delivers a run: this node, or another one if this node's settings forbid it. The owner of the partition still
+//! decides when the run starts; then it delegates the run.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -18,12 +18,12 @@ use crate::{
     settings::{FULL_DELEGATED_MAX, LEARNED_NEEDS_MAX},
 };
 
-/// What this node and the other living ones can deliver.
+/// What this node and the other live nodes can deliver.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
     own: Capabilities,
     others: Vec<(Incarnation, Capabilities)>,
-    /// Nodes that no longer take work, and when each lease was last seen alive. One of them may be restarting.
+    /// Nodes that no longer take work, and when each lease was last seen alive. Such a node may be restarting.
     gone: BTreeMap<Incarnation, (Capabilities, MonoTime)>,
 }
 
@@ -32,18 +32,19 @@ impl Routes {
         Self { own, ..Self::default() }
     }
 
-    /// Whether another node can do what this one cannot, so that its runs are handed over.
+    /// Whether runs are delegated: this node cannot deliver them and another one can.
     pub(super) fn away(&self, needs: Option<Needs>) -> bool {
         needs.is_some_and(|needs| !self.own.meets(needs) && self.others.iter().any(|(_, can)| can.meets(needs)))
     }
 
-    /// Whether no living node can do it, and one that can has stopped so recently that it may be restarting.
+    /// Whether runs wait for a node that may be restarting: no live node can deliver them, and one that can has stopped
+    /// recently.
     pub(super) fn awaited(&self, needs: Option<Needs>) -> bool {
         let able = |needs| self.own.meets(needs) || self.others.iter().any(|(_, can)| can.meets(needs));
         needs.is_some_and(|needs| !able(needs) && self.gone.values().any(|(can, _)| can.meets(needs)))
     }
 
-    /// Replaces the other nodes. `alive`: leases that have not expired, also of nodes that are about to stop.
+    /// Replaces the other nodes. `alive`: leases that have not expired, including those of stopping nodes.
     fn set_others(&mut self, others: Vec<(Incarnation, Capabilities)>, alive: &[Incarnation], patience: Duration) {
         let now = MonoTime::now();
         for (node, can) in std::mem::replace(&mut self.others, others) {
@@ -58,7 +59,7 @@ impl Routes {
         });
     }
 
-    /// The node that delivers this run in place of this one. Runs are spread over all that can.
+    /// The node that delivers this run instead of this one. Runs are spread over all nodes that can.
     fn node(&self, needs: Needs, run: RunId) -> Option<Incarnation> {
         if self.own.meets(needs) {
             return None;
@@ -74,7 +75,8 @@ impl Memory {
         Self { routes, ..Self::default() }
     }
 
-    /// The other living nodes that take work, and what each can deliver. Runs wait up to `patience` for a node that restarts.
+    /// Sets the other live nodes that take work, and what each can deliver. Runs wait up to `patience` for a node that
+    /// restarts.
     pub(crate) fn set_others(
         &mut self,
         others: Vec<(Incarnation, Capabilities)>,
@@ -84,18 +86,19 @@ impl Memory {
         self.routes.set_others(others, alive, patience);
     }
 
-    /// Whether another living node differs in what it can deliver, and so may delegate runs to this one now.
+    /// Whether another live node differs in what it can deliver, and so may delegate runs to this one now.
     pub(crate) fn may_be_handed_runs(&self) -> bool {
         self.routes.others.iter().any(|(_, can)| *can != self.routes.own)
     }
 
-    /// Of the chosen runs, those that another node delivers, each with that node.
+    /// The chosen runs that another node delivers, each with that node.
     pub(crate) fn handed_over(&self, chosen: &[WaitingRun]) -> Vec<(RunId, Incarnation)> {
         let node = |run: &WaitingRun| Some((run.id, self.routes.node(self.jobs.get(&run.job)?.needs?, run.id)?));
         chosen.iter().filter_map(node).collect()
     }
 
-    /// The chosen runs that were handed over are in progress elsewhere. What was not has changed behind our back.
+    /// The delegated runs are now in progress elsewhere. A run that was not delegated has changed in the database: its job is
+    /// reloaded.
     pub(crate) fn delegated(&mut self, asked: &[WaitingRun], handed: &[RunId]) {
         for run in asked {
             self.end_promise(run.job);
@@ -108,8 +111,8 @@ impl Memory {
         }
     }
 
-    /// A delivery has shown what this node may not do for the job. Whether another node can, or could until recently: its runs go
-    /// there from now on.
+    /// A delivery has shown that this node may not deliver the job. Returns whether another node can, or could until recently:
+    /// then the job's runs are delegated from now on.
     pub(crate) fn learned(&mut self, job: JobId, needs: Needs) -> bool {
         if self.learned.len() >= LEARNED_NEEDS_MAX {
             self.learned.clear();
@@ -134,12 +137,12 @@ impl Memory {
         self.delegated_wait
     }
 
-    /// No slot is free, so the search for delegated runs was not made: the next free slot starts it.
+    /// No slot is free, so delegated runs were not searched. The next free slot starts the search.
     pub(crate) fn no_slot_for_delegated(&mut self) {
         self.delegated_wait = true;
     }
 
-    /// Jobs with delegated runs that use all the slots they may: the search skips them, so that they hide no other job.
+    /// Jobs at their slot limit that have delegated runs. The search skips them, so that they do not hide runs of other jobs.
     pub(crate) fn full_delegated(&mut self, slots: usize) -> Vec<JobId> {
         let mut full = std::mem::take(&mut self.full_delegated);
         full.retain(|_, job| self.is_full(SlotUser::of(job), slots));
@@ -148,7 +151,7 @@ impl Memory {
         self.full_delegated.keys().copied().collect()
     }
 
-    /// Promises slots to the delegated runs, as many as the limits per job and per destination allow. The others are left.
+    /// Promises slots to delegated runs, as far as the limits per job and per destination allow. The others keep waiting.
     pub(crate) fn choose_delegated(
         &mut self,
         found: Vec<WaitingRun>,
@@ -157,7 +160,7 @@ impl Memory {
     ) -> Chosen {
         let (mut chosen, full) = (Vec::new(), self.full_delegated.len());
         for run in found {
-            // A run of a job that cannot be read could be neither delivered nor settled.
+            // A run whose job cannot be loaded could be neither delivered nor settled.
             let Some(job) = jobs.get(&run.job) else { continue };
             let user = SlotUser::of(job);
             if self.may_have_slot(user, slots) {
@@ -173,14 +176,14 @@ impl Memory {
         Chosen { runs: chosen, more_full: self.full_delegated.len() > full }
     }
 
-    /// Takes in the claims on delegated runs. `asked` were promised slots.
+    /// Applies the claims on delegated runs. Slots were promised to `asked`.
     pub(crate) fn took_over(&mut self, asked: &[WaitingRun], claimed: Vec<TakenOver>) -> Vec<Planned> {
         self.not_taken_over(asked, false);
         let mut hold = |taken: TakenOver| Planned { delegated: true, ..self.hold(taken.run, taken.job, taken.due_at) };
         claimed.into_iter().map(&mut hold).collect()
     }
 
-    /// The claims on delegated runs were not committed, or with `unsure` may have been: then a claim that the database has was
+    /// The claims on delegated runs were not committed, or with `unsure` may have been. A claim that the database then has was
     /// never sent.
     pub(crate) fn not_taken_over(&mut self, asked: &[WaitingRun], unsure: bool) {
         for run in asked {
@@ -197,7 +200,7 @@ impl Memory {
 #[derive(Debug)]
 pub(crate) struct Chosen {
     pub runs: Vec<WaitingRun>,
-    /// Runs of further jobs were left because their job uses all the slots it may.
+    /// Runs of further jobs were not chosen, because their job is at its slot limit.
     pub more_full: bool,
 }
 
@@ -221,10 +224,10 @@ mod tests {
     }
 
     #[test]
-    fn what_this_node_can_do_stays_and_the_rest_goes_to_those_who_can() {
+    fn a_run_is_delegated_only_if_this_node_cannot_deliver_it_and_another_can() {
         let (none, shell) = (Capabilities::default(), Capabilities::new(true, vec![]));
         let mut routes = Routes::new(none.clone());
-        assert!(!routes.away(Some(Needs::Shell)), "nobody can: it is tried here, and fails with the reason");
+        assert!(!routes.away(Some(Needs::Shell)), "no node can: the attempt is made here and fails with the reason");
         routes.others = vec![(incarnation(2), none), (incarnation(3), shell.clone()), (incarnation(4), shell.clone())];
         assert!(routes.away(Some(Needs::Shell)) && !routes.away(None));
         let mut nodes: Vec<_> = (0..100).filter_map(|n| routes.node(Needs::Shell, run(n))).collect();
@@ -240,10 +243,10 @@ mod tests {
         let (patience, shell) = (Duration::from_secs(30), Capabilities::new(true, vec![]));
         let mut routes = Routes::new(Capabilities::default());
         routes.set_others(vec![(incarnation(2), shell.clone())], &[incarnation(2)], patience);
-        assert!(!routes.awaited(Some(Needs::Shell)), "it lives");
+        assert!(!routes.awaited(Some(Needs::Shell)), "the node lives");
         for _ in 0..3 {
             routes.set_others(vec![], &[incarnation(2)], patience);
-            assert!(routes.awaited(Some(Needs::Shell)) && !routes.awaited(None), "it is about to stop");
+            assert!(routes.awaited(Some(Needs::Shell)) && !routes.awaited(None), "the node is stopping");
             tokio::time::advance(patience).await;
         }
         routes.set_others(vec![], &[incarnation(2)], patience);
@@ -251,11 +254,11 @@ mod tests {
         routes.set_others(vec![], &[], patience);
         assert!(routes.awaited(Some(Needs::Shell)));
         routes.set_others(vec![(incarnation(3), shell)], &[incarnation(3)], patience);
-        assert!(!routes.awaited(Some(Needs::Shell)) && routes.away(Some(Needs::Shell)), "it has restarted");
+        assert!(!routes.awaited(Some(Needs::Shell)) && routes.away(Some(Needs::Shell)), "the node has restarted");
         tokio::time::advance(patience).await;
         routes.set_others(vec![(incarnation(3), Capabilities::default())], &[], patience);
         tokio::time::advance(patience).await;
         routes.set_others(vec![], &[], patience);
-        assert!(!routes.awaited(Some(Needs::Shell)), "an attempt is made, and fails with the reason");
+        assert!(!routes.awaited(Some(Needs::Shell)), "the attempt is made here and fails with the reason");
     }
 }

@@ -1,4 +1,4 @@
-//! The end of claims: what leaves memory, and only then.
+//! Ends claims: when a claim and its run leave memory.
 
 use everytick_domain::{
     ids::{Fence, JobId, RunId},
@@ -10,8 +10,8 @@ use everytick_domain::{
 use super::Memory;
 
 impl Memory {
-    /// The target has answered; the claim is ours until the settlement is. An answer to an older attempt changes nothing: its run
-    /// may have been claimed again here.
+    /// The target has answered. The claim stays until its settlement is answered. An answer to an older attempt changes
+    /// nothing: its run may have been claimed again here.
     pub(crate) fn outcome_arrived(&mut self, job: JobId, run: RunId, fence: Fence) {
         if Mutant::ActiveForgottenAtOutcome.is_on()
             && let Some(entry) = self.jobs.get_mut(&job)
@@ -30,7 +30,7 @@ impl Memory {
         }
     }
 
-    /// The receiver has taken the work and will report later: nothing of ours is busy with it.
+    /// The receiver has accepted the work and will report later: this node does no more work for it.
     pub(crate) fn accepted(&mut self, run: RunId, fence: Fence) {
         if let Some(held) = self.held.get_mut(&run).filter(|held| held.claim.fence == fence && !held.accepted) {
             held.accepted = true;
@@ -40,20 +40,20 @@ impl Memory {
         }
     }
 
-    /// The receiver has reported, or somebody has cancelled: the run was settled by them. What is true now is read.
+    /// The receiver has reported or a user has cancelled, so the run was settled elsewhere. Its job is reloaded.
     pub(crate) fn reported(&mut self, job: JobId, run: RunId, fence: Fence) {
         self.let_go_of(run, fence);
         self.doubt(job);
     }
 
-    /// A settlement is about to be sent: what is read of the job meanwhile may be older than its effect.
+    /// A settlement is about to be sent. A load of the job meanwhile may be older than its effect.
     pub(crate) fn settling(&mut self, job: JobId) {
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.under_way += 1;
         }
     }
 
-    /// Tells whether something waits that the end of this run may let start.
+    /// Applies a settlement. Returns whether a run waits that may start now.
     pub(crate) fn settled(&mut self, job: JobId, run: RunId, fence: Fence, verdict: Verdict, attempt: u32) -> bool {
         self.let_go_of(run, fence);
         if let Some(entry) = self.jobs.get_mut(&job) {
@@ -76,7 +76,7 @@ impl Memory {
         self.left_waiting || self.delegated_wait || self.with_waiting.contains(&job)
     }
 
-    /// Refused: a newer claim or the run's end has passed ours. What is true now is read, not guessed.
+    /// The settlement was refused: the run was claimed again or has ended. Its job is reloaded.
     pub(crate) fn refused(&mut self, job: JobId, run: RunId, fence: Fence) {
         self.let_go_of(run, fence);
         self.answered(job);
@@ -87,7 +87,7 @@ impl Memory {
         self.answered(job);
     }
 
-    /// Kept by (run, fence): a late answer about an older attempt touches nothing.
+    /// By run and fence, so that a late answer about an older attempt changes nothing.
     fn let_go_of(&mut self, run: RunId, fence: Fence) {
         if self.returning.get(&run).is_some_and(|claim| claim.fence == fence) {
             self.returning.remove(&run);
