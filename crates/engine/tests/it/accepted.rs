@@ -1,4 +1,4 @@
-//! What a receiver has accepted outlives the node that sent it.
+//! A run that a receiver has accepted survives the node that sent it.
 
 use std::{
     sync::{Arc, Mutex},
@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::alone::Alone;
 
-/// Accepts everything, and remembers what came.
+/// Accepts every delivery and remembers it.
 #[derive(Default)]
 struct Receiver(Mutex<Vec<(RunId, u32, Fence)>>);
 
@@ -35,7 +35,7 @@ impl Target for Receiver {
     }
 }
 
-/// A run is accepted, its node stops, and the next process takes over. Gives the attempts that were delivered.
+/// A run is accepted, its node stops, and the next process takes over. Returns the attempts that were delivered.
 async fn delivered_over_a_restart(alone: &Alone<Receiver>) -> Vec<u32> {
     let engine = alone.start(1).await;
     let run = alone.trigger(10).await;
@@ -65,7 +65,7 @@ async fn the_mutant_accepted_stays_with_node_is_found() {
     let alone = Alone::new().await;
     let delivered = delivered_over_a_restart(&alone).await;
     mutant::set(None);
-    assert_ne!(delivered, [1], "it is delivered again by the next process");
+    assert_ne!(delivered, [1], "the next process delivers the run again");
 }
 
 /// Another session locks one run.
@@ -82,7 +82,7 @@ impl Faults for Locks {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_locked_run_does_not_delay_other_accepted_runs_and_is_tried_again() {
+async fn a_locked_run_does_not_delay_other_accepted_runs_and_is_retried() {
     let (alone, locks) = (Alone::<Receiver>::new().await, Arc::new(Locks::default()));
     let store = Arc::new(alone.store.connect(locks.clone()));
     let engine = alone.start_with(store, 1, Settings::default()).await;

@@ -1,4 +1,4 @@
-//! One node in virtual time, with a job that is only triggered.
+//! A node in virtual time, with jobs that have no schedule.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use everytick_store::{
 };
 use everytick_targets::Target;
 
-/// Virtual time.
+/// A clock that follows virtual time.
 struct Virtual(tokio::time::Instant);
 
 impl WallClock for Virtual {
@@ -44,7 +44,7 @@ impl<T: Target + Default + 'static> Alone<T> {
         Self::on(|clock| SimStore::new(clock, Limits::default())).await
     }
 
-    /// A database that nodes can share. It has one partition.
+    /// A database that several nodes can share. It has one partition.
     pub async fn shared() -> Self {
         Self::on(|clock| SimStore::shared(clock, Limits::default(), 1)).await
     }
@@ -65,7 +65,7 @@ impl<T: Target + Default + 'static> Alone<T> {
         self.store.create_jobs(TENANT, &actor(), vec![job], None).await.unwrap().remove(0).unwrap();
     }
 
-    /// Starts a process, which takes the place of the one before.
+    /// Starts a process that replaces the previous one.
     pub async fn start(&self, process: u128) -> Engine {
         self.start_with(self.store.clone(), process, Settings::default()).await
     }
@@ -88,7 +88,7 @@ impl<T: Target + Default + 'static> Alone<T> {
         engine
     }
 
-    /// Triggers a run, and gives it so many seconds.
+    /// Triggers a run and waits so many seconds.
     pub async fn trigger(&self, seconds: u64) -> RunId {
         let run = self.store.create_run(TENANT, &actor(), new_run("j", "k")).await.unwrap().id;
         tokio::time::sleep(Duration::from_secs(seconds)).await;

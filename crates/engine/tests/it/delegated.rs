@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::alone::Alone;
 
-/// Counts the deliveries of each job. A delivery lasts 28 s: it ends between two looks, which are 5 s apart.
+/// Counts the deliveries of each job. A delivery lasts 28 s: it ends between two polls, which are 5 s apart.
 #[derive(Default)]
 struct Slow(Mutex<BTreeMap<String, usize>>);
 
@@ -37,7 +37,7 @@ impl Target for Slow {
     }
 }
 
-/// What happens to the next calls at one point, and to how many of them.
+/// The fate of the next calls at one point, and how many calls it affects.
 #[derive(Default)]
 struct Aimed(Mutex<Option<(Point, Call, usize)>>);
 
@@ -107,7 +107,7 @@ async fn a_search_for_delegated_runs_that_times_out_does_not_raise_the_fence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delegated_run_whose_claim_was_not_confirmed_is_returned_unspent() {
+async fn a_delegated_run_whose_claim_was_not_confirmed_is_released_unspent() {
     let (alone, faults) = (Alone::<Slow>::shared().await, Arc::new(Aimed::default()));
     let store = Arc::new(alone.store.connect(faults.clone()));
     let engine = alone.start_with(store, RECEIVER, Settings::default()).await;
@@ -121,7 +121,11 @@ async fn a_delegated_run_whose_claim_was_not_confirmed_is_returned_unspent() {
     faults.at(Point::Claim, lost, 0);
     tokio::time::sleep(Duration::from_secs(100)).await;
     let record = alone.run(run).await;
-    assert_eq!((record.state, record.attempt, record.lost), (State::Succeeded, 1, 0), "it was never sent");
+    assert_eq!(
+        (record.state, record.attempt, record.lost),
+        (State::Succeeded, 1, 0),
+        "the unconfirmed claim was never sent"
+    );
     assert_eq!(alone.target.deliveries("j"), 1);
     engine.stop(Duration::from_secs(5)).await;
 }
@@ -144,7 +148,7 @@ async fn delegated_runs_of_one_job_use_no_more_than_its_share_of_the_slots_and_h
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert_eq!(alone.target.deliveries("j"), 5, "a quarter of 20 slots");
     tokio::time::sleep(Duration::from_millis(8_500)).await;
-    assert_eq!(alone.target.deliveries("j"), 10, "a free slot is used before the next look");
+    assert_eq!(alone.target.deliveries("j"), 10, "a free slot is used before the next poll");
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert_eq!(alone.target.deliveries("j"), 30, "all are delivered in the end");
     engine.stop(Duration::from_secs(5)).await;

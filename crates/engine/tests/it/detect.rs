@@ -1,4 +1,4 @@
-//! Dead schedules, on every keeper: ticks that were lost behind a cursor are found, recorded and delivered.
+//! Dead schedules, on every store: lost ticks behind a cursor are found, recorded and delivered.
 
 use std::{
     any::Any,
@@ -25,7 +25,7 @@ use everytick_store::{
 use everytick_targets::{Dispatch, LiveOutput, Target};
 use tokio_util::sync::CancellationToken;
 
-/// Takes everything, and remembers it.
+/// Succeeds at every delivery and remembers the run.
 #[derive(Default)]
 pub(crate) struct Sink(Mutex<Vec<RunId>>);
 
@@ -86,7 +86,7 @@ async fn ticks(bench: &Bench, job: &Job) -> BTreeSet<DbTime> {
     bench.history(job).await.iter().map(|run| run.scheduled_at).collect()
 }
 
-/// Somebody has raised the cursor of a job past 60 ticks that nobody recorded.
+/// The cursor of a job was raised by hand past 60 unrecorded ticks.
 async fn lost_ticks_are_recorded_and_delivered(bench: Bench) {
     let mut spec = overlapping("lost");
     spec.misfire.catch_up = CatchUp::All;
@@ -95,7 +95,7 @@ async fn lost_ticks_are_recorded_and_delivered(bench: Bench) {
     bench.raise(&lost, 1, Some(s(610))).await;
     let sink = Arc::new(Sink::default());
     let engine = start(&bench, sink.clone()).await;
-    // The other job is played by the engine, whose ranges and skips are all on the record.
+    // The engine records the ticks of the other job, as rows or ranges.
     tokio::time::timeout(Duration::from_secs(30), async {
         while bench
             .store
@@ -117,9 +117,9 @@ async fn lost_ticks_are_recorded_and_delivered(bench: Bench) {
     let all: BTreeSet<_> = (1..=51).map(|n| s(n * 10)).collect();
     assert_eq!(ticks(&bench, &lost).await, all, "up to the margin of two leases and a minute");
     assert!(bench.epoch(&lost).await > 1);
-    assert_eq!(engine.detect().await.unwrap(), 0, "once is enough");
-    assert_eq!(ticks(&bench, &well).await, before, "nothing was wrong with that one");
-    // Of those that lie within the catch-up's bound the first are the ones that are now delivered, late and in turn.
+    assert_eq!(engine.detect().await.unwrap(), 0, "one repair is enough");
+    assert_eq!(ticks(&bench, &well).await, before, "the healthy job is unchanged");
+    // The first ticks within the catch-up limit are delivered now, late and one after another.
     let fired = || async {
         let runs = bench.history(&lost).await;
         runs.iter().filter(|run| run.state == State::Succeeded).map(|run| run.id).collect::<BTreeSet<_>>()
@@ -136,8 +136,8 @@ async fn lost_ticks_are_recorded_and_delivered(bench: Bench) {
     engine.stop(Duration::from_secs(5)).await;
 }
 
-/// A one-shot job that is kept for an hour, and one that stays.
-async fn one_shot_jobs_go_when_they_have_been_kept_long_enough(bench: Bench) {
+/// One one-shot job is kept for an hour, the other forever.
+async fn one_shot_jobs_are_deleted_after_their_keep_time(bench: Bench) {
     let lease = bench.join("before", 7).await;
     let once =
         |name: &str, keep| JobSpec { schedule: Some(schedule(Timing::At { at: s(10) })), keep, ..overlapping(name) };
@@ -154,7 +154,7 @@ async fn one_shot_jobs_go_when_they_have_been_kept_long_enough(bench: Bench) {
     engine.detect().await.unwrap();
     assert!(bench.load(&goes).await.job.deleted_at.is_none());
     bench.go(4_000);
-    // The node's own reading of the clock follows when it renews its lease.
+    // The node's estimate of the clock follows when it renews its lease.
     tokio::time::timeout(Duration::from_secs(30), async {
         while bench.load(&goes).await.job.deleted_at.is_none() {
             engine.detect().await.unwrap();
@@ -170,18 +170,18 @@ async fn one_shot_jobs_go_when_they_have_been_kept_long_enough(bench: Bench) {
 }
 
 #[tokio::test]
-async fn one_shot_jobs_go_in_sqlite() {
-    one_shot_jobs_go_when_they_have_been_kept_long_enough(Bench::open(sqlite).await).await;
+async fn expired_one_shot_jobs_are_deleted_in_sqlite() {
+    one_shot_jobs_are_deleted_after_their_keep_time(Bench::open(sqlite).await).await;
 }
 
 #[tokio::test]
-async fn one_shot_jobs_go_in_postgresql() {
-    one_shot_jobs_go_when_they_have_been_kept_long_enough(Bench::open(postgres).await).await;
+async fn expired_one_shot_jobs_are_deleted_in_postgresql() {
+    one_shot_jobs_are_deleted_after_their_keep_time(Bench::open(postgres).await).await;
 }
 
 #[tokio::test]
-async fn one_shot_jobs_go_in_the_simulated_store() {
-    one_shot_jobs_go_when_they_have_been_kept_long_enough(Bench::open(sim).await).await;
+async fn expired_one_shot_jobs_are_deleted_in_the_simulated_store() {
+    one_shot_jobs_are_deleted_after_their_keep_time(Bench::open(sim).await).await;
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The loop over flows, on the simulated store: one flow that cannot be advanced stops no other.
+//! The flows loop on the simulated store: a flow that cannot be advanced does not stop the others.
 
 use std::{any::Any, sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ fn following(name: &str, parents: &[&str]) -> JobSpec {
     JobSpec { schedule: None, depends_on: parents.iter().map(parent).collect(), ..spec(name) }
 }
 
-/// Waits, in virtual time, until the flow is over.
+/// Waits in virtual time until the flow has ended.
 async fn ended(bench: &Bench, flow: RunId) -> FlowRecord {
     let ended = async {
         loop {
@@ -37,7 +37,7 @@ async fn ended(bench: &Bench, flow: RunId) -> FlowRecord {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flow_that_cannot_be_advanced_is_given_up_and_stops_no_other() {
+async fn a_flow_that_cannot_be_advanced_is_given_up_and_does_not_stop_others() {
     let mut made = None;
     let bench = Bench::open(async |clock, limits| {
         let store = Arc::new(SimStore::shared(clock, limits, PARTITIONS));

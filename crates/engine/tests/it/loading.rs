@@ -1,4 +1,4 @@
-//! One job that cannot be loaded keeps no other from its ticks.
+//! A job that cannot be loaded does not stop the ticks of other jobs.
 
 use std::{
     sync::{Arc, Mutex},
@@ -26,7 +26,7 @@ async fn until_ticked(bench: &Bench, jobs: &[Job]) {
 }
 
 #[tokio::test]
-async fn a_job_that_cannot_be_loaded_is_set_aside_and_the_others_tick() {
+async fn a_job_that_cannot_be_loaded_is_retried_later_and_the_others_tick() {
     let opened: Mutex<Option<Arc<SimStore>>> = Mutex::default();
     let bench = Bench::open(|clock, limits| {
         let store = Arc::new(SimStore::shared(clock, limits, PARTITIONS));

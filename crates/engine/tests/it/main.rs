@@ -1,4 +1,4 @@
-//! The engine from outside, on the simulated store.
+//! Tests of the engine's public API. Most use the simulated store.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod accepted;

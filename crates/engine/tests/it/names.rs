@@ -1,4 +1,4 @@
-//! A node that starts under a name whose lease still lives, in virtual time.
+//! A node starts under a name whose lease is still alive, in virtual time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use super::detect::{Sink, parts, sim};
 
 const NAME: &str = "n";
 
-/// A bench on which an earlier process of the node has joined.
+/// A store in which an earlier process of the node has joined.
 async fn bench() -> (Bench, Lease) {
     let bench = Bench::open(sim).await;
     let process = NodeProcess { host: "h1".into(), pid: 42, mark: String::new() };
@@ -23,7 +23,7 @@ async fn bench() -> (Bench, Lease) {
     (bench, lease)
 }
 
-/// Starts the node again, and gives it the time for some looks at the lease.
+/// Starts the node again and waits 2 s, in which it checks the lease several times.
 async fn start(bench: &Bench, lives: fn(&NodeProcess) -> Option<bool>) -> JoinHandle<Result<Engine>> {
     let settings = Settings { node: NAME.into(), ..Settings::default() };
     let parts = Parts { process_lives: lives, settings, ..parts(bench, Arc::new(Sink::default())) };
@@ -41,7 +41,7 @@ fn refused(started: Result<Engine>) {
 async fn a_node_waits_for_a_lease_that_is_not_renewed_to_expire() {
     let (bench, _) = bench().await;
     let started = start(&bench, |_| None).await;
-    assert!(!started.is_finished(), "the lease may be that of a living process");
+    assert!(!started.is_finished(), "the process of the lease may be alive");
     bench.go(15);
     started.await.unwrap().unwrap();
 }
@@ -56,7 +56,7 @@ async fn a_node_is_refused_when_the_lease_is_renewed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_is_seen_to_live_or_to_be_gone_decides_at_once() {
+async fn a_node_starts_or_is_refused_at_once_when_it_knows_whether_the_process_lives() {
     let (bench, _) = bench().await;
     refused(start(&bench, |_| Some(true)).await.await.unwrap());
     start(&bench, |_| Some(false)).await.await.unwrap().unwrap();

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::alone::Alone;
 
-/// Refuses every delivery after a second.
+/// Refuses every delivery after one second.
 #[derive(Default)]
 struct Refuses;
 
@@ -29,7 +29,7 @@ impl Target for Refuses {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_stops_returns_a_run_that_it_may_not_deliver_unspent() {
+async fn a_stopping_node_releases_a_run_that_it_may_not_deliver_unspent() {
     let alone = Alone::<Refuses>::new().await;
     let engine = alone.start(1).await;
     let run = alone.trigger(0).await;
@@ -42,7 +42,7 @@ async fn a_node_that_stops_returns_a_run_that_it_may_not_deliver_unspent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_waits_unspent_for_the_only_capable_node_to_restart_and_then_names_the_missing_flag() {
+async fn a_run_waits_unspent_for_the_only_capable_node_to_restart_and_then_fails_with_the_missing_flag() {
     let alone = Alone::<Refuses>::shared().await;
     let engine = alone.start(1).await;
     let able = NodeInfo { can: Some(Capabilities::all().publish()), ..NodeInfo::named("able") };

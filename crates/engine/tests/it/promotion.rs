@@ -1,4 +1,4 @@
-//! A standby that was behind is promoted: the database has lost commits that nodes were told of.
+//! A standby that lagged is promoted: the database has lost commits that it had confirmed to nodes.
 
 use std::{
     sync::{
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::alone::Alone;
 
-/// Takes everything, and remembers which attempts came.
+/// Succeeds at every delivery and remembers the attempts.
 #[derive(Default)]
 struct Sink {
     attempts: Mutex<Vec<u32>>,
@@ -45,11 +45,11 @@ async fn a_run_whose_settlement_was_lost_is_lost_and_gets_the_next_attempt() {
     let run = alone.trigger(10).await;
     assert_eq!(alone.run(run).await.state, State::Succeeded);
     assert!(alone.store.lose_settlement(run));
-    // Nothing tells the node of the promotion: the claim is compared when it has become old.
+    // The node does not learn of the promotion. The claim is compared when it is old.
     tokio::time::sleep(Duration::from_secs(80)).await;
     let record = alone.run(run).await;
     assert_eq!((record.state, record.attempt, record.lost), (State::Succeeded, 2, 1));
-    assert_eq!(alone.target.attempts(), [1, 2], "never the same attempt again");
+    assert_eq!(alone.target.attempts(), [1, 2], "no attempt is sent twice");
     let attempts = alone.store.list_attempts(TENANT, run).await.unwrap();
     let outcomes: Vec<_> = attempts.iter().map(|attempt| attempt.outcome.as_deref()).collect();
     assert_eq!(outcomes, [Some("lost"), Some("succeeded")]);
@@ -57,7 +57,7 @@ async fn a_run_whose_settlement_was_lost_is_lost_and_gets_the_next_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lost_settlement_of_a_run_that_lasted_is_found_after_the_next_renewal() {
+async fn the_lost_settlement_of_an_old_run_is_found_after_the_next_renewal() {
     let alone = Alone::<Sink>::new().await;
     let engine = alone.start(1).await;
     alone.target.lasts.store(120, Ordering::Relaxed);

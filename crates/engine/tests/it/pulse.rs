@@ -1,4 +1,4 @@
-//! How a node notices that it does not work: loops that panic or hang, a database that is away, slots that stay busy, and
+//! How a node notices that it does not work: loops that panic or hang, an unreachable database, slots that stay busy, and
 //! deliveries that panic. On the simulated store, in virtual time.
 
 use std::{
@@ -26,7 +26,7 @@ use everytick_store::{
 use everytick_targets::{Dispatch, LiveOutput, Target};
 use tokio_util::sync::CancellationToken;
 
-/// The database's clock goes with virtual time.
+/// The database clock follows virtual time.
 struct VirtualClock(tokio::time::Instant);
 
 impl VirtualClock {
@@ -54,7 +54,7 @@ impl Entropy for Same {
 #[derive(Clone, Copy)]
 enum Behaviour {
     Succeed,
-    /// Takes the work and reports later.
+    /// Accepts the work and reports later.
     Accept,
     /// Works until it is cancelled.
     Last,
@@ -83,7 +83,7 @@ struct Node {
     db: SimStore,
 }
 
-/// A node with these jobs, without waiting for anything.
+/// Starts a node with these jobs, without waiting for anything.
 async fn start(faults: Arc<dyn Faults>, behaviour: Behaviour, slots: usize, specs: Vec<JobSpec>) -> Node {
     let clock = VirtualClock::new();
     let db = SimStore::new(clock.clone(), Limits::default());
@@ -110,13 +110,13 @@ async fn runs(node: &Node, job: &str) -> Vec<RunRecord> {
     node.db.list_runs(TENANT, &filter, None, 1_000).await.unwrap().items
 }
 
-/// Runs a node with one loop that fails, gives it work for every loop, and gives why it broke down.
+/// Runs a node with one faulty loop and work for every loop. Returns why the node failed.
 async fn broken_by(fault: LoopFault) -> String {
     set_loop_fault(Some(fault));
     let accepts = matches!(fault, LoopFault::Panic("accept") | LoopFault::Hang("accept"));
     let behaviour = if accepts { Behaviour::Accept } else { Behaviour::Succeed };
     let node = start(Arc::new(NoFaults), behaviour, 10, vec![overlapping("j")]).await;
-    // Somebody has ended a run: work for the loop that stops deliveries.
+    // A run was ended elsewhere: work for the loop that stops deliveries.
     let job = job_id(TENANT, "j");
     node.hints.runs_ended(job, [everytick_domain::ids::RunId::floor(START)]);
     let broken = tokio::time::timeout(Duration::from_secs(600), node.engine.broken()).await;
@@ -138,15 +138,15 @@ async fn names() -> Vec<&'static str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_loop_that_panics_breaks_the_node_down() {
+async fn a_panic_in_any_loop_makes_the_node_fail() {
     for name in names().await {
         assert_eq!(broken_by(LoopFault::Panic(name)).await, format!("the loop {name:?} panicked"));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_loop_that_hangs_breaks_the_node_down() {
-    // The loop that checks cannot notice that it hangs itself; the binary watches it from a thread.
+async fn a_hang_in_any_loop_makes_the_node_fail() {
+    // The checking loop cannot notice its own hang; the binary watches it from a thread.
     for name in names().await.into_iter().filter(|name| *name != "pulse") {
         let reason = broken_by(LoopFault::Hang(name)).await;
         match name {
@@ -156,7 +156,7 @@ async fn every_loop_that_hangs_breaks_the_node_down() {
     }
 }
 
-/// A database that refuses everything at once, or does not answer in time.
+/// A database that refuses every call at once, or does not answer in time.
 #[derive(Default)]
 struct Away {
     refuses: AtomicBool,
@@ -173,7 +173,7 @@ impl Faults for Away {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_database_is_away_the_node_is_not_ready_and_does_not_end() {
+async fn while_the_database_is_unreachable_the_node_is_not_ready_and_keeps_running() {
     let away = Arc::new(Away::default());
     let node = start(away.clone(), Behaviour::Succeed, 10, vec![overlapping("j")]).await;
     for kind in [&away.refuses, &away.silent] {
@@ -188,7 +188,7 @@ async fn while_the_database_is_away_the_node_is_not_ready_and_does_not_end() {
         for _ in 0..10 {
             tokio::time::sleep(Duration::from_secs(60)).await;
             assert!(node.engine.ready().is_err());
-            assert_eq!(node.engine.broken_by(), "", "it waits for the database");
+            assert_eq!(node.engine.broken_by(), "", "the node waits for the database");
         }
         kind.store(false, Ordering::Relaxed);
     }
@@ -209,7 +209,7 @@ impl Faults for Fails {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ticks_claims_and_loads_that_fail_for_15_seconds_are_each_a_reason_not_to_be_ready() {
+async fn a_node_is_not_ready_when_ticks_claims_or_loads_have_failed_for_15_seconds() {
     for (point, what) in
         [(Point::Record, "recording ticks"), (Point::Peek, "claiming runs"), (Point::Load, "loading jobs")]
     {
@@ -242,7 +242,7 @@ async fn a_node_whose_slots_stay_busy_for_a_minute_is_not_ready() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delivery_that_panics_is_a_failed_attempt_and_is_tried_again() {
+async fn a_delivery_that_panics_is_a_failed_attempt_and_is_retried() {
     let spec = |retries| JobSpec { retry: RetryPolicy::with_retries(retries), ..overlapping(&format!("r{retries}")) };
     let node = start(Arc::new(NoFaults), Behaviour::PanicAtFirst, 2, vec![spec(1), spec(0)]).await;
     tokio::time::sleep(Duration::from_secs(100)).await;
@@ -253,6 +253,6 @@ async fn a_delivery_that_panics_is_a_failed_attempt_and_is_tried_again() {
     let oldest = once.last().unwrap();
     assert_eq!(oldest.state, State::Failed, "{once:?}");
     assert!(oldest.error.as_ref().unwrap().contains("a panic"), "{oldest:?}");
-    assert_eq!(node.engine.ready(), Ok(()), "no slot is left behind");
+    assert_eq!(node.engine.ready(), Ok(()), "no slot stays in use");
     node.engine.stop(Duration::ZERO).await;
 }

@@ -1,4 +1,4 @@
-//! People: they make jobs, edit and pause them close to their ticks, ask for runs and cancel them.
+//! Users: they create jobs, edit and pause them close to their ticks, trigger runs and cancel them.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -82,7 +82,7 @@ pub async fn run(world: Arc<World>, random: Random) {
     }
 }
 
-/// Half of the time within 50 ms of a whole second, where ticks are; else whenever.
+/// Half of the time within 50 ms of a whole second, where ticks are; otherwise at a random time.
 async fn near_a_tick(world: &World, random: &Random) {
     tokio::time::sleep(random.millis(50, 2_500)).await;
     if random.chance(500) {
@@ -94,32 +94,31 @@ async fn near_a_tick(world: &World, random: &Random) {
 
 const CALENDARS: [&str; 2] = ["holidays", "maintenance"];
 
-/// One history in three has them.
+/// One history in three has calendars.
 fn has_calendars(world: &World) -> bool {
     world.scene.seed.is_multiple_of(3)
 }
 
-/// A history is shorter than a day, so days are made to begin and end in its midst by zones and versions: each version leaves out
-/// either all or nothing, and holds from an instant close to a tick.
+/// Sets a new version of a calendar. A history is shorter than a day, so versions and zones make days begin and end within it:
+/// each version excludes either all ticks or none, and is valid from an instant close to a tick.
 async fn set_calendar(world: &World, random: &Random, name: &str) {
     if !has_calendars(world) {
         return;
     }
     let days = if random.chance(500) { vec!["2026-11-14/2026-11-16".parse().unwrap()] } else { Vec::new() };
-    // Another zone makes it another version, also where it leaves out the same.
+    // Another zone makes another version, even if it excludes the same ticks.
     let zone = *random.pick(&["UTC", "Asia/Tokyo", "America/New_York"]);
     let spec = CalendarSpec::new(zone, days, Vec::new()).unwrap();
     let put = PutCalendar { name: name.to_owned(), spec, if_match: None };
     let _ = world.commands(random).put_calendar(TenantId::DEFAULT, &people(), put).await;
 }
 
-/// Two histories in five have them.
+/// Two histories in five have flows.
 fn has_flows(world: &World) -> bool {
     world.scene.seed % 5 < 2
 }
 
-/// Some of the jobs that were made before the nth: chains, fans and diamonds come of it. One that is not there, or that would
-/// make a cycle, is refused.
+/// Some of the jobs created before the nth, so that chains, fans and diamonds result. A missing parent or a cycle is refused.
 fn parents(random: &Random, n: u64) -> Vec<DependsOn> {
     if n < 2 || random.chance(300) {
         return Vec::new();
@@ -135,7 +134,7 @@ fn parents(random: &Random, n: u64) -> Vec<DependsOn> {
     parents
 }
 
-/// Cancels a flow, or has it run again.
+/// Cancels or reruns a flow.
 async fn ask_of_a_flow(world: &World, random: &Random) {
     let commands = world.commands(random);
     let Ok(page) = commands.store().list_runs(TenantId::DEFAULT, &RunFilter::default(), None, 30).await else { return };

@@ -1,5 +1,5 @@
-//! People who ask for runs of past ticks, and what must then be true: each tick that has had its turn has one run, in order, and
-//! no other has one.
+//! Users who request backfills, and the rules for them: each tick that was processed has one run, in order, and no other tick
+//! has one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use everytick_store::{JobRef, WallClock};
 
 use super::{actor::people, checker::Definitions, random::Random, world::World};
 
-/// No longer than this: all of it would else still wait for its pace at the end.
+/// No longer than this, because a longer backfill would still wait for its rate at the end.
 const STRETCH_SECONDS_MAX: u64 = 20;
 
 pub async fn ask(world: &World, random: &Random, job: JobId) {
@@ -47,14 +47,14 @@ pub async fn cancel(world: &World, random: &Random, job: JobId) {
 pub fn are_whole(db: &Db, jobs: &Definitions<'_>, found: &mut Vec<String>) {
     let mut made: BTreeSet<RunId> =
         db.all_runs().filter(|(_, row)| row.cause == CauseKind::Backfill).map(|(run, _)| run).collect();
-    // In which place of the journal each was made.
+    // The position in the journal at which each run was created.
     let mut places: BTreeMap<RunId, usize> = BTreeMap::new();
     for (place, entry) in db.journal().iter().enumerate() {
         if let Entry::Recorded { run, .. } = entry
             && made.contains(run)
             && places.insert(*run, place).is_some()
         {
-            found.push(format!("backfill: {run} was made twice"));
+            found.push(format!("backfill: {run} was created twice"));
         }
     }
     for (id, row) in db.all_backfills() {
@@ -63,22 +63,22 @@ pub fn are_whole(db: &Db, jobs: &Definitions<'_>, found: &mut Vec<String>) {
         for tick in &row.ticks[..row.position] {
             let run = row.origin(id).run(row.job, *tick);
             if !made.remove(&run) {
-                found.push(format!("backfill: {tick} of {id} has had its turn and no run"));
+                found.push(format!("backfill: {tick} of {id} was processed but has no run"));
             }
             let place = places.get(&run).copied();
             if place < last {
-                found.push(format!("backfill: {tick} of {id} had its turn too early"));
+                found.push(format!("backfill: {tick} of {id} was processed too early"));
             }
             last = place;
         }
         if row.state == BackfillState::Done && row.position < row.ticks.len() {
-            found.push(format!("backfill: {id} is done with {} of {}", row.position, row.ticks.len()));
+            found.push(format!("backfill: {id} is done after {} of {} ticks", row.position, row.ticks.len()));
         }
     }
-    found.extend(made.iter().map(|run| format!("backfill: {run} is of no tick that has had its turn")));
+    found.extend(made.iter().map(|run| format!("backfill: {run} belongs to no processed tick")));
 }
 
-/// As one of the job's definitions has them; calendars have rules of their own.
+/// The ticks are those of one of the job's definitions. Calendars are checked elsewhere.
 fn covers_the_ticks_of_a_definition(
     id: BackfillId,
     row: &BackfillRow,

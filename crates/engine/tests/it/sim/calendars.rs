@@ -1,5 +1,5 @@
-//! I2 with calendars: a tick is a skip `calendar` if and only if one of the calendars of its definition leaves it out, as they
-//! stood in the database when it was recorded.
+//! I2 with calendars: a tick is a skip `calendar` if and only if a calendar of its definition excludes it, in the version that
+//! the database had when it was recorded.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,7 +14,7 @@ use everytick_sim::{Db, Entry};
 
 pub fn what_is_left_out_is_a_skip_for_that_reason(db: &Db, found: &mut Vec<String>) {
     let mut calendars: BTreeMap<String, Arc<Calendar>> = BTreeMap::new();
-    // The definition that an edit ends records its last ticks before the edit is in the journal.
+    // An edit records the last ticks of the old definition before the edit itself is in the journal.
     let mut jobs: BTreeMap<JobId, &Job> = BTreeMap::new();
     let rows: BTreeMap<_, _> = db.all_runs().collect();
     for entry in db.journal() {
@@ -46,8 +46,8 @@ pub fn what_is_left_out_is_a_skip_for_that_reason(db: &Db, found: &mut Vec<Strin
     }
 }
 
-/// `None` where the definition at that place in the journal is not the one that the tick is of: an `at` of a moment ago, which
-/// an edit records before it is in the journal itself.
+/// `None` if the definition at that point of the journal does not have this tick: an edit records an `at` of a moment ago
+/// before the edit itself is in the journal.
 fn is_left_out(
     jobs: &BTreeMap<JobId, &Job>,
     calendars: &BTreeMap<String, Arc<Calendar>>,

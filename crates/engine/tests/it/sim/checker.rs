@@ -1,5 +1,5 @@
-//! Asks of a finished history what the invariants say. It knows the schedules, the journal of the database and what the
-//! targets saw, and nothing of how the engine works.
+//! Checks the invariants on a finished history. It knows the schedules, the journal of the database and what the targets saw,
+//! and nothing about how the engine works.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +15,14 @@ use everytick_store::WallClock;
 
 use super::{backfills, calendars, flows, holders, overlap, pace, target::Delivery, world::World};
 
-/// Ticks younger than this at the end may still be on their way.
+/// Ticks younger than this at the end may not be recorded yet.
 const ON_THEIR_WAY: Span = Span::seconds(3);
-/// So long after a run has ended, the next of its job has begun: workers that found nothing look again within this time.
+/// The next run of a job begins within this time after a run has ended: workers that found nothing poll again within it.
 const NEXT_WITHIN: Span = Span::seconds(2);
-/// Runs due longer ago than this at the end must have been started, unless their job may not start them.
+/// Runs due longer ago than this at the end must have started, unless their job may not start them.
 const STUCK: Span = Span::seconds(20);
 
-/// What came of one history.
+/// The result of one history.
 pub struct Played {
     pub violations: Vec<String>,
     pub ticks: usize,
@@ -42,7 +42,7 @@ pub fn check(world: &World) -> Played {
         holders::fences_only_rise(db, &mut found);
         backfills::are_whole(db, &jobs, &mut found);
         flows::flows_hold(db, end, &mut found);
-        // Who is told lies works side by side with others, and only the ledger is whole.
+        // Nodes that all believe they own everything run the same jobs concurrently, so only the ledger is checked.
         if !world.scene.lying {
             overlap::policies_hold(db, &jobs, end, &mut found);
             nothing_is_stuck(db, &deliveries, end, &mut found);
@@ -61,7 +61,7 @@ pub fn check(world: &World) -> Played {
     })
 }
 
-/// All that the database and the targets saw, in short.
+/// A hash of everything that the database and the targets saw.
 pub fn trace(world: &World) -> String {
     let mut trace = blake3::Hasher::new();
     world.db.inspect(|db| db.journal().iter().for_each(|entry| _ = trace.update(format!("{entry:?}").as_bytes())));
@@ -71,7 +71,7 @@ pub fn trace(world: &World) -> String {
     trace.finalize().to_hex().to_string()
 }
 
-/// A definition of a job, which took over at `x` and was given at `at`.
+/// A definition of a job, valid from `x` on and given at `at`.
 pub struct Definition<'a> {
     x: DbTime,
     at: DbTime,
@@ -94,7 +94,8 @@ fn definitions(db: &Db) -> Definitions<'_> {
     jobs
 }
 
-/// I1, I2, I3, I5, I11: each tick of each definition, while it held, has one row or lies in one range; nothing else has.
+/// I1, I2, I3, I5, I11: each tick of each definition, while it was valid, has one row or lies in one range. Nothing else is
+/// recorded.
 fn every_tick_once(db: &Db, jobs: &Definitions<'_>, end: DbTime, found: &mut Vec<String>) {
     for (&id, definitions) in jobs {
         let mut expected = BTreeSet::new();
@@ -103,7 +104,7 @@ fn every_tick_once(db: &Db, jobs: &Definitions<'_>, end: DbTime, found: &mut Vec
             let until = definitions.get(n + 1).map_or(end, |next| next.x);
             let before = n.checked_sub(1).map(|n| definitions[n].job);
             let fresh = before.is_none_or(|before| before.spec.schedule != job.spec.schedule);
-            // An `at` a moment ago means now, when it is said anew.
+            // An `at` a moment in the past means now, when it is newly set.
             let from = if fresh { job::first_cursor(&job.spec, schedule, *x, *at) } else { schedule.next_after(*x) };
             if let Some(from) = from {
                 expected.extend(schedule.ticks(from, until));
@@ -130,18 +131,18 @@ fn every_tick_once(db: &Db, jobs: &Definitions<'_>, end: DbTime, found: &mut Vec
                 found.push(format!("I1: tick {tick} of {id} is recorded {times} times"));
             }
             if !expected.contains(tick) {
-                found.push(format!("I11: {tick} of {id} was no tick when it was recorded"));
+                found.push(format!("I11: {tick} of {id} was not a tick when it was recorded"));
             }
         }
         for tick in expected.iter().filter(|tick| **tick < end.minus(ON_THEIR_WAY)) {
             if !recorded.contains_key(tick) {
-                found.push(format!("I2: tick {tick} of {id} is not on the record"));
+                found.push(format!("I2: tick {tick} of {id} has no record"));
             }
         }
     }
 }
 
-/// I4, I5, I6, I13: never early, each attempt sent once, only of runs on the record, boundedly often.
+/// I4, I5, I6, I13: never early, each attempt sent once, only of recorded runs, and a bounded number of times.
 fn deliveries_are_sound(db: &Db, jobs: &Definitions<'_>, deliveries: &[Delivery], found: &mut Vec<String>) {
     let claims: BTreeSet<_> = db
         .journal()
@@ -170,7 +171,7 @@ fn deliveries_are_sound(db: &Db, jobs: &Definitions<'_>, deliveries: &[Delivery]
     }
 }
 
-/// I7, I8: settled only by the fence that holds it, and nothing after its end.
+/// I7, I8: a run is settled only under the fence of its claim, and nothing changes it after its end.
 fn the_journal_is_sound(db: &Db, found: &mut Vec<String>) {
     let mut over = BTreeSet::new();
     for entry in db.journal() {
@@ -198,7 +199,7 @@ fn the_journal_is_sound(db: &Db, found: &mut Vec<String>) {
     }
 }
 
-/// I19: some time after the last fault, what is due has ended, or is being worked on, or waits for its own job.
+/// I19: some time after the last fault, every due run has ended, or is in progress, or waits for a run of its own job.
 fn nothing_is_stuck(db: &Db, deliveries: &[Delivery], end: DbTime, found: &mut Vec<String>) {
     let at_work: BTreeSet<_> =
         deliveries.iter().filter(|delivery| !delivery.ended).map(|delivery| (delivery.run, delivery.fence)).collect();
@@ -215,18 +216,17 @@ fn nothing_is_stuck(db: &Db, deliveries: &[Delivery], end: DbTime, found: &mut V
         db.all_runs().filter(|(_, row)| row.state == State::Claimed).map(|(_, row)| row.job).collect();
     for (run, row) in db.all_runs().filter(|(_, row)| row.due_at < end.minus(STUCK)) {
         let recent = row.started_at.is_some_and(|at| at >= end.minus(ON_THEIR_WAY));
-        // A worker that vanished has its lease by the database's clock, which may have been set back since.
+        // A worker that vanished keeps its lease by the database clock, which may have been set back since.
         let leased = db.worker_holds_until(run).is_some_and(|until| until >= end.minus(ON_THEIR_WAY));
         if row.state == State::Claimed && !at_work.contains(&(run, row.fence)) && !recent && !leased {
-            found.push(format!("I19: {run} is claimed under {} and nobody works on it", row.fence));
+            found.push(format!("I19: {run} is claimed under {} and no process works on it", row.fence));
         }
         let waits = db.waits_until(run).is_some_and(|due_at| due_at < end.minus(STUCK));
         if waits && row.attempt > 0 && !claimed.contains(&row.job) {
-            found
-                .push(format!("I19: attempt {} of {run} waits to be followed, and nothing is in its way", row.attempt));
+            found.push(format!("I19: {run} waits after attempt {}, and nothing blocks it", row.attempt));
         }
         if row.state == State::Waiting && row.attempt == 0 && !busy.contains(&row.job) {
-            found.push(format!("I19: {run} of {} waits since {} and nothing is in its way", row.job, row.due_at));
+            found.push(format!("I19: {run} of {} has waited since {}, and nothing blocks it", row.job, row.due_at));
         }
     }
 }

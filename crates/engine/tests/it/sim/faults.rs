@@ -1,4 +1,4 @@
-//! What becomes of statements: most go well; some are slow, fail, lose their answer, or land after their sender gave up.
+//! The fate of statements: most succeed; some are slow, fail, lose their answer, or take effect after the sender gave up.
 
 use std::{
     sync::{
@@ -13,24 +13,24 @@ use everytick_sim::{Call, Fate, Faults, Point, Row};
 
 use super::{random::Random, world::Scene};
 
-/// Longer than a statement may take: its sender will have given up when it lands.
+/// Longer than the statement timeout: the sender has given up when the statement takes effect.
 const ABANDONED: (u64, u64) = (5_500, 9_000);
-/// And so that it lands before a fence that is raised late.
+/// Only a little longer, so that the statement takes effect before a fence that is raised late.
 const ABANDONED_JUST: (u64, u64) = (5_050, 7_000);
 const SLOW: (u64, u64) = (500, 4_000);
 
 /// How a node is cut off from the database.
 #[derive(Clone, Copy, Debug)]
 pub enum Cut {
-    /// It is told at once that nothing can be done.
+    /// Every statement fails at once.
     Refused,
-    /// What it says is not heard.
+    /// Statements do not reach the database.
     Silent,
-    /// What it says is heard and done; it hears nothing.
+    /// Statements are executed, but their answers are lost.
     Deaf,
 }
 
-/// A node's way to the database; clones are the same way.
+/// The connection of a node to the database; all clones are the same connection.
 #[derive(Clone, Default)]
 pub struct Link(Arc<Mutex<Option<Cut>>>);
 
@@ -43,16 +43,17 @@ impl Link {
 pub struct SeededFaults {
     random: Random,
     calm: Arc<AtomicBool>,
-    /// Where this process has its long delays: random faults alone find some mistakes once in hundreds of histories.
+    /// The point at which this process has its long delays. Random faults alone find some bugs only once in hundreds of
+    /// histories.
     delayed: Point,
     link: Link,
 }
 
-/// The named delay points: statements that are overtaken, or abandoned in flight, such as a raise by an edit.
+/// The named delay points: statements that are overtaken (such as a raise by an edit) or abandoned in flight.
 const DELAY_POINTS: [Point; 7] =
     [Point::Record, Point::Range, Point::Raise, Point::Edit, Point::Settle, Point::Claim, Point::RaiseFence];
-/// And those of a cluster: a release overtaken by what is recorded after it, a reading older than a change of hands, a
-/// fence raised late after a statement was abandoned.
+/// Delay points of a cluster: a release overtaken by a later recording, a load older than a change of ownership, a fence raised
+/// late after a statement was abandoned.
 const CLUSTER_POINTS: [Point; 4] = [Point::Release, Point::Acquire, Point::Load, Point::RaiseFence];
 
 impl SeededFaults {
@@ -75,16 +76,16 @@ impl SeededFaults {
     }
 }
 
-/// For how long a run's row is locked by another session, and of how many runs one is.
+/// How long another session locks a run's row, and one run in how many is locked.
 const LOCKED_MILLIS: i64 = 2_000;
 const LOCKED_OF: u128 = 40;
 
-/// For how long a row cannot be decoded, and of how many jobs or runs one is.
+/// How long a row cannot be decoded, and one row in how many is damaged.
 const DAMAGED_MILLIS: i64 = 5_000;
 const DAMAGED_OF: u128 = 60;
 
 impl Faults for SeededFaults {
-    /// By the row and the time alone, as locks are.
+    /// Depends only on the row and the time, like `locks`.
     fn damages(&self, row: Row, now: DbTime) -> bool {
         let key = match row {
             Row::Job(job) => job.uuid().as_u128(),
@@ -94,7 +95,7 @@ impl Faults for SeededFaults {
         !self.calm.load(Ordering::SeqCst) && (key ^ window.wrapping_mul(0x9E37_79B9)).is_multiple_of(DAMAGED_OF)
     }
 
-    /// By the run and the time alone: these draw no random numbers, so that they change no other fault.
+    /// Depends only on the run and the time. It draws no random numbers, so it does not change other faults.
     fn locks(&self, run: RunId, now: DbTime) -> bool {
         let window = u128::from((now.millis() / LOCKED_MILLIS).unsigned_abs());
         !self.calm.load(Ordering::SeqCst) && (run.uuid().as_u128() ^ window).is_multiple_of(LOCKED_OF)
@@ -119,7 +120,7 @@ impl Faults for SeededFaults {
         let aimed = point == self.delayed;
         let slow = || Some(Call { travel: self.slow(), ..well });
         match (self.delayed, point) {
-            // These are few: where they are aimed at, most of them are slow.
+            // These calls are rare, so most of them are slow when they are the delay point.
             (Point::Range, Point::Range) | (Point::RaiseFence, Point::RaiseFence) if roll >= 300 => return slow(),
             (Point::Release, Point::Release) | (Point::Acquire, Point::Acquire) if roll >= 600 => {
                 return Some(Call { travel: self.abandoned(), ..well });
@@ -127,8 +128,8 @@ impl Faults for SeededFaults {
             (Point::Release, Point::Release) | (Point::Acquire, Point::Acquire) if roll >= 300 => return slow(),
             (_, Point::Advance) if roll >= 900 => return slow(),
             (Point::Load, Point::Load) if roll >= 850 => return Some(Call { back: self.slow(), ..well }),
-            // What makes it necessary to raise the fence, most often the claim of one of several late runs, and the slow
-            // hand-back of what landed before it was raised.
+            // The statements that make it necessary to raise the fence (mostly the claim of one of several late runs), and the
+            // slow release of the runs that they claimed.
             (Point::RaiseFence, Point::Claim) if roll >= 750 => return Some(Call { travel: self.just(), ..well }),
             (Point::RaiseFence, Point::Record) if roll >= 960 => return Some(Call { travel: self.just(), ..well }),
             (Point::RaiseFence, Point::Settle) if roll >= 400 => return slow(),

@@ -1,5 +1,5 @@
-//! Flows: in each, every reachable job has one run or one recorded skip, never before its parents have ended as its edges ask, and
-//! always soon after that.
+//! Checks flows. In each flow, every reachable job has one run or one recorded skip, never before its parents have ended as its
+//! edges require, and always soon after that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use everytick_domain::{
 };
 use everytick_sim::{Db, Entry, RunRow};
 
-/// So long after its parents have ended, and the faults are over, a child is on the record.
+/// A child is recorded within this time after its parents have ended, once the faults are over.
 const TAKEN_IN_WITHIN: Span = Span::seconds(10);
 
 pub fn flows_hold(db: &Db, end: DbTime, found: &mut Vec<String>) {
@@ -46,18 +46,15 @@ pub fn flows_hold(db: &Db, end: DbTime, found: &mut Vec<String>) {
                 let ended = |(_, run, _): &(_, RunId, _)| rows.get(run).and_then(|row| row.finished_at);
                 let last = parents.iter().filter_map(ended).max();
                 if over && last.is_none_or(|last| last < end.minus(TAKEN_IN_WITHIN)) {
-                    found.push(format!(
-                        "flow: {} is not on the record of {flow}, and its parents have ended",
-                        node.name
-                    ));
+                    found.push(format!("flow: {} has no record in {flow}, but its parents have ended", node.name));
                 }
                 continue;
             };
             if row.state != State::Skipped && !met {
-                found.push(format!("flow: {run} of {} began in {flow}, and its edges are not met", node.name));
+                found.push(format!("flow: {run} of {} began in {flow}, but its edges are not met", node.name));
             }
             if row.skip_reason == Some(SkipReason::Parent) && met && !cancelled {
-                found.push(format!("flow: {run} of {} was skipped in {flow}, and its edges are met", node.name));
+                found.push(format!("flow: {run} of {} was skipped in {flow}, but its edges are met", node.name));
             }
             let began = places.recorded.get(&run).copied().unwrap_or(usize::MAX);
             for (edge, parent, _) in parents.iter().filter(|(edge, ..)| outside(edge.job).is_none()) {
@@ -69,13 +66,13 @@ pub fn flows_hold(db: &Db, end: DbTime, found: &mut Vec<String>) {
     }
     for run in db.all_steps() {
         if rows.get(&run).and_then(|row| row.finished_at).is_some_and(|at| at < end.minus(TAKEN_IN_WITHIN)) {
-            found.push(format!("flow: nobody took in that {run} has ended"));
+            found.push(format!("flow: the step of {run}, which has ended, was not processed"));
         }
     }
     roots_open_flows(db, &rows, end, found);
 }
 
-/// Where in the journal runs were recorded, and where they ended.
+/// The positions in the journal at which runs were recorded and ended.
 #[derive(Default)]
 struct Places {
     recorded: BTreeMap<RunId, usize>,
@@ -100,10 +97,10 @@ fn places(db: &Db, rows: &BTreeMap<RunId, &RunRow>) -> Places {
     places
 }
 
-/// A run that ended while somebody followed its job, and still does, opened a flow.
+/// A run that ended while another job depended on its job, and still does, has opened a flow.
 fn roots_open_flows(db: &Db, rows: &BTreeMap<RunId, &RunRow>, end: DbTime, found: &mut Vec<String>) {
     let mut names: BTreeMap<String, JobId> = BTreeMap::new();
-    // Since where in the journal a job has followed another.
+    // The position in the journal since which a job depends on another.
     let mut since: BTreeMap<(JobId, JobId), usize> = BTreeMap::new();
     let mut ended: Vec<(usize, RunId, JobId)> = Vec::new();
     for (place, entry) in db.journal().iter().enumerate() {
@@ -130,7 +127,7 @@ fn roots_open_flows(db: &Db, rows: &BTreeMap<RunId, &RunRow>, end: DbTime, found
         let recent = row.finished_at.is_none_or(|at| at >= end.minus(TAKEN_IN_WITHIN));
         let followed = since.iter().any(|((_, parent), since)| *parent == job && *since < place);
         if row.flow.is_none() && followed && !recent && !flows.contains(&run) {
-            found.push(format!("flow: {run} of {job} has ended, others follow the job, and no flow was opened"));
+            found.push(format!("flow: {run} of {job} has ended and other jobs depend on it, but no flow was opened"));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Who held what: fences only rise, only the holder of a partition writes for its jobs, and in the end all is held again.
+//! Partition ownership: fences only increase, only the owner of a partition writes for its jobs, and at the end every partition
+//! is owned.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use everytick_sim::{Db, Entry};
 
 use super::checker::Definitions;
 
-/// I9: of leases, of partitions and of runs.
+/// I9: the fences of leases, partitions and runs.
 pub fn fences_only_rise(db: &Db, found: &mut Vec<String>) {
     #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
     enum Of<'a> {
@@ -23,7 +24,7 @@ pub fn fences_only_rise(db: &Db, found: &mut Vec<String>) {
         let (of, fence) = match entry {
             Entry::Leased { node, fence, .. } => (Of::Lease(node), *fence),
             Entry::Acquired { partition, fence, .. } => (Of::Partition(*partition), *fence),
-            // A cancel raises it too: whoever worked on the run comes too late.
+            // A cancel raises the fence too, so that a report on the cancelled claim is refused.
             Entry::Claimed { run, fence, .. } | Entry::Cancelled { run, fence, .. } => (Of::Run(*run), *fence),
             _ => continue,
         };
@@ -34,7 +35,7 @@ pub fn fences_only_rise(db: &Db, found: &mut Vec<String>) {
     }
 }
 
-/// I10: what a node records or claims is of a partition that it holds at that moment; one about to stop takes no more.
+/// I10: a node records and claims only in partitions that it owns at that moment, and a stopping node acquires none.
 pub fn only_holders_write(db: &Db, jobs: &Definitions<'_>, found: &mut Vec<String>) {
     let mut holders: BTreeMap<u16, Incarnation> = BTreeMap::new();
     let mut retired = BTreeSet::new();
@@ -46,7 +47,7 @@ pub fn only_holders_write(db: &Db, jobs: &Definitions<'_>, found: &mut Vec<Strin
             }
             Entry::Acquired { partition, by, .. } => {
                 if retired.contains(by) {
-                    found.push(format!("I10: {by} is about to stop and has taken partition {partition}"));
+                    found.push(format!("I10: {by} is stopping and has acquired partition {partition}"));
                 }
                 holders.insert(*partition, *by);
                 continue;
@@ -57,14 +58,14 @@ pub fn only_holders_write(db: &Db, jobs: &Definitions<'_>, found: &mut Vec<Strin
             }
             Entry::Recorded { job, by: Some(by), .. } => (job, by, "recorded a tick"),
             Entry::RangeRecorded { job, by: Some(by), .. } => (job, by, "recorded a range"),
-            // Workers claim for themselves, from queues and from nowhere else.
+            // Workers claim for themselves, and only from queues.
             Entry::Claimed { run, job, by, .. } if by.uuid().is_nil() || is_pulled(jobs, job) => {
                 if by.uuid().is_nil() != is_pulled(jobs, job) {
-                    found.push(format!("{by} claimed {run} of {job}, whose runs are not for it"));
+                    found.push(format!("{by} claimed {run} of {job}, whose runs it may not claim"));
                 }
                 continue;
             }
-            // The owner has handed it over.
+            // The owner has delegated the run.
             Entry::Claimed { delegated: true, .. } => continue,
             Entry::Claimed { job, by, .. } => (job, by, "claimed a run"),
             _ => continue,
@@ -72,7 +73,7 @@ pub fn only_holders_write(db: &Db, jobs: &Definitions<'_>, found: &mut Vec<Strin
         let partition = partition(jobs, job);
         if holders.get(&partition) != Some(by) {
             let holder = holders.get(&partition);
-            found.push(format!("I10: {by} {what} of {job} while {holder:?} held partition {partition}"));
+            found.push(format!("I10: {by} {what} of {job} while {holder:?} owned partition {partition}"));
         }
     }
 }
@@ -85,24 +86,24 @@ fn partition(jobs: &Definitions<'_>, job: &JobId) -> u16 {
     jobs[job][0].job.partition
 }
 
-/// I19: all nodes live again, and share the partitions evenly.
+/// I19: all nodes are alive and share the partitions evenly.
 pub fn all_is_held(db: &Db, nodes: usize, end: DbTime, found: &mut Vec<String>) {
     let standing = db.standing(end);
     let mut loads: BTreeMap<Incarnation, usize> =
         standing.nodes.iter().filter(|node| node.until > end && node.holds).map(|node| (node.incarnation, 0)).collect();
     if loads.len() != nodes {
-        found.push(format!("I19: {} nodes live at the end", loads.len()));
+        found.push(format!("I19: {} nodes are alive at the end", loads.len()));
     }
     for row in &standing.partitions {
         match row.holder.and_then(|holder| loads.get_mut(&holder)) {
             Some(load) => *load += 1,
-            None => found.push(format!("I19: nobody alive holds partition {}", row.partition)),
+            None => found.push(format!("I19: no live node owns partition {}", row.partition)),
         }
     }
     let (least, most) = (loads.values().min(), loads.values().max());
     if let (Some(least), Some(most)) = (least, most)
         && most - least > 1
     {
-        found.push(format!("I19: one holds {most} partitions and another {least}"));
+        found.push(format!("I19: one node owns {most} partitions and another {least}"));
     }
 }

@@ -1,5 +1,5 @@
-//! The simulator: the real engine on a simulated store, targets and clock, under seeded faults. One seed is one history,
-//! always the same one; the checker then asks of it what the invariants say.
+//! The simulator: the real engine on a simulated store, targets and clock, under seeded faults. One seed always gives the same
+//! history. The checker then verifies the invariants in it.
 
 mod actor;
 mod backfills;

@@ -1,4 +1,4 @@
-//! Every named mistake is found: a simulator that cannot see them would prove nothing.
+//! The simulator finds every mutant. If it could not, its other results would prove nothing.
 
 use std::sync::{
     Mutex,
@@ -10,10 +10,10 @@ use everytick_sim::Point;
 
 use super::world::{Scene, play};
 
-/// Some need a rare chain of faults; the search ends with the first seed that shows it.
+/// Some mutants need a rare chain of faults. The search ends with the first seed that shows the mutant.
 const SEEDS_MAX: u64 = 3_000;
 
-/// How far the search for one mistake has come.
+/// The progress of the search for one mutant.
 struct Search {
     mutant: Mutant,
     next: AtomicU64,
@@ -38,7 +38,8 @@ impl Search {
     }
 }
 
-/// Where a mistake can show itself. Those that need a rare chain of faults are looked for where the faults are of that kind.
+/// The scene in which a mutant can show itself. A mutant that needs a rare chain of faults is searched where such faults are
+/// common.
 fn scene(mutant: Mutant, seed: u64) -> Scene {
     let scene = Scene::of(seed);
     let aim = match mutant {
@@ -51,11 +52,11 @@ fn scene(mutant: Mutant, seed: u64) -> Scene {
     Scene { aim: Some(aim), ..scene }
 }
 
-/// `EVERYTICK_SIM_MUTANT` names one to look for alone.
+/// `EVERYTICK_SIM_MUTANT` names a single mutant to search for.
 #[test]
 fn every_mutant_is_found() {
     let named = std::env::var("EVERYTICK_SIM_MUTANT").ok();
-    // Simulated targets accept nothing: `tests/it/accepted.rs` finds that one.
+    // Simulated targets accept nothing: `tests/it/accepted.rs` finds this mutant.
     let simulated = |mutant: &Mutant| *mutant != Mutant::AcceptedStaysWithNode;
     let wanted = |mutant: &Mutant| named.as_ref().is_none_or(|named| *named == format!("{mutant:?}"));
     let searches: Vec<_> = Mutant::ALL
@@ -64,7 +65,7 @@ fn every_mutant_is_found() {
         .filter(simulated)
         .map(|mutant| Search { mutant, next: AtomicU64::new(0), found: Mutex::default() })
         .collect();
-    // All threads look for the same one: those that are hard to find would be left to one of them.
+    // All threads search for the same mutant. Otherwise a single thread would be left with one that is hard to find.
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
             scope.spawn(|| {

@@ -1,5 +1,4 @@
-//! One node, and what may be done to it. Whatever is asked of one that is dead is nothing, so that two operators do not
-//! get into each other's way.
+//! One node, and the faults applied to it. A fault on a dead node does nothing, so two operators do not conflict.
 
 use std::{
     sync::{Arc, Mutex},
@@ -23,20 +22,20 @@ pub struct Node {
     n: usize,
     link: Link,
     life: Mutex<Option<Life>>,
-    /// What its last process called itself.
+    /// The incarnation of its last process.
     last: Mutex<Option<Incarnation>>,
 }
 
-/// A process of it.
+/// One process of the node.
 #[derive(Clone)]
 struct Life {
     process: Process,
-    /// Once it has joined.
+    /// Set once it has joined.
     engine: Arc<Mutex<Option<Arc<Engine>>>>,
 }
 
 impl Life {
-    /// No fault of the simulator makes a loop hang or leaves work undone: then the process would end for nothing.
+    /// No simulated fault may make a loop hang or leave work undone: the process would end without need.
     fn was_not_stuck(&self) {
         let reason = self.engine.lock().unwrap().as_ref().map(|engine| engine.broken_by()).unwrap_or_default();
         let stuck = ["hangs", "nothing was settled", "none was tried"].iter().any(|word| reason.contains(word));
@@ -49,7 +48,7 @@ impl Node {
         Self { world, n, link: Link::default(), life: Mutex::default(), last: Mutex::default() }
     }
 
-    /// One process start. It tries until it has joined.
+    /// Starts a process. It tries until it has joined.
     pub fn start(&self) {
         let mut life = self.life.lock().unwrap();
         if life.is_some() {
@@ -85,11 +84,11 @@ impl Node {
         let store = if world.scene.lying { world.db.connect_lying(faults) } else { world.db.connect(faults) };
         let entropy = Arc::new(world.random.fork(7));
         let random = world.random.fork(8);
-        // In some histories one of the nodes may not run commands, and hands its runs to the others.
+        // In some histories one node may not run shell commands and delegates its runs to the others.
         let unable = world.scene.shared() && world.scene.seed.is_multiple_of(8) && self.n == 0;
         let can = if unable { Capabilities::default() } else { Capabilities::all() };
         let settings =
-            // One that comes back after a crash knows that its last process is gone.
+            // A node that restarts after a crash replaces its last process at once.
             Settings {
                 node: format!("n{}", self.n + 1),
                 lease: Span::seconds(15),
@@ -116,7 +115,7 @@ impl Node {
         self.life.lock().unwrap().clone()
     }
 
-    /// As `kill -9`.
+    /// Like `kill -9`.
     pub fn kill(&self) {
         let life = self.life.lock().unwrap().take();
         if let Some(life) = life {
@@ -125,7 +124,7 @@ impl Node {
         }
     }
 
-    /// As SIGSTOP and SIGCONT.
+    /// Like SIGSTOP and SIGCONT.
     pub fn pause(&self) {
         if let Some(life) = self.life() {
             life.process.pause();
@@ -137,7 +136,7 @@ impl Node {
         }
     }
 
-    /// As SIGTERM, and SIGKILL if it has not ended in time.
+    /// Like SIGTERM, then SIGKILL if it has not ended in time.
     pub async fn stop(&self, drain: Duration, within: Duration) {
         let Some(life) = self.life() else { return };
         let engine = life.engine.lock().unwrap().clone();
@@ -152,12 +151,12 @@ impl Node {
         self.kill();
     }
 
-    /// Its way to the database is cut, or whole again.
+    /// Cuts its connection to the database, or restores it.
     pub fn cut(&self, cut: Option<Cut>) {
         self.link.set(cut);
     }
 
-    /// Nothing ails it from now on.
+    /// Ends all faults of the node.
     pub fn heal(&self) {
         self.cut(None);
         self.resume();

@@ -1,5 +1,5 @@
-//! What operators dread, done to each node and to all of them: killed, stopped for a while, told to stop, cut off from the
-//! database, and a clock that is set. At the end all is well for a while.
+//! Faults of single nodes and of all of them: kill, pause, stop, loss of the connection to the database, and a clock that is
+//! set. The last part of each history is free of faults.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -8,7 +8,7 @@ use std::{
 
 use super::{faults::Cut, node::Node, random::Random, world::World};
 
-/// Starts one node, and does to it what may be done to one.
+/// Starts one node, and applies the faults of a single node to it.
 pub async fn of_one(world: Arc<World>, nodes: Arc<[Node]>, n: usize, random: Random) {
     let node = &nodes[n];
     tokio::time::sleep(random.millis(0, 500)).await;
@@ -30,7 +30,7 @@ pub async fn of_one(world: Arc<World>, nodes: Arc<[Node]>, n: usize, random: Ran
                 if random.chance(700) {
                     passes(&world, random.millis(100, 20_000)).await;
                 } else {
-                    // Others have taken over when it wakes, and the clock says that its lease still lives.
+                    // When it resumes, other nodes have taken over, and the clock says that its lease is still alive.
                     passes(&world, random.millis(14_000, 30_000)).await;
                     set_back(&world, &random);
                 }
@@ -54,7 +54,7 @@ pub async fn of_one(world: Arc<World>, nodes: Arc<[Node]>, n: usize, random: Ran
     node.heal();
 }
 
-/// Sets the clock, kills all nodes at once, and sees to the calm at the end.
+/// Sets the clock, kills all nodes at once, and ends all faults at the end.
 pub async fn of_all(world: Arc<World>, nodes: Arc<[Node]>, random: Random) {
     loop {
         passes(&world, random.millis(2_000, 30_000)).await;
@@ -80,7 +80,7 @@ fn set_back(world: &World, random: &Random) {
     world.clock.jump(-(random.below(6_000) as i64));
 }
 
-/// Waits, but no longer than faults may last.
+/// Waits, but not beyond the end of the faults.
 async fn passes(world: &World, time: Duration) {
     tokio::time::sleep(time.min(world.until_calm())).await;
 }

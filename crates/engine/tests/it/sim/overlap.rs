@@ -1,5 +1,5 @@
-//! I12 and the other policies, on the record: a run whose node is dead or stopped is in progress until it is settled, and
-//! delivered again it is the same run.
+//! I12 and the other overlap policies, checked on the journal. A run whose node is dead or paused is in progress until it is
+//! settled; delivered again, it is still the same run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,35 +13,35 @@ use everytick_sim::{Db, Entry, RunRow};
 
 use super::checker::{Definition, Definitions};
 
-/// The last stretch of a history: before it, the nodes may still be getting over the last fault.
+/// The last part of a history. Before it, the nodes may still recover from the last fault.
 const SETTLED: Span = Span::seconds(8);
-/// A skip that is recorded so long after the last run ended cannot have been planned while that was open.
+/// A skip recorded this long after the last run ended cannot have been planned while that run was open.
 const PLANNED_LONG_AGO: Span = Span::seconds(15);
-/// So long after a newer run is due, an older one has been cancelled under `cancel_previous`.
+/// Under `cancel_previous`, an older run is cancelled within this time after a newer one is due.
 const GIVES_WAY_WITHIN: Span = Span::seconds(2);
 
-/// The runs of one job, as the journal has them.
+/// The runs of one job at one point of the journal.
 #[derive(Default)]
 struct Standing {
     recorded: BTreeSet<RunId>,
     in_progress: BTreeSet<RunId>,
-    /// Claimed or handed over at least once: the attempt that was last begun.
+    /// Runs claimed or delegated at least once, each with the last attempt that began.
     begun: BTreeMap<RunId, u32>,
-    /// Not claimed yet.
+    /// Waiting runs that were never claimed.
     fresh: BTreeMap<RunId, Fresh>,
     forced: BTreeSet<RunId>,
-    /// Recorded as a run and not over.
+    /// Runs that have not ended.
     open: BTreeSet<RunId>,
-    /// When the last of them ended.
+    /// When the last open run ended.
     idle_since: Option<DbTime>,
-    /// In progress because their owner handed them over; not claimed yet.
+    /// In progress because their owner delegated them; not claimed yet.
     delegated: BTreeSet<RunId>,
-    /// Could not be decoded while they waited: others may start before them.
+    /// Runs that could not be decoded while they waited: others may start before them.
     unreadable: BTreeSet<RunId>,
 }
 
 struct Fresh {
-    /// Where in the journal it was recorded.
+    /// The position in the journal at which it was recorded.
     place: usize,
     due: DbTime,
     /// Since when it could have started.
@@ -64,7 +64,7 @@ pub fn policies_hold(db: &Db, jobs: &Definitions<'_>, end: DbTime, found: &mut V
             _ => continue,
         };
         let standing = standing.entry(job).or_default();
-        // People change much of a job here, but not its policy.
+        // Simulated users change many fields of a job, but not its overlap policy.
         standing.check(&jobs[&job][0].job.spec, entry, end, found);
         standing.check_skip(&jobs[&job], entry, rows[&run], found);
         standing.follow(place, entry, rows[&run]);
@@ -72,7 +72,7 @@ pub fn policies_hold(db: &Db, jobs: &Definitions<'_>, end: DbTime, found: &mut V
 }
 
 impl Standing {
-    /// Judges an entry by what stood before it.
+    /// Checks an entry against the state before it.
     fn check(&self, spec: &JobSpec, entry: &Entry, end: DbTime, found: &mut Vec<String>) {
         match (spec.overlap, entry) {
             (Overlap::Queue { limit }, Entry::Recorded { run, job, state, late: false, force: false, .. })
@@ -80,7 +80,7 @@ impl Standing {
             {
                 found.push(format!("queue: {run} of {job} began to wait beside {}", self.fresh.len()));
             }
-            // The next attempt at a run that is in progress begins nothing.
+            // The next attempt at a run that is in progress is not a start.
             (_, Entry::Claimed { run, job, .. } | Entry::Delegated { run, job })
                 if !self.forced.contains(run) && !self.in_progress.contains(run) =>
             {
@@ -89,27 +89,29 @@ impl Standing {
                     found.push(format!("I12: {run} of {job} began beside {besides} under {}", spec.overlap.word()));
                 }
                 if let (Overlap::Queue { .. }, Some(before)) = (spec.overlap, self.overtaken_by(run)) {
-                    found.push(format!("queue: {run} of {job} began before {before}, which came first"));
+                    found.push(format!("queue: {run} of {job} began before {before}, which should start first"));
                 }
             }
             (policy, Entry::Cancelled { run, job, to: Some(to), .. })
                 if policy != Overlap::CancelPrevious || to <= run || !self.recorded.contains(to) =>
             {
-                found.push(format!("cancel_previous: {run} of {job} gave way to {to}, which did not come after it"));
+                found.push(format!("cancel_previous: {run} of {job} was superseded by {to}, which is not newer"));
             }
             (Overlap::CancelPrevious, Entry::Settled { run, job, verdict, at, .. }) if verdict.is_terminal() => {
                 let waited = |fresh: &Fresh| at.since(fresh.since) > GIVES_WAY_WITHIN;
                 let newer =
                     self.fresh.range(run..).find(|(newer, fresh)| !self.forced.contains(newer) && waited(fresh));
                 if let (Some((newer, _)), true) = (newer, *at >= end.minus(SETTLED)) {
-                    found.push(format!("cancel_previous: {newer} of {job} waited behind {run}, which went on"));
+                    found.push(format!(
+                        "cancel_previous: {newer} of {job} waited behind {run}, which was not cancelled"
+                    ));
                 }
             }
             _ => {}
         }
     }
 
-    /// A skip for overlap has a cause: a run that is open, or a newer tick that is due too and runs in its place.
+    /// A skip for overlap has a cause: an open run, or a newer tick that is due too and runs instead.
     fn check_skip(&self, definitions: &[Definition<'_>], entry: &Entry, row: &RunRow, found: &mut Vec<String>) {
         let Entry::Recorded { run, job, at, by: Some(_), .. } = entry else { return };
         let idle = self.open.is_empty() && self.idle_since.is_none_or(|since| at.since(since) > PLANNED_LONG_AGO);
@@ -125,8 +127,8 @@ impl Standing {
         }
     }
 
-    /// A run that had its turn before this one and still waits: one that is recorded before it and came due before it, both on time
-    /// or both late; or any, where this one was born claimed. Not where this one has begun before.
+    /// A waiting run that should have started before `run`: it was recorded earlier and came due earlier, and both are on time
+    /// or both late. If `run` was born claimed, any waiting run. None if `run` has begun before.
     fn overtaken_by(&self, run: &RunId) -> Option<RunId> {
         let before = |(other, fresh): (&RunId, &Fresh)| match self.fresh.get(run) {
             Some(own) => {
@@ -165,7 +167,7 @@ impl Standing {
             }
             Entry::Delegated { run, .. } => {
                 self.fresh.remove(run);
-                // It has had its turn, also where it waits again later.
+                // It counts as begun, even if it waits again later.
                 self.begun.entry(*run).or_insert(0);
                 if self.in_progress.insert(*run) {
                     self.delegated.insert(*run);
@@ -184,7 +186,7 @@ impl Standing {
             Entry::Settled { run, verdict, .. } if verdict.is_terminal() => {
                 self.in_progress.remove(run);
             }
-            // As if it had not been claimed: what was begun before is still in progress.
+            // As if it had not been claimed. A run that had begun before is still in progress.
             Entry::Settled { run, verdict: Verdict::HandBack, .. } if self.begun.get(run) == Some(&1) => {
                 self.in_progress.remove(run);
             }

@@ -1,4 +1,4 @@
-//! I14: late runs are started no faster than the jobs tick in normal times.
+//! I14: late runs start no faster than the jobs tick in normal times.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,11 +10,11 @@ use everytick_sim::{Db, Entry};
 
 use super::{checker::Definitions, target::Delivery};
 
-/// What was saved up before a stretch, and what had been claimed before a pause and is sent after it, in seconds.
+/// The budget saved before an interval, and runs claimed before a pause and sent after it, in seconds.
 const SAVED_SECONDS: f64 = 2.0;
 
-/// In virtual time, which no setting of the clock changes. Every definition that a job ever had counts as ticking, so this is
-/// more than any node was allowed.
+/// Measured in virtual time, which setting the clock does not change. Every definition that a job ever had counts as ticking,
+/// so the limit is higher than that of any node.
 pub fn late_runs_keep_it(
     db: &Db,
     jobs: &Definitions<'_>,
@@ -33,13 +33,13 @@ pub fn late_runs_keep_it(
             ticks.max().unwrap_or(0)
         })
         .sum();
-    // Each node has a rate of its own, which is never below the least.
+    // Each node has its own rate, which is never below the minimum.
     let rate = Rate::of_ticks(an_hour).per_second() * nodes as f64;
     let late: BTreeSet<_> = db
         .journal()
         .iter()
         .filter_map(|entry| match entry {
-            // Workers take what they can: their own pace is theirs.
+            // Workers set their own pace.
             Entry::Claimed { run, attempt, late: true, by, .. } if !by.uuid().is_nil() => Some((*run, *attempt)),
             _ => None,
         })

@@ -1,4 +1,4 @@
-//! A node as a process: it can be killed, stopped for a while, and started again.
+//! A node as a process: it can be killed, paused and started again.
 
 use std::{
     future::Future,
@@ -24,7 +24,7 @@ struct Inner {
 }
 
 impl Process {
-    /// As SIGSTOP does: nothing of it runs, while the world goes on.
+    /// Like SIGSTOP: none of its tasks runs, while time passes.
     pub fn pause(&self) {
         self.0.lock().unwrap().stopped = true;
     }
@@ -35,7 +35,7 @@ impl Process {
             waker.wake();
         }
     }
-    /// As SIGKILL does: what it had sent is on its way, the rest is gone.
+    /// Like SIGKILL: statements already sent still arrive; everything else is gone.
     pub fn kill(&self) {
         let tasks = {
             let mut inner = self.0.lock().unwrap();

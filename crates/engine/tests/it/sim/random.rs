@@ -1,4 +1,4 @@
-//! Randomness from a seed, and from nothing else.
+//! Random numbers that depend only on a seed.
 
 use std::{
     sync::{Arc, Mutex},
@@ -15,7 +15,7 @@ impl Random {
     pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(seed)))
     }
-    /// A stream of its own, so that what one part draws does not shift what another draws.
+    /// A separate stream, so that the numbers that one part draws do not change those of another part.
     pub fn fork(&self, salt: u64) -> Self {
         Self::new(self.next() ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }

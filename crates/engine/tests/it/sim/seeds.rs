@@ -1,10 +1,10 @@
-//! Many histories without a violation, and each the same every time.
+//! Simulates many histories without a violation, and checks that each is reproducible.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::world::{Scene, play, trace};
 
-/// `EVERYTICK_SIM_SEEDS` sets how many; `EVERYTICK_SIM_SEED` plays one alone.
+/// `EVERYTICK_SIM_SEEDS` sets how many; `EVERYTICK_SIM_SEED` simulates a single one.
 fn seeds(count: u64) -> std::ops::Range<u64> {
     let read = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     match read("EVERYTICK_SIM_SEED") {
@@ -19,8 +19,8 @@ fn no_history_breaks_an_invariant() {
 }
 
 #[test]
-fn with_leases_that_lie_every_tick_is_still_recorded_once() {
-    none_breaks("of three nodes that are each told to hold everything", seeds(100), Scene::lying);
+fn every_tick_is_recorded_once_even_if_each_node_believes_that_it_owns_everything() {
+    none_breaks("of three nodes that each believe that they own everything", seeds(100), Scene::lying);
 }
 
 #[expect(clippy::disallowed_methods, reason = "the figure is printed, not asserted")]
@@ -60,7 +60,7 @@ fn none_breaks(who: &str, seeds: std::ops::Range<u64>, scene: impl Fn(u64) -> Sc
         println!("seed {seed}: {} violations, such as {:#?}", violations.len(), &violations[..violations.len().min(4)]);
     }
     let seeds: Vec<_> = broken.iter().map(|(seed, _)| seed).collect();
-    assert!(broken.is_empty(), "an invariant was broken; play one with EVERYTICK_SIM_SEED=N: {seeds:?}");
+    assert!(broken.is_empty(), "an invariant was broken; repeat one seed with EVERYTICK_SIM_SEED=N: {seeds:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Targets that answer, fail, dawdle and hang, and write down every delivery they see.
+//! Targets that succeed, fail, delay and hang, and record every delivery.
 
 use std::{
     sync::{Arc, Mutex},
@@ -23,9 +23,9 @@ pub struct Delivery {
     pub attempt: u32,
     pub fence: Fence,
     pub scheduled_at: DbTime,
-    /// The latest that the database's clock had ever been when this began.
+    /// The highest time that the database clock had shown when this began.
     pub clock: DbTime,
-    /// How long after the beginning, in virtual time.
+    /// Virtual time since the start.
     pub after: Duration,
     pub ended: bool,
 }
@@ -37,15 +37,15 @@ pub struct SimTarget {
     pub random: Random,
     pub clock: Arc<SimClock>,
     pub history: History,
-    /// What it says it can deliver. It delivers all the same: where no other node can, its node tries.
+    /// What it claims to be able to deliver. It delivers everything: if no other node can, its node tries.
     pub can: Capabilities,
 }
 
-/// Marks the delivery as over, also when its process is killed.
+/// Marks the delivery as ended, even if its process is killed.
 pub struct Open(History, usize);
 
 impl Delivery {
-    /// Writes down a delivery that begins, at the latest reading of the clock and so long after the beginning.
+    /// Records a delivery that begins. `of` gets the highest clock time so far and the virtual time since the start.
     pub fn begin(history: &History, clock: &SimClock, of: impl FnOnce(DbTime, Duration) -> Self) -> Open {
         let mut all = history.0.lock().unwrap();
         all.push(of(clock.peak().max(clock.now()), clock.elapsed()));

@@ -1,4 +1,4 @@
-//! Workers that pull from queues: they beat, dawdle, crash, are stopped for a while, lose answers and report late.
+//! Workers that claim from queues: they send heartbeats, delay, crash, pause, lose answers and report late.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -12,20 +12,20 @@ use everytick_store::{ClaimBeat, WorkerClaim};
 use super::{random::Random, target::Delivery, world::World};
 
 pub const QUEUES: [&str; 2] = ["q1", "q2"];
-/// How many there are for each queue.
+/// How many workers each queue has.
 pub const PER_QUEUE: u64 = 2;
 const BEAT: Duration = Duration::from_secs(10);
 
 pub async fn run(world: Arc<World>, queue: &'static str, n: u64, random: Random) {
     loop {
-        // One life of a process.
+        // The life of one process.
         let life = live(world.clone(), queue, n, random.fork(1));
         let lasts = random.millis(1_000, 40_000).min(world.until_calm());
         if world.until_calm().is_zero() {
             life.await;
             return;
         }
-        // What it has in its hands is gone with it.
+        // Its work in progress ends with it.
         let _ = tokio::time::timeout(lasts, life).await;
         tokio::time::sleep(random.millis(0, 3_000)).await;
     }
@@ -52,7 +52,7 @@ async fn live(world: Arc<World>, queue: &'static str, n: u64, random: Random) {
     }
 }
 
-/// One attempt, written down as a target writes down a delivery.
+/// One attempt, recorded like a delivery of a target.
 async fn work(world: Arc<World>, claim: WorkerClaim, random: Random) {
     let open = Delivery::begin(&world.history, &world.clock, |clock, after| Delivery {
         run: claim.run.id,
@@ -69,7 +69,7 @@ async fn work(world: Arc<World>, claim: WorkerClaim, random: Random) {
         0..65 => (random.millis(1, 60), true),
         65..80 => (random.millis(500, 4_000), true),
         80..88 if !calm => (random.millis(5_000, 45_000), true),
-        // Stopped for longer than its lease, and then it reports as if nothing had been.
+        // Paused for longer than its lease; then it reports as if nothing had happened.
         88..96 if !calm => (random.millis(25_000, 45_000), false),
         _ => (random.millis(1, 300), true),
     };
@@ -84,7 +84,7 @@ async fn work(world: Arc<World>, claim: WorkerClaim, random: Random) {
         error: (!succeeded).then(|| "no".to_owned()),
         retry: random.chance(900),
     };
-    // Whoever hears no answer asks again.
+    // Without an answer, the worker retries.
     for _ in 0..4 {
         let commands = world.commands(&random);
         if commands.report_result(TenantId::DEFAULT, claim.run.id, report.clone()).await.is_ok() {
@@ -95,7 +95,7 @@ async fn work(world: Arc<World>, claim: WorkerClaim, random: Random) {
     drop(open);
 }
 
-/// Works for so long. `false` when it was told to stop.
+/// Works for `takes`. Returns `false` if it was told to stop.
 async fn beating(world: &World, claim: &WorkerClaim, random: &Random, takes: Duration, beats: bool) -> bool {
     let mut left = takes;
     while beats && left > BEAT {
@@ -111,7 +111,7 @@ async fn beating(world: &World, claim: &WorkerClaim, random: &Random, takes: Dur
     true
 }
 
-/// Longer than a lease or shorter, so that both ends of a claim come about.
+/// Longer or shorter than a lease, so that claims both expire and time out.
 pub fn timeout(random: &Random) -> Span {
     *random.pick(&[Span::seconds(6), Span::seconds(60)])
 }

@@ -1,4 +1,4 @@
-//! One history: a database, nodes that crash and pause, people who edit, targets that misbehave, a clock that jumps.
+//! One history: a database, nodes that crash and pause, users who edit, targets that misbehave, a clock that jumps.
 
 use std::{
     sync::{
@@ -28,31 +28,30 @@ use super::{
     worker,
 };
 
-/// How long one history lasts, and how much of it is free of faults at the end (more than two leases).
+/// How long one history lasts, and how long it is free of faults at the end (more than two leases).
 pub const LASTS: Duration = Duration::from_secs(120);
 pub const CALM: Duration = Duration::from_secs(40);
-/// 2026-11-15T00:00:00Z and a bit: ticks lie at whole seconds.
+/// 2026-11-15T00:00:00Z plus 250 ms, because ticks are at whole seconds.
 const BEGIN: i64 = 1_794_700_800_250;
-/// Where nodes share a store. Few, so that each has jobs.
+/// Partitions of a shared store. Few, so that each has jobs.
 const PARTITIONS: u16 = 8;
 const NODES: usize = 3;
 
-/// What is played: a seed, and who is there.
+/// What is simulated: a seed, and the nodes that take part.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene {
     pub seed: u64,
     pub nodes: usize,
-    /// Every node is told that it holds every partition.
+    /// Every node believes that it owns every partition.
     pub lying: bool,
-    /// Nodes do all the work, and runs are skipped or go beside each other: more of the same comes together, above all more late
-    /// ones.
+    /// No workers, and only the overlap policies `skip` and `allow`. More runs of the same kind then meet, above all late ones.
     pub plain: bool,
-    /// Where all processes have their long delays; else each where it comes.
+    /// The point at which all processes have their long delays. `None`: each process has its own.
     pub aim: Option<Point>,
 }
 
 impl Scene {
-    /// In turn: a cluster, and a node that has the store to itself.
+    /// Alternates between a cluster and a single node.
     pub fn of(seed: u64) -> Self {
         let nodes = if seed.is_multiple_of(2) { NODES } else { 1 };
         Self { seed, nodes, lying: false, plain: seed % 4 >= 2, aim: None }
@@ -65,7 +64,7 @@ impl Scene {
     }
 }
 
-/// The database's clock: virtual time, plus what it was set forward or back.
+/// The database clock: virtual time plus the offset by which it was set.
 pub struct SimClock {
     started: tokio::time::Instant,
     offset: AtomicI64,
@@ -77,7 +76,7 @@ impl SimClock {
     fn new() -> Self {
         Self { started: tokio::time::Instant::now(), offset: AtomicI64::new(0), peak: AtomicI64::new(0) }
     }
-    /// Virtual time since the beginning.
+    /// Virtual time since the start.
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
@@ -85,7 +84,7 @@ impl SimClock {
         self.peak.fetch_max(self.now().millis(), Ordering::SeqCst);
         self.offset.fetch_add(millis, Ordering::SeqCst);
     }
-    /// The latest it ever was before it was set back.
+    /// The highest time that the clock showed before it was set back.
     pub fn peak(&self) -> DbTime {
         DbTime::from_millis(self.peak.load(Ordering::SeqCst))
     }
@@ -105,7 +104,7 @@ pub struct World {
     pub db: SimStore,
     pub history: History,
     pub calm: Arc<AtomicBool>,
-    /// Each node's, and in a cluster those of a process that only answers people.
+    /// One for each node, and in a cluster one more for a process that only serves the API.
     commands: Mutex<Vec<Commands>>,
     incarnations: AtomicU64,
 }
@@ -142,13 +141,13 @@ impl World {
         Commands::new(Arc::new(self.db.connect(Arc::new(faults))), hints, entropy, LiveLogs::default())
     }
 
-    /// People may come to a node through its own door from now on.
+    /// Users may reach the new process of this node from now on.
     pub fn open(&self, node: usize, hints: Hints) {
         let door = self.door(self.random.fork(9), hints);
         self.commands.lock().unwrap()[node] = door;
     }
 
-    /// The commands of whichever process people came to.
+    /// The commands of a random process.
     pub fn commands(&self, random: &Random) -> Commands {
         random.pick(&self.commands.lock().unwrap()).clone()
     }
@@ -168,12 +167,12 @@ impl World {
     }
 }
 
-/// Plays a scene from beginning to end, and judges it.
+/// Simulates a scene from start to end, and checks it.
 pub fn play(scene: Scene, mistake: Option<Mutant>) -> Played {
     live(scene, mistake, checker::check)
 }
 
-/// All that happened in a scene, in short.
+/// A hash of everything that happened in a scene.
 pub fn trace(scene: Scene) -> String {
     live(scene, None, checker::trace)
 }
