@@ -55,7 +55,7 @@ pub(crate) struct Watched {
     failing: Arc<Mutex<Failing>>,
 }
 
-/// Failures since the last pass without one.
+/// Failures since the last successful pass.
 #[derive(Clone, Copy, Debug, Default)]
 struct Failing {
     first_and_last: Option<(MonoTime, MonoTime)>,

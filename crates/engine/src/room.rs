@@ -137,7 +137,7 @@ impl Room {
 impl Place {
     /// Waits until the queue may have work.
     pub(crate) async fn called(&mut self) {
-        // The sender is dropped only when the room has closed, which the caller awaits too.
+        // An error means that the room is gone. It closes before that, and the caller awaits the close too.
         let _ = (&mut self.called).await;
     }
 }

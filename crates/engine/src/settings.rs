@@ -100,8 +100,7 @@ pub(crate) const RECORDERS: usize = 2;
 pub(crate) const UNSETTLED_MAX: usize = 4_000;
 /// A tick waits this long for a free slot. Then its run is recorded as waiting.
 pub(crate) const SLOT_PATIENCE: Duration = Duration::from_millis(250);
-/// While more slots are about to become free, a statement is worthwhile only for this many free slots; on small nodes `slots /
-/// 4`.
+/// While more slots are about to become free, ticks are recorded only when this many are free; on small nodes, when a quarter is.
 pub(crate) const SLOTS_WORTH_A_BATCH: usize = 250;
 /// Ticks in one recording statement.
 pub(crate) const TICKS_PER_BATCH_MAX: usize = 1_000;
@@ -169,7 +168,7 @@ pub(crate) const UNSETTLED_LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) const UNSETTLED_WARN_AFTER: Duration = Duration::from_secs(10);
 /// How often it is logged.
 pub(crate) const UNSETTLED_WARN_EVERY: Duration = Duration::from_secs(60);
-/// How long a waiting run is left alone that could not be claimed or cancelled, because another session has locked it.
+/// How long a waiting run is left alone after another session's lock prevented its claim or cancel.
 pub(crate) const SET_ASIDE: Duration = Duration::from_millis(500);
 /// The timeout of a search for lost runs.
 pub(crate) const REAP_LIMIT: Duration = Duration::from_secs(30);
@@ -191,7 +190,7 @@ pub(crate) const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) const JOIN_PATIENCE: Duration = Duration::from_secs(30);
 /// How often a starting node checks whether the lease under its name was renewed or has expired.
 pub(crate) const NAME_HELD_LOOK: Duration = Duration::from_millis(500);
-/// How many jobs are remembered for which a delivery showed that this node may not deliver them.
+/// How many jobs are remembered that this node may not deliver, as a delivery has shown.
 pub(crate) const LEARNED_NEEDS_MAX: usize = 10_000;
 /// How often the leader prunes.
 pub(crate) const PRUNE_EVERY: Duration = Duration::from_secs(3_600);

@@ -7,7 +7,7 @@
 //!   that lagged was promoted): the run is lost and gets the next attempt.
 //!
 //! Young claims are found by reading the runs themselves, which happens only after a failure. Otherwise a claim is compared
-//! from the time on when it is old and therefore listed.
+//! once it is old, because the database lists old claims.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

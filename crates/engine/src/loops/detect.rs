@@ -58,7 +58,7 @@ fn margin(shared: &Shared) -> Span {
     Span::millis(leases.as_millis() + DEAD_AFTER.as_millis())
 }
 
-/// Makes a whole search at once.
+/// Checks all jobs in one call.
 pub(crate) async fn walk(shared: &Arc<Shared>) -> Result<usize> {
     let (mut walk, mut repaired) = (Walk::default(), 0);
     loop {

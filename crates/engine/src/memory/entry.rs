@@ -126,7 +126,7 @@ impl Entry {
         self.open.values().copied().collect()
     }
 
-    /// Whether `run` may be in progress too, beside the runs in progress and `starting` others.
+    /// Whether `run` may start, given the runs in progress and `starting` others that are about to start.
     pub(super) fn may_start(&self, run: RunId, starting: usize) -> bool {
         may_start(&self.job.spec, &self.open, run, starting)
     }

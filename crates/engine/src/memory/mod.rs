@@ -107,7 +107,7 @@ pub(crate) struct Memory {
     deferred: bool,
     /// Jobs that could not be found or decoded. Their runs are ignored until the horizon is read again.
     missing: BTreeSet<JobId>,
-    /// The tenant of the last late run that was started. The next late run is of another tenant.
+    /// The tenant of the last late run that was started. Late runs rotate over the tenants.
     late_turn: Option<TenantId>,
     /// The last job reloaded of those that a run between two attempts blocks.
     blocked_turn: Option<JobId>,
@@ -129,7 +129,7 @@ pub(crate) struct Memory {
     left_waiting: bool,
     /// Which node can deliver what.
     routes: Routes,
-    /// Jobs at their slot limit, of which delegated runs were not claimed.
+    /// Jobs at their slot limit, whose delegated runs were left waiting.
     full_delegated: BTreeMap<JobId, Arc<Job>>,
     /// Delegated runs may wait for a slot.
     delegated_wait: bool,
