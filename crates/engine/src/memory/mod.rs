@@ -159,7 +159,7 @@ struct Aside {
 pub(crate) struct Held {
     pub claim: Claim,
     pub job: Arc<Job>,
-    /// For whom its slot is counted.
+    /// The job and destination for which its slot is counted.
     pub user: SlotUser,
     pub tenant: TenantId,
     /// Stops the work.

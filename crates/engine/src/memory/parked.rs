@@ -1,6 +1,6 @@
-//! Ticks that wait a moment because their destination uses all the slots that it may. Most receivers answer in milliseconds, and a
-//! run that is recorded when a slot is free costs half as much as one that is recorded as waiting. Ticks of other destinations go
-//! on meanwhile.
+//! Ticks that wait a moment because their destination is at its slot limit. Most receivers answer in milliseconds, and a run
+//! that is recorded when a slot is free costs half as much as one that is recorded as waiting. Ticks of other destinations do
+//! not wait.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -9,18 +9,18 @@ use everytick_domain::{ids::JobId, target::Destination, time::DbTime};
 use super::{Memory, ticking::worth_a_batch};
 use crate::{clock::MonoTime, settings::SLOT_PATIENCE};
 
-/// The ticks of the destination that is full. No two destinations are full at once, because one may use most of the slots.
+/// The ticks of the full destination. Two destinations cannot be full at once, because the limit of one is most of the slots.
 #[derive(Debug)]
 pub(super) struct Parked {
     destination: Destination,
-    /// Since when none of them was given a slot.
+    /// Since when none of them got a slot.
     since: MonoTime,
     ticks: BTreeSet<(DbTime, JobId)>,
 }
 
 impl Memory {
-    /// Takes a due tick off the timers until its destination has a slot for it. `false`: it is to be recorded as a run that waits,
-    /// because runs of its destination wait already or no slot was free for a while.
+    /// Removes a due tick from the timers until its destination has a slot for it. Returns `false` if its run is to be recorded
+    /// as waiting: runs of the destination wait already, or no slot became free for `SLOT_PATIENCE`.
     pub(super) fn park(&mut self, tick: DbTime, job: JobId, destination: Destination) -> bool {
         if self.queued_destination == Some(destination) {
             return false;
@@ -41,17 +41,17 @@ impl Memory {
         true
     }
 
-    /// Whether a parked tick was taken away.
+    /// Removes a parked tick. Returns whether there was one.
     pub(super) fn take_parked(&mut self, tick: DbTime, job: JobId) -> bool {
         self.parked.as_mut().is_some_and(|parked| parked.ticks.remove(&(tick, job)))
     }
 
-    /// Puts parked ticks back on the timers: as many as have a slot now, or all of them when they have waited long enough.
+    /// Returns parked ticks to the timers: as many as can get a slot now, or all of them when they have waited long enough.
     pub(super) fn end_parking(&mut self, slots: usize, now: MonoTime) {
         let Some(parked) = &mut self.parked else { return };
         let destination = parked.destination;
         if self.in_use.promised_to(destination) > 0 {
-            // Whether those are begun is about to be known, and what is begun may be over at once.
+            // Some slots are promised. The answer will show whether their runs begin, and a run may end at once.
             parked.since = now;
         }
         let has_waited = now.since(parked.since) >= SLOT_PATIENCE;
@@ -66,12 +66,12 @@ impl Memory {
             }
             self.unpark(free);
         } else if has_waited && let Some(parked) = &mut self.parked {
-            // It is remembered that its ticks have waited, so that they are not parked again.
+            // `parked` stays with its old start time, so that these ticks are not parked again.
             self.timers.append(&mut parked.ticks);
         }
     }
 
-    /// Whether ticks are parked and their destination has slots enough for a batch.
+    /// Whether ticks are parked and their destination has enough slots for a batch.
     pub(super) fn destination_has_room(&self, slots: usize) -> bool {
         self.parked.as_ref().is_some_and(|parked| {
             let free = self.destination_free(parked.destination, slots).min(self.slots_free(slots));
@@ -79,7 +79,7 @@ impl Memory {
         })
     }
 
-    /// How long parked ticks stay so, unless slots are free before. `None`: no tick is parked.
+    /// How long parked ticks still wait, unless slots become free before. `None` if no tick is parked.
     pub(crate) fn parked_for(&self, slots: usize, now: MonoTime) -> Option<Duration> {
         let parked = self.parked.as_ref().filter(|parked| !parked.ticks.is_empty())?;
         let rest = SLOT_PATIENCE.saturating_sub(now.since(parked.since));
@@ -104,7 +104,7 @@ mod tests {
     use crate::memory::slots::tests::remembering;
 
     const SLOTS: usize = 2_000;
-    /// What one destination may use of them.
+    /// How many of them one destination may use.
     const MOST: usize = 1_500;
     const JOBS: usize = 4_000;
 
@@ -116,7 +116,7 @@ mod tests {
         remembering(&jobs)
     }
 
-    /// Records what is due, as a store that takes everything does. Gives how many runs have begun and how many wait.
+    /// Records what is due; the store accepts everything. Returns how many runs have begun and how many wait.
     fn pass(memory: &mut Memory, now: DbTime) -> (usize, usize) {
         let Some(room) = memory.room(SLOTS, now, MonoTime::now()) else { return (0, 0) };
         let due = memory.due(now, SLOTS, room);
@@ -127,12 +127,12 @@ mod tests {
         (begun, rows.len() - begun)
     }
 
-    /// Passes until nothing more is planned.
+    /// Makes passes until nothing more is planned.
     fn passes(memory: &mut Memory, now: DbTime) -> (usize, usize) {
         std::iter::repeat_with(|| pass(memory, now)).take(20).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
     }
 
-    /// The work on so many runs ends.
+    /// Ends the work on so many runs.
     fn end(memory: &mut Memory, count: usize) {
         let ended: Vec<(JobId, RunId)> =
             memory.held().values().filter(|held| !held.ended).map(|held| (held.job.id, held.claim.run)).collect();
@@ -167,8 +167,8 @@ mod tests {
         assert_eq!(memory.parked_for(SLOTS, MonoTime::now()), Some(Duration::ZERO));
         assert_eq!(passes(&mut memory, s(10)), (0, JOBS - MOST));
         assert_eq!(parked(&memory), 0);
-        assert_eq!(memory.parked_for(SLOTS, MonoTime::now()), None, "nobody is woken for them again");
-        // A look finds them: until none waits, ticks queue behind them.
+        assert_eq!(memory.parked_for(SLOTS, MonoTime::now()), None, "the loop is not woken for them again");
+        // A search finds the waiting runs. As long as one waits, the runs of new ticks queue behind it.
         memory.full(SLOTS);
         end(&mut memory, MOST);
         memory.full(SLOTS);
@@ -185,11 +185,11 @@ mod tests {
         assert!(memory.queued_destination.is_some());
         let (begun, waiting) = passes(&mut memory, s(20));
         assert_eq!((parked(&memory), begun), (0, 2), "the other destination has slots");
-        assert!(waiting >= JOBS, "each is recorded at once");
+        assert!(waiting >= JOBS, "every tick is recorded at once");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_parked_tick_goes_with_its_job() {
+    async fn a_parked_tick_is_removed_with_its_job() {
         let mut memory = memory();
         passes(&mut memory, s(10));
         let before = parked(&memory);

@@ -1,5 +1,6 @@
-//! Who uses the slots of a node: no job and no destination may have all of them. A slot is in use from when it is promised to a
-//! run that is being recorded or claimed until the work on that run has ended, or its receiver has accepted it.
+//! Counts the slots of a node by job and by destination, so that no job and no destination uses all of them. A slot is in use
+//! from the time it is promised to a run that is being recorded or claimed, until the work on that run has ended or its
+//! receiver has accepted it.
 
 use everytick_domain::{
     ids::JobId,
@@ -9,19 +10,19 @@ use everytick_domain::{
 
 use super::{Map, Memory};
 
-/// Of a hundred slots, how many one job may use unless the operator says otherwise,
+/// The share of the slots that one job may use by default, in percent.
 pub(crate) const JOB_SHARE_DEFAULT: u8 = 25;
-/// how many one destination may use,
+/// The share of the slots that one destination may use, in percent.
 const DESTINATION_SHARE: usize = 75;
-/// and how many serve only jobs that have no run in progress.
+/// The share of the slots that only jobs without a run in progress may use, in percent.
 const IDLE_JOBS_SHARE: usize = 5;
 
-/// How many slots each may use, of those that a node has.
+/// How many slots one job and one destination may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Limits {
     job: usize,
     destination: usize,
-    /// The last slots, which serve only jobs that have no run in progress.
+    /// The last free slots, which only jobs without a run in progress may use.
     idle_jobs: usize,
 }
 
@@ -32,7 +33,7 @@ impl Limits {
     }
 }
 
-/// What one job may use of a hundred slots.
+/// The share of the slots that one job may use, in percent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JobShare(pub u8);
 
@@ -42,7 +43,8 @@ impl Default for JobShare {
     }
 }
 
-/// For whom a slot is counted. The destination is kept, because to read it from the URL costs more than the rest of the count.
+/// The job and destination for which a slot is counted. The destination is cached: parsing the URL costs more than the count
+/// itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotUser {
     job: JobId,
@@ -60,7 +62,7 @@ impl SlotUser {
 pub(super) struct InUse {
     jobs: Map<JobId, usize>,
     destinations: Map<Destination, usize>,
-    /// Of those, the ones that are promised and not yet taken.
+    /// The part of these slots that is promised and not yet taken.
     promised: Map<JobId, (usize, Option<Destination>)>,
     promised_to: Map<Destination, usize>,
 }
@@ -104,17 +106,17 @@ fn one_less<K: std::hash::Hash + Eq>(counts: &mut Map<K, usize>, key: K) {
 }
 
 impl Memory {
-    /// So much of a hundred slots one job may use.
+    /// Sets the share of the slots that one job may use, in percent.
     pub(crate) fn set_job_share(&mut self, share: u8) {
         self.job_share = JobShare(share);
     }
 
-    /// Whether one more run of the job may have a slot now.
+    /// Whether one more run of the job may get a slot now.
     pub(super) fn may_have_slot(&self, user: SlotUser, slots: usize) -> bool {
         self.slots_free(slots) > 0 && !self.is_full(user, slots)
     }
 
-    /// Whether the job uses all that it may, however many slots are free.
+    /// Whether the job is at its slot limit, even if slots are free.
     pub(super) fn is_full(&self, user: SlotUser, slots: usize) -> bool {
         let limits = Limits::of(slots, self.job_share.0);
         let used = self.in_use.of_job(user.job);
@@ -123,19 +125,20 @@ impl Memory {
             || (used > 0 && self.slots_free(slots) <= limits.idle_jobs)
     }
 
-    /// The destination, if it uses all the slots that it may.
+    /// The destination, if it is at its slot limit.
     pub(super) fn full_destination(&self, user: SlotUser, slots: usize) -> Option<Destination> {
         user.destination.filter(|destination| self.destination_free(*destination, slots) == 0)
     }
 
-    /// How many more slots the destination may use, however many are free.
+    /// How many more slots the destination may use, even if more are free.
     pub(super) fn destination_free(&self, destination: Destination, slots: usize) -> usize {
         let limits = Limits::of(slots, self.job_share.0);
         limits.destination.saturating_sub(self.in_use.at(Some(destination)))
     }
 
-    /// Jobs that have runs waiting and use all that they may, or whose node restarts: a search that returns their runs would hide
-    /// those of other jobs. Jobs under `cancel_previous` are not among them: a waiting run supersedes the run in progress.
+    /// Jobs with waiting runs that are at their slot limit, or that wait for a node that restarts. A search that returns their
+    /// runs would hide runs of other jobs. Jobs under `cancel_previous` are not included: a waiting run supersedes the run in
+    /// progress.
     pub(crate) fn full(&mut self, slots: usize) -> Vec<JobId> {
         let entries = self.with_waiting.iter().filter_map(|id| self.jobs.get(id));
         let full: Vec<_> = entries
@@ -159,7 +162,7 @@ impl Memory {
         }
     }
 
-    /// The promise has ended: the run has its slot, or none came of it.
+    /// Ends the promise: the run has its slot, or needs none.
     pub(super) fn end_promise(&mut self, job: JobId) {
         self.reserved -= 1;
         let Some((count, destination)) = self.in_use.promised.get_mut(&job) else { return };
@@ -201,7 +204,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A memory that has these jobs, each with its URL, due every ten seconds.
+    /// A memory with these jobs, each with its URL, due every 10 s.
     pub(in crate::memory) fn remembering(jobs: &[(&str, &str)]) -> Memory {
         let mut memory = Memory::default();
         memory.take_up(&PartitionSet::all(1));
@@ -231,7 +234,7 @@ pub(super) mod tests {
         memory
     }
 
-    /// So many runs of each job wait, those of the first one before all others.
+    /// `each` runs of each job wait, those of the first job before all others.
     fn waiting(jobs: &[(&str, &str)], each: i64) -> Waiting {
         let run = |name: &str, n: i64| {
             let (job, due_at) = (job_id(TENANT, name), s(n));
@@ -273,48 +276,52 @@ pub(super) mod tests {
     const TWO: [(&str, &str); 2] = [("greedy", "https://a.example/"), ("modest", "https://b.example/")];
 
     #[test]
-    fn one_job_has_a_quarter_of_the_slots_however_many_of_its_runs_wait() {
+    fn one_job_uses_at_most_its_share_of_the_slots_however_many_of_its_runs_wait() {
         for (slots, share, most) in [(100, 25, 25), (1_000, 25, 250), (4, 25, 1), (1, 25, 1), (100, 50, 50)] {
             let mut memory = remembering(&TWO);
             memory.set_job_share(share);
             assert_eq!(started(&mut memory, &waiting(&TWO[..1], 400), slots, "greedy"), most, "{slots} slots");
-            assert_eq!(memory.full(slots), [job_id(TENANT, "greedy")], "the next look passes it by");
+            assert_eq!(memory.full(slots), [job_id(TENANT, "greedy")], "the next search skips it");
             let modest = started(&mut memory, &waiting(&TWO[1..], 1), slots, "modest");
             assert_eq!(modest, usize::from(slots > 1), "{slots} slots");
         }
     }
 
     #[test]
-    fn one_destination_has_three_quarters_of_the_slots() {
+    fn one_destination_uses_at_most_three_quarters_of_the_slots() {
         let names: Vec<String> = (0..10).map(|n| format!("j{n}")).collect();
         let mut jobs: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "https://slow.example/x")).collect();
         jobs.push(("other", "https://slow.example:8443/"));
         let mut memory = remembering(&jobs);
         let chosen = memory.choose(&waiting(&jobs[..10], 20), 100, 0);
         assert_eq!(chosen.len(), 75);
-        assert_eq!(started(&mut memory, &waiting(&jobs[10..], 20), 100, "other"), 20, "another port is another one");
+        assert_eq!(
+            started(&mut memory, &waiting(&jobs[10..], 20), 100, "other"),
+            20,
+            "another port is another destination"
+        );
     }
 
     #[test]
-    fn the_last_slots_serve_only_jobs_that_have_no_run_in_progress() {
+    fn only_jobs_without_a_run_in_progress_get_the_last_slots() {
         let names: Vec<String> = (0..5).map(|n| format!("j{n}")).collect();
         let urls: Vec<String> = names.iter().map(|name| format!("https://{name}.example/")).collect();
         let jobs: Vec<(&str, &str)> =
             names.iter().zip(&urls).map(|(name, url)| (name.as_str(), url.as_str())).collect();
         let mut memory = remembering(&jobs);
         let chosen = memory.choose(&waiting(&jobs[..4], 30), 100, 0);
-        assert_eq!(chosen.len(), 95, "five of a hundred are kept");
+        assert_eq!(chosen.len(), 95, "5 of 100 slots are reserved");
         assert_eq!(memory.full(100).len(), 4);
         assert_eq!(started(&mut memory, &waiting(&jobs[4..], 30), 100, "j4"), 1);
     }
 
     #[test]
-    fn a_slot_is_given_back_when_the_work_ends_or_its_promise_does() {
+    fn a_slot_is_free_again_when_the_work_or_the_promise_ends() {
         let mut memory = remembering(&TWO);
         let all = waiting(&TWO[..1], 10);
         let chosen = memory.choose(&all, 8, 0);
         assert_eq!(chosen.len(), 2);
-        // One was claimed, the other was not.
+        // One run was claimed, the other was not.
         let planned = memory.claimed(&chosen, vec![claimed(&chosen[0], 1)]).remove(0);
         let job = planned.held.job.clone();
         assert_eq!(memory.in_use.of_job(job.id), 1);
