@@ -1,4 +1,4 @@
-//! Which of the waiting runs to start, and the claims that came of it.
+//! Chooses the waiting runs to start, and applies the claims.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,14 +17,14 @@ use super::{Memory, Planned, entry::Entry};
 use crate::settings::{BLOCKED_LOOKS_MAX, SLOTS_PER_ONE_KEPT};
 
 impl Memory {
-    /// Jobs that may not start another run and have one waiting: looking at those would find nothing to do.
+    /// Jobs with a waiting run that may not start another one. A search for their runs would find nothing to do.
     pub(crate) fn busy(&mut self) -> Vec<JobId> {
         let jobs = &self.jobs;
         self.with_waiting.retain(|id| jobs.get(id).is_some_and(|entry| entry.open_runs().waiting > 0));
         self.with_waiting
             .iter()
             .filter_map(|id| Some((id, self.jobs.get(id)?)))
-            // Under `cancel_previous` what waits makes what is in progress give way; workers' runs are not ours to start.
+            // Under `cancel_previous` a waiting run supersedes the run in progress. Runs of queues are started by workers.
             .filter(|(_, entry)| {
                 !entry.is_pulled() && entry.job.spec.overlap != Overlap::CancelPrevious && entry.is_blocked()
             })
@@ -32,14 +32,14 @@ impl Memory {
             .collect()
     }
 
-    /// Jobs that have runs and cannot be read: none of their runs can start.
+    /// Jobs with runs that could not be loaded: none of their runs can start.
     pub(crate) fn missing(&self) -> impl Iterator<Item = JobId> + '_ {
         self.missing.iter().copied()
     }
 
-    /// Reads again the jobs whose waiting runs are blocked by one that is in progress elsewhere: nobody tells us of its end.
-    /// And in turn, a few at a time, those that are blocked by one between two attempts, which somebody may have cancelled: where
-    /// a receiver is down, that are many, and nearly all of them wait as we think.
+    /// Reloads jobs whose waiting runs are blocked by a run in progress elsewhere: this node does not learn when that run ends.
+    /// Also reloads jobs blocked by a run between two attempts, because a user may have cancelled it. These come a few at a
+    /// time and in rotation: when a receiver is down there are many, and nearly all are still blocked.
     pub(crate) fn doubt_blocked(&mut self) {
         let busy = self.busy();
         let elsewhere =
@@ -49,24 +49,24 @@ impl Memory {
         let later: BTreeSet<_> = later.into_iter().filter(|job| self.jobs.contains_key(job)).collect();
         let after = self.blocked_turn.map_or(Bound::Unbounded, Bound::Excluded);
         let turn: Vec<_> = later.range((after, Bound::Unbounded)).copied().take(BLOCKED_LOOKS_MAX).collect();
-        // Behind the last one it begins anew.
+        // After the last job it starts again from the first.
         self.blocked_turn = turn.last().copied().filter(|_| turn.len() == BLOCKED_LOOKS_MAX);
         for job in now.into_iter().chain(turn) {
             self.doubt(job);
         }
     }
 
-    /// Every job that is remembered.
+    /// Every job in memory.
     pub(crate) fn jobs(&self) -> Vec<Arc<Job>> {
         self.jobs.values().map(|entry| entry.job.clone()).collect()
     }
 
-    /// The tenant that had the last turn among late runs.
+    /// The tenant of the last late run that was started.
     pub(crate) fn late_turn(&self) -> Option<TenantId> {
         self.late_turn
     }
 
-    /// Takes in what waits: all of it, before anything is judged.
+    /// Adds all waiting runs to memory, before any of them is judged.
     pub(super) fn note(&mut self, waiting: &Waiting) {
         for run in &waiting.due {
             let Some(entry) = self.jobs.get_mut(&run.job).filter(|entry| !entry.stale) else { continue };
@@ -75,14 +75,14 @@ impl Memory {
             if !known.claimed {
                 known.attempts = run.attempts;
             } else if !self.held.contains_key(&run.id) {
-                // It waits, and we thought it claimed: unless it is ours, what we read was older than its loss.
+                // Memory has it as claimed, but not by this node: the job was loaded before that claim was lost.
                 self.doubt(run.job);
             }
         }
     }
 
-    /// Chooses among what is due. Runs of jobs we do not know are wanted first; runs of a job that has as many in progress
-    /// as it may have stay; late ones stay when their rate is spent or only the slots are free that are kept from them.
+    /// Chooses among the due runs. It leaves out runs of jobs that are not in memory (those jobs are loaded first), and of jobs
+    /// that have their maximum in progress. It leaves out late runs when their rate is used up or only reserved slots are free.
     pub(crate) fn choose(&mut self, waiting: &Waiting, slots: usize, mut late_budget: usize) -> Vec<WaitingRun> {
         self.note(waiting);
         self.end_leaving_alone();
@@ -108,7 +108,7 @@ impl Memory {
                 continue;
             }
             let starting = started.entry(run.job).or_default();
-            // A tick that is being recorded may be in progress before we know: its answer wakes us.
+            // A tick that is being recorded may already be in progress. Its answer wakes the claim loop.
             if entry.job.spec.in_progress_max().is_some() && entry.recording {
                 self.deferred = true;
                 continue;
@@ -116,7 +116,7 @@ impl Memory {
             if !run.force && !entry.may_start(run.id, *starting) {
                 continue;
             }
-            // Runs between two attempts count as in progress, and not all of them are known.
+            // Runs between two attempts count as in progress, and the last load left some of them out.
             if !run.force && run.attempts == 0 && entry.unread.tried && entry.job.spec.in_progress_max().is_some() {
                 self.doubt(run.job);
                 continue;
@@ -149,7 +149,7 @@ impl Memory {
         chosen
     }
 
-    /// Whether something was not chosen because an answer was awaited.
+    /// Whether a run was left out because an answer was pending.
     pub(crate) fn take_deferred(&mut self) -> bool {
         std::mem::take(&mut self.deferred)
     }
@@ -159,7 +159,7 @@ impl Memory {
         self.backlog = waiting.due.iter().any(|run| !run.late);
     }
 
-    /// Takes in the claims that were committed. What we asked for and did not get has changed behind our back.
+    /// Applies the committed claims. A run that was not claimed has changed in the database, so its job is reloaded.
     pub(crate) fn claimed(&mut self, asked: &[WaitingRun], got: Vec<ClaimedRun>) -> Vec<Planned> {
         let mut got: BTreeMap<_, _> = got.into_iter().map(|run| (run.id, run)).collect();
         let mut send = Vec::new();
@@ -216,7 +216,7 @@ mod tests {
         LoadedJob { job: Arc::new(job), epoch: Epoch::from_raw(1), cursor, last_tick: None, open, unread, room: 100 }
     }
 
-    /// Runs of two jobs of two tenants, in the order that a store gives: on time, then late ones in turn.
+    /// Runs of two jobs of two tenants, in the order of a store: first those on time, then the late ones, alternating.
     fn backlog(on_time: usize, late: usize) -> (Memory, Waiting) {
         let mut memory = Memory::default();
         let jobs = [loaded(TENANT, "ours"), loaded(OTHER_TENANT, "theirs")];
@@ -242,20 +242,20 @@ mod tests {
     }
 
     #[test]
-    fn late_runs_start_behind_those_on_time_and_no_more_than_their_budget() {
+    fn late_runs_start_after_those_on_time_and_within_their_budget() {
         let (mut memory, waiting) = backlog(3, 10);
         let chosen = memory.choose(&waiting, 100, 4);
         assert_eq!(chosen.iter().filter(|run| !run.late).count(), 3);
         assert_eq!(chosen.len(), 7);
         assert!(!chosen[2].late && chosen[3].late);
-        assert_eq!(memory.late_turn(), Some(OTHER_TENANT), "the next turn is the other tenant's");
+        assert_eq!(memory.late_turn(), Some(OTHER_TENANT), "the next late run is of the other tenant");
         assert_eq!(memory.choose(&waiting, 100, 0).iter().filter(|run| run.late).count(), 0);
         assert_eq!(memory.late_turn(), Some(OTHER_TENANT));
     }
 
-    /// A run between two attempts, and one that waits behind it.
+    /// One run is between two attempts, and another waits behind it.
     #[test]
-    fn a_job_that_is_blocked_by_a_run_between_two_attempts_is_read_again_in_its_turn() {
+    fn jobs_blocked_by_a_run_between_two_attempts_are_reloaded_in_rotation() {
         let mut memory = Memory::default();
         memory.take_up(&everytick_domain::partition::PartitionSet::all(1));
         let jobs = BLOCKED_LOOKS_MAX + 1;
@@ -286,8 +286,8 @@ mod tests {
     }
 
     #[test]
-    fn some_slots_are_kept_from_late_runs() {
-        // The last slot serves only jobs that have no run in progress.
+    fn some_slots_are_reserved_for_runs_on_time() {
+        // Only jobs without a run in progress get the last slot.
         for (slots, on_time, started) in [(8, 0, 6), (8, 4, 2), (8, 7, 0), (1, 0, 1), (3, 0, 2), (4, 0, 3)] {
             let (mut memory, waiting) = backlog(on_time, 20);
             memory.set_job_share(100);

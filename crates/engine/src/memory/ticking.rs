@@ -1,4 +1,4 @@
-//! From the timers to what is to be recorded, and from the answers back to the timers.
+//! Plans due jobs from the timers into batches to record, and applies the answers to memory and timers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
     settings::{RANGES_PER_PASS_MAX, RECORDERS, SLOT_PATIENCE, SLOTS_WORTH_A_BATCH, TICKS_PER_BATCH_MAX},
 };
 
-/// What is due now.
+/// The ticks and ranges that are due now.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
     pub batch: Vec<JobTicks>,
@@ -32,7 +32,7 @@ impl Due {
     }
 }
 
-/// A run that was recorded as ours: to be sent.
+/// A run that is claimed by this node and is to be sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Planned {
     pub run: ClaimedRun,
@@ -47,9 +47,9 @@ pub(super) fn worth_a_batch(slots: usize) -> usize {
 }
 
 impl Memory {
-    /// How many ticks to plan now. No more than there are free slots: one born claimed in a moment is done sooner, and costs
-    /// half as much, as one that is put among the waiting now. `None`: slots may be free in a moment. Where they were not
-    /// for a while the work takes long, and where runs wait already a tick queues behind them: then slots are no matter.
+    /// How many ticks to plan now: no more than there are free slots. A run that is born claimed a moment later ends sooner
+    /// than one recorded as waiting now, and costs half as much. Returns `None` if slots may become free in a moment. The free
+    /// slots do not matter if none became free for `SLOT_PATIENCE`, or if runs wait already and new ones queue behind them.
     pub(crate) fn room(&mut self, slots: usize, now: DbTime, clock: MonoTime) -> Option<usize> {
         self.end_parking(slots, clock);
         let free = self.slots_free(slots);
@@ -63,12 +63,12 @@ impl Memory {
             return Some(0);
         }
         if due == 0 {
-            // Workers claim them; no slot of ours is for them.
+            // Workers claim these runs, so they need no slot of this node.
             return Some(usize::MAX);
         }
         if self.backlog || due <= free || free >= worth_a_batch(slots) {
             self.crowded = None;
-            // One recorder leaves slots to the others.
+            // Leave slots to the other recorders.
             return Some(if self.backlog {
                 usize::MAX
             } else {
@@ -76,7 +76,7 @@ impl Memory {
             });
         }
         if self.reserved > 0 {
-            // Whether those are begun is about to be known; what is begun may be over at once.
+            // Some slots are promised. The answer will show whether their runs begin, and a run may end at once.
             self.crowded = Some(clock);
             return None;
         }
@@ -84,23 +84,23 @@ impl Memory {
         (clock.since(since) >= SLOT_PATIENCE).then_some(usize::MAX)
     }
 
-    /// How long ticks still wait for slots, unless some are free before.
+    /// How long ticks still wait for slots, unless slots become free before.
     pub(crate) fn crowded_for(&self, slots: usize, now: MonoTime) -> Duration {
         let crowded = self.crowded.filter(|_| self.slots_free(slots) < worth_a_batch(slots));
         crowded.map_or(Duration::ZERO, |since| SLOT_PATIENCE.saturating_sub(now.since(since)))
     }
 
-    /// Whether ticks wait for slots, and there are enough of them now.
+    /// Whether ticks wait for slots, and enough are free now.
     pub(crate) fn has_room_again(&self, slots: usize) -> bool {
         self.destination_has_room(slots) || self.crowded.is_some() && self.slots_free(slots) >= worth_a_batch(slots)
     }
 
-    /// Plans every job whose next tick has come, up to `ticks_max` ticks. What is planned is marked as being recorded.
+    /// Plans every job whose next tick is due, up to `ticks_max` ticks. Marks the planned jobs as being recorded.
     pub(crate) fn due(&mut self, now: DbTime, slots: usize, ticks_max: usize) -> Due {
         let mut due = Due::default();
         let (mut ticks, mut parked) = (0, 0);
         let mut postponed = Vec::new();
-        // Where more jobs are due than fit, each has its oldest tick recorded before any has its next.
+        // If more jobs are due than fit, the oldest tick of each job is recorded before the next tick of any job.
         let crowd = self.timers.iter().take_while(|(at, _)| *at <= now).nth(ticks_max).is_some();
         while let Some((at, id)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             if ticks >= ticks_max || parked >= TICKS_PER_BATCH_MAX {
@@ -109,7 +109,7 @@ impl Memory {
             self.unset_timer(id);
             let mut free = self.slots_free(slots) > 0 && !self.backlog;
             let Some(entry) = self.jobs.get_mut(&id) else { continue };
-            // Workers claim it, or another node delivers it, now or when it has restarted; no slot of ours is for it.
+            // A worker claims the run, or another node delivers it, now or after its restart. It needs no slot of this node.
             free &= !entry.is_pulled() && !self.routes.away(entry.needs) && !self.routes.awaited(entry.needs);
             if !entry.is_decided() {
                 self.doubt(id);
@@ -117,9 +117,9 @@ impl Memory {
             }
             let open = entry.open_runs();
             match decide(&entry.job, entry.next, now, open) {
-                // Nothing due after all; the schedule and the timer disagree only where the job was just changed.
+                // Nothing is due. The schedule and the timer differ only if the job was just changed.
                 Plan::Idle => self.doubt(id),
-                // Each is a transaction of its own, and whoever renews waits for all of them.
+                // Each range is its own transaction, and a renewal waits for all of them.
                 Plan::Range(_) if due.ranges.len() >= RANGES_PER_PASS_MAX => postponed.push(id),
                 Plan::Range(range) => {
                     let Some(schedule) = entry.job.ticking() else { continue };
@@ -141,19 +141,19 @@ impl Memory {
                         rows.truncate(1);
                     }
                     let overlap = |row: &TickRow| row.fate == Fate::Skip(SkipReason::Overlap);
-                    // Where no run is in the way, a newer tick is, and there is nothing to look at.
+                    // If no open run blocks the tick, a newer tick does, and a reload would not change that.
                     let in_the_way = admit(&entry.job.spec, open) == Admission::Skip;
                     let crowded = rows.len() > entry.room;
                     if (in_the_way && rows.iter().any(overlap) || crowded) && entry.verified != Some(at) {
-                        // The runs in the way may have ended elsewhere: look before a skip is written.
+                        // The blocking runs may have ended elsewhere, so reload the job before a skip is written.
                         entry.verify = Some(at);
                         self.doubt(id);
                         continue;
                     }
                     let (job, user, epoch) = (entry.job.clone(), entry.user, entry.epoch);
-                    // Under some policies it is not its turn yet, though it is a run.
+                    // Under some policies a run has to wait although it is not skipped.
                     let free = free && admit(&job.spec, open) == Admission::Start;
-                    // With jitter a run is due later than its tick, and only a claim looks at that.
+                    // With jitter a run is due later than its tick, and only a claim checks the due time.
                     let now_or_never = |tick: &TickRow| tick.fate == Fate::Run && tick.due_at == tick.tick;
                     if free
                         && rows.iter().any(now_or_never)
@@ -205,7 +205,7 @@ impl Memory {
         due
     }
 
-    /// Takes in the answer: gives what is to be sent, and goes on from the last tick that is on the record.
+    /// Applies the answer. Returns the runs to send. The job continues after its last recorded tick.
     pub(crate) fn recorded(&mut self, batch: &[JobTicks], answer: &Recorded) -> Vec<Planned> {
         let mut send = Vec::new();
         for (ticks, answers) in batch.iter().zip(&answer.jobs) {
@@ -290,7 +290,7 @@ impl Memory {
         let held = Held { claim, tenant: run.tenant, job, user, cancel, accepted: false, ended: false, since };
         self.unsure_claims.remove(&run.id);
         self.slot_taken(user);
-        // A run may be claimed again while the settlement of its last attempt is on its way.
+        // A run may be claimed again while the settlement of its last attempt is pending.
         if let Some(old) = self.held.insert(run.id, held.clone()) {
             self.accepted -= usize::from(old.accepted);
             self.ended -= usize::from(old.ended);
@@ -302,7 +302,7 @@ impl Memory {
         Planned { run, held, due_at, delegated: false }
     }
 
-    /// A batch whose answer will never be known, or that was known not to be done.
+    /// A batch that was not recorded, or with `unsure` has an unknown outcome.
     pub(crate) fn unrecorded(&mut self, batch: &[JobTicks], unsure: bool) {
         for ticks in batch {
             for _ in ticks.rows.iter().filter(|row| row.born_claimed) {
@@ -391,7 +391,7 @@ mod tests {
         memory
     }
 
-    /// Work on a run of the job has begun.
+    /// Begins the work on a run of the job.
     fn begin(memory: &mut Memory, name: &str) -> (JobId, RunId) {
         let (job, at) = (job_id(TENANT, name), s(5));
         let id = RunId::of(job, Cause::Tick(at));
@@ -401,37 +401,41 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn ticks_wait_a_moment_for_slots_and_no_longer() {
+    async fn ticks_wait_for_slots_for_a_limited_time() {
         let (mut memory, now, slots) = (due_jobs(20), s(3_600), 10);
         assert_eq!(memory.room(slots, s(0), MonoTime::now()), Some(0), "nothing is due");
         assert!(memory.room(slots, now, MonoTime::now()).is_some_and(|room| room == slots));
         memory.reserved = slots;
         for _ in 0..3 {
-            assert_eq!(memory.room(slots, now, MonoTime::now()), None, "an answer is awaited, however long that takes");
+            assert_eq!(memory.room(slots, now, MonoTime::now()), None, "an answer is pending, however long it takes");
             tokio::time::advance(SLOT_PATIENCE).await;
         }
-        // All slots are taken by work that lasts.
+        // Long work uses all slots.
         (memory.reserved, memory.crowded) = (0, None);
         let runs: Vec<_> = (0..slots).map(|n| begin(&mut memory, &format!("j{n}"))).collect();
         assert_eq!(memory.room(slots, now, MonoTime::now()), None);
         tokio::time::advance(SLOT_PATIENCE).await;
         assert_eq!(memory.crowded_for(slots, MonoTime::now()), Duration::ZERO);
-        assert_eq!(memory.room(slots, now, MonoTime::now()), Some(usize::MAX), "then they are put among the waiting");
-        // What has ended takes no slot, though it is not settled.
+        assert_eq!(memory.room(slots, now, MonoTime::now()), Some(usize::MAX), "then the runs are recorded as waiting");
+        // A run that has ended uses no slot, although it is not settled.
         for (job, run) in &runs {
             let fence = memory.held()[run].claim.fence;
             memory.outcome_arrived(*job, *run, fence);
         }
         memory.crowded = Some(MonoTime::now());
         assert!(memory.has_room_again(slots));
-        assert_eq!(memory.crowded_for(slots, MonoTime::now()), Duration::ZERO, "nobody waits on when they are free");
+        assert_eq!(
+            memory.crowded_for(slots, MonoTime::now()),
+            Duration::ZERO,
+            "ticks stop waiting when slots are free"
+        );
         assert_eq!(memory.room(slots, now, MonoTime::now()), Some(slots));
         memory.backlog = true;
-        assert_eq!(memory.room(slots, now, MonoTime::now()), Some(usize::MAX), "behind those that wait already");
+        assert_eq!(memory.room(slots, now, MonoTime::now()), Some(usize::MAX), "the runs queue behind those that wait");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_more_cursors_than_fit_those_that_lag_longest_are_raised() {
+    async fn the_cursors_that_lag_longest_are_raised_if_not_all_fit() {
         let mut memory = due_jobs(3);
         let mut ids: Vec<JobId> = memory.jobs.keys().copied().collect();
         ids.sort_unstable();
@@ -449,14 +453,14 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_due_nobody_waits_for_slots() {
+    fn the_wait_for_slots_ends_when_nothing_is_due() {
         let mut memory = due_jobs(1);
         memory.crowded = Some(MonoTime::now());
         assert_eq!(memory.room(1, s(5), MonoTime::now()), Some(0));
-        assert_eq!(memory.crowded, None, "the next crowd is given its whole time");
+        assert_eq!(memory.crowded, None, "the next wait has its full time");
     }
 
-    /// Records what is due as a store that takes everything does, without a free slot; gives the fates.
+    /// Records what is due without a free slot; the store accepts everything. Returns the fates.
     fn record(memory: &mut Memory, now: DbTime) -> Vec<Fate> {
         let due = memory.due(now, 0, usize::MAX);
         let jobs = due.batch.iter().map(|ticks| vec![RowAnswer::Inserted; ticks.rows.len()]).collect();
@@ -464,7 +468,7 @@ mod tests {
         due.batch.iter().flat_map(|ticks| ticks.rows.iter().map(|row| row.tick.fate)).collect()
     }
 
-    /// Reads the jobs that are wanted, as `read` has them.
+    /// Loads the wanted jobs. `read` makes each loaded job.
     fn read(memory: &mut Memory, read: impl Fn() -> LoadedJob) -> usize {
         let asked = memory.take_wanted(usize::MAX, MonoTime::now());
         let turn = memory.turn();
@@ -473,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_beyond_the_quota_of_waiting_runs_is_a_skip_once_the_job_was_read_again() {
+    fn a_tick_beyond_the_quota_of_waiting_runs_is_skipped_after_the_job_was_reloaded() {
         let mut memory = due_jobs(1);
         let id = job_id(TENANT, "j0");
         let entry = memory.jobs.get_mut(&id).unwrap();
@@ -489,7 +493,7 @@ mod tests {
             room,
         };
         assert_eq!(record(&mut memory, s(10)), [Fate::Run]);
-        assert_eq!(record(&mut memory, s(20)), [], "the job is read again first");
+        assert_eq!(record(&mut memory, s(20)), [], "the job is reloaded first");
         assert_eq!(read(&mut memory, || loaded(1)), 1);
         assert_eq!(record(&mut memory, s(20)), [Fate::Run], "a run has left the queue meanwhile");
         assert_eq!(record(&mut memory, s(30)), []);
@@ -498,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_waiting_runs_that_were_read_do_not_decide_the_job_is_read_again() {
+    fn a_job_is_reloaded_if_the_waiting_runs_that_were_read_do_not_decide() {
         let mut memory = due_jobs(1);
         let entry = memory.jobs.get_mut(&job_id(TENANT, "j0")).unwrap();
         let mut spec = (*entry.job.spec).clone();
@@ -508,14 +512,17 @@ mod tests {
         let waits = Open { claimed: false, attempts: 0 };
         entry.unread = Unread { waiting: true, tried: false };
         entry.open = [(run(1), waits)].into();
-        assert!(memory.due(s(10), 10, 10).is_empty() && memory.has_wanted(), "one of many: the queue may be full");
+        assert!(
+            memory.due(s(10), 10, 10).is_empty() && memory.has_wanted(),
+            "not all were read: the queue may be full"
+        );
         let mut memory = due_jobs(1);
         memory.jobs.get_mut(&job_id(TENANT, "j0")).unwrap().unread = Unread { waiting: true, tried: false };
-        assert!(!memory.due(s(10), 10, 10).is_empty(), "under allow any number may wait");
+        assert!(!memory.due(s(10), 10, 10).is_empty(), "under `allow` any number may wait");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn jobs_that_cannot_be_loaded_come_alone_and_later_and_the_others_go_round() {
+    async fn jobs_that_cannot_be_loaded_are_retried_alone_and_later_while_the_others_rotate() {
         let mut memory = due_jobs(5);
         let mut ids: Vec<JobId> = memory.jobs.keys().copied().collect();
         ids.sort_unstable();
@@ -526,7 +533,7 @@ mod tests {
             memory.take_wanted(limit, MonoTime::now()).into_iter().map(|(id, _)| id).collect()
         };
         assert_eq!(take(&mut memory, 2), ids[..2]);
-        assert_eq!(take(&mut memory, 2), ids[2..4], "the first ones were not loaded, and keep no other from its turn");
+        assert_eq!(take(&mut memory, 2), ids[2..4], "jobs that were not loaded do not delay the others");
         assert_eq!(take(&mut memory, 2), [ids[4], ids[0]]);
         memory.set_aside(ids[1], MonoTime::now());
         assert_eq!(take(&mut memory, 10).len(), 4);
@@ -535,7 +542,7 @@ mod tests {
                 memory.wanted.remove(id);
             }
         }
-        assert_eq!(take(&mut memory, 10), [], "its time has not come");
+        assert_eq!(take(&mut memory, 10), [], "its delay has not passed");
         tokio::time::advance(crate::settings::ASIDE_FIRST).await;
         assert_eq!(take(&mut memory, 10), [ids[1]]);
         assert_eq!(memory.set_aside(ids[1], MonoTime::now()), crate::settings::ASIDE_FIRST * 2);
