@@ -1,4 +1,4 @@
-//! Starts runs that wait: retries, late ones, those that people asked for, and those that found no free slot.
+//! Starts waiting runs: retries, late runs, runs by request, and runs that found no free slot when they were recorded.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{
     settings::{BLOCKED_LOOK_EVERY, CLAIMS_PER_BATCH_MAX, FAILURE_PAUSE, LOOK_WITHOUT_SLOT_MAX, RATE_ESTIMATED_EVERY},
 };
 
-/// When to look again.
+/// When to make the next pass.
 enum Next {
     Now,
     After(Duration),
@@ -58,8 +58,8 @@ async fn pass(shared: &Arc<Shared>, pace: &mut Pace, delegated_at: &mut Option<M
     let _pass = pulse::pass();
     let slots = shared.parts.settings.slots;
     let look = shared.parts.settings.look;
-    // A node delegates while it can deliver less than this one. What it delegated stays here after it has restarted with the same
-    // settings, so the search goes on then, but not in every pass: it costs a transaction.
+    // Another node delegates runs while it can deliver less than this one. What it delegated stays here after it has restarted
+    // with the same settings, so the search continues then, but not in every pass: it costs a transaction.
     let searched = delegated_at.is_some_and(|at| MonoTime::now().since(at) < look);
     let waits = {
         let memory = shared.memory();
@@ -89,11 +89,11 @@ async fn pass(shared: &Arc<Shared>, pace: &mut Pace, delegated_at: &mut Option<M
         (blocked.chain(full).chain(missing).collect::<Vec<_>>(), memory.slots_free(slots), memory.late_turn())
     };
     let lease = shared.lease();
-    // Without a slot we still look: somebody may have to give way.
+    // Search even without a free slot, because a due run may supersede a run in progress.
     let limit = if free == 0 { LOOK_WITHOUT_SLOT_MAX } else { free.min(CLAIMS_PER_BATCH_MAX) };
     let sent = MonoTime::now();
     let asked = shared.parts.store.peek_waiting(&lease, &partitions, &busy, late_after, limit);
-    let waiting = match shared.read("look at what waits", asked).await {
+    let waiting = match shared.read("find waiting runs", asked).await {
         Ok(waiting) => waiting,
         Err(error) => {
             unsure::report(shared, &error);
@@ -116,7 +116,7 @@ async fn pass(shared: &Arc<Shared>, pace: &mut Pace, delegated_at: &mut Option<M
         shared.wake_load.notify_one();
     }
     if chosen.is_empty() {
-        // With a budget it is a slot or the job itself that late ones wait for: its end wakes us.
+        // With budget left, late runs wait for a slot or for a run of their own job, whose end wakes this loop.
         let late_wait = if late && budget == 0 { pace.starts.wait(pace.rate) } else { look };
         let next = waiting.next_due.map_or(look, |at| shared.clock.until(at).max(Duration::from_millis(1)));
         return Next::After(next.min(late_wait));
@@ -139,7 +139,8 @@ async fn pass(shared: &Arc<Shared>, pace: &mut Pace, delegated_at: &mut Option<M
     }
 }
 
-/// Hands runs to nodes that can deliver them; those that this node delivers itself are claimed at the next look, which follows.
+/// Delegates runs to nodes that can deliver them. The next pass follows at once and claims the runs that this node delivers
+/// itself.
 async fn delegate(
     shared: &Arc<Shared>,
     statement: RwLockReadGuard<'_, ()>,
@@ -150,7 +151,7 @@ async fn delegate(
         chosen.into_iter().partition(|run| away.iter().any(|(handed, _)| *handed == run.id));
     shared.memory().unclaimed(&stay, false);
     let (lease, partitions) = (shared.lease(), shared.partitions());
-    match shared.ask("hand runs to other nodes", shared.parts.store.delegate(&lease, &partitions, away)).await {
+    match shared.ask("delegate runs to other nodes", shared.parts.store.delegate(&lease, &partitions, away)).await {
         Ok(handed) => {
             counter!("everytick_runs_delegated_total").increment(handed.len() as u64);
             shared.memory().delegated(&asked, &handed);
@@ -164,7 +165,7 @@ async fn delegate(
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TakeOver {
     Searched,
-    /// Runs of jobs that have turned out to be full may hide runs of others. The next search skips them.
+    /// Runs of jobs at their slot limit may hide runs of other jobs. The next search skips those jobs.
     Hidden,
     /// No slot is free, so the search was not made.
     NoSlot,
@@ -172,7 +173,7 @@ enum TakeOver {
     Failed,
 }
 
-/// Claims what other nodes have handed to this one, within the same limits on slots as its own runs.
+/// Claims runs that other nodes have delegated to this one, within the same slot limits as its own runs.
 async fn take_over(shared: &Arc<Shared>) -> TakeOver {
     let statement = pulse::excused(shared.statements.read()).await;
     let slots = shared.parts.settings.slots;
@@ -185,7 +186,7 @@ async fn take_over(shared: &Arc<Shared>) -> TakeOver {
     }
     let (lease, store) = (shared.lease(), &shared.parts.store);
     let asked = store.peek_delegated(&lease, &full, free);
-    let found = match shared.read("look at what was handed to this node", asked).await {
+    let found = match shared.read("find delegated runs", asked).await {
         Ok(found) if found.is_empty() => return TakeOver::Searched,
         Ok(found) => found,
         Err(error) => {
@@ -237,7 +238,7 @@ async fn take_over(shared: &Arc<Shared>) -> TakeOver {
     }
 }
 
-/// A statement about the chosen runs has failed, or may have been done.
+/// A statement about the chosen runs has failed or has an unknown outcome.
 async fn unclaimed(
     shared: &Arc<Shared>,
     statement: RwLockReadGuard<'_, ()>,
@@ -254,10 +255,10 @@ async fn unclaimed(
     Next::Pause
 }
 
-/// Cancels the runs that give way to newer ones; those start at a later look.
+/// Cancels the runs that newer ones supersede. The newer runs start in a later pass.
 async fn give_way(shared: &Arc<Shared>, statement: RwLockReadGuard<'_, ()>, given: &[GiveWay]) -> Next {
     let lease = shared.lease();
-    match shared.ask("cancel runs that give way", shared.parts.store.give_way(&lease, given)).await {
+    match shared.ask("cancel superseded runs", shared.parts.store.give_way(&lease, given)).await {
         Ok(cancelled) => {
             counter!("everytick_runs_total", "state" => "cancelled").increment(cancelled.len() as u64);
             shared.memory().gave_way(given, &cancelled);
@@ -278,12 +279,12 @@ async fn give_way(shared: &Arc<Shared>, statement: RwLockReadGuard<'_, ()>, give
     }
 }
 
-/// How fast late runs are started: no faster than the jobs in memory tick in normal times (I14).
+/// How fast late runs start: no faster than the jobs in memory tick in normal times (I14).
 struct Pace {
     starts: LateStarts,
     rate: Rate,
     earned: MonoTime,
-    /// When the rate was estimated last.
+    /// When the rate was last estimated.
     estimated: Option<MonoTime>,
 }
 
@@ -292,7 +293,7 @@ impl Pace {
         Self { starts: LateStarts::default(), rate: Rate::of_ticks(0), earned: now, estimated: None }
     }
 
-    /// How many late runs may start now. The jobs are only looked at where there is something to start.
+    /// How many late runs may start now. The rate is estimated only if late runs wait.
     fn budget(&mut self, shared: &Shared, late: bool) -> usize {
         if Mutant::LateRateUnbounded.is_on() {
             return usize::MAX;
