@@ -471,7 +471,7 @@ impl Engine {
         if tokio::time::timeout(drain, shared.deliveries.wait()).await.is_err() {
             let held: Vec<_> = shared.memory().held().values().cloned().collect();
             for held in held {
-                tracing::warn!(job = held.job.spec.name, run = %held.claim.run, "a run did not end in time; it is stopped and delivered again later");
+                tracing::warn!(job = held.job.spec.name, run = %held.claim.run, "a run did not end in time; it will be delivered again");
                 held.cancel.cancel();
             }
             // Targets end soon after the cancel. A shell command has a grace period between TERM and KILL.

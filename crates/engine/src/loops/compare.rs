@@ -156,7 +156,7 @@ async fn settle_unknown(shared: &Arc<Shared>, claims: Vec<ClaimedRun>) -> Result
         let unsent = shared.memory().returning(&run);
         if !unsent {
             counter!("everytick_runs_lost_total").increment(1);
-            tracing::warn!(job = loaded.job.spec.name, run = %run.id, "the database has lost the settlement of a run; the run is settled as lost");
+            tracing::warn!(job = loaded.job.spec.name, run = %run.id, "the database has lost a settlement; the run is lost");
         }
         let held = Held {
             claim: Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost },

@@ -69,7 +69,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
                 took_in(shared, &due.batch, &answer);
             }
             Err(StoreError::Refused { doing, source }) => {
-                tracing::error!(doing, %source, jobs = due.batch.len(), "the database refused a batch of ticks for its data; searching for the job");
+                tracing::error!(doing, %source, jobs = due.batch.len(), "the database refused the data of a batch");
                 doubtful |= poisoned(shared, &due.batch).await;
                 well = false;
             }
