@@ -1,5 +1,5 @@
-//! Loads jobs into memory: those due before the end of the horizon, changed ones, and stale ones. This is the only loop that
-//! loads jobs.
+//! Loads jobs into memory: those due before the end of the horizon, changed ones, and stale ones. Only this loop adds
+//! jobs to memory.
 
 use std::sync::Arc;
 
@@ -108,8 +108,8 @@ async fn horizon(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<Opti
     Ok(taken_in.into_iter().all(|taken_in| taken_in).then_some(until))
 }
 
-/// Returns `false` if the partitions have changed. If a page cannot be loaded, its jobs are marked to be loaded one page at a
-/// time, which finds the bad job.
+/// Returns `false` if the partitions have changed. If a page cannot be loaded, its jobs are loaded later in smaller
+/// pages, which finds the bad job.
 async fn pages(shared: &Arc<Shared>, partitions: PartitionSet, until: DbTime, turn: u64) -> Result<bool> {
     let mut after = None;
     loop {
