@@ -1,4 +1,4 @@
-//! Ids and counters, each a type of its own. A run's id is a function of its job and cause (I5), so a repeat is the same run.
+//! Ids and counters, each its own type. A run's id is a function of its job and cause (I5), so a repeat is the same run.
 
 use std::{fmt, str::FromStr};
 
@@ -7,12 +7,12 @@ use uuid::Uuid;
 
 use crate::time::DbTime;
 
-/// Whose job it is. Stands in every key; narrow, because it stands in every row too.
+/// The tenant that owns a row. It is part of every key and row, so it is narrow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct TenantId(i32);
 
 impl TenantId {
-    /// The tenant of an installation that has made no other.
+    /// The tenant of an installation without other tenants.
     pub const DEFAULT: Self = Self(1);
 
     #[must_use]
@@ -25,7 +25,7 @@ impl TenantId {
     }
 }
 
-/// A job, for life: a deleted and recreated name is another job. UUIDv7.
+/// A job's permanent id (UUIDv7). A job recreated under a deleted name gets a new id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct JobId(Uuid);
 
@@ -42,7 +42,8 @@ impl JobId {
     pub const fn uuid(self) -> Uuid {
         self.0
     }
-    /// The virtual partition, one of `count`. The first random bytes would do, but a caller may choose its ids.
+    /// The virtual partition, one of `count`. It hashes the whole id, because a caller may choose ids whose bytes are not
+    /// random.
     #[must_use]
     pub fn partition(self, count: u16) -> u16 {
         let hash = blake3::hash(self.0.as_bytes());
@@ -51,7 +52,7 @@ impl JobId {
     }
 }
 
-/// One request for runs of past ticks. UUIDv7, so they are listed in the order in which they were made.
+/// A backfill: one request for runs of past ticks. UUIDv7, so backfills list in creation order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct BackfillId(Uuid);
 
@@ -70,23 +71,23 @@ impl BackfillId {
     }
 }
 
-/// A run. UUIDv8: 48 bits of the tick in milliseconds, for index locality, then a hash of job and cause.
+/// A run. UUIDv8: 48 bits of time in milliseconds (see [`Cause`]) for index locality, then a hash of job and cause.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct RunId(Uuid);
 
-/// What made a run: the part of its identity beside the job.
+/// What started a run. Together with the job it identifies the run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause<'a> {
     /// The schedule named this instant.
     Tick(DbTime),
-    /// A person or program asked, at this instant, under this key.
+    /// A user or program triggered the job at this instant, under this key.
     Request { at: DbTime, key: &'a [u8] },
-    /// A backfill covers this tick. Another backfill of the same tick makes another run, and neither is the tick's own. `at` is
-    /// an instant of the backfill's, not of the tick's: see [`crate::backfill::Origin::run`].
+    /// A backfill covers this tick. Each backfill of a tick makes its own run, distinct from the tick's own run. `at` is an
+    /// instant of the backfill, not of the tick: see [`crate::backfill::Origin::run`].
     Backfill { at: DbTime, backfill: BackfillId, tick: DbTime },
-    /// Its turn came in a flow. Not the run of one parent: whichever ends last, it is the same run.
+    /// A parent ended in this flow. The id names the flow and not one parent, so it is the same run whichever parent ends last.
     Parent { flow: RunId },
-    /// A range of skipped ticks, recorded as one row under its first tick. Never the id of a tick.
+    /// A range of skipped ticks, recorded as one row under its first tick. Its id never equals a tick's id.
     Range { from: DbTime },
 }
 
@@ -123,15 +124,15 @@ impl RunId {
         Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
     }
 
-    /// The run in place of a failed one: always the same, so driving it again twice makes one run. It stands for the same
-    /// instant, and its cause is a request under a key made of the failed run's id.
+    /// The run that redrives a failed run. The id is a function of the failed run's id, so redriving twice makes one run. It
+    /// has the same instant, and its cause is a request whose key contains the failed run's id.
     #[must_use]
     pub fn redriven(job: JobId, failed: Self) -> Self {
         let key = [b"redrive:".as_slice(), failed.0.as_bytes()].concat();
         Self::of(job, Cause::Request { at: failed.time(), key: &key })
     }
 
-    /// The smallest id that a run of this instant or later can have: a bound for scans by time.
+    /// The smallest id that a run at or after this instant can have: a bound for scans by time.
     #[must_use]
     pub fn floor(at: DbTime) -> Self {
         let mut bytes = [0; 16];
@@ -139,7 +140,7 @@ impl RunId {
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// The instant in the id's prefix: the tick, or the instant of the request.
+    /// The instant in the id's prefix: for example the tick, or the instant of the request.
     #[must_use]
     pub fn time(self) -> DbTime {
         let [a, b, c, d, e, f, ..] = *self.0.as_bytes();
@@ -156,7 +157,7 @@ impl RunId {
     }
 }
 
-/// One process start of a node. Claims belong to it, so a restarted node never takes its old claims for new ones.
+/// One process start of a node. Claims belong to it, so a restarted node never mistakes old claims for its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Incarnation(Uuid);
 
@@ -215,22 +216,23 @@ macro_rules! counter {
     )*};
 }
 counter!(
-    /// Raised by every edit, pause, resume, delete and skip range: what was planned under an older one is not recorded.
+    /// Version of a job's plan. Every edit, pause, resume, delete and skip range raises it; ticks planned under an older epoch
+    /// are not recorded.
     Epoch,
-    /// What a person sees of a job's changes: the value of `ETag` and `If-Match`.
+    /// Version of a job's definition, as shown to users in `ETag` and `If-Match`.
     Version,
-    /// Numbers a claim or a lease. It only rises, also across a database promotion (I9).
+    /// Numbers a claim or a lease. It only increases, also across a database promotion (I9).
     Fence
 );
 
-/// The number after `old`: greater than it, and greater than every number made before `now` on a database that lost its last
-/// commits in a promotion.
+/// The number after `old`. It exceeds `old` and also every number made before `now`, so commits lost in a database promotion
+/// cannot repeat.
 fn raised(old: i64, now: DbTime) -> i64 {
     (old + 1).max(now.millis().saturating_mul(1_000))
 }
 
 impl Fence {
-    /// The next fence. It exceeds every earlier one, also those that a promotion lost.
+    /// The next fence. It exceeds every earlier one, including those lost in a promotion.
     #[must_use]
     pub fn raised(self, now: DbTime) -> Self {
         Self(raised(self.0, now))
@@ -238,8 +240,8 @@ impl Fence {
 }
 
 impl Epoch {
-    /// The next epoch. It differs from every earlier one, also from those that a promotion lost: a node that knows the epoch
-    /// of a lost edit notices the edit after it.
+    /// The next epoch. It differs from every earlier one, including those lost in a promotion: a node that knows the epoch of a
+    /// lost edit still notices the next edit.
     #[must_use]
     pub fn raised(self, now: DbTime) -> Self {
         Self(raised(self.0, now))
@@ -263,9 +265,9 @@ mod tests {
         assert_ne!(RunId::of(job(1), tick), RunId::of(job(1), Cause::Range { from: DbTime::from_millis(1_000) }));
     }
 
-    /// The id is public: receivers deduplicate by it, and rows of older releases carry it. It must never change.
+    /// The id is public: receivers deduplicate by it, and stored rows have it. It must never change.
     #[test]
-    fn the_id_of_a_known_tick_stays_what_it_is() {
+    fn the_id_of_a_known_tick_never_changes() {
         let id = RunId::of(job(7), Cause::Tick("2026-11-16T07:00:00Z".parse().unwrap()));
         assert_eq!(id.to_string(), KNOWN);
         assert_eq!(id.uuid().get_version_num(), 8);
@@ -273,18 +275,18 @@ mod tests {
     const KNOWN: &str = "01a1e327-d180-8de1-92e3-d388a74d8fe4";
 
     #[test]
-    fn the_run_in_place_of_a_failed_one_is_always_the_same_and_stands_for_its_instant() {
+    fn redriving_a_failed_run_always_makes_the_same_run_at_the_same_instant() {
         let at = DbTime::from_millis(1_760_000_000_000);
         let failed = RunId::of(job(1), Cause::Tick(at));
         let again = RunId::redriven(job(1), failed);
         assert_eq!(again, RunId::redriven(job(1), failed));
         assert_eq!(again.time(), at);
         assert_ne!(again, failed);
-        assert_ne!(RunId::redriven(job(1), again), again, "one that failed too gets another");
+        assert_ne!(RunId::redriven(job(1), again), again, "a redriven run that failed gets another id");
     }
 
     #[test]
-    fn the_run_of_a_backfilled_tick_is_neither_the_ticks_own_nor_that_of_another_backfill() {
+    fn a_backfilled_run_differs_from_the_ticks_own_run_and_from_other_backfills() {
         let tick = DbTime::from_millis(1_760_000_000_000);
         let of = |n| {
             let backfill = BackfillId::from_uuid(Uuid::from_u128(n));
@@ -293,11 +295,11 @@ mod tests {
         assert_eq!((of(1), of(1).time()), (of(1), tick));
         assert_ne!(of(1), of(2));
         assert_ne!(of(1), RunId::of(job(1), Cause::Tick(tick)));
-        assert_eq!(of(1).to_string(), KNOWN_BACKFILLED, "it is public, and must never change");
+        assert_eq!(of(1).to_string(), KNOWN_BACKFILLED, "the id is public and must never change");
     }
     const KNOWN_BACKFILLED: &str = "0199c82c-c000-87a7-a32e-01dab5eac4a6";
     #[test]
-    fn a_child_has_one_run_in_a_flow_and_another_in_the_next() {
+    fn a_child_has_one_run_per_flow() {
         let at = DbTime::from_millis(1_760_000_000_000);
         let root = |n| RunId::of(job(n), Cause::Tick(at));
         let child = |n| RunId::of(job(9), Cause::Parent { flow: root(n) });
@@ -307,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_order_by_time_and_give_it_back() {
+    fn ids_sort_by_time_and_contain_it() {
         let (early, late) = (DbTime::from_millis(1_760_000_000_000), DbTime::from_millis(1_760_000_000_001));
         for n in 0..50 {
             let (a, b) = (RunId::of(job(n), Cause::Tick(early)), RunId::of(job(n + 1), Cause::Tick(late)));
@@ -318,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn fences_only_rise() {
+    fn fences_only_increase() {
         let now = DbTime::from_millis(5);
         assert_eq!(Fence::from_raw(1).raised(now), Fence::from_raw(5_000));
         assert_eq!(Fence::from_raw(9_000).raised(now), Fence::from_raw(9_001));

@@ -1,8 +1,8 @@
-//! What is wrong with an input: the field, and a sentence that names the value and what would be right.
+//! A validation error of one input field. The message names the value and what would be right.
 
 use std::fmt;
 
-/// One thing wrong with one field. `field` is the path a user wrote, such as `schedule.cron`.
+/// One error in one field. `field` is the path as the user writes it, such as `schedule.cron`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Invalid {
     pub field: String,
@@ -14,7 +14,7 @@ impl Invalid {
         Self { field: field.into(), message: message.into() }
     }
 
-    /// The same complaint seen from one level up: `cron` becomes `schedule.cron`.
+    /// Prefixes the field with its parent: `cron` becomes `schedule.cron`.
     #[must_use]
     pub fn under(mut self, parent: &str) -> Self {
         self.field = if self.field.is_empty() { parent.to_owned() } else { format!("{parent}.{}", self.field) };

@@ -1,4 +1,5 @@
-//! What to do, and when: a job as people define it, and as the engine holds it.
+//! A job: its definition (`JobSpec`), its checks, and the loaded form (`Job`) that the engine and the store work with. The
+//! schedule and the target check themselves; this module checks the other fields.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -28,12 +29,13 @@ pub const MAX_CONCURRENT_MAX: u32 = 1_000;
 pub const QUEUE_LIMIT_DEFAULT: u32 = 1;
 pub const QUEUE_LIMIT_MAX: u32 = 1_000;
 pub const CATCH_UP_RUNS_MAX: u32 = 1_000;
-/// A tick is born on time within this of its instant at the most, so a short scan finds every claim born with its run.
+/// Upper limit of `misfire.late_after`. An on-time run is born claimed at most this long after its tick, so a scan of recent
+/// run ids finds every claim that was born with its run.
 pub const LATE_AFTER_MAX: Span = Span::hours(1);
 pub const TIMEOUT_MAX: Span = Span::days(7);
 pub const KEEP_MAX: Span = Span::days(3_660);
 
-/// A job as it was defined: complete, with every default filled in, and checked. Stored as one document.
+/// A job's definition: complete, with every default filled in, and checked. Stored as one document.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct JobSpec {
     pub name: String,
@@ -45,25 +47,26 @@ pub struct JobSpec {
     /// JSON text, delivered byte for byte.
     pub payload: Option<String>,
     pub overlap: Overlap,
-    /// How many runs may be in progress together; `None` under `allow` means as many as there are slots.
+    /// How many runs may be in progress together. `None` under `allow` means: limited only by free slots.
     pub max_concurrent: Option<u32>,
     pub priority: u8,
     pub misfire: Misfire,
     pub retry: RetryPolicy,
     pub on_lost: OnLost,
     pub timeout: Span,
-    /// Nodes of this region hold the job while one lives.
+    /// Nodes of this region own the job while at least one of them is alive.
     #[serde(default)]
     pub home_region: Option<String>,
-    /// Runs of one value of this are in progress together no more than `max_per_key`; for pull queues.
+    /// Selects the concurrency key of a run. At most `max_per_key` runs with the same key value are in progress together. Pull
+    /// queues only.
     #[serde(default)]
     pub concurrency_key: Option<KeyExpression>,
     #[serde(default = "one")]
     pub max_per_key: u32,
-    /// With `at`: the job is deleted this long after its last run ended. `None`: it stays.
+    /// Only with `at`: the job is deleted this long after its last run ended. `None`: it is never deleted automatically.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<Span>,
-    /// The jobs that it follows.
+    /// The parent jobs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<DependsOn>,
 }
@@ -72,23 +75,23 @@ const fn one() -> u32 {
     1
 }
 
-/// What a tick or a request does when runs of its job are still open. See [`crate::overlap`].
+/// What happens to a tick or a request while runs of its job are open. See [`crate::overlap`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
-    /// It is skipped.
+    /// Skip the new run.
     #[default]
     Skip,
-    /// It waits for its turn, in the order in which they come due, where fewer than this many others wait; else it is skipped.
+    /// Queue the new run in order of due time if fewer than `limit` runs wait; otherwise skip it.
     Queue { limit: u32 },
-    /// What is open is cancelled, and it takes its place.
+    /// Cancel the open runs and start the new one.
     CancelPrevious,
-    /// It starts beside them, up to `max_concurrent`.
+    /// Start the new run beside the open ones, up to `max_concurrent`.
     Allow,
 }
 
 impl Overlap {
-    /// The word by which the API and the CLI call this policy.
+    /// The name of this policy in the API and the CLI.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -100,11 +103,11 @@ impl Overlap {
     }
 }
 
-/// What becomes of ticks that were not recorded in time.
+/// What happens to ticks that were not recorded in time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Misfire {
     pub late_after: Span,
-    /// Never fires when older than this; `None` means the larger of one hour and one period.
+    /// A tick older than this never fires. `None` means the larger of one hour and one period.
     pub grace: Option<Span>,
     pub catch_up: CatchUp,
     pub max_runs: u32,
@@ -126,7 +129,7 @@ pub enum CatchUp {
 }
 
 impl JobSpec {
-    /// How many of the job's runs may be in progress together; `None` when nothing limits them.
+    /// How many of the job's runs may be in progress together; `None` means no limit.
     #[must_use]
     pub const fn in_progress_max(&self) -> Option<u32> {
         match self.overlap {
@@ -135,31 +138,31 @@ impl JobSpec {
         }
     }
 
-    /// Whether a node has to know its open runs: what workers may have together is judged where they claim it.
+    /// Whether a node must count the job's open runs. For a pull queue without a limit it need not: the worker's claim decides.
     #[must_use]
     pub fn counts_open(&self) -> bool {
         self.target.queue().is_none() || self.in_progress_max().is_some()
     }
 
-    /// The calendars that its schedule names.
+    /// The names of the calendars that its schedule excludes.
     #[must_use]
     pub fn exclude(&self) -> &[String] {
         self.schedule.as_ref().map_or(&[], |schedule| schedule.exclude.as_slice())
     }
 
-    /// Whether a worker's claim must look at the job's other runs first.
+    /// Whether a worker's claim must check the job's other runs first.
     #[must_use]
     pub const fn is_guarded(&self) -> bool {
         self.in_progress_max().is_some() || self.concurrency_key.is_some()
     }
 
-    /// The key of a run with this payload of its own, or the job's.
+    /// The concurrency key of a run. `payload` is the run's own payload; without one, the job's payload is used.
     #[must_use]
     pub fn key_of(&self, payload: Option<&str>) -> Option<String> {
         self.concurrency_key.as_ref()?.value(self, payload.or(self.payload.as_deref()))
     }
 
-    /// Everything that is wrong with the fields this module owns, each named. The schedule and the target check themselves.
+    /// All errors in the fields that this module checks. The schedule and the target check themselves.
     #[must_use]
     pub fn problems(&self) -> Vec<Invalid> {
         let mut found = Vec::new();
@@ -175,19 +178,19 @@ impl JobSpec {
         check(
             size <= DESCRIPTION_BYTES_MAX,
             "description",
-            format!("is {size} bytes long; at most {DESCRIPTION_BYTES_MAX} are kept"),
+            format!("is {size} bytes long; at most {DESCRIPTION_BYTES_MAX} bytes are allowed"),
         );
         check(
             self.labels.len() <= LABELS_MAX,
             "labels",
-            format!("has {} entries; at most {LABELS_MAX} are kept", self.labels.len()),
+            format!("has {} entries; at most {LABELS_MAX} are allowed", self.labels.len()),
         );
         for (key, value) in &self.labels {
             let sound = !key.is_empty() && key.len() <= LABEL_BYTES_MAX && value.len() <= LABEL_BYTES_MAX;
             check(
                 sound,
                 "labels",
-                format!("{key:?}: keys have 1 to {LABEL_BYTES_MAX} bytes and values at most as many"),
+                format!("{key:?}: a key must have 1 to {LABEL_BYTES_MAX} bytes and a value at most {LABEL_BYTES_MAX}"),
             );
         }
         if let Some(payload) = &self.payload {
@@ -195,19 +198,19 @@ impl JobSpec {
             check(
                 size <= PAYLOAD_BYTES_MAX,
                 "payload",
-                format!("is {size} bytes long; at most {PAYLOAD_BYTES_MAX} (256 KiB) are delivered"),
+                format!("is {size} bytes long; at most {PAYLOAD_BYTES_MAX} (256 KiB) are allowed"),
             );
         }
         check(
             self.priority <= PRIORITY_MAX,
             "priority",
-            format!("{} is out of range; 0 (last) to {PRIORITY_MAX} (first) are right", self.priority),
+            format!("{} is out of range; it must be 0 (last) to {PRIORITY_MAX} (first)", self.priority),
         );
         if let Some(max) = self.max_concurrent {
             check(
                 (1..=MAX_CONCURRENT_MAX).contains(&max),
                 "max_concurrent",
-                format!("{max} is out of range; 1 to {MAX_CONCURRENT_MAX} are right"),
+                format!("{max} is out of range; it must be 1 to {MAX_CONCURRENT_MAX}"),
             );
             check(
                 self.overlap == Overlap::Allow || max == 1,
@@ -222,33 +225,36 @@ impl JobSpec {
             check(
                 (1..=QUEUE_LIMIT_MAX).contains(&limit),
                 "queue_limit",
-                format!("{limit} is out of range; 1 to {QUEUE_LIMIT_MAX} are right"),
+                format!("{limit} is out of range; it must be 1 to {QUEUE_LIMIT_MAX}"),
             );
         }
         check(
             (1..=MAX_CONCURRENT_MAX).contains(&self.max_per_key),
             "max_per_key",
-            format!("{} is out of range; 1 to {MAX_CONCURRENT_MAX} are right", self.max_per_key),
+            format!("{} is out of range; it must be 1 to {MAX_CONCURRENT_MAX}", self.max_per_key),
         );
         check(
             self.concurrency_key.is_none() || self.target.queue().is_some(),
             "concurrency_key",
-            "needs a target of the kind queue: workers are held to it when they claim".to_owned(),
+            "needs a queue target: the limit is enforced when a worker claims".to_owned(),
         );
         check(
             (1..=CATCH_UP_RUNS_MAX).contains(&self.misfire.max_runs),
             "misfire.max_runs",
-            format!("{} is out of range; 1 to {CATCH_UP_RUNS_MAX} are right", self.misfire.max_runs),
+            format!("{} is out of range; it must be 1 to {CATCH_UP_RUNS_MAX}", self.misfire.max_runs),
         );
         check(
             !self.misfire.late_after.is_zero() && self.misfire.late_after <= LATE_AFTER_MAX,
             "misfire.late_after",
-            format!("{} is out of range; up to {LATE_AFTER_MAX} is right", self.misfire.late_after),
+            format!(
+                "{} is out of range; it must be more than 0s and at most {LATE_AFTER_MAX}",
+                self.misfire.late_after
+            ),
         );
         check(
             !self.timeout.is_zero() && self.timeout <= TIMEOUT_MAX,
             "timeout",
-            format!("{} is out of range; up to {TIMEOUT_MAX} is right", self.timeout),
+            format!("{} is out of range; it must be more than 0s and at most {TIMEOUT_MAX}", self.timeout),
         );
         if let Some(Err(message)) = self.home_region.as_deref().map(home::check_region) {
             check(false, "home_region", message);
@@ -258,9 +264,11 @@ impl JobSpec {
             check(
                 once,
                 "keep",
-                format!("{keep} goes with a schedule of one instant (at); a job with more ticks stays"),
+                format!(
+                    "{keep} needs a schedule with one instant (at); a job with more ticks is never deleted automatically"
+                ),
             );
-            check(keep <= KEEP_MAX, "keep", format!("{keep} is out of range; up to {KEEP_MAX} is right"));
+            check(keep <= KEEP_MAX, "keep", format!("{keep} is out of range; it must be at most {KEEP_MAX}"));
         }
         found.extend(flow::problems(self));
         found.extend(self.retry.problems().into_iter().map(|invalid| invalid.under("retry")));
@@ -268,7 +276,7 @@ impl JobSpec {
     }
 }
 
-/// A name is typed on command lines and stands in URLs and headers.
+/// Checks a job name. Names are typed on command lines and appear in URLs and headers, so only a few characters are allowed.
 pub fn check_name(name: &str) -> Result<(), String> {
     let sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(sound) || name.starts_with(['-', '.']) {
@@ -278,12 +286,12 @@ pub fn check_name(name: &str) -> Result<(), String> {
         ));
     }
     if name.parse::<JobId>().is_ok() {
-        return Err(format!("{name:?} reads as an id; choose a name that is no UUID"));
+        return Err(format!("{name:?} is a UUID, which could be a job's id; choose another name"));
     }
     Ok(())
 }
 
-/// A job as the engine and the store hold it.
+/// A job as the engine and the store use it.
 #[derive(Clone, Debug)]
 pub struct Job {
     pub id: JobId,
@@ -291,7 +299,7 @@ pub struct Job {
     pub partition: u16,
     pub version: Version,
     pub spec: Arc<JobSpec>,
-    /// Compiled from the spec; absent for a job that only people or other jobs start.
+    /// Compiled from the spec. `None` for a job that is only triggered or started by other jobs.
     pub schedule: Option<Schedule>,
     pub created_at: DbTime,
     pub created_by: String,
@@ -300,7 +308,7 @@ pub struct Job {
     pub deleted_at: Option<DbTime>,
 }
 
-/// A job that has no ticks until somebody resumes it, since when, and why.
+/// Since when a job is paused, and why. A paused job has no ticks until it is resumed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Paused {
     pub at: DbTime,
@@ -308,7 +316,7 @@ pub struct Paused {
 }
 
 impl Job {
-    /// The schedule while it has ticks: not of a disabled, paused or deleted job.
+    /// The schedule, unless the job is disabled, paused or deleted and so has no ticks.
     #[must_use]
     pub fn ticking(&self) -> Option<&Schedule> {
         if self.spec.enabled && self.paused.is_none() && self.deleted_at.is_none() {
@@ -318,34 +326,34 @@ impl Job {
         }
     }
 
-    /// The next tick that fires, for people: after now, not one that the cursor has passed, nor one that a calendar leaves out.
+    /// The next tick that will fire, for display: after `now`, not below the cursor, and not excluded by a calendar.
     #[must_use]
     pub fn next_tick(&self, cursor: Option<DbTime>, now: DbTime) -> Option<DbTime> {
         self.ticking()?.first_free_from(now.plus(Span::millis(1)).max(cursor?))
     }
 }
 
-/// Whether a one-shot job has been kept as long as it asked for: its instant has passed, and its last run ended that long ago.
-/// One that never ran stays.
+/// Whether a one-shot job can be deleted: its instant has passed, and its last run ended at least `keep` ago. A job that never
+/// ran is not deleted.
 #[must_use]
 pub fn is_spent(job: &Job, last_ended: Option<DbTime>, now: DbTime) -> bool {
     let (Some(keep), Some(ended), Some(schedule)) = (job.spec.keep, last_ended, &job.schedule) else { return false };
     schedule.next_after(now).is_none() && ended.plus(keep) <= now
 }
 
-/// What makes a job, beside its definition.
+/// The facts of a new job that are not in its definition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Birth {
     pub id: JobId,
     pub tenant: TenantId,
     pub partition: u16,
     pub by: String,
-    /// The database's clock.
+    /// Time on the database clock.
     pub at: DbTime,
 }
 
-/// A new job and its cursor, or what is wrong with it. A schedule that has no tick left would never fire, and is refused;
-/// so is one that names a calendar which is not among the known ones.
+/// Makes a new job and its first cursor. Refuses a schedule without a future tick, because the job would never fire, and a
+/// schedule that names an unknown calendar.
 pub fn born(birth: Birth, spec: JobSpec, known: &[Arc<Calendar>]) -> Result<(Job, Option<DbTime>), Vec<Invalid>> {
     let now = birth.at;
     let schedule = compile(&spec, known)?;
@@ -371,7 +379,7 @@ pub fn born(birth: Birth, spec: JobSpec, known: &[Arc<Calendar>]) -> Result<(Job
     Ok((job, cursor))
 }
 
-/// The schedule of a definition, with the calendars that it names.
+/// Compiles the schedule of a definition together with the calendars that it names.
 pub fn compile(spec: &JobSpec, known: &[Arc<Calendar>]) -> Result<Option<Schedule>, Vec<Invalid>> {
     let Some(spec) = &spec.schedule else { return Ok(None) };
     let excluding = |schedule: Schedule| Ok(schedule.excluding(Exclusion::named(&spec.exclude, known)?));
@@ -379,8 +387,8 @@ pub fn compile(spec: &JobSpec, known: &[Arc<Calendar>]) -> Result<Option<Schedul
     Schedule::compile(spec).and_then(excluding).map(Some).map_err(under)
 }
 
-/// Where a new definition's cursor begins when it takes over at `x`: its first tick after that. An `at` up to
-/// `late_after` in the past still counts, so that "now" can be said by somebody whose clock or network is slow.
+/// The first cursor of a definition that takes effect at `x`: its first tick after `x`. An `at` up to `late_after` in the past
+/// still counts, so a caller with a slow clock or network can schedule "now".
 #[must_use]
 pub fn first_cursor(spec: &JobSpec, schedule: &Schedule, x: DbTime, now: DbTime) -> Option<DbTime> {
     match spec.schedule.as_ref().map(|schedule| &schedule.timing) {
@@ -389,7 +397,7 @@ pub fn first_cursor(spec: &JobSpec, schedule: &Schedule, x: DbTime, now: DbTime)
     }
 }
 
-/// An `at` that lies too far in the past to mean "now" is a mistake, and says so with the database's time.
+/// Refuses an `at` that is more than `late_after` in the past. The message shows the database time.
 pub fn check_at(spec: &JobSpec, now: DbTime) -> Result<(), Invalid> {
     match spec.schedule.as_ref().map(|schedule| &schedule.timing) {
         Some(Timing::At { at }) if *at < now.minus(spec.misfire.late_after) => Err(Invalid::new(
@@ -426,16 +434,16 @@ mod tests {
             (Some(110), 169, false),
             (Some(110), 170, true),
             (None, 9_999, false),
-            // Asked for before its instant came.
+            // Triggered before its instant.
             (Some(10), 99, false),
         ] {
             assert_eq!(is_spent(&kept, ended.map(s), s(now)), spent, "{ended:?} {now}");
         }
-        assert!(!is_spent(&job(once(None)), Some(s(110)), s(9_999)), "it stays unless it says otherwise");
+        assert!(!is_spent(&job(once(None)), Some(s(110)), s(9_999)), "without `keep` the job is never deleted");
     }
 
     #[test]
-    fn keep_goes_with_an_instant_only() {
+    fn keep_is_accepted_only_with_a_one_shot_schedule() {
         assert!(once(Some(Span::days(7))).problems().is_empty());
         let mut every = spec(Span::seconds(10));
         every.keep = Some(Span::days(7));

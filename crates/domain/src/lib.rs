@@ -1,4 +1,4 @@
-//! The rules of everytick. Pure: no async, no I/O, no clock; time, randomness and ids arrive as arguments.
+//! The rules of everytick, as pure code: no async, no I/O, no clock. Time, randomness and ids are arguments.
 
 pub mod assignment;
 pub mod backfill;

@@ -1,4 +1,4 @@
-//! When a failed run is tried again: exponential backoff with jitter, as data. The row waits; no loop here does.
+//! When a failed run is retried: exponential backoff with jitter, as data. A retry is a row with a later due time, not a loop.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::{invalid::Invalid, time::Span};
 
 pub const RETRIES_MAX: u32 = 100;
 pub const RETRY_DELAY_MAX: Span = Span::days(7);
-/// How often a run whose node or worker vanished is redelivered, apart from its retries.
+/// How often a run whose node or worker vanished is redelivered. Counted separately from its retries.
 pub const LOST_MAX: u32 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -14,19 +14,20 @@ pub struct RetryPolicy {
     pub max_retries: u32,
     pub base_delay: Span,
     pub max_delay: Span,
-    /// Definitions stored before it existed have full jitter. Nodes of that release do not read it, and draw full jitter.
+    /// Definitions stored before this field existed have full jitter. Nodes of that release ignore the field and use full
+    /// jitter.
     #[serde(default, skip_serializing_if = "Jitter::is_full")]
     pub jitter: Jitter,
 }
 
-/// How much of a delay is left to chance, so that many runs that failed together are not tried again together.
+/// How much of a delay is random, so that runs that failed together are not all retried together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Jitter {
-    /// All of it: from nothing to the whole delay.
+    /// All of it: between 0 and the whole delay.
     #[default]
     Full,
-    /// Half of it: from half of the delay to the whole.
+    /// Half of it: between half and the whole delay.
     Equal,
 }
 
@@ -37,19 +38,19 @@ impl Jitter {
 }
 
 impl RetryPolicy {
-    /// The delays of a job that says nothing of them: 5 s doubling to 10 min, half fixed and half random.
+    /// The default delays: 5 s, doubling up to 10 min, half fixed and half random.
     #[must_use]
     pub const fn with_retries(max_retries: u32) -> Self {
         Self { max_retries, base_delay: Span::seconds(5), max_delay: Span::minutes(10), jitter: Jitter::Equal }
     }
 
-    /// The defaults until release 0.1, which definitions stored then leave out; see `short`.
+    /// The defaults up to release 0.1. Definitions stored then omit them; see `short`.
     #[must_use]
     pub const fn first_default(max_retries: u32) -> Self {
         Self { max_retries, base_delay: Span::seconds(5), max_delay: Span::hours(1), jitter: Jitter::Full }
     }
 
-    /// The delay before retry number `retry` (0 is the first): the doubled base, capped, less what the jitter takes away.
+    /// The delay before retry number `retry` (0 is the first): the base doubled per retry, capped, minus the random part.
     #[must_use]
     pub fn delay(&self, retry: u32, random: u64) -> Span {
         let whole = self.whole_delay(retry);
@@ -65,8 +66,7 @@ impl RetryPolicy {
         doubled.min(self.max_delay.as_millis())
     }
 
-    /// The longest that all delays together can take, without the attempts themselves and without what a receiver asks for
-    /// with Retry-After.
+    /// The longest total of all delays, without the attempts themselves and without `Retry-After` delays.
     #[must_use]
     pub fn longest_total(&self) -> Span {
         let total = (0..self.max_retries.min(RETRIES_MAX)).map(|retry| self.whole_delay(retry)).sum();
@@ -77,29 +77,38 @@ impl RetryPolicy {
     pub fn problems(&self) -> Vec<Invalid> {
         let mut found = Vec::new();
         if self.max_retries > RETRIES_MAX {
-            found.push(Invalid::new("max_retries", format!("{} is more than {RETRIES_MAX}", self.max_retries)));
+            found.push(Invalid::new(
+                "max_retries",
+                format!("{} is out of range; it must be at most {RETRIES_MAX}", self.max_retries),
+            ));
         }
         if self.max_delay > RETRY_DELAY_MAX {
-            found.push(Invalid::new("max_delay", format!("{} is longer than {RETRY_DELAY_MAX}", self.max_delay)));
+            found.push(Invalid::new(
+                "max_delay",
+                format!("{} is out of range; it must be at most {RETRY_DELAY_MAX}", self.max_delay),
+            ));
         }
         if self.base_delay > self.max_delay {
             found.push(Invalid::new(
                 "base_delay",
-                format!("{} is longer than max_delay, which is {}", self.base_delay, self.max_delay),
+                format!(
+                    "{} is longer than max_delay ({}); it must be at most max_delay",
+                    self.base_delay, self.max_delay
+                ),
             ));
         }
         found
     }
 }
 
-/// What becomes of a run whose node or worker vanished while it held the claim.
+/// What happens to a run whose node or worker vanished while it was claimed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnLost {
-    /// Redelivered under the same id with the next attempt.
+    /// Redeliver under the same id with the next attempt.
     #[default]
     Retry,
-    /// Failed: for work that must rather be missed than repeated.
+    /// Fail the run: for work that is better missed than repeated.
     Fail,
 }
 
@@ -108,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_double_up_to_their_cap_and_jitter_fills_the_whole_width() {
+    fn delays_double_up_to_the_cap_and_full_jitter_covers_the_whole_delay() {
         let policy = RetryPolicy {
             max_retries: 9,
             base_delay: Span::seconds(5),

@@ -1,4 +1,4 @@
-//! The life of a run: its states, how a request is answered in each, and what is concluded from an outcome.
+//! The life of a run: its states, which requests each state accepts, and how an outcome becomes a settlement.
 
 use crate::{
     ids::{Fence, RunId},
@@ -10,8 +10,8 @@ use crate::{
 pub const OUTPUT_TAIL_BYTES_MAX: usize = 64 * 1024;
 pub const ERROR_BYTES_MAX: usize = 2_048;
 
-/// Codes are stored; they never change and are never used again. A code of a later release is `Unknown`: nodes of two releases work side
-/// by side, and the older ones must be able to read what the newer ones write.
+/// Enums stored as integer codes. A code never changes and is never reused. An unknown code reads as `Unknown`, because nodes
+/// of two releases run side by side and the older one must read what the newer one writes.
 macro_rules! coded {
     ($($(#[$doc:meta])* $name:ident { $($variant:ident = $code:literal $word:literal),* $(,)? })*) => {$(
         $(#[$doc])*
@@ -22,7 +22,7 @@ macro_rules! coded {
             Unknown(i16),
         }
         impl $name {
-            /// All that this release knows.
+            /// All values that this release knows.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
             #[must_use]
             pub const fn code(self) -> i16 {
@@ -64,7 +64,7 @@ coded! {
         Parent = 7 "parent",
         Paused = 8 "paused",
     }
-    /// What kind of thing made a run.
+    /// What started a run.
     CauseKind {
         Tick = 1 "tick",
         Request = 2 "request",
@@ -74,8 +74,8 @@ coded! {
 }
 
 impl State {
-    /// Open runs may still be worked on; the others are over for good (I8). A run in an unknown state belongs to nodes of a later
-    /// release: this one neither starts nor waits for it.
+    /// Open runs may still be worked on; all other states are final (I8). A run in an unknown state belongs to nodes of a later
+    /// release: this release neither starts it nor waits for it.
     #[must_use]
     pub const fn is_open(self) -> bool {
         match self {
@@ -85,7 +85,7 @@ impl State {
     }
 }
 
-/// What a person may ask of a run.
+/// A user's request about a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
     Cancel,
@@ -98,8 +98,8 @@ pub struct Rejected {
     pub request: Request,
 }
 
-/// The one place that answers requests. Every pair is written and there is no `_`: a new state must be decided to compile.
-/// Terminal is terminal: a rerun is a new run, so the state it leads to is that of the run it was asked of.
+/// Decides whether a run in `state` accepts `request`, and returns the state that the run then has. Every pair is written out,
+/// without `_`, so a new state does not compile until it is decided. A rerun leaves this run as it is (I8): it makes a new run.
 pub fn answer(state: State, request: Request) -> Result<State, Rejected> {
     use {Request::*, State::*};
     match (request, state) {
@@ -110,25 +110,25 @@ pub fn answer(state: State, request: Request) -> Result<State, Rejected> {
     }
 }
 
-/// A claim we hold on a run. `settle` consumes it, so settling twice, or settling unclaimed work, does not compile.
+/// A claim on a run. `settle` consumes it, so settling twice, or settling unclaimed work, does not compile.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Claim {
     pub run: RunId,
     pub fence: Fence,
-    /// 1 for the first.
+    /// The first attempt is 1.
     pub attempt: u32,
-    /// How many of the earlier attempts were lost; they do not count as retries.
+    /// How many earlier attempts were lost. Lost attempts do not count as retries.
     pub lost: u32,
 }
 
-/// The part of a job's definition that judges an outcome.
+/// The part of a job's definition that decides what follows from an outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
     pub retry: RetryPolicy,
     pub on_lost: OnLost,
 }
 
-/// What we conclude from an outcome. Committed only where (run, fence) still holds the claim (I7).
+/// The state change derived from an outcome. Committed only while the run is claimed under this fence (I7).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settlement {
     pub run: RunId,
@@ -136,7 +136,7 @@ pub struct Settlement {
     pub verdict: Verdict,
     pub error: Option<String>,
     pub output: Option<String>,
-    /// The job is to be paused too, with this note.
+    /// If set, the job is paused too, with this note.
     pub pause: Option<String>,
 }
 
@@ -145,13 +145,13 @@ pub enum Verdict {
     Succeeded,
     Failed,
     Cancelled,
-    /// Another attempt, not before this instant.
+    /// Another attempt, not before `due_at`.
     Retry {
         due_at: DbTime,
     },
-    /// The attempt was lost; another one at once.
+    /// The attempt was lost; redeliver at once.
     Redeliver,
-    /// Never sent: the attempt is not spent.
+    /// Never sent: released without using an attempt.
     HandBack,
 }
 
@@ -176,7 +176,7 @@ impl Verdict {
 }
 
 impl Claim {
-    /// `None` when the receiver took the work and will report later: the claim stays.
+    /// Derives the settlement. `None` when the receiver accepted the work and will report later: the claim stays.
     #[must_use]
     pub fn settle(self, outcome: Outcome, policy: Policy, now: DbTime, random: u64) -> Option<Settlement> {
         let retries = self.attempt.saturating_sub(1).saturating_sub(self.lost);
@@ -193,7 +193,7 @@ impl Claim {
             Outcome::Cancelled { output } => (Verdict::Cancelled, None, output, None),
             Outcome::Unsent => (Verdict::HandBack, None, None, None),
             Outcome::Failed { error, output, retry: Retry::Never } => (Verdict::Failed, Some(error), output, None),
-            // No living node can deliver it. The one that can may be restarting.
+            // No live node can deliver the run. A node that can may be restarting, so retry.
             Outcome::NotHere { error, .. } => (again(Span::ZERO), Some(error), None, None),
             Outcome::Failed { error, output, retry: Retry::Allowed } => (again(Span::ZERO), Some(error), output, None),
             Outcome::Failed { error, output, retry: Retry::After(after) } => (again(after), Some(error), output, None),
@@ -202,13 +202,16 @@ impl Claim {
             }
             Outcome::Gone { note, output } => (Verdict::Failed, Some(note.clone()), output, Some(note)),
             Outcome::Lost => match policy.on_lost {
-                OnLost::Retry if self.lost < LOST_MAX => {
-                    (Verdict::Redeliver, Some("lost: whoever held it vanished".to_owned()), None, None)
-                }
+                OnLost::Retry if self.lost < LOST_MAX => (
+                    Verdict::Redeliver,
+                    Some("lost: the node or worker that claimed it vanished".to_owned()),
+                    None,
+                    None,
+                ),
                 OnLost::Retry => (Verdict::Failed, Some(format!("lost {} times", self.lost + 1)), None, None),
                 OnLost::Fail => (
                     Verdict::Failed,
-                    Some("lost: whoever held it vanished, and on_lost is fail".to_owned()),
+                    Some("lost: the node or worker that claimed it vanished, and on_lost is fail".to_owned()),
                     None,
                     None,
                 ),
@@ -220,7 +223,7 @@ impl Claim {
 }
 
 impl Settlement {
-    /// What a success comes to, whatever the job's policy is.
+    /// The settlement of a success. It does not depend on the job's policy.
     #[must_use]
     pub fn success(run: RunId, fence: Fence, output: Option<String>) -> Self {
         let (output, error) = kept(output, None);
@@ -228,7 +231,7 @@ impl Settlement {
     }
 }
 
-/// What is kept of an output and an error.
+/// Truncates an output and an error to their limits: the end of the output, the beginning of the error.
 #[must_use]
 pub fn kept(output: Option<String>, error: Option<String>) -> (Option<String>, Option<String>) {
     let error = error.map(|mut text| {
@@ -245,7 +248,7 @@ fn truncate(text: &mut String, max: usize) {
     }
 }
 
-/// The end of an output: what went wrong last is what people look for.
+/// The last 64 KiB of an output. The end is kept because the cause of a failure is usually printed last.
 fn tail(text: String) -> String {
     if text.len() <= OUTPUT_TAIL_BYTES_MAX {
         return text;
@@ -282,7 +285,7 @@ mod tests {
     fn a_run_that_no_living_node_can_deliver_is_retried_and_names_the_reason() {
         let not_here = || Outcome::NotHere { error: "start it with --enable-shell".into(), address: None };
         let settled = on(1, 0).settle(not_here(), POLICY, DbTime::EPOCH, 0).unwrap();
-        assert!(matches!(settled.verdict, Verdict::Retry { .. }), "the node that can may be restarting");
+        assert!(matches!(settled.verdict, Verdict::Retry { .. }), "a capable node may be restarting");
         assert_eq!(settled.error.as_deref(), Some("start it with --enable-shell"));
         assert_eq!(verdict(on(3, 0), not_here()), Verdict::Failed);
     }
@@ -303,13 +306,13 @@ mod tests {
     }
 
     #[test]
-    fn a_named_delay_is_honoured_even_when_the_backoff_is_shorter() {
+    fn retry_after_is_honoured_even_when_the_backoff_is_shorter() {
         let busy = Outcome::Failed { error: "503".into(), output: None, retry: Retry::After(Span::minutes(2)) };
         assert_eq!(verdict(on(1, 0), busy), Verdict::Retry { due_at: DbTime::EPOCH.plus(Span::minutes(2)) });
     }
 
     #[test]
-    fn what_is_terminal_cannot_be_cancelled_and_what_is_open_cannot_be_rerun() {
+    fn a_terminal_run_cannot_be_cancelled_and_an_open_run_cannot_be_rerun() {
         for state in State::ALL {
             assert_eq!(answer(*state, Request::Cancel).is_ok(), state.is_open(), "{state:?}");
             assert_eq!(answer(*state, Request::Rerun).is_ok(), !state.is_open(), "{state:?}");
@@ -317,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_of_a_long_output_is_kept_whole_characters_only() {
+    fn a_long_output_is_cut_to_its_tail_at_a_character_boundary() {
         let long = "é".repeat(OUTPUT_TAIL_BYTES_MAX);
         let settled = on(1, 0).settle(Outcome::Succeeded { output: Some(long) }, POLICY, DbTime::EPOCH, 0).unwrap();
         assert_eq!(settled.output.unwrap().len(), OUTPUT_TAIL_BYTES_MAX);

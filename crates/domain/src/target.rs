@@ -1,4 +1,4 @@
-//! Where a run goes, as a job defines it, and what the target said of it. How to get there is the targets crate's matter.
+//! The target of a job as its definition names it, and the outcome of one attempt. The targets crate does the delivery.
 
 use std::{
     collections::BTreeMap,
@@ -21,11 +21,11 @@ pub enum TargetSpec {
     Queue(QueueTarget),
 }
 
-/// A request occupies a slot and a connection for as long as it lasts.
+/// Upper limit of an HTTP job's `timeout`: a request occupies a slot and a connection for as long as it lasts.
 pub const HTTP_TIMEOUT_MAX: Span = Span::hours(1);
 
-/// A fingerprint of the host and port of a URL, as the client that delivers reads them. Spelling does not matter: `HOST`,
-/// `host.` and `host:080` are one destination, and so are `127.1` and `127.0.0.1`.
+/// A fingerprint of a URL's host and port, as the HTTP client parses them. Spelling does not matter: `HOST`, `host.` and
+/// `host:080` are one destination, and so are `127.1` and `127.0.0.1`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Destination(u64);
 
@@ -34,7 +34,7 @@ impl Destination {
         plain_host_and_port(url).map_or_else(|| Self::parsed(url), |(host, port)| Self::new(host, port))
     }
 
-    /// A URL that cannot be parsed is never delivered, so its text serves as the host.
+    /// A URL that cannot be parsed is never delivered, so its text is used as the host.
     fn parsed(text: &str) -> Self {
         let Ok(url) = Url::parse(text) else { return Self::new(text, 0) };
         let port = url.port_or_known_default().unwrap_or_default();
@@ -55,8 +55,8 @@ impl Destination {
     }
 }
 
-/// Host and port of a URL in its usual form, which parsing would not change: four decimal numbers, or a lower-case name whose last
-/// label starts with a letter. Parsing costs several times as much, and every claim asks.
+/// Host and port of a URL in plain form: a dotted IPv4 address, or a lower-case name whose last label starts with a letter.
+/// Parsing would not change these. Full parsing costs several times as much, and every claim needs the destination.
 fn plain_host_and_port(url: &str) -> Option<(&str, u16)> {
     let (rest, default) = match url.strip_prefix("https://") {
         Some(rest) => (rest, 443),
@@ -74,7 +74,7 @@ fn plain_host_and_port(url: &str) -> Option<(&str, u16)> {
 }
 
 impl TargetSpec {
-    /// The word by which the API, the CLI and the metrics call this kind.
+    /// The name of this kind in the API, the CLI and the metrics.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -84,7 +84,7 @@ impl TargetSpec {
         }
     }
 
-    /// The longest `timeout` that a new definition may have.
+    /// The longest `timeout` that a new definition may have; `None`: only the limit for all jobs applies.
     #[must_use]
     pub const fn timeout_max(&self) -> Option<Span> {
         match self {
@@ -93,7 +93,7 @@ impl TargetSpec {
         }
     }
 
-    /// How long a run may take when its job does not say.
+    /// The `timeout` of a job that does not set one.
     #[must_use]
     pub const fn timeout_default(&self) -> Span {
         match self {
@@ -102,7 +102,8 @@ impl TargetSpec {
         }
     }
 
-    /// Retries when the job does not say: enough for a receiver that is away for 20 minutes. A command may have done half its work, so it is not repeated unasked.
+    /// The `max_retries` of a job that does not set it. For `http` and `queue`, enough for a receiver that is down for 20
+    /// minutes. A command may have done half its work, so it is not repeated by default.
     #[must_use]
     pub const fn max_retries_default(&self) -> u32 {
         match self {
@@ -111,7 +112,7 @@ impl TargetSpec {
         }
     }
 
-    /// Where a delivery goes, by host and port; none for what does not go over the network from here.
+    /// The host and port that a node connects to; `None` if the node opens no connection to deliver.
     #[must_use]
     pub fn destination(&self) -> Option<Destination> {
         match self {
@@ -120,7 +121,7 @@ impl TargetSpec {
         }
     }
 
-    /// The queue in which the runs wait for workers; none where a node delivers them.
+    /// The queue in which the runs wait for workers; `None` if a node delivers them.
     #[must_use]
     pub fn queue(&self) -> Option<&str> {
         match self {
@@ -140,11 +141,11 @@ pub struct HttpTarget {
     pub url: String,
     pub method: HttpMethod,
     pub headers: BTreeMap<String, String>,
-    /// The Standard Webhooks secret (`whsec_...`); unsigned when there is none.
+    /// The Standard Webhooks secret (`whsec_...`); `None`: requests are not signed.
     pub secret: Option<String>,
 }
 
-/// Says which headers and whether a secret, but no value: they may be credentials, and this ends up in logs.
+/// Prints header names and whether a secret is set, but no values: they may be credentials, and this text reaches logs.
 impl fmt::Debug for HttpTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (headers, signed) = (self.headers.keys(), self.secret.is_some());
@@ -164,13 +165,13 @@ pub enum HttpMethod {
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShellTarget {
-    /// The program and its arguments; or, with `shell`, one line for `sh -c`.
+    /// The program and its arguments, or one line for `sh -c`.
     pub command: Command,
     pub env: BTreeMap<String, String>,
     pub workdir: Option<String>,
 }
 
-/// Says which variables, but no value, as above.
+/// Prints variable names but no values: they may be credentials.
 impl fmt::Debug for ShellTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (command, env, workdir) = (&self.command, self.env.keys(), &self.workdir);
@@ -185,20 +186,20 @@ pub enum Command {
     Script(String),
 }
 
-/// What a target said of one attempt. A failed target is an outcome, not an error of ours.
+/// The outcome of one attempt. A failed delivery is an outcome, not an error of everytick.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     Succeeded {
         output: Option<String>,
     },
-    /// The receiver took the work and will report through the settle call; the claim stays until then or its time-out.
+    /// The receiver accepted the work and will report through the settle call. The claim stays until then or until its timeout.
     Accepted,
     Failed {
         error: String,
         output: Option<String>,
         retry: Retry,
     },
-    /// The receiver is gone for good (410): the run fails and the job is paused with this note.
+    /// The receiver is gone permanently (HTTP 410): the run fails and the job is paused with this note.
     Gone {
         note: String,
         output: Option<String>,
@@ -207,23 +208,23 @@ pub enum Outcome {
         after: Span,
         output: Option<String>,
     },
-    /// Stopped because somebody cancelled the run.
+    /// Stopped because the run was cancelled.
     Cancelled {
         output: Option<String>,
     },
-    /// The node or worker that held the claim vanished.
+    /// The node or worker that claimed the run vanished.
     Lost,
-    /// Claimed and never sent: handed back without spending an attempt.
+    /// Claimed but never sent: released without using an attempt.
     Unsent,
-    /// The settings of this node forbid the delivery; those of another may allow it. Nothing was sent. `address` is the one that
-    /// may not be reached; without it, commands may not be run.
+    /// This node's settings forbid the delivery; another node's may allow it. Nothing was sent. `address` is the forbidden
+    /// address; `None` means that the node may not run commands.
     NotHere {
         error: String,
         address: Option<IpAddr>,
     },
 }
 
-/// Whether a failure is worth another try, and when at the earliest.
+/// Whether and when a failed attempt may be retried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Retry {
     Allowed,

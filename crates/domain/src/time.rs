@@ -1,17 +1,17 @@
-//! Instants on the database's clock and lengths of time, as they are written: RFC 3339 and `1h30m`.
+//! Instants on the database clock (RFC 3339) and durations (`1h30m`), with their text forms.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-/// An instant on the database's clock, to the millisecond. It judges ticks, due times and leases, and nothing sleeps on it.
+/// An instant on the database clock, in milliseconds. It decides ticks, due times and leases; sleeping uses monotonic time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DbTime(i64);
 
 impl DbTime {
     pub const EPOCH: Self = Self(0);
-    /// The last instant that RFC 3339 can write: 9999-12-31T23:59:59.999Z, less the day that a zone may take.
+    /// The last instant accepted: one day before the end of year 9999, so that its local time in any zone is still RFC 3339.
     pub const MAX: Self = Self(253_402_207_200_000 - 1);
 
     #[must_use]
@@ -34,20 +34,20 @@ impl DbTime {
         Self(self.0.saturating_sub_unsigned(span.0))
     }
 
-    /// How long after `earlier` this is; zero when it is not after.
+    /// How long after `earlier` this is; zero if it is not later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Span {
         Span(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// The instant as jiff has it. Readings outside jiff's years are held at their bounds.
+    /// The instant as a jiff timestamp, clamped to jiff's range.
     #[must_use]
     pub fn timestamp(self) -> Timestamp {
         Timestamp::from_millisecond(self.0).unwrap_or(if self.0 < 0 { Timestamp::MIN } else { Timestamp::MAX })
     }
 }
 
-/// Rounds up: an instant between two milliseconds is not reached before the second one (never early).
+/// Rounds up to the next millisecond, so that nothing fires early.
 impl From<Timestamp> for DbTime {
     fn from(at: Timestamp) -> Self {
         let floor = at.as_nanosecond().div_euclid(1_000_000);
@@ -90,16 +90,16 @@ impl<'de> Deserialize<'de> for DbTime {
     }
 }
 
-/// A length of time to the millisecond. Reads and prints as `90s`, `15m`, `1h30m`, `7d`.
+/// A duration in milliseconds. Written as `90s`, `15m`, `1h30m`, `7d`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Span(u64);
 
-/// Units in the order they are written, largest first. Weeks and months are left out: they read as something else to many.
+/// Units from largest to smallest. Weeks and months are left out, because their abbreviations are ambiguous.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 impl Span {
     pub const ZERO: Self = Self(0);
-    /// Longest span that can be written: a hundred years. Sums of a few of them stay far from overflow.
+    /// The longest span that can be parsed: 100 years. Sums of a few spans cannot overflow.
     pub const MAX: Self = Self::days(36_525);
 
     #[must_use]
@@ -163,7 +163,7 @@ impl fmt::Display for Span {
 impl FromStr for Span {
     type Err = String;
 
-    /// A sequence of whole numbers with units, each unit at most once and the larger first: `1h30m`, never `30m1h` or `1.5h`.
+    /// Parses whole numbers with units, each unit at most once and larger units first: `1h30m`, never `30m1h` or `1.5h`.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?} is not a duration; write it like \"90s\", \"15m\", \"1h30m\" or \"7d\"");
         let mut rest = text;
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_read_and_print_as_people_write_them() {
+    fn spans_parse_and_print_in_their_text_form() {
         for (text, millis) in
             [("90s", 90_000), ("15m", 900_000), ("1h30m", 5_400_000), ("7d", 604_800_000), ("500ms", 500), ("0s", 0)]
         {
