@@ -1,17 +1,18 @@
-//! Where jobs live: a job with a home region stands in the block of partitions that its region has claimed, so that nodes
-//! of that region can hold it; any other is spread over all partitions. Who holds a partition is decided by `assignment`.
+//! Maps a job to its partition. A job with a home region goes into the block of partitions that its region has claimed, so that
+//! nodes of that region can own it. Other jobs are spread over all partitions. `assignment` decides which node owns a
+//! partition.
 
 use std::collections::BTreeMap;
 
 use crate::{ids::JobId, invalid::Invalid, partition::PARTITIONS};
 
 pub const REGION_BYTES_MAX: usize = 63;
-/// How many partitions a region claims at once.
+/// How many partitions a region claims.
 pub const BLOCK_PARTITIONS: u16 = 16;
-/// How many regions jobs of a cluster may call home.
+/// How many home regions a cluster can have.
 pub const BLOCKS: u16 = PARTITIONS / BLOCK_PARTITIONS;
 
-/// A region is typed on command lines and compared byte by byte.
+/// Checks a region name. Names are typed on command lines and compared byte by byte.
 pub fn check_region(region: &str) -> Result<(), String> {
     let sound = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if region.is_empty() || region.len() > REGION_BYTES_MAX || !region.bytes().all(sound) {
@@ -23,14 +24,14 @@ pub fn check_region(region: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The blocks of a store, and the regions that have claimed them. A claim is for good: jobs stand in the block.
+/// The blocks of a store and the regions that claimed them. A claim is permanent, because jobs are stored in the block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Homes {
     partitions: u16,
     regions: BTreeMap<u16, String>,
 }
 
-/// Where a job stands, and the block that its region must claim first.
+/// A job's partition, and the block that its region must claim first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
     pub partition: u16,
@@ -51,21 +52,21 @@ impl BlockClaim {
 }
 
 impl Homes {
-    /// Of a store of so many partitions, with the home region of those that have one. A store of less than a block has no
-    /// homes: its jobs stand where they would without.
+    /// For a store with `partitions` partitions; `claimed` lists the partitions that have a home region. A store smaller than
+    /// one block has no homes: there, a home region does not change a job's partition.
     pub fn new(partitions: u16, claimed: impl IntoIterator<Item = (u16, String)>) -> Self {
         let regions = claimed.into_iter().map(|(partition, region)| (partition / BLOCK_PARTITIONS, region)).collect();
         Self { partitions, regions }
     }
 
-    /// Whether nothing is to be claimed for the region.
+    /// Whether the region needs no new claim.
     #[must_use]
     pub fn knows(&self, region: &str) -> bool {
         self.blocks() == 0 || self.regions.values().any(|claimed| claimed == region)
     }
 
-    /// Where a job stands: for a home region in its block, else by its id alone. A region's block is the one that its name
-    /// hashes to, or the next that is free.
+    /// The partition of a job: in its home region's block, or without a home region by its id alone. A new region claims the
+    /// block that its name hashes to, or the next free one.
     pub fn place(&self, job: JobId, home_region: Option<&str>) -> Result<Place, Invalid> {
         let Some(region) = home_region.filter(|_| self.blocks() > 0) else {
             return Ok(Place { partition: job.partition(self.partitions), claim: None });
@@ -81,7 +82,7 @@ impl Homes {
             .find(|block| !self.regions.contains_key(block))
             .ok_or_else(|| {
                 let message = format!(
-                    "{region:?} would be one too many: jobs of {} regions are there already, and a cluster keeps apart no more",
+                    "{region:?} would be one too many: jobs of {} regions exist already, and a cluster supports no more home regions",
                     self.regions.len()
                 );
                 Invalid::new("home_region", message)
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_without_home_stands_where_its_id_says() {
+    fn the_partition_of_a_job_without_home_follows_from_its_id() {
         for n in 0..100 {
             let place = cluster().place(job(n), None).unwrap();
             assert_eq!(place, Place { partition: job(n).partition(PARTITIONS), claim: None });
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_have_blocks_of_their_own_until_none_is_free() {
+    fn each_region_gets_its_own_block_until_none_is_free() {
         let mut homes = cluster();
         for n in 0..BLOCKS {
             let claim = homes.place(job(1), Some(&format!("r{n}"))).unwrap().claim.unwrap();
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn homes_are_known_again_by_their_partitions() {
+    fn homes_can_be_rebuilt_from_the_regions_of_partitions() {
         let claim = cluster().place(job(1), Some("eu")).unwrap().claim.unwrap();
         let homes = Homes::new(PARTITIONS, claim.partitions().map(|partition| (partition, "eu".to_owned())));
         assert!(homes.knows("eu") && homes.regions.len() == 1);

@@ -1,6 +1,6 @@
-//! Named mistakes that the simulator must find. Without the feature `mutants` each is `false` at compile time.
+//! Mutants: named defects that the simulator must detect. Without the feature `mutants`, each is `false` at compile time.
 
-/// A rule of the design, left out on purpose.
+/// A design rule that is broken on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mutant {
     NoEpochCheck,
@@ -17,47 +17,47 @@ pub enum Mutant {
     MemoryKeptAfterUnsure,
     NoClockCheck,
     LateRateUnbounded,
-    /// A process starts under its predecessor's incarnation.
+    /// A process starts with the incarnation of its predecessor.
     IncarnationReused,
-    /// A partition is given back while statements about it are under way.
+    /// A partition is released while statements about it are executing.
     ReleasedUnderWay,
-    /// A partition is given back while a statement about it may still land.
+    /// A partition is released while an unanswered statement about it may still take effect.
     ReleasedInDoubt,
-    /// A partition is taken up again while its release may still land.
+    /// A partition is acquired again while its release may still take effect.
     ReleaseForgotten,
-    /// A node that stops gives all back while its acquisition may still land.
+    /// A stopping node releases everything while its acquisition may still take effect.
     RetiredInDoubt,
-    /// What was read before partitions changed hands is taken in afterwards, whoever holds them.
+    /// Data read before a change of partition ownership is applied after it, although another node may own the partition.
     TurnNotChecked,
-    /// After an unsure answer a job is read before the fence was raised.
+    /// After an unsure answer, a job is reloaded before the fence is raised.
     ReadWhileUnsure,
-    /// A dead node's partitions are taken without its lease being fenced.
+    /// A dead node's partitions are taken over without raising the fence of its lease.
     TakeOverUnfenced,
-    /// A run between two attempts, or one that waits, is not counted when an overlap is judged.
+    /// Overlap checks do not count a run that waits or is between two attempts.
     OverlapOnClaimedOnly,
-    /// A cancelled run keeps the fence that its worker has.
+    /// A cancelled run keeps the fence that its worker knows.
     CancelKeepsFence,
-    /// The next attempt at a run has the fence of the one before.
+    /// The next attempt of a run has the same fence as the previous one.
     RetryKeepsFence,
-    /// Under `queue` a tick starts at once although others wait.
+    /// Under `queue`, a tick starts at once although other runs wait.
     QueueJumped,
-    /// Under `queue` a request leaves standing what was planned before it.
+    /// Under `queue`, a request does not raise the epoch, so ticks planned before it stay valid.
     RequestKeepsEpoch,
-    /// Under `cancel_previous` what is in progress goes on, and the newer one waits for it.
+    /// Under `cancel_previous`, the run in progress continues and the newer run waits for it.
     NobodyGivesWay,
-    /// A new version of a calendar leaves the epochs of the jobs that name it as they are.
+    /// A new calendar version does not raise the epochs of the jobs that use it.
     CalendarKeepsEpoch,
-    /// A worker's claim does not look at the job's other runs.
+    /// A worker's claim does not check the job's other runs.
     QueueClaimUnjudged,
-    /// A worker's claim leaves the fence as it was.
+    /// A worker's claim does not raise the fence.
     QueueClaimKeepsFence,
-    /// A backfill's position moves on before the runs that it passes are committed.
+    /// A backfill's position advances before the runs that it passes are committed.
     BackfillPositionFirst,
-    /// A child's run is made of a parent's, not of the flow: where two parents end at once, it runs twice.
+    /// A child's run id is derived from a parent's run, not from the flow: it runs twice if two parents end at once.
     FanInByParent,
-    /// That a run has ended is forgotten before the children are committed.
+    /// The step of an ended run is deleted before the children are committed.
     StepDroppedFirst,
-    /// What a receiver has accepted stays a claim of the node that sent it, and is lost with it.
+    /// Accepted work stays claimed by the node that sent it, and is lost with that node.
     AcceptedStaysWithNode,
 }
 
@@ -100,7 +100,7 @@ impl Mutant {
         Self::AcceptedStaysWithNode,
     ];
 
-    /// Whether this mistake is to be made now, on this thread.
+    /// Whether this mutant is active on this thread.
     #[must_use]
     pub fn is_on(self) -> bool {
         #[cfg(feature = "mutants")]
@@ -111,7 +111,7 @@ impl Mutant {
 }
 
 impl Mutant {
-    /// By the name it has here.
+    /// Finds a mutant by its variant name.
     #[cfg(feature = "mutants")]
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
@@ -119,21 +119,22 @@ impl Mutant {
     }
 }
 
-/// Reads which mistake this process is to make on every thread, and which loop is to fail, from the variables
-/// `EVERYTICK_MUTANT` and `EVERYTICK_LOOP_FAULT` (such as `panic:settle`). Without the feature `mutants` it does nothing.
+/// Activates a mutant and a loop fault for all threads, from the variables `EVERYTICK_MUTANT` and `EVERYTICK_LOOP_FAULT` (such
+/// as `panic:settle`). Without the feature `mutants` it does nothing.
 ///
 /// # Errors
-/// A variable names no mistake or no fault.
+/// A variable does not name a known mutant or fault.
 pub fn set_from_env(variable: impl Fn(&str) -> Option<String>) -> Result<(), String> {
     #[cfg(feature = "mutants")]
     {
         if let Some(name) = variable("EVERYTICK_MUTANT") {
-            let mutant = Mutant::from_name(&name).ok_or(format!("EVERYTICK_MUTANT: {name:?} is not a mistake"))?;
-            // The first one stays.
+            let mutant = Mutant::from_name(&name).ok_or(format!("EVERYTICK_MUTANT: {name:?} is not a mutant"))?;
+            // If it is already set, the first value stays.
             let _ = EVERYWHERE.set(mutant);
         }
         if let Some(text) = variable("EVERYTICK_LOOP_FAULT") {
-            let fault = LoopFault::read(&text).ok_or(format!("EVERYTICK_LOOP_FAULT: {text:?} is not a fault"))?;
+            let fault = LoopFault::read(&text)
+                .ok_or(format!("EVERYTICK_LOOP_FAULT: {text:?} is not a fault; write panic:LOOP or hang:LOOP"))?;
             let _ = FAULT_EVERYWHERE.set(fault);
         }
     }
@@ -142,16 +143,16 @@ pub fn set_from_env(variable: impl Fn(&str) -> Option<String>) -> Result<(), Str
     Ok(())
 }
 
-/// What a test does to a loop of the engine.
+/// A fault that a test injects into a loop of the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LoopFault {
     Panic(&'static str),
-    /// It begins a pass that never ends.
+    /// The loop starts a pass that never ends.
     Hang(&'static str),
 }
 
 impl LoopFault {
-    /// Whether this fault is to happen now, on this thread.
+    /// Whether this fault is active on this thread.
     #[must_use]
     pub fn is_on(self) -> bool {
         #[cfg(feature = "mutants")]
@@ -163,7 +164,7 @@ impl LoopFault {
     #[cfg(feature = "mutants")]
     fn read(text: &str) -> Option<Self> {
         let (kind, name) = text.split_once(':')?;
-        // Read once in the life of a process.
+        // Leaked once per process.
         let name: &'static str = name.to_owned().leak();
         match kind {
             "panic" => Some(Self::Panic(name)),
@@ -173,7 +174,7 @@ impl LoopFault {
     }
 }
 
-/// Lets a loop fail, or none, on this thread from here on.
+/// Sets or clears the loop fault of this thread.
 #[cfg(feature = "mutants")]
 pub fn set_loop_fault(fault: Option<LoopFault>) {
     FAULT.set(fault);
@@ -190,7 +191,7 @@ thread_local! {
     static FAULT: std::cell::Cell<Option<LoopFault>> = const { std::cell::Cell::new(None) };
 }
 
-/// Makes one mistake, or none, on this thread from here on.
+/// Sets or clears the mutant of this thread.
 #[cfg(feature = "mutants")]
 pub fn set(mutant: Option<Mutant>) {
     ON.set(mutant);

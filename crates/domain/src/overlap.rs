@@ -1,5 +1,6 @@
-//! What a job's runs may do beside each other. Judged when a run comes (is it one at all?) and again when it is about to start:
-//! a run is in progress from its first claim to its end, also between two attempts.
+//! Overlap rules: how many runs of one job may be in progress together. They apply when a run is recorded (start, wait or skip)
+//! and again when a waiting run is about to start. A run is in progress from its first claim to its end, also between two
+//! attempts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,27 +10,27 @@ use crate::{
     mutant::Mutant,
 };
 
-/// A run that is not over.
+/// A run that has not ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Open {
     pub claimed: bool,
-    /// 0 for one that nobody has claimed yet.
+    /// 0 if the run was never claimed.
     pub attempts: u32,
 }
 
 impl Open {
-    /// From its first claim on, also between two attempts.
+    /// True from the first claim on, also between two attempts.
     #[must_use]
     pub fn in_progress(self) -> bool {
         self.claimed || (self.attempts > 0 && !Mutant::OverlapOnClaimedOnly.is_on())
     }
 }
 
-/// How many runs of a job are not over.
+/// How many runs of a job have not ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OpenRuns {
     pub in_progress: usize,
-    /// Those that nobody has claimed yet.
+    /// Runs that were never claimed.
     pub waiting: usize,
 }
 
@@ -41,7 +42,7 @@ impl OpenRuns {
         self.in_progress + self.waiting
     }
 
-    /// After so many more have come and wait.
+    /// The counts with `more` additional waiting runs.
     #[must_use]
     pub const fn and_waiting(self, more: usize) -> Self {
         Self { waiting: self.waiting + more, ..self }
@@ -62,11 +63,11 @@ impl FromIterator<Open> for OpenRuns {
     }
 }
 
-/// Under `cancel_previous`, so many waiting runs of a job are read at once; when they are cancelled, the next are read.
+/// How many waiting runs of a job are read at once under `cancel_previous`. After these are cancelled, the next are read.
 const PREVIOUS_READ_MAX: usize = 16;
 
-/// How many waiting runs of a job decide what happens to a further one. A reader needs no more of them, so that a backlog of
-/// millions costs no more than a short one. Never less than may be in progress together, and at least one, so that a reader
+/// How many waiting runs of a job a reader needs to know before it can decide about another run. A backlog of millions then
+/// costs no more than a short one. At least the number that may be in progress together, and at least one, so that a reader
 /// knows whether any run waits. At most `MAX_CONCURRENT_MAX` or `QUEUE_LIMIT_MAX`.
 #[must_use]
 pub fn waiting_needed(spec: &JobSpec) -> usize {
@@ -79,24 +80,24 @@ pub fn waiting_needed(spec: &JobSpec) -> usize {
     .max(1)
 }
 
-/// Whether `known` decides what happens to a further run, however many more wait.
+/// Whether `known` is enough to decide about another run, however many more runs wait.
 #[must_use]
 pub fn is_decided(spec: &JobSpec, known: OpenRuns) -> bool {
     admit(spec, known) == admit(spec, known.and_waiting(usize::MAX / 2))
 }
 
-/// What becomes of a run that comes.
+/// What happens to a new run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
-    /// It may be in progress at once.
+    /// It may start at once.
     Start,
-    /// It is a run, and its turn comes later.
+    /// It is recorded as waiting and starts later.
     Wait,
-    /// It is none: recorded as skipped.
+    /// It is recorded as skipped.
     Skip,
 }
 
-/// Judges a tick or a request when it comes, given what is open of its job.
+/// Decides about a new tick or request, given the open runs of its job.
 #[must_use]
 pub fn admit(spec: &JobSpec, open: OpenRuns) -> Admission {
     match spec.overlap {
@@ -105,30 +106,31 @@ pub fn admit(spec: &JobSpec, open: OpenRuns) -> Admission {
         Overlap::Skip | Overlap::Allow => Admission::Start,
         Overlap::Queue { limit } if open.waiting >= limit as usize => Admission::Skip,
         Overlap::Queue { .. } if open.in_progress == 0 && Mutant::QueueJumped.is_on() => Admission::Start,
-        // Whoever came before goes first, or is told to stop first.
+        // Older runs start first (`queue`) or are cancelled first (`cancel_previous`).
         Overlap::Queue { .. } | Overlap::CancelPrevious if open.all() > 0 => Admission::Wait,
         Overlap::Queue { .. } | Overlap::CancelPrevious => Admission::Start,
     }
 }
 
-/// Whether a run that waits may start now, beside `starting` others of its job that are about to. One that was asked for
-/// with `force` always may. Whoever asks goes through what waits in the order of claims, so that what came due first goes first.
+/// Whether a waiting run may start now, beside `starting` other runs of its job that are about to start. The caller does not
+/// ask for forced runs: these may always start. The caller goes through waiting runs in claim order, so the oldest due run
+/// starts first.
 #[must_use]
 pub fn may_start(spec: &JobSpec, open: &BTreeMap<RunId, Open>, run: RunId, starting: usize) -> bool {
     spec.in_progress_max().is_none_or(|max| in_progress_besides(open, run) + starting < max as usize)
 }
 
-/// How many others stand in the way of a run. Of those that wait between two attempts the lower goes first: where the job's
-/// limit was lowered meanwhile, they would else wait for each other for ever.
+/// How many other runs count against a run. Of runs that wait between two attempts, the lower id goes first. Otherwise, after
+/// the job's limit was lowered, they would block each other forever.
 fn in_progress_besides(open: &BTreeMap<RunId, Open>, run: RunId) -> usize {
     let waits_itself = open.get(&run).is_some_and(|open| open.in_progress());
     let before = |id: RunId, open: &Open| open.claimed || (open.in_progress() && (!waits_itself || id < run));
     open.iter().filter(|(id, open)| **id != run && before(**id, open)).count()
 }
 
-/// The runs that are to be cancelled under `cancel_previous`, and the one that they give way to: the newest of those that are
-/// due. Runs are as old as the instants they stand for. `forced` ones were asked for beside whatever there is: while they
-/// wait they neither give way nor cancel others.
+/// Under `cancel_previous`, the runs to cancel and the run that supersedes them: the newest due run, or a newer one that is
+/// already in progress. A run is as old as the instant in its id. `forced` runs were requested to run beside others: while they
+/// wait, they neither cancel runs nor get cancelled.
 #[must_use]
 pub fn give_way(
     spec: &JobSpec,
@@ -143,7 +145,7 @@ pub fn give_way(
     let in_progress = open.iter().rev().find(|(_, open)| open.in_progress()).map(|(run, _)| *run);
     let newest = in_progress.map_or(waiting, |run| run.max(waiting));
     let gives_way = |run: &RunId, open: &Open| match open.in_progress() {
-        // What works beside the newest that is in progress was forced to.
+        // An older run in progress beside the newest one was forced, so it stays.
         true => newest == waiting,
         false => !forced.contains(run),
     };
@@ -152,13 +154,13 @@ pub fn give_way(
     (!older.is_empty()).then_some((older, newest))
 }
 
-/// What is open of a job whose runs workers claim, as it is read under the job's lock.
+/// The open runs of a queue job, as read under the job's lock.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Standing {
     pub open: BTreeMap<RunId, Open>,
-    /// Those that wait and are due.
+    /// Waiting runs that are due.
     pub due: BTreeSet<RunId>,
-    /// Those that wait and were forced.
+    /// Waiting runs that were forced.
     pub forced: BTreeSet<RunId>,
 }
 
@@ -170,10 +172,10 @@ impl Standing {
     }
 }
 
-/// What the record says of a run that gave way.
+/// The error text recorded on a superseded run.
 #[must_use]
 pub fn gave_way(to: RunId) -> String {
-    format!("cancelled: run {to} came after it, and overlap is cancel_previous")
+    format!("cancelled: superseded by run {to}, because overlap is cancel_previous")
 }
 
 #[cfg(test)]
@@ -192,7 +194,7 @@ mod tests {
         JobSpec { overlap, max_concurrent, ..spec(Span::minutes(1)) }
     }
 
-    /// The run of so many seconds.
+    /// The run of the tick at `seconds`.
     fn run(seconds: i64) -> RunId {
         let job = JobId::from_uuid(uuid::Uuid::from_u128(7));
         RunId::of(job, Cause::Tick(DbTime::from_millis(seconds * 1_000)))
@@ -210,9 +212,9 @@ mod tests {
         seconds.iter().map(|seconds| run(*seconds)).collect()
     }
 
-    /// Policy by policy: what is open, and what becomes of a run that comes.
+    /// For each policy: the open runs, and what happens to a new run.
     #[test]
-    fn a_run_that_comes_starts_waits_or_is_skipped_as_its_policy_says() {
+    fn a_new_run_starts_waits_or_is_skipped_by_its_overlap_policy() {
         let two = Some(2);
         for (overlap, max, in_progress, waiting, admitted) in [
             (Overlap::Skip, None, 0, 0, Start),
@@ -238,9 +240,9 @@ mod tests {
         }
     }
 
-    /// What is read of a long backlog decides as the whole backlog would.
+    /// The part of a long backlog that is read leads to the same decision as the whole backlog.
     #[test]
-    fn as_many_waiting_runs_as_are_needed_decide() {
+    fn waiting_needed_runs_are_enough_to_decide() {
         for (overlap, max) in [
             (Overlap::Skip, None),
             (Overlap::Allow, None),
@@ -253,7 +255,11 @@ mod tests {
             assert!(needed >= spec.in_progress_max().unwrap_or(0) as usize, "{overlap:?}");
             assert!(is_decided(&spec, OpenRuns { in_progress: 0, waiting: needed }), "{overlap:?}");
             let fewer = OpenRuns { in_progress: 0, waiting: 0 };
-            assert_eq!(is_decided(&spec, fewer), spec.in_progress_max().is_none(), "{overlap:?}: none is too few");
+            assert_eq!(
+                is_decided(&spec, fewer),
+                spec.in_progress_max().is_none(),
+                "{overlap:?}: zero runs are not enough"
+            );
         }
     }
 
@@ -264,9 +270,9 @@ mod tests {
         assert_eq!((counted.all(), counted.and_waiting(2).waiting), (3, 3));
     }
 
-    /// What is open, whose turn is asked for beside how many that are starting, and the answer.
+    /// The open runs, the run that wants to start, how many others are starting, and the decision.
     #[test]
-    fn a_waiting_run_starts_when_its_policy_lets_it() {
+    fn a_waiting_run_starts_when_its_policy_allows_it() {
         let allow = |max| under(Overlap::Allow, max);
         let (skip, queue, previous) =
             (under(Overlap::Skip, None), under(QUEUE, None), under(Overlap::CancelPrevious, None));
@@ -297,17 +303,17 @@ mod tests {
         }
     }
 
-    /// What is open, what is due, what was forced; then who gives way, and to whom.
+    /// The open, due and forced runs; then the runs to cancel and the run that supersedes them.
     #[test]
-    fn under_cancel_previous_the_older_give_way_to_the_newest_that_is_due() {
+    fn under_cancel_previous_the_newest_due_run_supersedes_older_runs() {
         for (standing, due, forced, gives_way) in [
             (&[(1, WAITS)][..], &[1][..], &[][..], None),
             (&[(1, CLAIMED), (2, WAITS)], &[], &[], None),
             (&[(1, CLAIMED), (2, WAITS)], &[2], &[], Some((&[1][..], 2))),
             (&[(1, BETWEEN), (2, WAITS), (3, WAITS)], &[2, 3], &[], Some((&[1, 2], 3))),
-            // 3 is not due yet: it cancels nobody.
+            // Run 3 is not due yet: it cancels no run.
             (&[(1, CLAIMED), (2, WAITS), (3, WAITS)], &[2], &[], Some((&[1], 2))),
-            // A newer one is in progress: what came before it has no turn any more.
+            // A newer run is in progress: older waiting runs are cancelled.
             (&[(1, WAITS), (2, CLAIMED)], &[1], &[], Some((&[1], 2))),
             (&[(1, CLAIMED), (2, WAITS)], &[2], &[2], None),
             (&[(1, WAITS), (2, WAITS)], &[1, 2], &[1], None),

@@ -1,13 +1,13 @@
-//! Virtual partitions of jobs: what nodes share out among themselves. A set of them is a bit each.
+//! Virtual partitions of jobs, the unit of ownership: each is owned by one node. `PartitionSet` stores one bit per partition.
 
 use std::fmt;
 
-/// How many there are where several nodes share a store. A job's is a function of its id and of its home region.
+/// The number of partitions of a store that several nodes share. A job's partition is a function of its id and its home region.
 pub const PARTITIONS: u16 = 256;
 
 const WORDS: usize = PARTITIONS as usize / 64;
 
-/// A set of partitions, of 0 to 255.
+/// A set of partitions, numbered 0 to 255.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct PartitionSet([u64; WORDS]);
 
@@ -17,7 +17,7 @@ impl PartitionSet {
         Self([0; WORDS])
     }
 
-    /// The first `count` partitions: all that a store of so many has.
+    /// The first `count` partitions: all of a store with `count` partitions.
     #[must_use]
     pub fn all(count: u16) -> Self {
         (0..count.min(PARTITIONS)).collect()
@@ -28,7 +28,7 @@ impl PartitionSet {
         partition < PARTITIONS && self.0[partition as usize / 64] & (1 << (partition % 64)) != 0
     }
 
-    /// Whether it was not in the set before. What is no partition is not put in.
+    /// Returns whether the partition was added. Numbers above 255 are ignored.
     pub const fn insert(&mut self, partition: u16) -> bool {
         if partition >= PARTITIONS || self.contains(partition) {
             return false;
@@ -37,7 +37,7 @@ impl PartitionSet {
         true
     }
 
-    /// Whether it was in the set.
+    /// Returns whether the partition was in the set.
     pub const fn remove(&mut self, partition: u16) -> bool {
         if !self.contains(partition) {
             return false;
@@ -62,7 +62,7 @@ impl PartitionSet {
         (0..PARTITIONS).filter(move |partition| set.contains(*partition))
     }
 
-    /// A bit for each, the lowest bit of the first byte first.
+    /// One bit per partition, lowest bit of the first byte first.
     #[must_use]
     pub fn to_bytes(self) -> [u8; PARTITIONS as usize / 8] {
         std::array::from_fn(|byte| self.0[byte / 8].to_le_bytes()[byte % 8])
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_holds_what_was_put_in_and_gives_it_in_order() {
+    fn a_set_iterates_its_partitions_in_order() {
         let mut set: PartitionSet = [200, 3, 64, 63, 255, 0].into_iter().collect();
         assert_eq!(set.iter().collect::<Vec<_>>(), [0, 3, 63, 64, 200, 255]);
         assert_eq!(set.len(), 6);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn its_bits_stand_where_a_database_looks_for_them() {
+    fn to_bytes_sets_the_bit_that_a_database_reads() {
         let set: PartitionSet = [0, 9, 63, 64, 255].into_iter().collect();
         let bytes = set.to_bytes();
         let bit = |n: u16| bytes[usize::from(n) / 8] >> (n % 8) & 1 == 1;
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_partition_is_never_in_it() {
+    fn a_set_ignores_numbers_that_are_not_partitions() {
         let mut set = PartitionSet::all(u16::MAX);
         assert_eq!((set.len(), set.contains(256), set.insert(256)), (256, false, false));
         assert_eq!(PartitionSet::all(1).iter().collect::<Vec<_>>(), [0]);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_added_and_taken_away() {
+    fn sets_support_union_and_difference() {
         let (low, all) = (PartitionSet::all(100), PartitionSet::all(PARTITIONS));
         assert_eq!(all.without(low).union(low), all);
         assert_eq!(all.without(low).len(), 156);

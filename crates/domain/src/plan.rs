@@ -1,5 +1,6 @@
-//! From (job, first unrecorded tick, now) to what is to be recorded next. Every tick gets a run or a skip with its reason;
-//! nothing here looks at a clock, and the next tick is always counted from the last one, never from now.
+//! Plans what to record next for one job, from its first unrecorded tick and the current time. Every tick gets a run or a skip
+//! with its reason. The next tick is always computed from the previous one, never from the current time (I3). The caller
+//! commits the plan.
 
 use crate::{
     ids::{Cause, JobId, RunId},
@@ -10,21 +11,21 @@ use crate::{
     time::{DbTime, Span},
 };
 
-/// Skipped ticks in a row from this many on are one range; fewer are rows of their own, which need no lock.
+/// This many skipped ticks in a row, or more, are recorded as one range. Fewer get a row each, which needs no lock.
 pub const RANGE_TICKS_MIN: u64 = 16;
-/// How many ticks of one job one statement carries at the most.
+/// How many ticks of one job one statement carries at most.
 pub const TICKS_PER_PLAN_MAX: usize = 64;
-/// What is older never fires when the job does not say: this, or one period where that is longer.
+/// The default grace is one period of the job, but at least this long.
 pub const GRACE_MIN: Span = Span::hours(1);
 
-/// What one job asks for now.
+/// What to record now for one job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Plan {
-    /// Nothing is due.
+    /// No tick is due.
     Idle,
-    /// Rows under the ids of their ticks, in order. Inserting them twice inserts them once.
+    /// Rows under the ids of their ticks, in order. Inserting a row again does nothing.
     Rows(Vec<TickRow>),
-    /// A long stretch of skips. It has no id of a tick, so it is written together with the cursor that passes it.
+    /// A long range of skips. It has no tick id, so it is written together with the cursor that passes it.
     Range(SkipRange),
 }
 
@@ -32,21 +33,21 @@ pub enum Plan {
 pub struct TickRow {
     pub id: RunId,
     pub tick: DbTime,
-    /// The tick, plus the job's jitter: no delivery starts before.
+    /// The tick plus the job's jitter. No delivery starts before it.
     pub due_at: DbTime,
     pub fate: Fate,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// On time: fires now.
+    /// On time: starts now.
     Run,
-    /// Chosen by catch-up: fires after what is on time, one after another.
+    /// Chosen by catch-up: starts after on-time runs, one after another.
     Late,
     Skip(SkipReason),
 }
 
-/// Ticks `from` to `to`, both included, that have no rows of their own.
+/// The ticks `from` to `to`, both included, that have no rows of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SkipRange {
     pub from: DbTime,
@@ -55,16 +56,16 @@ pub struct SkipRange {
     pub reason: SkipReason,
 }
 
-/// Decides what to record for `job` at `now`, given its first unrecorded tick and what is open of its runs.
-/// The caller commits the answer and asks again from the tick after it, until there is nothing left.
+/// Decides what to record for `job` at `now`, given its first unrecorded tick and its open runs. The caller commits the plan
+/// and calls again from the tick after it, until the plan is `Idle`.
 #[must_use]
 pub fn decide(job: &Job, next: Option<DbTime>, now: DbTime, open: OpenRuns) -> Plan {
     let (Some(schedule), Some(next)) = (job.ticking(), next.filter(|tick| *tick <= now)) else { return Plan::Idle };
-    // However late it is, what a calendar leaves out is a skip for that reason, and stands in nobody's way.
+    // An excluded tick is a skip with reason `calendar`, however late it is. Other ticks do not depend on it.
     if let Some(through) = schedule.excluded_through(next, now) {
         return skipped(job.id, schedule, next, through, SkipReason::Calendar);
     }
-    // What lies behind that has another reason: it is planned when this is recorded.
+    // Ticks after `free_to` are excluded. They get their own reason when they are planned, after these are recorded.
     let free_to = schedule.free_through(next, now);
     let misfire = job.spec.misfire;
     let on_time_from = now.minus(misfire.late_after);
@@ -87,7 +88,7 @@ pub fn decide(job: &Job, next: Option<DbTime>, now: DbTime, open: OpenRuns) -> P
     }
 }
 
-/// The late ticks in `from..=to` that catch-up chooses, in order; none that a calendar leaves out.
+/// The late ticks in `from..=to` that catch-up chooses, in order. Excluded ticks are never chosen.
 pub(crate) fn caught_up(job: &Job, schedule: &Schedule, from: DbTime, to: DbTime) -> Vec<DbTime> {
     match job.spec.misfire.catch_up {
         CatchUp::None => Vec::new(),
@@ -96,9 +97,9 @@ pub(crate) fn caught_up(job: &Job, schedule: &Schedule, from: DbTime, to: DbTime
     }
 }
 
-/// The ticks from `next` on, of which none is late; those up to `free_to` are not left out by a calendar. Where the policy lets
-/// one run be in progress, the newest tick that is due runs, and those before it are skips: which one runs must not depend on
-/// the millisecond at which the run before it ends.
+/// Plans the ticks from `next` on, none of which is late; those up to `free_to` are not excluded. If the policy allows one run
+/// in progress, the newest due tick runs and the older ones are skips. Otherwise the choice would depend on the millisecond at
+/// which the previous run ends.
 fn on_time(job: &Job, schedule: &Schedule, next: DbTime, (free_to, now): (DbTime, DbTime), open: OpenRuns) -> Plan {
     let rows = |to: DbTime, fate: Fate| {
         let ticks = schedule.ticks(next, to).take(TICKS_PER_PLAN_MAX);
@@ -115,7 +116,7 @@ fn on_time(job: &Job, schedule: &Schedule, next: DbTime, (free_to, now): (DbTime
     match admit(&job.spec, open) {
         Admission::Skip => rows(newest.min(free_to), skip),
         Admission::Start | Admission::Wait if next < newest => rows(before(newest).min(free_to), skip),
-        // Whether the tick after this one overlaps is known only when this one is recorded: one at a time.
+        // Whether the next tick overlaps is known only after this one is recorded: plan one at a time.
         Admission::Start | Admission::Wait => rows(next, Fate::Run),
     }
 }
@@ -212,7 +213,7 @@ pub(crate) mod tests {
         DbTime::from_millis(seconds * 1_000)
     }
 
-    /// Plays all that is due, as the engine does, and gives (tick or range, fate) in order.
+    /// Plans all due ticks, as the engine does, and returns (first tick, last tick, count, fate) in order.
     fn play(job: &Job, mut next: Option<DbTime>, now: DbTime, mut open: usize) -> Vec<(i64, i64, u64, Fate)> {
         let schedule = job.schedule.as_ref().unwrap();
         let mut out = Vec::new();
@@ -235,7 +236,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_tick_on_time_runs_and_one_that_finds_a_run_open_is_skipped_for_overlap() {
+    fn an_on_time_tick_runs_or_is_skipped_for_overlap_while_a_run_is_open() {
         let job = job(spec(Span::seconds(10)));
         assert_eq!(decide(&job, Some(s(20)), s(19), OpenRuns::NONE), Plan::Idle);
         assert_eq!(play(&job, Some(s(20)), s(20), 0), [(20, 20, 1, Fate::Run)]);
@@ -243,7 +244,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn allow_lets_as_many_run_as_max_concurrent_says() {
+    fn overlap_allow_runs_up_to_max_concurrent() {
         let mut spec = spec(Span::seconds(10));
         spec.overlap = Overlap::Allow;
         spec.max_concurrent = Some(2);
@@ -253,9 +254,9 @@ pub(crate) mod tests {
         assert_eq!(play(&job(spec), Some(s(10)), s(30), 7).iter().filter(|row| row.3 == Fate::Run).count(), 3);
     }
 
-    /// Ten-second ticks of which those at 10 to 60 are due together, none of them late.
+    /// Ticks every 10 s; those at 10 to 60 s are due together and none of them is late.
     #[test]
-    fn of_ticks_that_are_due_together_the_newest_runs_where_one_may() {
+    fn of_ticks_due_together_only_the_newest_runs_if_one_run_is_allowed() {
         const SKIP: Fate = Fate::Skip(SkipReason::Overlap);
         let queue = |limit| Overlap::Queue { limit };
         for (overlap, open, fates) in [
@@ -276,9 +277,9 @@ pub(crate) mod tests {
         }
     }
 
-    /// Nothing that is open at the first statement may be open at the second: skips and the run are apart.
+    /// A run that is open at the first statement may have ended at the second, so skips and the run are recorded separately.
     #[test]
-    fn older_ticks_are_recorded_before_the_newest_and_without_it() {
+    fn older_ticks_are_recorded_in_an_earlier_statement_than_the_newest() {
         let job = job(spec(Span::seconds(10)));
         let Plan::Rows(rows) = decide(&job, Some(s(10)), s(40), OpenRuns::NONE) else { panic!("rows") };
         assert_eq!(rows.iter().map(|row| row.tick).collect::<Vec<_>>(), [s(10), s(20), s(30)]);
@@ -286,9 +287,10 @@ pub(crate) mod tests {
         assert_eq!(rows.iter().map(|row| (row.tick, row.fate)).collect::<Vec<_>>(), [(s(40), Fate::Run)]);
     }
 
-    /// A minute job, silent from tick 60 until second 36000: 600 ticks, of which those after 32400 are within the hour's grace.
+    /// A job that fires each minute, not planned from second 60 to second 36,000: 600 ticks. Those from 32,400 on are within
+    /// the grace of one hour.
     #[test]
-    fn a_long_gap_is_one_misfire_range_one_catch_up_range_and_what_catch_up_chose() {
+    fn a_long_gap_becomes_a_misfire_range_a_catch_up_range_and_the_chosen_runs() {
         for (catch_up, max_runs, chosen) in [(CatchUp::None, 10, 0), (CatchUp::Latest, 10, 1), (CatchUp::All, 3, 3)] {
             let mut spec = spec(Span::minutes(1));
             spec.misfire = Misfire { catch_up, max_runs, ..Misfire::default() };
@@ -300,13 +302,13 @@ pub(crate) mod tests {
             assert_eq!(late, (1..=chosen).rev().map(|n| 35_880 + 60 - 60 * n).collect::<Vec<_>>());
             let on_time: Vec<_> = rows.iter().filter(|row| row.3 == Fate::Run).map(|row| row.0).collect();
             assert_eq!(on_time, [35_940, 36_000]);
-            assert_eq!(rows.iter().map(|row| row.2).sum::<u64>(), 600, "every tick once");
+            assert_eq!(rows.iter().map(|row| row.2).sum::<u64>(), 600, "every tick is recorded once");
         }
     }
 
-    /// Days 10 to 12 and 14 are left out of an hourly schedule that was silent from day 9 to noon of day 14.
+    /// Days 10 to 12 and 14 are excluded from an hourly schedule that was not planned from day 9 to noon of day 14.
     #[test]
-    fn what_a_calendar_leaves_out_is_a_skip_for_that_reason_however_late_it_is() {
+    fn an_excluded_tick_is_a_calendar_skip_however_late_it_is() {
         use crate::calendar::{Calendar, CalendarSpec, Exclusion, Held};
         let dates = ["1970-01-11/1970-01-13", "1970-01-15"].map(|text| text.parse().unwrap());
         let calendar = CalendarSpec::new("UTC", dates.into(), vec![]).unwrap();
@@ -327,12 +329,12 @@ pub(crate) mod tests {
             assert_eq!(rows[0], (day(9, 0), day(9, 23), 24, Fate::Skip(SkipReason::Misfire)));
             assert_eq!(rows[1], (day(10, 0), day(12, 23), 72, Fate::Skip(SkipReason::Calendar)));
             assert_eq!((skips(SkipReason::Misfire), skips(SkipReason::Calendar)), (24, 72 + 13));
-            assert_eq!(rows.iter().map(|row| row.2).sum::<u64>(), 24 + 72 + 24 + 13, "every tick once");
+            assert_eq!(rows.iter().map(|row| row.2).sum::<u64>(), 24 + 72 + 24 + 13, "every tick is recorded once");
             let fired: Vec<_> = rows.iter().filter(|row| row.3 == Fate::Late).map(|row| row.0).collect();
             let all = (0..24).map(|hour| day(13, hour)).collect();
             assert_eq!(fired, if catch_up == CatchUp::All { all } else { late });
         }
-        // On time, and although a run is open: it is not that which is in its way.
+        // An on-time excluded tick is a `calendar` skip even while a run is open: not `overlap`.
         let job = excluding(spec(Span::hours(1)));
         assert_eq!(
             play(&job, Some(s(day(14, 3))), s(day(14, 3)), 1),
@@ -342,7 +344,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_short_gap_is_skipped_in_rows_of_its_own() {
+    fn a_short_gap_gets_one_skip_row_per_tick() {
         let mut spec = spec(Span::minutes(1));
         spec.misfire.catch_up = CatchUp::None;
         let rows = play(&job(spec), Some(s(60)), s(600), 0);
@@ -351,7 +353,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn grace_is_one_period_where_that_is_longer_than_an_hour() {
+    fn the_default_grace_is_one_period_if_that_exceeds_an_hour() {
         let daily = job(spec(Span::days(1)));
         let tick = s(86_400);
         assert_eq!(play(&daily, Some(tick), s(86_400 + 80_000), 0)[0].3, Fate::Late);

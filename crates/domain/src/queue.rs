@@ -1,5 +1,5 @@
-//! Pull queues: in which order the runs that wait in one are handed to workers, and which of them may start now. The store
-//! brings what it holds under the locks; what is chosen here is what it commits.
+//! Pull queues: the order in which workers claim waiting runs, which runs may start now, and the limits of a queue. The store
+//! reads the rows under its locks, calls `choose`, and commits the result.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,56 +17,56 @@ use crate::{
     time::{DbTime, Span},
 };
 
-/// A run that has waited this much longer than another goes before it although its priority is one lower.
+/// A run gains one priority step for each such time that it waits.
 pub const AGE_STEP: Span = Span::minutes(1);
-/// A worker that has not been heard of for this long has lost its claim...
+/// A worker that sends no heartbeat for this long loses its claim.
 pub const CLAIM_LEASE: Span = Span::seconds(30);
-/// ...so it should beat this often.
+/// How often a worker should send a heartbeat.
 pub const CLAIM_BEAT: Span = Span::seconds(10);
-/// Runs in one claim.
+/// Most runs in one claim.
 pub const CLAIM_RUNS_MAX: usize = 100;
-/// Settlements in one batch of a worker.
+/// Most settlements in one batch of a worker.
 pub const SETTLES_MAX: usize = 1_000;
-/// What is kept of a worker's log while it works.
+/// How much of a worker's log is kept while the run is in progress.
 pub const LOG_BYTES_MAX: usize = 64 * 1024;
 pub const WORKER_BYTES_MAX: usize = 128;
 pub const QUEUE_CONCURRENCY_MAX: u32 = 100_000;
 pub const QUEUE_RATE_MAX: u32 = 1_000_000;
 pub const QUEUE_RATE_PER_MAX: Span = Span::days(1);
 pub const KEY_EXPRESSION_BYTES_MAX: usize = 256;
-/// A longer value of a key is kept as its hash.
+/// A longer key value is stored as its hash.
 pub const KEY_BYTES_MAX: usize = 128;
 
-/// How far ahead of its time a run stands in its queue. Its rank is the instant since which it waits, less this: ranks stay
-/// as they are while time passes, and yet a run goes up by one priority with each [`AGE_STEP`] that it waits, so that none
-/// is starved. What catch-up chose begins behind everything that is on time.
+/// The head start of a run in its queue, in milliseconds. Its rank is the instant since which it waits, minus this lead; the
+/// lowest rank is claimed first. Ranks do not change over time, yet a run gains one priority step per [`AGE_STEP`] that it
+/// waits, so no run starves. A late run (chosen by catch-up) starts behind all on-time runs.
 #[must_use]
 pub fn lead(priority: u8, late: bool) -> i64 {
     let steps = i64::from(priority) - if late { i64::from(PRIORITY_MAX) + 1 } else { 0 };
     steps * i64::try_from(AGE_STEP.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// A run that waits in a queue and is due.
+/// A due run that waits in a queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Candidate {
     pub run: RunId,
     pub job: JobId,
-    /// Asked for with `force`: starts also where its job is busy.
+    /// Triggered with `force`: starts even if its job's limit is reached.
     pub force: bool,
-    /// More than none means it is in progress already.
+    /// More than 0 means that the run is already in progress.
     pub attempts: u32,
-    /// The value of its job's concurrency key.
+    /// The value of its concurrency key.
     pub key: Option<String>,
 }
 
-/// What of one job is in progress, and how much may be.
+/// The runs of one job that are in progress, and its limits.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct JobLoad {
     pub max: Option<u32>,
     pub max_per_key: u32,
-    /// Runs that somebody works on, each with its key.
+    /// Claimed runs, each with its concurrency key.
     pub claimed: BTreeMap<RunId, Option<String>>,
-    /// Runs that wait between two attempts: they are in progress too.
+    /// Runs that wait between two attempts. They are in progress too.
     pub between: BTreeSet<RunId>,
 }
 
@@ -76,8 +76,8 @@ impl JobLoad {
         Self { max: spec.in_progress_max(), max_per_key: spec.max_per_key, ..Self::default() }
     }
 
-    /// Of those between two attempts the lower goes first: where the job's limit was lowered meanwhile, they would else wait
-    /// for each other for ever.
+    /// Of runs between two attempts, the lower id goes first. Otherwise, after the job's limit was lowered, they would block
+    /// each other forever.
     fn admits(&self, candidate: &Candidate) -> bool {
         let before = |run: &&RunId| **run != candidate.run && (candidate.attempts == 0 || **run < candidate.run);
         let claimed = self.claimed.keys().filter(|run| **run != candidate.run).count();
@@ -90,13 +90,13 @@ impl JobLoad {
         self.claimed.values().filter(|of| of.as_deref() == Some(key)).count()
     }
 
-    /// Whether none of its runs may start that is not forced or in progress already.
+    /// Whether no further run may start, except forced runs and runs already in progress.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.max.is_some_and(|max| self.claimed.len() + self.between.len() >= max as usize)
     }
 
-    /// The keys of which no more runs may start.
+    /// The keys whose limit is reached.
     #[must_use]
     pub fn full_keys(&self) -> BTreeSet<&str> {
         let keys = self.claimed.values().flatten().map(String::as_str);
@@ -104,7 +104,7 @@ impl JobLoad {
     }
 }
 
-/// Chooses up to `room` of the candidates, in their order, and takes them in. A job that has no load is not limited.
+/// Chooses up to `room` candidates in their order and adds them to `loads`. A job without a load is not limited.
 pub fn choose(candidates: &[Candidate], loads: &mut BTreeMap<JobId, JobLoad>, room: usize) -> Vec<RunId> {
     let mut chosen = Vec::new();
     for candidate in candidates {
@@ -124,12 +124,12 @@ pub fn choose(candidates: &[Candidate], loads: &mut BTreeMap<JobId, JobLoad>, ro
     chosen
 }
 
-/// What an operator allows of a queue.
+/// The limits that an operator sets on a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QueueLimits {
-    /// How many runs workers have at once.
+    /// How many runs may be claimed at once.
     pub concurrency: Option<u32>,
-    /// How many they are handed in a while.
+    /// How many runs may be claimed per period.
     pub rate: Option<Rate>,
 }
 
@@ -138,13 +138,13 @@ impl QueueLimits {
     pub fn problems(&self) -> Vec<Invalid> {
         let mut found = Vec::new();
         if let Some(concurrency) = self.concurrency.filter(|n| !(1..=QUEUE_CONCURRENCY_MAX).contains(n)) {
-            let message = format!("{concurrency} is out of range; 1 to {QUEUE_CONCURRENCY_MAX} are right");
+            let message = format!("{concurrency} is out of range; it must be 1 to {QUEUE_CONCURRENCY_MAX}");
             found.push(Invalid::new("concurrency", message));
         }
         found
     }
 
-    /// How many more may be claimed now, of `wanted`, where workers have `claimed`.
+    /// How many of `wanted` runs may be claimed now, while `claimed` runs are claimed already.
     #[must_use]
     pub fn room(&self, wanted: usize, claimed: usize, spent_until: i64, now: DbTime) -> usize {
         let slots = self.concurrency.map_or(usize::MAX, |max| (max as usize).saturating_sub(claimed));
@@ -153,7 +153,7 @@ impl QueueLimits {
     }
 }
 
-/// So many in a while, spread or at once: `100/1m`.
+/// A rate limit such as `100/1m`. Bursts up to `count` are allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rate {
     pub count: u32,
@@ -168,7 +168,7 @@ impl Rate {
         i64::try_from(self.per.as_millis()).unwrap_or(i64::MAX / 1_000).saturating_mul(1_000)
     }
 
-    /// How many more are admitted, where those before have spent the time until then (microseconds).
+    /// How many more are admitted. `spent_until` (microseconds) is the time up to which earlier runs have used the rate.
     #[must_use]
     pub fn admits(self, spent_until: i64, now: DbTime) -> u32 {
         let now = now.millis().saturating_mul(1_000);
@@ -176,7 +176,7 @@ impl Rate {
         u32::try_from((free / self.each_us()).max(0)).unwrap_or(u32::MAX).min(self.count)
     }
 
-    /// The time that is spent when so many were admitted.
+    /// The new `spent_until` (microseconds) after `count` were admitted.
     #[must_use]
     pub fn spend(self, spent_until: i64, now: DbTime, count: usize) -> i64 {
         let from = spent_until.max(now.millis().saturating_mul(1_000));
@@ -210,7 +210,7 @@ impl FromStr for Rate {
     }
 }
 
-/// Where a job's concurrency key is found: in the payload of the run, or among the job's labels.
+/// Names the field that contains a run's concurrency key: in the run's payload or among the job's labels.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct KeyExpression(String);
@@ -221,7 +221,7 @@ impl KeyExpression {
         &self.0
     }
 
-    /// The key of a run with this payload; none where there is no such field, or it is no text, number or flag.
+    /// The key of a run with this payload. `None` if the field is missing or is not a string, number or boolean.
     #[must_use]
     pub fn value(&self, spec: &JobSpec, payload: Option<&str>) -> Option<String> {
         let text = match self.0.split_once('.')? {
@@ -264,12 +264,12 @@ impl From<KeyExpression> for String {
     }
 }
 
-/// A queue is named as a job is.
+/// Queue names follow the rules of job names.
 pub fn check_queue(name: &str) -> Result<(), String> {
     check_name(name)
 }
 
-/// A worker calls itself what it likes, within reason.
+/// Checks the name that a worker gives itself: any text of limited length.
 pub fn check_worker(name: &str) -> Result<(), String> {
     if name.is_empty() || name.len() > WORKER_BYTES_MAX || name.chars().any(char::is_control) {
         return Err(format!(
@@ -302,16 +302,16 @@ mod tests {
     }
 
     #[test]
-    fn priority_goes_first_and_a_step_of_waiting_is_worth_one() {
+    fn higher_priority_goes_first_and_each_age_step_counts_as_one_priority() {
         let rank = |priority, since: i64, late| since * 1_000 - lead(priority, late);
         let ranks = [
-            ("the higher priority, due together", rank(9, 100, false), rank(8, 100, false)),
+            ("the higher priority, if due together", rank(9, 100, false), rank(8, 100, false)),
             ("the older of one priority", rank(5, 100, false), rank(5, 101, false)),
-            ("the higher one that waits a bit less", rank(6, 130, false), rank(5, 100, false)),
-            ("the lower one that waits a step and more", rank(5, 100, false), rank(6, 161, false)),
-            ("the lowest when it has waited nine steps", rank(0, 0, false), rank(9, 541, false)),
-            ("the lowest on time before the highest that is late", rank(0, 100, false), rank(9, 100, true)),
-            ("and a late one when it has waited", rank(5, 0, true), rank(5, 601, false)),
+            ("the higher priority that waited 30 s less", rank(6, 130, false), rank(5, 100, false)),
+            ("the lower priority that waited more than one step longer", rank(5, 100, false), rank(6, 161, false)),
+            ("priority 0 after more than nine steps", rank(0, 0, false), rank(9, 541, false)),
+            ("the lowest on-time priority before the highest late one", rank(0, 100, false), rank(9, 100, true)),
+            ("a late run after more than ten steps", rank(5, 0, true), rank(5, 601, false)),
         ];
         for (which, first, second) in ranks {
             assert!(first < second, "{which}");
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_of_a_job_start_than_it_allows() {
+    fn a_claim_does_not_exceed_the_limit_of_the_job() {
         let three = [candidate(1), candidate(2), candidate(3)];
         let one = || JobLoad { max: Some(1), ..JobLoad::default() };
         assert_eq!(chosen(&three, one(), 9), [run(1)]);
@@ -332,14 +332,14 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_is_in_progress_already_and_of_two_the_lower_goes_first() {
+    fn a_retry_counts_as_in_progress_and_the_lower_id_goes_first() {
         let one = || JobLoad { max: Some(1), between: [run(1), run(2)].into(), ..JobLoad::default() };
         let retry = |n| Candidate { attempts: 1, ..candidate(n) };
         assert_eq!(chosen(&[retry(2), retry(1), candidate(3)], one(), 9), [run(1)]);
     }
 
     #[test]
-    fn no_more_of_a_key_start_than_it_allows() {
+    fn a_claim_does_not_exceed_the_limit_per_key() {
         let of = |n, key: &str| Candidate { key: Some(key.into()), ..candidate(n) };
         let all = [of(1, "a"), of(2, "a"), of(3, "b"), candidate(4), of(5, "a")];
         let load = |max_per_key| JobLoad { max_per_key, ..JobLoad::default() };
@@ -353,14 +353,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_admits_its_count_and_then_one_by_one() {
+    fn a_rate_admits_a_burst_and_then_one_by_one() {
         let rate: Rate = "60/1m".parse().unwrap();
         assert_eq!(rate.admits(0, s(1_000)), 60);
         let spent = rate.spend(0, s(1_000), 60);
         assert_eq!(rate.admits(spent, s(1_000)), 0);
         assert_eq!(rate.admits(spent, s(1_001)), 1);
         assert_eq!(rate.admits(spent, s(1_030)), 30);
-        assert_eq!(rate.admits(spent, s(9_000)), 60, "what was not used is not saved up");
+        assert_eq!(rate.admits(spent, s(9_000)), 60, "unused capacity is not saved");
         assert_eq!(rate.to_string(), "60/1m");
         for wrong in ["", "60", "0/1m", "60/0s", "-1/1m", "60/2d", "2000000/1s", "x/1m", "1/x"] {
             assert!(wrong.parse::<Rate>().is_err(), "{wrong}");
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_has_room_within_its_concurrency_and_its_rate() {
+    fn a_queue_admits_runs_within_its_concurrency_and_rate() {
         let limits = QueueLimits { concurrency: Some(5), rate: Some(Rate { count: 3, per: Span::seconds(1) }) };
         assert_eq!(limits.room(9, 0, 0, s(100)), 3);
         assert_eq!(limits.room(9, 4, 0, s(100)), 1);

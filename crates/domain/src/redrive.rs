@@ -1,32 +1,32 @@
-//! Driving failed runs again: each gets one new run in its place, which stands for the same instant.
+//! Redriving failed runs: each gets one new run for the same instant.
 
 use crate::{
     invalid::Invalid,
     time::{DbTime, Span},
 };
 
-/// How many failed runs one request drives again.
+/// How many failed runs one request redrives.
 pub const REDRIVE_RUNS_MAX: usize = 1_000;
 pub const REDRIVE_RUNS_DEFAULT: usize = 100;
-/// How far back they may lie. Whoever looks for claims reads a job's runs from the oldest claimed one on, so an old run that
-/// is claimed makes that long. Older ones are run again one by one, as new runs of today.
+/// How far back failed runs may lie. A lookup of claims reads a job's runs from the oldest claimed one on, so an old claimed
+/// run makes it slow. Older runs are rerun one by one, as new runs with today's ids.
 pub const REDRIVE_BACK_MAX: Span = Span::days(7);
 
-/// What is wrong with such a request at `now`, each field named.
+/// The errors of a redrive request at `now`.
 #[must_use]
 pub fn problems(since: DbTime, until: Option<DbTime>, limit: usize, now: DbTime) -> Vec<Invalid> {
     let mut found = Vec::new();
     if since < now.minus(REDRIVE_BACK_MAX) {
         let message = format!(
-            "{since} lies more than {REDRIVE_BACK_MAX} back: it is {now} on the database's clock; rerun older runs one by one"
+            "{since} is more than {REDRIVE_BACK_MAX} before {now}, the database time; rerun older runs one by one"
         );
         found.push(Invalid::new("since", message));
     }
     if let Some(until) = until.filter(|until| *until < since) {
-        found.push(Invalid::new("until", format!("{until} lies before since, which is {since}")));
+        found.push(Invalid::new("until", format!("{until} is before since ({since}); it must be since or later")));
     }
     if !(1..=REDRIVE_RUNS_MAX).contains(&limit) {
-        found.push(Invalid::new("limit", format!("{limit} is out of range; 1 to {REDRIVE_RUNS_MAX} are right")));
+        found.push(Invalid::new("limit", format!("{limit} is out of range; it must be 1 to {REDRIVE_RUNS_MAX}")));
     }
     found
 }
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_redrive_is_bounded_in_age_order_and_number() {
+    fn a_redrive_checks_age_order_and_limit() {
         let now = DbTime::EPOCH.plus(Span::days(100));
         let back = |days| now.minus(Span::days(days));
         let cases: [(DbTime, Option<DbTime>, usize, &[&str]); 6] = [
