@@ -115,7 +115,7 @@ fn a_value_that_is_missing_fails_the_flow_and_is_logged_and_counted() {
     assert_eq!(counted(&server, skips), 1);
     server.wait_for_log("could not be started, and the flow fails");
     let refused = server.everytick(&["job", "trigger", "b"]).failed(1);
-    assert!(refused.contains("{{ parents.a.output.rows }} from a flow"), "{refused}");
+    assert!(refused.contains("{{ parents.a.output.rows }}, but this run would belong to no flow"), "{refused}");
 }
 
 /// The most memory that the server has had, in MiB.

@@ -1,21 +1,22 @@
-//! Who should hold which partition: balanced first, then with the fewest moves. Decides only; leases carry no safety.
+//! Decides which node should own which partition: balanced first, then with the fewest moves. Safety does not depend on it.
 //!
-//! Partitions of one home form a kind, which some members may hold. They are placed one by one, each along the cheapest
-//! chain of moves; such a sum of chains is the cheapest placement of all (a flow of least cost, the costs being convex).
-//! Placing each at the least loaded member is not enough: a region's member may first have to pass on one that anybody may hold.
+//! Partitions with the same home region form a kind; the same members may own them. Partitions are placed one by one, each
+//! along the cheapest chain of moves. The costs are convex, so the result is a minimum-cost flow: no placement is cheaper.
+//! Placing each partition on the least loaded member is not enough: a region's member may first have to give up a partition
+//! without a home.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::Incarnation;
 
-/// A live node as the assignment sees it.
+/// A live node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Member {
     pub incarnation: Incarnation,
     pub region: Option<String>,
 }
 
-/// One partition as it stands: who holds it (a live member or nobody), and the region its jobs call home.
+/// One partition: its present owner (a live member, or none) and the home region of its jobs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Standing {
     pub partition: u16,
@@ -23,8 +24,8 @@ pub struct Standing {
     pub home_region: Option<String>,
 }
 
-/// Who should hold each partition: a function of its arguments alone, the same on every node (order of arguments does
-/// not matter). Of a region that lives, its members hold what calls it home; anything else is held by anybody.
+/// The owner of each partition. The result depends only on the arguments, not on their order, so every node computes the same.
+/// Partitions with a home region go to its members while one of them is alive; any member may own the others.
 #[must_use]
 pub fn assign(members: &[Member], partitions: &[Standing]) -> BTreeMap<u16, Incarnation> {
     let members: BTreeMap<Incarnation, Option<&str>> =
@@ -64,10 +65,10 @@ pub fn assign(members: &[Member], partitions: &[Standing]) -> BTreeMap<u16, Inca
     assigned
 }
 
-/// The partitions that the same members may hold.
+/// The partitions with the same home region, which the same members may own.
 struct Kind {
     count: usize,
-    /// By member: whether it may hold them, and how many of them it holds now.
+    /// By member: whether it may own them, and how many of them it owns now.
     eligible: Vec<bool>,
     held: Vec<usize>,
 }
@@ -87,17 +88,17 @@ impl Kind {
     }
 }
 
-/// How many partitions of each kind each member gets, while they are being placed.
+/// How many partitions of each kind each member gets, during placement.
 struct Shares {
     kinds: Vec<Kind>,
-    /// By kind, then by member.
+    /// Indexed by kind, then by member.
     placed: Vec<Vec<usize>>,
     load: Vec<usize>,
-    /// A step of balance outweighs any number of moves.
+    /// The weight of balance: larger than the cost of all moves together.
     balance: i64,
 }
 
-/// A way to put one partition more on a member: what it costs, the kind it brings, and the member that passed that on.
+/// A way to give one more partition to a member: its cost, the kind of the partition, and the member that gives it up.
 #[derive(Clone, Copy)]
 struct Way {
     cost: i64,
@@ -118,7 +119,7 @@ impl Shares {
         shares.placed
     }
 
-    /// Places one partition of a kind along the cheapest chain of moves. The sum of the squared loads is what balance costs.
+    /// Places one partition of a kind along the cheapest chain of moves. The cost of imbalance is the sum of the squared loads.
     fn place(&mut self, kind: usize) {
         let ways = self.ways(kind);
         let cost = |member: usize| Some(ways[member]?.cost + self.balance * (2 * self.load[member] as i64 + 1));
@@ -133,11 +134,11 @@ impl Shares {
         }
     }
 
-    /// The cheapest way to each member (Bellman and Ford: giving up a move costs less than nothing).
+    /// The cheapest way to each member, by Bellman-Ford: undoing a move has a negative cost.
     fn ways(&self, kind: usize) -> Vec<Option<Way>> {
         let mut ways: Vec<Option<Way>> = vec![None; self.load.len()];
         self.reach(&mut ways, kind, 0, None);
-        // No cheapest way is longer than there are members.
+        // No cheapest way has more steps than there are members.
         for _ in 0..ways.len() {
             let mut better = false;
             for kind in 0..self.kinds.len() {
@@ -166,13 +167,13 @@ impl Shares {
         better
     }
 
-    /// What one more of a kind costs on a member: nothing while it already holds so many.
+    /// The cost of one more partition of a kind on a member: 0 up to the number that the member owns now, else 1 (a move).
     fn adding(&self, kind: usize, member: usize) -> Option<i64> {
         let Kind { eligible, held, .. } = &self.kinds[kind];
         eligible[member].then(|| i64::from(self.placed[kind][member] >= held[member]))
     }
 
-    /// What one less costs: it gives back what the last one cost.
+    /// The cost of one partition less: it refunds the cost of the last one added.
     fn removing(&self, kind: usize, member: usize) -> Option<i64> {
         let placed = self.placed[kind][member];
         (placed > 0).then(|| -i64::from(placed > self.kinds[kind].held[member]))
@@ -198,7 +199,7 @@ mod tests {
         regions.iter().enumerate().map(member).collect()
     }
 
-    /// Each partition by its holder (one beyond the members is dead, or nobody) and its home.
+    /// Partitions by owner and home region. An owner beyond the members is a dead node or none.
     fn standing(held: &[(usize, usize)]) -> Vec<Standing> {
         let one = |(partition, (holder, home)): (usize, &(usize, usize))| Standing {
             partition: partition as u16,
@@ -225,7 +226,7 @@ mod tests {
         members.iter().map(|member| assigned.values().filter(|holder| **holder == member.incarnation).count()).collect()
     }
 
-    /// Sum of the squared loads, then moves: the least over every allowed assignment there is.
+    /// The lowest cost over all allowed assignments: the sum of the squared loads, then the moves.
     fn least(members: &[Member], partitions: &[Standing]) -> (usize, usize) {
         let mut all = vec![BTreeMap::new()];
         for partition in partitions {
@@ -249,7 +250,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_allowed_assignment_is_better_balanced_and_none_so_balanced_moves_less(
+        fn the_assignment_has_the_best_balance_and_then_the_fewest_moves(
             regions in prop::collection::vec(0..3_usize, 1..4),
             held in prop::collection::vec((0..5_usize, 0..3_usize), 0..7),
         ) {
@@ -259,7 +260,7 @@ mod tests {
         }
 
         #[test]
-        fn every_partition_has_a_member_of_its_home_where_one_lives_and_a_second_look_moves_nothing(
+        fn partitions_go_to_live_members_of_their_home_and_assigning_again_moves_nothing(
             regions in prop::collection::vec(0..4_usize, 1..12),
             held in prop::collection::vec((0..14_usize, 0..4_usize), 0..100),
         ) {
@@ -278,7 +279,7 @@ mod tests {
         }
 
         #[test]
-        fn without_homes_loads_differ_by_one_and_moves_are_what_the_quotas_ask(
+        fn without_homes_loads_differ_by_at_most_one_and_moves_are_minimal(
             count in 1..20_usize,
             held in prop::collection::vec(0..25_usize, 256),
         ) {
@@ -309,14 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_alive_holds_nothing() {
+    fn without_live_members_nothing_is_assigned() {
         assert!(assign(&[], &standing(&[(0, 0), (99, 1)])).is_empty());
     }
 
     #[test]
-    fn a_region_passes_on_what_anybody_may_hold_to_keep_what_calls_it_home() {
+    fn a_region_gives_up_partitions_without_a_home_to_keep_its_own() {
         let (eu, us) = (1, 2);
-        // Node 0 holds three that call eu home, node 1 two of anybody, node 2 one.
+        // Node 0 owns three partitions with home eu; node 1 owns two without a home, node 2 one.
         let held = [(0, eu), (0, eu), (0, eu), (1, 0), (1, 0), (2, 0)];
         let members = members(&[eu, eu, us]);
         let assigned = assign(&members, &standing(&held));
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_joins_takes_its_share_and_no_other_moves() {
+    fn a_joining_node_gets_its_share_and_nothing_else_moves() {
         let held: Vec<_> = (0..256).map(|partition| (partition % 2, 0)).collect();
         let members = members(&[0, 0, 0]);
         let assigned = assign(&members, &standing(&held));
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_whose_last_node_died_is_held_by_others_until_one_lives_again() {
+    fn other_nodes_own_a_regions_partitions_while_none_of_its_nodes_is_alive() {
         let held = [(99, 1), (99, 1), (0, 2), (0, 2)];
         let away = assign(&members(&[2]), &standing(&held));
         assert!(away.values().all(|holder| *holder == node(0)));

@@ -1,5 +1,5 @@
-//! An edit, pause, resume or delete: up to the instant X the old definition holds, after it the new one (I11).
-//! The store locks the job, reads how it stands, asks here, and writes the answer in the same transaction.
+//! Edit, pause, resume and delete: the old definition applies up to the instant X, the new one after it (I11). The store locks
+//! the job, reads its state, calls `edit`, and writes the result in the same transaction.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -21,7 +21,7 @@ pub enum Change {
     Pause {
         note: Option<String>,
     },
-    /// The database refuses the job's ticks: it is paused, and what is due is a skip with the reason `error`.
+    /// The database rejects the job's ticks: the job is paused, and its due ticks become skips with reason `error`.
     Quarantine {
         note: String,
     },
@@ -30,7 +30,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// The word that the audit trail uses.
+    /// The action name in the audit trail.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
@@ -42,21 +42,21 @@ impl Change {
     }
 }
 
-/// How a job stands, read under its lock.
+/// The state of a job, read under its lock.
 #[derive(Clone, Debug)]
 pub struct Standing {
     pub job: Job,
     pub cursor: Option<DbTime>,
-    /// The database's clock, read after the lock was had.
+    /// The database clock, read after the lock was acquired.
     pub now: DbTime,
-    /// The last tick that has a row, where that is not before the cursor or lies after `now`.
+    /// The last tick that has a row, if it is not before the cursor or lies after `now`.
     pub last_recorded: Option<DbTime>,
     pub open: OpenRuns,
-    /// Those that the new definition names, as far as there are such.
+    /// The existing calendars among those that the new definition names.
     pub calendars: Vec<Arc<Calendar>>,
 }
 
-/// What to write: the old definition's last ticks, then the job as it is from now on.
+/// What to write: the last ticks of the old definition, then the changed job.
 #[derive(Clone, Debug)]
 pub struct Edit {
     pub x: DbTime,
@@ -64,20 +64,20 @@ pub struct Edit {
     pub ranges: Vec<SkipRange>,
     pub job: Job,
     pub cursor: Option<DbTime>,
-    /// The tick of a new `at` that has come already. It is the last of `rows`.
+    /// The tick of a new `at` that is already due. It is the last of `rows`.
     pub at: Option<RunId>,
 }
 
 impl Edit {
-    /// Checks that the store inserted every row. Ticks are planned behind the last recorded one, so a row can exist
-    /// already only for an `at` that names a tick the job has had: it would be answered with success and never fire.
+    /// Checks that the store inserted every row. Planned ticks come after the last recorded one, so only a new `at` can name a
+    /// tick that already has a row. Without this check, such an edit would be answered with success and never fire.
     pub fn check_inserted(&self, inserted: &BTreeSet<RunId>) -> Result<(), NotInserted> {
         let missing = |row: &&TickRow| !inserted.contains(&row.id);
         match self.rows.iter().find(missing) {
             None => Ok(()),
             Some(row) if self.at == Some(row.id) => Err(NotInserted::At(Invalid::new(
                 "schedule.at",
-                format!("{} is a tick that this job has on the record already; name a later instant", row.tick),
+                format!("{} is already recorded as a tick of this job; choose a later instant", row.tick),
             ))),
             Some(row) => Err(NotInserted::Due(row.tick)),
         }
@@ -87,13 +87,13 @@ impl Edit {
 /// Why an edit must not be committed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NotInserted {
-    /// The new `at` is on the record already.
+    /// The tick of the new `at` is already recorded.
     At(Invalid),
-    /// A tick that was due under the old definition got no row.
+    /// A tick due under the old definition got no row.
     Due(DbTime),
 }
 
-/// Decides an edit. `None` when the job already is as asked: nothing is written, and the answer is the job as it stands.
+/// Decides an edit. `None` if it changes nothing: nothing is written, and the answer is the unchanged job.
 pub fn edit(standing: &Standing, change: Change) -> Result<Option<Edit>, Vec<Invalid>> {
     let Standing { job, now, .. } = standing;
     let mut new = job.clone();
@@ -119,7 +119,7 @@ pub fn edit(standing: &Standing, change: Change) -> Result<Option<Edit>, Vec<Inv
         Change::Delete => new.deleted_at = Some(x),
     }
     new.version = job.version.next();
-    // Not before X: until then it was another.
+    // X, because the old definition applies until then.
     new.updated_at = x;
 
     let (mut rows, mut ranges) =
@@ -132,8 +132,8 @@ pub fn edit(standing: &Standing, change: Change) -> Result<Option<Edit>, Vec<Inv
     let cursor = match new.ticking() {
         Some(schedule) if new.spec.schedule == job.spec.schedule => schedule.next_after(x),
         Some(schedule) => match job::first_cursor(&new.spec, schedule, x, *now) {
-            // An `at` of a moment ago fires at once. A cursor below X would be taken for passed, so it is recorded here; also
-            // where the clock was set back and `at` is still to come: the run then waits until it is due.
+            // An `at` that has just passed fires at once. A cursor at or below X would count as passed, so the tick is recorded
+            // here. This also covers an `at` in the future when the clock was set back: the run then waits until it is due.
             Some(at) if at <= x => {
                 let open = standing.open.and_waiting(runs_among(&rows));
                 if let Plan::Rows(due) = decide(&new, Some(at), at.max(*now), open) {
@@ -152,15 +152,15 @@ pub fn edit(standing: &Standing, change: Change) -> Result<Option<Edit>, Vec<Inv
     Ok(Some(Edit { x, rows, ranges, job: new, cursor, at: at_row }))
 }
 
-/// Records the old definition's ticks that are due, from the first unrecorded one on. Rows are recorded in order, so
-/// everything up to the last recorded tick is on the record.
+/// Plans the due ticks of the old definition from the first unrecorded one on. Ticks are recorded in order, so every tick up to
+/// the last recorded one already has a row.
 fn play_up_to(standing: &Standing) -> (Vec<TickRow>, Vec<SkipRange>) {
     let (mut rows, mut ranges) = (Vec::new(), Vec::new());
     let Some(schedule) = standing.job.ticking() else { return (rows, ranges) };
     let mut open = standing.open;
     let mut next = match (standing.cursor, standing.last_recorded) {
         (Some(cursor), Some(last)) if last >= cursor => schedule.next_after(last),
-        // The cursor is a lower bound, and need not be a tick itself.
+        // The cursor is a lower bound; it need not be a tick.
         (cursor, _) => cursor.and_then(|cursor| schedule.first_from(cursor)),
     };
     loop {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_that_names_a_calendar_which_is_not_there_is_refused() {
+    fn a_definition_that_names_an_unknown_calendar_is_refused() {
         let mut named = spec(Span::seconds(10));
         named.schedule.as_mut().unwrap().exclude = vec!["holidays".into()];
         let wrong = edit(&standing(30, 25, None), Change::Replace(Box::new(named))).unwrap_err();
@@ -226,14 +226,14 @@ mod tests {
     }
 
     #[test]
-    fn after_x_the_new_definition_holds_and_no_tick_follows_both() {
+    fn the_new_definition_applies_after_x_and_no_tick_follows_both() {
         let edit = edit(&standing(30, 25, None), Change::Replace(Box::new(spec(Span::seconds(7))))).unwrap().unwrap();
         assert_eq!(edit.cursor, Some(s(28)));
         assert_eq!(edit.job.version.raw(), 2);
     }
 
     #[test]
-    fn a_tick_recorded_ahead_of_a_clock_that_went_back_moves_x_behind_it() {
+    fn x_is_the_last_recorded_tick_if_the_clock_went_back_behind_it() {
         let edit =
             edit(&standing(30, 25, Some(50)), Change::Replace(Box::new(spec(Span::seconds(7))))).unwrap().unwrap();
         assert_eq!((edit.x, edit.cursor), (s(50), Some(s(56))));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_writes_nothing() {
+    fn an_edit_without_a_change_writes_nothing() {
         assert!(edit(&standing(30, 25, None), Change::Resume).unwrap().is_none());
         assert!(edit(&standing(30, 25, None), Change::Replace(Box::new(spec(Span::seconds(10))))).unwrap().is_none());
     }
@@ -256,20 +256,20 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_that_is_no_tick_is_only_a_lower_bound() {
+    fn a_cursor_between_two_ticks_is_a_lower_bound() {
         let edit = edit(&standing(13, 17, None), Change::Pause { note: None }).unwrap().unwrap();
-        assert!(edit.rows.is_empty(), "13 is no tick, and 20 has not come");
+        assert!(edit.rows.is_empty(), "13 is not a tick, and 20 is not due yet");
     }
 
     #[test]
-    fn a_job_that_the_database_refuses_is_paused_and_its_due_ticks_are_skips() {
+    fn a_quarantined_job_is_paused_and_its_due_ticks_are_error_skips() {
         let edit = edit(&standing(10, 25, None), Change::Quarantine { note: "no".into() }).unwrap().unwrap();
         assert!(edit.rows.iter().all(|row| row.fate == Fate::Skip(SkipReason::Error)) && edit.rows.len() == 2);
         assert_eq!(edit.job.paused.unwrap().note.as_deref(), Some("no"));
     }
 
     #[test]
-    fn an_at_of_a_moment_ago_is_recorded_by_the_edit_itself() {
+    fn an_at_that_has_just_passed_is_recorded_by_the_edit_itself() {
         let mut at = spec(Span::seconds(10));
         at.schedule.as_mut().unwrap().timing = Timing::At { at: s(23) };
         let edit = edit(&standing(30, 25, Some(20)), Change::Replace(Box::new(at))).unwrap().unwrap();
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(edit.check_inserted(&without(all[0])), Err(NotInserted::Due(s(20))));
         let Err(NotInserted::At(invalid)) = edit.check_inserted(&without(all[1])) else { panic!("the at is new") };
         assert_eq!(invalid.field, "schedule.at");
-        assert!(invalid.message.contains("on the record already"), "{}", invalid.message);
+        assert!(invalid.message.contains("already recorded"), "{}", invalid.message);
     }
 
     #[test]

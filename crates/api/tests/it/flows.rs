@@ -159,6 +159,6 @@ async fn a_payload_that_takes_from_somebody_else_is_refused() {
     let refused = server.post("/api/v1/jobs/report/trigger", json!({})).await.expect(422);
     assert_eq!(refused["errors"][0]["field"], "payload");
     let why = refused["errors"][0]["message"].as_str().unwrap();
-    assert!(why.contains("{{ parents.load.output.rows }} from a flow"), "{why}");
+    assert!(why.contains("{{ parents.load.output.rows }}, but this run would belong to no flow"), "{why}");
     server.post("/api/v1/jobs/report/trigger", json!({"payload": {"rows": 0}})).await.expect(201);
 }

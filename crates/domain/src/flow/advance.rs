@@ -1,12 +1,12 @@
-//! What comes next in a flow, given how its runs stand. A job's turn comes when all its parents have ended: it starts when every
-//! edge is met, and is skipped otherwise, which ends it for those that follow.
+//! Decides the next steps of a flow from the states of its runs. A job is decided when all its parents have ended. It starts if
+//! every edge is met; otherwise it is skipped, and its own children see it as ended.
 
 use std::collections::BTreeMap;
 
 use super::Graph;
 use crate::{ids::JobId, run::State};
 
-/// What becomes of a job whose turn has come.
+/// The decision about a job whose parents have ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Decision {
     pub job: JobId,
@@ -15,20 +15,20 @@ pub struct Decision {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// Its edges are met. Whether it really starts is [judged](super::judge) under its lock.
+    /// Its edges are met. [`judge`](super::judge) decides under the job's lock whether it really starts.
     Start,
-    /// Recorded as skipped with the reason `parent`, and this text.
+    /// Recorded as skipped with reason `parent` and this text.
     Skip(String),
 }
 
-/// How a flow stands, as people are told.
+/// The state of a flow, as shown to users.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowState {
     Running,
     Succeeded,
-    /// A run of it failed or was cancelled, or a job was skipped with the reason `error`.
+    /// One of its runs failed or was cancelled, or a job was skipped with reason `error`.
     Failed,
-    /// Somebody cancelled it.
+    /// The flow was cancelled.
     Cancelled,
 }
 
@@ -45,14 +45,14 @@ impl FlowState {
 }
 
 impl Graph {
-    /// What is to be recorded now. `states` are those of the runs on the record. A flow that was cancelled starts nothing: whoever's
-    /// turn comes is skipped.
+    /// The decisions to record now. `states` are the states of the recorded runs. A cancelled flow starts nothing: its
+    /// remaining jobs are skipped.
     #[must_use]
     pub fn advance(&self, states: &BTreeMap<JobId, State>, cancelled: bool) -> Vec<Decision> {
         let mut known: BTreeMap<JobId, State> = self.outside.iter().map(|out| (out.job, out.state())).collect();
         known.extend(states);
         let mut decided = Vec::new();
-        // Parents come first, so a skip is known to those that follow.
+        // Parents come first, so their skips are known when their children are decided.
         for node in &self.nodes {
             if node.starts || states.contains_key(&node.job) {
                 continue;
@@ -78,13 +78,14 @@ impl Graph {
         decided
     }
 
-    /// Whether the runs that opened the flow are on the record. Those of a flow of long ago may have been pruned: it is over.
+    /// Whether the runs that opened the flow are still recorded. If they were pruned, the flow is over.
     #[must_use]
     pub fn stands(&self, states: &BTreeMap<JobId, State>) -> bool {
         self.nodes.iter().filter(|node| node.starts).all(|node| states.contains_key(&node.job))
     }
 
-    /// `broken`: a job of the flow was skipped with the reason `error`, so its work is missing though no run failed.
+    /// The state of the flow. `broken` means that a job was skipped with reason `error`: its work is missing although no run
+    /// failed.
     #[must_use]
     pub fn state(&self, states: &BTreeMap<JobId, State>, broken: bool, cancelled: bool) -> FlowState {
         let over = |job: &JobId| states.get(job).is_some_and(|state| !state.is_open());
@@ -134,14 +135,14 @@ mod tests {
 
     use State::{Cancelled, Claimed, Failed, Skipped, Succeeded, Waiting};
 
-    /// a -> b, c; b, c -> d; d -> e however it ends; b -> f when it fails.
+    /// a -> b, c; b, c -> d; d -> e with `finished`; b -> f with `failed`.
     fn diamond() -> Graph {
         let (yes, no, any) = (When::Succeeded, When::Failed, When::Finished);
         graph(&[("a", "b", yes), ("a", "c", yes), ("b", "d", yes), ("c", "d", yes), ("d", "e", any), ("b", "f", no)])
     }
 
     #[test]
-    fn a_job_has_its_turn_when_all_its_parents_have_ended() {
+    fn a_job_is_decided_when_all_its_parents_have_ended() {
         let unmet = "is failed, not succeeded";
         let no_turn = "f: parent b is succeeded, not failed";
         for (states, decided) in [
@@ -153,13 +154,13 @@ mod tests {
             (&[("a", Succeeded), ("b", Succeeded), ("c", Succeeded)], vec!["d", no_turn]),
             (&[("a", Succeeded), ("b", Succeeded), ("c", Succeeded), ("d", Claimed), ("f", Skipped)], vec![]),
             (&[("a", Succeeded), ("b", Succeeded), ("c", Succeeded), ("d", Failed), ("f", Skipped)], vec!["e"]),
-            // While c goes on, nobody knows how it ends: d is not skipped yet.
+            // c has not ended, so d is not skipped yet.
             (&[("a", Succeeded), ("b", Failed), ("c", Claimed)], vec!["f"]),
         ] {
             assert_eq!(advance(&diamond(), states), decided, "{states:?}");
         }
         let failed = advance(&diamond(), &[("a", Succeeded), ("b", Failed), ("c", Succeeded)]);
-        assert_eq!(failed, [&format!("d: parent b {unmet}"), "f", "e"], "e comes whatever became of d");
+        assert_eq!(failed, [&format!("d: parent b {unmet}"), "f", "e"], "e starts however d ended");
         let all = advance(&diamond(), &[("a", Failed)]);
         let skipped = [
             format!("b: parent a {unmet}"),
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_was_cancelled_starts_nothing_more() {
+    fn a_cancelled_flow_starts_nothing_more() {
         let states = BTreeMap::from([(job("a"), Cancelled)]);
         let decided = diamond().advance(&states, true);
         assert_eq!(decided.len(), 5);
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn parents_outside_count_as_they_ended() {
+    fn outside_parents_count_with_their_end_state() {
         let mut graph = graph(&[("a", "b", When::Succeeded)]);
         let outside = |ended: State| super::super::Outside {
             job: job("x"),
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_is_over_when_every_job_of_it_is() {
+    fn a_flow_ends_when_all_its_jobs_have_ended() {
         let graph = graph(&[("a", "b", When::Succeeded), ("a", "c", When::Failed)]);
         let states = |states: &[(&str, State)]| states.iter().map(|(name, state)| (job(name), *state)).collect();
         let state = |ended: &[(&str, State)], cancelled| graph.state(&states(ended), false, cancelled).word();
@@ -207,7 +208,11 @@ mod tests {
         assert_eq!(state(&[("a", Succeeded), ("b", Cancelled), ("c", Skipped)], false), "failed");
         assert_eq!(state(&[("a", Claimed)], true), "cancelled");
         let broken = [("a", Succeeded), ("b", Skipped), ("c", Skipped)];
-        assert_eq!(graph.state(&states(&broken), true, false).word(), "failed", "a skip by error fails it");
+        assert_eq!(
+            graph.state(&states(&broken), true, false).word(),
+            "failed",
+            "a skip with reason error fails the flow"
+        );
         assert_eq!(graph.state(&states(&broken[..2]), true, false).word(), "running");
     }
 }

@@ -1,12 +1,12 @@
-//! Who follows whom, as far as it was read: all the jobs that hang together with one. A cycle, or a graph that grows too large,
-//! is refused where it would be made.
+//! Edges between jobs, as far as they were read: all jobs connected with one. Refuses a definition that would make a cycle or
+//! connect too many jobs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{Edge, FLOW_JOBS_MAX, Graph, Node, When};
 use crate::{ids::JobId, invalid::Invalid};
 
-/// A part of a tenant's jobs and the edges between them.
+/// Some jobs of a tenant and the edges between them.
 #[derive(Clone, Debug, Default)]
 pub struct Edges {
     names: BTreeMap<JobId, String>,
@@ -27,7 +27,7 @@ impl Edges {
         self.children.entry(parent).or_default().insert(child);
     }
 
-    /// Gives a job these parents in place of those that it has; refuses a cycle, and more jobs than may hang together.
+    /// Replaces the parents of a job. Refuses a cycle and more than `FLOW_JOBS_MAX` connected jobs.
     pub fn define(&mut self, child: JobId, name: &str, parents: &[(JobId, When)]) -> Result<(), Invalid> {
         self.orphan(child);
         self.add_job(child, name);
@@ -43,14 +43,13 @@ impl Edges {
         let count = self.near(child).len();
         if count > FLOW_JOBS_MAX {
             self.orphan(child);
-            let message =
-                format!("makes more than {FLOW_JOBS_MAX} jobs hang together, which is the most a flow may have");
+            let message = format!("connects more than {FLOW_JOBS_MAX} jobs; a flow may have at most that many");
             return Err(Invalid::new("depends_on", message));
         }
         Ok(())
     }
 
-    /// A job follows nobody any more.
+    /// Removes all parents of a job.
     fn orphan(&mut self, child: JobId) {
         for (parent, _) in self.parents.remove(&child).unwrap_or_default() {
             if let Some(children) = self.children.get_mut(&parent) {
@@ -67,7 +66,7 @@ impl Edges {
         self.children.get(&job).into_iter().flatten().copied()
     }
 
-    /// A shortest way from a job to one that follows it; the job itself is a way to itself.
+    /// A shortest path from a job to a descendant. The path from a job to itself is the job.
     fn path_down(&self, from: JobId, to: JobId) -> Option<Vec<JobId>> {
         let mut came_from = BTreeMap::from([(from, None)]);
         let mut next = VecDeque::from([from]);
@@ -90,7 +89,7 @@ impl Edges {
         None
     }
 
-    /// The jobs that hang together with one, itself among them.
+    /// All jobs connected with a job, including itself.
     fn near(&self, job: JobId) -> BTreeSet<JobId> {
         let (mut near, mut next) = (BTreeSet::from([job]), vec![job]);
         while let Some(job) = next.pop() {
@@ -100,8 +99,8 @@ impl Edges {
         near
     }
 
-    /// The flow that a run of this job opens: all that is reachable from it, with those edges that begin within. Parents come
-    /// before their children, and jobs of one level by their names.
+    /// The flow that a run of `root` opens: all jobs reachable from it, with the edges between them. Parents come before their
+    /// children; jobs of one level are sorted by name.
     #[must_use]
     pub fn graph(&self, root: JobId) -> Graph {
         let (mut reached, mut next) = (BTreeSet::from([root]), vec![root]);
@@ -118,8 +117,8 @@ impl Edges {
     }
 }
 
-/// In which order definitions are made, so that parents that come with them are there before their children; else as given.
-/// Each is its name and its parents'.
+/// The order in which to create definitions, so that parents given together with their children come first; otherwise as given.
+/// Each entry is a name and the names of its parents.
 #[must_use]
 pub fn in_order(given: &[(&str, Vec<&str>)]) -> Vec<usize> {
     let mut left: Vec<usize> = (0..given.len()).collect();
@@ -129,7 +128,7 @@ pub fn in_order(given: &[(&str, Vec<&str>)]) -> Vec<usize> {
         let ready = |place: &usize| given[*place].1.iter().all(|parent| !waiting.contains(parent));
         let (now, later): (Vec<usize>, Vec<usize>) = left.into_iter().partition(ready);
         if now.is_empty() {
-            // Nothing, or jobs that wait for each other: their parents will not be found.
+            // Either nothing is left, or the rest form a cycle: their parents will not be found.
             order.extend(later);
             return order;
         }
@@ -169,7 +168,7 @@ mod tests {
             (&[(1, 2), (2, 3), (3, 4)], 1, &[4], Some("a -> b -> c -> d -> a")),
             (&[(1, 2), (2, 3), (1, 3)], 1, &[3], Some("a -> c -> a")),
             (&[(1, 2), (1, 3), (2, 4), (3, 4)], 4, &[2, 3], None),
-            // Its own edges go before the new ones come.
+            // The old edges are removed before the new ones are added.
             (&[(1, 2)], 2, &[3], None),
             (&[], 1, &[1], Some("a -> a")),
         ] {
@@ -182,14 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn turning_an_edge_around_is_no_cycle_once_the_old_one_is_gone() {
+    fn reversing_an_edge_is_no_cycle_after_the_old_edge_is_removed() {
         let mut edges = edges(2, &[(1, 2)]);
         edges.define(job(2), "b", &[]).unwrap();
         edges.define(job(1), "a", &[(job(2), When::Succeeded)]).unwrap();
     }
 
     #[test]
-    fn more_jobs_than_a_flow_may_have_do_not_hang_together() {
+    fn connecting_more_jobs_than_a_flow_may_have_is_refused() {
         let mut edges = Edges::default();
         for n in 1..=FLOW_JOBS_MAX as u128 {
             edges.add_job(job(n), format!("j{n}"));
@@ -203,19 +202,19 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_is_what_is_reachable_with_the_edges_within() {
-        // a -> b, c -> d; x -> d is from elsewhere; x itself is not reachable.
+    fn a_flow_contains_the_reachable_jobs_and_the_edges_between_them() {
+        // a -> b, c -> d; x -> d comes from outside, and x itself is not reachable.
         let edges = edges(5, &[(1, 2), (1, 3), (2, 4), (3, 4), (5, 4)]);
         let graph = edges.graph(job(1));
         let shown: Vec<_> = graph.nodes.iter().map(|node| (node.name.as_str(), node.parents.len())).collect();
         assert_eq!(shown, [("a", 0), ("b", 1), ("c", 1), ("d", 2)]);
         let from_b = edges.graph(job(2));
         let shown: Vec<_> = from_b.nodes.iter().map(|node| (node.name.as_str(), node.parents.len())).collect();
-        assert_eq!(shown, [("b", 0), ("d", 1)], "b's own parent does not count where b is the root");
+        assert_eq!(shown, [("b", 0), ("d", 1)], "the parent of the root b is not part of the flow");
     }
 
     #[test]
-    fn parents_that_come_along_are_made_first() {
+    fn parents_in_the_same_batch_are_created_first() {
         let order = |given: &[(&str, &[&str])]| {
             in_order(&given.iter().map(|(name, parents)| (*name, parents.to_vec())).collect::<Vec<_>>())
         };

@@ -1,5 +1,5 @@
-//! The graph of one flow, as it was when the flow was opened. It is kept with the flow, so that an edit of a job changes flows
-//! that come and none that runs.
+//! The graph of one flow at the moment the flow was opened. It is stored with the flow, so an edit of a job affects only later
+//! flows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,11 +13,11 @@ use crate::{
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Graph {
-    /// The job whose run opened the flow; that run's id is the flow's. `None` for a rerun.
+    /// The job whose run opened the flow; that run's id is the flow's id. `None` for a rerun.
     pub root: Option<JobId>,
-    /// Parents come before their children.
+    /// Ordered so that parents come before their children.
     pub nodes: Vec<Node>,
-    /// Parents that had ended already in the flow that this one reruns.
+    /// Parents that ended in the original flow, if this flow is a rerun.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outside: Vec<Outside>,
 }
@@ -27,7 +27,7 @@ pub struct Node {
     pub job: JobId,
     pub name: String,
     pub parents: Vec<Edge>,
-    /// Its run opens the flow, or is asked for by a rerun: no parent is consulted.
+    /// Its run opens the flow or was requested by a rerun: its parents are not checked.
     #[serde(default)]
     pub starts: bool,
 }
@@ -43,7 +43,7 @@ pub struct Outside {
     pub job: JobId,
     pub name: String,
     pub run: RunId,
-    /// Code of the state in which it ended.
+    /// Code of the state in which the run ended.
     pub ended: i16,
 }
 
@@ -55,13 +55,14 @@ impl Outside {
 }
 
 impl Graph {
-    /// The run of a job in a flow of this graph: always the same one, so however many parents end at once, it is made once.
+    /// The id of a job's run in a flow of this graph. It is always the same, so the run is created once, even if several
+    /// parents end at the same time.
     #[must_use]
     pub fn run_of(&self, flow: RunId, job: JobId) -> RunId {
         if self.root == Some(job) { flow } else { RunId::of(job, Cause::Parent { flow }) }
     }
 
-    /// Each node's run.
+    /// Each node with the id of its run.
     pub fn runs(&self, flow: RunId) -> impl Iterator<Item = (&Node, RunId)> + '_ {
         self.nodes.iter().map(move |node| (node, self.run_of(flow, node.job)))
     }
@@ -76,24 +77,24 @@ impl Graph {
         self.nodes.iter().find(|node| node.name == name)
     }
 
-    /// What a parent is called.
+    /// The name of a job in the graph or of an outside parent.
     #[must_use]
     pub fn name(&self, job: JobId) -> &str {
         let outside = || self.outside.iter().find(|outside| outside.job == job).map(|outside| outside.name.as_str());
         self.node(job).map(|node| node.name.as_str()).or_else(outside).unwrap_or("?")
     }
 
-    /// The run of a parent, within or outside.
+    /// The id of a parent's run, in the flow or outside.
     #[must_use]
     pub fn parent_run(&self, flow: RunId, parent: JobId) -> RunId {
         let outside = self.outside.iter().find(|outside| outside.job == parent);
         outside.map_or_else(|| self.run_of(flow, parent), |outside| outside.run)
     }
 
-    /// Those that follow some of these jobs, and these themselves.
+    /// These jobs and all their descendants.
     pub(super) fn reachable(&self, from: &BTreeSet<JobId>) -> BTreeSet<JobId> {
         let mut reached = from.clone();
-        // Parents come first, so one pass sees all.
+        // Parents come first, so one pass finds all.
         for node in &self.nodes {
             if node.parents.iter().any(|edge| reached.contains(&edge.job)) {
                 reached.insert(node.job);
@@ -102,11 +103,11 @@ impl Graph {
         reached
     }
 
-    /// Puts parents before their children, level by level, jobs of one level by their names.
+    /// Sorts the nodes by level, parents before children, and by name within a level.
     pub(super) fn ordered(mut self) -> Self {
         let within: BTreeSet<JobId> = self.nodes.iter().map(|node| node.job).collect();
         let mut levels: BTreeMap<JobId, usize> = BTreeMap::new();
-        // There is no cycle; where one came about all the same, its jobs stay where they are.
+        // Cycles are refused at definition. If there is one anyway, the loop still ends.
         for _ in 0..self.nodes.len() {
             let mut changed = false;
             for node in &self.nodes {

@@ -1,4 +1,4 @@
-//! What becomes of a child whose edges are met: it is judged as a request for a run is, and given its payload.
+//! Decides about a child whose edges are met: it follows the same rules as a triggered run, and its payload is rendered.
 
 use crate::{
     job::Job,
@@ -6,27 +6,27 @@ use crate::{
     run::SkipReason,
 };
 
-/// A child, as it stands under its lock.
+/// A child job, as read under its lock.
 #[derive(Clone, Copy, Debug)]
 pub struct Child<'a> {
-    /// `None` when nothing is left of it.
+    /// `None` if the job no longer exists.
     pub job: Option<&'a Job>,
     pub open: OpenRuns,
-    /// How many of its runs wait, and may.
+    /// How many of its runs wait, and how many may wait.
     pub waiting: u64,
     pub waiting_max: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Judged {
-    /// A run that waits, with a payload of its own where the job's takes from its parents.
+    /// A waiting run. `payload` is set if the job's payload is a template.
     Wait {
         payload: Option<String>,
     },
     Skip(SkipReason, String),
 }
 
-/// Judges a child. `payload` is what the job's payload [became](super::render).
+/// Decides about a child. `payload` [renders](super::render) the job's payload.
 #[must_use]
 pub fn judge(child: Child<'_>, payload: impl FnOnce(&Job) -> Result<Option<String>, String>) -> Judged {
     let Some(job) = child.job.filter(|job| job.deleted_at.is_none()) else {
@@ -39,11 +39,11 @@ pub fn judge(child: Child<'_>, payload: impl FnOnce(&Job) -> Result<Option<Strin
         return Judged::Skip(SkipReason::Paused, "the job is not enabled".to_owned());
     }
     if child.waiting >= child.waiting_max {
-        let text = format!("{} of its runs wait already; at most {} may", child.waiting, child.waiting_max);
+        let text = format!("{} of its runs are already waiting; at most {} may wait", child.waiting, child.waiting_max);
         return Judged::Skip(SkipReason::Quota, text);
     }
     if admit(&job.spec, child.open) == Admission::Skip {
-        let text = format!("runs of the job were open, and overlap is {}", job.spec.overlap.word());
+        let text = format!("runs of the job were open and overlap is {}", job.spec.overlap.word());
         return Judged::Skip(SkipReason::Overlap, text);
     }
     match payload(job) {
@@ -62,7 +62,7 @@ mod tests {
     };
 
     #[test]
-    fn a_child_is_judged_as_a_request_is() {
+    fn a_child_follows_the_same_rules_as_a_request() {
         let sound = job(spec(Span::minutes(1)));
         let paused = Job { paused: Some(Paused { at: DbTime::EPOCH, note: None }), ..sound.clone() };
         let gone = Job { deleted_at: Some(DbTime::EPOCH), ..sound.clone() };

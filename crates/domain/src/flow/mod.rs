@@ -1,6 +1,6 @@
-//! Jobs that follow other jobs. An edge says how a parent must end for its child to start; what is reachable from one root by
-//! edges makes a flow, in which each job has one run, or one recorded skip with its reason. Pure: the store reads a graph or a
-//! flow's states under its locks, asks here, and writes the answer.
+//! Flows: jobs that start when other jobs end. An edge states how a parent must end for its child to start. A flow is all jobs
+//! reachable from one root; in it, each job has one run or one recorded skip with its reason. The store reads a graph or a
+//! flow's states under its locks, calls this module, and writes the result.
 
 mod advance;
 mod edges;
@@ -20,19 +20,19 @@ pub use judge::{Child, Judged, judge};
 pub use rerun::{Ended, rerun};
 pub use template::{Ancestor, PLACES_MAX, check_outside, is_template, render};
 
-/// Parents of one job.
+/// Most parents of one job.
 pub const PARENTS_MAX: usize = 50;
-/// Jobs that hang together by edges: no flow has more.
+/// Most jobs connected by edges, and so most jobs in a flow.
 pub const FLOW_JOBS_MAX: usize = 1_000;
 
-/// How a parent must have ended.
+/// How a parent must end for its child to start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum When {
     #[default]
     Succeeded,
     Failed,
-    /// However it ended: succeeded, failed, cancelled or skipped.
+    /// In any way: succeeded, failed, cancelled or skipped.
     Finished,
 }
 
@@ -53,7 +53,7 @@ impl When {
         Self::ALL.into_iter().find(|when| when.word() == word)
     }
 
-    /// Stored; they never change.
+    /// Codes are stored and never change.
     #[must_use]
     pub const fn code(self) -> i16 {
         match self {
@@ -68,7 +68,7 @@ impl When {
         Self::ALL.into_iter().find(|when| i64::from(when.code()) == code)
     }
 
-    /// Whether a parent that ended so lets its child start.
+    /// Whether a parent that ended in this state lets its child start.
     #[must_use]
     pub const fn is_met_by(self, ended: State) -> bool {
         match self {
@@ -79,7 +79,7 @@ impl When {
     }
 }
 
-/// A parent, as a job's definition names it. Jobs that others follow keep their names.
+/// A parent, as a job's definition names it. A job with children cannot be renamed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DependsOn {
     pub job: String,
@@ -87,13 +87,13 @@ pub struct DependsOn {
     pub when: When,
 }
 
-/// What is wrong with the parents that a definition names, and with the places in its payload that take from them.
+/// The errors in a definition's parents and in the placeholders of its payload.
 #[must_use]
 pub fn problems(spec: &JobSpec) -> Vec<Invalid> {
     let mut found = Vec::new();
     let count = spec.depends_on.len();
     if count > PARENTS_MAX {
-        found.push(Invalid::new("depends_on", format!("names {count} jobs; at most {PARENTS_MAX} are right")));
+        found.push(Invalid::new("depends_on", format!("names {count} jobs; at most {PARENTS_MAX} are allowed")));
     }
     for (place, parent) in spec.depends_on.iter().enumerate() {
         let field = format!("depends_on[{place}].job");
@@ -108,10 +108,10 @@ pub fn problems(spec: &JobSpec) -> Vec<Invalid> {
     found
 }
 
-/// What a definition is told of a parent that there is not.
+/// The error for a parent that does not exist.
 #[must_use]
 pub fn unknown_parent(place: usize, name: &str) -> Invalid {
-    Invalid::new(format!("depends_on[{place}].job"), format!("there is no job {name:?}; make it first"))
+    Invalid::new(format!("depends_on[{place}].job"), format!("there is no job {name:?}; create it first"))
 }
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ mod tests {
     use crate::{plan::tests::spec, time::Span};
 
     #[test]
-    fn an_edge_is_met_by_the_ends_that_it_names() {
+    fn an_edge_is_met_by_the_end_states_that_it_names() {
         for (when, met) in [
             (When::Succeeded, &[State::Succeeded][..]),
             (When::Failed, &[State::Failed]),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_that_names_itself_or_one_parent_twice_or_too_many_is_told_so() {
+    fn a_definition_with_itself_duplicates_or_too_many_parents_is_refused() {
         let named = |names: &[&str]| {
             let mut spec = spec(Span::minutes(1));
             spec.depends_on =
@@ -147,6 +147,6 @@ mod tests {
         assert_eq!(named(&["a", "a"]), ["depends_on[1].job: \"a\" is named twice"]);
         let many: Vec<_> = (0..=PARENTS_MAX).map(|n| format!("p{n}")).collect();
         let many = named(&many.iter().map(String::as_str).collect::<Vec<_>>());
-        assert_eq!(many, ["depends_on: names 51 jobs; at most 50 are right"]);
+        assert_eq!(many, ["depends_on: names 51 jobs; at most 50 are allowed"]);
     }
 }

@@ -1,5 +1,5 @@
-//! A flow run again from some of its jobs: a new flow of those and of all that follows them. What had ended before them counts
-//! as it ended.
+//! Reruns a flow from some of its jobs: a new flow of these jobs and all their descendants. Other parents keep the state in
+//! which they ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +10,17 @@ use crate::{
     run::State,
 };
 
-/// How a run of the old flow ended.
+/// How a run of the original flow ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ended {
     pub run: RunId,
     pub state: State,
-    /// It was skipped with the reason `error`.
+    /// Whether it was skipped with reason `error`.
     pub broken: bool,
 }
 
-/// The graph of a rerun of a flow from the jobs named; when none is named, from every one that failed, was cancelled or was
-/// skipped with the reason `error`.
+/// The graph of a rerun from the named jobs. If no job is named: from every job that failed, was cancelled or was skipped with
+/// reason `error`.
 pub fn rerun(old: &Graph, runs: &BTreeMap<JobId, Ended>, from: &[String]) -> Result<Graph, Vec<Invalid>> {
     let ended_badly = |ended: &Ended| ended.broken || matches!(ended.state, State::Failed | State::Cancelled);
     let bad = |node: &&Node| runs.get(&node.job).is_some_and(ended_badly);
@@ -39,16 +39,16 @@ pub fn rerun(old: &Graph, runs: &BTreeMap<JobId, Ended>, from: &[String]) -> Res
         chosen = found.into_iter().flatten().collect();
     }
     if chosen.is_empty() {
-        let message = "no run of the flow failed, was cancelled or was skipped by an error; name the jobs to run again";
+        let message = "no run of the flow failed, was cancelled or was skipped by an error; name the jobs to rerun";
         return Err(vec![Invalid::new("from", message)]);
     }
     let reached = old.reachable(&chosen);
     let going_on = |job: &&JobId| runs.get(job).is_none_or(|ended| ended.state.is_open());
     if let Some(job) = reached.iter().find(going_on) {
-        let message = format!("the run of {:?} is not over; wait for it, or cancel the flow", old.name(*job));
+        let message = format!("the run of {:?} has not ended; wait for it, or cancel the flow", old.name(*job));
         return Err(vec![Invalid::new("from", message)]);
     }
-    // One that follows another of them has its turn after that.
+    // A chosen job that descends from another chosen job starts after it.
     let follows = |job: &JobId| {
         let others: BTreeSet<JobId> = chosen.iter().copied().filter(|other| other != job).collect();
         old.reachable(&others).contains(job)
@@ -95,7 +95,7 @@ mod tests {
         edges.graph(job("a"))
     }
 
-    /// Where it starts, what follows, and what lies outside.
+    /// The jobs where the rerun starts, their descendants, and the parents outside.
     type Said = Result<[Vec<String>; 3], String>;
 
     fn again(states: &[(&str, State)], from: &[&str]) -> Said {
@@ -117,23 +117,23 @@ mod tests {
     }
 
     #[test]
-    fn a_rerun_begins_at_what_failed_and_takes_what_follows() {
+    fn a_rerun_starts_at_the_failed_jobs_and_includes_their_descendants() {
         let failed = [("a", Succeeded), ("b", Failed), ("c", Succeeded), ("d", Skipped), ("e", Skipped)];
         assert_eq!(again(&failed, &[]), said(&["b"], &["d", "e"], &["a", "c"]));
         let both = [("a", Succeeded), ("b", Failed), ("c", Cancelled), ("d", Skipped), ("e", Skipped)];
         assert_eq!(again(&both, &[]), said(&["b", "c"], &["d", "e"], &["a"]));
         assert_eq!(again(&failed, &["a"]), said(&["a"], &["b", "c", "d", "e"], &[]));
-        // One that follows another has its turn after it.
+        // A job that descends from another chosen job starts after it.
         let later = [("a", Succeeded), ("b", Failed), ("c", Succeeded), ("d", Skipped), ("e", Failed)];
         assert_eq!(again(&later, &[]), said(&["b"], &["d", "e"], &["a", "c"]));
     }
 
     #[test]
-    fn a_rerun_that_cannot_be_says_why() {
+    fn an_impossible_rerun_is_refused_with_its_reason() {
         let well = [("a", Succeeded), ("b", Succeeded), ("c", Succeeded), ("d", Succeeded), ("e", Succeeded)];
         assert!(again(&well, &[]).unwrap_err().starts_with("from: no run of the flow failed"));
         assert_eq!(again(&well, &["x"]).unwrap_err(), "from[0]: the flow has no job \"x\"");
         let going = [("a", Succeeded), ("b", Failed), ("c", Succeeded), ("d", Claimed)];
-        assert!(again(&going, &[]).unwrap_err().contains("\"d\" is not over"));
+        assert!(again(&going, &[]).unwrap_err().contains("\"d\" has not ended"));
     }
 }

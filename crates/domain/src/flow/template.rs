@@ -1,8 +1,8 @@
-//! What a child's payload takes from its parents: `{{ parents.NAME.output.path }}`, `{{ parents.NAME.error }}`,
-//! `{{ parents.NAME.run }}` and `{{ flow }}` inside the strings of its JSON. A string that is nothing but one such place becomes
-//! the value with its type; inside other text the value is put in as text. Checked when the job is defined, filled in when the
-//! child's run is made. Filling in never builds more than the result may have: it writes into a buffer that refuses to grow
-//! beyond that, and keeps one parsed output at a time.
+//! Placeholders in a child's payload: `{{ parents.NAME.output.path }}`, `{{ parents.NAME.error }}`, `{{ parents.NAME.run }}`
+//! and `{{ flow }}` inside the strings of its JSON. A string that is only one placeholder becomes the value with its type.
+//! Inside other text the value is inserted as text. Placeholders are checked when the job is defined and filled in when the
+//! child's run is created. Rendering writes into a buffer of bounded size and keeps one parsed output at a time, so memory is
+//! bounded.
 
 use std::{borrow::Cow, collections::BTreeMap, io};
 
@@ -16,10 +16,10 @@ use crate::{
     run::State,
 };
 
-/// Places in one payload.
+/// Most placeholders in one payload.
 pub const PLACES_MAX: usize = 100;
 
-/// A parent's run, as far as a payload may take from it.
+/// The parts of a parent's run that a payload may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Ancestor<'a> {
     pub run: RunId,
@@ -28,7 +28,7 @@ pub struct Ancestor<'a> {
     pub error: Option<&'a str>,
 }
 
-/// What stands between the braces.
+/// A parsed placeholder.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Place {
     Flow,
@@ -43,18 +43,18 @@ enum Piece<'a> {
     Place(&'a str),
 }
 
-/// What is wrong with the places in a definition's payload.
+/// The errors in the placeholders of a definition's payload.
 pub(super) fn problems(spec: &JobSpec) -> Vec<Invalid> {
     let Some(value) = template(spec.payload.as_deref()) else { return Vec::new() };
     let wrong = match taken(&value) {
         Some(place) if spec.depends_on.is_empty() => {
-            vec![format!("{{{{ {place} }}}} takes from a parent, and depends_on names none")]
+            vec![format!("{{{{ {place} }}}} refers to a parent, but depends_on is empty")]
         }
-        // A job without parents delivers its bytes as they are.
+        // A job without parents delivers its payload unchanged.
         None if spec.depends_on.is_empty() => Vec::new(),
         Some(place) if spec.schedule.is_some() => vec![format!(
-            "{{{{ {place} }}}} takes from a parent, and the job has a schedule: its ticks have no flow to take from; \
-             leave out the schedule, or make another job for it"
+            "{{{{ {place} }}}} refers to a parent, but the job has a schedule: its ticks belong to no flow; \
+             remove the schedule, or create another job for it"
         )],
         _ => wrong_places(&value, spec),
     };
@@ -79,10 +79,10 @@ fn wrong_places(value: &Value, spec: &JobSpec) -> Vec<String> {
 }
 
 fn too_many(count: usize) -> String {
-    format!("has {count} places {{{{ ... }}}}; at most {PLACES_MAX} are right")
+    format!("has {count} placeholders {{{{ ... }}}}; at most {PLACES_MAX} are allowed")
 }
 
-/// Refuses a run outside a flow whose payload would take from parents. `own` is the payload that the run brings itself.
+/// Refuses a run outside a flow whose payload refers to parents. `own` is the payload that the run brings itself.
 pub fn check_outside(spec: &JobSpec, own: Option<&str>) -> Result<(), Invalid> {
     let payload = if own.is_some() { None } else { spec.payload.as_deref() };
     match template(payload).as_ref().and_then(taken) {
@@ -90,14 +90,14 @@ pub fn check_outside(spec: &JobSpec, own: Option<&str>) -> Result<(), Invalid> {
         Some(place) => Err(Invalid::new(
             "payload",
             format!(
-                "the job's payload takes {{{{ {place} }}}} from a flow, and this run would have none; \
+                "the job's payload refers to {{{{ {place} }}}}, but this run would belong to no flow; \
                  give the run a payload of its own, or trigger the job at the root of the flow"
             ),
         )),
     }
 }
 
-/// Whether a payload may have places.
+/// Whether a payload may have placeholders.
 #[must_use]
 pub fn is_template(payload: Option<&str>) -> bool {
     payload.is_some_and(|payload| payload.contains("{{"))
@@ -107,7 +107,7 @@ fn template(payload: Option<&str>) -> Option<Value> {
     payload.filter(|payload| is_template(Some(payload))).and_then(|payload| serde_json::from_str(payload).ok())
 }
 
-/// The first place that takes from a parent.
+/// The first placeholder that refers to a parent.
 fn taken(value: &Value) -> Option<String> {
     let mut found = None;
     each_string(value, &mut |text| {
@@ -122,7 +122,7 @@ fn taken(value: &Value) -> Option<String> {
     found
 }
 
-/// The payload with its places filled in; `None` when it has none. The error names the place and what is missing.
+/// The payload with its placeholders filled in; `None` if it has none. The error names the placeholder and what is missing.
 pub fn render(
     payload: Option<&str>,
     flow: RunId,
@@ -155,7 +155,7 @@ fn count_places(value: &Value) -> Result<usize, String> {
     count
 }
 
-/// Bytes that refuse to become more than a payload may have.
+/// A buffer that refuses to grow beyond the size limit of a payload.
 #[derive(Default)]
 struct Bounded(Vec<u8>);
 
@@ -182,7 +182,7 @@ impl Bounded {
 }
 
 fn too_long() -> String {
-    format!("it becomes too long; at most {PAYLOAD_BYTES_MAX} bytes (256 KiB) are delivered")
+    format!("the filled-in payload is too long; at most {PAYLOAD_BYTES_MAX} bytes (256 KiB) are allowed")
 }
 
 /// Fills in one payload.
@@ -190,7 +190,7 @@ struct Filling<'a> {
     flow: RunId,
     parents: &'a BTreeMap<&'a str, Ancestor<'a>>,
     known: Vec<&'a str>,
-    /// The output that was read last. One at a time: fifty parents may each have left 64 KiB, and parsed they are far larger.
+    /// The last parsed output. Only one is kept: fifty parents may each have 64 KiB of output, and parsed output is far larger.
     parsed: Option<(String, Value)>,
 }
 
@@ -245,7 +245,7 @@ impl Filling<'_> {
             return Ok(Cow::Owned(Value::String(self.flow.to_string())));
         };
         let found = self.parents.get(parent.as_str()).copied();
-        let ancestor = found.ok_or_else(|| said(format!("{parent:?} is no parent in this flow")))?;
+        let ancestor = found.ok_or_else(|| said(format!("{parent:?} is not a parent in this flow")))?;
         match &known {
             Place::Output { path, .. } => self.output(parent, ancestor, path).map(Cow::Borrowed).map_err(said),
             Place::Error { .. } => {
@@ -262,7 +262,7 @@ impl Filling<'_> {
                 parent.output.ok_or_else(|| format!("the run of {name:?}, which is {state}, has no output"))?;
             let read = match serde_json::from_str(output) {
                 Ok(read) => read,
-                // Whole it may be any text.
+                // A reference to the whole output accepts any text.
                 Err(_) if path.is_empty() => Value::String(output.to_owned()),
                 Err(error) => return Err(format!("the output of {name:?} is not JSON: {error}")),
             };
@@ -294,7 +294,7 @@ fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
     let (mut pieces, mut rest) = (Vec::new(), text);
     while let Some(opens) = rest.find("{{") {
         let (before, inside) = (&rest[..opens], &rest[opens + 2..]);
-        let closes = inside.find("}}").ok_or_else(|| format!("{:?} opens {{{{ and does not close it", shown(text)))?;
+        let closes = inside.find("}}").ok_or_else(|| format!("{:?} has {{{{ without }}}}", shown(text)))?;
         if !before.is_empty() {
             pieces.push(Piece::Text(before));
         }
@@ -307,7 +307,7 @@ fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
     Ok(pieces)
 }
 
-/// Reads a place. Names may hold dots, so the parents that there are say where one ends.
+/// Parses a placeholder. Names may contain dots, so the known parents decide where a name ends.
 fn read(place: &str, known: &[&str]) -> Result<Place, String> {
     let inside = place.trim();
     let wrong = |why: &str| {
@@ -318,7 +318,7 @@ fn read(place: &str, known: &[&str]) -> Result<Place, String> {
     if inside == "flow" {
         return Ok(Place::Flow);
     }
-    let Some(rest) = inside.strip_prefix("parents.") else { return wrong("names nothing") };
+    let Some(rest) = inside.strip_prefix("parents.") else { return wrong("is not a known placeholder") };
     let after = |name: &&str| {
         let rest = rest.strip_prefix(*name)?;
         (rest == ".run" || rest == ".error" || rest == ".output" || rest.starts_with(".output.")).then_some(rest)
@@ -328,7 +328,7 @@ fn read(place: &str, known: &[&str]) -> Result<Place, String> {
     let Some((name, rest)) = found else {
         let named = rest.split(".output").next().unwrap_or(rest).trim_end_matches(".run").trim_end_matches(".error");
         return if known.contains(&named) {
-            wrong("names no part of that parent's run")
+            wrong("names no known field of the parent's run")
         } else {
             wrong(&format!("names {:?}, which is not in depends_on", shown(named)))
         };
@@ -341,7 +341,7 @@ fn read(place: &str, known: &[&str]) -> Result<Place, String> {
         Some(path) => {
             let path: Vec<String> = path[1..].split('.').map(str::to_owned).collect();
             if path.iter().any(String::is_empty) {
-                wrong("has an empty step")
+                wrong("has an empty path segment")
             } else {
                 Ok(Place::Output { parent, path })
             }
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_alone_keeps_its_type_and_one_in_text_is_text() {
+    fn a_lone_placeholder_keeps_its_type_and_one_inside_text_becomes_text() {
         for (payload, filled) in [
             (r#"{"n": "{{ parents.extract.output.rows }}"}"#, Some(r#"{"n":12}"#)),
             (r#"["{{parents.extract.output.files.0.name}}"]"#, Some(r#"["a.csv"]"#)),
@@ -397,7 +397,7 @@ mod tests {
             (r#""{{ parents.broken.error }}""#, Some(r#""exit 1: \"no\"""#)),
             (r#"["it said {{ parents.broken.error }}"]"#, Some(r#"["it said exit 1: \"no\""]"#)),
             (r#""{{ parents.mute.error }}""#, Some("null")),
-            // Nothing to fill in: the job's own bytes are delivered.
+            // Nothing to fill in: the job's payload is delivered unchanged.
             (r#"{"b": 1, "a": "{"}"#, None),
             (r#"{"{{ key }}": 1}"#, None),
         ] {
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_with_its_path() {
+    fn the_error_names_the_missing_value_and_its_path() {
         for (payload, why) in [
             (r#""{{ parents.extract.output.rowz }}""#, r#"the output of "extract" has no "rowz""#),
             (r#""{{ parents.extract.output.files.7.name }}""#, r#"the output of "extract" has no "files.7""#),
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_too_large_is_refused() {
+    fn a_rendered_payload_over_the_limit_is_refused() {
         let run = RunId::floor(DbTime::EPOCH);
         let long = format!("\"{}\"", "x".repeat(PAYLOAD_BYTES_MAX / 2));
         let ancestor = Ancestor { run, state: State::Succeeded, output: Some(&long), error: None };
@@ -434,20 +434,20 @@ mod tests {
     }
 
     #[test]
-    fn the_buffer_of_the_result_refuses_to_grow_beyond_the_limit() {
+    fn the_buffer_does_not_grow_beyond_the_limit() {
         let mut bytes = Bounded::default();
         let part = "x".repeat(1_000);
         while bytes.raw(&part).is_ok() {}
         assert!(bytes.0.len() <= PAYLOAD_BYTES_MAX && bytes.0.len() > PAYLOAD_BYTES_MAX - 1_000);
     }
 
-    /// A job of an earlier release may have so many.
+    /// A job of an earlier release may have that many.
     #[test]
-    fn a_payload_with_too_many_places_is_not_filled_in() {
+    fn a_payload_with_too_many_placeholders_is_refused() {
         let payload = |places: usize| serde_json::json!(vec!["{{ parents.extract.output.rows }}"; places]).to_string();
         assert!(rendered(&payload(PLACES_MAX)).is_ok());
         let why = rendered(&payload(10_000)).unwrap_err();
-        assert_eq!(why, "has 10000 places {{ ... }}; at most 100 are right");
+        assert_eq!(why, "has 10000 placeholders {{ ... }}; at most 100 are allowed");
     }
 
     fn following(payload: &str, parents: &[&str]) -> JobSpec {
@@ -459,17 +459,21 @@ mod tests {
     }
 
     #[test]
-    fn a_run_outside_a_flow_cannot_take_from_parents() {
+    fn a_run_outside_a_flow_cannot_refer_to_parents() {
         let takes = following(r#"{"n": "{{ parents.a.output.rows }}"}"#, &["a"]);
         let refused = check_outside(&takes, None).unwrap_err();
-        assert!(refused.message.contains("{{ parents.a.output.rows }} from a flow"), "{}", refused.message);
+        assert!(
+            refused.message.contains("{{ parents.a.output.rows }}, but this run would belong to no flow"),
+            "{}",
+            refused.message
+        );
         assert_eq!(check_outside(&takes, Some("{}")), Ok(()));
         assert_eq!(check_outside(&following(r#""{{ flow }}""#, &["a"]), None), Ok(()));
         assert_eq!(check_outside(&following(r#"{"n": 1}"#, &["a"]), None), Ok(()));
     }
 
     #[test]
-    fn a_definition_is_told_what_is_wrong_with_its_places() {
+    fn a_definition_with_wrong_placeholders_is_refused() {
         let told = |payload: &str, parents: &[&str]| {
             problems(&following(payload, parents))
                 .into_iter()
@@ -478,19 +482,19 @@ mod tests {
                 .join("\n")
         };
         assert_eq!(told(r#"{"n": "{{ parents.a.output.rows }} {{ flow }}"}"#, &["a"]), "");
-        assert_eq!(told(r#""{{ whatever }}""#, &[]), "", "a job without parents delivers its bytes as they are");
-        assert!(told(r#""{{ parents.a.run }}""#, &[]).contains("depends_on names none"));
+        assert_eq!(told(r#""{{ whatever }}""#, &[]), "", "a job without parents delivers its payload unchanged");
+        assert!(told(r#""{{ parents.a.run }}""#, &[]).contains("depends_on is empty"));
         let many = serde_json::json!(vec!["{{ flow }}"; PLACES_MAX + 1]).to_string();
-        assert_eq!(told(&many, &["a"]), "payload: has 101 places {{ ... }}; at most 100 are right");
+        assert_eq!(told(&many, &["a"]), "payload: has 101 placeholders {{ ... }}; at most 100 are allowed");
         let ticking =
             JobSpec { schedule: spec(Span::minutes(1)).schedule, ..following(r#""{{ parents.a.run }}""#, &["a"]) };
         assert!(problems(&ticking)[0].message.contains("the job has a schedule"));
         for (payload, wrong) in [
             (r#""{{ parents.b.output.rows }}""#, "names \"b\", which is not in depends_on"),
             (r#""{{ parents.a.input }}""#, "names \"a.input\", which is not in depends_on"),
-            (r#""{{ parents.a.output..x }}""#, "has an empty step"),
-            (r#""{{ parent.a.output }}""#, "names nothing"),
-            (r#""{{ flow""#, "does not close it"),
+            (r#""{{ parents.a.output..x }}""#, "has an empty path segment"),
+            (r#""{{ parent.a.output }}""#, "is not a known placeholder"),
+            (r#""{{ flow""#, "has {{ without }}"),
         ] {
             assert!(told(payload, &["a"]).contains(wrong), "{payload}: {}", told(payload, &["a"]));
         }

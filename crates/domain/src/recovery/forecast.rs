@@ -1,4 +1,4 @@
-//! What a restart would do about one job: plays what is due with [`plan::decide`], as a node does, and counts.
+//! What a restart would record for one job: plans all due ticks with [`plan::decide`], as a node does, and counts the results.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use crate::{
     time::DbTime,
 };
 
-/// What becomes of the ticks of one job that are due and not on the record.
+/// What happens to the due, unrecorded ticks of one job.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Forecast {
-    /// All of them.
+    /// The number of ticks.
     pub ticks: u64,
-    /// The first and the last of them.
+    /// The first and the last tick.
     pub span: Option<(DbTime, DbTime)>,
-    /// Runs that are on time.
+    /// On-time runs.
     pub on_time: u64,
-    /// Runs that catch-up chose.
+    /// Late runs, chosen by catch-up.
     pub late: u64,
     pub skips: BTreeMap<SkipReason, u64>,
 }
@@ -30,7 +30,7 @@ impl Forecast {
         self.skips.values().sum()
     }
 
-    /// Adds what becomes of another job's ticks.
+    /// Adds the forecast of another job.
     pub fn add(&mut self, other: &Self) {
         self.ticks += other.ticks;
         self.on_time += other.on_time;
@@ -55,8 +55,8 @@ impl Forecast {
     }
 }
 
-/// What a node that starts at `now` would record of a job, given its first unrecorded tick and what is open of its runs.
-/// Runs are taken to be open until all is recorded, as they are when a node records a backlog at full speed.
+/// What a node that starts at `now` would record for a job, given its first unrecorded tick and its open runs. Runs count as
+/// open until everything is recorded, because a node records a backlog at full speed before runs end.
 #[must_use]
 pub fn forecast(job: &Job, mut next: Option<DbTime>, now: DbTime, mut open: OpenRuns) -> Forecast {
     let mut forecast = Forecast::default();
@@ -96,10 +96,10 @@ mod tests {
         DbTime::from_millis(seconds * 1_000)
     }
 
-    /// A minute job, silent from second 60 until second 36,000: 600 ticks, 61 of them within the hour's grace, of which the
-    /// last two are on time.
+    /// A job that fires each minute, not planned from second 60 to second 36,000: 600 ticks. 61 of them are within the grace of
+    /// one hour; the last two of these are on time.
     #[test]
-    fn every_tick_is_counted_once_under_what_becomes_of_it() {
+    fn every_tick_is_counted_once_by_its_fate() {
         for (catch_up, late) in [(CatchUp::None, 0), (CatchUp::Latest, 1), (CatchUp::All, 10)] {
             let mut spec = spec(Span::minutes(1));
             spec.overlap = Overlap::Allow;
@@ -114,18 +114,18 @@ mod tests {
     }
 
     #[test]
-    fn an_open_run_is_in_the_way_of_what_is_on_time_and_not_of_what_catch_up_chose() {
+    fn an_open_run_blocks_on_time_ticks_but_not_catch_up_runs() {
         let job = job(spec(Span::minutes(1)));
         let said = forecast(&job, Some(s(36_000)), s(36_030), ONE);
         assert_eq!((said.on_time, said.skips[&SkipReason::Overlap]), (0, 1));
         let said = forecast(&job, Some(s(35_940)), s(36_000), OpenRuns::NONE);
-        assert_eq!((said.on_time, said.skips[&SkipReason::Overlap]), (1, 1), "the first is in the way of the second");
+        assert_eq!((said.on_time, said.skips[&SkipReason::Overlap]), (1, 1), "the first tick blocks the second");
         let said = forecast(&job, Some(s(35_880)), s(36_000), ONE);
         assert_eq!((said.late, said.on_time, said.skips[&SkipReason::Overlap]), (1, 0, 2));
     }
 
     #[test]
-    fn what_is_not_due_or_does_not_tick_fires_nothing() {
+    fn a_job_without_due_ticks_has_an_empty_forecast() {
         let mut paused = job(spec(Span::minutes(1)));
         assert_eq!(forecast(&paused, Some(s(120)), s(119), OpenRuns::NONE), Forecast::default());
         assert_eq!(forecast(&paused, None, s(119), OpenRuns::NONE), Forecast::default());
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_covers_all_of_its_parts() {
+    fn a_sum_covers_all_its_parts() {
         let job = job(spec(Span::minutes(1)));
         let mut sum = forecast(&job, Some(s(600)), s(1_200), OpenRuns::NONE);
         let other = forecast(&job, Some(s(60)), s(300), OpenRuns::NONE);

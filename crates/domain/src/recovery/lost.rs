@@ -1,5 +1,5 @@
-//! Ticks that must be on the record and are not: by a mistake of ours, a backup that was put back, or somebody's SQL. Those
-//! that the cursor has passed nobody would ever play again; those from the cursor on somebody should have played.
+//! Finds ticks that should be recorded and are not, because of a defect, a restored backup or manual SQL. No node would ever
+//! plan a tick that the cursor has passed. Ticks from the cursor on should have been recorded by the owner.
 
 use crate::{
     job::Job,
@@ -8,17 +8,17 @@ use crate::{
     time::{DbTime, Span},
 };
 
-/// How many ticks of one job are looked at in one walk: the newest that must be recorded.
+/// How many ticks of one job one walk checks: the newest ones that must be recorded.
 pub const TICKS_CHECKED_MAX: usize = 256;
 
-/// Ticks from `from` to `to`, both included.
+/// The ticks from `from` to `to`, both included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
     pub from: DbTime,
     pub to: DbTime,
 }
 
-/// What the ledger has of a window: ticks with rows of their own, and ranges of skips.
+/// What is recorded in a window: ticks with their own rows, and ranges of skips.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Ledger {
     pub ticks: Vec<DbTime>,
@@ -31,12 +31,12 @@ impl Ledger {
     }
 }
 
-/// What is missing from the ledger.
+/// The unrecorded ticks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Missing {
-    /// The cursor has passed these: to be recorded as they are here.
+    /// Ticks that the cursor has passed, with the rows to record for them.
     pub passed: Vec<TickRow>,
-    /// These lie from the cursor on: whoever holds the job does not play it.
+    /// Ticks from the cursor on: the owner of the job does not record them.
     pub unplayed: Vec<DbTime>,
 }
 
@@ -52,20 +52,20 @@ impl Missing {
     }
 }
 
-/// The ticks of the present definition that must be on the record by `now`: older than `margin`, in which a holder may yet
-/// play them, and younger than the job's grace and than what is `kept`. `None` when there are none.
+/// The ticks of the present definition that must be recorded by `now`. They are older than `margin`, in which the owner may
+/// still record them, and younger than the job's grace and the `kept` history. `None` if there are none.
 #[must_use]
 pub fn window(job: &Job, now: DbTime, margin: Span, kept: Span) -> Option<Window> {
     let schedule = job.ticking()?;
     let to = now.minus(margin);
-    // Before its last change the job may have been another, or none: what was due then was recorded by the change.
+    // Ticks before the last change belong to an older definition. The change itself recorded those that were due.
     let changed = job.updated_at.plus(Span::millis(1));
     let from = now.minus(plan::grace(job, schedule, changed, now)).max(changed).max(now.minus(kept));
     let ticks = schedule.newest(from, to, TICKS_CHECKED_MAX);
     Some(Window { from: *ticks.first()?, to: *ticks.last()? })
 }
 
-/// Which ticks of the window are missing. What the cursor has passed gets the fate that it would have had in a backlog.
+/// The unrecorded ticks of the window. A tick that the cursor has passed gets the fate that it would have in a backlog.
 #[must_use]
 pub fn missing(job: &Job, cursor: Option<DbTime>, window: Window, ledger: &Ledger, now: DbTime) -> Missing {
     let mut missing = Missing::default();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_is_between_the_margin_and_the_grace_the_last_change_and_what_is_kept() {
+    fn the_window_is_bounded_by_margin_grace_last_change_and_retention() {
         let now = s(36_000);
         let mut job = minutely(CatchUp::Latest, 1);
         assert_eq!(seconds(window(&job, now, MARGIN, KEPT)), Some((32_400, 35_880)));
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(
             seconds(window(&job, now, MARGIN, KEPT)),
             Some((35_760, 35_880)),
-            "not the tick of the change itself"
+            "the tick at the instant of the change is not included"
         );
         job.updated_at = s(35_900);
         assert_eq!(window(&job, now, MARGIN, KEPT), None);
@@ -133,20 +133,20 @@ mod tests {
     }
 
     #[test]
-    fn of_many_ticks_the_newest_are_looked_at() {
+    fn only_the_newest_ticks_are_checked() {
         let job = job(spec(Span::seconds(1)));
         let window = window(&job, s(36_000), MARGIN, KEPT).unwrap();
         assert_eq!(seconds(Some(window)), Some((35_910 - TICKS_CHECKED_MAX as i64 + 1, 35_910)));
     }
 
     #[test]
-    fn a_daily_job_is_looked_at_for_a_day() {
+    fn a_daily_job_is_checked_for_a_day() {
         let daily = job(spec(Span::days(1)));
         assert_eq!(seconds(window(&daily, s(86_400 + 80_000), MARGIN, KEPT)), Some((86_400, 86_400)));
     }
 
     #[test]
-    fn rows_and_ranges_are_on_the_record_and_the_rest_is_missing() {
+    fn ticks_without_a_row_or_a_range_are_missing() {
         let (job, now) = (minutely(CatchUp::None, 1), s(6_000));
         let window = Window { from: s(5_400), to: s(5_880) };
         let ledger = Ledger {
@@ -159,11 +159,11 @@ mod tests {
         assert_eq!(found.unplayed, [s(5_640)]);
         assert_eq!(found.ticks().collect::<Vec<_>>(), [s(5_580), s(5_640)]);
         let ended = missing(&job, None, window, &ledger, now);
-        assert_eq!((ended.passed.len(), ended.unplayed.len()), (2, 0), "a schedule that ended has passed them all");
+        assert_eq!((ended.passed.len(), ended.unplayed.len()), (2, 0), "a schedule that ended has passed all ticks");
     }
 
     #[test]
-    fn what_was_passed_fires_where_a_backlog_would_have_fired_it() {
+    fn a_passed_tick_fires_if_it_would_fire_in_a_backlog() {
         let (now, window) = (s(6_000), Window { from: s(5_700), to: s(5_880) });
         let fired = |job: &Job| -> Vec<i64> {
             let found = missing(job, Some(s(6_060)), window, &Ledger::default(), now);

@@ -1,5 +1,5 @@
-//! After an outage: how fast a backlog may be started (`rate`) and whose turn it is (`turns`), what a restart would fire
-//! (`forecast`), and which ticks were lost although they must be on the record (`lost`).
+//! Recovery after an outage: how fast a backlog may start (`rate`), in which order of tenants (`turns`), what a restart would
+//! fire (`forecast`), and which ticks are missing from the record (`lost`).
 
 mod forecast;
 mod lost;

@@ -1,5 +1,5 @@
-//! The pace of a backlog (I14): late runs are started no faster than ticks come in normal times, so that both together are at
-//! most twice the normal rate, and targets that bear a normal day bear a recovery.
+//! The rate at which a backlog starts (I14). Late runs start no faster than ticks normally come, so the total is at most twice
+//! the normal rate. Targets that can handle a normal day can then handle a recovery.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use crate::{
     time::{DbTime, Span},
 };
 
-/// However quiet a node's jobs are, late runs start this often. A few hundred nightly jobs would else take days to catch up
-/// with one night, and five requests a second are a load to nobody.
+/// The minimum rate of late starts, however few ticks a node's jobs have. Otherwise a few hundred nightly jobs would take days
+/// to catch up with one night. Five requests per second are a small load.
 pub const LATE_STARTS_PER_SECOND_MIN: f64 = 5.0;
-/// Over how long ticks are counted: long enough that jobs which all fire at a full hour are spread, and short enough that a
-/// busy day is not taken for the night.
+/// The period over which ticks are counted. It is long enough to spread jobs that all fire at the full hour, and short enough
+/// to follow the difference between day and night.
 const COUNTED_OVER: Span = Span::hours(1);
-/// What was not used is kept for this long, in seconds: a loop that looks now and then loses nothing.
+/// Unused starts are kept for this many seconds, so that a loop that polls only now and then loses nothing.
 const KEPT_SECONDS: f64 = 1.0;
 
-/// Starts a second.
+/// Starts per second.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
 pub struct Rate(f64);
 
 impl Rate {
-    /// The normal rate of these jobs: the ticks that they have in the coming hour. Schedules know it also on a node that has
-    /// just started and has no past to look back upon, and a backlog does not raise it.
+    /// The normal rate of these jobs, from their ticks in the coming hour. Schedules give this also on a node that has just
+    /// started and has no history, and a backlog does not raise it.
     #[must_use]
     pub fn normal<'a>(jobs: impl IntoIterator<Item = &'a Job>, now: DbTime) -> Self {
         let (from, to) = (now.plus(Span::millis(1)), now.plus(COUNTED_OVER));
@@ -31,7 +31,7 @@ impl Rate {
         Self::of_ticks(jobs.into_iter().map(ticks).sum())
     }
 
-    /// The rate of so many ticks in an hour.
+    /// The rate of `an_hour` ticks per hour, at least the minimum.
     #[must_use]
     pub fn of_ticks(an_hour: u64) -> Self {
         let seconds = Duration::from(COUNTED_OVER).as_secs_f64();
@@ -43,21 +43,21 @@ impl Rate {
         self.0
     }
 
-    /// How long so many starts take.
+    /// How long `starts` starts take.
     #[must_use]
     pub fn time_for(self, starts: u64) -> Span {
         Span::millis((starts as f64 / self.0 * 1_000.0).ceil() as u64)
     }
 }
 
-/// How many late runs may be started now. It begins empty: a node that is restarted again and again gains nothing.
+/// The budget of late starts. It begins empty, so a node gains nothing by restarting again and again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LateStarts {
     saved: f64,
 }
 
 impl LateStarts {
-    /// Time has passed, at this rate.
+    /// Adds the starts earned in `passed` at `rate`.
     pub fn earn(&mut self, passed: Duration, rate: Rate) {
         self.saved = (self.saved + passed.as_secs_f64() * rate.0).min((rate.0 * KEPT_SECONDS).max(1.0));
     }
@@ -71,7 +71,7 @@ impl LateStarts {
         self.saved -= starts as f64;
     }
 
-    /// How long until there is a budget; zero when there is one.
+    /// How long until the budget is at least one start; zero if it is already.
     #[must_use]
     pub fn wait(&self, rate: Rate) -> Duration {
         Duration::from_secs_f64((1.0 - self.saved).max(0.0) / rate.0)
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_normal_rate_is_what_the_schedules_ask_for_and_never_less_than_the_least() {
+    fn the_normal_rate_follows_the_schedules_and_has_a_minimum() {
         for (periods, expected) in [
             (vec![], LATE_STARTS_PER_SECOND_MIN),
             (vec![Span::days(1); 300], LATE_STARTS_PER_SECOND_MIN),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_do_not_tick_count_for_nothing() {
+    fn paused_jobs_do_not_count_for_the_rate() {
         let mut paused = job(spec(Span::seconds(1)));
         paused.paused = Some(crate::job::Paused { at: DbTime::EPOCH, note: None });
         let jobs = vec![paused; 100];
@@ -112,14 +112,14 @@ mod tests {
     }
 
     #[test]
-    fn a_backlog_takes_as_long_as_its_rate_says() {
+    fn the_time_for_a_backlog_follows_from_its_rate() {
         assert_eq!(Rate::of_ticks(0).time_for(0), Span::ZERO);
         assert_eq!(Rate::of_ticks(0).time_for(1_000), Span::seconds(200));
         assert_eq!(Rate::of_ticks(36_000).time_for(1), Span::millis(100));
     }
 
     #[test]
-    fn a_new_node_starts_nothing_late_before_time_has_passed() {
+    fn a_new_node_has_no_budget_for_late_starts() {
         let (mut starts, rate) = (LateStarts::default(), Rate::of_ticks(0));
         assert_eq!((starts.budget(), starts.wait(rate)), (0, Duration::from_millis(200)));
         starts.earn(starts.wait(rate), rate);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the pauses between the looks, over any stretch no more is started than the rate allows, and a second's
+        /// However long the pauses between polls, over any stretch no more runs start than the rate allows, plus one second's
         /// worth that was saved before.
         #[test]
         fn no_stretch_has_more_starts_than_its_rate(
@@ -145,7 +145,7 @@ mod tests {
             for from in 0..looks.len() {
                 let (mut passed, mut started) = (0.0, 0_usize);
                 for (look, (pause, budget)) in looks.iter().enumerate().skip(from) {
-                    // A stretch begins with a look, not with the pause before it.
+                    // A stretch begins with a poll, not with the pause before it.
                     passed += if look == from { 0.0 } else { *pause as f64 / 1_000.0 };
                     started += budget;
                     prop_assert!(started as f64 <= rate.per_second() * (passed + KEPT_SECONDS) + 1e-6);
@@ -153,7 +153,7 @@ mod tests {
             }
         }
 
-        /// Whoever waits as long as told gets something, so a backlog drains.
+        /// After the computed wait there is a budget, so a backlog drains.
         #[test]
         fn after_the_wait_there_is_a_budget(spent in 0_usize..500, an_hour in 0_u64..400_000) {
             let (mut starts, rate) = (LateStarts::default(), Rate::of_ticks(an_hour));

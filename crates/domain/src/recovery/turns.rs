@@ -1,11 +1,11 @@
-//! Tenants take turns: the backlog of one does not stand before that of another.
+//! Tenant rotation: the backlog of one tenant does not delay another tenant.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::ids::TenantId;
 
-/// Puts the items in turn: one of each tenant, then one more of each, each tenant's own in the order they came. The first
-/// turn is that of the tenant after the one named, which had the last.
+/// Orders the items round-robin by tenant: one of each tenant, then the next of each. Within a tenant, the order stays. The
+/// first tenant is the one after `after`, which was served last.
 #[must_use]
 pub fn in_turn<T>(items: Vec<T>, tenant: impl Fn(&T) -> TenantId, after: Option<TenantId>) -> Vec<T> {
     let count = items.len();
@@ -34,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    fn tenants_take_turns_and_each_keeps_its_own_order() {
+    fn tenants_rotate_and_each_keeps_its_own_order() {
         let items = [(1, 'a'), (1, 'b'), (1, 'c'), (2, 'p'), (2, 'q'), (3, 'x')];
         for (after, expected) in
             [(None, "apxbqc"), (Some(1), "pxaqbc"), (Some(2), "xapbqc"), (Some(3), "apxbqc"), (Some(9), "apxbqc")]
@@ -45,9 +45,9 @@ mod tests {
     }
 
     proptest! {
-        /// With room for one at a time, everybody has had one before anybody has a second.
+        /// With one item served at a time, every tenant is served once before any is served twice.
         #[test]
-        fn nobody_waits_longer_than_a_round(backlogs in proptest::collection::vec(1_usize..40, 1..12)) {
+        fn no_tenant_waits_longer_than_one_round(backlogs in proptest::collection::vec(1_usize..40, 1..12)) {
             let mut items: Vec<i32> = Vec::new();
             for (tenant, backlog) in (1..).zip(&backlogs) {
                 items.extend(std::iter::repeat_n(tenant, *backlog));

@@ -360,7 +360,7 @@ pub async fn a_skip_by_error_fails_the_flow_and_is_run_again(bench: &Bench) {
     assert_eq!(shown(bench, again.id).await, "bad waiting, next -");
 }
 
-pub async fn a_run_outside_a_flow_cannot_take_from_parents(bench: &Bench) {
+pub async fn a_run_outside_a_flow_cannot_refer_to_parents(bench: &Bench) {
     bench.create(spec("a")).await;
     bench.create(taking("b", "a", r#""{{ parents.a.run }}""#)).await;
     let refused = bench.store.create_run(TENANT, &actor(), new_run("b", "k")).await;
@@ -399,7 +399,7 @@ pub async fn a_flow_that_is_given_up_skips_its_next_jobs_by_error(bench: &Bench)
 
 pub async fn parents_are_found_when_a_job_is_defined(bench: &Bench) {
     let unknown = message(bench.created(TENANT, after("b", &["a"])).await);
-    assert_eq!(unknown, "depends_on[0].job: there is no job \"a\"; make it first");
+    assert_eq!(unknown, "depends_on[0].job: there is no job \"a\"; create it first");
     let a = bench.create(spec("a")).await;
     let by_id = bench.create(after("b", &[&a.id.to_string()])).await;
     assert_eq!(by_id.spec.depends_on[0].job, "a", "it is called by its name from here on");

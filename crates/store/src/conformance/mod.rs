@@ -514,7 +514,7 @@ macro_rules! conformance_suite {
             a_payload_takes_from_its_parents,
             a_payload_takes_the_error_of_a_parent,
             a_skip_by_error_fails_the_flow_and_is_run_again,
-            a_run_outside_a_flow_cannot_take_from_parents,
+            a_run_outside_a_flow_cannot_refer_to_parents,
             a_flow_that_starts_many_jobs_does_so_in_several_transactions,
             a_flow_that_is_given_up_skips_its_next_jobs_by_error,
             parents_are_found_when_a_job_is_defined,
