@@ -85,7 +85,7 @@ fn every_situation_is_explained() {
     says(&told, "run", &["succeeded at"]);
     assert_eq!((&told["run"], &told["state"], &told["job"]), (&run["id"], &run["state"], &run["job"]));
     says(&explain("ill", Some(&tick(&ended("ill", "failed")))), "run", &["failed at"]);
-    says(&explain("long", Some(&tick(&ended("long", "claimed")))), "run", &["is being worked on by"]);
+    says(&explain("long", Some(&tick(&ended("long", "claimed")))), "run", &["is in progress on"]);
     // 4: skipped, because a run was open.
     let told = explain("long", Some(&tick(&ended("long", "skipped"))));
     says(&told, "skipped", &["still open"]);
@@ -96,15 +96,15 @@ fn every_situation_is_explained() {
     // 6, 7: no tick, and one that is not due.
     let told =
         explain("well", Some(&now.plus(Span::millis(86_400_500 - now.millis().unsigned_abs() % 1_000)).to_string()));
-    says(&told, "not_a_tick", &["the nearest are"]);
+    says(&told, "not_a_tick", &["the nearest ticks are"]);
     assert!(told["tick_before"].is_string() && told["tick_after"].is_string(), "{told}");
-    says(&explain("well", Some(&tomorrow)), "not_yet_due", &["on the database's clock"]);
+    says(&explain("well", Some(&tomorrow)), "not_yet_due", &["the database time is"]);
 
     // 8, 9: a calendar leaves it out, on the record and ahead.
     ok(&["calendar", "set", "down", "--date", "2026-01-01/2099-12-31"]);
     create("holiday", &["--every", "1s", "--exclude", "down"], &["true"]);
     let told = explain("holiday", Some(&tick(&ended("holiday", "skipped"))));
-    says(&told, "skipped", &["calendar down leaves the date out"]);
+    says(&told, "skipped", &["calendar down excludes the date"]);
     assert_eq!((&told["calendar"], &told["skip_reason"]), (&"down".into(), &"calendar".into()));
     says(&explain("holiday", Some(&tomorrow)), "will_be_skipped", &["calendar down"]);
     // The last tick may have passed just now, and not be on the record yet.
@@ -145,7 +145,7 @@ fn every_situation_is_explained() {
         (SystemClock.now() > tick).then(|| tick.to_string())
     });
     ok(&["job", "update", "edited", "--every", "1s"]);
-    says(&explain("edited", Some(&edited)), "definition_changed", &["local gave it at"]);
+    says(&explain("edited", Some(&edited)), "definition_changed", &["local set at"]);
 
     // 16: deleted.
     ok(&["job", "delete", "ill"]);
@@ -153,7 +153,7 @@ fn every_situation_is_explained() {
 
     // 17, 18: long ago, and what must be there.
     let ago = |days| midnight(now.minus(Span::days(days))).to_string();
-    says(&explain("old", Some(&ago(95))), "out_of_history", &["not kept any more"]);
+    says(&explain("old", Some(&ago(95))), "out_of_history", &["has been pruned"]);
     says(&explain("old", Some(&ago(10))), "missing", &["should not happen"]);
 
     server.everytick(&["job", "explain", "nobody"]).failed(3);

@@ -1,5 +1,5 @@
-//! Runs for ticks of the past, on request: which ticks a backfill covers, and how many of them get their runs now. Such runs
-//! never count as the record of their ticks (I2), and come behind whatever is on time.
+//! Backfills: runs for past ticks, on request. Decides which ticks a backfill covers and how many of them get their runs now.
+//! Backfilled runs never count as the record of their ticks (I2), and on-time runs go first.
 
 use crate::{
     ids::{BackfillId, Cause, JobId, RunId},
@@ -11,18 +11,18 @@ use crate::{
     time::{DbTime, Span},
 };
 
-/// Ticks that one backfill covers.
+/// Most ticks that one backfill covers.
 pub const BACKFILL_TICKS_MAX: usize = 10_000;
-/// Backfills of one job that are under way together.
+/// Most backfills of one job in progress together.
 pub const BACKFILLS_RUNNING_MAX: usize = 10;
-/// Runs of one backfill that are not over.
+/// Most open runs of one backfill.
 pub const BACKFILL_OPEN_MAX: usize = 100;
-/// A backfill that has lasted this long is ended. Whoever looks for claims reads a job's runs from the oldest claimed one on, and
-/// those of a backfill are as old as itself.
+/// A backfill that has lasted this long is ended. A lookup of claims reads a job's runs from the oldest claimed one on, and the
+/// ids of backfilled runs are as old as the backfill.
 pub const BACKFILL_LASTS_MAX: Span = Span::days(7);
-/// The ids of a backfill's runs have so many milliseconds among them, in the order of their ticks.
+/// The time prefixes of a backfill's run ids are spread over this many milliseconds, in the order of their ticks.
 const IDS_SPREAD_MS: u64 = 10_000;
-/// How many ticks a dry run names from either end.
+/// How many ticks a dry run lists from either end.
 pub const BACKFILL_TICKS_NAMED: usize = 5;
 
 /// Which ticks get their runs first.
@@ -57,7 +57,7 @@ coded! {
     }
 }
 
-/// The stretch that somebody asks for, both ends included.
+/// The requested period, both ends included, and the order of its ticks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stretch {
     pub from: DbTime,
@@ -65,7 +65,7 @@ pub struct Stretch {
     pub order: Order,
 }
 
-/// A backfill, as far as its runs' ids are made of it.
+/// The facts of a backfill from which its run ids are derived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Origin {
     pub backfill: BackfillId,
@@ -74,9 +74,10 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// The run of a tick. Its id's time is not the tick's but just before the backfill: what looks for claims need not go back
-    /// for months, and its history is kept as long as that of other runs made then. So much before that every tick which is
-    /// on time counts as newer, and under `cancel_previous` gives way to none of them.
+    /// The id of the run for a tick. Its time prefix is not the tick but an instant shortly before the backfill. So a lookup of
+    /// claims need not read back for months, and the run is kept as long as other runs created then. The instant is more than
+    /// `LATE_AFTER_MAX` before the backfill, so every on-time tick counts as newer and, under `cancel_previous`, is never
+    /// superseded by a backfilled run.
     #[must_use]
     pub fn run(&self, job: JobId, tick: DbTime) -> RunId {
         let (of, all) =
@@ -91,8 +92,8 @@ impl Origin {
     }
 }
 
-/// The ticks of the job's present schedule in the stretch, without those that its calendars leave out, in the order in which
-/// they get their runs; or what is wrong with the request. Nothing older than `oldest` is kept.
+/// The ticks of the present schedule in the requested period, without excluded ones, in the order in which they get their runs.
+/// Runs older than `oldest` are not kept, so the period must not begin before it.
 pub fn ticks(
     job: &Job,
     asked: Stretch,
@@ -103,22 +104,25 @@ pub fn ticks(
     let timing = job.spec.schedule.as_ref().map(|spec| &spec.timing);
     let schedule = match (&job.schedule, timing) {
         (Some(_), Some(Timing::At { at })) => {
-            let message = format!("{:?} has one instant, {at}, and no ticks to go through; trigger it", job.spec.name);
+            let message = format!(
+                "{:?} has a schedule with one instant ({at}), so there is nothing to backfill; trigger the job instead",
+                job.spec.name
+            );
             return Err(vec![Invalid::new("job", message)]);
         }
         (Some(schedule), Some(Timing::Cron { .. } | Timing::Every { .. })) => schedule,
         _ => {
-            let message = format!("{:?} has no schedule, so it has no ticks; trigger it", job.spec.name);
+            let message = format!("{:?} has no schedule, so it has no ticks; trigger the job instead", job.spec.name);
             return Err(vec![Invalid::new("job", message)]);
         }
     };
     let Stretch { from, to, order } = asked;
     let mut wrong = Vec::new();
     if to < from {
-        wrong.push(Invalid::new("to", format!("{to} lies before from, which is {from}")));
+        wrong.push(Invalid::new("to", format!("{to} is before from ({from}); it must be from or later")));
     }
     if to > now {
-        wrong.push(Invalid::new("to", format!("{to} lies ahead: it is {now} on the database's clock")));
+        wrong.push(Invalid::new("to", format!("{to} is in the future: the database time is {now}")));
     }
     if from < oldest {
         wrong.push(Invalid::new("from", format!("{from} is too old: runs are kept from {oldest} on")));
@@ -128,8 +132,8 @@ pub fn ticks(
     }
     let Some(mut ticks) = free_ticks(schedule, from, to) else {
         let message = format!(
-            "has more than {BACKFILL_TICKS_MAX} ticks from {from} to {to}, and one backfill makes so many runs at the most; \
-             ask for a shorter stretch"
+            "the schedule has more than {BACKFILL_TICKS_MAX} ticks from {from} to {to}, the limit of one backfill; \
+             request a shorter period"
         );
         return Err(vec![Invalid::new("from", message)]);
     };
@@ -146,28 +150,28 @@ pub fn ticks(
 }
 
 fn too_slow(rate: Rate, ticks: usize) -> Option<Invalid> {
-    // The first ones come at once.
+    // The first `count` ticks need no wait.
     let wait = (ticks as u64).saturating_sub(rate.count.into());
     let takes = Span::millis(rate.per.as_millis().saturating_mul(wait) / u64::from(rate.count.max(1)));
     let message = || {
         format!(
-            "{rate} would take more than {BACKFILL_LASTS_MAX} for {ticks} ticks, which is the longest that a backfill lasts; \
-             ask for a faster rate, or for the stretch in parts"
+            "{rate} would take more than {BACKFILL_LASTS_MAX} for {ticks} ticks, the longest that a backfill may last; \
+             use a faster rate, or split the period"
         )
     };
     (takes > BACKFILL_LASTS_MAX).then(|| Invalid::new("rate", message()))
 }
 
-/// What is wrong with a payload of its own.
+/// The error of a backfill's own payload, if it has one.
 #[must_use]
 pub fn payload_problem(payload: &str) -> Option<Invalid> {
     let size = payload.len();
-    let message = || format!("is {size} bytes long; at most {PAYLOAD_BYTES_MAX} (256 KiB) are delivered");
+    let message = || format!("is {size} bytes long; at most {PAYLOAD_BYTES_MAX} (256 KiB) are allowed");
     (size > PAYLOAD_BYTES_MAX).then(|| Invalid::new("payload", message()))
 }
 
-/// The ticks that fire, ascending; `None` when there are too many. A calendar leaves out whole dates, so a stretch that is kept
-/// has few turns of the loop.
+/// The ticks that fire, ascending; `None` if there are too many. Calendars exclude whole dates, so the loop makes few passes
+/// over the days that history keeps.
 fn free_ticks(schedule: &Schedule, from: DbTime, to: DbTime) -> Option<Vec<DbTime>> {
     let (mut found, mut next) = (Vec::new(), schedule.first_from(from));
     while let Some(tick) = next.filter(|tick| *tick <= to) {
@@ -187,22 +191,22 @@ fn free_ticks(schedule: &Schedule, from: DbTime, to: DbTime) -> Option<Vec<DbTim
     Some(found)
 }
 
-/// How a backfill stands, read under its lock.
+/// The state of a backfill, read under its lock.
 #[derive(Clone, Debug)]
 pub struct Standing<'a> {
     pub state: BackfillState,
-    /// The ticks that have had no turn yet, in their order, as many as are looked at at once.
+    /// The next ticks without runs, in order; only as many as one step reads.
     pub next: &'a [DbTime],
-    /// How many of them there are in all.
+    /// How many ticks without runs there are in total.
     pub left: usize,
     pub rate: Option<Rate>,
-    /// The time that the rate has spent (microseconds).
+    /// The time up to which the rate is used (microseconds).
     pub spent_until: i64,
-    /// Runs of this backfill that are not over.
+    /// Open runs of this backfill.
     pub open: usize,
-    /// The job as it stands; `None` when it was deleted.
+    /// The job's present definition; `None` if it was deleted.
     pub job: Option<&'a JobSpec>,
-    /// Runs of the job that are not over, whatever made them.
+    /// Open runs of the job, of any cause.
     pub job_open: usize,
     pub origin: Origin,
     /// How long runs are kept.
@@ -210,23 +214,23 @@ pub struct Standing<'a> {
     pub now: DbTime,
 }
 
-/// What is to be done about it now, in one commit.
+/// The next step, written in one commit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// These get their runs, in this order.
+    /// The ticks that get runs now, in this order.
     pub make: Vec<DbTime>,
     pub spent_until: i64,
     pub state: BackfillState,
-    /// Why it was ended before its time.
+    /// Why the backfill was ended early.
     pub note: Option<String>,
-    /// Whether somebody has to look again: runs are to be made, or some are not over.
+    /// Whether another step is needed: runs remain to be created, or some are open.
     pub active: bool,
 }
 
 impl Standing<'_> {
-    /// Decides the next step: as many runs as the rate, the backfill's own limit and the job's policy have room for. Under a
-    /// policy that limits what is in progress, a run is made only where it could start: a backlog that waits would have ticks
-    /// on time skipped, or (under `cancel_previous`) its runs cancel each other.
+    /// Decides the next step: as many runs as the rate, the backfill's own limit and the job's policy allow. If the policy
+    /// limits the runs in progress, a run is created only if it could start. A waiting backlog would otherwise cause skips of
+    /// on-time ticks or, under `cancel_previous`, make its runs cancel each other.
     #[must_use]
     pub fn step(&self) -> Step {
         let idle =
@@ -242,12 +246,12 @@ impl Standing<'_> {
             (BackfillState::Running, Some(spec)) => spec,
             (BackfillState::Running, None) => return ended("its job was deleted".to_owned()),
             (BackfillState::Done | BackfillState::Cancelled, _) => return Step { active: open, ..idle },
-            // A node of a later release works on it.
+            // A node of a later release handles it.
             (BackfillState::Unknown(_), _) => return idle,
         };
         let lasts_max = BACKFILL_LASTS_MAX.min(self.kept);
         if self.now.since(self.origin.begins()) > lasts_max {
-            return ended(format!("it had lasted for {lasts_max}, and {} ticks were left", self.left));
+            return ended(format!("it lasted longer than {lasts_max} with {} ticks left", self.left));
         }
         let make: Vec<_> = self.next.iter().copied().take(self.room(spec)).collect();
         let spent_until = match self.rate {
@@ -293,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_of_the_stretch_are_in_it_and_the_order_is_as_asked() {
+    fn both_ends_of_the_period_are_included_and_the_order_is_as_requested() {
         let job = job(spec(Span::seconds(10)));
         let asked =
             |from, to, order| ticks(&job, Stretch { order, ..stretch(from, to) }, None, s(0), s(1_000)).unwrap();
@@ -304,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_that_is_upside_down_ahead_too_old_or_empty_is_refused() {
+    fn an_inverted_future_too_old_or_empty_period_is_refused() {
         let job = job(spec(Span::seconds(10)));
         let asked = |from, to| fields(ticks(&job, stretch(from, to), None, s(100), s(1_000)));
         assert_eq!(asked(300, 200), ["to"]);
@@ -320,7 +324,7 @@ mod tests {
         let last = i64::try_from(BACKFILL_TICKS_MAX).unwrap();
         assert_eq!(ticks(&job, stretch(1, last), None, s(0), s(last + 1)).unwrap().len(), BACKFILL_TICKS_MAX);
         assert_eq!(fields(ticks(&job, stretch(1, last + 1), None, s(0), s(last + 1))), ["from"]);
-        // Nobody walks through all of them to say so.
+        // The refusal does not walk through all ticks.
         assert_eq!(fields(ticks(&job, stretch(0, 100 * 365 * 86_400), None, s(0), DbTime::MAX)), ["from"]);
     }
 
@@ -336,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_calendar_leaves_out_is_not_made() {
+    fn excluded_ticks_get_no_backfilled_runs() {
         let days = CalendarSpec::new("UTC", vec!["1970-01-02/1970-01-03".parse().unwrap()], vec![]).unwrap();
         let held = Held::new(Version::from_raw(1), DbTime::EPOCH, &days).unwrap();
         let mut job = job(spec(Span::hours(12)));
@@ -356,13 +360,13 @@ mod tests {
     fn a_rate_that_would_take_too_long_is_refused() {
         let job = job(spec(Span::seconds(10)));
         let asked = |rate: &str| ticks(&job, stretch(0, 10_000), rate.parse().ok(), s(0), s(10_000));
-        assert_eq!(asked("6/1h").unwrap().len(), 1_001, "it takes 166 hours");
+        assert_eq!(asked("6/1h").unwrap().len(), 1_001, "it takes 166 hours, less than the limit");
         assert_eq!(fields(asked("5/1h")), ["rate"]);
         assert_eq!(fields(asked("1/1d")), ["rate"]);
     }
 
     #[test]
-    fn the_ids_of_its_runs_are_in_order_and_older_than_every_tick_that_is_on_time() {
+    fn backfilled_run_ids_are_ordered_and_older_than_every_on_time_tick() {
         let job = JobId::from_uuid(uuid::Uuid::from_u128(1));
         let origin = origin(20_000);
         let ids: Vec<_> = (0..=9_000).map(|second| origin.run(job, s(second))).collect();
@@ -392,9 +396,9 @@ mod tests {
         }
     }
 
-    /// Policy by policy: what is open of the job, and how many runs are made of many that are left.
+    /// For each policy: the open runs of the job, and how many of many remaining runs are created.
     #[test]
-    fn no_more_runs_are_made_than_could_start() {
+    fn only_runs_that_could_start_are_created() {
         let next: Vec<_> = (0..150).map(s).collect();
         for (overlap, max_concurrent, job_open, made) in [
             (Overlap::Skip, None, 0, 1),
@@ -415,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_are_not_over_and_the_rate_leave_less_room() {
+    fn open_runs_and_the_rate_limit_new_runs() {
         let next: Vec<_> = (0..150).map(s).collect();
         let allow = JobSpec { overlap: Overlap::Allow, ..spec(Span::minutes(1)) };
         let standing = standing(&allow, &next);
@@ -433,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_when_all_is_made_and_over_or_its_job_is_gone_or_somebody_ends_it() {
+    fn a_backfill_ends_when_its_runs_ended_its_job_is_deleted_or_it_is_cancelled() {
         use BackfillState::{Cancelled, Done, Running};
         let spec = spec(Span::minutes(1));
         let (none, one) = (&[][..], &[s(1)][..]);
@@ -456,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_lasted_too_long_is_ended_with_a_note() {
+    fn a_backfill_that_lasts_too_long_is_ended_with_a_note() {
         let spec = spec(Span::minutes(1));
         let next = [s(1), s(2)];
         let after = |age: Span, kept: Span, open: usize| {
@@ -467,13 +471,21 @@ mod tests {
         assert_eq!(after(week, Span::days(90), 0).make, [s(1)]);
         let late = after(Span::millis(week.as_millis() + 1), Span::days(90), 0);
         assert_eq!((late.state, late.active, late.make.len()), (BackfillState::Cancelled, false, 0));
-        assert_eq!(late.note.as_deref(), Some("it had lasted for 7d, and 2 ticks were left"));
-        assert!(after(Span::millis(week.as_millis() + 1), Span::days(90), 3).active, "somebody counts what is open");
-        assert_eq!(after(Span::days(2), Span::days(1), 0).state, BackfillState::Cancelled, "history is shorter");
+        assert_eq!(late.note.as_deref(), Some("it lasted longer than 7d with 2 ticks left"));
+        assert!(
+            after(Span::millis(week.as_millis() + 1), Span::days(90), 3).active,
+            "open runs still have to be counted"
+        );
+        assert_eq!(
+            after(Span::days(2), Span::days(1), 0).state,
+            BackfillState::Cancelled,
+            "it may not outlast the history that is kept"
+        );
     }
 
     proptest! {
-        /// Played to its end, whatever limits it and however its runs end: every tick once, in order, and never too many open.
+        /// Run to its end under any limits and any order of run ends: every tick gets one run, in order, with never too many
+        /// open.
         #[test]
         fn each_tick_gets_one_run_in_order(
             every in 1_u64..50, from in 0_i64..500, length in 0_i64..3_000, newest: bool, limited: bool,
@@ -503,7 +515,7 @@ mod tests {
                 }
                 open -= open.min(ends[usize::try_from(passes).unwrap() % ends.len()].max(usize::from(passes % 7 == 0)));
                 passes += 1;
-                prop_assert!(passes < 400_000, "it ends");
+                prop_assert!(passes < 400_000, "the backfill does not end");
             }
             prop_assert_eq!(&made, &ticks);
             prop_assert_eq!(made.iter().collect::<BTreeSet<_>>().len() as u64, job.schedule.unwrap().count(s(from), s(from + length)));

@@ -1,5 +1,5 @@
-//! Why did it run, or not: what is known of one instant of one job, in words and fields. Decides over what was loaded: the job as
-//! it stands, what was changed of it and when, and what is on the record.
+//! Explains why a job ran or did not run at one instant, in words and fields. Decides from loaded facts: the present job, its
+//! changes and their times, and the recorded rows.
 
 use std::sync::Arc;
 
@@ -14,31 +14,31 @@ use crate::{
     time::{DbTime, Span},
 };
 
-/// A tick that is not on the record after this long should have been played.
+/// A tick that is not recorded after this long is overdue.
 pub const OVERDUE_AFTER: Span = Span::minutes(2);
 
-/// All that is known.
+/// The facts about one job and one instant.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// As it stands, or stood when it was deleted.
+    /// The present job, or its state when it was deleted.
     pub job: Job,
     pub cursor: Option<DbTime>,
     pub now: DbTime,
-    /// What ended before this may have been removed.
+    /// Runs that ended before this may have been pruned.
     pub kept_from: DbTime,
-    /// The oldest first.
+    /// Oldest first.
     pub changes: Vec<Changed>,
-    /// The calendars that past definitions name.
+    /// The calendars that past definitions use.
     pub calendars: Vec<Arc<Calendar>>,
-    /// The row under the id of the tick.
+    /// The row with the tick's id.
     pub record: Option<TickRecord>,
-    /// The range of skips that the instant lies in.
+    /// The range of skips that contains the instant.
     pub range: Option<SkipRange>,
-    /// Runs that backfills have made for the instant. They are no record of the tick.
+    /// Runs that backfills created for the instant. They do not count as the record of the tick.
     pub backfilled: Vec<Backfilled>,
 }
 
-/// A run that a backfill has made for an instant.
+/// A run that a backfill created for an instant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Backfilled {
     pub run: RunId,
@@ -48,7 +48,7 @@ pub struct Backfilled {
 /// One change of the job, from the audit trail.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Changed {
-    /// Up to here it was as before.
+    /// The old state applies up to this instant.
     pub x: DbTime,
     pub by: String,
     pub what: What,
@@ -60,11 +60,11 @@ pub enum What {
     Paused,
     Resumed,
     Deleted,
-    /// With what the definition was before, where that is known.
+    /// With the previous definition, if it is known.
     Edited(Option<Was>),
 }
 
-/// The part of a definition that decides about ticks.
+/// The part of a definition that determines its ticks.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Was {
     pub enabled: bool,
@@ -78,7 +78,7 @@ impl Was {
     }
 }
 
-/// A tick's own row.
+/// The row of a tick.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TickRecord {
     pub run: RunId,
@@ -94,7 +94,7 @@ pub struct TickRecord {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $word:literal),* $(,)?) => {
-        /// What kind of answer it is; programs may go by the word.
+        /// The kind of answer. Programs may rely on its word.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum Kind { $($(#[$doc])* $name),* }
         impl Kind {
@@ -107,9 +107,9 @@ macro_rules! kinds {
     };
 }
 kinds! {
-    /// It has a run.
+    /// The tick has a run.
     Run = "run",
-    /// It is on the record as a skip.
+    /// The tick is recorded as a skip.
     Skipped = "skipped",
     NotATick = "not_a_tick",
     NoSchedule = "no_schedule",
@@ -119,16 +119,16 @@ kinds! {
     Deleted = "deleted",
     /// Before `starts_at` or after `ends_at`.
     OutOfBounds = "out_of_bounds",
-    /// A tick of another definition than the one that held then, or of one that is not known.
+    /// A tick of another definition than the one in force at that time, or that definition is unknown.
     DefinitionChanged = "definition_changed",
     NotYetDue = "not_yet_due",
-    /// Ahead, and a calendar leaves it out.
+    /// In the future, and a calendar excludes it.
     WillBeSkipped = "will_be_skipped",
-    /// Due, and not played yet.
+    /// Due, but not recorded yet.
     NotYetRecorded = "not_yet_recorded",
-    /// What was recorded of that time has been removed.
+    /// The record of that time was pruned.
     OutOfHistory = "out_of_history",
-    /// It must be on the record and is not.
+    /// It should be recorded but is not.
     Missing = "missing",
 }
 
@@ -141,22 +141,22 @@ pub struct Explanation {
     pub record: Option<TickRecord>,
     pub skip_reason: Option<SkipReason>,
     pub range: Option<SkipRange>,
-    /// The calendar that leaves it out.
+    /// The calendar that excludes the instant.
     pub calendar: Option<String>,
-    /// Who changed what matters here, and from when on that held.
+    /// The author of the change that explains the answer, and when it took effect.
     pub by: Option<String>,
     pub since: Option<DbTime>,
-    /// The nearest ticks of the definition that held then.
+    /// The nearest ticks of the definition in force at that time.
     pub before: Option<DbTime>,
     pub after: Option<DbTime>,
-    /// Beside what became of the tick itself.
+    /// Backfilled runs of the instant, in addition to the tick's own record.
     pub backfilled: Vec<Backfilled>,
 }
 
-/// So many backfilled runs of one instant are told of.
+/// How many backfilled runs of one instant are listed.
 pub const BACKFILLED_TOLD_MAX: usize = 10;
 
-/// The instant that is explained when none is named: the last tick that a schedule would have had by now.
+/// The default instant to explain: the last tick that the schedule should have had by now.
 #[must_use]
 pub fn expected(job: &Job, now: DbTime) -> DbTime {
     let until = job.deleted_at.map_or(now, |deleted| deleted.min(now));
@@ -211,12 +211,12 @@ fn explain_tick(facts: &Facts, at: DbTime) -> Explanation {
     answer.tick(schedule)
 }
 
-/// What held at an instant.
+/// The definition in force at an instant.
 struct Held {
     enabled: bool,
     spec: Option<ScheduleSpec>,
     schedule: Option<Schedule>,
-    /// It was not the present definition: the change that ended it.
+    /// The edit that replaced it; `None` for the present definition.
     ended: Option<Changed>,
     known: bool,
 }
@@ -233,7 +233,7 @@ fn held(facts: &Facts, at: DbTime) -> Held {
     };
     let mut spec = (*facts.job.spec).clone();
     spec.schedule.clone_from(&was.schedule);
-    // A calendar that is gone since leaves nothing out, as far as we can still say.
+    // A calendar that was deleted since cannot be applied any more, so it excludes nothing here.
     let schedule = job::compile(&spec, &facts.calendars)
         .unwrap_or_else(|_| was.schedule.as_ref().and_then(|schedule| Schedule::compile(schedule).ok()));
     let known = schedule.is_some() == was.schedule.is_some();
@@ -264,7 +264,7 @@ impl Answer<'_> {
         }
     }
 
-    /// Who made the change of this kind that took effect at an instant.
+    /// The author of the change of this kind that took effect at `x`.
     fn who(&self, kind: impl Fn(&What) -> bool, x: DbTime) -> Option<&str> {
         self.facts
             .changes
@@ -288,7 +288,7 @@ impl Answer<'_> {
         let calendar = excluded.filter(|_| reason == SkipReason::Calendar).map(|excluded| excluded.calendar.to_owned());
         let within = range.map(|range| {
             format!(
-                "; it is one of the {} ticks from {} to {} that were skipped together",
+                "; it is one of the {} ticks from {} to {} that were skipped as one range",
                 range.count, range.from, range.to
             )
         });
@@ -300,17 +300,17 @@ impl Answer<'_> {
     fn not_yet_made(&self) -> Explanation {
         let made = self.facts.job.created_at;
         let by = self.facts.job.created_by.as_str();
-        let words = format!("the job did not exist yet; {by} made it at {made}");
+        let words = format!("the job did not exist yet; {by} created it at {made}");
         self.of(Kind::NotYetMade, words, Some(by), Some(made))
     }
 
-    /// The pause that the instant lies in.
+    /// The pause that contains the instant, if any.
     fn pause(&self) -> Option<Explanation> {
         let held = |changed: &&Changed| changed.x < self.at && matches!(changed.what, What::Paused | What::Resumed);
         let last = self.facts.changes.iter().rfind(held);
         let by_trail =
             last.filter(|changed| changed.what == What::Paused).map(|changed| (changed.x, Some(&changed.by)));
-        // Where the trail does not reach back, the job itself tells of the pause that it is in.
+        // If the audit trail does not reach back far enough, use the job's own pause.
         let by_job =
             self.facts.job.paused.as_ref().filter(|paused| paused.at < self.at).map(|paused| (paused.at, None));
         let (since, by) = by_trail.or(by_job)?;
@@ -341,12 +341,11 @@ impl Answer<'_> {
             (self.held.ended.as_ref().map(|ended| ended.by.as_str()), self.held.ended.as_ref().map(|ended| ended.x));
         match x {
             Some(x) if !self.held.known => {
-                let words =
-                    format!("the definition was changed{} at {x}, and what it was before is not known", told(by));
+                let words = format!("the definition was changed{} at {x}, and the previous one is not known", told(by));
                 self.of(Kind::DefinitionChanged, words, by, Some(x))
             }
             Some(x) => {
-                let words = format!("no tick: the job had no schedule until it was given one{} at {x}", told(by));
+                let words = format!("no tick: the job had no schedule; one was added{} at {x}", told(by));
                 self.of(Kind::NoSchedule, words, by, Some(x))
             }
             None => self.of(
@@ -358,7 +357,7 @@ impl Answer<'_> {
         }
     }
 
-    /// The jobs that start it.
+    /// The parent jobs that start it, as text.
     fn followed(&self) -> String {
         let parents = &self.facts.job.spec.depends_on;
         let parent = |parent: &DependsOn| format!("{} has {}", parent.job, parent.when.word());
@@ -384,29 +383,30 @@ impl Answer<'_> {
             return self.of(Kind::OutOfBounds, format!("no tick: the schedule ended at {ends}"), None, Some(ends));
         }
         let near = match (before, behind) {
-            (Some(before), Some(behind)) => format!("the nearest are {before} and {behind}"),
-            (Some(before), None) => format!("the last one was {before}"),
-            (None, Some(behind)) => format!("the first one is {behind}"),
-            (None, None) => "it has none".to_owned(),
+            (Some(before), Some(behind)) => format!("the nearest ticks are {before} and {behind}"),
+            (Some(before), None) => format!("the last tick was {before}"),
+            (None, Some(behind)) => format!("the first tick is {behind}"),
+            (None, None) => "it has no ticks".to_owned(),
         };
         let is_now = self.facts.job.schedule.as_ref().is_some_and(|now| now.first_from(self.at) == Some(self.at));
         match &self.held.ended {
             Some(ended) if is_now => {
                 let words = format!(
-                    "no tick of the definition that held then, only of the one that {} gave it at {}; of that time {near}",
+                    "not a tick of the definition in force then, only of the one that {} set at {}; in the former, {near}",
                     ended.by, ended.x
                 );
                 self.of(Kind::DefinitionChanged, words, Some(&ended.by), Some(ended.x))
             }
             Some(ended) => {
-                let words = format!("not a tick of the definition that held until {}; of that {near}", ended.x);
+                let words =
+                    format!("not a tick of the definition in force until {}; in that definition, {near}", ended.x);
                 self.of(Kind::NotATick, words, None, None)
             }
             None => self.of(Kind::NotATick, format!("not a tick of the schedule; {near}"), None, None),
         }
     }
 
-    /// A tick of the definition that held then, without a row of its own.
+    /// A tick of the definition in force then, without a row of its own.
     fn tick(&self, schedule: &Schedule) -> Explanation {
         let now = self.facts.now;
         if let Some(range) = self.facts.range {
@@ -414,28 +414,27 @@ impl Answer<'_> {
         }
         if self.at > now {
             if let Some(excluded) = schedule.excluded(self.at) {
-                let words = format!("a tick that will be skipped: calendar {} leaves it out", excluded.calendar);
+                let words = format!("a tick that will be skipped: calendar {} excludes it", excluded.calendar);
                 let answer = self.of(Kind::WillBeSkipped, words, None, None);
                 return Explanation { calendar: Some(excluded.calendar.to_owned()), ..answer };
             }
-            let words = format!("not yet due: it is {now} on the database's clock");
+            let words = format!("not yet due: the database time is {now}");
             return self.of(Kind::NotYetDue, words, None, None);
         }
         if self.at < self.facts.kept_from {
-            let words = format!(
-                "what was recorded of that time is not kept any more; history goes back to {}",
-                self.facts.kept_from
-            );
+            let words =
+                format!("the record of that time has been pruned; history goes back to {}", self.facts.kept_from);
             return self.of(Kind::OutOfHistory, words, None, Some(self.facts.kept_from));
         }
         let passed = self.held.ended.is_some() || self.facts.cursor.is_none_or(|cursor| self.at < cursor);
         if passed {
             let words =
-                "a tick that must be on the record and is not. This should not happen: please report it".to_owned();
+                "a tick that should be recorded but is not. This should not happen: please report it".to_owned();
             return self.of(Kind::Missing, words, None, None);
         }
-        let overdue = if now.since(self.at) > OVERDUE_AFTER { "; no node has played it: is one running?" } else { "" };
-        self.of(Kind::NotYetRecorded, format!("due, and not on the record yet{overdue}"), None, None)
+        let overdue =
+            if now.since(self.at) > OVERDUE_AFTER { "; no node has recorded it: is a node running?" } else { "" };
+        self.of(Kind::NotYetRecorded, format!("due, but not recorded yet{overdue}"), None, None)
     }
 }
 
@@ -453,8 +452,8 @@ fn run_words(record: &TickRecord) -> String {
         }
         State::Waiting => format!("run {run} waits to be started; it was due at {}", record.due_at),
         State::Claimed => {
-            let node = record.node.as_ref().map(|node| format!(" by {node}")).unwrap_or_default();
-            format!("run {run} is being worked on{node}, attempt {}", record.attempt)
+            let node = record.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
+            format!("run {run} is in progress{node}, attempt {}", record.attempt)
         }
         State::Succeeded => format!("run {run} succeeded{}", at(record.finished_at)),
         State::Failed => format!("run {run} failed{}{why}", at(record.finished_at)),
@@ -464,7 +463,7 @@ fn run_words(record: &TickRecord) -> String {
     }
 }
 
-/// Why there is no run, for people.
+/// Why there is no run, as text for users.
 #[must_use]
 pub fn reason_words(reason: SkipReason, calendar: Option<&str>) -> String {
     match reason {
@@ -473,15 +472,15 @@ pub fn reason_words(reason: SkipReason, calendar: Option<&str>) -> String {
                 .to_owned()
         }
         SkipReason::Misfire => "it was recorded too late to fire: it was older than the job's grace".to_owned(),
-        SkipReason::CatchUp => "it was late, and catch-up did not choose it".to_owned(),
+        SkipReason::CatchUp => "it was late and catch-up did not choose it".to_owned(),
         SkipReason::Calendar => match calendar {
-            Some(calendar) => format!("calendar {calendar} leaves the date out"),
-            None => "a calendar left the date out".to_owned(),
+            Some(calendar) => format!("calendar {calendar} excludes the date"),
+            None => "a calendar excluded the date".to_owned(),
         },
-        SkipReason::Quota => "too many runs of the job waited already".to_owned(),
-        SkipReason::Error => "the database refused it, and the job was paused".to_owned(),
-        SkipReason::Parent => "a parent ended otherwise than depends_on asks for".to_owned(),
-        SkipReason::Paused => "the job was paused when its turn in a flow came".to_owned(),
+        SkipReason::Quota => "too many runs of the job were already waiting".to_owned(),
+        SkipReason::Error => "the database rejected it, and the job was paused".to_owned(),
+        SkipReason::Parent => "a parent did not end as depends_on requires".to_owned(),
+        SkipReason::Paused => "the job was paused when the flow reached it".to_owned(),
         SkipReason::Unknown(code) => format!("the reason has code {code}, which only a later release knows"),
     }
 }
@@ -512,7 +511,7 @@ mod tests {
         DbTime::from_millis((BEGIN + seconds) * 1_000)
     }
 
-    /// A job of every minute, made at -100 days, with nothing on the record.
+    /// A job that fires each minute, created 100 days ago, with nothing recorded.
     fn facts() -> Facts {
         let mut job = job(spec(Span::minutes(1)));
         job.created_at = s(-100 * DAY);
@@ -567,7 +566,7 @@ mod tests {
 
     type Case = (&'static str, i64, fn(&mut Facts), Kind, &'static [&'static str]);
 
-    /// Situation, instant, how things stand, the kind of the answer, and what its words must say.
+    /// Situation, instant, change of the facts, the kind of the answer, and what its text must contain.
     const CASES: &[Case] = &[
         (
             "a run that succeeded",
@@ -578,11 +577,11 @@ mod tests {
         ),
         ("a run that failed", 60, |f| f.record = Some(record(State::Failed, None)), Kind::Run, &["failed", "404"]),
         (
-            "a run under way",
+            "a run in progress",
             60,
             |f| f.record = Some(record(State::Claimed, None)),
             Kind::Run,
-            &["being worked on by a"],
+            &["is in progress on a"],
         ),
         (
             "a run that waits",
@@ -606,19 +605,25 @@ mod tests {
             &["older than the job's grace", "51 ticks from 2026-11-16T00:00:00Z"],
         ),
         (
-            "a holiday on the record",
+            "a recorded holiday",
             60,
             |f| {
                 naming(f, "2026-11-16");
                 f.record = Some(record(State::Skipped, Some(SkipReason::Calendar)));
             },
             Kind::Skipped,
-            &["calendar holidays leaves the date out"],
+            &["calendar holidays excludes the date"],
         ),
-        ("a holiday ahead", 40 * DAY, |f| naming(f, "2026-12-26"), Kind::WillBeSkipped, &["calendar holidays"]),
-        ("no tick", 90, |_| (), Kind::NotATick, &["2026-11-16T00:01:00Z", "2026-11-16T00:02:00Z"]),
+        ("a future holiday", 40 * DAY, |f| naming(f, "2026-12-26"), Kind::WillBeSkipped, &["calendar holidays"]),
+        ("not a tick", 90, |_| (), Kind::NotATick, &["2026-11-16T00:01:00Z", "2026-11-16T00:02:00Z"]),
         ("not yet due", 3_720, |_| (), Kind::NotYetDue, &["2026-11-16T01:00:30Z"]),
-        ("before it was made", -101 * DAY, |_| (), Kind::NotYetMade, &["did not exist yet", "made it at 2026-08-08"]),
+        (
+            "before it was created",
+            -101 * DAY,
+            |_| (),
+            Kind::NotYetMade,
+            &["did not exist yet", "created it at 2026-08-08"],
+        ),
         (
             "after it was deleted",
             120,
@@ -630,14 +635,14 @@ mod tests {
             &["deleted by ann at 2026-11-16T00:01:30Z"],
         ),
         (
-            "in a pause of long ago",
+            "in an earlier pause",
             120,
             |f| f.changes.extend([changed(90, What::Paused), changed(200, What::Resumed)]),
             Kind::Paused,
             &["paused by ann at 2026-11-16T00:01:30Z", "until 2026-11-16T00:03:20Z"],
         ),
         (
-            "in the pause that lasts",
+            "in the present pause",
             120,
             |f| {
                 f.job.paused = Some(job::Paused { at: s(90), note: Some("moving".into()) });
@@ -662,10 +667,10 @@ mod tests {
             120,
             |f| f.changes.push(changed(150, What::Edited(Some(every(7_200))))),
             Kind::DefinitionChanged,
-            &["held then", "ann gave it at 2026-11-16T00:02:30Z"],
+            &["in force then", "ann set at 2026-11-16T00:02:30Z"],
         ),
         (
-            "a definition that nobody knows",
+            "an unknown definition",
             120,
             |f| f.changes.push(changed(150, What::Edited(None))),
             Kind::DefinitionChanged,
@@ -676,7 +681,7 @@ mod tests {
             121,
             |f| f.changes.push(changed(150, What::Edited(Some(every(10))))),
             Kind::NotATick,
-            &["held until 2026-11-16T00:02:30Z", "00:02:00Z and 2026-11-16T00:02:10Z"],
+            &["in force until 2026-11-16T00:02:30Z", "00:02:00Z and 2026-11-16T00:02:10Z"],
         ),
         (
             "before it starts",
@@ -715,7 +720,7 @@ mod tests {
             &["runs when it is triggered"],
         ),
         (
-            "without a schedule, and after others",
+            "without a schedule, with a parent",
             120,
             |f| {
                 let mut child = (*f.job.spec).clone();
@@ -727,26 +732,20 @@ mod tests {
             Kind::NoSchedule,
             &["runs when a has finished, or when it is triggered"],
         ),
+        ("pruned history", -95 * DAY, |_| (), Kind::OutOfHistory, &["has been pruned", "goes back to 2026-08-18"]),
+        ("a missing tick", 120, |_| (), Kind::Missing, &["should not happen"]),
         (
-            "what is not kept any more",
-            -95 * DAY,
-            |_| (),
-            Kind::OutOfHistory,
-            &["not kept any more", "goes back to 2026-08-18"],
-        ),
-        ("what must be there and is not", 120, |_| (), Kind::Missing, &["should not happen"]),
-        (
-            "what is being recorded",
+            "a due tick that is being recorded",
             3_600,
             |f| f.cursor = Some(s(3_600)),
             Kind::NotYetRecorded,
-            &["not on the record yet"],
+            &["not recorded yet"],
         ),
-        ("what nobody plays", 120, |f| f.cursor = Some(s(60)), Kind::NotYetRecorded, &["is one running?"]),
+        ("an overdue tick", 120, |f| f.cursor = Some(s(60)), Kind::NotYetRecorded, &["is a node running?"]),
     ];
 
     #[test]
-    fn every_situation_has_its_answer() {
+    fn every_situation_is_explained() {
         assert!(CASES.len() >= 15);
         for (situation, at, stand, kind, says) in CASES {
             let mut facts = facts();
@@ -755,7 +754,7 @@ mod tests {
             assert_eq!(answer.kind, *kind, "{situation}: {}", answer.words);
             assert!(answer.words.starts_with(&s(*at).to_string()), "{situation}: {}", answer.words);
             for word in *says {
-                assert!(answer.words.contains(word), "{situation}: {} does not say {word:?}", answer.words);
+                assert!(answer.words.contains(word), "{situation}: {} does not contain {word:?}", answer.words);
             }
         }
         for kind in Kind::ALL {
@@ -764,7 +763,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_say_what_the_words_say() {
+    fn the_fields_agree_with_the_text() {
         let mut facts = facts();
         naming(&mut facts, "2026-11-16");
         facts.range = Some(SkipRange { from: s(60), to: s(1_800), count: 30, reason: SkipReason::Calendar });
@@ -772,11 +771,11 @@ mod tests {
         assert_eq!((answer.skip_reason, answer.calendar.as_deref()), (Some(SkipReason::Calendar), Some("holidays")));
         assert_eq!(answer.range, facts.range);
         let answer = explain(&facts, s(61));
-        assert_eq!((answer.before, answer.after), (Some(s(60)), Some(s(120))), "a range has only ticks in it");
+        assert_eq!((answer.before, answer.after), (Some(s(60)), Some(s(120))), "a range contains only ticks");
     }
 
     #[test]
-    fn without_an_instant_the_last_expected_tick_is_meant() {
+    fn the_default_instant_is_the_last_expected_tick() {
         let mut facts = facts();
         assert_eq!(expected(&facts.job, facts.now), s(3_600));
         facts.job.deleted_at = Some(s(150));
@@ -786,13 +785,13 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_is_looked_for_under_its_own_id() {
+    fn the_id_of_a_tick_contains_its_instant() {
         let facts = facts();
         assert_eq!(RunId::of(facts.job.id, Cause::Tick(s(60))).time(), s(60));
     }
 
     #[test]
-    fn a_backfilled_run_is_told_beside_what_became_of_the_tick() {
+    fn backfilled_runs_are_listed_besides_the_record_of_the_tick() {
         let run = RunId::floor(DbTime::from_millis(7));
         let told = |state| {
             let facts = Facts { backfilled: vec![Backfilled { run, state }], ..facts() };

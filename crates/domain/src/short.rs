@@ -1,6 +1,6 @@
-//! A definition without what goes without saying: whatever has its default value is left out, and so is the name, which
-//! stands beside it wherever it is kept. For a plain job that is a seventh of the whole document, and of millions of jobs most
-//! are plain. What is read gives the same definition again.
+//! The compact stored form of a definition. It omits fields with default values, and the name, which is always stored beside
+//! it. For a plain job it takes a seventh of the full document, and most of millions of jobs are plain. Reading it back gives
+//! the same definition.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -16,17 +16,17 @@ use crate::{
     time::Span,
 };
 
-/// The short form. Fields may be added if their absence means what jobs without them do.
+/// The compact form. A new field may be added if its absence means the behaviour of jobs stored without it.
 #[derive(Serialize, Deserialize)]
 pub struct Short<'a> {
-    /// A cron expression without `H`, and its zone, where nothing else is said of the schedule.
+    /// A cron expression without `H` and its zone, if the schedule has nothing else.
     #[serde(skip_serializing_if = "Option::is_none")]
     cron: Option<(Cow<'a, str>, Cow<'a, str>)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     every: Option<Span>,
     #[serde(skip_serializing_if = "Option::is_none")]
     schedule: Option<Cow<'a, ScheduleSpec>>,
-    /// Where to POST, without headers and unsigned.
+    /// The URL of a plain POST target, without headers and unsigned.
     #[serde(skip_serializing_if = "Option::is_none")]
     http: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Short<'_> {
 impl<'a> Short<'a> {
     #[must_use]
     pub fn of(spec: &'a JobSpec) -> Self {
-        // Every field is named: one that is added later has to be thought of here.
+        // Every field is named, so that a new field does not compile until it is handled here.
         let JobSpec {
             name: _,
             description,
@@ -123,7 +123,7 @@ impl<'a> Short<'a> {
         }
     }
 
-    /// The definition of the job of this name; `None` where the document says not where its runs go.
+    /// The full definition of the job `name`; `None` if the document has no target.
     #[must_use]
     pub fn whole(self, name: &str) -> Option<JobSpec> {
         let target = match (self.target, self.http) {
@@ -170,7 +170,7 @@ fn unless<T: PartialEq>(value: T, default: T) -> Option<T> {
 
 type PlainTiming<'a> = (Option<(Cow<'a, str>, Cow<'a, str>)>, Option<Span>);
 
-/// The timing alone, where that is all, and all of it is said by an expression and a zone, or by a period.
+/// The timing, if the schedule consists only of an expression and a zone, or of a period.
 fn plain_timing(schedule: &ScheduleSpec) -> PlainTiming<'_> {
     if *schedule != ScheduleSpec::from(schedule.timing.clone()) {
         return (None, None);
@@ -199,7 +199,7 @@ const fn http_to(url: String) -> TargetSpec {
     TargetSpec::Http(HttpTarget { url, method: HttpMethod::Post, headers: BTreeMap::new(), secret: None })
 }
 
-/// The retries of a definition that does not name them. These are the defaults of the first release and never change: jobs
+/// The retry policy of a definition that omits it. These are the defaults of the first release and never change, so that jobs
 /// stored then keep their retries. Newer defaults are written out, so that nodes of that release read them too.
 const fn retry_left_out(target: &TargetSpec) -> RetryPolicy {
     match target {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_job_is_its_expression_its_zone_and_its_url() {
+    fn a_plain_job_is_stored_as_expression_zone_and_url() {
         let (text, read) = there_and_back(&plain());
         assert_eq!(text, r#"{"cron":["15 3 * * *","Europe/Paris"],"http":"https://example.org/hook"}"#);
         assert_eq!(read, plain());
@@ -237,9 +237,9 @@ mod tests {
 
     type Change = Box<dyn Fn(&mut JobSpec)>;
 
-    /// Each field alone away from its default: none is lost, whatever else is left out.
+    /// Each field in turn has another value than its default: none is lost.
     #[test]
-    fn whatever_is_not_the_default_is_kept() {
+    fn values_other_than_the_default_are_stored() {
         let cron = |cron: &str, gap, fold| {
             Some(ScheduleSpec::from(ScheduleSpec::cron(cron, Some("Europe/Paris"), gap, fold, "j").unwrap()))
         };
@@ -294,9 +294,10 @@ mod tests {
         }
     }
 
-    /// A definition of the first release, and one of today as that release reads it: all but the kind of jitter.
+    /// A definition of the first release keeps its defaults. A definition of today can be read by that release, except for the
+    /// kind of jitter.
     #[test]
-    fn defaults_that_changed_are_written_out_and_old_definitions_keep_theirs() {
+    fn changed_defaults_are_written_out_and_old_definitions_keep_theirs() {
         let old: Short<'_> = serde_json::from_str(r#"{"every":"1m","http":"https://example.org/"}"#).unwrap();
         let first = RetryPolicy {
             max_retries: 3,
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_without_a_target_is_no_job() {
+    fn a_document_without_a_target_is_rejected() {
         let read: Short<'_> = serde_json::from_str("{}").unwrap();
         assert!(read.whole("j").is_none());
     }

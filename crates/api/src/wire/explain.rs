@@ -47,7 +47,7 @@ pub(crate) struct Explanation {
     #[schema(inline)]
     kind: Kind,
     /// The answer for people.
-    #[schema(example = "2026-12-25T02:00:00Z: skipped: calendar holidays-de leaves the date out")]
+    #[schema(example = "2026-12-25T02:00:00Z: skipped: calendar holidays-de excludes the date")]
     message: String,
     /// The run, or the skip, that is on the record under this tick's id.
     #[schema(value_type = Option<String>, format = Uuid)]

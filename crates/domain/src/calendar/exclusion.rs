@@ -1,5 +1,5 @@
-//! Which instants calendars leave out. A date is a day in its calendar's zone; a version holds for what lies after the instant
-//! at which it was made, and the first one for all before as well.
+//! Decides which instants calendars exclude. A date is a day in its calendar's zone. A version applies to instants after its
+//! creation; the first version also applies to all instants before.
 
 use std::sync::Arc;
 
@@ -14,32 +14,32 @@ use crate::{
     time::{DbTime, Span},
 };
 
-/// Local time is never farther than this from UTC, in days: where a search may begin that looks for a date.
+/// Local time differs from UTC by less than this many days. Searches for a date start this much earlier.
 const OFFSET_DAYS_MAX: i64 = 2;
-/// Within so many days every day of the year has come, the 29th of February too (1896 to 1904, and the like).
+/// Every day of the year occurs within this many days, also 29 February (1896 to 1904, for example).
 const YEARLY_DAYS_MAX: i64 = 8 * 366 + 1;
 
-/// How many stretches that touch are put together in one answer; the next question finds the rest.
+/// How many adjacent stretches one call merges. The next call finds the rest.
 const TOUCHING_MAX: usize = 400;
 
-/// A calendar with the versions that are kept of it, ready to be asked.
+/// A calendar with its kept versions, compiled for queries.
 #[derive(Debug)]
 pub struct Calendar {
     name: String,
-    /// In order; never empty.
+    /// Sorted by version; never empty.
     versions: Vec<Held>,
 }
 
-/// One version, and when it began to hold.
+/// One version and when it takes effect.
 #[derive(Debug)]
 pub struct Held {
     version: Version,
-    /// It holds for what lies after this.
+    /// It applies to instants after this.
     from: DbTime,
     zone: Arc<Zone>,
-    /// Days since 1970, from and to, in order and apart.
+    /// First and last day (days since 1970) of each stretch, sorted and not adjacent.
     stretches: Vec<(i64, i64)>,
-    /// For each month the bits of its days.
+    /// One bit set of days for each month.
     yearly: [u32; 12],
 }
 
@@ -61,7 +61,7 @@ impl Held {
         Ok(Self { version, from, zone: spec.zone()?, stretches, yearly })
     }
 
-    /// The days around this one that are left out with it, from and to.
+    /// The stretch of excluded days (first, last) that contains this day.
     fn around(&self, day: i64) -> Option<(i64, i64)> {
         let next = self.stretches.partition_point(|(first, _)| *first <= day);
         let listed = next.checked_sub(1).map(|at| self.stretches[at]).filter(|(_, last)| day <= *last);
@@ -73,7 +73,7 @@ impl Held {
         self.yearly[usize::from(date.month) - 1] & (1 << date.day) != 0
     }
 
-    /// The first of its days at or after this one.
+    /// The first excluded day at or after this one.
     fn next_day(&self, day: i64) -> Option<i64> {
         let next = self.stretches.partition_point(|(_, last)| *last < day);
         let listed = self.stretches.get(next).map(|(first, _)| (*first).max(day));
@@ -84,7 +84,7 @@ impl Held {
         (day..until).find(|day| self.has_yearly(*day)).or(listed)
     }
 
-    /// The first second of a local day, or of the next one that the zone has.
+    /// The first second of a local day, or of the next local day that exists in the zone.
     fn begin_of(&self, day: i64) -> i64 {
         let mut second = (day - OFFSET_DAYS_MAX) * DAY;
         loop {
@@ -96,7 +96,7 @@ impl Held {
         }
     }
 
-    /// The local day of a second, and from which second until before which it lasts without a break.
+    /// The local day of a second, with the first second and the end (exclusive) of its unbroken part around that second.
     fn day_of(&self, second: i64) -> (i64, i64, i64) {
         let stretch = self.zone.stretch_at(second);
         let day = (second + stretch.offset).div_euclid(DAY);
@@ -121,7 +121,7 @@ impl Held {
 }
 
 impl Calendar {
-    /// From its versions, in any order. One without any is none.
+    /// Builds a calendar from its versions in any order; `None` without versions.
     #[must_use]
     pub fn new(name: &str, mut versions: Vec<Held>) -> Option<Self> {
         versions.sort_by_key(|held| held.version);
@@ -133,7 +133,7 @@ impl Calendar {
         &self.name
     }
 
-    /// The version that holds at an instant, from where and until when, both included.
+    /// The version that applies at an instant, and the first and last instant to which it applies.
     fn held_at(&self, at: DbTime) -> (&Held, DbTime, DbTime) {
         let next = self.versions.iter().skip(1).position(|held| at <= held.from).map_or(self.versions.len(), |n| n + 1);
         let from = if next == 1 { DbTime::EPOCH } else { after(self.versions[next - 1].from) };
@@ -141,14 +141,14 @@ impl Calendar {
         (&self.versions[next - 1], from, until)
     }
 
-    /// The stretch around an instant in which one version holds and one day lasts, and whether that is left out.
+    /// The period around an instant with one version and one local day (or range of excluded days), and whether it is excluded.
     fn piece(&self, at: DbTime) -> Piece {
         let (held, from, until) = self.held_at(at);
         let (day, mut begins, mut ends) = held.day_of(at.millis().div_euclid(1_000));
         let millis = |second: i64| DbTime::from_millis(second.saturating_mul(1_000));
         let around = held.around(day);
         if let Some((first, last)) = around.filter(|(first, last)| first < last) {
-            // Many days at once: a calendar may leave out a century.
+            // Handle many days at once: a calendar may exclude a century.
             (begins, ends) = (begins.min(held.begin_of(first)), ends.max(held.begin_of(last + 1)));
         }
         Piece {
@@ -158,7 +158,7 @@ impl Calendar {
         }
     }
 
-    /// The first instant in `from..=to` that is left out.
+    /// The first excluded instant in `from..=to`.
     fn next_from(&self, mut from: DbTime, to: DbTime) -> Option<DbTime> {
         while from <= to {
             let piece = self.piece(from);
@@ -167,7 +167,7 @@ impl Calendar {
             }
             let (held, _, until) = self.held_at(from);
             let (day, ..) = held.day_of(from.millis().div_euclid(1_000));
-            // Near the next date one goes day by day, and to there at once.
+            // Jump to shortly before the next excluded date, then continue day by day.
             let near = held
                 .next_day(day + 1)
                 .map_or(DbTime::MAX, |next| DbTime::from_millis((next - OFFSET_DAYS_MAX).saturating_mul(DAY * 1_000)));
@@ -183,15 +183,15 @@ struct Piece {
     to: DbTime,
 }
 
-/// The calendars that a schedule leaves out; none for most. Clones share them.
+/// The calendars of a schedule; most schedules have none. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Exclusion(Option<Arc<[Arc<Calendar>]>>);
 
-/// Which calendar leaves an instant out.
+/// The calendar that excludes an instant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Excluded<'a> {
     pub calendar: &'a str,
-    /// The version of it that held then.
+    /// The version that applied at that instant.
     pub version: Version,
 }
 
@@ -201,7 +201,7 @@ impl Exclusion {
         Self((!calendars.is_empty()).then(|| calendars.into()))
     }
 
-    /// The calendars of these names, or what is wrong: each that there is not.
+    /// Finds the calendars of these names. Returns an error for each unknown name.
     pub fn named(names: &[String], known: &[Arc<Calendar>]) -> Result<Self, Vec<Invalid>> {
         let (mut calendars, mut wrong) = (Vec::with_capacity(names.len()), Vec::new());
         for name in names {
@@ -210,7 +210,7 @@ impl Exclusion {
                 None => wrong.push(Invalid::new(
                     "exclude",
                     format!(
-                        "there is no calendar {name:?}; make it first, with PUT /api/v1/calendars/{name} or \
+                        "there is no calendar {name:?}; create it first, with PUT /api/v1/calendars/{name} or \
                              `everytick calendar set {name}`"
                     ),
                 )),
@@ -223,7 +223,7 @@ impl Exclusion {
         self.0.as_deref().unwrap_or_default()
     }
 
-    /// Who leaves an instant out: the first that does.
+    /// The first calendar that excludes an instant.
     #[must_use]
     pub fn of(&self, at: DbTime) -> Option<Excluded<'_>> {
         self.calendars()
@@ -231,7 +231,7 @@ impl Exclusion {
             .find_map(|calendar| Some(Excluded { calendar: &calendar.name, version: calendar.piece(at).excluded? }))
     }
 
-    /// The first instant in `from..=to` that is left out.
+    /// The first excluded instant in `from..=to`.
     pub(crate) fn next_from(&self, from: DbTime, to: DbTime) -> Option<DbTime> {
         self.calendars().iter().filter_map(|calendar| calendar.next_from(from, to)).min()
     }
@@ -240,8 +240,8 @@ impl Exclusion {
         self.calendars().iter().map(|calendar| calendar.piece(at)).find(|piece| piece.excluded.is_some())
     }
 
-    /// Up to where all is left out from an instant on, not after `to`; `None` when the instant is not left out. What is behind
-    /// may be left out too, where very much is.
+    /// The last instant of the excluded period that starts at `at`, at most `to`; `None` if `at` is not excluded. If very many
+    /// stretches are adjacent, the instant after the result may be excluded too.
     pub(crate) fn through(&self, at: DbTime, to: DbTime) -> Option<DbTime> {
         let mut end = self.piece(at)?.to;
         for _ in 0..TOUCHING_MAX {
@@ -253,7 +253,7 @@ impl Exclusion {
         Some(end.min(to))
     }
 
-    /// From where on all is left out up to an instant, not before `from`; `None` when the instant is not left out.
+    /// The first instant of the excluded period that ends at `at`, at least `from`; `None` if `at` is not excluded.
     pub(crate) fn since(&self, at: DbTime, from: DbTime) -> Option<DbTime> {
         let mut begin = self.piece(at)?.from;
         for _ in 0..TOUCHING_MAX {
@@ -310,11 +310,11 @@ mod tests {
     }
 
     #[test]
-    fn days_are_as_long_as_the_clocks_make_them() {
+    fn days_are_shorter_or_longer_when_clocks_change() {
         for (zone, date, from, to) in [
             ("Europe/Berlin", "2026-03-29", "2026-03-28T23:00:00Z", "2026-03-29T21:59:59.999Z"),
             ("Europe/Berlin", "2026-10-25", "2026-10-24T22:00:00Z", "2026-10-25T22:59:59.999Z"),
-            // Clocks go forward at midnight: the day begins at 01:00.
+            // Clocks go forward at midnight, so the day begins at 01:00.
             ("Africa/Cairo", "2026-04-24", "2026-04-23T22:00:00Z", "2026-04-24T20:59:59.999Z"),
             ("Pacific/Auckland", "2026-09-27", "2026-09-26T12:00:00Z", "2026-09-27T10:59:59.999Z"),
         ] {
@@ -326,14 +326,14 @@ mod tests {
     }
 
     #[test]
-    fn a_date_that_a_zone_never_had_leaves_nothing_out() {
+    fn a_date_that_the_zone_skipped_excludes_nothing() {
         let samoa = calendar("Pacific/Apia", &["2011-12-30"], &[]);
         assert_eq!(samoa.next_from(DbTime::EPOCH, DbTime::MAX), None);
         assert!(calendar("Pacific/Apia", &["2011-12-31"], &[]).of(at("2011-12-30T10:00:00Z")).is_some());
     }
 
     #[test]
-    fn yearly_days_come_every_year_and_the_29th_of_february_in_leap_years() {
+    fn yearly_days_repeat_and_february_29_applies_to_leap_years() {
         let days = calendar("UTC", &[], &["12-25", "02-29"]);
         for (instant, excluded) in [
             ("2026-12-25T00:00:00Z", true),
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_that_touch_are_left_out_in_one_stretch() {
+    fn adjacent_dates_are_excluded_as_one_stretch() {
         let days = calendar("UTC", &["2026-12-24", "2026-12-26/2026-12-28"], &["12-25", "12-31"]);
         assert_eq!(days.through(at("2026-12-24T12:00:00Z"), DbTime::MAX), Some(at("2026-12-28T23:59:59.999Z")));
         assert_eq!(
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_holds_for_what_lies_after_it_and_the_first_one_for_all_before() {
+    fn a_version_applies_after_its_creation_and_the_first_also_before() {
         let versions = vec![
             held(3, "2026-06-10T12:00:00Z", "UTC", &["2026-06-20"], &[]),
             held(2, "2026-06-01T12:00:00Z", "UTC", &["2026-06-01", "2026-06-10", "2026-06-20"], &[]),
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_calendars_the_first_that_leaves_an_instant_out_is_named() {
+    fn the_first_calendar_that_excludes_an_instant_is_named() {
         let one = |name, zone, date| {
             Arc::new(Calendar::new(name, vec![held(1, "2026-01-01T00:00:00Z", zone, &[date], &[])]).unwrap())
         };
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_out_everything_is_answered_in_bounded_time() {
+    fn a_calendar_that_excludes_everything_is_searched_in_bounded_time() {
         let century = calendar("Europe/Berlin", &["2020-01-01/2119-12-31"], &[]);
         let end = at("2119-12-31T22:59:59.999Z");
         assert_eq!(century.through(at("2026-06-01T00:00:00Z"), DbTime::MAX), Some(end));
@@ -411,9 +411,9 @@ mod tests {
         assert!(through > at("2027-06-01T00:00:00Z") && through < at("2028-06-01T00:00:00Z"), "{through}");
     }
 
-    /// Against the slow way: asking instant by instant.
+    /// Compares with the slow way, a query per instant.
     #[test]
-    fn stretches_agree_with_asking_hour_by_hour() {
+    fn stretches_agree_with_queries_instant_by_instant() {
         let days = calendar("Australia/Lord_Howe", &["2026-04-05", "2026-04-07/2026-04-09"], &["04-11", "10-04"]);
         let (from, hours) = (at("2026-04-01T00:00:00Z"), 24 * 240);
         let hour = |n: i64| DbTime::from_millis(from.millis() + n * 1_800_000);

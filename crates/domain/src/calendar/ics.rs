@@ -1,5 +1,5 @@
-//! Dates out of an iCalendar file (RFC 5545): all-day events, once or every year. What cannot be kept as dates is refused with
-//! its line, so that nobody believes in a holiday that is not there.
+//! Imports dates from an iCalendar file (RFC 5545): all-day events, once or every year. An event that dates cannot represent is
+//! refused with its line number, so that no holiday is silently missing.
 
 use super::{CALENDAR_ENTRIES_MAX, CalendarSpec, Days, MonthDay, day_number};
 use crate::{
@@ -7,17 +7,17 @@ use crate::{
     schedule::date::{date_of, month_length},
 };
 
-/// A yearly event may last this long; longer ones are no holidays.
+/// The longest yearly event that is accepted, in days.
 const YEARLY_DAYS_MAX: i64 = 60;
 
-/// The calendar that an ICS file tells of. Its zone is `timezone`, else the file's `X-WR-TIMEZONE`, else UTC.
+/// Reads the calendar in an ICS file. Its zone is `timezone`, else the file's `X-WR-TIMEZONE`, else UTC.
 pub fn from_ics(text: &str, timezone: Option<&str>) -> Result<CalendarSpec, Vec<Invalid>> {
     let mut file = File::default();
     for line in unfolded(text) {
         file.take(&line).map_err(|message| vec![Invalid::new(format!("line {}", line.number), message)])?;
     }
     if !file.begun {
-        return Err(vec![Invalid::new("", "is no iCalendar file: it has no BEGIN:VCALENDAR")]);
+        return Err(vec![Invalid::new("", "is not an iCalendar file: it has no BEGIN:VCALENDAR")]);
     }
     if let Some(event) = file.event {
         return Err(vec![Invalid::new(format!("line {}", event.line), "the event that begins here has no END:VEVENT")]);
@@ -33,7 +33,7 @@ struct Line {
     value: String,
 }
 
-/// The lines with their continuations, each taken apart.
+/// Joins continued lines and splits each into its parts.
 fn unfolded(text: &str) -> Vec<Line> {
     let mut lines: Vec<(usize, String)> = Vec::new();
     for (number, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
@@ -46,7 +46,7 @@ fn unfolded(text: &str) -> Vec<Line> {
     lines.into_iter().map(|(number, line)| parts(number, &line)).collect()
 }
 
-/// `NAME;PARAM=VALUE:value`, where a quoted parameter may hold what else would end it.
+/// Splits `NAME;PARAM=VALUE:value`. A quoted parameter may contain `;` and `:`.
 fn parts(number: usize, line: &str) -> Line {
     let (mut quoted, mut cuts, mut colon) = (false, Vec::new(), line.len());
     for (at, c) in line.char_indices() {
@@ -83,7 +83,7 @@ struct File {
     begun: bool,
     zone: Option<String>,
     event: Option<Event>,
-    /// Inside an alarm and the like, whose lines are none of ours.
+    /// Names of enclosing components, such as alarms, whose lines are ignored.
     inside: Vec<String>,
     dates: Vec<Days>,
     yearly: Vec<MonthDay>,
@@ -94,7 +94,7 @@ struct Event {
     line: usize,
     summary: String,
     first: Option<i64>,
-    /// Not included.
+    /// Exclusive.
     end: Option<i64>,
     length: Option<i64>,
     rule: Option<String>,
@@ -115,7 +115,7 @@ impl File {
             }
             ("BEGIN", other) => self.inside.push(other.to_owned()),
             ("END", "VEVENT") if self.inside.is_empty() => {
-                let event = self.event.take().ok_or("an event ends that has not begun")?;
+                let event = self.event.take().ok_or("END:VEVENT without BEGIN:VEVENT")?;
                 self.add(&event)?;
             }
             ("END", other) if self.inside.last().is_some_and(|inside| inside == other) => _ = self.inside.pop(),
@@ -150,7 +150,7 @@ impl File {
                 Rule::Dates(starts) => starts,
                 Rule::Yearly => {
                     if lasts > YEARLY_DAYS_MAX || !event.except.is_empty() {
-                        let why = "a yearly event of more than 60 days, or with an EXDATE, cannot be kept";
+                        let why = "a yearly event of more than 60 days, or with an EXDATE, is not supported";
                         return Err(named(why.to_owned()));
                     }
                     let days = (first..end).map(date_of);
@@ -162,7 +162,7 @@ impl File {
         let starts = starts.into_iter().chain(event.more.iter().copied()).filter(|start| !event.except.contains(start));
         self.dates.extend(starts.map(|start| Days::new(start, start + lasts - 1)));
         if self.dates.len() + self.yearly.len() > 2 * CALENDAR_ENTRIES_MAX {
-            return Err(format!("has more than {CALENDAR_ENTRIES_MAX} entries, which is as many as are kept"));
+            return Err(format!("has more than {CALENDAR_ENTRIES_MAX} entries, the most that a calendar may have"));
         }
         Ok(())
     }
@@ -175,11 +175,11 @@ impl Event {
             "DTSTART" => self.first = Some(date(line)?),
             "DTEND" => self.end = Some(date(line)?),
             "DURATION" => self.length = Some(whole_days(&line.value)?),
-            "RRULE" if self.rule.is_some() => return Err("has a second RRULE; one is understood".to_owned()),
+            "RRULE" if self.rule.is_some() => return Err("has a second RRULE; only one is supported".to_owned()),
             "RRULE" => self.rule = Some(line.value.to_ascii_uppercase()),
             "RDATE" => self.more.extend(dates(line)?),
             "EXDATE" => self.except.extend(dates(line)?),
-            "EXRULE" => return Err("EXRULE is not understood; write EXDATE".to_owned()),
+            "EXRULE" => return Err("EXRULE is not supported; write EXDATE".to_owned()),
             "STATUS" => self.cancelled = line.value.eq_ignore_ascii_case("CANCELLED"),
             _ => {}
         }
@@ -193,7 +193,7 @@ fn date(line: &Line) -> Result<i64, String> {
 
 fn dates(line: &Line) -> Result<Vec<i64>, String> {
     if line.params.iter().any(|(name, value)| name == "VALUE" && value.eq_ignore_ascii_case("PERIOD")) {
-        return Err(format!("{}: periods are not understood; only whole days are kept", line.name));
+        return Err(format!("{}: periods are not supported; only whole days are", line.name));
     }
     line.value.split(',').map(|value| one_date(&line.name, value.trim())).collect()
 }
@@ -201,13 +201,13 @@ fn dates(line: &Line) -> Result<Vec<i64>, String> {
 fn one_date(name: &str, value: &str) -> Result<i64, String> {
     if value.len() > 8 && value.as_bytes().get(8) == Some(&b'T') {
         return Err(format!(
-            "{name}: {value:?} has a time of day; only all-day events are kept, such as {name};VALUE=DATE:20261225"
+            "{name}: {value:?} has a time of day; only all-day events are supported, such as {name};VALUE=DATE:20261225"
         ));
     }
     let number = |from: usize, to: usize| value.get(from..to).and_then(|digits| digits.parse::<i32>().ok());
     let sound = value.len() == 8 && value.bytes().all(|byte| byte.is_ascii_digit());
     let read = || day_number(number(0, 4)?, number(4, 6)?, number(6, 8)?);
-    read().filter(|_| sound).ok_or_else(|| format!("{name}: {value:?} is not a date; it is written like 20261225"))
+    read().filter(|_| sound).ok_or_else(|| format!("{name}: {value:?} is not a date; write it like 20261225"))
 }
 
 /// `P1D` or `P2W`.
@@ -224,9 +224,9 @@ fn whole_days(text: &str) -> Result<i64, String> {
 }
 
 enum Rule {
-    /// Every year, without an end.
+    /// Every year without an end.
     Yearly,
-    /// With an end: on these days.
+    /// A rule with an end: on these days.
     Dates(Vec<i64>),
 }
 
@@ -239,7 +239,7 @@ impl Rule {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let not_kept = || {
                 format!(
-                    "RRULE: {part:?} is not understood; FREQ=YEARLY on the day of DTSTART is, with INTERVAL, COUNT and UNTIL"
+                    "RRULE: {part:?} is not supported; only FREQ=YEARLY on the day of DTSTART is, with INTERVAL, COUNT and UNTIL"
                 )
             };
             match name {
@@ -262,19 +262,19 @@ impl Rule {
             }
         }
         if !yearly {
-            return Err(format!("RRULE: {text:?} does not say FREQ=YEARLY, which is what is understood"));
+            return Err(format!("RRULE: {text:?} has no FREQ=YEARLY, the only supported frequency"));
         }
         if count.is_none() && until.is_none() {
             return if interval == 1 {
                 Ok(Self::Yearly)
             } else {
-                Err("RRULE: INTERVAL needs an end here; add COUNT or UNTIL".to_owned())
+                Err("RRULE: INTERVAL needs an end; add COUNT or UNTIL".to_owned())
             };
         }
         let years = (0..)
             .map(|n: i32| begins.year.saturating_add(n.saturating_mul(interval)))
             .take_while(|year| *year <= 9_999);
-        // The 29th of February comes in leap years only, and only those count.
+        // 29 February exists only in leap years, and only those count.
         let starts = years
             .filter(|year| begins.day <= month_length(*year, begins.month))
             .filter_map(|year| day_number(year, begins.month.into(), begins.day.into()))
@@ -335,9 +335,9 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever stands in a file is read or refused.
+        /// Any file is read or refused, without a panic.
         #[test]
-        fn no_file_is_too_strange(lines in proptest::collection::vec(proptest::sample::select(vec![
+        fn no_sequence_of_lines_panics(lines in proptest::collection::vec(proptest::sample::select(vec![
             "BEGIN:VCALENDAR", "BEGIN:VEVENT", "END:VEVENT", "BEGIN:VALARM", "END:VALARM", "DTSTART;VALUE=DATE:20261225", "DTSTART:é",
             "DTEND:99991231", "DTEND:19700101", "RRULE:FREQ=YEARLY", "RRULE:FREQ=YEARLY;INTERVAL=1000;COUNT=1000", "RRULE:;=;",
             "RRULE:FREQ=YEARLY;UNTIL=é9991231", "EXDATE:20261225,20271225", "RDATE;VALUE=PERIOD:x", "DURATION:P3660W", "DURATION:PéD",
@@ -347,13 +347,13 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_too_strange(text in ".{0,200}") {
+        fn no_text_panics(text in ".{0,200}") {
             let _ = from_ics(&text, None);
         }
     }
 
     #[test]
-    fn the_zone_is_the_one_asked_for_or_the_files_own() {
+    fn the_requested_zone_overrides_the_zone_of_the_file() {
         let text = event("DTSTART;VALUE=DATE:20261225");
         assert_eq!(from_ics(&text, None).unwrap().timezone, "Europe/Berlin");
         assert_eq!(from_ics(&text, Some("Asia/Tokyo")).unwrap().timezone, "Asia/Tokyo");
@@ -361,13 +361,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_is_refused_with_its_line() {
+    fn an_unsupported_event_is_refused_with_its_line() {
         for (lines, told) in [
             ("DTSTART:20261225T100000Z", "line 6: DTSTART: \"20261225T100000Z\" has a time of day"),
-            ("DTSTART;VALUE=DATE:2026-12-25", "is not a date; it is written like 20261225"),
+            ("DTSTART;VALUE=DATE:2026-12-25", "is not a date; write it like 20261225"),
             ("DTSTART;VALUE=DATE:20260230", "is not a date"),
-            ("DTSTART;VALUE=DATE:20261126\nRRULE:FREQ=YEARLY;BYDAY=4TH", "\"BYDAY=4TH\" is not understood"),
-            ("DTSTART;VALUE=DATE:20261126\nRRULE:FREQ=WEEKLY", "\"FREQ=WEEKLY\" is not understood"),
+            ("DTSTART;VALUE=DATE:20261126\nRRULE:FREQ=YEARLY;BYDAY=4TH", "\"BYDAY=4TH\" is not supported"),
+            ("DTSTART;VALUE=DATE:20261126\nRRULE:FREQ=WEEKLY", "\"FREQ=WEEKLY\" is not supported"),
             ("DTSTART;VALUE=DATE:20261126\nRRULE:INTERVAL=1", "FREQ=YEARLY"),
             ("DTSTART;VALUE=DATE:20261126\nRRULE:FREQ=YEARLY;INTERVAL=2", "add COUNT or UNTIL"),
             ("DTSTART;VALUE=DATE:20261126\nRRULE:FREQ=YEARLY\nEXDATE;VALUE=DATE:20271126", "EXDATE"),

@@ -1,5 +1,6 @@
-//! Named sets of dates, such as holidays: what people write (`CalendarSpec`), what an ICS file says (`ics`), and which instants
-//! that leaves out of a schedule (`exclusion`). A calendar is a row of versions, each of which holds from an instant on.
+//! Calendars: named sets of dates, such as holidays. `CalendarSpec` is what users write, `ics` imports iCalendar files, and
+//! `exclusion` decides which instants are excluded from a schedule. A calendar is a list of versions, each valid from an
+//! instant on.
 
 mod exclusion;
 mod ics;
@@ -21,30 +22,30 @@ use crate::{
     },
 };
 
-/// Dates, ranges and yearly days together.
+/// Most entries of one calendar: dates, ranges and yearly days together.
 pub const CALENDAR_ENTRIES_MAX: usize = 1_000;
 pub const CALENDARS_PER_TENANT_MAX: usize = 1_000;
-/// Older versions are forgotten. What lies before the oldest one that is kept is judged by that one.
+/// How many versions are kept; older ones are deleted. Instants before the oldest kept version follow that version.
 pub const CALENDAR_VERSIONS_KEPT: usize = 32;
-/// How many calendars one schedule may name.
+/// How many calendars one schedule may use.
 pub const EXCLUDE_MAX: usize = 8;
 const YEARS: std::ops::RangeInclusive<i32> = 1970..=9999;
 
-/// A calendar as it was defined, checked, in the form that is stored.
+/// A calendar's definition, checked, in its stored form.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CalendarSpec {
-    /// The zone in which a date is a day, as the zone data spells it.
+    /// The zone that dates refer to, spelled as in the zone data.
     pub timezone: String,
-    /// By date, none twice.
+    /// Sorted by date, without duplicates.
     #[serde(default)]
     pub dates: Vec<Days>,
-    /// Days of every year.
+    /// Days that repeat every year.
     #[serde(default)]
     pub yearly: Vec<MonthDay>,
 }
 
 impl CalendarSpec {
-    /// Puts dates in order and checks what there is to check.
+    /// Sorts the dates and checks zone and size.
     pub fn new(timezone: &str, mut dates: Vec<Days>, mut yearly: Vec<MonthDay>) -> Result<Self, Vec<Invalid>> {
         let zone = Zone::named(timezone).map_err(|message| vec![Invalid::new("timezone", message)])?;
         dates.sort_unstable();
@@ -53,7 +54,7 @@ impl CalendarSpec {
         yearly.dedup();
         let entries = dates.len() + yearly.len();
         if entries > CALENDAR_ENTRIES_MAX {
-            let message = format!("has {entries} entries; at most {CALENDAR_ENTRIES_MAX} are kept");
+            let message = format!("has {entries} entries; at most {CALENDAR_ENTRIES_MAX} are allowed");
             return Err(vec![Invalid::new("dates", message)]);
         }
         Ok(Self { timezone: zone.name().to_owned(), dates, yearly })
@@ -64,15 +65,15 @@ impl CalendarSpec {
     }
 }
 
-/// Calendars are named as jobs are.
+/// Calendar names follow the rules of job names.
 pub fn check_calendar_name(name: &str) -> Result<(), Invalid> {
     check_name(name).map_err(|message| Invalid::new("name", message))
 }
 
-/// What is wrong with the names of calendars in a schedule, as far as one can say without the calendars.
+/// The errors in a schedule's calendar names that can be found without loading the calendars.
 pub(crate) fn check_exclude(names: &[String], wrong: &mut Vec<Invalid>) {
     if names.len() > EXCLUDE_MAX {
-        let message = format!("names {} calendars; at most {EXCLUDE_MAX} are looked at", names.len());
+        let message = format!("names {} calendars; at most {EXCLUDE_MAX} are allowed", names.len());
         wrong.push(Invalid::new("exclude", message));
     }
     for (place, name) in names.iter().enumerate() {
@@ -84,10 +85,10 @@ pub(crate) fn check_exclude(names: &[String], wrong: &mut Vec<Invalid>) {
     }
 }
 
-/// A date, or all from one to another, both included. Reads and prints as `2026-12-25` and `2026-12-27/2026-12-31`.
+/// A date or a range of dates, both ends included. Written as `2026-12-25` or `2026-12-27/2026-12-31`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Days {
-    /// In days since 1970.
+    /// Days since 1970.
     first: i64,
     last: i64,
 }
@@ -144,7 +145,7 @@ fn day_number(year: i32, month: i32, day: i32) -> Option<i64> {
     sound.then(|| first_of(year, month) + i64::from(day) - 1)
 }
 
-/// A day of every year. Reads and prints as `12-25`; `02-29` is a day of leap years only.
+/// A day of every year, written as `12-25`. `02-29` applies to leap years only.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct MonthDay {
     month: u8,
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_read_and_print_as_people_write_them() {
+    fn dates_parse_and_print_in_their_text_form() {
         for text in ["2026-12-25", "2026-12-27/2027-01-03", "1970-01-01", "2024-02-29"] {
             assert_eq!(text.parse::<Days>().unwrap().to_string(), text);
         }
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date_is_refused_with_an_example_of_a_right_one() {
+    fn an_invalid_date_is_refused_with_a_valid_example() {
         for text in ["", "2026-12", "25.12.2026", "2026-1-1", "2026-12-25T00:00:00Z", "2026-12-25/", "٢٠٢٦-12-25"] {
             assert!(text.parse::<Days>().unwrap_err().contains("2026-12-25"), "{text}");
         }
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_calendar_is_kept_in_order_under_its_zones_own_name_and_within_its_limit() {
+    fn a_calendar_is_stored_sorted_with_its_canonical_zone_and_a_size_limit() {
         let days = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<Days>>();
         let spec =
             CalendarSpec::new("europe/berlin", days(&["2027-01-01", "2026-12-25", "2027-01-01"]), vec![]).unwrap();
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_names_few_calendars_each_once() {
+    fn a_schedule_uses_at_most_eight_calendars_each_once() {
         let check = |names: &[&str]| {
             let mut wrong = Vec::new();
             check_exclude(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), &mut wrong);
