@@ -1,5 +1,6 @@
-//! Compiled expressions, shared by all schedules that say the same: jobs by the thousand are registered and loaded with few
-//! different ones, each read several times on its way in. A pure function's answers, so nobody sees whether one is here.
+//! A cache of compiled cron expressions, shared by all schedules with the same text, zone and options. Thousands of jobs use
+//! few different expressions, and each is compiled several times during registration. Compiling is a pure function, so the
+//! cache does not change results.
 
 use std::{
     collections::HashMap,
@@ -8,7 +9,7 @@ use std::{
 
 use super::{Fold, Gap, search::Cron};
 
-/// Beyond this they are forgotten, all at once: where every job has an expression of its own, to keep them gains nothing.
+/// When the cache has this many entries, it is cleared. If every job has its own expression, a cache gains nothing.
 const COMPILED_MAX: usize = 4_096;
 
 static COMPILED: LazyLock<Mutex<HashMap<String, Arc<Cron>>>> = LazyLock::new(Mutex::default);
@@ -29,7 +30,7 @@ fn compiled() -> MutexGuard<'static, HashMap<String, Arc<Cron>>> {
     COMPILED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// No expression holds a line's end, and no zone's name either.
+/// The separator is a newline, which neither an expression nor a zone name contains.
 fn key(resolved: &str, timezone: &str, gap: Gap, fold: Fold) -> String {
     let mut key = String::with_capacity(resolved.len() + timezone.len() + 4);
     for part in [resolved, "\n", timezone, "\n"] {
@@ -55,9 +56,9 @@ mod tests {
         time::DbTime,
     };
 
-    /// In 2026 clocks in Paris skip 02:30 on 29 March and have it twice on 25 October.
+    /// In 2026, clocks in Paris skip 02:30 on 29 March and show it twice on 25 October.
     #[test]
-    fn what_differs_in_one_word_is_not_shared() {
+    fn schedules_that_differ_in_any_part_are_not_shared() {
         let ticks = |cron: &str, zone: &str, gap, fold| {
             let timing = ScheduleSpec::cron(cron, Some(zone), gap, fold, "j").unwrap();
             let schedule = Schedule::compile(&timing.into()).unwrap();
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_kept_than_there_is_room_for() {
+    fn the_cache_does_not_exceed_its_limit() {
         for n in 0..COMPILED_MAX + 10 {
             let (minute, hour, day) = (n % 60, n / 60 % 24, n / 1_440 % 28 + 1);
             let timing =

@@ -1,4 +1,4 @@
-//! Dates as numbers: days since 1970-01-01 in the proleptic Gregorian calendar. Made for the search, where jiff's checked
+//! Dates as numbers: days since 1970-01-01 in the proleptic Gregorian calendar. The search uses this because jiff's checked
 //! types cost more than the search itself.
 
 pub(crate) const DAY: i64 = 86_400;

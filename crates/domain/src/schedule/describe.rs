@@ -1,4 +1,4 @@
-//! Says a schedule in plain English. Only words: what fires when is decided elsewhere.
+//! Describes a schedule in plain English. It produces only text; other modules decide what fires when.
 
 use crate::time::Span;
 
@@ -8,11 +8,11 @@ use super::{
     text::{MONTHS, WEEKDAYS, listed, ordinal},
 };
 
-/// Times of day that are listed one by one; more are described field by field.
+/// Up to this many times of day are listed one by one; more are described field by field.
 const TIMES_LISTED_MAX: usize = 6;
 
 impl Schedule {
-    /// The schedule in a sentence: `At 02:00 every day, in America/New_York`.
+    /// The schedule as a sentence: `At 02:00 every day, in America/New_York`.
     #[must_use]
     pub fn describe(&self) -> String {
         match &self.when {
@@ -26,7 +26,7 @@ impl Schedule {
     }
 }
 
-/// `15 minutes`, `1 hour and 30 minutes`; for a single unit only its name, as in `every minute`.
+/// `15 minutes`, `1 hour and 30 minutes`; a count of one unit gives only its name, as in `every minute`.
 fn span(span: Span) -> String {
     let mut rest = span.as_millis();
     let mut parts = Vec::new();
@@ -63,7 +63,7 @@ fn describe(expression: &Expression) -> String {
 
 struct Time {
     words: String,
-    /// Named times of a day need a day to complete the sentence: `At 02:00`.
+    /// Named times of day need a day to complete the sentence: `At 02:00`.
     names_times: bool,
 }
 
@@ -124,7 +124,7 @@ fn capitalised(words: &str) -> String {
     letters.next().map(|first| first.to_ascii_uppercase().to_string() + letters.as_str()).unwrap_or_default()
 }
 
-/// Each time of day, when they are few and each is written out.
+/// Each time of day, if there are few and all fields are plain values.
 fn times(seconds: &[Item], minutes: &[Item], hours: &[Item]) -> Option<Vec<String>> {
     let ones = |field: &[Item]| -> Option<Vec<u16>> {
         let mut values = field
@@ -195,7 +195,7 @@ fn date(expression: &Expression) -> String {
     }
 }
 
-/// `on Monday and Friday`, but `from Monday to Friday`, and `on the last Friday` whatever the word before it is.
+/// `on Monday and Friday`, but `from Monday to Friday`; `on every` becomes `on` before items such as `the last Friday`.
 fn placed(word: &str, field: &[Item], unit: Unit) -> String {
     let named = items(field, unit);
     match field {

@@ -1,4 +1,4 @@
-//! The ticks that calendars leave out. They stay ticks: each is on the record, as a skip.
+//! Ticks that calendars exclude. They remain ticks: each is recorded as a skip.
 
 use super::Schedule;
 use crate::{
@@ -6,35 +6,35 @@ use crate::{
     time::{DbTime, Span},
 };
 
-/// How many stretches of dates are passed over to find the next tick that fires. A schedule whose ticks all lie on left out dates has
-/// none, and is given up.
+/// How many excluded stretches a search for the next firing tick skips. If all ticks of a schedule lie on excluded dates, the
+/// search gives up after this many.
 const STRETCHES_MAX: usize = 100;
 
 impl Schedule {
-    /// The same schedule, with the calendars that it names.
+    /// Adds the calendars that the schedule names.
     #[must_use]
     pub fn excluding(mut self, exclusion: Exclusion) -> Self {
         self.exclusion = exclusion;
         self
     }
 
-    /// Which calendar leaves a tick out.
+    /// The calendar that excludes a tick.
     #[must_use]
     pub fn excluded(&self, tick: DbTime) -> Option<Excluded<'_>> {
         self.exclusion.of(tick)
     }
 
-    /// Up to where all is left out from a tick on, not after `to`; `None` for a tick that fires.
+    /// The last instant of the excluded period that starts at `tick`, at most `to`; `None` if the tick fires.
     pub(crate) fn excluded_through(&self, tick: DbTime, to: DbTime) -> Option<DbTime> {
         self.exclusion.through(tick, to)
     }
 
-    /// Up to where nothing is left out, from a tick that fires on, not after `to`.
+    /// The last instant before the next excluded one, for a tick that fires; at most `to`.
     pub(crate) fn free_through(&self, tick: DbTime, to: DbTime) -> DbTime {
         self.exclusion.next_from(tick, to).map_or(to, |excluded| excluded.minus(Span::millis(1)))
     }
 
-    /// The newest `n` ticks in `from..=to` that are not left out, in ascending order.
+    /// The newest `n` ticks in `from..=to` that are not excluded, in ascending order.
     pub(crate) fn newest_free(&self, from: DbTime, to: DbTime, n: usize) -> Vec<DbTime> {
         let (mut found, mut high) = (Vec::with_capacity(n.min(64)), to);
         'stretches: while found.len() < n && high >= from {
@@ -52,7 +52,7 @@ impl Schedule {
         found
     }
 
-    /// The first tick at or after `from` that is not left out.
+    /// The first tick at or after `from` that is not excluded.
     #[must_use]
     pub fn first_free_from(&self, from: DbTime) -> Option<DbTime> {
         let mut tick = self.first_from(from)?;
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_that_fire_lie_on_either_side_of_what_is_left_out() {
+    fn the_newest_firing_ticks_skip_excluded_dates() {
         let hourly = schedule("0 * * * *", &["2026-12-25/2026-12-26"]);
         let newest = |n| hourly.newest_free(at("2026-12-24T20:00:00Z"), at("2026-12-27T01:30:00Z"), n);
         assert_eq!(newest(1), [at("2026-12-27T01:00:00Z")]);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_that_fires_is_behind_what_is_left_out() {
+    fn the_next_firing_tick_comes_after_the_excluded_dates() {
         let hourly = schedule("0 * * * *", &["2026-12-25/2026-12-26"]);
         assert_eq!(hourly.first_free_from(at("2026-12-24T23:30:00Z")), Some(at("2026-12-27T00:00:00Z")));
         assert_eq!(hourly.first_free_from(at("2026-12-24T22:30:00Z")), Some(at("2026-12-24T23:00:00Z")));

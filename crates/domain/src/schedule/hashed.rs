@@ -1,14 +1,14 @@
-//! What is spread by a hash: the value of an `H`, and how far jitter puts a run off. Both must never change: ticks and
-//! due times that were announced, or recorded by another node, would move.
+//! Values derived from a hash: the value of an `H`, and the jitter of a run. They must never change. Otherwise announced ticks,
+//! or due times that another node recorded, would move.
 
 use crate::{ids::JobId, time::DbTime};
 
-/// The number that a job's `H` in one field goes by.
+/// The hash that determines a job's `H` in one field.
 pub(super) fn field(seed: &str, unit: u8) -> u64 {
     first_u64(blake3::Hasher::new().update(b"H").update(&[unit]).update(seed.as_bytes()))
 }
 
-/// How many milliseconds after its tick a run is due, below `jitter_ms`.
+/// How many milliseconds after its tick a run is due; less than `jitter_ms`.
 pub(super) fn jitter(job: JobId, tick: DbTime, jitter_ms: u64) -> u64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(b"jitter").update(job.uuid().as_bytes()).update(&tick.millis().to_be_bytes());

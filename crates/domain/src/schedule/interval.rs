@@ -1,4 +1,4 @@
-//! How close together ticks come, for operators who allow no closer.
+//! The shortest interval between ticks, for operators who set a minimum (`--min-interval`).
 
 use super::{EVERY_MIN, Schedule, ScheduleSpec, Timing, When};
 use crate::{
@@ -6,14 +6,14 @@ use crate::{
     time::{DbTime, Span},
 };
 
-/// The times of a day are the same on every day that a cron expression names, so a few thousand ticks show every distance that
-/// there is, but for days on which clocks change.
+/// How many ticks are compared. A cron expression has the same times on every matching day, so a few thousand ticks show every
+/// interval, except on days when clocks change.
 const TICKS_LOOKED_AT_MAX: usize = 4_096;
-/// And those of a sparse schedule within this.
+/// How long a sparse schedule is searched.
 const LOOKED_AT_FOR: Span = Span::days(400);
 
 impl Schedule {
-    /// The shortest time between two ticks; `None` for one that has a single tick.
+    /// The shortest time between two ticks; `None` if only one tick is found.
     #[must_use]
     pub fn shortest_interval(&self) -> Option<Span> {
         match &self.when {
@@ -27,21 +27,21 @@ impl Schedule {
         }
     }
 
-    /// Refuses a schedule whose ticks come closer together than `min`, under the field that says so.
+    /// Refuses a schedule whose ticks are closer together than `min`. The error names the field `every` or `cron`.
     pub fn check_interval(&self, spec: &ScheduleSpec, min: Span) -> Result<(), Invalid> {
         let field = match spec.timing {
             Timing::Every { .. } => "every",
             Timing::Cron { .. } => "cron",
             Timing::At { .. } => return Ok(()),
         };
-        // No ticks come closer than this, and looking takes longer than all else that is checked of a job.
+        // No two ticks are closer than `EVERY_MIN`, and the search costs more than all other checks of a job.
         if min <= EVERY_MIN {
             return Ok(());
         }
         match self.shortest_interval() {
             Some(shortest) if shortest < min => {
                 let message = format!(
-                    "fires {shortest} after the tick before; this server takes no interval below {min} (--min-interval)"
+                    "fires {shortest} after the previous tick; this server allows no interval below {min} (--min-interval)"
                 );
                 Err(Invalid::new(field, message))
             }
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_interval_is_that_between_the_closest_ticks() {
+    fn the_shortest_interval_is_between_the_closest_ticks() {
         for (text, seconds) in [
             ("* * * * * *", 1),
             ("0 * * * *", 3_600),
@@ -74,11 +74,11 @@ mod tests {
         ] {
             assert_eq!(cron(text).0.shortest_interval(), Some(Span::seconds(seconds)), "{text}");
         }
-        assert_eq!(cron("0 0 29 2 *").0.shortest_interval(), None, "farther apart than is looked at");
+        assert_eq!(cron("0 0 29 2 *").0.shortest_interval(), None, "the ticks are farther apart than the search goes");
     }
 
     #[test]
-    fn what_is_too_close_is_refused_under_the_field_that_says_so() {
+    fn a_too_short_interval_is_refused_under_its_field() {
         let refused = |(schedule, spec): (Schedule, ScheduleSpec), min| {
             schedule.check_interval(&spec, min).err().map(|invalid| invalid.to_string())
         };

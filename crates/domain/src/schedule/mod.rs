@@ -1,5 +1,5 @@
-//! When a job is due: from what a user wrote (`spec`) to its ticks. The dialect is in `parse`, dates in `pattern`, clock
-//! changes in `zone` and `search`, what calendars leave out in `excluded`, words for people in `describe` and `preview`.
+//! Schedules: from the stored definition (`spec`) to ticks. `parse` reads the cron dialect, `pattern` matches dates, `zone` and
+//! `search` handle clock changes, `excluded` applies calendars, and `describe` and `preview` produce text for users.
 
 mod compiled;
 pub(crate) mod date;
@@ -33,22 +33,22 @@ use crate::{
     time::{DbTime, Span},
 };
 
-/// A schedule ready to be asked. Clones share what was compiled. Every tick lies in the years 1970 to 9999.
+/// A compiled schedule. Clones share the compiled parts. Every tick lies in the years 1970 to 9999.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     when: When,
-    /// The first and the last instant that may be a tick.
+    /// The first and the last instant that can be a tick.
     first: DbTime,
     last: DbTime,
     jitter: Span,
-    /// The calendars whose dates are left out; a stored schedule only names them.
+    /// The calendars whose dates are excluded. A stored schedule contains only their names.
     exclusion: Exclusion,
 }
 
 #[derive(Clone, Debug)]
 enum When {
     Cron(Arc<Cron>),
-    /// Every so many milliseconds from `first` on.
+    /// Every `every` milliseconds, counted from `from`.
     Every {
         every: u64,
         from: DbTime,
@@ -57,8 +57,9 @@ enum When {
 }
 
 impl Schedule {
-    /// Reads a stored spec again, so a broken row is an error and not a wrong tick. A pattern without any possible date is
-    /// refused as one that never fires; one whose dates have all passed is not: ask it for the next tick.
+    /// Compiles a spec. It checks a stored spec again, so that a corrupt row is an error and not a wrong tick. It refuses a
+    /// pattern that no date can match ("never fires"). It accepts a pattern whose dates have all passed: the caller asks for
+    /// the next tick.
     pub fn compile(spec: &ScheduleSpec) -> Result<Self, Vec<Invalid>> {
         let mut wrong = Vec::new();
         spec.check_bounds(&mut wrong);
@@ -87,7 +88,7 @@ impl Schedule {
         }
     }
 
-    /// The first tick after `after`. Ticks strictly increase, so asking with each answer gives them all.
+    /// The first tick strictly after `after`. Calling it with each result enumerates all ticks.
     #[must_use]
     pub fn next_after(&self, after: DbTime) -> Option<DbTime> {
         self.first_from(DbTime::from_millis(after.millis().checked_add(1)?))
@@ -116,7 +117,7 @@ impl Schedule {
         std::iter::successors(self.first_from(from), |tick| self.next_after(*tick)).take_while(move |tick| *tick <= to)
     }
 
-    /// How many ticks lie in `from..=to`. Counts months, not ticks, so a gap of years costs microseconds.
+    /// How many ticks lie in `from..=to`. It counts by months, not by ticks, so a gap of years costs microseconds.
     #[must_use]
     pub fn count(&self, from: DbTime, to: DbTime) -> u64 {
         let (from, to) = (from.max(self.first), to.min(self.last));
@@ -148,7 +149,7 @@ impl Schedule {
             return Vec::new();
         }
         if self.count(low, high) > wanted {
-            // Bisects for the latest instant from which on there are still as many as wanted.
+            // Bisect for the latest instant from which at least `n` ticks remain.
             let to = high;
             while low < high {
                 let middle = DbTime::from_millis(low.millis() + (high.millis() - low.millis() + 1) / 2);
@@ -162,13 +163,13 @@ impl Schedule {
         self.ticks(low, to).take(n).collect()
     }
 
-    /// How long after `tick` the next one comes.
+    /// The time from `tick` to the next tick.
     #[must_use]
     pub fn period_at(&self, tick: DbTime) -> Option<Span> {
         self.next_after(tick).map(|next| next.since(tick))
     }
 
-    /// When the run of a tick is due: at the tick, or with jitter up to that much later, always the same.
+    /// When the run of a tick is due: at the tick, plus a fixed part of the jitter that depends only on job and tick.
     #[must_use]
     pub fn due_at(&self, job: JobId, tick: DbTime) -> DbTime {
         if self.jitter.is_zero() {
@@ -177,7 +178,7 @@ impl Schedule {
         tick.plus(Span::millis(hashed::jitter(job, tick, self.jitter.as_millis())))
     }
 
-    /// An instant in the schedule's zone, as RFC 3339 writes it: `2026-11-16T02:00:00-05:00`; in UTC with a `Z`.
+    /// An instant in the schedule's zone, in RFC 3339: `2026-11-16T02:00:00-05:00`, or with a `Z` in UTC.
     #[must_use]
     pub fn local(&self, tick: DbTime) -> String {
         match &self.when {

@@ -1,13 +1,13 @@
-//! Reads a cron expression into items, and says what is wrong with it by field and position. Knows no time and no zone.
+//! Parses a cron expression into items. Errors name the field and the position. Knows no time and no zone.
 
 use crate::invalid::Invalid;
 
 use super::{hashed, text};
 
-/// Longest expression that is read, prefix included.
+/// The longest accepted expression in bytes, including a zone prefix.
 pub const EXPRESSION_BYTES_MAX: usize = 255;
 
-/// A field of an expression, in the order of the longest form.
+/// A field of an expression, in the order of the seven-field form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Unit {
     Second,
@@ -19,7 +19,7 @@ pub(super) enum Unit {
     Year,
 }
 
-/// What may stand in a field: its name in messages, and its bounds.
+/// The name of a field in messages, and its bounds.
 impl Unit {
     const ALL: [Self; 7] = [Self::Second, Self::Minute, Self::Hour, Self::Day, Self::Month, Self::Weekday, Self::Year];
 
@@ -46,7 +46,7 @@ impl Unit {
         }
     }
 
-    /// What `*` stands for, where a step over it begins. Years step from 1970, so that `*/2` means the even ones.
+    /// The values that `*` means, and where a step over it begins. Years step from 1970, so that `*/2` means even years.
     pub(super) const fn whole(self) -> (u16, u16) {
         match self {
             Self::Weekday => (0, 6),
@@ -55,7 +55,7 @@ impl Unit {
         }
     }
 
-    /// Where `H` may fall: in every month's days, and on each weekday once.
+    /// The values that `H` may take: days that every month has, and each weekday once.
     const fn hashed(self) -> (u16, u16) {
         match self {
             Self::Day => (1, 28),
@@ -75,12 +75,12 @@ impl Unit {
 /// One item of a field's list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Item {
-    /// `*`, or `?` in a day field.
+    /// `*`, or `?` in a day field
     All,
     /// `*/n`
     AllBy(u16),
     One(u16),
-    /// `a-b`, `a-b/n`; the step is 1 when none is written.
+    /// `a-b` or `a-b/n`; the default step is 1.
     Range {
         from: u16,
         to: u16,
@@ -88,9 +88,9 @@ pub(super) enum Item {
     },
     /// `L`
     LastDay,
-    /// `LW`: the last Monday to Friday.
+    /// `LW`: the last working day (Monday to Friday) of the month.
     LastWorkday,
-    /// `15W`: the Monday to Friday nearest to the 15th within its month.
+    /// `15W`: the working day (Monday to Friday) nearest to the 15th, within the month.
     NearestWorkday(u16),
     /// `FRI#2`
     Nth {
@@ -109,12 +109,12 @@ pub(super) enum Days {
     Both,
 }
 
-/// An expression as read. `fields` are in the order of [`Unit`].
+/// A parsed expression. `fields` are in the order of [`Unit`].
 #[derive(Clone, Debug)]
 pub(super) struct Expression {
     pub(super) fields: [Vec<Item>; 7],
     pub(super) days: Days,
-    /// The expression with a value for every `H`; as it was written when there is none.
+    /// The expression with a value for every `H`; unchanged if it has none.
     pub(super) resolved: String,
 }
 
@@ -124,12 +124,12 @@ impl Expression {
     }
 }
 
-/// Whether a field says nothing: `*` or `?`. A step, though it begins with a star, is a restriction.
+/// Whether a field is `*` or `?`. A step such as `*/2` is a restriction.
 pub(super) fn unrestricted(field: &[Item]) -> bool {
     field == [Item::All]
 }
 
-/// Reads `written`, where `H` becomes what `seed` hashes to, or is refused when there is none.
+/// Parses `written`. Each `H` becomes a value hashed from `seed`; without a seed, `H` is refused.
 pub(super) fn parse(written: &str, seed: Option<&str>) -> Result<Expression, Vec<Invalid>> {
     readable(written).map_err(|message| vec![Invalid::new("cron", message)])?;
     let expanded = nickname(written.trim()).map_err(|message| vec![Invalid::new("cron", message)])?;
@@ -173,7 +173,7 @@ pub(super) fn parse(written: &str, seed: Option<&str>) -> Result<Expression, Vec
 
 fn readable(written: &str) -> Result<(), String> {
     if written.len() > EXPRESSION_BYTES_MAX {
-        return Err(format!("the expression has {} bytes; at most {EXPRESSION_BYTES_MAX} are read", written.len()));
+        return Err(format!("the expression has {} bytes; at most {EXPRESSION_BYTES_MAX} are allowed", written.len()));
     }
     if let Some((before, odd)) = written.chars().enumerate().find(|(_, c)| !c.is_ascii()) {
         return Err(format!("{odd:?} at position {} is not ASCII; write digits as 0-9", before + 1));
@@ -194,7 +194,7 @@ const NICKNAMES: [(&str, &str); 7] = [
     ("@hourly", "0 * * * *"),
 ];
 
-/// The fields that a nickname stands for. Nicknames are in lower case, as OCPS 1.1 has it.
+/// The fields that a nickname means. Nicknames are lower case, as in OCPS 1.1.
 fn nickname(written: &str) -> Result<Option<&'static str>, String> {
     if !written.starts_with('@') {
         return Ok(None);
@@ -204,16 +204,19 @@ fn nickname(written: &str) -> Result<Option<&'static str>, String> {
     }
     let lower = written.to_ascii_lowercase();
     Err(if lower.starts_with("@reboot") {
-        "@reboot names no time: nothing boots here; write a time, such as @hourly".to_owned()
+        "@reboot is not supported: it names no time; write a time, such as @hourly".to_owned()
     } else if NICKNAMES.iter().any(|(name, _)| *name == lower) {
-        format!("{written:?} is written in lower case: {lower}")
+        format!("{written:?} must be written in lower case: {lower}")
     } else {
         let known: Vec<_> = NICKNAMES.iter().map(|(name, _)| *name).collect();
-        format!("{written:?} is not a nickname; there are {} and @every, such as \"@every 90s\"", known.join(", "))
+        format!(
+            "{written:?} is not a nickname; the nicknames are {} and @every, such as \"@every 90s\"",
+            known.join(", ")
+        )
     })
 }
 
-/// A piece of the expression and where it starts, counted from 1.
+/// A word of the expression and its position, counted from 1.
 struct Word<'a> {
     text: &'a str,
     position: usize,
@@ -257,15 +260,15 @@ fn field(unit: Unit, word: &Word<'_>, seed: Option<&str>, wrong: &mut Vec<Invali
     Read { items, resolved: resolved.join(",") }
 }
 
-/// `?` and `W` stand alone in their field (OCPS 1.3 and 1.4).
+/// `?` and `W` must be the only item of their field (OCPS 1.3 and 1.4).
 fn alone(text: &str, listed: bool) -> Result<(), String> {
     if listed && text == "?" {
-        return Err("? stands alone, not in a list".to_owned());
+        return Err("? must be alone in its field, not in a list".to_owned());
     }
     let number = text.trim_end_matches(['w', 'W']);
     let nearest = number.len() < text.len() && (number.eq_ignore_ascii_case("L") || is_number(number));
     if listed && nearest {
-        return Err(format!("{text} stands alone, not in a list; W is for a single day"));
+        return Err(format!("{text} must be alone in its field, not in a list"));
     }
     Ok(())
 }
@@ -287,9 +290,9 @@ fn item(unit: Unit, written: &str, seed: Option<&str>) -> Result<(Item, String),
         ("*", None) => Item::All,
         ("*", Some(step)) => Item::AllBy(step),
         ("?", None) if matches!(unit, Unit::Day | Unit::Weekday) => Item::All,
-        ("?", None) => return Err("? is for the day fields alone; write *".to_owned()),
+        ("?", None) => return Err("? is allowed only in the day fields; write *".to_owned()),
         ("?", Some(_)) => return Err(format!("{written} has a step on ?; write *")),
-        ("", _) => return Err(format!("{written} has a step and nothing to step through; write *{written}")),
+        ("", _) => return Err(format!("{written} has a step but no range; write *{written}")),
         _ => match base.split_once('-') {
             Some((from, to)) => range(unit, written, from, to, step.unwrap_or(1))?,
             None if step.is_some() => {
@@ -307,7 +310,7 @@ fn item(unit: Unit, written: &str, seed: Option<&str>) -> Result<(Item, String),
 
 fn step_of(unit: Unit, written: &str, step: &str) -> Result<u16, String> {
     if !is_number(step) {
-        return Err(format!("{written} has {step:?} for a step, which is not a number"));
+        return Err(format!("{written} has the step {step:?}, which is not a number"));
     }
     let (_, max) = unit.bounds();
     match number(step) {
@@ -325,10 +328,10 @@ fn range(unit: Unit, written: &str, from: &str, to: &str, step: u16) -> Result<I
     }
     let modified = |text: &str| text.len() > 1 && is_number(&text[..1]) && !is_number(text);
     if modified(from) || modified(to) {
-        return Err(format!("{written} is not a range of plain values; L, W and # are for single days"));
+        return Err(format!("{written} is not a range of plain values; L, W and # apply only to single days"));
     }
     let (low, mut high) = (value(unit, from)?, value(unit, to)?);
-    // A week that ends on a Sunday: FRI-SUN. By number it is 5-7.
+    // A week may end on Sunday: FRI-SUN is 5-7.
     if unit == Unit::Weekday && to.eq_ignore_ascii_case("SUN") && low > 0 {
         high = 7;
     }
@@ -364,7 +367,7 @@ fn single(unit: Unit, written: &str) -> Result<Item, String> {
                     "1" | "2" | "3" | "4" | "5" => {
                         Ok(Item::Nth { weekday, nth: u16::try_from(number(nth)).unwrap_or(1) })
                     }
-                    _ => Err(format!("{written} asks for number {nth:?} of the month; it is 1-5 or L")),
+                    _ => Err(format!("{written} has {nth:?} after #; it must be 1-5 or L")),
                 };
             }
             if let Some(weekday) = upper.strip_suffix('L')
@@ -395,32 +398,32 @@ fn value(unit: Unit, written: &str) -> Result<u16, String> {
         && !written.is_empty()
         && written.bytes().all(|b| b.is_ascii_alphabetic())
     {
-        return Err(format!("{written} is an unknown name; there are {first} to {last}"));
+        return Err(format!("{written} is an unknown name; the names are {first} to {last}"));
     }
-    Err(format!("{written:?} is not a value; it is {min}-{max}"))
+    Err(format!("{written:?} is not a value; it must be {min}-{max}"))
 }
 
 fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// The value of digits; whatever does not fit is out of every range anyway.
+/// The value of digits. A number that does not fit is out of every range anyway.
 fn number(digits: &str) -> u32 {
     digits.parse().unwrap_or(u32::MAX)
 }
 
-/// `H`, `H/15`, `H(0-29)`: no name of a month or a weekday begins with it.
+/// Whether an item is an `H`, such as `H`, `H/15` or `H(0-29)`. No month or weekday name begins with H.
 fn begins_with_hash(item: &str) -> bool {
     item.starts_with(['H', 'h'])
 }
 
-/// What stands for an `H`: a value, or with a step the range it goes through, in the words of the dialect.
+/// The text that replaces an `H`: a value, or with a step a range, in the syntax of the dialect.
 fn hash(unit: Unit, written: &str, base: &str, step: Option<u16>, seed: Option<&str>) -> Result<String, String> {
     let Some(seed) = seed else {
-        return Err(format!("{written} has an H, which is resolved when a job is registered"));
+        return Err(format!("{written} has an H, which can be resolved only for a job"));
     };
     if unit == Unit::Year {
-        return Err(format!("{written} has an H, which would let most years pass; write a year"));
+        return Err(format!("{written} has an H, which is not allowed for years; write a year"));
     }
     let (from, to) = match &base[1..] {
         "" => unit.hashed(),

@@ -1,12 +1,12 @@
-//! An expression compiled to bit sets, and the search over them. Civil time only: seconds since 1970 on a clock that is
-//! never put forward or back; what a zone makes of it is `search`'s matter.
+//! A cron expression compiled to bit sets, and the search over them. Works in civil time only: seconds since 1970 on a clock
+//! that never changes. `search` applies the zone.
 
 use super::{
     date::{DAY, date_of, first_of, month_length, weekday_of},
     parse::{Days, Expression, Item, Unit, unrestricted},
 };
 
-/// No date beyond this year is searched, so that no search can go on for ever.
+/// No search goes beyond this year, so every search ends.
 const YEAR_MAX: i32 = 9999;
 
 #[derive(Clone, Debug)]
@@ -15,11 +15,11 @@ pub(super) struct Pattern {
     minutes: u64,
     hours: u64,
     months: u64,
-    /// The matching days of a month, by its length and the weekday of its first day: bit n is day n.
+    /// The matching days of a month, by its length (28 to 31) and the weekday of its first day. Bit n is day n.
     days: [[u32; 7]; 4],
-    /// `None`: every year.
+    /// `None` means every year.
     years: Option<Box<Years>>,
-    /// Follows elapsed time where clocks change, rather than naming fixed times.
+    /// Follows elapsed time across clock changes instead of naming fixed times.
     pub(super) elapsed: bool,
 }
 
@@ -163,7 +163,7 @@ impl Pattern {
         Some(hour * 3_600 + self.minutes.trailing_zeros() * 60 + self.seconds.trailing_zeros())
     }
 
-    /// Matching times of day before `second`; all of them for a whole day.
+    /// How many times of day before `second` match; for `DAY`, all that match.
     fn times_before(&self, second: u32) -> u32 {
         let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
         let (minutes, seconds) = (self.minutes.count_ones(), self.seconds.count_ones());
@@ -217,7 +217,7 @@ fn below(set: u64, limit: u32) -> u32 {
     (set & !(!0_u64).checked_shl(limit).unwrap_or(0)).count_ones()
 }
 
-/// Second, minute or hour begins with a star, or the hour is a range. A list names its times, so it is fixed.
+/// Whether the second, minute or hour field begins with a star, or the hour is a range. A list names fixed times.
 fn elapsed(expression: &Expression) -> bool {
     let star = |unit| matches!(expression.field(unit), [Item::All | Item::AllBy(_), ..]);
     star(Unit::Second)
@@ -230,7 +230,7 @@ fn bits(unit: Unit, field: &[Item]) -> u64 {
     field.iter().flat_map(|item| values(unit, item)).fold(0, |set, value| set | 1 << value)
 }
 
-/// The plain values of an item; none of those that depend on the month.
+/// The plain values of an item; empty for items that depend on the month.
 fn values(unit: Unit, item: &Item) -> impl Iterator<Item = u16> {
     let (first, last) = unit.whole();
     let (from, to, step) = match *item {
@@ -243,7 +243,7 @@ fn values(unit: Unit, item: &Item) -> impl Iterator<Item = u16> {
     (from..=to).step_by(usize::from(step.max(1)))
 }
 
-/// The matching days of a month of this length that begins on this weekday.
+/// The matching days of a month with this length that begins on weekday `first`.
 fn month_days(expression: &Expression, first: u32, length: u32) -> u32 {
     let (days, weekdays) = (expression.field(Unit::Day), expression.field(Unit::Weekday));
     let all = u32::MAX >> (31 - length) & !1;
@@ -285,7 +285,7 @@ fn by_day(item: &Item, first: u32, length: u32) -> u32 {
 }
 
 fn by_weekday(item: &Item, first: u32, length: u32) -> u32 {
-    // The days 1-7 hold each weekday once, and every seventh day after it is the same.
+    // Days 1 to 7 contain each weekday once, and it repeats every seven days.
     let first_day = |weekday: u16| 1 + (u32::from(weekday % 7) + 7 - first) % 7;
     match *item {
         Item::Nth { weekday, nth } => {

@@ -1,4 +1,4 @@
-//! What a person sees of a schedule before trusting it: its next ticks here and in UTC, and every clock change on the way.
+//! The preview of a schedule: its next ticks in local time and UTC, with every clock change between them.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use super::{Schedule, When, date::DAY, search::Cron, zone::Stretch};
 /// Most ticks that a preview shows.
 pub const PREVIEW_TICKS_MAX: usize = 1_000;
 
-/// Clock changes that one note tells in full. Ticks of a sparse schedule lie years apart.
+/// How many clock changes one note describes in full. Ticks of a sparse schedule can be years apart.
 const CHANGES_TOLD_MAX: usize = 3;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -23,9 +23,10 @@ pub struct PreviewTick {
     pub at: DbTime,
     /// The same instant in the schedule's zone.
     pub local: String,
-    /// The clock changes since the tick before, whether this tick was moved out of one, and whether a calendar leaves it out.
+    /// The clock changes since the previous tick, whether this tick was shifted out of a gap, and whether a calendar excludes
+    /// it.
     pub note: Option<String>,
-    /// The calendar that leaves it out: it will be a skip.
+    /// The calendar that excludes it. The tick will be a skip.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub excluded_by: Option<String>,
 }
@@ -84,7 +85,7 @@ fn change(stretch: &Stretch) -> String {
     format!("clocks go {way} {moved} at {at} ({} -> {})", clock(from), clock(to))
 }
 
-/// The time of day of a civil second, with its seconds when there are any.
+/// The time of day of a civil second; seconds are shown only if they are not zero.
 fn clock(civil: i64) -> String {
     let second = civil.rem_euclid(DAY);
     let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);

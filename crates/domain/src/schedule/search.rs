@@ -1,5 +1,5 @@
-//! Cron in a zone: lays the pattern's civil times on instants, one stretch of constant offset after another, and applies the
-//! rules for the clock changes between them. In seconds since 1970; bounds and milliseconds are `Schedule`'s matter.
+//! Cron in a time zone. Maps the pattern's civil times to instants, one stretch of constant offset at a time, and applies the
+//! rules for the clock changes between stretches. Works in seconds since 1970; `Schedule` handles bounds and milliseconds.
 
 use std::sync::Arc;
 
@@ -10,10 +10,11 @@ use super::{
     zone::{Stretch, Zone},
 };
 
-/// Longest gap whose times are shifted to its end, in seconds. Beyond it a date was skipped, and its times with it.
+/// The longest gap, in seconds, whose times move to its end. In a longer gap a whole date was skipped, and its times do not
+/// fire.
 const GAP_SHIFTED_MAX: i64 = 3 * 3_600;
 
-/// Farther than any two local times of one instant are apart, so a search may leave out what is farther than this from a match.
+/// More than any two local times of one instant can differ, in seconds. A search may skip to this long before a match.
 const OFFSETS_APART_MAX: i64 = 3 * DAY;
 
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub(super) struct Cron {
     pub(super) zone: Arc<Zone>,
     pub(super) gap: Gap,
     pub(super) fold: Fold,
-    /// The expression, with every `H` resolved.
+    /// The expression with every `H` resolved.
     pub(super) text: String,
 }
 
@@ -38,8 +39,8 @@ impl Cron {
             }
             let (first, until) = self.civil(&stretch);
             let lowest = first.max(from + stretch.offset);
-            // Close to the end of the stretch, times before `lowest` may come again in the next one. From farther off the
-            // next match is all there is, so a sparse pattern need not look at every stretch before it.
+            // Near the end of the stretch, times before `lowest` may occur again in the next stretch. Farther from the end, the
+            // next match is the only candidate, so a sparse pattern can skip the stretches before it.
             let near = stretch.end - from <= OFFSETS_APART_MAX;
             from = match self.pattern.first_from(lowest) {
                 Some(at) if at < until => return Some(at - stretch.offset),
@@ -59,7 +60,7 @@ impl Cron {
             let (first, until) = self.civil(&stretch);
             let lowest = first.max(from + stretch.offset);
             count += self.pattern.count(lowest, until.min(to + 1 + stretch.offset));
-            // Fires at the end of a gap; that instant may be a time of the pattern's own, counted already.
+            // A shifted time fires at the end of the gap. If that instant matches the pattern too, it is already counted.
             if from <= stretch.start
                 && self.shifted_time(&stretch).is_some()
                 && self.pattern.count(stretch.start + stretch.offset, stretch.start + stretch.offset + 1) == 0
@@ -71,7 +72,7 @@ impl Cron {
         count
     }
 
-    /// The first time that the gap before this stretch swallowed, if it fires at the gap's end instead.
+    /// The first civil time inside the gap before this stretch, if it fires at the end of the gap.
     pub(super) fn shifted_time(&self, stretch: &Stretch) -> Option<i64> {
         let length = stretch.offset - stretch.before;
         if self.pattern.elapsed || self.gap == Gap::Skip || length <= 0 || length > GAP_SHIFTED_MAX {
@@ -80,7 +81,7 @@ impl Cron {
         self.pattern.first_from(stretch.start + stretch.before).filter(|time| *time < stretch.start + stretch.offset)
     }
 
-    /// The local times that fire in this stretch, `first..until`: without the pass of a fold that does not.
+    /// The local times that fire in this stretch, `first..until`, without the pass of a fold that does not fire.
     #[inline]
     fn civil(&self, stretch: &Stretch) -> (i64, i64) {
         let (mut first, mut until) = (stretch.offset, stretch.offset);

@@ -1,4 +1,4 @@
-//! What a user wrote of a schedule, checked, in the form that is stored.
+//! A schedule as the user wrote it, checked, in its stored form.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,24 +10,24 @@ use crate::{
 
 use super::{parse, zone::Zone};
 
-/// Shortest period of `every`.
+/// The shortest period of `every`.
 pub const EVERY_MIN: Span = Span::seconds(1);
 
-/// When a job is due, as stored. Build its timing by [`ScheduleSpec::cron`], [`every`](ScheduleSpec::every) or
-/// [`at`](ScheduleSpec::at), and [`Schedule::compile`](super::Schedule::compile) it to ask for ticks.
+/// A stored schedule. Build its timing with [`ScheduleSpec::cron`], [`every`](ScheduleSpec::every) or [`at`](ScheduleSpec::at),
+/// and [compile](super::Schedule::compile) it to get ticks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ScheduleSpec {
     pub timing: Timing,
-    /// No tick before this; `every` counts from it.
+    /// No tick lies before this. `every` counts from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starts_at: Option<DbTime>,
-    /// No tick after this; one at this instant still fires.
+    /// No tick lies after this. A tick at this instant still fires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_at: Option<DbTime>,
     /// Runs are due up to this long after their tick, spread by a hash. Ticks do not move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jitter: Option<Span>,
-    /// Names of calendars whose dates are left out: a tick there is a skip.
+    /// Names of calendars whose dates are excluded. An excluded tick is recorded as a skip.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
 }
@@ -36,11 +36,11 @@ pub struct ScheduleSpec {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Timing {
     Cron {
-        /// As it was written.
+        /// The expression as the user wrote it.
         cron: String,
-        /// With a value for every `H` and without a zone prefix; otherwise the same.
+        /// The expression with a value for every `H` and without a zone prefix.
         resolved: String,
-        /// The zone's name as the zone data spells it.
+        /// The zone's name, spelled as in the zone data.
         timezone: String,
         #[serde(default)]
         gap: Gap,
@@ -55,17 +55,17 @@ pub enum Timing {
     },
 }
 
-/// What becomes of a fixed time that clocks skip when they go forward.
+/// What happens to a fixed time that does not exist because clocks go forward.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Gap {
-    /// It fires at the first instant after the gap, once for all times inside.
+    /// Fire at the first instant after the gap, once for all times inside.
     #[default]
     Shift,
     Skip,
 }
 
-/// At which pass a fixed time fires that comes twice when clocks go back.
+/// When to fire a fixed time that occurs twice because clocks go back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fold {
@@ -82,8 +82,8 @@ impl From<Timing> for ScheduleSpec {
 }
 
 impl ScheduleSpec {
-    /// The timing of a cron expression, which may carry its zone as `CRON_TZ=` or `TZ=`, or be `@every 90s`. `seed` is the
-    /// job's stable identity: `H` goes by it.
+    /// The timing of a cron expression. It may have a zone prefix (`CRON_TZ=` or `TZ=`), or be `@every 90s`. `seed` is the
+    /// job's stable identity, from which each `H` is derived.
     pub fn cron(cron: &str, timezone: Option<&str>, gap: Gap, fold: Fold, seed: &str) -> Result<Timing, Vec<Invalid>> {
         let (prefix, expression) = zone_prefix(cron);
         let mut wrong = Vec::new();
@@ -135,7 +135,7 @@ impl ScheduleSpec {
         Ok(Timing::At { at })
     }
 
-    /// What is wrong with the bounds and the jitter, as far as one can say without a clock.
+    /// The errors in the bounds, the jitter and the calendar names that can be found without a clock.
     pub(super) fn check_bounds(&self, wrong: &mut Vec<Invalid>) {
         if let (Some(starts), Some(ends)) = (self.starts_at, self.ends_at)
             && ends < starts
@@ -162,7 +162,7 @@ impl ScheduleSpec {
     }
 }
 
-/// The zone that an expression begins with, and the rest of it.
+/// Splits the zone prefix from an expression.
 fn zone_prefix(cron: &str) -> (Option<&str>, &str) {
     let trimmed = cron.trim_start();
     let named = trimmed.strip_prefix("CRON_TZ=").or_else(|| trimmed.strip_prefix("TZ="));

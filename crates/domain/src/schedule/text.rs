@@ -1,4 +1,4 @@
-//! The English words that several files here use.
+//! English names and word forms that several files of this module use.
 
 pub(super) const MONTHS_SHORT: [&str; 12] =
     ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];

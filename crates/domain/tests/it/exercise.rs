@@ -1,5 +1,5 @@
-//! What the fuzzers do with a text: everything that a stranger's expression can make us do. Nothing may panic or hang, and
-//! what is accepted keeps its promises.
+//! What the fuzzers do with a text: everything that an untrusted expression can cause. No input may panic or hang, and an
+//! accepted expression must keep the guarantees of a schedule.
 
 use everytick_domain::{
     schedule::{Fold, Gap, Schedule, ScheduleSpec},
@@ -22,7 +22,7 @@ pub(crate) fn exercise(expression: &str, zone: &str, after_ms: i64) {
             return;
         }
     };
-    let schedule = Schedule::compile(&timing.into()).expect("what registration took, compiles");
+    let schedule = Schedule::compile(&timing.into()).expect("an accepted expression compiles");
     let from = DbTime::from_millis(after_ms);
     let mut last = from;
     for seen in 1..=5 {

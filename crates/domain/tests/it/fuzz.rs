@@ -1,5 +1,4 @@
-//! The fuzz target's stand-in for the stable toolchain: mutates a corpus by a seeded generator for as many seconds as
-//! `EVERYTICK_FUZZ_SECONDS` says.
+//! A fuzz test for the stable toolchain: mutates a corpus with a seeded generator for `EVERYTICK_FUZZ_SECONDS` seconds.
 
 use std::time::{Duration, Instant};
 
@@ -62,7 +61,7 @@ const PIECES: [&str; 30] = [
 ];
 
 #[test]
-#[allow(clippy::disallowed_methods)] // a fuzzer runs for a time, not for a count
+#[allow(clippy::disallowed_methods)] // the fuzzer runs for a fixed time, not for a fixed count
 fn no_text_panics_or_hangs() {
     let seconds = std::env::var("EVERYTICK_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
     let until = Instant::now() + Duration::from_secs(seconds.unwrap_or(SECONDS_DEFAULT));
@@ -72,7 +71,7 @@ fn no_text_panics_or_hangs() {
         for _ in 0..random.below(4) {
             mutate(&mut text, &mut random);
         }
-        // Mostly our own years, and now and then the ends of time.
+        // Mostly present years, and sometimes the limits of time.
         let after = match random.below(20) {
             0 => i64::MIN,
             1 => i64::MAX,
@@ -81,7 +80,7 @@ fn no_text_panics_or_hangs() {
         };
         let began = Instant::now();
         exercise(&text, ZONES[random.below(ZONES.len())], after);
-        // A hang, not slowness: no busy machine takes this long over an expression.
+        // This detects a hang, not slowness: even a busy machine needs less time for an expression.
         assert!(began.elapsed() < HANG, "{text:?} took {:?}", began.elapsed());
     }
 }
@@ -109,7 +108,7 @@ fn mutate(text: &mut String, random: &mut Random) {
     *text = letters.into_iter().collect();
 }
 
-/// xorshift64*: the same run every time.
+/// xorshift64*: deterministic, so every test run is the same.
 struct Random(u64);
 
 impl Random {

@@ -1,11 +1,11 @@
-//! Rows that others judged: expression, zone, reference, and the five ticks that follow.
+//! Judged cases from a file: expression, zone, reference, and the five expected ticks after it.
 
 use crate::{cron, next};
 
 const ROWS: &str = include_str!("../data/cron_cases_sample.tsv");
 
 #[test]
-fn every_judged_row_holds() {
+fn every_judged_case_gives_the_expected_ticks() {
     let mut wrong = Vec::new();
     let mut rows = 0;
     for row in ROWS.lines().skip(1) {

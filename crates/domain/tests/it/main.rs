@@ -1,5 +1,5 @@
-//! The domain's integration tests, one binary.
-#![allow(clippy::unwrap_used, clippy::expect_used)] // the helpers of tests are tests too
+//! The domain's integration tests, in one binary.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // test helpers may panic
 
 mod clocks;
 mod describing;

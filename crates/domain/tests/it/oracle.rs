@@ -1,5 +1,5 @@
-//! Random expressions against a second telling of the rules, which shares no code with the first: it walks instants one by
-//! one, asks jiff for the local time of each, and applies the rules as they are written.
+//! Compares random expressions with a second implementation of the rules that shares no code with the first. It walks instants
+//! one by one, asks jiff for the local time of each, and applies the rules as written.
 
 use everytick_domain::{
     schedule::{Fold, Gap},
@@ -14,7 +14,7 @@ use proptest::{prelude::*, sample::select};
 
 use crate::cron_with;
 
-/// One item of a field, told without bit sets.
+/// One item of a field, without bit sets.
 #[derive(Clone, Debug)]
 pub(crate) enum Piece {
     Star,
@@ -114,7 +114,7 @@ impl Piece {
                 }
                 day == date
             }
-            // The working day of the month that is fewest days away; of two at the same distance there are none.
+            // The working day of the month that is fewest days away. Two at the same distance cannot occur.
             Self::Nearest(day) => civil::Date::new(date.year(), date.month(), day as i8).is_ok_and(|wanted| {
                 (1..=date.days_in_month())
                     .filter_map(|day| civil::Date::new(date.year(), date.month(), day).ok())
@@ -171,7 +171,7 @@ pub(crate) fn expressions(seconds: bool) -> impl Strategy<Value = Random> {
         })
 }
 
-/// Days on which clocks do something, in the zones that do it oddly.
+/// Clock changes in zones with unusual rules.
 const CHANGES: [(&str, &str); 16] = [
     ("UTC", "2025-03-09T07:00:00Z"),
     ("America/New_York", "2025-03-09T07:00:00Z"),
@@ -191,7 +191,7 @@ const CHANGES: [(&str, &str); 16] = [
     ("Asia/Kathmandu", "1985-12-31T18:30:00Z"),
 ];
 
-/// The ticks in `from..=to`, in seconds, found one step at a time.
+/// The ticks in `from..=to`, in seconds, found by a walk in steps.
 fn walk(random: &Random, zone: &TimeZone, gap: Gap, fold: Fold, from: i64, to: i64, step: i64) -> Vec<i64> {
     let elapsed = random.elapsed();
     let offset = |second: i64| i64::from(zone.to_offset(Timestamp::from_second(second).unwrap()).seconds());
@@ -234,7 +234,7 @@ fn compare(
 ) -> Result<(), TestCaseError> {
     let text = random.text();
     let Ok(schedule) = cron_with(&text, zone, gap, fold) else {
-        // The one reason to refuse what we made: no date at all.
+        // A generated expression may be refused only if no date matches.
         let never = (0..366 * 28).all(|day| {
             let date = civil::date(2000, 1, 1) + jiff::Span::new().days(day);
             !random.day_matches(date)
@@ -264,7 +264,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn minutes_around_clock_changes_are_as_the_rules_say(
+    fn minutes_around_clock_changes_follow_the_rules(
         random in expressions(false),
         (zone, change) in select(&CHANGES[..]),
         gap in select(&[Gap::Shift, Gap::Skip][..]),
@@ -276,7 +276,7 @@ proptest! {
     }
 
     #[test]
-    fn seconds_around_clock_changes_are_as_the_rules_say(
+    fn seconds_around_clock_changes_follow_the_rules(
         random in expressions(true),
         (zone, change) in select(&CHANGES[..]),
         gap in select(&[Gap::Shift, Gap::Skip][..]),
@@ -287,9 +287,9 @@ proptest! {
         compare(&random, zone, gap, fold, from, from + 7_500, 1)?;
     }
 
-    /// Sparse schedules jump over clock changes; they must land where a walk by days does.
+    /// Sparse schedules skip clock changes. Their ticks must agree with a walk by days.
     #[test]
-    fn days_over_years_are_as_the_rules_say(
+    fn days_over_years_follow_the_rules(
         mut random in expressions(false),
         hour in 0..=3_i16,
         minute in select(&[0_i16, 15, 30, 59][..]),

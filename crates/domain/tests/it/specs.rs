@@ -1,4 +1,4 @@
-//! Specs as stored, their bounds, periods and jitter.
+//! Stored specs, their bounds, periods and jitter.
 
 use everytick_domain::{
     ids::JobId,
@@ -18,7 +18,7 @@ fn daily() -> Timing {
 }
 
 #[test]
-fn specs_come_back_from_the_database_as_they_went() {
+fn specs_survive_serialization_unchanged() {
     let full = ScheduleSpec {
         timing: ScheduleSpec::cron("H 2 * * *", Some("europe/paris"), Gap::Skip, Fold::Both, "a job").unwrap(),
         starts_at: Some(at("2026-01-01T00:00:00Z")),
@@ -36,7 +36,7 @@ fn specs_come_back_from_the_database_as_they_went() {
 }
 
 #[test]
-fn every_counts_from_its_start_or_from_1970() {
+fn every_counts_from_starts_at_or_from_1970() {
     let quarter = Schedule::compile(&spec(ScheduleSpec::every("15m").unwrap())).unwrap();
     assert_eq!(next(&quarter, "2026-01-01T00:07:00Z", 2), ["2026-01-01T00:15:00Z", "2026-01-01T00:30:00Z"]);
     let started =
@@ -81,7 +81,7 @@ fn an_instant_fires_once() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_field() {
+fn impossible_specs_are_refused_by_field() {
     let (early, late) = (Some(at("2026-01-01T00:00:00Z")), Some(at("2027-01-01T00:00:00Z")));
     let cron = |resolved: &str, timezone: &str| Timing::Cron {
         cron: resolved.to_owned(),
@@ -112,7 +112,7 @@ fn what_cannot_be_is_refused_by_field() {
 }
 
 #[test]
-fn jitter_puts_a_run_off_by_the_same_amount_every_time_and_never_as_much_as_its_bound() {
+fn jitter_is_deterministic_and_less_than_its_bound() {
     let jittered = ScheduleSpec { jitter: Some(Span::seconds(60)), ..spec(daily()) };
     let schedule = Schedule::compile(&jittered).unwrap();
     let plain = Schedule::compile(&spec(daily())).unwrap();
@@ -126,7 +126,7 @@ fn jitter_puts_a_run_off_by_the_same_amount_every_time_and_never_as_much_as_its_
         assert_eq!(plain.due_at(job, tick), tick);
         delays.insert(due.since(tick).as_millis() / 10_000);
     }
-    assert_eq!(delays.len(), 6, "all sixths of the minute are used");
+    assert_eq!(delays.len(), 6, "delays fall into all six parts of the minute");
 }
 
 #[test]
