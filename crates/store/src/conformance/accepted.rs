@@ -1,4 +1,4 @@
-//! Claims that a receiver has accepted: they outlive the node that sent them.
+//! Accepted runs: the receiver will report later, so the claim outlives the node that sent it.
 
 use everytick_domain::{
     edit::Change,
@@ -37,10 +37,10 @@ async fn accepted(bench: &Bench, spec: JobSpec) -> (Lease, Job, ClaimedRun) {
 
 pub async fn an_accepted_run_outlives_its_node_and_is_settled_by_its_fence(bench: &Bench) {
     let (lease, _, run) = accepted(bench, spec("j")).await;
-    assert!(bench.store.load_claimed(&lease).await.unwrap().is_empty(), "it is no claim of the node any more");
+    assert!(bench.store.load_claimed(&lease).await.unwrap().is_empty(), "the node no longer has the claim");
     bench.store.leave(&lease).await.unwrap();
     let next = bench.join("a", 2).await;
-    assert!(bench.store.load_lost(&next, 10).await.unwrap().is_empty(), "and none that the node has lost");
+    assert!(bench.store.load_lost(&next, 10).await.unwrap().is_empty(), "and it is not lost with the node");
     let held = held(bench, run.id).await.unwrap();
     assert_eq!((held.run, held.accepted), (run.clone(), true));
     bench.settle(&run, Verdict::Succeeded).await;
@@ -49,7 +49,7 @@ pub async fn an_accepted_run_outlives_its_node_and_is_settled_by_its_fence(bench
     assert_eq!(accept(bench, &next, &run).await, SettleAnswer::Stale);
 }
 
-pub async fn only_a_claim_of_the_incarnation_is_accepted(bench: &Bench) {
+pub async fn only_a_current_claim_of_the_incarnation_is_accepted(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(30);
     let (over, other, waits) = (
@@ -79,7 +79,7 @@ pub async fn a_claim_of_another_incarnation_is_not_accepted(bench: &Bench) {
     assert_eq!(bench.store.load_lost(&new, 10).await.unwrap(), [run], "it is a lost claim of the old incarnation");
 }
 
-pub async fn a_lost_lease_hands_nothing_over(bench: &Bench) {
+pub async fn a_lost_lease_accepts_nothing(bench: &Bench) {
     let (lease, _) = bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap();
     let job = bench.create(spec("j")).await;
     bench.go(10);
@@ -89,15 +89,15 @@ pub async fn a_lost_lease_hands_nothing_over(bench: &Bench) {
     assert!(held(bench, run.id).await.is_none());
 }
 
-pub async fn an_accepted_run_keeps_its_job_busy(bench: &Bench) {
+pub async fn an_accepted_run_counts_for_overlap(bench: &Bench) {
     let (_, job, run) = accepted(bench, spec("j")).await;
     let open = bench.load(&job).await.open;
     assert_eq!(open.iter().map(|open| (open.id, open.state)).collect::<Vec<_>>(), [(run.id, State::Claimed)]);
     let asked = bench.store.create_run(TENANT, &actor(), new_run("j", "k")).await.unwrap();
-    assert_eq!(asked.state, State::Skipped, "overlap");
+    assert_eq!(asked.state, State::Skipped, "skipped for overlap");
 }
 
-pub async fn an_accepted_run_gives_way_and_can_be_cancelled(bench: &Bench) {
+pub async fn an_accepted_run_can_be_superseded_and_cancelled(bench: &Bench) {
     let (lease, job, run) = accepted(bench, JobSpec { overlap: Overlap::CancelPrevious, ..spec("j") }).await;
     let newer = bench.trigger(new_run("j", "k")).await;
     let given = GiveWay { job: job.id, run: run.id, to: newer.id };
@@ -109,16 +109,16 @@ pub async fn an_accepted_run_gives_way_and_can_be_cancelled(bench: &Bench) {
         assert_eq!(bench.run(run.id).await.state, State::Cancelled);
         assert!(held(bench, run.id).await.is_none());
         let late = bench.store.settle(&[super::settle(run, Verdict::Succeeded)]).await.unwrap();
-        assert_eq!(late, [SettleAnswer::Stale], "what is reported later changes nothing");
+        assert_eq!(late, [SettleAnswer::Stale], "a late report changes nothing");
     }
 }
 
-pub async fn an_accepted_run_of_an_edited_job_waits_where_the_job_is_now(bench: &Bench) {
+pub async fn an_accepted_run_of_an_edited_job_is_redelivered_to_the_new_target(bench: &Bench) {
     let (_, _, run) = accepted(bench, spec("j")).await;
     let target = TargetSpec::Queue(QueueTarget { name: "q".into() });
     let edited = JobSpec { target, ..spec("j") };
     bench.edit("j", Change::Replace(Box::new(edited))).await;
-    assert!(held(bench, run.id).await.is_some(), "an edit leaves it alone");
+    assert!(held(bench, run.id).await.is_some(), "an edit does not change the claim");
     bench.settle(&run, Verdict::Redeliver).await;
     let look = bench.store.look_at_queues(&[(TENANT, "q".into())]).await.unwrap();
     assert_eq!(look.due.len(), 1);
@@ -127,7 +127,7 @@ pub async fn an_accepted_run_of_an_edited_job_waits_where_the_job_is_now(bench: 
 pub async fn an_accepted_run_times_out_without_a_report(bench: &Bench) {
     let (_, _, run) = accepted(bench, spec("j")).await;
     bench.go(99);
-    // A beat does not shorten what has no beats.
+    // A heartbeat does not shorten a claim that needs no heartbeats.
     let beat = bench.store.beat_claim(TENANT, run.id, run.fence, Span::millis(1)).await.unwrap();
     assert!(matches!(beat, ClaimBeat::Held { .. }));
     assert!(bench.store.load_overdue_claims(Span::ZERO, 10).await.unwrap().is_empty());
@@ -136,7 +136,7 @@ pub async fn an_accepted_run_times_out_without_a_report(bench: &Bench) {
     assert_eq!(overdue.iter().map(|one| (one.held.run.id, one.timed_out)).collect::<Vec<_>>(), [(run.id, true)]);
 }
 
-pub async fn an_accepted_run_is_not_pruned_however_old(bench: &Bench) {
+pub async fn an_accepted_run_is_never_pruned(bench: &Bench) {
     const DAY: i64 = 86_400;
     let (lease, job, run) = accepted(bench, overlapping("j")).await;
     bench.go(3 * DAY);
@@ -148,8 +148,8 @@ pub async fn an_accepted_run_is_not_pruned_however_old(bench: &Bench) {
     assert_eq!(bench.run(run.id).await.state, State::Claimed);
 }
 
-/// Successes of workers are counted as such without a look at their jobs.
-pub async fn an_accepted_run_is_not_ended_as_a_workers(bench: &Bench) {
+/// `succeed` counts successes of workers without reading their jobs, so it must not end an accepted run.
+pub async fn an_accepted_run_is_not_ended_by_a_workers_success(bench: &Bench) {
     let (_, _, run) = accepted(bench, spec("j")).await;
     let done = Success { run: run.id, fence: run.fence, output: None };
     assert_eq!(bench.store.succeed(TENANT, &[done]).await.unwrap(), [None]);

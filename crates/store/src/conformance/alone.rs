@@ -1,4 +1,4 @@
-//! What is only true of a store that one process has to itself.
+//! Rules only for a store that one process uses alone.
 
 use super::{Bench, nodes::lives};
 

@@ -1,4 +1,4 @@
-//! Backfills: a run for each tick of a stretch of the past, made a few at a time, each once, whoever comes and goes.
+//! Backfills: one run for each past tick of a period, created in steps.
 
 use everytick_domain::{
     backfill::{BACKFILL_OPEN_MAX, BACKFILLS_RUNNING_MAX, BackfillState, Order, Stretch},
@@ -20,7 +20,7 @@ use crate::{
 
 const KEPT: Span = Span::days(90);
 
-/// Of the job `j`, from so many seconds to so many, the oldest first.
+/// A backfill of the job `j` from second `from` to second `to`, oldest first.
 fn ask(n: u128, from: i64, to: i64) -> NewBackfill {
     NewBackfill {
         id: BackfillId::from_uuid(Uuid::from_u128(n)),
@@ -53,7 +53,7 @@ fn run_of(backfill: &BackfillRecord, seconds: i64) -> RunId {
     backfill.run_of(s(seconds))
 }
 
-/// The seconds of the ticks whose backfilled runs are on the record, the oldest first.
+/// The seconds of the ticks that have backfilled runs, oldest first.
 async fn made(bench: &Bench, job: &Job) -> Vec<i64> {
     let history = bench.history(job).await;
     let runs = history.iter().filter(|run| run.cause == CauseKind::Backfill);
@@ -62,14 +62,14 @@ async fn made(bench: &Bench, job: &Job) -> Vec<i64> {
     made
 }
 
-/// Works one run off.
+/// Claims and settles one run.
 async fn work(bench: &Bench, lease: &Lease, run: RunId, verdict: Verdict) {
     let claimed = bench.claim(lease, run).await;
     assert_eq!(claimed.cause, CauseKind::Backfill);
     bench.settle(&claimed, verdict).await;
 }
 
-pub async fn a_backfill_is_made_without_runs_and_says_what_it_covers(bench: &Bench) {
+pub async fn a_new_backfill_has_no_runs_and_returns_its_ticks(bench: &Bench) {
     let job = bench.create(overlapping("j")).await;
     bench.go(100);
     let rate = "10/1m".parse().ok();
@@ -89,7 +89,7 @@ pub async fn a_backfill_is_made_without_runs_and_says_what_it_covers(bench: &Ben
     assert!(bench.history(&job).await.is_empty());
 }
 
-pub async fn its_runs_wait_as_late_ones_and_leave_ticks_and_cursor_alone(bench: &Bench) {
+pub async fn backfilled_runs_wait_as_late_and_do_not_change_ticks_or_cursor(bench: &Bench) {
     let job = bench.create(overlapping("j")).await;
     let lease = bench.join("a", 1).await;
     bench.go(100);
@@ -103,14 +103,14 @@ pub async fn its_runs_wait_as_late_ones_and_leave_ticks_and_cursor_alone(bench: 
     let due = bench.peek(&lease).await.due;
     assert!(due.len() == 5 && due.iter().all(|run| run.late && !run.force), "{due:?}");
     assert_eq!((bench.cursor(&job).await, bench.epoch(&job).await), (cursor, epoch));
-    // The ticks themselves are still to be recorded.
+    // The ticks themselves are still unrecorded.
     assert_eq!(bench.load(&job).await.first_unrecorded(), Some(s(10)));
     assert_eq!(bench.claim(&lease, run.id).await.payload.as_deref(), Some("[1]"));
     assert_eq!(advance(bench, &lease, &backfill).await.made, 0);
-    assert_eq!(made(bench, &job).await.len(), 5, "each once");
+    assert_eq!(made(bench, &job).await.len(), 5, "each tick gets one run");
 }
 
-pub async fn a_backfill_is_done_when_all_its_runs_are_over_and_tells_how_they_ended(bench: &Bench) {
+pub async fn a_backfill_is_done_after_all_its_runs_ended_and_counts_their_states(bench: &Bench) {
     bench.create(overlapping("j")).await;
     let lease = bench.join("a", 1).await;
     bench.go(100);
@@ -119,9 +119,9 @@ pub async fn a_backfill_is_done_when_all_its_runs_are_over_and_tells_how_they_en
     work(bench, &lease, run_of(&backfill, 0), Verdict::Succeeded).await;
     work(bench, &lease, run_of(&backfill, 10), Verdict::Failed).await;
     let counted = EndedRuns { succeeded: 1, failed: 1, cancelled: 0 };
-    assert_eq!(read(bench, &backfill).await.ended, counted, "at once");
+    assert_eq!(read(bench, &backfill).await.ended, counted, "ended runs are counted at once");
     assert_eq!(advance(bench, &lease, &backfill).await.state, BackfillState::Running);
-    assert_eq!(read(bench, &backfill).await.ended, counted, "and no run twice");
+    assert_eq!(read(bench, &backfill).await.ended, counted, "no run is counted twice");
     bench.store.cancel_run(TENANT, &actor(), run_of(&backfill, 20)).await.unwrap();
     work(bench, &lease, run_of(&backfill, 30), Verdict::Succeeded).await;
     bench.go(200);
@@ -132,7 +132,7 @@ pub async fn a_backfill_is_done_when_all_its_runs_are_over_and_tells_how_they_en
     assert!(bench.store.load_backfills(&bench.all(), None, 10).await.unwrap().is_empty());
 }
 
-pub async fn a_job_that_may_not_overlap_gets_one_run_at_a_time(bench: &Bench) {
+pub async fn a_job_that_may_not_overlap_gets_one_backfilled_run_at_a_time(bench: &Bench) {
     let policies = [Overlap::Skip, Overlap::Queue { limit: 3 }, Overlap::CancelPrevious];
     let lease = bench.join("a", 1).await;
     for (n, overlap) in (1..).zip(policies) {
@@ -141,19 +141,19 @@ pub async fn a_job_that_may_not_overlap_gets_one_run_at_a_time(bench: &Bench) {
         bench.go(100);
         let on_time = bench.trigger(new_run(&name, "k")).await;
         let backfill = make(bench, NewBackfill { job: by_name(&name), ..ask(n, 0, 20) }).await;
-        assert_eq!(advance(bench, &lease, &backfill).await.made, 0, "{overlap:?}: something else is open");
+        assert_eq!(advance(bench, &lease, &backfill).await.made, 0, "{overlap:?}: another run is open");
         bench.store.cancel_run(TENANT, &actor(), on_time.id).await.unwrap();
         let before = bench.epoch(&job).await;
         assert_eq!(advance(bench, &lease, &backfill).await.made, 1);
         assert_eq!(bench.epoch(&job).await > before, matches!(overlap, Overlap::Queue { .. }), "{overlap:?}");
-        assert_eq!(advance(bench, &lease, &backfill).await.made, 0, "{overlap:?}: the first one is open");
+        assert_eq!(advance(bench, &lease, &backfill).await.made, 0, "{overlap:?}: the first backfilled run is open");
         work(bench, &lease, run_of(&backfill, 0), Verdict::Failed).await;
         assert_eq!(advance(bench, &lease, &backfill).await.made, 1);
         assert_eq!(made(bench, &job).await, [0, 10]);
     }
 }
 
-pub async fn no_more_runs_are_made_than_rate_and_room_allow(bench: &Bench) {
+pub async fn a_backfill_obeys_its_rate_and_the_limit_of_open_runs(bench: &Bench) {
     bench.create(overlapping("j")).await;
     let lease = bench.join("a", 1).await;
     bench.go(10_000);
@@ -174,7 +174,7 @@ pub async fn no_more_runs_are_made_than_rate_and_room_allow(bench: &Bench) {
     assert!(freed <= 2, "{freed}");
 }
 
-pub async fn the_order_is_as_asked(bench: &Bench) {
+pub async fn a_backfill_creates_runs_in_the_requested_order(bench: &Bench) {
     bench.create(spec("j")).await;
     let lease = bench.join("a", 1).await;
     bench.go(100);
@@ -188,7 +188,7 @@ pub async fn the_order_is_as_asked(bench: &Bench) {
     assert_eq!(advance(bench, &lease, &backfill).await.state, BackfillState::Done);
 }
 
-pub async fn the_ticks_stay_what_they_were_when_it_was_made(bench: &Bench) {
+pub async fn an_edit_does_not_change_the_ticks_of_a_backfill(bench: &Bench) {
     let job = bench.create(overlapping("j")).await;
     let lease = bench.join("a", 1).await;
     bench.go(100);
@@ -199,7 +199,7 @@ pub async fn the_ticks_stay_what_they_were_when_it_was_made(bench: &Bench) {
     assert_eq!(made(bench, &job).await, [0, 10, 20]);
 }
 
-pub async fn a_cancelled_backfill_makes_no_more_runs(bench: &Bench) {
+pub async fn a_cancelled_backfill_creates_no_more_runs(bench: &Bench) {
     bench.create(spec("j")).await;
     let lease = bench.join("a", 1).await;
     bench.go(100);
@@ -208,13 +208,21 @@ pub async fn a_cancelled_backfill_makes_no_more_runs(bench: &Bench) {
     let open = run_of(&backfill, 0);
     let cancelled = bench.store.cancel_backfill(TENANT, &actor(), backfill.id).await.unwrap();
     assert_eq!((cancelled.backfill.state, cancelled.backfill.finished_at), (BackfillState::Cancelled, Some(s(100))));
-    assert_eq!(cancelled.open, [open], "what was made goes on");
+    assert_eq!(cancelled.open, [open], "created runs continue");
     assert_eq!(cancelled.backfill.note.as_deref(), Some("cancelled by tester"));
     let trail = bench.audit().await.len();
     bench.go(200);
     let again = bench.store.cancel_backfill(TENANT, &actor(), backfill.id).await.unwrap();
-    assert_eq!((again.backfill, bench.audit().await.len()), (cancelled.backfill, trail), "once");
-    assert_eq!(bench.store.load_backfills(&bench.all(), None, 10).await.unwrap(), [backfill.id], "to be counted");
+    assert_eq!(
+        (again.backfill, bench.audit().await.len()),
+        (cancelled.backfill, trail),
+        "a second cancel changes nothing"
+    );
+    assert_eq!(
+        bench.store.load_backfills(&bench.all(), None, 10).await.unwrap(),
+        [backfill.id],
+        "its open run still has to be counted"
+    );
     work(bench, &lease, open, Verdict::Succeeded).await;
     assert_eq!(advance(bench, &lease, &backfill).await, BackfillAdvanced { state: BackfillState::Cancelled, made: 0 });
     assert!(bench.store.load_backfills(&bench.all(), None, 10).await.unwrap().is_empty());
@@ -222,7 +230,7 @@ pub async fn a_cancelled_backfill_makes_no_more_runs(bench: &Bench) {
     assert_eq!((read.made, read.ended.succeeded, read.finished_at), (1, 1, Some(s(100))));
 }
 
-pub async fn a_cancel_ends_no_other_backfill(bench: &Bench) {
+pub async fn a_cancel_does_not_end_another_backfill(bench: &Bench) {
     bench.create(overlapping("j")).await;
     let lease = bench.join("a", 1).await;
     bench.go(100);
@@ -232,7 +240,7 @@ pub async fn a_cancel_ends_no_other_backfill(bench: &Bench) {
     assert_eq!(advance(bench, &lease, &second).await, BackfillAdvanced { state: BackfillState::Running, made: 2 });
 }
 
-pub async fn one_that_is_done_stays_done(bench: &Bench) {
+pub async fn a_cancel_does_not_change_a_backfill_that_is_done(bench: &Bench) {
     bench.create(spec("j")).await;
     let lease = bench.join("a", 1).await;
     bench.go(100);
@@ -245,7 +253,7 @@ pub async fn one_that_is_done_stays_done(bench: &Bench) {
     assert_eq!(advance(bench, &lease, &backfill).await, BackfillAdvanced { state: BackfillState::Done, made: 0 });
 }
 
-pub async fn a_pause_does_not_stop_it_and_a_delete_does(bench: &Bench) {
+pub async fn a_pause_does_not_stop_a_backfill_but_a_delete_does(bench: &Bench) {
     bench.create(overlapping("j")).await;
     let lease = bench.join("a", 1).await;
     bench.go(100);
@@ -258,7 +266,7 @@ pub async fn a_pause_does_not_stop_it_and_a_delete_does(bench: &Bench) {
     assert_eq!(read(bench, &backfill).await.finished_at, Some(s(1_000)));
 }
 
-pub async fn a_repeated_request_gives_the_backfill_that_it_made(bench: &Bench) {
+pub async fn a_repeated_request_returns_the_same_backfill(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     bench.go(100);
     let key = |print| Some(IdempotencyKey { key: "k".into(), fingerprint: [print; 32] });
@@ -270,7 +278,7 @@ pub async fn a_repeated_request_gives_the_backfill_that_it_made(bench: &Bench) {
     assert!(matches!(other, Err(StoreError::KeyReused)), "{other:?}");
 }
 
-pub async fn a_job_has_so_many_under_way_at_the_most(bench: &Bench) {
+pub async fn running_backfills_per_job_are_limited(bench: &Bench) {
     bench.create(spec("j")).await;
     bench.go(100);
     let max = u128::try_from(BACKFILLS_RUNNING_MAX).unwrap();
@@ -283,7 +291,7 @@ pub async fn a_job_has_so_many_under_way_at_the_most(bench: &Bench) {
     make(bench, ask(max + 1, 0, 20)).await;
 }
 
-pub async fn what_cannot_be_backfilled_is_refused_field_by_field(bench: &Bench) {
+pub async fn an_impossible_backfill_is_refused_with_its_field(bench: &Bench) {
     bench.create(spec("j")).await;
     bench.create(JobSpec { schedule: None, ..spec("idle") }).await;
     bench.go(100);
@@ -303,7 +311,7 @@ pub async fn what_cannot_be_backfilled_is_refused_field_by_field(bench: &Bench) 
     }
 }
 
-pub async fn ticks_of_long_ago_have_runs_of_today(bench: &Bench) {
+pub async fn runs_for_old_ticks_have_recent_ids(bench: &Bench) {
     let job = bench.create(overlapping("j")).await;
     let lease = bench.join("a", 1).await;
     let long_ago = -80 * 86_400;
@@ -312,9 +320,9 @@ pub async fn ticks_of_long_ago_have_runs_of_today(bench: &Bench) {
     assert_eq!(made(bench, &job).await, [0, 10, 20].map(|second| long_ago + second));
     let in_order: Vec<_> = bench.history(&job).await.iter().map(|run| run.scheduled_at).collect();
     assert_eq!(in_order, [0, 10, 20].map(|second| s(long_ago + second)), "listed in the order of their ticks");
-    // A node that has claimed one and vanishes loses it, as any other.
+    // A claimed run of a vanished node is lost, as any other.
     let run = run_of(&backfill, long_ago);
-    assert!(run.time() > s(-2 * 3_600), "nobody looks for it months ago");
+    assert!(run.time() > s(-2 * 3_600), "a search for claims need not read months back");
     bench.claim(&lease, run).await;
     assert!(bench.load(&job).await.open.iter().any(|open| open.id == run && open.state == State::Claimed));
     bench.store.leave(&lease).await.unwrap();
@@ -323,7 +331,7 @@ pub async fn ticks_of_long_ago_have_runs_of_today(bench: &Bench) {
     assert_eq!(lost.iter().map(|run| run.id).collect::<Vec<_>>(), [run]);
 }
 
-pub async fn one_that_lasts_too_long_is_ended_with_a_note(bench: &Bench) {
+pub async fn a_backfill_that_takes_too_long_is_ended_with_a_note(bench: &Bench) {
     bench.create(spec("j")).await;
     let lease = bench.join("a", 1).await;
     bench.go(100);
@@ -334,10 +342,10 @@ pub async fn one_that_lasts_too_long_is_ended_with_a_note(bench: &Bench) {
     assert_eq!(advance(bench, &lease, &backfill).await, BackfillAdvanced { state: BackfillState::Cancelled, made: 0 });
     let read = read(bench, &backfill).await;
     assert_eq!((read.total, read.made, read.finished_at), (5, 1, Some(s(7 * 86_400))));
-    assert!(read.note.as_deref().unwrap().contains("4 ticks were left"), "{:?}", read.note);
+    assert!(read.note.as_deref().unwrap().contains("4 ticks left"), "{:?}", read.note);
 }
 
-pub async fn a_lost_lease_makes_no_runs(bench: &Bench) {
+pub async fn a_lost_lease_creates_no_backfilled_runs(bench: &Bench) {
     let job = bench.create(overlapping("j")).await;
     let lease = bench.store.join(&NodeInfo::named("a"), incarnation(1), Span::seconds(15)).await.unwrap().0;
     bench.go(10);
@@ -351,7 +359,7 @@ pub async fn a_lost_lease_makes_no_runs(bench: &Bench) {
     assert!(made(bench, &job).await.is_empty());
 }
 
-pub async fn backfills_are_looked_after_where_their_jobs_stand(bench: &Bench) {
+pub async fn backfills_are_loaded_by_the_partition_of_their_job(bench: &Bench) {
     bench.create(spec("j")).await;
     bench.go(100);
     let ids = [make(bench, ask(1, 0, 20)).await.id, make(bench, ask(2, 0, 20)).await.id];
@@ -394,7 +402,7 @@ pub async fn backfills_have_audit_rows(bench: &Bench) {
     assert!(trail[trail.len() - 2].detail.contains("\"total\":3"), "{:?}", trail[trail.len() - 2]);
 }
 
-pub async fn what_is_over_goes_with_its_time(bench: &Bench) {
+pub async fn an_ended_backfill_is_pruned(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     bench.go(100);
     let over = make(bench, ask(1, 0, 20)).await;
@@ -406,10 +414,10 @@ pub async fn what_is_over_goes_with_its_time(bench: &Bench) {
     let left = async || bench.store.list_backfills(TENANT, job.id, None, 9).await.unwrap().items.len();
     assert_eq!(left().await, 2);
     bench.store.prune(s(101), 100).await.unwrap();
-    assert_eq!(left().await, 1, "what is under way stays");
+    assert_eq!(left().await, 1, "a running backfill is kept");
 }
 
-pub async fn an_instant_is_explained_with_the_runs_that_were_made_for_it(bench: &Bench) {
+pub async fn an_explanation_lists_the_backfilled_runs_of_the_instant(bench: &Bench) {
     bench.create(overlapping("j")).await;
     let lease = bench.join("a", 1).await;
     bench.go(100);
@@ -424,6 +432,6 @@ pub async fn an_instant_is_explained_with_the_runs_that_were_made_for_it(bench: 
     let expected = [(&backfills[1], State::Waiting), (&backfills[0], State::Failed)];
     let runs = expected.map(|(backfill, state)| Backfilled { run: run_of(backfill, 10), state });
     assert_eq!(both, runs);
-    assert_eq!(told(10).await.record, None, "it is no record of the tick");
+    assert_eq!(told(10).await.record, None, "a backfilled run is not the record of the tick");
     assert!(told(11).await.backfilled.is_empty());
 }

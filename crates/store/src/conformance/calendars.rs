@@ -1,4 +1,4 @@
-//! Calendars: versions that hold from an instant on, and the jobs that name them. The clock's first day is 2026-11-16.
+//! Calendars: versions that apply from an instant on, and the jobs that use them. The clock starts on 2026-11-16.
 
 use everytick_domain::{
     calendar::{CALENDAR_VERSIONS_KEPT, CalendarSpec},
@@ -40,7 +40,7 @@ fn replace(spec: JobSpec) -> Change {
     Change::Replace(Box::new(spec))
 }
 
-pub async fn a_calendar_is_made_read_listed_and_deleted(bench: &Bench) {
+pub async fn a_calendar_is_created_read_listed_and_deleted(bench: &Bench) {
     let made = put(bench, "b", &[TODAY]).await;
     assert_eq!((made.made, made.x, made.calendar.version.raw()), (true, Some(START), 1));
     bench.go(5);
@@ -59,10 +59,10 @@ pub async fn a_calendar_is_made_read_listed_and_deleted(bench: &Bench) {
     assert!(matches!(bench.store.get_calendar(TENANT, "b").await, Err(StoreError::NotFound("calendar"))));
     let again = bench.store.delete_calendar(TENANT, &actor(), "b", None).await;
     assert!(matches!(again, Err(StoreError::NotFound("calendar"))));
-    assert_eq!(put(bench, "b", &[]).await.calendar.version.raw(), 1, "a new one");
+    assert_eq!(put(bench, "b", &[]).await.calendar.version.raw(), 1, "it is a new calendar");
 }
 
-pub async fn a_deleted_calendar_leaves_all_others(bench: &Bench) {
+pub async fn deleting_a_calendar_does_not_change_others(bench: &Bench) {
     let gone = put(bench, "c", &[TODAY]).await.calendar;
     let left = put(bench, "left", &[TODAY]).await.calendar;
     let theirs = try_put(bench, OTHER_TENANT, "c", &[OTHER_DAY]).await.unwrap().calendar;
@@ -72,7 +72,7 @@ pub async fn a_deleted_calendar_leaves_all_others(bench: &Bench) {
     assert_eq!(bench.store.get_calendar(OTHER_TENANT, "c").await.unwrap(), theirs);
 }
 
-pub async fn a_calendar_that_is_put_as_it_is_has_no_new_version(bench: &Bench) {
+pub async fn putting_an_unchanged_calendar_makes_no_new_version(bench: &Bench) {
     put(bench, "c", &[TODAY]).await;
     let job = bench.create(naming(spec("j"), &["c"])).await;
     bench.go(5);
@@ -81,14 +81,14 @@ pub async fn a_calendar_that_is_put_as_it_is_has_no_new_version(bench: &Bench) {
     assert_eq!(bench.epoch(&job).await, 1);
 }
 
-pub async fn a_put_of_another_version_is_refused(bench: &Bench) {
+pub async fn a_put_with_a_wrong_version_is_refused(bench: &Bench) {
     let ask = |version| PutCalendar {
         name: "c".into(),
         spec: dates(&[OTHER_DAY]),
         if_match: Some(Version::from_raw(version)),
     };
     let none = bench.store.put_calendar(TENANT, &actor(), ask(1)).await;
-    assert!(matches!(none, Err(StoreError::VersionMismatch { .. })), "there is none");
+    assert!(matches!(none, Err(StoreError::VersionMismatch { .. })), "the calendar does not exist");
     put(bench, "c", &[TODAY]).await;
     let old = bench.store.put_calendar(TENANT, &actor(), ask(2)).await;
     let Err(StoreError::VersionMismatch { has, wanted }) = old else { panic!("{old:?}") };
@@ -98,7 +98,7 @@ pub async fn a_put_of_another_version_is_refused(bench: &Bench) {
     assert_eq!(bench.store.put_calendar(TENANT, &actor(), ask(1)).await.unwrap().calendar.version.raw(), 2);
 }
 
-pub async fn a_tenant_has_only_so_many_calendars(bench: &Bench) {
+pub async fn calendars_per_tenant_are_limited(bench: &Bench) {
     for n in 0..LIMITS.calendars_per_tenant_max {
         put(bench, &format!("c{n}"), &[]).await;
     }
@@ -109,7 +109,7 @@ pub async fn a_tenant_has_only_so_many_calendars(bench: &Bench) {
     try_put(bench, OTHER_TENANT, "more", &[]).await.unwrap();
 }
 
-pub async fn a_job_that_names_a_calendar_which_is_not_there_is_refused(bench: &Bench) {
+pub async fn a_job_that_uses_an_unknown_calendar_is_refused(bench: &Bench) {
     put(bench, "c", &[TODAY]).await;
     let refused = bench.created(TENANT, naming(spec("j"), &["c", "mars"])).await;
     let Err(StoreError::Invalid(found)) = refused else { panic!("{refused:?}") };
@@ -122,7 +122,7 @@ pub async fn a_job_that_names_a_calendar_which_is_not_there_is_refused(bench: &B
     assert!(found[0].field == "schedule.exclude" && found[0].message.contains("\"mars\""), "{}", found[0]);
 }
 
-pub async fn a_loaded_job_has_the_calendars_that_it_names(bench: &Bench) {
+pub async fn a_loaded_job_has_its_calendars(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     put(bench, "c", &[OTHER_DAY]).await;
     put(bench, "d", &[TODAY]).await;
@@ -148,12 +148,12 @@ pub async fn a_loaded_job_has_the_calendars_that_it_names(bench: &Bench) {
     for seen in seen {
         assert_eq!(excluded(seen, s(10)).as_deref(), Some("d"));
     }
-    assert_eq!(got.job.next_tick(got.cursor, START), Some(s(86_400)), "the first that fires");
+    assert_eq!(got.job.next_tick(got.cursor, START), Some(s(86_400)), "the first tick that fires");
     let known = bench.store.load_calendars(TENANT, &["d".into(), "mars".into()]).await.unwrap();
     assert_eq!(known.iter().map(|calendar| calendar.name()).collect::<Vec<_>>(), ["d"]);
 }
 
-pub async fn a_new_version_raises_the_epochs_of_the_jobs_that_name_it_and_of_no_others(bench: &Bench) {
+pub async fn a_new_version_raises_the_epochs_of_the_jobs_that_use_it(bench: &Bench) {
     put(bench, "c", &[]).await;
     put(bench, "d", &[]).await;
     let mut jobs = Vec::new();
@@ -170,7 +170,11 @@ pub async fn a_new_version_raises_the_epochs_of_the_jobs_that_name_it_and_of_no_
     for job in &jobs {
         epochs.push(bench.epoch(job).await);
     }
-    assert_eq!(epochs, [raised(s(5)), raised(s(5)), 1, 1, raised(START)], "the last by its own edit");
+    assert_eq!(
+        epochs,
+        [raised(s(5)), raised(s(5)), 1, 1, raised(START)],
+        "the last epoch was raised by the job's own edit"
+    );
     let changes = bench.store.changes(&bench.all(), mark, 100).await.unwrap().jobs;
     for (job, epoch) in jobs.iter().zip(epochs).filter(|(_, epoch)| *epoch > 1) {
         assert!(
@@ -179,7 +183,7 @@ pub async fn a_new_version_raises_the_epochs_of_the_jobs_that_name_it_and_of_no_
             job.spec.name
         );
     }
-    assert_eq!(bench.cursor(&jobs[0]).await, Some(s(10)), "ticks are what they were");
+    assert_eq!(bench.cursor(&jobs[0]).await, Some(s(10)), "the ticks do not change");
 }
 
 pub async fn ticks_planned_under_an_old_version_are_stale(bench: &Bench) {
@@ -193,8 +197,8 @@ pub async fn ticks_planned_under_an_old_version_are_stale(bench: &Bench) {
     assert_eq!(bench.record(&lease, ticks(&job, bench.epoch(&job).await, run(10))).await, [RowAnswer::Inserted]);
 }
 
-/// What is due and not recorded when a calendar changes is judged by the version that held at its time.
-pub async fn an_edit_judges_each_tick_by_the_version_that_held_then(bench: &Bench) {
+/// A due, unrecorded tick follows the calendar version that applied at its instant.
+pub async fn an_edit_applies_to_each_tick_the_calendar_version_of_its_instant(bench: &Bench) {
     put(bench, "c", &[]).await;
     let job = bench.create(naming(overlapping("j"), &["c"])).await;
     bench.go(20);
@@ -230,10 +234,10 @@ pub async fn only_the_newest_versions_are_kept(bench: &Bench) {
     let schedule = bench.load(&job).await.job.schedule.clone().unwrap();
     let version = |seconds| schedule.excluded(s(seconds)).map(|excluded| excluded.version.raw());
     assert_eq!((version(21), version(31), version(41)), (Some(3), None, Some(5)));
-    assert_eq!(version(5), Some(3), "the oldest that is kept speaks for what lies before it");
+    assert_eq!(version(5), Some(3), "the oldest kept version applies to instants before it");
 }
 
-pub async fn a_calendar_that_a_job_names_cannot_be_deleted(bench: &Bench) {
+pub async fn a_calendar_that_a_job_uses_cannot_be_deleted(bench: &Bench) {
     put(bench, "c", &[]).await;
     for name in ["one", "two", "three"] {
         bench.create(naming(spec(name), &["c"])).await;

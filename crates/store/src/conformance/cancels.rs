@@ -1,4 +1,4 @@
-//! Runs that end before their time: those that give way, and all of a job; and requests under the policies that let runs wait.
+//! Superseded and cancelled runs, and requests under the policies `queue` and `cancel_previous`.
 
 use everytick_domain::{
     edit::Change,
@@ -17,7 +17,7 @@ fn queue(name: &str, limit: u32) -> JobSpec {
     JobSpec { overlap: Overlap::Queue { limit }, ..spec(name) }
 }
 
-pub async fn what_gives_way_is_cancelled_under_a_raised_fence_with_the_reason(bench: &Bench) {
+pub async fn a_superseded_run_is_cancelled_with_a_raised_fence_and_a_reason(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(previous("j")).await);
     bench.go(10);
     let claimed = bench.claimed(&lease, &job, 10).await;
@@ -43,7 +43,7 @@ pub async fn what_gives_way_is_cancelled_under_a_raised_fence_with_the_reason(be
     assert_eq!(bench.claim(&lease, newest).await.id, newest);
 }
 
-pub async fn what_is_over_gives_no_way(bench: &Bench) {
+pub async fn an_ended_run_is_not_superseded(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(previous("j")).await);
     bench.go(10);
     let run = bench.claimed(&lease, &job, 10).await;
@@ -56,7 +56,7 @@ pub async fn what_is_over_gives_no_way(bench: &Bench) {
     assert_eq!((record.state, record.error), (State::Succeeded, None));
 }
 
-pub async fn a_lost_lease_makes_nobody_give_way(bench: &Bench) {
+pub async fn a_lost_lease_supersedes_nothing(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(previous("j")).await);
     bench.go(10);
     let run = bench.claimed(&lease, &job, 10).await;
@@ -67,13 +67,13 @@ pub async fn a_lost_lease_makes_nobody_give_way(bench: &Bench) {
     assert_eq!(bench.run(run.id).await.state, State::Claimed);
 }
 
-pub async fn a_cancelled_run_keeps_what_its_last_attempt_had_printed(bench: &Bench) {
+pub async fn a_cancelled_run_keeps_the_output_of_its_last_attempt(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
     let run = bench.claimed(&lease, &job, 10).await;
     let keep = |attempt, text: &str| KeptOutput { run: run.id, attempt, output: text.into() };
     bench.store.keep_outputs(&[keep(1, "too soon")]).await.unwrap();
-    assert_eq!(bench.run(run.id).await.output, None, "only of one that is cancelled");
+    assert_eq!(bench.run(run.id).await.output, None, "only a cancelled run keeps it");
     bench.store.cancel_run(TENANT, &actor(), run.id).await.unwrap();
     let cancelled = bench.run(run.id).await;
     bench.store.keep_outputs(&[keep(2, "of another attempt")]).await.unwrap();
@@ -81,12 +81,12 @@ pub async fn a_cancelled_run_keeps_what_its_last_attempt_had_printed(bench: &Ben
     bench.store.keep_outputs(&[keep(1, "half a\0 report")]).await.unwrap();
     let kept = bench.run(run.id).await;
     assert!(kept.output.as_deref().is_some_and(|output| output.starts_with("half a")), "{:?}", kept.output);
-    assert_eq!(crate::RunRecord { output: None, ..kept.clone() }, cancelled, "nothing else is changed");
+    assert_eq!(crate::RunRecord { output: None, ..kept.clone() }, cancelled, "nothing else changes");
     bench.store.keep_outputs(&[keep(1, "again")]).await.unwrap();
     assert_eq!(bench.run(run.id).await, kept);
 }
 
-pub async fn an_output_is_kept_only_by_the_run_named(bench: &Bench) {
+pub async fn an_output_is_stored_only_on_the_named_run(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(20);
     let (named, other) = (bench.claimed(&lease, &job, 10).await, bench.claimed(&lease, &job, 20).await);
@@ -98,7 +98,7 @@ pub async fn an_output_is_kept_only_by_the_run_named(bench: &Bench) {
     assert_eq!(bench.run(other.id).await.output, None);
 }
 
-pub async fn what_succeeded_keeps_its_own_output(bench: &Bench) {
+pub async fn a_succeeded_run_keeps_its_own_output(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
     let run = bench.claimed(&lease, &job, 10).await;
@@ -109,7 +109,7 @@ pub async fn what_succeeded_keeps_its_own_output(bench: &Bench) {
     assert_eq!(bench.run(run.id).await.output, None);
 }
 
-pub async fn all_that_is_open_of_a_job_is_cancelled(bench: &Bench) {
+pub async fn cancelling_a_job_cancels_all_its_open_runs(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     let other = bench.create(overlapping("other")).await;
     bench.go(10);
@@ -137,7 +137,7 @@ pub async fn all_that_is_open_of_a_job_is_cancelled(bench: &Bench) {
     assert!(bench.store.cancel_job(TENANT, &actor(), &by_name("j")).await.unwrap().runs.all().is_empty());
 }
 
-pub async fn an_unknown_deleted_or_foreign_job_has_nothing_to_cancel(bench: &Bench) {
+pub async fn an_unknown_deleted_or_foreign_job_cannot_be_cancelled(bench: &Bench) {
     bench.create(spec("j")).await;
     bench.create(spec("gone")).await;
     bench.edit("gone", Change::Delete).await;
@@ -158,7 +158,7 @@ pub async fn under_queue_requests_wait_up_to_the_limit(bench: &Bench) {
     assert_eq!(states, [State::Waiting, State::Waiting, State::Skipped]);
 }
 
-pub async fn under_queue_a_run_between_two_attempts_does_not_wait(bench: &Bench) {
+pub async fn under_queue_a_run_between_two_attempts_does_not_count_as_waiting(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(queue("j", 1)).await);
     bench.go(10);
     let run = bench.claimed(&lease, &job, 10).await;
@@ -167,8 +167,8 @@ pub async fn under_queue_a_run_between_two_attempts_does_not_wait(bench: &Bench)
     assert_eq!(bench.trigger(new_run("j", "b")).await.state, State::Skipped);
 }
 
-/// So that the limit and the order hold, whoever comes at the same time.
-pub async fn under_queue_a_request_makes_stale_what_was_planned_without_it(bench: &Bench) {
+/// This keeps the limit and the order when a tick and a request come at the same time.
+pub async fn under_queue_a_request_makes_earlier_plans_stale(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(queue("j", 1)).await);
     let other = bench.create(spec("other")).await;
     bench.go(10);
@@ -177,13 +177,13 @@ pub async fn under_queue_a_request_makes_stale_what_was_planned_without_it(bench
     bench.trigger(new_run("other", "a")).await;
     let planned = ticks(&job, before, vec![tick(&job, 10, everytick_domain::plan::Fate::Run)]);
     assert_eq!(bench.record(&lease, planned).await, [RowAnswer::Stale]);
-    assert_eq!(bench.epoch(&other).await, others, "under other policies its holder judges at the start");
+    assert_eq!(bench.epoch(&other).await, others, "under other policies the owner decides when the run starts");
     let epoch = bench.epoch(&job).await;
     assert_eq!(bench.trigger(new_run("j", "b")).await.state, State::Skipped);
-    assert_eq!(bench.epoch(&job).await, epoch, "a request that is skipped is in nobody's way");
+    assert_eq!(bench.epoch(&job).await, epoch, "a skipped request does not affect other runs");
 }
 
-pub async fn under_cancel_previous_requests_wait_for_their_turn(bench: &Bench) {
+pub async fn under_cancel_previous_requests_wait(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(previous("j")).await);
     bench.go(10);
     bench.claimed(&lease, &job, 10).await;

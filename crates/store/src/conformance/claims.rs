@@ -1,4 +1,4 @@
-//! What waits, who claims it, and what the dead have left.
+//! Waiting runs, claims on them, and the lost claims of dead nodes.
 
 use everytick_domain::{
     ids::{JobId, RunId},
@@ -10,7 +10,7 @@ use everytick_domain::{
 use super::{Bench, OTHER_TENANT, START, TENANT, TTL, incarnation, new_run, overlapping, s, spec, tick, ticks};
 use crate::{Beat, Busy, LATE_PER_TENANT_MAX, NewRun, NodeInfo, StoreError, WaitingRun};
 
-pub async fn what_waits_comes_on_time_first_then_by_priority_then_the_oldest(bench: &Bench) {
+pub async fn on_time_runs_come_first_then_by_priority_then_the_oldest(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     let mut jobs = Vec::new();
     for (name, priority) in [("low", 1), ("high", 9), ("late", 9)] {
@@ -33,11 +33,11 @@ pub async fn what_waits_comes_on_time_first_then_by_priority_then_the_oldest(ben
     assert_eq!(due, expected);
 }
 
-pub async fn late_runs_come_tenant_by_tenant_in_turn(bench: &Bench) {
+pub async fn late_runs_rotate_between_tenants(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     let ours = bench.create(overlapping("ours")).await;
     let theirs = bench.created(OTHER_TENANT, overlapping("theirs")).await.unwrap().job;
-    // A backlog longer than what is looked at together.
+    // A backlog longer than the number of late runs read per tenant.
     let long = i64::try_from(LATE_PER_TENANT_MAX).unwrap() + 20;
     bench.go(long * 10);
     let late = |job: &Job, count| ticks(job, 1, (1..=count).map(|n| tick(job, n * 10, Fate::Late)).collect());
@@ -57,17 +57,17 @@ pub async fn late_runs_come_tenant_by_tenant_in_turn(bench: &Bench) {
     }
     bench.waiting(&lease, &theirs, 30).await;
     let due = bench.store.peek_waiting(&lease, &bench.all(), &[], Some(OTHER_TENANT), 2).await.unwrap().due;
-    assert_eq!(due.iter().map(|run| run.late).collect::<Vec<_>>(), [false, true], "what is on time comes first");
+    assert_eq!(due.iter().map(|run| run.late).collect::<Vec<_>>(), [false, true], "on-time runs come first");
     let due = bench
         .store
         .peek_waiting(&lease, &bench.all(), &[Busy { job: ours.id, full: false }], None, 9)
         .await
         .unwrap()
         .due;
-    assert!(due.iter().all(|run| run.job == theirs.id), "of busy jobs nothing comes");
+    assert!(due.iter().all(|run| run.job == theirs.id), "runs of busy jobs do not come");
 }
 
-pub async fn what_is_not_due_does_not_come_and_is_not_claimed(bench: &Bench) {
+pub async fn a_run_that_is_not_due_is_neither_returned_nor_claimed(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(20);
     let mut rows = vec![tick(&job, 10, Fate::Run), tick(&job, 20, Fate::Run)];
@@ -88,7 +88,7 @@ pub async fn what_is_not_due_does_not_come_and_is_not_claimed(bench: &Bench) {
     assert_eq!(bench.peek(&lease).await.next_due, None);
 }
 
-pub async fn the_runs_of_busy_jobs_do_not_come_except_forced_ones_and_retries(bench: &Bench) {
+pub async fn runs_of_busy_jobs_are_skipped_except_forced_runs_and_retries(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     let (busy, idle) = (bench.create(overlapping("busy")).await, bench.create(spec("idle")).await);
     bench.go(20);
@@ -106,13 +106,13 @@ pub async fn the_runs_of_busy_jobs_do_not_come_except_forced_ones_and_retries(be
     due.sort_by_key(|run| (run.force, run.attempts));
     let came: Vec<_> = due.iter().map(|run| (run.id, run.attempts, run.force)).collect();
     assert_eq!(came, [(runs, 0, false), (retried.id, 1, false), (forced.id, 0, true)]);
-    // One that uses all the slots it may.
+    // A job that uses all its slots.
     let full = [Busy { job: busy.id, full: true }];
     let due = bench.store.peek_waiting(&lease, &bench.all(), &full, None, 10).await.unwrap().due;
     assert_eq!(due.iter().map(|run| run.id).collect::<Vec<_>>(), [runs]);
 }
 
-pub async fn no_more_come_than_asked_for(bench: &Bench) {
+pub async fn a_search_for_waiting_runs_obeys_its_limit(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(40);
     let rows = (1..=4).map(|n| tick(&job, n * 10, Fate::Run)).collect();
@@ -121,13 +121,13 @@ pub async fn no_more_come_than_asked_for(bench: &Bench) {
     assert_eq!(due.iter().map(|run| run.due_at).collect::<Vec<_>>(), [s(10), s(20), s(30)]);
 }
 
-pub async fn a_lost_lease_sees_nothing_that_waits(bench: &Bench) {
+pub async fn a_lost_lease_reads_no_waiting_runs(bench: &Bench) {
     let old = bench.join("a", 1).await;
     bench.join("a", 2).await;
     assert!(matches!(bench.store.peek_waiting(&old, &bench.all(), &[], None, 1).await, Err(StoreError::LeaseLost)));
 }
 
-pub async fn a_claim_raises_fence_and_attempt_and_takes_the_run_from_among_the_waiting(bench: &Bench) {
+pub async fn a_claim_raises_fence_and_attempt_and_removes_the_run_from_waiting(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
     let id = bench.waiting(&lease, &job, 10).await;
@@ -142,7 +142,7 @@ pub async fn a_claim_raises_fence_and_attempt_and_takes_the_run_from_among_the_w
     assert!(bench.due(&lease).await.is_empty());
 }
 
-pub async fn a_run_is_claimed_by_one_claim(bench: &Bench) {
+pub async fn a_run_is_claimed_once(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
     let id = bench.waiting(&lease, &job, 10).await;
@@ -151,7 +151,7 @@ pub async fn a_run_is_claimed_by_one_claim(bench: &Bench) {
     assert_eq!(bench.run(id).await.attempt, 1);
 }
 
-pub async fn it_can_be_asked_which_claims_are_still_ours(bench: &Bench) {
+pub async fn a_node_can_check_which_claims_it_still_has(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     let job = bench.create(overlapping("j")).await;
     bench.go(20);
@@ -162,7 +162,7 @@ pub async fn it_can_be_asked_which_claims_are_still_ours(bench: &Bench) {
     assert!(bench.store.still_claimed(&lease, &[]).await.unwrap().is_empty());
 }
 
-pub async fn claims_answer_in_the_order_asked(bench: &Bench) {
+pub async fn claims_are_returned_in_the_requested_order(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(50);
     let rows: Vec<_> = (1..=5).map(|n| tick(&job, n * 10, Fate::Run)).collect();
@@ -193,16 +193,16 @@ pub async fn unknown_and_ended_runs_are_not_claimed(bench: &Bench) {
     assert!(bench.store.claim(&lease, &bench.all(), &[run.id, RunId::floor(START)]).await.unwrap().is_empty());
 }
 
-pub async fn a_claim_brings_the_payload_of_the_run(bench: &Bench) {
+pub async fn a_claim_returns_the_payload_of_the_run(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     bench.create(spec("j")).await;
     let run = bench.trigger(NewRun { payload: Some("{\"n\":1}".into()), ..new_run("j", "k") }).await;
     let claimed = bench.claim(&lease, run.id).await;
     assert_eq!((claimed.cause, claimed.payload.as_deref()), (CauseKind::Request, Some("{\"n\":1}")));
-    assert_eq!(bench.run(run.id).await.payload.as_deref(), Some("{\"n\":1}"), "a rerun takes it from here");
+    assert_eq!(bench.run(run.id).await.payload.as_deref(), Some("{\"n\":1}"), "a rerun reads it from the run");
 }
 
-pub async fn an_incarnation_finds_its_claims_again(bench: &Bench) {
+pub async fn an_incarnation_can_load_its_claims(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(30);
     let first = bench.claimed(&lease, &job, 10).await;
@@ -221,11 +221,11 @@ pub async fn the_claims_of_an_ended_lease_are_lost(bench: &Bench) {
     let claimed = [bench.claimed(&old, &job, 10).await, bench.claimed(&old, &job, 20).await];
     let new = bench.join("a", 2).await;
     assert_eq!(bench.store.load_lost(&new, 10).await.unwrap(), claimed);
-    assert_eq!(bench.store.load_lost(&new, 10).await.unwrap(), claimed, "until they are settled");
+    assert_eq!(bench.store.load_lost(&new, 10).await.unwrap(), claimed, "they are returned until they are settled");
     assert!(matches!(bench.store.renew(&old, TTL, &Beat::of(RunId::floor(START))).await, Err(StoreError::LeaseLost)));
 }
 
-pub async fn an_old_run_that_was_claimed_late_is_found_when_it_is_lost(bench: &Bench) {
+pub async fn a_lost_claim_on_an_old_run_is_found(bench: &Bench) {
     let (first, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
     let id = bench.waiting(&first, &job, 10).await;
@@ -248,7 +248,7 @@ pub async fn a_node_that_left_loses_its_claims(bench: &Bench) {
     assert_eq!(bench.store.load_lost(&new, 10).await.unwrap(), [claimed]);
 }
 
-pub async fn our_own_claims_are_not_lost(bench: &Bench) {
+pub async fn a_live_nodes_own_claims_are_not_lost(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
     bench.claimed(&lease, &job, 10).await;
@@ -257,7 +257,7 @@ pub async fn our_own_claims_are_not_lost(bench: &Bench) {
     assert!(matches!(bench.store.load_lost(&lease, 10).await, Err(StoreError::LeaseLost)));
 }
 
-pub async fn lost_claims_come_no_more_than_asked_for(bench: &Bench) {
+pub async fn a_search_for_lost_claims_obeys_its_limit(bench: &Bench) {
     let (old, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(30);
     for n in 1..=3 {
@@ -272,7 +272,7 @@ pub async fn lost_claims_come_no_more_than_asked_for(bench: &Bench) {
     assert_eq!(bench.store.load_lost(&new, 2).await.unwrap().len(), 1);
 }
 
-pub async fn what_was_settled_is_no_longer_lost(bench: &Bench) {
+pub async fn a_settled_run_is_no_longer_lost(bench: &Bench) {
     let (old, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
     bench.claimed(&old, &job, 10).await;
@@ -288,7 +288,7 @@ pub async fn what_was_settled_is_no_longer_lost(bench: &Bench) {
     assert_eq!(bench.load(&job).await.open.len(), 1);
 }
 
-pub async fn a_renewal_may_pass_the_runs_that_are_over(bench: &Bench) {
+pub async fn a_renewal_may_raise_the_bound_past_ended_runs(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     let other = bench.create(spec("other")).await;
     bench.go(20);
@@ -298,7 +298,7 @@ pub async fn a_renewal_may_pass_the_runs_that_are_over(bench: &Bench) {
     bench.pass_claims(&lease, open.id).await;
     assert_eq!(bench.store.load_claimed(&lease).await.unwrap(), std::slice::from_ref(&open));
     assert_eq!(bench.load(&job).await.open.len(), 1);
-    // What is claimed after it may lie lower.
+    // A later claim may have a lower id.
     let id = bench.waiting(&lease, &other, 10).await;
     let lower = bench.claim(&lease, id).await;
     assert_eq!(bench.store.load_claimed(&lease).await.unwrap(), [lower, open]);

@@ -1,4 +1,4 @@
-//! Making jobs: names, quotas, schedules that can fire, and requests that are repeated.
+//! Creating jobs: names, quotas, schedules that can fire, and repeated requests.
 
 use everytick_domain::{
     edit::Change,
@@ -13,7 +13,7 @@ use everytick_domain::{
 use super::{Bench, LIMITS, OTHER_TENANT, START, TENANT, actor, by_name, job_id, s, schedule, spec};
 use crate::{Created, IDEMPOTENCY_KEPT, IdempotencyKey, JobFilter, NewJob, Result, StoreError};
 
-pub async fn a_new_job_begins_at_its_first_tick_after_the_clock(bench: &Bench) {
+pub async fn a_new_job_starts_at_its_first_tick_after_now(bench: &Bench) {
     bench.go(20);
     let created = bench.created(TENANT, spec("j")).await.unwrap();
     assert_eq!((created.cursor, created.replayed), (Some(s(30)), false));
@@ -33,14 +33,14 @@ pub async fn a_disabled_job_and_one_without_a_schedule_have_no_cursor(bench: &Be
     }
 }
 
-pub async fn a_name_can_be_had_once(bench: &Bench) {
+pub async fn a_job_name_is_unique(bench: &Bench) {
     bench.create(spec("j")).await;
     let job = NewJob { id: JobId::from_uuid(uuid::Uuid::from_u128(7)), spec: spec("j") };
     let again = bench.store.create_jobs(TENANT, &actor(), vec![job], None).await.unwrap().remove(0);
     assert!(matches!(again, Err(StoreError::NameTaken(name)) if name == "j"));
 }
 
-pub async fn a_name_can_be_had_once_in_a_batch(bench: &Bench) {
+pub async fn a_job_name_is_unique_in_a_batch(bench: &Bench) {
     let job = |n| NewJob { id: JobId::from_uuid(uuid::Uuid::from_u128(n)), spec: spec("j") };
     let created = bench.store.create_jobs(TENANT, &actor(), vec![job(7), job(8)], None).await.unwrap();
     assert!(created[0].is_ok());
@@ -54,7 +54,7 @@ pub async fn tenants_may_have_jobs_of_the_same_name(bench: &Bench) {
     assert_eq!(bench.store.get_job(OTHER_TENANT, &by_name("j")).await.unwrap().job.id, theirs.id);
 }
 
-pub async fn the_quota_holds_and_a_deleted_job_frees_a_place(bench: &Bench) {
+pub async fn the_quota_is_enforced_and_a_deleted_job_does_not_count(bench: &Bench) {
     let max = LIMITS.jobs_per_tenant_max;
     let jobs = (0..=max).map(|n| format!("j{n}")).map(|name| NewJob { id: job_id(TENANT, &name), spec: spec(&name) });
     let created = bench.store.create_jobs(TENANT, &actor(), jobs.collect(), None).await.unwrap();
@@ -68,7 +68,7 @@ pub async fn the_quota_holds_and_a_deleted_job_frees_a_place(bench: &Bench) {
     assert!(matches!(bench.created(TENANT, spec("still-more")).await, Err(StoreError::QuotaReached(_))));
 }
 
-pub async fn one_job_that_is_refused_does_not_stop_the_others(bench: &Bench) {
+pub async fn a_refused_job_does_not_stop_the_others_of_its_batch(bench: &Bench) {
     let mut past = spec("past");
     past.schedule = Some(schedule(Timing::At { at: s(-3_600) }));
     let jobs = [spec("a"), past, spec("b")].map(|spec| NewJob { id: job_id(TENANT, &spec.name), spec });
@@ -89,14 +89,14 @@ fn field(created: Result<Created>) -> String {
     }
 }
 
-pub async fn an_at_that_has_passed_is_refused_with_the_stores_time(bench: &Bench) {
+pub async fn an_at_in_the_past_is_refused_with_the_time_of_the_store(bench: &Bench) {
     let created = bench.created(TENANT, at(s(-61))).await;
     let said = created.as_ref().unwrap_err().to_string();
     assert!(said.contains(&START.to_string()), "{said}");
     assert_eq!(field(created), "schedule.at");
 }
 
-pub async fn an_at_that_has_only_just_passed_still_counts(bench: &Bench) {
+pub async fn an_at_that_has_just_passed_is_accepted(bench: &Bench) {
     assert_eq!(bench.created(TENANT, at(s(-60))).await.unwrap().cursor, Some(s(-60)));
 }
 
@@ -123,7 +123,7 @@ async fn create_under(
     bench.store.create_jobs(tenant, &actor(), vec![job], Some(key)).await.unwrap().remove(0)
 }
 
-pub async fn a_repeated_request_gives_the_job_that_it_made(bench: &Bench) {
+pub async fn a_repeated_request_returns_the_same_job(bench: &Bench) {
     let first = create_under(bench, TENANT, 1, spec("j"), &key(1)).await.unwrap();
     assert!(!first.replayed);
     bench.clock.set(START.plus(IDEMPOTENCY_KEPT).minus(Span::seconds(1)));
@@ -133,7 +133,7 @@ pub async fn a_repeated_request_gives_the_job_that_it_made(bench: &Bench) {
     assert_eq!(bench.audit().await.len(), 1);
 }
 
-pub async fn a_key_used_for_another_job_is_refused(bench: &Bench) {
+pub async fn a_key_reused_for_another_job_is_refused(bench: &Bench) {
     create_under(bench, TENANT, 1, spec("j"), &key(1)).await.unwrap();
     let other = create_under(bench, TENANT, 2, spec("other"), &key(2)).await;
     assert!(matches!(other, Err(StoreError::KeyReused)), "{other:?}");
@@ -146,7 +146,7 @@ pub async fn a_key_belongs_to_its_tenant(bench: &Bench) {
     assert!(!theirs.replayed);
 }
 
-pub async fn a_request_that_was_refused_does_not_use_up_its_key(bench: &Bench) {
+pub async fn a_refused_request_does_not_use_its_key(bench: &Bench) {
     bench.create(spec("j")).await;
     let refused = create_under(bench, TENANT, 1, spec("j"), &key(1)).await;
     assert!(matches!(refused, Err(StoreError::NameTaken(_))));
@@ -161,7 +161,7 @@ pub async fn a_new_job_has_an_audit_row(bench: &Bench) {
     assert_eq!(audit[0].subject, job.id.to_string());
 }
 
-pub async fn jobs_made_together_have_an_audit_row_each(bench: &Bench) {
+pub async fn jobs_created_together_have_an_audit_row_each(bench: &Bench) {
     let new = |n: u128| NewJob { id: JobId::from_uuid(uuid::Uuid::from_u128(n)), spec: spec(&format!("j{n}")) };
     let mut jobs: Vec<NewJob> = (1..=15).map(new).collect();
     let ids: Vec<String> = jobs.iter().map(|job| job.id.to_string()).collect();
@@ -171,12 +171,12 @@ pub async fn jobs_made_together_have_an_audit_row_each(bench: &Bench) {
     let audit = bench.audit().await;
     let mut subjects: Vec<_> = audit.iter().map(|row| row.subject.clone()).collect();
     subjects.sort_unstable();
-    assert_eq!(subjects, ids, "one each, and none that was refused");
+    assert_eq!(subjects, ids, "one row per created job and none for the refused job");
     assert!(audit.iter().all(|row| (row.at, row.actor.as_str(), row.action.as_str()) == (START, "tester", "create")));
 }
 
-/// What has its default value need not be written; whatever is read is what was made.
-pub async fn a_job_reads_as_it_was_made_whatever_it_says(bench: &Bench) {
+/// Default values need not be stored, but a read returns the definition as it was created.
+pub async fn a_job_is_read_as_it_was_created(bench: &Bench) {
     let http = |headers: &[(&str, &str)]| {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let url = "https://example.org/hook".to_owned();
@@ -235,7 +235,7 @@ pub async fn a_job_reads_as_it_was_made_whatever_it_says(bench: &Bench) {
     assert_eq!(found("plain").await, ["plain"]);
 }
 
-pub async fn a_home_region_is_kept_until_an_edit_changes_it(bench: &Bench) {
+pub async fn a_home_region_is_stored_until_an_edit_changes_it(bench: &Bench) {
     let at_home = |region: &str| JobSpec { home_region: Some(region.to_owned()), ..spec("j") };
     let home = async || {
         let read = bench.store.get_job(TENANT, &by_name("j")).await.unwrap().job;

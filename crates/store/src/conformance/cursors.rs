@@ -1,4 +1,4 @@
-//! Cursors: raised under the epoch named, never lowered.
+//! Cursors are raised only under the current epoch and never lowered.
 
 use everytick_domain::ids::{Epoch, JobId};
 
@@ -9,13 +9,13 @@ pub async fn a_cursor_is_raised(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     assert_eq!(bench.raise(&job, 1, Some(s(50))).await, [job.id]);
     assert_eq!(bench.cursor(&job).await, Some(s(50)));
-    assert_eq!(bench.epoch(&job).await, 1, "a cursor that rises is no change of the job");
+    assert_eq!(bench.epoch(&job).await, 1, "raising a cursor is not a change of the job");
 }
 
 pub async fn a_cursor_is_never_lowered(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     bench.raise(&job, 1, Some(s(50))).await;
-    assert_eq!(bench.raise(&job, 1, Some(s(20))).await, [job.id], "it stands where asked, and beyond");
+    assert_eq!(bench.raise(&job, 1, Some(s(20))).await, [job.id], "the cursor is already beyond the requested value");
     assert_eq!(bench.raise(&job, 1, Some(s(50))).await, [job.id]);
     assert_eq!(bench.cursor(&job).await, Some(s(50)));
 }
@@ -27,7 +27,7 @@ pub async fn a_cursor_is_not_raised_under_another_epoch(bench: &Bench) {
     assert_eq!(bench.cursor(&job).await, Some(s(10)));
 }
 
-pub async fn a_cursor_may_be_raised_to_never_and_stays_there(bench: &Bench) {
+pub async fn a_cursor_raised_to_no_next_tick_stays_there(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     assert_eq!(bench.raise(&job, 1, None).await, [job.id]);
     assert_eq!(bench.raise(&job, 1, Some(s(50))).await, [job.id]);
@@ -35,7 +35,7 @@ pub async fn a_cursor_may_be_raised_to_never_and_stays_there(bench: &Bench) {
     assert_eq!(bench.cursor(&job).await, None);
 }
 
-pub async fn a_batch_of_raises_answers_with_the_jobs_that_stand_where_asked(bench: &Bench) {
+pub async fn a_batch_of_raises_returns_the_jobs_whose_cursor_reached_the_value(bench: &Bench) {
     let (a, b, c) = (bench.create(spec("a")).await, bench.create(spec("b")).await, bench.create(spec("c")).await);
     bench.raise(&c, 1, Some(s(90))).await;
     let raise = |job, epoch, cursor| Raise { job, epoch: Epoch::from_raw(epoch), cursor: Some(s(cursor)) };

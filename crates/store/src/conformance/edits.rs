@@ -1,4 +1,4 @@
-//! Edits, pauses, resumes and deletes: before X the old definition holds, after it the new one, and no tick follows both.
+//! Edit, pause, resume and delete: the old definition applies up to X, the new one after it, and no tick follows both.
 
 use everytick_domain::{
     edit::Change,
@@ -24,14 +24,18 @@ fn replace(spec: JobSpec) -> Change {
     Change::Replace(Box::new(spec))
 }
 
-pub async fn a_pause_records_the_ticks_that_are_due_and_no_tick_after_it(bench: &Bench) {
+pub async fn a_pause_records_the_due_ticks_and_no_later_tick(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(25);
     let edited = bench.edit("j", pause()).await;
     assert_eq!((edited.x, edited.cursor, edited.cancelled.len()), (Some(s(25)), None, 0));
     assert_eq!(edited.job.paused.as_ref().unwrap().at, s(25));
     let history: Vec<_> = bench.history(&job).await.iter().map(|run| (run.scheduled_at, run.state)).collect();
-    assert_eq!(history, [(s(10), State::Waiting), (s(20), State::Waiting)], "recorded, and never born claimed");
+    assert_eq!(
+        history,
+        [(s(10), State::Waiting), (s(20), State::Waiting)],
+        "an edit never records runs as born claimed"
+    );
     assert_eq!(bench.due(&lease).await.len(), 2);
     bench.go(40);
     for epoch in [1, bench.epoch(&job).await] {
@@ -40,7 +44,7 @@ pub async fn a_pause_records_the_ticks_that_are_due_and_no_tick_after_it(bench: 
     }
 }
 
-pub async fn a_resumed_job_goes_on_after_the_pause(bench: &Bench) {
+pub async fn a_resumed_job_continues_after_the_pause(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     bench.edit("j", pause()).await;
     bench.go(1_000);
@@ -51,8 +55,8 @@ pub async fn a_resumed_job_goes_on_after_the_pause(bench: &Bench) {
     assert_eq!((bench.cursor(&job).await, bench.epoch(&job).await), (Some(s(1_010)), raised(s(1_000))));
 }
 
-/// A promotion may lose the last edit. The edit after it starts from the same row and must get another epoch, or a node that
-/// knows the lost edit takes the new one for it. So an epoch is never below the microseconds of the clock at its edit.
+/// A promotion may lose the last edit. The next edit starts from the same row and must get another epoch. Otherwise a node that
+/// knows the lost edit mistakes the new one for it. So an epoch is at least the microseconds of the clock at its edit.
 pub async fn an_edit_never_gets_the_epoch_of_an_earlier_edit_that_was_lost(bench: &Bench) {
     let queue = bench.create(JobSpec { overlap: Overlap::Queue { limit: 10 }, ..spec("queue") }).await;
     let job = bench.create(spec("j")).await;
@@ -63,10 +67,10 @@ pub async fn an_edit_never_gets_the_epoch_of_an_earlier_edit_that_was_lost(bench
     }
     bench.go(5);
     bench.trigger(new_run("queue", "k")).await;
-    assert_eq!(bench.epoch(&queue).await, raised(s(5)), "a request under queue raises it too");
+    assert_eq!(bench.epoch(&queue).await, raised(s(5)), "a request under overlap queue raises it too");
     bench.go(0);
     bench.edit("queue", pause()).await;
-    assert_eq!(bench.epoch(&queue).await, raised(s(5)) + 1, "a clock that goes back lowers no epoch");
+    assert_eq!(bench.epoch(&queue).await, raised(s(5)) + 1, "a clock that goes back does not lower an epoch");
 }
 
 pub async fn a_deleted_job_is_not_found_and_frees_its_name(bench: &Bench) {
@@ -84,7 +88,7 @@ pub async fn a_deleted_job_is_not_found_and_frees_its_name(bench: &Bench) {
     assert_ne!(made.job.id, job.id);
 }
 
-pub async fn a_replaced_definition_holds_from_x_on(bench: &Bench) {
+pub async fn a_new_definition_applies_after_x(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     bench.go(25);
     let edited = bench.edit("j", replace(every("j", 60))).await;
@@ -94,7 +98,7 @@ pub async fn a_replaced_definition_holds_from_x_on(bench: &Bench) {
     assert_eq!((loaded.epoch.raw(), loaded.cursor, loaded.job.version.raw()), (raised(s(25)), Some(s(60)), 2));
     assert_eq!(*loaded.job.spec, every("j", 60));
     let states: Vec<_> = bench.history(&job).await.iter().map(|run| (run.scheduled_at, run.state)).collect();
-    assert_eq!(states, [(s(10), State::Skipped), (s(20), State::Waiting)], "of several that are due the newest runs");
+    assert_eq!(states, [(s(10), State::Skipped), (s(20), State::Waiting)], "only the newest due tick runs");
 }
 
 pub async fn ticks_planned_before_an_edit_are_stale_after_it(bench: &Bench) {
@@ -109,7 +113,7 @@ pub async fn ticks_planned_before_an_edit_are_stale_after_it(bench: &Bench) {
     assert_eq!(bench.record(&lease, ticks(&job, epoch, vec![tick(&job, 60, Fate::Run)])).await, [RowAnswer::Inserted]);
 }
 
-pub async fn an_edit_of_another_version_is_refused(bench: &Bench) {
+pub async fn an_edit_with_a_wrong_version_is_refused(bench: &Bench) {
     bench.create(spec("j")).await;
     let ask = |version| EditJob { if_match: Some(Version::from_raw(version)), ..change("j", pause()) };
     let refused = bench.store.edit_job(TENANT, &actor(), ask(7)).await;
@@ -165,17 +169,17 @@ fn at(seconds: i64) -> JobSpec {
     JobSpec { schedule: Some(schedule(Timing::At { at: s(seconds) })), ..spec("j") }
 }
 
-pub async fn an_edit_to_an_at_of_a_moment_ago_records_its_tick(bench: &Bench) {
+pub async fn an_edit_to_an_at_that_has_just_passed_records_its_tick(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(every("j", 3_600)).await);
     bench.go(30);
     let edited = bench.edit("j", replace(at(27))).await;
     assert_eq!((edited.x, edited.cursor), (Some(s(30)), None));
     let history: Vec<_> = bench.history(&job).await.iter().map(|run| (run.scheduled_at, run.state)).collect();
-    assert_eq!(history, [(s(27), State::Waiting)], "the cursor of the old definition lies ahead of it");
-    assert_eq!(bench.due(&lease).await.len(), 1, "it fires at once");
+    assert_eq!(history, [(s(27), State::Waiting)], "although the cursor of the old definition is after it");
+    assert_eq!(bench.due(&lease).await.len(), 1, "the run is due at once");
 }
 
-pub async fn an_edit_to_an_at_that_is_on_the_record_is_refused(bench: &Bench) {
+pub async fn an_edit_to_an_at_that_is_already_recorded_is_refused(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
     let first = bench.claimed(&lease, &job, 10).await;
@@ -186,7 +190,7 @@ pub async fn an_edit_to_an_at_that_is_on_the_record_is_refused(bench: &Bench) {
     assert_eq!((bench.version("j").await.raw(), bench.cursor(&job).await.is_some()), (1, true), "nothing was written");
 }
 
-pub async fn x_lies_after_the_last_recorded_tick_when_the_clock_goes_back(bench: &Bench) {
+pub async fn x_is_not_before_the_last_recorded_tick_when_the_clock_goes_back(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(50);
     let rows = (1..=5).map(|n| tick(&job, n * 10, Fate::Skip(SkipReason::Overlap))).collect();
@@ -195,7 +199,7 @@ pub async fn x_lies_after_the_last_recorded_tick_when_the_clock_goes_back(bench:
     let edited = bench.edit("j", replace(every("j", 15))).await;
     assert_eq!((edited.x, edited.cursor), (Some(s(50)), Some(s(60))));
     assert_eq!(bench.history(&job).await.len(), 5);
-    // The cursor has passed them all; the ticks are still seen.
+    // The cursor has passed all ticks, but they still count.
     bench.go(20);
     let edited = bench.edit("j", replace(every("j", 10))).await;
     assert_eq!((edited.x, edited.cursor), (Some(s(50)), Some(s(60))));
@@ -229,11 +233,11 @@ pub async fn an_edit_records_a_long_backlog_as_ranges(bench: &Bench) {
     bench.edit("j", pause()).await;
     let history = bench.history(&job).await;
     let counted: u64 = history.iter().map(|run| run.range.map_or(1, |range| range.count)).sum();
-    assert_eq!(counted, 10_000, "every tick is on the record once");
+    assert_eq!(counted, 10_000, "every tick is recorded once");
     assert!(history[0].range.is_some() && history.len() < 100);
 }
 
-pub async fn a_pause_leaves_open_runs_alone(bench: &Bench) {
+pub async fn a_pause_does_not_change_open_runs(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(20);
     let claimed = bench.claimed(&lease, &job, 10).await;
@@ -272,14 +276,14 @@ async fn cancels(bench: &Bench, with: Change) {
     let noted = |run: everytick_domain::ids::RunId| {
         audit.iter().any(|row| row.action == "cancel" && row.subject == run.to_string())
     };
-    assert!(noted(claimed.id) && noted(waiting), "each run that was cancelled is noted");
+    assert!(noted(claimed.id) && noted(waiting), "each cancelled run has an audit row");
 }
 
-pub async fn a_pause_that_cancels_ends_what_waits_and_names_what_runs(bench: &Bench) {
+pub async fn a_pause_with_cancel_ends_open_runs_and_returns_the_claimed_ones(bench: &Bench) {
     cancels(bench, pause()).await;
 }
 
-pub async fn a_delete_that_cancels_ends_open_runs(bench: &Bench) {
+pub async fn a_delete_with_cancel_ends_open_runs(bench: &Bench) {
     cancels(bench, Change::Delete).await;
 }
 

@@ -1,4 +1,4 @@
-//! What is known of one instant of a job, for those who ask why it ran or not.
+//! Facts about one instant of a job, for `explain`.
 
 use everytick_domain::{
     calendar::CalendarSpec,
@@ -20,7 +20,7 @@ async fn facts(bench: &Bench, job: &JobRef, at: Option<DbTime>) -> (Facts, DbTim
     bench.store.load_facts(TENANT, job, at, Span::days(90)).await.unwrap()
 }
 
-pub async fn the_row_and_the_range_of_an_instant_are_found(bench: &Bench) {
+pub async fn the_row_and_the_range_of_an_instant_are_loaded(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(100);
     bench.range(&lease, &range(&job, 1, 10, 50)).await;
@@ -40,7 +40,7 @@ pub async fn the_row_and_the_range_of_an_instant_are_found(bench: &Bench) {
     assert_eq!((found.now, found.cursor, found.kept_from), (s(100), Some(s(60)), s(100).minus(Span::days(90))));
 }
 
-pub async fn what_was_changed_is_told_the_oldest_first_with_what_it_was(bench: &Bench) {
+pub async fn changes_are_listed_oldest_first_with_the_previous_definition(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     bench.go(5);
     bench.edit("j", pause()).await;
@@ -71,12 +71,12 @@ pub async fn a_deleted_job_is_explained_by_its_id_and_by_its_name(bench: &Bench)
     }
     let new = NewJob { id: JobId::from_uuid(uuid::Uuid::from_u128(7)), spec: spec("j") };
     bench.store.create_jobs(TENANT, &actor(), vec![new], None).await.unwrap().remove(0).unwrap();
-    assert_eq!(facts(bench, &by_name("j"), None).await.0.job.deleted_at, None, "the one that lives");
+    assert_eq!(facts(bench, &by_name("j"), None).await.0.job.deleted_at, None, "the job that is not deleted");
     let unknown = bench.store.load_facts(TENANT, &by_name("nobody"), None, Span::days(90)).await;
     assert!(matches!(unknown, Err(StoreError::NotFound("job"))));
 }
 
-pub async fn without_an_instant_the_last_expected_tick_is_looked_at(bench: &Bench) {
+pub async fn the_default_instant_is_the_last_expected_tick_of_the_job(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(15);
     bench.waiting(&lease, &job, 10).await;
@@ -84,7 +84,7 @@ pub async fn without_an_instant_the_last_expected_tick_is_looked_at(bench: &Benc
     assert_eq!((at, found.record.map(|record| record.state)), (s(10), Some(State::Waiting)));
 }
 
-pub async fn calendars_of_past_definitions_come_along(bench: &Bench) {
+pub async fn calendars_of_past_definitions_are_loaded(bench: &Bench) {
     for name in ["now", "then", "never"] {
         let spec = CalendarSpec::new("UTC", vec![], vec![]).unwrap();
         let put = PutCalendar { name: name.into(), spec, if_match: None };

@@ -1,4 +1,4 @@
-//! Jobs that follow others: one run of each in a flow, whoever ends what in which order.
+//! Flows: each job has one run per flow, in whatever order its parents end.
 
 use everytick_domain::{
     edit::Change,
@@ -15,7 +15,7 @@ use crate::{
     ClaimQueue, ClaimedRun, FlowRecord, IdempotencyKey, Lease, NewJob, RerunFlow, Result, RunRecord, StoreError,
 };
 
-/// A job without a schedule that follows these, each as `name` or `name:when`.
+/// A job without a schedule that depends on these parents, each written as `name` or `name:when`.
 fn after(name: &str, parents: &[&str]) -> JobSpec {
     let parent = |text: &&str| {
         let (job, when) = text.split_once(':').unwrap_or((text, "succeeded"));
@@ -29,7 +29,7 @@ fn follow(parents: &[&str]) -> impl Fn(JobSpec) -> Change {
     move |spec| Change::Replace(Box::new(JobSpec { depends_on: depends_on.clone(), ..spec }))
 }
 
-/// Advances all there is to advance.
+/// Advances all flows that have steps.
 async fn advance(bench: &Bench) -> usize {
     let mut started = 0;
     loop {
@@ -47,7 +47,7 @@ async fn flow(bench: &Bench, id: RunId) -> FlowRecord {
     bench.store.get_flow(TENANT, id).await.unwrap()
 }
 
-/// `name state` of each job, `-` where its turn has not come; skips with their reasons.
+/// `name state` of each job, or `-` if it is not decided yet; skips with their reasons.
 async fn shown(bench: &Bench, id: RunId) -> String {
     let shown = |node: crate::FlowNode| {
         let state = node.run.map_or_else(
@@ -77,7 +77,7 @@ async fn end(bench: &Bench, lease: &Lease, job: &Job, flow: RunId, verdict: Verd
     advance(bench).await;
 }
 
-/// a -> b, c; b, c -> d; and a lease. a's run at 10 is claimed.
+/// a -> b, c; b, c -> d; and a lease. a's run at second 10 is claimed.
 async fn diamond(bench: &Bench) -> ([Job; 4], Lease, ClaimedRun) {
     let a = bench.create(spec("a")).await;
     let b = bench.create(after("b", &["a"])).await;
@@ -102,14 +102,14 @@ pub async fn a_diamond_runs_each_job_once(bench: &Bench) {
     assert_eq!(
         shown(bench, root.id).await,
         "a claimed, b -, c -, d -",
-        "a root that has not ended shows what is to come"
+        "the flow of an open root shows the jobs to come"
     );
     assert_eq!(bench.run(root.id).await.flow, Some(root.id));
     bench.settle(&root, Verdict::Succeeded).await;
     assert!(bench.store.left_steps());
     assert_eq!(bench.run(root.id).await.flow, Some(root.id));
     assert_eq!(advance(bench).await, 2);
-    assert_eq!(advance(bench).await, 0, "what was taken in is not taken in again");
+    assert_eq!(advance(bench).await, 0, "a step is processed once");
     assert_eq!(shown(bench, root.id).await, "a succeeded, b waiting, c waiting, d -");
     let run = bench.run(child_of(&b, root.id)).await;
     assert_eq!((run.cause, run.scheduled_at, run.due_at), (CauseKind::Parent, s(10), s(20)));
@@ -162,7 +162,7 @@ pub async fn a_skip_propagates_with_its_reason(bench: &Bench) {
     assert_eq!(flow(bench, root.id).await.state, FlowState::Running);
 }
 
-pub async fn a_root_that_fails_skips_what_follows(bench: &Bench) {
+pub async fn a_failed_root_skips_its_descendants(bench: &Bench) {
     let (_, _, root) = diamond(bench).await;
     bench.settle(&root, Verdict::Failed).await;
     assert_eq!(advance(bench).await, 0);
@@ -170,15 +170,15 @@ pub async fn a_root_that_fails_skips_what_follows(bench: &Bench) {
     assert_eq!(flow(bench, root.id).await.state, FlowState::Failed);
     let cancelled = bench.store.cancel_flow(TENANT, &actor(), root.id).await.unwrap();
     let told = (cancelled.flow.state, cancelled.flow.cancelled_at, cancelled.cancelled.len());
-    assert_eq!(told, (FlowState::Failed, None, 0), "one that is over stays as it ended");
+    assert_eq!(told, (FlowState::Failed, None, 0), "an ended flow keeps its state");
 }
 
-pub async fn whatever_ends_a_run_is_taken_in(bench: &Bench) {
+pub async fn every_way_of_ending_a_run_advances_its_flow(bench: &Bench) {
     let a = bench.create(JobSpec { overlap: Overlap::Allow, ..spec("a") }).await;
     let b = bench.create(JobSpec { overlap: Overlap::Allow, ..after("b", &["a:finished"]) }).await;
     let lease = bench.join("n", 1).await;
     bench.go(60);
-    // A cancelled run, a run that gives way, a job that is cancelled, a job that is paused with its runs.
+    // A cancelled run, a superseded run, a cancelled job, and a job paused with `cancel`.
     let one = bench.waiting(&lease, &a, 10).await;
     bench.store.cancel_run(TENANT, &actor(), one).await.unwrap();
     let two = bench.claimed(&lease, &a, 20).await.id;
@@ -196,7 +196,7 @@ pub async fn whatever_ends_a_run_is_taken_in(bench: &Bench) {
     }
 }
 
-pub async fn a_retry_ends_nothing(bench: &Bench) {
+pub async fn a_retry_does_not_advance_the_flow(bench: &Bench) {
     let (_, lease, root) = diamond(bench).await;
     bench.settle(&root, Verdict::Retry { due_at: s(20) }).await;
     assert!(!bench.store.left_steps());
@@ -206,7 +206,7 @@ pub async fn a_retry_ends_nothing(bench: &Bench) {
     assert_eq!(advance(bench).await, 2);
 }
 
-pub async fn a_run_whose_job_nobody_follows_opens_no_flow(bench: &Bench) {
+pub async fn a_run_of_a_job_without_children_opens_no_flow(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     let lease = bench.join("n", 1).await;
     bench.go(10);
@@ -215,13 +215,13 @@ pub async fn a_run_whose_job_nobody_follows_opens_no_flow(bench: &Bench) {
     assert!(!bench.store.left_steps());
     assert_eq!(bench.run(run.id).await.flow, None);
     assert!(matches!(bench.store.get_flow(TENANT, run.id).await, Err(StoreError::NotFound("flow"))));
-    // Nor does it when somebody follows it later.
+    // A child that is added later does not open one either.
     bench.create(after("late", &["j"])).await;
     assert_eq!((advance(bench).await, bench.run(run.id).await.flow), (0, None));
     assert!(matches!(bench.store.get_flow(TENANT, run.id).await, Err(StoreError::NotFound("flow"))));
 }
 
-pub async fn a_child_has_ticks_and_requests_of_its_own(bench: &Bench) {
+pub async fn a_child_can_have_its_own_ticks_and_requests(bench: &Bench) {
     bench.create(spec("a")).await;
     let b = bench.create(JobSpec { depends_on: after("b", &["a"]).depends_on, ..spec("b") }).await;
     let c = bench.create(after("c", &["b"])).await;
@@ -231,7 +231,7 @@ pub async fn a_child_has_ticks_and_requests_of_its_own(bench: &Bench) {
     assert_eq!((tick.cause, bench.run(tick.id).await.flow), (CauseKind::Tick, Some(tick.id)));
     bench.settle(&tick, Verdict::Succeeded).await;
     assert_eq!(advance(bench).await, 1);
-    assert_eq!(shown(bench, tick.id).await, "b succeeded, c waiting", "no parent is consulted");
+    assert_eq!(shown(bench, tick.id).await, "b succeeded, c waiting", "its parents are not checked");
     bench.claim(&lease, child_of(&c, tick.id)).await;
     let asked = bench.trigger(new_run("b", "k")).await;
     assert_eq!(asked.flow, Some(asked.id));
@@ -264,7 +264,7 @@ async fn job_of(bench: &Bench, name: &str) -> Job {
     bench.store.get_job(TENANT, &by_name(name)).await.unwrap().job
 }
 
-pub async fn a_child_under_queue_waits_its_turn_and_has_its_job_planned_anew(bench: &Bench) {
+pub async fn a_child_under_queue_waits_and_raises_the_epoch_of_its_job(bench: &Bench) {
     bench.create(spec("a")).await;
     let b = bench.create(JobSpec { overlap: Overlap::Queue { limit: 1 }, ..after("b", &["a"]) }).await;
     let lease = bench.join("n", 1).await;
@@ -288,7 +288,7 @@ pub async fn a_flow_keeps_the_graph_that_it_was_opened_with(bench: &Bench) {
     assert_eq!(bench.run(child_of(&d, root.id)).await.state, State::Waiting);
 }
 
-pub async fn a_payload_takes_from_its_parents(bench: &Bench) {
+pub async fn a_payload_uses_the_outputs_of_its_parents(bench: &Bench) {
     bench.create(spec("a")).await;
     let payload = r#"{"rows": "{{ parents.a.output.rows }}", "of": "{{ flow }}", "kept": 1}"#;
     let good = bench.create(JobSpec { payload: Some(payload.into()), ..after("good", &["a"]) }).await;
@@ -306,14 +306,14 @@ pub async fn a_payload_takes_from_its_parents(bench: &Bench) {
     let filled = format!(r#"{{"kept":1,"of":"{root}","rows":12}}"#);
     assert_eq!(bench.run(of(&good)).await.payload.as_deref(), Some(filled.as_str()));
     assert_eq!(bench.claim(&lease, of(&good)).await.payload.as_deref(), Some(filled.as_str()));
-    assert_eq!(bench.run(of(&plain)).await.payload, None, "the job's own bytes are delivered");
+    assert_eq!(bench.run(of(&plain)).await.payload, None, "the job's payload is delivered unchanged");
     let bad = bench.run(of(&bad)).await;
     assert_eq!((bad.state, bad.skip_reason), (State::Skipped, Some(SkipReason::Error)));
     let why = r#"payload: {{ parents.a.output.nothing }}: the output of "a" has no "nothing""#;
     assert_eq!(bad.error.as_deref(), Some(why));
 }
 
-/// A parent "a" whose run is claimed; children take from it.
+/// Triggers and claims the run of the parent "a".
 async fn root_of(bench: &Bench) -> (Lease, ClaimedRun) {
     let lease = bench.join("n", 1).await;
     let root = bench.trigger(new_run("a", "k")).await.id;
@@ -325,7 +325,7 @@ fn taking(name: &str, parent: &str, payload: &str) -> JobSpec {
     JobSpec { payload: Some(payload.into()), ..after(name, &[parent]) }
 }
 
-pub async fn a_payload_takes_the_error_of_a_parent(bench: &Bench) {
+pub async fn a_payload_uses_the_error_of_a_parent(bench: &Bench) {
     bench.create(spec("a")).await;
     let told = bench.create(taking("told", "a:failed", r#"{"why": "{{ parents.a.error }}"}"#)).await;
     bench.create(after("b", &["a"])).await;
@@ -341,7 +341,7 @@ pub async fn a_payload_takes_the_error_of_a_parent(bench: &Bench) {
     assert_eq!(payload.as_deref(), Some(r#""parent a is failed, not succeeded""#), "b is skipped in the same step");
 }
 
-pub async fn a_skip_by_error_fails_the_flow_and_is_run_again(bench: &Bench) {
+pub async fn a_skip_with_reason_error_fails_the_flow_and_can_be_rerun(bench: &Bench) {
     bench.create(spec("a")).await;
     let bad = bench.create(taking("bad", "a", r#""{{ parents.a.output.nothing }}""#)).await;
     bench.create(after("next", &["bad"])).await;
@@ -371,7 +371,7 @@ pub async fn a_run_outside_a_flow_cannot_refer_to_parents(bench: &Bench) {
 
 pub async fn a_flow_that_starts_many_jobs_does_so_in_several_transactions(bench: &Bench) {
     bench.create(spec("a")).await;
-    // Each fills in most of what a payload may have, and 4 MiB are kept for one transaction.
+    // Each rendered payload is close to the maximum size, and one transaction takes at most 4 MiB of them.
     let long = "x".repeat(250_000);
     let payload = format!(r#"["{{{{ parents.a.run }}}}", "{long}"]"#);
     for n in 0..19 {
@@ -386,7 +386,7 @@ pub async fn a_flow_that_starts_many_jobs_does_so_in_several_transactions(bench:
     assert_eq!(advance(bench).await, 0);
 }
 
-pub async fn a_flow_that_is_given_up_skips_its_next_jobs_by_error(bench: &Bench) {
+pub async fn giving_up_a_flow_skips_its_next_jobs_with_reason_error(bench: &Bench) {
     let ([_, b, ..], _, root) = diamond(bench).await;
     bench.settle(&root, Verdict::Succeeded).await;
     let given = bench.store.give_up_flow(root.id, "it is broken").await.unwrap();
@@ -397,23 +397,23 @@ pub async fn a_flow_that_is_given_up_skips_its_next_jobs_by_error(bench: &Bench)
     assert_eq!(flow(bench, root.id).await.state, FlowState::Failed);
 }
 
-pub async fn parents_are_found_when_a_job_is_defined(bench: &Bench) {
+pub async fn parents_are_resolved_when_a_job_is_defined(bench: &Bench) {
     let unknown = message(bench.created(TENANT, after("b", &["a"])).await);
     assert_eq!(unknown, "depends_on[0].job: there is no job \"a\"; create it first");
     let a = bench.create(spec("a")).await;
     let by_id = bench.create(after("b", &[&a.id.to_string()])).await;
-    assert_eq!(by_id.spec.depends_on[0].job, "a", "it is called by its name from here on");
+    assert_eq!(by_id.spec.depends_on[0].job, "a", "the definition stores the name of the parent");
     assert!(message(bench.created(OTHER_TENANT, after("b", &["a"])).await).contains("no job \"a\""));
     let twice = message(bench.created(TENANT, after("c", &["a", &a.id.to_string()])).await);
     assert_eq!(twice, "depends_on[1].job: \"a\" is named twice");
 }
 
-pub async fn jobs_that_come_together_may_follow_each_other(bench: &Bench) {
+pub async fn jobs_created_together_may_depend_on_each_other(bench: &Bench) {
     let new = |spec: JobSpec| NewJob { id: job_id(TENANT, &spec.name), spec };
     let jobs = vec![new(after("c", &["b"])), new(after("b", &["a"])), new(spec("a")), new(after("x", &["nobody"]))];
     let made = bench.store.create_jobs(TENANT, &actor(), jobs, None).await.unwrap();
     let names: Vec<_> = made.iter().map(|made| made.as_ref().ok().map(|made| made.job.spec.name.as_str())).collect();
-    assert_eq!(names, [Some("c"), Some("b"), Some("a"), None], "answers come in the order of the questions");
+    assert_eq!(names, [Some("c"), Some("b"), Some("a"), None], "answers are in the order of the request");
     let lease = bench.join("n", 1).await;
     let root = bench.trigger(new_run("a", "k")).await.id;
     assert_eq!(shown(bench, root).await, "a waiting, b -, c -");
@@ -427,14 +427,14 @@ pub async fn a_cycle_is_refused_and_named(bench: &Bench) {
     let StoreError::Invalid(found) = refused else { panic!("{refused}") };
     assert_eq!(found[0].to_string(), "depends_on: makes a cycle: a -> b -> d -> a");
     assert!(job_of(bench, "a").await.spec.depends_on.is_empty());
-    // The other way round it is none once the first is gone.
+    // The reversed edge is no cycle after the first edges are removed.
     bench.edit("b", follow(&[])(after("b", &[]))).await;
     bench.edit("c", follow(&[])(after("c", &[]))).await;
     bench.edit("a", follow(&["d"])(spec("a"))).await;
     assert_eq!(job_of(bench, "a").await.spec.depends_on[0].job, "d");
 }
 
-pub async fn a_job_that_others_follow_stays_and_keeps_its_name(bench: &Bench) {
+pub async fn a_job_with_children_cannot_be_deleted_or_renamed(bench: &Bench) {
     diamond(bench).await;
     let refused = bench.store.edit_job(TENANT, &actor(), change("a", Change::Delete)).await.unwrap_err();
     assert_eq!(refused.to_string(), "the job is named by the jobs b, c");
@@ -443,13 +443,13 @@ pub async fn a_job_that_others_follow_stays_and_keeps_its_name(bench: &Bench) {
         bench.store.edit_job(TENANT, &actor(), change("a", renamed)).await,
         Err(StoreError::InUse { what: "job", count: 2, .. })
     ));
-    // Those that nobody follows may go, the last ones first.
+    // Jobs without children can be deleted, children first.
     for name in ["d", "c", "b", "a"] {
         bench.edit(name, Change::Delete).await;
     }
 }
 
-pub async fn cancelling_a_flow_ends_what_is_open_and_starts_nothing_more(bench: &Bench) {
+pub async fn cancelling_a_flow_cancels_its_open_runs_and_starts_nothing_more(bench: &Bench) {
     let ([_, b, c, d], lease, root) = diamond(bench).await;
     bench.settle(&root, Verdict::Succeeded).await;
     advance(bench).await;
@@ -471,7 +471,7 @@ pub async fn cancelling_a_flow_ends_what_is_open_and_starts_nothing_more(bench: 
     ));
 }
 
-pub async fn cancelling_a_flow_leaves_other_flows_and_runs(bench: &Bench) {
+pub async fn cancelling_a_flow_does_not_change_other_flows_and_runs(bench: &Bench) {
     let ([a, ..], lease, first) = diamond(bench).await;
     let second = bench.claimed(&lease, &a, 20).await;
     for root in [&first, &second] {
@@ -500,7 +500,7 @@ fn rerun(flow: RunId, from: &[&str]) -> RerunFlow {
     RerunFlow { flow, from, key: b"k".to_vec(), idempotency: None }
 }
 
-pub async fn a_rerun_makes_one_new_flow_of_what_failed(bench: &Bench) {
+pub async fn a_rerun_creates_one_new_flow_of_the_failed_jobs(bench: &Bench) {
     let ([a, b, c, d], lease, root) = diamond(bench).await;
     bench.settle(&root, Verdict::Succeeded).await;
     advance(bench).await;
@@ -515,10 +515,10 @@ pub async fn a_rerun_makes_one_new_flow_of_what_failed(bench: &Bench) {
     let start: RunRecord = bench.run(child_of(&b, again.id)).await;
     assert_eq!((start.cause, start.flow, start.scheduled_at), (CauseKind::Request, Some(again.id), s(10)));
     end(bench, &lease, &b, again.id, Verdict::Succeeded).await;
-    assert_eq!(shown(bench, again.id).await, "b succeeded, d waiting", "c counts as it ended before");
+    assert_eq!(shown(bench, again.id).await, "b succeeded, d waiting", "c counts with the state in which it ended");
     end(bench, &lease, &d, again.id, Verdict::Succeeded).await;
     assert_eq!(flow(bench, again.id).await.state, FlowState::Succeeded);
-    assert_eq!(flow(bench, root.id).await.state, FlowState::Failed, "terminal is terminal");
+    assert_eq!(flow(bench, root.id).await.state, FlowState::Failed, "a terminal state is final");
     for (job, runs) in [(&a, 1), (&b, 2), (&c, 1), (&d, 2)] {
         assert_eq!(bench.history(job).await.len(), runs, "{}", job.spec.name);
     }
@@ -528,7 +528,7 @@ pub async fn a_rerun_makes_one_new_flow_of_what_failed(bench: &Bench) {
     assert_eq!(unknown.to_string(), "from[0]: the flow has no job \"z\"");
 }
 
-pub async fn a_rerun_under_one_key_is_made_once(bench: &Bench) {
+pub async fn a_rerun_with_the_same_key_is_created_once(bench: &Bench) {
     let ([_, b, ..], _, root) = diamond(bench).await;
     bench.settle(&root, Verdict::Failed).await;
     advance(bench).await;
@@ -538,12 +538,12 @@ pub async fn a_rerun_under_one_key_is_made_once(bench: &Bench) {
     bench.go(40);
     let second = bench.store.rerun_flow(TENANT, &actor(), ask()).await.unwrap();
     assert_eq!(first.id, second.id);
-    assert_eq!(bench.history(&b).await.len(), 2, "the skip, and one run");
+    assert_eq!(bench.history(&b).await.len(), 2, "the skip and one run");
     let other = RerunFlow { idempotency: Some(IdempotencyKey { fingerprint: [8; 32], ..key.clone() }), ..ask() };
     assert!(matches!(bench.store.rerun_flow(TENANT, &actor(), other).await, Err(StoreError::KeyReused)));
 }
 
-pub async fn an_old_flow_goes_with_its_runs(bench: &Bench) {
+pub async fn an_old_flow_is_pruned_with_its_runs(bench: &Bench) {
     let (_, _, root) = diamond(bench).await;
     bench.settle(&root, Verdict::Failed).await;
     advance(bench).await;
@@ -551,14 +551,14 @@ pub async fn an_old_flow_goes_with_its_runs(bench: &Bench) {
         bench.edit(name, Change::Delete).await;
     }
     bench.store.prune(s(0), 100).await.unwrap();
-    assert_eq!(flow(bench, root.id).await.state, FlowState::Failed, "it is not old yet");
+    assert_eq!(flow(bench, root.id).await.state, FlowState::Failed, "the flow is not old yet");
     bench.go(200 * 86_400);
     bench.store.prune(s(100 * 86_400), 100).await.unwrap();
     assert!(matches!(bench.store.get_flow(TENANT, root.id).await, Err(StoreError::NotFound("flow"))));
     assert_eq!(advance(bench).await, 0);
 }
 
-pub async fn an_old_flow_goes_although_a_run_of_its_instant_is_left(bench: &Bench) {
+pub async fn an_old_flow_is_pruned_although_another_run_of_its_instant_is_kept(bench: &Bench) {
     let other = bench.create(spec("other")).await;
     let (_, lease, root) = diamond(bench).await;
     let left = bench.claimed(&lease, &other, 10).await;
@@ -571,13 +571,13 @@ pub async fn an_old_flow_goes_although_a_run_of_its_instant_is_left(bench: &Benc
     }
     bench.go(200 * 86_400);
     bench.store.prune(s(100 * 86_400), 100).await.unwrap();
-    assert_eq!(bench.run(left.id).await.state, State::Failed, "the last run of a live job stays");
+    assert_eq!(bench.run(left.id).await.state, State::Failed, "the last run of a live job is kept");
     assert!(matches!(bench.store.get_flow(TENANT, root.id).await, Err(StoreError::NotFound("flow"))));
 }
 
-pub async fn a_flow_that_goes_on_outlives_the_history(bench: &Bench) {
+pub async fn a_running_flow_is_not_pruned(bench: &Bench) {
     let ([a, b, c, d], lease, root) = diamond(bench).await;
-    // A later run of the root's job, so that the root itself may go; and its tick is passed.
+    // A later run of the root's job, and a cursor past its tick, so that the root itself could be pruned.
     bench.waiting(&lease, &a, 20).await;
     bench.raise(&a, 1, Some(s(30))).await;
     bench.settle(&root, Verdict::Succeeded).await;
@@ -585,18 +585,18 @@ pub async fn a_flow_that_goes_on_outlives_the_history(bench: &Bench) {
     let (old, much_later) = (s(100 * 86_400), 200 * 86_400);
     bench.go(much_later);
     bench.store.prune(old, 100).await.unwrap();
-    assert_eq!(shown(bench, root.id).await, "a succeeded, b waiting, c waiting, d -", "two of its runs are open");
+    assert_eq!(shown(bench, root.id).await, "a succeeded, b waiting, c waiting, d -", "two of its runs are still open");
     let lease = bench.join("n", 2).await;
     for job in [&b, &c] {
         let run = claim(bench, &lease, job, root.id).await;
         bench.settle(&run, Verdict::Succeeded).await;
     }
     bench.store.prune(old, 100).await.unwrap();
-    assert_eq!(advance(bench).await, 1, "it has steps");
+    assert_eq!(advance(bench).await, 1, "the flow still had steps");
     assert_eq!(bench.run(child_of(&d, root.id)).await.state, State::Waiting);
 }
 
-/// Prunes long after a flow of which `b` is open and `c` has succeeded; the root could go but for the flow.
+/// Prunes long after the flow began, while `b` is open and `c` has succeeded. Only the flow keeps the root.
 async fn pruned_while_b_is_open(bench: &Bench, a: &Job, root: RunId, lease: &Lease) {
     bench.waiting(lease, a, 20).await;
     bench.raise(a, 1, Some(s(30))).await;
@@ -605,7 +605,7 @@ async fn pruned_while_b_is_open(bench: &Bench, a: &Job, root: RunId, lease: &Lea
     assert_eq!(shown(bench, root).await, "a succeeded, b claimed, c succeeded, d -");
 }
 
-pub async fn a_flow_of_which_a_node_has_a_run_claimed_outlives_the_history(bench: &Bench) {
+pub async fn a_flow_with_a_run_claimed_by_a_node_is_not_pruned(bench: &Bench) {
     let ([a, b, c, _], lease, root) = diamond(bench).await;
     bench.settle(&root, Verdict::Succeeded).await;
     advance(bench).await;
@@ -613,13 +613,13 @@ pub async fn a_flow_of_which_a_node_has_a_run_claimed_outlives_the_history(bench
     advance(bench).await;
     claim(bench, &lease, &b, root.id).await;
     pruned_while_b_is_open(bench, &a, root.id, &lease).await;
-    // And when the claim is listed.
+    // Also after the claim is listed as an old claim.
     bench.pass_claims(&lease, RunId::floor(s(199 * 86_400))).await;
     bench.store.prune(s(100 * 86_400), 100).await.unwrap();
     assert_eq!(shown(bench, root.id).await, "a succeeded, b claimed, c succeeded, d -");
 }
 
-pub async fn a_flow_of_which_a_worker_has_a_run_claimed_outlives_the_history(bench: &Bench) {
+pub async fn a_flow_with_a_run_claimed_by_a_worker_is_not_pruned(bench: &Bench) {
     let ([a, b, c, _], lease, root) = diamond(bench).await;
     let target = TargetSpec::Queue(QueueTarget { name: "q".into() });
     bench.edit("b", Change::Replace(Box::new(JobSpec { target, ..(*b.spec).clone() }))).await;
@@ -633,7 +633,7 @@ pub async fn a_flow_of_which_a_worker_has_a_run_claimed_outlives_the_history(ben
     pruned_while_b_is_open(bench, &a, root.id, &lease).await;
 }
 
-pub async fn a_flow_stays_while_a_run_of_it_is_left(bench: &Bench) {
+pub async fn a_flow_is_kept_while_one_of_its_runs_is_kept(bench: &Bench) {
     let ([a, ..], lease, root) = diamond(bench).await;
     bench.settle(&root, Verdict::Failed).await;
     advance(bench).await;
@@ -641,28 +641,34 @@ pub async fn a_flow_stays_while_a_run_of_it_is_left(bench: &Bench) {
     bench.raise(&a, 1, Some(s(30))).await;
     bench.go(200 * 86_400);
     bench.store.prune(s(100 * 86_400), 100).await.unwrap();
-    assert!(matches!(bench.store.get_run(TENANT, root.id).await, Err(StoreError::NotFound("run"))), "the root is gone");
+    assert!(
+        matches!(bench.store.get_run(TENANT, root.id).await, Err(StoreError::NotFound("run"))),
+        "the root is pruned"
+    );
     let left = shown(bench, root.id).await;
-    assert_eq!(left, "a -, b skipped(parent), c skipped(parent), d skipped(parent)", "the last runs of live jobs stay");
+    assert_eq!(
+        left, "a -, b skipped(parent), c skipped(parent), d skipped(parent)",
+        "the last runs of live jobs are kept"
+    );
 }
 
-pub async fn a_flow_stays_while_its_root_is_left(bench: &Bench) {
+pub async fn a_flow_is_kept_while_its_root_is_kept(bench: &Bench) {
     let (_, lease, root) = diamond(bench).await;
     bench.settle(&root, Verdict::Failed).await;
     advance(bench).await;
     for name in ["d", "c", "b"] {
         bench.edit(name, Change::Delete).await;
     }
-    // Its run waits, so that the day of the flow is not dropped as a whole.
+    // A waiting run, so that the day of the flow is not dropped as a whole.
     let other = bench.create(spec("other")).await;
     bench.go(40);
     bench.waiting(&lease, &other, 40).await;
     bench.go(200 * 86_400);
     bench.store.prune(s(100 * 86_400), 100).await.unwrap();
-    assert_eq!(flow(bench, root.id).await.id, root.id, "the last run of a live job stays");
+    assert_eq!(flow(bench, root.id).await.id, root.id, "the last run of a live job is kept");
 }
 
-pub async fn a_rerun_that_goes_on_outlives_the_history(bench: &Bench) {
+pub async fn a_running_rerun_is_not_pruned(bench: &Bench) {
     let (_, _, root) = diamond(bench).await;
     bench.settle(&root, Verdict::Failed).await;
     advance(bench).await;
@@ -672,7 +678,7 @@ pub async fn a_rerun_that_goes_on_outlives_the_history(bench: &Bench) {
     assert_eq!(shown(bench, again.id).await, "b waiting, d -");
 }
 
-pub async fn a_redriven_run_opens_a_flow_of_its_own(bench: &Bench) {
+pub async fn a_redriven_run_opens_its_own_flow(bench: &Bench) {
     let ([_, b, ..], lease, root) = diamond(bench).await;
     bench.settle(&root, Verdict::Succeeded).await;
     advance(bench).await;

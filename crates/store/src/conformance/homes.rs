@@ -1,4 +1,4 @@
-//! Home regions in a store that nodes share: which partitions a region has, and jobs that move.
+//! Home regions in a shared store: the partitions of each region, and jobs that move to another region.
 
 use everytick_domain::{
     edit::Change,
@@ -21,7 +21,7 @@ fn at_home(name: &str, region: &str) -> JobSpec {
     JobSpec { home_region: Some(region.to_owned()), ..spec(name) }
 }
 
-/// Which partitions call the region home.
+/// The partitions of a home region.
 async fn block(bench: &Bench, region: &str) -> PartitionSet {
     let partitions = bench.store.cluster().await.unwrap().partitions;
     partitions.iter().filter(|row| row.home_region.as_deref() == Some(region)).map(|row| row.partition).collect()
@@ -31,7 +31,7 @@ async fn homes_claimed(bench: &Bench) -> usize {
     bench.store.cluster().await.unwrap().partitions.iter().filter(|row| row.home_region.is_some()).count()
 }
 
-pub async fn the_first_job_of_a_region_claims_a_block_and_the_next_stands_in_it_too(bench: &Bench) {
+pub async fn the_first_job_of_a_region_claims_a_block_and_later_jobs_use_it(bench: &Bench) {
     assert_eq!(homes_claimed(bench).await, 0);
     let first = bench.create(at_home("a", "eu")).await;
     let claimed = block(bench, "eu").await;
@@ -40,7 +40,7 @@ pub async fn the_first_job_of_a_region_claims_a_block_and_the_next_stands_in_it_
     assert_eq!(
         homes.place(first.id, Some("eu")).unwrap().partition,
         first.partition,
-        "the block that its name hashes to"
+        "it is in the block that the region's name hashes to"
     );
     for name in ["b", "c", "d", "e"] {
         let job = bench.create(at_home(name, "eu")).await;
@@ -54,14 +54,14 @@ pub async fn the_first_job_of_a_region_claims_a_block_and_the_next_stands_in_it_
     assert_eq!(homes_claimed(bench).await, usize::from(BLOCK_PARTITIONS));
 }
 
-pub async fn regions_have_blocks_of_their_own_and_one_too_many_is_refused(bench: &Bench) {
+pub async fn each_region_has_its_own_block_and_one_region_too_many_is_refused(bench: &Bench) {
     let mut taken = PartitionSet::none();
     for n in 0..BLOCKS {
         let region = format!("r{n}");
         let job = bench.create(at_home(&format!("j{n}"), &region)).await;
         let claimed = block(bench, &region).await;
         assert!(claimed.contains(job.partition) && claimed.len() == usize::from(BLOCK_PARTITIONS));
-        assert_eq!(taken.without(claimed), taken, "no block has two regions");
+        assert_eq!(taken.without(claimed), taken, "no block belongs to two regions");
         taken = taken.union(claimed);
     }
     let refused = |found: &StoreError| matches!(found, StoreError::Invalid(found) if found[0].field == "home_region");
@@ -71,7 +71,7 @@ pub async fn regions_have_blocks_of_their_own_and_one_too_many_is_refused(bench:
     bench.create(at_home("more", "r3")).await;
 }
 
-pub async fn a_job_that_is_refused_claims_nothing(bench: &Bench) {
+pub async fn a_refused_job_claims_no_block(bench: &Bench) {
     bench.create(spec("taken")).await;
     let past = schedule(Timing::At { at: s(-86_400) });
     let again = NewJob { id: job_id(TENANT, "another"), spec: at_home("taken", "eu") };
@@ -87,14 +87,14 @@ async fn edited(bench: &Bench, edit: EditJob) -> Result<Edited> {
     bench.store.edit_job(TENANT, &actor(), edit).await
 }
 
-/// Names that hash to one block, so that whoever comes second must see what the first has claimed.
+/// Region names that hash to the same block, so that a later claim must see the earlier ones.
 fn rivals(partitions: u16) -> Vec<String> {
     let homes = Homes::new(partitions, []);
     let block = |region: &str| homes.place(job_id(TENANT, "j"), Some(region)).unwrap().claim.unwrap().block;
     (0..).map(|n| format!("r{n}")).filter(|region| block(region) == 3).take(4).collect()
 }
 
-pub async fn regions_that_are_claimed_at_once_have_blocks_of_their_own(bench: &Bench) {
+pub async fn regions_claimed_at_the_same_time_get_different_blocks(bench: &Bench) {
     let rivals = rivals(bench.store.partitions());
     let create = |n: usize| bench.created(TenantId::from_raw(n as i32 + 1), at_home("j", &rivals[n]));
     let (a, b, c, d) = tokio::join!(create(0), create(1), create(2), create(3));
@@ -114,7 +114,7 @@ async fn moved(bench: &Bench, home: Option<&str>) -> Job {
     bench.edit("j", Change::Replace(Box::new(spec))).await.job
 }
 
-pub async fn another_home_moves_the_job_and_what_waits_of_it(bench: &Bench) {
+pub async fn changing_the_home_moves_the_job_and_its_waiting_runs(bench: &Bench) {
     let (lease, was) = (bench.join("a", 1).await, bench.create(at_home("j", "eu")).await);
     let asked = bench.trigger(new_run("j", "k")).await;
     bench.go(10);
@@ -129,7 +129,7 @@ pub async fn another_home_moves_the_job_and_what_waits_of_it(bench: &Bench) {
     };
     assert_eq!(waiting(now.partition).await, [asked.id]);
     assert!(waiting(was.partition).await.is_empty());
-    // What is recorded and asked for from now on waits there too.
+    // Ticks and requests from now on wait there too.
     bench.claim(&lease, asked.id).await;
     bench.go(20);
     let next = tick(&now, 20, Fate::Run);
@@ -141,7 +141,7 @@ pub async fn another_home_moves_the_job_and_what_waits_of_it(bench: &Bench) {
     assert_eq!(waiting(now.partition).await, [forced.id, next.tick.id]);
 }
 
-pub async fn the_last_ticks_before_a_move_wait_where_the_job_stands_now(bench: &Bench) {
+pub async fn the_last_ticks_before_a_move_wait_in_the_new_partition(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     bench.create(at_home("j", "eu")).await;
     bench.go(10);
@@ -151,7 +151,7 @@ pub async fn the_last_ticks_before_a_move_wait_where_the_job_stands_now(bench: &
     assert_eq!(found.due.iter().map(|run| run.due_at).collect::<Vec<_>>(), [s(10)]);
 }
 
-pub async fn a_run_that_its_node_puts_back_after_a_move_waits_where_the_job_stands_now(bench: &Bench) {
+pub async fn a_run_released_after_a_move_waits_in_the_new_partition(bench: &Bench) {
     let (lease, was) = (bench.join("a", 1).await, bench.create(at_home("j", "eu")).await);
     bench.go(10);
     let run = bench.claimed(&lease, &was, 10).await;
@@ -163,7 +163,7 @@ pub async fn a_run_that_its_node_puts_back_after_a_move_waits_where_the_job_stan
     assert!(before.due.is_empty());
 }
 
-pub async fn a_move_is_told_where_the_job_was_and_where_it_is(bench: &Bench) {
+pub async fn a_move_is_a_change_in_the_old_and_the_new_partition(bench: &Bench) {
     let was = bench.create(spec("j")).await;
     let mark = bench.store.changes(&bench.all(), ChangeMark::default(), 0).await.unwrap().mark;
     let now = moved(bench, Some("eu")).await;
@@ -176,7 +176,7 @@ pub async fn a_move_is_told_where_the_job_was_and_where_it_is(bench: &Bench) {
     assert!(told(&bench.all().without(from.union(to))).await.is_empty());
 }
 
-pub async fn an_edit_that_leaves_the_home_as_it_is_leaves_the_job_where_it_stands(bench: &Bench) {
+pub async fn an_edit_that_keeps_the_home_keeps_the_partition(bench: &Bench) {
     let was = bench.create(at_home("j", "eu")).await;
     let edited = JobSpec { priority: 7, ..at_home("j", "eu") };
     let now = bench.edit("j", Change::Replace(Box::new(edited))).await.job;

@@ -1,4 +1,4 @@
-//! What the scheduler loads: jobs by their cursors, with what is open, and what has changed.
+//! The reads of the scheduler: jobs by cursor with their open runs, and changed jobs.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{ChangeMark, NodeInfo, StoreError, Unread};
 
-pub async fn the_horizon_gives_jobs_by_cursor_and_goes_on_from_a_place(bench: &Bench) {
+pub async fn the_horizon_returns_jobs_by_cursor_in_pages(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     let every = |seconds| Some(schedule(Timing::Every { every: Span::seconds(seconds) }));
     for (name, seconds) in [("a", 60), ("b", 10), ("c", 10), ("d", 120)] {
@@ -92,7 +92,7 @@ pub async fn a_loaded_job_has_its_open_runs_and_no_others(bench: &Bench) {
     }
 }
 
-/// What a load reads of a backlog is decided by the job's policy, and not by the length of the backlog.
+/// How much of a backlog a load reads depends on the job's policy, not on the length of the backlog.
 pub async fn a_load_reads_as_many_waiting_runs_as_the_policy_needs(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     let mut at = 0;
@@ -110,12 +110,12 @@ pub async fn a_load_reads_as_many_waiting_runs_as_the_policy_needs(bench: &Bench
             let loaded = bench.load(&job).await;
             assert_eq!(loaded.open.len(), count.min(needed), "{name}: {count} wait");
             assert_eq!(loaded.unread, Unread { waiting: count > needed, tried: false }, "{name}: {count} wait");
-            assert_eq!(loaded.room, LIMITS.waiting_per_job_max - count, "{name}: all of them count");
+            assert_eq!(loaded.room, LIMITS.waiting_per_job_max - count, "{name}: all waiting runs count");
         }
     }
 }
 
-/// Those between two attempts are in progress: they are read though others wait before them.
+/// Runs between two attempts are in progress, so they are read even if other runs wait before them.
 pub async fn a_load_reads_runs_between_two_attempts_before_others(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(60);
@@ -136,7 +136,7 @@ pub async fn a_load_reads_runs_between_two_attempts_before_others(bench: &Bench)
     assert_eq!((loaded.open.len(), loaded.unread), (2, Unread { waiting: true, tried: true }));
 }
 
-pub async fn what_waits_in_a_queue_is_counted_and_not_read(bench: &Bench) {
+pub async fn waiting_runs_of_a_queue_job_are_counted_but_not_read(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(queued(overlapping("q"))).await);
     bench.go(60);
     for at in [10, 20, 30] {
@@ -146,7 +146,7 @@ pub async fn what_waits_in_a_queue_is_counted_and_not_read(bench: &Bench) {
     assert_eq!((loaded.open.len(), loaded.room), (0, LIMITS.waiting_per_job_max - 3));
 }
 
-pub async fn a_loaded_job_knows_the_last_tick_on_the_record_behind_its_cursor(bench: &Bench) {
+pub async fn a_loaded_job_has_its_last_recorded_tick_from_the_cursor_on(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.create(spec("other")).await;
     bench.go(35);
@@ -154,7 +154,7 @@ pub async fn a_loaded_job_knows_the_last_tick_on_the_record_behind_its_cursor(be
     bench.waiting(&lease, &job, 10).await;
     bench.record(&lease, ticks(&job, 1, vec![tick(&job, 20, Fate::Skip(SkipReason::Overlap))])).await;
     bench.waiting(&lease, &job, 30).await;
-    // A run that somebody asked for is no tick.
+    // A triggered run is not a tick.
     bench.trigger(new_run("j", "k")).await;
     let horizon = bench.store.load_horizon(&lease, &bench.all(), s(60), None, 10).await.unwrap();
     let in_horizon = horizon.iter().find(|at| at.job.id == job.id).unwrap();
@@ -176,7 +176,7 @@ pub async fn a_claim_of_a_dead_incarnation_is_still_an_open_run(bench: &Bench) {
     assert_eq!(loaded[0].open.len(), 1);
 }
 
-pub async fn deleted_jobs_are_loaded_and_unknown_ones_left_out(bench: &Bench) {
+pub async fn deleted_jobs_are_loaded_and_unknown_jobs_are_not(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     bench.edit("j", Change::Delete).await;
     let unknown = JobId::from_uuid(uuid::Uuid::from_u128(99));
@@ -186,7 +186,7 @@ pub async fn deleted_jobs_are_loaded_and_unknown_ones_left_out(bench: &Bench) {
     assert_eq!(loaded[0].cursor, None);
 }
 
-/// Reads changes as the engine does: what comes again with an epoch that is known is nothing new.
+/// Reads changes as the engine does: a change with a known epoch is not new.
 #[derive(Default)]
 struct Reader {
     mark: ChangeMark,
@@ -203,7 +203,7 @@ impl Reader {
     }
 }
 
-pub async fn changes_give_what_was_made_and_what_was_edited(bench: &Bench) {
+pub async fn changes_include_created_and_edited_jobs(bench: &Bench) {
     let (a, b) = (bench.create(spec("a")).await, bench.create(spec("b")).await);
     let mut reader = Reader::default();
     assert_eq!(reader.news(bench).await, [(a.id, 1, Some(s(10))), (b.id, 1, Some(s(10)))]);
@@ -216,7 +216,7 @@ pub async fn changes_give_what_was_made_and_what_was_edited(bench: &Bench) {
     assert_eq!(reader.news(bench).await, [(a.id, raised(s(3_600)), Some(s(3_610)))]);
 }
 
-/// Whether or not it is told of: its holder finds it in time, and hears of each edit.
+/// A new job may be left out of the changes. The owner still finds it in time, and sees each later edit.
 pub async fn a_new_job_whose_first_tick_is_far_ahead_is_found_by_the_horizon(bench: &Bench) {
     let mut daily = spec("j");
     daily.schedule = Some(schedule(Timing::Every { every: Span::days(1) }));
@@ -247,14 +247,17 @@ pub async fn a_reader_of_changes_that_is_up_to_date_gets_nothing_new(bench: &Ben
     let mut reader = Reader::default();
     reader.news(bench).await;
     let mark = reader.mark;
-    // Ticks and cursors are not changes of a job.
+    // Recording a tick and raising a cursor are not changes of a job.
     bench.go(10);
     bench.waiting(&lease, &job, 10).await;
     bench.raise(&job, 1, Some(s(20))).await;
     assert!(reader.news(bench).await.is_empty());
-    assert!(reader.mark.0 >= mark.0, "it never goes back");
+    assert!(reader.mark.0 >= mark.0, "the mark never goes back");
     let present = bench.store.changes(&bench.all(), ChangeMark::default(), 0).await.unwrap();
-    assert!(present.jobs.is_empty() && present.mark.0 <= reader.mark.0, "a limit of 0 only tells the present mark");
+    assert!(present.jobs.is_empty() && present.mark.0 <= reader.mark.0, "a limit of 0 returns only the present mark");
     bench.go(3_600);
-    assert!(bench.store.changes(&bench.all(), mark, 10).await.unwrap().jobs.len() <= 1, "no more than the last minute");
+    assert!(
+        bench.store.changes(&bench.all(), mark, 10).await.unwrap().jobs.len() <= 1,
+        "only changes of the last minute are returned again"
+    );
 }

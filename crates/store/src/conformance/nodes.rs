@@ -1,4 +1,4 @@
-//! The lease of a node.
+//! The lease of a node: joining, renewing, fencing and leaving.
 
 use everytick_domain::{ids::RunId, time::Span};
 
@@ -13,19 +13,19 @@ pub(super) async fn lives(bench: &Bench, lease: &Lease) -> bool {
     }
 }
 
-/// A node that may replace a process that lives under its name.
+/// A node that may replace a live process of the same name.
 pub(super) fn replacing(name: &str) -> NodeInfo {
     NodeInfo { takes_over: TakeOver::Any, ..NodeInfo::named(name) }
 }
 
-pub async fn the_clock_is_the_one_that_the_store_was_given(bench: &Bench) {
+pub async fn the_store_uses_the_given_clock(bench: &Bench) {
     assert_eq!(bench.store.now().await.unwrap(), START);
     bench.go(5);
     assert_eq!(bench.store.now().await.unwrap(), s(5));
     assert_eq!(bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap().1, s(5));
 }
 
-pub async fn a_lease_lives_until_it_expires(bench: &Bench) {
+pub async fn a_lease_is_valid_until_it_expires(bench: &Bench) {
     let (lease, _) = bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap();
     bench.go(14);
     assert!(lives(bench, &lease).await);
@@ -33,7 +33,7 @@ pub async fn a_lease_lives_until_it_expires(bench: &Bench) {
     assert!(!lives(bench, &lease).await);
 }
 
-pub async fn a_renewed_lease_lives_longer(bench: &Bench) {
+pub async fn a_renewal_extends_the_lease(bench: &Bench) {
     let (lease, _) = bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap();
     bench.go(10);
     assert_eq!(bench.store.renew(&lease, TTL, &Beat::of(RunId::floor(START))).await.unwrap(), s(10));
@@ -61,19 +61,19 @@ pub async fn a_new_incarnation_has_a_higher_fence_and_ends_the_old_one(bench: &B
     assert!(!lives(bench, &mixed).await);
 }
 
-pub async fn a_raised_fence_refuses_whoever_names_the_old_one(bench: &Bench) {
+pub async fn after_raising_the_fence_the_old_fence_is_rejected(bench: &Bench) {
     let old = bench.join("a", 1).await;
     let new = bench.store.raise_fence(&old).await.unwrap();
     assert!(new.fence > old.fence);
     assert_eq!((&new.node, new.incarnation), (&old.node, old.incarnation));
     assert!(!lives(bench, &old).await);
     assert!(lives(bench, &new).await);
-    // Nor can the old one be raised again: whoever named it does not know how the lease stands.
+    // The old fence cannot be raised again: the caller does not know the present state of the lease.
     assert!(matches!(bench.store.raise_fence(&old).await, Err(StoreError::LeaseLost)));
     assert!(lives(bench, &new).await);
 }
 
-pub async fn the_fence_of_a_lease_that_is_lost_cannot_be_raised(bench: &Bench) {
+pub async fn the_fence_of_a_lost_lease_cannot_be_raised(bench: &Bench) {
     let old = bench.join("a", 1).await;
     bench.join("a", 2).await;
     let raised = bench.store.raise_fence(&old).await;
@@ -84,7 +84,7 @@ pub async fn the_fence_of_a_lease_that_is_lost_cannot_be_raised(bench: &Bench) {
     assert!(matches!(raised, Err(StoreError::LeaseLost)), "{raised:?}");
 }
 
-pub async fn only_the_incarnation_and_the_node_of_a_lease_raise_its_fence(bench: &Bench) {
+pub async fn only_the_node_and_incarnation_of_a_lease_can_raise_its_fence(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     let other = Lease { incarnation: incarnation(9), ..lease.clone() };
     assert!(matches!(bench.store.raise_fence(&other).await, Err(StoreError::LeaseLost)));
@@ -99,7 +99,7 @@ pub async fn a_node_that_left_has_no_lease(bench: &Bench) {
     assert!(!lives(bench, &lease).await);
 }
 
-pub async fn fences_rise_even_when_the_clock_goes_back(bench: &Bench) {
+pub async fn lease_fences_increase_even_when_the_clock_goes_back(bench: &Bench) {
     let first = bench.join("a", 1).await;
     bench.go(-3_600);
     let raised = bench.store.raise_fence(&first).await.unwrap();
@@ -107,7 +107,7 @@ pub async fn fences_rise_even_when_the_clock_goes_back(bench: &Bench) {
     assert!(first.fence < raised.fence && raised.fence < second.fence);
 }
 
-pub async fn a_cluster_shows_its_nodes_as_they_joined_and_renewed(bench: &Bench) {
+pub async fn the_cluster_lists_nodes_with_their_join_and_renewal_data(bench: &Bench) {
     let process = NodeProcess { host: "h1".into(), pid: 42, mark: "boot 7".into() };
     let info = NodeInfo {
         region: Some("north".into()),
@@ -129,7 +129,7 @@ pub async fn a_cluster_shows_its_nodes_as_they_joined_and_renewed(bench: &Bench)
     assert_eq!((&node.process, node.can.as_deref()), (&Some(process), Some("{}")));
 }
 
-pub async fn a_node_that_left_or_was_replaced_is_not_shown(bench: &Bench) {
+pub async fn a_node_that_left_or_was_replaced_is_not_listed(bench: &Bench) {
     let shown =
         async || bench.store.cluster().await.unwrap().nodes.iter().map(|node| node.incarnation).collect::<Vec<_>>();
     bench.join("a", 1).await;
@@ -139,7 +139,7 @@ pub async fn a_node_that_left_or_was_replaced_is_not_shown(bench: &Bench) {
     assert_eq!(shown().await, []);
 }
 
-pub async fn a_node_tells_how_it_is_when_it_renews(bench: &Bench) {
+pub async fn a_renewal_records_the_status_of_the_node(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     let beat = Beat { lag: Span::millis(250), clock_offset_ms: -9_000, ..Beat::of(RunId::floor(START)) };
     bench.store.renew(&lease, TTL, &beat).await.unwrap();

@@ -1,4 +1,4 @@
-//! Claims on old runs: they are listed, so that no search for claims reads from the oldest open run on.
+//! Claims on old runs. They are listed in a table, so that a search for claims need not read from the oldest open run on.
 
 use everytick_domain::{
     ids::{Fence, RunId},
@@ -16,13 +16,13 @@ async fn listed(bench: &Bench, lease: &Lease) -> ListedClaims {
     bench.store.listed_claims(lease, None, LISTED_PER_PAGE_MAX).await.unwrap()
 }
 
-/// Claims that lie above the bound, which are found by reading the runs themselves.
+/// Claims above the bound, which are found by reading the runs.
 async fn above(bench: &Bench, lease: &Lease) -> Vec<ClaimedRun> {
     let from = listed(bench, lease).await.open_from.unwrap();
     bench.store.claims_between(lease, from, RunId::floor(s(1_000_000))).await.unwrap()
 }
 
-pub async fn a_claim_that_has_become_old_is_listed_and_the_bound_passes_it(bench: &Bench) {
+pub async fn an_old_claim_is_listed_before_the_bound_passes_it(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(10);
     let old = bench.claimed(&lease, &job, 10).await;
@@ -33,7 +33,7 @@ pub async fn a_claim_that_has_become_old_is_listed_and_the_bound_passes_it(bench
     bench.pass_claims(&lease, bound).await;
     let found = listed(bench, &lease).await;
     assert_eq!((found.open_from, found.claims), (Some(bound), vec![old.clone()]));
-    assert_eq!(above(bench, &lease).await, std::slice::from_ref(&young), "the search does not begin at the old run");
+    assert_eq!(above(bench, &lease).await, std::slice::from_ref(&young), "the search does not start at the old run");
     assert_eq!(bench.store.load_claimed(&lease).await.unwrap(), [old.clone(), young.clone()]);
     let open: Vec<_> = bench.load(&job).await.open.iter().map(|run| run.id).collect();
     assert_eq!(open, [old.id, young.id]);
@@ -41,7 +41,7 @@ pub async fn a_claim_that_has_become_old_is_listed_and_the_bound_passes_it(bench
     assert_eq!(bench.store.load_lost(&next, 10).await.unwrap(), [old, young]);
 }
 
-pub async fn the_bound_does_not_pass_what_was_not_listed(bench: &Bench) {
+pub async fn the_bound_does_not_pass_unlisted_claims(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     let bound = listed(bench, &lease).await.open_from;
     bench.go(10);
@@ -49,16 +49,16 @@ pub async fn the_bound_does_not_pass_what_was_not_listed(bench: &Bench) {
     bench.go(600);
     let beat = Beat::of(RunId::floor(s(540)));
     bench.store.renew(&lease, Span::hours(1), &beat).await.unwrap();
-    assert_eq!(listed(bench, &lease).await.open_from, bound, "nothing was compared yet");
+    assert_eq!(listed(bench, &lease).await.open_from, bound, "no claims were listed yet");
     bench.store.list_old_claims(&lease, beat.open_from.unwrap()).await.unwrap();
     bench.store.renew(&lease, Span::hours(1), &Beat { open_from: None, ..beat.clone() }).await.unwrap();
-    assert_eq!(listed(bench, &lease).await.open_from, bound, "the node may have claims that it does not know of");
+    assert_eq!(listed(bench, &lease).await.open_from, bound, "the node may have claims that are not in its memory");
     bench.pass_claims(&lease, beat.open_from.unwrap()).await;
     assert_eq!(listed(bench, &lease).await.open_from, beat.open_from);
     assert_eq!(bench.store.load_claimed(&lease).await.unwrap(), [old]);
 }
 
-pub async fn a_claim_made_since_the_comparison_is_listed_with_the_renewal(bench: &Bench) {
+pub async fn a_claim_made_after_the_listing_is_listed_by_the_renewal(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
     let id = bench.waiting(&lease, &job, 10).await;
@@ -75,7 +75,7 @@ pub async fn a_claim_made_since_the_comparison_is_listed_with_the_renewal(bench:
     }
 }
 
-pub async fn a_claim_below_the_bound_is_listed_and_leaves_the_bound_alone(bench: &Bench) {
+pub async fn a_claim_below_the_bound_is_listed_and_does_not_move_the_bound(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(10);
     let id = bench.waiting(&lease, &job, 10).await;
@@ -90,12 +90,12 @@ pub async fn a_claim_below_the_bound_is_listed_and_leaves_the_bound_alone(bench:
     assert_eq!(bench.load(&job).await.open.len(), 2);
     bench.settle(&claimed, Verdict::Redeliver).await;
     let again = bench.claim(&lease, id).await;
-    assert_eq!(listed(bench, &lease).await.claims[0], again, "under its new fence");
+    assert_eq!(listed(bench, &lease).await.claims[0], again, "it is listed with its new fence");
     let next = bench.join("a", 2).await;
     assert_eq!(bench.store.load_lost(&next, 10).await.unwrap().len(), 2);
 }
 
-pub async fn a_repeated_tick_leaves_the_listed_claim_of_another_node(bench: &Bench) {
+pub async fn a_repeated_tick_does_not_change_the_listed_claim_of_another_node(bench: &Bench) {
     let (first, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(10);
     let claimed = bench.claimed(&first, &job, 10).await;
@@ -111,10 +111,14 @@ pub async fn a_repeated_tick_leaves_the_listed_claim_of_another_node(bench: &Ben
     // A store for one node ended the lease when the second node joined.
     let left = bench.store.leave(&first).await;
     assert!(matches!(left, Ok(()) | Err(StoreError::LeaseLost)), "{left:?}");
-    assert_eq!(bench.store.load_lost(&second, 10).await.unwrap(), [claimed], "it is found when its node is gone");
+    assert_eq!(
+        bench.store.load_lost(&second, 10).await.unwrap(),
+        [claimed],
+        "the claim is found after its node has left"
+    );
 }
 
-pub async fn a_renewal_under_an_older_fence_leaves_the_listed_claim_of_another_node(bench: &Bench) {
+pub async fn a_renewal_with_an_older_fence_does_not_change_a_listed_claim(bench: &Bench) {
     let (first, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
     let claimed = bench.claimed(&first, &job, 10).await;
@@ -129,7 +133,11 @@ pub async fn a_renewal_under_an_older_fence_leaves_the_listed_claim_of_another_n
     // A store for one node ended the lease when the second node joined.
     let left = bench.store.leave(&first).await;
     assert!(matches!(left, Ok(()) | Err(StoreError::LeaseLost)), "{left:?}");
-    assert_eq!(bench.store.load_lost(&second, 10).await.unwrap(), [claimed], "it is found when its node is gone");
+    assert_eq!(
+        bench.store.load_lost(&second, 10).await.unwrap(),
+        [claimed],
+        "the claim is found after its node has left"
+    );
 }
 
 pub async fn a_node_lists_no_claims_of_other_nodes(bench: &Bench) {
@@ -144,7 +152,7 @@ pub async fn a_node_lists_no_claims_of_other_nodes(bench: &Bench) {
     assert_eq!(above(bench, &first).await, [claimed]);
 }
 
-pub async fn a_renewal_raises_no_bound_of_another_lease(bench: &Bench) {
+pub async fn a_renewal_does_not_raise_the_bound_of_another_lease(bench: &Bench) {
     let (first, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
     let id = bench.waiting(&first, &job, 10).await;
@@ -157,10 +165,10 @@ pub async fn a_renewal_raises_no_bound_of_another_lease(bench: &Bench) {
     // A store for one node ended the lease when the second node joined.
     let left = bench.store.leave(&first).await;
     assert!(matches!(left, Ok(()) | Err(StoreError::LeaseLost)), "{left:?}");
-    assert_eq!(bench.store.load_lost(&second, 10).await.unwrap(), [claimed], "it was claimed after the comparison");
+    assert_eq!(bench.store.load_lost(&second, 10).await.unwrap(), [claimed], "it was claimed after the listing");
 }
 
-pub async fn an_old_claim_that_ended_is_open_no_longer(bench: &Bench) {
+pub async fn an_old_claim_that_ended_is_not_listed_any_more(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(50);
     let mut claims = Vec::new();
@@ -177,7 +185,7 @@ pub async fn an_old_claim_that_ended_is_open_no_longer(bench: &Bench) {
     bench.store.give_way(&lease, &[given]).await.unwrap();
     assert_eq!(listed(bench, &lease).await.claims, claims[4..]);
     let open: Vec<_> = bench.load(&job).await.open.iter().map(|run| run.id).collect();
-    assert_eq!(open, [claims[1].id, claims[4].id], "one waits, one is worked on");
+    assert_eq!(open, [claims[1].id, claims[4].id], "one waits, one is claimed");
     let cancelled = bench.store.cancel_job(TENANT, &actor(), &by_name("j")).await.unwrap();
     assert_eq!((cancelled.runs.waited, cancelled.runs.claimed), (vec![claims[1].id], vec![claims[4].id]));
     assert!(listed(bench, &lease).await.claims.is_empty());
@@ -185,7 +193,7 @@ pub async fn an_old_claim_that_ended_is_open_no_longer(bench: &Bench) {
     assert!(bench.store.load_lost(&next, 10).await.unwrap().is_empty());
 }
 
-pub async fn a_cancelled_job_leaves_the_old_claims_of_other_jobs(bench: &Bench) {
+pub async fn cancelling_a_job_keeps_the_old_claims_of_other_jobs(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     let other = bench.create(spec("other")).await;
     bench.go(10);
@@ -198,14 +206,14 @@ pub async fn a_cancelled_job_leaves_the_old_claims_of_other_jobs(bench: &Bench) 
     assert_eq!(listed(bench, &lease).await.claims, [theirs]);
 }
 
-pub async fn an_old_claim_keeps_its_job_busy(bench: &Bench) {
+pub async fn an_old_claim_counts_for_overlap(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
     bench.claimed(&lease, &job, 10).await;
     bench.go(600);
     bench.pass_claims(&lease, RunId::floor(s(540))).await;
     let asked = bench.store.create_run(TENANT, &actor(), new_run("j", "k")).await.unwrap();
-    assert_eq!(asked.state, State::Skipped, "overlap");
+    assert_eq!(asked.state, State::Skipped, "skipped for overlap");
 }
 
 pub async fn listed_claims_come_in_pages(bench: &Bench) {
@@ -229,7 +237,7 @@ pub async fn listed_claims_come_in_pages(bench: &Bench) {
     assert_eq!(seen, ids);
     let (limit, next) = (2, bench.join("a", 2).await);
     assert_eq!(bench.store.load_lost(&next, limit).await.unwrap().len(), limit);
-    assert_eq!(bench.store.load_lost(&next, 10).await.unwrap().len(), 5, "each time until they are settled");
+    assert_eq!(bench.store.load_lost(&next, 10).await.unwrap().len(), 5, "they are returned until they are settled");
 }
 
 pub async fn a_lost_lease_lists_nothing(bench: &Bench) {

@@ -1,4 +1,4 @@
-//! Partitions: whose jobs are whose.
+//! Partitions: acquiring and releasing them, and loading only their jobs.
 
 use everytick_domain::{edit::Change, ids::Incarnation, partition::PartitionSet, time::Span};
 
@@ -13,7 +13,7 @@ pub(super) fn only(partition: u16) -> PartitionSet {
     [partition].into_iter().collect()
 }
 
-pub async fn a_jobs_partition_is_that_of_its_id(bench: &Bench) {
+pub async fn the_partition_of_a_job_follows_from_its_id(bench: &Bench) {
     let count = bench.store.partitions();
     for name in ["a", "b", "c", "d"] {
         let job = bench.create(spec(name)).await;
@@ -22,7 +22,7 @@ pub async fn a_jobs_partition_is_that_of_its_id(bench: &Bench) {
     }
 }
 
-pub async fn a_free_partition_is_acquired_and_its_fence_rises(bench: &Bench) {
+pub async fn acquiring_a_free_partition_raises_its_fence(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     let before = record(bench, 0).await;
     assert_eq!((before.partition, before.holder), (0, None));
@@ -33,7 +33,7 @@ pub async fn a_free_partition_is_acquired_and_its_fence_rises(bench: &Bench) {
     assert!(after.fence > before.fence);
 }
 
-pub async fn what_is_ours_already_is_given_again_and_its_fence_stays(bench: &Bench) {
+pub async fn acquiring_an_owned_partition_again_keeps_its_fence(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     bench.store.acquire(&lease, &only(0)).await.unwrap();
     let first = record(bench, 0).await;
@@ -42,13 +42,13 @@ pub async fn what_is_ours_already_is_given_again_and_its_fence_stays(bench: &Ben
     assert_eq!(record(bench, 0).await, first);
 }
 
-pub async fn a_partition_that_the_store_does_not_have_is_not_acquired(bench: &Bench) {
+pub async fn an_unknown_partition_is_not_acquired(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     assert_eq!(bench.store.acquire(&lease, &PartitionSet::all(u16::MAX)).await.unwrap(), bench.all());
     assert_eq!(bench.store.acquire(&lease, &PartitionSet::none()).await.unwrap(), PartitionSet::none());
 }
 
-pub async fn only_the_partitions_named_are_acquired_and_released(bench: &Bench) {
+pub async fn only_the_named_partitions_are_acquired_and_released(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     bench.store.acquire(&lease, &PartitionSet::none()).await.unwrap();
     assert_eq!(holders(bench).await, [None]);
@@ -104,7 +104,7 @@ pub async fn a_lost_lease_acquires_and_releases_nothing(bench: &Bench) {
     assert_eq!(record(bench, 0).await.holder, Some(lease.incarnation));
 }
 
-pub async fn a_new_incarnation_takes_what_the_old_one_held(bench: &Bench) {
+pub async fn a_new_incarnation_acquires_the_partitions_of_the_old_one(bench: &Bench) {
     let old = bench.join("a", 1).await;
     bench.store.acquire(&old, &bench.all()).await.unwrap();
     let new = bench.join("a", 2).await;
@@ -112,7 +112,7 @@ pub async fn a_new_incarnation_takes_what_the_old_one_held(bench: &Bench) {
     assert_eq!(holders(bench).await, [Some(new.incarnation)]);
 }
 
-pub async fn the_horizon_has_only_the_jobs_of_the_partitions_asked_for(bench: &Bench) {
+pub async fn the_horizon_has_only_jobs_of_the_requested_partitions(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     let mut jobs = Vec::new();
     for name in ["a", "b", "c", "d", "e", "f"] {
@@ -136,7 +136,7 @@ pub async fn the_horizon_has_only_the_jobs_of_the_partitions_asked_for(bench: &B
     assert!(loaded(&PartitionSet::none()).await.is_empty());
 }
 
-pub async fn changes_come_only_of_the_partitions_asked_for(bench: &Bench) {
+pub async fn changes_come_only_from_the_requested_partitions(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     let changed = async |partitions: &PartitionSet| {
         let found = bench.store.changes(partitions, ChangeMark::default(), 10).await.unwrap();
@@ -148,7 +148,7 @@ pub async fn changes_come_only_of_the_partitions_asked_for(bench: &Bench) {
     assert!(changed(&bench.all().without(only(job.partition))).await.is_empty());
 }
 
-pub async fn what_waits_comes_only_of_the_partitions_asked_for(bench: &Bench) {
+pub async fn waiting_runs_come_only_from_the_requested_partitions(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     let run = bench.trigger(new_run("j", "k")).await;
     let mut later = spec("later");

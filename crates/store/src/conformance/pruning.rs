@@ -1,4 +1,4 @@
-//! Pruning: old history goes, and no tick fires again because of it (I17).
+//! Pruning: old history is deleted, and no tick fires again because of it (I17).
 
 use everytick_domain::{
     edit::Change,
@@ -12,10 +12,10 @@ use everytick_domain::{
 use super::{Bench, START, TENANT, actor, new_run, overlapping, s, spec, tick, ticks};
 use crate::{IDEMPOTENCY_KEPT, IdempotencyKey, Lease, NewJob, RowAnswer, StoreError};
 
-/// [`START`] is a midnight. Keepers that drop whole days keep what lies in the day they are asked about.
+/// [`START`] is a midnight. Stores that drop whole days keep the day that contains the given instant.
 const NEXT_DAY: i64 = 2 * 86_400;
 
-/// A job whose ticks 10 to 50 were skipped, with the cursor behind them.
+/// A job whose ticks 10 to 50 were skipped and passed by the cursor.
 async fn with_history(bench: &Bench) -> (Lease, Job) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(50);
@@ -29,7 +29,7 @@ async fn left(bench: &Bench, job: &Job) -> Vec<i64> {
     bench.history(job).await.iter().map(|run| (run.scheduled_at.millis() - START.millis()) / 1_000).collect()
 }
 
-pub async fn old_runs_go_and_each_jobs_last_stays(bench: &Bench) {
+pub async fn old_runs_are_pruned_except_the_last_of_each_job(bench: &Bench) {
     let (_, job) = with_history(bench).await;
     let pruned = bench.store.prune(s(NEXT_DAY), 100).await.unwrap();
     assert_eq!((pruned.runs, pruned.jobs), (4, 0));
@@ -37,7 +37,7 @@ pub async fn old_runs_go_and_each_jobs_last_stays(bench: &Bench) {
     assert_eq!(bench.store.prune(s(NEXT_DAY), 100).await.unwrap().runs, 0);
 }
 
-pub async fn open_runs_stay_however_old(bench: &Bench) {
+pub async fn open_runs_are_never_pruned(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(30);
     bench.claimed(&lease, &job, 10).await;
@@ -49,13 +49,13 @@ pub async fn open_runs_stay_however_old(bench: &Bench) {
     assert_eq!(bench.load(&job).await.open.len(), 2);
 }
 
-pub async fn runs_that_ended_later_stay(bench: &Bench) {
+pub async fn runs_that_ended_after_the_limit_are_kept(bench: &Bench) {
     let (_, job) = with_history(bench).await;
     assert_eq!(bench.store.prune(s(50), 100).await.unwrap().runs, 0);
     assert_eq!(left(bench, &job).await, [10, 20, 30, 40, 50]);
 }
 
-pub async fn a_tick_that_the_cursor_has_not_passed_stays(bench: &Bench) {
+pub async fn a_tick_that_the_cursor_has_not_passed_is_kept(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(30);
     let rows = (1..=3).map(|n| tick(&job, n * 10, Fate::Skip(SkipReason::Overlap))).collect();
@@ -74,13 +74,13 @@ pub async fn a_pruned_tick_is_never_recorded_again(bench: &Bench) {
     assert_eq!(left(bench, &job).await, [50]);
 }
 
-pub async fn no_more_runs_go_than_asked_for(bench: &Bench) {
+pub async fn pruning_obeys_its_limit(bench: &Bench) {
     let (_, job) = with_history(bench).await;
     assert_eq!(bench.store.prune(s(NEXT_DAY), 3).await.unwrap().runs, 3);
-    assert_eq!(left(bench, &job).await, [40, 50], "the oldest go first");
+    assert_eq!(left(bench, &job).await, [40, 50], "the oldest are pruned first");
 }
 
-pub async fn attempts_go_with_their_run(bench: &Bench) {
+pub async fn attempts_are_pruned_with_their_run(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(20);
     let run = bench.claimed(&lease, &job, 10).await;
@@ -93,23 +93,23 @@ pub async fn attempts_go_with_their_run(bench: &Bench) {
     assert!(matches!(bench.store.list_attempts(TENANT, run.id).await, Err(StoreError::NotFound("run"))));
 }
 
-pub async fn a_deleted_job_goes_when_its_runs_are_over(bench: &Bench) {
+pub async fn a_deleted_job_is_pruned_after_its_runs_have_ended(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     let lease = bench.join("a", 1).await;
     let run = bench.trigger(new_run("j", "k")).await;
     bench.edit("j", Change::Delete).await;
     bench.store.prune(s(NEXT_DAY), 100).await.unwrap();
-    assert_eq!(bench.store.load_jobs(&[job.id]).await.unwrap().len(), 1, "a run of it still waits");
+    assert_eq!(bench.store.load_jobs(&[job.id]).await.unwrap().len(), 1, "one of its runs still waits");
     let claimed = bench.claim(&lease, run.id).await;
     bench.settle(&claimed, Verdict::Succeeded).await;
     assert_eq!(bench.run(run.id).await.state, State::Succeeded);
     bench.store.prune(START, 100).await.unwrap();
-    assert_eq!(bench.store.load_jobs(&[job.id]).await.unwrap().len(), 1, "not so long ago");
+    assert_eq!(bench.store.load_jobs(&[job.id]).await.unwrap().len(), 1, "it was deleted after the limit");
     assert_eq!(bench.store.prune(s(NEXT_DAY), 100).await.unwrap().jobs, 1);
     assert!(bench.store.load_jobs(&[job.id]).await.unwrap().is_empty());
 }
 
-pub async fn old_keys_are_forgotten_and_newer_ones_kept(bench: &Bench) {
+pub async fn only_old_idempotency_keys_are_pruned(bench: &Bench) {
     let key = |name: &str| IdempotencyKey { key: name.into(), fingerprint: [1; 32] };
     let create = async |n: u128, name: &str| {
         let job = NewJob { id: JobId::from_uuid(uuid::Uuid::from_u128(n)), spec: spec(name) };
@@ -123,17 +123,17 @@ pub async fn old_keys_are_forgotten_and_newer_ones_kept(bench: &Bench) {
     let pruned = bench.store.prune(START, 100).await.unwrap();
     assert_eq!(pruned.requests, 1);
     assert!(create(3, "newer").await.unwrap().replayed);
-    assert!(matches!(create(4, "old").await, Err(StoreError::NameTaken(_))), "it is a new request");
+    assert!(matches!(create(4, "old").await, Err(StoreError::NameTaken(_))), "without the key it is a new request");
     assert!(matches!(bench.store.get_run(TENANT, RunId::floor(START)).await, Err(StoreError::NotFound("run"))));
 }
 
-pub async fn old_audit_rows_go_and_newer_ones_stay(bench: &Bench) {
+pub async fn only_old_audit_rows_are_pruned(bench: &Bench) {
     bench.create(spec("one")).await;
     bench.create(spec("two")).await;
     bench.go(100);
     bench.edit("one", super::pause()).await;
     assert_eq!(bench.store.prune_audit(s(0), 10).await.unwrap(), 0);
-    assert_eq!(bench.store.prune_audit(s(50), 1).await.unwrap(), 1, "no more than asked for");
+    assert_eq!(bench.store.prune_audit(s(50), 1).await.unwrap(), 1, "at most the limit");
     assert_eq!(bench.store.prune_audit(s(50), 10).await.unwrap(), 1);
     assert_eq!(bench.store.prune_audit(s(50), 10).await.unwrap(), 0);
     let left: Vec<_> = bench.audit().await.into_iter().map(|row| row.action).collect();

@@ -1,5 +1,4 @@
-//! `cancel_previous` where workers do the work: whoever claims the newest run, or looks after the queues, has the older ones
-//! give way.
+//! `cancel_previous` for queue jobs: a claim of the newest run, or the periodic pass over queues, cancels older runs.
 
 use everytick_domain::{
     ids::RunId,
@@ -44,7 +43,7 @@ fn gave_way(to: RunId) -> (State, Option<String>) {
     (State::Cancelled, Some(everytick_domain::overlap::gave_way(to)))
 }
 
-pub async fn a_claim_has_what_is_older_give_way(bench: &Bench) {
+pub async fn a_claim_supersedes_older_runs(bench: &Bench) {
     let (lease, job) = joined(bench).await;
     bench.go(10);
     recorded(bench, &lease, &job, &[10]).await;
@@ -52,30 +51,30 @@ pub async fn a_claim_has_what_is_older_give_way(bench: &Bench) {
     bench.go(30);
     recorded(bench, &lease, &job, &[20, 30]).await;
     let newest: Vec<RunId> = claimed(bench).await.iter().map(|run| run.id).collect();
-    assert_eq!(newest, [run(&job, 30)], "the newest alone is handed out");
+    assert_eq!(newest, [run(&job, 30)], "only the newest run is claimed");
     for older in [10, 20] {
         assert_eq!(state(bench, run(&job, older)).await, gave_way(run(&job, 30)), "{older}");
     }
     let beat = bench.store.beat_claim(TENANT, first.id, first.fence, LEASE).await.unwrap();
-    assert_eq!(beat, ClaimBeat::Cancelled, "its worker is told");
+    assert_eq!(beat, ClaimBeat::Cancelled, "the worker learns it at its next heartbeat");
     assert!(claimed(bench).await.is_empty());
 }
 
-pub async fn what_busy_workers_hold_gives_way_to_what_is_due(bench: &Bench) {
+pub async fn a_due_run_supersedes_runs_that_workers_have_claimed(bench: &Bench) {
     let (lease, job) = joined(bench).await;
     bench.go(10);
     recorded(bench, &lease, &job, &[10]).await;
     claimed(bench).await;
-    assert!(bench.store.give_way_in_queues(9).await.unwrap().is_empty(), "nothing newer waits");
+    assert!(bench.store.give_way_in_queues(9).await.unwrap().is_empty(), "no newer run waits");
     bench.go(20);
     recorded(bench, &lease, &job, &[20]).await;
     assert_eq!(bench.store.give_way_in_queues(9).await.unwrap(), [run(&job, 10)]);
     assert_eq!(state(bench, run(&job, 10)).await, gave_way(run(&job, 20)));
     assert_eq!(state(bench, run(&job, 20)).await.0, State::Waiting);
-    assert!(bench.store.give_way_in_queues(9).await.unwrap().is_empty(), "once");
+    assert!(bench.store.give_way_in_queues(9).await.unwrap().is_empty(), "each run is superseded once");
 }
 
-pub async fn what_is_not_due_yet_cancels_nothing(bench: &Bench) {
+pub async fn a_run_that_is_not_due_supersedes_nothing(bench: &Bench) {
     let (lease, job) = joined(bench).await;
     bench.go(20);
     recorded(bench, &lease, &job, &[10]).await;

@@ -1,4 +1,4 @@
-//! Queues: what waits in them, who may have it, how a worker keeps it and how it is lost.
+//! Queues: which runs workers can claim, how heartbeats keep a claim, and how claims are lost.
 
 use everytick_domain::{
     edit::Change,
@@ -21,7 +21,7 @@ use crate::{
 
 const LEASE: Span = Span::seconds(30);
 
-/// The same job, for workers.
+/// The same job with a queue target.
 pub(crate) fn queued(spec: JobSpec) -> JobSpec {
     in_queue(spec, "q")
 }
@@ -53,7 +53,7 @@ async fn ids(bench: &Bench, limit: usize) -> Vec<RunId> {
 
 async fn one(bench: &Bench) -> ClaimedRun {
     let mut claims = claims(bench, 1).await;
-    assert_eq!(claims.len(), 1, "a run is handed out");
+    assert_eq!(claims.len(), 1, "a run is claimed");
     claims.remove(0).run
 }
 
@@ -74,7 +74,7 @@ async fn backlog(bench: &Bench, lease: &Lease, job: &Job, count: i64) {
     bench.record(lease, ticks(job, bench.epoch(job).await, rows)).await;
 }
 
-pub async fn what_waits_in_a_queue_is_no_matter_for_nodes(bench: &Bench) {
+pub async fn nodes_do_not_see_runs_of_queue_jobs(bench: &Bench) {
     let (lease, job) = joined(bench, queued(spec("j"))).await;
     let other = bench.create(spec("other")).await;
     bench.go(10);
@@ -84,10 +84,10 @@ pub async fn what_waits_in_a_queue_is_no_matter_for_nodes(bench: &Bench) {
     assert!(bench.store.claim(&lease, &bench.all(), &[id]).await.unwrap().is_empty());
     let run = bench.waiting(&lease, &other, 10).await;
     assert_eq!(bench.due(&lease).await, [run]);
-    assert_eq!(ids(bench, 9).await, [id], "and what waits for nodes is none for workers");
+    assert_eq!(ids(bench, 9).await, [id], "and workers do not see runs that nodes deliver");
 }
 
-pub async fn a_worker_is_handed_a_run_under_a_raised_fence_and_a_lease(bench: &Bench) {
+pub async fn a_worker_claims_a_run_with_a_raised_fence_and_a_lease(bench: &Bench) {
     let (lease, job) = joined(bench, JobSpec { timeout: Span::seconds(90), ..queued(spec("j")) }).await;
     bench.go(10);
     let id = bench.waiting(&lease, &job, 10).await;
@@ -101,12 +101,12 @@ pub async fn a_worker_is_handed_a_run_under_a_raised_fence_and_a_lease(bench: &B
     let run = bench.run(id).await;
     assert_eq!((run.state, run.attempt, run.fence), (State::Claimed, 1, claim.run.fence));
     assert_eq!((run.node, run.worker.as_deref(), run.started_at), (None, Some("w"), Some(s(12))));
-    assert!(claims(bench, 5).await.is_empty(), "a run is handed to one worker");
+    assert!(claims(bench, 5).await.is_empty(), "a run is claimed by one worker");
     let attempts = bench.store.list_attempts(TENANT, id).await.unwrap();
     assert_eq!((attempts.len(), attempts[0].worker.as_deref(), attempts[0].outcome.as_deref()), (1, Some("w"), None));
 }
 
-pub async fn the_highest_priority_goes_first_and_waiting_counts(bench: &Bench) {
+pub async fn higher_priority_goes_first_and_waiting_time_counts(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     let mut jobs = Vec::new();
     for (name, priority) in [("low", 1), ("high", 9), ("old", 0), ("late", 9)] {
@@ -123,10 +123,10 @@ pub async fn the_highest_priority_goes_first_and_waiting_counts(bench: &Bench) {
     ];
     let expected: Vec<_> = [4, 3, 2, 1, 0].map(|n: usize| batch[n].rows[0].tick.id).to_vec();
     bench.store.record(&lease, &batch).await.unwrap();
-    assert_eq!(ids(bench, 9).await, expected, "the old one has waited for longer than nine priorities are worth");
+    assert_eq!(ids(bench, 9).await, expected, "the old run has waited longer than nine priority steps");
 }
 
-pub async fn no_more_are_handed_out_than_asked_for_and_none_before_it_is_due(bench: &Bench) {
+pub async fn a_claim_obeys_its_limit_and_takes_only_due_runs(bench: &Bench) {
     let (lease, job) = joined(bench, queued(overlapping("j"))).await;
     bench.go(40);
     backlog(bench, &lease, &job, 3).await;
@@ -141,18 +141,18 @@ pub async fn no_more_are_handed_out_than_asked_for_and_none_before_it_is_due(ben
     assert_eq!(ids(bench, 9).await, [last]);
 }
 
-pub async fn of_a_job_that_may_not_overlap_one_run_at_a_time_is_handed_out(bench: &Bench) {
+pub async fn a_job_that_may_not_overlap_has_one_claimed_run_at_a_time(bench: &Bench) {
     let (lease, job) = joined(bench, queued(spec("j"))).await;
     bench.go(20);
     backlog(bench, &lease, &job, 2).await;
     let first = one(bench).await;
     assert!(claims(bench, 9).await.is_empty());
     bench.settle(&first, Verdict::Retry { due_at: s(60) }).await;
-    assert!(claims(bench, 9).await.is_empty(), "between two attempts it is in progress");
+    assert!(claims(bench, 9).await.is_empty(), "a run between two attempts is in progress");
     let forced = bench.trigger(NewRun { force: true, ..new_run("j", "k") }).await;
     assert_eq!(ids(bench, 9).await, [forced.id]);
     bench.go(60);
-    assert!(claims(bench, 9).await.is_empty(), "the forced one is in its way");
+    assert!(claims(bench, 9).await.is_empty(), "the forced run blocks it");
     let run = ClaimedRun { id: forced.id, fence: bench.run(forced.id).await.fence, ..first.clone() };
     bench.settle(&run, Verdict::Succeeded).await;
     let again = one(bench).await;
@@ -161,7 +161,7 @@ pub async fn of_a_job_that_may_not_overlap_one_run_at_a_time_is_handed_out(bench
     assert_eq!(claims(bench, 9).await.len(), 1);
 }
 
-pub async fn no_more_of_a_job_are_handed_out_than_max_concurrent(bench: &Bench) {
+pub async fn claims_obey_max_concurrent_of_the_job(bench: &Bench) {
     let limited = JobSpec { overlap: Overlap::Allow, max_concurrent: Some(2), ..queued(spec("j")) };
     let (lease, job) = joined(bench, limited).await;
     bench.go(40);
@@ -173,7 +173,7 @@ pub async fn no_more_of_a_job_are_handed_out_than_max_concurrent(bench: &Bench) 
     assert_eq!(claims(bench, 9).await.len(), 1);
 }
 
-pub async fn a_run_that_a_node_still_works_on_counts_too(bench: &Bench) {
+pub async fn a_run_that_a_node_has_claimed_counts_too(bench: &Bench) {
     let (lease, job) = joined(bench, spec("j")).await;
     bench.go(10);
     let by_node = bench.claimed(&lease, &job, 10).await;
@@ -185,7 +185,7 @@ pub async fn a_run_that_a_node_still_works_on_counts_too(bench: &Bench) {
     assert_eq!(claims(bench, 9).await.len(), 1);
 }
 
-pub async fn a_job_that_is_busy_hides_no_other(bench: &Bench) {
+pub async fn a_busy_job_does_not_block_other_jobs(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     let busy = bench.create(JobSpec { priority: 9, ..queued(spec("busy")) }).await;
     let idle = bench.create(JobSpec { priority: 0, ..queued(spec("idle")) }).await;
@@ -196,11 +196,11 @@ pub async fn a_job_that_is_busy_hides_no_other(bench: &Bench) {
     assert_eq!(ids(bench, 9).await, [run]);
 }
 
-pub async fn what_workers_hold_is_an_open_run_of_its_job(bench: &Bench) {
+pub async fn a_run_claimed_by_a_worker_is_an_open_run_of_its_job(bench: &Bench) {
     let (lease, job) = joined(bench, queued(spec("j"))).await;
     bench.go(10);
     let id = bench.waiting(&lease, &job, 10).await;
-    // Below what any node may have claimed.
+    // Below the bound of claims of any node.
     bench.go(86_400);
     bench.store.leave(&lease).await.unwrap();
     let lease = bench.join("b", 2).await;
@@ -213,12 +213,12 @@ pub async fn what_workers_hold_is_an_open_run_of_its_job(bench: &Bench) {
     bench.join("b", 3).await;
     bench.go(86_500);
     let last = bench.join("b", 4).await;
-    assert!(bench.store.load_lost(&last, 9).await.unwrap().is_empty(), "and none has lost it");
+    assert!(bench.store.load_lost(&last, 9).await.unwrap().is_empty(), "and no node has lost it");
     bench.settle(&run, Verdict::Succeeded).await;
     assert!(bench.load(&job).await.open.is_empty());
 }
 
-pub async fn a_beat_keeps_the_claim_and_an_old_fence_keeps_nothing(bench: &Bench) {
+pub async fn a_heartbeat_extends_the_claim_unless_its_fence_is_old(bench: &Bench) {
     let (lease, job) = joined(bench, queued(spec("j"))).await;
     bench.go(10);
     bench.waiting(&lease, &job, 10).await;
@@ -231,7 +231,7 @@ pub async fn a_beat_keeps_the_claim_and_an_old_fence_keeps_nothing(bench: &Bench
     assert!(bench.store.load_overdue_claims(Span::ZERO, 9).await.unwrap().is_empty());
     bench.go(65);
     assert_eq!(bench.store.load_overdue_claims(Span::ZERO, 9).await.unwrap().len(), 1);
-    assert_eq!(beat(bench, &run).await, ClaimBeat::Held { until: s(95) }, "nobody has given it up yet");
+    assert_eq!(beat(bench, &run).await, ClaimBeat::Held { until: s(95) }, "the claim has not been settled yet");
     assert!(bench.store.load_overdue_claims(Span::ZERO, 9).await.unwrap().is_empty());
     bench.settle(&run, Verdict::Succeeded).await;
     assert_eq!(beat(bench, &run).await, ClaimBeat::Stale);
@@ -239,7 +239,7 @@ pub async fn a_beat_keeps_the_claim_and_an_old_fence_keeps_nothing(bench: &Bench
     assert!(matches!(unknown, Err(StoreError::NotFound("run"))));
 }
 
-pub async fn a_beat_and_a_log_reach_only_the_run_named(bench: &Bench) {
+pub async fn a_heartbeat_and_a_log_affect_only_the_named_run(bench: &Bench) {
     let (lease, job) = joined(bench, queued(overlapping("j"))).await;
     bench.go(20);
     backlog(bench, &lease, &job, 2).await;
@@ -271,7 +271,7 @@ pub async fn a_settlement_ends_the_claim_and_its_repeat_is_stale(bench: &Bench) 
     assert!(bench.store.load_overdue_claims(Span::ZERO, 9).await.unwrap().is_empty());
 }
 
-pub async fn a_cancelled_run_is_told_at_the_next_beat(bench: &Bench) {
+pub async fn a_worker_learns_of_a_cancel_at_its_next_heartbeat(bench: &Bench) {
     let (lease, job) = joined(bench, queued(spec("j"))).await;
     bench.go(10);
     bench.waiting(&lease, &job, 10).await;
@@ -283,7 +283,7 @@ pub async fn a_cancelled_run_is_told_at_the_next_beat(bench: &Bench) {
     assert_eq!(queue(bench, "q").await.claimed, 0);
 }
 
-pub async fn a_pause_that_cancels_ends_what_workers_hold(bench: &Bench) {
+pub async fn a_pause_with_cancel_ends_runs_that_workers_have_claimed(bench: &Bench) {
     let (lease, job) = joined(bench, queued(overlapping("j"))).await;
     bench.go(20);
     backlog(bench, &lease, &job, 2).await;
@@ -295,7 +295,7 @@ pub async fn a_pause_that_cancels_ends_what_workers_hold(bench: &Bench) {
     assert_eq!((queue(bench, "q").await.claimed, queue(bench, "q").await.due), (0, 0));
 }
 
-pub async fn a_cancelled_job_leaves_what_workers_hold_of_other_jobs(bench: &Bench) {
+pub async fn cancelling_a_job_keeps_worker_claims_of_other_jobs(bench: &Bench) {
     let (lease, job) = joined(bench, queued(spec("j"))).await;
     let other = bench.create(queued(spec("other"))).await;
     bench.go(10);
@@ -309,7 +309,7 @@ pub async fn a_cancelled_job_leaves_what_workers_hold_of_other_jobs(bench: &Benc
     assert_eq!(bench.run(theirs).await.state, State::Claimed);
 }
 
-pub async fn a_lost_worker_gives_its_run_back_to_the_queue(bench: &Bench) {
+pub async fn the_run_of_a_lost_worker_returns_to_the_queue(bench: &Bench) {
     let (lease, job) = joined(bench, queued(spec("j"))).await;
     bench.go(10);
     bench.waiting(&lease, &job, 10).await;
@@ -330,14 +330,14 @@ pub async fn a_lost_worker_gives_its_run_back_to_the_queue(bench: &Bench) {
     let again = one(bench).await;
     assert_eq!((again.id, again.attempt, again.lost), (run.id, 2, 1));
     assert!(again.fence > run.fence);
-    assert_eq!(beat(bench, &run).await, ClaimBeat::Stale, "the worker that comes back late");
+    assert_eq!(beat(bench, &run).await, ClaimBeat::Stale, "a worker that returns late");
     assert_eq!(bench.settle(&run, Verdict::Succeeded).await, SettleAnswer::Stale);
     assert!(!bench.store.log_claim(TENANT, run.id, run.fence, "late").await.unwrap());
     bench.settle(&again, Verdict::Succeeded).await;
     assert!(bench.store.held_claims(TENANT, &ids).await.unwrap().is_empty());
 }
 
-pub async fn whoever_claims_many_overlooks_nothing(bench: &Bench) {
+pub async fn a_large_claim_misses_no_run(bench: &Bench) {
     let (lease, job) = joined(bench, JobSpec { overlap: Overlap::Allow, ..queued(spec("j")) }).await;
     let urgent = bench.create(JobSpec { priority: 9, ..queued(spec("urgent")) }).await;
     bench.go(1_000);
@@ -345,38 +345,38 @@ pub async fn whoever_claims_many_overlooks_nothing(bench: &Bench) {
     assert_eq!(ids(bench, 50).await.len(), 50);
     let first = bench.waiting(&lease, &urgent, 10).await;
     let rest = ids(bench, 50).await;
-    assert_eq!((rest.len(), rest[0]), (11, first), "what came before all that is left");
+    assert_eq!((rest.len(), rest[0]), (11, first), "the urgent run comes before all that are left");
     assert!(ids(bench, 50).await.is_empty());
 }
 
-pub async fn whoever_claims_many_keeps_the_order_of_a_job_that_takes_turns(bench: &Bench) {
+pub async fn a_large_claim_keeps_the_order_of_a_serial_job(bench: &Bench) {
     let (lease, job) = joined(bench, JobSpec { overlap: Overlap::Queue { limit: 200 }, ..queued(spec("j")) }).await;
     bench.go(10_000);
     backlog(bench, &lease, &job, 120).await;
     for n in 0..4 {
-        let [claim] = &claims(bench, 50).await[..] else { panic!("one at a time") };
+        let [claim] = &claims(bench, 50).await[..] else { panic!("expected one run at a time") };
         assert_eq!(claim.run.scheduled_at, s((n + 1) * 10));
         let done = Success { run: claim.run.id, fence: claim.run.fence, output: None };
         assert_eq!(bench.store.succeed(TENANT, &[done]).await.unwrap(), [Some(job.id)]);
     }
 }
 
-pub async fn whoever_looks_behind_others_passes_by_no_older_run_of_a_job_that_takes_turns(bench: &Bench) {
+pub async fn a_claim_never_skips_an_older_run_of_a_serial_job(bench: &Bench) {
     let (lease, job) = joined(bench, JobSpec { overlap: Overlap::Allow, ..queued(spec("j")) }).await;
     let turns = bench.create(JobSpec { overlap: Overlap::Queue { limit: 5 }, ..queued(spec("turns")) }).await;
     bench.go(10_000);
     backlog(bench, &lease, &job, 120).await;
     assert_eq!(ids(bench, 50).await.len(), 50);
-    // One before what was looked at, and one behind it.
+    // One run before the part that was searched, and one after it.
     let rows = vec![tick(&turns, 20, Fate::Run), tick(&turns, 610, Fate::Run)];
     let [older, newer] = [rows[0].tick.id, rows[1].tick.id];
     bench.record(&lease, ticks(&turns, bench.epoch(&turns).await, rows)).await;
-    // Whoever is full without it leaves it to the next one.
+    // A claim that is already full leaves the run to the next claim.
     let next = [ids(bench, 50).await, ids(bench, 50).await].concat();
-    assert!(next.contains(&older) && !next.contains(&newer), "the older one first");
+    assert!(next.contains(&older) && !next.contains(&newer), "the older run comes first");
 }
 
-pub async fn a_success_is_taken_only_from_whoever_holds_the_run(bench: &Bench) {
+pub async fn a_success_is_accepted_only_from_the_current_claim(bench: &Bench) {
     let (lease, job) = joined(bench, JobSpec { overlap: Overlap::Allow, ..queued(spec("j")) }).await;
     bench.go(30);
     for tick in [10, 20, 30] {
@@ -403,11 +403,11 @@ pub async fn a_success_is_taken_only_from_whoever_holds_the_run(bench: &Bench) {
     assert_eq!(held.state, State::Claimed);
     let still = bench.store.held_claims(TENANT, &[first.id, second.id, third.id]).await.unwrap();
     assert_eq!(still.iter().map(|held| held.run.id).collect::<Vec<_>>(), [third.id]);
-    assert_eq!(bench.store.succeed(TENANT, &[said(first, None)]).await.unwrap(), [None], "it was settled");
+    assert_eq!(bench.store.succeed(TENANT, &[said(first, None)]).await.unwrap(), [None], "it was already settled");
     assert_eq!(bench.store.succeed(TENANT, &[]).await.unwrap(), []);
 }
 
-pub async fn a_run_that_takes_too_long_has_timed_out_however_often_its_worker_beats(bench: &Bench) {
+pub async fn a_run_times_out_despite_heartbeats(bench: &Bench) {
     let (lease, job) = joined(bench, JobSpec { timeout: Span::seconds(20), ..queued(spec("j")) }).await;
     bench.go(10);
     bench.waiting(&lease, &job, 10).await;
@@ -421,7 +421,7 @@ pub async fn a_run_that_takes_too_long_has_timed_out_however_often_its_worker_be
     assert_eq!((overdue.len(), overdue[0].timed_out), (1, true));
 }
 
-pub async fn a_log_is_added_to_and_its_end_is_kept(bench: &Bench) {
+pub async fn a_log_grows_and_keeps_its_end(bench: &Bench) {
     let (lease, job) = joined(bench, queued(spec("j"))).await;
     bench.go(10);
     bench.waiting(&lease, &job, 10).await;
@@ -440,7 +440,7 @@ pub async fn a_log_is_added_to_and_its_end_is_kept(bench: &Bench) {
     assert_eq!(log().await, None);
 }
 
-pub async fn a_cancelled_run_keeps_what_its_worker_had_logged(bench: &Bench) {
+pub async fn a_cancelled_run_keeps_the_log_of_its_worker(bench: &Bench) {
     let (lease, job) = joined(bench, queued(overlapping("j"))).await;
     bench.go(20);
     backlog(bench, &lease, &job, 2).await;
@@ -456,7 +456,7 @@ pub async fn a_cancelled_run_keeps_what_its_worker_had_logged(bench: &Bench) {
     }
 }
 
-pub async fn a_log_is_kept_only_by_the_run_that_it_is_of(bench: &Bench) {
+pub async fn a_log_is_stored_only_on_its_own_run(bench: &Bench) {
     let (lease, job) = joined(bench, queued(overlapping("j"))).await;
     bench.go(20);
     backlog(bench, &lease, &job, 2).await;
@@ -469,7 +469,7 @@ pub async fn a_log_is_kept_only_by_the_run_that_it_is_of(bench: &Bench) {
     assert_eq!(bench.run(silent.id).await.output, None);
 }
 
-pub async fn what_waits_follows_its_job_to_another_target(bench: &Bench) {
+pub async fn waiting_runs_follow_their_job_to_another_target(bench: &Bench) {
     let (lease, job) = joined(bench, queued(overlapping("j"))).await;
     bench.go(20);
     backlog(bench, &lease, &job, 2).await;
@@ -479,15 +479,15 @@ pub async fn what_waits_follows_its_job_to_another_target(bench: &Bench) {
     assert!(claims(bench, 9).await.is_empty());
     assert_eq!((queue(bench, "r").await.due, queue(bench, "r").await.claimed), (1, 0));
     bench.settle(&held, Verdict::Redeliver).await;
-    assert_eq!(queue(bench, "r").await.due, 2, "what is put back waits where the job's runs do now");
+    assert_eq!(queue(bench, "r").await.due, 2, "a released run waits in the job's present queue");
     bench.edit("j", replace(overlapping("j"))).await;
-    assert_eq!(bench.due(&lease).await.len(), 2, "for nodes");
+    assert_eq!(bench.due(&lease).await.len(), 2, "they wait for nodes");
     bench.edit("j", replace(queued(overlapping("j")))).await;
     assert!(bench.due(&lease).await.is_empty());
     assert_eq!(claims(bench, 9).await.len(), 2);
 }
 
-pub async fn a_queue_hands_out_no_more_than_its_concurrency(bench: &Bench) {
+pub async fn claims_obey_the_concurrency_limit_of_the_queue(bench: &Bench) {
     let (lease, job) = joined(bench, queued(overlapping("j"))).await;
     bench.go(50);
     backlog(bench, &lease, &job, 5).await;
@@ -505,7 +505,7 @@ pub async fn a_queue_hands_out_no_more_than_its_concurrency(bench: &Bench) {
     assert_eq!((last.action.as_str(), last.subject.as_str()), ("limit", "queue q"));
 }
 
-pub async fn a_queue_hands_out_no_faster_than_its_rate(bench: &Bench) {
+pub async fn claims_obey_the_rate_limit_of_the_queue(bench: &Bench) {
     let (lease, job) = joined(bench, queued(overlapping("j"))).await;
     bench.go(100);
     backlog(bench, &lease, &job, 10).await;
@@ -522,7 +522,7 @@ pub async fn a_queue_hands_out_no_faster_than_its_rate(bench: &Bench) {
     assert_eq!(claims(bench, 9).await.len(), 1);
 }
 
-pub async fn a_claim_spends_the_rate_of_its_own_queue_alone(bench: &Bench) {
+pub async fn a_claim_uses_only_the_rate_of_its_own_queue(bench: &Bench) {
     let limits = QueueLimits { concurrency: None, rate: Some("1/10s".parse().unwrap()) };
     let queues = [(TENANT, "q"), (TENANT, "r"), (OTHER_TENANT, "q")];
     for (tenant, queue) in queues {
@@ -536,7 +536,7 @@ pub async fn a_claim_spends_the_rate_of_its_own_queue_alone(bench: &Bench) {
     }
 }
 
-pub async fn another_target_of_a_job_leaves_other_jobs_where_they_are(bench: &Bench) {
+pub async fn changing_the_target_of_a_job_does_not_move_other_jobs(bench: &Bench) {
     let (lease, job) = joined(bench, overlapping("j")).await;
     let other = bench.create(overlapping("other")).await;
     bench.go(10);
@@ -548,7 +548,7 @@ pub async fn another_target_of_a_job_leaves_other_jobs_where_they_are(bench: &Be
     assert_eq!(ids(bench, 9).await, [moved]);
 }
 
-pub async fn no_more_of_a_key_are_handed_out_than_the_job_allows(bench: &Bench) {
+pub async fn claims_obey_the_limit_per_key(bench: &Bench) {
     joined(bench, keyed(queued(overlapping("j")), 1)).await;
     let first = bench.trigger(of_customer("j", "1", "acme")).await;
     bench.go(1);
@@ -557,7 +557,7 @@ pub async fn no_more_of_a_key_are_handed_out_than_the_job_allows(bench: &Bench) 
     let got = claims(bench, 9).await;
     assert_eq!(got.iter().map(|claim| claim.run.id).collect::<Vec<_>>(), [first.id, third.id]);
     assert!(claims(bench, 9).await.is_empty());
-    // It waits again under its key.
+    // The redelivered run waits again under its key.
     bench.settle(&got[0].run, Verdict::Redeliver).await;
     let again = claims(bench, 9).await;
     assert_eq!(again.len(), 1);
@@ -567,7 +567,7 @@ pub async fn no_more_of_a_key_are_handed_out_than_the_job_allows(bench: &Bench) 
     assert!([first.id, second.id].contains(&last.id) && last.id != again[0].run.id);
 }
 
-pub async fn a_run_that_is_put_back_waits_under_its_own_key(bench: &Bench) {
+pub async fn a_redelivered_run_keeps_its_key(bench: &Bench) {
     joined(bench, keyed(queued(overlapping("j")), 1)).await;
     bench.trigger(of_customer("j", "1", "acme")).await;
     bench.trigger(of_customer("j", "2", "other")).await;
@@ -575,11 +575,11 @@ pub async fn a_run_that_is_put_back_waits_under_its_own_key(bench: &Bench) {
     assert_eq!(held.len(), 2);
     for claim in held {
         bench.settle(&claim.run, Verdict::Redeliver).await;
-        assert_eq!(ids(bench, 2).await, [claim.run.id], "the other key is busy, not this one");
+        assert_eq!(ids(bench, 2).await, [claim.run.id], "only the other key is busy");
     }
 }
 
-pub async fn a_key_that_is_busy_hides_no_other(bench: &Bench) {
+pub async fn a_busy_key_does_not_block_other_keys(bench: &Bench) {
     let of = |customer: &str| {
         let payload = Some(format!("{{\"customer\":\"{customer}\"}}"));
         JobSpec { payload, ..keyed(queued(overlapping("j")), 1) }
@@ -594,7 +594,7 @@ pub async fn a_key_that_is_busy_hides_no_other(bench: &Bench) {
     assert_eq!(ids(bench, 9).await, [other]);
 }
 
-pub async fn a_look_tells_in_which_queues_something_is_due(bench: &Bench) {
+pub async fn a_poll_returns_the_queues_with_due_runs(bench: &Bench) {
     let (lease, job) = joined(bench, queued(overlapping("j"))).await;
     bench.create(in_queue(overlapping("later"), "r")).await;
     bench.go(20);
@@ -610,7 +610,7 @@ pub async fn a_look_tells_in_which_queues_something_is_due(bench: &Bench) {
     assert!(bench.store.look_at_queues(&[]).await.unwrap().due.is_empty());
 }
 
-pub async fn queues_are_listed_with_what_they_hold_in_pages(bench: &Bench) {
+pub async fn queues_are_listed_with_their_counts_in_pages(bench: &Bench) {
     let (lease, job) = joined(bench, queued(overlapping("j"))).await;
     bench.create(in_queue(spec("k"), "a")).await;
     let limits = QueueLimits { concurrency: Some(3), rate: Some("5/1m".parse().unwrap()) };
@@ -631,7 +631,7 @@ pub async fn queues_are_listed_with_what_they_hold_in_pages(bench: &Bench) {
     assert!(bench.store.list_queues(OTHER_TENANT, None, 9).await.unwrap().items.is_empty());
 }
 
-pub async fn no_worker_sees_another_tenants_runs(bench: &Bench) {
+pub async fn a_worker_cannot_see_runs_of_another_tenant(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     let theirs = bench.created(OTHER_TENANT, queued(spec("j"))).await.unwrap().job;
     bench.go(10);
@@ -648,7 +648,7 @@ pub async fn no_worker_sees_another_tenants_runs(bench: &Bench) {
     assert_eq!(bench.store.claim_log(foreign, run.id).await.unwrap(), None);
 }
 
-pub async fn what_a_worker_holds_is_not_pruned_however_old(bench: &Bench) {
+pub async fn a_run_claimed_by_a_worker_is_never_pruned(bench: &Bench) {
     let (lease, job) = joined(bench, queued(overlapping("j"))).await;
     bench.go(20);
     backlog(bench, &lease, &job, 2).await;

@@ -1,4 +1,4 @@
-//! Ranges of skips: written only with the cursor that passes them.
+//! Ranges of skips are written only together with the cursor that passes them.
 
 use everytick_domain::{
     ids::{Cause, Epoch, JobId, RunId},
@@ -38,7 +38,7 @@ async fn is_stale(bench: &Bench, lease: &crate::Lease, plan: &RangePlan) {
     assert!(matches!(bench.store.get_run(plan.tenant, id).await, Err(StoreError::NotFound("run"))));
 }
 
-pub async fn a_range_is_stale_when_the_cursor_is_another(bench: &Bench) {
+pub async fn a_range_is_stale_when_the_cursor_has_changed(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(400);
     is_stale(bench, &lease, &range(&job, 1, 20, 200)).await;
@@ -46,13 +46,13 @@ pub async fn a_range_is_stale_when_the_cursor_is_another(bench: &Bench) {
     is_stale(bench, &lease, &range(&job, 1, 10, 200)).await;
 }
 
-pub async fn a_range_is_stale_when_the_epoch_is_another(bench: &Bench) {
+pub async fn a_range_is_stale_when_the_epoch_has_changed(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(400);
     is_stale(bench, &lease, &range(&job, 2, 10, 200)).await;
 }
 
-pub async fn a_range_is_stale_when_its_end_lies_after_the_clock(bench: &Bench) {
+pub async fn a_range_that_ends_in_the_future_is_stale(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(199);
     is_stale(bench, &lease, &range(&job, 1, 10, 200)).await;
@@ -71,7 +71,7 @@ pub async fn a_range_is_stale_when_one_of_its_ticks_has_a_row(bench: &Bench) {
     }
 }
 
-pub async fn a_run_that_somebody_asked_for_does_not_stand_in_the_way_of_a_range(bench: &Bench) {
+pub async fn a_triggered_run_does_not_make_a_range_stale(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(50);
     bench.trigger(new_run("j", "k")).await;

@@ -1,4 +1,4 @@
-//! What people read.
+//! Reads for users: jobs, runs, ranges and the audit trail.
 
 use everytick_domain::{
     edit::Change,
@@ -47,7 +47,7 @@ pub async fn jobs_are_listed_by_name_in_pages(bench: &Bench) {
     assert_eq!(bench.store.list_jobs(TENANT, &all, None, 4).await.unwrap().next, None);
 }
 
-pub async fn a_page_of_jobs_ends_at_its_limit_of_bytes_and_the_next_goes_on_behind_it(bench: &Bench) {
+pub async fn a_page_of_jobs_is_limited_in_bytes_and_the_next_page_continues(bench: &Bench) {
     let payload = Some(format!("\"{}\"", "p".repeat(PAYLOAD_BYTES_MAX - 2)));
     let wanted: Vec<_> = (0..20).map(|n| format!("j{n:02}")).collect();
     for name in &wanted {
@@ -171,7 +171,7 @@ pub async fn runs_are_filtered_by_job_state_and_time(bench: &Bench) {
     }
 }
 
-/// Every page of a list, with the number of items on each.
+/// All items of a list, and the number of items on each page.
 async fn pages(bench: &Bench, filter: &RunFilter, limit: usize) -> (Vec<i64>, Vec<usize>) {
     let (mut ticks, mut sizes, mut before) = (Vec::new(), Vec::new(), None);
     loop {
@@ -185,7 +185,7 @@ async fn pages(bench: &Bench, filter: &RunFilter, limit: usize) -> (Vec<i64>, Ve
     }
 }
 
-pub async fn failed_runs_are_listed_however_many_others_lie_between(bench: &Bench) {
+pub async fn failed_runs_are_listed_however_many_other_runs_are_between(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     let other = bench.create(overlapping("other")).await;
     bench.go(400);
@@ -205,7 +205,7 @@ pub async fn failed_runs_are_listed_however_many_others_lie_between(bench: &Benc
     assert_eq!(pages(bench, &between, 10).await.0, [200, 150]);
 }
 
-pub async fn a_settlement_that_puts_a_run_back_or_comes_too_late_lists_no_failure(bench: &Bench) {
+pub async fn a_retry_or_a_stale_settlement_is_not_listed_as_a_failure(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(40);
     let retried = bench.claimed(&lease, &job, 10).await;
@@ -218,7 +218,7 @@ pub async fn a_settlement_that_puts_a_run_back_or_comes_too_late_lists_no_failur
     assert_eq!(pages(bench, &failed, 10).await.0, [0; 0]);
 }
 
-pub async fn a_list_by_another_state_reads_a_bounded_number_of_runs_a_page_and_goes_on(bench: &Bench) {
+pub async fn a_list_by_state_reads_a_bounded_number_of_runs_per_page(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(400);
     let first = bench.claimed(&lease, &job, 10).await;
@@ -226,7 +226,7 @@ pub async fn a_list_by_another_state_reads_a_bounded_number_of_runs_a_page_and_g
     for at in (20..=200).step_by(10) {
         bench.waiting(&lease, &job, at).await;
     }
-    // 20 runs, 8 a page: the only one that is wanted is on the third.
+    // 20 runs, 8 per page: the only matching run is on the third page.
     for job in [None, Some(job.id)] {
         let succeeded = RunFilter { job, states: vec![State::Succeeded], ..Default::default() };
         assert_eq!(pages(bench, &succeeded, 10).await, (vec![10], vec![0, 0, 1]));
@@ -237,7 +237,7 @@ pub async fn a_list_by_another_state_reads_a_bounded_number_of_runs_a_page_and_g
     }
 }
 
-pub async fn an_output_is_read_with_its_run_and_left_out_of_lists(bench: &Bench) {
+pub async fn an_output_is_returned_with_its_run_but_not_in_lists(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
     let run = bench.claimed(&lease, &job, 10).await;
@@ -260,7 +260,7 @@ pub async fn a_range_is_read_by_its_id(bench: &Bench) {
     assert_eq!([read], bench.history(&job).await.as_slice());
 }
 
-pub async fn runs_bear_the_name_that_their_job_has_now(bench: &Bench) {
+pub async fn runs_show_the_present_name_of_their_job(bench: &Bench) {
     bench.create(spec("old")).await;
     let run = bench.trigger(new_run("old", "k")).await;
     bench.edit("old", Change::Replace(Box::new(spec("new")))).await;

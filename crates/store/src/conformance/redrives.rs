@@ -1,4 +1,4 @@
-//! Failed runs that are driven again: one new run in place of each, whoever asks how often.
+//! Redriving failed runs: each gets one new run, however often it is requested.
 
 use everytick_domain::{
     ids::RunId,
@@ -17,7 +17,7 @@ async fn redrive(bench: &Bench, ask: &Redrive) -> Redriven {
     bench.store.redrive(TENANT, &actor(), ask).await.unwrap()
 }
 
-/// Runs of the job at these seconds, each claimed and settled.
+/// Records, claims and settles runs of the job at these seconds.
 async fn settled(bench: &Bench, job: &everytick_domain::job::Job, runs: &[(i64, Verdict)]) -> Vec<RunId> {
     let lease = bench.join("a", 1).await;
     let mut ids = Vec::new();
@@ -30,7 +30,7 @@ async fn settled(bench: &Bench, job: &everytick_domain::job::Job, runs: &[(i64, 
     ids
 }
 
-pub async fn each_failed_run_gets_one_new_run_in_its_place(bench: &Bench) {
+pub async fn each_failed_run_gets_one_new_run(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     let runs = [(10, Verdict::Failed), (20, Verdict::Succeeded), (30, Verdict::Failed), (40, Verdict::Cancelled)];
     let ids = settled(bench, &job, &runs).await;
@@ -45,15 +45,15 @@ pub async fn each_failed_run_gets_one_new_run_in_its_place(bench: &Bench) {
         let run = bench.run(pair.run).await;
         assert_eq!((run.cause, run.state, run.attempt), (CauseKind::Request, State::Waiting, 0));
         assert_eq!((run.scheduled_at, run.due_at), (pair.failed.scheduled_at, s(100)));
-        assert_eq!(bench.run(pair.failed.id).await.state, State::Failed, "terminal is terminal");
+        assert_eq!(bench.run(pair.failed.id).await.state, State::Failed, "a terminal state is final");
     }
-    // Both wait, although the job's policy is to skip: they start one after another, behind what is on time.
+    // Both wait although overlap is `skip`. They start one after another, after on-time runs.
     let lease = bench.join("b", 2).await;
     let due = bench.peek(&lease).await.due;
     assert_eq!(due.iter().map(|run| (run.id, run.late)).collect::<Vec<_>>(), expected.map(|pair| (pair.1, true)));
 }
 
-pub async fn under_cancel_previous_failed_runs_are_driven_again_one_at_a_time(bench: &Bench) {
+pub async fn under_cancel_previous_failed_runs_are_redriven_one_at_a_time(bench: &Bench) {
     let job = bench.create(JobSpec { overlap: Overlap::CancelPrevious, ..spec("j") }).await;
     let ids = settled(bench, &job, &[(10, Verdict::Failed), (20, Verdict::Failed)]).await;
     bench.go(100);
@@ -70,7 +70,7 @@ pub async fn under_cancel_previous_failed_runs_are_driven_again_one_at_a_time(be
     assert_eq!(redrive(bench, &since(20)).await.runs[0].failed.id, ids[1]);
 }
 
-pub async fn a_failed_run_is_driven_again_once(bench: &Bench) {
+pub async fn a_failed_run_is_redriven_once(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     settled(bench, &job, &[(10, Verdict::Failed)]).await;
     bench.go(100);
@@ -83,7 +83,7 @@ pub async fn a_failed_run_is_driven_again_once(bench: &Bench) {
     let lease = bench.join("b", 2).await;
     let claimed = bench.claim(&lease, first.run).await;
     bench.settle(&claimed, Verdict::Failed).await;
-    // The new one failed too, and gets one in its own place; the first keeps the one it has.
+    // The new run failed too and gets its own new run. The first failed run keeps the run it has.
     let third = redrive(bench, &since(0)).await.runs;
     let stands: Vec<_> = third.iter().map(|run| (run.failed.id, run.state, run.made)).collect();
     let expected = [(first.failed.id, Some(State::Failed), false), (first.run, Some(State::Waiting), true)];
@@ -94,7 +94,7 @@ pub async fn a_failed_run_is_driven_again_once(bench: &Bench) {
     assert_eq!(sorted(stands), sorted(expected.to_vec()));
 }
 
-pub async fn a_redrive_keeps_to_its_time_and_its_limit_and_says_where_to_go_on(bench: &Bench) {
+pub async fn a_redrive_obeys_its_period_and_limit_and_returns_where_to_continue(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     let failed = |at| (at, Verdict::Failed);
     let ids = settled(bench, &job, &[failed(10), failed(20), failed(30), failed(40)]).await;
@@ -107,7 +107,7 @@ pub async fn a_redrive_keeps_to_its_time_and_its_limit_and_says_where_to_go_on(b
     assert_eq!(rest.next_since, None);
 }
 
-pub async fn a_dry_redrive_makes_nothing(bench: &Bench) {
+pub async fn a_dry_run_of_a_redrive_creates_nothing(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     settled(bench, &job, &[(10, Verdict::Failed)]).await;
     let before = bench.audit().await.len();
@@ -116,7 +116,7 @@ pub async fn a_dry_redrive_makes_nothing(bench: &Bench) {
     assert_eq!((bench.history(&job).await.len(), bench.audit().await.len()), (1, before));
 }
 
-pub async fn a_redriven_run_delivers_what_the_failed_one_had(bench: &Bench) {
+pub async fn a_redriven_run_has_the_payload_of_the_failed_run(bench: &Bench) {
     let (lease, _) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(10);
     let run = bench.trigger(NewRun { payload: Some("[1]".into()), ..new_run("j", "k") }).await;
@@ -126,7 +126,7 @@ pub async fn a_redriven_run_delivers_what_the_failed_one_had(bench: &Bench) {
     assert_eq!(bench.claim(&lease, again.run).await.payload.as_deref(), Some("[1]"));
 }
 
-pub async fn a_redrive_makes_no_more_than_may_wait(bench: &Bench) {
+pub async fn a_redrive_obeys_the_limit_of_waiting_requests(bench: &Bench) {
     let job = bench.create(overlapping("j")).await;
     let ids = settled(bench, &job, &[10, 20, 30, 40, 50].map(|at| (at, Verdict::Failed))).await;
     bench.go(100);
@@ -149,7 +149,7 @@ pub async fn a_redrive_has_audit_rows(bench: &Bench) {
     assert!(last.detail.contains(&ids[0].to_string()), "{}", last.detail);
 }
 
-pub async fn under_queue_a_redrive_makes_stale_what_was_planned_without_it(bench: &Bench) {
+pub async fn under_queue_a_redrive_raises_the_epoch(bench: &Bench) {
     let job = bench.create(JobSpec { overlap: Overlap::Queue { limit: 1 }, ..spec("j") }).await;
     settled(bench, &job, &[(10, Verdict::Failed)]).await;
     let before = bench.epoch(&job).await;
@@ -157,7 +157,7 @@ pub async fn under_queue_a_redrive_makes_stale_what_was_planned_without_it(bench
     let after = bench.epoch(&job).await;
     assert!(after > before);
     redrive(bench, &since(0)).await;
-    assert_eq!(bench.epoch(&job).await, after, "nothing new waits");
+    assert_eq!(bench.epoch(&job).await, after, "no new run waits");
 }
 
 pub async fn an_unknown_or_foreign_job_cannot_be_redriven(bench: &Bench) {

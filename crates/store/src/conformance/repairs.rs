@@ -1,4 +1,4 @@
-//! What recovery looks at, and the repair of ticks that were lost behind a cursor.
+//! The reads of recovery, and the repair of missing ticks that the cursor has passed.
 
 use everytick_domain::{
     edit::Change,
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{NodeInfo, StoreError};
 
-pub async fn overdue_jobs_come_by_cursor_to_whoever_asks(bench: &Bench) {
+pub async fn overdue_jobs_come_in_cursor_order_without_a_lease(bench: &Bench) {
     let (a, b) = (bench.create(spec("a")).await, bench.create(spec("b")).await);
     let theirs = bench.created(OTHER_TENANT, spec("theirs")).await.unwrap().job;
     let mut later = spec("later");
@@ -38,7 +38,7 @@ pub async fn overdue_jobs_come_by_cursor_to_whoever_asks(bench: &Bench) {
     assert_eq!((found[0].first_unrecorded(), found[0].open.len()), (Some(s(40)), 1));
 }
 
-pub async fn a_walk_meets_every_job_that_is_not_deleted(bench: &Bench) {
+pub async fn a_walk_returns_every_job_that_is_not_deleted(bench: &Bench) {
     let mut made = vec![bench.create(spec("a")).await.id, bench.create(spec("b")).await.id];
     made.push(bench.created(OTHER_TENANT, spec("theirs")).await.unwrap().job.id);
     let mut off = spec("off");
@@ -79,7 +79,7 @@ pub async fn a_ledger_has_the_ticks_and_ranges_of_its_window(bench: &Bench) {
     assert!(bench.store.load_ledgers(&[]).await.unwrap().is_empty());
 }
 
-pub async fn a_lost_tick_is_recorded_although_the_cursor_has_passed_it(bench: &Bench) {
+pub async fn a_repair_records_a_missing_tick_that_the_cursor_has_passed(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(60);
     bench.raise(&job, 1, Some(s(50))).await;
@@ -103,7 +103,7 @@ pub async fn a_lost_tick_is_recorded_although_the_cursor_has_passed_it(bench: &B
     assert!(audit.detail.contains(&s(20).to_string()) && audit.detail.contains(&s(30).to_string()), "{}", audit.detail);
 }
 
-pub async fn a_repair_leaves_what_is_on_the_record_as_it_is(bench: &Bench) {
+pub async fn a_repair_does_not_change_recorded_ticks(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(60);
     let claimed = bench.claimed(&lease, &job, 10).await;
@@ -113,7 +113,7 @@ pub async fn a_repair_leaves_what_is_on_the_record_as_it_is(bench: &Bench) {
     let run = bench.run(claimed.id).await;
     assert_eq!((run.state, run.fence), (State::Claimed, claimed.fence));
     assert_eq!(bench.due(&lease).await.len(), 1);
-    assert_eq!(bench.cursor(&job).await, None, "a schedule that has ended stays so");
+    assert_eq!(bench.cursor(&job).await, None, "the cursor of an ended schedule stays empty");
 }
 
 pub async fn a_repair_without_ticks_only_raises_the_epoch(bench: &Bench) {
@@ -124,11 +124,11 @@ pub async fn a_repair_without_ticks_only_raises_the_epoch(bench: &Bench) {
     let changed = bench.store.changes(&bench.all(), mark, 10).await.unwrap().jobs;
     assert!(
         changed.iter().any(|changed| changed.id == job.id && changed.epoch.raw() == raised(START)),
-        "its holder hears of it"
+        "the owner sees the change"
     );
 }
 
-pub async fn a_repair_planned_under_another_epoch_is_not_done(bench: &Bench) {
+pub async fn a_repair_under_another_epoch_does_nothing(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(60);
     bench.raise(&job, 1, Some(s(50))).await;
@@ -140,7 +140,7 @@ pub async fn a_repair_planned_under_another_epoch_is_not_done(bench: &Bench) {
     assert_eq!(bench.epoch(&job).await, 1);
 }
 
-pub async fn what_the_cursor_has_not_passed_is_not_repaired(bench: &Bench) {
+pub async fn a_tick_that_the_cursor_has_not_passed_is_not_repaired(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(60);
     bench.raise(&job, 1, Some(s(50))).await;
@@ -148,7 +148,7 @@ pub async fn what_the_cursor_has_not_passed_is_not_repaired(bench: &Bench) {
     assert!(!bench.store.repair(&lease, &lost).await.unwrap());
     bench.raise(&job, 1, None).await;
     let ahead = ticks(&job, 1, vec![tick(&job, 70, Fate::Late)]);
-    assert!(!bench.store.repair(&lease, &ahead).await.unwrap(), "it is not due");
+    assert!(!bench.store.repair(&lease, &ahead).await.unwrap(), "the tick is not due");
     assert!(bench.history(&job).await.is_empty());
     assert_eq!(bench.epoch(&job).await, 1);
 }

@@ -1,4 +1,4 @@
-//! Runs that people ask for, and runs that they cancel.
+//! Triggered runs and cancelled runs.
 
 use everytick_domain::{
     edit::Change,
@@ -10,7 +10,7 @@ use everytick_domain::{
 use super::{Bench, LIMITS, OTHER_TENANT, START, TENANT, actor, new_run, overlapping, pause, range, s, spec};
 use crate::{Busy, IdempotencyKey, JobRef, NewRun, SettleAnswer, StoreError};
 
-pub async fn a_run_that_somebody_asked_for_waits_at_once(bench: &Bench) {
+pub async fn a_triggered_run_waits_and_is_due_at_once(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(3);
     let run = bench.trigger(new_run("j", "k")).await;
@@ -59,7 +59,7 @@ pub async fn a_request_obeys_max_concurrent(bench: &Bench) {
     assert_eq!(states, [State::Waiting, State::Waiting, State::Skipped]);
 }
 
-pub async fn requests_that_pile_up_are_refused(bench: &Bench) {
+pub async fn requests_beyond_the_backlog_limit_are_refused(bench: &Bench) {
     let job = bench.create(overlapping("j")).await;
     for n in 0..LIMITS.open_requests_per_job_max {
         bench.trigger(new_run("j", &n.to_string())).await;
@@ -70,7 +70,7 @@ pub async fn requests_that_pile_up_are_refused(bench: &Bench) {
     assert_eq!(bench.history(&job).await.len() as u64, LIMITS.open_requests_per_job_max);
 }
 
-pub async fn a_paused_job_can_be_run(bench: &Bench) {
+pub async fn a_paused_job_can_be_triggered(bench: &Bench) {
     bench.create(spec("j")).await;
     bench.edit("j", pause()).await;
     assert_eq!(bench.trigger(new_run("j", "k")).await.state, State::Waiting);
@@ -81,7 +81,7 @@ fn under(key: &str, fingerprint: u8, random: &str) -> NewRun {
     NewRun { idempotency: Some(idempotency), ..new_run("j", random) }
 }
 
-pub async fn a_repeated_request_gives_the_run_that_it_made(bench: &Bench) {
+pub async fn a_repeated_request_returns_the_same_run(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     let first = bench.trigger(under("k", 1, "x")).await;
     bench.go(5);
@@ -92,14 +92,14 @@ pub async fn a_repeated_request_gives_the_run_that_it_made(bench: &Bench) {
     assert_eq!(bench.history(&job).await.len(), 1);
 }
 
-pub async fn a_key_used_for_another_run_is_refused(bench: &Bench) {
+pub async fn a_key_reused_for_another_run_is_refused(bench: &Bench) {
     bench.create(spec("j")).await;
     bench.trigger(under("k", 1, "x")).await;
     let other = bench.store.create_run(TENANT, &actor(), under("k", 2, "y")).await;
     assert!(matches!(other, Err(StoreError::KeyReused)), "{other:?}");
 }
 
-pub async fn an_unknown_deleted_or_foreign_job_cannot_be_run(bench: &Bench) {
+pub async fn an_unknown_deleted_or_foreign_job_cannot_be_triggered(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     bench.create(spec("gone")).await;
     bench.edit("gone", Change::Delete).await;
@@ -128,7 +128,7 @@ pub async fn a_waiting_run_is_cancelled(bench: &Bench) {
     assert!(bench.load(&job).await.open.is_empty());
 }
 
-pub async fn a_claimed_run_is_cancelled_and_its_worker_comes_too_late(bench: &Bench) {
+pub async fn a_claimed_run_is_cancelled_and_later_settlements_are_stale(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
     let run = bench.claimed(&lease, &job, 10).await;
@@ -149,7 +149,7 @@ async fn is_rejected(bench: &Bench, run: RunId, in_state: State) {
     assert_eq!((state, request), (in_state, Request::Cancel));
 }
 
-pub async fn a_run_that_is_over_cannot_be_cancelled(bench: &Bench) {
+pub async fn an_ended_run_cannot_be_cancelled(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
     let run = bench.claimed(&lease, &job, 10).await;

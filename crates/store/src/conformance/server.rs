@@ -1,5 +1,5 @@
-//! A PostgreSQL server of the tests' own: started from the installed binaries in a folder of its own, without syncing, and
-//! ended when the process ends, however it ends.
+//! A PostgreSQL server for tests: started from the installed binaries in its own folder, without syncing, and stopped when the
+//! process ends, even by a kill.
 
 use std::{
     path::PathBuf,
@@ -16,19 +16,19 @@ use tokio::sync::OnceCell;
 
 use crate::{Limits, PostgresOptions, PostgresStore, WallClock};
 
-/// One server a process, with a database that has the schema and the clock of tests, which each test gets a copy of.
+/// One server per process. A template database has the schema and the test clock; each test gets a copy of it.
 #[derive(Debug)]
 pub struct Server {
     folder: PathBuf,
     databases: AtomicU32,
-    /// The days that the template has, once it is made.
+    /// The day tables of the template, after it is made.
     template: OnceCell<Vec<String>>,
-    /// Migrated ones that tests are done with: to empty one is ten times faster than to copy one.
+    /// Migrated databases that tests no longer use: emptying one is ten times faster than copying one.
     used: Mutex<Vec<String>>,
     drops: mpsc::Sender<String>,
 }
 
-/// A database of one test; dropped with it, or emptied for another.
+/// The database of one test. Afterwards it is dropped, or emptied for another test.
 #[derive(Debug)]
 pub struct Database {
     pub url: String,
@@ -42,7 +42,7 @@ impl Drop for Database {
         if self.again {
             server.used.lock().unwrap_or_else(PoisonError::into_inner).push(name);
         } else {
-            // The server may be gone already; then so is the database.
+            // The server may already be stopped; then the database is gone too.
             let _ = server.drops.send(name);
         }
     }
@@ -60,7 +60,7 @@ impl Server {
     fn start() -> Self {
         let folder = std::env::temp_dir().join(format!("everytick-postgres-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder for PostgreSQL");
-        // A shell keeps the server until our end of the pipe closes, which the kernel sees to also when we are killed.
+        // A shell keeps the server running until our end of the pipe closes. The kernel closes it even if we are killed.
         let script = r#"
             bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -1)
             PATH="$PATH:$bin:/usr/sbin:/sbin"; export LC_ALL=C
@@ -103,19 +103,19 @@ impl Server {
         let (drops, dropped) = mpsc::channel();
         let url = url(&folder, "postgres");
         std::thread::spawn(move || {
-            // The child's end of the pipe lives here, until the process ends.
+            // This thread owns the pipe to the child until the process ends.
             let _child = child;
             drop_databases(&url, &dropped);
         });
         Self { folder, databases: AtomicU32::new(0), template: OnceCell::new(), used: Mutex::default(), drops }
     }
 
-    /// An empty database, with nothing in it.
+    /// An empty database without a schema.
     pub async fn blank(&self) -> Database {
         self.create("template0", false).await
     }
 
-    /// A database with the schema, whose clock is the one that its store is given.
+    /// A database with the schema, whose clock is the one given to its store.
     pub async fn migrated(&self) -> Database {
         let template_days = self.template.get_or_init(|| self.make_template()).await;
         loop {
@@ -151,7 +151,7 @@ impl Server {
                 as $$ select now from test_clock $$;";
         sqlx::raw_sql(clock).execute(&mut template).await.unwrap();
         template.close().await.unwrap();
-        // Makes the days about the suite's first instant, once for all copies.
+        // Makes the day tables around the suite's first instant, once for all copies.
         let clock: Arc<dyn WallClock> = Arc::new(crate::ManualClock::at(super::START));
         let store = PostgresStore::connect(&url, options(Some(clock)), super::LIMITS).await.unwrap();
         store.close().await;
@@ -161,7 +161,7 @@ impl Server {
         days
     }
 
-    /// A store in a database of its own, by the given clock; through the pooler where `EVERYTICK_TEST_POOLER` is set.
+    /// A store in its own database with the given clock; through the pooler if `EVERYTICK_TEST_POOLER` is set.
     pub async fn store(&self, clock: Arc<dyn WallClock>, limits: Limits) -> (Arc<PostgresStore>, Database) {
         let database = self.migrated().await;
         let pooled = std::env::var_os("EVERYTICK_TEST_POOLER").is_some();
@@ -171,7 +171,7 @@ impl Server {
         (Arc::new(store), database)
     }
 
-    /// The database as a transaction pooler gives it; `None` where pgbouncer is not installed.
+    /// The URL of the database through the transaction pooler; `None` if pgbouncer is not installed.
     #[must_use]
     pub fn pooled(&self, database: &Database) -> Option<String> {
         let socket = self.folder.join(".s.PGSQL.6432");
@@ -179,13 +179,14 @@ impl Server {
     }
 }
 
-/// Few connections, since many tests run at once.
+/// Few connections, because many tests run at once.
 #[must_use]
 pub fn options(clock: Option<Arc<dyn WallClock>>) -> PostgresOptions {
     PostgresOptions { connections_max: 5, clock, ..PostgresOptions::default() }
 }
 
-/// Removes what a test has left and tells which days it has: where a test has made or dropped some, another database is taken.
+/// Deletes all rows that a test left and returns the day tables. If the test made or dropped days, the caller takes another
+/// database.
 async fn empty(url: &str) -> Vec<String> {
     let mut database = PgConnection::connect(url).await.unwrap();
     let days = days(&mut database).await;
@@ -220,7 +221,7 @@ async fn empty(url: &str) -> Vec<String> {
 }
 
 async fn days(database: &mut PgConnection) -> Vec<String> {
-    // By name: a test that dropped as many as it made leaves the same number.
+    // Compare by name: a test that dropped as many days as it made leaves the same number.
     sqlx::query_scalar("select inhrelid::regclass::text from pg_inherits where inhparent = 'runs'::regclass order by 1")
         .fetch_all(database)
         .await

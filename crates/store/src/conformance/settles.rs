@@ -1,4 +1,4 @@
-//! Settling: the end of a run, or another wait, and only for who still holds the claim.
+//! Settling: a run ends or waits again, and only under the current fence of its claim.
 
 use everytick_domain::{
     ids::{Fence, RunId},
@@ -10,7 +10,7 @@ use everytick_domain::{
 use super::{Bench, START, TENANT, born, overlapping, s, settle, settle_with, spec, tick, ticks};
 use crate::{ClaimedRun, SettleAnswer};
 
-/// A run of its own job that was born claimed at second 10.
+/// A run that was born claimed at second 10.
 async fn claimed(bench: &Bench) -> (crate::Lease, ClaimedRun) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
@@ -19,7 +19,7 @@ async fn claimed(bench: &Bench) -> (crate::Lease, ClaimedRun) {
     (lease, run)
 }
 
-pub async fn success_ends_the_run_with_what_it_printed(bench: &Bench) {
+pub async fn a_success_ends_the_run_with_its_output(bench: &Bench) {
     let (lease, run) = claimed(bench).await;
     assert_eq!(bench.settle(&run, Verdict::Succeeded).await, SettleAnswer::Settled);
     let record = bench.run(run.id).await;
@@ -30,7 +30,7 @@ pub async fn success_ends_the_run_with_what_it_printed(bench: &Bench) {
     assert!(bench.store.load_claimed(&lease).await.unwrap().is_empty());
 }
 
-pub async fn failure_ends_the_run_with_its_error(bench: &Bench) {
+pub async fn a_failure_ends_the_run_with_its_error(bench: &Bench) {
     let (_, run) = claimed(bench).await;
     bench.settle(&run, Verdict::Failed).await;
     let record = bench.run(run.id).await;
@@ -56,7 +56,7 @@ pub async fn an_old_fence_changes_nothing(bench: &Bench) {
     assert_eq!(bench.run(run.id).await, before);
 }
 
-pub async fn what_is_over_cannot_be_settled_again(bench: &Bench) {
+pub async fn an_ended_run_cannot_be_settled_again(bench: &Bench) {
     let (lease, run) = claimed(bench).await;
     bench.settle(&run, Verdict::Succeeded).await;
     for verdict in [Verdict::Failed, Verdict::Succeeded, Verdict::Redeliver, Verdict::HandBack] {
@@ -66,7 +66,7 @@ pub async fn what_is_over_cannot_be_settled_again(bench: &Bench) {
     assert!(bench.due(&lease).await.is_empty());
 }
 
-pub async fn what_waits_cannot_be_settled(bench: &Bench) {
+pub async fn a_waiting_run_cannot_be_settled(bench: &Bench) {
     let (_, run) = claimed(bench).await;
     bench.settle(&run, Verdict::HandBack).await;
     assert_eq!(bench.settle(&run, Verdict::Succeeded).await, SettleAnswer::Stale);
@@ -74,8 +74,8 @@ pub async fn what_waits_cannot_be_settled(bench: &Bench) {
     assert_eq!(bench.run(run.id).await.state, State::Waiting);
 }
 
-/// A node that was stopped reports a loss, a failure or an unsent claim of an attempt that another has followed.
-pub async fn nothing_is_put_back_under_an_old_fence(bench: &Bench) {
+/// A node that was suspended reports a loss, a failure or an unsent claim of an attempt after the next attempt has started.
+pub async fn a_run_is_not_released_under_an_old_fence(bench: &Bench) {
     let (lease, old) = claimed(bench).await;
     bench.settle(&old, Verdict::Redeliver).await;
     let new = bench.claim(&lease, old.id).await;
@@ -84,7 +84,7 @@ pub async fn nothing_is_put_back_under_an_old_fence(bench: &Bench) {
         let record = bench.run(old.id).await;
         assert_eq!((record.state, record.attempt, record.fence), (State::Claimed, 2, new.fence), "{verdict:?}");
     }
-    // Beside one that holds, too.
+    // Also in one batch with the current claim.
     let both = [settle(&old, Verdict::Redeliver), settle(&new, Verdict::Redeliver)];
     assert_eq!(bench.store.settle(&both).await.unwrap(), [SettleAnswer::Stale, SettleAnswer::Settled]);
     let record = bench.run(old.id).await;
@@ -121,7 +121,7 @@ pub async fn a_retry_waits_until_it_is_due_and_keeps_the_failed_attempt(bench: &
     assert!(again.fence > run.fence);
 }
 
-pub async fn a_lost_attempt_is_kept_and_the_run_waits_at_once(bench: &Bench) {
+pub async fn a_lost_attempt_is_recorded_and_the_run_waits_at_once(bench: &Bench) {
     let (lease, run) = claimed(bench).await;
     bench.settle(&run, Verdict::Redeliver).await;
     let record = bench.run(run.id).await;
@@ -132,7 +132,7 @@ pub async fn a_lost_attempt_is_kept_and_the_run_waits_at_once(bench: &Bench) {
     assert_eq!((due[0].id, due[0].attempts, due[0].due_at), (run.id, 1, s(12)));
 }
 
-pub async fn what_was_never_sent_is_handed_back_unspent(bench: &Bench) {
+pub async fn an_unsent_claim_is_released_without_using_an_attempt(bench: &Bench) {
     let (lease, run) = claimed(bench).await;
     bench.settle(&run, Verdict::HandBack).await;
     let record = bench.run(run.id).await;
@@ -145,7 +145,7 @@ pub async fn what_was_never_sent_is_handed_back_unspent(bench: &Bench) {
     assert_eq!(bench.settle(&run, Verdict::Succeeded).await, SettleAnswer::Stale);
 }
 
-pub async fn a_handed_back_retry_still_knows_its_earlier_attempts(bench: &Bench) {
+pub async fn a_retry_that_is_released_unsent_keeps_its_earlier_attempts(bench: &Bench) {
     let (lease, run) = claimed(bench).await;
     bench.settle(&run, Verdict::Retry { due_at: s(12) }).await;
     let second = bench.claim(&lease, run.id).await;
@@ -156,7 +156,7 @@ pub async fn a_handed_back_retry_still_knows_its_earlier_attempts(bench: &Bench)
     };
     let failed = || (1, Some("failed".to_owned()));
     assert_eq!(outcomes(bench.store.list_attempts(TENANT, run.id).await.unwrap()), [failed()]);
-    // Cancelled between two attempts: there is no second one to show.
+    // Cancelled between two attempts: there is no second attempt to list.
     bench.store.cancel_run(TENANT, &super::actor(), run.id).await.unwrap();
     assert_eq!(outcomes(bench.store.list_attempts(TENANT, run.id).await.unwrap()), [failed()]);
 }
@@ -183,7 +183,7 @@ pub async fn a_batch_answers_for_each_settlement(bench: &Bench) {
     assert_eq!(states, [Succeeded, Succeeded, Waiting, Waiting, Waiting]);
 }
 
-pub async fn a_batch_of_ends_answers_for_each_settlement(bench: &Bench) {
+pub async fn a_batch_of_terminal_settlements_answers_for_each(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(30);
     let mut runs = Vec::new();
@@ -198,8 +198,8 @@ pub async fn a_batch_of_ends_answers_for_each_settlement(bench: &Bench) {
     assert_eq!(states, [State::Succeeded, State::Cancelled, State::Succeeded]);
 }
 
-/// What one has said and another has not stays with the one that said it.
-pub async fn a_batch_keeps_of_each_end_what_was_said_of_it(bench: &Bench) {
+/// Output and times of one run must not appear on another run of the batch.
+pub async fn a_batch_records_the_result_of_each_run_separately(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(40);
     let mut batch = Vec::new();
@@ -214,7 +214,7 @@ pub async fn a_batch_keeps_of_each_end_what_was_said_of_it(bench: &Bench) {
     batch[2].settlement.output = Some("alone".into());
     batch[2].started_at = Some(s(32));
     batch[3].started_at = None;
-    // In another order than that of the ids.
+    // In another order than the ids.
     batch.swap(0, 2);
     assert_eq!(bench.store.settle(&batch).await.unwrap(), [SettleAnswer::Settled; 4]);
     let mut kept = Vec::new();
@@ -224,7 +224,7 @@ pub async fn a_batch_keeps_of_each_end_what_was_said_of_it(bench: &Bench) {
     }
     let expected = [
         (State::Failed, true, Some("printed".to_owned()), Some(s(11)), Some(s(41))),
-        // Where nobody knows of a later start, it is when the run was claimed.
+        // Without a reported start, it is the time of the claim.
         (State::Succeeded, false, None, Some(s(40)), Some(s(42))),
         (State::Succeeded, false, Some("alone".to_owned()), Some(s(32)), Some(s(43))),
         (State::Cancelled, true, Some("printed".to_owned()), Some(s(40)), Some(s(44))),
@@ -247,7 +247,7 @@ pub async fn a_thousand_runs_are_settled_in_one_batch(bench: &Bench) {
     let rows: Vec<_> =
         (641..=1_000).map(|n| born(&job, n * 10)).chain((1..=640).map(|n| tick(&job, n * 10, Fate::Late))).collect();
     let ids: Vec<_> = rows[360..].iter().map(|row| row.tick.id).collect();
-    // Each claim is by the two ways a run can be had: born with it, or taken from among the waiting.
+    // The claims are of both kinds: born claimed, and claimed while waiting.
     bench.record(&lease, ticks(&job, 1, rows)).await;
     assert_eq!(bench.store.claim(&lease, &bench.all(), &ids).await.unwrap().len(), 640);
     let claimed = bench.store.load_claimed(&lease).await.unwrap();
@@ -263,7 +263,7 @@ pub async fn a_settlement_needs_no_lease(bench: &Bench) {
     assert_eq!(bench.settle(&run, Verdict::Succeeded).await, SettleAnswer::Settled);
 }
 
-pub async fn every_attempt_is_listed_the_first_one_first(bench: &Bench) {
+pub async fn attempts_are_listed_in_order(bench: &Bench) {
     let (lease, run) = claimed(bench).await;
     bench.settle(&run, Verdict::Retry { due_at: s(12) }).await;
     let second = bench.claim(&lease, run.id).await;
@@ -276,7 +276,7 @@ pub async fn every_attempt_is_listed_the_first_one_first(bench: &Bench) {
     assert_eq!(bench.run(run.id).await.attempt, 3);
 }
 
-pub async fn the_attempt_under_way_is_listed_without_an_outcome(bench: &Bench) {
+pub async fn the_attempt_in_progress_is_listed_without_an_outcome(bench: &Bench) {
     let (_, run) = claimed(bench).await;
     let attempts = bench.store.list_attempts(TENANT, run.id).await.unwrap();
     assert_eq!(attempts.len(), 1);
@@ -284,7 +284,7 @@ pub async fn the_attempt_under_way_is_listed_without_an_outcome(bench: &Bench) {
     assert_eq!((attempts[0].fence, attempts[0].started_at), (run.fence, Some(s(10))));
 }
 
-pub async fn a_claims_fence_rises_even_when_the_clock_goes_back(bench: &Bench) {
+pub async fn the_fence_of_a_claim_increases_even_when_the_clock_goes_back(bench: &Bench) {
     let (lease, run) = claimed(bench).await;
     bench.clock.set(s(12).minus(Span::seconds(1)));
     bench.settle(&run, Verdict::HandBack).await;

@@ -1,4 +1,4 @@
-//! What is only true of a store that nodes share.
+//! Rules only for a store that several nodes share.
 
 use everytick_domain::{
     ids::{JobId, RunId},
@@ -18,20 +18,20 @@ async fn two(bench: &Bench) -> (Lease, Lease) {
     (bench.join("a", 1).await, bench.join("b", 2).await)
 }
 
-/// A node whose lease ends after [`TTL`], and one whose lease does not.
+/// A node whose lease expires after [`TTL`], and a node whose lease does not expire.
 async fn one_that_dies(bench: &Bench) -> (Lease, Lease) {
     let (dies, _) = bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap();
     (dies, bench.join("b", 2).await)
 }
 
-pub async fn joining_leaves_the_leases_of_other_nodes_alone(bench: &Bench) {
+pub async fn joining_does_not_end_the_leases_of_other_nodes(bench: &Bench) {
     let (a, b) = two(bench).await;
     assert!(lives(bench, &a).await && lives(bench, &b).await);
     let nodes = bench.store.cluster().await.unwrap().nodes;
     assert_eq!(nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
 }
 
-pub async fn a_partition_has_one_holder(bench: &Bench) {
+pub async fn a_partition_has_one_owner(bench: &Bench) {
     let (a, b) = two(bench).await;
     let low = PartitionSet::all(100);
     assert_eq!(bench.store.acquire(&a, &low).await.unwrap(), low);
@@ -40,7 +40,7 @@ pub async fn a_partition_has_one_holder(bench: &Bench) {
     assert_eq!(record(bench, 100).await.holder, Some(b.incarnation));
 }
 
-pub async fn the_partitions_of_an_expired_lease_can_be_taken_and_their_fences_rise(bench: &Bench) {
+pub async fn taking_over_the_partitions_of_an_expired_lease_raises_their_fences(bench: &Bench) {
     let (a, b) = one_that_dies(bench).await;
     bench.store.acquire(&a, &bench.all()).await.unwrap();
     let held = record(bench, 7).await;
@@ -51,28 +51,28 @@ pub async fn the_partitions_of_an_expired_lease_can_be_taken_and_their_fences_ri
     let taken = record(bench, 7).await;
     assert_eq!((taken.holder, taken.since), (Some(b.incarnation), s(15)));
     assert!(taken.fence > held.fence);
-    assert_eq!(record(bench, 8).await.holder, Some(a.incarnation), "not asked for");
+    assert_eq!(record(bench, 8).await.holder, Some(a.incarnation), "it was not requested");
 }
 
-pub async fn the_partitions_of_a_node_that_left_can_be_taken(bench: &Bench) {
+pub async fn the_partitions_of_a_node_that_left_can_be_acquired(bench: &Bench) {
     let (a, b) = two(bench).await;
     bench.store.acquire(&a, &bench.all()).await.unwrap();
     bench.store.leave(&a).await.unwrap();
     assert_eq!(bench.store.acquire(&b, &bench.all()).await.unwrap(), bench.all());
 }
 
-pub async fn taking_over_fences_the_dead_node(bench: &Bench) {
+pub async fn a_take_over_fences_the_dead_node(bench: &Bench) {
     let (a, b) = one_that_dies(bench).await;
     bench.store.acquire(&a, &bench.all()).await.unwrap();
     bench.go(20);
     bench.store.acquire(&b, &only(0)).await.unwrap();
-    // The clock goes back: an expired lease would live again, a fenced one does not.
+    // The clock goes back: an expired lease would be valid again, a fenced lease is not.
     bench.go(10);
     assert!(!lives(bench, &a).await);
     assert!(matches!(bench.store.renew(&a, TTL, &Beat::of(RunId::floor(START))).await, Err(StoreError::LeaseLost)));
 }
 
-pub async fn a_node_that_comes_back_finds_what_nobody_took(bench: &Bench) {
+pub async fn a_returning_node_keeps_partitions_that_were_not_taken_over(bench: &Bench) {
     let (a, b) = one_that_dies(bench).await;
     bench.store.acquire(&a, &bench.all()).await.unwrap();
     bench.go(20);
@@ -82,7 +82,7 @@ pub async fn a_node_that_comes_back_finds_what_nobody_took(bench: &Bench) {
     assert_eq!(bench.store.acquire(&again, &bench.all()).await.unwrap(), bench.all().without(only(0)));
 }
 
-pub async fn a_node_that_is_about_to_stop_gives_all_back_and_keeps_its_claims(bench: &Bench) {
+pub async fn a_retiring_node_releases_its_partitions_and_keeps_its_claims(bench: &Bench) {
     let (a, b) = two(bench).await;
     bench.store.acquire(&a, &bench.all()).await.unwrap();
     let job = bench.create(spec("j")).await;
@@ -94,12 +94,12 @@ pub async fn a_node_that_is_about_to_stop_gives_all_back_and_keeps_its_claims(be
     assert_eq!(bench.store.acquire(&b, &bench.all()).await.unwrap(), bench.all());
     assert!(lives(bench, &a).await);
     assert_eq!(bench.store.load_claimed(&a).await.unwrap(), [run]);
-    // When it comes back, it takes part again.
+    // After it joins again, it can own partitions again.
     bench.join("a", 1).await;
     assert!(bench.store.cluster().await.unwrap().nodes.iter().all(|node| node.holds));
 }
 
-pub async fn of_two_processes_under_one_name_the_older_gives_way(bench: &Bench) {
+pub async fn a_newer_process_of_the_same_name_replaces_the_older_one(bench: &Bench) {
     let old = bench.join("a", 1).await;
     bench.go(1);
     let (new, _) = bench.store.join(&replacing("a"), incarnation(2), TTL).await.unwrap();
@@ -109,13 +109,13 @@ pub async fn of_two_processes_under_one_name_the_older_gives_way(bench: &Bench) 
     let again = bench.store.join(&info, incarnation(1), TTL).await;
     assert!(matches!(&again, Err(StoreError::Unusable(said)) if said.contains("--node-name")), "{again:?}");
     assert!(lives(bench, &new).await);
-    // When the newer one is gone, the older may go on.
+    // After the newer process is gone, the older one may join again.
     bench.go(20);
     let (back, _) = bench.store.join(&info, incarnation(1), TTL).await.unwrap();
     assert!(lives(bench, &back).await);
 }
 
-pub async fn a_second_process_under_the_name_of_a_living_node_is_refused(bench: &Bench) {
+pub async fn a_second_process_with_the_name_of_a_live_node_is_refused(bench: &Bench) {
     let process = NodeProcess { host: "h1".into(), pid: 42, mark: "boot 7".into() };
     let first = NodeInfo { process: Some(process.clone()), ..NodeInfo::named("a") };
     let (old, _) = bench.store.join(&first, incarnation(1), TTL).await.unwrap();
@@ -135,13 +135,13 @@ pub async fn a_second_process_under_the_name_of_a_living_node_is_refused(bench: 
             assert!(said.contains(part), "{part} is missing: {said}");
         }
     }
-    assert!(lives(bench, &old).await, "the living node goes on");
-    // A process that is known to be gone is replaced before its lease expires.
+    assert!(lives(bench, &old).await, "the live node keeps its lease");
+    // A process that is known to be dead is replaced before its lease expires.
     join(TakeOver::Only(incarnation(1))).await.unwrap();
     assert!(!lives(bench, &old).await);
 }
 
-pub async fn an_expired_lease_leaves_its_name_free(bench: &Bench) {
+pub async fn an_expired_lease_frees_its_name(bench: &Bench) {
     bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap();
     bench.go(15);
     let (new, _) = bench.store.join(&NodeInfo::named("a"), incarnation(2), TTL).await.unwrap();
@@ -149,7 +149,7 @@ pub async fn an_expired_lease_leaves_its_name_free(bench: &Bench) {
     bench.store.join(&NodeInfo::named("a"), incarnation(3), TTL).await.unwrap();
 }
 
-pub async fn only_the_holder_releases(bench: &Bench) {
+pub async fn only_the_owner_releases_a_partition(bench: &Bench) {
     let (a, b) = two(bench).await;
     bench.store.acquire(&a, &bench.all()).await.unwrap();
     bench.store.release(&b, &bench.all()).await.unwrap();
@@ -169,7 +169,7 @@ pub async fn the_lost_claims_of_one_node_are_found_by_another(bench: &Bench) {
     assert_eq!(bench.due(&b).await, [run.id]);
 }
 
-pub async fn the_claims_of_a_living_node_are_not_lost(bench: &Bench) {
+pub async fn the_claims_of_a_live_node_are_not_lost(bench: &Bench) {
     let (a, b) = two(bench).await;
     let job = bench.create(spec("j")).await;
     bench.go(10);
@@ -179,7 +179,7 @@ pub async fn the_claims_of_a_living_node_are_not_lost(bench: &Bench) {
     assert_eq!(bench.store.load_claimed(&a).await.unwrap(), [run]);
 }
 
-/// Also where both were told that they hold the partition.
+/// This holds even when both nodes believe that they own the partition.
 pub async fn two_nodes_record_a_tick_once(bench: &Bench) {
     let (a, b) = two(bench).await;
     let job = bench.create(spec("j")).await;
@@ -202,8 +202,8 @@ pub async fn a_run_is_claimed_by_one_of_two_nodes(bench: &Bench) {
     assert_eq!(first.unwrap().len() + second.unwrap().len(), 1);
 }
 
-/// The database's clock was an hour ahead when the node renewed its lease for the last time.
-pub async fn a_lease_from_a_clock_that_was_ahead_lives_no_longer_than_a_lease(bench: &Bench) {
+/// The database clock was an hour ahead when the node last renewed its lease.
+pub async fn a_lease_written_by_a_fast_clock_lasts_no_longer_than_its_ttl(bench: &Bench) {
     bench.go(3_600);
     let (dead, _) = bench.store.join(&NodeInfo::named("dead"), incarnation(1), TTL).await.unwrap();
     let (lives, _) = bench.store.join(&NodeInfo::named("lives"), incarnation(2), TTL).await.unwrap();
@@ -218,10 +218,10 @@ pub async fn a_lease_from_a_clock_that_was_ahead_lives_no_longer_than_a_lease(be
     assert_eq!(until().await, [s(15), s(15)]);
     bench.go(10);
     renew().await.unwrap();
-    assert!(bench.store.acquire(&lives, &bench.all()).await.unwrap().is_empty(), "it may still be alive");
+    assert!(bench.store.acquire(&lives, &bench.all()).await.unwrap().is_empty(), "the node may still be alive");
     bench.go(16);
     assert_eq!(bench.store.acquire(&lives, &bench.all()).await.unwrap(), bench.all());
-    // Nor does a process wait longer for its own name.
+    // A process does not wait longer for its own name either.
     bench.go(7_200);
     bench.store.join(&NodeInfo::named("other"), incarnation(3), TTL).await.unwrap();
     bench.go(20);
@@ -229,7 +229,7 @@ pub async fn a_lease_from_a_clock_that_was_ahead_lives_no_longer_than_a_lease(be
     assert!(matches!(&held, Err(StoreError::NameHeld(holder)) if holder.until == s(35)), "{held:?}");
 }
 
-/// A node, another that delivers for it, and a run of the first that waits.
+/// An owner, a node that delivers for it, and a waiting run that the owner has delegated.
 async fn handed_over(bench: &Bench) -> (Lease, Lease, everytick_domain::job::Job, RunId) {
     let (a, b) = one_that_lives_and_one_that_dies(bench).await;
     let job = bench.create(spec("j")).await;
@@ -248,9 +248,9 @@ async fn handed_to(bench: &Bench, node: &Lease) -> Vec<RunId> {
     bench.store.peek_delegated(node, &[], 10).await.unwrap().into_iter().map(|run| run.id).collect()
 }
 
-pub async fn a_run_that_was_handed_over_is_claimed_by_its_node_and_by_no_other(bench: &Bench) {
+pub async fn a_delegated_run_is_claimed_only_by_its_node(bench: &Bench) {
     let (a, b, _, run) = handed_over(bench).await;
-    assert!(bench.due(&a).await.is_empty(), "its owner does not start it again");
+    assert!(bench.due(&a).await.is_empty(), "the owner does not start a delegated run");
     assert!(bench.store.claim(&a, &bench.all(), &[run]).await.unwrap().is_empty());
     assert!(bench.store.claim_delegated(&a, &[run]).await.unwrap().is_empty());
     assert!(bench.store.delegate(&a, &bench.all(), &[(run, b.incarnation)]).await.unwrap().is_empty());
@@ -259,7 +259,7 @@ pub async fn a_run_that_was_handed_over_is_claimed_by_its_node_and_by_no_other(b
     assert_eq!((claimed.id, claimed.attempt), (run, 1));
     assert!(handed_to(bench, &b).await.is_empty());
     assert_eq!(bench.store.load_claimed(&b).await.unwrap(), std::slice::from_ref(&claimed));
-    // A retry is the owner's again: it decides when and where.
+    // A retry belongs to the owner again, which decides when and where it runs.
     bench.settle(&claimed, Verdict::Retry { due_at: s(11) }).await;
     bench.go(11);
     assert_eq!((bench.due(&a).await, handed_to(bench, &b).await), (vec![run], vec![]));
@@ -281,18 +281,18 @@ pub async fn a_search_for_delegated_runs_skips_full_jobs_and_returns_the_oldest_
     assert!(search(&[full.id, other.id], 10).await.is_empty());
 }
 
-pub async fn a_run_that_was_handed_over_counts_as_in_progress(bench: &Bench) {
+pub async fn a_delegated_run_counts_as_in_progress(bench: &Bench) {
     let (_, b, job, run) = handed_over(bench).await;
     let open = async || {
         let open = bench.load(&job).await.open;
         open.iter().map(|open| (open.id, open.state)).collect::<Vec<_>>()
     };
-    assert_eq!(open().await, [(run, State::Claimed)], "whoever owns the job now starts no other beside it");
+    assert_eq!(open().await, [(run, State::Claimed)], "the present owner of the job starts no other run beside it");
     bench.store.claim_delegated(&b, &[run]).await.unwrap();
     assert_eq!(open().await, [(run, State::Claimed)]);
 }
 
-pub async fn what_was_handed_to_a_node_that_dies_or_stops_waits_again_unspent(bench: &Bench) {
+pub async fn a_run_delegated_to_a_dead_or_retiring_node_waits_again_unspent(bench: &Bench) {
     let (a, b, _, run) = handed_over(bench).await;
     bench.store.retire(&b).await.unwrap();
     assert_eq!((bench.due(&a).await, handed_to(bench, &b).await), (vec![run], vec![]));
@@ -304,7 +304,7 @@ pub async fn what_was_handed_to_a_node_that_dies_or_stops_waits_again_unspent(be
     assert_eq!(bench.claim(&a, run).await.attempt, 1);
 }
 
-pub async fn a_run_is_handed_only_to_a_living_node_and_only_by_the_owner(bench: &Bench) {
+pub async fn a_run_is_delegated_only_to_a_live_node_and_only_by_the_owner(bench: &Bench) {
     let (a, b) = one_that_lives_and_one_that_dies(bench).await;
     let job = bench.create(spec("j")).await;
     bench.go(10);

@@ -1,4 +1,4 @@
-//! Recording ticks: once, in time, under the definition that planned them, by a node that may.
+//! Recording ticks: each once, not early, under the planned epoch, and only with a live lease.
 
 use everytick_domain::{
     ids::{Fence, JobId},
@@ -98,7 +98,7 @@ pub async fn a_run_that_catch_up_chose_waits_as_late(bench: &Bench) {
     assert!(bench.peek(&lease).await.due[0].late);
 }
 
-pub async fn a_run_is_due_when_its_jitter_says(bench: &Bench) {
+pub async fn a_run_is_due_at_its_tick_plus_jitter(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
     let mut row = tick(&job, 10, Fate::Run);
@@ -112,7 +112,7 @@ pub async fn a_run_is_due_when_its_jitter_says(bench: &Bench) {
     assert_eq!(peeked.next_due, Some(s(13)));
 }
 
-pub async fn a_skip_is_over_and_has_its_reason(bench: &Bench) {
+pub async fn a_skip_is_terminal_and_has_its_reason(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(21);
     let overlap = tick(&job, 10, Fate::Skip(SkipReason::Overlap));
@@ -149,7 +149,7 @@ pub async fn a_batch_answers_for_each_row_in_its_order(bench: &Bench) {
     assert_eq!(bench.due(&lease).await.len(), 2, "both runs of the first job wait");
 }
 
-pub async fn a_tick_that_stands_twice_in_a_batch_is_recorded_once(bench: &Bench) {
+pub async fn a_tick_named_twice_in_a_batch_is_recorded_once(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
     let rows = vec![tick(&job, 10, Fate::Run), tick(&job, 10, Fate::Run)];
@@ -171,7 +171,7 @@ pub async fn an_empty_batch_is_recorded(bench: &Bench) {
     assert!(bench.store.record(&lease, &[]).await.unwrap().jobs.is_empty());
 }
 
-/// Not within one tenant's quota: fifty tenants of twenty jobs.
+/// The quota of one tenant is too small: fifty tenants with twenty jobs each.
 pub async fn a_thousand_jobs_are_recorded_in_one_batch(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     let mut jobs = Vec::new();
@@ -186,7 +186,7 @@ pub async fn a_thousand_jobs_are_recorded_in_one_batch(bench: &Bench) {
     assert_eq!(recorded.jobs.concat(), vec![RowAnswer::Inserted; 1_000]);
     assert_eq!(bench.store.load_claimed(&lease).await.unwrap().len(), 1_000);
     let page = bench.store.list_runs(TENANT, &RunFilter::default(), None, 100).await.unwrap();
-    assert_eq!(page.items.len(), 20, "each under its own tenant");
+    assert_eq!(page.items.len(), 20, "each run belongs to its own tenant");
     assert!(page.items.iter().all(|run| run.tenant == TENANT && run.started_at == Some(START.plus(Span::seconds(10)))));
 }
 
