@@ -170,8 +170,8 @@ pub fn payload_problem(payload: &str) -> Option<Invalid> {
     (size > PAYLOAD_BYTES_MAX).then(|| Invalid::new("payload", message()))
 }
 
-/// The ticks that fire, ascending; `None` if there are too many. Calendars exclude whole dates, so the loop makes few passes
-/// over the days that history keeps.
+/// The ticks that fire, ascending; `None` if there are too many. Calendars exclude whole dates, so the loop needs few passes
+/// for a period within the kept history.
 fn free_ticks(schedule: &Schedule, from: DbTime, to: DbTime) -> Option<Vec<DbTime>> {
     let (mut found, mut next) = (Vec::new(), schedule.first_from(from));
     while let Some(tick) = next.filter(|tick| *tick <= to) {

@@ -132,7 +132,7 @@ kinds! {
     Missing = "missing",
 }
 
-/// The answer.
+/// The explanation of one instant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Explanation {
     pub at: DbTime,

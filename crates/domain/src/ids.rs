@@ -225,8 +225,8 @@ counter!(
     Fence
 );
 
-/// The number after `old`. It exceeds `old` and also every number made before `now`, so commits lost in a database promotion
-/// cannot repeat.
+/// The number after `old`. It exceeds `old` and every number made before `now`, so that a number lost in a database promotion
+/// is not used again.
 fn raised(old: i64, now: DbTime) -> i64 {
     (old + 1).max(now.millis().saturating_mul(1_000))
 }

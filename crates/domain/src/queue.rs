@@ -17,7 +17,7 @@ use crate::{
     time::{DbTime, Span},
 };
 
-/// A run gains one priority step for each such time that it waits.
+/// The waiting time after which a run gains one priority step.
 pub const AGE_STEP: Span = Span::minutes(1);
 /// A worker that sends no heartbeat for this long loses its claim.
 pub const CLAIM_LEASE: Span = Span::seconds(30);

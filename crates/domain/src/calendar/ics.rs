@@ -7,7 +7,7 @@ use crate::{
     schedule::date::{date_of, month_length},
 };
 
-/// The longest yearly event that is accepted, in days.
+/// The longest yearly event that is accepted, in days. Longer events are not holidays.
 const YEARLY_DAYS_MAX: i64 = 60;
 
 /// Reads the calendar in an ICS file. Its zone is `timezone`, else the file's `X-WR-TIMEZONE`, else UTC.

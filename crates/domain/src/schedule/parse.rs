@@ -268,7 +268,7 @@ fn alone(text: &str, listed: bool) -> Result<(), String> {
     let number = text.trim_end_matches(['w', 'W']);
     let nearest = number.len() < text.len() && (number.eq_ignore_ascii_case("L") || is_number(number));
     if listed && nearest {
-        return Err(format!("{text} must be alone in its field, not in a list"));
+        return Err(format!("{text} must be alone in its field, not in a list; W applies to a single day"));
     }
     Ok(())
 }
