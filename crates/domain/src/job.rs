@@ -144,7 +144,7 @@ impl JobSpec {
         self.target.queue().is_none() || self.in_progress_max().is_some()
     }
 
-    /// The names of the calendars that its schedule excludes.
+    /// The names of the calendars whose dates the schedule excludes.
     #[must_use]
     pub fn exclude(&self) -> &[String] {
         self.schedule.as_ref().map_or(&[], |schedule| schedule.exclude.as_slice())

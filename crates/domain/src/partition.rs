@@ -1,4 +1,4 @@
-//! Virtual partitions of jobs, the unit of ownership: each is owned by one node. `PartitionSet` stores one bit per partition.
+//! Virtual partitions of jobs, the unit of ownership: at most one node owns each. `PartitionSet` stores one bit per partition.
 
 use std::fmt;
 

@@ -20,7 +20,8 @@ fn a_time_in_a_gap_fires_once_right_after_it() {
         ("0 0 * * *", "America/Sao_Paulo", "2018-11-03T12:00:00Z", ["2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z"]),
         ("30 0 * * *", "America/Santiago", "2024-09-07T12:00:00Z", ["2024-09-08T04:00:00Z", "2024-09-09T03:30:00Z"]),
         ("30 0 * * *", "Africa/Cairo", "2024-04-25T12:00:00Z", ["2024-04-25T22:00:00Z", "2024-04-26T21:30:00Z"]),
-        // Lord Howe changes by 30 minutes, St John's at one minute past midnight, Casablanca in the opposite season.
+        // Lord Howe changes by 30 minutes, St John's at one minute past midnight; Casablanca goes forward when its negative DST
+        // ends.
         ("15 2 * * *", "Australia/Lord_Howe", "2025-10-04T12:00:00Z", ["2025-10-04T15:30:00Z", "2025-10-05T15:15:00Z"]),
         ("30 0 * * *", "America/St_Johns", "2010-03-13T12:00:00Z", ["2010-03-14T03:31:00Z", "2010-03-15T03:00:00Z"]),
         ("30 2 * * *", "Africa/Casablanca", "2024-04-13T12:00:00Z", ["2024-04-14T02:00:00Z", "2024-04-15T01:30:00Z"]),
