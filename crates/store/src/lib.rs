@@ -1,5 +1,6 @@
-//! Where jobs, ticks and runs are kept. [`Store`] is a list of transactions, not of statements: each is done whole or not
-//! at all, and each guards its own rules (lease, epoch, clock, fence) where it commits. Nothing here decides; the domain does.
+//! The database layer: jobs, ticks and runs in PostgreSQL or SQLite. [`Store`] is a list of transactions, not of
+//! statements. Each transaction is atomic and checks its own guards (lease, epoch, clock, fence) where it commits. It
+//! takes no decisions; the domain does.
 
 mod backfills;
 mod calendars;
@@ -55,40 +56,44 @@ pub use types::*;
 pub use unreadable::{UNREADABLE_KEPT, UNREADABLE_NOTED_MAX, UnreadableRow, UnreadableRows};
 pub use untold::UNTOLD_FROM;
 
-/// A store that any number of nodes may share. `Failed` means known not done; `Unsure` means it may have been done.
+/// A store that any number of nodes may share. `Failed` means known not to be committed; `Unsure` means it may have
+/// been committed.
 #[async_trait]
 pub trait Store: QueueStore + BackfillStore + FlowStore {
-    // The node.
+    // Nodes, leases and partitions.
 
-    /// How many partitions the jobs of this store are spread over. A job's is that of `home::Homes::place`.
+    /// The number of partitions of this store. `home::Homes::place` chooses the partition of a job.
     fn partitions(&self) -> u16;
     /// The database's clock.
     async fn now(&self) -> Result<DbTime>;
-    /// Takes or makes the lease row of an incarnation, with a raised fence. An older incarnation of the same node ends
-    /// here; where only one process can have the store open, every other lease does: what they claimed is lost. One
-    /// that joins again while another lives under its name is refused as [`StoreError::Unusable`].
+    /// Creates or updates the lease row of an incarnation and raises its fence. Ends the lease of an older incarnation
+    /// of the same node, whose claims are then lost. Where only one process can open the store, it ends every other
+    /// lease. A node that joins again while another process is alive under its name gets [`StoreError::Unusable`].
     async fn join(&self, node: &NodeInfo, incarnation: Incarnation, ttl: Span) -> Result<(Lease, DbTime)>;
-    /// Lengthens the lease, tells how the node is, lists its old claims and raises the bound of those that are not listed.
+    /// Extends the lease, stores the node's status, lists its old claims, and raises the lower bound of its unlisted
+    /// claims.
     async fn renew(&self, lease: &Lease, ttl: Span, beat: &Beat) -> Result<DbTime>;
-    /// Raises the lease's fence, which waits for the statements under way and refuses those not yet begun.
+    /// Raises the lease's fence. This waits for executing statements and rejects those that start later under the old
+    /// fence.
     async fn raise_fence(&self, lease: &Lease) -> Result<Lease>;
-    /// Gives every partition back and takes no more: for a node that is about to stop and still has runs to end. The
-    /// caller's statements about them have ended.
+    /// Releases every partition and acquires no more. For a node that is about to stop and still has runs to finish.
+    /// The caller's own statements about these partitions must have ended.
     async fn retire(&self, lease: &Lease) -> Result<()>;
-    /// Ends the lease and releases its partitions, so that another node need not wait for it to expire.
+    /// Ends the lease and releases its partitions, so that other nodes need not wait for the lease to expire.
     async fn leave(&self, lease: &Lease) -> Result<()>;
-    /// Who is there, and who holds what.
+    /// The live nodes, and the owner of each partition.
     async fn cluster(&self) -> Result<Cluster>;
-    /// Takes those of the partitions that are free, or whose holder's lease has expired or ended. A dead holder is fenced
-    /// first, which waits for the statements that it still has under way. Each partition's fence rises as it is taken.
-    /// Gives those asked for that are now ours.
+    /// Acquires those of the partitions that are free, or whose owner's lease has expired or ended. A dead owner is
+    /// fenced first, which waits for its executing statements. Each acquired partition gets a higher fence. Returns
+    /// those of the requested partitions that the node now owns.
     async fn acquire(&self, lease: &Lease, partitions: &PartitionSet) -> Result<PartitionSet>;
-    /// Gives back those of the partitions that are ours. The caller's statements about them have ended.
+    /// Releases those of the partitions that the node owns. The caller's own statements about them must have ended.
     async fn release(&self, lease: &Lease, partitions: &PartitionSet) -> Result<()>;
 
     // Ticks.
 
-    /// Jobs of the partitions whose cursor lies before `until`, by cursor and id, after the given place; at most `limit`.
+    /// Jobs of the partitions whose cursor is before `until`, ordered by cursor and id, after the given position; at
+    /// most `limit`.
     async fn load_horizon(
         &self,
         lease: &Lease,
@@ -97,8 +102,8 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
         after: Option<(DbTime, JobId)>,
         limit: usize,
     ) -> Result<Vec<LoadedJob>>;
-    /// The jobs that [`Store::load_horizon`] would load there, in the same order, by name and epoch alone: for one who knows
-    /// nearly all of them.
+    /// The jobs that [`Store::load_horizon`] would load, in the same order, but only id, epoch and cursor: for a caller
+    /// that already has nearly all of them in memory.
     async fn look_at_horizon(
         &self,
         lease: &Lease,
@@ -107,25 +112,27 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
         after: Option<(DbTime, JobId)>,
         limit: usize,
     ) -> Result<Vec<ChangedJob>>;
-    /// These jobs as they stand, each with its epoch, cursor and open runs in one snapshot. Unknown ids are left out;
-    /// deleted jobs come while they have a row.
+    /// Loads these jobs, each with its epoch, cursor and open runs in one snapshot. Leaves out unknown ids; includes
+    /// deleted jobs while they have a row.
     async fn load_jobs(&self, ids: &[JobId]) -> Result<Vec<LoadedJob>>;
-    /// Jobs of the partitions whose epoch was raised since the mark, or made since, and those that moved away last. New jobs
-    /// without a tick before [`UNTOLD_FROM`] may be left out: the horizon finds them. Where commits do not come in the order
-    /// of their numbers, what was read lately comes again: a reader looks at the epoch. A limit of 0 only tells the present mark.
+    /// Jobs of the partitions that were created or edited since the mark, and jobs that moved away from them. May leave
+    /// out new jobs without a tick before [`UNTOLD_FROM`]: the horizon load finds them. Where commits do not become
+    /// visible in number order, recent changes are returned again, so the reader must compare epochs. With a limit of
+    /// 0, returns only the current mark.
     async fn changes(&self, partitions: &PartitionSet, since: ChangeMark, limit: usize) -> Result<Changes>;
-    /// Records ticks: one statement that holds the lease and each job's epoch, and inserts what is not after its clock and
-    /// not below the job's cursor. Jobs whose epoch is another are left out.
+    /// Records ticks with one statement. It locks the lease and the epoch of each job, then inserts the ticks that are
+    /// not after the database clock and not below the job's cursor. Leaves out jobs whose epoch has changed.
     async fn record(&self, lease: &Lease, batch: &[JobTicks]) -> Result<Recorded>;
-    /// Writes one range of skips together with the cursor that passes it, and raises the job's epoch.
+    /// Writes one range of skips and the cursor that passes it together, and raises the job's epoch.
     async fn record_range(&self, lease: &Lease, plan: &RangePlan) -> Result<RangeAnswer>;
-    /// Raises cursors of jobs that still have the epoch named. Gives the jobs whose cursor now is at least as asked.
+    /// Raises the cursors of jobs that still have the given epoch. Returns the jobs whose cursor is now at least the
+    /// given one.
     async fn raise_cursors(&self, raises: &[Raise]) -> Result<Vec<JobId>>;
 
     // Recovery.
 
-    /// Jobs whose cursor lies before `before`, whoever holds them, by cursor and id, after the given place; at most `limit`.
-    /// For those who only look: it needs no lease.
+    /// Jobs whose cursor is before `before`, in any partition, ordered by cursor and id, after the given position; at
+    /// most `limit`. Needs no lease: for read-only callers.
     async fn load_overdue(
         &self,
         before: DbTime,
@@ -134,17 +141,18 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
     ) -> Result<Vec<LoadedJob>>;
     /// Every job that is not deleted, by id, after the given one; at most `limit`.
     async fn walk_jobs(&self, after: Option<JobId>, limit: usize) -> Result<Walked>;
-    /// What is on the record of each job's window, as asked.
+    /// The recorded ticks of each job in its window.
     async fn load_ledgers(&self, asked: &[(JobId, Window)]) -> Result<Vec<Ledger>>;
-    /// Records ticks that the cursor has passed and that are not on the record, under the job's lock, and raises its epoch,
-    /// so that whoever holds the job reads it again; without ticks it does only that. Whether it was done: not when the
-    /// epoch is another, or a tick lies from the cursor on or after the clock.
+    /// Records ticks that the cursor has passed and that have no row, under the job's lock, and raises the job's epoch
+    /// so that its owner reloads it. Without ticks, only raises the epoch. Returns false, and does nothing, if the
+    /// epoch has changed, or if a tick is not below the cursor or is after the clock.
     async fn repair(&self, lease: &Lease, ticks: &JobTicks) -> Result<bool>;
 
     // Runs.
 
-    /// What waits in the partitions and is due, at most `limit`; of `busy` jobs only what is forced or in progress already
-    /// (a retry). What is late comes last, tenants in turn, beginning after `late_after`: the backlog of one hides no other's.
+    /// Runs that wait in the partitions and are due; at most `limit`. Of `busy` jobs, only forced runs and runs in
+    /// progress (retries). Late runs come last, with tenants in rotation, beginning after `late_after`, so that one
+    /// tenant's backlog hides no other's.
     async fn peek_waiting(
         &self,
         lease: &Lease,
@@ -153,45 +161,49 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
         late_after: Option<TenantId>,
         limit: usize,
     ) -> Result<Waiting>;
-    /// Claims those of the runs that still wait in the partitions and are due: fence and attempt raised, one commit. The others
-    /// are left out: their job may have moved since they were looked at.
+    /// Claims those of the runs that still wait in the partitions and are due. One commit raises fence and attempt.
+    /// Leaves out the others, for example runs whose job has moved since the peek.
     async fn claim(&self, lease: &Lease, partitions: &PartitionSet, runs: &[RunId]) -> Result<Vec<ClaimedRun>>;
-    /// Hands runs that wait in the partitions and are due to other nodes, which can deliver what this one cannot. From then on a
-    /// run counts as in progress, only its node claims it, and when that node dies or stops it waits again, unspent. Gives
-    /// those that were handed over: not those whose node does not live, or that somebody else took.
+    /// Assigns due waiting runs of the partitions to other nodes, which can deliver what this node cannot. Such a run
+    /// counts as in progress, and only its assigned node claims it. When that node dies or stops, the run waits again,
+    /// with no attempt used. Returns the assigned runs; leaves out runs whose node is not alive, and runs that have
+    /// been claimed.
     async fn delegate(
         &self,
         lease: &Lease,
         partitions: &PartitionSet,
         runs: &[(RunId, Incarnation)],
     ) -> Result<Vec<RunId>>;
-    /// What other nodes have handed to this one, the oldest first, without runs of the jobs in `full`; at most `limit`.
+    /// Runs that other nodes have assigned to this node, oldest first, without runs of the jobs in `full`; at most
+    /// `limit`.
     async fn peek_delegated(&self, lease: &Lease, full: &[JobId], limit: usize) -> Result<Vec<WaitingRun>>;
-    /// Claims those of the runs that are still handed to this node, wherever they stand.
+    /// Claims those of the runs that are still assigned to this node, in any partition.
     async fn claim_delegated(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>>;
-    /// Files settlements, each only where run, state and fence still hold the claim. Terminal ones end the run; the others
-    /// put it back among the waiting. The attempt that ended is kept.
+    /// Writes settlements, each only if run, state and fence still match the claim. A terminal settlement ends the run;
+    /// any other makes it wait again. Stores the attempt that ended.
     async fn settle(&self, settles: &[Settle]) -> Result<Vec<SettleAnswer>>;
-    /// Hands claims of this incarnation over to their receivers, each only where run, state and fence still hold the claim: it lives
-    /// by a worker's claim without a queue from then on, until it is reported, cancelled or timed out, whatever becomes of the node.
+    /// Transfers claims of this incarnation to their receivers, each only if run, state and fence still match. The
+    /// claim then lives as a worker's claim without a queue, independent of the node, until it is reported, cancelled
+    /// or timed out.
     async fn accept(&self, lease: &Lease, runs: &[AcceptedRun]) -> Result<Vec<SettleAnswer>>;
-    /// Cancels those of the runs that are still open, because newer ones of their jobs take their places: fences rise, and the
-    /// reason is on the record. Gives those that it cancelled.
+    /// Cancels those of the runs that are still open, because newer runs of their jobs supersede them. Raises their
+    /// fences and records the reason. Returns the cancelled runs.
     async fn give_way(&self, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>>;
-    /// Keeps what cancelled runs had printed: only of a run's last attempt, and where nothing is kept yet. It changes nothing else
-    /// of a run, and nothing of one that is not cancelled.
+    /// Stores the output of cancelled runs: only of a run's last attempt, and only if no output is stored yet. Changes
+    /// nothing else, and nothing of a run that is not cancelled.
     async fn keep_outputs(&self, outputs: &[KeptOutput]) -> Result<()>;
-    /// Lists the claims of this incarnation on runs with ids below `to`, as the database has them: those that its node does not know
-    /// of too. A later renewal may raise the lease's `open_from` that far. What is read and what is noted are one transaction, so a
-    /// standby that was promoted and has lost a settlement has lost this note too. Gives how far it came: one call reads a page.
+    /// Lists the claims of this incarnation on runs with ids below `to`, as the database has them, including claims
+    /// that the node does not know of. A later renewal may then raise the lease's `open_from` up to that id. Reading
+    /// and listing are one transaction, so a promoted standby that has lost a settlement has lost the list entry too.
+    /// Returns how far it got: one call reads one page.
     async fn list_old_claims(&self, lease: &Lease, to: RunId) -> Result<RunId>;
-    /// The claims of this incarnation that are listed: on runs that were old when they were claimed, or have become old since. By id,
-    /// after the given one; at most `limit` rows are looked at.
+    /// The listed claims of this incarnation: on runs that were old when they were claimed, or that have become old
+    /// since. By id, after the given one; reads at most `limit` rows.
     async fn listed_claims(&self, lease: &Lease, after: Option<RunId>, limit: usize) -> Result<ListedClaims>;
-    /// The runs with ids from `from` to before `to` that this incarnation has claimed, by id and without payloads. It reads all runs
-    /// of that time.
+    /// The runs with ids from `from` up to but not including `to` that this incarnation has claimed, by id and without
+    /// payloads. It reads all runs of that time.
     async fn claims_between(&self, lease: &Lease, from: RunId, to: RunId) -> Result<Vec<ClaimedRun>>;
-    /// The runs this incarnation has claimed, as the database has them: for those who can wait.
+    /// All runs that this incarnation has claimed, as the database has them. Slow: for callers that can wait.
     async fn load_claimed(&self, lease: &Lease) -> Result<Vec<ClaimedRun>> {
         let (mut claims, mut after) = (BTreeMap::new(), None);
         let open_from = loop {
@@ -208,15 +220,16 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
         }
         Ok(claims.into_values().collect())
     }
-    /// Those of the runs that this incarnation has claimed still, with their fences.
+    /// Those of the runs that this incarnation still has claimed, with their fences.
     async fn still_claimed(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<(RunId, Fence)>>;
-    /// Fences the leases that have expired or ended, and gives runs that they had claimed; at most `limit`. A lease with
-    /// no claims left is removed.
+    /// Fences the leases that have expired or ended, and returns runs that they had claimed; at most `limit`. Removes a
+    /// lease that has no claims left.
     async fn load_lost(&self, lease: &Lease, limit: usize) -> Result<Vec<ClaimedRun>>;
 
-    // What people ask.
+    // Requests of users.
 
-    /// Makes jobs: each alone is made or refused; one transaction for all. The cursor is the first tick after the clock.
+    /// Creates jobs in one transaction; each one is created or refused on its own. The cursor is the first tick after
+    /// the database clock.
     async fn create_jobs(
         &self,
         tenant: TenantId,
@@ -224,34 +237,36 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
         jobs: Vec<NewJob>,
         idempotency: Option<&IdempotencyKey>,
     ) -> Result<Vec<Result<Created>>>;
-    /// Edits, pauses, resumes or deletes under the job's lock: the ticks already due under the old definition are recorded
-    /// first (I11). Another home moves the job to another partition, with all of it that waits.
+    /// Edits, pauses, resumes or deletes a job under its lock. Ticks already due under the old definition are recorded
+    /// first (I11). A new home region moves the job, and its waiting runs, to another partition.
     async fn edit_job(&self, tenant: TenantId, actor: &Actor, edit: EditJob) -> Result<Edited>;
-    /// Makes a run because somebody asked. Under an overlap policy that forbids it the run is recorded as skipped. Under `queue`
-    /// one that waits raises the job's epoch: what its holder had planned without it is planned anew, so that the limit and the
-    /// order hold.
+    /// Creates a run by request. If the overlap policy forbids it, the run is recorded as skipped. Under `queue`, a run
+    /// that waits raises the job's epoch, so that its owner plans again with this run, and limit and order stay
+    /// correct.
     async fn create_run(&self, tenant: TenantId, actor: &Actor, run: NewRun) -> Result<RunRecord>;
-    /// Cancels an open run: its fence rises, so what its worker says later changes nothing.
+    /// Cancels an open run. Its fence rises, so a later report of its worker changes nothing.
     async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<CancelledRun>;
 
-    /// Cancels whatever of a job is open, in one transaction.
+    /// Cancels all open runs of a job in one transaction.
     async fn cancel_job(&self, tenant: TenantId, actor: &Actor, job: &JobRef) -> Result<CancelledJob>;
-    /// Works off one batch of a backlog that was too long for the transaction that cancelled it or moved its job. Any node may: two
-    /// do not work at one job at once, and each batch is one commit, after which the next goes on from there.
+    /// Processes one batch of a backlog that was too long for the transaction that cancelled it or moved its job. Any
+    /// node may call this. Two nodes never work on one job at once. Each batch is one commit, and the next batch
+    /// continues after it.
     async fn advance_backlog(&self) -> Result<BacklogStep> {
         Ok(BacklogStep::default())
     }
-    /// Makes a run that waits in place of each failed run, under an id made of the failed one's: one that is on the record is
-    /// not made again. They wait as late ones do, whatever is open of the job, and start one after another. As many are made
-    /// as may wait; none may when that many wait already.
+    /// Creates a waiting run for each failed run, under an id derived from the failed run's id, so that no failed run
+    /// is redriven twice. The new runs wait as late runs, even if other runs of the job are open, and start one after
+    /// another. Creates only as many as may wait, and none when that limit is reached.
     async fn redrive(&self, tenant: TenantId, actor: &Actor, ask: &Redrive) -> Result<Redriven>;
 
     // Calendars.
 
-    /// Makes a calendar, or a new version of it, which holds for ticks after the answer's instant; the epochs of the jobs that
-    /// name it rise, so that nothing planned under the old version is recorded after it. The same again changes nothing.
+    /// Creates a calendar, or a new version of it, valid for ticks after the returned instant. Raises the epochs of the
+    /// jobs that use it, so that no tick planned under the old version is recorded afterwards. Putting the same content
+    /// again changes nothing.
     async fn put_calendar(&self, tenant: TenantId, actor: &Actor, put: PutCalendar) -> Result<CalendarPut>;
-    /// Removes a calendar that no job names; else [`StoreError::InUse`].
+    /// Removes a calendar that no job uses; otherwise [`StoreError::InUse`].
     async fn delete_calendar(
         &self,
         tenant: TenantId,
@@ -267,13 +282,13 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Page<CalendarRecord, String>>;
-    /// Those of these names that there are, with the versions that are kept.
+    /// Those of the named calendars that exist, with their stored versions.
     async fn load_calendars(&self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>>;
 
-    // What people read.
+    // Queries of users.
 
     async fn get_job(&self, tenant: TenantId, job: &JobRef) -> Result<JobRecord>;
-    /// Jobs by name, after the given name. Deleted ones are not listed.
+    /// Jobs by name, after the given name, without deleted ones.
     async fn list_jobs(
         &self,
         tenant: TenantId,
@@ -281,8 +296,8 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Page<JobRecord, String>>;
-    /// What is known of an instant of a job, also of one that was deleted, and the instant: the last tick expected by now when
-    /// none is named. `kept` is how long ended runs are kept.
+    /// The facts known about an instant of a job, which may be deleted, and that instant. Without `at`, the instant is
+    /// the last tick expected by now. `kept` is how long ended runs are kept.
     async fn load_facts(
         &self,
         tenant: TenantId,
@@ -291,8 +306,8 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
         kept: Span,
     ) -> Result<(Facts, DbTime)>;
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord>;
-    /// Runs and skipped ranges, newest first, before the given id. Outputs are left out. Failed runs are found without
-    /// reading others; for other states a page reads at most `Limits::runs_searched_max` runs.
+    /// Runs and skipped ranges, newest first, before the given id, without outputs. Finds failed runs without reading
+    /// others; for other states a page reads at most `Limits::runs_searched_max` runs.
     async fn list_runs(
         &self,
         tenant: TenantId,
@@ -300,19 +315,19 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
         before: Option<RunId>,
         limit: usize,
     ) -> Result<Page<RunRecord, RunId>>;
-    /// Every attempt at a run, the first one first.
+    /// Every attempt of a run, first to last.
     async fn list_attempts(&self, tenant: TenantId, run: RunId) -> Result<Vec<AttemptRecord>>;
     async fn list_audit(&self, tenant: TenantId, before: Option<i64>, limit: usize) -> Result<Page<AuditRecord, i64>>;
 
-    /// Removes runs that ended before `before` (never open ones, never a job's last, never above a cursor), ranges likewise,
-    /// deleted jobs without runs, and old idempotency keys; at most `limit` runs one by one. A keeper that drops whole
-    /// days keeps what lies in the day of `before`.
+    /// Removes runs that ended before `before`, except open runs, each job's last run, and ticks at or above a cursor.
+    /// Likewise removes skip ranges, deleted jobs without runs, and old idempotency keys. Deletes at most `limit` runs
+    /// one by one. A store that drops whole days keeps the runs in the day of `before`.
     async fn prune(&self, before: DbTime, limit: usize) -> Result<Pruned>;
-    /// Removes audit rows from before `before`, the oldest first; at most `limit`. Answers how many.
+    /// Removes audit rows from before `before`, oldest first; at most `limit`. Returns how many.
     async fn prune_audit(&self, before: DbTime, limit: usize) -> Result<u64>;
-    /// Saves which rows this process could not decode since the last call, and forgets those that no process has met for
-    /// [`UNREADABLE_KEPT`]. Gives how many are listed.
+    /// Saves which rows this process could not decode since the last call, and removes those that no process has met
+    /// for [`UNREADABLE_KEPT`]. Returns how many are listed.
     async fn save_unreadable(&self) -> Result<u64>;
-    /// Rows that nodes could not decode, those that were met last first; at most `limit`.
+    /// Rows that nodes could not decode, most recently met first; at most `limit`.
     async fn list_unreadable(&self, limit: usize) -> Result<UnreadableRows>;
 }

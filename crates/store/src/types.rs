@@ -1,4 +1,4 @@
-//! What goes into the store's transactions and comes out of them.
+//! The parameters and results of the store's transactions.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use everytick_domain::{
     time::{DbTime, Span},
 };
 
-/// A node's right to write: it lives until it expires on the database's clock or somebody raises its fence.
+/// A node's right to write. It ends when it expires on the database clock, or when its fence is raised.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lease {
     pub node: String,
@@ -20,25 +20,25 @@ pub struct Lease {
     pub fence: Fence,
 }
 
-/// The process behind a node's lease.
+/// The process that has a node's lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeProcess {
     pub host: String,
     pub pid: u32,
-    /// What tells this process from another with the same number: compared only by a process that wrote it in the same form.
-    /// Empty where the system offers nothing.
+    /// Distinguishes this process from a later one with the same pid. Compared only with a mark of the same form. Empty
+    /// if the operating system provides none.
     pub mark: String,
 }
 
-/// Which living process a node that starts may replace under its name.
+/// Which live process a starting node may replace under its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TakeOver {
-    /// None: the name is free when no lease lives under it.
+    /// None: the node may use the name only if no lease is alive under it.
     #[default]
     Expired,
-    /// This incarnation, whose process is known to be gone.
+    /// This incarnation, whose process is known to have ended.
     Only(Incarnation),
-    /// Any: the operator said so.
+    /// Any process: the operator asked for it.
     Any,
 }
 
@@ -53,12 +53,12 @@ impl TakeOver {
     }
 }
 
-/// A lease that lives under the name of a node that wants to join.
+/// A live lease under the name of a node that wants to join.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NameHolder {
     pub node: String,
     pub incarnation: Incarnation,
-    /// `None` for a node of a release that does not publish it.
+    /// `None` if the node's release does not publish it.
     pub process: Option<NodeProcess>,
     pub renewed_at: DbTime,
     pub until: DbTime,
@@ -76,27 +76,27 @@ impl std::fmt::Display for NameHolder {
     }
 }
 
-/// What a node says of itself when it joins.
+/// What a node publishes about itself when it joins.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NodeInfo {
     pub name: String,
     pub region: Option<String>,
     pub version: String,
-    /// Whether partitions may be given to it.
+    /// Whether it may own partitions.
     pub holds: bool,
     /// It has joined before and lost its lease. Another process may have taken its name since.
     pub again: bool,
-    /// Whose name it may take. Only where nodes share the store: a file is opened by one process at a time.
+    /// Whose name it may take. Applies only to a shared store: a SQLite file is open in one process at a time.
     pub takes_over: TakeOver,
     pub process: Option<NodeProcess>,
-    /// What it can deliver, in the form that nodes read of each other.
+    /// The targets that it can deliver, in the form in which nodes exchange it.
     pub can: Option<String>,
-    /// Where it answers its API: addresses with ports, with commas between.
+    /// The addresses and ports of its API, separated by commas.
     pub listen: Option<String>,
 }
 
 impl NodeInfo {
-    /// A node of this release, in no region, that holds partitions.
+    /// A node of this release, without a region, that may own partitions.
     #[must_use]
     pub fn named(name: &str) -> Self {
         let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -104,29 +104,30 @@ impl NodeInfo {
     }
 }
 
-/// What a node tells with each renewal of its lease.
+/// What a node reports with each renewal of its lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Beat {
-    /// Up to which id the lease's `open_from` may be raised: not past what [`crate::Store::list_old_claims`] has listed, and never
-    /// lowered. `None` while the node may have claims that it does not know of.
+    /// The id up to which the lease's `open_from` may be raised: not past what [`crate::Store::list_old_claims`] has
+    /// listed, and never lowered. `None` while the node may have claims that it does not know of.
     pub open_from: Option<RunId>,
-    /// All claims that the node knows of below `open_from`: those made since it was listed are listed with the renewal.
+    /// All claims below `open_from` that the node knows of. The renewal lists those that were made since the last
+    /// listing.
     pub old_claims: Vec<OldClaim>,
-    /// The longest that a run which came due since the last renewal waited for its delivery.
+    /// The longest wait for delivery among the runs that became due since the last renewal.
     pub lag: Span,
-    /// How far the node's own clock is behind the database's.
+    /// How far the node's clock is behind the database clock.
     pub clock_offset_ms: i64,
 }
 
 impl Beat {
-    /// Of a node that is on time.
+    /// The report of a node without lag.
     #[must_use]
     pub const fn of(open_from: RunId) -> Self {
         Self { open_from: Some(open_from), old_claims: Vec::new(), lag: Span::ZERO, clock_offset_ms: 0 }
     }
 }
 
-/// A claim on a run whose id is older than [`OLD_CLAIM_AFTER`], as it is listed.
+/// A listed claim: its run's id is older than [`OLD_CLAIM_AFTER`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OldClaim {
     pub run: RunId,
@@ -136,13 +137,14 @@ pub struct OldClaim {
 }
 
 impl OldClaim {
-    /// A claim that was committed.
+    /// From a committed claim.
     #[must_use]
     pub const fn of(run: &ClaimedRun) -> Self {
         Self { run: run.id, job: run.job, tenant: run.tenant, fence: run.fence }
     }
 
-    /// Where the page ends that begins at `from`, on the way to `to`: pages are short, and a long way has few of them.
+    /// The end of the page that begins at `from` on the way to `to`. Pages are short, but a long way has at most
+    /// [`CLAIM_PAGES_PER_WAY`] of them.
     #[must_use]
     pub fn page_end(from: RunId, to: RunId) -> RunId {
         let way = to.time().since(from.time());
@@ -150,29 +152,29 @@ impl OldClaim {
         RunId::floor(from.time().plus(page)).min(to)
     }
 
-    /// Whether the claim on a run that ended at this instant may have been listed.
+    /// Whether the claim on a run that ended at this instant may be in the list.
     #[must_use]
     pub fn may_be_listed(run: RunId, ended_at: DbTime) -> bool {
         run.time() < ended_at.minus(OLD_CLAIM_AFTER)
     }
 }
 
-/// A page of the claims of an incarnation that are listed, and the bound from which on its claims are not.
+/// A page of an incarnation's listed claims, and the id from which on its claims are not listed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListedClaims {
-    /// `None` where the incarnation has no lease.
+    /// `None` if the incarnation has no lease.
     pub open_from: Option<RunId>,
-    /// Those whose runs it has claimed still, by id; without payloads.
+    /// The listed claims that still exist, by run id, without payloads.
     pub claims: Vec<ClaimedRun>,
-    /// The place to go on from.
+    /// The position of the next page.
     pub next: Option<RunId>,
 }
 
-/// Who is there, and who holds which partition, read in one snapshot.
+/// The live nodes and the owner of each partition, read in one snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cluster {
     pub now: DbTime,
-    /// Nodes whose lease has neither ended nor been fenced, by name; one that has expired is here until it is fenced.
+    /// Nodes whose lease has neither ended nor been fenced, by name. An expired lease stays here until it is fenced.
     pub nodes: Vec<NodeRecord>,
     /// Every partition, in order.
     pub partitions: Vec<PartitionRecord>,
@@ -185,60 +187,61 @@ pub struct NodeRecord {
     pub version: String,
     pub incarnation: Incarnation,
     pub fence: Fence,
-    /// It lives while this lies after `now`.
+    /// The node is alive while this is after `now`.
     pub until: DbTime,
     pub started_at: DbTime,
     pub renewed_at: DbTime,
-    /// Whether partitions may be given to it; not when it is about to stop.
+    /// Whether it may own partitions; false when it is about to stop.
     pub holds: bool,
     pub lag: Span,
     pub clock_offset_ms: i64,
-    /// `None` for a node of a release that does not publish it.
+    /// `None` if the node's release does not publish it.
     pub process: Option<NodeProcess>,
-    /// `None` for a node of a release that does not publish it, and takes nothing over from others.
+    /// `None` if the node's release does not publish it. Other nodes then delegate no runs to it.
     pub can: Option<String>,
-    /// `None` for a node of a release that does not publish it.
+    /// `None` if the node's release does not publish it.
     pub listen: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PartitionRecord {
     pub partition: u16,
-    /// Who acquired it last and has not released it; its lease may have expired since.
+    /// The incarnation that acquired it last and has not released it. Its lease may have expired since.
     pub holder: Option<Incarnation>,
     pub fence: Fence,
-    /// Since when it has been held, or free.
+    /// When it was acquired or became free.
     pub since: DbTime,
-    /// The region that its jobs call home, where one has claimed it.
+    /// The home region that has claimed this partition, if any.
     pub home_region: Option<String>,
 }
 
-/// A job with all that the scheduler needs to play it, read in one snapshot.
+/// A job with everything that the scheduler needs, read in one snapshot.
 #[derive(Clone, Debug)]
 pub struct LoadedJob {
     pub job: Arc<Job>,
     pub epoch: Epoch,
-    /// Lower bound of the next unrecorded tick; `None` when the schedule has no more.
+    /// Lower bound of the next unrecorded tick; `None` if the schedule has no more ticks.
     pub cursor: Option<DbTime>,
-    /// The last tick on the record, where that is not before the cursor: all before it are recorded too.
+    /// The last recorded tick, if it is not before the cursor. All ticks before it are recorded too.
     pub last_tick: Option<DbTime>,
-    /// Its runs in progress, and as many waiting runs as decide what happens to a further one (`overlap::waiting_needed`).
+    /// Its runs in progress, and as many of its waiting runs as the overlap policy needs for its decision
+    /// (`overlap::waiting_needed`).
     pub open: Vec<OpenRun>,
     pub unread: Unread,
     /// How many more of its runs may wait before ticks are skipped with the reason `quota`.
     pub room: usize,
 }
 
-/// Which of a job's waiting runs were left unread because there are many.
+/// Which of a job's waiting runs were not read because there are too many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Unread {
-    /// More wait than were read.
+    /// More runs wait than were read.
     pub waiting: bool,
-    /// More wait between two attempts than were read.
+    /// More runs wait between two attempts than were read.
     pub tried: bool,
 }
 
-/// The waiting runs of a job, read up to what its policy needs.
+/// The waiting runs of a job, read up to the number that its overlap policy needs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Backlog {
     pub runs: Vec<OpenRun>,
@@ -246,7 +249,8 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// Of what was read with one run more than needed of each kind: those between two attempts, and those never claimed.
+    /// From `found`, which was read with one run more than `needed` of each kind: runs between two attempts, and runs
+    /// never claimed.
     #[must_use]
     pub fn of(found: Vec<OpenRun>, needed: usize) -> Self {
         let (mut tried, mut new): (Vec<_>, Vec<_>) = found.into_iter().partition(|run| run.attempt > 0);
@@ -261,9 +265,9 @@ impl Backlog {
 /// A page of a walk over all jobs.
 #[derive(Clone, Debug)]
 pub struct Walked {
-    /// Those that can be read.
+    /// The jobs that can be decoded.
     pub jobs: Vec<WalkedJob>,
-    /// The last one looked at; `None` at the end of the walk.
+    /// The last job that was read; `None` at the end of the walk.
     pub last: Option<JobId>,
 }
 
@@ -275,8 +279,8 @@ pub struct WalkedJob {
 }
 
 impl LoadedJob {
-    /// The first tick that is not on the record. The cursor is a lower bound: the schedule says which tick it stands for, and
-    /// the ledger which of them are recorded.
+    /// The first tick without a row. The cursor is only a lower bound: the schedule gives the tick at or after it, and
+    /// `last_tick` gives the ticks already recorded.
     #[must_use]
     pub fn first_unrecorded(&self) -> Option<DbTime> {
         let schedule = self.job.ticking()?;
@@ -288,14 +292,14 @@ impl LoadedJob {
     }
 }
 
-/// A run that is not over.
+/// A run that has not ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenRun {
     pub id: RunId,
     pub state: State,
-    /// 0 for a run that nobody has claimed yet.
+    /// 0 for a run that was never claimed.
     pub attempt: u32,
-    /// Of a claimed run. 0 for one that waits.
+    /// The fence of a claimed run; 0 for a waiting one.
     pub fence: Fence,
 }
 
@@ -306,14 +310,14 @@ impl From<OpenRun> for Open {
 }
 
 impl OpenRun {
-    /// What is open of a job, counted.
+    /// Counts the open runs of a job.
     #[must_use]
     pub fn count(open: &[Self]) -> OpenRuns {
         open.iter().map(|run| Open::from(*run)).collect()
     }
 }
 
-/// Where a reader of changes stands. Opaque: each keeper counts in its own way.
+/// The position of a reader of changes. Opaque: each store numbers changes in its own way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ChangeMark(pub i64);
 
@@ -321,7 +325,7 @@ pub struct ChangeMark(pub i64);
 pub struct Changes {
     pub jobs: Vec<ChangedJob>,
     pub mark: ChangeMark,
-    /// Whether there is more to read at once.
+    /// Whether more changes can be read now.
     pub more: bool,
 }
 
@@ -332,28 +336,28 @@ pub struct ChangedJob {
     pub cursor: Option<DbTime>,
 }
 
-/// The ticks of one job that are to be recorded under one epoch, in order.
+/// The ticks of one job to be recorded under one epoch, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobTicks {
     pub job: JobId,
     pub tenant: TenantId,
-    /// As the node believes; what waits stands where the job does.
+    /// As the node knows it. A waiting run gets the partition that the job has in the database.
     pub partition: u16,
     pub epoch: Epoch,
     pub priority: u8,
-    /// The value of the job's concurrency key, where it has one.
+    /// The value of the job's concurrency key, if it has one.
     pub key: Option<String>,
     pub rows: Vec<RecordRow>,
 }
 
 impl JobTicks {
-    /// Whether all of them lie before the cursor and not after the clock.
+    /// Whether all ticks are before the cursor and not after the clock.
     pub fn passed_by(&self, cursor: Option<DbTime>, now: DbTime) -> bool {
         let passed = |tick: DbTime| tick <= now && cursor.is_none_or(|cursor| tick < cursor);
         self.rows.iter().all(|row| passed(row.tick.tick))
     }
 
-    /// What the audit trail says of a repair.
+    /// The audit detail of a repair.
     pub fn repair_detail(&self) -> String {
         let ticks: Vec<_> = self.rows.iter().map(|row| row.tick.tick).collect();
         serde_json::json!({ "ticks": ticks }).to_string()
@@ -363,26 +367,27 @@ impl JobTicks {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RecordRow {
     pub tick: TickRow,
-    /// Inserted already claimed by the lease's incarnation, as attempt 1. Else a run waits, and a skip is over.
+    /// Insert it as claimed by the lease's incarnation, attempt 1. Otherwise a run is inserted waiting, and a skip as
+    /// ended.
     pub born_claimed: bool,
 }
 
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// The database's clock inside the statement. A row born claimed has the fence `Fence::default().raised(now)`.
+    /// The database clock in the statement. A row born claimed has the fence `Fence::default().raised(now)`.
     pub now: DbTime,
-    /// In the order of the batch, for each job in the order of its rows.
+    /// In the order of the batch; within a job, in the order of its rows.
     pub jobs: Vec<Vec<RowAnswer>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RowAnswer {
     Inserted,
-    /// The row was there: somebody recorded this tick before. The job is to be read again.
+    /// The row existed: the tick was recorded before. Reload the job.
     Existed,
-    /// The tick lies after the database's clock; nothing was written.
+    /// The tick is after the database clock; nothing was written.
     Early,
-    /// The job's epoch is another, or its cursor has passed: nothing was written, the job is to be read again.
+    /// The job's epoch has changed, or its cursor has passed the tick. Nothing was written; reload the job.
     Stale,
 }
 
@@ -392,7 +397,7 @@ pub struct RangePlan {
     pub job: JobId,
     pub tenant: TenantId,
     pub epoch: Epoch,
-    /// What the cursor must still be: the range is not written otherwise.
+    /// The expected cursor. If it has changed, the range is not written.
     pub cursor_was: DbTime,
     pub range: SkipRange,
     pub cursor: Option<DbTime>,
@@ -400,13 +405,14 @@ pub struct RangePlan {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RangeAnswer {
-    /// Written; the job's epoch is now this one.
+    /// Written; `epoch` is the job's new epoch.
     Recorded { epoch: Epoch },
-    /// Not written: the epoch or the cursor is another, a tick of the range has a row, or its end lies after the clock.
+    /// Not written: the epoch or the cursor has changed, a tick of the range has a row, or the range ends after the
+    /// clock.
     Stale,
 }
 
-/// Raises a cursor over ticks whose rows are known to be committed. Never lowers one.
+/// Raises a cursor over ticks whose rows are known to be committed. Never lowers it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Raise {
     pub job: JobId,
@@ -422,24 +428,25 @@ pub struct WaitingRun {
     pub tenant: TenantId,
     pub priority: u8,
     pub due_at: DbTime,
-    /// Chosen by catch-up: starts after what is on time.
+    /// Chosen by catch-up: starts after runs that are on time.
     pub late: bool,
-    /// Asked for with `force`: starts also where the job is busy.
+    /// Triggered with `force`: starts even if the job is busy.
     pub force: bool,
-    /// How many attempts it has had; more than none means it is in progress already.
+    /// The number of its attempts. A run with more than 0 counts as in progress.
     pub attempts: u32,
 }
 
 #[derive(Clone, Debug)]
 pub struct Waiting {
     pub now: DbTime,
-    /// Due now: on-time runs by priority, then the oldest; after them late ones, tenants in turn, each tenant's own likewise.
+    /// Runs that are due: on-time runs by priority, then oldest first; after them late runs, with tenants in rotation,
+    /// each tenant's in the same order.
     pub due: Vec<WaitingRun>,
-    /// When the next one is due that is not due yet.
+    /// When the next run becomes due.
     pub next_due: Option<DbTime>,
 }
 
-/// A claim that was committed for us.
+/// A committed claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClaimedRun {
     pub id: RunId,
@@ -450,35 +457,36 @@ pub struct ClaimedRun {
     pub fence: Fence,
     pub attempt: u32,
     pub lost: u32,
-    /// The payload of this run alone, where it has one; else the job's is delivered.
+    /// The run's own payload, if it has one; otherwise the job's payload is delivered.
     pub payload: Option<String>,
 }
 
-/// A job whose waiting runs are not asked for.
+/// A job that may start no further waiting runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Busy {
     pub job: JobId,
-    /// Not even those that are forced or in progress already: it uses all the slots that it may.
+    /// Exclude also forced runs and runs in progress: the job uses all the slots that it may.
     pub full: bool,
 }
 
-/// A settlement with what the store needs to file it.
+/// A settlement and the data that the store needs to write it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settle {
     pub settlement: everytick_domain::run::Settlement,
     pub job: JobId,
     pub tenant: TenantId,
-    /// As the node believes; what waits again stands where the job does, which may have moved.
+    /// As the node knows it. A run that waits again gets the partition that the job has in the database; the job may
+    /// have moved.
     pub partition: u16,
     pub priority: u8,
     /// When the target was called; `None` for a claim never sent.
     pub started_at: Option<DbTime>,
-    /// When it answered.
+    /// When the target answered.
     pub ended_at: DbTime,
 }
 
 impl Settle {
-    /// Those of the runs whose claims may be listed, which is to be undone.
+    /// The runs whose claims may be listed. The settlement removes them from the list.
     pub(crate) fn listed<'a>(settles: impl IntoIterator<Item = &'a Self>) -> Vec<RunId> {
         let runs = settles.into_iter().map(|settle| (settle.settlement.run, settle.ended_at));
         runs.filter(|(run, at)| OldClaim::may_be_listed(*run, *at)).map(|(run, _)| run).collect()
@@ -488,7 +496,7 @@ impl Settle {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SettleAnswer {
     Settled,
-    /// A newer claim, or the end of the run, has passed this one: nothing was written (I7).
+    /// The run has a newer claim or has ended: nothing was written (I7).
     Stale,
     /// Another session has locked the run: nothing was written. Send it again later.
     Locked,
@@ -500,38 +508,38 @@ impl SettleAnswer {
     }
 }
 
-/// A claim whose receiver has taken the work and reports later.
+/// A claim whose receiver has accepted the work and reports later.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AcceptedRun {
     pub run: RunId,
     pub fence: Fence,
-    /// Who has taken it: the kind of the target, and its connection where it has one.
+    /// The receiver: the target kind, and its connection if it has one.
     pub worker: String,
-    /// Without a report it has timed out then.
+    /// Without a report, it times out at this instant.
     pub timeout_at: DbTime,
-    /// Whether it gives way to a newer run of its job.
+    /// Whether a newer run of its job supersedes it.
     pub previous: bool,
 }
 
-/// Who did it, for the audit trail.
+/// The author of a change, for the audit trail.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Actor(pub String);
 
-/// A job to be made.
+/// A job to create.
 #[derive(Clone, Debug)]
 pub struct NewJob {
     pub id: JobId,
     pub spec: JobSpec,
 }
 
-/// How people name a job.
+/// A user's reference to a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JobRef {
     Id(JobId),
     Name(String),
 }
 
-/// An Idempotency-Key and a hash of what was asked under it.
+/// An Idempotency-Key and a hash of the request that used it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IdempotencyKey {
     pub key: String,
@@ -542,7 +550,7 @@ pub struct IdempotencyKey {
 pub struct Created {
     pub job: Job,
     pub cursor: Option<DbTime>,
-    /// The key had been used for the same request: this is the job that was made then.
+    /// The key was used before for the same request: this is the job created then.
     pub replayed: bool,
 }
 
@@ -551,7 +559,7 @@ pub struct EditJob {
     pub job: JobRef,
     pub change: Change,
     pub if_match: Option<Version>,
-    /// With a pause or delete: what waits is cancelled in the same transaction, what runs is named in the answer.
+    /// With a pause or delete: cancels the waiting runs in the same transaction, and returns the claimed runs.
     pub cancel: bool,
 }
 
@@ -559,22 +567,22 @@ pub struct EditJob {
 pub struct Edited {
     pub job: Job,
     pub cursor: Option<DbTime>,
-    /// Before this instant the old definition holds, after it the new one. `None` when nothing changed.
+    /// The old definition applies up to this instant, the new one after it. `None` if nothing changed.
     pub x: Option<DbTime>,
-    /// Runs that were cancelled while being worked on: the work is to be stopped.
+    /// Runs that were cancelled while claimed: the caller must stop the work.
     pub cancelled: Vec<RunId>,
-    /// More runs wait than one transaction works off: they are cancelled, or moved, in the background.
+    /// More runs wait than one transaction processes. The others are cancelled or moved in the background.
     pub backlog: bool,
 }
 
-/// A run that somebody asked for.
+/// A requested run.
 #[derive(Clone, Debug)]
 pub struct NewRun {
     pub job: JobRef,
-    /// A fresh id made of the request's key or of random bytes, and the instant of the request.
+    /// Part of the run's id, with the instant of the request: derived from the Idempotency-Key, or random bytes.
     pub key: Vec<u8>,
     pub payload: Option<String>,
-    /// Starts also where runs of the job are open.
+    /// Starts even if runs of the job are open.
     pub force: bool,
     pub idempotency: Option<IdempotencyKey>,
 }
@@ -582,11 +590,11 @@ pub struct NewRun {
 #[derive(Clone, Debug)]
 pub struct CancelledRun {
     pub run: RunRecord,
-    /// It was being worked on: the work is to be stopped.
+    /// It was claimed: the caller must stop the work.
     pub was_claimed: bool,
 }
 
-/// A run, or a range of skips, as people read it.
+/// A run, or a range of skips, as the API returns it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunRecord {
     pub id: RunId,
@@ -601,14 +609,14 @@ pub struct RunRecord {
     pub lost: u32,
     pub fence: Fence,
     pub node: Option<String>,
-    /// Who claimed it from a queue.
+    /// The worker that claimed it from a queue.
     pub worker: Option<String>,
     pub started_at: Option<DbTime>,
     pub finished_at: Option<DbTime>,
     pub error: Option<String>,
     pub output: Option<String>,
     pub skip_reason: Option<SkipReason>,
-    /// What this run delivers instead of its job's payload. Left out of lists, as the output is.
+    /// Delivered instead of the job's payload. Left out of lists, like the output.
     pub payload: Option<String>,
     /// The flow that it belongs to, or opens.
     pub flow: Option<RunId>,
@@ -616,18 +624,18 @@ pub struct RunRecord {
     pub range: Option<SkipRange>,
 }
 
-/// One try at a run.
+/// One attempt of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AttemptRecord {
     pub run: RunId,
     pub attempt: u32,
     pub fence: Fence,
     pub node: Option<String>,
-    /// Who claimed it from a queue.
+    /// The worker that claimed it from a queue.
     pub worker: Option<String>,
     pub started_at: Option<DbTime>,
     pub finished_at: Option<DbTime>,
-    /// `succeeded`, `failed`, `lost`, `cancelled`; `None` while it lasts.
+    /// `succeeded`, `failed`, `lost`, `cancelled`; `None` while it is in progress.
     pub outcome: Option<String>,
     pub error: Option<String>,
     pub output: Option<String>,
@@ -638,13 +646,13 @@ pub struct JobRecord {
     pub job: Job,
     pub cursor: Option<DbTime>,
     pub last_run: Option<RunRecord>,
-    /// The database's clock at the reading, from which the next tick is counted.
+    /// The database clock when the job was read. The next tick is computed from it.
     pub now: DbTime,
     /// Not in lists.
     pub backlog: Option<BacklogWork>,
 }
 
-/// How far the work at a backlog has come that was too long for one transaction.
+/// The progress of a backlog that was too long for one transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BacklogWork {
     pub action: BacklogAction,
@@ -653,12 +661,12 @@ pub struct BacklogWork {
     pub remaining: u64,
 }
 
-/// What becomes of the runs of a backlog.
+/// What happens to the runs of a backlog.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BacklogAction {
     /// They are cancelled.
     Cancel,
-    /// They wait where the job stands now: in another queue, or in the partition of another home.
+    /// They move to the job's new queue, or to the partition of its new home.
     Move,
 }
 
@@ -671,7 +679,7 @@ impl BacklogAction {
         }
     }
 
-    /// As the table has it.
+    /// The code in the table.
     #[must_use]
     pub const fn code(self) -> i16 {
         match self {
@@ -690,10 +698,10 @@ impl BacklogAction {
     }
 }
 
-/// One batch of the work at backlogs.
+/// One processed batch of a backlog.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BacklogStep {
-    /// Whose backlog it was; none where no job has one, or where it is locked.
+    /// The job of the backlog; `None` if no job has one, or if it is locked.
     pub job: Option<JobId>,
     pub cancelled: usize,
     pub moved: usize,
@@ -705,9 +713,9 @@ pub struct JobFilter {
     pub paused: Option<bool>,
     /// `http`, `shell` or `queue`.
     pub target: Option<String>,
-    /// Each `key` or `key=value` must hold.
+    /// Every `key` or `key=value` must match.
     pub labels: Vec<(String, Option<String>)>,
-    /// Part of the name or the description, in any case.
+    /// A part of the name or the description, in any case.
     pub q: Option<String>,
 }
 
@@ -719,12 +727,12 @@ pub struct RunFilter {
     pub states: Vec<State>,
 }
 
-/// A list reads no more than this of definitions and texts into a page, and one item beyond it. Pages of runs need no such
-/// limit: 1,000 runs without their outputs are smaller.
+/// A page of a list reads definitions and texts up to this size, and at most one item beyond it. Pages of runs need no
+/// such limit: 1,000 runs without their outputs are smaller.
 pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// A page, newest first for runs and by name for jobs. `next` is the place to go on from. A page that ends because it has
-/// read as much as it may has fewer items than were asked for, perhaps none, and a `next`.
+/// A page: runs newest first, jobs by name. `next` is the position of the next page. A page that reached a read limit
+/// has fewer items than requested, perhaps none, and a `next`.
 #[derive(Clone, Debug)]
 pub struct Page<T, K> {
     pub items: Vec<T>,
@@ -748,18 +756,19 @@ pub struct Pruned {
     pub requests: u64,
 }
 
-/// What a store keeps, and for how long.
+/// The quotas and read limits of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub jobs_per_tenant_max: u64,
-    /// Open runs of one job that people asked for; beyond it a request is refused.
+    /// Open requested runs of one job; further requests are refused.
     pub open_requests_per_job_max: u64,
-    /// Waiting runs of one job; beyond it a tick is recorded as a skip with the reason `quota`.
+    /// Waiting runs of one job; further ticks are recorded as skips with the reason `quota`.
     pub waiting_per_job_max: usize,
     pub calendars_per_tenant_max: u64,
-    /// Runs that one page of a list reads in search of those that its filter wants.
+    /// Runs that one page of a list reads to find matches for its filter.
     pub runs_searched_max: usize,
-    /// Waiting runs of one job that one transaction cancels or moves; more are worked off in batches of so many.
+    /// Waiting runs of one job that one transaction cancels or moves. A longer backlog is processed in batches of this
+    /// size.
     pub backlog_batch_max: usize,
 }
 
@@ -776,22 +785,22 @@ impl Default for Limits {
     }
 }
 
-/// A claim on a run whose id is older than this is listed; claims on younger runs are found by reading the runs themselves.
+/// A claim on a run whose id is older than this is listed. Claims on younger runs are found by reading the runs.
 pub const OLD_CLAIM_AFTER: Span = Span::minutes(1);
 
-/// Runs of so long a time are read at once in search of claims...
+/// A search for claims reads the runs of this span at once, or...
 pub const CLAIM_PAGE: Span = Span::seconds(30);
-/// ...or of more, so that no search has more pages than this: of a node that was stopped for hours.
+/// ...of a longer span, so that no search has more pages than this, even for a node that was stopped for hours.
 pub const CLAIM_PAGES_PER_WAY: u64 = 64;
 
-/// How many listed claims are read in one statement.
+/// Listed claims that one statement reads.
 pub const LISTED_PER_PAGE_MAX: usize = 1_000;
 
 /// How long an Idempotency-Key is remembered.
 pub const IDEMPOTENCY_KEPT: Span = Span::days(1);
 
-/// How many late runs of one tenant are looked at together: they are started at a bounded rate, and then looked at again.
+/// Late runs of one tenant that one peek returns. They start at a bounded rate, and the next peek reads again.
 pub const LATE_PER_TENANT_MAX: usize = 100;
 
-/// How many ranges of one job are looked at behind a window's end: each is many ticks long, and a window has few.
+/// Ranges of one job that are read behind a window's end. Each covers many ticks, and a window has few.
 pub const RANGES_PER_LEDGER_MAX: usize = 64;
