@@ -1,5 +1,6 @@
-//! What people and nodes ask of a store about backfills: runs for past ticks, made a few at a time. A row of its own says how
-//! far one has come; it moves on in the transaction that makes the runs, so a crash leaves nothing undone and nothing done twice.
+//! The transactions about backfills: runs for past ticks, created a few at a time. The backfill's row stores its
+//! position. The transaction that creates the runs also moves the position, so a crash neither loses nor repeats a
+//! tick.
 
 use async_trait::async_trait;
 use everytick_domain::{
@@ -13,16 +14,16 @@ use everytick_domain::{
 
 use crate::{Actor, IdempotencyKey, JobRef, Lease, Page, Result};
 
-/// A backfill to be made.
+/// A backfill to create.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewBackfill {
     pub id: BackfillId,
     pub job: JobRef,
     pub stretch: Stretch,
     pub rate: Option<Rate>,
-    /// What its runs deliver instead of the job's payload.
+    /// Delivered instead of the job's payload.
     pub payload: Option<String>,
-    /// How long ended runs are kept: no tick may lie further back.
+    /// How long ended runs are kept. No tick may be older.
     pub kept: Span,
     pub idempotency: Option<IdempotencyKey>,
 }
@@ -33,7 +34,7 @@ pub struct BackfillPreview {
     pub job: JobId,
     pub job_name: String,
     pub total: usize,
-    /// The ticks that come first and last, in their order; together all of them where they are few.
+    /// The first and the last ticks, in order. Together they are all ticks if there are few.
     pub first: Vec<DbTime>,
     pub last: Vec<DbTime>,
 }
@@ -47,7 +48,7 @@ impl BackfillPreview {
     }
 }
 
-/// A backfill as people read it.
+/// A backfill as the API returns it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BackfillRecord {
     pub id: BackfillId,
@@ -58,28 +59,28 @@ pub struct BackfillRecord {
     pub rate: Option<Rate>,
     pub payload: Option<String>,
     pub state: BackfillState,
-    /// How many ticks it covers.
+    /// The number of its ticks.
     pub total: u32,
-    /// How many of them have their runs.
+    /// How many of them have a run.
     pub made: u32,
     pub ended: EndedRuns,
     pub created_at: DbTime,
     pub created_by: String,
-    /// When all was made and over, or when it was cancelled.
+    /// When all its runs had ended, or when it was cancelled.
     pub finished_at: Option<DbTime>,
     /// Why it was cancelled.
     pub note: Option<String>,
 }
 
 impl BackfillRecord {
-    /// The run that it makes, or has made, of a tick.
+    /// The id of its run for a tick, whether it exists yet or not.
     #[must_use]
     pub fn run_of(&self, tick: DbTime) -> RunId {
         Origin { backfill: self.id, created_at: self.created_at, stretch: self.stretch }.run(self.job, tick)
     }
 }
 
-/// How the runs of a backfill that are over have ended. One that is not on the record any more counts as cancelled.
+/// How the ended runs of a backfill ended. A run without a row any more counts as cancelled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EndedRuns {
     pub succeeded: u32,
@@ -94,32 +95,32 @@ impl EndedRuns {
     }
 }
 
-/// A backfill that makes no more runs.
+/// A cancelled backfill, which creates no more runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CancelledBackfill {
     pub backfill: BackfillRecord,
-    /// Its runs that are not over, the oldest first. They go on.
+    /// Its runs that have not ended, oldest first. They continue.
     pub open: Vec<RunId>,
 }
 
-/// What became of a backfill in one step.
+/// The result of one step of a backfill.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BackfillAdvanced {
     pub state: BackfillState,
-    /// How many runs were made.
+    /// How many runs were created.
     pub made: usize,
 }
 
 /// The part of a [`crate::Store`] that backfills use.
 #[async_trait]
 pub trait BackfillStore: Send + Sync + 'static {
-    /// What a backfill would do; nothing is written.
+    /// Reports what a backfill would do; writes nothing.
     async fn preview_backfill(&self, tenant: TenantId, ask: &NewBackfill) -> Result<BackfillPreview>;
-    /// Makes a backfill of the ticks that the job's schedule has now, and none of its runs. No more than
-    /// [`BACKFILLS_RUNNING_MAX`](everytick_domain::backfill::BACKFILLS_RUNNING_MAX) of a job are under way together.
+    /// Creates a backfill of the ticks that the job's schedule has now, without its runs. A job may have at most
+    /// [`BACKFILLS_RUNNING_MAX`](everytick_domain::backfill::BACKFILLS_RUNNING_MAX) running backfills.
     async fn create_backfill(&self, tenant: TenantId, actor: &Actor, ask: NewBackfill) -> Result<BackfillRecord>;
     async fn get_backfill(&self, tenant: TenantId, id: BackfillId) -> Result<BackfillRecord>;
-    /// Backfills of a job, the newest first, before the given one.
+    /// Backfills of a job, newest first, before the given one.
     async fn list_backfills(
         &self,
         tenant: TenantId,
@@ -127,27 +128,27 @@ pub trait BackfillStore: Send + Sync + 'static {
         before: Option<BackfillId>,
         limit: usize,
     ) -> Result<Page<BackfillRecord, BackfillId>>;
-    /// Ends a backfill that is under way: it makes no more runs. One that is over stays as it is.
+    /// Cancels a running backfill: it creates no more runs. An ended backfill does not change.
     async fn cancel_backfill(&self, tenant: TenantId, actor: &Actor, id: BackfillId) -> Result<CancelledBackfill>;
-    /// Backfills of jobs in the partitions that somebody has to look after, by id, after the given one.
+    /// Active backfills of jobs in the partitions, by id, after the given one.
     async fn load_backfills(
         &self,
         partitions: &PartitionSet,
         after: Option<BackfillId>,
         limit: usize,
     ) -> Result<Vec<BackfillId>>;
-    /// Counts what is over of a backfill, and makes as many of its next runs as there is
-    /// [room](everytick_domain::backfill::Standing::step) for: they wait as late ones, and the position moves on in the same
-    /// commit. Under `queue` the job's epoch rises, so that what its holder had planned without them is planned anew.
-    /// One that has lasted too long, or for as long as runs are `kept`, is ended.
+    /// Counts the ended runs of a backfill, and creates as many of its next runs as its
+    /// [step](everytick_domain::backfill::Standing::step) allows. They wait as late runs, and the position moves in the
+    /// same commit. Under `queue` the job's epoch rises, so that its owner plans again with these runs. Ends a backfill
+    /// that has run too long, or for as long as runs are `kept`.
     async fn advance_backfill(&self, lease: &Lease, id: BackfillId, kept: Span) -> Result<BackfillAdvanced>;
 }
 
-/// The runs of a backfill that are not counted as over.
+/// The runs of a backfill that are not yet counted as ended.
 #[derive(Debug, Default)]
 pub struct Listed {
     pub open: Vec<RunId>,
-    /// They have ended since they were counted last.
+    /// They have ended since the last count.
     pub over: Vec<RunId>,
     pub ended: EndedRuns,
 }
@@ -172,10 +173,11 @@ impl FromIterator<(RunId, Option<State>)> for Listed {
     }
 }
 
-/// Bytes of one tick, as a row keeps them.
+/// The size of one stored tick in bytes.
 pub const TICK_BYTES: usize = size_of::<i64>();
 
-/// Ticks as a row keeps them, in the order of their turns: which those are does not change, whatever becomes of the job.
+/// The stored form of the ticks, in the order in which they run. The list is fixed at creation: later edits of the job
+/// do not change it.
 pub fn ticks_to_bytes(ticks: &[DbTime]) -> Vec<u8> {
     ticks.iter().flat_map(|tick| tick.millis().to_be_bytes()).collect()
 }
@@ -185,7 +187,7 @@ pub fn ticks_from_bytes(bytes: &[u8]) -> Vec<DbTime> {
     ticks.iter().map(|tick| DbTime::from_millis(i64::from_be_bytes(*tick))).collect()
 }
 
-/// What the audit trail says of a backfill that was made.
+/// The audit detail of a created backfill.
 pub fn made_detail(job_name: &str, ask: &NewBackfill, total: usize) -> String {
     let Stretch { from, to, order } = ask.stretch;
     let rate = ask.rate.map(|rate| rate.to_string());
@@ -196,24 +198,24 @@ pub fn made_detail(job_name: &str, ask: &NewBackfill, total: usize) -> String {
     .to_string()
 }
 
-/// Why somebody's request ended it.
+/// The note of a backfill that a user cancelled.
 pub fn cancelled_by(actor: &Actor) -> String {
     format!("cancelled by {}", actor.0)
 }
 
-/// And of one that was cancelled.
+/// The audit detail of a cancelled backfill.
 pub fn cancelled_detail(record: &BackfillRecord) -> String {
     serde_json::json!({ "job": record.job_name, "made": record.made, "total": record.total }).to_string()
 }
 
-/// What is wrong when so many are under way already.
+/// The error if too many backfills of the job are running.
 pub fn too_many(running: usize) -> crate::StoreError {
     let max = everytick_domain::backfill::BACKFILLS_RUNNING_MAX;
-    let message = format!("{running} of its backfills are under way already; at most {max} may be");
+    let message = format!("{running} backfills of the job are already running; at most {max} may");
     crate::StoreError::Invalid(vec![everytick_domain::invalid::Invalid::new("job", message)])
 }
 
-/// From a row's numbers.
+/// Decodes a rate from two columns.
 pub fn rate_of(count: Option<i64>, per_ms: Option<i64>) -> Option<Rate> {
     Some(Rate { count: u32::try_from(count?).ok()?, per: Span::millis(u64::try_from(per_ms?).ok()?) })
 }
@@ -227,13 +229,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_kept_as_they_are() {
+    fn stored_ticks_decode_to_the_same_ticks() {
         let ticks = [0, 1, 1_794_787_200_000, i64::MAX].map(DbTime::from_millis);
         assert_eq!(ticks_from_bytes(&ticks_to_bytes(&ticks)), ticks);
     }
 
     #[test]
-    fn a_preview_names_the_ends_and_no_tick_twice() {
+    fn a_preview_shows_the_first_and_last_ticks_and_no_tick_twice() {
         let job = (JobId::from_uuid(uuid::Uuid::nil()), String::new());
         let named = |n: i64| {
             let preview = BackfillPreview::of(job.clone(), &(0..n).map(DbTime::from_millis).collect::<Vec<_>>());

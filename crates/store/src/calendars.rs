@@ -1,4 +1,4 @@
-//! What goes into the transactions about calendars and comes out of them, and how jobs come by the calendars that they name.
+//! Parameters and results of the transactions about calendars, and how a job gets the calendars that it uses.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -14,21 +14,21 @@ use everytick_domain::{
 
 use crate::unreadable::Unreadable;
 
-/// A calendar as people read it.
+/// A calendar as the API returns it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CalendarRecord {
     pub name: String,
     pub version: Version,
     pub created_at: DbTime,
     pub created_by: String,
-    /// The instant after which this version holds.
+    /// This version is valid after this instant.
     pub updated_at: DbTime,
     pub spec: CalendarSpec,
-    /// How many jobs name it.
+    /// How many jobs use it.
     pub jobs: u64,
 }
 
-/// A calendar to be made, or a new version of one.
+/// A calendar to create, or a new version of one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PutCalendar {
     pub name: String,
@@ -39,16 +39,16 @@ pub struct PutCalendar {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CalendarPut {
     pub calendar: CalendarRecord,
-    /// There was none of this name.
+    /// The calendar is new.
     pub made: bool,
-    /// Up to this instant the old version holds, after it the new one. `None` when nothing changed.
+    /// The old version is valid up to this instant, the new one after it. `None` if nothing changed.
     pub x: Option<DbTime>,
 }
 
-/// How many of the jobs that stand in the way of a deletion are named.
+/// How many of the jobs that prevent a deletion are named.
 pub const JOBS_NAMED_MAX: usize = 10;
 
-/// One version, as rows have it.
+/// One version, as stored.
 pub struct VersionRow {
     pub tenant: TenantId,
     pub name: String,
@@ -57,10 +57,10 @@ pub struct VersionRow {
     pub spec: String,
 }
 
-/// Calendars by who has them.
+/// Calendars by tenant and name.
 pub type Known = HashMap<(TenantId, String), Arc<Calendar>>;
 
-/// Puts versions together. One that cannot be decoded is noted and left out.
+/// Groups versions by calendar. Notes and leaves out a version that cannot be decoded.
 pub(crate) fn known(unreadable: &Unreadable, rows: Vec<VersionRow>) -> Known {
     let mut held: BTreeMap<(TenantId, String), Vec<Held>> = BTreeMap::new();
     for row in rows {
@@ -82,7 +82,7 @@ pub(crate) fn known(unreadable: &Unreadable, rows: Vec<VersionRow>) -> Known {
     held.into_iter().filter_map(calendar).collect()
 }
 
-/// The calendars that these jobs name, by tenant.
+/// The calendars that these jobs use, by tenant.
 pub fn named<'a>(jobs: impl Iterator<Item = &'a Job>) -> BTreeMap<TenantId, Vec<String>> {
     let mut named: BTreeMap<TenantId, BTreeSet<&String>> = BTreeMap::new();
     for job in jobs {
@@ -93,7 +93,8 @@ pub fn named<'a>(jobs: impl Iterator<Item = &'a Job>) -> BTreeMap<TenantId, Vec<
     named.into_iter().map(|(tenant, names)| (tenant, names.into_iter().cloned().collect())).collect()
 }
 
-/// Gives a job the calendars that it names. One that is not there leaves nothing out, and is logged: no job can name it.
+/// Attaches the calendars that a job uses. A missing calendar excludes no tick and is logged as an error; jobs can only
+/// name existing calendars.
 pub fn attach(job: &mut Job, known: &Known) {
     if job.spec.exclude().is_empty() {
         return;
@@ -102,7 +103,7 @@ pub fn attach(job: &mut Job, known: &Known) {
     let calendar = |name: &String| {
         let found = known.get(&(job.tenant, name.clone())).cloned();
         if found.is_none() {
-            tracing::error!(job = %job.id, calendar = name, "a job names a calendar that is not there");
+            tracing::error!(job = %job.id, calendar = name, "a job uses a calendar that does not exist");
         }
         found
     };
@@ -110,12 +111,12 @@ pub fn attach(job: &mut Job, known: &Known) {
     job.schedule = job.schedule.take().map(|schedule| schedule.excluding(exclusion));
 }
 
-/// What the audit trail says of a version.
+/// The audit detail of a version.
 pub fn detail(version: Version, x: DbTime) -> String {
     serde_json::json!({ "version": version.raw(), "x": x }).to_string()
 }
 
-/// What the audit trail calls a calendar: jobs and runs are called by their ids, which hold no slash.
+/// The audit subject of a calendar. Subjects of jobs and runs are ids, which contain no slash.
 pub fn subject(name: &str) -> String {
     format!("calendar/{name}")
 }

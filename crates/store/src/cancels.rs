@@ -1,17 +1,17 @@
-//! What goes into the transactions that end runs before their time, and comes out of them.
+//! Parameters and results of the transactions that cancel runs.
 
 use everytick_domain::ids::{JobId, RunId};
 
-/// A run that is to be cancelled because a newer one of its job takes its place.
+/// A run to be cancelled because a newer run of its job supersedes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GiveWay {
     pub job: JobId,
     pub run: RunId,
-    /// The one that it gives way to.
+    /// The newer run.
     pub to: RunId,
 }
 
-/// What a run had printed when it was cancelled while somebody worked on it.
+/// The output of a run that was cancelled while claimed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeptOutput {
     pub run: RunId,
@@ -31,14 +31,14 @@ pub struct CancelledJob {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CancelledRuns {
     pub waited: Vec<RunId>,
-    /// These were being worked on: the work is to be stopped.
+    /// They were claimed: the caller must stop the work.
     pub claimed: Vec<RunId>,
-    /// More wait than one transaction cancels: no run of them starts any more, and they are cancelled in the background.
+    /// More runs wait than one transaction cancels. None of them starts any more; they are cancelled in the background.
     pub backlog: bool,
 }
 
 impl CancelledRuns {
-    /// All of them, the oldest first.
+    /// All of them, oldest first.
     #[must_use]
     pub fn all(&self) -> Vec<RunId> {
         let mut all: Vec<_> = self.waited.iter().chain(&self.claimed).copied().collect();

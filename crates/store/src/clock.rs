@@ -1,10 +1,10 @@
-//! The clock of a store that has no server of its own to ask.
+//! The clock of a store without a database server.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use everytick_domain::time::DbTime;
 
-/// What `now()` is to a keeper in the same process. It is read inside each transaction, after the lock was had.
+/// The clock of a store in this process. It is read inside each transaction, after the lock was acquired.
 pub trait WallClock: Send + Sync + 'static {
     fn now(&self) -> DbTime;
 }
@@ -15,13 +15,13 @@ pub struct SystemClock;
 
 impl WallClock for SystemClock {
     fn now(&self) -> DbTime {
-        #[expect(clippy::disallowed_methods, reason = "this is the one maker of the system's time")]
+        #[expect(clippy::disallowed_methods, reason = "the only place that reads the system clock")]
         let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         DbTime::from_millis(since_epoch.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX)))
     }
 }
 
-/// A clock that tests move by hand, also backwards.
+/// A clock that tests set, also backwards.
 #[derive(Debug)]
 pub struct ManualClock(AtomicI64);
 

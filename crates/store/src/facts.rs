@@ -1,4 +1,4 @@
-//! What the explanation of an instant is made of, beside the rows themselves: the audit trail, read back.
+//! Turns the audit trail back into the facts that explain an instant.
 
 use std::collections::BTreeSet;
 
@@ -13,21 +13,21 @@ use serde::Deserialize;
 
 use crate::{AuditRecord, Result, RunRecord, StoreError};
 
-/// How many changes of one job are looked at, the newest first. What lies before is told as far as the rows tell it.
+/// Changes of one job that are read, newest first. Older instants are explained from the other rows alone.
 pub const CHANGES_MAX: usize = 1_000;
 
-/// The audit rows (subject, detail) of jobs that were made: one for each (I21).
+/// The audit rows (subject, detail) of created jobs: one for each (I21).
 pub fn created(jobs: &[&Job]) -> Vec<(String, String)> {
     let detail = |job: &Job| serde_json::json!({ "name": job.spec.name, "version": 1 }).to_string();
     jobs.iter().map(|job| (job.id.to_string(), detail(job))).collect()
 }
 
-/// What was changed of a job, the oldest first, from its part of the trail, the newest first.
+/// The changes of a job, oldest first, from its audit rows, newest first.
 pub fn changes(trail: Vec<AuditRecord>) -> Vec<Changed> {
     trail.into_iter().rev().filter_map(changed).collect()
 }
 
-/// What the audit trail says of an edit: enough to know later what it ended.
+/// The audit detail of an edit: enough to reconstruct the definition that it replaced.
 pub fn edit_detail(action: &str, was: &Job, edit: &Edit) -> String {
     let job = &edit.job;
     let mut detail = serde_json::json!({ "name": job.spec.name, "version": job.version.raw(), "x": edit.x });
@@ -42,12 +42,12 @@ pub fn edit_detail(action: &str, was: &Job, edit: &Edit) -> String {
     detail.to_string()
 }
 
-/// Refuses an edit of whose ticks one got no row: committed, it would be answered with success and lose that tick.
+/// Refuses an edit if one of its due ticks got no row. Committed, the edit would succeed and lose that tick.
 pub fn check_inserted(edit: &Edit, inserted: &BTreeSet<RunId>, doing: &'static str) -> Result<()> {
     edit.check_inserted(inserted).map_err(|why| match why {
         NotInserted::At(invalid) => StoreError::Invalid(vec![invalid]),
         NotInserted::Due(tick) => {
-            StoreError::Failed { doing, source: format!("the tick of {tick} was not recorded").into() }
+            StoreError::Failed { doing, source: format!("the tick at {tick} was not recorded").into() }
         }
     })
 }
@@ -58,7 +58,7 @@ struct Detail {
     was: Option<Was>,
 }
 
-/// A row of the trail as a change of the job; `None` for what changes no ticks, such as a repair.
+/// An audit row as a change of the job; `None` for an action that changes no ticks, such as a repair.
 fn changed(record: AuditRecord) -> Option<Changed> {
     let detail = serde_json::from_str(&record.detail).unwrap_or(Detail { x: None, was: None });
     let what = match record.action.as_str() {
@@ -72,7 +72,7 @@ fn changed(record: AuditRecord) -> Option<Changed> {
     Some(Changed { x: detail.x.unwrap_or(record.at), by: record.actor, what })
 }
 
-/// The calendars that the job names, or has named.
+/// The calendars that the job uses or has used.
 pub fn named(facts: &Facts) -> Vec<String> {
     let was = |changed: &Changed| match &changed.what {
         What::Edited(Some(was)) => was.schedule.as_ref().map(|schedule| schedule.exclude.clone()).unwrap_or_default(),

@@ -1,23 +1,23 @@
-//! The narrow table of failed runs, which a list of failures reads instead of all runs.
+//! The narrow table of failed runs. A list of failures reads it instead of all runs.
 
 use everytick_domain::{ids::RunId, run::State};
 
 use crate::{Page, RunFilter, RunRecord};
 
-/// Equal errors have equal hashes, so that failures can be grouped by error without reading the texts.
+/// Equal errors have equal hashes, so failures can be grouped by error without reading the texts.
 pub(crate) fn error_hash(error: &str) -> i64 {
     let hash = blake3::hash(error.as_bytes());
     hash.as_bytes().iter().take(8).fold(0, |number, byte| (number << 8) | i64::from(*byte))
 }
 
-/// How a list finds the runs that its filter wants.
+/// How a list finds the runs that match its filter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Search {
-    /// Every run is wanted: the page ends when it is full.
+    /// Every run matches: the page ends when it is full.
     All,
-    /// From the table of failures.
+    /// Reads the table of failures.
     Failures,
-    /// By reading runs, no more than a page may read.
+    /// Reads runs, at most `Limits::runs_searched_max` in a page.
     Scan,
 }
 
@@ -31,12 +31,12 @@ impl Search {
     }
 }
 
-/// A page of the items found down to `end`, where the search stopped, if it did. Items are sorted here.
+/// A page of the items found down to `end`, where the search stopped early, if it did. Sorts the items.
 pub(crate) fn page(mut items: Vec<RunRecord>, end: Option<RunId>, limit: usize) -> Page<RunRecord, RunId> {
-    // Ranges and runs that outlived their day are found by other statements, which know no end.
+    // Other statements find ranges and runs that outlived their day; those do not stop at `end`.
     items.retain(|run| end.is_none_or(|end| run.id >= end));
     items.sort_unstable_by_key(|run| std::cmp::Reverse(run.id));
-    // A day that is being dropped has its last runs in both places.
+    // While a day is being dropped, its last runs are in both tables.
     items.dedup_by_key(|run| run.id);
     let more = items.len() > limit;
     items.truncate(limit);

@@ -1,5 +1,5 @@
-//! What is asked of a store about flows, and what its keepers share: how a row of a flow and the runs of it become what people
-//! read, and what becomes of children whose turn has come.
+//! The flow transactions of a store, and the logic that the stores share: it builds the API's view of a flow from its
+//! rows, and the rows of children that may start.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,19 +20,19 @@ use everytick_domain::{
 
 use crate::{Actor, Created, IdempotencyKey, NewJob, Result, StoreError, calendars::JOBS_NAMED_MAX};
 
-/// Jobs of one flow that one transaction starts. Each may bring a payload of 256 KiB.
+/// The number of jobs of one flow that one transaction starts. Each may have a payload of 256 KiB.
 const STARTS_PER_STEP_MAX: usize = 100;
-/// Rendered payloads that are kept for one transaction; the one that passes the limit is still among them.
+/// The size of the rendered payloads for one transaction. The payload that passes the limit is still included.
 const RENDERED_BYTES_MAX: usize = 4 << 20;
 
-/// What one transaction did to a flow.
+/// The result of one transaction on a flow.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Advanced {
-    /// How many of its jobs have a run that waits now.
+    /// How many of its jobs got a waiting run.
     pub started: usize,
-    /// Those that were recorded as skipped.
+    /// Its jobs that were recorded as skipped.
     pub skipped: Vec<SkippedChild>,
-    /// Other jobs of it are to be started: its steps are still there.
+    /// More of its jobs are to be started. Its steps remain in the table.
     pub more: bool,
 }
 
@@ -45,7 +45,7 @@ pub struct SkippedChild {
     pub error: String,
 }
 
-/// A flow as people read it.
+/// A flow as the API returns it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowRecord {
     pub id: RunId,
@@ -54,7 +54,7 @@ pub struct FlowRecord {
     /// The name of the job that opened it; `None` for a rerun.
     pub root: Option<String>,
     pub opened_at: DbTime,
-    /// The instant that its runs stand for.
+    /// The nominal tick of its runs.
     pub scheduled_at: DbTime,
     pub rerun_of: Option<RunId>,
     pub cancelled_at: Option<DbTime>,
@@ -62,7 +62,7 @@ pub struct FlowRecord {
     pub nodes: Vec<FlowNode>,
 }
 
-/// A job of a flow. One whose turn has not come has no run.
+/// A job of a flow. It has no run until its parents have ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowNode {
     pub job: JobId,
@@ -83,7 +83,7 @@ pub struct NodeRun {
 }
 
 impl NodeRun {
-    /// It was skipped because of an error: its flow has failed.
+    /// Skipped because of an error, so its flow has failed.
     fn is_broken(&self) -> bool {
         self.skip_reason == Some(SkipReason::Error)
     }
@@ -92,44 +92,46 @@ impl NodeRun {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CancelledFlow {
     pub flow: FlowRecord,
-    /// Runs that were being worked on: the work is to be stopped.
+    /// Runs that were claimed: the caller must stop the work.
     pub claimed: Vec<(JobId, RunId)>,
-    /// All that were cancelled.
+    /// All cancelled runs.
     pub cancelled: Vec<RunId>,
 }
 
-/// Asks for a new flow of what failed in one, and of all that follows.
+/// A request for a new flow that repeats the failed jobs of an old one and all their descendants.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RerunFlow {
     pub flow: RunId,
-    /// Jobs of the flow by name or id; when there are none, every one that failed, was cancelled or was skipped by an error.
+    /// Jobs of the flow by name or id. If empty: every job that failed, was cancelled, or was skipped because of an
+    /// error.
     pub from: Vec<String>,
-    /// A fresh key, or one made of the request's.
+    /// Random, or derived from the request's key.
     pub key: Vec<u8>,
     pub idempotency: Option<IdempotencyKey>,
 }
 
-/// The part of a [`crate::Store`] that keeps flows. Whatever ends a run that has children, or that belongs to a flow, leaves a
-/// step in its own transaction; advancing reads steps, records what comes next, and removes them, in one transaction a flow.
+/// The flow transactions of a [`crate::Store`]. Each transaction that ends a run with children, or a run of a flow,
+/// also writes a step. Advancing a flow reads its steps, records its next runs, and removes the steps, in one
+/// transaction per flow.
 #[async_trait]
 pub trait FlowStore: Send + Sync + 'static {
     /// Flows that have steps, by id, after the given one; at most `limit`.
     async fn flows_with_steps(&self, after: Option<RunId>, limit: usize) -> Result<Vec<RunId>>;
-    /// Advances one flow. Payloads are rendered before the transaction begins. After an error its steps are still there.
+    /// Advances one flow. Renders payloads before the transaction begins. After an error the steps remain.
     async fn advance_flow(&self, flow: RunId) -> Result<Advanced>;
     /// Records the next jobs of a flow that cannot be advanced as skipped with the reason `error` and this text.
     async fn give_up_flow(&self, flow: RunId, why: &str) -> Result<Advanced>;
-    /// Whether steps were left through this store since it was asked last. Only a hint: others leave steps too.
+    /// Whether this store wrote steps since the last call. Only a hint: other processes write steps too.
     fn left_steps(&self) -> bool;
-    /// A flow, also one whose root has not ended: then as the graph is at present.
+    /// Returns a flow. If its root has not ended, the flow shows the current graph.
     async fn get_flow(&self, tenant: TenantId, flow: RunId) -> Result<FlowRecord>;
-    /// Cancels what is open of a flow; it starts nothing more.
+    /// Cancels the open runs of a flow. It starts no more runs.
     async fn cancel_flow(&self, tenant: TenantId, actor: &Actor, flow: RunId) -> Result<CancelledFlow>;
-    /// Makes one new flow, whose first runs wait.
+    /// Creates a new flow, whose first runs wait.
     async fn rerun_flow(&self, tenant: TenantId, actor: &Actor, ask: RerunFlow) -> Result<FlowRecord>;
 }
 
-/// A flow's row.
+/// A flow as stored.
 #[derive(Clone, Debug)]
 pub struct FlowRow {
     pub id: RunId,
@@ -181,8 +183,8 @@ impl FlowRow {
         }
     }
 
-    /// What is to be recorded: every skip, and as many starts as one transaction may have. `None` when the runs that opened the
-    /// flow are gone: it is over.
+    /// The decisions to record: every skip, and as many starts as one transaction may have. `None` if the runs that
+    /// opened the flow no longer exist: the flow is over.
     pub fn decide(&self, runs: &BTreeMap<RunId, NodeRun>) -> Option<Decided> {
         let states = self.states(runs);
         if !self.graph.stands(&states) {
@@ -198,20 +200,20 @@ impl FlowRow {
         Some(Decided { all, more })
     }
 
-    /// The runs whose outputs the payloads of these jobs may take from.
+    /// The runs whose outputs the payloads of these jobs may use.
     pub fn parents_of(&self, jobs: &[JobId]) -> Vec<RunId> {
         let nodes = jobs.iter().filter_map(|job| self.graph.node(*job));
         let runs = nodes.flat_map(|node| &node.parents).map(|edge| self.graph.parent_run(self.id, edge.job));
         runs.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// Fills in the payload of one child.
+    /// Renders the payload of one child.
     pub fn render(&self, job: &Job, outputs: &BTreeMap<RunId, Output>) -> Became {
         flow::render(job.spec.payload.as_deref(), self.id, &self.ancestors(job.id, outputs))
     }
 
-    /// The rows of children whose turn has come, as they stand under their locks. A child whose payload is another than the one
-    /// that was rendered is left out, and has its turn in the next transaction.
+    /// The rows of children whose parents have ended, judged by their state under the lock. A child whose payload has
+    /// changed since it was rendered is left to the next transaction.
     pub fn children(
         &self,
         decided: &Decided,
@@ -254,7 +256,7 @@ impl FlowRow {
         ChildRow::new(run, decision.job, CauseKind::Parent, judged, judged_itself, standing, now)
     }
 
-    /// What became of children that were recorded.
+    /// Summarizes the recorded children.
     pub fn advanced<'a>(&self, recorded: impl Iterator<Item = &'a ChildRow>) -> Advanced {
         let mut advanced = Advanced::default();
         for child in recorded {
@@ -271,7 +273,7 @@ impl FlowRow {
         advanced
     }
 
-    /// The runs that a rerun asks for, each with the payload of the one in its place, where that had one of its own.
+    /// The runs that a rerun starts. Each reuses the payload of the run that it repeats, if that run had its own.
     pub fn starts(
         &self,
         standing: &BTreeMap<JobId, Standing>,
@@ -300,7 +302,7 @@ impl FlowRow {
         let edges = self.graph.node(job).into_iter().flat_map(|node| &node.parents);
         let ancestor = |parent: JobId| {
             let run = self.graph.parent_run(self.id, parent);
-            // One that is not on the record yet is being skipped beside this one.
+            // A parent without a row yet is being skipped in the same transaction.
             let found = outputs.get(&run);
             let ancestor = Ancestor {
                 run,
@@ -323,7 +325,7 @@ fn child(standing: Option<&Standing>, waiting_max: u64) -> Child<'_> {
     }
 }
 
-/// A child under its lock.
+/// A child job, read under its lock.
 #[derive(Clone, Debug)]
 pub struct Standing {
     pub job: Job,
@@ -337,7 +339,7 @@ impl Standing {
     }
 }
 
-/// What a parent's run left.
+/// The result of a parent's run.
 #[derive(Clone, Debug)]
 pub struct Output {
     pub state: State,
@@ -345,11 +347,11 @@ pub struct Output {
     pub error: Option<String>,
 }
 
-/// What is to be recorded of a flow.
+/// The decisions to record for a flow.
 #[derive(Clone, Debug, Default)]
 pub struct Decided {
     all: Vec<Decision>,
-    /// More jobs are to be started than one transaction may.
+    /// More jobs are to be started than one transaction may start.
     more: bool,
 }
 
@@ -358,7 +360,7 @@ impl Decided {
         self.all.iter().filter(|decision| decision.fate == Fate::Start).map(|decision| decision.job).collect()
     }
 
-    /// Adds what parents that are being skipped beside their children leave: they are not on the record yet.
+    /// Adds the outputs of parents that are skipped in the same transaction as their children: they have no rows yet.
     pub fn skipped_beside(&self, row: &FlowRow, outputs: &mut BTreeMap<RunId, Output>) {
         for decision in &self.all {
             if let Fate::Skip(why) = &decision.fate {
@@ -369,7 +371,7 @@ impl Decided {
     }
 }
 
-/// What a payload became: `None` where the job's own is delivered. The error says what is missing.
+/// A rendered payload: `None` if the job's own payload is delivered. The error names what is missing.
 pub type Became = Result<Option<String>, String>;
 
 /// The payloads of children, rendered outside the transaction that records them.
@@ -389,7 +391,7 @@ impl Rendered {
         self.bytes >= RENDERED_BYTES_MAX
     }
 
-    /// What the payload of a job became. `None` when it was not rendered, or has been edited since.
+    /// The rendered payload of a job. `None` if it was not rendered, or has been edited since.
     fn of(&self, job: &Job) -> Option<Became> {
         if !flow::is_template(job.spec.payload.as_deref()) {
             return Some(Ok(None));
@@ -403,18 +405,18 @@ impl Rendered {
 #[derive(Clone, Debug, Default)]
 pub struct Children {
     pub rows: Vec<ChildRow>,
-    /// Others are to follow in another transaction: the flow keeps its steps.
+    /// More rows follow in another transaction: the flow keeps its steps.
     pub more: bool,
 }
 
-/// How a flow is advanced.
+/// How to advance a flow: with rendered payloads, or by recording its next jobs as skipped with this error.
 #[derive(Clone, Copy, Debug)]
 pub enum How<'a> {
     With(&'a Rendered),
     GiveUp(&'a str),
 }
 
-/// A run of a flow, to be inserted.
+/// A run of a flow to insert.
 #[derive(Clone, Debug)]
 pub struct ChildRow {
     pub run: RunId,
@@ -429,7 +431,7 @@ pub struct ChildRow {
     pub queue: Option<String>,
     pub rank: Option<i64>,
     pub key: Option<String>,
-    /// It ended here otherwise than its parents' ends said: those that follow have not been told.
+    /// The child was skipped for a reason of its own, so the decision about its own children has not been taken yet.
     pub leaves_step: bool,
 }
 
@@ -492,12 +494,12 @@ pub fn rerun(old: &FlowRow, runs: &BTreeMap<RunId, NodeRun>, ask: &RerunFlow, no
     })
 }
 
-/// What has no row is a flow only where one is to come of its root, and somebody follows it.
+/// A run without a flow row counts as a flow only if it will open one and has children.
 pub fn check_open(opens: bool, graph: &Graph) -> Result<()> {
     if opens && graph.nodes.len() > 1 { Ok(()) } else { Err(StoreError::NotFound("flow")) }
 }
 
-/// What the audit trail says.
+/// The audit details.
 pub fn cancel_detail(cancelled: usize) -> String {
     serde_json::json!({ "cancelled": cancelled }).to_string()
 }
@@ -505,12 +507,12 @@ pub fn rerun_detail(row: &FlowRow) -> String {
     let starts: Vec<_> = row.graph.nodes.iter().filter(|node| node.starts).map(|node| &node.name).collect();
     serde_json::json!({ "rerun_of": row.rerun_of.map(|old| old.to_string()), "from": starts }).to_string()
 }
-/// What the audit trail calls a flow.
+/// The audit subject of a flow.
 pub fn subject(flow: RunId) -> String {
     format!("flow/{flow}")
 }
 
-/// The parents that a definition names, as ids: those that it calls by id are called by name from here on.
+/// Resolves the parents that a definition names to ids. Replaces a reference by id with the name.
 pub fn resolve(
     spec: &mut JobSpec,
     find: impl Fn(&str) -> Option<(JobId, String)>,
@@ -531,24 +533,24 @@ pub fn resolve(
     if wrong.is_empty() { Ok(parents) } else { Err(wrong) }
 }
 
-/// Refuses a run outside a flow whose payload would take from parents: it would be delivered with the places as they are written.
+/// Refuses a run outside a flow if its payload refers to parents: the placeholders would be delivered unrendered.
 pub fn check_outside(spec: &JobSpec, own: Option<&str>) -> Result<()> {
     flow::check_outside(spec, own).map_err(|invalid| StoreError::Invalid(vec![invalid]))
 }
 
-/// Defines the parents of a job among those that were read, or says what is wrong.
+/// Adds the parents of a job to the edges that were read, or returns what is wrong.
 pub fn define(edges: &mut Edges, job: JobId, name: &str, parents: &[(JobId, When)]) -> Result<()> {
     edges.define(job, name, parents).map_err(|invalid| StoreError::Invalid(vec![invalid]))
 }
 
-/// The names and ids by which definitions call parents.
+/// The names and ids by which definitions refer to parents.
 pub fn called<'a>(specs: impl Iterator<Item = &'a JobSpec>) -> (Vec<String>, Vec<JobId>) {
     let named: BTreeSet<&str> = specs.flat_map(|spec| &spec.depends_on).map(|parent| parent.job.as_str()).collect();
     let ids = named.iter().filter_map(|name| name.parse().ok()).collect();
     (named.into_iter().map(str::to_owned).collect(), ids)
 }
 
-/// Makes jobs that come together, parents before their children; the answers are in the order in which they came.
+/// Creates jobs of one request, parents before children. Returns the results in the order of the request.
 pub fn each_in_order(jobs: Vec<NewJob>, mut make: impl FnMut(NewJob) -> Result<Created>) -> Vec<Result<Created>> {
     let parents = |new: &'_ NewJob| new.spec.depends_on.iter().map(|parent| parent.job.clone()).collect::<Vec<_>>();
     if jobs.iter().all(|new| new.spec.depends_on.is_empty()) {
@@ -568,7 +570,7 @@ pub fn each_in_order(jobs: Vec<NewJob>, mut make: impl FnMut(NewJob) -> Result<C
     made.into_values().collect()
 }
 
-/// The parents that new jobs name, and what hangs together with them.
+/// The parents that new jobs name, and the edges connected with them.
 pub struct Family {
     /// By name, and by id as text.
     known: BTreeMap<String, (JobId, String)>,
@@ -580,7 +582,7 @@ impl Family {
         Self { known, edges }
     }
 
-    /// Settles who the parents of a new job are.
+    /// Determines the parents of a new job.
     pub fn resolve(&mut self, id: JobId, spec: &mut JobSpec) -> Result<Vec<(JobId, When)>> {
         if spec.depends_on.is_empty() {
             return Ok(Vec::new());
@@ -590,7 +592,7 @@ impl Family {
         Ok(parents)
     }
 
-    /// A new job may be a parent of those that come after it.
+    /// Adds a new job, which may be a parent of the jobs after it.
     pub fn made(&mut self, created: &Created) {
         let (id, name) = (created.job.id, created.job.spec.name.clone());
         self.edges.add_job(id, name.clone());
@@ -599,13 +601,13 @@ impl Family {
     }
 }
 
-/// Parents by what they may be called.
+/// Indexes parents by name and by id.
 pub fn by_call(found: impl IntoIterator<Item = (JobId, String)>) -> BTreeMap<String, (JobId, String)> {
     let by = |(id, name): (JobId, String)| [(id.to_string(), (id, name.clone())), (name.clone(), (id, name))];
     found.into_iter().flat_map(by).collect()
 }
 
-/// Others follow a job: it keeps its name, and stays.
+/// Refuses to rename or delete a job that others depend on.
 pub fn followed(by: Vec<String>) -> Result<()> {
     if by.is_empty() {
         return Ok(());

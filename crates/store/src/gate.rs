@@ -1,6 +1,6 @@
-//! Splits a store's connections between the engine and the API. Each has a handle of its own (`api_handle`). The engine's is
-//! open. The API's lets a fixed number of calls in and makes the others wait for a limited time, so that no number of requests
-//! delays the recording of ticks.
+//! Divides a store's connections between the engine and the API. Each has its own handle (`api_handle`). The engine's
+//! handle is not limited. The API's handle admits a fixed number of calls; further calls wait for a limited time. So no
+//! number of requests delays the recording of ticks.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -13,21 +13,21 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{Result, StoreError};
 
-/// A call of the API that has waited this long for a connection is refused with [`StoreError::Busy`].
+/// A call of the API that waits this long for a connection is refused with [`StoreError::Busy`].
 pub const API_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Admits a limited number of transactions of one handle, in the order of their arrival.
+/// Admits a limited number of transactions of one handle, in order of arrival.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate(Option<Arc<Semaphore>>);
 
-/// The permission to have one transaction open. The transaction keeps it to its end.
+/// The permission to have one transaction open. The transaction keeps it until it ends.
 #[derive(Debug)]
 pub(crate) struct Admission {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Gate {
-    /// For the engine: its pool alone limits it.
+    /// For the engine: only its pool limits it.
     pub(crate) const fn open() -> Self {
         Self(None)
     }
@@ -41,13 +41,13 @@ impl Gate {
         let Some(permits) = &self.0 else { return Ok(Admission { _permit: None }) };
         match tokio::time::timeout(API_WAIT_MAX, permits.clone().acquire_owned()).await {
             Ok(Ok(permit)) => Ok(Admission { _permit: Some(permit) }),
-            // It is never closed.
+            // The semaphore is never closed.
             Ok(Err(_)) | Err(_) => Err(StoreError::Busy { doing }),
         }
     }
 }
 
-/// A transaction that reads, and its admission. To its statements it is the connection.
+/// A read transaction and its admission. It dereferences to the connection.
 pub(crate) struct Admitted<DB: Database> {
     pub(crate) tx: Transaction<'static, DB>,
     pub(crate) admission: Admission,

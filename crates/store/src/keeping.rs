@@ -1,5 +1,5 @@
-//! What the keepers share, for the one that is not of this crate: the simulated keeper is a package of its own, because it is built
-//! with optimization and the tests of the others are not.
+//! Re-exports what the simulated store shares with the stores of this crate. The simulated store is a separate package
+//! because it is built with optimization, unlike the tests of the other stores.
 
 pub use crate::{queues::limits_detail, untold::is_told};
 

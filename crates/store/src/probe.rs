@@ -1,5 +1,5 @@
-//! What a benchmark asks of a keeper beyond what a node does: what plain inserts cost here and now, what jobs take on disk, a
-//! reader that does not end. Everything it touches lies in a place of its own, which nobody serves.
+//! Operations that only benchmarks need: the cost of plain inserts, the size of jobs on disk, and a long-lived reader.
+//! They use a schema or file of their own, which no node serves.
 
 use async_trait::async_trait;
 use everytick_domain::{
@@ -9,7 +9,7 @@ use everytick_domain::{
 
 use crate::Result;
 
-/// How the name of every place begins that a benchmark makes; only there may it remove what stands.
+/// The prefix of every schema or file that a benchmark creates. A benchmark may delete only those.
 pub const BENCH_PLACE: &str = "everytick_bench";
 
 /// A tick as a plain insert writes it.
@@ -20,16 +20,16 @@ pub struct PlainTick {
     pub tick: DbTime,
 }
 
-/// What registered jobs take on disk, tables and indexes together.
+/// The disk space of registered jobs, tables and indexes together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JobBytes {
-    /// Of their definitions, epochs and cursors.
+    /// Definitions, epochs and cursors.
     pub jobs: u64,
-    /// Of the audit rows of their creation.
+    /// The audit rows of their creation.
     pub audit: u64,
 }
 
-/// A snapshot that another session keeps open, until this is dropped.
+/// A snapshot that another session keeps open until this is dropped.
 pub struct OpenSnapshot {
     _session: Box<dyn Send + Sync>,
 }
@@ -48,15 +48,16 @@ impl std::fmt::Debug for OpenSnapshot {
 
 #[async_trait]
 pub trait Probe: Send + Sync {
-    /// Makes an empty table like the one that ticks are recorded in, with the same indexes, for [`Probe::insert_plainly`].
+    /// Creates an empty table like the one that ticks are recorded in, with the same indexes, for
+    /// [`Probe::insert_plainly`].
     async fn begin_limit(&self) -> Result<()>;
-    /// Inserts these rows in one transaction, with no lease, no epoch, no cursor and no clock: what they cost at the least.
+    /// Inserts these rows in one transaction, without lease, epoch, cursor or clock: the minimum cost.
     async fn insert_plainly(&self, ticks: &[PlainTick]) -> Result<()>;
     async fn end_limit(&self) -> Result<()>;
-    /// Brings the tables into the state of those that have been there for a while: statistics, visibility, nothing to write back.
+    /// Brings the tables into the state of older ones: fresh statistics and visibility map, no dirty pages.
     async fn tidy(&self) -> Result<()>;
     async fn job_bytes(&self) -> Result<JobBytes>;
     async fn hold_snapshot(&self) -> Result<OpenSnapshot>;
-    /// Ends a measurement: jobs due before `until` have no more ticks, and no run, claim or lease is left.
+    /// Ends a measurement: jobs due before `until` get no more ticks, and all runs, claims and leases are removed.
     async fn forget_runs(&self, until: DbTime) -> Result<()>;
 }

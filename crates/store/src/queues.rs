@@ -1,5 +1,5 @@
-//! What workers and the operators of queues ask of a store. Apart from the transactions of nodes: a worker's claim lives by a
-//! lease of its own, needs no node's, and any node may answer for it.
+//! The transactions of workers and of queue operators. Unlike a node's claim, a worker's claim has a lease of its own
+//! and does not depend on a node's lease. Any node may serve it.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use everytick_domain::{
 
 use crate::{Actor, ClaimedRun, Page, Result, Settle};
 
-/// A worker's wish.
+/// A worker's request for runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClaimQueue {
     pub tenant: TenantId,
     pub queue: String,
     pub worker: String,
     pub limit: usize,
-    /// How long each claim lives without a beat.
+    /// How long each claim lives without a heartbeat.
     pub lease: Span,
 }
 
@@ -32,30 +32,30 @@ pub struct QueueClaims {
     pub claims: Vec<WorkerClaim>,
 }
 
-/// A claim that was committed for a worker.
+/// A committed claim of a worker.
 #[derive(Clone, Debug)]
 pub struct WorkerClaim {
     pub run: ClaimedRun,
     pub job: Arc<Job>,
-    /// It is lost then, unless a beat comes.
+    /// The claim is lost at this instant unless a heartbeat arrives.
     pub until: DbTime,
-    /// It has timed out then, whatever comes.
+    /// The run times out at this instant, whether heartbeats arrive or not.
     pub timeout_at: DbTime,
 }
 
-/// What a beat is answered.
+/// The answer to a heartbeat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClaimBeat {
     Held {
         until: DbTime,
     },
-    /// Somebody has cancelled the run: the work is to be stopped.
+    /// The run was cancelled: the worker must stop the work.
     Cancelled,
-    /// A newer claim, or the end of the run, has passed this one: nothing was written (I7).
+    /// The run has a newer claim or has ended: nothing was written (I7).
     Stale,
 }
 
-/// A claim that a worker holds, with what is needed to settle it.
+/// A worker's claim and the data to settle it.
 #[derive(Clone, Debug)]
 pub struct HeldClaim {
     pub run: ClaimedRun,
@@ -63,12 +63,12 @@ pub struct HeldClaim {
     pub started_at: Option<DbTime>,
     /// What the worker has logged so far.
     pub log: Option<String>,
-    /// A receiver has taken it from a node: no worker claimed it from a queue.
+    /// A receiver accepted it from a node; no worker claimed it from a queue.
     pub accepted: bool,
 }
 
 impl HeldClaim {
-    /// The settlement of its success, if a worker holds it under the fence that it names.
+    /// The settlement as succeeded, if a worker has the claim under the given fence.
     pub fn success(&self, done: &Success, ended_at: DbTime) -> Option<Settle> {
         let output = done.output.clone().or_else(|| self.log.clone());
         (self.run.fence == done.fence && !self.accepted).then(|| Settle {
@@ -83,95 +83,101 @@ impl HeldClaim {
     }
 }
 
-/// What a worker says of a run that has succeeded.
+/// A worker's report that a run has succeeded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Success {
     pub run: RunId,
     pub fence: Fence,
-    /// Without one, what it has logged is kept.
+    /// If `None`, the worker's log becomes the output.
     pub output: Option<String>,
 }
 
-/// A claim whose lease or time has run out.
+/// A claim whose lease or timeout has expired.
 #[derive(Clone, Debug)]
 pub struct OverdueClaim {
     pub held: HeldClaim,
     pub worker: String,
-    /// The run has taken longer than its job allows; else the worker was not heard of.
+    /// The run exceeded its timeout; otherwise the worker sent no heartbeat.
     pub timed_out: bool,
 }
 
-/// What somebody who waits for work in queues is told.
+/// The answer to a caller that waits for work in queues.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueLook {
     pub now: DbTime,
-    /// Those in which something is due; a limit may still be in its way.
+    /// Queues with a due run. A limit may still prevent a claim.
     pub due: Vec<(TenantId, String)>,
-    /// When the next run in any of them is due that is not due yet.
+    /// When the next run of any of these queues becomes due.
     pub next_due: Option<DbTime>,
 }
 
-/// A queue as people read it.
+/// A queue as the API returns it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueRecord {
     pub name: String,
     pub limits: QueueLimits,
-    /// Runs that wait and are due, counted up to [`DEPTH_COUNTED_MAX`].
+    /// Waiting runs that are due, counted up to [`DEPTH_COUNTED_MAX`].
     pub due: u64,
-    /// Runs that wait for a later instant, likewise.
+    /// Waiting runs that are due later, counted likewise.
     pub later: u64,
-    /// When the run was due that is due first.
+    /// The due time of the oldest waiting run.
     pub oldest: Option<DbTime>,
-    /// Runs that workers hold.
+    /// Runs claimed by workers.
     pub claimed: u64,
 }
 
 /// Runs of a queue are counted up to this many.
 pub const DEPTH_COUNTED_MAX: usize = 100_000;
-/// A claim whose choice was taken by others chooses anew so often.
+/// How often a claim chooses again after other claims have taken the runs that it chose.
 pub const CLAIM_ROUNDS_MAX: usize = 8;
-/// A claim looks through so many pages of what waits before it leaves the rest to the next one...
+/// A claim reads at most this many pages of waiting runs and leaves the rest to the next claim.
 pub const CLAIM_PAGES_MAX: usize = 8;
-/// ...of at least so many runs, each twice as long as the one before: jobs that are busy hide no other.
+/// The size of the first page in runs. Each page is twice as long as the one before, so that busy jobs hide no other.
 pub const CLAIM_PAGE_MIN: usize = 50;
 
 /// The part of a [`crate::Store`] that workers use.
 #[async_trait]
 pub trait QueueStore: Send + Sync + 'static {
-    /// Claims for a worker, highest rank first, what waits in a queue and is due: fence and attempt raised, the lease of each
-    /// begun, one commit. Under the job's lock it is judged again what its overlap and its key allow, and under the queue's
-    /// what its limits do. Under `cancel_previous` what is older than the newest that is due is cancelled.
+    /// Claims due runs of a queue for a worker, highest rank first. One commit raises fence and attempt and starts the
+    /// lease of each claim. The job's overlap policy and concurrency key are checked again under the job's lock, and
+    /// the queue's limits under the queue's lock. Under `cancel_previous`, runs older than the newest due one are
+    /// cancelled.
     async fn claim_queue(&self, ask: &ClaimQueue) -> Result<QueueClaims>;
-    /// Lengthens the lease of a claim, where it still holds the run.
+    /// Extends the lease of a claim if the claim is still valid.
     async fn beat_claim(&self, tenant: TenantId, run: RunId, fence: Fence, lease: Span) -> Result<ClaimBeat>;
-    /// Adds to the log of a claim, where it still holds the run; of a long one the end is kept. Whether it did.
+    /// Appends to the log of a claim if the claim is still valid; of a long log, only the end is stored. Returns
+    /// whether it did.
     async fn log_claim(&self, tenant: TenantId, run: RunId, fence: Fence, text: &str) -> Result<bool>;
-    /// What the worker that holds the run has logged.
+    /// The log of the worker that has claimed the run.
     async fn claim_log(&self, tenant: TenantId, run: RunId) -> Result<Option<String>>;
-    /// Those of the runs that workers hold, in any order.
+    /// Those of the runs that workers have claimed, in any order.
     async fn held_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>>;
-    /// Ends as succeeded those runs that workers hold under the fences they name (I7), in one commit; no run is named twice. Gives
-    /// the job of each that it ended. What a receiver has accepted is not among them. A success needs nothing of its job to be judged by, so nothing has to be read first.
+    /// Settles as succeeded the runs that workers have claimed under the given fences (I7), in one commit. No run may
+    /// occur twice. Returns the job of each settled run. Does not settle claims that a receiver has accepted. A success
+    /// needs no data of the job, so nothing is read first.
     async fn succeed(&self, tenant: TenantId, done: &[Success]) -> Result<Vec<Option<JobId>>>;
-    /// Claims whose lease or time ran out before `grace` ago, whoever asks; at most `limit`. They are to be settled.
+    /// Claims whose lease or timeout expired more than `grace` ago, of any worker; at most `limit`. The caller settles
+    /// them.
     async fn load_overdue_claims(&self, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>>;
-    /// Under `cancel_previous`, cancels what workers hold of a job of which a newer run is due, and whatever else of it is older:
-    /// of at most `limit` jobs. A claim does this too; but where all workers are busy none comes. Gives what was cancelled.
+    /// Under `cancel_previous`, for at most `limit` jobs with a newer due run, cancels the run that a worker has
+    /// claimed and all older runs. A claim does this too, but while all workers are busy, no claim comes. Returns the
+    /// cancelled runs.
     async fn give_way_in_queues(&self, limit: usize) -> Result<Vec<RunId>>;
-    /// Looks at all these queues at once.
+    /// Reads all these queues with one call.
     async fn look_at_queues(&self, queues: &[(TenantId, String)]) -> Result<QueueLook>;
-    /// Queues that jobs have or that are limited, by name, from the given one on, which is the place to go on from.
+    /// Queues that jobs use or that have limits, by name, from the given name on, which is the position of the next
+    /// page.
     async fn list_queues(
         &self,
         tenant: TenantId,
         from: Option<&str>,
         limit: usize,
     ) -> Result<Page<QueueRecord, String>>;
-    /// Limits a queue, or frees it of limits.
+    /// Sets or removes the limits of a queue.
     async fn set_queue(&self, tenant: TenantId, actor: &Actor, name: &str, limits: QueueLimits) -> Result<()>;
 }
 
-/// The audit trail's words for a queue's limits.
+/// The audit detail of a queue's limits.
 pub fn limits_detail(limits: &QueueLimits) -> String {
     serde_json::json!({ "concurrency": limits.concurrency, "rate": limits.rate.map(|rate| rate.to_string()) })
         .to_string()

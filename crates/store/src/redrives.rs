@@ -1,4 +1,4 @@
-//! What goes into the transaction that drives failed runs again, and comes out of it.
+//! Parameters and results of the transaction that redrives failed runs.
 
 use everytick_domain::{
     ids::{JobId, RunId},
@@ -9,22 +9,22 @@ use everytick_domain::{
 
 use crate::{JobRef, RunRecord};
 
-/// Asks for a new run in place of each failed run of a job. They are [checked](everytick_domain::redrive::problems) already.
+/// A request for a new run for each failed run of a job. Already [checked](everytick_domain::redrive::problems).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Redrive {
     pub job: JobRef,
-    /// Failed runs that were scheduled from here...
+    /// Failed runs scheduled from this instant...
     pub since: DbTime,
-    /// ...to here, both included.
+    /// ...up to and including this one.
     pub until: Option<DbTime>,
-    /// So many failed runs at the most, the oldest first.
+    /// At most this many failed runs, oldest first.
     pub limit: usize,
-    /// Only tells what would be done.
+    /// Only reports what would be done.
     pub dry_run: bool,
 }
 
 impl Redrive {
-    /// The ids that such runs have: from the first to before the second.
+    /// The id range of such runs: from the first up to but not including the second.
     pub fn ids(&self) -> (RunId, RunId) {
         let until = self.until.unwrap_or(DbTime::MAX);
         (RunId::floor(self.since), RunId::floor(until.plus(Span::millis(1))))
@@ -37,30 +37,30 @@ pub struct Redriven {
     pub job_name: String,
     /// The oldest failed run first.
     pub runs: Vec<RedrivenRun>,
-    /// There are more from here on.
+    /// More failed runs follow from this instant on.
     pub next_since: Option<DbTime>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RedrivenRun {
     pub failed: RunRecord,
-    /// The one in its place, always the same.
+    /// The new run. Its id is derived from the failed run, so it is always the same.
     pub run: RunId,
-    /// As it stands; `None` when it is not on the record, because nobody has made it yet.
+    /// The state of the new run; `None` if it does not exist yet.
     pub state: Option<State>,
-    /// It was made just now.
+    /// It was created by this call.
     pub made: bool,
 }
 
 impl Redriven {
-    /// How many may be made now of a job that has so many open runs, of which so many wait; and what is said where that is none.
-    /// Under `cancel_previous` one at a time: the newest would cancel the others, for good.
+    /// How many new runs may be created for a job with `open` open and `waits` waiting runs, and the error message if
+    /// that is none. Under `cancel_previous` one at a time: a newer run would cancel the others for good.
     pub fn room(spec: &JobSpec, open: usize, waits: u64, max: u64) -> (u64, String) {
         if spec.overlap == Overlap::CancelPrevious {
-            let message = "a run of it is open, and under cancel_previous they would cancel each other; ask again when it has ended";
+            let message = "a run of the job is open, and under cancel_previous the runs would cancel each other; retry when it has ended";
             return (u64::from(open == 0), message.to_owned());
         }
-        (max.saturating_sub(waits), format!("{waits} of its runs wait already; at most {max} may"))
+        (max.saturating_sub(waits), format!("{waits} runs of the job already wait; at most {max} may"))
     }
 
     pub fn plan(
@@ -86,12 +86,12 @@ impl Redriven {
         Self { job, job_name, runs, next_since }
     }
 
-    /// The failed runs that have to get a new one, each with it.
+    /// Pairs of (failed run, new run) for the runs to create.
     pub fn to_make(&self) -> impl Iterator<Item = (RunId, RunId)> + '_ {
         self.runs.iter().filter(|run| run.made).map(|run| (run.failed.id, run.run))
     }
 
-    /// What the audit trail says: (new run, detail).
+    /// The audit rows: (new run, detail).
     pub fn audit(&self) -> Vec<(String, String)> {
         let detail =
             |failed: RunId| serde_json::json!({ "job": self.job_name, "failed": failed.to_string() }).to_string();

@@ -1,13 +1,14 @@
-//! The texts of SQL statements. In builds for tests a statement can be replaced by a file, so that `scripts/guards` can
-//! break one guard after another without a build for each.
+//! The texts of SQL statements. In test builds a file can replace a statement, so that `scripts/guards` can break one
+//! guard after another without a build for each.
 
-/// The text of a statement, named as `postgres/claim`.
+/// The text of a statement with a name such as `postgres/claim`.
 #[cfg(not(feature = "conformance"))]
 pub(crate) const fn statement(_name: &str, text: &'static str) -> &'static str {
     text
 }
 
-/// The text of a statement, named as `postgres/claim`: that of the folder `EVERYTICK_TEST_SQL`, if it has one.
+/// The text of a statement with a name such as `postgres/claim`: the file of that name in the folder
+/// `EVERYTICK_TEST_SQL`, if it exists.
 #[cfg(feature = "conformance")]
 pub(crate) fn statement(name: &str, text: &'static str) -> &'static str {
     use std::{collections::HashMap, sync::Mutex};

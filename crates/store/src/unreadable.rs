@@ -1,8 +1,10 @@
-//! Rows that cannot be decoded: damaged ones, and those of a later release that runs beside this one. Each row is decoded alone; one that
-//! fails is skipped, so that it stops no other, and noted here. The engine saves the notes to the table `unreadable` now and then.
+//! Skips and notes rows that cannot be decoded: damaged rows, and rows of a later release that runs beside this one.
+//! Each row is decoded on its own, so a bad row does not stop the others. The engine saves the notes to the table
+//! `unreadable` periodically.
 //!
-//! A skipped run, or a run of a skipped job, stays where it is in its queue. While it is *aside* (about a minute), searches leave it
-//! out, so that any number of such rows at the head of a queue hides nothing behind them. After that it is tried again.
+//! A skipped run, or a run of a skipped job, stays in its queue. For about a minute it is *aside*: searches leave it
+//! out, so that any number of bad rows at the head of a queue hides nothing behind them. After that, searches try it
+//! again.
 
 use std::{
     collections::BTreeMap,
@@ -18,13 +20,14 @@ use uuid::Uuid;
 
 use crate::{ClaimedRun, Result, StoreError};
 
-/// One process notes no more rows than this. Further ones are skipped all the same.
+/// One process notes at most this many rows. It skips further ones without a note.
 pub const UNREADABLE_NOTED_MAX: usize = 10_000;
-/// Searches leave out no more than this many runs and as many jobs.
+/// Searches leave out at most this many runs and this many jobs.
 const ASIDE_MAX: usize = 10_000;
-/// How long searches leave a row out before it is tried again.
+/// How long searches leave a row out before they try it again.
 const ASIDE_FOR: Span = Span::minutes(1);
-/// A row leaves the table when it was not met for this long: it was mended or removed, or it is never read.
+/// A row is removed from the table if no process has met it for this long: it was repaired or removed, or it is never
+/// read.
 pub const UNREADABLE_KEPT: Span = Span::days(1);
 const ERROR_CHARS_MAX: usize = 500;
 
@@ -32,21 +35,21 @@ const ERROR_CHARS_MAX: usize = 500;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnreadableRow {
     pub table: String,
-    /// The row's key, as text; `?` where the key itself cannot be decoded.
+    /// The row's key as text; `?` if the key itself cannot be decoded.
     pub key: String,
     pub error: String,
-    /// When a node met it last.
+    /// When a node last met it.
     pub seen_at: DbTime,
 }
 
-/// Some of the rows, those that were met last first, and how many there are.
+/// Some of the rows, most recently met first, and the total number.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct UnreadableRows {
     pub rows: Vec<UnreadableRow>,
     pub count: u64,
 }
 
-/// What a process has noted. The handles of one store share it.
+/// The notes of a process. The handles of one store share them.
 #[derive(Debug, Default)]
 pub(crate) struct Unreadable(Mutex<Notes>);
 
@@ -60,20 +63,20 @@ struct Notes {
 #[derive(Debug)]
 struct Note {
     error: String,
-    /// It was met since it was saved last.
+    /// The row was met again since the last save.
     unsaved: bool,
     saved_at: Option<DbTime>,
 }
 
-/// Each with the instant of the first save after it was put here.
+/// Each id with the time of the first save after it was put aside.
 type Aside<T> = BTreeMap<T, Option<DbTime>>;
 
-/// A row, as far as a note names it.
+/// A row with a printable key, for a note.
 pub(crate) trait Keyed {
     fn key(&self) -> String;
 }
 
-/// The columns that name a row, the first that it has.
+/// Columns that identify a row. The first one that the row has is used.
 const KEYS: [&str; 8] = ["id", "run", "job", "incarnation", "partition", "node", "name", "subject"];
 
 macro_rules! keyed {
@@ -94,7 +97,7 @@ keyed!(PgRow, i16);
 keyed!(SqliteRow, i64);
 
 impl Unreadable {
-    /// Decodes each row alone, and skips those that cannot be decoded.
+    /// Decodes each row on its own and skips those that cannot be decoded.
     pub(crate) fn each<R: Keyed, T>(
         &self,
         table: &'static str,
@@ -135,13 +138,14 @@ impl Unreadable {
                 table,
                 key,
                 error,
-                "a row cannot be decoded: it is skipped, and listed in the table unreadable"
+                "a row cannot be decoded: it is skipped and listed in the table unreadable"
             );
             notes.rows.insert((table, key), Note { error, unsaved: true, saved_at: None });
         }
     }
 
-    /// A run that a transaction cannot act on, though its row may be readable: a number in it may be too large to compute with.
+    /// Notes a run that a transaction cannot process although its row may be decodable: for example, a number in it may
+    /// be too large for arithmetic.
     pub(crate) fn note_run(&self, run: RunId, error: &StoreError) {
         self.note("runs", run.to_string(), &detail(error));
     }
@@ -161,7 +165,8 @@ impl Unreadable {
         self.notes().jobs.keys().copied().collect()
     }
 
-    /// What was met since the last call, and has to be saved; what has been aside long enough is searched for again.
+    /// The rows met since the last call, which the caller saves. Also ends the exclusion of rows that have been aside
+    /// for [`ASIDE_FOR`].
     pub(crate) fn take(&self, now: DbTime) -> Vec<UnreadableRow> {
         let mut notes = self.notes();
         let Notes { rows, runs, jobs } = &mut *notes;
@@ -175,7 +180,7 @@ impl Unreadable {
         unsaved.collect()
     }
 
-    /// These could not be saved: the next call of [`Unreadable::take`] returns them again.
+    /// Puts back rows that could not be saved: the next call of [`Unreadable::take`] returns them again.
     pub(crate) fn put_back(&self, unsaved: &[UnreadableRow]) {
         let mut notes = self.notes();
         for ((table, key), note) in &mut notes.rows {
@@ -198,7 +203,8 @@ fn end_aside<T: Ord>(aside: &mut Aside<T>, now: DbTime) {
     aside.retain(|_, since| since.get_or_insert(now).plus(ASIDE_FOR) > now);
 }
 
-/// A batch of claims, in parts. A part in which one run stops the others is halved until that run is found; it is noted and left out.
+/// A batch of claims, in parts. If one run makes a part fail, the part is halved until that run is found. The run is
+/// noted and left out.
 pub(crate) struct Parts<'r> {
     parts: Vec<&'r [RunId]>,
     claimed: Vec<ClaimedRun>,
@@ -214,7 +220,7 @@ impl<'r> Parts<'r> {
         self.parts.pop()
     }
 
-    /// What became of a part.
+    /// Applies the result of a part.
     pub(crate) fn done(
         &mut self,
         unreadable: &Unreadable,
@@ -229,7 +235,7 @@ impl<'r> Parts<'r> {
                 self.parts.extend([second, first]);
             }
             (Err(error), _) if self.claimed.is_empty() => return Err(error),
-            // Parts were claimed, and the caller does not know them: it has to compare.
+            // Some parts are claimed, but the caller does not get them: it has to compare its claims with the database.
             (Err(error), _) => return Err(StoreError::Unsure { doing: "claim runs", source: detail(&error).into() }),
         }
         Ok(())
@@ -245,7 +251,6 @@ fn detail(error: &StoreError) -> String {
     format!("{error}{}", source.unwrap_or_default())
 }
 
-/// A row cannot be decoded.
 pub(crate) fn is_undecodable(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_))
 }
@@ -268,7 +273,7 @@ mod tests {
         unreadable.note("runs", "a".into(), &"second");
         assert_eq!(unreadable.take(s(3)).len(), 1);
         unreadable.put_back(&saved);
-        assert_eq!(unreadable.take(s(4))[0].error, "second", "what could not be saved comes again");
+        assert_eq!(unreadable.take(s(4))[0].error, "second", "a row that could not be saved is returned again");
     }
 
     #[test]
@@ -287,7 +292,8 @@ mod tests {
         StoreError::Failed { doing: "claim runs", source: "away".into() }
     }
 
-    /// Claims 16 runs of which some are bad; gives the runs claimed and how many transactions it took.
+    /// Claims 16 runs of which some are bad. Returns the claimed runs, the runs put aside, and the number of
+    /// transactions.
     fn claim(bad: &[u128], fails_at: Option<usize>) -> (Result<Vec<u128>>, Vec<RunId>, usize) {
         let runs: Vec<RunId> = (0..16).map(|n| RunId::from_uuid(Uuid::from_u128(n))).collect();
         let (unreadable, mut parts, mut transactions) = (Unreadable::default(), Parts::of(&runs), 0);
@@ -323,11 +329,11 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_run_stops_no_other_and_is_found_by_halving() {
+    fn halving_finds_a_bad_run_and_claims_all_others() {
         let (all, aside, transactions) = claim(&[], None);
         assert_eq!((all.unwrap(), aside.len(), transactions), ((0..16).collect(), 0, 1));
         let (others, aside, transactions) = claim(&[5], None);
-        assert_eq!(others.unwrap(), (0..16).filter(|n| *n != 5).collect::<Vec<_>>(), "in their order");
+        assert_eq!(others.unwrap(), (0..16).filter(|n| *n != 5).collect::<Vec<_>>(), "in batch order");
         assert_eq!((aside.len(), transactions), (1, 9));
         let (none, aside, _) = claim(&(0..16).collect::<Vec<_>>(), None);
         assert_eq!((none.unwrap(), aside.len()), (vec![], 16));

@@ -1,6 +1,7 @@
-//! Takes a whole installation from one SQLite file to one PostgreSQL database. The file is marked first, so that nobody serves
-//! it meanwhile or afterwards; then each table goes over in batches, by key, each batch in one transaction with the mark of
-//! how far it has come. Whoever is killed goes on from there. The numbers of rows are compared before the target may be served.
+//! Moves a whole installation from one SQLite file to one PostgreSQL database. It first marks the file, so that no
+//! process serves it during or after the move. Then it copies each table in batches, by key. Each batch is one
+//! transaction that also stores the position, so a killed move continues there. Row counts are compared before the
+//! target may be served.
 
 mod table;
 
@@ -13,11 +14,11 @@ pub(crate) use table::{Batch, Column, PARTS, Part, Place, Value};
 
 use crate::{PostgresStore, Result, SqliteStore, StoreError, WallClock, postgres, sqlite};
 
-/// How much goes over in one transaction.
+/// The size of one transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MoveBatch {
     pub rows_max: usize,
-    /// Reached by outputs and payloads before the rows are. The row that reaches it still goes along.
+    /// Large outputs and payloads reach this before `rows_max`. The row that reaches it is still included.
     pub bytes_max: usize,
 }
 
@@ -27,7 +28,7 @@ impl Default for MoveBatch {
     }
 }
 
-/// How many rows a table has, on each side.
+/// The row count of a table in source and target.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MovedTable {
     pub table: String,
@@ -35,69 +36,69 @@ pub struct MovedTable {
     pub target: u64,
 }
 
-/// One batch that went over.
+/// One copied batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MoveStep {
     pub table: &'static str,
     pub rows: u64,
-    /// Whether that was the last of its table.
+    /// Whether it was the last batch of its table.
     pub done: bool,
 }
 
-/// What is known before anything is moved.
+/// What is known before the move starts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MovePlan {
-    /// What the source has; the target's numbers are what an earlier, interrupted move has brought over.
+    /// The row counts of the source. The target's counts are what an earlier, interrupted move has copied.
     pub tables: Vec<MovedTable>,
-    /// Whether this goes on with a move that was interrupted.
+    /// Whether this continues an interrupted move.
     pub resumed: bool,
-    /// Since when all of it has been over; then there is nothing left to do.
+    /// When an earlier move was finished; then nothing is left to do.
     pub finished_at: Option<DbTime>,
 }
 
-/// The mark in a source: where it goes, or has gone.
+/// The mark in a source: the target that it moves to, or has moved to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MoveMark {
     pub id: Uuid,
-    /// For people; without the password.
+    /// For display, without the password.
     pub target: String,
     pub started_at: DbTime,
     pub finished_at: Option<DbTime>,
 }
 
 impl MoveMark {
-    /// Why a move that is finished is not undone without its target.
+    /// Why a finished move cannot be undone without its target.
     fn needs_target(&self) -> StoreError {
         StoreError::Unusable(format!(
-            "everything was moved to {}, and serving both would fire every job twice; give that database as --to URL, so that \
-             it is checked and not served any more, or say --target-is-gone if it does not exist any more",
+            "everything was moved to {}, and serving both would fire every job twice; name that database with --to URL, which \
+             checks it and closes it, or pass --target-is-gone if it no longer exists",
             self.target
         ))
     }
 
-    /// Why the file at `path` is not to be served.
+    /// Why the file at `path` must not be served.
     pub(crate) fn refusal(&self, path: &Path) -> StoreError {
         let (file, target) = (path.display(), &self.target);
         StoreError::Unusable(match self.finished_at {
             Some(at) => format!(
                 "{file} was moved to {target} at {at}, and serving both would fire every job twice; serve that database. To \
-                 come back to this file, stop every node there and say: everytick move --from sqlite:{file} --undo --to URL"
+                 return to this file, stop every node there and run: everytick move --from sqlite:{file} --undo --to URL"
             ),
             None => format!(
-                "{file} is being moved to {target}; run the same `everytick move` again to finish it, or give it up with: \
+                "{file} is being moved to {target}; run the same `everytick move` again to finish it, or abandon it with: \
                  everytick move --from sqlite:{file} --undo"
             ),
         })
     }
 }
 
-/// What the target has written down of a move: the same on both sides, so that nobody mixes two installations up.
+/// The target's record of a move. It has the same id as the source's mark, so that two installations cannot be mixed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Begun {
-    /// Runs before this have no day any more, and are the last of their jobs.
+    /// Runs before this id have no day table. Only the last run of each job remains of them.
     pub days_from: RunId,
     pub finished_at: Option<DbTime>,
-    /// By the order of [`PARTS`].
+    /// In the order of [`PARTS`].
     pub places: Vec<Progress>,
 }
 
@@ -108,7 +109,7 @@ pub(crate) struct Progress {
     pub done: bool,
 }
 
-/// Numbers that must not fall on the way.
+/// Numbers that must not decrease in the move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Heights {
     pub lease_fence: i64,
@@ -116,17 +117,18 @@ pub(crate) struct Heights {
     pub zone_data: i64,
 }
 
-/// What is known of the target when a move is undone.
+/// The caller's statement about the target when a move is undone.
 #[derive(Clone, Copy, Debug)]
 pub enum UndoTarget<'a> {
-    /// Where it is.
+    /// Its URL.
     At(&'a str),
-    /// It does not exist any more.
+    /// It no longer exists.
     Gone,
     Unnamed,
 }
 
-/// A source that nobody else has open, on its way to a target that is empty or has the first part of it.
+/// A move in progress: a source that no other process has open, and a target that is empty or has a part of the
+/// source's rows.
 pub struct Move {
     source: SqliteStore,
     target: PostgresStore,
@@ -143,8 +145,8 @@ impl fmt::Debug for Move {
 }
 
 impl Move {
-    /// Looks at both sides and changes neither (but for the schema of an older release's file). What stands in the way of a
-    /// move is [`StoreError::Unusable`].
+    /// Inspects both sides and changes neither, except that it migrates the schema of an older file. Returns
+    /// [`StoreError::Unusable`] if the move is not possible.
     pub async fn look(from: &Path, to: &str, clock: Arc<dyn WallClock>) -> Result<MovePlan> {
         let source = sqlite::moving::open(from, clock).await?;
         let mark = sqlite::moving::mark(&source).await?;
@@ -154,12 +156,12 @@ impl Move {
         plan
     }
 
-    /// What people call the target: its address without user and password.
+    /// The name of the target for display: its address without user and password.
     pub fn name_of_target(to: &str) -> Result<String> {
         postgres::moving::name(to)
     }
 
-    /// Marks the source under a new id, unless it bears one, and writes the move down in the target.
+    /// Marks the source under a new id, or keeps the id that it has, and records the move in the target.
     pub async fn begin(
         from: &Path,
         to: &str,
@@ -169,7 +171,7 @@ impl Move {
     ) -> Result<Self> {
         let source = sqlite::moving::open(from, clock).await?;
         let had = sqlite::moving::mark(&source).await?;
-        // Before anything is written: a target that is refused must not leave a marked source.
+        // Checked before any write: a refused target must not leave a marked source.
         look(from, to, had.as_ref()).await?;
         let target = postgres::moving::connect(to).await?;
         let mark = match had {
@@ -187,12 +189,12 @@ impl Move {
         Ok(moving)
     }
 
-    /// How far it is.
+    /// The present progress.
     pub async fn plan(&self) -> Result<MovePlan> {
         plan(&self.source, Some(&self.begun)).await
     }
 
-    /// Moves one batch, in one transaction; `None` when there is no more.
+    /// Copies one batch in one transaction; `None` if nothing is left.
     pub async fn step(&mut self) -> Result<Option<MoveStep>> {
         let next = self.begun.places.iter().position(|progress| !progress.done);
         let Some((index, part)) = next.and_then(|index| PARTS.get(index).map(|part| (index, part))) else {
@@ -212,8 +214,8 @@ impl Move {
         Ok(Some(step))
     }
 
-    /// Compares the numbers of rows. Where they are the same the target may be served from here on, and the source may not;
-    /// where they differ the move stays unfinished, and the answer says so by its numbers.
+    /// Compares the row counts. If they are equal, the target may be served from now on and the source may not. If they
+    /// differ, the move stays unfinished, and the returned counts show the difference.
     pub async fn finish(self) -> Result<Vec<MovedTable>> {
         let tables = self.compare().await?;
         if tables.iter().all(|table| table.source == table.target) {
@@ -229,7 +231,7 @@ impl Move {
 
     async fn compare(&self) -> Result<Vec<MovedTable>> {
         let source = sqlite::moving::count(&self.source).await?;
-        // A target that was finished before may have been served since: then what was written down counts.
+        // The target of a move that was finished before may have been served since, so the recorded counts are used.
         let target = match self.begun.finished_at {
             None => postgres::moving::count(&self.target).await?,
             Some(_) => moved(&self.begun),
@@ -237,7 +239,7 @@ impl Move {
         Ok(side_by_side(source, &target))
     }
 
-    /// Every day that a run of the source lies in.
+    /// Creates the table of every day that has a run in the source.
     async fn make_days(&self) -> Result<()> {
         let mut from = self.begun.days_from;
         while let Some(run) = sqlite::moving::run_after(&self.source, from).await? {
@@ -246,8 +248,8 @@ impl Move {
         postgres::moving::look_at_days(&self.target).await
     }
 
-    /// Takes the mark off a source, so that it can be served again; answers the mark that it had. The target of a move that is
-    /// finished may be served: it is closed first, and refused while a node lives there.
+    /// Removes the mark from a source, so that it can be served again, and returns the mark. If the move is finished,
+    /// the target may be in use: it is closed first, which is refused while a node is alive there.
     pub async fn undo(from: &Path, target: UndoTarget<'_>, clock: Arc<dyn WallClock>) -> Result<Option<MoveMark>> {
         let source = sqlite::moving::open(from, clock).await?;
         let mark = sqlite::moving::mark(&source).await?;
@@ -264,7 +266,7 @@ impl Move {
     }
 }
 
-/// What has come to the target. A source that has gone elsewhere does not come here too.
+/// Reads the target's record of the move. Refuses a source that was moved to another target.
 async fn look(from: &Path, to: &str, mark: Option<&MoveMark>) -> Result<Option<Begun>> {
     let begun = postgres::moving::look(to, mark).await?;
     match mark.filter(|mark| mark.finished_at.is_some()) {
@@ -284,7 +286,7 @@ async fn plan(source: &SqliteStore, begun: Option<&Begun>) -> Result<MovePlan> {
 
 type Counts = Vec<(String, u64)>;
 
-/// What has come over by the marks, by table.
+/// The copied rows by table, as recorded in the target.
 fn moved(begun: &Begun) -> Counts {
     PARTS.iter().zip(&begun.places).map(|(part, progress)| (part.table.to_owned(), progress.moved)).collect()
 }

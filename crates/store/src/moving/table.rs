@@ -1,11 +1,11 @@
-//! What goes over: the tables and their columns, in the order that keeps a half-moved target still. A job can be played
-//! only once its cursor is there, so cursors come last.
+//! The tables and columns to copy, and their order. Cursors come last: no node schedules a job without a cursor, so a
+//! half-copied target stays idle.
 
 use everytick_domain::ids::RunId;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// How a value is kept in PostgreSQL. SQLite has integers, texts and blobs.
+/// The PostgreSQL type of a value. SQLite has integers, texts and blobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Id,
@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     Bytes,
 }
 
-/// A column of a batch, as the arrays that `unnest` takes.
+/// A column of a batch, as an array for `unnest`.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Column {
     Id(Vec<Option<Uuid>>),
@@ -42,7 +42,7 @@ impl Column {
         }
     }
 
-    /// The newest row's, as part of a place.
+    /// The last row's value, as part of a position.
     pub(crate) fn last(&self) -> Option<Value> {
         match self {
             Self::Id(ids) => ids.last().copied().flatten().map(Value::Id),
@@ -74,47 +74,47 @@ pub(crate) enum Value {
     Text(String),
 }
 
-/// The key of the last row that went over. It is written down in the target as JSON.
+/// The key of the last copied row. The target stores it as JSON.
 pub(crate) type Place = Vec<Value>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// By the order of the part's columns.
+    /// In the order of the part's columns.
     pub columns: Vec<Column>,
     pub rows: usize,
     pub last: Option<Place>,
-    /// Whether there is nothing behind it.
+    /// Whether no row follows.
     pub is_last: bool,
 }
 
-/// Which rows of a table make a part.
+/// Which rows of a table belong to a part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rows {
     All,
-    /// Runs whose days are not made.
+    /// Runs from before the first day table.
     BeforeTheDays,
     OfTheDays,
 }
 
-/// A table, or a part of one that goes to a place of its own.
+/// A table, or a part of one that is copied to a different table.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// What it is called in marks.
+    /// Its name in the recorded progress.
     pub name: &'static str,
-    /// What people know it as.
+    /// Its name for users.
     pub table: &'static str,
     pub rows: Rows,
-    /// The key first.
+    /// The key columns come first.
     pub columns: &'static [(&'static str, Kind)],
     pub key: usize,
-    /// Reads up to ?1 rows behind the key ?2.
+    /// Reads up to ?1 rows after the key ?2.
     pub read: &'static str,
-    /// Takes the columns as arrays, and after them what is derived from them.
+    /// Takes the columns as arrays, then values derived from them.
     pub write: &'static str,
 }
 
 impl Part {
-    /// Before every key.
+    /// The position before every key.
     pub(crate) fn start(&self, days_from: RunId) -> Place {
         let first = |(_, kind): &(&str, Kind)| match kind {
             Kind::Id if self.rows == Rows::OfTheDays => Value::Id(days_from.uuid()),
@@ -125,7 +125,7 @@ impl Part {
         self.columns[..self.key].iter().map(first).collect()
     }
 
-    /// Whether it ends before the days, which its statement is then told.
+    /// Whether it ends at the first day. Its statement then takes that bound as a parameter.
     pub(crate) fn is_bounded(&self) -> bool {
         self.rows == Rows::BeforeTheDays
     }

@@ -25,7 +25,7 @@ const DOING: &str = "move into the database";
 /// What a refusal counts to.
 const CONTENTS_MAX: i64 = 1_000;
 
-/// What people call the target: its address without user and password.
+/// The name of the target for display: its address without user and password.
 pub(crate) fn name(url: &str) -> Result<String> {
     let options = open::parse(url)?;
     let database = options.get_database().unwrap_or("postgres");
