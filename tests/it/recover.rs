@@ -119,7 +119,7 @@ fn a_file_that_is_not_there_is_not_made() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     std::fs::write(dir.path().join("a.db"), "").unwrap();
     let message = recover(dir.path(), &["--database-url", "sqlite:a.db"]).failed(1);
-    assert!(message.contains("a.db holds no everytick"), "{message}");
+    assert!(message.contains("a.db contains no everytick data"), "{message}");
     std::fs::write(dir.path().join("a.db"), "neither SQLite nor short enough to be taken for a header of it").unwrap();
     let message = recover(dir.path(), &["--database-url", "sqlite:a.db"]).failed(1);
     assert!(message.contains("is not a SQLite file"), "{message}");
@@ -132,7 +132,7 @@ fn a_dry_run_reads_postgresql() {
     let dir = tempfile::tempdir().unwrap();
     let ask = || recover(dir.path(), &["--database-url", &database.url, "-o", "json"]);
     let empty = ask().failed(1);
-    assert!(empty.contains("the database holds no everytick"), "{empty}");
+    assert!(empty.contains("the database contains no everytick data"), "{empty}");
     block_on(async {
         let options = conformance::server::options(None);
         let store = PostgresStore::connect(&database.url, options, Limits::default()).await.unwrap();

@@ -1,4 +1,5 @@
-//! Claims whose receivers have taken the work and report later. They no longer belong to the node that sent them: they outlive it.
+//! Claims whose receivers have accepted the work and report later. They no longer belong to the node that sent them,
+//! and outlive it.
 
 use std::collections::HashSet;
 
@@ -8,11 +9,11 @@ use uuid::Uuid;
 use super::{Failed, PostgresStore, Write, claim, day_sql, is_locked, lost, node, rows, settle};
 use crate::{AcceptedRun, Lease, OldClaim, Result, SettleAnswer};
 
-const DOING: &str = "hand claims over to receivers";
+const DOING: &str = "transfer claims to receivers";
 
 pub(super) async fn accept(store: &PostgresStore, lease: &Lease, runs: &[AcceptedRun]) -> Result<Vec<SettleAnswer>> {
     let Done { mut taken, locked } = settle::with_known_days(store, || take_free(store, lease, runs)).await?;
-    // A run that is named twice is taken by the first.
+    // If a run occurs twice, the first entry transfers it.
     let answer = |run: &AcceptedRun| match locked.contains(&run.run) {
         true => SettleAnswer::Locked,
         false => SettleAnswer::of(taken.remove(&run.run)),
@@ -20,15 +21,15 @@ pub(super) async fn accept(store: &PostgresStore, lease: &Lease, runs: &[Accepte
     Ok(runs.iter().map(answer).collect())
 }
 
-/// What a batch did.
+/// The result of a batch.
 #[derive(Default)]
 struct Done {
     taken: HashSet<RunId>,
-    /// Those that another session has locked.
+    /// Runs that another session has locked.
     locked: HashSet<RunId>,
 }
 
-/// Hands the batch over. Where a row of it is locked, hands the others over.
+/// Transfers the batch. If a row of it is locked, transfers the others.
 async fn take_free(store: &PostgresStore, lease: &Lease, runs: &[AcceptedRun]) -> Result<Done> {
     match take(store, lease, runs, false).await {
         Err(error) if is_locked(&error) => take(store, lease, runs, true).await,
@@ -36,7 +37,8 @@ async fn take_free(store: &PostgresStore, lease: &Lease, runs: &[AcceptedRun]) -
     }
 }
 
-/// In one transaction. A failed one is rolled back before this returns, so that the repeat does not wait for its locks.
+/// Transfers in one transaction. A failed one is rolled back before this returns, so that the repeat does not wait for
+/// its locks.
 async fn take(store: &PostgresStore, lease: &Lease, runs: &[AcceptedRun], skip_locked: bool) -> Result<Done> {
     let mut write = store.write_brief(DOING).await?;
     let done = take_in(store, &mut write, lease, runs, skip_locked).await;

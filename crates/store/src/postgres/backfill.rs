@@ -1,5 +1,5 @@
-//! Backfills: made by people, moved on by whoever holds their jobs. Whoever moves one on holds its row, and then its job as
-//! one does who asks for a run; what was read before those locks is read again.
+//! Backfills: created by users, advanced by the owners of their jobs. Advancing locks the backfill's row, then its job
+//! as a request for a run does. What was read before these locks is read again.
 
 use async_trait::async_trait;
 use everytick_domain::{
@@ -28,7 +28,7 @@ use crate::{
 
 const CREATING: &str = "create a backfill";
 const READING: &str = "read a backfill";
-const ADVANCING: &str = "make runs of a backfill";
+const ADVANCING: &str = "create runs of a backfill";
 const CANCELLING: &str = "cancel a backfill";
 
 #[async_trait]
@@ -88,7 +88,7 @@ impl BackfillStore for PostgresStore {
         after: Option<BackfillId>,
         limit: usize,
     ) -> Result<Vec<BackfillId>> {
-        const DOING: &str = "look for backfills";
+        const DOING: &str = "find backfills";
         let mut read = self.read(DOING).await?;
         let found: Vec<Uuid> = sqlx::query_scalar(sql!("backfill_load"))
             .bind(rows::partition_bits(partitions))
@@ -215,7 +215,7 @@ fn stretch(row: &PgRow) -> std::result::Result<Stretch, sqlx::Error> {
     Ok(Stretch { from: rows::at(row, "from_at")?, to: rows::at(row, "to_at")?, order })
 }
 
-/// What the ids of its runs are made of.
+/// The data from which the ids of its runs are derived.
 pub(super) fn origin(backfill: BackfillId, row: &PgRow) -> std::result::Result<Origin, sqlx::Error> {
     Ok(Origin { backfill, created_at: rows::at(row, "created_at")?, stretch: stretch(row)? })
 }
@@ -249,7 +249,7 @@ async fn advance(write: &mut Write, lease: &Lease, id: BackfillId, kept: Span) -
     let mut row = Row::load(write, id).await?;
     let mut step = row.standing(write.now, kept).step();
     if !step.make.is_empty() {
-        // Only where runs are made: under `queue` this keeps ticks from being recorded meanwhile.
+        // Only if runs are created: under `queue` this lock blocks the recording of ticks.
         if let Some(statement) = there(request::holds(write, row.tenant, &row.job_ref()).await)? {
             there(edit::hold(write, statement, row.tenant, &row.job_ref()).await)?;
         }
@@ -287,7 +287,7 @@ async fn advance(write: &mut Write, lease: &Lease, id: BackfillId, kept: Span) -
     Ok(BackfillAdvanced { state: step.state, made: step.make.len() })
 }
 
-/// What is not there any more is `None`.
+/// Maps "not found" to `None`.
 fn there<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
         Err(StoreError::NotFound(_)) => Ok(None),
@@ -295,7 +295,7 @@ fn there<T>(found: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// A backfill's row, with what its next step depends on.
+/// A backfill's row and the data that decide its next step.
 struct Row {
     origin: Origin,
     tenant: TenantId,
@@ -306,7 +306,7 @@ struct Row {
     spent_until: i64,
     payload: Option<String>,
     next: Vec<DbTime>,
-    /// `None` when it was deleted.
+    /// `None` if the job was deleted.
     job: Option<Job>,
     job_open: usize,
     listed: Listed,
@@ -370,7 +370,7 @@ impl Row {
         }
     }
 
-    /// A row is rewritten only where there is something new.
+    /// Whether the step changes the row. An unchanged row is not rewritten.
     fn is_changed_by(&self, step: &Step) -> bool {
         !step.make.is_empty() || !self.listed.over.is_empty() || step.state != self.state || !step.active
     }

@@ -1,20 +1,21 @@
 //! Backlogs too long for one transaction.
 //!
-//! A cancel, or an edit that moves waiting runs, marks the job in its own short transaction. From then on no claim takes a marked
-//! run. The runs are cancelled or moved in batches, each one commit, by any node; a crash leaves the mark, and the next batch goes
-//! on. Runs that begin to wait later get a higher lot, so they are not marked.
+//! A cancel, or an edit that moves waiting runs, marks the job in its own short transaction. From then on no claim
+//! takes a marked run. Any node cancels or moves the runs in batches, each one commit. A crash leaves the mark, and the
+//! next batch continues. Runs that begin to wait later get a higher lot, so they are not marked.
 //!
-//! A claim of a node that began before the mark was committed may still take a marked run, and a settlement may put that run back
+//! A claim that began before the mark was committed may still take a marked run, and a settlement may put that run back
 //! under a new lot. So a cancel has three steps:
 //!
 //! ```text
-//! mark    every lot of the job is marked, also of runs that begin to wait later: no claim that begins now takes any
+//! mark    mark every lot of the job, also of runs that begin to wait later: no claim that begins now takes any
 //! wait    until the claims of all nodes that began before the commit of the mark have ended
-//! bound   under the job's lock: cancels what those claims took; runs that begin to wait from now on are not marked
+//! bound   under the job's lock: cancel what those claims took; runs that begin to wait from now on are not marked
 //! ```
 //!
-//! In the last step no claim of the job is under way, so each open run either waits under a marked lot or is seen as claimed. The
-//! cancel is answered after it. If the node dies before, the node that works off the backlog does the last two steps.
+//! In the last step no claim of the job is in progress, so each open run either waits under a marked lot or is visible
+//! as claimed. The cancel returns after this step. If its node dies before, the node that processes the backlog does
+//! the last two steps.
 
 use everytick_domain::{
     ids::{JobId, RunId, TenantId},
@@ -26,9 +27,9 @@ use uuid::Uuid;
 use super::{Failed, PostgresStore, Write, create, day_sql, edit, flows, homes, horizon, is_locked, range, rows, sql};
 use crate::{Actor, BacklogAction, BacklogStep, BacklogWork, Result};
 
-const DOING: &str = "work off a backlog";
+const DOING: &str = "process a backlog";
 
-/// Whether more runs of a job wait than one transaction works off, or its backlog is being worked off already.
+/// Whether more runs of a job wait than one transaction processes, or its backlog is being processed already.
 pub(super) async fn is_long(write: &mut Write, job: JobId) -> Result<bool> {
     sqlx::query_scalar(sql!("backlog_is_long"))
         .bind(job.uuid())
@@ -38,7 +39,8 @@ pub(super) async fn is_long(write: &mut Write, job: JobId) -> Result<bool> {
         .failed(write.doing)
 }
 
-/// Marks what waits of a job, which is locked. Settlements under way end first: what they put back is marked too.
+/// Marks the waiting runs of a job. The caller has the job locked. Waits for settlements in progress, so that the runs
+/// they put back are marked too.
 pub(super) async fn mark(
     write: &mut Write,
     tenant: TenantId,
@@ -57,7 +59,7 @@ pub(super) async fn mark(
         .await
         .failed(write.doing)?;
     if action == BacklogAction::Cancel {
-        // Nothing is left to move.
+        // A cancelled run need not be moved.
         unmark(write, job, BacklogAction::Move).await?;
     }
     let detail = serde_json::json!({ "backlog": action.word() });
@@ -74,8 +76,9 @@ async fn unmark(write: &mut Write, job: JobId, action: BacklogAction) -> Result<
     Ok(())
 }
 
-/// The last two steps of a cancel whose mark is committed. Returns the claimed runs that it cancelled. Where another session keeps
-/// a lock for longer than the lock timeout, the mark stays, and the node that works off the backlog tries again.
+/// The last two steps of a cancel whose mark is committed. Returns the claimed runs that it cancelled. If another
+/// session keeps a lock longer than the lock timeout, the mark stays, and the node that processes the backlog tries
+/// again.
 pub(super) async fn cancel_late_claims(
     store: &PostgresStore,
     tenant: TenantId,
@@ -84,7 +87,7 @@ pub(super) async fn cancel_late_claims(
 ) -> Result<Vec<RunId>> {
     match bound(store, tenant, actor, job).await {
         Err(error) if is_locked(&error) => {
-            tracing::info!(%job, "claims are under way; the cancel goes on in the background");
+            tracing::info!(%job, "claims are in progress; the cancel continues in the background");
             Ok(Vec::new())
         }
         done => done,
@@ -92,15 +95,16 @@ pub(super) async fn cancel_late_claims(
 }
 
 async fn bound(store: &PostgresStore, tenant: TenantId, actor: &Actor, job: JobId) -> Result<Vec<RunId>> {
-    const DOING: &str = "cancel what was claimed meanwhile";
+    const DOING: &str = "cancel late claims";
     claims_end(store).await?;
     let mut write = store.write(DOING).await?;
     let done = late_claims(&mut write, tenant, actor, job).await;
     write.finish(done).await
 }
 
-/// Waits for the claims that nodes have under way, each of which shares the lease of its node. One transaction for each lease: while
-/// it waits for one node, it must not keep the leases of others locked, because no node records or renews without its lease.
+/// Waits for the claims in progress on all nodes; each share-locks its node's lease. Uses one transaction per lease:
+/// while it waits for one node, it must not lock the leases of others, because no node records or renews without its
+/// lease.
 async fn claims_end(store: &PostgresStore) -> Result<()> {
     const DOING: &str = "wait for claims";
     let mut read = store.read(DOING).await?;
@@ -117,11 +121,11 @@ async fn claims_end(store: &PostgresStore) -> Result<()> {
 async fn late_claims(write: &mut Write, tenant: TenantId, actor: &Actor, job: JobId) -> Result<Vec<RunId>> {
     sqlx::query(sql!("epoch_held")).bind(job.uuid()).execute(&mut *write.tx).await.failed(write.doing)?;
     write.read_clock().await?;
-    // Another node may have done this step meanwhile; runs that were claimed since then are not part of the cancel.
+    // Another node may have done this step meanwhile. Runs claimed since then are not part of the cancel.
     if !mark_of(&mut write.tx, job, write.doing).await?.is_some_and(|mark| mark.is_unbounded()) {
         return Ok(Vec::new());
     }
-    // Settlements under way end first: what they put back is below the bound.
+    // Waits for settlements in progress, so that the runs they put back are below the bound.
     homes::hold_claimed(write, job.uuid()).await?;
     sqlx::query(sql!("backlog_bound")).bind(job.uuid()).execute(&mut *write.tx).await.failed(write.doing)?;
     let claimed = edit::cancel_claimed(write, job).await?;
@@ -129,7 +133,7 @@ async fn late_claims(write: &mut Write, tenant: TenantId, actor: &Actor, job: Jo
     Ok(claimed.into_iter().map(RunId::from_uuid).collect())
 }
 
-/// How far the work at a job's backlog has come.
+/// The progress of a job's backlog.
 pub(super) async fn work_of(
     read: &mut PgConnection,
     job: JobId,
@@ -187,7 +191,7 @@ pub(super) async fn advance(store: &PostgresStore) -> Result<BacklogStep> {
     write.finish(done).await
 }
 
-/// Does the last two steps of the cancel that is next, where its node has not done them yet.
+/// Does the last two steps of the next cancel, if its node has not done them yet.
 async fn bound_next(store: &PostgresStore) -> Result<()> {
     let mut read = store.read(DOING).await?;
     let Some(job) = next(&mut read).await? else { return Ok(()) };
@@ -211,7 +215,7 @@ async fn step(store: &PostgresStore, write: &mut Write) -> Result<BacklogStep> {
     let now = write.read_clock().await?;
     let mark = mark_of(&mut write.tx, job, DOING).await?.filter(|mark| !mark.is_unbounded());
     let (Some((queue, partition)), Some(mark)) = (held, mark) else {
-        // Another session has the job, or its cancel is not bounded yet: the next job gets its turn.
+        // Another session has the job locked, or its cancel is not bounded yet: try the next job.
         let actions = [BacklogAction::Cancel, BacklogAction::Move];
         for action in actions {
             worked(write, job, action, 0).await?;
@@ -264,7 +268,7 @@ async fn worked(write: &mut Write, job: JobId, action: BacklogAction, count: usi
     Ok(())
 }
 
-/// Cancels a batch. Gives how many runs that were.
+/// Cancels a batch. Returns the number of runs.
 async fn cancel(store: &PostgresStore, write: &mut Write, job: JobId, mark: &Mark) -> Result<usize> {
     let taken: Vec<Uuid> = sqlx::query_scalar(sql!("backlog_take"))
         .bind(job.uuid())

@@ -1,6 +1,6 @@
-//! Calendars: their versions, and the jobs that name them. A new version holds and raises the epochs of those jobs in its
-//! transaction, so that nothing planned under the old one is recorded after it, and reads the clock in between. Calendars are
-//! held before epochs, and those before tenants.
+//! Calendars: their versions, and the jobs that use them. A new version locks and raises the epochs of those jobs in
+//! its transaction, and reads the clock in between, so that no tick planned under the old version is recorded after it.
+//! Lock order: calendars, epochs, tenants.
 
 use std::sync::Arc;
 
@@ -40,12 +40,12 @@ async fn put_in(
     let doing = write.doing;
     let mut was = held(write, tenant, &put.name).await?;
     if was.is_none() {
-        // Nobody names it, so there are no epochs to hold: the tenant may be held, so that those who make calendars take turns.
+        // No job uses it, so there are no epochs to lock first. The tenant's lock serializes the creation of calendars.
         sqlx::query(sql!("add_tenant")).bind(tenant.raw()).execute(&mut *write.tx).await.failed(doing)?;
         sqlx::query(sql!("tenant_held")).bind(tenant.raw()).execute(&mut *write.tx).await.failed(doing)?;
         was = find(&mut write.tx, tenant, &put.name, doing).await?;
         if was.is_some() {
-            let source = "another process has made it just now".into();
+            let source = "another process has just created it".into();
             return Err(StoreError::Failed { doing, source });
         }
     }
@@ -69,7 +69,7 @@ async fn put_in(
     let users = rows::job_ids(users(write, tenant, &put.name).await?.into_iter().map(|(job, _)| job));
     sqlx::query(sql!("epochs_held")).bind(&users).execute(&mut *write.tx).await.failed(doing)?;
     let now = write.read_clock().await?;
-    // A clock that was set back does not put versions out of their order.
+    // A clock that was set back must not put versions out of order.
     let x = was.as_ref().map_or(now, |was| was.updated_at.max(now));
     let version = has.next();
     let spec = serde_json::to_string(&put.spec).map_err(|error| StoreError::Refused { doing, source: error.into() })?;
@@ -112,7 +112,7 @@ async fn put_in(
     Ok(CalendarPut { calendar, made: was.is_none(), x: Some(x) })
 }
 
-/// Holds a calendar; then, in a next statement, reads it.
+/// Locks a calendar. Then, in the next statement, reads it.
 async fn held(write: &mut Write, tenant: TenantId, name: &str) -> Result<Option<CalendarRecord>> {
     sqlx::query(sql!("calendar_held"))
         .bind(tenant.raw())
@@ -123,7 +123,7 @@ async fn held(write: &mut Write, tenant: TenantId, name: &str) -> Result<Option<
     find(&mut write.tx, tenant, name, write.doing).await
 }
 
-/// Holds the calendars of these names as they are, and gives those that there are.
+/// Locks the named calendars against changes, and returns those that exist.
 pub(super) async fn hold(write: &mut Write, tenant: TenantId, names: &[String]) -> Result<Known> {
     if names.is_empty() {
         return Ok(Known::new());
@@ -134,7 +134,7 @@ pub(super) async fn hold(write: &mut Write, tenant: TenantId, names: &[String]) 
 }
 
 fn full(max: u64) -> StoreError {
-    StoreError::Invalid(vec![Invalid::new("name", format!("the tenant has {max} calendars, as many as it may have"))])
+    StoreError::Invalid(vec![Invalid::new("name", format!("the tenant has {max} calendars, which is its quota"))])
 }
 
 pub(super) async fn delete_calendar(
@@ -202,7 +202,7 @@ pub(super) async fn list_calendars(
         .await
         .failed(DOING)?;
     let (found, more) = read::page(found, limit).failed(DOING)?;
-    // Also where the last one cannot be decoded.
+    // Set even if the last row cannot be decoded.
     let next = found.last().filter(|_| more).map(|row| row.try_get("name")).transpose().failed(DOING)?;
     let items = store.unreadable.each("calendar_versions", &found, record);
     Ok(Page { items, next })
@@ -258,7 +258,7 @@ async fn users(write: &mut Write, tenant: TenantId, name: &str) -> Result<Vec<(J
     found.iter().map(user).collect::<std::result::Result<_, sqlx::Error>>().failed(write.doing)
 }
 
-/// The calendars of these names that there are.
+/// Those of the named calendars that exist.
 pub(super) async fn of_tenant(
     connection: &mut PgConnection,
     unreadable: &Unreadable,
@@ -283,7 +283,7 @@ pub(super) async fn of_tenant(
     Ok(known(unreadable, unreadable.each("calendar_versions", &found, version)))
 }
 
-/// Gives jobs the calendars that they name, as they are in the same snapshot.
+/// Attaches to jobs the calendars that they use, from the same snapshot.
 pub(super) async fn give(
     connection: &mut PgConnection,
     unreadable: &Unreadable,
@@ -297,7 +297,7 @@ pub(super) async fn give(
     Ok(())
 }
 
-/// Gives a job that was deleted those of its calendars that there still are.
+/// Attaches to a deleted job those of its calendars that still exist.
 pub(super) async fn give_what_there_is(
     connection: &mut PgConnection,
     unreadable: &Unreadable,
@@ -310,7 +310,7 @@ pub(super) async fn give_what_there_is(
     Ok(())
 }
 
-/// Notes which calendars new jobs name.
+/// Stores which calendars new jobs use.
 pub(super) async fn used<'a>(
     write: &mut Write,
     tenant: TenantId,
@@ -331,7 +331,7 @@ pub(super) async fn used<'a>(
     Ok(())
 }
 
-/// Notes which calendars a job names now, where that is not what it named before.
+/// Stores which calendars a job uses now, if that has changed.
 pub(super) async fn used_now(write: &mut Write, was: &JobRow, job: &everytick_domain::job::Job) -> Result<()> {
     let none: &[String] = &[];
     let names = if job.deleted_at.is_some() { none } else { job.spec.exclude() };

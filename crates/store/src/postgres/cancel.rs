@@ -1,4 +1,4 @@
-//! Ends runs before their time: those that give way to a newer one, and all that are open of a job; and keeps what they printed.
+//! Cancels runs: those superseded by a newer one, and all open runs of a job. Also stores the output of cancelled runs.
 
 use everytick_domain::{
     ids::{RunId, TenantId},
@@ -10,7 +10,7 @@ use super::{Failed, PostgresStore, Write, backlog, edit, flows, node, rows, sett
 use crate::{Actor, CancelledJob, GiveWay, JobRef, KeptOutput, Lease, Result};
 
 pub(super) async fn give_way(store: &PostgresStore, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>> {
-    let mut write = store.write("cancel runs that give way").await?;
+    let mut write = store.write("cancel superseded runs").await?;
     let done = end(&mut write, lease, runs).await;
     write.finish(done).await
 }
@@ -20,8 +20,8 @@ async fn end(write: &mut Write, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<R
     end_given(write, runs).await
 }
 
-/// Ends those of the runs that are open. One whose row another session has locked stays as it is: the others need not wait
-/// for it, and the caller asks again.
+/// Cancels those of the runs that are open. Skips a run whose row another session has locked: the others need not wait
+/// for it, and the caller repeats the call.
 pub(super) async fn end_given(write: &mut Write, runs: &[GiveWay]) -> Result<Vec<RunId>> {
     let doing = write.doing;
     let cancelled: Vec<Uuid> = sqlx::query_scalar(sql!("give_way"))
@@ -31,7 +31,7 @@ pub(super) async fn end_given(write: &mut Write, runs: &[GiveWay]) -> Result<Vec
         .fetch_all(&mut *write.tx)
         .await
         .failed(doing)?;
-    // In a statement after the locks: a settlement that ended before them may have put one back.
+    // In a statement after the locks: a settlement that ended before them may have put a run back.
     sqlx::query(sql!("dequeue_runs")).bind(&cancelled).execute(&mut *write.tx).await.failed(doing)?;
     settle::end_cancelled(write, cancelled.clone()).await?;
     flows::leave_steps(write, &cancelled).await?;
@@ -39,7 +39,7 @@ pub(super) async fn end_given(write: &mut Write, runs: &[GiveWay]) -> Result<Vec
 }
 
 pub(super) async fn keep_outputs(store: &PostgresStore, outputs: &[KeptOutput]) -> Result<()> {
-    const DOING: &str = "keep the outputs of cancelled runs";
+    const DOING: &str = "store the outputs of cancelled runs";
     let mut write = store.write_brief(DOING).await?;
     sqlx::query(sql!("keep_outputs"))
         .bind(rows::run_ids(outputs.iter().map(|kept| kept.run)))
@@ -68,7 +68,7 @@ pub(super) async fn cancel_job(
 }
 
 async fn cancel_all(write: &mut Write, tenant: TenantId, actor: &Actor, job: &JobRef) -> Result<CancelledJob> {
-    // Alone, so that a tick that is being recorded is open when this looks.
+    // Exclusive, so that a tick that is being recorded is already visible as open.
     let job = edit::hold(write, sql!("epoch_held"), tenant, job).await?.job;
     let runs = edit::cancel_open(write, tenant, actor, job.id).await?;
     Ok(CancelledJob { job: job.id, job_name: job.spec.name.clone(), runs })

@@ -1,6 +1,6 @@
-//! Which jobs were changed. A commit may come later than one with a higher number, so what was read is looked through again. What was
-//! on the record when it was last looked through to the end of that time is not told once more: after a bulk registration
-//! that would be all of its jobs, every five seconds for a minute.
+//! Reads which jobs have changed. A commit may become visible after one with a higher number, so recent changes are
+//! read again. Changes that the last complete long read already returned are left out: after a bulk registration, that
+//! would be all of its jobs, every 5 s for a minute.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,16 +10,17 @@ use sqlx::{Row as _, postgres::PgRow};
 use super::{Failed, PostgresStore, rows, sql};
 use crate::{ChangeMark, ChangedJob, Changes, Result};
 
-/// Of these milliseconds each look begins anew, and of the last minute one now and then. No commit comes later than that, and
-/// few come as late as the first.
+/// Each read goes back 2 s, and one read in 5 s goes back 60 s. No commit becomes visible later than 60 s, and few
+/// later than 2 s.
 const OVERLAP_MS: i64 = 2_000;
 const LONG_OVERLAP_MS: i64 = 60_000;
 const LONG_OVERLAP_EVERY_MS: i64 = 5_000;
-/// `seq` counts so many to the millisecond, in steps of two. An odd mark says that there was more to read at once.
+/// `seq` has this many numbers per millisecond, in steps of two. An odd mark means that more changes could be read at
+/// once.
 const SEQ_PER_MS: i64 = 2_097_152;
-const DOING: &str = "read what changed";
+const DOING: &str = "read changed jobs";
 
-/// What the looks of one who goes on from mark to mark have seen. A look from any other mark begins anew.
+/// What a reader that continues from mark to mark has read. A read from any other mark starts from scratch.
 #[derive(Default)]
 pub(super) struct Looked(Mutex<Option<Look>>);
 
@@ -27,14 +28,14 @@ pub(super) struct Looked(Mutex<Option<Look>>);
 struct Look {
     mark: ChangeMark,
     partitions: PartitionSet,
-    /// Whatever transactions before this one wrote was told, or is older than a minute.
+    /// All changes of transactions before this one were returned, or are older than a minute.
     told: Option<String>,
-    /// The same, when a long look that is under way has come to its end.
+    /// The new value of `told`, once the long read in progress is complete.
     telling: Option<String>,
 }
 
 impl Looked {
-    /// The last look, if this one goes on from there.
+    /// The last read, if this one continues it.
     fn before(&self, since: ChangeMark, partitions: &PartitionSet) -> Option<Look> {
         let look = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         look.filter(|look| look.mark == since && look.partitions == *partitions)
@@ -45,8 +46,8 @@ impl Looked {
     }
 }
 
-/// What a look amounts to that began at `since`, behind `before`, and came to `mark`. `over`: transactions before it were over,
-/// if the look is one that begins a minute back.
+/// The state after a read from `since` to `mark` that follows `before`. `over`: all transactions before it have ended;
+/// set only for a read that goes back a minute.
 fn next(
     before: Option<Look>,
     since: ChangeMark,
@@ -54,7 +55,7 @@ fn next(
     over: Option<String>,
     mark: ChangeMark,
 ) -> Option<Look> {
-    // An answer that was lost on the way could not be told from one that was taken.
+    // With an unchanged mark, a lost answer could not be distinguished from a received one.
     if mark == since {
         return None;
     }
@@ -105,7 +106,8 @@ pub(super) async fn changes(
     let mark = ChangeMark(if more {
         last | 1
     } else {
-        // What is older than the overlap is not read again for want of news. A clock that was set back is followed.
+        // Without new changes the mark still advances, so that changes older than the overlap are not read again. It
+        // also follows a clock that was set back.
         let found = changed.last().map_or(0, |(_, seq)| *seq);
         found.max(now.saturating_mul(SEQ_PER_MS)) & !1
     });
@@ -113,7 +115,7 @@ pub(super) async fn changes(
     Ok(Changes { jobs: changed.into_iter().map(|(job, _)| job).collect(), mark, more })
 }
 
-/// How far back a look from the mark `reached` begins: far where it is the first in its five seconds.
+/// How far back a read from the mark `reached` begins: 60 s if it is the first in its 5 s interval.
 const fn overlap_ms(reached: i64, now: i64) -> i64 {
     let long = (reached / SEQ_PER_MS) / LONG_OVERLAP_EVERY_MS != now / LONG_OVERLAP_EVERY_MS;
     if long { LONG_OVERLAP_MS } else { OVERLAP_MS }
@@ -132,9 +134,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_long_look_has_told_is_told_until_the_next_one() {
+    fn changes_returned_by_a_long_read_are_left_out_until_the_next_long_read() {
         let short = look(None, 2, None, 4);
-        assert_eq!(told(&short), None, "it began two seconds back");
+        assert_eq!(told(&short), None, "it went back only 2 s");
         let long = look(short, 4, Some("100"), 6);
         assert_eq!(told(&long), Some("100"));
         let short = look(long, 6, None, 8);
@@ -143,28 +145,28 @@ mod tests {
     }
 
     #[test]
-    fn a_long_look_has_told_when_its_last_page_is_read() {
+    fn a_long_read_counts_only_after_its_last_page() {
         let first = look(look(None, 2, Some("100"), 4), 4, Some("200"), 7);
         assert_eq!(told(&first), Some("100"));
         let second = look(first, 7, None, 9);
         assert_eq!(told(&second), Some("100"));
-        assert_eq!(told(&look(second, 9, None, 10)), Some("200"), "as of the first page");
-        assert_eq!(told(&look(None, 9, None, 10)), None, "of which we do not know");
+        assert_eq!(told(&look(second, 9, None, 10)), Some("200"), "the value of the first page");
+        assert_eq!(told(&look(None, 9, None, 10)), None, "the first page is unknown");
     }
 
     #[test]
-    fn who_does_not_go_on_from_the_last_mark_is_told_all() {
+    fn a_read_from_another_mark_returns_all_changes() {
         let looked = Looked::default();
         looked.after(look(None, 2, Some("100"), 4));
         let all = PartitionSet::all(4);
         assert!(looked.before(ChangeMark(4), &all).is_some());
         assert!(looked.before(ChangeMark(2), &all).is_none(), "the answer was lost");
-        assert!(looked.before(ChangeMark(4), &PartitionSet::all(5)).is_none(), "of the new one nothing was told");
-        assert_eq!(look(None, 4, Some("100"), 4), None, "a mark that stands still tells nothing");
+        assert!(looked.before(ChangeMark(4), &PartitionSet::all(5)).is_none(), "the new one was never read");
+        assert_eq!(look(None, 4, Some("100"), 4), None, "an unchanged mark is not stored");
     }
 
     #[test]
-    fn the_first_look_in_five_seconds_goes_back_a_minute() {
+    fn the_first_read_in_five_seconds_goes_back_a_minute() {
         for (reached, now, overlap) in [
             (10_000, 10_200, OVERLAP_MS),
             (14_799, 14_999, OVERLAP_MS),

@@ -1,4 +1,4 @@
-//! What waits, and claiming it: fence and attempt are raised by the commit that takes the run from among the waiting.
+//! Reads waiting runs and claims them. The commit that dequeues a run also raises its fence and attempt.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,7 +21,7 @@ pub(super) async fn peek_waiting(
     late_after: Option<TenantId>,
     limit: usize,
 ) -> Result<Waiting> {
-    const DOING: &str = "look at what waits";
+    const DOING: &str = "read waiting runs";
     let partitions = rows::partition_bits(partitions);
     let aside: HashSet<RunId> = store.unreadable.runs_aside().into_iter().collect();
     let jobs_aside = store.unreadable.jobs_aside();
@@ -53,7 +53,7 @@ pub(super) async fn peek_waiting(
 
 const CLAIMING: &str = "claim runs";
 
-/// `delegated`: only what was handed to this node, wherever it stands; else only what was handed to none.
+/// `delegated`: claims only runs assigned to this node, in any partition; otherwise only runs assigned to no node.
 pub(super) async fn claim(
     store: &PostgresStore,
     lease: &Lease,
@@ -72,7 +72,7 @@ pub(super) async fn claim(
     Ok(parts.claimed())
 }
 
-/// Claims the runs; with `skip_locked` those of them that no other session has locked.
+/// Claims the runs; with `skip_locked`, only those that no other session has locked.
 async fn claim_all(
     store: &PostgresStore,
     lease: &Lease,
@@ -86,7 +86,8 @@ async fn claim_all(
     let open_from = node::hold(&mut write, lease).await?;
     let lowers = lowest < open_from && lost::old_release_lives(&mut write).await?;
     if lowers {
-        // From the start, held alone: two that share the lease and then both want to change it would wait for each other.
+        // Restarts with an exclusive lock: two transactions that share-lock the lease and then both change it would
+        // deadlock.
         write.rollback().await;
         write = store.write_batch(CLAIMING).await?;
         node::hold_alone(&mut write, lease).await?;
@@ -96,7 +97,7 @@ async fn claim_all(
             .await;
     // Rolled back before a repeat on another connection, which skips locked rows.
     let mut claimed = write.finish(done).await?;
-    // As they were asked for: the caller put what is most urgent first.
+    // In the order of the request: the caller put the most urgent runs first.
     let places: HashMap<_, _> = runs.iter().enumerate().map(|(place, run)| (*run, place)).collect();
     claimed.sort_by_key(|run| places.get(&run.id).copied());
     Ok(claimed)
@@ -105,7 +106,8 @@ async fn claim_all(
 /// How one transaction claims.
 struct Claiming {
     open_from: RunId,
-    /// A node of the release before is alive and searches claims from `open_from`: it is lowered to the oldest claim.
+    /// A node of the previous release is alive and searches claims from `open_from` on, so `open_from` is lowered to
+    /// the oldest claim.
     lowers: bool,
     delegated: bool,
     skip_locked: bool,
@@ -155,7 +157,7 @@ pub(super) async fn delegate(
     partitions: &PartitionSet,
     runs: &[(RunId, Incarnation)],
 ) -> Result<Vec<RunId>> {
-    const DOING: &str = "hand runs to other nodes";
+    const DOING: &str = "delegate runs to other nodes";
     let mut write = store.write_batch(DOING).await?;
     node::hold(&mut write, lease).await?;
     let (ids, nodes): (Vec<Uuid>, Vec<Uuid>) = runs.iter().map(|(run, node)| (run.uuid(), node.uuid())).unzip();
@@ -178,7 +180,7 @@ pub(super) async fn peek_delegated(
     full: &[JobId],
     limit: usize,
 ) -> Result<Vec<WaitingRun>> {
-    const DOING: &str = "look at what was handed to this node";
+    const DOING: &str = "read delegated runs";
     let aside: HashSet<RunId> = store.unreadable.runs_aside().into_iter().collect();
     let mut read = store.read_many(DOING).await?;
     let now = node::check(&mut read, lease, DOING).await?;

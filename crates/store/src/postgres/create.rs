@@ -1,4 +1,5 @@
-//! Makes jobs. Each alone is made or refused, all in one transaction, so quotas and names hold whoever else creates (I15).
+//! Creates jobs. Each is created or refused on its own, all in one transaction, so that concurrent creates cannot
+//! exceed quotas or duplicate names (I15).
 
 use std::{
     collections::{HashMap, HashSet},
@@ -27,7 +28,7 @@ pub(super) async fn create_jobs(
     jobs: Vec<NewJob>,
     idempotency: Option<&IdempotencyKey>,
 ) -> Result<Vec<Result<Created>>> {
-    // A key stands for one job; of a list it could not say which.
+    // A key identifies one job, so it cannot be used for a list.
     let idempotency = idempotency.filter(|_| jobs.len() == 1);
     let mut write = store.write(DOING).await?;
     let done = create(&mut write, store.limits.jobs_per_tenant_max, tenant, actor, jobs, idempotency).await;
@@ -46,7 +47,7 @@ async fn create(
     let mut homes = homes::load(write, &regions).await?;
     let excluded: Vec<String> = jobs.iter().flat_map(|new| new.spec.exclude()).cloned().collect();
     let known: Vec<_> = calendars::hold(write, tenant, &excluded).await?.into_values().collect();
-    // Creates of one tenant take turns: names and the quota hold, and a key is used once.
+    // The lock serializes creates of one tenant: names stay unique, the quota is kept, and a key is used once.
     let live = hold_tenant(write, tenant).await?;
     write.read_clock().await?;
     match replayed(write, tenant, idempotency, Kind::Job).await {
@@ -128,13 +129,13 @@ async fn decide(
     Ok((answers, claims, parents))
 }
 
-/// How many live jobs the tenant has, which is held until this transaction ends.
+/// The number of live jobs of the tenant. Locks the tenant until this transaction ends.
 async fn hold_tenant(write: &mut Write, tenant: TenantId) -> Result<u64> {
     let held = || sqlx::query_scalar(sql!("tenant_held")).bind(tenant.raw());
     let live: Option<i64> = held().fetch_optional(&mut *write.tx).await.failed(DOING)?;
     let live = match live {
         Some(live) => live,
-        // Only its first job finds none.
+        // Only before the tenant's first job does the row not exist.
         None => {
             sqlx::query(sql!("add_tenant")).bind(tenant.raw()).execute(&mut *write.tx).await.failed(DOING)?;
             held().fetch_one(&mut *write.tx).await.failed(DOING)?
@@ -197,7 +198,7 @@ async fn insert(write: &mut Write, form: Form, tenant: TenantId, actor: &Actor, 
     note(write, tenant, actor, "create", &facts::created(&jobs().collect::<Vec<_>>())).await
 }
 
-/// What lists filter jobs by, in columns of its own: no list reads a definition.
+/// The values by which lists filter jobs, in columns of their own, so that no list reads a definition.
 pub(super) struct Listed {
     pub enabled: bool,
     pub target: &'static str,
@@ -214,7 +215,7 @@ impl Listed {
             .collect();
         let search = match form {
             Form::Whole => format!("{}\n{}", spec.name, spec.description).to_lowercase(),
-            // The name is looked for where it stands.
+            // The name is searched in its own column.
             Form::Short => spec.description.to_lowercase(),
         };
         Self {
@@ -231,7 +232,7 @@ async fn load(write: &mut Write, id: JobId) -> Result<Option<Created>> {
     Ok(found.into_iter().next().map(|row| Created { job: row.job, cursor: row.cursor, replayed: true }))
 }
 
-/// Writes audit rows (subject, detail), in the transaction of what they tell of (I21).
+/// Writes audit rows (subject, detail) in the transaction of the change (I21).
 pub(super) async fn note(
     write: &mut Write,
     tenant: TenantId,
@@ -252,7 +253,7 @@ pub(super) async fn note(
     Ok(())
 }
 
-/// What an Idempotency-Key made.
+/// The kind of object that a request with an Idempotency-Key created.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Job,
@@ -272,7 +273,7 @@ impl Kind {
     }
 }
 
-/// Requests under one key take turns from here to the end of the transaction.
+/// Serializes requests under one key until the transaction ends.
 pub(super) async fn hold_key(write: &mut Write, tenant: TenantId, idempotency: Option<&IdempotencyKey>) -> Result<()> {
     let Some(asked) = idempotency else { return Ok(()) };
     sqlx::query(sql!("request_lock"))
@@ -284,7 +285,7 @@ pub(super) async fn hold_key(write: &mut Write, tenant: TenantId, idempotency: O
     Ok(())
 }
 
-/// What the same request made before, if it was made.
+/// The object that the same request created before, if any.
 pub(super) async fn replayed(
     write: &mut Write,
     tenant: TenantId,

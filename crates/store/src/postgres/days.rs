@@ -1,5 +1,6 @@
-//! The days: `runs` has a table for each, by the time in front of a run's id. They are made a week ahead by whoever comes
-//! first, and go by being detached and dropped. Neither blocks those who insert: anything else would, behind one reader.
+//! The days: `runs` has one table per day, by the time prefix of the run id. Any node creates them a week ahead. A day
+//! is removed by detaching and dropping its table. Both use ways that do not block inserts, which otherwise would queue
+//! behind one reader.
 
 use std::{collections::BTreeMap, sync::PoisonError};
 
@@ -13,11 +14,11 @@ use super::{Failed, PostgresStore, open::MIGRATION_LOCK, sql};
 use crate::Result;
 
 const DAY_MS: i64 = 86_400_000;
-/// Made ahead: a week without a node that could make more.
+/// Created ahead: enough for a week without a node that could create more.
 const AHEAD: i64 = 7;
-/// And one back, when the first is made: an `at` may lie a little in the past.
+/// The first start also creates one day back: an `at` may be a little in the past.
 const BACK: i64 = 1;
-/// So many days that nobody made are made up for; a database that lay still for longer begins anew.
+/// A gap of up to this many missing days is filled. After a longer gap, the database starts with new days.
 const GAP_MAX: i64 = 400;
 const LOCK_TIMEOUT_MS: u32 = 1_000;
 
@@ -45,13 +46,13 @@ impl Day {
         let at: DbTime = format!("{}-{}-{}T00:00:00Z", &date[..4], &date[4..6], &date[6..]).parse().ok()?;
         Some(Self::of(at))
     }
-    /// The ids of the day: from the first, to before the second.
+    /// The ids of the day: from the first up to but not including the second.
     pub(super) fn ids(self) -> (RunId, RunId) {
         (RunId::floor(self.start()), RunId::floor(self.next().start()))
     }
 }
 
-/// The days that we know of.
+/// The days known to this process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Days(BTreeMap<Day, String>);
 
@@ -68,11 +69,11 @@ impl Days {
     fn contains(&self, day: Day) -> bool {
         self.0.contains_key(&day)
     }
-    /// Whether the day was dropped, or is from before the first: a tick of it has no table.
+    /// Whether the day was dropped, or is before the first one: a tick of it has no table.
     pub(super) fn lack(&self, day: Day) -> bool {
         !self.contains(day) && self.newest().is_some_and(|newest| day < newest)
     }
-    /// The table that a run is in: its day's, or all of them where we do not know of that day.
+    /// The table of a run: its day's table, or the parent table if the day is unknown.
     pub(super) fn table(&self, run: RunId) -> String {
         self.0.get(&Day::of(run.time())).map_or_else(|| "runs".to_owned(), Clone::clone)
     }
@@ -83,7 +84,8 @@ impl PostgresStore {
         self.days.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Groups what is about runs by their tables, each in the order of ids: rows are then locked in one order everywhere.
+    /// Groups items by the table of their run, each in the order of ids, so that all transactions lock rows in one
+    /// order.
     pub(super) fn by_table<T>(&self, mut items: Vec<T>, id: impl Fn(&T) -> RunId) -> BTreeMap<String, Vec<T>> {
         items.sort_by_key(|item| id(item));
         let days = self.days.read().unwrap_or_else(PoisonError::into_inner);
@@ -95,9 +97,9 @@ impl PostgresStore {
     }
 }
 
-/// Reads which days there are.
+/// Reads which days exist.
 pub(super) async fn look(store: &PostgresStore) -> Result<Days> {
-    const DOING: &str = "look at the days";
+    const DOING: &str = "read the day tables";
     let mut read = store.read(DOING).await?;
     let found = sqlx::query(sql!("days")).fetch_all(&mut *read).await.failed(DOING)?;
     let mut days = Days::default();
@@ -111,10 +113,11 @@ pub(super) async fn look(store: &PostgresStore) -> Result<Days> {
     Ok(days)
 }
 
-/// Makes the days that are missing from the one of the lowest cursor to a week from now. Not those before it: every tick of
-/// them is on the record, and one old day that a waiting run keeps would have all days behind it made and dropped each time.
+/// Creates the missing days from the day of the lowest cursor up to a week from now. Not earlier ones: all their ticks
+/// are recorded. Otherwise, if a waiting run keeps one old day, all days after it would be created and dropped each
+/// time.
 pub(super) async fn make(store: &PostgresStore) -> Result<Days> {
-    const DOING: &str = "make the days ahead";
+    const DOING: &str = "create the day tables ahead";
     let mut write = store.write(DOING).await?;
     let now = Day::of(write.read_clock().await?);
     let lowest: Option<i64> =
@@ -133,15 +136,15 @@ pub(super) async fn make(store: &PostgresStore) -> Result<Days> {
     look(store).await
 }
 
-/// Makes more days when fewer than a week's are ahead. Nobody waits for it: there is a week to try again.
+/// Creates more days if fewer than a week's are ahead. A failure is not urgent: there is a week to try again.
 pub(super) async fn make_ahead(store: &PostgresStore, now: DbTime) {
     let enough = store.known_days().newest().is_some_and(|newest| newest.0 >= Day::of(now).0 + AHEAD);
     if !enough && let Err(error) = make(store).await {
-        tracing::warn!(error = %error, "the tables of the days ahead could not be made; this is tried again");
+        tracing::warn!(error = %error, "could not create the tables of the days ahead; trying again later");
     }
 }
 
-/// Sees that the day of a run is there, however old; gives the first id of the next.
+/// Creates the day's table of a run if it is missing, however old. Returns the first id of the next day.
 pub(super) async fn make_day_of(store: &PostgresStore, run: RunId) -> Result<RunId> {
     let day = Day::of(run.time());
     if !store.known_days().contains(day) {
@@ -150,14 +153,14 @@ pub(super) async fn make_day_of(store: &PostgresStore, run: RunId) -> Result<Run
     Ok(day.next().ids().0)
 }
 
-/// The first id of the oldest day that a database needs which begins now with this as its oldest run.
+/// The first id of the oldest day that a new database needs, given the oldest run to be moved there.
 pub(super) fn first_kept(now: DbTime, oldest: Option<RunId>) -> RunId {
     let made = Day(Day::of(now).0 - BACK);
     oldest.map_or(made, |oldest| made.min(Day::of(oldest.time()))).ids().0
 }
 
 async fn make_one(store: &PostgresStore, day: Day) -> Result<()> {
-    const DOING: &str = "make a day";
+    const DOING: &str = "create a day table";
     let ((low, high), table) = (day.ids(), day.table());
     let mut write = store.write(DOING).await?;
     sqlx::query(sql!("migration_lock")).bind(MIGRATION_LOCK).execute(&mut *write.tx).await.failed(DOING)?;
@@ -174,11 +177,12 @@ async fn make_one(store: &PostgresStore, day: Day) -> Result<()> {
     }
 }
 
-/// Detaches a day. When it is done, every transaction that could write into the day has ended, and none can begin.
+/// Detaches a day. Afterwards every transaction that could write into the day has ended, and none can begin.
 pub(super) async fn detach(store: &PostgresStore, day: Day) -> Result<()> {
-    const DOING: &str = "detach a day";
+    const DOING: &str = "detach a day table";
     let table = day.table();
-    // Not in a transaction: the server itself makes two of it, and waits for readers in between without blocking anybody.
+    // Not in a transaction: the server itself uses two transactions, and waits for readers in between without blocking
+    // other sessions.
     let detach = |how: &str| AssertSqlSafe(format!("alter table runs detach partition {table} {how}"));
     match sqlx::raw_sql(detach("concurrently")).execute(&store.pool).await {
         Err(error) if super::code(&error).as_deref() == Some("55000") => {
@@ -191,9 +195,9 @@ pub(super) async fn detach(store: &PostgresStore, day: Day) -> Result<()> {
     Ok(())
 }
 
-/// Attaches a day again that was detached.
+/// Attaches a detached day again.
 pub(super) async fn attach(store: &PostgresStore, day: Day) -> Result<()> {
-    const DOING: &str = "attach a day again";
+    const DOING: &str = "reattach a day table";
     let ((low, high), table) = (day.ids(), day.table());
     let (low, high) = (low.uuid(), high.uuid());
     let text = format!("alter table runs attach partition {table} for values from ('{low}') to ('{high}')");
@@ -202,18 +206,19 @@ pub(super) async fn attach(store: &PostgresStore, day: Day) -> Result<()> {
     write.commit().await
 }
 
-/// Drops the table of a day that was detached.
+/// Drops the table of a detached day.
 pub(super) async fn drop_detached(store: &PostgresStore, day: Day) -> Result<()> {
-    const DOING: &str = "drop a day";
+    const DOING: &str = "drop a day table";
     let mut write = store.write(DOING).await?;
     let text = AssertSqlSafe(format!("drop table if exists {}", day.table()));
     sqlx::raw_sql(text).execute(&mut *write.tx).await.failed(DOING)?;
     write.commit().await
 }
 
-/// Days that were being detached when their node died, or detached and not dropped. All of them are detached afterwards.
+/// Days that were being detached when their node died, or that are detached and not dropped. All of them are detached
+/// afterwards.
 pub(super) async fn half_dropped(store: &PostgresStore) -> Result<Vec<Day>> {
-    const DOING: &str = "look for days that are half dropped";
+    const DOING: &str = "find half-dropped days";
     let mut read = store.read(DOING).await?;
     let found = sqlx::query(sql!("days_going")).fetch_all(&mut *read).await.failed(DOING)?;
     drop(read);
@@ -231,7 +236,7 @@ pub(super) async fn half_dropped(store: &PostgresStore) -> Result<Vec<Day>> {
     Ok(days)
 }
 
-/// The last instant that a day ahead of us may still have runs of: a bound for looks at what is open or recorded.
+/// An upper bound of the ids of open or recorded runs: tomorrow at this time.
 pub(super) fn ahead(now: DbTime) -> RunId {
     RunId::floor(now.plus(Span::days(1)))
 }
@@ -241,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_day_is_named_by_its_date_and_known_by_its_name() {
+    fn a_day_table_is_named_by_its_date_and_the_name_is_parsed_back() {
         let day = Day::of("2026-11-16T23:59:59.999Z".parse().unwrap());
         assert_eq!(day.table(), "runs_20261116");
         assert_eq!(Day::from_table("runs_20261116"), Some(day));

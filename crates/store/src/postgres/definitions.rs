@@ -1,5 +1,5 @@
-//! Definitions that were read lately, each with the epoch under which it holds: whatever changes a job raises that. A worker's
-//! claim and its settlement each need the job of every run, and reading and compiling one costs more than the rest.
+//! A cache of recently read definitions, each with its epoch: every change of a job raises the epoch. A worker's claim
+//! and its settlement each need the job of every run, and reading and compiling a job costs more than the rest.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,12 +15,12 @@ use sqlx::PgConnection;
 use super::{PostgresStore, horizon};
 use crate::Result;
 
-/// Those of workers' last claims are held, up to so many bytes: a payload may be long.
+/// The definitions of workers' last claims are kept alive up to this many bytes: a payload may be long.
 const HELD_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// What a definition takes beside its payload.
+/// The size of a definition without its payload.
 const DEFINITION_BYTES: usize = 1_536;
-/// Those that somebody else holds, above all the scheduler, are only known. When there are more, those that are no longer held
-/// are forgotten, or all.
+/// Other definitions, above all the scheduler's, are only referenced weakly. Beyond this number, dead references are
+/// removed, or if that is not enough, all of them.
 const KNOWN_MAX: usize = 200_000;
 
 #[derive(Default)]
@@ -43,7 +43,7 @@ impl Definitions {
         asked.iter().filter_map(known).collect()
     }
 
-    /// Keeps what was read for a worker.
+    /// Keeps a definition that was read for a worker.
     fn keep(&self, job: &Arc<Job>, epoch: Epoch) {
         let mut kept = self.kept();
         kept.note(job, epoch);
@@ -56,7 +56,8 @@ impl Definitions {
         }
     }
 
-    /// Knows what was read for the scheduler, as long as that holds it; only jobs that workers pull are asked for here.
+    /// References a definition that was read for the scheduler while the scheduler keeps it. Only queue jobs are looked
+    /// up here.
     pub(super) fn note(&self, job: &Arc<Job>, epoch: Epoch) {
         if job.spec.target.queue().is_some() {
             self.kept().note(job, epoch);
@@ -78,7 +79,7 @@ impl Kept {
         if looked {
             self.known.retain(|_, (_, definition)| definition.strong_count() > 0);
         }
-        // Else the next one would look through all of them again.
+        // Otherwise the next call would scan all of them again.
         if self.known.len() > KNOWN_MAX / 2 && looked {
             self.known.clear();
         }
@@ -86,7 +87,7 @@ impl Kept {
     }
 }
 
-/// These jobs, whose epochs the caller has just read. One that cannot be read is left out.
+/// Returns these jobs, whose epochs the caller has just read. Leaves out a job that cannot be decoded.
 pub(super) async fn of(
     store: &PostgresStore,
     connection: &mut PgConnection,
@@ -116,17 +117,17 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_is_known_under_its_epoch_while_somebody_holds_it() {
+    fn a_definition_is_found_under_its_epoch_while_it_is_referenced() {
         let (definitions, job) = (Definitions::default(), job("j"));
         let known = |epoch| !definitions.known(&[(job_id(TENANT, "j"), Epoch::from_raw(epoch))]).is_empty();
         definitions.note(&job, Epoch::from_raw(1));
         assert!(known(1) && !known(2));
         drop(job);
-        assert!(!known(1), "the scheduler has let go of it");
+        assert!(!known(1), "the scheduler has dropped it");
     }
 
     #[test]
-    fn the_last_ones_of_workers_are_held() {
+    fn the_definitions_of_the_last_worker_claims_are_kept() {
         let (definitions, long) = (Definitions::default(), "x".repeat(256 * 1024));
         let fit = HELD_BYTES_MAX / (long.len() + DEFINITION_BYTES);
         for n in 0..=fit {

@@ -1,5 +1,5 @@
-//! Edits, pauses, resumes and deletes, in one transaction (I11): holds the job's epoch, which waits for what is being recorded
-//! of it, then reads how the job stands and the clock, asks the domain, and writes the answer.
+//! Edits, pauses, resumes and deletes a job in one transaction (I11). Locks the job's epoch, which waits for ticks
+//! being recorded. Then reads the job's state and the clock, asks the domain, and writes the result.
 
 use everytick_domain::{
     edit::{self, Change, Standing},
@@ -93,13 +93,14 @@ async fn edit(write: &mut Write, days: &Days, tenant: TenantId, actor: &Actor, m
     Ok(edited)
 }
 
-/// Holds a live job, as people name it; then reads it and the clock, in statements that see what was done meanwhile.
+/// Locks a live job by name or id. Then reads it and the clock in later statements, which see what was committed
+/// meanwhile.
 pub(super) async fn hold(write: &mut Write, statement: &'static str, tenant: TenantId, job: &JobRef) -> Result<JobRow> {
     loop {
         let id = find(&mut write.tx, &write.unreadable, tenant, job, write.doing).await?.job.id;
         sqlx::query(statement).bind(id.uuid()).execute(&mut *write.tx).await.failed(write.doing)?;
         let row = find(&mut write.tx, &write.unreadable, tenant, job, write.doing).await?;
-        // Its name may be another job's by now.
+        // The name may belong to another job by now.
         if row.job.id == id {
             write.read_clock().await?;
             return Ok(row);
@@ -107,7 +108,7 @@ pub(super) async fn hold(write: &mut Write, statement: &'static str, tenant: Ten
     }
 }
 
-/// A live job, as people name it.
+/// A live job by name or id.
 pub(super) async fn find(
     connection: &mut PgConnection,
     unreadable: &Unreadable,
@@ -147,7 +148,7 @@ async fn standing(write: &mut Write, row: &JobRow) -> Result<Standing> {
     let range: Option<i64> =
         sqlx::query_scalar(sql!("last_range")).bind(id.uuid()).fetch_optional(&mut *write.tx).await.failed(DOING)?;
     let last_recorded = tick.max(range).map(DbTime::from_millis).filter(|last| *last >= from);
-    // Only where it matters: a queue may have a long backlog.
+    // Only if it matters: a queue may have a long backlog.
     let counted = row.job.spec.in_progress_max().map(|_| &row.job);
     let open = horizon::open_runs(&mut write.tx, counted, now, DOING)
         .await?
@@ -156,7 +157,7 @@ async fn standing(write: &mut Write, row: &JobRow) -> Result<Standing> {
     Ok(Standing { job: row.job.clone(), cursor: row.cursor, now, last_recorded, open, calendars: Vec::new() })
 }
 
-/// Writes the edit. Gives whether more runs wait than it moves: they are moved in the background.
+/// Writes the edit. Returns whether more runs wait than it moves; those are moved in the background.
 async fn write_edit(
     write: &mut Write,
     days: &Days,
@@ -167,7 +168,7 @@ async fn write_edit(
     edit: &edit::Edit,
 ) -> Result<bool> {
     let job = &edit.job;
-    // What lies before the oldest day has no table to stand in: it is skipped.
+    // Ticks before the oldest day have no table: they are recorded as skips.
     let is_old = |tick: &TickRow| days.oldest().is_some_and(|oldest| Day::of(tick.tick) < oldest);
     let (old, kept): (Vec<&TickRow>, Vec<&TickRow>) = edit.rows.iter().partition(|tick| is_old(tick));
     let due = JobTicks {
@@ -232,7 +233,7 @@ async fn write_edit(
     Ok(long)
 }
 
-/// Cancels whatever of the job is open. What waits is only marked where it is too much for one transaction.
+/// Cancels all open runs of the job. If too many wait for one transaction, it only marks the waiting ones.
 pub(super) async fn cancel_open(
     write: &mut Write,
     tenant: TenantId,
@@ -245,8 +246,8 @@ pub(super) async fn cancel_open(
     if backlog {
         backlog::mark(write, tenant, actor, job, BacklogAction::Cancel).await?;
     } else {
-        // From among the waiting first, as a claim does: two that lock in one order do not wait for each other.
-        // And again when the claimed are held: a settlement may have put one back meanwhile.
+        // Dequeues first, in the lock order of claims, to avoid deadlocks. Dequeues again after the claimed runs are
+        // locked: a settlement may have put one back meanwhile.
         let dequeue = || sqlx::query_scalar::<_, Uuid>(sql!("dequeue_job")).bind(job.uuid());
         waiting.extend(dequeue().fetch_all(&mut *write.tx).await.failed(DOING)?);
         homes::hold_claimed(write, job.uuid()).await?;
@@ -266,7 +267,7 @@ pub(super) async fn cancel_open(
     Ok(CancelledRuns { waited: ids(waiting), claimed: ids(claimed), backlog })
 }
 
-/// Cancels the runs of a job, which is locked, that are being worked on.
+/// Cancels the claimed runs of a job. The caller has the job locked.
 pub(super) async fn cancel_claimed(write: &mut Write, job: JobId) -> Result<Vec<Uuid>> {
     let now = write.now;
     let lowest = horizon::lowest_open_from(&mut write.tx, now, DOING).await?;

@@ -1,4 +1,4 @@
-//! What is known of one instant of a job, in one snapshot; also of a job that was deleted.
+//! Reads the facts about one instant of a job, which may be deleted, in one snapshot.
 
 use everytick_domain::{
     explain::{BACKFILLED_TOLD_MAX, Backfilled, Facts, expected},
@@ -14,7 +14,7 @@ use crate::{
     facts::{CHANGES_MAX, changes, named, record},
 };
 
-const DOING: &str = "look why a job ran or not";
+const DOING: &str = "read the facts about a tick";
 
 pub(super) async fn load_facts(
     store: &PostgresStore,
@@ -82,7 +82,7 @@ pub(super) async fn load_facts(
     Ok((facts, at))
 }
 
-/// A live job, else one that was deleted and is still there; by name the last such.
+/// A live job, or a deleted one that still has a row; by name, the last deleted one.
 async fn find(read: &mut PgConnection, unreadable: &Unreadable, tenant: TenantId, job: &JobRef) -> Result<JobRow> {
     match edit::find(read, unreadable, tenant, job, DOING).await {
         Err(StoreError::NotFound(_)) => {}

@@ -1,5 +1,5 @@
-//! Where jobs stand: blocks of partitions that regions have claimed, jobs that move there, and the queue in which runs wait. Partitions are held before tenants and jobs, so
-//! that nobody who holds one of those waits for them.
+//! The location of jobs: blocks of partitions that regions have claimed, jobs that move there, and the queue in which
+//! runs wait. Lock order: partitions before tenants and jobs, to avoid deadlocks.
 
 use everytick_domain::{
     home::{BlockClaim, Homes},
@@ -13,8 +13,8 @@ use uuid::Uuid;
 use super::{Failed, Write, horizon, rows, sql};
 use crate::Result;
 
-/// The homes that jobs of these regions are placed by. Where one of them has no block yet, every partition is held until
-/// this transaction ends, so that regions claim in turn.
+/// The blocks by which jobs of these regions are placed. If one of the regions has no block yet, locks every partition
+/// until this transaction ends, so that regions claim blocks one after another.
 pub(super) async fn load(write: &mut Write, regions: &[&str]) -> Result<Homes> {
     if regions.is_empty() {
         return Ok(Homes::new(PARTITIONS, []));
@@ -51,10 +51,10 @@ pub(super) async fn claim(write: &mut Write, claim: &BlockClaim) -> Result<()> {
     Ok(())
 }
 
-/// Moves a job, whose epoch is held, to the partition that it has by now. A claim or a settlement that is under way may
-/// still take a run of it from among the waiting or put one back there. So what waits is moved, which waits for the claims;
-/// then the runs being worked on are held, which waits for the settlements; then what those put back is moved too. Later
-/// settlements wait for us, and read where the job stands then. A `marked` backlog is moved later, in batches.
+/// Moves a job to its new partition. The caller has the job's epoch locked. A claim or settlement in progress may still
+/// dequeue a run of the job or put one back. So it moves the waiting runs, which waits for the claims; then locks the
+/// claimed runs, which waits for the settlements; then moves the runs that those put back. Later settlements wait for
+/// this transaction and read the job's new partition. A `marked` backlog is moved later, in batches.
 pub(super) async fn move_job(write: &mut Write, job: &Job, marked: bool) -> Result<()> {
     let doing = write.doing;
     let (id, partition) = (job.id.uuid(), rows::partition(job.partition));
@@ -69,7 +69,7 @@ pub(super) async fn move_job(write: &mut Write, job: &Job, marked: bool) -> Resu
     Ok(())
 }
 
-/// Holds the runs of a job that are being worked on, which waits for their settlements.
+/// Locks the claimed runs of a job, which waits for their settlements.
 pub(super) async fn hold_claimed(write: &mut Write, job: Uuid) -> Result<()> {
     let doing = write.doing;
     let lowest = horizon::lowest_open_from(&mut write.tx, write.now, doing).await?;
@@ -78,8 +78,8 @@ pub(super) async fn hold_claimed(write: &mut Write, job: Uuid) -> Result<()> {
     Ok(())
 }
 
-/// Has the runs of a job, whose epoch is held, wait where its target is by now: in the same order as a move, for the same reasons.
-/// Those that wait already stay where they are unless `waiting`.
+/// Moves the waiting runs of a job to the queue of its new target, in the same order as [`move_job`] and for the same
+/// reasons. The caller has the job's epoch locked. Runs that already wait stay unless `waiting` is set.
 pub(super) async fn requeue(write: &mut Write, job: &Job, waiting: bool) -> Result<()> {
     let (doing, id, queue, now) = (write.doing, job.id.uuid(), job.spec.target.queue(), write.now.millis());
     let requeue = || {

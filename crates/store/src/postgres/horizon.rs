@@ -1,4 +1,4 @@
-//! Jobs as the scheduler loads them: definition, epoch, cursor and open runs in one snapshot.
+//! Loads jobs for the scheduler: definition, epoch, cursor and open runs in one snapshot.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -39,7 +39,7 @@ pub(super) async fn look_at_horizon(
     after: Option<(DbTime, JobId)>,
     limit: usize,
 ) -> Result<Vec<ChangedJob>> {
-    const DOING: &str = "look at the horizon";
+    const DOING: &str = "read the horizon";
     let mut read = store.read_many(DOING).await?;
     node::check(&mut read, lease, DOING).await?;
     let places = places(&mut read, partitions, until, after, limit, DOING).await?;
@@ -52,7 +52,7 @@ pub(super) async fn look_at_horizon(
     Ok(places.into_iter().filter_map(seen).collect())
 }
 
-/// The epochs of these jobs, as this snapshot has them.
+/// The epochs of these jobs in this snapshot.
 pub(super) async fn epochs_of(
     connection: &mut PgConnection,
     jobs: &[JobId],
@@ -70,7 +70,7 @@ pub(super) async fn load_overdue(
     after: Option<(DbTime, JobId)>,
     limit: usize,
 ) -> Result<Vec<LoadedJob>> {
-    const DOING: &str = "load what is overdue";
+    const DOING: &str = "load overdue jobs";
     let mut read = store.read_many(DOING).await?;
     let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
     let places = places(&mut read, &PartitionSet::all(PARTITIONS), before, after, limit, DOING).await?;
@@ -78,8 +78,9 @@ pub(super) async fn load_overdue(
     loaded(store, &mut read, found, DbTime::from_millis(now), DOING).await
 }
 
-/// The first places in the order of cursors. Each partition has an order of its own, so a little more than its share is read
-/// of each; beyond the first partition that had more than that, nothing is known yet, and the next round begins there.
+/// The first positions in the order of cursors. Each partition has its own order, so a little more than its share is
+/// read of each. If partitions had more rows than were read, the result is complete only up to the lowest last row of
+/// these; the next round begins there.
 async fn places(
     read: &mut PgConnection,
     partitions: &PartitionSet,
@@ -135,7 +136,7 @@ pub(super) async fn load_jobs(store: &PostgresStore, ids: &[JobId]) -> Result<Ve
     loaded(store, &mut read, found, DbTime::from_millis(now), DOING).await
 }
 
-/// The rows of these jobs, in this order, for transactions that act on each of them: all must be readable.
+/// The rows of these jobs, in this order, for transactions that act on each of them: all must be decodable.
 pub(super) async fn job_rows(
     connection: &mut PgConnection,
     unreadable: &Unreadable,
@@ -149,7 +150,7 @@ pub(super) async fn job_rows(
     Ok(jobs)
 }
 
-/// The rows of these jobs, in this order. One that cannot be decoded is noted and left out.
+/// The rows of these jobs, in this order. Notes and leaves out a row that cannot be decoded.
 pub(super) async fn readable_job_rows(
     connection: &mut PgConnection,
     unreadable: &Unreadable,
@@ -166,7 +167,7 @@ pub(super) async fn readable_job_rows(
     Ok(jobs)
 }
 
-/// The rows of the jobs at these places, in their order.
+/// The rows of the jobs at these positions, in their order.
 async fn placed_rows(
     read: &mut PgConnection,
     unreadable: &Unreadable,
@@ -212,12 +213,12 @@ async fn loaded(
     Ok(loaded.collect())
 }
 
-/// How many waiting runs of a job are read. Of those in a queue that any number of workers may take, a node needs none.
+/// How many waiting runs of a job are read. None for a queue job whose runs any number of workers may claim.
 fn needed(job: &Job) -> (JobId, usize) {
     (job.id, if job.spec.counts_open() { waiting_needed(&job.spec) } else { 0 })
 }
 
-/// How many runs wait of the jobs of which not all were read, counted up to `max`.
+/// The number of waiting runs of the jobs of which not all were read, counted up to `max`.
 async fn counts(
     read: &mut PgConnection,
     open: &HashMap<JobId, OpenOf>,
@@ -238,21 +239,22 @@ async fn counts(
     Ok(found.into_iter().map(count).collect())
 }
 
-/// What the youngest runs of jobs tell.
+/// What the most recent runs of the jobs show.
 #[derive(Default)]
 struct Recent {
     last_ticks: HashMap<JobId, DbTime>,
-    /// Those with a claimed run: few, so only theirs are fetched.
+    /// Jobs with a claimed run. They are few, so only their claimed runs are fetched.
     claimed: Vec<JobId>,
 }
 
-/// One look at each job's history: the ticks from its cursor on, and the runs that somebody may still be working on.
+/// Reads each job's history once: the ticks from its cursor on, and the runs that may still be claimed.
 async fn recent(read: &mut PgConnection, jobs: &[JobRow], lowest: RunId, doing: &'static str) -> Result<Recent> {
-    // What this snapshot has no younger run than. The days ahead are empty, and each would be looked into for each job.
+    // The youngest run of this snapshot. Without this bound, each of the empty days ahead would be searched for each
+    // job.
     let youngest: Option<Uuid> =
         sqlx::query_scalar(sql!("youngest_run")).fetch_optional(&mut *read).await.failed(doing)?;
     let Some(youngest) = youngest else { return Ok(Recent::default()) };
-    // Where there are no more ticks, nothing lies from there on.
+    // A job without further ticks has no rows from there on.
     let low: Vec<RunId> =
         jobs.iter().map(|row| row.cursor.map_or_else(|| RunId::floor(DbTime::MAX), RunId::floor)).collect();
     let from = low.iter().copied().min().map_or(lowest, |low| low.min(lowest));
@@ -278,7 +280,7 @@ async fn recent(read: &mut PgConnection, jobs: &[JobRow], lowest: RunId, doing: 
     Ok(recent)
 }
 
-/// The open runs of a job: those being worked on, and as many waiting ones as were asked for.
+/// The open runs of a job: the claimed ones, and as many waiting ones as requested.
 #[derive(Default)]
 struct OpenOf {
     runs: Vec<OpenRun>,
@@ -287,7 +289,7 @@ struct OpenOf {
     waiting: usize,
 }
 
-/// The open runs of these jobs, by id; of those that wait only as many as decide what happens to a further one.
+/// The open runs of these jobs, by id. Of the waiting ones, only as many as the overlap policy needs for its decision.
 pub(super) async fn open_runs<'j>(
     connection: &mut PgConnection,
     jobs: impl IntoIterator<Item = &'j Job>,
@@ -301,7 +303,7 @@ pub(super) async fn open_runs<'j>(
     Ok(open.into_iter().map(|(job, open)| (job, open.runs)).collect())
 }
 
-/// The waiting runs of jobs, of each up to the number named with it, and the claimed ones of `claimed`, by id.
+/// The waiting runs of jobs, up to the given number for each, and the claimed runs of the jobs in `claimed`, by id.
 async fn open_of(
     connection: &mut PgConnection,
     needed: &[(JobId, usize)],
@@ -310,7 +312,7 @@ async fn open_of(
     now: DbTime,
     doing: &'static str,
 ) -> Result<HashMap<JobId, OpenOf>> {
-    // The waiting ones first: a run that is claimed between the statements is found twice, and not missed.
+    // Reads the waiting runs first: a run that is claimed between the statements is found twice, not missed.
     let waiting = waiting_of(connection, needed, doing).await?;
     let jobs: Vec<JobId> = needed.iter().map(|(job, _)| *job).collect();
     let mut found = claimed_rows(connection, claimed, &jobs, lowest, now, doing).await?;
@@ -327,13 +329,13 @@ async fn open_of(
     }
     for OpenOf { runs, .. } in open.values_mut() {
         runs.sort_by_key(|run| run.id);
-        // A claim that committed between the two looks is in both.
+        // A claim that committed between the two statements is in both.
         runs.dedup_by_key(|run| run.id);
     }
     Ok(open)
 }
 
-/// The waiting runs of jobs, of each up to the number named with it. Most jobs have fewer: one statement reads those of all.
+/// The waiting runs of jobs, up to the given number for each. Most jobs have fewer: one statement reads those of all.
 async fn waiting_of(
     connection: &mut PgConnection,
     needed: &[(JobId, usize)],
@@ -352,7 +354,7 @@ async fn waiting_of(
     Ok(found.into_iter().map(backlog).collect())
 }
 
-/// One run more than needed of each job, so that the caller knows whether it has read all.
+/// Reads one run more than needed of each job, so that the caller knows whether more exist.
 async fn waiting_rows(
     connection: &mut PgConnection,
     statement: &'static str,
@@ -370,7 +372,7 @@ async fn waiting_rows(
     Ok(open)
 }
 
-/// The runs of jobs that nodes work on.
+/// The runs of jobs that nodes have claimed.
 pub(super) async fn claimed_runs(
     connection: &mut PgConnection,
     jobs: &[JobId],
@@ -382,7 +384,8 @@ pub(super) async fn claimed_runs(
     found.iter().map(rows::open_run).collect::<std::result::Result<_, _>>().failed(doing)
 }
 
-/// The claimed runs from `lowest` on of the jobs `recent`, and those of the jobs `listed` that `open_claims` lists.
+/// The claimed runs from `lowest` on of the jobs in `recent`, and those of the jobs in `listed` that `open_claims`
+/// lists.
 async fn claimed_rows(
     connection: &mut PgConnection,
     recent: &[JobId],
@@ -407,7 +410,8 @@ async fn claimed_rows(
     Ok(found)
 }
 
-/// The lowest id that any lease may have claimed without a row in `open_claims`; where there is no lease, nothing is claimed.
+/// The lowest run id that any lease may have claimed without a row in `open_claims`. Without a lease, nothing is
+/// claimed.
 pub(super) async fn lowest_open_from(connection: &mut PgConnection, now: DbTime, doing: &'static str) -> Result<RunId> {
     let lowest: Option<Uuid> =
         sqlx::query_scalar(sql!("lowest_open_from")).fetch_optional(connection).await.failed(doing)?;

@@ -1,6 +1,6 @@
-//! No call waits for ever. The server's own time-outs end what it executes, but where the way to it has gone silent nothing comes
-//! back, and sqlx cannot set TCP's. So each call has a limit here: a read that reaches it has failed, a write is unsure.
-//! Whatever is dropped in the middle leaves a connection that owes an answer; it is asked for once more, and closed if silent.
+//! Limits the time of each call. The server's timeouts end what it executes, but if the network goes silent, no answer
+//! comes back, and sqlx cannot set TCP timeouts. A read that reaches its limit has failed; a write is unsure. A dropped
+//! call leaves a connection that owes an answer. It is probed once more, and closed if it stays silent.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use sqlx::{PgConnection, Row as _};
 use super::{PostgresStore, open::PostgresOptions, sql};
 use crate::{Result, StoreError};
 
-/// Most calls are a handful of statements, of which one is slow when the server is.
+/// Most calls have a handful of statements, of which few are slow at once.
 const SLOW_STATEMENTS: u32 = 3;
-/// A prune drops days and moves last runs, each under a long time-out of its own; nobody waits for it.
+/// A prune drops days and moves last runs, each under a long timeout of its own. No caller waits for it.
 const PRUNE_LIMIT: Duration = Duration::from_mins(30);
 
 #[derive(Clone, Copy, Debug)]
@@ -23,17 +23,17 @@ impl CallLimit {
     }
 }
 
-const DOING: &str = "hear from the database";
+const DOING: &str = "get an answer from the database";
 const SILENT: &str = "no answer in time";
 
 impl PostgresStore {
-    /// For calls that only read.
+    /// For read-only calls.
     pub(super) async fn reads<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         let silent = |_| StoreError::Failed { doing: DOING, source: SILENT.into() };
         tokio::time::timeout(self.limit.0, call).await.map_err(silent)?
     }
 
-    /// For calls that write: what was on its way may still land.
+    /// For calls that write: a statement already sent may still take effect.
     pub(super) async fn writes<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         self.writes_within(self.limit.0, call).await
     }
@@ -49,13 +49,13 @@ impl PostgresStore {
     }
 }
 
-/// Whether a connection that somebody is done with may be used again: it answers within the time, and has no transaction open.
-/// sqlx asks too, but waits for ever, and the silent connection would keep its place in the pool; and of a caller who gave up
-/// while `begin` was on its way, sqlx does not know that there is something to roll back.
+/// Whether a returned connection may be used again: it answers within the limit, and has no open transaction. sqlx
+/// probes too, but without a timeout, so a silent connection would occupy its slot in the pool. And if a caller gave up
+/// while `begin` was in flight, sqlx does not know that it must roll back.
 pub(super) async fn is_sound(connection: &mut PgConnection, limit: Duration) -> sqlx::Result<bool> {
     match tokio::time::timeout(limit, sqlx::raw_sql(sql!("in_transaction")).fetch_one(connection)).await {
         Ok(answer) => Ok(!answer?.try_get::<bool, _>("open")?),
-        // An error closes the connection without a word more to the other side.
+        // An error closes the connection without further messages to the server.
         Err(_) => Err(sqlx::Error::PoolTimedOut),
     }
 }

@@ -1,5 +1,6 @@
-//! What an incarnation has claimed: our own, and what dead nodes have left. A claim on a young run lies at or above the `open_from`
-//! of its lease. A claim on an older run has a row in `open_claims`; the row alone proves nothing, so its run is always read too.
+//! The claims of an incarnation: of this node, and of dead nodes. A claim on a young run has an id at or above the
+//! `open_from` of its lease. A claim on an older run has a row in `open_claims`. That row alone proves nothing, so the
+//! run is always read too.
 
 use std::collections::HashSet;
 
@@ -10,7 +11,7 @@ use uuid::Uuid;
 use super::{Failed, PostgresStore, Write, node, rows, sql};
 use crate::{ClaimedRun, Lease, ListedClaims, OldClaim, Result, StoreError, unreadable::Unreadable};
 
-/// Incarnations without a lease whose claims are looked at in one call.
+/// Incarnations without a lease whose claims one call reads.
 const ORPHANS_MAX: usize = 100;
 
 pub(super) async fn listed_claims(
@@ -19,7 +20,7 @@ pub(super) async fn listed_claims(
     after: Option<RunId>,
     limit: usize,
 ) -> Result<ListedClaims> {
-    const DOING: &str = "compare our old claims";
+    const DOING: &str = "read this node's listed claims";
     let mut read = store.read(DOING).await?;
     let open_from: Option<Uuid> = sqlx::query_scalar(sql!("open_from"))
         .bind(lease.incarnation.uuid())
@@ -37,7 +38,7 @@ pub(super) async fn listed_claims(
 }
 
 pub(super) async fn list_old_claims(store: &PostgresStore, lease: &Lease, to: RunId) -> Result<RunId> {
-    const DOING: &str = "list our old claims";
+    const DOING: &str = "list this node's old claims";
     let mut write = store.write(DOING).await?;
     let listed: Option<Uuid> = sqlx::query_scalar(sql!("lease_compared_to"))
         .bind(lease.incarnation.uuid())
@@ -50,7 +51,7 @@ pub(super) async fn list_old_claims(store: &PostgresStore, lease: &Lease, to: Ru
     }
     let to = OldClaim::page_end(from, to);
     note(&mut write, lease.incarnation, from, to).await?;
-    // Only now: nothing that records or claims waits while the runs are read.
+    // Locked only now, so that recording and claiming do not wait while the runs are read.
     node::hold_alone(&mut write, lease).await?;
     sqlx::query(sql!("lease_compared"))
         .bind(lease.incarnation.uuid())
@@ -62,7 +63,7 @@ pub(super) async fn list_old_claims(store: &PostgresStore, lease: &Lease, to: Ru
     Ok(to)
 }
 
-/// Lists the claims of an incarnation on runs from `from` to before `to`, as the database has them.
+/// Lists the claims of an incarnation on runs from `from` up to but not including `to`, as the database has them.
 async fn note(write: &mut Write, incarnation: Incarnation, from: RunId, to: RunId) -> Result<()> {
     sqlx::query(sql!("claims_note"))
         .bind(incarnation.uuid())
@@ -80,7 +81,7 @@ pub(super) async fn claims_between(
     from: RunId,
     to: RunId,
 ) -> Result<Vec<ClaimedRun>> {
-    const DOING: &str = "compare our claims";
+    const DOING: &str = "read this node's claims";
     let mut read = store.read(DOING).await?;
     let found = sqlx::query(sql!("claims_between"))
         .bind(lease.incarnation.uuid())
@@ -93,7 +94,7 @@ pub(super) async fn claims_between(
 }
 
 pub(super) async fn still_claimed(store: &PostgresStore, lease: &Lease, runs: &[RunId]) -> Result<Vec<(RunId, Fence)>> {
-    const DOING: &str = "compare our claims";
+    const DOING: &str = "read this node's claims";
     let mut read = store.read(DOING).await?;
     let found = sqlx::query(sql!("still_claimed"))
         .bind(lease.incarnation.uuid())
@@ -109,7 +110,8 @@ pub(super) async fn load_lost(store: &PostgresStore, lease: &Lease, limit: usize
     const DOING: &str = "load lost claims";
     let mut write = store.write(DOING).await?;
     node::hold(&mut write, lease).await?;
-    // Before anything of theirs is read; and committed, so that nobody waits for the reading, which may take long.
+    // Fences before it reads their claims. Commits first, so that no other transaction waits for the reads, which may
+    // take long.
     node::fence_expired(&mut write, lease.incarnation).await?;
     write.commit().await?;
     undelegate(store).await?;
@@ -129,17 +131,17 @@ pub(super) async fn load_lost(store: &PostgresStore, lease: &Lease, limit: usize
     Ok(lost)
 }
 
-/// In a transaction of its own, behind the commit that ended the leases.
+/// In a transaction of its own, after the commit that ended the leases.
 pub(super) async fn undelegate(store: &PostgresStore) -> Result<()> {
-    const DOING: &str = "take back what dead nodes were handed";
+    const DOING: &str = "take back delegated runs of dead nodes";
     let mut write = store.write(DOING).await?;
     sqlx::query(sql!("undelegate")).execute(&mut *write.tx).await.failed(DOING)?;
     write.commit().await
 }
 
-/// The incarnations that have ended, or that have claims and no lease. All their claims are listed: the runs from the `open_from` of
-/// a lease on are read once. While a node of a release lives that does not read `open_claims`, they are read at each look, and
-/// `open_from` stays: that node searches claims from the lowest `open_from` on.
+/// The incarnations that have ended, or that have claims and no lease. All their claims are then listed: the runs from
+/// the lease's `open_from` on are read once. While a node of a release that does not read `open_claims` is alive, they
+/// are read in each call and `open_from` stays, because that node searches claims from the lowest `open_from` on.
 async fn dead(write: &mut Write, but: Incarnation) -> Result<Vec<Incarnation>> {
     let doing = write.doing;
     let old_release = old_release_lives(write).await?;
@@ -166,8 +168,8 @@ async fn dead(write: &mut Write, but: Incarnation) -> Result<Vec<Incarnation>> {
     Ok(dead)
 }
 
-/// Up to `limit` claims of an incarnation, all of whose claims are listed, and whether some were skipped because they, or their jobs,
-/// cannot be decoded. Rows that are stale go.
+/// Up to `limit` claims of an incarnation whose claims are all listed, and whether some were skipped because they or
+/// their jobs cannot be decoded. Removes stale rows.
 async fn listed_until(write: &mut Write, incarnation: Incarnation, limit: usize) -> Result<(Vec<ClaimedRun>, bool)> {
     let unreadable_jobs: HashSet<JobId> = write.unreadable.jobs_aside().into_iter().collect();
     let (mut found, mut skipped, mut after) = (Vec::new(), false, None);
@@ -185,12 +187,12 @@ async fn listed_until(write: &mut Write, incarnation: Incarnation, limit: usize)
     }
 }
 
-/// A page of the rows of one incarnation.
+/// A page of the listed claims of one incarnation.
 struct Listed {
     claims: Vec<ClaimedRun>,
-    /// Rows whose run that incarnation no longer has claimed, with their fences.
+    /// Rows, with their fences, whose run this incarnation no longer has claimed.
     stale: Vec<(Uuid, i64)>,
-    /// Some cannot be decoded.
+    /// Some rows cannot be decoded.
     skipped: bool,
     next: Option<RunId>,
 }
@@ -239,7 +241,7 @@ async fn unlist_stale(write: &mut Write, stale: &[(Uuid, i64)]) -> Result<()> {
     Ok(())
 }
 
-/// Lists claims of the lease's incarnation: those that lie below its `open_from`, or that it is about to pass.
+/// Lists claims of the lease's incarnation that are below its `open_from`, or that `open_from` is about to pass.
 pub(super) async fn list(write: &mut Write, lease: &Lease, claims: &[OldClaim]) -> Result<()> {
     if claims.is_empty() {
         return Ok(());
@@ -256,12 +258,12 @@ pub(super) async fn list(write: &mut Write, lease: &Lease, claims: &[OldClaim]) 
     Ok(())
 }
 
-/// Whether a node of a release that does not read `open_claims` lives: for its sake `open_from` must not pass a claim.
+/// Whether a node of a release that does not read `open_claims` is alive. Then `open_from` must not pass a claim.
 pub(super) async fn old_release_lives(write: &mut Write) -> Result<bool> {
     sqlx::query_scalar(sql!("leases_before_lists")).fetch_one(&mut *write.tx).await.failed(write.doing)
 }
 
-/// Removes these runs, which are held and which no node has claimed any longer, from `open_claims`.
+/// Removes runs from `open_claims`. The caller has them locked, and no node has them claimed any more.
 pub(super) async fn unlist(write: &mut Write, runs: Vec<RunId>) -> Result<()> {
     if !runs.is_empty() {
         sqlx::query(sql!("claims_unlist"))

@@ -1,7 +1,7 @@
-//! The keeper for a cluster: one PostgreSQL that any number of nodes share. Each transaction group has a file of its own here,
-//! and its SQL beside it. Every call is a transaction of its own, READ COMMITTED where it writes and one snapshot where it
-//! reads. Nothing rests on the state of a session, so a transaction pooler may stand in between. What is due and which
-//! lease lives is judged by the database's clock (`everytick_now()`), read after the locks were had.
+//! The store for a cluster: one PostgreSQL database that any number of nodes share. Each group of transactions has its
+//! own file here, and its SQL in `sql/`. Each call is its own transaction: READ COMMITTED for writes, one snapshot for
+//! reads. No call depends on session state, so a transaction pooler may be used. The database clock
+//! (`everytick_now()`), read after the locks are acquired, decides what is due and which lease is alive.
 
 mod accept;
 mod backfill;
@@ -82,7 +82,7 @@ macro_rules! sql {
 }
 use sql;
 
-/// A statement about one day's table, by its name: the planner then looks at that one alone.
+/// A statement on one day's table, by name, so that the planner considers only that table.
 macro_rules! day_sql {
     ($name:literal, $table:expr) => {
         sqlx::AssertSqlSafe(
@@ -96,14 +96,14 @@ macro_rules! day_sql {
 }
 use day_sql;
 
-/// A store in one PostgreSQL database. The handles of one process (see [`PostgresStore::api_handle`]) share what the process
-/// knows of the database; each has its own connections.
+/// A store in one PostgreSQL database. The handles of one process (see [`PostgresStore::api_handle`]) share what the
+/// process knows of the database; each has its own connections.
 pub struct PostgresStore {
     pool: PgPool,
     gate: Gate,
     begin: Arc<Begin>,
     limit: limit::CallLimit,
-    /// The number of the zone data by which this node plans.
+    /// The version of the zone data with which this node plans.
     zone_data: i64,
     row_lock_timeout: Duration,
     transaction_pooler: bool,
@@ -112,14 +112,14 @@ pub struct PostgresStore {
     definitions: Arc<definitions::Definitions>,
     lines: Arc<queue::line::Lines>,
     looked: Arc<changes::Looked>,
-    /// Steps of flows were left, and nobody has been told yet.
+    /// Whether flow steps were written since [`crate::FlowStore::left_steps`] was last called.
     steps: Arc<AtomicBool>,
     unreadable: Arc<Unreadable>,
     #[cfg(feature = "conformance")]
     clock: Option<Arc<TestClock>>,
 }
 
-/// Tells when somebody says that jobs were made or changed.
+/// Notifications that jobs were created or changed.
 pub struct JobHints(PgListener);
 
 impl std::fmt::Debug for JobHints {
@@ -129,31 +129,32 @@ impl std::fmt::Debug for JobHints {
 }
 
 impl JobHints {
-    /// Waits for the next hint. A connection that was lost is made anew, and counts as one: something may have been missed.
+    /// Waits for the next hint. Reopens a lost connection, which counts as a hint: one may have been missed.
     pub async fn changed(&mut self) -> Result<()> {
         self.0.try_recv().await.failed("listen for changes").map(drop)
     }
 }
 
-/// How transactions begin, with the time-outs that the role does not bring along.
+/// The statements that begin transactions. They set the timeouts that the role does not have.
 struct Begin {
     write: SqlStr,
-    /// To claim from a queue.
+    /// For claims from a queue.
     claim: SqlStr,
-    /// The same, and waits for a locked row only briefly.
+    /// The same, with a short lock timeout for rows.
     claim_brief: SqlStr,
-    /// For batches of ticks, ends and claims.
+    /// For batches of ticks, settlements and claims.
     hot: SqlStr,
-    /// For batches whose rows another session may have locked: they wait for a row only briefly.
+    /// For batches whose rows another session may have locked: with a short lock timeout for rows.
     brief: SqlStr,
     read: SqlStr,
-    /// To read jobs by the thousand.
+    /// For reading thousands of jobs.
     load: SqlStr,
-    /// For what nobody waits for: moving last runs before a day goes.
+    /// For long background work: moving last runs before a day's table is dropped.
     slow: SqlStr,
 }
 
-/// A clock that a test moves, told to a database whose `everytick_now()` reads it from the table `test_clock`.
+/// A clock that a test sets. It is written to the table `test_clock`, which `everytick_now()` of the test database
+/// reads.
 #[cfg(feature = "conformance")]
 struct TestClock {
     clock: Arc<dyn WallClock>,
@@ -166,24 +167,24 @@ impl std::fmt::Debug for PostgresStore {
     }
 }
 
-/// A connection that the server has closed is found out when it is used: so many of them are put up with in one call.
+/// A connection that the server has closed is noticed only when it is used. One call skips at most this many.
 const STALE_CONNECTIONS_MAX: u32 = 20;
 
 impl PostgresStore {
-    /// Connects, brings the schema up to date, and makes the days' tables. A database of a release that this one cannot
-    /// work with is [`StoreError::Unusable`].
+    /// Connects, migrates the schema, and creates the tables of the days. Returns [`StoreError::Unusable`] if this
+    /// release cannot work with the schema.
     pub async fn connect(url: &str, options: PostgresOptions, limits: Limits) -> Result<Self> {
         open::connect(url, options, limits).await
     }
 
-    /// Connects to look: nothing is written, and the schema stays as it is. A database that holds no everytick, or one that
-    /// this release cannot work with, is [`StoreError::Unusable`].
+    /// Connects for reading only: writes nothing and does not migrate. Returns [`StoreError::Unusable`] for a database
+    /// without an everytick schema, or with one that this release cannot work with.
     pub async fn connect_read_only(url: &str) -> Result<Self> {
         open::connect_read_only(url).await
     }
 
-    /// A second handle, for the API: it has `connections_max` connections of its own, which it opens when it needs them. A call
-    /// that waits for one of them longer than [`crate::API_WAIT_MAX`] is [`StoreError::Busy`].
+    /// A second handle, for the API. It has `connections_max` connections of its own, opened when needed. A call that
+    /// waits longer than [`crate::API_WAIT_MAX`] for one gets [`StoreError::Busy`].
     #[must_use]
     pub fn api_handle(&self, connections_max: u32) -> Self {
         let options = self.pool.options().clone().max_connections(connections_max);
@@ -207,18 +208,18 @@ impl PostgresStore {
         }
     }
 
-    /// The host that the URL names, where it is not this machine and `sslmode` is not `verify-full`.
+    /// The host in the URL, if it is not this machine and `sslmode` is not `verify-full`.
     pub fn unverified_host(url: &str) -> Result<Option<String>> {
         open::unverified_host(url)
     }
 
-    /// Only brings the schema up to date.
+    /// Only migrates the schema.
     pub async fn migrate(url: &str) -> Result<()> {
         open::migrate_only(url).await
     }
 
-    /// Listens for changes of jobs, on a connection of its own. Only a hint. `None` behind a transaction pooler: what is heard
-    /// on its connections may come in the middle of anybody's transaction.
+    /// Listens for changes of jobs on a connection of its own. Only a hint. `None` behind a transaction pooler, where
+    /// notifications could arrive in any client's transaction.
     pub async fn listen(&self) -> Result<Option<JobHints>> {
         const DOING: &str = "listen for changes";
         if self.transaction_pooler {
@@ -229,35 +230,35 @@ impl PostgresStore {
         Ok(Some(JobHints(listener)))
     }
 
-    /// Waits for what is under way, and closes the connections. A store that is only dropped loses nothing either.
+    /// Waits for running calls and closes the connections. Dropping a store without this loses no data either.
     pub async fn close(&self) {
         self.pool.close().await;
     }
 
-    /// The connections, for tests and probes.
+    /// The connection pool, for tests and probes.
     #[cfg(feature = "conformance")]
     #[must_use]
     pub const fn pool(&self) -> &PgPool {
         &self.pool
     }
 
-    /// Begins to write. Dropped without a commit, also in the middle of a statement, it rolls back.
+    /// Begins a write transaction. Dropped without a commit, even during a statement, it rolls back.
     async fn write(&self, doing: &'static str) -> Result<Write> {
         Ok(self.writing(self.begin(&self.begin.write, doing).await?, doing))
     }
 
-    /// Begins to write a batch: its statements are planned once a connection.
+    /// Begins a write transaction for a batch. Its statements are planned once per connection.
     async fn write_batch(&self, doing: &'static str) -> Result<Write> {
         Ok(self.writing(self.begin(&self.begin.hot, doing).await?, doing))
     }
 
-    /// Begins to write a batch that waits for a locked row no longer than `row_lock_timeout`. The caller then repeats it
-    /// without the rows that are locked; see [`is_locked`].
+    /// Begins a write transaction for a batch that waits for a locked row no longer than `row_lock_timeout`. The caller
+    /// then repeats the batch without the locked rows; see [`is_locked`].
     async fn write_brief(&self, doing: &'static str) -> Result<Write> {
         Ok(self.writing(self.begin(&self.begin.brief, doing).await?, doing))
     }
 
-    /// Begins to claim from a queue: its statements keep to the order of their indexes.
+    /// Begins a claim from a queue. Its statements read in index order.
     async fn write_in_order(&self, brief: bool, doing: &'static str) -> Result<Write> {
         let begin = if brief { &self.begin.claim_brief } else { &self.begin.claim };
         Ok(self.writing(self.begin(begin, doing).await?, doing))
@@ -277,12 +278,12 @@ impl PostgresStore {
         }
     }
 
-    /// Begins to read one snapshot.
+    /// Begins a read of one snapshot.
     async fn read(&self, doing: &'static str) -> Result<Admitted<Postgres>> {
         self.begin(&self.begin.read, doing).await
     }
 
-    /// Begins to read many jobs in one snapshot.
+    /// Begins a read of many jobs in one snapshot.
     async fn read_many(&self, doing: &'static str) -> Result<Admitted<Postgres>> {
         self.begin(&self.begin.load, doing).await
     }
@@ -300,7 +301,7 @@ impl PostgresStore {
     }
 
     #[cfg(not(feature = "conformance"))]
-    #[expect(clippy::unused_async, reason = "it tells nothing outside tests")]
+    #[expect(clippy::unused_async, reason = "async only in tests")]
     async fn tell_clock(&self, _: &'static str) -> Result<()> {
         Ok(())
     }
@@ -319,29 +320,30 @@ impl PostgresStore {
     }
 }
 
-/// A write transaction and its instant, which whoever holds the locks reads.
+/// A write transaction and its time, read after the locks are acquired.
 struct Write {
     tx: Transaction<'static, Postgres>,
     now: DbTime,
     doing: &'static str,
-    /// Whether it leaves steps of flows, and whom to tell.
+    /// Whether it writes flow steps. If so, `steps` is set after the commit.
     left_steps: bool,
     steps: Arc<AtomicBool>,
     unreadable: Arc<Unreadable>,
     _admission: Admission,
-    /// Waiting runs that one transaction works off.
+    /// Waiting runs that one transaction processes.
     backlog_max: usize,
 }
 
 impl Write {
-    /// Reads the clock, now that the locks are had.
+    /// Reads the clock, after the locks are acquired.
     async fn read_clock(&mut self) -> Result<DbTime> {
         let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *self.tx).await.failed(self.doing)?;
         self.now = DbTime::from_millis(now);
         Ok(self.now)
     }
 
-    /// Commits what was done, or gives up its locks at once: dropped, it would keep them until somebody gets to it.
+    /// Commits, or on an error rolls back at once. A dropped transaction would keep its locks until the pool rolls it
+    /// back.
     async fn finish<T>(self, done: Result<T>) -> Result<T> {
         match done {
             Ok(done) => {
@@ -355,7 +357,7 @@ impl Write {
         }
     }
 
-    /// Gives up. A rollback that fails has lost its connection, and the server gives up by itself.
+    /// Rolls back. If that fails, the connection is lost, and the server rolls back by itself.
     async fn rollback(self) {
         if let Err(error) = self.tx.rollback().await {
             tracing::debug!(error = %error, doing = self.doing, "could not roll back");
@@ -365,10 +367,10 @@ impl Write {
     async fn commit(self) -> Result<()> {
         let doing = self.doing;
         let committed = self.tx.commit().await;
-        // Also when nobody knows whether it was: to look costs little.
+        // Set also if the commit's outcome is unknown: an unneeded check costs little.
         self.steps.fetch_or(self.left_steps, Ordering::AcqRel);
         committed.map_err(|error| match &error {
-            // The server itself says that it was not done.
+            // The server reports that the commit failed.
             sqlx::Error::Database(said) if !is_closed(&error) && said.code().is_some() => {
                 StoreError::Failed { doing, source: error.into() }
             }
@@ -378,9 +380,9 @@ impl Write {
 }
 
 trait Failed<T> {
-    /// An error before the commit: the transaction rolls back, so it is known not to be done.
+    /// Maps an error before the commit: the transaction rolls back, so nothing was done.
     fn failed(self, doing: &'static str) -> Result<T>;
-    /// The same, but where the data itself was refused this says so: sending it again will not help.
+    /// The same, but an error caused by the data becomes `Refused`: a repeat would fail too.
     fn failed_or_refused(self, doing: &'static str) -> Result<T>;
 }
 
@@ -411,7 +413,7 @@ fn is_refusal(error: &sqlx::Error) -> bool {
     code(error).is_some_and(|code| ["22", "23", "54"].contains(&&code[..2]))
 }
 
-/// The connection is gone: class 08, a server that shuts down or starts, a session that it ended.
+/// Whether the connection is lost: class 08, a server that shuts down or starts, or a terminated session.
 fn is_closed(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::BeginFailed => true,

@@ -1,4 +1,5 @@
-//! The lease of a node and the partitions it holds: had, renewed, raised, ended, and checked where others write under it.
+//! The lease of a node and the partitions that it owns: join, renew, raise the fence, leave, and the check that other
+//! transactions make under a lease.
 
 use everytick_domain::{
     ids::{Fence, Incarnation, RunId},
@@ -14,7 +15,7 @@ use crate::{
     StoreError,
 };
 
-/// The longest lease that a node may be given.
+/// The longest lease that a node may have.
 const LEASE_MAX: Span = Span::minutes(10);
 
 pub(super) async fn now(store: &PostgresStore) -> Result<DbTime> {
@@ -28,10 +29,10 @@ pub(super) async fn join(
     incarnation: Incarnation,
     ttl: Span,
 ) -> Result<(Lease, DbTime)> {
-    const DOING: &str = "join";
+    const DOING: &str = "join the cluster";
     cap(store).await;
     let mut write = store.write(DOING).await?;
-    // What older incarnations of the node have under way ends first.
+    // Waits for the executing statements of older incarnations of the node.
     sqlx::query(sql!("join_lock"))
         .bind(incarnation.uuid())
         .bind(&node.name)
@@ -79,7 +80,7 @@ pub(super) async fn join(
     Ok((Lease { node: node.name.clone(), incarnation, fence }, now))
 }
 
-/// Another process that lives under the node's name. The leases of that name are locked.
+/// Another live process under the node's name. The leases of that name are locked.
 async fn name_holder(write: &mut Write, node: &NodeInfo, incarnation: Incarnation) -> Result<Option<NameHolder>> {
     let found = sqlx::query(sql!("join_name_holder"))
         .bind(incarnation.uuid())
@@ -132,8 +133,8 @@ pub(super) async fn renew(store: &PostgresStore, lease: &Lease, ttl: Span, beat:
     Ok(now)
 }
 
-/// Shortens leases that a clock which was ahead made too long. A living node renews its own before it ends; one that died while
-/// the clock was ahead is dead a lease later. What fails here is tried again at the next renewal.
+/// Shortens leases that a clock that was ahead made too long. A live node renews its own lease before it ends; a node
+/// that died while the clock was ahead then expires after one lease time. The next renewal retries a failure.
 async fn cap(store: &PostgresStore) {
     const DOING: &str = "shorten leases";
     let shorten = async {
@@ -144,7 +145,7 @@ async fn cap(store: &PostgresStore) {
         write.commit().await
     };
     if let Err(error) = shorten.await {
-        tracing::debug!(%error, "leases were not looked at");
+        tracing::debug!(%error, "could not shorten leases");
     }
 }
 
@@ -168,19 +169,19 @@ pub(super) async fn raise_fence(store: &PostgresStore, lease: &Lease) -> Result<
 }
 
 pub(super) async fn retire(store: &PostgresStore, lease: &Lease) -> Result<()> {
-    const DOING: &str = "give all partitions back";
+    const DOING: &str = "release all partitions";
     let mut write = store.write(DOING).await?;
     hold_alone(&mut write, lease).await?;
     free(&mut write, lease, &PartitionSet::all(u16::MAX)).await?;
     sqlx::query(sql!("retire")).bind(lease.incarnation.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
     range::notify(&mut write).await?;
     write.commit().await?;
-    // At once, though any node does this now and then: others can start them.
+    // Any node does this periodically; done at once, so that other nodes can start these runs.
     lost::undelegate(store).await
 }
 
 pub(super) async fn leave(store: &PostgresStore, lease: &Lease) -> Result<()> {
-    const DOING: &str = "leave";
+    const DOING: &str = "leave the cluster";
     let mut write = store.write(DOING).await?;
     hold_alone(&mut write, lease).await?;
     free(&mut write, lease, &PartitionSet::all(u16::MAX)).await?;
@@ -282,8 +283,8 @@ async fn free(write: &mut Write, lease: &Lease, partitions: &PartitionSet) -> Re
     Ok(())
 }
 
-/// Ends the leases of others that have expired. Taking their rows waits for the statements that they have under way, and
-/// whatever they send later finds another fence.
+/// Ends expired leases of other nodes. Locking their rows waits for their executing statements. Statements that they
+/// send later have an old fence.
 pub(super) async fn fence_expired(write: &mut Write, but: Incarnation) -> Result<()> {
     let expired: Vec<Uuid> = sqlx::query_scalar(sql!("expired_lock"))
         .bind(but.uuid())
@@ -303,22 +304,22 @@ pub(super) async fn fence_expired(write: &mut Write, but: Incarnation) -> Result
     Ok(())
 }
 
-/// Holds the lease for as long as the transaction lasts, together with others who write under it. Sees that it lives and
-/// carries the fence, reads the clock, and gives the lowest id that the lease may have claimed.
+/// Share-locks the lease until the transaction ends. Checks that it is alive and carries the fence, reads the clock,
+/// and returns the lease's `open_from`: the lowest run id that it may have claimed without a listing.
 pub(super) async fn hold(write: &mut Write, lease: &Lease) -> Result<RunId> {
     let (now, open_from) = lives(&mut write.tx, sql!("lease_held"), lease, write.doing).await?;
     write.now = now;
     Ok(open_from)
 }
 
-/// The same, alone: for whoever changes the lease.
+/// The same with an exclusive lock, for transactions that change the lease.
 pub(super) async fn hold_alone(write: &mut Write, lease: &Lease) -> Result<RunId> {
     let (now, open_from) = lives(&mut write.tx, sql!("lease_held_alone"), lease, write.doing).await?;
     write.now = now;
     Ok(open_from)
 }
 
-/// Looks at the lease, for those who only read; gives the clock.
+/// Checks the lease without a lock, for read transactions; returns the clock.
 pub(super) async fn check(read: &mut PgConnection, lease: &Lease, doing: &'static str) -> Result<DbTime> {
     lives(read, sql!("lease_lives"), lease, doing).await.map(|(now, _)| now)
 }
@@ -344,7 +345,8 @@ async fn lives(
     Ok((now, rows::run_id(&row, "open_from").failed(doing)?))
 }
 
-/// Notes that the lease claims a run as low as this, for nodes that do not read `open_claims`. The lease is held alone.
+/// Lowers `open_from` to this run, for nodes that do not read `open_claims`. The caller has the lease locked
+/// exclusively.
 pub(super) async fn lower_open_from(write: &mut Write, lease: &Lease, lowest: RunId) -> Result<()> {
     sqlx::query(sql!("lower_open_from"))
         .bind(lease.incarnation.uuid())
@@ -355,7 +357,8 @@ pub(super) async fn lower_open_from(write: &mut Write, lease: &Lease, lowest: Ru
     Ok(())
 }
 
-/// The lease rows are had before this: whoever waits for one would keep everybody from the counter.
+/// Call it after the lease rows are locked: a transaction that waits for a lease while it has the counter locked would
+/// block all others.
 async fn next_fence(write: &mut Write) -> Result<Fence> {
     let fence = sqlx::query_scalar(sql!("next_lease_fence"))
         .bind(write.now.millis())

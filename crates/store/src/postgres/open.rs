@@ -1,4 +1,5 @@
-//! Connects: the pool, the time-outs, the schema.
+//! Connects to PostgreSQL: opens the pool, sets the timeouts, migrates the schema, and replans after an update of the
+//! zone data.
 
 use std::{net::IpAddr, str::FromStr as _, time::Duration};
 
@@ -17,23 +18,23 @@ use super::{
 use crate::{Limits, Result, StoreError};
 
 const DOING: &str = "connect to PostgreSQL";
-/// Two nodes that start at once take turns here: "everytick" in ASCII, cut to eight bytes.
+/// The advisory lock that serializes nodes that start at once: "everytick" in ASCII, cut to eight bytes.
 pub(super) const MIGRATION_LOCK: i64 = 0x6576_6572_7974_6963;
 
 /// How a node uses the database.
 #[derive(Clone)]
 pub struct PostgresOptions {
     pub connections_max: u32,
-    /// A transaction pooler stands before the database and may give each transaction another connection: statements are
-    /// then prepared anew each time, what others have left under the same names is cleared first, and nobody listens.
+    /// A transaction pooler is in use and may give each transaction another connection. Statements are then prepared
+    /// each time, after prepared statements of other clients were deallocated. LISTEN is not used.
     pub transaction_pooler: bool,
     pub statement_timeout: Duration,
     pub lock_timeout: Duration,
-    /// A batch waits this long for a row that another session has locked. Then it goes on without that row.
+    /// A batch waits this long for a row that another session has locked. Then it continues without that row.
     pub row_lock_timeout: Duration,
-    /// A node that is stopped inside a transaction keeps its locks for no longer than this.
+    /// A node that is stopped inside a transaction keeps its locks no longer than this.
     pub idle_in_transaction_timeout: Duration,
-    /// The number of the zone data that this release has; tests play a release with other data.
+    /// The version of this release's zone data. Tests simulate a release with other data.
     pub zone_data: i64,
     /// A test's clock; the database's `everytick_now()` reads the table `test_clock`.
     #[cfg(feature = "conformance")]
@@ -69,9 +70,9 @@ impl Default for PostgresOptions {
     }
 }
 
-/// Settings of the role that are within these are left as they are.
+/// Timeouts of the role up to this value are kept.
 const ROLE_TIMEOUT_MAX: Duration = Duration::from_secs(30);
-/// Jobs whose schedules are looked at, and planned anew, in one transaction.
+/// Jobs whose schedules are read and replanned in one transaction.
 const REPLANNED_AT_ONCE: usize = 500;
 const SLOW_TIMEOUT: Duration = Duration::from_mins(5);
 
@@ -81,14 +82,14 @@ pub(super) async fn connect(url: &str, options: PostgresOptions, limits: Limits)
     Ok(store)
 }
 
-/// Also where a move into the database is under way.
+/// Connects also while a move into the database is unfinished.
 pub(super) async fn connect_unfinished(url: &str, options: PostgresOptions, limits: Limits) -> Result<PostgresStore> {
     let mut connect = parse(url)?;
     if options.transaction_pooler {
         connect = connect.statement_cache_capacity(0);
     }
     migrate(&mut first(&connect).await?).await?;
-    // Sooner than those who wait for a connection give up.
+    // Shorter than the time after which a caller that waits for a connection gives up.
     let (limit, silent_after) = (CallLimit::of(&options), options.statement_timeout / 2);
     let pool = PgPoolOptions::new()
         .max_connections(options.connections_max)
@@ -123,14 +124,14 @@ pub(super) async fn connect_unfinished(url: &str, options: PostgresOptions, limi
 }
 
 pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
-    // A pooler may stand in between, for all we know: what is right there is right without.
+    // A pooler may be in use. Settings that are safe behind one are safe without one.
     let options = PostgresOptions { connections_max: 1, transaction_pooler: true, ..PostgresOptions::default() };
     let connect = parse(url)?.statement_cache_capacity(0);
     let mut connection = first(&connect).await?;
     match sqlx::raw_sql(sql!("migrated")).fetch_all(&mut connection).await {
         Ok(found) => steps_made(&found)?,
         Err(sqlx::Error::Database(said)) if said.code().as_deref() == Some("42P01") => {
-            return Err(StoreError::Unusable("the database holds no everytick".to_owned()));
+            return Err(StoreError::Unusable("the database contains no everytick data".to_owned()));
         }
         Err(error) => return Err(error).failed(DOING),
     };
@@ -165,12 +166,12 @@ pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
     })
 }
 
-/// Newer zone data may move ticks that lie ahead, also to before their cursor. A cursor is a lower bound, so it is lowered to
-/// now: what is recorded stays recorded, and the next tick is found by the new data. An older release changes nothing back: its
-/// epoch is raised and marked with the data, and a node with older data does not raise such a cursor. Only jobs with a zone
-/// are concerned. A start that ends in between begins anew at the next.
+/// Newer zone data may move future ticks, also to before their cursor. A cursor is a lower bound, so it is lowered to
+/// now: recorded ticks stay recorded, and the next tick is found with the new data. A node with older data cannot undo
+/// this: the epoch is raised and marked with the zone-data version, and such a node does not raise that cursor. Only
+/// jobs with a time zone are affected. If a start is interrupted here, the next start repeats it.
 async fn replan(store: &PostgresStore) -> Result<()> {
-    const DOING: &str = "plan by this release's zone data";
+    const DOING: &str = "replan with this release's zone data";
     let mut read = store.read(DOING).await?;
     let planned: i64 = sqlx::query_scalar(sql!("zone_data")).fetch_one(&mut *read).await.failed(DOING)?;
     drop(read);
@@ -195,10 +196,10 @@ async fn replan(store: &PostgresStore) -> Result<()> {
     write.commit().await
 }
 
-/// The job's epoch is locked before its cursor is touched, as everybody does who changes one: whoever raises cursors passes over
-/// it, so the two never wait for each other. The raised epoch makes its owner read the job again.
+/// Locks the jobs' epochs before it changes their cursors, as every writer of cursors does. A concurrent raise of
+/// cursors skips the locked jobs, so the two never deadlock. The raised epoch makes the owner reload the job.
 async fn replan_jobs(store: &PostgresStore, jobs: &[Uuid]) -> Result<()> {
-    const DOING: &str = "plan by this release's zone data";
+    const DOING: &str = "replan with this release's zone data";
     let mut write = store.write(DOING).await?;
     sqlx::query(sql!("epochs_held")).bind(jobs).execute(&mut *write.tx).await.failed(DOING)?;
     let now = write.read_clock().await?.millis();
@@ -209,7 +210,7 @@ async fn replan_jobs(store: &PostgresStore, jobs: &[Uuid]) -> Result<()> {
     write.commit().await
 }
 
-/// The id of a job whose ticks depend on zone data. One that cannot be read has no ticks.
+/// The id of a job whose ticks depend on zone data. A job that cannot be decoded has no ticks.
 fn zoned_job(row: &PgRow) -> Option<Uuid> {
     let spec = short::read(row.try_get("name").ok()?, row.try_get("spec").ok()?).ok()?;
     match &spec.schedule.as_ref()?.timing {
@@ -226,13 +227,13 @@ pub(super) async fn migrate_only(url: &str) -> Result<()> {
 
 pub(super) fn parse(url: &str) -> Result<PgConnectOptions> {
     let options = PgConnectOptions::from_str(url).map_err(|error| {
-        StoreError::Unusable(format!("the database URL cannot be read ({error}); write postgres://user@host/database"))
+        StoreError::Unusable(format!("the database URL is invalid ({error}); write postgres://user@host/database"))
     })?;
-    // Poolers refuse settings that they do not know of.
+    // Poolers refuse settings that they do not know.
     Ok(options.extra_float_digits(None).application_name("everytick").disable_statement_logging())
 }
 
-/// The host, where it is not this machine and the connection to it is not surely encrypted and with the right server.
+/// The host, if it is not this machine and the connection does not verify the server's certificate and name.
 pub(super) fn unverified_host(url: &str) -> Result<Option<String>> {
     let options = parse(url)?;
     let host = options.get_host();
@@ -247,7 +248,9 @@ pub(super) fn unverified_host(url: &str) -> Result<Option<String>> {
 
 pub(super) async fn first(options: &PgConnectOptions) -> Result<PgConnection> {
     options.connect().await.map_err(|error| match error {
-        sqlx::Error::Database(said) => StoreError::Unusable(format!("the database refuses us: {}", said.message())),
+        sqlx::Error::Database(said) => {
+            StoreError::Unusable(format!("the database refused the connection: {}", said.message()))
+        }
         error => {
             let source = format!("{} port {}: {error}", options.get_host(), options.get_port());
             StoreError::Failed { doing: DOING, source: source.into() }
@@ -255,10 +258,11 @@ pub(super) async fn first(options: &PgConnectOptions) -> Result<PgConnection> {
     })
 }
 
-/// A transaction pooler forgets what is set for a session, so the time-outs are the role's, or else go along with each
-/// transaction. A day's new table has no statistics: without the last setting the planner would read it whole.
+/// A transaction pooler loses session settings, so the timeouts come from the role or are set in each transaction. A
+/// day's new table has no statistics: without `enable_seqscan = off` the planner would scan it.
 async fn begin(pool: &sqlx::PgPool, options: &PostgresOptions) -> Result<Begin> {
-    // As text: outside a transaction, a pooler might give the parts of a prepared statement to different connections.
+    // As a simple query: outside a transaction, a pooler might send the parts of a prepared statement to different
+    // connections.
     let row = sqlx::raw_sql(sql!("timeouts")).fetch_one(pool).await.failed(DOING)?;
     let mut settings = String::new();
     for (name, wanted) in [
@@ -281,10 +285,10 @@ async fn begin(pool: &sqlx::PgPool, options: &PostgresOptions) -> Result<Begin> 
         );
     }
     if row.try_get::<bool, _>("never_syncs").failed(DOING)? {
-        tracing::warn!("PostgreSQL has fsync = off: a crash of its machine loses or destroys what was acknowledged");
+        tracing::warn!("PostgreSQL has fsync = off: a crash of its machine can lose or corrupt acknowledged writes");
     }
-    // A scan that is forbidden and yet the only way (the few leases have no index) is reckoned as dear, and the server would
-    // compile each such statement: 36 ms for one row, at every load and every take-over.
+    // A sequential scan that is disabled but the only way (the small table `leases` has no index) gets a very high
+    // cost, so the server would JIT-compile each such statement: 36 ms for one row, at every load and every take-over.
     settings.push_str("; set local enable_seqscan = off; set local jit = off");
     if options.transaction_pooler {
         settings.push_str("; deallocate all");
@@ -294,16 +298,17 @@ async fn begin(pool: &sqlx::PgPool, options: &PostgresOptions) -> Result<Begin> 
     let slow = SLOW_TIMEOUT.as_millis();
     let patience = |limit: Duration| format!("; set local lock_timeout = {}", limit.as_millis().max(1));
     let (brief, in_line) = (patience(options.row_lock_timeout), patience(options.row_lock_timeout * 4));
-    // With thousands of ids in an array, planning for just these costs more than a fifth of the statement, and finds it
-    // cheaper to walk through all jobs than to look up each.
+    // With thousands of ids in an array, a custom plan costs more than a fifth of the statement, and it scans all jobs
+    // instead of looking up each one.
     let generic = "; set local plan_cache_mode = force_generic_plan";
-    // A queue is empty whenever statistics are made: then sorting all that waits is reckoned to cost no more than to read what is
-    // asked for in order.
+    // A queue is usually empty when statistics are collected. The planner would then sort all waiting runs instead of
+    // reading the requested number in index order.
     let ordered = "; set local enable_sort = off; set local enable_bitmapscan = off";
     Ok(Begin {
         write: begin("isolation level read committed read write", ""),
         claim: begin("isolation level read committed read write", ordered),
-        // Claims of one job stand in line for it: longer than for a row that nobody should have locked.
+        // Claims of one job wait for each other, so this timeout is longer than the one for a row that no session
+        // should have locked.
         claim_brief: begin("isolation level read committed read write", &format!("{ordered}{in_line}")),
         hot: begin("isolation level read committed read write", generic),
         brief: begin("isolation level read committed read write", &format!("{generic}{brief}")),
@@ -316,7 +321,7 @@ async fn begin(pool: &sqlx::PgPool, options: &PostgresOptions) -> Result<Begin> 
     })
 }
 
-/// A step of the schema: its text, and the oldest release (by the number of its last step) whose code works with it.
+/// A step of the schema: its text, and the oldest release (by the number of its last step) that works with it.
 struct Step {
     name: &'static str,
     text: &'static str,
@@ -329,27 +334,28 @@ const STEPS: [Step; 7] = [
     Step { name: "queues", text: include_str!("../../migrations/postgres/0003_queues.sql"), works_from: 1 },
     Step { name: "backfills", text: include_str!("../../migrations/postgres/0004_backfills.sql"), works_from: 1 },
     Step { name: "flows", text: include_str!("../../migrations/postgres/0005_flows.sql"), works_from: 1 },
-    // Until the first short definition is written; see `short`.
+    // Until the first compact definition is written; see `short`.
     Step { name: "short", text: include_str!("../../migrations/postgres/0006_short.sql"), works_from: 1 },
     Step { name: "trust", text: include_str!("../../migrations/postgres/0007_trust.sql"), works_from: 1 },
 ];
 
-/// A statement that changes a table waits this long for its lock. All statements that need the table queue behind it meanwhile.
+/// A statement that changes a table waits this long for its lock. Meanwhile all other statements on the table queue
+/// behind it.
 const STEP_LOCK_TIMEOUT: Duration = Duration::from_secs(1);
-/// What queued behind it goes on for this long before the next try.
+/// The pause before the next attempt, in which the queued statements proceed.
 const STEP_PAUSE: Duration = Duration::from_secs(1);
-/// A session such as `pg_dump` may keep its locks for long; the start fails after so many tries.
+/// The start fails after this many attempts. A session such as `pg_dump` may keep its locks for long.
 const STEP_TRIES: u32 = 60;
 
-/// Brings the schema up to date. Where another session has a table locked, gives the lock up and tries again: living nodes must
-/// not wait for it with every statement.
+/// Migrates the schema. If another session has locked a table, it releases its locks and tries again: the statements of
+/// live nodes must not queue behind it.
 async fn migrate(connection: &mut PgConnection) -> Result<()> {
     let mut tries = 0;
     loop {
         tries += 1;
         match migrate_once(connection).await {
             Err(error) if is_locked(&error) && tries < STEP_TRIES => {
-                tracing::info!(%error, tries, "a table is locked; the schema is brought up to date later");
+                tracing::info!(%error, tries, "a table is locked; retrying the schema migration");
                 tokio::time::sleep(STEP_PAUSE).await;
             }
             done => return done,
@@ -357,10 +363,10 @@ async fn migrate(connection: &mut PgConnection) -> Result<()> {
     }
 }
 
-/// Does it in one transaction and under a lock that ends with it. Steps that a newer release has made are left alone if they say that
-/// this release still works with them: nodes of two releases run side by side.
+/// Migrates in one transaction, under an advisory lock that ends with it. Steps of a newer release are accepted if they
+/// declare that this release works with them: nodes of two releases run side by side.
 async fn migrate_once(connection: &mut PgConnection) -> Result<()> {
-    const DOING: &str = "bring the database's schema up to date";
+    const DOING: &str = "migrate the schema";
     let begin = "begin; set local lock_timeout = 60000; set local statement_timeout = 0; deallocate all";
     let mut tx = connection.begin_with(begin).await.failed(DOING)?;
     let done = migrate_in(&mut tx).await;
@@ -374,7 +380,7 @@ async fn migrate_once(connection: &mut PgConnection) -> Result<()> {
 }
 
 async fn migrate_in(tx: &mut PgConnection) -> Result<()> {
-    const DOING: &str = "bring the database's schema up to date";
+    const DOING: &str = "migrate the schema";
     sqlx::query(sql!("migration_lock")).bind(MIGRATION_LOCK).persistent(false).execute(&mut *tx).await.failed(DOING)?;
     let patience = format!("set local lock_timeout = {}", STEP_LOCK_TIMEOUT.as_millis());
     sqlx::raw_sql(AssertSqlSafe(patience)).execute(&mut *tx).await.failed(DOING)?;
@@ -395,9 +401,9 @@ async fn migrate_in(tx: &mut PgConnection) -> Result<()> {
     Ok(())
 }
 
-/// The last step that the schema has, where this release works with all of them.
+/// The last step of the schema, if this release works with all of them.
 fn steps_made(found: &[PgRow]) -> Result<i32> {
-    const DOING: &str = "look at the database's schema";
+    const DOING: &str = "read the schema version";
     let mut has = 0;
     for row in found {
         let (step, works_from): (i32, i32) =

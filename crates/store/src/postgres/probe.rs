@@ -1,4 +1,4 @@
-//! What a benchmark asks: see [`Probe`]. It works in a schema of its own, where nobody else is.
+//! The benchmark operations; see [`Probe`]. They work in a schema of their own.
 
 use async_trait::async_trait;
 use everytick_domain::time::DbTime;
@@ -13,20 +13,20 @@ use crate::{
 const DOING: &str = "measure";
 
 impl PostgresStore {
-    /// Makes an empty schema in the database, and gives an address that leads there.
+    /// Creates an empty schema in the database, and returns a URL that uses it.
     pub async fn make_schema(url: &str, schema: &str) -> Result<String> {
         alone(url, format!("create schema {}", name(schema)?)).await?;
         let join = if url.contains('?') { '&' } else { '?' };
         Ok(format!("{url}{join}options=-csearch_path%3D{schema}"))
     }
 
-    /// Removes the schema and all that is in it.
+    /// Removes the schema and everything in it.
     pub async fn drop_schema(url: &str, schema: &str) -> Result<()> {
         alone(url, format!("drop schema if exists {} cascade", name(schema)?)).await
     }
 }
 
-/// It becomes part of a statement, so it is no more than a plain word.
+/// It becomes part of a statement, so it must be a plain word.
 fn name(schema: &str) -> Result<&str> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     if schema.is_empty() || schema.len() > 60 || !schema.bytes().all(plain) {
@@ -41,7 +41,7 @@ async fn alone(url: &str, text: String) -> Result<()> {
     connection.close().await.failed(DOING)
 }
 
-/// Outside a transaction, so that what may take long is under no time-out of ours.
+/// Outside a transaction, so that none of our timeouts applies to long statements.
 async fn raw(pool: &PgPool, text: &'static str) -> Result<()> {
     sqlx::raw_sql(text).execute(pool).await.failed(DOING).map(drop)
 }
@@ -72,7 +72,7 @@ impl Probe for PostgresStore {
             let text = format!("vacuum (analyze) {table}");
             sqlx::raw_sql(AssertSqlSafe(text)).execute(&self.pool).await.failed(DOING)?;
         }
-        // Not everybody may. Without it the writes of what was just made fall into the measurement.
+        // The role may lack the privilege. Without a checkpoint, earlier writes fall into the measurement.
         let _ = sqlx::raw_sql("checkpoint").execute(&self.pool).await;
         Ok(())
     }
@@ -106,7 +106,7 @@ mod tests {
     use super::name;
 
     #[test]
-    fn a_schema_has_a_plain_name() {
+    fn only_a_plain_word_is_accepted_as_a_schema_name() {
         assert!(name("everytick_bench_0a").is_ok());
         for wrong in ["", "a b", "a;drop", "A", "ä"] {
             assert!(name(wrong).is_err(), "{wrong}");

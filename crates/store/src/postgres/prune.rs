@@ -1,5 +1,5 @@
-//! Removes what is old: whole days by dropping their tables, and what must go from days that cannot be dropped yet row by
-//! row. Never an open run, a live job's last, or a tick that its job's cursor has not passed (I17).
+//! Removes old data: drops the tables of whole days, and deletes row by row what must go from days that cannot be
+//! dropped yet. Never removes an open run, a live job's last run, or a tick that its job's cursor has not passed (I17).
 
 use everytick_domain::{ids::RunId, time::DbTime};
 use uuid::Uuid;
@@ -29,7 +29,7 @@ pub(super) async fn prune_audit(store: &PostgresStore, before: DbTime, limit: us
 pub(super) async fn prune(store: &PostgresStore, before: DbTime, limit: usize) -> Result<Pruned> {
     let mut pruned = Pruned::default();
     for day in days::half_dropped(store).await? {
-        // As below: one day that cannot be dropped now must not keep the others and the rows.
+        // As below: a day that cannot be dropped now must not prevent the pruning of other days and rows.
         match finish(store, day).await {
             Ok(runs) => pruned.runs += runs,
             Err(error) => {
@@ -53,22 +53,23 @@ pub(super) async fn prune(store: &PostgresStore, before: DbTime, limit: usize) -
     Ok(pruned)
 }
 
-/// Returns how many runs went.
+/// Returns how many runs were removed.
 async fn drop_day(store: &PostgresStore, day: Day) -> Result<u64> {
     days::detach(store, day).await?;
     finish(store, day).await
 }
 
-/// No redrive makes a run in a day before this one from now on.
+/// From now on no redrive creates a run in a day before this one.
 async fn close_days(store: &PostgresStore, first: Day) -> Result<()> {
     let mut write = store.write(DOING).await?;
     sqlx::query(sql!("days_close")).bind(first.start().millis()).execute(&mut *write.tx).await.failed(DOING)?;
     write.commit().await
 }
 
-/// Drops a day that is detached; answers how many runs go with it. A redrive of a node of the release before may have made
-/// a run in it after [`is_done_with`] looked: the detaching waited for that transaction, so the run is seen here, and the day
-/// is attached again. `day_open` scans the whole table, which takes longer than the usual statement timeout on a large day.
+/// Drops a detached day and returns how many runs were removed. A redrive by a node of the previous release may have
+/// created a run in it after [`is_done_with`] checked. The detach waited for that transaction, so the run is visible
+/// here, and the day is attached again. `day_open` scans the whole table, which exceeds the usual statement timeout on
+/// a large day.
 async fn finish(store: &PostgresStore, day: Day) -> Result<u64> {
     let ((low, high), table) = (day.ids(), day.table());
     let mut read = store.begin(&store.begin.slow, DOING).await?;
@@ -88,9 +89,10 @@ async fn finish(store: &PostgresStore, day: Day) -> Result<u64> {
     Ok(gone)
 }
 
-/// Whether nothing of the day is open, no flow of it goes on, and every cursor has passed it. That stays so: no cursor goes back
-/// behind the clock, what has ended does not open again, and the day is [closed](close_days) to redrives. `read` has one snapshot;
-/// else a run that is put back to waiting meanwhile might be found neither among the waiting nor among the claimed.
+/// Whether no run of the day is open, none of its flows continues, and every cursor has passed it. This stays true: no
+/// cursor moves behind the clock, an ended run does not reopen, and the day is [closed](close_days) to redrives. `read`
+/// has one snapshot; otherwise a run that is put back to waiting meanwhile might be found neither among the waiting nor
+/// among the claimed runs.
 async fn is_done_with(store: &PostgresStore, day: Day) -> Result<bool> {
     let (low, high) = day.ids();
     let mut read = store.read(DOING).await?;
@@ -119,7 +121,8 @@ async fn is_done_with(store: &PostgresStore, day: Day) -> Result<bool> {
     Ok(!claimed)
 }
 
-/// Puts the last run of each job of the day away, where there is none in a later one. Gives how many go with the day.
+/// Copies the last run of each job of the day to `last_runs`, if no later day has one. Returns how many runs are
+/// removed with the day.
 async fn keep_last_runs(store: &PostgresStore, day: Day) -> Result<u64> {
     let ((low, high), table) = (day.ids(), day.table());
     let mut write = store.writing(store.begin(&store.begin.slow, DOING).await?, DOING);
@@ -181,7 +184,7 @@ async fn prune_rows(store: &PostgresStore, before: DbTime, limit: usize, pruned:
     write.commit().await
 }
 
-/// Removes about `limit` flows of which no run is left. Goes on behind flows that must stay, page by page.
+/// Removes about `limit` flows that have no runs left. Continues page by page after flows that must stay.
 async fn prune_flows(write: &mut Write, before: RunId, limit: usize) -> Result<()> {
     let (mut gone, mut after) = (0, Uuid::nil());
     loop {

@@ -1,4 +1,4 @@
-//! Writes ranges of skips. A range has no id of a tick, so it is written only together with the cursor that passes it.
+//! Writes ranges of skips. A range has no tick id, so it is written only together with the cursor that passes it.
 
 use everytick_domain::{
     ids::{Cause, Epoch, JobId, RunId, TenantId},
@@ -30,7 +30,7 @@ async fn write_range(write: &mut Write, lease: &Lease, plan: &RangePlan) -> Resu
     Ok(RangeAnswer::Recorded { epoch })
 }
 
-/// Holds the job while it has this epoch; then, in a next statement, reads its cursor and the clock.
+/// Locks the job if it has this epoch. Then, in the next statement, reads its cursor and the clock.
 pub(super) async fn hold(write: &mut Write, job: JobId, epoch: Epoch) -> Result<Option<(TenantId, Option<DbTime>)>> {
     let tenant: Option<i32> = sqlx::query_scalar(sql!("range_held"))
         .bind(job.uuid())
@@ -76,7 +76,8 @@ pub(super) async fn insert_ranges(write: &mut Write, job: JobId, tenant: TenantI
     Ok(())
 }
 
-/// Sets the job's cursor and raises its epoch, which makes stale whatever was planned before. The job is held.
+/// Sets the job's cursor and raises its epoch, so that ticks planned before are rejected as stale. The caller has the
+/// job locked.
 pub(super) async fn move_on(write: &mut Write, job: JobId, cursor: Option<DbTime>) -> Result<Epoch> {
     sqlx::query(sql!("set_cursor"))
         .bind(job.uuid())
@@ -87,7 +88,7 @@ pub(super) async fn move_on(write: &mut Write, job: JobId, cursor: Option<DbTime
     raise_epoch(write, job).await
 }
 
-/// What was planned before is planned anew. The job is held.
+/// Makes the owner plan again: ticks planned under the old epoch are rejected. The caller has the job locked.
 pub(super) async fn raise_epoch(write: &mut Write, job: JobId) -> Result<Epoch> {
     let epoch = sqlx::query_scalar(sql!("raise_epoch"))
         .bind(job.uuid())
@@ -98,7 +99,7 @@ pub(super) async fn raise_epoch(write: &mut Write, job: JobId) -> Result<Epoch> 
     Ok(Epoch::from_raw(epoch))
 }
 
-/// Wakes whoever listens for changes of jobs, when this commits.
+/// Notifies the listeners for job changes when this transaction commits.
 pub(super) async fn notify(write: &mut Write) -> Result<()> {
     sqlx::query(sql!("notify")).execute(&mut *write.tx).await.failed(write.doing)?;
     Ok(())

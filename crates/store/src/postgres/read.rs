@@ -1,4 +1,4 @@
-//! What people read: jobs, runs and ranges as one history, attempts, the audit trail.
+//! Reads for users: jobs, runs and ranges as one history, attempts, the audit trail.
 
 use std::collections::HashMap;
 
@@ -52,7 +52,7 @@ pub(super) async fn list_jobs(
         .await
         .failed(DOING)?;
     let (found, more) = page(found, limit).failed(DOING)?;
-    // The place to go on from is that of the last row, also where that one cannot be read.
+    // The next page starts after the last row, even if that row cannot be decoded.
     let next = match found.last() {
         Some(row) if more => Some(row.try_get("name").failed(DOING)?),
         _ => None,
@@ -66,8 +66,8 @@ pub(super) async fn list_jobs(
     Ok(Page { items: jobs.into_iter().map(|row| record(row, &mut last, now)).collect(), next })
 }
 
-/// A list by `order` that ends when the column `text` of its rows has reached [`PAGE_BYTES_MAX`]. The server knows how long a
-/// text is without reading it. `listed` counts the rows before the cut.
+/// A list ordered by `order` that ends when the column `text` of its rows has reached [`PAGE_BYTES_MAX`]. The server
+/// knows the length of a text without reading it. `listed` counts the rows before the cut.
 pub(super) fn ended_by_bytes(list: &str, order: &str, text: &str) -> AssertSqlSafe<String> {
     let list = list.trim_end().trim_end_matches(';');
     let size = format!("coalesce(octet_length(l.{text}), 0)");
@@ -77,7 +77,7 @@ pub(super) fn ended_by_bytes(list: &str, order: &str, text: &str) -> AssertSqlSa
     ))
 }
 
-/// The rows of a page, and whether there are more. One row more than `limit` was asked for.
+/// The rows of a page, and whether more exist. One row more than `limit` was requested.
 pub(super) fn page(mut found: Vec<PgRow>, limit: usize) -> std::result::Result<(Vec<PgRow>, bool), sqlx::Error> {
     let listed = found.first().map_or(Ok(0), |row| row.try_get::<i64, _>("listed"))?;
     found.truncate(limit);
@@ -106,7 +106,7 @@ pub(super) async fn get_run(store: &PostgresStore, tenant: TenantId, run: RunId)
     run_record(&mut read, tenant, run, DOING).await
 }
 
-/// A run, also one that outlived its day, or the range that has this id.
+/// A run, also one that outlived its day's table, or the range with this id.
 pub(super) async fn run_record(
     connection: &mut PgConnection,
     tenant: TenantId,
@@ -156,7 +156,7 @@ pub(super) async fn list_runs(
         }
         items.extend(store.unreadable.each("runs", &query.fetch_all(&mut *read).await.failed(DOING)?, rows::run));
     }
-    // Also those that outlived their day.
+    // Also runs that outlived their day's table.
     let (runs, last_runs) = match job {
         Some(_) => (sql!("list_job_runs"), sql!("list_job_last_runs")),
         None => (sql!("list_runs"), sql!("list_last_runs")),
@@ -182,7 +182,7 @@ pub(super) async fn list_runs(
     Ok(failures::page(items, end, limit))
 }
 
-/// The lowest run that a search reads which reads at most `most` runs; none where it reads all there are.
+/// The lowest run of a search that reads at most `most` runs; `None` if it reads all of them.
 async fn search_end(
     read: &mut PgConnection,
     job: Option<JobId>,
@@ -211,7 +211,7 @@ pub(super) async fn list_attempts(store: &PostgresStore, tenant: TenantId, id: R
         State::Claimed => None,
         State::Succeeded | State::Failed | State::Cancelled => Some(run.state.word().to_owned()),
     };
-    // A run that was cancelled between two attempts has none that ended it.
+    // A run that was cancelled between two attempts has no attempt that ended it.
     if run.attempt > 0 && attempts.last().is_none_or(|last| last.attempt < run.attempt) {
         attempts.push(AttemptRecord {
             run: id,
@@ -245,7 +245,7 @@ pub(super) async fn list_audit(
         .await
         .failed(DOING)?;
     let (found, more) = page(found, limit).failed(DOING)?;
-    // Also where the last one cannot be decoded.
+    // Set even if the last row cannot be decoded.
     let next = found.last().filter(|_| more).map(|row| row.try_get("id")).transpose().failed(DOING)?;
     let items = store.unreadable.each("audit", &found, audit);
     Ok(Page { items, next })

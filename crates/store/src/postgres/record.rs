@@ -1,6 +1,7 @@
-//! Records ticks. A batch is one statement; only when some of its rows were left out is it asked which, and why. What is
-//! there already makes the plain insert fail, and only then is the dearer one tried that lets it stand. That one also takes
-//! the rare batch with several ticks of a job, each of which the plain one would judge by itself.
+//! Records ticks. A batch is one statement. Only if some of its rows were left out does a second statement ask which
+//! and why. On a duplicate key the plain insert fails and is retried with `ON CONFLICT DO NOTHING`, which is slower.
+//! The slower form also serves the rare batch with several ticks of one job, because the plain form would judge each of
+//! them on its own.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -28,7 +29,7 @@ type Ticks<'a> = Vec<(&'a JobTicks, &'a RecordRow)>;
 
 pub(super) async fn record(store: &PostgresStore, lease: &Lease, batch: &[JobTicks]) -> Result<Recorded> {
     let mut all: Ticks<'_> = batch.iter().flat_map(|ticks| ticks.rows.iter().map(move |row| (ticks, row))).collect();
-    // Jobs in order, so that their locks are had in order; a job's ticks stay in theirs.
+    // In the order of jobs, so that locks are taken in that order. A job's ticks keep their order.
     all.sort_by_key(|(ticks, _)| ticks.job);
     let (now, found) = record_all(store, lease, &all).await?;
     let Some(found) = found else {
@@ -46,16 +47,16 @@ pub(super) async fn record(store: &PostgresStore, lease: &Lease, batch: &[JobTic
     Ok(Recorded { now, jobs })
 }
 
-/// How a batch is to be tried.
+/// How to send a batch.
 #[derive(Clone, Copy)]
 struct How {
-    /// Some of it is there already, or is of one job.
+    /// Some rows already exist, or several ticks belong to one job.
     again: bool,
-    /// It claims runs below the lease's `open_from`, and a node of a release lives that does not read `open_claims`.
+    /// It claims runs below the lease's `open_from`, and a node of a release that does not read `open_claims` is alive.
     lowers: bool,
 }
 
-/// What became of the rows of a batch, or `None` where all were inserted.
+/// The answers for the rows of a batch; `None` if all were inserted.
 type Answers = Option<HashMap<RunId, RowAnswer>>;
 
 enum Tried {
@@ -187,8 +188,8 @@ async fn insert(write: &mut Write, lease: &Lease, all: &Ticks<'_>, how: How) -> 
     Ok(Tried::Done(now, Some(answers)))
 }
 
-/// The ticks born claimed whose ids lie below the lease's `open_from`: of those in `inserted`, where it names any. A tick that was
-/// recorded before may be claimed by another incarnation, whose row in `open_claims` must stay.
+/// The ticks born claimed with ids below the lease's `open_from`; only those in `inserted`, if it is given. A tick that
+/// was recorded before may be claimed by another incarnation, whose row in `open_claims` must stay.
 fn born_below(all: &Ticks<'_>, inserted: Option<&HashSet<RunId>>, open_from: RunId, now: DbTime) -> Vec<OldClaim> {
     let is_new = |run: &RunId| inserted.is_none_or(|inserted| inserted.contains(run));
     let is_ours = |row: &RecordRow| state(row) == State::Claimed && row.tick.id < open_from && is_new(&row.tick.id);
@@ -209,7 +210,7 @@ fn is_there(error: &sqlx::Error) -> bool {
     super::is_taken(error, "runs") || super::is_taken(error, "waiting")
 }
 
-/// A row for which no day has a table: a check that failed, of no constraint that has a name.
+/// No day has a table for the row: a failed check without a named constraint.
 fn is_without_day(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|said| said.code().as_deref() == Some("23514") && said.constraint().is_none())
 }
@@ -251,8 +252,8 @@ async fn why(write: &mut Write, left: &Ticks<'_>, now: DbTime) -> Result<Vec<(Ru
     Ok(found.into_iter().zip(left).map(answer).collect())
 }
 
-/// Ticks of one job from before the oldest day have no table to stand in: they are skipped, as a range, with the cursor
-/// behind them. The job's epoch rises, so the caller reads it again and goes on from there.
+/// Records ticks of one job from before the oldest day as a skip range, because they have no table, and moves the
+/// cursor past them. The job's epoch rises, so the caller reloads it and continues from there.
 async fn skip_old(store: &PostgresStore, lease: &Lease, old: &Ticks<'_>) -> Result<()> {
     let mut write = store.write(DOING).await?;
     let done = write_old(&mut write, lease, old).await;
@@ -263,7 +264,7 @@ async fn write_old(write: &mut Write, lease: &Lease, old: &Ticks<'_>) -> Result<
     let (Some((ticks, first)), Some((_, last))) = (old.first(), old.last()) else { return Ok(()) };
     node::hold(write, lease).await?;
     let Some((tenant, cursor)) = range::hold(write, ticks.job, ticks.epoch).await? else { return Ok(()) };
-    // Ticks are planned in order: whatever lies between the cursor and the first of these is on the record.
+    // Ticks are planned in order, so all ticks between the cursor and the first of these are recorded.
     if cursor.is_none_or(|cursor| cursor > first.tick.tick) || last.tick.tick > write.now {
         return Ok(());
     }
@@ -276,7 +277,8 @@ async fn write_old(write: &mut Write, lease: &Lease, old: &Ticks<'_>) -> Result<
     Ok(())
 }
 
-/// These ticks as ranges of skips, one for each run of ticks with one reason. What would have fired is a misfire.
+/// These ticks as ranges of skips, one for each sequence of ticks with the same reason. A tick that would have fired is
+/// a `misfire`.
 pub(super) fn ranges_of<'a>(ticks: impl Iterator<Item = &'a TickRow>) -> Vec<SkipRange> {
     let mut ranges: Vec<SkipRange> = Vec::new();
     for tick in ticks {
@@ -295,8 +297,8 @@ pub(super) fn ranges_of<'a>(ticks: impl Iterator<Item = &'a TickRow>) -> Vec<Ski
     ranges
 }
 
-/// Inserts the last ticks of a definition that an edit ends, or ticks that were lost, and answers which had no row. The caller
-/// has locked the job, so no other transaction records any.
+/// Inserts the last ticks of a definition that an edit ends, or ticks that were lost. Returns those that had no row.
+/// The caller has locked the job, so no other transaction records any.
 pub(super) async fn insert_edited(write: &mut Write, due: &JobTicks, queue: Option<&str>) -> Result<BTreeSet<RunId>> {
     if due.rows.is_empty() {
         return Ok(BTreeSet::new());
@@ -328,7 +330,7 @@ pub(super) async fn insert_edited(write: &mut Write, due: &JobTicks, queue: Opti
 mod tests {
     use super::sql;
 
-    /// Up to what differs: the guards of a batch are the same whatever it holds and however often it is sent.
+    /// Compares the statements up to the parts that differ: every form of a batch must have the same guards.
     #[test]
     fn all_forms_of_the_recording_statement_have_the_same_guards() {
         let between = |text: &'static str, from: &str, to: &str| {

@@ -1,4 +1,4 @@
-//! Drives failed runs again: a run that waits in place of each, under an id made of the failed one's.
+//! Redrives failed runs: creates a waiting run for each, under an id derived from the failed run's id.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use super::{Failed, PostgresStore, Write, create, edit, horizon, range, request,
 use crate::{Actor, Redrive, Redriven, Result, RunRecord, StoreError};
 
 pub(super) async fn redrive(store: &PostgresStore, tenant: TenantId, actor: &Actor, ask: &Redrive) -> Result<Redriven> {
-    let mut write = store.write("drive failed runs again").await?;
+    let mut write = store.write("redrive failed runs").await?;
     let done = drive(&mut write, store.limits.open_requests_per_job_max, tenant, actor, ask).await;
     write.finish(done).await
 }
@@ -26,7 +26,7 @@ async fn drive(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, ask
     let closed: i64 = sqlx::query_scalar(sql!("days_closed")).fetch_one(&mut *write.tx).await.failed(doing)?;
     let (from, to) = ask.ids();
     let from = from.max(RunId::floor(DbTime::from_millis(closed)));
-    // Not those that outlived their day: there is no table for a run of that day any more.
+    // Without runs that outlived their day: the day's table for a new run no longer exists.
     let found = sqlx::query(sql!("redrive_failed"))
         .bind(job.id.uuid())
         .bind(from.uuid())

@@ -1,4 +1,4 @@
-//! What the detector of dead schedules looks at, and the repair of ticks that were lost.
+//! Reads for the detector of dead schedules, and the repair of lost ticks.
 
 use everytick_domain::{
     ids::{JobId, RunId},
@@ -12,7 +12,7 @@ use super::{Failed, PostgresStore, Write, create, horizon, node, range, record, 
 use crate::{Actor, JobTicks, Lease, RANGES_PER_LEDGER_MAX, Result, Walked, WalkedJob};
 
 pub(super) async fn walk_jobs(store: &PostgresStore, after: Option<JobId>, limit: usize) -> Result<Walked> {
-    const DOING: &str = "walk over the jobs";
+    const DOING: &str = "page through the jobs";
     let mut read = store.read(DOING).await?;
     let ids: Vec<Uuid> = sqlx::query_scalar(sql!("walk_jobs"))
         .bind(after.map_or_else(Uuid::nil, JobId::uuid))
@@ -27,7 +27,7 @@ pub(super) async fn walk_jobs(store: &PostgresStore, after: Option<JobId>, limit
 }
 
 pub(super) async fn load_ledgers(store: &PostgresStore, asked: &[(JobId, Window)]) -> Result<Vec<Ledger>> {
-    const DOING: &str = "look what is on the record";
+    const DOING: &str = "read recorded ticks";
     let mut ledgers = vec![Ledger::default(); asked.len()];
     let low: Vec<RunId> = asked.iter().map(|(_, window)| RunId::floor(window.from)).collect();
     let high: Vec<RunId> = asked.iter().map(|(_, window)| RunId::floor(window.to.plus(Span::millis(1)))).collect();
@@ -69,7 +69,7 @@ pub(super) async fn load_ledgers(store: &PostgresStore, asked: &[(JobId, Window)
     Ok(ledgers)
 }
 
-/// Which of those asked for, counted from 0.
+/// The index of the requested window, counted from 0.
 fn place(row: &PgRow) -> std::result::Result<usize, sqlx::Error> {
     let place: i64 = row.try_get("place")?;
     Ok(usize::try_from(place - 1).unwrap_or(usize::MAX))

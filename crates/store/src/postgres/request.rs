@@ -1,4 +1,4 @@
-//! Runs that people ask for, and runs that they cancel.
+//! Runs that users trigger, and runs that users cancel.
 
 use everytick_domain::{
     ids::{Cause, JobId, RunId, TenantId},
@@ -36,7 +36,7 @@ async fn create(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, as
     if waiting(write, job.id, max).await? >= max {
         return Err(StoreError::BacklogFull(max));
     }
-    // Only where it matters: a queue may have a long backlog.
+    // Only if it matters: a queue may have a long backlog.
     let overlaps = if ask.force || job.spec.in_progress_max().is_none() {
         false
     } else {
@@ -88,7 +88,7 @@ async fn create(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, as
     Ok(run)
 }
 
-/// How many runs of a job wait, counted up to `max`.
+/// The number of waiting runs of a job, counted up to `max`.
 pub(super) async fn waiting(write: &mut Write, job: JobId, max: u64) -> Result<u64> {
     let waiting: i64 = sqlx::query_scalar(sql!("count_waiting"))
         .bind(job.uuid())
@@ -99,8 +99,9 @@ pub(super) async fn waiting(write: &mut Write, job: JobId, max: u64) -> Result<u
     Ok(waiting.unsigned_abs())
 }
 
-/// How a job is held against whatever else may make a run of it: other requests, and under `queue` also ticks, so that all who
-/// come see each other. One whose policy is changed meanwhile is at worst held too lightly once.
+/// The statement that locks a job against everything else that may create a run of it: other requests, and under
+/// `queue` also ticks, so that all of them see each other. A job whose policy changes meanwhile is at worst locked too
+/// weakly once.
 pub(super) async fn holds(write: &mut Write, tenant: TenantId, job: &JobRef) -> Result<&'static str> {
     let found = edit::find(&mut write.tx, &write.unreadable, tenant, job, write.doing).await?.job;
     Ok(match found.spec.overlap {
@@ -122,11 +123,12 @@ pub(super) async fn cancel_run(
 
 async fn cancel(write: &mut Write, tenant: TenantId, actor: &Actor, id: RunId) -> Result<CancelledRun> {
     let doing = write.doing;
-    // Not somebody else's; then from among the waiting first, as a claim does; then the run itself is held.
+    // First checks that the run belongs to the tenant. Then dequeues it, in the lock order of claims, and locks the
+    // run.
     read::run_record(&mut write.tx, tenant, id, doing).await?;
     sqlx::query(sql!("dequeue")).bind(id.uuid()).execute(&mut *write.tx).await.failed(doing)?;
     sqlx::query(sql!("run_held")).bind(tenant.raw()).bind(id.uuid()).execute(&mut *write.tx).await.failed(doing)?;
-    // And again: a settlement may have put it back before it was held.
+    // Dequeues again: a settlement may have put it back before it was locked.
     sqlx::query(sql!("dequeue")).bind(id.uuid()).execute(&mut *write.tx).await.failed(doing)?;
     let was = read::run_record(&mut write.tx, tenant, id, doing).await?;
     let now = write.read_clock().await?;

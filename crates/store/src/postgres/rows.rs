@@ -1,4 +1,4 @@
-//! From rows to types, and from batches to the arrays that their statements take.
+//! Decodes rows, and turns batches into the arrays that their statements take.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -115,7 +115,7 @@ pub(super) fn run(row: &PgRow) -> Decoded<RunRecord> {
     })
 }
 
-/// A range of skips, as the run that people see it as.
+/// A range of skips, in the form of a run as the API returns it.
 pub(super) fn range(row: &PgRow) -> Decoded<RunRecord> {
     let range = SkipRange {
         from: at(row, "from_tick")?,
@@ -195,27 +195,27 @@ fn wrong(column: &str, source: impl Into<Box<dyn std::error::Error + Send + Sync
     sqlx::Error::ColumnDecode { index: column.to_owned(), source: source.into() }
 }
 
-/// Text as it is kept: PostgreSQL has no NUL in text, so it is shown as U+FFFD.
+/// Text as it is stored: PostgreSQL text cannot contain NUL, so NUL becomes U+FFFD.
 pub(super) fn text(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{fffd}")) } else { Cow::Borrowed(text) }
 }
 
-/// The same of what may have none.
+/// The same for optional text.
 pub(super) fn text_of(kept: Option<&String>) -> Option<Cow<'_, str>> {
     kept.map(|kept| text(kept))
 }
 
-/// The same for what needs owned text.
+/// The same as owned text.
 pub(super) fn texts(text_of: Option<&String>) -> Option<String> {
     text_of.map(|kept| text(kept).into_owned())
 }
 
-/// An instant for an array that is looked into by place: a null in it would have it read from its start each time.
+/// An instant for an array that is accessed by index. An array with a NULL would be read from its start at each access.
 pub(super) fn or_none(at: Option<DbTime>) -> i64 {
     at.map_or(-1, DbTime::millis)
 }
 
-/// A column of an array each, or nothing at all where no item has anything to say.
+/// A column as an array, or an empty array if every value equals `nothing`.
 pub(super) fn unless_all<T: PartialEq>(values: impl Iterator<Item = T>, nothing: &T) -> Vec<T> {
     let values: Vec<T> = values.collect();
     if values.iter().all(|value| value == nothing) { Vec::new() } else { values }
@@ -228,7 +228,7 @@ pub(super) fn job_ids(jobs: impl IntoIterator<Item = JobId>) -> Vec<Uuid> {
     jobs.into_iter().map(JobId::uuid).collect()
 }
 
-/// A partition, as columns have it.
+/// A partition as stored in columns.
 pub(super) fn partition(partition: u16) -> i16 {
     i16::try_from(partition).unwrap_or_default()
 }
@@ -236,7 +236,8 @@ pub(super) fn partitions(set: &PartitionSet) -> Vec<i16> {
     set.iter().filter_map(|partition| i16::try_from(partition).ok()).collect()
 }
 
-/// The same as bits, for rows that are read anyway: `get_bit` tells a row's, where `any` would go through the list.
+/// The same as bits, for filters on rows that are read anyway: `get_bit` tests one bit, where `any` would scan the
+/// list.
 pub(super) fn partition_bits(set: &PartitionSet) -> Vec<u8> {
     set.to_bytes().to_vec()
 }

@@ -1,5 +1,6 @@
-//! Files settlements, each only where run, state and fence still hold the claim (I7): one update for those of a day that end
-//! their runs. The others are held first, because what is kept of an attempt is what the run was before.
+//! Writes settlements, each only if run, state and fence still match the claim (I7). Those that end their runs take one
+//! update per day's table. For the others, the runs are locked first, because the stored attempt is taken from the
+//! run's previous values.
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,7 +26,7 @@ pub(super) async fn settle(store: &PostgresStore, settles: &[Settle]) -> Result<
     let unfenced = if Mutant::UnfencedSettle.is_on() { under_any_fence(store, settles).await? } else { Vec::new() };
     let settles = if unfenced.is_empty() { settles } else { &unfenced };
     let Done { settled, locked } = with_known_days(store, || settle_free(store, settles)).await?;
-    // A run that is named twice is settled by the first; after that it is no longer held.
+    // If a run occurs twice, the first entry settles it; after that the claim no longer exists.
     let mut seen = HashSet::new();
     let answer = |settle: &Settle| {
         let (run, fence) = (settle.settlement.run, settle.settlement.fence);
@@ -40,17 +41,17 @@ pub(super) async fn settle(store: &PostgresStore, settles: &[Settle]) -> Result<
     Ok(settles.iter().map(answer).collect())
 }
 
-/// What a batch of settlements did.
+/// The result of a batch of settlements.
 #[derive(Default)]
 struct Done {
-    /// The runs that were settled, each with the fence that held it.
+    /// The settled runs, each with the fence of its claim.
     settled: HashMap<RunId, Fence>,
-    /// Those that another session has locked.
+    /// Runs that another session has locked.
     locked: HashSet<(RunId, Fence)>,
 }
 
-/// Settles the batch. Where a row of it is locked, settles the others: the first statement takes no locks beforehand, because
-/// that would cost every batch what one in a million needs.
+/// Settles the batch. If a row of it is locked, settles the others. The first statement takes no locks beforehand,
+/// because every batch would pay for what one in a million needs.
 async fn settle_free(store: &PostgresStore, settles: &[Settle]) -> Result<Done> {
     match settle_all(store, settles, false).await {
         Err(error) if is_locked(&error) => settle_all(store, settles, true).await,
@@ -58,7 +59,7 @@ async fn settle_free(store: &PostgresStore, settles: &[Settle]) -> Result<Done> 
     }
 }
 
-/// The named mistake: each settlement under the fence that the run has now, whoever holds it.
+/// The named mutant: settles under the run's current fence, whoever has the claim.
 async fn under_any_fence(store: &PostgresStore, settles: &[Settle]) -> Result<Vec<Settle>> {
     let mut write = store.write(DOING).await?;
     let found: Vec<(Uuid, i64)> = sqlx::query_as(sql!("any_fence"))
@@ -77,7 +78,7 @@ async fn under_any_fence(store: &PostgresStore, settles: &[Settle]) -> Result<Ve
     Ok(settles)
 }
 
-/// Does it, and once more where a day that we know of was dropped elsewhere.
+/// Runs the call, and repeats it once if a known day was dropped by another node.
 pub(super) async fn with_known_days<T, F: Future<Output = Result<T>>>(
     store: &PostgresStore,
     run: impl Fn() -> F,
@@ -95,8 +96,8 @@ fn is_without_table(source: &crate::Source) -> bool {
     source.downcast_ref::<sqlx::Error>().and_then(super::code).as_deref() == Some("42P01")
 }
 
-/// Settles the batch in one transaction. A failed one is rolled back before this returns: a repeat on another connection must not
-/// find the rows locked by the transaction that it repeats.
+/// Settles the batch in one transaction. A failed one is rolled back before this returns: a repeat on another
+/// connection must not find the rows locked by the transaction that it repeats.
 async fn settle_all(store: &PostgresStore, settles: &[Settle], skip_locked: bool) -> Result<Done> {
     let mut write = store.write_brief(DOING).await?;
     let done = settle_in(store, &mut write, settles, skip_locked).await;
@@ -105,7 +106,7 @@ async fn settle_all(store: &PostgresStore, settles: &[Settle], skip_locked: bool
 
 async fn settle_in(store: &PostgresStore, write: &mut Write, settles: &[Settle], skip_locked: bool) -> Result<Done> {
     let mut done = Done::default();
-    // Two settlements may name one run under different fences; one of them can hold.
+    // Two settlements may name one run under different fences; at most one of them matches.
     let mut seen = HashSet::new();
     let each = settles.iter().filter(|settle| seen.insert((settle.settlement.run, settle.settlement.fence)));
     for (table, mut of_table) in store.by_table(each.collect(), |settle| settle.settlement.run) {
@@ -169,7 +170,7 @@ async fn end(write: &mut Write, table: &str, settles: &[&Settle], settled: &mut 
             && ended.as_ref().is_none_or(|ended| ended.contains(&settle.settlement.run.uuid()))
     });
     list_failures(write, failed.copied().collect()).await?;
-    // Of two fences of one run the higher is the one it had: a lower one was given up before.
+    // Of two fences of one run, the higher one is current: a lower one was given up before.
     for said in said().filter(|said| ended.as_ref().is_none_or(|ended| ended.contains(&said.run.uuid()))) {
         let fence = settled.entry(said.run).or_insert(said.fence);
         *fence = (*fence).max(said.fence);
@@ -177,7 +178,7 @@ async fn end(write: &mut Write, table: &str, settles: &[&Settle], settled: &mut 
     Ok(())
 }
 
-/// Lists runs that have failed for good, so that they are found without reading others.
+/// Lists runs that have failed for good in `failures`, so that they are found without reading others.
 async fn list_failures(write: &mut Write, failed: Vec<&Settle>) -> Result<()> {
     if failed.is_empty() {
         return Ok(());
@@ -194,7 +195,7 @@ async fn list_failures(write: &mut Write, failed: Vec<&Settle>) -> Result<()> {
     Ok(())
 }
 
-/// Back among the waiting: what is to be tried again, what was lost, and what was never sent.
+/// Makes runs wait again: retries, lost runs, and claims never sent.
 async fn put_back(
     write: &mut Write,
     table: &str,
@@ -265,7 +266,7 @@ async fn put_back(
     end_claims(write, worked).await
 }
 
-/// Neither workers nor nodes have these claimed any longer, which were cancelled; what workers have logged stays.
+/// Ends the claims of workers and nodes on these cancelled runs. Keeps the workers' logs as output.
 pub(super) async fn end_cancelled(write: &mut Write, runs: Vec<Uuid>) -> Result<()> {
     if !runs.is_empty() {
         sqlx::query(sql!("worker_logs_kept")).bind(&runs).execute(&mut *write.tx).await.failed(DOING)?;
@@ -274,7 +275,7 @@ pub(super) async fn end_cancelled(write: &mut Write, runs: Vec<Uuid>) -> Result<
     end_claims(write, runs).await
 }
 
-/// Workers hold these no longer.
+/// Removes the workers' claims on these runs.
 pub(super) async fn end_claims(write: &mut Write, runs: Vec<Uuid>) -> Result<()> {
     if !runs.is_empty() {
         sqlx::query(sql!("worker_claims_end")).bind(runs).execute(&mut *write.tx).await.failed(DOING)?;

@@ -1,6 +1,7 @@
-//! How definitions are written. New jobs are written short (`domain::short`) once every node that lives can read that: a node
-//! of an earlier step would leave them alone. From the first one on, the schema's step says that it needs a release which
-//! knows it, so no earlier one starts any more. Both forms are read for ever; an edit writes the whole one.
+//! The stored form of definitions. New jobs are stored in compact form (`domain::short`) once every live node can read
+//! it: a node of an earlier step would ignore them. From the first compact definition on, the schema step requires a
+//! release that can read it, so no earlier release starts any more. Both forms stay readable; an edit writes the whole
+//! form.
 
 use everytick_domain::{job::JobSpec, short::Short};
 use serde_json::Error;
@@ -14,8 +15,7 @@ pub(super) enum Form {
     Short,
 }
 
-/// The form in which new jobs are written now. Asked each time: a node of an earlier step that was stopped in its sleep may wake
-/// up and join again.
+/// The form for new jobs. Checked each time: a node of an earlier step that was suspended may resume and join again.
 pub(super) async fn form(write: &mut Write) -> Result<Form> {
     let (readers_only, shut): (bool, bool) =
         sqlx::query_as(sql!("short_readers")).fetch_one(&mut *write.tx).await.failed(write.doing)?;
@@ -36,7 +36,7 @@ pub(super) fn text(spec: &JobSpec, form: Form) -> Result<String> {
     text.map_err(|error| StoreError::Refused { doing: "write the definition", source: error.into() })
 }
 
-/// A whole document begins with the job's name; a short one has none.
+/// A whole document begins with the job's name; a compact one has none.
 pub(super) fn read(name: &str, text: &str) -> std::result::Result<JobSpec, Error> {
     if text.starts_with("{\"name\":") {
         return serde_json::from_str(text);

@@ -1,4 +1,4 @@
-//! The table `unreadable`: what nodes of this database could not decode.
+//! The table `unreadable`: rows that the nodes of this database could not decode.
 
 use everytick_domain::time::DbTime;
 use sqlx::Row as _;
@@ -6,7 +6,7 @@ use sqlx::Row as _;
 use super::{Failed, PostgresStore, Write, rows, sql};
 use crate::{Result, UNREADABLE_KEPT, UnreadableRow, UnreadableRows};
 
-const SAVING: &str = "save what cannot be decoded";
+const SAVING: &str = "save undecodable rows";
 
 pub(super) async fn save(store: &PostgresStore) -> Result<u64> {
     let mut write = store.write(SAVING).await?;
@@ -41,7 +41,7 @@ async fn save_in(write: &mut Write, unsaved: &[UnreadableRow], now: DbTime) -> R
 }
 
 pub(super) async fn list(store: &PostgresStore, limit: usize) -> Result<UnreadableRows> {
-    const DOING: &str = "list what cannot be decoded";
+    const DOING: &str = "list undecodable rows";
     let mut read = store.read(DOING).await?;
     let list = sqlx::query(sql!("unreadable_list")).bind(rows::limit(limit));
     let mut listed = UnreadableRows::default();

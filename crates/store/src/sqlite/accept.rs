@@ -1,4 +1,5 @@
-//! Claims whose receivers have taken the work and report later. They no longer belong to the node that sent them: they outlive it.
+//! Claims whose receivers have accepted the work and report later. They no longer belong to the node that sent them,
+//! and outlive it.
 
 use std::collections::HashSet;
 
@@ -12,7 +13,7 @@ use super::{
 };
 use crate::{AcceptedRun, Lease, OldClaim, Result, SettleAnswer};
 
-const DOING: &str = "hand claims over to receivers";
+const DOING: &str = "transfer claims to receivers";
 
 pub(super) async fn accept(store: &SqliteStore, lease: &Lease, runs: &[AcceptedRun]) -> Result<Vec<SettleAnswer>> {
     let mut write = store.write(DOING).await?;
@@ -34,7 +35,7 @@ pub(super) async fn accept(store: &SqliteStore, lease: &Lease, runs: &[AcceptedR
     let listed = taken.iter().copied().filter(|run| OldClaim::may_be_listed(*run, now)).collect();
     lost::unlist(&mut write, listed).await?;
     write.commit().await?;
-    // A run that is named twice is taken by the first.
+    // If a run occurs twice, the first entry transfers it.
     Ok(runs.iter().map(|run| SettleAnswer::of(taken.remove(&run.run))).collect())
 }
 

@@ -32,7 +32,7 @@ use crate::{
 
 const CREATING: &str = "create a backfill";
 const READING: &str = "read a backfill";
-const ADVANCING: &str = "make runs of a backfill";
+const ADVANCING: &str = "create runs of a backfill";
 
 #[async_trait]
 impl BackfillStore for SqliteStore {
@@ -107,7 +107,7 @@ impl BackfillStore for SqliteStore {
         after: Option<BackfillId>,
         limit: usize,
     ) -> Result<Vec<BackfillId>> {
-        const DOING: &str = "look for backfills";
+        const DOING: &str = "find backfills";
         if !partitions.contains(0) {
             return Ok(Vec::new());
         }
@@ -212,7 +212,7 @@ fn stretch(row: &SqliteRow) -> std::result::Result<Stretch, sqlx::Error> {
     Ok(Stretch { from: rows::at(row, "from_at")?, to: rows::at(row, "to_at")?, order })
 }
 
-/// What the ids of its runs are made of.
+/// The data from which the ids of its runs are derived.
 pub(super) fn origin(backfill: BackfillId, row: &SqliteRow) -> std::result::Result<Origin, sqlx::Error> {
     Ok(Origin { backfill, created_at: rows::at(row, "created_at")?, stretch: stretch(row)? })
 }

@@ -44,7 +44,7 @@ pub(super) async fn put_calendar(
             return Err(full(store.limits.calendars_per_tenant_max));
         }
     }
-    // A clock that was set back does not put versions out of their order.
+    // A clock that was set back must not put versions out of order.
     let x = was.as_ref().map_or(write.now, |was| was.updated_at.max(write.now));
     let version = has.next();
     let spec =
@@ -147,7 +147,7 @@ pub(super) async fn list_calendars(
         .bind(after.unwrap_or_default())
         .bind(rows::limit(limit.saturating_add(1)));
     let (found, more) = read::page(list.fetch(&mut *read), limit, "spec").await.failed(DOING)?;
-    // Also where the last one cannot be decoded.
+    // Set even if the last row cannot be decoded.
     let next = found.last().filter(|_| more).map(|row| row.try_get("name")).transpose().failed(DOING)?;
     let items = store.unreadable.each("calendar_versions", &found, record);
     Ok(Page { items, next })
@@ -203,7 +203,7 @@ async fn users(write: &mut Write, tenant: TenantId, name: &str) -> Result<Vec<(J
     found.iter().map(user).collect::<std::result::Result<_, sqlx::Error>>().failed(write.doing)
 }
 
-/// The calendars of these names that there are.
+/// Those of the named calendars that exist.
 pub(super) async fn of_tenant(
     connection: &mut SqliteConnection,
     unreadable: &Unreadable,
@@ -232,7 +232,7 @@ pub(super) async fn of_tenant(
     Ok(known(unreadable, unreadable.each("calendar_versions", &found, version)))
 }
 
-/// Gives jobs the calendars that they name, as they are in the same snapshot.
+/// Attaches to jobs the calendars that they use, from the same snapshot.
 pub(super) async fn give(
     connection: &mut SqliteConnection,
     unreadable: &Unreadable,
@@ -246,7 +246,7 @@ pub(super) async fn give(
     Ok(())
 }
 
-/// Gives a job that was deleted those of its calendars that there still are.
+/// Attaches to a deleted job those of its calendars that still exist.
 pub(super) async fn give_what_there_is(
     connection: &mut SqliteConnection,
     unreadable: &Unreadable,
@@ -259,7 +259,7 @@ pub(super) async fn give_what_there_is(
     Ok(())
 }
 
-/// Notes which calendars new jobs name.
+/// Stores which calendars new jobs use.
 pub(super) async fn used<'a>(
     write: &mut Write,
     tenant: TenantId,
@@ -279,7 +279,7 @@ pub(super) async fn used<'a>(
     Ok(())
 }
 
-/// Notes which calendars a job names now, where that is not what it named before.
+/// Stores which calendars a job uses now, if that has changed.
 pub(super) async fn used_now(write: &mut Write, was: &JobRow, job: &everytick_domain::job::Job) -> Result<()> {
     let none: &[String] = &[];
     let names = if job.deleted_at.is_some() { none } else { job.spec.exclude() };

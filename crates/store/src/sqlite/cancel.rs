@@ -1,4 +1,4 @@
-//! Ends runs before their time: those that give way to a newer one, and all that are open of a job; and keeps what they printed.
+//! Cancels runs: those superseded by a newer one, and all open runs of a job. Also stores the output of cancelled runs.
 
 use everytick_domain::{
     ids::{RunId, TenantId},
@@ -14,7 +14,7 @@ use super::{
 use crate::{Actor, CancelledJob, GiveWay, JobRef, KeptOutput, Lease, Result};
 
 pub(super) async fn give_way(store: &SqliteStore, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>> {
-    const DOING: &str = "cancel runs that give way";
+    const DOING: &str = "cancel superseded runs";
     let mut write = store.write(DOING).await?;
     let now = write.now;
     node::check(&mut write.tx, lease, now, DOING).await?;
@@ -45,7 +45,7 @@ pub(super) async fn end_given(write: &mut Write, runs: &[GiveWay]) -> Result<Vec
 }
 
 pub(super) async fn keep_outputs(store: &SqliteStore, outputs: &[KeptOutput]) -> Result<()> {
-    const DOING: &str = "keep the outputs of cancelled runs";
+    const DOING: &str = "store the outputs of cancelled runs";
     let mut write = store.write(DOING).await?;
     let kept: Vec<_> = outputs.iter().map(|kept| (Hex(kept.run.uuid()), kept.attempt, Text(&kept.output))).collect();
     sqlx::query(sql!("keep_outputs"))

@@ -1,4 +1,4 @@
-//! What waits, and claiming it: fence and attempt are raised by the commit that takes the run from among the waiting.
+//! Reads waiting runs and claims them. The commit that dequeues a run also raises its fence and attempt.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use sqlx::SqliteConnection;
 use super::{Failed, SqliteStore, lost, node, rows, sql};
 use crate::{Busy, ClaimedRun, LATE_PER_TENANT_MAX, Lease, OldClaim, Result, Waiting, WaitingRun, unreadable::Parts};
 
-const DOING: &str = "look at what waits";
+const DOING: &str = "read waiting runs";
 
 pub(super) async fn peek_waiting(
     store: &SqliteStore,
@@ -115,7 +115,7 @@ async fn claim_all(store: &SqliteStore, lease: &Lease, runs: &[RunId]) -> Result
     let old: Vec<OldClaim> = claimed.iter().filter(|run| run.id < open_from).map(OldClaim::of).collect();
     lost::list(&mut write, lease, &old).await?;
     write.commit().await?;
-    // As they were asked for: the caller put what is most urgent first.
+    // In the order of the request: the caller put the most urgent runs first.
     let places: HashMap<_, _> = runs.iter().enumerate().map(|(place, run)| (*run, place)).collect();
     claimed.sort_by_key(|run| places.get(&run.id).copied());
     Ok(claimed)

@@ -1,4 +1,5 @@
-//! Makes jobs. Each alone is made or refused, all in one transaction, so quotas and names hold whoever else creates (I15).
+//! Creates jobs. Each is created or refused on its own, all in one transaction, so that concurrent creates cannot
+//! exceed quotas or duplicate names (I15).
 
 use std::{
     collections::{HashMap, HashSet},
@@ -26,7 +27,7 @@ pub(super) async fn create_jobs(
     jobs: Vec<NewJob>,
     idempotency: Option<&IdempotencyKey>,
 ) -> Result<Vec<Result<Created>>> {
-    // A key stands for one job; of a list it could not say which.
+    // A key identifies one job, so it cannot be used for a list.
     let idempotency = idempotency.filter(|_| jobs.len() == 1);
     let mut write = store.write(DOING).await?;
     match replayed(&mut write, tenant, idempotency, Kind::Job).await {
@@ -148,7 +149,7 @@ async fn load(write: &mut Write, id: JobId) -> Result<Option<Created>> {
     Ok(Some(Created { job: row.job, cursor: row.cursor, replayed: true }))
 }
 
-/// Writes audit rows (subject, detail), in the transaction of what they tell of (I21).
+/// Writes audit rows (subject, detail) in the transaction of the change (I21).
 pub(super) async fn note(
     write: &mut Write,
     tenant: TenantId,
@@ -168,7 +169,7 @@ pub(super) async fn note(
     Ok(())
 }
 
-/// What an Idempotency-Key made.
+/// The kind of object that a request with an Idempotency-Key created.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Job,
@@ -188,7 +189,7 @@ impl Kind {
     }
 }
 
-/// What the same request made before, if it was made.
+/// The object that the same request created before, if any.
 pub(super) async fn replayed(
     write: &mut Write,
     tenant: TenantId,

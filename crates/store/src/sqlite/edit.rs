@@ -57,7 +57,7 @@ pub(super) async fn edit_job(store: &SqliteStore, tenant: TenantId, actor: &Acto
     Ok(edited)
 }
 
-/// A live job, as people name it.
+/// A live job by name or id.
 pub(super) async fn find(
     connection: &mut SqliteConnection,
     unreadable: &Unreadable,
@@ -97,7 +97,7 @@ async fn standing(write: &mut Write, row: &JobRow) -> Result<Standing> {
     let range: Option<i64> =
         sqlx::query_scalar(sql!("last_range")).bind(id.uuid()).fetch_optional(&mut *write.tx).await.failed(DOING)?;
     let last_recorded = tick.max(range).map(DbTime::from_millis).filter(|last| *last >= from);
-    // Only where it matters: a queue may have a long backlog.
+    // Only if it matters: a queue may have a long backlog.
     let counted = row.job.spec.in_progress_max().map(|_| &row.job);
     let open = horizon::open_runs(&mut write.tx, counted, DOING)
         .await?

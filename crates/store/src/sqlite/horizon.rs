@@ -1,4 +1,4 @@
-//! Jobs as the scheduler loads them: definition, epoch, cursor and open runs in one snapshot.
+//! Loads jobs for the scheduler: definition, epoch, cursor and open runs in one snapshot.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -42,7 +42,7 @@ pub(super) async fn look_at_horizon(
     after: Option<(DbTime, JobId)>,
     limit: usize,
 ) -> Result<Vec<ChangedJob>> {
-    const DOING: &str = "look at the horizon";
+    const DOING: &str = "read the horizon";
     let mut read = store.read(DOING).await?;
     node::check(&mut read, lease, store.clock.now(), DOING).await?;
     if !partitions.contains(0) {
@@ -79,7 +79,7 @@ pub(super) async fn load_overdue(
     after: Option<(DbTime, JobId)>,
     limit: usize,
 ) -> Result<Vec<LoadedJob>> {
-    const DOING: &str = "load what is overdue";
+    const DOING: &str = "load overdue jobs";
     let mut read = store.read(DOING).await?;
     page(store, &mut read, before, after, limit, DOING).await
 }
@@ -118,7 +118,7 @@ pub(super) async fn changes(
     since: ChangeMark,
     limit: usize,
 ) -> Result<Changes> {
-    const DOING: &str = "read what changed";
+    const DOING: &str = "read changed jobs";
     let mut read = store.read(DOING).await?;
     if limit == 0 {
         let mark = sqlx::query_scalar(sql!("present_mark")).fetch_one(&mut *read).await.failed(DOING)?;
@@ -177,12 +177,12 @@ async fn loaded(
     Ok(loaded)
 }
 
-/// How many waiting runs of a job are read. Of those in a queue that any number of workers may take, a node needs none.
+/// How many waiting runs of a job are read. None for a queue job whose runs any number of workers may claim.
 fn needed(job: &Job) -> (JobId, usize) {
     (job.id, if job.spec.counts_open() { waiting_needed(&job.spec) } else { 0 })
 }
 
-/// How many runs of a job wait, counted up to `max`.
+/// The number of waiting runs of a job, counted up to `max`.
 pub(super) async fn count_waiting(
     connection: &mut SqliteConnection,
     job: JobId,
@@ -198,7 +198,7 @@ pub(super) async fn count_waiting(
     Ok(usize::try_from(waiting).unwrap_or(usize::MAX))
 }
 
-/// The open runs of a job: those being worked on, and as many waiting ones as were asked for.
+/// The open runs of a job: the claimed ones, and as many waiting ones as requested.
 #[derive(Default)]
 struct OpenOf {
     runs: Vec<OpenRun>,
@@ -207,7 +207,7 @@ struct OpenOf {
     waiting: usize,
 }
 
-/// The open runs of these jobs, by id; of those that wait only as many as decide what happens to a further one.
+/// The open runs of these jobs, by id. Of the waiting ones, only as many as the overlap policy needs for its decision.
 pub(super) async fn open_runs<'j>(
     connection: &mut SqliteConnection,
     jobs: impl IntoIterator<Item = &'j Job>,
@@ -268,7 +268,7 @@ async fn waiting_of(
     Ok(found.into_iter().map(|(job, runs)| (job, Backlog::of(runs, needed))).collect())
 }
 
-/// One run more than needed of each job, so that the caller knows whether it has read all.
+/// Reads one run more than needed of each job, so that the caller knows whether more exist.
 async fn waiting_rows(
     connection: &mut SqliteConnection,
     statement: &'static str,

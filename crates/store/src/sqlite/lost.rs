@@ -1,5 +1,6 @@
-//! What an incarnation has claimed: our own, and what dead nodes have left. A claim on a young run lies at or above the `open_from`
-//! of its lease. A claim on an older run has a row in `open_claims`; the row alone proves nothing, so its run is always read too.
+//! The claims of an incarnation: of this node, and of dead nodes. A claim on a young run has an id at or above the
+//! `open_from` of its lease. A claim on an older run has a row in `open_claims`. That row alone proves nothing, so the
+//! run is always read too.
 
 use std::collections::HashSet;
 
@@ -17,7 +18,7 @@ pub(super) async fn listed_claims(
     after: Option<RunId>,
     limit: usize,
 ) -> Result<ListedClaims> {
-    const DOING: &str = "compare our old claims";
+    const DOING: &str = "read this node's listed claims";
     let mut read = store.read(DOING).await?;
     let open_from: Option<Uuid> = sqlx::query_scalar(sql!("open_from"))
         .bind(lease.incarnation.uuid())
@@ -37,7 +38,7 @@ pub(super) async fn listed_claims(
 }
 
 pub(super) async fn list_old_claims(store: &SqliteStore, lease: &Lease, to: RunId) -> Result<RunId> {
-    const DOING: &str = "list our old claims";
+    const DOING: &str = "list this node's old claims";
     let mut write = store.write(DOING).await?;
     let listed: Option<Uuid> = sqlx::query_scalar(sql!("lease_compared_to"))
         .bind(lease.incarnation.uuid())
@@ -62,7 +63,7 @@ pub(super) async fn list_old_claims(store: &SqliteStore, lease: &Lease, to: RunI
     Ok(to)
 }
 
-/// Lists the claims of an incarnation on runs from `from` to before `to`, as the database has them.
+/// Lists the claims of an incarnation on runs from `from` up to but not including `to`, as the database has them.
 async fn note(write: &mut Write, incarnation: Incarnation, from: RunId, to: RunId) -> Result<()> {
     sqlx::query(sql!("claims_note"))
         .bind(incarnation.uuid())
@@ -80,7 +81,7 @@ pub(super) async fn claims_between(
     from: RunId,
     to: RunId,
 ) -> Result<Vec<ClaimedRun>> {
-    const DOING: &str = "compare our claims";
+    const DOING: &str = "read this node's claims";
     let mut read = store.read(DOING).await?;
     let found = sqlx::query(sql!("claims_between"))
         .bind(lease.incarnation.uuid())
@@ -93,7 +94,7 @@ pub(super) async fn claims_between(
 }
 
 pub(super) async fn still_claimed(store: &SqliteStore, lease: &Lease, runs: &[RunId]) -> Result<Vec<(RunId, Fence)>> {
-    const DOING: &str = "compare our claims";
+    const DOING: &str = "read this node's claims";
     let mut read = store.read(DOING).await?;
     let ids = rows::run_ids(runs.iter().copied()).failed(DOING)?;
     let found = sqlx::query(sql!("still_claimed"))
@@ -147,8 +148,8 @@ async fn dead(write: &mut Write, but: Incarnation) -> Result<Vec<Incarnation>> {
     Ok(dead)
 }
 
-/// Up to `limit` claims of an incarnation, all of whose claims are listed, and whether some were skipped because they, or their jobs,
-/// cannot be decoded. Rows that are stale go.
+/// Up to `limit` claims of an incarnation whose claims are all listed, and whether some were skipped because they or
+/// their jobs cannot be decoded. Removes stale rows.
 async fn listed_until(write: &mut Write, incarnation: Incarnation, limit: usize) -> Result<(Vec<ClaimedRun>, bool)> {
     let unreadable_jobs: HashSet<JobId> = write.unreadable.jobs_aside().into_iter().collect();
     let (mut found, mut skipped, mut after) = (Vec::new(), false, None);
@@ -166,12 +167,12 @@ async fn listed_until(write: &mut Write, incarnation: Incarnation, limit: usize)
     }
 }
 
-/// A page of the rows of one incarnation.
+/// A page of the listed claims of one incarnation.
 struct Listed {
     claims: Vec<ClaimedRun>,
     /// Runs that the incarnation no longer has claimed.
     stale: Vec<RunId>,
-    /// Some cannot be decoded.
+    /// Some rows cannot be decoded.
     skipped: bool,
     next: Option<RunId>,
 }
@@ -206,7 +207,7 @@ async fn listed(
     Ok(page)
 }
 
-/// Lists claims of the lease's incarnation: those that lie below its `open_from`, or that it is about to pass.
+/// Lists claims of the lease's incarnation that are below its `open_from`, or that `open_from` is about to pass.
 pub(super) async fn list(write: &mut Write, lease: &Lease, claims: &[OldClaim]) -> Result<()> {
     if claims.is_empty() {
         return Ok(());

@@ -80,7 +80,7 @@ pub struct SqliteStore {
     gates: Gates,
     clock: Arc<dyn WallClock>,
     limits: Limits,
-    /// Steps of flows were left, and nobody has been told yet.
+    /// Whether flow steps were written since [`crate::FlowStore::left_steps`] was last called.
     steps: Arc<AtomicBool>,
     unreadable: Arc<Unreadable>,
     /// Held for life: it keeps every other process out.
@@ -173,7 +173,7 @@ struct Write {
     tx: Transaction<'static, Sqlite>,
     now: DbTime,
     doing: &'static str,
-    /// Whether it leaves steps of flows, and whom to tell.
+    /// Whether it writes flow steps. If so, `steps` is set after the commit.
     left_steps: bool,
     steps: Arc<AtomicBool>,
     unreadable: Arc<Unreadable>,
@@ -190,9 +190,9 @@ impl Write {
 }
 
 trait Failed<T> {
-    /// An error before the commit: the transaction rolls back, so it is known not to be done.
+    /// Maps an error before the commit: the transaction rolls back, so nothing was done.
     fn failed(self, doing: &'static str) -> Result<T>;
-    /// The same, but where the data itself was refused this says so: sending it again will not help.
+    /// The same, but an error caused by the data becomes `Refused`: a repeat would fail too.
     fn failed_or_refused(self, doing: &'static str) -> Result<T>;
 }
 

@@ -13,7 +13,7 @@ use crate::{
     moving::{Batch, Column, Heights, MoveBatch, MoveMark, Part, Place, Value},
 };
 
-const DOING: &str = "read what is to be moved";
+const DOING: &str = "read the rows to move";
 
 /// Opens a file that is there, marked or not.
 pub(crate) async fn open(path: &Path, clock: Arc<dyn WallClock>) -> Result<SqliteStore> {
@@ -24,7 +24,7 @@ pub(crate) async fn open(path: &Path, clock: Arc<dyn WallClock>) -> Result<Sqlit
 }
 
 pub(crate) async fn mark(store: &SqliteStore) -> Result<Option<MoveMark>> {
-    const DOING: &str = "look whether the file was moved";
+    const DOING: &str = "read the move mark of the file";
     let mut read = store.read(DOING).await?;
     let marked: i64 = sqlx::query_scalar(sql!("move_marked")).fetch_one(&mut *read).await.failed(DOING)?;
     if marked == 0 {
@@ -66,7 +66,7 @@ pub(crate) async fn finish(store: &SqliteStore) -> Result<()> {
 }
 
 pub(crate) async fn forget(store: &SqliteStore) -> Result<()> {
-    const DOING: &str = "take the mark off the file";
+    const DOING: &str = "remove the move mark of the file";
     let mut write = store.write(DOING).await?;
     sqlx::query(sql!("move_forget")).execute(&mut *write.tx).await.failed(DOING)?;
     write.commit().await

@@ -20,7 +20,7 @@ pub(super) async fn join(
     incarnation: Incarnation,
     ttl: Span,
 ) -> Result<(Lease, DbTime)> {
-    const DOING: &str = "join";
+    const DOING: &str = "join the cluster";
     let mut write = store.write(DOING).await?;
     let now = write.now;
     let fence = next_fence(&mut write).await?;
@@ -96,7 +96,7 @@ pub(super) async fn raise_fence(store: &SqliteStore, lease: &Lease) -> Result<Le
 }
 
 pub(super) async fn retire(store: &SqliteStore, lease: &Lease) -> Result<()> {
-    const DOING: &str = "give all partitions back";
+    const DOING: &str = "release all partitions";
     let mut write = store.write(DOING).await?;
     let now = write.now;
     check(&mut write.tx, lease, now, DOING).await?;
@@ -106,7 +106,7 @@ pub(super) async fn retire(store: &SqliteStore, lease: &Lease) -> Result<()> {
 }
 
 pub(super) async fn leave(store: &SqliteStore, lease: &Lease) -> Result<()> {
-    const DOING: &str = "leave";
+    const DOING: &str = "leave the cluster";
     let mut write = store.write(DOING).await?;
     let now = write.now;
     check(&mut write.tx, lease, now, DOING).await?;

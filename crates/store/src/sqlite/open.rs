@@ -195,6 +195,6 @@ async fn migrate(path: &Path, writer: &SqlitePool) -> Result<()> {
             "{file} was written by another everytick: step {version} of its schema is not the one of this release"
         )),
         MigrateError::Execute(error) => unopened(path, error),
-        error => StoreError::Failed { doing: "bring the SQLite file's schema up to date", source: error.into() },
+        error => StoreError::Failed { doing: "migrate the schema of the SQLite file", source: error.into() },
     })
 }

@@ -71,7 +71,7 @@ pub(super) async fn prune(store: &SqliteStore, before: DbTime, limit: usize) -> 
     Ok(Pruned { runs: runs.len() as u64, jobs: jobs.len() as u64, requests })
 }
 
-/// Removes about `limit` flows of which no run is left. Goes on behind flows that must stay, page by page.
+/// Removes about `limit` flows that have no runs left. Continues page by page after flows that must stay.
 async fn prune_flows(write: &mut Write, before: RunId, limit: usize) -> Result<()> {
     let (mut gone, mut after) = (0, Uuid::nil());
     loop {

@@ -1,4 +1,4 @@
-//! Writes ranges of skips. A range has no id of a tick, so it is written only together with the cursor that passes it.
+//! Writes ranges of skips. A range has no tick id, so it is written only together with the cursor that passes it.
 
 use everytick_domain::{
     ids::{Cause, Epoch, JobId, RunId, TenantId},

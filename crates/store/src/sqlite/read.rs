@@ -1,4 +1,4 @@
-//! What people read: jobs, runs and ranges as one history, attempts, the audit trail.
+//! Reads for users: jobs, runs and ranges as one history, attempts, the audit trail.
 
 use std::collections::HashMap;
 
@@ -48,7 +48,7 @@ pub(super) async fn list_jobs(
         .bind(filter.q.as_ref().map(|q| q.to_ascii_lowercase()))
         .bind(rows::limit(limit.saturating_add(1)));
     let (found, more) = page(list.fetch(&mut *read), limit, "spec").await.failed(DOING)?;
-    // The place to go on from is that of the last row, also where that one cannot be read.
+    // The next page starts after the last row, even if that row cannot be decoded.
     let next = match found.last() {
         Some(row) if more => Some(row.try_get("name").failed(DOING)?),
         _ => None,
@@ -173,7 +173,7 @@ pub(super) async fn list_runs(
     Ok(failures::page(items, end, limit))
 }
 
-/// The lowest run that a search reads which reads at most `most` runs; none where it reads all there are.
+/// The lowest run of a search that reads at most `most` runs; `None` if it reads all of them.
 async fn search_end(
     read: &mut SqliteConnection,
     job: Option<JobId>,
@@ -202,7 +202,7 @@ pub(super) async fn list_attempts(store: &SqliteStore, tenant: TenantId, id: Run
         State::Claimed => None,
         State::Succeeded | State::Failed | State::Cancelled => Some(run.state.word().to_owned()),
     };
-    // A run that was cancelled between two attempts has none that ended it.
+    // A run that was cancelled between two attempts has no attempt that ended it.
     if run.attempt > 0 && attempts.last().is_none_or(|last| last.attempt < run.attempt) {
         attempts.push(AttemptRecord {
             run: id,
@@ -233,7 +233,7 @@ pub(super) async fn list_audit(
         .bind(before.unwrap_or(i64::MAX))
         .bind(rows::limit(limit.saturating_add(1)));
     let (found, more) = page(list.fetch(&mut *read), limit, "detail").await.failed(DOING)?;
-    // Also where the last one cannot be decoded.
+    // Set even if the last row cannot be decoded.
     let next = found.last().filter(|_| more).map(|row| row.try_get("id")).transpose().failed(DOING)?;
     let items = store.unreadable.each("audit", &found, audit);
     Ok(Page { items, next })

@@ -1,4 +1,4 @@
-//! Drives failed runs again: a run that waits in place of each, under an id made of the failed one's.
+//! Redrives failed runs: creates a waiting run for each, under an id derived from the failed run's id.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use everytick_domain::{
 use super::{Failed, SqliteStore, create, edit, horizon, range, record, record::Queued, request, rows, rows::Hex, sql};
 use crate::{Actor, Redrive, Redriven, Result, RunRecord, StoreError};
 
-const DOING: &str = "drive failed runs again";
+const DOING: &str = "redrive failed runs";
 
 pub(super) async fn redrive(store: &SqliteStore, tenant: TenantId, actor: &Actor, ask: &Redrive) -> Result<Redriven> {
     let mut write = store.write(DOING).await?;

@@ -1,4 +1,4 @@
-//! What the detector of dead schedules looks at, and the repair of ticks that were lost.
+//! Reads for the detector of dead schedules, and the repair of lost ticks.
 
 use everytick_domain::{
     ids::{JobId, RunId},
@@ -11,7 +11,7 @@ use super::{Failed, SqliteStore, calendars, create, node, range, record, rows, s
 use crate::{Actor, JobTicks, Lease, RANGES_PER_LEDGER_MAX, Result, Walked, WalkedJob};
 
 pub(super) async fn walk_jobs(store: &SqliteStore, after: Option<JobId>, limit: usize) -> Result<Walked> {
-    const DOING: &str = "walk over the jobs";
+    const DOING: &str = "page through the jobs";
     let mut read = store.read(DOING).await?;
     let found = sqlx::query(sql!("walk_jobs"))
         .bind(after.map_or_else(Vec::new, |after| after.uuid().into_bytes().to_vec()))
@@ -27,7 +27,7 @@ pub(super) async fn walk_jobs(store: &SqliteStore, after: Option<JobId>, limit: 
 }
 
 pub(super) async fn load_ledgers(store: &SqliteStore, asked: &[(JobId, Window)]) -> Result<Vec<Ledger>> {
-    const DOING: &str = "look what is on the record";
+    const DOING: &str = "read recorded ticks";
     let mut read = store.read(DOING).await?;
     let mut ledgers = Vec::with_capacity(asked.len());
     for (job, window) in asked {

@@ -1,4 +1,4 @@
-//! Runs that people ask for, and runs that they cancel.
+//! Runs that users trigger, and runs that users cancel.
 
 use everytick_domain::{
     ids::{Cause, JobId, RunId, TenantId},
@@ -29,7 +29,7 @@ pub(super) async fn create_run(store: &SqliteStore, tenant: TenantId, actor: &Ac
     if waiting(&mut write, job.id, max).await? >= max {
         return Err(StoreError::BacklogFull(max));
     }
-    // Only where it matters: a queue may have a long backlog.
+    // Only if it matters: a queue may have a long backlog.
     let overlaps = if ask.force || job.spec.in_progress_max().is_none() {
         false
     } else {
@@ -70,7 +70,7 @@ pub(super) async fn create_run(store: &SqliteStore, tenant: TenantId, actor: &Ac
     Ok(run)
 }
 
-/// How many runs of a job wait, counted up to `max`.
+/// The number of waiting runs of a job, counted up to `max`.
 pub(super) async fn waiting(write: &mut Write, job: JobId, max: u64) -> Result<u64> {
     let max = usize::try_from(max).unwrap_or(usize::MAX);
     Ok(horizon::count_waiting(&mut write.tx, job, max, write.doing).await? as u64)

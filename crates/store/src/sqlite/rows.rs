@@ -114,7 +114,7 @@ pub(super) fn run(row: &SqliteRow) -> Decoded<RunRecord> {
     })
 }
 
-/// A range of skips, as the run that people see it as.
+/// A range of skips, in the form of a run as the API returns it.
 pub(super) fn range(row: &SqliteRow) -> Decoded<RunRecord> {
     let range = SkipRange {
         from: at(row, "from_tick")?,

@@ -120,7 +120,7 @@ async fn answers(write: &mut Write, settles: &[&Settle]) -> Result<Vec<SettleAns
         .await
         .failed(DOING)?;
     let held: HashSet<usize> = held.into_iter().filter_map(|key| usize::try_from(key).ok()).collect();
-    // A run that is named twice is settled by the first; after that it is no longer held.
+    // If a run occurs twice, the first entry settles it; after that the claim no longer exists.
     let mut seen = HashSet::new();
     let answer = |(place, settle): (usize, &&Settle)| {
         if held.contains(&place) && seen.insert(settle.settlement.run) {
@@ -132,7 +132,7 @@ async fn answers(write: &mut Write, settles: &[&Settle]) -> Result<Vec<SettleAns
     Ok(settles.iter().enumerate().map(answer).collect())
 }
 
-/// Back among the waiting: what is to be tried again, what was lost, and what was never sent.
+/// Makes runs wait again: retries, lost runs, and claims never sent.
 async fn put_back(write: &mut Write, settles: &[&Settle]) -> Result<()> {
     let (mut attempts, mut back, mut queued) = (Vec::new(), Vec::new(), Vec::new());
     for settle in settles {
@@ -168,7 +168,7 @@ async fn put_back(write: &mut Write, settles: &[&Settle]) -> Result<()> {
     record::wait(write, &queued, DOING).await
 }
 
-/// Neither workers nor nodes have these claimed any longer, which were cancelled; what workers have logged stays.
+/// Ends the claims of workers and nodes on these cancelled runs. Keeps the workers' logs as output.
 pub(super) async fn end_cancelled(write: &mut Write, runs: impl Iterator<Item = RunId> + Clone) -> Result<()> {
     sqlx::query(sql!("worker_logs_kept"))
         .bind(rows::run_ids(runs.clone()).failed(write.doing)?)

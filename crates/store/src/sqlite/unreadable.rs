@@ -5,7 +5,7 @@ use sqlx::Row as _;
 use super::{Failed, SqliteStore, Write, rows, rows::Text, sql};
 use crate::{Result, UNREADABLE_KEPT, UnreadableRow, UnreadableRows};
 
-const SAVING: &str = "save what cannot be decoded";
+const SAVING: &str = "save undecodable rows";
 
 pub(super) async fn save(store: &SqliteStore) -> Result<u64> {
     let mut write = store.write(SAVING).await?;
@@ -34,7 +34,7 @@ async fn save_in(write: &mut Write, unsaved: &[UnreadableRow]) -> Result<u64> {
 }
 
 pub(super) async fn list(store: &SqliteStore, limit: usize) -> Result<UnreadableRows> {
-    const DOING: &str = "list what cannot be decoded";
+    const DOING: &str = "list undecodable rows";
     let mut read = store.read(DOING).await?;
     let list = sqlx::query(sql!("unreadable_list")).bind(rows::limit(limit));
     let mut listed = UnreadableRows::default();

@@ -1,8 +1,8 @@
-//! Takes steps up: one transaction a flow. Holds the flow's row, then reads its steps, then how its runs stand (each in a
-//! statement of its own, so that whoever holds the row sees at least what the steps tell of), asks the domain what comes next,
-//! judges children under their epochs as requests are judged, writes them, and removes the steps that it read. Payloads are
-//! rendered before that transaction: the parents' outputs are final, and a job that is edited in between has its turn in the
-//! next transaction.
+//! Processes steps, in one transaction per flow. It locks the flow's row, reads its steps, and then reads the state of
+//! its runs. These are separate statements, so the reads under the lock see at least the changes that the steps
+//! announce. Then it asks the domain what comes next, judges children under their epochs as requests are judged, writes
+//! them, and removes the steps that it read. Payloads are rendered before that transaction: the parents' outputs are
+//! final, and a job edited in between is left to the next transaction.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ pub(super) async fn advance_by(store: &PostgresStore, flow: RunId, how: How<'_>)
     write.finish(done).await
 }
 
-/// Renders the payloads of the children whose turn has come, before any lock is taken.
+/// Renders the payloads of the children that may start, before any lock is taken.
 async fn render(store: &PostgresStore, flow: RunId) -> Result<Rendered> {
     let mut read = store.read(DOING).await?;
     let mut rendered = Rendered::default();
@@ -100,8 +100,8 @@ async fn advance(write: &mut Write, waiting_max: u64, flow: RunId, how: How<'_>)
     Ok(Advanced { more: children.more, ..advanced })
 }
 
-/// Holds the row of a flow, which is made where there is none. `None` when there is no such flow: its root was pruned, or nobody
-/// follows the root's job any more.
+/// Locks the row of a flow, and creates it if missing. `None` if there is no such flow: its root was pruned, or no job
+/// depends on the root's job any more.
 pub(super) async fn hold(write: &mut Write, flow: RunId) -> Result<Option<FlowRow>> {
     let doing = write.doing;
     if let Some(row) = find(&mut write.tx, sql!("flow_held"), flow, doing).await? {
@@ -117,20 +117,20 @@ pub(super) async fn hold(write: &mut Write, flow: RunId) -> Result<Option<FlowRo
     find(&mut write.tx, sql!("flow_held"), flow, doing).await
 }
 
-/// Holds jobs against whatever else may make runs of them, in the order of their ids, and reads how they stand.
+/// Locks jobs against everything else that may create runs of them, in the order of their ids, and reads their state.
 pub(super) async fn standing(write: &mut Write, jobs: &[JobId], waiting_max: u64) -> Result<BTreeMap<JobId, Standing>> {
     if jobs.is_empty() {
         return Ok(BTreeMap::new());
     }
     let doing = write.doing;
-    // As a request is held: under `queue` ticks and requests must see each other.
+    // Locked as for a request: under `queue`, ticks and requests must see each other.
     let before = horizon::job_rows(&mut write.tx, &write.unreadable, jobs, doing).await?;
     let queues = before.iter().any(|row| matches!(row.job.spec.overlap, Overlap::Queue { .. }));
     let statement = if queues { sql!("epochs_held") } else { sql!("flow_jobs_held") };
     sqlx::query(statement).bind(rows::job_ids(jobs.iter().copied())).execute(&mut *write.tx).await.failed(doing)?;
     let found = horizon::job_rows(&mut write.tx, &write.unreadable, jobs, doing).await?;
     let now = write.read_clock().await?;
-    // Where any number may be open, none of them is read.
+    // If any number of runs may be open, none of them is read.
     let counted = found.iter().map(|row| &row.job).filter(|job| job.spec.in_progress_max().is_some());
     let mut open = horizon::open_runs(&mut write.tx, counted, now, doing).await?;
     let mut standing = BTreeMap::new();
@@ -143,7 +143,7 @@ pub(super) async fn standing(write: &mut Write, jobs: &[JobId], waiting_max: u64
     Ok(standing)
 }
 
-/// What parents left.
+/// The results of parents.
 pub(super) async fn outputs(
     connection: &mut PgConnection,
     runs: &[RunId],
@@ -164,7 +164,7 @@ pub(super) async fn outputs(
     Ok(found.into_iter().map(output).collect())
 }
 
-/// Writes children; one that is on the record stays. Answers what became of those that were written.
+/// Inserts children; an existing row stays. Returns a summary of the inserted ones.
 pub(super) async fn record(
     write: &mut Write,
     row: &FlowRow,
@@ -211,7 +211,7 @@ pub(super) async fn record(
     Ok(advanced)
 }
 
-/// A tenant's flow, held; or none of its.
+/// Locks a flow of this tenant. A flow of another tenant is not found.
 pub(super) async fn hold_own(write: &mut Write, tenant: TenantId, flow: RunId) -> Result<FlowRow> {
     let row = hold(write, flow).await?.filter(|row| row.tenant == tenant);
     row.ok_or(crate::StoreError::NotFound("flow"))

@@ -1,4 +1,4 @@
-//! What people ask of a flow: how it stands, to end it, and to run it again from what failed.
+//! User requests about a flow: read it, cancel it, and rerun it from its failed jobs.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(super) async fn get_flow(store: &PostgresStore, tenant: TenantId, flow: RunI
     Ok(row.record(&runs_of(&mut read, &row, DOING).await?))
 }
 
-/// A flow's row, or the one that its root is to open, as the graph is at present.
+/// A flow's row, or the one that its root will open with the current graph.
 pub(super) async fn peek(connection: &mut PgConnection, flow: RunId, doing: &'static str) -> Result<Option<FlowRow>> {
     if let Some(row) = find(connection, sql!("flow_get"), flow, doing).await? {
         return Ok(Some(row));
@@ -54,7 +54,7 @@ async fn cancel(write: &mut Write, tenant: TenantId, actor: &Actor, flow: RunId)
     let doing = write.doing;
     let mut row = advance::hold_own(write, tenant, flow).await?;
     let now = write.read_clock().await?;
-    // One that is over stays as it ended.
+    // An ended flow keeps its state.
     let before = runs_of(&mut write.tx, &row, doing).await?;
     if row.record(&before).state == FlowState::Running {
         row.cancelled_at = Some(now);
@@ -66,7 +66,7 @@ async fn cancel(write: &mut Write, tenant: TenantId, actor: &Actor, flow: RunId)
             .failed(doing)?;
     }
     let ids = rows::run_ids(row.run_ids());
-    // From among the waiting first, as a claim does: two that lock in one order do not wait for each other.
+    // Dequeues first, in the lock order of claims, to avoid deadlocks.
     sqlx::query(sql!("dequeue_runs")).bind(&ids).execute(&mut *write.tx).await.failed(doing)?;
     let ended: Vec<(Uuid, Uuid, bool)> = sqlx::query_as(sql!("flow_cancel_runs"))
         .bind(&ids)
@@ -75,7 +75,7 @@ async fn cancel(write: &mut Write, tenant: TenantId, actor: &Actor, flow: RunId)
         .await
         .failed(doing)?;
     let cancelled: Vec<Uuid> = ended.iter().map(|(run, _, _)| *run).collect();
-    // And again, now that they are held: a settlement may have put one back meanwhile.
+    // Dequeues again, now that the runs are locked: a settlement may have put one back meanwhile.
     sqlx::query(sql!("dequeue_runs")).bind(&cancelled).execute(&mut *write.tx).await.failed(doing)?;
     settle::end_cancelled(write, cancelled.clone()).await?;
     leave_steps(write, &cancelled).await?;
@@ -120,7 +120,7 @@ async fn rerun(
         let row = row.ok_or(StoreError::NotFound("flow"))?;
         return Ok(row.record(&runs_of(&mut write.tx, &row, doing).await?));
     }
-    // Held, so that nobody advances it while it is read.
+    // Locked, so that no other transaction advances it while it is read.
     let old = advance::hold_own(write, tenant, ask.flow).await?;
     let old_runs = runs_of(&mut write.tx, &old, doing).await?;
     let row = flows::rerun(&old, &old_runs, ask, write.now)?;
@@ -138,7 +138,7 @@ async fn rerun(
     Ok(row.record(&runs_of(&mut write.tx, &row, doing).await?))
 }
 
-/// The payloads of their own that runs had, by job.
+/// The runs' own payloads, by job.
 async fn payloads(write: &mut Write, runs: Vec<RunId>) -> Result<BTreeMap<JobId, String>> {
     let found: Vec<(Uuid, Option<String>)> = sqlx::query_as(sql!("flow_payloads"))
         .bind(rows::run_ids(runs))

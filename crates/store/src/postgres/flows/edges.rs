@@ -1,5 +1,5 @@
-//! Who follows whom, written with definitions. Definitions with parents take turns at their tenant's row, and what they are judged
-//! by is read in a statement after that, so two edits that race cannot make a cycle.
+//! The edges between jobs, written with their definitions. A lock on the tenant's row serializes definitions with
+//! parents. The data to check them is read in a later statement, so two concurrent edits cannot create a cycle.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,8 @@ use crate::{
     flows::{self, Family},
 };
 
-/// The jobs that hang together with these, or that follow them; one more than a flow may have shows that there are too many.
+/// The jobs connected with these, or those that follow them. One more than a flow may have shows that there are too
+/// many.
 pub(super) async fn load(
     connection: &mut PgConnection,
     statement: &'static str,
@@ -71,8 +72,9 @@ async fn named<'a>(
     Ok(flows::by_call(found.into_iter().map(|(id, name)| (JobId::from_uuid(id), name))))
 }
 
-/// Checks what an edit does to the edges, with the job's epoch held: its parents are found, no cycle comes about, and a job that
-/// others follow keeps its name and stays. Gives its parents where they change.
+/// Checks what an edit does to the edges: its parents must exist, it must not create a cycle, and a job that others
+/// depend on can be neither renamed nor deleted. The caller has the job's epoch locked. Returns the parents if they
+/// change.
 pub(in super::super) async fn edited(
     write: &mut Write,
     row: &JobRow,
@@ -107,7 +109,7 @@ pub(in super::super) async fn edited(
     }
 }
 
-/// Definitions of one tenant take turns. After its epoch, as whoever deletes a job does.
+/// Serializes definitions of one tenant. Lock order: after the job's epoch, as in a delete.
 async fn hold(write: &mut Write, tenant: TenantId) -> Result<()> {
     sqlx::query(sql!("tenant_held")).bind(tenant.raw()).execute(&mut *write.tx).await.failed(write.doing)?;
     Ok(())
@@ -122,7 +124,7 @@ async fn refuse_if_followed(write: &mut Write, job: JobId) -> Result<()> {
     flows::followed(by)
 }
 
-/// Writes the parents that a job has from here on.
+/// Writes the new parents of a job.
 pub(in super::super) async fn parents_now(write: &mut Write, job: &Job, parents: &[(JobId, When)]) -> Result<()> {
     sqlx::query(sql!("flow_orphan")).bind(job.id.uuid()).execute(&mut *write.tx).await.failed(write.doing)?;
     if parents.is_empty() {

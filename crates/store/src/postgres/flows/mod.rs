@@ -1,5 +1,5 @@
-//! Flows: who follows whom, what comes next, and what people ask. A step is left by whatever ends a run, in its transaction;
-//! advancing takes it up in another, so that no settlement waits for a flow.
+//! Flows: the edges between jobs, the advancing of flows, and the requests of users. A transaction that ends a run also
+//! writes a step. A later transaction processes it, so that no settlement waits for a flow.
 
 mod advance;
 mod asks;
@@ -56,7 +56,7 @@ impl FlowStore for PostgresStore {
     }
 }
 
-/// Leaves a step for each of these runs that has ended and that a flow may follow. Whoever ends runs says so here.
+/// Writes a step for each of these ended runs that a flow may follow. Every transaction that ends runs calls this.
 pub(super) async fn leave_steps(write: &mut Write, runs: &[Uuid]) -> Result<()> {
     if runs.is_empty() {
         return Ok(());
@@ -90,7 +90,7 @@ async fn find(
     found.as_ref().map(flow_row).transpose().failed_or_refused(doing)
 }
 
-/// Writes a flow's row; one that is there stays.
+/// Inserts a flow's row; an existing row stays.
 async fn insert(write: &mut Write, row: &FlowRow) -> Result<()> {
     let graph = serde_json::to_string(&row.graph)
         .map_err(|error| StoreError::Refused { doing: write.doing, source: error.into() })?;
@@ -107,7 +107,7 @@ async fn insert(write: &mut Write, row: &FlowRow) -> Result<()> {
     Ok(())
 }
 
-/// The runs of a flow that are on the record.
+/// The recorded runs of a flow.
 async fn runs_of(
     connection: &mut PgConnection,
     row: &FlowRow,
@@ -148,6 +148,6 @@ struct Root {
     job: everytick_domain::ids::JobId,
     tenant: TenantId,
     scheduled_at: everytick_domain::time::DbTime,
-    /// Whether a flow is to come of it: not of one that had ended before anybody followed its job.
+    /// Whether it will open a flow. False for a run that ended before any job depended on its job.
     opens: bool,
 }

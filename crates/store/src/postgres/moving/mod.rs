@@ -1,6 +1,6 @@
-//! The side that an installation comes to: an empty database, or one that has the first part of the same installation. Each
-//! batch is a transaction that also says how far it has come. Nobody may live here meanwhile, and a database that has only a
-//! part is not served ([`check_finished`]).
+//! The target of a move: an empty database, or one that has a part of the same installation. Each batch is a
+//! transaction that also stores its position. No node may be alive here meanwhile, and a database with only a part of
+//! the rows is not served ([`check_finished`]).
 
 mod write;
 
@@ -22,7 +22,7 @@ use crate::{
 };
 
 const DOING: &str = "move into the database";
-/// What a refusal counts to.
+/// A refusal counts existing rows up to this number.
 const CONTENTS_MAX: i64 = 1_000;
 
 /// The name of the target for display: its address without user and password.
@@ -32,7 +32,7 @@ pub(crate) fn name(url: &str) -> Result<String> {
     Ok(format!("postgres://{}:{}/{database}", options.get_host(), options.get_port()))
 }
 
-/// Looks whether the move of that mark may come here, and how far it is. Writes nothing, not even the schema.
+/// Checks whether the marked move may use this database, and how far it is. Writes nothing, not even the schema.
 pub(crate) async fn look(url: &str, mark: Option<&MoveMark>) -> Result<Option<Begun>> {
     let mut connection = open::first(&open::parse(url)?).await?;
     let begin = "begin isolation level repeatable read read only; deallocate all";
@@ -43,14 +43,14 @@ pub(crate) async fn look(url: &str, mark: Option<&MoveMark>) -> Result<Option<Be
     begun
 }
 
-/// Connects, brings the schema up to date, and makes the days of now.
+/// Connects, migrates the schema, and creates the current days.
 pub(crate) async fn connect(url: &str) -> Result<PostgresStore> {
-    // As through a pooler, since there may be one and the few statements do not mind.
+    // Uses the pooler settings, since there may be one, and they cost the few statements little.
     let options = PostgresOptions { connections_max: 2, transaction_pooler: true, ..PostgresOptions::default() };
     open::connect_unfinished(url, options, Limits::default()).await
 }
 
-/// Sees that the target of a move which is undone is not served: no node lives there, and none can be started from now on.
+/// Closes the target of a move that is undone: no node is alive there, and none can start from now on.
 pub(crate) async fn close(url: &str, mark: &MoveMark) -> Result<()> {
     let mut connection = open::first(&open::parse(url)?).await?;
     let mut write = connection.begin().await.failed(DOING)?;
@@ -58,7 +58,7 @@ pub(crate) async fn close(url: &str, mark: &MoveMark) -> Result<()> {
     let here = the_move(&mut write).await?.map(|row| row.try_get::<Uuid, _>("id")).transpose().failed(DOING)?;
     if here != Some(mark.id) {
         return Err(StoreError::Unusable(format!(
-            "that database is not where it was moved to, which is {}",
+            "that database is not the target of the move, which is {}",
             mark.target
         )));
     }
@@ -68,7 +68,7 @@ pub(crate) async fn close(url: &str, mark: &MoveMark) -> Result<()> {
     connection.close().await.failed(DOING)
 }
 
-/// Writes the move down, unless it is there, under the lock that keeps a second one out.
+/// Records the move, unless it is recorded, under the advisory lock that excludes a second one.
 pub(crate) async fn begin(
     store: &PostgresStore,
     mark: &MoveMark,
@@ -86,7 +86,7 @@ async fn begin_in(write: &mut Write, mark: &MoveMark, source: &str, first_run: O
         return Ok(begun);
     }
     sqlx::raw_sql(sql!("move_tables")).execute(&mut *write.tx).await.failed(DOING)?;
-    // The days about now are there in any case.
+    // The days around now exist in any case.
     let days_from = days::first_kept(write.read_clock().await?, first_run);
     sqlx::query(sql!("move_begin"))
         .bind(mark.id)
@@ -99,13 +99,14 @@ async fn begin_in(write: &mut Write, mark: &MoveMark, source: &str, first_run: O
     admit(&mut write.tx, Some(mark)).await?.ok_or(StoreError::NotFound("move"))
 }
 
-/// How far the marked move is here; `None` where nothing is. Anything else that is here is in the way.
+/// The progress of the marked move in this database; `None` if the database is empty. Refuses a database with any other
+/// content.
 async fn admit(read: &mut PgConnection, mark: Option<&MoveMark>) -> Result<Option<Begun>> {
     if let Some(row) = &the_move(read).await? {
         let (id, source): (Uuid, String) = (row.try_get("id").failed(DOING)?, row.try_get("source").failed(DOING)?);
         if mark.is_none_or(|mark| mark.id != id) {
             return Err(StoreError::Unusable(format!(
-                "the target has another installation, which came from {source}; make an empty database"
+                "the target has another installation, which came from {source}; use an empty database"
             )));
         }
         let begun = Begun {
@@ -129,7 +130,7 @@ async fn admit(read: &mut PgConnection, mark: Option<&MoveMark>) -> Result<Optio
     let found: Vec<String> = found.iter().filter_map(some).collect();
     if !found.is_empty() {
         return Err(StoreError::Unusable(format!(
-            "the target is not empty: it has {}; make an empty database",
+            "the target is not empty: it has {}; use an empty database",
             found.join(", ")
         )));
     }
@@ -162,7 +163,7 @@ async fn places(read: &mut PgConnection, id: Uuid) -> Result<Vec<Progress>> {
     }
     let of = |part: &Part| {
         places.remove(part.name).ok_or_else(|| {
-            StoreError::Unusable("the move was begun by another release; go on with that one".to_owned())
+            StoreError::Unusable("the move was started by another release; continue with that one".to_owned())
         })
     };
     PARTS.iter().map(of).collect()
@@ -173,10 +174,10 @@ async fn nobody_lives(read: &mut PgConnection) -> Result<()> {
     if nodes.is_empty() {
         return Ok(());
     }
-    Err(StoreError::Unusable(format!("the target is being served by {}; stop that first", nodes.join(", "))))
+    Err(StoreError::Unusable(format!("the target is being served by {}; stop it first", nodes.join(", "))))
 }
 
-/// A database that has only a part of an installation must not be served: what is not there yet would be played again.
+/// Refuses a database that has only a part of an installation: ticks whose rows are not copied yet would fire again.
 pub(super) async fn check_finished(store: &PostgresStore) -> Result<()> {
     let mut read = store.read(DOING).await?;
     let Some(row) = the_move(&mut read).await? else { return Ok(()) };
@@ -190,7 +191,7 @@ pub(super) async fn check_finished(store: &PostgresStore) -> Result<()> {
     )))
 }
 
-/// Sees that the day of a run is there; gives the first id of the next.
+/// Creates the day's table of a run if it is missing. Returns the first id of the next day.
 pub(crate) async fn make_day_of(store: &PostgresStore, run: RunId) -> Result<RunId> {
     days::make_day_of(store, run).await
 }
@@ -206,7 +207,7 @@ pub(crate) async fn count(store: &PostgresStore) -> Result<Vec<(String, u64)>> {
     Ok(found.into_iter().map(|(table, count)| (table, count.unsigned_abs())).collect())
 }
 
-/// From here on the database may be served.
+/// Marks the move as finished. From then on the database may be served.
 pub(crate) async fn finish(store: &PostgresStore, id: Uuid, heights: Heights) -> Result<()> {
     let mut write = begin_write(store).await?;
     let finished = finish_in(&mut write, id, heights).await;
@@ -224,14 +225,14 @@ async fn finish_in(write: &mut Write, id: Uuid, heights: Heights) -> Result<()> 
         .await
         .failed(DOING)?;
     let finished = sqlx::query(sql!("move_finish")).bind(id).execute(&mut *write.tx).await.failed(DOING)?;
-    if finished.rows_affected() == 1 { Ok(()) } else { Err(StoreError::NotFound("move whose parts are all done")) }
+    if finished.rows_affected() == 1 { Ok(()) } else { Err(StoreError::NotFound("move with all parts copied")) }
 }
 
-/// Jobs that call a region home are in its block from here on: a file has no blocks.
+/// Moves jobs with a home region to the region's block of partitions: a SQLite file has no blocks.
 async fn settle_homes(write: &mut Write) -> Result<()> {
     let found: Vec<(Uuid, String)> =
         sqlx::query_as(sql!("move_homed")).fetch_all(&mut *write.tx).await.failed(DOING)?;
-    // One that cannot be read is as unreadable here as it was there.
+    // A definition that cannot be decoded is copied as it is.
     let homed: Vec<(Uuid, String)> = found
         .into_iter()
         .filter_map(|(id, spec)| Some((id, serde_json::from_str::<JobSpec>(&spec).ok()?.home_region?)))
@@ -253,7 +254,7 @@ async fn settle_homes(write: &mut Write) -> Result<()> {
     Ok(())
 }
 
-/// With time enough for a large batch or a count.
+/// With a timeout long enough for a large batch or a count.
 async fn begin_write(store: &PostgresStore) -> Result<Write> {
     Ok(store.writing(store.begin(&store.begin.slow, DOING).await?, DOING))
 }

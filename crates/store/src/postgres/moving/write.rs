@@ -1,4 +1,4 @@
-//! Writes one batch: its rows, what this side keeps beside them, and the mark of how far that is, in one transaction.
+//! Writes one batch in one transaction: its rows, the values derived from them, and the position.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::{
     moving::{Batch, Column, Heights, Part, Progress},
 };
 
-/// Writes a batch, and how far that is.
+/// Writes a batch and its position.
 pub(crate) async fn write(
     store: &PostgresStore,
     id: Uuid,
@@ -50,7 +50,7 @@ async fn write_in(
         .await
         .failed(DOING)?;
     if marked.rows_affected() != 1 {
-        return Err(StoreError::Unusable("another process moves into the target".to_owned()));
+        return Err(StoreError::Unusable("another process is moving into the target".to_owned()));
     }
     nobody_lives(&mut write.tx).await?;
     if batch.rows == 0 {
@@ -70,8 +70,8 @@ async fn write_in(
     Ok(())
 }
 
-/// The nodes of the source are gone: their leases come over as ended ones. Gives the runs that they had claimed, which are listed, so
-/// that they are found by the next node that looks for lost claims.
+/// Copies the leases of the source's nodes as ended ones, because those nodes no longer run. Returns the runs that they
+/// had claimed. These are listed, so that the next search for lost claims finds them.
 async fn note_claims(write: &mut Write, part: &Part, batch: &Batch, heights: Heights) -> Result<Vec<Uuid>> {
     let [Some(ids), Some(states), Some(incarnations), Some(nodes)] =
         ["id", "state", "incarnation", "node"].map(|name| part.column(batch, name))
@@ -81,7 +81,7 @@ async fn note_claims(write: &mut Write, part: &Part, batch: &Batch, heights: Hei
     let (mut nodes_of, mut claimed): (BTreeMap<Uuid, String>, Vec<Uuid>) = Default::default();
     let rows = ids.ids().iter().zip(states.shorts()).zip(incarnations.ids()).zip(nodes.texts());
     for (((id, state), incarnation), node) in rows {
-        // A worker's claim lives by a lease of its own, which goes over too.
+        // A worker's claim has a lease of its own, which is copied too.
         if let (Some(id), Some(incarnation)) = (id, incarnation.filter(|incarnation| !incarnation.is_nil()))
             && state.map(State::from_code) == Some(State::Claimed)
         {
@@ -102,7 +102,8 @@ async fn note_claims(write: &mut Write, part: &Part, batch: &Batch, heights: Hei
     Ok(claimed)
 }
 
-/// What this side keeps beside a row's own values: the partition of a job, and what lists filter jobs by.
+/// Values that PostgreSQL stores in addition to a row's own: the partition of a job, and the columns by which lists
+/// filter jobs.
 fn derived(part: &Part, batch: &Batch) -> Vec<Column> {
     match part.name {
         "waiting" | "epochs" | "cursors" => {
@@ -116,7 +117,7 @@ fn derived(part: &Part, batch: &Batch) -> Vec<Column> {
             let (mut enabled, mut targets) = (Vec::new(), Vec::new());
             let (mut labels, mut search) = (Vec::new(), Vec::new());
             for spec in specs {
-                // One that cannot be read is as unreadable here as it was there.
+                // A definition that cannot be decoded is copied as it is.
                 let spec = spec.as_deref().and_then(|spec| serde_json::from_str::<JobSpec>(spec).ok());
                 let listed = spec.as_ref().map(|spec| Listed::of(spec, Form::Whole));
                 enabled.push(Some(listed.as_ref().is_some_and(|listed| listed.enabled)));

@@ -1,4 +1,4 @@
-//! What a worker is handed.
+//! Claims runs of a queue for a worker. Within one node, `line` directs concurrent claims to different runs.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -25,15 +25,15 @@ use crate::{
 
 const CLAIMING: &str = "claim from a queue";
 
-/// A claim waits for a job or run that another session has locked only briefly. Then it begins anew, and passes over what is
-/// locked, so that the queue's other runs are served.
+/// A claim waits only briefly for a job or run that another session has locked. Then it starts again and skips locked
+/// rows, so that the queue's other runs are served.
 pub(super) async fn claim_queue(store: &PostgresStore, ask: &ClaimQueue) -> Result<QueueClaims> {
     let claimed = match claim_once(store, ask, false, false).await {
         Err(error) if is_locked(&error) => claim_once(store, ask, true, false).await,
         claimed => claimed,
     };
     match claimed {
-        // One run stops the others: each is taken alone, and that one is left out.
+        // One run makes the claim fail: claim each run on its own, and leave that one out.
         Err(error) if error.is_for_its_data() => claim_once(store, ask, true, true).await,
         claimed => claimed,
     }
@@ -46,7 +46,7 @@ async fn claim_once(
     one_by_one: bool,
 ) -> Result<QueueClaims> {
     let line = store.lines.at(ask.tenant, &ask.queue);
-    // Before anything is held, a connection included.
+    // Before any lock is taken or a connection is used.
     let turn = line.turn(ask.limit.min(CLAIM_RUNS_MAX)).await;
     let mut look = Look {
         place: BEGINNING,
@@ -57,7 +57,7 @@ async fn claim_once(
         skip_locked,
         one_by_one,
     };
-    // The limits of a queue have no other way: the second time they are waited for in full.
+    // The lock on a queue's limits cannot be skipped: the second attempt waits for it with the full timeout.
     let mut write = store.write_in_order(!skip_locked, CLAIMING).await?;
     let done = claim_in(store, &mut write, ask, &mut look).await;
     write.finish(done).await
@@ -83,7 +83,8 @@ async fn claim_in(
     }
     let mut held = HeldJobs::default();
     let mut claims = Vec::new();
-    // Workers of several nodes look at the same runs: one whose choice was taken by others goes on behind it.
+    // Claims of several nodes choose among the same runs. If others took some of the chosen runs, the claim chooses
+    // again after them.
     for round in 0..CLAIM_ROUNDS_MAX {
         let chosen = choose_runs(store, write, ask, room - claims.len(), &mut held, look, round == 0).await?;
         let count = chosen.len();
@@ -96,7 +97,7 @@ async fn claim_in(
         let mut missed = taken.len() < count;
         claims.extend(taken);
         if claims.len() < room && (look.behind_others || held.left_out) {
-            // Not all of it could be had, or was looked at: there may be something before it.
+            // Not all runs could be claimed or were read: there may be runs before these.
             look.begin_anew();
             held.left_out = false;
             missed = true;
@@ -130,20 +131,21 @@ async fn hold_limits(write: &mut Write, ask: &ClaimQueue) -> Result<Option<(Queu
     Ok(Some((limits(&row).failed(CLAIMING)?, row.try_get("spent_until").failed(CLAIMING)?)))
 }
 
-/// The jobs of which runs are looked at. They are held: no edit changes them meanwhile.
+/// The jobs whose runs are candidates. They are locked, so no edit changes them meanwhile.
 #[derive(Default)]
 struct HeldJobs {
-    /// All of them, with their epochs. The definitions of those whose other runs do not count are looked up when a run of theirs
-    /// is chosen.
+    /// All of them, with their epochs. For jobs whose other runs do not count, the definition is read when one of their
+    /// runs is chosen.
     epochs: BTreeMap<JobId, Epoch>,
     jobs: HashMap<JobId, Arc<Job>>,
-    /// Of those whose other runs count.
+    /// For jobs whose other runs count.
     loads: BTreeMap<JobId, JobLoad>,
-    /// What has given way to newer ones.
+    /// Runs superseded by newer ones.
     gone: BTreeSet<RunId>,
     /// There were jobs whose other runs count...
     ordered: bool,
-    /// ...and no run of theirs was taken, because the look began behind or beside others: there may be an older one.
+    /// ...and none of their runs was claimed, because the search began behind or beside other claims: an older run may
+    /// exist.
     left_out: bool,
 }
 
@@ -161,7 +163,7 @@ async fn choose_runs(
         if chosen.len() >= room {
             break;
         }
-        // Most queues give all that is asked for: only who did not get it reads more than is needed.
+        // Most queues yield all that is requested, so only later pages read more than needed.
         let size = if page == 0 { room } else { ((room - chosen.len()) * 2).max(CLAIM_PAGE_MIN << page) };
         let candidates = if first && page == 0 {
             first_page(write, ask, look, size).await?
@@ -183,7 +185,7 @@ async fn choose_runs(
         let picked = choose(&known, &mut held.loads, room - chosen.len());
         let jobs: BTreeSet<JobId> = picked.iter().filter_map(|run| of.get(run).copied()).collect();
         define(store, write, &jobs, held).await?;
-        // One whose definition cannot be read is left where it is.
+        // A run whose definition cannot be decoded stays in the queue.
         let readable = |run: &RunId| of.get(run).is_some_and(|job| held.jobs.contains_key(job));
         chosen.extend(picked.into_iter().filter(readable));
         if last {
@@ -193,7 +195,7 @@ async fn choose_runs(
     Ok(chosen)
 }
 
-/// Reads the definitions of these jobs, where they are not known.
+/// Reads the definitions of these jobs unless they are known.
 async fn define(store: &PostgresStore, write: &mut Write, jobs: &BTreeSet<JobId>, held: &mut HeldJobs) -> Result<()> {
     let new = jobs.iter().filter(|job| !held.jobs.contains_key(job));
     let asked: Vec<(JobId, Epoch)> = new.filter_map(|job| Some((*job, *held.epochs.get(job)?))).collect();
@@ -201,19 +203,19 @@ async fn define(store: &PostgresStore, write: &mut Write, jobs: &BTreeSet<JobId>
     Ok(())
 }
 
-/// How far a claim has looked.
+/// The position and the mode of a claim's search.
 struct Look<'l> {
     place: Place,
-    /// It began behind what others of this node had looked at.
+    /// It began behind the runs that other claims of this node had read.
     behind_others: bool,
-    /// It left out what others of this node are about to take.
+    /// It left out runs that other claims of this node are about to take.
     beside_others: bool,
     turn: Option<Turn<'l>>,
-    /// What it is about to take; forgotten when that is committed.
+    /// The runs that it is about to take; released after the commit.
     wanted: Option<Wanted>,
-    /// It passes over jobs and runs that another session has locked.
+    /// It skips jobs and runs that another session has locked.
     skip_locked: bool,
-    /// It takes each run alone, because one of them stops the others.
+    /// It claims each run on its own, because one of them makes the claim fail.
     one_by_one: bool,
 }
 
@@ -227,7 +229,8 @@ impl Look<'_> {
     }
 }
 
-/// The first page, behind what others of this node have just looked at; from the beginning where that is less than asked for.
+/// The first page, behind the runs that other claims of this node have just read; from the beginning if that yields too
+/// few.
 async fn first_page(write: &mut Write, ask: &ClaimQueue, look: &mut Look<'_>, size: usize) -> Result<Vec<Candidate>> {
     let now = write.now;
     let Some(turn) = look.turn.take().filter(|turn| !turn.is_ordered(now)) else {
@@ -246,7 +249,7 @@ async fn first_page(write: &mut Write, ask: &ClaimQueue, look: &mut Look<'_>, si
     Ok(candidates)
 }
 
-/// A page of what nobody of this node wants.
+/// A page of runs that no other claim of this node is about to take.
 async fn free_page(
     write: &mut Write,
     ask: &ClaimQueue,
@@ -255,7 +258,7 @@ async fn free_page(
     wanted: &HashSet<RunId>,
     size: usize,
 ) -> Result<Vec<Candidate>> {
-    // From behind the others' looks on there is nothing that they want.
+    // Behind the other claims' position there are no runs that they are about to take.
     let more = if from == BEGINNING { wanted.len() } else { 0 };
     let mut found = peek(write, ask, &HeldJobs::default(), from, size + more).await?;
     found.retain(|(_, candidate)| !wanted.contains(&candidate.run));
@@ -264,7 +267,7 @@ async fn free_page(
     Ok(found.into_iter().map(|(_, candidate)| candidate).collect())
 }
 
-/// The next page, behind what this claim has looked at.
+/// The next page, behind the runs that this claim has read.
 async fn page_behind(
     write: &mut Write,
     ask: &ClaimQueue,
@@ -277,7 +280,7 @@ async fn page_behind(
     Ok(found.into_iter().map(|(_, candidate)| candidate).collect())
 }
 
-/// What waits behind `place`, each with its own.
+/// The waiting runs behind `place`, each with its position.
 async fn peek(
     write: &mut Write,
     ask: &ClaimQueue,
@@ -320,8 +323,9 @@ fn candidate(row: &PgRow) -> std::result::Result<(Place, Candidate), sqlx::Error
     Ok((place, candidate))
 }
 
-/// Holds the jobs of these runs against edits; those whose other runs count, against other claims too, and not where only a part of
-/// the queue is looked at. Only the first page waits for them: whoever holds some already would wait out of order.
+/// Share-locks the jobs of these runs against edits. Jobs whose other runs count are also locked against other claims,
+/// but only if the search is not limited to a part of the queue. Only the first page waits for the locks: a later page
+/// already has locks, and waiting out of order could deadlock.
 async fn hold_jobs(
     store: &PostgresStore,
     write: &mut Write,
@@ -354,7 +358,7 @@ async fn hold_jobs(
         let statement = if wait { sql!("epochs_guarded") } else { sql!("epochs_guarded_free") };
         guarded = sqlx::query_scalar(statement).bind(guarded).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
     }
-    // Held since they were shared: no edit came in between.
+    // Locked since the share lock was taken: no edit came in between.
     let asked: Vec<(JobId, Epoch)> =
         guarded.iter().filter_map(|job| Some((JobId::from_uuid(*job), *epochs.get(job)?))).collect();
     let guarded: BTreeSet<JobId> = asked.iter().map(|(job, _)| *job).collect();
@@ -374,7 +378,7 @@ async fn hold_jobs(
     load(write, &guarded, held).await
 }
 
-/// What is in progress of these jobs, now that they are held.
+/// The runs in progress of these jobs, read under their locks.
 async fn load(write: &mut Write, jobs: &BTreeSet<JobId>, held: &mut HeldJobs) -> Result<()> {
     if jobs.is_empty() {
         return Ok(());
@@ -390,7 +394,7 @@ async fn load(write: &mut Write, jobs: &BTreeSet<JobId>, held: &mut HeldJobs) ->
             load.between.insert(run);
         }
     }
-    // Nodes may still work on runs of a job that had another target.
+    // Nodes may still have claims on runs of a job that had another target.
     let jobs: Vec<JobId> = jobs.iter().copied().collect();
     for (job, run) in horizon::claimed_runs(&mut write.tx, &jobs, write.now, CLAIMING).await? {
         if let Some(load) = held.loads.get_mut(&job) {
@@ -400,7 +404,7 @@ async fn load(write: &mut Write, jobs: &BTreeSet<JobId>, held: &mut HeldJobs) ->
     Ok(())
 }
 
-/// Those of the chosen runs that no other session has locked; they are locked now.
+/// Locks and returns those of the chosen runs that no other session has locked.
 async fn free_runs(store: &PostgresStore, write: &mut Write, mut chosen: Vec<RunId>) -> Result<Vec<RunId>> {
     let mut free = HashSet::new();
     for (table, ids) in store.by_table(chosen.clone(), |id| *id) {
@@ -410,7 +414,7 @@ async fn free_runs(store: &PostgresStore, write: &mut Write, mut chosen: Vec<Run
     Ok(chosen)
 }
 
-/// Takes the chosen runs each alone. One that cannot be taken is noted, and left out of later claims.
+/// Claims the chosen runs one by one. A run that cannot be claimed is noted, and later claims leave it out.
 async fn take_one_by_one(
     store: &PostgresStore,
     write: &mut Write,
@@ -437,7 +441,7 @@ async fn take_one_by_one(
     Ok(claims)
 }
 
-/// Takes the chosen runs from among the waiting and claims them. What somebody else is taking is left out.
+/// Dequeues the chosen runs and claims them. Leaves out runs that another claim is taking.
 async fn take(
     store: &PostgresStore,
     write: &mut Write,

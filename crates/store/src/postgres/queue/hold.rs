@@ -1,4 +1,4 @@
-//! What workers hold, how they keep it, and how they lose it.
+//! Claims of workers: heartbeat, log, expiry.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(super) async fn beat_claim(
     fence: Fence,
     lease: Span,
 ) -> Result<ClaimBeat> {
-    const DOING: &str = "keep a worker's claim";
+    const DOING: &str = "extend a worker's claim";
     let mut write = store.write(DOING).await?;
     let until = write.read_clock().await?.plus(lease);
     let held = sqlx::query(sql!("worker_beat"))
@@ -48,7 +48,7 @@ pub(super) async fn log_claim(
     fence: Fence,
     text: &str,
 ) -> Result<bool> {
-    const DOING: &str = "log for a worker";
+    const DOING: &str = "append to a worker's log";
     let mut write = store.write(DOING).await?;
     let logged = sqlx::query(sql!("worker_log"))
         .bind(tenant.raw())
@@ -79,7 +79,7 @@ pub(super) async fn claim_log(store: &PostgresStore, tenant: TenantId, run: RunI
 }
 
 pub(super) async fn load_overdue_claims(store: &PostgresStore, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>> {
-    const DOING: &str = "look for lost workers";
+    const DOING: &str = "find expired worker claims";
     loop {
         let mut write = store.write(DOING).await?;
         let before = write.read_clock().await?.minus(grace);
@@ -97,7 +97,7 @@ pub(super) async fn load_overdue_claims(store: &PostgresStore, grace: Span, limi
             if is_claimed(&row).failed(DOING)? {
                 claimed.push(row);
             } else {
-                // A node of an earlier release has ended the run, and knows nothing of workers.
+                // A node of an earlier release, which does not know worker claims, has ended the run.
                 ended.push(row.try_get::<Uuid, _>("run").failed(DOING)?);
             }
         }
@@ -111,7 +111,7 @@ pub(super) async fn load_overdue_claims(store: &PostgresStore, grace: Span, limi
             sqlx::query(sql!("worker_claims_end")).bind(ended).execute(&mut *write.tx).await.failed(DOING)?;
         }
         write.commit().await?;
-        // Claims that cannot be decoded hide the others only until they are aside.
+        // Undecodable claims hide the others only until they are aside.
         if !overdue.is_empty() || store.unreadable.aside_count() == aside {
             return Ok(overdue);
         }
@@ -130,7 +130,7 @@ pub(super) async fn held_claims(store: &PostgresStore, tenant: TenantId, runs: &
     Ok(held(store, &mut read, &found, DOING).await?.into_iter().map(|(_, held)| held).collect())
 }
 
-/// The claims of these rows, with their jobs. One whose job cannot be read is left out.
+/// The claims of these rows, with their jobs. Leaves out a claim whose job cannot be decoded.
 async fn held<'r>(
     store: &PostgresStore,
     connection: &mut PgConnection,

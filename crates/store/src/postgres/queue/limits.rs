@@ -1,4 +1,4 @@
-//! Queues as operators see them: what they hold and what is allowed of them; and a look at many at once.
+//! Queues for operators: their depth and their limits. Also polls many queues at once.
 
 use everytick_domain::{
     ids::TenantId,
@@ -18,7 +18,7 @@ pub(super) fn limits(row: &PgRow) -> std::result::Result<QueueLimits, sqlx::Erro
 }
 
 pub(super) async fn look_at_queues(store: &PostgresStore, queues: &[(TenantId, String)]) -> Result<QueueLook> {
-    const DOING: &str = "look at queues";
+    const DOING: &str = "read the queues";
     let mut read = store.read(DOING).await?;
     let now: i64 = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
     let found = sqlx::query(sql!("queues_look"))
@@ -81,7 +81,7 @@ pub(super) async fn set_queue(
     name: &str,
     limits: QueueLimits,
 ) -> Result<()> {
-    const DOING: &str = "limit a queue";
+    const DOING: &str = "set queue limits";
     let mut write = store.write(DOING).await?;
     let number = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
     sqlx::query(sql!("queues_set"))

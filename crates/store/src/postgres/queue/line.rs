@@ -1,7 +1,8 @@
-//! Workers who ask one queue at once would look at the same runs, and all but one find theirs taken. So those of a node stand in
-//! line: each looks behind what the one before has seen. That also spares them the index entries of runs that were taken
-//! before, through which a look from the beginning goes until the table is vacuumed. It is not for jobs whose other runs count:
-//! their runs start in order, so whoever takes one looks from the beginning.
+//! Spreads concurrent claims of one node on one queue. Without it, they would read the same runs, and all but one would
+//! find theirs taken. So claims take turns to search, and each starts behind the position of the one before. That also
+//! avoids the index entries of runs claimed earlier, which a search from the beginning reads until the table is
+//! vacuumed. It is not used for jobs whose other runs count: their runs start in order, so a claim on them searches
+//! from the beginning.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,37 +19,37 @@ use uuid::Uuid;
 
 use crate::CLAIM_PAGE_MIN;
 
-/// Where a look begins: behind this rank and run.
+/// A search begins behind this rank and run.
 pub(super) type Place = (i64, Uuid);
 pub(super) const BEGINNING: Place = (i64::MIN, Uuid::nil());
 
-/// So long after a look from the beginning others look from where the last one ended: what came meanwhile with a higher rank
-/// waits as long.
+/// For this long after a search from the beginning, other searches continue at the last position. A run that arrives
+/// meanwhile with a higher rank waits up to this long.
 const LOOKED: Span = Span::millis(200);
-/// So long after somebody has come upon a job whose other runs count nobody stands in line.
+/// For this long after a claim met a job whose other runs count, claims search from the beginning.
 const ORDERED: Span = Span::seconds(1);
-/// Whoever has not had a turn by then looks from the beginning.
+/// A claim that waits longer than this for its turn searches from the beginning.
 const TURN_PATIENCE: Duration = Duration::from_millis(250);
-/// Lines that are kept. When there are more, all are forgotten, which costs each queue one look from the beginning.
+/// The number of lines in memory. Beyond it all are dropped, which costs each queue one search from the beginning.
 const LINES_MAX: usize = 1_000;
 
-/// The lines at the queues of a node.
+/// The lines of a node, one per queue.
 #[derive(Default)]
 pub(in super::super) struct Lines(Mutex<HashMap<(TenantId, String), Arc<Line>>>);
 
-/// The line at one queue. Whoever claims has it meanwhile.
+/// The line of one queue. Claims in progress keep a reference to it.
 #[derive(Default)]
 pub(super) struct Line {
     seen: Turns<Option<Seen>>,
-    /// What those who had their turn are about to take: others still see it waiting until they commit.
+    /// Runs that earlier claims are about to take: others see them as waiting until those commit.
     wanted: Mutex<HashSet<RunId>>,
-    /// When somebody last came upon a job whose other runs count.
+    /// When a claim last met a job whose other runs count.
     ordered: Mutex<Option<DbTime>>,
 }
 
 struct Seen {
     until: Place,
-    /// When somebody last looked from the beginning.
+    /// When a claim last searched from the beginning.
     since: DbTime,
 }
 
@@ -63,10 +64,10 @@ impl Lines {
 }
 
 impl Line {
-    /// Waits for the turn to look for `room` runs. None for whoever had to wait for too long, and for one who asks alone for a
-    /// few: the order matters more to it than the work.
+    /// Waits for the turn to search for `room` runs. `None` after too long a wait, and for a lone claim of a few runs:
+    /// for that one the order matters more than the cost.
     pub(super) async fn turn(self: &Arc<Self>, room: usize) -> Option<Turn<'_>> {
-        // One is kept, and one is the caller's.
+        // The map has one reference, and the caller has one.
         let alone = Arc::strong_count(self) <= 2;
         if alone && room < CLAIM_PAGE_MIN {
             return None;
@@ -80,31 +81,31 @@ impl Line {
     }
 }
 
-/// Nobody else in the line looks meanwhile.
+/// The turn of one claim: no other claim of the line searches meanwhile.
 pub(super) struct Turn<'l> {
     line: &'l Arc<Line>,
     seen: MutexGuard<'l, Option<Seen>>,
 }
 
 impl Turn<'_> {
-    /// Where to look from, if others have looked lately.
+    /// The start position, if another claim has searched recently.
     pub(super) fn behind(&self, now: DbTime) -> Option<Place> {
         self.seen.as_ref().filter(|seen| lately(seen.since, LOOKED, now)).map(|seen| seen.until)
     }
 
-    /// Whether the order counts here.
+    /// Whether jobs in this queue need their runs in order.
     pub(super) fn is_ordered(&self, now: DbTime) -> bool {
         let ordered = *self.line.ordered.lock().unwrap_or_else(PoisonError::into_inner);
         ordered.is_some_and(|since| lately(since, ORDERED, now))
     }
 
-    /// What others are about to take.
+    /// The runs that other claims are about to take.
     pub(super) fn wanted(&self) -> HashSet<RunId> {
         self.line.wanted().clone()
     }
 
-    /// This one wants `runs`. The next one looks behind `until`, where this one has come to from the beginning or from where it
-    /// was told to.
+    /// Ends the turn. This claim is about to take `runs`. The next one starts behind `until`, which this one reached
+    /// from `from`.
     pub(super) fn done(mut self, from: Place, until: Place, now: DbTime, runs: HashSet<RunId>) -> Wanted {
         match self.seen.as_mut() {
             Some(seen) if from != BEGINNING => seen.until = until,
@@ -115,19 +116,19 @@ impl Turn<'_> {
     }
 }
 
-/// Not so long ago; a clock that was set back says no.
+/// Whether `since` is less than `span` ago; false if the clock was set back.
 fn lately(since: DbTime, span: Span, now: DbTime) -> bool {
     since <= now && now < since.plus(span)
 }
 
-/// What somebody is about to take, until that is committed or given up.
+/// Runs that a claim is about to take, until it commits or rolls back.
 pub(super) struct Wanted {
     line: Arc<Line>,
     runs: HashSet<RunId>,
 }
 
 impl Wanted {
-    /// Among them were runs of a job whose other runs count.
+    /// Notes that a job whose other runs count was among them.
     pub(super) fn came_upon_order(&self, now: DbTime) {
         *self.line.ordered.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
     }
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_asks_alone_for_a_few_looks_from_the_beginning() {
+    async fn a_lone_claim_of_a_few_runs_searches_from_the_beginning() {
         let (lines, line) = lines();
         assert!(line.turn(CLAIM_PAGE_MIN - 1).await.is_none());
         assert!(line.turn(CLAIM_PAGE_MIN).await.is_some());
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_next_looks_behind_the_one_before_for_a_while() {
+    async fn the_next_claim_searches_behind_the_one_before_for_200_ms() {
         let (_lines, line) = lines();
         let turn = line.turn(100).await.expect("a turn");
         assert_eq!(turn.behind(NOW), None);
@@ -179,13 +180,13 @@ mod tests {
         drop(wanted);
         let turn = line.turn(100).await.expect("a turn");
         assert_eq!(turn.behind(later), Some((8, Uuid::nil())));
-        assert_eq!(turn.wanted(), HashSet::from([run(3)]), "the others were taken");
-        assert_eq!(turn.behind(NOW.plus(LOOKED)), None, "the last look from the beginning counts");
+        assert_eq!(turn.wanted(), HashSet::from([run(3)]), "the first claim released its runs");
+        assert_eq!(turn.behind(NOW.plus(LOOKED)), None, "the time counts from the last search from the beginning");
         assert_eq!(turn.behind(NOW.minus(Span::millis(1))), None, "a clock that was set back");
     }
 
     #[tokio::test]
-    async fn the_order_counts_for_a_while() {
+    async fn the_order_counts_for_one_second() {
         let (_lines, line) = lines();
         let turn = line.turn(100).await.expect("a turn");
         assert!(!turn.is_ordered(NOW));
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_long_for_a_turn() {
+    async fn a_claim_does_not_wait_long_for_its_turn() {
         let (_lines, line) = lines();
         let held = line.turn(100).await;
         assert!(line.turn(100).await.is_none());
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_do_not_pile_up() {
+    fn the_number_of_lines_is_bounded() {
         let lines = Lines::default();
         for n in 0..LINES_MAX * 2 + 1 {
             lines.at(TenantId::from_raw(1), &n.to_string());

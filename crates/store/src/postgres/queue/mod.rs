@@ -1,5 +1,6 @@
-//! Workers: what they claim from queues, how they keep it, and how they lose it. A claim holds the queue's limits first, then
-//! its jobs in order, then what waits, then the runs; settlements hold the run and then the claim.
+//! The transactions of workers: how they claim runs from queues, keep claims alive, and lose them. Lock order of a
+//! claim: the queue's limits, its jobs in order, the waiting rows, the runs. A settlement locks the run, then the
+//! claim.
 
 mod claim;
 mod hold;

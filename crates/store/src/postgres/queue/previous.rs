@@ -1,4 +1,4 @@
-//! Under `cancel_previous`: runs that give way to a newer one that waits in a queue.
+//! Under `cancel_previous`: cancels runs superseded by a newer run that waits in a queue.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::super::{Failed, PostgresStore, Write, cancel, horizon, rows, sql};
 use crate::{GiveWay, Result};
 
-const DOING: &str = "cancel runs that give way in queues";
+const DOING: &str = "cancel superseded runs in queues";
 
 pub(super) async fn give_way_in_queues(store: &PostgresStore, limit: usize) -> Result<Vec<RunId>> {
     let mut write = store.write(DOING).await?;
@@ -41,7 +41,7 @@ async fn look(write: &mut Write, limit: usize) -> Result<Vec<RunId>> {
     give_way(write, &jobs).await
 }
 
-/// Cancels what is open of these jobs, which are held, and older than the newest that is due.
+/// Cancels the open runs of these jobs that are older than the newest due one. The caller has the jobs locked.
 pub(super) async fn give_way(write: &mut Write, jobs: &[Arc<Job>]) -> Result<Vec<RunId>> {
     if jobs.is_empty() {
         return Ok(Vec::new());
@@ -84,7 +84,7 @@ async fn standing(write: &mut Write, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId
             standing.forced.insert(run);
         }
     }
-    // Nodes may still work on runs of a job that had another target.
+    // Nodes may still have claims on runs of a job that had another target.
     let jobs: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
     for (job, run) in horizon::claimed_runs(&mut write.tx, &jobs, write.now, DOING).await? {
         let open = Open { claimed: run.state == State::Claimed, attempts: run.attempt };

@@ -11,11 +11,11 @@ use sqlx::Row as _;
 use super::super::{Failed, PostgresStore, Write, day_sql, flows, is_locked, rows, settle};
 use crate::{Result, Success};
 
-const DOING: &str = "end what workers have done";
+const DOING: &str = "settle reported runs as succeeded";
 
 pub(super) async fn succeed(store: &PostgresStore, tenant: TenantId, done: &[Success]) -> Result<Vec<Option<JobId>>> {
     let ended = match settle::with_known_days(store, || end(store, tenant, done)).await {
-        // Reported as not done: the caller then settles each run by the long way, which leaves out the locked ones.
+        // Reported as not done: the caller then settles each run the slow way, which leaves out locked runs.
         Err(error) if is_locked(&error) => HashMap::new(),
         ended => ended?,
     };
@@ -25,7 +25,7 @@ pub(super) async fn succeed(store: &PostgresStore, tenant: TenantId, done: &[Suc
 async fn end(store: &PostgresStore, tenant: TenantId, done: &[Success]) -> Result<HashMap<RunId, JobId>> {
     let mut write = store.write_brief(DOING).await?;
     let done = end_in(store, &mut write, tenant, done).await;
-    // Rolled back before the long way begins on another connection, which skips locked rows.
+    // Rolled back before the slow way begins on another connection, which skips locked rows.
     write.finish(done).await
 }
 
@@ -60,5 +60,5 @@ async fn end_in(
     Ok(ended)
 }
 
-// As `succeed.sql` writes it.
+// The state that `succeed.sql` writes.
 const _: () = assert!(State::Succeeded.code() == 2);

@@ -127,7 +127,7 @@ pub(super) async fn standing(write: &mut Write, jobs: &[JobId], waiting_max: u64
     }
     let doing = write.doing;
     let found = self::jobs(&mut write.tx, jobs, doing).await?;
-    // Where any number may be open, none of them is read.
+    // If any number of runs may be open, none of them is read.
     let counted = found.iter().map(|row| &row.job).filter(|job| job.spec.in_progress_max().is_some());
     let mut open = horizon::open_runs(&mut write.tx, counted, doing).await?;
     for row in found {
@@ -139,7 +139,7 @@ pub(super) async fn standing(write: &mut Write, jobs: &[JobId], waiting_max: u64
     Ok(standing)
 }
 
-/// What parents left.
+/// The results of parents.
 pub(super) async fn outputs(
     connection: &mut SqliteConnection,
     runs: &[RunId],
@@ -160,7 +160,7 @@ pub(super) async fn outputs(
     Ok(found.into_iter().map(output).collect())
 }
 
-/// Writes children; one that is on the record stays. Answers what became of those that were written.
+/// Inserts children; an existing row stays. Returns a summary of the inserted ones.
 pub(super) async fn record(
     write: &mut Write,
     row: &FlowRow,

@@ -1,4 +1,4 @@
-//! What people ask of a flow: how it stands, to end it, and to run it again from what failed.
+//! User requests about a flow: read it, cancel it, and rerun it from its failed jobs.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(super) async fn get_flow(store: &SqliteStore, tenant: TenantId, flow: RunId)
     Ok(row.record(&runs_of(&mut read, &row, DOING).await?))
 }
 
-/// A flow's row, or the one that its root is to open, as the graph is at present.
+/// A flow's row, or the one that its root will open with the current graph.
 pub(super) async fn peek(
     connection: &mut SqliteConnection,
     flow: RunId,
@@ -58,7 +58,7 @@ pub(super) async fn cancel_flow(
 async fn cancel(write: &mut Write, tenant: TenantId, actor: &Actor, flow: RunId) -> Result<CancelledFlow> {
     let (doing, now) = (write.doing, write.now);
     let mut row = advance::hold_own(write, tenant, flow).await?;
-    // One that is over stays as it ended.
+    // An ended flow keeps its state.
     let before = runs_of(&mut write.tx, &row, doing).await?;
     if row.record(&before).state == FlowState::Running {
         row.cancelled_at = Some(now);
@@ -136,7 +136,7 @@ async fn rerun(
     Ok(row.record(&runs_of(&mut write.tx, &row, doing).await?))
 }
 
-/// The payloads of their own that runs had, by job.
+/// The runs' own payloads, by job.
 async fn payloads(write: &mut Write, runs: Vec<RunId>) -> Result<BTreeMap<JobId, String>> {
     let found: Vec<(Uuid, Option<String>)> = sqlx::query_as(sql!("flow_payloads"))
         .bind(rows::run_ids(runs).failed(write.doing)?)

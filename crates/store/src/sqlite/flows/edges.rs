@@ -21,7 +21,8 @@ use crate::{
     flows::{self, Family},
 };
 
-/// The jobs that hang together with these, or that follow them; one more than a flow may have shows that there are too many.
+/// The jobs connected with these, or those that follow them. One more than a flow may have shows that there are too
+/// many.
 pub(super) async fn load(
     connection: &mut SqliteConnection,
     statement: &'static str,
@@ -113,7 +114,7 @@ async fn refuse_if_followed(write: &mut Write, job: JobId) -> Result<()> {
     flows::followed(by)
 }
 
-/// Writes the parents that a job has from here on.
+/// Writes the new parents of a job.
 pub(in super::super) async fn parents_now(write: &mut Write, job: &Job, parents: &[(JobId, When)]) -> Result<()> {
     sqlx::query(sql!("flow_orphan")).bind(job.id.uuid()).execute(&mut *write.tx).await.failed(write.doing)?;
     if parents.is_empty() {

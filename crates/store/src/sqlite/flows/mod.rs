@@ -57,7 +57,7 @@ impl FlowStore for SqliteStore {
     }
 }
 
-/// Leaves a step for each of these runs that has ended and that a flow may follow. Whoever ends runs says so here.
+/// Writes a step for each of these ended runs that a flow may follow. Every transaction that ends runs calls this.
 pub(super) async fn leave_steps(write: &mut Write, runs: impl IntoIterator<Item = RunId>) -> Result<()> {
     let any: bool = sqlx::query_scalar(sql!("flow_any")).fetch_one(&mut *write.tx).await.failed(write.doing)?;
     if !any {
@@ -108,7 +108,7 @@ async fn insert(write: &mut Write, row: &FlowRow) -> Result<()> {
     Ok(())
 }
 
-/// The runs of a flow that are on the record.
+/// The recorded runs of a flow.
 async fn runs_of(
     connection: &mut SqliteConnection,
     row: &FlowRow,
@@ -149,6 +149,6 @@ struct Root {
     job: JobId,
     tenant: TenantId,
     scheduled_at: DbTime,
-    /// Whether a flow is to come of it: not of one that had ended before anybody followed its job.
+    /// Whether it will open a flow. False for a run that ended before any job depended on its job.
     opens: bool,
 }

@@ -1,4 +1,4 @@
-//! What a worker is handed.
+//! Claims runs of a queue for a worker. Within one node, `line` directs concurrent claims to different runs.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -24,7 +24,7 @@ const CLAIMING: &str = "claim from a queue";
 
 pub(super) async fn claim_queue(store: &SqliteStore, ask: &ClaimQueue) -> Result<QueueClaims> {
     match claim_once(store, ask, false).await {
-        // One run stops the others: each is taken alone, and that one is left out.
+        // One run makes the claim fail: claim each run on its own, and leave that one out.
         Err(error) if error.is_for_its_data() => claim_once(store, ask, true).await,
         claimed => claimed,
     }
@@ -74,9 +74,9 @@ async fn claim(write: &mut Write, ask: &ClaimQueue, one_by_one: bool) -> Result<
 #[derive(Default)]
 struct KnownJobs {
     jobs: HashMap<JobId, Arc<Job>>,
-    /// Of those whose other runs count.
+    /// For jobs whose other runs count.
     loads: BTreeMap<JobId, JobLoad>,
-    /// What has given way to newer ones.
+    /// Runs superseded by newer ones.
     gone: BTreeSet<RunId>,
 }
 
@@ -191,7 +191,7 @@ async fn load_jobs(write: &mut Write, candidates: &[Candidate], known: &mut Know
     Ok(())
 }
 
-/// Takes the chosen runs each alone. One that cannot be taken is noted, and left out of later claims.
+/// Claims the chosen runs one by one. A run that cannot be claimed is noted, and later claims leave it out.
 async fn take_one_by_one(
     write: &mut Write,
     ask: &ClaimQueue,

@@ -1,4 +1,4 @@
-//! What workers hold, how they keep it, and how they lose it.
+//! Claims of workers: heartbeat, log, expiry.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -24,7 +24,7 @@ pub(super) async fn beat_claim(
     fence: Fence,
     lease: Span,
 ) -> Result<ClaimBeat> {
-    const DOING: &str = "keep a worker's claim";
+    const DOING: &str = "extend a worker's claim";
     let mut write = store.write(DOING).await?;
     let until = write.now.plus(lease);
     let held = sqlx::query(sql!("worker_beat"))
@@ -50,7 +50,7 @@ pub(super) async fn log_claim(
     fence: Fence,
     text: &str,
 ) -> Result<bool> {
-    const DOING: &str = "log for a worker";
+    const DOING: &str = "append to a worker's log";
     let mut write = store.write(DOING).await?;
     let logged = sqlx::query(sql!("worker_log"))
         .bind(tenant.raw())
@@ -69,7 +69,7 @@ pub(super) async fn log_claim(
 }
 
 pub(super) async fn load_overdue_claims(store: &SqliteStore, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>> {
-    const DOING: &str = "look for lost workers";
+    const DOING: &str = "find expired worker claims";
     loop {
         let mut read = store.read(DOING).await?;
         let found = sqlx::query(sql!("worker_claims_overdue"))
@@ -86,7 +86,7 @@ pub(super) async fn load_overdue_claims(store: &SqliteStore, grace: Span, limit:
             let (worker, timed_out) = (row.try_get("worker").failed(DOING)?, row.try_get("timed_out").failed(DOING)?);
             overdue.push(OverdueClaim { held, worker, timed_out });
         }
-        // Claims that cannot be decoded hide the others only until they are aside.
+        // Undecodable claims hide the others only until they are aside.
         if !overdue.is_empty() || store.unreadable.aside_count() == aside {
             return Ok(overdue);
         }
@@ -117,7 +117,7 @@ pub(super) async fn succeed(store: &SqliteStore, tenant: TenantId, done: &[Succe
     Ok(done.iter().map(|done| settled.get(&done.run).copied()).collect())
 }
 
-/// The claims of these rows, with their jobs. One whose job cannot be read is left out.
+/// The claims of these rows, with their jobs. Leaves out a claim whose job cannot be decoded.
 async fn held<'r>(
     store: &SqliteStore,
     connection: &mut SqliteConnection,

@@ -1,4 +1,4 @@
-//! Queues as operators see them: what they hold and what is allowed of them; and a look at many at once.
+//! Queues for operators: their depth and their limits. Also polls many queues at once.
 
 use everytick_domain::{
     ids::TenantId,
@@ -17,7 +17,7 @@ pub(super) fn limits(row: &SqliteRow) -> std::result::Result<QueueLimits, sqlx::
 }
 
 pub(super) async fn look_at_queues(store: &SqliteStore, queues: &[(TenantId, String)]) -> Result<QueueLook> {
-    const DOING: &str = "look at queues";
+    const DOING: &str = "read the queues";
     let mut read = store.read(DOING).await?;
     let now = store.clock.now();
     let asked: Vec<_> = queues.iter().map(|(tenant, name)| (tenant.raw(), name)).collect();
@@ -77,7 +77,7 @@ pub(super) async fn set_queue(
     name: &str,
     limits: QueueLimits,
 ) -> Result<()> {
-    const DOING: &str = "limit a queue";
+    const DOING: &str = "set queue limits";
     let mut write = store.write(DOING).await?;
     sqlx::query(sql!("queues_set"))
         .bind(tenant.raw())

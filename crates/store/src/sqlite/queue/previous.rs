@@ -1,4 +1,4 @@
-//! Under `cancel_previous`: runs that give way to a newer one that waits in a queue.
+//! Under `cancel_previous`: cancels runs superseded by a newer run that waits in a queue.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::super::{Failed, SqliteStore, Write, cancel, rows, sql};
 use crate::{GiveWay, Result};
 
-const DOING: &str = "cancel runs that give way in queues";
+const DOING: &str = "cancel superseded runs in queues";
 
 pub(super) async fn give_way_in_queues(store: &SqliteStore, limit: usize) -> Result<Vec<RunId>> {
     let mut read = store.read(DOING).await?;
