@@ -39,7 +39,7 @@ pub(super) async fn accept(store: &SqliteStore, lease: &Lease, runs: &[AcceptedR
     Ok(runs.iter().map(|run| SettleAnswer::of(taken.remove(&run.run))).collect())
 }
 
-/// run, fence, worker, timeout_at, previous: as the statements read them.
+/// The row that the statements read: run, fence, worker, timeout_at, previous.
 fn claim(run: &AcceptedRun) -> (Hex, i64, Text<'_>, i64, bool) {
     (Hex(run.run.uuid()), run.fence.raw(), Text(&run.worker), run.timeout_at.millis(), run.previous)
 }

@@ -1,4 +1,5 @@
-//! Backfills: made by people, moved on by whoever holds their jobs. There is one writer, so what is read here stands.
+//! Backfills: created by users, advanced by the owner of their jobs. There is one writer at a time, so nothing that is
+//! read here changes before the commit.
 
 use async_trait::async_trait;
 use everytick_domain::{

@@ -1,5 +1,5 @@
-//! Calendars: their versions, and the jobs that name them. A new version raises the epochs of those jobs in its transaction, so
-//! that nothing planned under the old one is recorded after it.
+//! Calendars: their versions, and the jobs that use them. A new version raises the epochs of those jobs in its
+//! transaction, so that no tick planned under the old version is recorded after it.
 
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ pub(super) async fn put_calendar(
 }
 
 fn full(max: u64) -> StoreError {
-    StoreError::Invalid(vec![Invalid::new("name", format!("the tenant has {max} calendars, as many as it may have"))])
+    StoreError::Invalid(vec![Invalid::new("name", format!("the tenant has {max} calendars, which is its quota"))])
 }
 
 pub(super) async fn delete_calendar(

@@ -23,7 +23,7 @@ pub(super) async fn give_way(store: &SqliteStore, lease: &Lease, runs: &[GiveWay
     Ok(cancelled)
 }
 
-/// Ends those of the runs that are open.
+/// Cancels those of the runs that are open.
 pub(super) async fn end_given(write: &mut Write, runs: &[GiveWay]) -> Result<Vec<RunId>> {
     let (doing, now) = (write.doing, write.now);
     let asked: Vec<_> = runs.iter().map(|given| (Hex(given.run.uuid()), overlap::gave_way(given.to))).collect();

@@ -53,7 +53,7 @@ pub(super) async fn peek_waiting(
     Ok(Waiting { now, due, next_due: next_due.map(DbTime::from_millis) })
 }
 
-/// A fair share of what is late of each tenant: of its first.
+/// An equal share of the late runs of each tenant, in order.
 async fn peek_late(
     store: &SqliteStore,
     read: &mut SqliteConnection,

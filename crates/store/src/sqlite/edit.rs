@@ -1,4 +1,5 @@
-//! Edits, pauses, resumes and deletes: reads how the job stands, asks the domain, writes the answer, in one transaction (I11).
+//! Edits, pauses, resumes and deletes a job in one transaction (I11): reads the job's state, asks the domain, and
+//! writes the result.
 
 use everytick_domain::{
     edit::{self, Change, Standing},
@@ -153,7 +154,7 @@ async fn write_edit(
     create::note(write, tenant, actor, action, &[(job.id.to_string(), detail)]).await
 }
 
-/// Cancels whatever of the job is open.
+/// Cancels all open runs of the job.
 pub(super) async fn cancel_open(
     write: &mut Write,
     tenant: TenantId,

@@ -60,7 +60,7 @@ pub(super) async fn look_at_horizon(
     found.iter().map(changed).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)
 }
 
-/// Where a page begins, as the statements take it.
+/// The start position of a page, as the statements take it.
 fn place(after: Option<(DbTime, JobId)>) -> (i64, Vec<u8>) {
     after.map_or((i64::MIN, Vec::new()), |(tick, job)| (tick.millis(), job.uuid().into_bytes().to_vec()))
 }
@@ -218,7 +218,7 @@ pub(super) async fn open_runs<'j>(
     Ok(open.into_iter().map(|(job, open)| (job, open.runs)).collect())
 }
 
-/// The waiting runs of jobs, of each up to the number named with it, and those being worked on, by id.
+/// The waiting runs of jobs, up to the given number for each, and the claimed runs, by id.
 async fn open_of(
     connection: &mut SqliteConnection,
     needed: &[(JobId, usize)],
@@ -247,7 +247,7 @@ async fn open_of(
     Ok(open)
 }
 
-/// The waiting runs of these jobs, of each up to `needed`. Most jobs have fewer: one statement reads those of all.
+/// The waiting runs of these jobs, up to `needed` for each. Most jobs have fewer: one statement reads those of all.
 async fn waiting_of(
     connection: &mut SqliteConnection,
     jobs: &[JobId],

@@ -29,7 +29,7 @@ pub(super) async fn listed_claims(
     drop(read);
     if !page.stale.is_empty() {
         let mut write = store.write(DOING).await?;
-        // Read again, now that nothing changes before the commit.
+        // Read again under the write lock, so that nothing changes before the commit.
         let page = listed(&mut write.tx, &store.unreadable, lease.incarnation, after, limit, DOING).await?;
         unlist(&mut write, page.stale).await?;
         write.commit().await?;
@@ -112,7 +112,7 @@ pub(super) async fn load_lost(store: &SqliteStore, lease: &Lease, limit: usize) 
     let mut write = store.write(DOING).await?;
     let now = write.now;
     node::check(&mut write.tx, lease, now, DOING).await?;
-    // Before anything of theirs is read.
+    // Fences before it reads their claims.
     node::fence_expired(&mut write, lease.incarnation).await?;
     let mut lost = Vec::new();
     for incarnation in dead(&mut write, lease.incarnation).await? {
@@ -129,8 +129,8 @@ pub(super) async fn load_lost(store: &SqliteStore, lease: &Lease, limit: usize) 
     Ok(lost)
 }
 
-/// The incarnations that have ended. All their claims are listed: the runs from the `open_from` of a lease on are read once, not at
-/// each look.
+/// The incarnations that have ended. All their claims are then listed: the runs from the lease's `open_from` on are
+/// read once, not in each call.
 async fn dead(write: &mut Write, but: Incarnation) -> Result<Vec<Incarnation>> {
     let doing = write.doing;
     let ended = sqlx::query(sql!("lost_leases")).bind(but.uuid()).fetch_all(&mut *write.tx).await.failed(doing)?;
@@ -170,7 +170,7 @@ async fn listed_until(write: &mut Write, incarnation: Incarnation, limit: usize)
 /// A page of the listed claims of one incarnation.
 struct Listed {
     claims: Vec<ClaimedRun>,
-    /// Runs that the incarnation no longer has claimed.
+    /// Runs that this incarnation no longer has claimed.
     stale: Vec<RunId>,
     /// Some rows cannot be decoded.
     skipped: bool,
@@ -222,7 +222,7 @@ pub(super) async fn list(write: &mut Write, lease: &Lease, claims: &[OldClaim]) 
     Ok(())
 }
 
-/// Removes these runs, which no node has claimed any longer, from `open_claims`.
+/// Removes runs that no node has claimed any more from `open_claims`.
 pub(super) async fn unlist(write: &mut Write, runs: Vec<RunId>) -> Result<()> {
     if !runs.is_empty() {
         sqlx::query(sql!("claims_unlist"))

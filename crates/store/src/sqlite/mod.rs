@@ -1,6 +1,6 @@
-//! The keeper for one machine: one SQLite file, opened by one process. Each transaction group has a file of its own here, and
-//! its SQL beside it. One connection writes, a few read; what is due and which lease lives is judged by the given clock,
-//! read once per transaction after the write lock was had.
+//! The store for one machine: one SQLite file, opened by one process. Each group of transactions has its own file here,
+//! and its SQL in `sql/`. One connection writes, a few read. The given clock, read once per write transaction after the
+//! write lock is acquired, decides what is due and which lease is alive.
 
 mod accept;
 mod backfill;
@@ -72,8 +72,8 @@ macro_rules! sql {
 }
 use sql;
 
-/// A store in one SQLite file. The handles of one process (see [`SqliteStore::api_handle`]) share the one connection that
-/// writes; each has its own that read.
+/// A store in one SQLite file. The handles of one process (see [`SqliteStore::api_handle`]) share the one connection
+/// that writes; each has its own connections for reads.
 pub struct SqliteStore {
     writer: SqlitePool,
     readers: SqlitePool,
@@ -83,20 +83,20 @@ pub struct SqliteStore {
     /// Whether flow steps were written since [`crate::FlowStore::left_steps`] was last called.
     steps: Arc<AtomicBool>,
     unreadable: Arc<Unreadable>,
-    /// Held for life: it keeps every other process out.
+    /// Locked until the last handle is dropped: it excludes every other process.
     _lock: Arc<File>,
 }
 
-/// What a handle may have open at once.
+/// The limits of concurrent transactions of a handle.
 struct Gates {
     write: Gate,
     read: Gate,
 }
 
-/// The connections that read for the API.
+/// The API's connections for reads.
 const API_READERS_MAX: u32 = 2;
-/// How many writes of the API may be open or wait for the writing connection, which serves in the order of arrival. So a write
-/// of the engine waits for at most this many of the API's, whatever their number.
+/// Writes of the API that may be open or wait for the write connection, which serves in order of arrival. So a write of
+/// the engine waits for at most this many writes of the API.
 const API_WRITES_MAX: u32 = 1;
 
 impl std::fmt::Debug for SqliteStore {
@@ -106,19 +106,19 @@ impl std::fmt::Debug for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the file, or makes it and the folders above it, and brings its schema up to date. A file that another process
-    /// has open, or that a newer release wrote, is [`StoreError::Unusable`].
+    /// Opens the file, or creates it and its parent directories, and migrates its schema. Returns
+    /// [`StoreError::Unusable`] for a file that another process has open, or that a newer release wrote.
     pub async fn open(path: impl AsRef<Path>, clock: Arc<dyn WallClock>, limits: Limits) -> Result<Self> {
         open::open(path.as_ref(), clock, limits).await
     }
 
-    /// Opens a file that is there, to look at it: nothing is written, and its schema stays as it is. Refuses as
+    /// Opens an existing file for reading only: writes nothing and does not migrate. Refuses a file as
     /// [`SqliteStore::open`] does.
     pub async fn open_read_only(path: impl AsRef<Path>, clock: Arc<dyn WallClock>) -> Result<Self> {
         open::open_read_only(path.as_ref(), clock).await
     }
 
-    /// A second handle, for the API. A call that waits for a connection longer than [`crate::API_WAIT_MAX`] is
+    /// A second handle, for the API. A call that waits longer than [`crate::API_WAIT_MAX`] for a connection gets
     /// [`StoreError::Busy`].
     #[must_use]
     pub fn api_handle(&self) -> Self {
@@ -135,21 +135,21 @@ impl SqliteStore {
         }
     }
 
-    /// Waits for what is under way, and closes the file. A store that is only dropped loses nothing either.
+    /// Waits for running calls and closes the file. Dropping a store without this loses no data either.
     pub async fn close(self) {
         self.readers.close().await;
         self.writer.close().await;
     }
 
-    /// Begins to write. There is one writer at a time, so nothing that is read in here changes before the commit.
-    /// Dropped without a commit, also in the middle of a statement, it rolls back before the next one begins.
+    /// Begins a write transaction. There is one writer at a time, so nothing that is read here changes before the
+    /// commit. Dropped without a commit, even during a statement, it rolls back before the next transaction begins.
     async fn write(&self, doing: &'static str) -> Result<Write> {
         let admission = self.gates.write.enter(doing).await?;
         let tx = match self.writer.begin_with("begin immediate").await {
             Err(error) if !matches!(error, sqlx::Error::Database(_)) => {
-                // After a full disk, for one, SQLite has rolled back by itself, and the connection takes itself to be inside
-                // a transaction for ever. A new one does not.
-                tracing::warn!(%error, doing, "the writing connection is broken; opening another");
+                // After some errors, such as a full disk, SQLite rolls back by itself, but the connection still
+                // believes that a transaction is open. So it is replaced by a new one.
+                tracing::warn!(%error, doing, "the write connection is broken; opening another");
                 let mut broken = self.writer.acquire().await.failed(doing)?;
                 broken.close_on_drop();
                 drop(broken);
@@ -161,14 +161,14 @@ impl SqliteStore {
         Ok(Write { tx, now, doing, left_steps: false, steps, unreadable, _admission: admission })
     }
 
-    /// Begins to read one snapshot. It is taken by the first statement; the clock is read by the caller after that.
+    /// Begins a read of one snapshot. The first statement takes the snapshot; the caller reads the clock after that.
     async fn read(&self, doing: &'static str) -> Result<Admitted<Sqlite>> {
         let admission = self.gates.read.enter(doing).await?;
         Ok(Admitted { tx: self.readers.begin().await.failed(doing)?, admission })
     }
 }
 
-/// A write transaction and its instant.
+/// A write transaction and its time.
 struct Write {
     tx: Transaction<'static, Sqlite>,
     now: DbTime,
@@ -214,7 +214,7 @@ impl<T> Failed<T> for std::result::Result<T, sqlx::Error> {
     }
 }
 
-/// SQLITE_TOOBIG, SQLITE_CONSTRAINT and SQLITE_MISMATCH, whatever their extended codes.
+/// SQLITE_TOOBIG, SQLITE_CONSTRAINT and SQLITE_MISMATCH, with any extended code.
 fn is_refusal(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code()).and_then(|code| code.parse::<u32>().ok());
     matches!(code.map(|code| code & 0xff), Some(18..=20))
@@ -320,7 +320,7 @@ impl Store for SqliteStore {
     async fn claim(&self, lease: &Lease, _: &PartitionSet, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
         claim::claim(self, lease, runs).await
     }
-    /// A file has one node: there is none to hand anything to.
+    /// A SQLite file has one node, so there is no node to delegate to.
     async fn delegate(&self, _: &Lease, _: &PartitionSet, _: &[(RunId, Incarnation)]) -> Result<Vec<RunId>> {
         Ok(Vec::new())
     }

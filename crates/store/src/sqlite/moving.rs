@@ -1,4 +1,4 @@
-//! The side that an installation leaves: the mark that keeps it from being served, and its rows in batches by key.
+//! The source of a move: the mark that prevents it from being served, and its rows in batches by key.
 
 use std::{path::Path, sync::Arc};
 
@@ -15,7 +15,7 @@ use crate::{
 
 const DOING: &str = "read the rows to move";
 
-/// Opens a file that is there, marked or not.
+/// Opens an existing file, marked or not.
 pub(crate) async fn open(path: &Path, clock: Arc<dyn WallClock>) -> Result<SqliteStore> {
     if !path.is_file() {
         return Err(StoreError::Unusable(format!("there is no file {}", path.display())));
@@ -42,7 +42,7 @@ pub(crate) async fn mark(store: &SqliteStore) -> Result<Option<MoveMark>> {
     found.as_ref().map(mark).transpose().failed(DOING)
 }
 
-/// From here on nobody serves the file.
+/// Marks the file. From then on no process serves it.
 pub(crate) async fn set_mark(store: &SqliteStore, id: Uuid, target: &str) -> Result<MoveMark> {
     const DOING: &str = "mark the file as moved";
     let mut write = store.write(DOING).await?;
@@ -89,7 +89,7 @@ pub(crate) async fn heights(store: &SqliteStore) -> Result<Heights> {
     })
 }
 
-/// The oldest run that needs its day. What lies before are last runs alone, as if their days had been dropped.
+/// The oldest run that needs its day's table. Older runs are only last runs, as if their days had been dropped.
 pub(crate) async fn first_run_of_a_day(store: &SqliteStore) -> Result<Option<RunId>> {
     let mut read = store.read(DOING).await?;
     let found: Option<Uuid> =
@@ -104,7 +104,7 @@ pub(crate) async fn run_after(store: &SqliteStore, after: RunId) -> Result<Optio
     Ok(found.map(RunId::from_uuid))
 }
 
-/// The rows behind a place, as many as fit.
+/// The rows after a position, as many as fit.
 pub(crate) async fn read(
     store: &SqliteStore,
     part: &'static Part,
@@ -150,7 +150,7 @@ fn bind<'q>(
     }
 }
 
-/// Adds a row's value to a column; gives about how many bytes that are.
+/// Appends a row's value to a column; returns its approximate size in bytes.
 fn push(column: &mut Column, row: &SqliteRow, name: &str) -> std::result::Result<usize, sqlx::Error> {
     fn narrow<T: TryFrom<i64>>(row: &SqliteRow, name: &str) -> std::result::Result<Option<T>, sqlx::Error>
     where

@@ -1,4 +1,4 @@
-//! The lease of a node: had, renewed, raised, ended, and checked where others write under it.
+//! The lease of a node: join, renew, raise the fence, leave, and the check that other transactions make under a lease.
 
 use everytick_domain::{
     ids::{Fence, Incarnation, RunId},
@@ -31,7 +31,7 @@ pub(super) async fn join(
         .await
         .failed(DOING)?;
     let open_from = RunId::floor(now.minus(OLD_CLAIM_AFTER));
-    // The fence of those that ended is another than that of the new one.
+    // The ended leases and the new one must have different fences.
     let fence = next_fence(&mut write).await?;
     sqlx::query(sql!("join"))
         .bind(incarnation.uuid())
@@ -211,7 +211,7 @@ async fn free(write: &mut Write, lease: &Lease, partitions: &PartitionSet) -> Re
     Ok(())
 }
 
-/// Ends the leases of others that have expired: what they still have in flight is refused from here on.
+/// Ends expired leases of other nodes: statements that they send later have an old fence and are rejected.
 pub(super) async fn fence_expired(write: &mut Write, but: Incarnation) -> Result<()> {
     let expired: bool = sqlx::query_scalar(sql!("has_expired"))
         .bind(but.uuid())
@@ -232,7 +232,8 @@ pub(super) async fn fence_expired(write: &mut Write, but: Incarnation) -> Result
     Ok(())
 }
 
-/// Sees that the lease lives and carries the fence; gives the lowest id that it may have claimed.
+/// Checks that the lease is alive and carries the fence. Returns the lease's `open_from`: the lowest run id that it may
+/// have claimed without a listing.
 pub(super) async fn check(
     connection: &mut SqliteConnection,
     lease: &Lease,

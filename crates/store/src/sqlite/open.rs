@@ -1,4 +1,4 @@
-//! Opens the file: the lock that keeps other processes out, the connections, and the schema.
+//! Opens the SQLite file: the lock that excludes other processes, the connections, and the schema.
 
 use std::{
     fs::{File, TryLockError},
@@ -19,19 +19,20 @@ use everytick_domain::{schedule::zone_data_number, time::DbTime};
 use super::{Failed, Gates, SqliteStore, moving, private, sql};
 use crate::{Limits, Result, StoreError, WallClock, gate::Gate};
 
-/// Beside those of the API's handle.
+/// In addition to those of the API's handle.
 const READERS_MAX: u32 = 3;
-/// Backups and the sqlite3 shell may hold the file for a moment.
+/// Backups and the sqlite3 shell may lock the file for a moment.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Of 1, 2, 4 and 8 KiB the largest recorded fastest, by a tenth before 4 KiB.
+/// Of 1, 2, 4 and 8 KiB, 8 KiB recorded fastest, 10 % faster than 4 KiB.
 const PAGE_BYTES: u32 = 8_192;
-/// 64 MiB of log between checkpoints: a page that many batches touch is then copied into the file once, not once a batch.
+/// 64 MiB of WAL between checkpoints: a page that many batches change is then copied into the file once, not once per
+/// batch.
 const CHECKPOINT_PAGES: &str = "8192";
 pub(super) const DOING: &str = "open the SQLite file";
-/// The first handle is the engine's: nothing holds it up.
+/// The first handle is the engine's, which has no limit.
 const OPEN: Gates = Gates { write: Gate::open(), read: Gate::open() };
 
-/// A file whose installation has moved elsewhere is refused: both would fire every job.
+/// Refuses a file whose installation was moved: both copies would fire every job.
 pub(super) async fn open(path: &Path, clock: Arc<dyn WallClock>, limits: Limits) -> Result<SqliteStore> {
     let store = open_marked(path, clock, limits).await?;
     match moving::mark(&store).await? {
@@ -59,7 +60,7 @@ pub(super) async fn open_marked(path: &Path, clock: Arc<dyn WallClock>, limits: 
         .pragma("journal_size_limit", "134217728")
         .statement_cache_capacity(200)
         .disable_statement_logging();
-    // The pools keep their connections for good: closing the last one would checkpoint and delete the log.
+    // The pools never close idle connections: closing the last one would checkpoint and delete the WAL.
     let pool = || SqlitePoolOptions::new().test_before_acquire(false).idle_timeout(None).max_lifetime(None);
     let writer =
         pool().max_connections(1).connect_with(options.clone()).await.map_err(|error| unopened(path, error))?;
@@ -94,7 +95,7 @@ pub(super) async fn open_read_only(path: &Path, clock: Arc<dyn WallClock>) -> Re
     let readers = pool().connect_with(options.clone()).await.map_err(|error| unopened(path, error))?;
     let found: i64 = match sqlx::query_scalar(sql!("schema_step")).fetch_one(&readers).await {
         Err(error) if error.as_database_error().is_some_and(|said| said.message().contains("no such table")) => {
-            return Err(StoreError::Unusable(format!("{file} holds no everytick")));
+            return Err(StoreError::Unusable(format!("{file} contains no everytick data")));
         }
         found => found.map_err(|error| unopened(path, error))?,
     };
@@ -117,30 +118,30 @@ pub(super) async fn open_read_only(path: &Path, clock: Arc<dyn WallClock>) -> Re
 
 fn newer(path: &Path, version: i64) -> StoreError {
     StoreError::Unusable(format!(
-        "{} was written by a newer everytick (its schema is at {version}); use that release, or a copy from before",
+        "{} was written by a newer everytick (its schema is at {version}); use that release, or an older copy of the file",
         path.display()
     ))
 }
 
-/// SQLite itself would let several processes in; two schedulers on one file would both think themselves alone.
+/// SQLite itself admits several processes, and two schedulers on one file would each assume that they are alone.
 fn lock(path: &Path) -> Result<File> {
     let failed = |source: std::io::Error| StoreError::Failed { doing: DOING, source: source.into() };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     private::folder(folder.unwrap_or(Path::new(".")))?;
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    // Payloads and secrets lie in it: it is its owner's alone. SQLite gives its log the same mode.
+    // The file contains payloads and secrets, so only its owner may read it. SQLite creates the WAL with the same mode.
     private::open(path)?;
     let mut file = private::open_lock(Path::new(&name))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut pid = String::new();
-            // Who holds it is only said to help; the refusal stands without.
+            // The pid is only a help: the refusal does not depend on it.
             let _ = file.read_to_string(&mut pid);
             let pid = if pid.is_empty() { "unknown" } else { pid.trim() };
             return Err(StoreError::Unusable(format!(
-                "{} is open in another everytick process (pid {pid}); stop that one first, or use another file",
+                "{} is open in another everytick process (pid {pid}); stop it first, or use another file",
                 path.display()
             )));
         }
@@ -158,10 +159,10 @@ fn unopened(path: &Path, error: sqlx::Error) -> StoreError {
     StoreError::Failed { doing: DOING, source: error.into() }
 }
 
-/// Other zone data may move ticks that lie ahead, also to before their cursor. A cursor is a lower bound, so it is lowered to
-/// now: what is recorded stays recorded, and the next tick is found by the new data.
+/// Different zone data may move future ticks, also to before their cursor. A cursor is a lower bound, so it is lowered
+/// to now: recorded ticks stay recorded, and the next tick is found with the new data.
 async fn replan(writer: &SqlitePool, now: DbTime) -> Result<()> {
-    let doing = "plan by this release's zone data";
+    let doing = "replan with this release's zone data";
     let mut transaction = writer.begin().await.failed(doing)?;
     let planned: i64 = sqlx::query_scalar(sql!("zone_data")).fetch_one(&mut *transaction).await.failed(doing)?;
     if planned != zone_data_number() {
@@ -192,7 +193,7 @@ async fn migrate(path: &Path, writer: &SqlitePool) -> Result<()> {
     migrator().run(writer).await.map_err(|error| match error {
         MigrateError::VersionMissing(version) => newer(path, version),
         MigrateError::VersionMismatch(version) => StoreError::Unusable(format!(
-            "{file} was written by another everytick: step {version} of its schema is not the one of this release"
+            "{file} was written by a different everytick: step {version} of its schema differs from this release's"
         )),
         MigrateError::Execute(error) => unopened(path, error),
         error => StoreError::Failed { doing: "migrate the schema of the SQLite file", source: error.into() },

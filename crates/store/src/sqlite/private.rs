@@ -1,6 +1,6 @@
-//! Refuses a data directory, database file or lock file that another user could have replaced or could change: a symlink, a
-//! file of another user, or one that group or others may write. Payloads and secrets are in these files, and a symlink in a
-//! directory that others can write lets them choose which file of the server's user is overwritten.
+//! Refuses a data directory, database file or lock file that another user could replace or change: a symlink, a file of
+//! another user, or one that group or others may write. These files contain payloads and secrets. A symlink in a
+//! directory that others can write would let them choose which file of the server's user is overwritten.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -17,19 +17,19 @@ use crate::{Result, StoreError};
 /// Write permission of group and others.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// Makes the directory of a database where it is missing, for its owner alone, and refuses one that is not private.
+/// Creates the directory of a database if it is missing, for its owner alone, and refuses one that is not private.
 pub(super) fn folder(folder: &Path) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| failed(folder, error))?;
     check(folder, true)
 }
 
-/// Opens or makes a file for its owner alone, and never follows a symlink.
+/// Opens or creates a file for its owner alone; never follows a symlink.
 pub(super) fn open(path: &Path) -> Result<File> {
     check(path, true)?;
     open_unfollowed(path)
 }
 
-/// The same for the lock file. Earlier releases left its mode to the umask, so its mode is corrected and not refused.
+/// The same for the lock file. Earlier releases left its mode to the umask, so a wrong mode is corrected, not refused.
 pub(super) fn open_lock(path: &Path) -> Result<File> {
     check(path, false)?;
     let file = open_unfollowed(path)?;
@@ -64,7 +64,7 @@ fn failed(path: &Path, error: io::Error) -> StoreError {
     StoreError::Failed { doing: DOING, source: format!("{}: {error}", path.display()).into() }
 }
 
-/// What is known of a file or directory.
+/// The properties of a file or directory that are checked.
 struct Facts {
     symlink: bool,
     owner: u32,
@@ -72,12 +72,12 @@ struct Facts {
 }
 
 impl Facts {
-    /// Why it is refused, and what would be right.
+    /// Why it is refused, and how to correct it.
     fn wrong(&self, path: &Path, me: u32) -> Option<String> {
         let (file, owner, mode) = (path.display(), self.owner, self.mode);
         if self.symlink {
             return Some(format!(
-                "{file} is a symlink, which another user may have made; name the place that it points to"
+                "{file} is a symlink, which another user may have created; use the path that it points to"
             ));
         }
         if owner != me {
@@ -86,7 +86,7 @@ impl Facts {
             ));
         }
         (mode & WRITABLE_BY_OTHERS != 0)
-            .then(|| format!("{file} has mode {mode:04o}, so that other users may write it; run: chmod go-w {file}"))
+            .then(|| format!("{file} has mode {mode:04o}, so other users may write to it; run: chmod go-w {file}"))
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_our_own_and_writable_by_nobody_else_is_accepted() {
+    fn only_a_file_that_we_own_and_no_other_user_can_write_is_accepted() {
         for (symlink, owner, mode, expected) in [
             (false, 7, 0o700, None),
             (false, 7, 0o755, None),

@@ -1,4 +1,4 @@
-//! What a benchmark asks: see [`Probe`]. It works in a file of its own.
+//! The benchmark operations; see [`Probe`]. They work in a file of their own.
 
 use async_trait::async_trait;
 use everytick_domain::time::DbTime;

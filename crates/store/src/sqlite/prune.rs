@@ -1,5 +1,5 @@
-//! Removes what is old. Never an open run, a live job's last, or a tick that its job's cursor has not passed: without its
-//! row it would be recorded again (I17).
+//! Removes old data. Never removes an open run, a live job's last run, or a tick that its job's cursor has not passed:
+//! without its row, the tick would be recorded again (I17).
 
 use everytick_domain::{
     ids::{JobId, RunId},

@@ -57,13 +57,13 @@ pub(super) async fn insert_ranges(write: &mut Write, job: JobId, tenant: TenantI
     Ok(())
 }
 
-/// Sets the job's cursor and raises its epoch, which makes stale whatever was planned before.
+/// Sets the job's cursor and raises its epoch, so that ticks planned before are rejected as stale.
 pub(super) async fn move_on(write: &mut Write, job: JobId, cursor: Option<DbTime>) -> Result<Epoch> {
     set_cursor(write, job, cursor).await?;
     raise_epoch(write, job).await
 }
 
-/// What was planned before is planned anew.
+/// Makes the owner plan again: ticks planned under the old epoch are rejected.
 pub(super) async fn raise_epoch(write: &mut Write, job: JobId) -> Result<Epoch> {
     let change = next_change(write, 1).await?;
     let epoch = sqlx::query_scalar(sql!("raise_epoch"))
@@ -86,7 +86,7 @@ pub(super) async fn set_cursor(write: &mut Write, job: JobId, cursor: Option<DbT
     Ok(())
 }
 
-/// Takes so many numbers of changes; gives the last of them.
+/// Reserves this many change numbers and returns the last of them.
 pub(super) async fn next_change(write: &mut Write, count: usize) -> Result<i64> {
     sqlx::query_scalar(sql!("next_change")).bind(rows::limit(count)).fetch_one(&mut *write.tx).await.failed(write.doing)
 }

@@ -44,7 +44,7 @@ pub(super) async fn list_jobs(
         .bind(filter.paused)
         .bind(&filter.target)
         .bind(labels)
-        // SQLite lowers ASCII letters only, so other letters must be written as they stand.
+        // SQLite lowercases only ASCII letters, so other letters must match exactly.
         .bind(filter.q.as_ref().map(|q| q.to_ascii_lowercase()))
         .bind(rows::limit(limit.saturating_add(1)));
     let (found, more) = page(list.fetch(&mut *read), limit, "spec").await.failed(DOING)?;
@@ -61,8 +61,8 @@ pub(super) async fn list_jobs(
     Ok(Page { items: jobs.into_iter().map(|row| record(row, &mut last, now)).collect(), next })
 }
 
-/// The rows of a page, and whether there are more. It ends with `limit` rows, or when the column `text` of its rows has reached
-/// [`PAGE_BYTES_MAX`]; what lies behind is not read.
+/// The rows of a page, and whether more exist. The page ends with `limit` rows, or when the column `text` of its rows
+/// has reached [`PAGE_BYTES_MAX`]; further rows are not read.
 pub(super) async fn page(
     mut list: impl Stream<Item = std::result::Result<SqliteRow, sqlx::Error>> + Unpin,
     limit: usize,
@@ -100,7 +100,7 @@ pub(super) async fn get_run(store: &SqliteStore, tenant: TenantId, run: RunId) -
     run_record(&mut read, tenant, run, DOING).await
 }
 
-/// A run, or the range that has this id.
+/// A run, or the range with this id.
 pub(super) async fn run_record(
     connection: &mut SqliteConnection,
     tenant: TenantId,
@@ -128,7 +128,7 @@ pub(super) async fn list_runs(
     let mut read = store.read(DOING).await?;
     let low = filter.from.map_or_else(Vec::new, |from| id_bytes(RunId::floor(from)));
     let past = filter.to.map(|to| RunId::floor(to.plus(Span::millis(1))));
-    // Longer than any id, so after all of them.
+    // One byte longer than an id, so it sorts after all ids.
     let high = past.into_iter().chain(before).min().map_or_else(|| vec![0xff; 17], id_bytes);
     let one_more = rows::limit(limit.saturating_add(1));
     let states = match filter.states.as_slice() {

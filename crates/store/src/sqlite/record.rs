@@ -1,4 +1,5 @@
-//! Records ticks. A batch is one insert; only when some of its rows were left out is it asked which, and why.
+//! Records ticks. A batch is one insert. Only if some of its rows were left out does a second statement ask which and
+//! why.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -30,8 +31,8 @@ pub(super) async fn record(store: &SqliteStore, lease: &Lease, batch: &[JobTicks
     Ok(Recorded { now, jobs })
 }
 
-/// The ticks born claimed that were inserted and whose ids lie below the lease's `open_from`. A tick that was recorded before may
-/// be claimed by another incarnation, whose row in `open_claims` must stay.
+/// The inserted ticks that are born claimed and have ids below the lease's `open_from`. A tick that was recorded before
+/// may be claimed by another incarnation, whose row in `open_claims` must stay.
 fn born_below(batch: &[JobTicks], answers: &[Vec<RowAnswer>], open_from: RunId, now: DbTime) -> Vec<OldClaim> {
     let answered = batch.iter().zip(answers);
     let rows =
@@ -48,7 +49,7 @@ fn born_below(batch: &[JobTicks], answers: &[Vec<RowAnswer>], open_from: RunId, 
     born.map(claim).collect()
 }
 
-/// Inserts what may be inserted and says of each row what became of it. Rows are born claimed only under a lease.
+/// Inserts the rows that pass the guards and returns the answer for each. Rows are born claimed only under a lease.
 pub(super) async fn insert_ticks(
     write: &mut Write,
     lease: Option<&Lease>,
@@ -86,7 +87,8 @@ fn state(lease: Option<&Lease>, row: &RecordRow) -> State {
     }
 }
 
-/// Each tick as `record.sql` cuts it up: id, job, state, late, reason, tick, due_at, epoch.
+/// Each tick as a string of fixed-width fields, as `record.sql` parses it: id, job, state, late, reason, tick, due_at,
+/// epoch.
 fn ticks(lease: Option<&Lease>, all: &[(&JobTicks, &RecordRow)]) -> Result<String> {
     let tick = |(ticks, row): &(&JobTicks, &RecordRow)| {
         let reason = match row.tick.fate {
@@ -133,8 +135,9 @@ async fn enqueue(write: &mut Write, lease: Option<&Lease>, inserted: &[(&JobTick
     wait(write, &waiting, DOING).await
 }
 
-/// Inserts the last ticks of a definition that an edit ends, or ticks that were lost, and answers which had no row. Without the
-/// guards of recording: the caller decided under the job's lock, and the cursor may have passed an `at` of a moment ago.
+/// Inserts the last ticks of a definition that an edit ends, or ticks that were lost. Returns those that had no row. It
+/// has no recording guards: the caller decided in this write transaction, and the cursor may already have passed an
+/// `at` of a moment ago.
 pub(super) async fn insert_edited(write: &mut Write, due: &JobTicks) -> Result<BTreeSet<RunId>> {
     if due.rows.is_empty() {
         return Ok(BTreeSet::new());
@@ -153,7 +156,7 @@ pub(super) async fn insert_edited(write: &mut Write, due: &JobTicks) -> Result<B
     Ok(inserted)
 }
 
-/// A run that begins to wait.
+/// A run to enqueue.
 pub(super) struct Queued<'a> {
     pub run: RunId,
     pub priority: u8,
@@ -161,7 +164,7 @@ pub(super) struct Queued<'a> {
     pub key: Option<&'a str>,
 }
 
-/// Puts runs among the waiting, as their rows stand, in the queue of their job where it has one.
+/// Enqueues runs with the values of their rows, in the queue of their job if it has one.
 pub(super) async fn wait(write: &mut Write, runs: &[Queued<'_>], doing: &'static str) -> Result<()> {
     if runs.is_empty() {
         return Ok(());

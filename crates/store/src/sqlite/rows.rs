@@ -1,4 +1,4 @@
-//! From rows to types, and from batches to the one JSON parameter that their statements take.
+//! Decodes rows, and turns batches into the one JSON parameter that their statements take.
 
 use std::{fmt, sync::Arc};
 
@@ -191,7 +191,7 @@ fn wrong(column: &str, source: impl Into<Box<dyn std::error::Error + Send + Sync
     sqlx::Error::ColumnDecode { index: column.to_owned(), source: source.into() }
 }
 
-/// An id as it travels in JSON: 32 hex digits, which `unhex` makes a blob again.
+/// An id in JSON: 32 hex digits, which `unhex` turns into a blob.
 #[derive(Clone, Copy)]
 pub(super) struct Hex(pub Uuid);
 
@@ -201,7 +201,7 @@ impl Serialize for Hex {
     }
 }
 
-/// Text as it travels in JSON. SQLite ends a string at NUL there, and PostgreSQL keeps none at all: it is shown as U+FFFD.
+/// Text in JSON. SQLite ends a JSON string at NUL, and PostgreSQL text cannot contain NUL, so NUL becomes U+FFFD.
 pub(super) struct Text<'a>(pub &'a str);
 
 impl Serialize for Text<'_> {
@@ -214,7 +214,7 @@ impl Serialize for Text<'_> {
     }
 }
 
-/// The one parameter of a batch.
+/// Encodes the one parameter of a batch.
 pub(super) fn json<T: Serialize>(rows: &T) -> Decoded<String> {
     serde_json::to_string(rows).map_err(|error| sqlx::Error::Encode(error.into()))
 }

@@ -1,5 +1,5 @@
-//! Files settlements, each only where run, state and fence still hold the claim (I7). A batch that only ends runs is one
-//! update; only when some of it was stale is it asked which.
+//! Writes settlements, each only if run, state and fence still match the claim (I7). A batch that only ends runs is one
+//! update. Only if some entries were stale does a second statement ask which.
 
 use std::collections::HashSet;
 
@@ -58,7 +58,7 @@ pub(super) async fn settle(store: &SqliteStore, settles: &[Settle]) -> Result<Ve
     Ok(answers)
 }
 
-/// id, fence, state, started_at, ended_at, error, output: as `settle_terminal.sql` reads them.
+/// The row that `settle_terminal.sql` reads: id, fence, state, started_at, ended_at, error, output.
 #[derive(Serialize)]
 struct End<'a>(Hex, i64, i16, Option<i64>, i64, Option<Text<'a>>, Option<Text<'a>>);
 
@@ -72,7 +72,7 @@ async fn end(write: &mut Write, settles: &[&Settle]) -> Result<u64> {
     Ok(ended.rows_affected())
 }
 
-/// Lists those of the runs that have failed for good, so that they are found without reading others.
+/// Lists those of the runs that have failed for good in `failures`, so that they are found without reading others.
 async fn list_failures(write: &mut Write, ended: &[&Settle]) -> Result<()> {
     let failure = |settle: &&&Settle| {
         let said = &settle.settlement;
@@ -91,7 +91,7 @@ async fn list_failures(write: &mut Write, ended: &[&Settle]) -> Result<()> {
     Ok(())
 }
 
-/// `None` for what does not end the run.
+/// `None` if the verdict does not end the run.
 fn ended(settle: &Settle) -> Option<End<'_>> {
     let said = &settle.settlement;
     let state = match said.verdict {
@@ -179,7 +179,7 @@ pub(super) async fn end_cancelled(write: &mut Write, runs: impl Iterator<Item = 
     end_claims(write, runs).await
 }
 
-/// Workers hold these runs no longer.
+/// Removes the workers' claims on these runs.
 pub(super) async fn end_claims(write: &mut Write, runs: impl Iterator<Item = RunId>) -> Result<()> {
     let any: bool =
         sqlx::query_scalar(sql!("worker_claims_any")).fetch_one(&mut *write.tx).await.failed(write.doing)?;

@@ -1,4 +1,4 @@
-//! The table `unreadable`: what this process could not decode.
+//! The table `unreadable`: rows that this process could not decode.
 
 use sqlx::Row as _;
 

@@ -1,6 +1,7 @@
-//! Takes steps up: one transaction a flow, which reads its steps and how its runs stand, asks the domain what comes next, judges
-//! children as requests are judged, writes them, and removes the steps. Payloads are rendered before that transaction: the
-//! parents' outputs are final, and a job that is edited in between has its turn in the next transaction.
+//! Processes steps, in one transaction per flow. It reads the steps and the state of the flow's runs, asks the domain
+//! what comes next, judges children as requests are judged, writes them, and removes the steps. Payloads are rendered
+//! before that transaction: the parents' outputs are final, and a job edited in between is left to the next
+//! transaction.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +55,7 @@ pub(super) async fn advance_by(store: &SqliteStore, flow: RunId, how: How<'_>) -
     Ok(advanced)
 }
 
-/// Renders the payloads of the children whose turn has come, before the one writer is asked for.
+/// Renders the payloads of the children that may start, before the write transaction begins.
 async fn render(store: &SqliteStore, flow: RunId) -> Result<Rendered> {
     let mut read = store.read(DOING).await?;
     let mut rendered = Rendered::default();
@@ -96,8 +97,8 @@ async fn forget(write: &mut Write, flow: RunId) -> Result<()> {
     Ok(())
 }
 
-/// The row of a flow, which is made where there is none. `None` when there is no such flow: its root was pruned, or nobody
-/// follows the root's job any more.
+/// The row of a flow, created if missing. `None` if there is no such flow: its root was pruned, or no job depends on
+/// the root's job any more.
 pub(super) async fn hold(write: &mut Write, flow: RunId) -> Result<Option<FlowRow>> {
     let doing = write.doing;
     if let Some(row) = find(&mut write.tx, flow, doing).await? {
@@ -119,7 +120,7 @@ async fn jobs(connection: &mut SqliteConnection, ids: &[JobId], doing: &'static 
     found.iter().map(rows::job).collect::<std::result::Result<_, _>>().failed(doing)
 }
 
-/// How jobs stand.
+/// The state of jobs: definition, open runs, waiting runs.
 pub(super) async fn standing(write: &mut Write, jobs: &[JobId], waiting_max: u64) -> Result<BTreeMap<JobId, Standing>> {
     let mut standing = BTreeMap::new();
     if jobs.is_empty() {
@@ -211,7 +212,7 @@ pub(super) async fn record(
     Ok(row.advanced(children.iter().filter(|child| made.contains(&child.run.uuid()))))
 }
 
-/// A tenant's flow; or none of its.
+/// A flow of this tenant. A flow of another tenant is not found.
 pub(super) async fn hold_own(write: &mut Write, tenant: TenantId, flow: RunId) -> Result<FlowRow> {
     let row = hold(write, flow).await?.filter(|row| row.tenant == tenant);
     row.ok_or(StoreError::NotFound("flow"))

@@ -1,4 +1,5 @@
-//! Who follows whom, written with definitions. There is one writer at a time, so two edits that race cannot make a cycle.
+//! The edges between jobs, written with their definitions. There is one writer at a time, so two concurrent edits
+//! cannot create a cycle.
 
 use std::collections::BTreeMap;
 
@@ -74,8 +75,8 @@ async fn named<'a>(
     Ok(flows::by_call(found.into_iter().map(|(id, name)| (JobId::from_uuid(id), name))))
 }
 
-/// Checks what an edit does to the edges: its parents are found, no cycle comes about, and a job that others follow keeps its
-/// name and stays. Gives its parents where they change.
+/// Checks what an edit does to the edges: its parents must exist, it must not create a cycle, and a job that others
+/// depend on can be neither renamed nor deleted. Returns the parents if they change.
 pub(in super::super) async fn edited(
     write: &mut Write,
     row: &JobRow,

@@ -1,5 +1,5 @@
-//! Flows: who follows whom, what comes next, and what people ask. A step is left by whatever ends a run, in its transaction;
-//! advancing takes it up in another.
+//! Flows: the edges between jobs, the advancing of flows, and the requests of users. A transaction that ends a run also
+//! writes a step. A later transaction processes it.
 
 mod advance;
 mod asks;
@@ -91,7 +91,7 @@ async fn find(connection: &mut SqliteConnection, id: RunId, doing: &'static str)
     found.as_ref().map(flow_row).transpose().failed(doing)
 }
 
-/// Writes a flow's row.
+/// Inserts a flow's row.
 async fn insert(write: &mut Write, row: &FlowRow) -> Result<()> {
     let graph = serde_json::to_string(&row.graph)
         .map_err(|error| StoreError::Refused { doing: write.doing, source: error.into() })?;

@@ -1,4 +1,4 @@
-//! Claims runs of a queue for a worker. Within one node, `line` directs concurrent claims to different runs.
+//! Claims runs of a queue for a worker.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -70,7 +70,7 @@ async fn claim(write: &mut Write, ask: &ClaimQueue, one_by_one: bool) -> Result<
     Ok(QueueClaims { now, claims })
 }
 
-/// The jobs of which runs are looked at.
+/// The jobs whose runs are candidates.
 #[derive(Default)]
 struct KnownJobs {
     jobs: HashMap<JobId, Arc<Job>>,
@@ -100,7 +100,7 @@ async fn choose_runs(write: &mut Write, ask: &ClaimQueue, room: usize, known: &m
     Ok(chosen)
 }
 
-/// The next page of what waits, behind `place`, which moves on.
+/// The next page of waiting runs behind `place`. Advances `place`.
 async fn peek(
     write: &mut Write,
     ask: &ClaimQueue,
@@ -180,7 +180,7 @@ async fn load_jobs(write: &mut Write, candidates: &[Candidate], known: &mut Know
             load.between.insert(run);
         }
     }
-    // The node may still work on runs of a job that had another target.
+    // The node may still have claims on runs of a job that had another target.
     let found = sqlx::query(sql!("open_claimed")).bind(&asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
     for row in &found {
         let (job, run) = rows::open_run(row).failed(CLAIMING)?;

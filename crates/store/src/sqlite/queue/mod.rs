@@ -1,5 +1,5 @@
-//! Workers: what they claim from queues, how they keep it, and how they lose it. There is one writer at a time, so what a claim
-//! reads does not change before its commit.
+//! The transactions of workers: how they claim runs from queues, keep claims alive, and lose them. There is one writer
+//! at a time, so what a claim reads does not change before its commit.
 
 mod claim;
 mod hold;
@@ -66,7 +66,7 @@ impl QueueStore for SqliteStore {
     }
 }
 
-/// Has the runs of a job wait where its target is by now.
+/// Moves the waiting runs of a job to the queue of its new target.
 pub(super) async fn requeue(write: &mut Write, job: &Job) -> Result<()> {
     let (doing, queue) = (write.doing, job.spec.target.queue());
     sqlx::query(sql!("requeue_waiting"))

@@ -34,7 +34,7 @@ pub(super) async fn give_way_in_queues(store: &SqliteStore, limit: usize) -> Res
     Ok(gone)
 }
 
-/// Cancels what is open of these jobs and older than the newest that is due.
+/// Cancels the open runs of these jobs that are older than the newest due one.
 pub(super) async fn give_way(write: &mut Write, jobs: &[Arc<Job>]) -> Result<Vec<RunId>> {
     if jobs.is_empty() {
         return Ok(Vec::new());
@@ -74,7 +74,7 @@ async fn standing(write: &mut Write, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId
             standing.forced.insert(run);
         }
     }
-    // The node may still work on runs of a job that had another target.
+    // The node may still have claims on runs of a job that had another target.
     let found = sqlx::query(sql!("open_claimed")).bind(&asked).fetch_all(&mut *write.tx).await.failed(DOING)?;
     for row in &found {
         let (job, run) = rows::open_run(row).failed(DOING)?;
