@@ -1,6 +1,6 @@
-//! The keepers' tests: the conformance suite for each, and what is only true of one.
+//! Tests of the stores: the conformance suite for each, and the properties that only one of them has.
 
-#![allow(clippy::unwrap_used, reason = "these are tests, and so are their helpers")]
+#![allow(clippy::unwrap_used, reason = "only tests and their helpers")]
 
 mod postgres;
 mod sim;

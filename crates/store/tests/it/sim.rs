@@ -1,4 +1,4 @@
-//! The simulated keeper, without faults.
+//! The simulated store, without faults.
 
 use std::{any::Any, sync::Arc};
 

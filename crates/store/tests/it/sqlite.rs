@@ -1,4 +1,4 @@
-//! The SQLite keeper: the suite, and what is only true of a file.
+//! The SQLite store: the conformance suite, and properties of a file.
 
 use std::{
     any::Any,
@@ -32,7 +32,7 @@ mod conforms {
     everytick_store::conformance_suite!(crate::sqlite::open, alone);
 }
 
-/// A bench on a file that the test knows of.
+/// A bench on a file in a known directory.
 async fn bench() -> (Bench, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     (bench_at(&folder).await, folder)
@@ -56,7 +56,7 @@ async fn look(folder: &Path) -> SqliteConnection {
 }
 
 #[tokio::test]
-async fn a_file_is_open_in_one_process_only_and_the_other_is_told_which() {
+async fn a_second_process_is_refused_and_the_message_names_the_first() {
     let (bench, folder) = bench().await;
     let clock = Arc::new(ManualClock::at(START));
     let second = SqliteStore::open(folder.path().join("everytick.db"), clock.clone(), LIMITS).await.unwrap_err();
@@ -68,12 +68,12 @@ async fn a_file_is_open_in_one_process_only_and_the_other_is_told_which() {
 }
 
 #[tokio::test]
-async fn what_was_answered_is_there_after_a_store_that_was_never_closed() {
+async fn acknowledged_writes_survive_a_store_that_was_never_closed() {
     let (bench, folder) = bench().await;
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
     let run = bench.claimed(&lease, &job, 10).await;
-    // As after a kill: a copy of the file and its log, taken while the store is open.
+    // Like a kill: copies the file and its WAL while the store is open.
     let copy = tempfile::tempdir().unwrap();
     for name in ["everytick.db", "everytick.db-wal"] {
         std::fs::copy(folder.path().join(name), copy.path().join(name)).unwrap();
@@ -89,7 +89,7 @@ async fn what_was_answered_is_there_after_a_store_that_was_never_closed() {
 }
 
 #[tokio::test]
-async fn the_file_is_sound_after_a_life_in_it() {
+async fn the_file_passes_the_integrity_check_after_many_writes() {
     let (bench, folder) = bench().await;
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     for n in 1..=50 {
@@ -106,9 +106,9 @@ async fn the_file_is_sound_after_a_life_in_it() {
     assert_eq!(mode, "wal");
 }
 
-/// As after a full disk: SQLite rolls the transaction back by itself, and our own rollback finds none.
+/// Like a full disk: SQLite rolls the transaction back by itself, and our own rollback finds none.
 #[tokio::test]
-async fn a_transaction_that_the_file_itself_ended_does_not_end_the_writer() {
+async fn the_writer_survives_a_transaction_that_sqlite_rolled_back() {
     let (bench, folder) = bench().await;
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
@@ -124,34 +124,34 @@ async fn a_transaction_that_the_file_itself_ended_does_not_end_the_writer() {
 }
 
 #[tokio::test]
-async fn newer_zone_data_has_the_ticks_ahead_looked_for_anew() {
+async fn newer_zone_data_lowers_the_cursors_to_now() {
     let (bench, folder) = bench().await;
     let (ahead, behind) = (bench.create(spec("ahead")).await, bench.create(spec("behind")).await);
     bench.raise(&ahead, 1, Some(s(86_400))).await;
     drop(bench);
     let cursor = async |bench: &Bench, job| bench.store.load_jobs(&[job]).await.unwrap()[0].cursor;
     let same = bench_at(&folder).await;
-    assert_eq!(cursor(&same, ahead.id).await, Some(s(86_400)), "the same data: nothing to do");
+    assert_eq!(cursor(&same, ahead.id).await, Some(s(86_400)), "the zone data has not changed");
     drop(same);
     let mut file = look(folder.path()).await;
     sqlx::query("update counters set value = 202501 where name = 'zone_data'").execute(&mut file).await.unwrap();
     file.close().await.unwrap();
     let newer = bench_at(&folder).await;
-    assert_eq!(cursor(&newer, ahead.id).await, Some(START), "lowered to now, and not below");
+    assert_eq!(cursor(&newer, ahead.id).await, Some(START), "lowered to now, not below");
     assert_eq!(cursor(&newer, behind.id).await, Some(START));
 }
 
-/// A caller that goes away in the middle of a transaction, at every point where it can: afterwards all of the batch is there
-/// or none of it, and the next transaction begins as if nothing had been.
+/// Drops a caller's future in the middle of a transaction, at every await point. Afterwards the whole batch is recorded
+/// or nothing, and the next transaction starts normally.
 #[tokio::test]
-async fn a_caller_that_goes_away_leaves_no_transaction_open() {
+async fn a_dropped_caller_leaves_no_transaction_open() {
     let (bench, _folder) = bench().await;
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(100_000);
     let mut went_away = 0;
     for n in 1..=40 {
         let batch = [ticks(&job, 1, vec![tick(&job, n * 20, Fate::Run), tick(&job, n * 20 + 10, Fate::Run)])];
-        // Few polls, so that most go away however fast the machine is.
+        // Few polls, so that most calls are dropped on a fast machine too.
         let mut polls = n % 4 + 1;
         let finished = {
             let mut record = pin!(bench.store.record(&lease, &batch));
@@ -167,14 +167,14 @@ async fn a_caller_that_goes_away_leaves_no_transaction_open() {
         };
         went_away += usize::from(finished.is_none());
         let answers = bench.record(&lease, batch[0].clone()).await;
-        assert_eq!(answers[0], answers[1], "all of a batch or nothing");
+        assert_eq!(answers[0], answers[1], "the whole batch or nothing");
         assert_eq!(bench.history(&job).await.len() as i64, n * 2);
     }
-    assert!(went_away >= 1, "{went_away} callers went away in the middle");
+    assert!(went_away >= 1, "{went_away} callers were dropped in the middle");
 }
 
 #[tokio::test]
-async fn data_that_the_file_refuses_is_told_apart_from_a_failure_and_leaves_nothing() {
+async fn refused_data_is_reported_as_refused_and_writes_nothing() {
     let (bench, _folder) = bench().await;
     let lease = bench.join("a", 1).await;
     let (sound, poisoned) = (bench.create(spec("sound")).await, bench.create(spec("poisoned")).await);
@@ -193,7 +193,7 @@ async fn data_that_the_file_refuses_is_told_apart_from_a_failure_and_leaves_noth
 }
 
 #[tokio::test]
-async fn an_output_with_nul_bytes_is_kept_to_its_end() {
+async fn an_output_with_nul_bytes_is_stored_completely() {
     let (bench, _folder) = bench().await;
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
@@ -222,7 +222,7 @@ async fn a_file_of_a_newer_release_is_refused() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database_is_refused() {
+async fn a_file_that_is_not_a_database_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("everytick.db");
     std::fs::write(&path, "dear diary, ".repeat(1_000)).unwrap();
@@ -230,9 +230,9 @@ async fn a_file_that_is_no_database_is_refused() {
     assert!(matches!(&refused, StoreError::Unusable(said) if said.contains("not a SQLite file")), "{refused:?}");
 }
 
-/// `UPDATE_SCHEMA=1 cargo test` writes the dump anew.
+/// `UPDATE_SCHEMA=1 cargo test` rewrites the dump.
 #[tokio::test]
-async fn the_migrated_schema_is_the_one_on_record() {
+async fn the_migrated_schema_matches_the_committed_dump() {
     let (bench, folder) = bench().await;
     drop(bench);
     let mut file = look(folder.path()).await;
@@ -250,10 +250,10 @@ async fn the_migrated_schema_is_the_one_on_record() {
         std::fs::write(path, &dump).unwrap();
     }
     let on_record = std::fs::read_to_string(path).unwrap_or_default();
-    assert_eq!(dump, on_record, "run with UPDATE_SCHEMA=1 and look at the difference");
+    assert_eq!(dump, on_record, "run with UPDATE_SCHEMA=1 and check the difference");
 }
 
-/// Thousands of flows may have one instant: whoever reads the runs of an instant for each of them does quadratic work.
+/// Thousands of flows may have the same instant. Reading the runs of the instant for each of them would be quadratic.
 #[tokio::test]
 async fn pruning_reads_the_runs_of_an_instant_once() {
     let (bench, folder) = bench().await;
@@ -276,21 +276,21 @@ async fn pruning_reads_the_runs_of_an_instant_once() {
     }
 }
 
-/// Rows grow into the millions: a statement that reads a whole table of them is a mistake, unless it says so.
+/// Tables grow to millions of rows, so no statement may scan one, except those listed here.
 #[tokio::test]
 async fn no_statement_scans_a_table_that_grows() {
     let (bench, folder) = bench().await;
     drop(bench);
     let mut file = look(folder.path()).await;
-    // This stands only in a file that was moved.
+    // This table exists only in a file that was moved.
     sqlx::raw_sql(include_str!("../../src/sqlite/sql/move_mark_table.sql")).execute(&mut file).await.unwrap();
     let statements = concat!(env!("CARGO_MANIFEST_DIR"), "/src/sqlite/sql");
     let mut seen = 0;
     for entry in std::fs::read_dir(statements).unwrap() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
-        assert!(text.starts_with("-- "), "{} does not say what it does", path.display());
-        // A benchmark works in a file of its own, which nobody serves.
+        assert!(text.starts_with("-- "), "{} has no header comment", path.display());
+        // A benchmark works in a file of its own, which no node serves.
         if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("probe_")) {
             continue;
         }
@@ -321,7 +321,7 @@ async fn no_statement_scans_a_table_that_grows() {
                 .contains(&words[1])
                 && !step.contains("USING")
                 && !step.contains("VIRTUAL TABLE");
-            // A move reads all there is.
+            // A move reads everything.
             let whole_move = ["move_count.sql", "move_first_run.sql"].iter().any(|name| path.ends_with(name));
             assert!(!scans || whole_move, "{}: {step}", path.display());
         }
@@ -331,7 +331,7 @@ async fn no_statement_scans_a_table_that_grows() {
     assert_eq!(TENANT.raw(), 1);
 }
 
-/// The connection that writes serves in the order of arrival, so the number of requests in front of the engine is limited.
+/// The write connection serves in order of arrival, so the number of API requests ahead of the engine is limited.
 #[tokio::test]
 async fn a_write_of_the_engine_waits_for_at_most_one_write_of_the_api() {
     let folder = tempfile::tempdir().unwrap();
@@ -340,7 +340,7 @@ async fn a_write_of_the_engine_waits_for_at_most_one_write_of_the_api() {
     let (api, engine) = (Arc::new(store.api_handle()), Arc::new(store));
     let done = Arc::new(Mutex::new(Vec::new()));
     let mut other = look(folder.path()).await;
-    // Until the lock is released, what is asked first waits inside its transaction, and the rest behind it.
+    // Until the lock is released, the first request waits inside its transaction, and the others wait behind it.
     sqlx::raw_sql("begin immediate").execute(&mut other).await.unwrap();
     let mut asked = tokio::task::JoinSet::new();
     let mut ask = |who: &'static str, store: Arc<SqliteStore>, name: String| {
@@ -410,7 +410,7 @@ impl Raw for SqliteConnection {
 }
 
 #[tokio::test]
-async fn damaged_rows_stop_nothing_else() {
+async fn damaged_rows_do_not_stop_other_work() {
     let folder = tempfile::tempdir().unwrap();
     let bench = bench_with(&folder, Limits::default()).await;
     let mut raw = look(folder.path()).await;

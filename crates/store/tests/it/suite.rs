@@ -1,6 +1,6 @@
-//! The suite itself: no rule is forgotten.
+//! Checks that the suite runs every rule.
 
-/// A rule that the macro does not name would never run.
+/// A rule that is not listed in the macro would never run.
 #[test]
 fn every_rule_of_the_suite_is_run() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/conformance");

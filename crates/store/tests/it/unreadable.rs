@@ -1,5 +1,5 @@
-//! Damaged rows: each column of each table is set to an unknown code, a maximum or garbage, each in a row of its own and all at once.
-//! Jobs whose rows are sound are served as before, and the damaged rows are listed.
+//! Damaged rows: each column of each table is set to an unknown code, a maximum or garbage, each in a different row and
+//! all at once. Jobs with sound rows are served as before, and the damaged rows are listed.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use everytick_store::{
 };
 use uuid::Uuid;
 
-/// So many jobs of each kind have a set of rows to damage.
+/// The number of jobs of each kind whose rows are damaged.
 const BAD_JOBS: usize = 130;
 const LEASE: Span = Span::seconds(30);
 const KEPT: Span = Span::days(90);
@@ -42,7 +42,7 @@ pub enum Kind {
     },
     Text,
     Json,
-    /// Ids and other bytes, each value as the database writes it.
+    /// Ids and other bytes, each value as an SQL literal.
     Bytes {
         values: [&'static str; 2],
     },
@@ -52,16 +52,16 @@ pub enum Kind {
 /// A connection that belongs to no store.
 pub trait Raw {
     async fn columns(&mut self) -> Vec<Column>;
-    /// Rows changed; an error where the schema forbids it.
+    /// Returns the number of changed rows; an error if the schema forbids the change.
     async fn run(&mut self, sql: String) -> Result<u64, String>;
     /// An id as a literal.
     fn id(id: Uuid) -> String;
 }
 
-/// Tables of which every row concerns the whole installation, or that hold the notes themselves.
+/// Tables whose rows concern the whole installation, or that contain the notes themselves.
 const OF_ALL: [&str; 3] = ["tenants", "counters", "unreadable"];
 
-/// What must be served whatever else is damaged.
+/// The objects that must be served despite all damage.
 struct Victim {
     push: Job,
     queued: Job,
@@ -72,7 +72,7 @@ struct Victim {
     queue_waiting: RunId,
     queue_lost: RunId,
     flow: RunId,
-    /// Ids that no damage may touch.
+    /// Ids of rows that must not be damaged.
     sound: BTreeSet<Uuid>,
 }
 
@@ -118,7 +118,8 @@ async fn backfill(bench: &Bench, n: u128, job: &str) -> BackfillId {
     id
 }
 
-/// Makes rows in every table, for sound jobs and for those that are damaged later. Gives the lease of the node that goes on.
+/// Creates rows in every table, for sound jobs and for jobs that are damaged later. Returns the lease of the node that
+/// continues.
 async fn fill(bench: &Bench) -> (Victim, Lease) {
     for n in 0..BAD_JOBS {
         calendar(bench, &format!("bad{n}")).await;
@@ -126,7 +127,7 @@ async fn fill(bench: &Bench) -> (Victim, Lease) {
     calendar(bench, "good").await;
     let dead = bench.join("dead", 1).await;
     for n in 0..BAD_JOBS {
-        // Where only one process has the store, each lease ends the one before.
+        // If only one process can open the store, each join ends the previous lease.
         if bench.store.partitions() > 1 {
             bench.join(&format!("zombie{n}"), 1_000 + n as u128).await;
         }
@@ -141,7 +142,7 @@ async fn fill(bench: &Bench) -> (Victim, Lease) {
     }
     let jobs = create(bench, specs).await;
     bench.go(60);
-    // Damaged jobs first: their rows are older, and stand before the sound ones in every order.
+    // Damaged jobs first: their rows are older, and come before the sound ones in every order.
     for batch in jobs.chunks(4).rev() {
         let [push, queued, parent, _] = batch else { unreachable!() };
         for (job, rows) in [
@@ -153,7 +154,7 @@ async fn fill(bench: &Bench) -> (Victim, Lease) {
             assert!(answered.iter().all(|answer| *answer == RowAnswer::Inserted));
         }
     }
-    // Workers take what waits in the queue, and are not heard of again.
+    // Workers claim the waiting runs of the queue and never report.
     let mut taken = 0;
     while taken < BAD_JOBS + 1 {
         taken += bench.store.claim_queue(&claim_all()).await.unwrap().claims.len();
@@ -162,7 +163,7 @@ async fn fill(bench: &Bench) -> (Victim, Lease) {
         let row = tick(&batch[1], 20, Fate::Run);
         bench.record(&dead, ticks(&batch[1], bench.epoch(&batch[1]).await, vec![row])).await;
     }
-    // Parents succeed, so that flows have steps; one run of each push job fails, with an attempt before.
+    // Parents succeed, so that flows have steps. One run of each push job fails after a retry.
     let mut ended = Vec::new();
     for run in bench.store.load_claimed(&dead).await.unwrap() {
         if jobs.chunks(4).any(|batch| batch[2].id == run.job) {
@@ -197,7 +198,7 @@ async fn fill(bench: &Bench) -> (Victim, Lease) {
         queued,
         parent,
     };
-    // The claims of the dead node become old, and are listed.
+    // The claims of the dead node become old and are listed.
     bench.go(200);
     bench.pass_claims(&dead, RunId::floor(s(100))).await;
     let lease = bench.join("living", 2).await;
@@ -212,13 +213,13 @@ async fn fill(bench: &Bench) -> (Victim, Lease) {
     (Victim { sound, ..victim }, lease)
 }
 
-/// Damages one row after another. Gives the cases, and how many changes the schema forbids.
+/// Damages one row after another. Returns the cases, and how many changes the schema forbids.
 async fn damage<R: Raw>(raw: &mut R, victim: &Victim) -> (Vec<String>, usize) {
     let sound: Vec<String> = victim.sound.iter().map(|id| R::id(*id)).collect();
     let (mut done, mut forbidden) = (Vec::new(), 0);
     let mut offsets = std::collections::HashMap::<String, usize>::new();
     for column in raw.columns().await {
-        // With the highest id in use there is no next one: SQLite then refuses every further row.
+        // If the highest id is in use, SQLite refuses every further row.
         let numbered = (&*column.table, &*column.name) == ("audit", "id");
         if numbered || OF_ALL.contains(&column.table.as_str()) {
             continue;
@@ -245,7 +246,7 @@ async fn damage<R: Raw>(raw: &mut R, victim: &Victim) -> (Vec<String>, usize) {
             let (table, name) = (&column.table, &column.name);
             let offset = *offsets.get(table).unwrap_or(&0);
             let mut damaged = 0;
-            // In several places: a table has rows of several kinds, in the order of their keys.
+            // In four places: a table has rows of several kinds, in the order of their keys.
             for quarter in 0..4 {
                 let sql = format!(
                     "update {table} set {name} = {value} where ({keys}) = \
@@ -258,7 +259,7 @@ async fn damage<R: Raw>(raw: &mut R, victim: &Victim) -> (Vec<String>, usize) {
                 });
             }
             if damaged > 0 {
-                // The next case takes the next row, and not the same one again.
+                // The next case damages the next row, not the same one again.
                 offsets.insert(table.clone(), offset + usize::from(!column.keys.contains(name)));
                 done.push(format!("{table}.{name} = {value}"));
             }
@@ -278,7 +279,7 @@ fn values(kind: Kind) -> Vec<String> {
     }
 }
 
-/// Does what nodes, workers and people do, as the engine does it: a batch that fails for its data is split.
+/// Does the work of nodes, workers and users, as the engine does it: a batch that fails for its data is split.
 pub async fn sound_rows_are_served_beside_damaged_ones<R: Raw>(bench: &Bench, raw: &mut R, cases_min: usize) {
     let (victim, lease) = fill(bench).await;
     let (done, forbidden) = damage(raw, &victim).await;
@@ -309,9 +310,9 @@ pub async fn sound_rows_are_served_beside_damaged_ones<R: Raw>(bench: &Bench, ra
         assert_eq!(bench.raise(job, loaded[0].epoch.raw(), Some(s(260))).await, [job.id]);
     }
     let page = store.load_horizon(&lease, &bench.all(), s(300), None, 10_000).await;
-    assert!(page.is_err_and(|error| error.is_for_its_data()) || seen.len() > 3, "it fails for its data, or loads");
+    assert!(page.is_err_and(|error| error.is_for_its_data()) || seen.len() > 3, "it loads, or fails for its data");
 
-    // Runs that wait for their node.
+    // Runs that wait for a node.
     let mut claimed = Vec::new();
     for _ in 0..50 {
         let waiting = store.peek_waiting(&lease, &bench.all(), &[], None, 20).await.unwrap();
@@ -324,7 +325,7 @@ pub async fn sound_rows_are_served_beside_damaged_ones<R: Raw>(bench: &Bench, ra
     let run = claimed.iter().find(|run| run.id == victim.waiting).unwrap();
     assert_eq!(bench.settle(run, Verdict::Succeeded).await, SettleAnswer::Settled);
 
-    // Runs that were lost with their node.
+    // Runs whose node died.
     let mut found = false;
     for _ in 0..50 {
         let lost = store.load_lost(&lease, 20).await.unwrap();
@@ -354,11 +355,11 @@ pub async fn sound_rows_are_served_beside_damaged_ones<R: Raw>(bench: &Bench, ra
             break;
         }
     }
-    assert!(found, "the victim's lost worker is found");
+    assert!(found, "the victim's expired worker claim is found");
     store.look_at_queues(&[(TENANT, "q".into())]).await.unwrap();
     store.give_way_in_queues(100).await.unwrap();
 
-    // Flows, backfills, and what the leader does.
+    // Flows, backfills, and the tasks of the leader.
     let mut flows = Vec::new();
     while let Ok(page) = store.flows_with_steps(flows.last().copied(), 50).await
         && !page.is_empty()
@@ -388,7 +389,7 @@ pub async fn sound_rows_are_served_beside_damaged_ones<R: Raw>(bench: &Bench, ra
     assert!(walked.contains(&victim.push.id));
     store.prune_audit(s(0), 100).await.unwrap();
 
-    // People.
+    // Users.
     let mut names = BTreeSet::new();
     let mut next = None;
     loop {
@@ -423,10 +424,10 @@ pub async fn sound_rows_are_served_beside_damaged_ones<R: Raw>(bench: &Bench, ra
     eprintln!("{count} rows listed, of {tables:?}");
     assert!(tables.contains("jobs") && tables.contains("runs"), "{tables:?}");
     bench.go(260 + 2 * 86_400);
-    assert_eq!(store.save_unreadable().await.unwrap(), 0, "what is not met for a day is forgotten");
+    assert_eq!(store.save_unreadable().await.unwrap(), 0, "rows that no process met for a day are removed");
 }
 
-/// The jobs among these that can be loaded.
+/// Those of the jobs that can be loaded.
 async fn load_in_parts(bench: &Bench, jobs: &[everytick_domain::ids::JobId]) -> BTreeSet<everytick_domain::ids::JobId> {
     let mut readable = BTreeSet::new();
     let mut parts = vec![jobs];
@@ -440,7 +441,7 @@ async fn load_in_parts(bench: &Bench, jobs: &[everytick_domain::ids::JobId]) -> 
     readable
 }
 
-/// The runs among these that could be settled.
+/// Those of the runs that could be settled.
 async fn settle_in_parts(bench: &Bench, settles: &[Settle]) -> BTreeSet<RunId> {
     let mut settled = BTreeSet::new();
     let mut parts = vec![settles];

@@ -1,4 +1,4 @@
-//! The API's handle: its calls wait for its own connections, and leave the engine's alone.
+//! The API's handle: its calls wait for its own connections, and do not use the engine's.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,12 +14,12 @@ use everytick_store::{
 use sqlx::{Connection, PgConnection};
 
 #[tokio::test]
-async fn requests_that_hold_every_connection_of_the_api_do_not_delay_a_tick() {
-    // A connection of the API for each.
+async fn requests_that_use_every_connection_of_the_api_do_not_delay_a_tick() {
+    // One for each connection of the API.
     const EDITED: [&str; 2] = ["edited", "edited too"];
     let database = Server::shared().migrated().await;
     let clock = Arc::new(ManualClock::at(START));
-    // No request gives up while the test runs.
+    // No request times out while the test runs.
     let (statement_timeout, lock_timeout) = (Duration::from_secs(60), Duration::from_secs(60));
     let options = PostgresOptions { statement_timeout, lock_timeout, ..options(Some(clock.clone())) };
     let engine = PostgresStore::connect(&database.url, options, LIMITS).await.unwrap();
@@ -33,18 +33,18 @@ async fn requests_that_hold_every_connection_of_the_api_do_not_delay_a_tick() {
     let lock = format!("begin; select * from epochs where job <> '{}' for update", job.id);
     sqlx::raw_sql(sqlx::AssertSqlSafe(lock)).execute(&mut admin).await.unwrap();
     let held = EDITED.map(|name| tokio::spawn(pause(api.clone(), name)));
-    // On another connection: within a transaction the server shows what others did when it was first asked.
+    // On another connection: within a transaction, the server shows the activity at the time of the first query.
     let mut watcher = PgConnection::connect(&database.url).await.unwrap();
     let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
     while sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut watcher).await.unwrap() < 2 {
-        assert!(held.iter().all(|held| !held.is_finished()), "they wait for the lock");
+        assert!(held.iter().all(|held| !held.is_finished()), "the edits wait for the lock");
     }
 
     let refused = api.get_job(TENANT, &by_name("ticks")).await;
     assert!(matches!(refused, Err(StoreError::Busy { .. })), "{refused:?}");
     let recorded = engine.record(&lease, &[ticks(&job, 1, vec![born(&job, 10)])]).await.unwrap();
     assert_eq!(recorded.jobs.concat(), [RowAnswer::Inserted]);
-    assert!(held.iter().all(|held| !held.is_finished()), "they wait still");
+    assert!(held.iter().all(|held| !held.is_finished()), "the edits still wait");
 
     sqlx::raw_sql("rollback").execute(&mut admin).await.unwrap();
     for held in held {

@@ -1,4 +1,4 @@
-//! A backfill that several nodes move on at once, as they may when partitions change hands.
+//! Several nodes advance one backfill at once, which may happen when partitions change owners.
 
 use everytick_domain::{
     backfill::{BACKFILL_OPEN_MAX, Order, Stretch},
@@ -17,7 +17,8 @@ use super::{Opened, bench};
 const KEPT: Span = Span::days(90);
 const AT_ONCE: usize = 5;
 
-/// Moves a backfill of all ticks up to now on, by several nodes at once, and tells how many runs they say that they made.
+/// Advances a backfill of all ticks up to now from several nodes at once. Returns how many runs they report, and how
+/// many exist.
 async fn advanced(opened: &Opened) -> (usize, usize) {
     let bench = &opened.bench;
     let lease = bench.join("a", 1).await;
@@ -46,21 +47,21 @@ async fn advanced(opened: &Opened) -> (usize, usize) {
     let mut ticks: Vec<_> =
         history.iter().filter(|run| run.cause == CauseKind::Backfill).map(|run| run.scheduled_at).collect();
     ticks.sort_unstable();
-    // The first ones, each once.
+    // The first ticks, each once.
     assert!(ticks.iter().zip(0..).all(|(tick, n)| *tick == s(n * 10)), "{ticks:?}");
     assert_eq!(record.total, 501);
     (made, ticks.len())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_that_move_it_on_at_once_make_each_run_once_and_no_more_than_may_be_open() {
+async fn nodes_that_advance_a_backfill_at_once_create_each_run_once_up_to_the_open_limit() {
     let opened = bench().await;
     opened.bench.create(overlapping("j")).await;
     assert_eq!(advanced(&opened).await, (BACKFILL_OPEN_MAX, BACKFILL_OPEN_MAX));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_that_move_it_on_at_once_make_one_run_of_a_job_that_may_not_overlap() {
+async fn nodes_that_advance_a_backfill_at_once_create_one_run_if_runs_may_not_overlap() {
     let opened = bench().await;
     opened.bench.create(spec("j")).await;
     assert_eq!(advanced(&opened).await, (1, 1));

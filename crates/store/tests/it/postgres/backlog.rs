@@ -1,4 +1,5 @@
-//! Backlogs too long for one transaction: marked at once, worked off in batches, and none of their runs starts meanwhile.
+//! Backlogs too long for one transaction: marked at once, processed in batches, and none of their runs starts
+//! meanwhile.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use super::{Opened, bench};
 /// More than two batches.
 const LONG: usize = LIMITS.backlog_batch_max * 2 + 5;
 
-/// A job of which so many ticks wait, and those runs. A further tick has its turn after them.
+/// A job with `count` waiting ticks, and their runs. A further tick would be queued after them.
 async fn backlog(bench: &Bench, spec: JobSpec, count: usize) -> (Lease, Job, Vec<RunId>) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec).await);
     let mut runs = Vec::new();
@@ -41,7 +42,7 @@ async fn work(opened: &Opened, job: &str) -> Option<BacklogWork> {
     opened.store.get_job(TENANT, &by_name(job)).await.unwrap().backlog
 }
 
-/// Every batch until nothing is left: how many runs each one worked off.
+/// Processes every batch until nothing is left. Returns how many runs each one processed.
 async fn batches(opened: &Opened) -> Vec<usize> {
     let mut worked = Vec::new();
     loop {
@@ -72,11 +73,11 @@ async fn a_long_backlog_is_cancelled_in_batches_and_none_of_it_starts() {
     let (lease, job, runs) = backlog(bench, overlapping("j"), LONG).await;
     let cancelled = opened.store.cancel_job(TENANT, &actor(), &by_name("j")).await.unwrap();
     assert!(cancelled.runs.backlog && cancelled.runs.waited.is_empty());
-    assert_eq!(bench.due(&lease).await, [], "no look finds them");
-    assert!(opened.store.claim(&lease, &bench.all(), &runs).await.unwrap().is_empty(), "and no claim takes them");
+    assert_eq!(bench.due(&lease).await, [], "no peek returns them");
+    assert!(opened.store.claim(&lease, &bench.all(), &runs).await.unwrap().is_empty(), "no claim takes them");
     let remaining = LONG as u64;
     assert_eq!(work(&opened, "j").await, Some(BacklogWork { action: BacklogAction::Cancel, done: 0, remaining }));
-    // What begins to wait later is not marked.
+    // A run that begins to wait later is not marked.
     let at = 10 * (i64::try_from(LONG).unwrap() + 1);
     bench.go(at);
     let later = bench.waiting(&lease, &job, at).await;
@@ -116,13 +117,13 @@ async fn a_long_backlog_follows_its_job_to_another_target_in_batches() {
     let replace = |spec: JobSpec| Change::Replace(Box::new(spec));
     let to_queue = change("j", replace(queued((*job.spec).clone())));
     assert!(opened.store.edit_job(TENANT, &actor(), to_queue).await.unwrap().backlog);
-    assert_eq!(bench.due(&lease).await, [], "nodes do not send them to the old target");
-    assert!(opened.store.claim_queue(&ask()).await.unwrap().claims.is_empty(), "workers do not have them yet");
+    assert_eq!(bench.due(&lease).await, [], "no node delivers them to the old target");
+    assert!(opened.store.claim_queue(&ask()).await.unwrap().claims.is_empty(), "the batches have not moved them yet");
     let moved = BacklogStep { job: Some(job.id), cancelled: 0, moved: LIMITS.backlog_batch_max };
     assert_eq!(opened.store.advance_backlog().await.unwrap(), moved);
     let first = opened.store.claim_queue(&ask()).await.unwrap().claims;
     assert_eq!(first.len(), LIMITS.backlog_batch_max);
-    // Back, while the first move is not over: what is left goes where the job stands then.
+    // The target changes back during the first move: the rest goes to the job's current target.
     assert!(bench.edit("j", replace((*job.spec).clone())).await.backlog);
     assert_eq!(batches(&opened).await.iter().sum::<usize>(), LONG - first.len());
     let mut due = bench.due(&lease).await;
@@ -142,7 +143,7 @@ async fn a_backlog_of_one_batch_is_cancelled_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_of_a_cancelled_backlog_leave_their_steps_in_flows() {
+async fn runs_of_a_cancelled_backlog_write_flow_steps() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (_, _, runs) = backlog(bench, overlapping("j"), LONG).await;
@@ -155,9 +156,10 @@ async fn runs_of_a_cancelled_backlog_leave_their_steps_in_flows() {
     assert_eq!(usize::try_from(steps).unwrap(), runs.len());
 }
 
-/// A claim that began before the mark may take a marked run: the cancel waits for it, and cancels what it took.
+/// A claim that began before the mark may take a marked run. The cancel waits for the claim and cancels the run that it
+/// took.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_under_way_takes_no_run_past_a_cancel() {
+async fn a_run_taken_by_a_claim_in_progress_is_cancelled_too() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, _, runs) = backlog(bench, overlapping("j"), LONG).await;
@@ -183,7 +185,7 @@ async fn a_claim_under_way_takes_no_run_past_a_cancel() {
     assert_eq!(bench.run(runs[0]).await.state, State::Cancelled);
 }
 
-/// Waits until so many sessions wait for a lock.
+/// Waits until this many sessions wait for a lock.
 async fn until_blocked(opened: &Opened, sessions: i64) {
     let mut look = opened.connect().await;
     let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
@@ -192,7 +194,7 @@ async fn until_blocked(opened: &Opened, sessions: i64) {
     }
 }
 
-/// Opens a transaction in which a lease is shared, as every claim and every batch of ticks does.
+/// Opens a transaction that share-locks a lease, as every claim and every batch of ticks does.
 async fn share_lease(opened: &Opened, lease: &Lease) -> PgConnection {
     let mut session = opened.connect().await;
     let share = format!("begin; select 1 from leases where incarnation = '{}' for share", lease.incarnation);
@@ -204,7 +206,7 @@ async fn end(session: &mut PgConnection) {
     sqlx::raw_sql("commit").execute(session).await.unwrap();
 }
 
-/// Claims a run in a transaction that is open.
+/// Claims a run in an open transaction.
 async fn claim_in(session: &mut PgConnection, lease: &Lease, run: RunId) {
     let claim = format!(
         "delete from waiting where run = '{run}';
@@ -214,7 +216,8 @@ async fn claim_in(session: &mut PgConnection, lease: &Lease, run: RunId) {
     sqlx::raw_sql(sqlx::AssertSqlSafe(claim)).execute(session).await.unwrap();
 }
 
-/// The claim began before the mark. Its attempt fails at once, and the run waits again before the cancel looks at claims.
+/// The claim began before the mark. Its attempt fails at once, and the run waits again before the cancel reads the
+/// claims.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_is_put_back_while_its_backlog_is_cancelled_is_cancelled_too() {
     let opened = bench().await;
@@ -238,7 +241,7 @@ async fn a_run_that_is_put_back_while_its_backlog_is_cancelled_is_cancelled_too(
     assert_eq!(bench.due(&lease).await, []);
 }
 
-/// As before, but the settlement has locked the run and is not committed when the cancel looks at claims.
+/// As before, but the settlement has locked the run and is not committed when the cancel reads the claims.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancel_waits_for_a_settlement_that_puts_a_run_of_the_backlog_back() {
     let opened = bench().await;
@@ -274,7 +277,7 @@ async fn a_cancel_waits_for_a_settlement_that_puts_a_run_of_the_backlog_back() {
 
 /// The node that cancels dies after its mark is committed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cancel_whose_node_died_is_finished_by_the_node_that_works_off_the_backlog() {
+async fn a_cancel_whose_node_died_is_finished_by_the_node_that_processes_the_backlog() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, job, runs) = backlog(bench, overlapping("j"), LONG).await;
@@ -309,7 +312,7 @@ async fn a_cancel_that_waits_for_the_claims_of_one_node_locks_no_other_lease() {
     bench.go(at);
     bench.store.now().await.unwrap();
     let mut slow = share_lease(&opened, &stopped).await;
-    // So long that the cancel still waits when the tick is recorded.
+    // Long enough that the cancel still waits when the tick is recorded.
     let store = with_lock_timeout(&opened, Duration::from_secs(600)).await;
     let cancelling = tokio::spawn(async move { store.cancel_job(TENANT, &actor(), &by_name("j")).await });
     until_blocked(&opened, 1).await;
@@ -317,19 +320,19 @@ async fn a_cancel_that_waits_for_the_claims_of_one_node_locks_no_other_lease() {
     assert_eq!(recorded, [RowAnswer::Inserted]);
     bench.store.renew(&lease, Span::days(9), &Beat::of(RunId::floor(s(0)))).await.unwrap();
     end(&mut slow).await;
-    // A call has a limit of its own; how long the machine took is not the question here.
+    // The call has its own time limit; whether a slow machine reached it does not matter here.
     drop(cancelling);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cancel_is_answered_when_a_claim_stays_under_way_and_goes_on_when_it_has_ended() {
+async fn a_cancel_returns_while_a_claim_is_in_progress_and_continues_after_it() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, _, runs) = backlog(bench, overlapping("j"), LONG).await;
     let mut slow = share_lease(&opened, &lease).await;
     let store = with_lock_timeout(&opened, Duration::from_millis(50)).await;
     assert!(store.cancel_job(TENANT, &actor(), &by_name("j")).await.unwrap().runs.backlog);
-    assert_eq!(store.advance_backlog().await.unwrap(), BacklogStep::default(), "it waits again, and tries later");
+    assert_eq!(store.advance_backlog().await.unwrap(), BacklogStep::default(), "the claim is still in progress");
     claim_in(&mut slow, &lease, runs[0]).await;
     end(&mut slow).await;
     batches(&opened).await;
@@ -338,7 +341,7 @@ async fn a_cancel_is_answered_when_a_claim_stays_under_way_and_goes_on_when_it_h
     }
 }
 
-/// What a load reads is counted by the server: one run more than the policy needs, however many wait.
+/// The server counts the rows that a load reads: one run more than the policy needs, however many wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_load_reads_no_more_of_a_long_backlog_than_the_policy_needs() {
     let opened = bench().await;
@@ -349,7 +352,7 @@ async fn a_load_reads_no_more_of_a_long_backlog_than_the_policy_needs() {
         let text = std::fs::read_to_string(file).unwrap();
         let limit = if statement == "waiting_counts" { most.to_string() } else { format!("array[{most}::bigint]") };
         let text = text.replace("$1", &format!("array['{}'::uuid]", job.id)).replace("$2", &limit);
-        // For a table of a few rows the planner would take a bitmap, which reads all entries of the job.
+        // For a small table the planner would use a bitmap scan, which reads all entries of the job.
         let alone = "set enable_seqscan = off; set enable_bitmapscan = off";
         let explain = format!("{alone}; explain (analyze, costs off, timing off) {text}");
         let plan = sqlx::raw_sql(sqlx::AssertSqlSafe(explain)).fetch_all(&mut look).await.unwrap();

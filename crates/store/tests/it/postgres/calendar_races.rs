@@ -1,4 +1,4 @@
-//! Calendars that are edited and deleted while jobs that name them are recorded, made and deleted.
+//! Calendars are edited and deleted while jobs that use them are recorded, created and deleted.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::bench;
 
-/// Long enough for a statement that does not wait to be done.
+/// Long enough for a statement that does not block.
 const A_WHILE: Duration = Duration::from_millis(300);
 
 fn naming(name: &str) -> JobSpec {
@@ -30,9 +30,9 @@ async fn make(store: &dyn Store, n: u128, name: &str) -> Result<()> {
     store.create_jobs(TENANT, &actor(), vec![new], None).await.unwrap().remove(0).map(drop)
 }
 
-/// The clock is read when the epochs are had: what was recorded before lies not after the instant.
+/// The clock is read after the epochs are locked, so no tick recorded before is after the version's instant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_version_waits_for_the_batch_under_way_and_holds_from_behind_it() {
+async fn a_new_version_waits_for_the_batch_in_progress_and_is_valid_after_it() {
     let opened = bench().await;
     let bench = &opened.bench;
     put(bench.store.as_ref(), "1999-01-01").await.unwrap();
@@ -52,9 +52,9 @@ async fn a_new_version_waits_for_the_batch_under_way_and_holds_from_behind_it() 
     assert_eq!(bench.epoch(&job).await, raised(s(12)));
 }
 
-/// Whichever comes first: no job is left with a calendar that is gone.
+/// In either order, no job is left with a deleted calendar.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_calendar_that_is_deleted_while_a_job_names_it_stays_or_the_job_is_refused() {
+async fn a_calendar_deleted_while_a_job_is_created_with_it_stays_or_the_job_is_refused() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (store, who) = (bench.store.as_ref(), actor());
@@ -63,7 +63,7 @@ async fn a_calendar_that_is_deleted_while_a_job_names_it_stays_or_the_job_is_ref
         put(store, "2026-12-25").await.unwrap();
         let name = format!("j{round}");
         let delete = async {
-            // Now one has a start, now the other.
+            // Varies which of the two starts first.
             tokio::time::sleep(Duration::from_micros(u64::try_from(round % 8).unwrap() * 250)).await;
             store.delete_calendar(TENANT, &who, "c", None).await
         };
@@ -82,12 +82,12 @@ async fn a_calendar_that_is_deleted_while_a_job_names_it_stays_or_the_job_is_ref
             other => panic!("round {round}: {other:?}"),
         }
     }
-    println!("the calendar stayed {stayed} times and went {went} times");
+    println!("the calendar was kept {stayed} times and deleted {went} times");
 }
 
-/// They lock calendars, epochs and tenants, in this order: none waits for ever.
+/// All of them lock calendars, epochs and tenants in this order, so none deadlocks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn edits_of_a_calendar_and_jobs_that_come_and_go_do_not_lock_each_other_out() {
+async fn calendar_edits_and_job_changes_do_not_deadlock() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (store, who) = (bench.store.as_ref(), actor());

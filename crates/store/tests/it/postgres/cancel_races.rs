@@ -1,4 +1,4 @@
-//! Cancels beside a settlement that puts the run back, and edits beside claims that never end.
+//! Cancels that race with a settlement that puts the run back, and edits that race with a stream of claims.
 
 use everytick_domain::{
     edit::Change,
@@ -20,7 +20,7 @@ async fn run(connection: &mut PgConnection, text: &str) {
     sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned())).execute(connection).await.unwrap();
 }
 
-/// Until somebody in this database waits for a lock.
+/// Waits until a session in this database waits for a lock.
 async fn somebody_waits(opened: &Opened) {
     so_many_wait(opened, 1).await;
 }
@@ -41,7 +41,7 @@ enum Cancel {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_is_being_put_back_is_cancelled_all_the_same() {
+async fn a_run_that_a_settlement_is_putting_back_is_cancelled() {
     for cancel in [Cancel::Run, Cancel::Job, Cancel::Delete] {
         let opened = bench().await;
         let bench = &opened.bench;
@@ -49,7 +49,7 @@ async fn a_run_that_is_being_put_back_is_cancelled_all_the_same() {
         let job = bench.create(spec("j")).await;
         bench.go(10);
         let claimed = bench.claimed(&lease, &job, 10).await;
-        // What a settlement does that is to be tried again.
+        // What a settlement with a retry does.
         let mut settler = opened.connect().await;
         let back = format!(
             "begin; update runs set state = 0, node = null, incarnation = null, started_at = null where id = '{id}';
@@ -79,9 +79,10 @@ async fn a_run_that_is_being_put_back_is_cancelled_all_the_same() {
     }
 }
 
-/// PostgreSQL lets who shares a row past who waits to have it alone: claims that come one after another would keep an edit waiting.
+/// PostgreSQL grants a share lock while another session waits for an exclusive one, so a stream of claims could starve
+/// an edit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_comes_after_an_edit_that_waits_already() {
+async fn a_claim_queues_behind_an_edit_that_already_waits() {
     let opened = bench().await;
     let bench = &opened.bench;
     let target = TargetSpec::Queue(QueueTarget { name: "q".into() });

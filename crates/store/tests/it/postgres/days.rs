@@ -1,4 +1,4 @@
-//! The days of `runs`: made ahead, dropped behind, and nothing lost or repeated by either.
+//! The day tables of `runs`: created ahead, dropped later, and no tick is lost or repeated by either.
 
 use std::{sync::Arc, time::Duration};
 
@@ -38,7 +38,7 @@ async fn count(opened: &Opened, table: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn days_are_made_a_week_ahead_as_time_goes_on() {
+async fn day_tables_are_created_a_week_ahead_as_time_passes() {
     let opened = bench().await;
     let bench = &opened.bench;
     let lease = bench.join("a", 1).await;
@@ -47,7 +47,7 @@ async fn days_are_made_a_week_ahead_as_time_goes_on() {
     bench.go(2 * DAY);
     bench.store.renew(&lease, everytick_domain::time::Span::days(9), &Beat::of(RunId::floor(s(0)))).await.unwrap();
     assert_eq!(days(&opened).await.last().unwrap(), "runs_20261125");
-    // Nobody was there for a month: the first tick makes up for it.
+    // No node ran for a month: the first tick creates the missing days.
     let job = bench.create(overlapping("j")).await;
     let lease = bench.join("a", 2).await;
     bench.go(40 * DAY);
@@ -56,7 +56,7 @@ async fn days_are_made_a_week_ahead_as_time_goes_on() {
     assert_eq!(days(&opened).await.len(), 1 + 40 + 1 + 7);
 }
 
-/// Ticks of the first days, the last of them two days before the last day; the cursor is behind them.
+/// Ticks of the first days, the last of them two days before the last day. The cursor has passed them.
 async fn with_history(opened: &Opened) -> (Lease, Job) {
     let bench = &opened.bench;
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
@@ -79,7 +79,7 @@ async fn old_days_are_dropped_and_no_tick_of_them_is_recorded_again() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, job) = with_history(&opened).await;
-    // The lease has noted how far back its claims go.
+    // The lease's `open_from` has passed the old claims.
     bench.pass_claims(&lease, RunId::floor(s(4 * DAY))).await;
     let pruned = bench.store.prune(s(2 * DAY), 100).await.unwrap();
     assert_eq!(pruned.runs, 2);
@@ -105,7 +105,7 @@ async fn a_jobs_last_run_outlives_its_day_and_is_found_everywhere() {
     assert_eq!(read.last_run.unwrap().id, last.id);
     let all = bench.store.list_runs(TENANT, &Default::default(), None, 10).await.unwrap();
     assert_eq!(seconds(&all.items), [2 * DAY + 10]);
-    // A newer one takes its place as the last; when its day goes, it takes the place altogether.
+    // A newer run becomes the last one. When its day is dropped, it replaces the older row.
     let newer = bench.trigger(new_run("j", "k")).await;
     assert_eq!(bench.store.get_job(TENANT, &by_name("j")).await.unwrap().last_run.unwrap().id, newer.id);
     assert!(matches!(
@@ -115,7 +115,7 @@ async fn a_jobs_last_run_outlives_its_day_and_is_found_everywhere() {
 }
 
 #[tokio::test]
-async fn a_day_with_an_open_run_or_a_lagging_cursor_stays_and_loses_only_what_is_over() {
+async fn a_day_with_an_open_run_or_a_lagging_cursor_stays_and_only_its_ended_runs_are_removed() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
@@ -133,7 +133,7 @@ async fn a_day_with_an_open_run_or_a_lagging_cursor_stays_and_loses_only_what_is
             bench.settle(&claimed, Verdict::Succeeded).await;
         }
     }
-    assert_eq!(days(&opened).await[0], "runs_20261116", "the day before had nothing");
+    assert_eq!(days(&opened).await[0], "runs_20261116", "the day before had no runs");
     for run in bench.store.load_claimed(&lease).await.unwrap() {
         bench.settle(&run, Verdict::Succeeded).await;
     }
@@ -144,7 +144,7 @@ async fn a_day_with_an_open_run_or_a_lagging_cursor_stays_and_loses_only_what_is
 }
 
 #[tokio::test]
-async fn a_tick_from_before_the_oldest_day_is_skipped_as_a_range_and_the_job_goes_on() {
+async fn a_tick_from_before_the_oldest_day_is_skipped_as_a_range_and_the_job_continues() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
@@ -175,7 +175,7 @@ async fn a_tick_from_before_the_oldest_day_is_skipped_as_a_range_and_the_job_goe
     );
     let loaded = bench.load(&job).await;
     assert_eq!((loaded.epoch.raw(), loaded.cursor), (raised(s(DAY + 30)), Some(s(30))));
-    // An edit meets the same: what is too old for a day is skipped, the rest is recorded.
+    // An edit does the same: ticks before the oldest day are skipped, the others are recorded.
     let edited = bench.edit("j", everytick_store::conformance::pause()).await;
     assert_eq!(edited.x, Some(s(DAY + 30)));
     assert!(
@@ -203,7 +203,7 @@ async fn a_batch_about_midnight_is_in_two_days_and_is_settled_in_both() {
 }
 
 #[tokio::test]
-async fn what_is_said_of_a_run_whose_day_was_dropped_elsewhere_is_stale() {
+async fn a_settlement_of_a_run_whose_day_was_dropped_is_stale() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
@@ -215,7 +215,7 @@ async fn what_is_said_of_a_run_whose_day_was_dropped_elsewhere_is_stale() {
 }
 
 #[tokio::test]
-async fn a_day_that_was_left_half_detached_is_finished() {
+async fn a_detached_day_is_dropped_by_the_next_prune() {
     let opened = bench().await;
     let bench = &opened.bench;
     bench.go(3 * DAY);
@@ -230,7 +230,7 @@ async fn a_day_that_was_left_half_detached_is_finished() {
     assert_eq!(left, 0);
 }
 
-/// A hundred days of history, a thousand runs in each; ninety days are kept.
+/// 100 days of history with 1,000 runs each; 90 days are kept.
 #[tokio::test]
 async fn a_hundred_days_of_history_are_pruned_by_the_day_and_no_pruned_tick_fires_again() {
     const JOBS: i64 = 10;
@@ -265,7 +265,7 @@ async fn a_hundred_days_of_history_are_pruned_by_the_day_and_no_pruned_tick_fire
     assert_eq!(count(&opened, "runs").await, 100_001);
 
     let pruned = bench.store.prune(s(10 * DAY), 1_000).await.unwrap();
-    assert_eq!(pruned.runs, 10_000, "ten days of a thousand; the rare job's only run outlives them");
+    assert_eq!(pruned.runs, 10_000, "ten days of 1,000 runs; the rare job's only run outlives them");
     assert_eq!((days(&opened).await[0].as_str(), count(&opened, "runs").await), ("runs_20261126", 90_000));
     let left: i64 =
         sqlx::query_scalar("select count(*) from pg_class where relname ~ '^runs_202611(1|2[0-5])' and relkind = 'r'")
@@ -287,7 +287,7 @@ async fn a_hundred_days_of_history_are_pruned_by_the_day_and_no_pruned_tick_fire
     assert_eq!(bench.store.prune(s(10 * DAY), 1_000).await.unwrap().runs, 0);
 }
 
-/// A node that dies while the server waits for readers leaves a day that is neither attached nor detached.
+/// If a node dies while the server waits for readers, the day is neither attached nor detached.
 #[tokio::test]
 async fn a_day_whose_detaching_was_interrupted_is_finished_by_the_next_prune() {
     let opened = bench().await;
@@ -299,12 +299,12 @@ async fn a_day_whose_detaching_was_interrupted_is_finished_by_the_next_prune() {
     sqlx::raw_sql("set statement_timeout = 300").execute(&mut admin).await.unwrap();
     let detached =
         sqlx::raw_sql("alter table runs detach partition runs_20261116 concurrently").execute(&mut admin).await;
-    assert!(detached.is_err(), "it waits for the reader, and is interrupted");
+    assert!(detached.is_err(), "the detach waits for the reader and is interrupted");
     sqlx::raw_sql("set statement_timeout = 0").execute(&mut admin).await.unwrap();
     sqlx::raw_sql("commit").execute(&mut reader).await.unwrap();
     let going = "select count(*) from pg_inherits where inhparent = 'runs'::regclass and inhdetachpending";
     assert_eq!(sqlx::query_scalar::<_, i64>(going).fetch_one(&mut admin).await.unwrap(), 1);
-    // Half detached, it hides its runs; ticks of later days are recorded as ever.
+    // While half detached, the day hides its runs. Ticks of later days are recorded normally.
     bench.go(4 * DAY + 10);
     assert_eq!(bench.record(&lease, ticks(&job, 1, vec![born(&job, 4 * DAY + 10)])).await, [RowAnswer::Inserted]);
     bench.store.prune(s(2 * DAY), 100).await.unwrap();
@@ -326,7 +326,7 @@ async fn with_timeouts(opened: &Opened, statement: Duration, lock: Duration) -> 
     PostgresStore::connect(&opened.database.url, options, LIMITS).await.unwrap()
 }
 
-/// Detaches the first day with runs, as a prune that ended early leaves it, and locks its table.
+/// Detaches the first day with runs, as an interrupted prune leaves it, and locks its table.
 async fn detached_and_locked(opened: &Opened) -> PgConnection {
     let mut session = opened.connect().await;
     sqlx::raw_sql("alter table runs detach partition runs_20261116").execute(&mut session).await.unwrap();
@@ -350,7 +350,7 @@ async fn a_detached_day_that_cannot_be_dropped_does_not_stop_the_prune() {
     assert_eq!(sqlx::query_scalar::<_, i64>(left).fetch_one(&mut locked).await.unwrap(), 0);
 }
 
-/// A lock stands for a scan that takes longer than the statement timeout.
+/// A lock simulates a scan that takes longer than the statement timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_scan_of_a_detached_day_may_take_longer_than_the_statement_timeout() {
     let opened = bench().await;
@@ -374,9 +374,9 @@ async fn the_scan_of_a_detached_day_may_take_longer_than_the_statement_timeout()
     assert_eq!(sqlx::query_scalar::<_, i64>(left).fetch_one(&mut look).await.unwrap(), 0, "no day stays detached");
 }
 
-/// One waiting run keeps its old day. The days behind it that were dropped stay dropped.
+/// One waiting run keeps its old day. The days after it that were dropped stay dropped.
 #[tokio::test]
-async fn an_old_day_that_stays_has_no_day_behind_it_made_again() {
+async fn dropped_days_after_an_old_day_that_stays_are_not_created_again() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
@@ -398,11 +398,12 @@ async fn an_old_day_that_stays_has_no_day_behind_it_made_again() {
     assert_eq!((count(&opened, "made").await, days(&opened).await), (0, first));
     bench.go(31 * DAY);
     bench.store.prune(s(21 * DAY), 100).await.unwrap();
-    assert_eq!(count(&opened, "(select distinct name from made) made").await, 1, "the one day that has come near");
+    assert_eq!(count(&opened, "(select distinct name from made) made").await, 1, "only the new day a week ahead");
 }
 
-/// A redrive that was begun before pruning, and is committed while pruning goes on; of a node that locks the mark of the days that
-/// are closed, or of one of the release before. Answers whether the day was detached for a while.
+/// A redrive that began before pruning and commits during it. With `locks`, the redrive locks the counter
+/// `days_closed`, as nodes of this release do; without it, it acts as a node of the previous release. Returns whether
+/// the day was detached for a while.
 async fn redriven_while_its_day_is_pruned(locks: bool) -> bool {
     let opened = bench().await;
     let bench = &opened.bench;
@@ -444,28 +445,28 @@ async fn redriven_while_its_day_is_pruned(locks: bool) -> bool {
     }
     sqlx::raw_sql("commit").execute(&mut redrive).await.unwrap();
     pruning.await.unwrap().unwrap();
-    assert_eq!(days(&opened).await[0], "runs_20261116", "the day is there");
+    assert_eq!(days(&opened).await[0], "runs_20261116", "the day still exists");
     assert_eq!(bench.run(again).await.state, State::Waiting);
     let detached = count(&opened, "altered").await > 0;
     let claimed = bench.claim(&lease, again).await;
     bench.settle(&claimed, Verdict::Succeeded).await;
     bench.store.prune(s(DAY), 100).await.unwrap();
-    assert_eq!(days(&opened).await[0], "runs_20261117", "and goes when the run has ended");
+    assert_eq!(days(&opened).await[0], "runs_20261117", "it is dropped after the run has ended");
     detached
 }
 
 #[tokio::test]
-async fn a_run_that_is_redriven_into_a_day_which_is_being_pruned_is_not_lost() {
-    assert!(!redriven_while_its_day_is_pruned(true).await, "pruning waits for the redrive, and leaves the day alone");
+async fn a_run_redriven_into_a_day_that_is_being_pruned_is_not_lost() {
+    assert!(!redriven_while_its_day_is_pruned(true).await, "pruning waits for the redrive and keeps the day");
 }
 
 #[tokio::test]
-async fn a_run_that_an_old_node_redrives_into_a_day_which_is_being_dropped_is_not_lost() {
-    assert!(redriven_while_its_day_is_pruned(false).await, "it was detached, and is attached again");
+async fn a_run_that_an_old_node_redrives_into_a_day_that_is_being_dropped_is_not_lost() {
+    assert!(redriven_while_its_day_is_pruned(false).await, "the day was detached and attached again");
 }
 
 #[tokio::test]
-async fn a_redrive_makes_no_run_in_a_day_that_is_closed() {
+async fn a_redrive_creates_no_run_in_a_closed_day() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
@@ -475,7 +476,7 @@ async fn a_redrive_makes_no_run_in_a_day_that_is_closed() {
     let ask = everytick_store::Redrive { job: by_name("j"), since: s(0), until: None, limit: 10, dry_run: true };
     let redrive = async || bench.store.redrive(TENANT, &everytick_store::conformance::actor(), &ask).await.unwrap();
     assert_eq!(redrive().await.runs.len(), 1);
-    // The cursor has not passed the day, so it stays; but it may go at any moment.
+    // The cursor has not passed the day, so it stays, but it may be dropped at any moment.
     bench.store.prune(s(DAY), 100).await.unwrap();
     assert_eq!((days(&opened).await[0].as_str(), redrive().await.runs.len()), ("runs_20261116", 0));
 }

@@ -1,4 +1,4 @@
-//! Flows where several nodes share a server: parents that end at the same moment, and edits that race.
+//! Flows on a shared server: parents that end at the same moment, and concurrent edits.
 
 use std::sync::Arc;
 
@@ -33,12 +33,12 @@ async fn create(store: &PostgresStore, spec: JobSpec) -> Job {
     store.create_jobs(TENANT, &actor(), vec![new], None).await.unwrap().remove(0).unwrap().job
 }
 
-/// As many flows as asked for, in which b and c are claimed.
+/// The number of flows in which b and c are claimed.
 const FLOWS: usize = 1_000;
-/// Flows whose two parents end side by side.
+/// Flows whose two parents end concurrently.
 const AT_ONCE: usize = 50;
 
-/// Advances flows behind one; a flow that another pass advances at the same moment may fail, and is tried again.
+/// Advances flows after the given one. A flow that another pass advances at the same moment may fail, and is retried.
 async fn advance(store: &PostgresStore, after: Option<RunId>, limit: usize) -> usize {
     let flows = store.flows_with_steps(after, limit).await.unwrap();
     for flow in &flows {
@@ -47,7 +47,7 @@ async fn advance(store: &PostgresStore, after: Option<RunId>, limit: usize) -> u
     flows.len()
 }
 
-/// Advances all that has steps, each store from several places at once: passes that meet do no harm.
+/// Advances all flows with steps, from several positions in each store at once: concurrent passes do no harm.
 async fn advance_all(stores: &[Arc<PostgresStore>; 2], roots: &[RunId]) {
     loop {
         let places = roots.iter().step_by(FLOWS / 8).copied();
@@ -66,9 +66,10 @@ async fn advance_all(stores: &[Arc<PostgresStore>; 2], roots: &[RunId]) {
     }
 }
 
-/// Two parents of each flow are settled at the same moment through two stores, which each advance at once: the child runs once.
+/// Two parents of each flow are settled at the same moment through two stores, and both advance flows at once: the
+/// child runs once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_parents_that_end_at_the_same_moment_on_two_nodes_make_one_child_a_thousand_times() {
+async fn two_parents_that_end_at_the_same_moment_on_two_nodes_create_one_child_run() {
     let database = Server::shared().blank().await;
     let limits = Limits { open_requests_per_job_max: 1_000_000, ..Limits::default() };
     let open = || PostgresStore::connect(&database.url, options(None), limits);
@@ -111,7 +112,7 @@ async fn two_parents_that_end_at_the_same_moment_on_two_nodes_make_one_child_a_t
         }
     }
     let fences: Arc<std::collections::HashMap<_, _>> = Arc::new(fences.into_iter().collect());
-    assert_eq!(fences.len(), 2 * FLOWS, "both parents of each flow are being worked on");
+    assert_eq!(fences.len(), 2 * FLOWS, "both parents of each flow are claimed");
 
     for some in roots.chunks(AT_ONCE) {
         let mut tasks = Vec::new();
@@ -156,9 +157,9 @@ async fn two_parents_that_end_at_the_same_moment_on_two_nodes_make_one_child_a_t
     assert_eq!(flows.len(), FLOWS);
 }
 
-/// Each of two jobs is made to follow the other, at the same moment: one edit is refused, however often.
+/// Each of two jobs is edited at the same moment to depend on the other: one edit is refused, in every round.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_edits_that_race_make_no_cycle() {
+async fn two_concurrent_edits_create_no_cycle() {
     let database = Server::shared().blank().await;
     let open = || PostgresStore::connect(&database.url, options(None), Limits::default());
     let stores = [Arc::new(open().await.unwrap()), Arc::new(open().await.unwrap())];
@@ -166,7 +167,7 @@ async fn two_edits_that_race_make_no_cycle() {
         create(&stores[0], after(name, &[])).await;
     }
     for round in 0..60 {
-        // Directly, and through a third.
+        // Directly, and through a third job.
         let through = round % 2 == 1;
         let c = if through { after("c", &["a"]) } else { after("c", &[]) };
         let edit = |spec: JobSpec| change(&spec.name.clone(), Change::Replace(Box::new(spec)));
@@ -201,9 +202,9 @@ async fn two_edits_that_race_make_no_cycle() {
     }
 }
 
-/// Payloads are rendered before the flow's row is locked. One that is edited in between has its turn in the next transaction.
+/// Payloads are rendered before the flow's row is locked. A payload edited in between is left to the next transaction.
 #[tokio::test]
-async fn a_payload_that_is_edited_after_it_was_rendered_is_rendered_again() {
+async fn a_payload_edited_after_rendering_is_rendered_again() {
     let opened = bench().await;
     let bench = &opened.bench;
     let taking = |payload: &str| JobSpec { payload: Some(payload.into()), ..after("c", &["b"]) };

@@ -1,4 +1,5 @@
-//! Guards that no rule of the suite can reach through [`Store`] alone: what they refuse must be made by another session.
+//! Guards that no rule of the suite can reach through [`Store`] alone: another session must create the state that they
+//! refuse.
 
 use everytick_domain::{
     ids::RunId,
@@ -23,14 +24,14 @@ fn queued() -> JobSpec {
     JobSpec { target: TargetSpec::Queue(QueueTarget { name: "q".into() }), ..overlapping("j") }
 }
 
-/// Ends a run behind the store's back and leaves its waiting row, as a promotion that lost half of a repair could.
+/// Ends a run outside the store and leaves its waiting row, as a promotion that lost half of a repair could.
 async fn end_and_leave_waiting(opened: &Opened, id: RunId) {
     let mut session = opened.connect().await;
     run(&mut session, &format!("update runs set state = 2, finished_at = 1 where id = '{id}'")).await;
 }
 
 #[tokio::test]
-async fn a_worker_never_claims_a_run_that_has_ended_though_its_waiting_row_is_left() {
+async fn a_worker_never_claims_an_ended_run_whose_waiting_row_remains() {
     let opened = bench().await;
     opened.bench.create(queued()).await;
     let ended = opened.bench.trigger(new_run("j", "ended")).await;
@@ -43,7 +44,7 @@ async fn a_worker_never_claims_a_run_that_has_ended_though_its_waiting_row_is_le
 }
 
 #[tokio::test]
-async fn a_node_never_claims_a_run_that_has_ended_though_its_waiting_row_is_left() {
+async fn a_node_never_claims_an_ended_run_whose_waiting_row_remains() {
     let opened = bench().await;
     let lease = opened.bench.join("a", 1).await;
     opened.bench.create(overlapping("j")).await;
@@ -54,7 +55,7 @@ async fn a_node_never_claims_a_run_that_has_ended_though_its_waiting_row_is_left
     assert_eq!(opened.bench.run(ended.id).await.state, State::Succeeded);
 }
 
-/// The second of two requests under one key must see what the first has made, so it waits until that is committed.
+/// The second of two requests under one key must see the result of the first, so it waits until that is committed.
 #[tokio::test]
 async fn a_request_waits_for_another_under_the_same_key() {
     let opened = bench().await;

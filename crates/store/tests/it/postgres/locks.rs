@@ -1,4 +1,4 @@
-//! Another session locks one row and keeps it. Every batch goes on without that row.
+//! Another session keeps one row locked. Every batch continues without that row.
 
 use std::collections::BTreeSet;
 
@@ -62,9 +62,9 @@ async fn a_locked_run_is_not_settled_and_the_others_are() {
     assert_eq!(bench.settle(&runs[3], Verdict::HandBack).await, Settled);
 }
 
-/// A row of `open_claims` that is left proves nothing. The next comparison of its node removes it.
+/// A remaining row of `open_claims` proves nothing. The next comparison of its node removes it.
 #[tokio::test]
-async fn a_locked_row_of_a_listed_claim_stops_no_settlement_and_is_removed_later() {
+async fn a_locked_row_of_a_listed_claim_does_not_block_settlements_and_is_removed_later() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
@@ -85,7 +85,7 @@ async fn a_locked_row_of_a_listed_claim_stops_no_settlement_and_is_removed_later
     let batch: Vec<_> = runs.iter().map(|run| Settle { ended_at: s(600), ..settle(run, Verdict::Succeeded) }).collect();
     assert_eq!(bench.store.settle(&batch).await.unwrap(), [SettleAnswer::Settled; 3]);
     assert_eq!(rows().await, [runs[0].id]);
-    assert!(bench.store.load_claimed(&lease).await.unwrap().is_empty(), "a comparison does not wait for it either");
+    assert!(bench.store.load_claimed(&lease).await.unwrap().is_empty(), "a comparison does not wait either");
     unlock(session).await;
     assert!(bench.store.load_claimed(&lease).await.unwrap().is_empty());
     assert!(rows().await.is_empty());
@@ -127,7 +127,7 @@ async fn a_locked_run_is_not_claimed_and_the_others_are() {
         assert_eq!(claimed.iter().map(|run| run.id).collect::<Vec<_>>(), [free], "{}", table.0);
         unlock(session).await;
     }
-    assert_eq!(bench.claim(&lease, runs[0]).await.attempt, 1, "it waits as before");
+    assert_eq!(bench.claim(&lease, runs[0]).await.attempt, 1, "it still waits");
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn a_locked_cursor_is_not_raised_and_the_others_are() {
 }
 
 #[tokio::test]
-async fn a_locked_run_does_not_give_way_and_the_others_do() {
+async fn a_locked_run_is_not_superseded_and_the_others_are() {
     let opened = bench().await;
     let bench = &opened.bench;
     let lease = bench.join("a", 1).await;
@@ -178,7 +178,7 @@ async fn a_locked_waiting_row_keeps_its_run_waiting() {
     let session = lock(&opened, "waiting", "run", older).await;
     assert!(bench.store.give_way(&lease, &given).await.unwrap().is_empty());
     unlock(session).await;
-    assert_eq!(bench.due(&lease).await, [older, newest], "a claim may have it");
+    assert_eq!(bench.due(&lease).await, [older, newest], "the locked run still waits");
     assert_eq!(bench.store.give_way(&lease, &given).await.unwrap(), [older]);
 }
 
@@ -208,7 +208,7 @@ async fn a_locked_run_or_job_does_not_stop_its_queue() {
 }
 
 #[tokio::test]
-async fn a_locked_run_fails_no_batch_of_successes() {
+async fn a_locked_run_does_not_fail_a_batch_of_successes() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, job) = (bench.join("a", 1).await, bench.create(queued("j")).await);
@@ -218,7 +218,7 @@ async fn a_locked_run_fails_no_batch_of_successes() {
     let session = lock(&opened, "runs", "id", claims[0].run.id).await;
     let done: Vec<_> =
         claims.iter().map(|claim| Success { run: claim.run.id, fence: claim.run.fence, output: None }).collect();
-    assert_eq!(bench.store.succeed(TENANT, &done).await.unwrap(), [None, None], "none is settled by the short way");
+    assert_eq!(bench.store.succeed(TENANT, &done).await.unwrap(), [None, None], "the fast way settles none of them");
     let batch: Vec<_> = claims.iter().map(|claim| settle(&claim.run, Verdict::Succeeded)).collect();
     assert_eq!(bench.store.settle(&batch).await.unwrap(), [SettleAnswer::Locked, SettleAnswer::Settled]);
     unlock(session).await;
@@ -236,11 +236,11 @@ async fn a_locked_run_is_not_pruned_and_the_others_are() {
         bench.settle(&run, Verdict::Succeeded).await;
         runs.push(run.id);
     }
-    // An open run keeps the day, so that its rows go one by one.
+    // An open run keeps the day's table, so that its rows are pruned one by one.
     let open = bench.waiting(&lease, &job, 50).await;
     bench.raise(&job, 1, Some(s(60))).await;
     bench.go(2 * 86_400);
-    // Days without runs go first: dropping one waits for every session that is in the middle of something.
+    // Drops the days without runs first: dropping one waits for every session with an open transaction.
     bench.store.prune(s(0), 100).await.unwrap();
     let session = lock(&opened, "runs", "id", runs[0]).await;
     bench.store.prune(s(86_400), 100).await.unwrap();

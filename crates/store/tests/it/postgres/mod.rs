@@ -1,4 +1,4 @@
-//! The PostgreSQL keeper: the suite, and what is only true of a server that nodes share.
+//! The PostgreSQL store: the conformance suite, and properties of a shared server.
 
 mod api_handle;
 mod backfills;
@@ -42,7 +42,7 @@ mod conforms {
     everytick_store::conformance_suite!(crate::postgres::open, shared);
 }
 
-/// A bench on a database that the test can look into.
+/// A bench on a database to which the test can connect.
 struct Opened {
     bench: Bench,
     store: Arc<PostgresStore>,
@@ -67,7 +67,7 @@ async fn bench_with(limits: Limits) -> Opened {
 }
 
 impl Opened {
-    /// A connection that belongs to nobody, to hold locks on and to look with.
+    /// A connection outside the store, for locks and checks.
     async fn connect(&self) -> PgConnection {
         PgConnection::connect(&self.database.url).await.unwrap()
     }

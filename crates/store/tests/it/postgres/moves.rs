@@ -1,4 +1,4 @@
-//! A job that moves to another home while a run of it is being claimed or settled.
+//! A job moves to another home region while one of its runs is being claimed or settled.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ async fn run(connection: &mut PgConnection, text: &str) {
     sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned())).execute(connection).await.unwrap();
 }
 
-/// Until a statement in this database waits for a lock, as this task must.
+/// Waits until a statement in this database waits for a lock, as this task must.
 async fn waits<T>(opened: &Opened, task: &JoinHandle<T>) {
     let mut look = opened.connect().await;
     let any = "select exists (select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')";
     while !sqlx::query_scalar::<_, bool>(any).fetch_one(&mut look).await.unwrap() {
-        assert!(!task.is_finished(), "it did not wait");
+        assert!(!task.is_finished(), "the task did not wait");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     look.close().await.unwrap();
@@ -36,9 +36,9 @@ async fn waiting(bench: &Bench, lease: &Lease, partition: u16) -> usize {
     bench.store.peek_waiting(lease, &partitions, &[], None, 10).await.unwrap().due.len()
 }
 
-/// The settlement has read where the job stands, and comes first.
+/// The settlement has read the job's partition and comes first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_move_waits_for_the_settlement_under_way_and_takes_along_what_that_puts_back() {
+async fn a_move_waits_for_the_settlement_in_progress_and_moves_the_run_that_it_puts_back() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, was) = (bench.join("a", 1).await, bench.create(at_home("eu")).await);
@@ -63,9 +63,9 @@ async fn a_move_waits_for_the_settlement_under_way_and_takes_along_what_that_put
     assert_eq!((waiting(bench, &lease, now.partition).await, waiting(bench, &lease, was.partition).await), (1, 0));
 }
 
-/// The move has read what is claimed, and comes first.
+/// The move has read the claimed runs and comes first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_settlement_waits_for_the_move_under_way_and_puts_back_where_the_job_stands_then() {
+async fn a_settlement_waits_for_the_move_in_progress_and_puts_the_run_into_the_new_partition() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, was) = (bench.join("a", 1).await, bench.create(at_home("eu")).await);
@@ -80,7 +80,7 @@ async fn a_settlement_waits_for_the_move_under_way_and_puts_back_where_the_job_s
     );
     run(&mut moving, &held).await;
     let (store, said) = (opened.store.clone(), settle(&claimed, Verdict::Redeliver));
-    // As the engine does: it sends again what is locked.
+    // As the engine does: it repeats a locked settlement.
     let settling = tokio::spawn(async move {
         loop {
             match store.settle(std::slice::from_ref(&said)).await.unwrap()[..] {
@@ -96,9 +96,9 @@ async fn a_settlement_waits_for_the_move_under_way_and_puts_back_where_the_job_s
     assert_eq!((waiting(bench, &lease, to).await, waiting(bench, &lease, was.partition).await), (1, 0));
 }
 
-/// A claim that was under way is settled by its node; it is not lost between two partitions.
+/// The node settles a claim that was in progress; the run is not lost between two partitions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_move_waits_for_the_claim_under_way() {
+async fn a_move_waits_for_the_claim_in_progress() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, was) = (bench.join("a", 1).await, bench.create(at_home("eu")).await);

@@ -1,4 +1,4 @@
-//! The list of old claims: what is in it, and nodes of an earlier release that do not read it.
+//! The list of old claims: its contents, and nodes of an earlier release that do not read it.
 
 use everytick_domain::{ids::RunId, run::Verdict, time::Span};
 use everytick_store::{
@@ -30,7 +30,7 @@ async fn open_from(opened: &Opened) -> RunId {
 }
 
 #[tokio::test]
-async fn the_claims_of_young_runs_are_never_listed_and_ended_ones_no_longer() {
+async fn claims_on_young_runs_are_never_listed_and_ended_claims_are_removed() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
@@ -57,9 +57,9 @@ async fn the_claims_of_young_runs_are_never_listed_and_ended_ones_no_longer() {
     assert_eq!(rows(&opened).await, 0);
 }
 
-/// A node of an earlier release settles a run, and knows nothing of the list.
+/// A node of an earlier release settles a run and does not know the list.
 #[tokio::test]
-async fn a_row_whose_run_was_settled_elsewhere_proves_nothing_and_goes() {
+async fn a_listed_claim_whose_run_was_settled_elsewhere_is_removed() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
@@ -71,7 +71,7 @@ async fn a_row_whose_run_was_settled_elsewhere_proves_nothing_and_goes() {
     run(&opened, &ended).await;
     assert!(bench.load(&job).await.open.is_empty());
     assert!(bench.store.load_claimed(&lease).await.unwrap().is_empty());
-    assert_eq!(rows(&opened).await, 0, "it was removed when it was read");
+    assert_eq!(rows(&opened).await, 0, "reading it removed it");
 }
 
 #[tokio::test]
@@ -91,9 +91,9 @@ async fn a_claim_whose_lease_an_earlier_release_has_removed_is_lost() {
     assert_eq!(rows(&opened).await, 0);
 }
 
-/// It reads the claims from the lowest `open_from` on, and nothing else.
+/// Such a node reads only the claims from the lowest `open_from` on.
 #[tokio::test]
-async fn while_a_node_of_an_earlier_release_lives_no_bound_passes_a_claim() {
+async fn while_a_node_of_an_earlier_release_is_alive_open_from_passes_no_claim() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
@@ -115,9 +115,9 @@ async fn while_a_node_of_an_earlier_release_lives_no_bound_passes_a_claim() {
     assert_eq!(open_from(&opened).await, waits, "a claim lowers it");
 }
 
-/// It reads the claims of a dead node from the lowest `open_from` on too.
+/// Such a node reads the claims of a dead node from the lowest `open_from` on too.
 #[tokio::test]
-async fn while_a_node_of_an_earlier_release_lives_the_bound_of_a_dead_node_stays_until_its_claims_are_settled() {
+async fn while_a_node_of_an_earlier_release_is_alive_a_dead_nodes_open_from_stays_until_its_claims_are_settled() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (dead, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
@@ -135,7 +135,7 @@ async fn while_a_node_of_an_earlier_release_lives_the_bound_of_a_dead_node_stays
     assert!(bench.store.load_lost(&alive, 10).await.unwrap().is_empty());
     let mut look = opened.connect().await;
     let ended = sqlx::query_scalar::<_, i64>("select count(*) from leases where ended").fetch_one(&mut look).await;
-    assert_eq!(ended.unwrap(), 0, "the lease goes with its last claim");
+    assert_eq!(ended.unwrap(), 0, "the lease is removed with its last claim");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! How the statements are executed: by their indexes, whatever the tables hold.
+//! The query plans: statements use their indexes, whatever the tables contain.
 
 use everytick_store::{
     PostgresStore,
@@ -9,7 +9,7 @@ use everytick_store::{
 };
 use sqlx::{Connection, PgConnection, Row};
 
-/// What is only read whole on purpose, or has few rows.
+/// Tables with few rows, or that are scanned on purpose.
 const SMALL: [&str; 11] = [
     "backlog_work",
     "worker_claims",
@@ -54,11 +54,11 @@ async fn plan(look: &mut PgConnection, name: &str, text: &str) -> Vec<String> {
     rows.iter().map(|row| row.get::<String, _>(0)).collect()
 }
 
-/// Rows grow into the millions: a statement that reads a whole table of them is a mistake, unless it says so.
+/// Tables grow to millions of rows, so no statement may scan one, except those listed here.
 #[tokio::test]
 async fn no_statement_scans_a_table_that_grows() {
     let (_database, mut look) = migrated().await;
-    // These stand only where something was moved to.
+    // These tables exist only in the target of a move.
     sqlx::raw_sql(include_str!("../../../src/postgres/sql/move_tables.sql")).execute(&mut look).await.unwrap();
     let statements = concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql");
     let mut seen = 0;
@@ -66,8 +66,8 @@ async fn no_statement_scans_a_table_that_grows() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
         let text = std::fs::read_to_string(&path).unwrap();
-        assert!(text.starts_with("-- "), "{name} does not say what it does");
-        // A benchmark works in a schema of its own, which nobody serves.
+        assert!(text.starts_with("-- "), "{name} has no header comment");
+        // A benchmark works in a schema of its own, which no node serves.
         if name.starts_with("probe_") {
             continue;
         }
@@ -77,7 +77,7 @@ async fn no_statement_scans_a_table_that_grows() {
             continue;
         }
         for step in plan(&mut look, &name, &text).await {
-            // By that index a cursor is found by its place, never by its job.
+            // This index finds cursors by their position, never by their job.
             assert!(
                 !step.contains("cursors_next")
                     || ["horizon_places", "day_cursors", "lowest_cursor"].contains(&name.as_str()),
@@ -97,10 +97,10 @@ async fn no_statement_scans_a_table_that_grows() {
     assert!(seen > 90, "{seen}");
 }
 
-/// Plans are kept, and one that is made in the first moments of a day, or of a database, stays for a minute or more: going through
-/// all runs of the day is cheap then, and takes seconds a batch soon after.
+/// Plans are cached. A plan made in the first moments of a day, or of a database, stays for a minute or more. A scan of
+/// all runs of the day is cheap then, and takes seconds per batch soon after.
 #[tokio::test]
-async fn runs_are_found_by_their_keys_also_by_plans_made_while_the_day_is_young() {
+async fn plans_made_while_the_day_is_young_find_runs_by_their_keys() {
     let (_database, mut look) = migrated().await;
     let forms = [
         ("claim", include_str!("../../../src/postgres/sql/claim.sql")),
@@ -131,8 +131,8 @@ async fn runs_are_found_by_their_keys_also_by_plans_made_while_the_day_is_young(
     }
 }
 
-/// Sorting and hashing what a batch names is right; probing its guards one by one, by key, too. Pairing the batch with itself
-/// is what explodes with ten thousand jobs at one instant.
+/// Sorting and hashing the batch is fine, and so is probing its guards one by one, by key. Joining the batch with
+/// itself explodes with 10,000 jobs at one instant.
 #[tokio::test]
 async fn recording_reads_the_clock_after_the_lease_and_probes_each_guard_by_its_key() {
     let (_database, mut look) = migrated().await;
@@ -141,7 +141,7 @@ async fn recording_reads_the_clock_after_the_lease_and_probes_each_guard_by_its_
         ("record_waiting", include_str!("../../../src/postgres/sql/record_waiting.sql")),
         ("record_again", include_str!("../../../src/postgres/sql/record_again.sql")),
     ];
-    // With no jobs that the planner knows of, and with a few thousand, which it might find cheaper to read whole.
+    // Without jobs in the statistics, and with a few thousand, which the planner might prefer to scan.
     for jobs in [0, 10_000] {
         let fill = format!(
             "insert into epochs (job, tenant, partition, epoch, seq) select gen_random_uuid(), 1, 0, 1, n from generate_series(1, {jobs}) as n; \
@@ -157,7 +157,7 @@ async fn recording_reads_the_clock_after_the_lease_and_probes_each_guard_by_its_
             for index in ["leases_pkey", "epochs_pkey", "cursors_pkey"] {
                 assert!(plan.contains(index), "{index}: {plan}");
             }
-            // The clock is read from the lease that was locked, not beside it.
+            // The clock is read from the locked lease row, not beside it.
             let clock = plan.split("CTE clock").nth(1).unwrap();
             assert!(clock.trim_start().starts_with("->  CTE Scan on lease"), "{plan}");
             for index in ["epochs_pkey", "cursors_pkey"] {
@@ -171,10 +171,10 @@ async fn recording_reads_the_clock_after_the_lease_and_probes_each_guard_by_its_
     assert!(START.millis() > 0);
 }
 
-/// Found by any other index, each waiting run would be held against the whole of what is asked for: a claim of a thousand out of
-/// a backlog would take seconds, and the planner knows nothing of a backlog that is new.
+/// With any other index, each waiting run would be compared with the whole request: a claim of 1,000 runs from a
+/// backlog would take seconds. The planner has no statistics of a new backlog.
 #[tokio::test]
-async fn what_is_taken_from_among_the_waiting_is_found_by_its_key() {
+async fn a_claim_finds_waiting_rows_by_their_key() {
     let (_database, mut look) = migrated().await;
     let forms = [
         ("claim", include_str!("../../../src/postgres/sql/claim.sql")),
@@ -197,10 +197,10 @@ async fn what_is_taken_from_among_the_waiting_is_found_by_its_key() {
     }
 }
 
-/// What is on time must not pay for a backlog, nor one tenant for another's: each kind is found by its own index, with an empty
+/// On-time runs must not pay for a backlog, nor one tenant for another's. Each kind has its own index, with an empty
 /// table and with a backlog of one tenant.
 #[tokio::test]
-async fn what_waits_is_found_by_the_index_of_its_kind() {
+async fn each_kind_of_waiting_run_is_found_by_its_own_index() {
     let (_database, mut look) = migrated().await;
     let text = include_str!("../../../src/postgres/sql/peek_waiting.sql");
     for backlog in [0, 20_000] {
@@ -221,7 +221,7 @@ async fn what_waits_is_found_by_the_index_of_its_kind() {
         assert!(late.len() >= 2, "{plan}");
         assert!(late.iter().any(|condition| condition.contains("tenant = t")), "{plan}");
     }
-    // Whatever way the tenants are found: a few pages for each, and not the backlog.
+    // However the tenants are found, it reads a few pages for each, not the whole backlog.
     let all: Vec<String> = (0..256).map(|partition| partition.to_string()).collect();
     let call = format!("explain (analyze, buffers) execute s(30000, '{{{}}}', '{{}}', 10, 100, '{{}}')", all.join(","));
     let rows = sqlx::raw_sql(sqlx::AssertSqlSafe(call)).fetch_all(&mut look).await.unwrap();
@@ -234,7 +234,7 @@ async fn what_waits_is_found_by_the_index_of_its_kind() {
     assert!((1..200).contains(&read), "{read} pages: {}", steps.join("\n"));
 }
 
-/// How many rows of `runs` a statement read, by what the server counted.
+/// The number of rows of `runs` that a statement read, as counted by the server.
 async fn runs_read(look: &mut PgConnection, text: &str) -> f64 {
     let explain = format!("begin; explain (analyze, costs off, timing off) {text}");
     let rows = sqlx::raw_sql(sqlx::AssertSqlSafe(explain)).fetch_all(&mut *look).await.unwrap();
@@ -253,7 +253,7 @@ async fn runs_read(look: &mut PgConnection, text: &str) -> f64 {
     read
 }
 
-/// Reading the runs of an instant for each of its flows takes seconds with thousands of them.
+/// Reading the runs of an instant for each of its flows takes seconds with thousands of flows.
 #[tokio::test]
 async fn pruning_reads_the_runs_of_an_instant_once() {
     let (_database, mut look) = migrated().await;
@@ -284,7 +284,7 @@ async fn pruning_reads_the_runs_of_an_instant_once() {
     let flows = flows.replace("$1", &format!("array(select {gone} from generate_series(1, {FLOWS}) n)"));
     for (name, text) in [("prune_runs", prune), ("flow_prune", flows)] {
         let read = runs_read(&mut look, &text).await;
-        // A few times each of the 200 runs, where a range for each flow reads 20,000.
+        // A few times each of the 200 runs. A range scan for each flow would read 20,000.
         assert!(read > 0.0 && read < 10.0 * 2.0 * FLOWS as f64, "{name} read {read} runs");
     }
 }

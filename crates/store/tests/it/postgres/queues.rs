@@ -1,4 +1,4 @@
-//! Workers that claim at the same time, and claims beside edits.
+//! Workers that claim at the same time, and claims that race with edits.
 
 use std::{
     collections::BTreeSet,
@@ -43,7 +43,8 @@ async fn backlog(opened: &Opened, spec: JobSpec) {
     bench.record(&lease, ticks(&job, 1, rows)).await;
 }
 
-/// What workers hold at this moment, at least: a run is added after its claim and removed before its settlement.
+/// A lower bound of the runs that workers have claimed now: a run is added after its claim and removed before its
+/// settlement.
 #[derive(Default)]
 struct Held {
     now: BTreeSet<RunId>,
@@ -51,7 +52,7 @@ struct Held {
     done: BTreeSet<RunId>,
 }
 
-/// Works until nothing is left; gives the most that were held at once.
+/// Works until nothing is left. Returns the most runs that were claimed at once.
 async fn work_off(store: &Arc<PostgresStore>) -> usize {
     let held = Arc::new(Mutex::new(Held::default()));
     let work = |_| {
@@ -62,8 +63,8 @@ async fn work_off(store: &Arc<PostgresStore>) -> usize {
                 {
                     let mut held = held.lock().unwrap();
                     for claim in &claims {
-                        assert!(held.now.insert(claim.run.id), "a run is handed to one worker");
-                        assert!(!held.done.contains(&claim.run.id), "and once");
+                        assert!(held.now.insert(claim.run.id), "a run is claimed by one worker");
+                        assert!(!held.done.contains(&claim.run.id), "a run is claimed once");
                     }
                     held.most = held.most.max(held.now.len());
                 }
@@ -103,9 +104,9 @@ async fn workers_that_claim_at_once_never_have_more_of_a_queue_than_it_allows() 
     assert!(most <= 4, "{most} at once");
 }
 
-/// Claims hold the job, edits wait for them and they for edits; nobody waits for ever, and nothing is lost on the way.
+/// Claims lock the job, and claims and edits wait for each other. There is no deadlock, and no run is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn claims_beside_edits_of_the_target_lose_nothing() {
+async fn claims_that_race_with_edits_of_the_target_lose_no_run() {
     let opened = bench().await;
     backlog(&opened, queued(spec("j"))).await;
     let edits = tokio::spawn({
@@ -134,7 +135,7 @@ async fn claims_beside_edits_of_the_target_lose_nothing() {
                        (select count(*) from worker_claims) as held, (select queue from epochs) as queue";
     let row = sqlx::raw_sql(text).fetch_one(&mut look).await.unwrap();
     assert_eq!((row.get::<i64, _>("elsewhere"), row.get::<String, _>("queue").as_str()), (0, "q"));
-    // The edits have recorded what was due by then.
+    // The edits also record the ticks due by then.
     assert!(row.get::<i64, _>("all_runs") >= RUNS, "{}", row.get::<i64, _>("all_runs"));
     assert_eq!(row.get::<i64, _>("held"), 0);
 }

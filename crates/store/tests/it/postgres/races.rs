@@ -1,4 +1,4 @@
-//! What happens to a statement that had to wait, or was abandoned, while others did something.
+//! Statements that had to wait, or were abandoned, while other sessions committed changes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ async fn run(connection: &mut PgConnection, text: &str) {
     sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned())).execute(connection).await.unwrap();
 }
 
-/// Long enough for a statement that does not wait to be done.
+/// Long enough for a statement that does not block.
 const A_WHILE: Duration = Duration::from_millis(300);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -48,7 +48,7 @@ async fn a_batch_that_waited_records_no_tick_of_a_job_whose_pause_was_answered()
     }
 }
 
-/// The clock is read when the lease is had, not when the statement began. By the server's own clock.
+/// The clock is read after the lease is locked, not when the statement began. Uses the server's own clock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_that_waited_until_its_lease_expired_records_nothing() {
     let database = Server::shared().blank().await;
@@ -62,13 +62,13 @@ async fn a_batch_that_waited_until_its_lease_expired_records_nothing() {
         async move { store.record(&lease, &[]).await }
     });
     tokio::time::sleep(Duration::from_millis(800)).await;
-    assert!(!recording.is_finished(), "it waits for the lease, which lived when it began");
+    assert!(!recording.is_finished(), "it waits for the lease, which was alive at its start");
     run(&mut blocker, "commit").await;
     assert!(matches!(recording.await.unwrap(), Err(StoreError::LeaseLost)));
     store.close().await;
 }
 
-/// One tick of each job, born claimed or waiting, or several: each is a statement of its own.
+/// One tick of each job, born claimed or waiting, or several ticks: each has its own statement.
 const FORMS: [fn(&Job) -> Vec<RecordRow>; 3] = [
     |job| vec![born(job, 10)],
     |job| vec![tick(job, 10, Fate::Run)],
@@ -76,7 +76,7 @@ const FORMS: [fn(&Job) -> Vec<RecordRow>; 3] = [
 ];
 
 #[tokio::test]
-async fn a_job_that_is_being_edited_is_passed_over_and_the_others_are_recorded() {
+async fn a_job_that_is_being_edited_is_skipped_and_the_others_are_recorded() {
     for rows in FORMS {
         let opened = bench().await;
         let bench = &opened.bench;
@@ -96,7 +96,7 @@ async fn a_job_that_is_being_edited_is_passed_over_and_the_others_are_recorded()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_edit_waits_for_the_batch_under_way_and_counts_its_ticks() {
+async fn an_edit_waits_for_the_batch_in_progress_and_sees_its_ticks() {
     let opened = bench().await;
     let bench = &opened.bench;
     bench.join("a", 1).await;
@@ -122,7 +122,7 @@ async fn an_edit_waits_for_the_batch_under_way_and_counts_its_ticks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn taking_over_waits_for_the_statement_of_the_dead_node_and_refuses_the_next() {
+async fn take_over_waits_for_the_statement_of_the_dead_node_and_the_next_one_is_rejected() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (dead, _) = bench.store.join(&NodeInfo::named("a"), incarnation(1), TTL).await.unwrap();
@@ -137,10 +137,10 @@ async fn taking_over_waits_for_the_statement_of_the_dead_node_and_refuses_the_ne
     let (store, lease) = (opened.store.clone(), new.clone());
     let acquiring = tokio::spawn(async move { store.acquire(&lease, &PartitionSet::all(256)).await });
     tokio::time::sleep(A_WHILE).await;
-    assert!(!acquiring.is_finished(), "it waits for what the dead node has under way");
+    assert!(!acquiring.is_finished(), "it waits for the dead node's statement");
     run(&mut in_flight, "commit").await;
     assert_eq!(acquiring.await.unwrap().unwrap(), all);
-    // Even if its clock were right again.
+    // Rejected even if the clock is set back to before the expiry.
     bench.go(10);
     let late = bench.store.record(&dead, &[ticks(&job, 1, vec![born(&job, 10)])]).await;
     assert!(matches!(late, Err(StoreError::LeaseLost)), "{late:?}");
@@ -164,7 +164,7 @@ async fn a_batch_that_waits_while_its_node_is_fenced_records_nothing() {
 }
 
 #[tokio::test]
-async fn a_raise_passes_over_a_job_that_is_being_edited_and_does_not_undo_the_edit() {
+async fn a_raise_skips_a_job_that_is_being_edited_and_does_not_undo_the_edit() {
     let opened = bench().await;
     let bench = &opened.bench;
     let job = bench.create(spec("j")).await;
@@ -198,9 +198,9 @@ async fn a_range_that_waited_for_an_edit_is_stale() {
     assert_eq!(writing.await.unwrap().unwrap(), everytick_store::RangeAnswer::Stale);
 }
 
-/// Whatever comes first of a batch and an edit at the same instant, each tick is recorded once, and none after the pause.
+/// Whether a batch or an edit at the same instant comes first, each tick is recorded once, and none after the pause.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn edits_and_batches_that_race_record_every_tick_once_and_none_after_a_pause() {
+async fn concurrent_edits_and_batches_record_every_tick_once_and_none_after_a_pause() {
     let opened = bench().await;
     let bench = &opened.bench;
     let lease = bench.join("a", 1).await;
@@ -211,7 +211,7 @@ async fn edits_and_batches_that_race_record_every_tick_once_and_none_after_a_pau
         bench.go(at);
         bench.store.now().await.unwrap();
         let epoch = bench.epoch(&job).await;
-        // Ticks of one job are recorded in order: the one before this round comes along.
+        // Ticks of one job are recorded in order, so the tick before this round is included.
         let due = if round % 2 == 0 && round > 0 { vec![at - 10, at] } else { vec![at] };
         let batch = [ticks(&job, epoch, due.iter().map(|at| tick(&job, *at, Fate::Run)).collect())];
         let edit = change("j", if round % 2 == 0 { pause() } else { Change::Resume });
@@ -220,7 +220,7 @@ async fn edits_and_batches_that_race_record_every_tick_once_and_none_after_a_pau
         let (recorded, edited) = (recorded.unwrap().jobs[0][0], edited.unwrap());
         assert_eq!(edited.x, Some(s(at)), "round {round}");
         if round % 2 == 0 {
-            // Recorded by the batch, or by the pause; and the tick between this round and the last one.
+            // This tick, recorded by the batch or by the pause, and the tick between the last round and this one.
             expected += if round == 0 { 1 } else { 2 };
             assert!(matches!(recorded, RowAnswer::Inserted | RowAnswer::Stale | RowAnswer::Existed), "{recorded:?}");
         } else {
@@ -232,9 +232,9 @@ async fn edits_and_batches_that_race_record_every_tick_once_and_none_after_a_pau
     opened.connect().await.close().await.unwrap();
 }
 
-/// What an asynchronous standby has after its promotion: every row but those of the last commit.
+/// The state of an asynchronous standby after its promotion: every row except those of the last commit.
 #[tokio::test]
-async fn the_edit_after_a_promotion_that_lost_an_edit_is_seen_by_a_node_that_knows_the_lost_one() {
+async fn a_node_that_knows_an_edit_lost_in_a_promotion_sees_the_next_edit() {
     let opened = bench().await;
     let bench = &opened.bench;
     let job = bench.create(spec("j")).await;

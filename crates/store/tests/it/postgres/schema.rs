@@ -1,4 +1,4 @@
-//! The schema: what the migrations make, and who may use it.
+//! The schema: the result of the migrations, and which releases may use it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,8 +19,8 @@ use everytick_store::{
 };
 use sqlx::{Connection, PgConnection, Row as _};
 
-/// Everything that makes the schema what it is, from the catalogue: stable over servers, unlike pg_dump's text. The days'
-/// tables are left out, but for the settings of one.
+/// The complete schema, from the catalogue: stable across servers, unlike the text of pg_dump. Leaves out the day
+/// tables, except for the settings of one.
 const DUMP: &str = "
 with tables as (
     select c.oid, c.relname, c.relkind, c.reloptions
@@ -64,9 +64,9 @@ with tables as (
 )
 select line from lines order by of collate \"C\", kind, place";
 
-/// `UPDATE_SCHEMA=1 cargo test` writes the dump anew.
+/// `UPDATE_SCHEMA=1 cargo test` rewrites the dump.
 #[tokio::test]
-async fn the_migrated_schema_is_the_one_on_record() {
+async fn the_migrated_schema_matches_the_committed_dump() {
     let database = Server::shared().blank().await;
     PostgresStore::connect(&database.url, options(None), LIMITS).await.unwrap().close().await;
     let mut look = PgConnection::connect(&database.url).await.unwrap();
@@ -86,11 +86,11 @@ async fn the_migrated_schema_is_the_one_on_record() {
         std::fs::write(path, &dump).unwrap();
     }
     let on_record = std::fs::read_to_string(path).unwrap_or_default();
-    assert_eq!(dump, on_record, "run with UPDATE_SCHEMA=1 and look at the difference");
+    assert_eq!(dump, on_record, "run with UPDATE_SCHEMA=1 and check the difference");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_that_start_at_once_on_an_empty_database_take_turns() {
+async fn nodes_that_start_at_once_on_an_empty_database_migrate_it_one_after_another() {
     let database = Server::shared().blank().await;
     let start = || {
         let url = database.url.clone();
@@ -104,7 +104,7 @@ async fn nodes_that_start_at_once_on_an_empty_database_take_turns() {
 }
 
 #[tokio::test]
-async fn a_newer_schema_is_used_if_it_says_so_and_refused_if_not() {
+async fn a_newer_schema_is_used_only_if_it_declares_that_this_release_works_with_it() {
     let database = Server::shared().blank().await;
     PostgresStore::migrate(&database.url).await.unwrap();
     let mut admin = PgConnection::connect(&database.url).await.unwrap();
@@ -118,8 +118,8 @@ async fn a_newer_schema_is_used_if_it_says_so_and_refused_if_not() {
 }
 
 #[tokio::test]
-async fn a_url_that_cannot_be_read_and_a_database_that_is_not_there_are_said_to_be_so() {
-    for (url, said) in [("nonsense", "cannot be read"), ("postgres://", "")] {
+async fn an_invalid_url_and_a_missing_database_have_clear_messages() {
+    for (url, said) in [("nonsense", "URL is invalid"), ("postgres://", "")] {
         if said.is_empty() {
             continue;
         }
@@ -132,9 +132,10 @@ async fn a_url_that_cannot_be_read_and_a_database_that_is_not_there_are_said_to_
     assert!(matches!(&refused, StoreError::Unusable(text) if text.contains("does not exist")), "{refused:?}");
 }
 
-/// A session such as `pg_dump` reads the leases for long. Statements that queue behind the migration go on all the same.
+/// A session such as `pg_dump` reads the leases for long. Statements that queue behind the migration must not wait for
+/// it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_migration_that_waits_for_a_table_does_not_keep_it_from_others() {
+async fn a_migration_that_waits_for_a_table_does_not_block_other_statements() {
     let database = Server::shared().blank().await;
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/postgres");
     let mut steps: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -157,7 +158,7 @@ async fn a_migration_that_waits_for_a_table_does_not_keep_it_from_others() {
         tokio::task::yield_now().await;
     }
     sqlx::raw_sql("set lock_timeout = '30 s'; select from leases").execute(&mut node).await.unwrap();
-    assert!(!migrating.is_finished(), "it tries again");
+    assert!(!migrating.is_finished(), "the migration tries again");
     sqlx::raw_sql("commit").execute(&mut reader).await.unwrap();
     migrating.await.unwrap().unwrap();
 }
@@ -167,7 +168,7 @@ fn zoned(name: &str) -> JobSpec {
     JobSpec { schedule: Some(schedule(cron)), ..spec(name) }
 }
 
-/// A node of a release with the zone data of this number starts, and stops again. The cursors were planned by older data.
+/// Starts a node of a release with this zone-data version. The cursors were planned with older data.
 async fn start_with(opened: &super::Opened, zone_data: i64) -> Arc<PostgresStore> {
     let set = "update counters set value = 202501 where name = 'zone_data'";
     sqlx::raw_sql(set).execute(&mut opened.connect().await).await.unwrap();
@@ -176,7 +177,7 @@ async fn start_with(opened: &super::Opened, zone_data: i64) -> Arc<PostgresStore
 }
 
 #[tokio::test]
-async fn newer_zone_data_has_the_ticks_ahead_of_zoned_jobs_looked_for_anew_and_older_data_changes_nothing() {
+async fn newer_zone_data_lowers_the_cursors_of_zoned_jobs_and_older_data_changes_nothing() {
     let opened = super::bench().await;
     let bench = &opened.bench;
     let (paris, plain) = (bench.create(zoned("paris")).await, bench.create(spec("plain")).await);
@@ -189,13 +190,13 @@ async fn newer_zone_data_has_the_ticks_ahead_of_zoned_jobs_looked_for_anew_and_o
     let mark = bench.store.changes(&bench.all(), Default::default(), 0).await.unwrap().mark;
     start_with(&opened, 202_502).await.close().await;
     assert_eq!((bench.cursor(&paris).await, bench.epoch(&paris).await), (Some(s(5)), raised(s(5))));
-    assert_eq!((bench.cursor(&plain).await, bench.epoch(&plain).await), (Some(s(86_400)), 1), "it has no zone");
+    assert_eq!((bench.cursor(&plain).await, bench.epoch(&plain).await), (Some(s(86_400)), 1), "the job has no zone");
     let changed = bench.store.changes(&bench.all(), mark, 10).await.unwrap().jobs;
-    assert!(changed.iter().any(|changed| changed.id == paris.id), "its owner reads it again");
+    assert!(changed.iter().any(|changed| changed.id == paris.id), "its owner reloads it");
 }
 
 #[tokio::test]
-async fn a_node_with_older_zone_data_does_not_raise_what_newer_data_has_planned_anew() {
+async fn a_node_with_older_zone_data_does_not_raise_a_cursor_that_newer_data_replanned() {
     let opened = super::bench().await;
     let bench = &opened.bench;
     let (paris, plain) = (bench.create(zoned("paris")).await, bench.create(spec("plain")).await);
@@ -204,8 +205,8 @@ async fn a_node_with_older_zone_data_does_not_raise_what_newer_data_has_planned_
         let raise = Raise { job: job.id, epoch: bench.load(job).await.epoch, cursor: Some(s(at)) };
         store.raise_cursors(&[raise]).await.unwrap()
     };
-    assert_eq!(raise(&*bench.store, &paris, 86_400).await, [paris.id], "the node has no more to do about it");
-    assert_eq!(bench.cursor(&paris).await, Some(START), "a tick that only the newer data knows may lie in between");
+    assert_eq!(raise(&*bench.store, &paris, 86_400).await, [paris.id], "the node has nothing left to do");
+    assert_eq!(bench.cursor(&paris).await, Some(START), "newer data may have a tick in between");
     assert_eq!(raise(&*bench.store, &plain, 86_400).await, [plain.id]);
     assert_eq!(bench.cursor(&plain).await, Some(s(86_400)));
     raise(&*newer, &paris, 86_400).await;
@@ -226,12 +227,12 @@ async fn the_repeat_of_a_raise_that_met_a_locked_cursor_respects_newer_zone_data
         raises.push(Raise { job: job.id, epoch: bench.load(job).await.epoch, cursor: Some(s(86_400)) });
     }
     assert_eq!(bench.store.raise_cursors(&raises).await.unwrap(), [paris.id]);
-    assert_eq!(bench.cursor(&paris).await, Some(START), "a tick that only the newer data knows may lie in between");
+    assert_eq!(bench.cursor(&paris).await, Some(START), "newer data may have a tick in between");
 }
 
-/// A node raises the cursors of two jobs, the second before the first, while another plans both anew.
+/// A node raises the cursors of two jobs, the second before the first, while another node replans both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn planning_anew_and_raising_do_not_wait_for_each_other() {
+async fn replanning_and_raising_cursors_do_not_deadlock() {
     let opened = super::bench().await;
     let bench = &opened.bench;
     let mut jobs = [bench.create(zoned("a")).await, bench.create(zoned("b")).await];
@@ -245,7 +246,7 @@ async fn planning_anew_and_raising_do_not_wait_for_each_other() {
     sqlx::raw_sql(sqlx::AssertSqlSafe(begin)).execute(&mut raiser).await.unwrap();
     let starting = start_with(&opened, 999_912);
     let raising = async {
-        // Until it has locked the first and waits for the second.
+        // Waits until the replanning has locked the first job and waits for the second.
         let waits =
             "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
         let mut look = opened.connect().await;
@@ -262,12 +263,12 @@ async fn planning_anew_and_raising_do_not_wait_for_each_other() {
         raised
     };
     let (_, raised) = tokio::join!(starting, raising);
-    assert_eq!(raised, 0, "it passes over a job that is being planned anew");
+    assert_eq!(raised, 0, "it skips a job that is being replanned");
 }
 
-/// A newer node starts and expands the schema while this one works: nothing that this one has prepared stops working.
+/// A newer node starts and expands the schema while this one works: this node's prepared statements keep working.
 #[tokio::test]
-async fn a_node_goes_on_while_a_newer_one_expands_the_schema() {
+async fn a_node_keeps_working_while_a_newer_one_expands_the_schema() {
     let opened = super::bench().await;
     let bench = &opened.bench;
     let lease = bench.join("a", 1).await;
@@ -299,7 +300,7 @@ async fn a_node_goes_on_while_a_newer_one_expands_the_schema() {
         bench.store.load_lost(&lease, 10).await.unwrap();
         bench.store.prune(s(at), 10).await.unwrap();
     };
-    // More than once: a statement is planned for good only after some uses.
+    // More than once: the server caches a generic plan only after some uses.
     for n in 0..3 {
         work(n).await;
     }
@@ -321,7 +322,7 @@ async fn a_node_goes_on_while_a_newer_one_expands_the_schema() {
     for n in 3..6 {
         work(n).await;
     }
-    // And one of this release that starts now works too: a deploy is rolled back.
+    // A node of this release that starts now works too, as after a rolled-back deploy.
     let again = PostgresStore::connect(&opened.database.url, options(Some(bench.clock.clone())), LIMITS).await.unwrap();
     assert_eq!(again.list_jobs(TENANT, &Default::default(), None, 10).await.unwrap().items.len(), 6);
     again.close().await;

@@ -1,4 +1,4 @@
-//! What a server may do to us: refuse data, end sessions, lose answers. And what it is measured by.
+//! Faults of a server: it refuses data, ends sessions, or loses answers. Also measurements on a server.
 
 use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
 
@@ -17,7 +17,7 @@ use sqlx::{Connection as _, PgConnection};
 use super::bench;
 
 #[tokio::test]
-async fn data_that_the_server_refuses_is_told_apart_from_a_failure_and_leaves_nothing() {
+async fn refused_data_is_reported_as_refused_and_writes_nothing() {
     let opened = bench().await;
     let bench = &opened.bench;
     let lease = bench.join("a", 1).await;
@@ -37,7 +37,7 @@ async fn data_that_the_server_refuses_is_told_apart_from_a_failure_and_leaves_no
 }
 
 #[tokio::test]
-async fn an_output_with_nul_bytes_is_kept_to_its_end() {
+async fn an_output_with_nul_bytes_is_stored_completely() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
@@ -49,10 +49,10 @@ async fn an_output_with_nul_bytes_is_kept_to_its_end() {
     assert_eq!(bench.run(run.id).await.output.as_deref(), Some("before\u{fffd}after"));
 }
 
-/// A caller that goes away in the middle of a transaction, at every point where it can: afterwards all of the batch is there
-/// or none of it.
+/// Drops a caller's future in the middle of a transaction, at every await point. Afterwards the whole batch is recorded
+/// or nothing.
 #[tokio::test]
-async fn a_caller_that_goes_away_leaves_all_of_a_batch_or_nothing() {
+async fn a_dropped_caller_leaves_the_whole_batch_or_nothing() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
@@ -75,14 +75,14 @@ async fn a_caller_that_goes_away_leaves_all_of_a_batch_or_nothing() {
         };
         went_away += usize::from(finished.is_none());
         let answers = bench.record(&lease, batch[0].clone()).await;
-        assert_eq!(answers[0], answers[1], "all of a batch or nothing");
+        assert_eq!(answers[0], answers[1], "the whole batch or nothing");
         assert_eq!(bench.history(&job).await.len() as i64, n * 2);
     }
-    assert!(went_away >= 1, "{went_away} callers went away in the middle");
+    assert!(went_away >= 1, "{went_away} callers were dropped in the middle");
 }
 
 #[tokio::test]
-async fn sessions_that_the_server_has_ended_are_not_noticed() {
+async fn sessions_that_the_server_has_ended_are_replaced_without_an_error() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
@@ -94,9 +94,9 @@ async fn sessions_that_the_server_has_ended_are_not_noticed() {
     assert_eq!(bench.record(&lease, ticks(&job, 1, vec![born(&job, 10)])).await, [RowAnswer::Inserted]);
 }
 
-/// What is lost before the commit is known not to be done; what is lost in it is not known.
+/// A session lost before the commit is known not to have committed. One lost during the commit is unknown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_ends_before_the_commit_has_failed_and_one_that_ends_in_it_is_unsure() {
+async fn a_session_lost_before_the_commit_has_failed_and_one_lost_during_it_is_unsure() {
     let opened = bench().await;
     let mut admin = opened.connect().await;
     let script = "create function slow() returns trigger language plpgsql as $$ begin perform pg_sleep(5); return null; end $$;
@@ -127,9 +127,9 @@ async fn a_session_that_ends_before_the_commit_has_failed_and_one_that_ends_in_i
     sqlx::raw_sql("drop trigger slow on jobs; drop function slow").execute(&mut admin).await.unwrap();
 }
 
-/// Whoever is stopped inside a transaction gives up its locks soon; and a lock that is not had in time is a failure.
+/// A session stopped inside a transaction loses its locks soon. A lock that is not granted in time is a failure.
 #[tokio::test]
-async fn locks_are_given_up_in_time_and_waited_for_in_time() {
+async fn a_stopped_session_loses_its_locks_and_a_lock_timeout_is_a_failure() {
     let opened = bench().await;
     let bench = &opened.bench;
     bench.create(spec("j")).await;
@@ -151,7 +151,7 @@ async fn locks_are_given_up_in_time_and_waited_for_in_time() {
 }
 
 #[tokio::test]
-async fn a_listener_hears_of_jobs_that_were_made_and_changed() {
+async fn a_listener_is_notified_of_created_and_changed_jobs() {
     let opened = bench().await;
     let Some(mut hints) = opened.store.listen().await.unwrap() else { return };
     opened.bench.create(spec("j")).await;
@@ -160,7 +160,7 @@ async fn a_listener_hears_of_jobs_that_were_made_and_changed() {
     tokio::time::timeout(Duration::from_secs(5), hints.changed()).await.unwrap().unwrap();
 }
 
-/// Four server connections for two stores of five each: every transaction may get another one.
+/// Four server connections for two stores of five each: every transaction may get another connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_nodes_work_behind_a_transaction_pooler() {
     let clock = Arc::new(ManualClock::at(START));
@@ -192,14 +192,14 @@ async fn two_nodes_work_behind_a_transaction_pooler() {
     tokio::join!(work(a, "a", 1), work(b, "b", 2));
 }
 
-#[expect(clippy::disallowed_methods, reason = "it measures")]
+#[expect(clippy::disallowed_methods, reason = "measures elapsed time")]
 fn clock() -> std::time::Instant {
     std::time::Instant::now()
 }
 
-/// The burst of midnight: ten thousand jobs at one instant, in one statement, then settled, as HOT updates.
+/// The burst at midnight: 10,000 jobs at one instant, recorded by one statement, then settled with HOT updates.
 #[tokio::test]
-async fn ten_thousand_jobs_at_one_instant_are_recorded_and_settled_without_a_new_version_in_any_index() {
+async fn ten_thousand_jobs_at_one_instant_are_recorded_and_settled_with_hot_updates() {
     const TENANTS: i32 = 500;
     let opened = bench().await;
     let bench = &opened.bench;
@@ -218,7 +218,7 @@ async fn ten_thousand_jobs_at_one_instant_are_recorded_and_settled_without_a_new
     assert_eq!(recorded.jobs.concat(), vec![RowAnswer::Inserted; jobs.len()]);
     let again = clock();
     assert_eq!(bench.store.record(&lease, &batch).await.unwrap().jobs.concat(), vec![RowAnswer::Existed; jobs.len()]);
-    println!("10,000 jobs at one instant: recorded in {took:?}, found there in {:?}", again.elapsed());
+    println!("10,000 jobs at one instant: recorded in {took:?}, repeated in {:?}", again.elapsed());
     assert!(took < Duration::from_secs(3), "{took:?}");
     let fence = everytick_domain::ids::Fence::default().raised(recorded.now);
     for jobs in jobs.chunks(1_000) {
@@ -248,7 +248,7 @@ async fn ten_thousand_jobs_at_one_instant_are_recorded_and_settled_without_a_new
 
 /// A trigger sees the setting of the transaction that writes.
 #[tokio::test]
-async fn commits_wait_for_the_disk_though_the_role_says_otherwise() {
+async fn commits_wait_for_the_disk_even_if_the_role_disables_it() {
     let database = Server::shared().blank().await;
     let url = format!("{}&options[synchronous_commit]=off", database.url);
     let store = PostgresStore::connect(&url, PostgresOptions::default(), LIMITS).await.unwrap();
@@ -264,7 +264,7 @@ async fn commits_wait_for_the_disk_though_the_role_says_otherwise() {
 }
 
 #[test]
-fn a_host_elsewhere_without_a_verified_certificate_is_named() {
+fn a_remote_host_without_a_verified_certificate_is_reported() {
     for (url, named) in [
         ("postgres://u@db.example.org/d", Some("db.example.org")),
         ("postgres://u@db.example.org/d?sslmode=require", Some("db.example.org")),

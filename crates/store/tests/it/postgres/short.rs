@@ -1,4 +1,4 @@
-//! Short definitions: written only where every node reads them, and then no other may start.
+//! Compact definitions: written only if every live node reads them. From then on no earlier release may start.
 
 use everytick_domain::{job::JobSpec, time::Span};
 use everytick_store::{
@@ -12,14 +12,14 @@ async fn written(look: &mut PgConnection, name: &str) -> (String, String) {
     row.fetch_one(look).await.unwrap()
 }
 
-/// Which step of the schema a release must know.
+/// The step of the schema, and the step that a release must know.
 async fn needed(look: &mut PgConnection) -> (i32, i32) {
     let row = sqlx::query_as("select step, works_from from schema_steps where name = 'short'");
     row.fetch_one(look).await.unwrap()
 }
 
 #[tokio::test]
-async fn a_definition_is_short_once_every_node_reads_that() {
+async fn definitions_are_written_compact_once_every_node_reads_them() {
     let opened = super::bench().await;
     let (bench, mut look) = (&opened.bench, opened.connect().await);
     sqlx::raw_sql("update schema_steps set works_from = 1 where name = 'short'").execute(&mut look).await.unwrap();
@@ -36,7 +36,7 @@ async fn a_definition_is_short_once_every_node_reads_that() {
         "{document}"
     );
     assert_eq!(search, "beside\nwords");
-    assert_eq!(needed(&mut look).await.1, 1, "it may be rolled back");
+    assert_eq!(needed(&mut look).await.1, 1, "a rollback to the earlier release is still possible");
 
     sqlx::raw_sql("update leases set ended = true where node = 'old'").execute(&mut look).await.unwrap();
     bench.create(described("alone")).await;
@@ -47,9 +47,9 @@ async fn a_definition_is_short_once_every_node_reads_that() {
     );
     assert_eq!(search, "words");
     let (step, works_from) = needed(&mut look).await;
-    assert_eq!(step, works_from, "nobody who cannot read it starts from here on");
+    assert_eq!(step, works_from, "a release that cannot read it starts no more");
 
-    // One of the earlier step that was stopped meanwhile wakes up.
+    // A suspended node of the earlier step resumes.
     sqlx::raw_sql("update leases set ended = false where node = 'old'").execute(&mut look).await.unwrap();
     bench.create(described("again")).await;
     assert!(written(&mut look, "again").await.0.starts_with("{\"name\":"));
@@ -59,12 +59,12 @@ async fn a_definition_is_short_once_every_node_reads_that() {
         assert_eq!(*read.spec, described(name));
     }
     assert_eq!(opened.store.list_jobs(TENANT, &Default::default(), None, 10).await.unwrap().items.len(), 3);
-    assert_eq!(spec("j").timeout, Span::hours(1), "the default of a command, and so not written");
+    assert_eq!(spec("j").timeout, Span::hours(1), "the default of a shell target, so it is not written");
 }
 
-/// Far jobs by the thousand are no news to holders: nothing is read of them, however often.
+/// Thousands of jobs due far ahead get no change number, so owners never read them as changes.
 #[tokio::test]
-async fn what_is_due_far_ahead_has_no_number_among_the_changes() {
+async fn a_job_due_far_ahead_gets_no_change_number() {
     use everytick_domain::schedule::Timing;
     let opened = super::bench().await;
     let (bench, mut look) = (&opened.bench, opened.connect().await);

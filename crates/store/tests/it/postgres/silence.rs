@@ -1,4 +1,4 @@
-//! A way to the server that goes silent: nothing is closed, and nothing comes through any more.
+//! A connection to the server that goes silent: it is not closed, but no data passes any more.
 
 use std::{
     path::PathBuf,
@@ -22,10 +22,10 @@ use tokio::{
     sync::watch,
 };
 
-/// Stands before the server and forwards what comes, until the connections that it has are silenced.
+/// A proxy in front of the server that forwards all data until its connections are silenced.
 struct Way {
     port: u16,
-    /// The last one is for the connections to come; the others have been said.
+    /// The last sender is for future connections; the others have been triggered.
     silent: Arc<Mutex<Vec<watch::Sender<()>>>>,
 }
 
@@ -56,7 +56,7 @@ impl Way {
         front.replace("@localhost/", &format!("@127.0.0.1:{}/", self.port))
     }
 
-    /// Of the connections that there are nothing comes through from now on; those made later are well.
+    /// Stops forwarding on the existing connections. Later connections work normally.
     fn silence(&self) {
         let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
         silent.last().unwrap().send_replace(());
@@ -83,13 +83,13 @@ where
     }
 }
 
-/// So short that the test does not last; one connection, so that one that is never given up is missed at once.
+/// A short timeout keeps the test short. With one connection, a connection that is never released is noticed at once.
 fn impatient(clock: Arc<ManualClock>) -> PostgresOptions {
     let timeout = Duration::from_secs(1);
     PostgresOptions { connections_max: 1, statement_timeout: timeout, ..options(Some(clock)) }
 }
 
-/// For what hangs, not for what is slow.
+/// The limit is for hanging calls, not for slow ones.
 async fn in_the_end<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), what).await.unwrap()
 }
@@ -104,7 +104,7 @@ async fn until_heard<T>(mut ask: impl AsyncFnMut() -> everytick_store::Result<T>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_goes_silent_is_given_up_and_another_is_made() {
+async fn a_silent_connection_is_closed_and_replaced() {
     let database = Server::shared().migrated().await;
     let way = Way::open(&database).await;
     let clock = Arc::new(ManualClock::at(START));
@@ -116,7 +116,7 @@ async fn a_connection_that_goes_silent_is_given_up_and_another_is_made() {
     clock.set(s(10));
     store.now().await.unwrap();
 
-    // In the middle of a statement that writes: it waits for a lock, and its answer is never heard.
+    // During a write statement: it waits for a lock, and its answer never arrives.
     let batch = [ticks(&job, 1, vec![born(&job, 10)])];
     let mut admin = PgConnection::connect(&database.url).await.unwrap();
     sqlx::raw_sql("begin; select * from leases for update").execute(&mut admin).await.unwrap();
@@ -133,12 +133,12 @@ async fn a_connection_that_goes_silent_is_given_up_and_another_is_made() {
     let answer = in_the_end(recording).await.unwrap();
     assert!(matches!(answer, Err(StoreError::Unsure { .. })), "{answer:?}");
 
-    // Its only place in the pool comes free, and what was never committed is not there.
+    // The only slot of the pool becomes free, and the uncommitted tick has no row.
     let loaded = in_the_end(until_heard(async || store.load_jobs(&[job.id]).await)).await;
     assert_eq!((loaded.len(), loaded[0].last_tick), (1, None));
     assert_eq!(store.record(&lease, &batch).await.unwrap().jobs.concat(), [RowAnswer::Inserted]);
 
-    // And a read on a connection that has gone silent while nobody used it: once it is back in the pool.
+    // Also a read on a connection that goes silent while idle in the pool.
     in_the_end(async {
         while store.pool().num_idle() == 0 {
             tokio::task::yield_now().await;
@@ -151,9 +151,9 @@ async fn a_connection_that_goes_silent_is_given_up_and_another_is_made() {
     assert_eq!(in_the_end(until_heard(async || store.load_jobs(&[job.id]).await)).await.len(), 1);
 }
 
-/// A caller who gives up while `begin` is on its way: sqlx knows of no transaction, and the server has begun one.
+/// A caller gives up while `begin` is in flight: sqlx knows no transaction, but the server has begun one.
 #[tokio::test]
-async fn a_transaction_that_nobody_knows_of_is_not_left_in_the_pool() {
+async fn a_transaction_that_sqlx_does_not_know_is_not_left_in_the_pool() {
     let database = Server::shared().migrated().await;
     let clock = Arc::new(ManualClock::at(START));
     let store = PostgresStore::connect(&database.url, impatient(clock), LIMITS).await.unwrap();

@@ -1,5 +1,5 @@
-//! A node that is stopped inside a transaction, as by SIGSTOP or by a machine that is paused: it keeps its locks for no longer
-//! than the server allows, and what it does after waking is refused.
+//! A node that is stopped inside a transaction, by SIGSTOP or a paused machine: it keeps its locks no longer than the
+//! server allows, and its statements after resuming are rejected.
 
 use std::{
     io::Read as _,
@@ -14,7 +14,7 @@ use everytick_store::{
 
 use super::bench;
 
-/// Names the database to the process that is to be stopped.
+/// Passes the database URL to the process that will be stopped.
 const DATABASE: &str = "EVERYTICK_TEST_STOPPED";
 
 /// The node that is stopped: this test again, in a process of its own.
@@ -38,19 +38,19 @@ impl Node {
         assert!(sent.success(), "{signal}");
     }
 
-    /// Stops it and waits until it stands. The signal goes to one of its threads, and until that one has been given a core the
-    /// others run on: on a busy machine long enough to commit what they had under way.
+    /// Stops the process and waits until all its threads have stopped. The signal goes to one thread, and the others
+    /// run until that thread gets a core: on a busy machine long enough to commit.
     fn stop(&self) {
         self.signal("-STOP");
         let threads = format!("/proc/{}/task", self.0.id());
-        // One that ends meanwhile is looked for again.
+        // A thread that ends meanwhile is checked again.
         let stands = |thread: std::fs::DirEntry| {
             let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
             stat.rsplit(')').next().unwrap().trim_start().starts_with('T')
         };
         let began = clock();
         while !std::fs::read_dir(&threads).unwrap().all(|thread| stands(thread.unwrap())) {
-            assert!(began.elapsed().as_secs() < 60, "it does not stand");
+            assert!(began.elapsed().as_secs() < 60, "the process does not stop");
             std::thread::yield_now();
         }
     }
@@ -64,13 +64,13 @@ impl Drop for Node {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "it measures")]
+#[expect(clippy::disallowed_methods, reason = "measures elapsed time")]
 fn clock() -> std::time::Instant {
     std::time::Instant::now()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_stopped_inside_a_transaction_does_not_block_take_over_and_is_refused_after_waking() {
+async fn a_node_stopped_inside_a_transaction_does_not_block_take_over_and_is_rejected_after_resuming() {
     if let Ok(url) = std::env::var(DATABASE) {
         return play(&url).await;
     }
@@ -80,7 +80,7 @@ async fn a_node_stopped_inside_a_transaction_does_not_block_take_over_and_is_ref
     bench.go(10);
     bench.store.now().await.unwrap();
 
-    // Its statement waits, holding its lease, for a row under the same id that is never committed.
+    // With its lease locked, its statement waits for a row with the same id that is never committed.
     let (mut holder, mut look) = (opened.connect().await, opened.connect().await);
     let row = born(&job, 10).tick;
     let insert = format!(
@@ -90,7 +90,7 @@ async fn a_node_stopped_inside_a_transaction_does_not_block_take_over_and_is_ref
     );
     sqlx::raw_sql(sqlx::AssertSqlSafe(insert)).execute(&mut holder).await.unwrap();
     let name = std::thread::current().name().unwrap_or_default().to_owned();
-    assert!(name.contains("stopped"), "the test's own name, to be run by: {name}");
+    assert!(name.contains("stopped"), "the name of this test, for the child process: {name}");
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture", &name])
         .env(DATABASE, &opened.database.url)
@@ -105,13 +105,13 @@ async fn a_node_stopped_inside_a_transaction_does_not_block_take_over_and_is_ref
         sqlx::query_scalar::<_, i64>(sqlx::AssertSqlSafe(text)).fetch_one(look).await.unwrap() > 0
     };
     while !is(&mut look, "wait_event_type = 'Lock' and query like '-- Records ticks%'").await {
-        assert!(node.0.try_wait().unwrap().is_none(), "it ended before it was stopped");
+        assert!(node.0.try_wait().unwrap().is_none(), "the node ended before it was stopped");
     }
     node.stop();
     sqlx::raw_sql("rollback").execute(&mut holder).await.unwrap();
     let began = clock();
     while !is(&mut look, "state = 'idle in transaction' and query like '-- Records ticks%'").await {
-        assert!(began.elapsed().as_secs() < 60, "its statement did not end");
+        assert!(began.elapsed().as_secs() < 60, "the node's statement did not end");
     }
 
     bench.go(40);
@@ -121,7 +121,7 @@ async fn a_node_stopped_inside_a_transaction_does_not_block_take_over_and_is_ref
     println!("taken over from a node stopped inside a transaction within {:?}", began.elapsed());
     assert_eq!(acquired, bench.all());
     let batch = ticks(&job, 1, vec![born(&job, 10)]);
-    assert_eq!(bench.record(&new, batch).await, [RowAnswer::Inserted], "what it had under way was given up");
+    assert_eq!(bench.record(&new, batch).await, [RowAnswer::Inserted], "the stopped node's statement was rolled back");
 
     node.signal("-CONT");
     let mut said = String::new();

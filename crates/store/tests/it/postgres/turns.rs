@@ -1,4 +1,4 @@
-//! Under `queue` a tick and a request that come at the same time see each other, in whichever order they come.
+//! Under `queue`, a tick and a request that arrive at the same time see each other, in either order.
 
 use everytick_domain::{
     job::{JobSpec, Overlap},
@@ -14,9 +14,9 @@ use super::bench;
 
 const ROUNDS: i64 = 60;
 
-/// One may wait, and it makes no difference who comes first: of the two exactly one is a run that waits.
+/// One run may wait. Whichever comes first, exactly one of the two becomes a waiting run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_tick_and_a_request_at_once_no_more_wait_than_may() {
+async fn a_tick_and_a_request_at_once_do_not_exceed_the_queue_limit() {
     let opened = bench().await;
     let bench = &opened.bench;
     let lease = bench.join("a", 1).await;
@@ -41,5 +41,5 @@ async fn of_a_tick_and_a_request_at_once_no_more_wait_than_may() {
         }
         bench.store.cancel_job(TENANT, &actor(), &everytick_store::JobRef::Id(job.id)).await.unwrap();
     }
-    println!("of {ROUNDS} rounds {ticks_won} went to the tick and {requests_won} to the request");
+    println!("the tick won {ticks_won} of {ROUNDS} rounds, the request {requests_won}");
 }

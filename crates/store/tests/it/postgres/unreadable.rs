@@ -60,7 +60,7 @@ impl Raw for PgConnection {
 }
 
 #[tokio::test]
-async fn damaged_rows_stop_nothing_else() {
+async fn damaged_rows_do_not_stop_other_work() {
     let opened = bench_with(Limits::default()).await;
     let mut raw = opened.connect().await;
     sound_rows_are_served_beside_damaged_ones(&opened.bench, &mut raw, 200).await;
