@@ -211,7 +211,7 @@ pub fn cancelled_detail(record: &BackfillRecord) -> String {
 /// The error if too many backfills of the job are running.
 pub fn too_many(running: usize) -> crate::StoreError {
     let max = everytick_domain::backfill::BACKFILLS_RUNNING_MAX;
-    let message = format!("{running} backfills of the job are already running; at most {max} may");
+    let message = format!("{running} backfills of the job are already running; at most {max} may run");
     crate::StoreError::Invalid(vec![everytick_domain::invalid::Invalid::new("job", message)])
 }
 

@@ -19,7 +19,7 @@ pub enum StoreError {
     #[error("the tenant has {0} jobs, which is its quota")]
     QuotaReached(u64),
     /// The job already has as many waiting runs as requests may create.
-    #[error("{0} runs of the job already wait; requests are refused from this number on")]
+    #[error("the job already has {0} waiting runs, which is the limit for requests")]
     BacklogFull(u64),
     /// Other objects still use it, so it cannot be deleted. `by` names some of them; `count` is their number.
     #[error("the {what} is named by {}", named(.by, *.count))]

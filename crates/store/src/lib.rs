@@ -319,9 +319,9 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
     async fn list_attempts(&self, tenant: TenantId, run: RunId) -> Result<Vec<AttemptRecord>>;
     async fn list_audit(&self, tenant: TenantId, before: Option<i64>, limit: usize) -> Result<Page<AuditRecord, i64>>;
 
-    /// Removes runs that ended before `before`, except open runs, each job's last run, and ticks at or above a cursor.
-    /// Likewise removes skip ranges, deleted jobs without runs, and old idempotency keys. Deletes at most `limit` runs
-    /// one by one. A store that drops whole days keeps the runs in the day of `before`.
+    /// Removes runs that ended before `before`. Never removes an open run, a job's last run, or a tick at or above its
+    /// job's cursor. Likewise removes skip ranges, deleted jobs without runs, and old idempotency keys. Deletes at most
+    /// `limit` runs one by one. A store that drops whole days keeps the runs in the day of `before`.
     async fn prune(&self, before: DbTime, limit: usize) -> Result<Pruned>;
     /// Removes audit rows from before `before`, oldest first; at most `limit`. Returns how many.
     async fn prune_audit(&self, before: DbTime, limit: usize) -> Result<u64>;

@@ -9,7 +9,7 @@ use everytick_domain::{
 
 use crate::Result;
 
-/// The prefix of every schema or file that a benchmark creates. A benchmark may delete only those.
+/// The prefix of every PostgreSQL schema that a benchmark creates. A benchmark deletes data only in such a schema.
 pub const BENCH_PLACE: &str = "everytick_bench";
 
 /// A tick as a plain insert writes it.

@@ -132,16 +132,16 @@ pub const DEPTH_COUNTED_MAX: usize = 100_000;
 pub const CLAIM_ROUNDS_MAX: usize = 8;
 /// A claim reads at most this many pages of waiting runs and leaves the rest to the next claim.
 pub const CLAIM_PAGES_MAX: usize = 8;
-/// The size of the first page in runs. Each page is twice as long as the one before, so that busy jobs hide no other.
+/// The minimum size of a page in runs. It doubles with each further page, so that busy jobs hide no other.
 pub const CLAIM_PAGE_MIN: usize = 50;
 
 /// The part of a [`crate::Store`] that workers use.
 #[async_trait]
 pub trait QueueStore: Send + Sync + 'static {
-    /// Claims due runs of a queue for a worker, highest rank first. One commit raises fence and attempt and starts the
-    /// lease of each claim. The job's overlap policy and concurrency key are checked again under the job's lock, and
-    /// the queue's limits under the queue's lock. Under `cancel_previous`, runs older than the newest due one are
-    /// cancelled.
+    /// Claims due runs of a queue for a worker, in the order of their ranks. One commit raises fence and attempt and
+    /// starts the lease of each claim. The job's overlap policy and concurrency key are checked again under the job's
+    /// lock, and the queue's limits under the queue's lock. Under `cancel_previous`, runs older than the newest due one
+    /// are cancelled.
     async fn claim_queue(&self, ask: &ClaimQueue) -> Result<QueueClaims>;
     /// Extends the lease of a claim if the claim is still valid.
     async fn beat_claim(&self, tenant: TenantId, run: RunId, fence: Fence, lease: Span) -> Result<ClaimBeat>;

@@ -60,7 +60,7 @@ impl Redriven {
             let message = "a run of the job is open, and under cancel_previous the runs would cancel each other; retry when it has ended";
             return (u64::from(open == 0), message.to_owned());
         }
-        (max.saturating_sub(waits), format!("{waits} runs of the job already wait; at most {max} may"))
+        (max.saturating_sub(waits), format!("{waits} runs of the job already wait; at most {max} may wait"))
     }
 
     pub fn plan(

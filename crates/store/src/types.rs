@@ -559,7 +559,7 @@ pub struct EditJob {
     pub job: JobRef,
     pub change: Change,
     pub if_match: Option<Version>,
-    /// With a pause or delete: cancels the waiting runs in the same transaction, and returns the claimed runs.
+    /// With a pause or delete: cancels the open runs in the same transaction, and returns those that were claimed.
     pub cancel: bool,
 }
 

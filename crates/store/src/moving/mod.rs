@@ -189,7 +189,7 @@ impl Move {
         Ok(moving)
     }
 
-    /// The present progress.
+    /// The current progress.
     pub async fn plan(&self) -> Result<MovePlan> {
         plan(&self.source, Some(&self.begun)).await
     }

@@ -1,6 +1,6 @@
 //! Reads which jobs have changed. A commit may become visible after one with a higher number, so recent changes are
-//! read again. Changes that the last complete long read already returned are left out: after a bulk registration, that
-//! would be all of its jobs, every 5 s for a minute.
+//! read again. Changes that the last complete long read already returned are left out. Without this, all jobs of a bulk
+//! registration would be returned every 5 s for a minute.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -9,7 +9,8 @@ use sqlx::{PgConnection, Row as _};
 use super::{PostgresStore, open::PostgresOptions, sql};
 use crate::{Result, StoreError};
 
-/// Most calls have a handful of statements, of which few are slow at once.
+/// The limit of a call, in statement timeouts. Most calls have a handful of statements, of which one is slow if the
+/// server is.
 const SLOW_STATEMENTS: u32 = 3;
 /// A prune drops days and moves last runs, each under a long timeout of its own. No caller waits for it.
 const PRUNE_LIMIT: Duration = Duration::from_mins(30);

@@ -59,7 +59,7 @@ async fn settle_free(store: &PostgresStore, settles: &[Settle]) -> Result<Done> 
     }
 }
 
-/// The named mutant: settles under the run's current fence, whoever has the claim.
+/// The named mutant: settles under the run's current fence, even if the claim is not the caller's.
 async fn under_any_fence(store: &PostgresStore, settles: &[Settle]) -> Result<Vec<Settle>> {
     let mut write = store.write(DOING).await?;
     let found: Vec<(Uuid, i64)> = sqlx::query_as(sql!("any_fence"))

@@ -97,7 +97,7 @@ async fn claim_in(
         let mut missed = taken.len() < count;
         claims.extend(taken);
         if claims.len() < room && (look.behind_others || held.left_out) {
-            // Not all runs could be claimed or were read: there may be runs before these.
+            // Some runs could not be claimed, or were not read: earlier ones may exist, so search from the beginning.
             look.begin_anew();
             held.left_out = false;
             missed = true;
@@ -134,15 +134,14 @@ async fn hold_limits(write: &mut Write, ask: &ClaimQueue) -> Result<Option<(Queu
 /// The jobs whose runs are candidates. They are locked, so no edit changes them meanwhile.
 #[derive(Default)]
 struct HeldJobs {
-    /// All of them, with their epochs. For jobs whose other runs do not count, the definition is read when one of their
-    /// runs is chosen.
+    /// All of them, with their epochs. The definition of an unguarded job is read when one of its runs is chosen.
     epochs: BTreeMap<JobId, Epoch>,
     jobs: HashMap<JobId, Arc<Job>>,
-    /// For jobs whose other runs count.
+    /// For guarded jobs: those with a limit on runs in progress, or with a concurrency key (`is_guarded`).
     loads: BTreeMap<JobId, JobLoad>,
     /// Runs superseded by newer ones.
     gone: BTreeSet<RunId>,
-    /// There were jobs whose other runs count...
+    /// There were guarded jobs...
     ordered: bool,
     /// ...and none of their runs was claimed, because the search began behind or beside other claims: an older run may
     /// exist.
@@ -323,9 +322,9 @@ fn candidate(row: &PgRow) -> std::result::Result<(Place, Candidate), sqlx::Error
     Ok((place, candidate))
 }
 
-/// Share-locks the jobs of these runs against edits. Jobs whose other runs count are also locked against other claims,
-/// but only if the search is not limited to a part of the queue. Only the first page waits for the locks: a later page
-/// already has locks, and waiting out of order could deadlock.
+/// Share-locks the jobs of these runs against edits. Guarded jobs are also locked against other claims, but only if the
+/// search is not limited to a part of the queue. Only the first page waits for the locks: a later page already has
+/// locks, and waiting out of order could deadlock.
 async fn hold_jobs(
     store: &PostgresStore,
     write: &mut Write,

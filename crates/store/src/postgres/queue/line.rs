@@ -1,8 +1,8 @@
 //! Spreads concurrent claims of one node on one queue. Without it, they would read the same runs, and all but one would
 //! find theirs taken. So claims take turns to search, and each starts behind the position of the one before. That also
 //! avoids the index entries of runs claimed earlier, which a search from the beginning reads until the table is
-//! vacuumed. It is not used for jobs whose other runs count: their runs start in order, so a claim on them searches
-//! from the beginning.
+//! vacuumed. It is not used for guarded jobs (with a limit on runs in progress, or a concurrency key): their runs start
+//! in order, so a claim on them searches from the beginning.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,9 +24,9 @@ pub(super) type Place = (i64, Uuid);
 pub(super) const BEGINNING: Place = (i64::MIN, Uuid::nil());
 
 /// For this long after a search from the beginning, other searches continue at the last position. A run that arrives
-/// meanwhile with a higher rank waits up to this long.
+/// meanwhile and belongs before that position waits up to this long.
 const LOOKED: Span = Span::millis(200);
-/// For this long after a claim met a job whose other runs count, claims search from the beginning.
+/// For this long after a claim met a guarded job, claims search from the beginning.
 const ORDERED: Span = Span::seconds(1);
 /// A claim that waits longer than this for its turn searches from the beginning.
 const TURN_PATIENCE: Duration = Duration::from_millis(250);
@@ -43,7 +43,7 @@ pub(super) struct Line {
     seen: Turns<Option<Seen>>,
     /// Runs that earlier claims are about to take: others see them as waiting until those commit.
     wanted: Mutex<HashSet<RunId>>,
-    /// When a claim last met a job whose other runs count.
+    /// When a claim last met a guarded job.
     ordered: Mutex<Option<DbTime>>,
 }
 
@@ -128,7 +128,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Notes that a job whose other runs count was among them.
+    /// Notes that a guarded job was among them.
     pub(super) fn came_upon_order(&self, now: DbTime) {
         *self.line.ordered.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
     }

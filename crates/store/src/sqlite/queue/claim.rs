@@ -74,7 +74,7 @@ async fn claim(write: &mut Write, ask: &ClaimQueue, one_by_one: bool) -> Result<
 #[derive(Default)]
 struct KnownJobs {
     jobs: HashMap<JobId, Arc<Job>>,
-    /// For jobs whose other runs count.
+    /// For guarded jobs: those with a limit on runs in progress, or with a concurrency key (`is_guarded`).
     loads: BTreeMap<JobId, JobLoad>,
     /// Runs superseded by newer ones.
     gone: BTreeSet<RunId>,
