@@ -1,6 +1,8 @@
--- Hands the claims [run, fence, worker, timeout_at, previous] of incarnation $1 over to their receivers, where that incarnation has
--- them under that fence: from then on they live by a row in worker_claims, without a queue. Keys: the day's, worker_claims; `any`
--- leaves no way but the key.
+-- Moves claims of incarnation $1 to the receivers that accepted the work and report later.
+-- Primary keys: the day's table, worker_claims. Arrays: $2 run, $3 fence, $4 worker, $5 timeout_at, $6 previous (overlap policy
+-- cancel_previous). Only runs that this incarnation has claimed (state 1) under that fence change.
+-- From then on the claim lives by its worker_claims row, with queue ''.
+-- `any (array[...])` leaves the planner no way but the key. Returns the runs that changed.
 with taken as (
     update runs_of_the_day r
        set incarnation = '00000000-0000-0000-0000-000000000000', worker = s.worker

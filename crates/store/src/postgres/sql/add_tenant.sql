@@ -1,2 +1,2 @@
--- Makes the row of tenant $1 where it is missing. Key: tenants.
+-- Inserts the row of tenant $1 if it is missing. Primary key: tenants.
 insert into tenants (id, name) values ($1::integer, 'tenant-' || $1::integer) on conflict (id) do nothing;

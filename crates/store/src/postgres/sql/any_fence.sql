@@ -1,2 +1,2 @@
--- The fences that the runs $1 have now, for the named mistake of settling under any. Key: runs.
+-- Reads the current fences of the runs $1. Primary key: runs. Only the test mutant that settles under any fence uses this.
 select id, fence from runs where id = any($1);

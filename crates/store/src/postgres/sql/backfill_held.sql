@@ -1,2 +1,2 @@
--- Holds backfill $1: whoever else would move it on waits. Key: backfills.
+-- Locks backfill $1, so that no other transaction advances it. Primary key: backfills.
 select id from backfills where id = $1 for no key update;

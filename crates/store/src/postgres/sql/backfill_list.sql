@@ -1,4 +1,7 @@
--- $4 backfills of job $2 of tenant $1 before $3, newest first, without payloads, with how those of its runs have ended that are not counted yet. Indexes: backfills_job, backfill_runs_of; key: runs.
+-- Lists up to $4 backfills of job $2 of tenant $1 with ids below $3, newest first, without payloads.
+-- Indexes: backfills_job, backfill_runs_of. Primary key: runs.
+-- Adds the ended runs that are still listed in backfill_runs to the stored counts. Run states: 2 succeeded, 3 failed, above 3
+-- cancelled or skipped. A listed run without a row counts as cancelled.
 select b.id, b.tenant, b.job, j.name as job_name, b.from_at, b.to_at, b.newest_first, b.rate_count, b.rate_ms, null::text as payload, b.state,
        b.total, b.position, b.created_at, b.created_by, b.finished_at, b.note,
        b.succeeded + o.succeeded as succeeded, b.failed + o.failed as failed, b.cancelled + o.cancelled as cancelled

@@ -1,4 +1,6 @@
--- Up to $3 backfills behind $2 of jobs in the partitions $1 that somebody has to look after. Indexes: backfills_active, which is short; key: epochs.
+-- Lists up to $3 active backfills after id $2 whose jobs are in the partitions $1 (a bitmap of 256 bits).
+-- Index: backfills_active, which is small. Primary key: epochs.
+-- Active: the backfill has runs to make, or runs that have not ended.
 -- `& 255`: a damaged partition number must not fail the statement.
 select b.id
   from backfills b

@@ -1,6 +1,7 @@
--- Makes the runs $1 of the ticks $2 for job $4 of tenant $3, late, due at $5, with the payload $6, and puts those that were not
--- there among the waiting of partition $7 under priority $8, in queue $9 at rank $10 with the key $11, as runs of backfill $12.
--- Keys: runs, waiting, backfill_runs.
+-- Inserts runs of backfill $12 (cause 3) as waiting (state 0) and late, and queues them.
+-- Primary keys: runs, waiting, backfill_runs. Arrays: $1 run, $2 tick;
+-- $3 tenant, $4 job, $5 due_at, $6 payload, $7 partition, $8 priority, $9 queue, $10 rank, $11 key.
+-- A run that exists stays, and is not queued again.
 with made as (
     insert into runs (id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence, payload)
     select m.id, $3, $4, 3, m.tick, $5, 0, true, false, 0, 0, 0, $6

@@ -1,4 +1,5 @@
--- Cancels, at $2, those of the runs $1 that wait; tells which of them are of a flow. Key: the day's; `any` leaves no way but that.
+-- Cancels (state 4), at time $2, those of the runs $1 that wait (state 0). Primary key: the day's table.
+-- Returns for each whether it belongs to a flow. `any (array[...])` leaves the planner no way but the key.
 update runs_of_the_day r
    set state = 4, finished_at = $2, fence = greatest(r.fence + 1, $2::bigint * 1000), incarnation = null
   from unnest($1::uuid[]) as asked (id)

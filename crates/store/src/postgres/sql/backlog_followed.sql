@@ -1,2 +1,2 @@
--- Whether other jobs follow job $1. Index: job_parents_parent.
+-- Whether other jobs depend on job $1. Index: job_parents_parent.
 select exists (select 1 from job_parents where parent = $1);

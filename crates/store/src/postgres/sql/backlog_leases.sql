@@ -1,2 +1,2 @@
--- The incarnations whose claims may be under way. Scans leases, which are few.
+-- Lists the incarnations that may have claims in flight. Scans leases, a small table.
 select incarnation from leases where not ended order by incarnation;

@@ -1,2 +1,2 @@
--- How many runs of job $1 up to lot $2 wait, counted up to $3. Index: waiting_job.
+-- Counts the waiting runs of job $1 up to lot $2, at most $3. Index: waiting_job.
 select count(*) from (select 1 from waiting where job = $1 and lot <= $2 limit $3) w;

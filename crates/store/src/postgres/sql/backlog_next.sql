@@ -1,2 +1,2 @@
--- The job whose backlog was worked at longest ago. The table has a row for each backlog that is being worked off, so few.
+-- Finds the marked job whose backlog was worked on longest ago. Scans backlog_work, which has a row or two per marked job.
 select job from backlog_work order by worked_at, job limit 1;

@@ -1,5 +1,5 @@
--- Takes up to $3 runs of job $1 up to lot $2 from among the waiting. One that somebody else has locked is left for the next batch.
--- Index: waiting_job.
+-- Removes up to $3 runs of job $1 up to lot $2 from waiting, and returns them. Index: waiting_job.
+-- Skips locked rows; the next batch takes them.
 with marked as materialized (
     select ctid as place from waiting where job = $1 and lot <= $2 limit $3 for update skip locked
 )

@@ -1,2 +1,2 @@
--- How many calendars tenant $1 has. Key: calendars.
+-- Counts the calendars of tenant $1. Primary key: calendars.
 select count(*) from calendars where tenant = $1;

@@ -1,2 +1,2 @@
--- Removes calendar $2 of tenant $1. Key: calendars.
+-- Removes calendar $2 of tenant $1. Primary key: calendars.
 delete from calendars where tenant = $1 and name = $2;

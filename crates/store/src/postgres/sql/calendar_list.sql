@@ -1,4 +1,5 @@
--- Calendars of tenant $1 by name, after $2, $3 of them. Keys: calendars, calendar_versions, calendar_jobs.
+-- Lists up to $3 calendars of tenant $1 after name $2, by name, with their newest versions.
+-- Primary keys: calendars, calendar_versions, calendar_jobs.
 select c.name, c.version, c.created_at, c.created_by, c.updated_at, v.spec,
        (select count(*) from calendar_jobs u where u.tenant = c.tenant and u.calendar = c.name) as jobs
   from calendars c

@@ -1,7 +1,8 @@
--- Jobs of the partitions $3 changed after $1, and those that moved away from there last, in the order of their changes; without what
--- was written by transactions before $4, which were over when somebody looked (a number that is still to come says nothing). One
--- that moved twice within a poll is not told to where it stood first: that node learns by a statement that is refused.
--- Index: epochs_seq.
+-- Lists up to $2 jobs with a change number above $1, in the partitions $3 (a bitmap) or last moved out of them, in order of
+-- change. Index: epochs_seq.
+-- Leaves out rows written by transactions before $4: they were committed at an earlier poll, which reported them.
+-- $4 is ignored if it is null or not yet assigned. A job that moved twice between two polls is not reported to its first
+-- partition; the owner of that partition notices when a statement for the job is refused.
 -- `& 255`: a damaged partition number must not fail the statement.
 select e.job, e.epoch, e.seq, c.next_tick
   from epochs e

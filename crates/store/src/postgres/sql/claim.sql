@@ -1,7 +1,10 @@
--- Takes those of the runs $1 from among the waiting that stand in the partitions $5, are due at $2, and that nobody else is
--- taking, and claims them; only those that were handed to this node where $6, else only those that were handed to none. A row
--- that was changed since we looked has another place, and is left for the next time. Keys: waiting, the day's. `lateral`, `coalesce` and `any` leave no way but the key: by any other index every waiting run would be held against $1.
--- From here on the transaction waits for a locked row no longer than $7 milliseconds (the lease is locked already).
+-- Claims (state 0 to 1) those of the runs $1 that wait in the partitions $5 (a bitmap), are due at $2 and are not locked.
+-- Primary keys: waiting, the day's table. Lock order: waiting, then runs; the lease is locked already.
+-- $3 node, $4 incarnation, $6 true: only runs delegated to this node; false: only runs delegated to no node.
+-- Runs of a marked backlog are left out. $7 lock timeout in milliseconds for the rest of the transaction.
+-- The fence becomes greatest(old + 1, microseconds of $2), so it also increases across a database promotion (I9).
+-- `lateral`, `coalesce` and `any` leave the planner no way but the key: any other index would compare every waiting run with $1.
+-- A row that changed after it was read has another ctid; a later claim takes it.
 -- `& 255`: a damaged partition number must not fail the statement.
 with patience as materialized (
     select set_config('lock_timeout', $7, true)

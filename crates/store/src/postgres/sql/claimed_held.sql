@@ -1,2 +1,3 @@
--- Holds the runs of job $1 that are being worked on, in order. Index: runs_history from $2, the lowest id that a lease has claimed.
+-- Locks the claimed runs (state 1) of job $1 with ids from $2 on, in ascending order. Index: runs_history.
+-- $2 is the lowest open_from of all leases; claimed_listed_held.sql locks the older claims.
 select id from runs where job = $1 and id >= $2 and state = 1 order by id for update;

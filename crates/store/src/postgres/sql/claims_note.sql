@@ -1,4 +1,5 @@
--- Lists the claims of incarnation $1 on runs from id $2 to before $3, in order. Keys: runs, open_claims.
+-- Adds the claims (state 1) of incarnation $1 on runs from id $2 to before $3 to open_claims, in ascending order.
+-- Primary keys: runs, open_claims. A row with a higher fence, of a newer claim, stays.
 insert into open_claims as o (run, job, tenant, incarnation, fence)
 select id, job, tenant, incarnation, fence
   from runs

@@ -1,5 +1,5 @@
--- Removes the rows [run, fence] of open_claims. A row that a newer claim has changed since it was read has another fence, and
--- stays. So does one that another session has locked (SKIP LOCKED), until the next search. Key: open_claims.
+-- Removes stale rows from open_claims. Arrays: $1 run, $2 fence. Primary key: open_claims.
+-- A row that a newer claim has changed has another fence and stays. A locked row (SKIP LOCKED) stays until the next search.
 delete from open_claims
  where run = any (array(
         select o.run

@@ -1,5 +1,6 @@
--- Inserts the epochs of the new jobs [id, partition, queue, guarded, told] of tenant $3, made at $4. What is not told of has the
--- number 0, which no look for changes begins before. Key: epochs.
+-- Inserts the epochs of new jobs of tenant $3, created at $4. Primary key: epochs.
+-- Arrays: $1 job, $2 partition, $5 queue, $6 guarded (a claim must read the job's other runs), $7 told (announce as a change).
+-- A job that is not announced gets change number 0, below every poll: the horizon load finds it in time.
 insert into epochs (job, tenant, partition, epoch, seq, queue, guarded)
 select n.id, $3, n.partition, 1,
        case when n.told then $4::bigint * 2097152 + (nextval('changes_seq') % 1048576) * 2 else 0 end, n.queue, n.guarded

@@ -1,2 +1,3 @@
--- Removes the attempts at runs with ids from $1 to before $2, but those kept as somebody's last. Keys: attempts, last_runs.
+-- Removes the attempts of runs with ids from $1 to before $2, except those of runs in last_runs. Primary key: attempts.
+-- Index: last_runs_id.
 delete from attempts a where a.run >= $1 and a.run < $2 and not exists (select 1 from last_runs l where l.id = a.run);

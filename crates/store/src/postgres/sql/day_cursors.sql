@@ -1,4 +1,4 @@
--- Whether a cursor lies before $1. Index: cursors_next, once a partition.
+-- Whether a cursor lies before $1. Index: cursors_next, probed once per partition.
 select exists (
     select 1
       from generate_series(0, 255) as p (partition)

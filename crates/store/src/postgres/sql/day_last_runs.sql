@@ -1,4 +1,5 @@
--- Keeps the last run of each job of the day that has none with an id from $1 on. Indexes: the day's history; runs_history.
+-- Copies the last run of each live job in the day to last_runs, if the job has no run with an id from $1 on.
+-- Index: runs_history, of the day and of the later days. A newer row in last_runs stays.
 insert into last_runs as l (
     id, tenant, cause, state, job, scheduled_at, due_at, fence, started_at, finished_at, attempt, lost, skip_reason, late, force,
     incarnation, node, error, output, payload, worker, flow)

@@ -1,4 +1,5 @@
--- Makes a day's table and attaches it, which blocks nobody who inserts. Tried again later where a lock is not had at once.
+-- Creates a day's table and attaches it to runs. Attaching does not block inserts.
+-- A lock that is not free within the lock timeout fails the statement; the caller retries later.
 set local lock_timeout = 'lock_timeout_ms';
 create table runs_of_the_day (like runs including defaults including constraints including indexes including storage)
   with (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05,

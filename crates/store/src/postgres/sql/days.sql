@@ -1,4 +1,4 @@
--- The tables of the days, by name, and whether one is being detached. Scans the children of runs, one a day.
+-- Lists the day tables by name, and whether each is being detached. Scans the children of runs, one per day.
 select c.relname::text as name, i.inhdetachpending as going
   from pg_inherits i
   join pg_class c on c.oid = i.inhrelid

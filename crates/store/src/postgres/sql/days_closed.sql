@@ -1,2 +1,2 @@
--- The first instant whose day is not being dropped; it stays so until this transaction ends. Key: counters.
+-- Reads the first instant whose day is not being dropped, and share-locks it until this transaction ends. Primary key: counters.
 select value from counters where name = 'days_closed' for share;

@@ -1,4 +1,4 @@
--- Tables of days that are being detached, or were detached and not dropped. Scans pg_class, which has some tables a day.
+-- Lists day tables that are being detached, or are detached and not dropped. Scans pg_class, which has a few relations per day.
 select c.relname::text as name, i.inhrelid is not null as attached
   from pg_class c
   left join pg_inherits i on i.inhrelid = c.oid and i.inhparent = 'runs'::regclass

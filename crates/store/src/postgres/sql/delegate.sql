@@ -1,6 +1,6 @@
--- Hands the waiting runs [run, node] of the partitions $3 that are due at $4 to living nodes that take work. Keys: waiting,
--- leases. `lateral` leaves no way but the key; rows that somebody holds are left for the next time. A node that dies at this
--- moment may be given a run: see undelegate.sql.
+-- Delegates waiting runs to other living nodes that accept work. Arrays: $1 run, $2 incarnation. Primary keys: waiting, leases.
+-- Only runs in the partitions $3 (a bitmap) that are due at $4 and not delegated yet. Skips locked rows; a later pass takes them.
+-- `lateral` leaves the planner no way but the key. A node that dies at this moment can still get a run: see undelegate.sql.
 -- `& 255`: a damaged partition number must not fail the statement.
 with due as materialized (
     select w.place, asked.node

@@ -1,2 +1,2 @@
--- Takes run $1 from among the waiting. Key: waiting.
+-- Removes run $1 from waiting. Primary key: waiting.
 delete from waiting where run = $1;

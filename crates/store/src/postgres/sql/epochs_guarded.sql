@@ -1,2 +1,2 @@
--- Holds the jobs $1, in order, against edits, requests and other claims; their ticks go on. Key: epochs.
+-- Locks the jobs $1 against edits, requests and other claims, in ascending order; their ticks continue. Primary key: epochs.
 select job from epochs where job = any($1) order by job for no key update;

@@ -1,6 +1,8 @@
--- Holds the jobs $1 against edits, in order; tells of which the other runs are to be looked at. Waits at their gates first, in order,
--- behind edits that wait there (see epoch_held.sql): PostgreSQL lets one who shares a row past one who waits to have it alone, so
--- that claims in a row would keep an edit waiting for ever, and a claim that passed by closed gates would starve behind edits. Key: epochs.
+-- Share-locks the jobs $1 against edits, in ascending order. Primary key: epochs.
+-- Returns for each whether it is guarded (the claim must read its other runs) and its epoch.
+-- First takes their gates shared, in order, behind edits that wait there (see epoch_held.sql).
+-- PostgreSQL grants a share lock ahead of a waiting exclusive lock, so without the gates a stream of claims would block an edit
+-- forever. A claim waits at a closed gate instead of skipping the job; otherwise edits could starve claims.
 with gates as materialized (
     select pg_advisory_xact_lock_shared(8640, g.gate)
       from (select distinct hashtext(j::text) & 63 as gate from unnest($1::uuid[]) as j order by 1) g

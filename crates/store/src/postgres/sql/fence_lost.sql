@@ -1,2 +1,2 @@
--- Ends the leases named in $1, which are held, under the raised fence $2. Key: leases.
+-- Ends the leases $1 under the new fence $2. Primary key: leases. The caller has locked the rows.
 update leases set ended = true, fence = $2 where incarnation = any($1) and not ended;

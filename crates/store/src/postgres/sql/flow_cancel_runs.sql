@@ -1,4 +1,5 @@
--- Cancels, at $2, those of the runs $1 that are open, held in order; their fences rise. Tells which were being worked on. Key: runs.
+-- Cancels (state 4), at time $2, those of the runs $1 that wait or are claimed (states 0, 1), and raises their fences.
+-- Primary key: runs. Locks the runs in ascending order. Returns for each whether it was claimed.
 with held as materialized (
     select r.id, r.state = 1 as claimed from runs r where r.id = any($1) and r.state in (0, 1) order by r.id for update
 )

@@ -1,2 +1,2 @@
--- Removes the steps of the runs $1, which are taken in. Key: flow_steps.
+-- Removes the steps of the runs $1, which the advance of their flow has applied. Primary key: flow_steps.
 delete from flow_steps where run = any($1);

@@ -1,4 +1,4 @@
--- The live jobs of tenant $1 that are called by the names $2 or the ids $3. Index: jobs_name; key: jobs.
+-- Lists the live jobs of tenant $1 with the names $2 or the ids $3. Index: jobs_name. Primary key: jobs.
 select j.id, j.name
   from unnest($2::text[]) as asked (name)
  cross join lateral (

@@ -1,5 +1,5 @@
--- The jobs that hang together with the jobs $1, up to $2 of them, each with its edges to parents. Keys: job_parents, jobs; index:
--- job_parents_parent.
+-- Lists the jobs that are connected to the jobs $1 by edges in either direction, up to $2 jobs, each with its edges to parents.
+-- Primary keys: job_parents, jobs. Index: job_parents_parent.
 with recursive near (job) as (
     select unnest($1::uuid[])
     union

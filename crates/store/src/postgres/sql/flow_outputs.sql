@@ -1,2 +1,2 @@
--- What the runs $1 left. Key: runs.
+-- Reads the states, outputs and errors of the runs $1. Primary key: runs.
 select id, state, output, error from runs where id = any($1);

@@ -1,6 +1,6 @@
--- Removes those of the flows $1, whose roots are gone, of which no run is left. Runs of a flow have the time of its id in theirs,
--- the first twelve digits: the runs of each instant are read once, for all its flows. `offset 0` keeps the bounds of the id as
--- the way to the runs. Keys: flows, runs.
+-- Removes those of the flows $1, whose roots are gone, that have no runs left. Primary keys: flows, runs.
+-- Runs of a flow have the time of the flow's id in theirs: the first twelve digits. So the runs of each instant are read once for
+-- all its flows. `offset 0` makes the planner find the runs by these id bounds.
 with kept as materialized (
     select r.flow
       from (select distinct left(asked.id::text, 13) as instant from unnest($1::uuid[]) as asked (id)) i

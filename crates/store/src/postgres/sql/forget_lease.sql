@@ -1,2 +1,2 @@
--- Removes an ended lease that has no claims left. Key: leases.
+-- Removes the ended lease of incarnation $1, which has no claims left. Primary key: leases.
 delete from leases where incarnation = $1 and ended;

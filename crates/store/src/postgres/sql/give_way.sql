@@ -1,5 +1,7 @@
--- Cancels, at $3, those of the runs [id, error] that are open and that no other session has locked; their fences rise. Waits for
--- no lock: a claim locks `waiting` before `runs`, so a run whose waiting row is locked is left out as well. Keys: waiting, runs.
+-- Cancels (state 4), at time $3, superseded runs that wait or are claimed (states 0, 1), and raises their fences.
+-- Primary keys: waiting, runs. Arrays: $1 run, $2 error. Returns the cancelled runs.
+-- Skips runs that another session has locked, so it waits for no lock.
+-- A claim locks `waiting` before `runs`, so a run whose waiting row is locked is skipped too.
 with queued as materialized (
     select w.run
       from unnest($1::uuid[]) as g (id)

@@ -1,5 +1,6 @@
--- The first $5 cursors of each partition named in $1 that lie before $2, from ($3, $4) on. One row: looks at a full
--- horizon read many, and a row each would take the client longer than the server. Index: cursors_next.
+-- Reads the first $5 cursors of each of the partitions $1 that lie before $2 and after ($3 next_tick, $4 job).
+-- Index: cursors_next. Returns one row of arrays: a full horizon has many cursors, and one row each would cost the client more
+-- time than the server.
 select coalesce(array_agg(p.partition), '{}') as partitions, coalesce(array_agg(c.next_tick), '{}') as ticks,
        coalesce(array_agg(c.job), '{}') as jobs
   from unnest($1::smallint[]) as p (partition)

@@ -1,2 +1,2 @@
--- Whether a transaction is open: it began before this statement then. As text, in one message.
+-- Whether a transaction is open: then it began before this statement. Sent as plain text, in one message.
 select now() <> statement_timestamp() as open;

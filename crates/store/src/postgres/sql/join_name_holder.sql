@@ -1,4 +1,4 @@
--- The living lease of node $2 at $3 that is not incarnation $1. Scans leases, which are few.
+-- Reads the lease of node $2 that is alive at $3 and is not that of incarnation $1. Scans leases, a small table.
 select incarnation, host, pid, process, renewed_at, until
   from leases
  where node = $2 and incarnation <> $1 and not ended and until > $3

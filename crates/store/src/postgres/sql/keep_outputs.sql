@@ -1,4 +1,5 @@
--- Keeps the outputs [id, attempt, output] where the run is cancelled, that attempt was its last, and none is kept. Key: runs.
+-- Stores outputs of cancelled runs (state 4). Arrays: $1 run, $2 attempt, $3 output. Primary key: runs.
+-- Only if that attempt was the run's last and the run has no output yet.
 update runs r
    set output = k.output
   from unnest($1::uuid[], $2::integer[], $3::text[]) as k (id, attempt, output)

@@ -1,4 +1,5 @@
--- Gives the partitions named in ?1 to incarnation ?2 at ?3, where no lease that has not ended holds them. Keys: partitions, leases.
+-- Gives the partitions ?1 to incarnation ?2 at time ?3, unless their owner has a lease that has not ended.
+-- Primary keys: partitions, leases. The caller has ended expired leases.
 update partitions set holder = ?2, fence = max(fence + 1, ?3 * 1000), since = ?3
  where partition in (select value from json_each(?1))
    and holder is not ?2

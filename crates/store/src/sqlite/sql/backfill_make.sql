@@ -1,4 +1,5 @@
--- Makes the runs [id, tick] of ?1 for job ?3 of tenant ?2, late, due at ?4, with the payload ?5; one that is there stays. Key: runs.
+-- Inserts runs of a backfill (cause 3) as waiting (state 0) and late. Primary key: runs.
+-- ?1 JSON array of [run, tick], ?2 tenant, ?3 job, ?4 due_at, ?5 payload. A run that exists stays. Returns the inserted ids.
 insert into runs (id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence, payload)
 select unhex(m.value ->> 0), ?2, ?3, 3, m.value ->> 1, ?4, 0, 1, 0, 0, 0, 0, ?5
   from json_each(?1) as m

@@ -1,2 +1,2 @@
--- The runs in ?1 are over, and counted. Key: backfill_runs.
+-- Removes the runs ?1, which have ended and are counted, from the list of their backfill. Primary key: backfill_runs.
 delete from backfill_runs where run in (select unhex(value) from json_each(?1));

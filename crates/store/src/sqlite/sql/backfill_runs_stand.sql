@@ -1,4 +1,5 @@
--- The runs of backfill ?1 that are not counted as over, each with its state where it is on the record. Index: backfill_runs_of; key: runs.
+-- Lists the runs of backfill ?1 that are not counted yet, with their states; null if the run has no row.
+-- Index: backfill_runs_of. Primary key: runs.
 select l.run, r.state
   from backfill_runs l indexed by backfill_runs_of
   left join runs r on r.id = l.run

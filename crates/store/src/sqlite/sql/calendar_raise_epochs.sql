@@ -1,5 +1,5 @@
--- Raises the epochs of the jobs in ?1, as the change numbers after ?2, past every epoch made before ?3 on a file since lost.
--- Key: epochs.
+-- Raises the epochs of the jobs ?1 at time ?3, with change numbers from ?2 + 1 on. Primary key: epochs.
+-- The microseconds of ?3 put each epoch above every epoch of a lost file: two different edits never share an epoch.
 update epochs set epoch = max(epoch + 1, ?3 * 1000), seq = ?2 + 1 + asked.key
   from json_each(?1) as asked
  where epochs.job = unhex(asked.value);

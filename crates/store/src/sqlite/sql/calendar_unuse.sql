@@ -1,2 +1,2 @@
--- Job ?1 names no calendar any more. Index: calendar_jobs_job.
+-- Removes all calendars from the calendar list of job ?1. Index: calendar_jobs_job.
 delete from calendar_jobs where job = ?1;

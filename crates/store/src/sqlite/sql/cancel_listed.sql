@@ -1,5 +1,5 @@
--- Cancels, at ?2, the runs of job ?1 that workers hold or that open_claims lists. Indexes: worker_claims_job, open_claims_job; key:
--- runs.
+-- Cancels (state 4), at time ?2, the claimed runs (state 1) of job ?1 that worker_claims or open_claims lists, and raises their
+-- fences. Indexes: worker_claims_job, open_claims_job. Primary key: runs.
 update runs set state = 4, finished_at = ?2, fence = max(fence + 1, ?2 * 1000), incarnation = null
  where id in (select run from worker_claims indexed by worker_claims_job where job = ?1
                union

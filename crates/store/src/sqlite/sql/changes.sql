@@ -1,4 +1,4 @@
--- Jobs changed after the mark ?1, in the order of their changes. Index: epochs_seq.
+-- Lists up to ?2 jobs with a change number above ?1, in order of change. Index: epochs_seq.
 select e.job, e.epoch, e.seq, c.next_tick
   from epochs e
   left join cursors c on c.job = e.job

@@ -1,4 +1,6 @@
--- Claims those of the runs in ?1 that wait and are due at ?2. Keys: runs, waiting.
+-- Claims (state 0 to 1) those of the runs ?1 that wait and are due at ?2, for node ?3 and incarnation ?4.
+-- Primary keys: runs, waiting. The fence becomes max(old + 1, microseconds of ?2), so it is above every fence that a lost file
+-- issued before ?2 (I9).
 update runs set state = 1, fence = max(fence + 1, ?2 * 1000), attempt = attempt + 1, node = ?3, incarnation = ?4,
                 started_at = ?2, error = null
   from json_each(?1) as asked

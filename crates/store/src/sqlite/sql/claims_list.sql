@@ -1,5 +1,5 @@
--- Lists the claims [run, job, tenant, fence] of ?2 of incarnation ?1. Those that are listed, or of a newer claim, stay. Key:
--- open_claims.
+-- Adds claims of incarnation ?1 to open_claims. ?2 JSON array of [run, job, tenant, fence]. Primary key: open_claims.
+-- A row with the same or a higher fence stays: the claim is listed already, or a newer claim on the same run is.
 insert into open_claims (run, job, tenant, incarnation, fence)
 select unhex(n.value ->> 0), unhex(n.value ->> 1), n.value ->> 2, ?1, n.value ->> 3
   from json_each(?2) as n

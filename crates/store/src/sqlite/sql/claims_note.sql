@@ -1,4 +1,5 @@
--- Lists the claims of incarnation ?1 on runs from id ?2 to before ?3. Keys: runs, open_claims.
+-- Adds the claims (state 1) of incarnation ?1 on runs from id ?2 to before ?3 to open_claims. Primary keys: runs, open_claims.
+-- A row with the same or a higher fence stays.
 insert into open_claims (run, job, tenant, incarnation, fence)
 select id, job, tenant, incarnation, fence
   from runs

@@ -1,2 +1,2 @@
--- Removes the runs in ?1, which are no longer claimed by a node, from open_claims. Key: open_claims.
+-- Removes the runs ?1, which no node has claimed any more, from open_claims. Primary key: open_claims.
 delete from open_claims where run in (select unhex(value) from json_each(?1));

@@ -1,2 +1,2 @@
--- Every partition. Scans partitions, which are few.
+-- Lists all partitions. Scans partitions, a small table.
 select partition, holder, fence, since from partitions order by partition;

@@ -1,2 +1,2 @@
--- How many live jobs tenant ?1 has. Key: tenants.
+-- Reads the number of live jobs of tenant ?1. Primary key: tenants.
 select jobs from tenants where id = ?1;

@@ -1,2 +1,2 @@
--- Takes the runs in ?1 from among the waiting. Key: waiting.
+-- Removes the runs ?1 from waiting. Primary key: waiting.
 delete from waiting where run in (select unhex(value) from json_each(?1));

@@ -1,2 +1,2 @@
--- Takes the runs of job ?1 from among the waiting. Index: waiting_job.
+-- Removes the runs of job ?1 from waiting. Index: waiting_job.
 delete from waiting where job = ?1;

@@ -1,6 +1,7 @@
--- Inserts the ticks of ?1, strings as record.sql reads them, of tenant ?3 at ?2: the last ticks of a definition that an edit
--- ends, an `at` of a moment ago, or lost ticks. Unlike record.sql it compares neither cursor nor epoch nor clock: the caller
--- has the only write transaction and has decided. A row that exists stays. Returns the ids that were inserted. Key: runs.
+-- Inserts ticks (cause 1): the last ticks of a definition that an edit ends, an `at` of a moment ago, or lost ticks.
+-- Primary key: runs. ?1 JSON array of strings as record.sql reads them, ?2 time, ?3 tenant. State '5' is skipped.
+-- Unlike record.sql, this compares neither cursor nor epoch nor clock: the caller has the only write transaction and has decided.
+-- A row that exists stays. Returns the inserted ids.
 insert into runs (id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence, finished_at,
                   skip_reason)
 select unhex(substr(t.value, 1, 32)), ?3, unhex(substr(t.value, 33, 32)), 1,

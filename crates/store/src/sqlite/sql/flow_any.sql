@@ -1,2 +1,2 @@
--- Whether any job follows another, or did. Keys: job_parents, flows.
+-- Whether any job has a parent, or any flow exists. Primary keys: job_parents, flows.
 select exists (select 1 from job_parents) or exists (select 1 from flows);

@@ -1,5 +1,5 @@
--- The jobs that follow the jobs of ?1, and these, up to ?2 of them, each with its edges to parents. Keys: job_parents, jobs; index:
--- job_parents_parent.
+-- Lists the jobs ?1 and all their descendants, up to ?2 jobs, each with its edges to parents.
+-- Primary keys: job_parents, jobs. Index: job_parents_parent.
 with recursive below (job) as (
     select unhex(value) from json_each(?1)
     union

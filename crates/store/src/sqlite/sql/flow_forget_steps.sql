@@ -1,2 +1,2 @@
--- Removes all steps of ?1. Index: flow_steps_flow.
+-- Removes all steps of flow ?1. Index: flow_steps_flow.
 delete from flow_steps where flow = ?1;

@@ -1,4 +1,5 @@
--- Leaves a step for each of the runs of ?1 that has ended, and is of a flow or of a job that others follow. Keys: runs; index: job_parents_parent.
+-- Adds a flow step for each of the runs ?1 that has ended (state 2 or higher) and is part of a flow or of a job with children.
+-- Primary keys: runs, flow_steps. Index: job_parents_parent.
 insert into flow_steps (run, flow, tenant)
 select r.id, coalesce(r.flow, r.id), r.tenant
   from json_each(?1) as asked

@@ -1,2 +1,2 @@
--- Job ?1 follows nobody any more. Key: job_parents.
+-- Removes all parents of job ?1. Primary key: job_parents.
 delete from job_parents where child = ?1;

@@ -1,2 +1,2 @@
--- The payloads of their own that the runs of ?1 have, by job. Key: runs.
+-- Reads the payloads that the runs ?1 have of their own, by job. Primary key: runs.
 select job, payload from runs where id in (select unhex(value) from json_each(?1));

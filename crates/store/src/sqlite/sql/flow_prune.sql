@@ -1,5 +1,6 @@
--- Removes those of the flows in ?1, whose roots are gone, of which no run is left. Runs of a flow have the time of its id in theirs,
--- the first six bytes: the runs of each instant are read once, for all its flows. Keys: flows, runs.
+-- Removes those of the flows ?1, whose roots are gone, that have no runs left. Primary keys: flows, runs.
+-- Runs of a flow have the time of the flow's id in theirs: the first six bytes. So the runs of each instant are read once for all
+-- its flows.
 with asked(id) as materialized (
     select unhex(value) from json_each(?1)
 ), kept(flow) as materialized (

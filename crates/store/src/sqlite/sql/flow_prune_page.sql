@@ -1,5 +1,5 @@
--- Up to ?3 flows with ids from behind ?2 to before ?1 whose root is gone and that have no steps, in order. Keys: flows, runs;
--- index: flow_steps_flow.
+-- Lists up to ?3 flows with ids after ?2 and before ?1 whose root is gone and that have no steps, in order of id.
+-- Primary keys: flows, runs. Index: flow_steps_flow.
 select f.id
   from flows f
  where f.id < ?1 and f.id > ?2

@@ -1,2 +1,2 @@
--- Removes a lease that has no claims left. Key: leases.
+-- Removes the lease of incarnation ?1, which has no claims left. Primary key: leases.
 delete from leases where incarnation = ?1;

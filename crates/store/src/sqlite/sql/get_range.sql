@@ -1,4 +1,4 @@
--- Range ?2 of tenant ?1. Key: skip_ranges.
+-- Reads skip range ?2 of tenant ?1. Primary key: skip_ranges.
 select g.id, g.tenant, g.job, j.name as job_name, g.from_tick, g.to_tick, g.count, g.reason, g.recorded_at
   from skip_ranges g
   left join jobs j on j.id = g.job

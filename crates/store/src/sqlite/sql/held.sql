@@ -1,2 +1,2 @@
--- Which of the partitions named in ?1 incarnation ?2 holds. Key: partitions.
+-- Lists those of the partitions ?1 that incarnation ?2 owns. Primary key: partitions.
 select partition from partitions where partition in (select value from json_each(?1)) and holder = ?2;

@@ -1,4 +1,4 @@
--- The newest ?3 audit rows of tenant ?1 about ?2. Index: audit_subject, backwards.
+-- Lists the newest ?3 audit rows of tenant ?1 with subject ?2. Index: audit_subject, backwards.
 select id, tenant, at, actor, action, subject, detail
   from audit indexed by audit_subject
  where tenant = ?1 and subject = ?2

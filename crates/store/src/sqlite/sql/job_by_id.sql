@@ -1,4 +1,4 @@
--- A live job of tenant ?1 by its id. Keys: jobs, epochs, cursors.
+-- Reads the live job of tenant ?1 with id ?2. Primary keys: jobs, epochs, cursors.
 select j.*, e.epoch, c.next_tick
   from jobs j
   join epochs e on e.job = j.id

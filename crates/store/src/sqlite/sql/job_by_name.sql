@@ -1,4 +1,4 @@
--- A live job of tenant ?1 by its name. Index: jobs_name.
+-- Reads the live job of tenant ?1 with name ?2. Index: jobs_name. Primary keys: epochs, cursors.
 select j.*, e.epoch, c.next_tick
   from jobs j indexed by jobs_name
   join epochs e on e.job = j.id

@@ -1,4 +1,4 @@
--- The job of tenant ?1 and this name that was deleted last. Index: jobs_deleted, backwards.
+-- Reads the most recently deleted job of tenant ?1 with name ?2. Index: jobs_deleted, backwards. Primary keys: epochs, cursors.
 select j.*, e.epoch, c.next_tick
   from jobs j indexed by jobs_deleted
   join epochs e on e.job = j.id
