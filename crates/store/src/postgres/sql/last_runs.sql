@@ -1,4 +1,5 @@
--- The newest run of each job in $1. Index: runs_history, backwards; key: last_runs.
+-- Reads the newest run of each of the jobs $1. Index: runs_history, backwards. Primary key: last_runs.
+-- `flow` is the run's flow, or its own id if it is the root of one. `state < 2`: waiting or claimed.
 select r.id, r.job, j.name as job_name, r.tenant, r.cause, r.scheduled_at, r.due_at, r.state, r.attempt, r.lost, r.fence, r.node, r.worker,
        r.started_at, r.finished_at, r.skip_reason, r.error, null::text as output, null::text as payload,
        coalesce(r.flow, case when r.state < 2 and exists (select 1 from job_parents p where p.parent = r.job)

@@ -1,2 +1,3 @@
--- Notes that the claims of the lease of incarnation $1, held alone, are listed up to id $2. Key: leases.
+-- Notes that the claims of incarnation $1 below id $2 have been added to open_claims. Primary key: leases.
+-- The caller has locked the lease.
 update leases set compared_to = greatest(compared_to, $2) where incarnation = $1;

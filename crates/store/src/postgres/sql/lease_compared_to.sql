@@ -1,2 +1,2 @@
--- The id up to which the claims of the lease of incarnation $1 are listed. Key: leases.
+-- Reads the id below which the claims of incarnation $1 have been added to open_claims. Primary key: leases.
 select greatest(open_from, compared_to) from leases where incarnation = $1;

@@ -1,4 +1,5 @@
--- Holds a lease that carries the fence $3, so that raising it waits for us. The clock is read after the lock. Key: leases.
+-- Share-locks the lease of incarnation $1 and node $2 that carries fence $3, so that raising the fence waits for this
+-- transaction. Primary key: leases. Reads the clock after the lock.
 with held as materialized (
     select until, open_from from leases where incarnation = $1 and node = $2 and fence = $3 and not ended for share
 )

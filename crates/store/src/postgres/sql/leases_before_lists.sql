@@ -1,2 +1,2 @@
--- Whether a node of a release that does not read open_claims lives. Scans leases, which are few.
+-- Whether a node is alive whose release does not read open_claims. Scans leases, a small table.
 select exists (select 1 from leases where not ended and not lists_claims);

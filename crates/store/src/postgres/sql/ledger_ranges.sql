@@ -1,4 +1,5 @@
--- The last $3 ranges of each job [job, id] that begin before that id. Index: skip_ranges_history, backwards.
+-- Reads the last $3 skip ranges of each job that begin before its id. Arrays: $1 job, $2 id.
+-- Index: skip_ranges_history, backwards.
 select asked.place, r.from_tick, r.to_tick
   from unnest($1::uuid[], $2::uuid[]) with ordinality as asked (job, high, place)
  cross join lateral (

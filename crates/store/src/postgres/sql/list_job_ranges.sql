@@ -1,4 +1,5 @@
--- Ranges of job $5 of tenant $1 that reach $2 and have ids before $3, newest first. Index: skip_ranges_history, backwards.
+-- Lists up to $4 skip ranges of job $5 of tenant $1 that end at or after $2 and have ids below $3, newest first.
+-- Index: skip_ranges_history, backwards.
 select g.id, g.tenant, g.job, j.name as job_name, g.from_tick, g.to_tick, g.count, g.reason, g.recorded_at
   from skip_ranges g
   left join jobs j on j.id = g.job

@@ -1,4 +1,5 @@
--- The jobs named in $1, deleted ones too, as asked. Keys: jobs, epochs, cursors. What only lists filter by is left out.
+-- Reads the jobs $1, deleted ones too, in the order of the array. Primary keys: jobs, epochs, cursors.
+-- Leaves out the columns that only list filters need.
 select j.id, j.name, j.tenant, j.version, j.spec, j.created_at, j.created_by, j.updated_at, j.paused_at, j.pause_note,
        j.deleted_at, e.epoch, e.partition, c.next_tick
   from unnest($1::uuid[]) with ordinality as asked (job, place)

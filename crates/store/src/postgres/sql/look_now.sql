@@ -1,2 +1,2 @@
--- What time it is, and the first transaction that this snapshot may not see whole: all before it are over.
+-- Reads the clock, and the oldest transaction that may still be open: every transaction with a lower id has ended.
 select everytick_now() as now, pg_snapshot_xmin(pg_current_snapshot())::xid::text as over;

@@ -1,2 +1,3 @@
--- Notes that the lease, held alone, claims a run with an id as low as $2. Key: leases.
+-- Lowers open_from of the lease of incarnation $1 to the claimed run $2, if it is higher. Primary key: leases.
+-- The caller has locked the lease.
 update leases set open_from = $2 where incarnation = $1 and open_from > $2;

@@ -1,4 +1,4 @@
--- The lowest cursor. Index: cursors_next, which has only jobs that tick, once a partition.
+-- Reads the lowest cursor of all jobs that tick. Index: cursors_next, probed once per partition.
 select min(c.next_tick)
   from generate_series(0, 255) as p (partition)
  cross join lateral (

@@ -1,2 +1,2 @@
--- Whoever else brings the schema up to date, or makes or drops days, waits until this transaction ends.
+-- Takes advisory lock $1: migrations and the creation of day tables run one at a time. The lock ends with the transaction.
 select pg_advisory_xact_lock($1);

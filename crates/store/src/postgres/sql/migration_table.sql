@@ -1,4 +1,4 @@
--- What steps the schema has taken. That the table is there is no news.
+-- Creates the table of schema steps if it is missing. The setting hides the notice that the table exists.
 set local client_min_messages = warning;
 create table if not exists schema_steps (
     step integer primary key,

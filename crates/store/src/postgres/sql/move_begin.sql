@@ -1,4 +1,5 @@
--- Writes down the move $1 of $2, whose runs have days from $3 on, and its parts $4. Keys: moves, move_parts.
+-- Records move $1 from source $2, with runs that have day tables from id $3 on, and its parts $4.
+-- Primary keys: moves, move_parts.
 with begun as (
     insert into moves (id, source, days_from, started_at) values ($1, $2, $3, everytick_now()) returning id
 )

@@ -1,4 +1,5 @@
--- What an installation would have, counted up to $1 each.
+-- Counts what the target database contains, at most $1 per kind, to check that it is empty before a move.
+-- Scans each table up to that.
 select 'jobs' as name, (select count(*) from (select 1 from jobs limit $1) as found) as count
 union all select 'runs' as name, (select count(*) from (select 1 from runs limit $1) as found) as count
 union all select 'runs that outlived their days' as name, (select count(*) from (select 1 from last_runs limit $1) as found) as count

@@ -1,2 +1,2 @@
--- Whether there is a table of that name here.
+-- Whether table $1 exists.
 select to_regclass($1) is not null;

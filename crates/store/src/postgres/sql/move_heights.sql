@@ -1,5 +1,6 @@
--- Lease fences go on above $1, partitions' above $2, audit rows behind the last. The cursors here were planned with the zone data
--- $3, whatever this database said before it had any. Keys: counters, partitions, audit.
+-- Continues the numbers of the source, which must not decrease. Primary keys: counters, partitions, audit.
+-- $1 lease fence, $2 partition fence, $3 zone data version. Audit ids continue after the last row.
+-- zone_data is set, not raised: the cursors here were planned with the source's version, and this database had none before.
 with fences as (
     update counters set value = greatest(value, $1) where name = 'lease_fence'
 ), zones as (

@@ -1,2 +1,2 @@
--- Jobs that may call a region home, in order. Scans jobs, once.
+-- Lists the jobs whose spec contains home_region, in order of id. Scans jobs, once per move.
 select id, spec from jobs where spec like '%"home_region"%' order by id;

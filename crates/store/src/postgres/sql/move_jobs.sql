@@ -1,4 +1,6 @@
--- Brings jobs over. Key: jobs.
+-- Inserts moved jobs. Primary key: jobs.
+-- Arrays: $1 id, $2 tenant, $3 name, $4 version, $5 created_at, $6 created_by, $7 updated_at, $8 paused_at, $9 pause_note,
+-- $10 deleted_at, $11 spec, $12 enabled, $13 target, $14 labels, $15 search.
 insert into jobs (id, tenant, name, version, created_at, created_by, updated_at, paused_at, pause_note, deleted_at, spec, enabled,
     target, labels, search)
 select n.id, n.tenant, n.name, n.version, n.created_at, n.created_by, n.updated_at, n.paused_at, n.pause_note,

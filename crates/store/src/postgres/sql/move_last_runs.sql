@@ -1,4 +1,7 @@
--- Brings the last runs of jobs over whose days are not made. Key: last_runs.
+-- Inserts moved runs that have no day table: the last runs of their jobs. Primary key: last_runs.
+-- Arrays: $1 id, $2 tenant, $3 cause, $4 state, $5 job, $6 scheduled_at, $7 due_at, $8 fence, $9 started_at, $10 finished_at,
+-- $11 attempt, $12 lost, $13 skip_reason, $14 late, $15 force, $16 incarnation, $17 node, $18 error, $19 output, $20 payload,
+-- $21 worker, $22 flow.
 insert into last_runs (id, tenant, cause, state, job, scheduled_at, due_at, fence, started_at, finished_at, attempt, lost, skip_reason,
     late, force, incarnation, node, error, output, payload, worker, flow)
 select n.id, n.tenant, n.cause, n.state, n.job, n.scheduled_at, n.due_at, n.fence, n.started_at, n.finished_at,

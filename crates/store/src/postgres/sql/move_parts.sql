@@ -1,2 +1,2 @@
--- How far the parts of move $1 have come. Key: move_parts.
+-- Reads the progress of each part of move $1. Primary key: move_parts.
 select part, place, moved, done from move_parts where move = $1;

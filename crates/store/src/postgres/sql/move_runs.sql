@@ -1,4 +1,7 @@
--- Brings runs over, into their days. Key: runs.
+-- Inserts moved runs into their day tables. Primary key: runs.
+-- Arrays: $1 id, $2 tenant, $3 cause, $4 state, $5 job, $6 scheduled_at, $7 due_at, $8 fence, $9 started_at, $10 finished_at,
+-- $11 attempt, $12 lost, $13 skip_reason, $14 late, $15 force, $16 incarnation, $17 node, $18 error, $19 output, $20 payload,
+-- $21 worker, $22 flow.
 insert into runs (id, tenant, cause, state, job, scheduled_at, due_at, fence, started_at, finished_at, attempt, lost, skip_reason,
     late, force, incarnation, node, error, output, payload, worker, flow)
 select n.id, n.tenant, n.cause, n.state, n.job, n.scheduled_at, n.due_at, n.fence, n.started_at, n.finished_at,

@@ -1,9 +1,9 @@
--- What came into this database from elsewhere, and how far it has come. Made by a move and not by the schema's steps: no
--- other database has it, and no node but the one that connects asks for it.
+-- Creates the tables that record a move into this database and its progress.
+-- A move creates them, not a migration: other databases have none, and a node reads them only when it connects.
 create table if not exists moves (
     id uuid primary key,
     source text not null,
-    -- Runs before this id have no day.
+    -- Runs with ids below this have no day table.
     days_from uuid not null,
     started_at bigint not null,
     finished_at bigint
@@ -11,7 +11,7 @@ create table if not exists moves (
 create table if not exists move_parts (
     move uuid not null references moves (id),
     part text not null,
-    -- The key of the last row that is here.
+    -- The key of the last row that was moved, as JSON.
     place text,
     moved bigint not null default 0,
     done boolean not null default false,

@@ -1,4 +1,5 @@
--- Which of the names in $2 live jobs of tenant $1 have. Index: jobs_name, once a name: the tenant may have many more.
+-- Lists those of the names $2 that live jobs of tenant $1 have. Index: jobs_name, probed once per name.
+-- `lateral` and `offset 0` keep the planner from reading all jobs of the tenant, which may have many more.
 select j.name
   from unnest($2::text[]) as asked (name)
  cross join lateral (

@@ -1,2 +1,2 @@
--- Tells whoever listens that jobs were made or changed. Only a hint: the poll carries it where this is lost.
+-- Notifies listening nodes that jobs were created or changed. Only a hint: the poll is authoritative if this is lost.
 select pg_notify('everytick_jobs', '');

@@ -1,2 +1,2 @@
--- The database's clock.
+-- Reads the database clock, in milliseconds.
 select everytick_now();

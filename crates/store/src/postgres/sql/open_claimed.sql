@@ -1,4 +1,5 @@
--- The claimed runs of the jobs named in $1, from $2, the lowest id that a lease has claimed, to $3. Index: runs_history.
+-- Lists the claimed runs (state 1) of the jobs $1 with ids from $2 to before $3. Index: runs_history.
+-- $2 is the lowest open_from of all leases; open_listed.sql reads the older claims.
 select r.job, r.id, r.state, r.attempt, r.fence
   from unnest($1::uuid[]) as asked (job)
  cross join lateral (

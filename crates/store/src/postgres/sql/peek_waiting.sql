@@ -1,7 +1,7 @@
--- Up to $4 runs that wait for the owner of their partition, on time and due at $1 in the partitions $2, in the order of claims, and
--- a fair share, up to $5, of the late ones of each tenant, without those of the jobs in $3 that are neither forced nor in progress
--- already, and without any of the jobs in $6. Tenants are found each from the one before. Runs of a backlog that is being worked
--- off are left out. Indexes: waiting_claim, waiting_late.
+-- Lists the waiting runs that the owner of the partitions $2 (a bitmap) may claim at $1. Indexes: waiting_claim, waiting_late.
+-- Returns up to $4 runs on time in claim order; then a fair share of late runs of each tenant, up to $5 each.
+-- Leaves out runs of the jobs $3, unless they are forced or between two attempts, all runs of the jobs $6, and runs of marked
+-- backlogs. Finds each tenant from the one before, so that the cost does not depend on the backlog.
 -- `& 255`: a damaged partition number must not fail the statement.
 with recursive tenants as (
     (select tenant from waiting where late and queue is null order by tenant limit 1)

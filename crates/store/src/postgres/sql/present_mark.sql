@@ -1,2 +1,2 @@
--- The number of the last change. Index: epochs_seq, backwards.
+-- Reads the highest change number. Index: epochs_seq, backwards.
 select coalesce(max(seq), 0) from epochs;

@@ -1,2 +1,2 @@
--- Jobs due before $1 have no more ticks. Index: cursors_next, once a partition.
+-- Ends the ticks of the jobs whose cursor lies before $1. Index: cursors_next, probed once per partition.
 update cursors set next_tick = null where partition = any (array(select partition from partitions)) and next_tick < $1;

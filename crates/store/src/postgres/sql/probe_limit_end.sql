@@ -1,2 +1,2 @@
--- What `probe_limit_begin` made.
+-- Drops the table that probe_limit_begin.sql creates.
 drop table if exists probe_runs;

@@ -1,2 +1,2 @@
--- Where this session works.
+-- Reads the schema that this session uses.
 select current_schema()::text;

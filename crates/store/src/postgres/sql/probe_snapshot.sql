@@ -1,4 +1,4 @@
--- A snapshot that stays open, as that of a backup does: no time-out ends it.
+-- Opens a snapshot and keeps it open, as a backup does: no timeout ends it.
 begin isolation level repeatable read read only;
 set local statement_timeout = 0;
 set local idle_in_transaction_session_timeout = 0;

@@ -1,2 +1,2 @@
--- Removes up to $2 backfills that were over before $1. Index: backfills_over.
+-- Removes up to $2 backfills that finished before $1 and are no longer active. Index: backfills_over.
 delete from backfills where id in (select id from backfills where not active and finished_at < $1 limit $2);

@@ -1,2 +1,2 @@
--- Removes the rows of the jobs in $1. Key: cursors.
+-- Removes the cursors of the jobs $1. Primary key: cursors.
 delete from cursors where job = any($1);

@@ -1,2 +1,2 @@
--- Removes the rows of the jobs in $1. Key: epochs.
+-- Removes the epochs of the jobs $1. Primary key: epochs.
 delete from epochs where job = any($1);

@@ -1,2 +1,2 @@
--- Removes the runs in $1 from the failures. Keys: tenants, failures.
+-- Removes the failures of the runs $1. Primary keys: tenants, failures.
 delete from failures f using tenants t where f.tenant = t.id and f.run = any($1);

@@ -1,4 +1,5 @@
--- Removes up to $3 ranges recorded before $1 that their job's cursor has passed, with ids before $2. Keys: skip_ranges, cursors.
+-- Removes up to $3 skip ranges recorded before $1, with ids below $2, that their job's cursor has passed.
+-- Primary keys: skip_ranges, cursors.
 delete from skip_ranges where id in (
     select g.id
       from skip_ranges g

@@ -1,8 +1,9 @@
--- Removes up to $3 runs that ended before $1, whose ids lie before $2. Not open ones, not a live job's last, not a tick that
--- its job's cursor has not passed, not one that another session has locked, not one of a flow that goes on: it has steps, or an
--- open run. Runs of a flow have the time of its id in theirs. The flows that go on are found once, from the few open runs with
--- ids before $2: reading the runs of one instant for each run is quadratic where many flows have it. Keys: runs, waiting,
--- worker_claims, open_claims, jobs, cursors; indexes: runs_history, flow_steps_flow.
+-- Removes up to $3 runs that ended before $1 and have ids below $2.
+-- Primary keys: runs, waiting, worker_claims, open_claims, jobs, cursors. Indexes: runs_history, flow_steps_flow.
+-- Keeps open runs (state below 2), the last run of a live job, ticks (cause 1) that their job's cursor has not passed (I17), runs
+-- that another session has locked, and runs of a flow in progress: a flow with steps or an open run.
+-- Runs of a flow have the time of the flow's id in theirs. The flows in progress are found once, from the few open runs (claimed
+-- is state 1) with ids below $2: reading the runs of one instant for each run is quadratic if many flows share the instant.
 with open as (
     select run from waiting where run < $2
      union all

@@ -1,4 +1,6 @@
--- Claims the runs $1, which were taken from among the waiting, for worker $3 at $2. Key: the day's; `any` leaves no way but that.
+-- Claims (state 0 to 1) the runs $1 for worker $3 at $2. Primary key: the day's table. The caller has removed them from waiting.
+-- The nil incarnation says that a worker, not a node, has the claim. The fence also increases across a database promotion (I9).
+-- `any (array[...])` leaves the planner no way but the key.
 update runs_of_the_day r
    set state = 1, fence = greatest(r.fence + 1, $2::bigint * 1000), attempt = r.attempt + 1, node = null, worker = $3,
        incarnation = '00000000-0000-0000-0000-000000000000', started_at = $2, error = null

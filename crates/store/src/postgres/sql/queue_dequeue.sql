@@ -1,5 +1,5 @@
--- Takes those of the runs $1 from among the waiting that still wait in queue $3 of tenant $2, and that nobody else is taking. Key: waiting;
--- `lateral` and `coalesce` leave no other way.
+-- Removes from waiting those of the runs $1 that still wait in queue $3 of tenant $2 and are not locked. Primary key: waiting.
+-- Runs of a marked backlog stay. `lateral` and `coalesce` leave the planner no way but the key. Returns the removed runs.
 with due as materialized (
     select w.place
       from unnest($1::uuid[]) as asked (run)

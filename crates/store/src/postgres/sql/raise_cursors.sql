@@ -1,8 +1,8 @@
--- Raises the cursors [job, epoch, cursor] of jobs that still have that epoch, which is held meanwhile; lowers none. -1 is the
--- cursor of a job without more ticks. Tells of how many jobs the cursor now is at least as asked, and of which when not of all. A
--- cursor that was planned by newer zone data than $4 stays, and counts as raised: it is a lower bound, and the node has no more
--- to do about it.
--- Passes over jobs that an edit holds. Keys: epochs, cursors; `case` keeps the guard from choosing another index.
+-- Raises cursors of jobs that still have the planned epoch; lowers none. Arrays: $1 job, $2 epoch, $3 cursor (-1: no more ticks).
+-- Primary keys: epochs, cursors. Lock order: epochs (key share), then cursors. Skips jobs that an edit has locked.
+-- Returns how many jobs have that epoch, so that their cursor is now at least as asked, and which if not all.
+-- A cursor planned with newer zone data than $4 stays and counts as raised: it is a lower bound, and this node has nothing more
+-- to do for it. `case` keeps the guard from choosing another index.
 with held as materialized (
     select p.job, nullif(($3::bigint[])[p.place], -1) as cursor, e.zone_data
       from unnest($1::uuid[]) with ordinality as p (job, place)

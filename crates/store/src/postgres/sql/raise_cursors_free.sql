@@ -1,5 +1,5 @@
--- The same as raise_cursors.sql, for a batch of which another session has locked a cursor: skips that job too. A unit test of
--- cursors.rs compares the two texts.
+-- As raise_cursors.sql ($1 job, $2 epoch, $3 cursor, $4 zone data), but also skips jobs whose cursor another session has locked.
+-- A unit test in cursors.rs compares the two statements.
 with held as materialized (
     select p.job, nullif(($3::bigint[])[p.place], -1) as cursor, e.zone_data
       from unnest($1::uuid[]) with ordinality as p (job, place)

@@ -1,2 +1,2 @@
--- Raises the fence of a lease that is held alone. Key: leases.
+-- Sets the fence of the lease of incarnation $1 to $2. Primary key: leases. The caller has locked the lease.
 update leases set fence = $2 where incarnation = $1;

@@ -1,2 +1,2 @@
--- Whether a tick of job $1 has a row between the ids $2 and $3. Index: runs_history.
+-- Whether a tick (cause 1) of job $1 has a row with an id from $2 to before $3. Index: runs_history.
 select 1 from runs where job = $1 and id >= $2 and id < $3 and cause = 1 limit 1;

@@ -1,5 +1,6 @@
--- Of each job [job, low] its last tick with a row from `low` on, and whether one of its runs from $3 on is claimed. Neither
--- lies before $4, and none has a higher id than $5. Index: runs_history of the days between.
+-- Reads of each job its last tick (cause 1) with an id from `low` on, and whether it has a claimed run (state 1) from id $3 on.
+-- Arrays: $1 job, $2 low. Index: runs_history. $4 is the lowest and $5 the highest of all these ids, so that only the days
+-- between are read.
 select asked.job, r.last_tick, r.claimed
   from unnest($1::uuid[], $2::uuid[]) as asked (job, low)
  cross join lateral (

@@ -1,13 +1,14 @@
--- Records ticks, one of each job, in one statement: holds the lease and sees that it lives and carries the fence $3, holds the
--- epochs of the jobs that still have the one they were planned with (passing over those that an edit holds), and inserts the
--- ticks [id, job, epoch, tick, due_at, state, late, reason] of exactly those jobs that are not after the clock, read after the
--- lease was held, and not below the cursor. No lock but the lease's is waited for. Ticks come in the order of their jobs and
--- are inserted in it. One that is there already fails the statement, so what was held was inserted: says how many, and which
--- when not all. Keys: leases, epochs, cursors.
--- A batch is walked through by the jobs' places, and what else it says is looked up there: a value by its place in an array
--- of fixed width without nulls is found at once, where one more column to unnest is one more table to make. Due times that
--- are the ticks, and reasons and lateness that nothing has, are empty arrays. `lateral` and the select in the guard leave no
--- way but to probe each by its key: joined, all jobs would be read wherever the planner takes them for few.
+-- Records ticks (cause 1), one per job, in one statement. Primary keys: leases, epochs, cursors, runs.
+-- 1. Share-locks the lease of incarnation $1 and node $2, which must be alive and carry fence $3.
+-- Reads the clock after this lock. 2. Key-share-locks the epochs of the jobs that still have the planned epoch, and skips jobs
+-- that an edit has locked. 3. Inserts the ticks of exactly these jobs that are not after the clock and not below the cursor.
+-- It waits for no lock but the lease. A tick that is recorded already fails the statement; record_again.sql is the retry.
+-- Returns the number of inserted ticks, and their ids if not all were.
+-- Arrays, in order of job: $4 id, $5 job, $6 epoch, $7 tick, $8 due_at (empty: all are the ticks), $9 state (0 waiting, 1
+-- claimed, 5 skipped), $10 late (empty: none), $11 skip reason (empty: none).
+-- Only the jobs are unnested; other values are read by position. In an array of fixed width without nulls that is immediate, and
+-- each further unnested column would cost one more table. `lateral` and the subselect in the guard leave the planner no way but
+-- one key probe per job: a join would read all jobs if the planner expects few.
 with lease as materialized (
     select until, open_from from leases where incarnation = $1 and node = $2 and fence = $3 and not ended for share
 ), clock as materialized (

@@ -1,5 +1,7 @@
--- The same as record.sql and record_waiting.sql, for a batch of which some rows are there already, which stay, and for one with
--- several ticks of a job: the job is then held once, so that of its ticks all are recorded or none.
+-- As record.sql and record_waiting.sql (same parameters), for a batch with ticks that are recorded already, which stay, or with
+-- several ticks of one job. Each job is locked once, so that all of its ticks pass the epoch guard or none.
+-- States: 0 waiting, 1 claimed, 5 skipped. Arrays: $4 id, $5 job, $6 epoch, $7 tick, $8 due_at, $9 state, $10 late, $11 reason,
+-- $12 priority, $13 lead, $14 key. Lease: $1 incarnation, $2 node, $3 fence.
 with lease as materialized (
     select until, open_from from leases where incarnation = $1 and node = $2 and fence = $3 and not ended for share
 ), clock as materialized (

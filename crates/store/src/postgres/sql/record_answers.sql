@@ -1,5 +1,5 @@
--- Says of each tick [id, job, epoch, tick] that was not inserted at $5 why: 1 there already, 2 early, 3 stale, also where an
--- edit holds the job. Keys: epochs, cursors, runs.
+-- Explains why ticks were not inserted at $5: 1 recorded already, 2 early, 3 stale (or an edit has locked the job).
+-- Primary keys: epochs, cursors, runs. Arrays: $1 id, $2 job, $3 epoch, $4 tick.
 select case
          when e.epoch is distinct from t.epoch or c.next_tick is null or c.next_tick > t.tick then 3
          when t.tick > $5 then 2

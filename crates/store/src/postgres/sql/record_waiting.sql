@@ -1,5 +1,7 @@
--- The same as record.sql, for a batch of which some rows wait: they come with [priority, lead, key]. Keys that nothing has are
--- an empty array; text in an array is found by going through it, which for a thousand costs less than to unnest all columns.
+-- As record.sql, for a batch in which some runs wait (state 0; 1 claimed, 5 skipped). These are also inserted into waiting.
+-- More arrays: $12 priority, $13 lead, $14 key (empty: none). The others as in record.sql: $1 incarnation, $2 node, $3 fence, $4
+-- id, $5 job, $6 epoch, $7 tick, $8 due_at, $9 state, $10 late, $11 reason.
+-- Reading a text by position walks through the array; for a thousand keys that costs less than unnesting all columns.
 with lease as materialized (
     select until, open_from from leases where incarnation = $1 and node = $2 and fence = $3 and not ended for share
 ), clock as materialized (

@@ -1,4 +1,6 @@
--- The failed runs of job $1 with ids from $2 to before $3, the oldest first, with payloads if $5. Index: runs_history.
+-- Lists up to $4 failed runs (state 3) of job $1 with ids from $2 to before $3, oldest first, with payloads if $5.
+-- Index: runs_history.
+-- `flow` is the run's flow, or its own id if it is the root of one. `state < 2`: waiting or claimed.
 select r.id, r.job, j.name as job_name, r.tenant, r.cause, r.scheduled_at, r.due_at, r.state, r.attempt, r.lost, r.fence, r.node, r.worker,
        r.started_at, r.finished_at, r.skip_reason, r.error, null::text as output, case when $5 then r.payload end as payload,
        coalesce(r.flow, case when r.state < 2 and exists (select 1 from job_parents p where p.parent = r.job)

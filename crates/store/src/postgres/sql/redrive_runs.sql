@@ -1,6 +1,6 @@
--- Makes, at $3, the runs $2 in the places of the failed ones $1, late and with their payloads, and puts those that were not
--- there among the waiting of partition $4 under priority $5, in queue $6 at
--- rank $7 with the keys $8. Keys: runs, waiting.
+-- Inserts, at $3, a new run (cause 2, state 0 waiting, late) for each failed run, with its payload, and queues it.
+-- Primary keys: runs, waiting. Arrays: $1 failed run, $2 new run, $8 key. $4 partition, $5 priority, $6 queue, $7 rank.
+-- A run that exists stays, and is not queued again.
 with made as (
     insert into runs (id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence, payload)
     select m.id, f.tenant, f.job, 2, f.scheduled_at, greatest($3, f.scheduled_at), 0, true, false, 0, 0, 0, f.payload

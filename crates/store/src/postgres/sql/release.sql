@@ -1,2 +1,2 @@
--- Frees, at $3, those of the partitions named in $1 that incarnation $2 holds. Key: partitions.
+-- Releases, at $3, those of the partitions $1 that incarnation $2 owns. Primary key: partitions.
 update partitions set holder = null, since = $3 where partition = any($1) and holder = $2;

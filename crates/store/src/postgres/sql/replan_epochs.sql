@@ -1,2 +1,3 @@
--- Notes that the jobs in $1, which are held, are planned by the zone data $2 from here on. Key: epochs.
+-- Notes that the jobs $1 are planned with zone data $2, unless with newer data already. Primary key: epochs.
+-- The caller has locked the rows.
 update epochs set zone_data = greatest(zone_data, $2) where job = any($1);

@@ -1,2 +1,2 @@
--- Two requests under one key take turns until this transaction ends.
+-- Locks idempotency key $2 of tenant $1 until this transaction ends: two requests under one key run one after the other.
 select pg_advisory_xact_lock(hashtextextended($2, $1));

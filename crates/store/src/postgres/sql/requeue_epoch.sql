@@ -1,3 +1,4 @@
--- The runs of job $1, which is held, wait in queue $2; $3 says whether its other runs are to be looked at. Key: epochs.
+-- Sets the queue of job $1 to $2, and guarded to $3: whether a claim must read the job's other runs. Primary key: epochs.
+-- The caller has locked the row.
 update epochs set queue = $2, guarded = $3
  where job = $1 and (queue is distinct from $2::text or guarded <> $3);

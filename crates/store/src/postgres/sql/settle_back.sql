@@ -1,6 +1,8 @@
--- Puts the runs [id, due_at, unspent, lost, error, priority, lead], which are held, back to waiting, never before their tick, where
--- their jobs stand now: a job does not move while a run of it is held. Keys: the day's, epochs, waiting, worker_claims.
--- `any` leaves no way but the key.
+-- Returns claimed runs to waiting (state 0), due no earlier than their tick.
+-- Primary keys: the day's table, epochs, waiting, worker_claims. Arrays: $1 run, $2 due_at, $3 unspent (attempts to give back),
+-- $4 lost, $5 error, $6 priority, $7 lead. The caller has locked the runs.
+-- Partition and queue are those that the job has now: a job does not move while one of its runs is locked.
+-- `any (array[...])` leaves the planner no way but the key.
 with back as (
     update runs_of_the_day r
        set state = 0, due_at = greatest(s.due_at, r.scheduled_at), attempt = r.attempt - s.unspent, lost = r.lost + s.lost,

@@ -1,5 +1,5 @@
--- Locks those of the runs [id, fence] that are claimed under that fence and that no other session has locked (SKIP LOCKED).
--- Returns the claimed ones that are locked elsewhere. Key: the day's; `any` leaves no way but that.
+-- Locks those of the runs that are claimed (state 1) under their fence, skips those that another session has locked, and returns
+-- these. Arrays: $1 run, $2 fence. Primary key: the day's table. `any (array[...])` leaves the planner no way but the key.
 with claimed as materialized (
     select s.id, s.fence
       from unnest($1::uuid[], $2::bigint[]) as s (id, fence)

@@ -1,7 +1,8 @@
--- Ends the runs [id, fence, state, started_at, ended_at, error, output] that are still claimed under that fence. Tells how many, and
--- which when not all, which of them a worker held, and which a flow may follow. Starts that are not known are -1; starts and
--- texts that nothing has are empty arrays. Key: the day's; index: job_parents_parent.
--- `any` leaves no way but the key: a plan made while the day is young would go through all of it for each batch.
+-- Ends runs that are still claimed (state 1) under their fence. Primary key: the day's table. Index: job_parents_parent.
+-- Arrays: $1 run, $2 fence, $3 new state, $4 started_at (-1: unknown), $5 finished_at, $6 error, $7 output.
+-- $4, $6 and $7 are empty if no run has a value. Returns how many ended, their ids if not all did, those claimed by workers, and
+-- those a flow may follow. `any (array[...])` leaves the planner no way but the key: a plan made while the day has few runs would
+-- scan the day for each batch.
 with ended as (
     update runs_of_the_day r
        set state = ($3::smallint[])[s.place], started_at = coalesce(nullif(($4::bigint[])[s.place], -1), r.started_at),
@@ -10,9 +11,9 @@ with ended as (
      where r.id = any (array[s.id]) and r.state = 1 and r.fence = ($2::bigint[])[s.place]
     returning r.id, r.worker is not null as worked,
               r.flow is not null
-              -- Where there is no edge at all, which is asked once and of the same snapshot, there is none of this job.
+              -- Asked once per statement, in the same snapshot: without any edge, no job has children.
               or (select exists (select 1 from job_parents))
-                 -- Not `exists`: that may be answered by reading all edges once.
+                 -- Not `exists`: the planner could answer that by reading all edges.
                  and coalesce((select true from job_parents p where p.parent = r.job limit 1), false) as steps
 )
 select e.count, case when e.count < cardinality($1) then array(select id from ended) end as ids, e.worked, e.steps

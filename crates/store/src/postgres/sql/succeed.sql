@@ -1,8 +1,9 @@
--- Ends as succeeded those of the runs [id, fence, output] of tenant $1 that workers hold under that fence; what has no output keeps its
--- log. Outputs that nothing has are an empty array. Tells which, of which jobs, and which a flow may follow. Keys: worker_claims, the
--- day's; index: job_parents_parent. `limit`, `coalesce` and `any` leave no other way.
+-- Ends runs of tenant $1 as succeeded (state 2) if workers have them claimed (state 1) under their fence.
+-- Primary keys: worker_claims, the day's table. Index: job_parents_parent. Arrays: $2 run, $3 fence, $4 output (empty: none).
+-- A run without output keeps its log as the output. Returns the ended runs, their jobs, and whether a flow may follow.
+-- `limit`, `coalesce` and `any` leave the planner no other way.
 with held as materialized (
-    -- A log is kept by characters, an output by bytes: 65,536 of either.
+    -- A log is limited to 65,536 characters, an output to 65,536 bytes; 16,384 characters fit in any case.
     select s.place, case when octet_length(c.log) > 65536 then right(c.log, 16384) else c.log end as log
       from unnest($2::uuid[]) with ordinality as s (id, place)
      cross join lateral (

@@ -1,4 +1,4 @@
--- The settings that the role brings along: time-outs in milliseconds, and whether a commit is acknowledged before it is durable.
+-- Reads the settings of the role: timeouts in milliseconds, and whether commits are acknowledged before they are durable.
 select (extract(epoch from current_setting('statement_timeout')::interval) * 1000)::bigint as statement_timeout,
        (extract(epoch from current_setting('lock_timeout')::interval) * 1000)::bigint as lock_timeout,
        (extract(epoch from current_setting('idle_in_transaction_session_timeout')::interval) * 1000)::bigint

@@ -1,5 +1,5 @@
--- Takes back the waiting runs that were handed to nodes which have ended or are about to stop: the owners of their partitions find
--- them again. Rows that somebody holds are left for the next time. Index: waiting_for_node; key: leases.
+-- Takes back runs that were delegated to nodes which have ended or are stopping, so that the owners of their partitions claim
+-- them. Index: waiting_for_node. Primary key: leases. Skips locked rows; the next pass takes them.
 update waiting set for_node = null
  where run = any (array(
         select w.run

@@ -1,4 +1,4 @@
--- Notes rows [relation, key, error] $1, $2, $3 as seen at $4. Key: unreadable.
+-- Notes rows that cannot be decoded, as seen at $4. Arrays: $1 relation, $2 key, $3 error. Primary key: unreadable.
 insert into unreadable (relation, key, error, seen_at)
 select relation, key, error, $4 from unnest($1::text[], $2::text[], $3::text[]) as r (relation, key, error)
  order by relation, key

@@ -1,2 +1,2 @@
--- Removes the claims on the runs $1. Key: worker_claims.
+-- Removes the worker claims on the runs $1. Primary key: worker_claims.
 delete from worker_claims where run = any($1);

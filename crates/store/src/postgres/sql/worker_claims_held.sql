@@ -1,5 +1,6 @@
--- Those of the runs $2 of tenant $1 that workers hold, with their logs and the epochs of their jobs. Keys: worker_claims, runs, epochs;
--- `limit` and `coalesce` leave no other way: the claims of a tenant are many, and of a busy one more are dead than live.
+-- Reads those of the runs $2 of tenant $1 that workers have claimed (state 1), with their logs and the epochs of their jobs.
+-- Primary keys: worker_claims, runs, epochs. `limit` and `coalesce` leave the planner no other way: a tenant has many claims, and
+-- under load more dead than live versions of them.
 select c.log, c.queue = '' as accepted, r.id, r.job, r.tenant, r.cause, r.scheduled_at, r.fence, r.attempt, r.lost, r.payload, r.started_at,
        (select e.epoch from epochs e where e.job = r.job) as epoch
   from unnest($2::uuid[]) as asked (run)

@@ -1,6 +1,7 @@
--- Up to $2 claims whose lease or time ran out at $1, with their runs where those are still claimed under the same fence; not those
--- of the runs $3 and the jobs $4, which cannot be decoded. Scans
--- worker_claims, which are as many as runs are being worked on: an index on what beats change would cost each beat more.
+-- Lists up to $2 worker claims whose lease or timeout has passed at $1, with their runs if still claimed (state 1) under that
+-- fence. Leaves out the runs $3 and the jobs $4, which cannot be decoded. Primary keys: runs, epochs.
+-- Scans worker_claims, which has one row per run in progress: an index on columns that heartbeats change would cost each of them
+-- more.
 select c.run, c.worker, c.log, c.queue = '' as accepted, c.timeout_at <= $1 as timed_out,
        r.id, r.job, r.tenant, r.cause, r.scheduled_at, r.fence, r.attempt, r.lost, r.payload, r.started_at, e.epoch
   from (select * from worker_claims where least(until, timeout_at) <= $1 and run <> all($3) and job <> all($4) order by until limit $2) c

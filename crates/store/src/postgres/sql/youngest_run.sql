@@ -1,2 +1,2 @@
--- The highest id of all runs. Key: runs, backwards; the days ahead are empty.
+-- Reads the highest id of all runs. Primary key: runs, backwards; the days ahead are empty.
 select id from runs order by id desc limit 1;

@@ -1,4 +1,4 @@
--- The tenants that have late runs waiting, each found from the one before. Index: waiting_late.
+-- Lists the tenants that have late runs waiting. Index: waiting_late, probed once per tenant, each from the tenant before.
 with recursive found (tenant) as (
     select min(tenant) from waiting indexed by waiting_late where late = 1 and queue is null
      union all

@@ -1,2 +1,2 @@
--- Ends a lease under the raised fence ?2. Key: leases.
+-- Ends the lease of incarnation ?1 under the new fence ?2. Primary key: leases.
 update leases set ended = 1, fence = ?2 where incarnation = ?1;

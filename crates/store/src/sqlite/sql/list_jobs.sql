@@ -1,4 +1,5 @@
--- Live jobs of tenant ?1 by name, after ?2. ?3 to ?7 are the filters, each null when not set. Index: jobs_name.
+-- Lists up to ?8 live jobs of tenant ?1 after name ?2, by name. Index: jobs_name. Primary keys: epochs, cursors.
+-- Filters, each null or empty if unset: ?3 enabled, ?4 paused, ?5 target, ?6 JSON array of label [key, value], ?7 search text.
 select j.*, e.epoch, c.next_tick
   from jobs j indexed by jobs_name
   join epochs e on e.job = j.id

@@ -1,4 +1,5 @@
--- Runs of tenant ?1 with ids from ?2 to before ?3, in the states ?4 if any, newest first. Key: runs, backwards.
+-- Lists up to ?5 runs of tenant ?1 with ids from ?2 to before ?3, newest first. Primary key: runs, backwards.
+-- ?4 states; null: any. `flow` is the run's flow, or its own id if it is the root of one. `state < 2`: waiting or claimed.
 select r.id, r.job, j.name as job_name, r.tenant, r.cause, r.scheduled_at, r.due_at, r.state, r.attempt, r.lost, r.fence, r.node, r.worker,
        r.started_at, r.finished_at, r.skip_reason, r.error, null as output, null as payload,
        coalesce(r.flow, case when r.state < 2 and exists (select 1 from job_parents p where p.parent = r.job)

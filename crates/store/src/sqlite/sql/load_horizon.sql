@@ -1,4 +1,5 @@
--- Jobs with a cursor before ?1, from (?2, ?3) on, ?4 of them. Indexes: cursors_next; runs_history from the cursor on.
+-- Loads up to ?4 jobs with a cursor before ?1 and after (?2 next_tick, ?3 job), each with its last recorded tick (cause 1).
+-- Indexes: cursors_next, runs_history from the cursor on. Primary keys: jobs, epochs.
 select j.*, e.epoch, c.next_tick,
        (select r.scheduled_at from runs r indexed by runs_history
          where r.job = j.id and r.id >= unhex(printf('%012x', c.next_tick)) and r.cause = 1

@@ -1,4 +1,5 @@
--- The jobs named in ?1, deleted ones too. Keys: jobs, epochs, cursors; index: runs_history from the cursor on.
+-- Reads the jobs ?1, deleted ones too, in the order of the array, each with its last recorded tick (cause 1).
+-- Primary keys: jobs, epochs, cursors. Index: runs_history, from the cursor on.
 select j.*, e.epoch, c.next_tick,
        (select r.scheduled_at from runs r indexed by runs_history
          where r.job = j.id and r.id >= unhex(printf('%012x', c.next_tick)) and r.cause = 1

@@ -1,4 +1,5 @@
--- Jobs with a cursor before ?1, from (?2, ?3) on, ?4 of them, and their epochs. Index: cursors_next; key: epochs.
+-- Lists up to ?4 jobs with a cursor before ?1 and after (?2 next_tick, ?3 job), with their epochs.
+-- Index: cursors_next. Primary key: epochs.
 select c.job, e.epoch, c.next_tick
   from cursors c indexed by cursors_next
  cross join epochs e on e.job = c.job

@@ -1,4 +1,4 @@
--- Up to ?1 rows behind the key (?2, ?3). Key: attempts.
+-- Reads up to ?1 rows of attempts after (?2 run, ?3 attempt), for a move. Primary key: attempts.
 select run, attempt, fence, node, started_at, finished_at, outcome, error, output, worker
   from attempts
  where (run, attempt) > (?2, ?3)

@@ -1,4 +1,4 @@
--- Up to ?1 rows behind the key ?2. Key: audit.
+-- Reads up to ?1 rows of audit after id ?2, for a move. Primary key: audit.
 select id, tenant, at, actor, action, subject, detail
   from audit
  where id > ?2

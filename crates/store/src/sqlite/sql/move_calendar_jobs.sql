@@ -1,4 +1,4 @@
--- Up to ?1 rows behind the key (?2, ?3, ?4). Key: calendar_jobs.
+-- Reads up to ?1 rows of calendar_jobs after (?2 tenant, ?3 calendar, ?4 job), for a move. Primary key: calendar_jobs.
 select tenant, calendar, job
   from calendar_jobs
  where (tenant, calendar, job) > (?2, ?3, ?4)

@@ -1,4 +1,4 @@
--- Up to ?1 rows behind the key (?2, ?3, ?4). Key: calendar_versions.
+-- Reads up to ?1 rows of calendar_versions after (?2 tenant, ?3 name, ?4 version), for a move. Primary key: calendar_versions.
 select tenant, name, version, valid_from, spec
   from calendar_versions
  where (tenant, name, version) > (?2, ?3, ?4)

@@ -1,4 +1,4 @@
--- How many rows each table has. Scans all of them.
+-- Counts the rows of each table. Scans all of them.
 select 'tenants' as name, count(*) as count from tenants
 union all select 'jobs' as name, count(*) as count from jobs
 union all select 'epochs' as name, count(*) as count from epochs

@@ -1,4 +1,4 @@
--- Up to ?1 rows behind the key ?2. Key: cursors.
+-- Reads up to ?1 rows of cursors after job ?2, for a move. Primary key: cursors.
 select job, tenant, next_tick
   from cursors
  where job > ?2

@@ -1,4 +1,4 @@
--- Up to ?1 rows behind the key ?2. Key: epochs.
+-- Reads up to ?1 rows of epochs after job ?2, for a move. Primary key: epochs.
 select job, tenant, epoch, queue
   from epochs
  where job > ?2

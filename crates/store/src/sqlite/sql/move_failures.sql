@@ -1,4 +1,4 @@
--- Up to ?1 rows behind the key (?2, ?3). Key: failures.
+-- Reads up to ?1 rows of failures after (?2 tenant, ?3 run), for a move. Primary key: failures.
 select tenant, run, job, error_hash
   from failures
  where (tenant, run) > (?2, ?3)

@@ -1,5 +1,6 @@
--- The first run that is not merely the last one of a live job, ended and passed by its cursor: its day is needed.
--- Scans runs from the oldest until there is one. Keys: jobs, cursors; index: runs_history.
+-- Finds the oldest run whose day table the target needs. Primary keys: jobs, cursors. Index: runs_history.
+-- A run needs no day table if it is the last run of a live job, has ended, and the job's cursor has passed it (cause 1: a tick).
+-- Scans runs from the oldest on until it finds one.
 select r.id
   from runs r
   left join jobs j on j.id = r.job

@@ -1,4 +1,4 @@
--- Up to ?1 rows behind the key ?2. Key: flow_steps.
+-- Reads up to ?1 rows of flow_steps after run ?2, for a move. Primary key: flow_steps.
 select run, flow, tenant
   from flow_steps
  where run > ?2

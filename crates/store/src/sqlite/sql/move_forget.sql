@@ -1,2 +1,2 @@
--- Takes the mark off.
+-- Removes the mark of a move from the file.
 drop table moved_to;

@@ -1,4 +1,5 @@
--- Where the installation goes. Made by the move and not by the schema's steps: it stands in files that nobody serves.
+-- Creates the table that says where the installation moves to. The move creates it, not a migration: files that are in use have
+-- none.
 create table if not exists moved_to (
     one integer not null primary key check (one = 1),
     id blob not null,

@@ -1,2 +1,2 @@
--- Whether the file has ever been marked. Scans sqlite_schema, which is small.
+-- Whether the file has a table for the mark of a move. Scans sqlite_schema, a small table.
 select count(*) from sqlite_schema where type = 'table' and name = 'moved_to';

@@ -1,4 +1,4 @@
--- Up to ?1 rows behind the key (?2, ?3). Key: requests.
+-- Reads up to ?1 rows of requests after (?2 tenant, ?3 key), for a move. Primary key: requests.
 select tenant, key, fingerprint, kind, subject, created_at
   from requests
  where (tenant, key) > (?2, ?3)

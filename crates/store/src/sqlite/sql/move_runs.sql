@@ -1,4 +1,4 @@
--- Up to ?1 rows behind the key ?2. Key: runs.
+-- Reads up to ?1 rows of runs after id ?2, for a move. Primary key: runs.
 select id, tenant, cause, state, job, scheduled_at, due_at, fence, started_at, finished_at, attempt, lost, skip_reason,
        late, force, incarnation, node, error, output, payload, worker, flow
   from runs

@@ -1,3 +1,4 @@
--- Marks the file: its move ?1 goes to ?2 since ?3. Going on with it may be by another name of the target.
+-- Marks the file as moving to ?2 since ?3, under the id ?1. Primary key: moved_to.
+-- A resumed move may name the target by another URL, so a mark that exists gets the new one.
 insert into moved_to (one, id, target, started_at) values (1, ?1, ?2, ?3)
 on conflict (one) do update set target = excluded.target;

@@ -1,4 +1,4 @@
--- Up to ?1 rows behind the key ?2. Key: skip_ranges.
+-- Reads up to ?1 rows of skip_ranges after id ?2, for a move. Primary key: skip_ranges.
 select id, tenant, job, from_tick, to_tick, count, reason, recorded_at
   from skip_ranges
  where id > ?2

@@ -1,4 +1,4 @@
--- Up to ?1 rows behind the key ?2. Key: tenants.
+-- Reads up to ?1 rows of tenants after id ?2, for a move. Primary key: tenants.
 select id, name, jobs
   from tenants
  where id > ?2

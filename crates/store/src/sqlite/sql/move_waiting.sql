@@ -1,4 +1,4 @@
--- Up to ?1 rows behind the key ?2. Key: waiting.
+-- Reads up to ?1 rows of waiting after run ?2, for a move. Primary key: waiting.
 select run, job, tenant, priority, due_at, late, force, attempts, queue, rank, key
   from waiting
  where run > ?2

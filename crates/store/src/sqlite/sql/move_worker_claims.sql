@@ -1,4 +1,4 @@
--- Up to ?1 rows behind the key ?2. Key: worker_claims.
+-- Reads up to ?1 rows of worker_claims after run ?2, for a move. Primary key: worker_claims.
 select run, job, tenant, queue, worker, fence, until, timeout_at, key, log, previous
   from worker_claims
  where run > ?2

@@ -1,2 +1,2 @@
--- Takes ?1 numbers of changes and gives the last of them. Key: counters.
+-- Takes ?1 change numbers and returns the last of them. Primary key: counters.
 update counters set value = value + ?1 where name = 'change' returning value;

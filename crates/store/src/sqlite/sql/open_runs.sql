@@ -1,5 +1,5 @@
--- The runs of the jobs named in ?1 that are being worked on. Indexes: runs_history from the lowest id that a lease may have claimed
--- without a row in open_claims; open_claims_job; worker_claims_job.
+-- Lists the claimed runs (state 1) of the jobs ?1. Indexes: runs_history, open_claims_job, worker_claims_job. Primary key: runs.
+-- Reads the history from the lowest open_from of all leases on; open_claims has the older claims.
 select r.job, r.id, r.state, r.attempt, r.fence
   from json_each(?1) as asked
  cross join runs r indexed by runs_history

@@ -1,4 +1,4 @@
--- Up to ?2 runs of each of the jobs in ?1 that wait between two attempts. Index: waiting_tried; key: runs.
+-- Reads up to ?2 runs of each of the jobs ?1 that wait between two attempts. Index: waiting_tried. Primary key: runs.
 select r.job, r.id, r.state, r.attempt, 0 as fence
   from json_each(?1) as asked
  cross join runs r on r.id in (

@@ -1,5 +1,5 @@
--- Up to ?3 late runs of tenant ?4 that are due at ?1, without those of the jobs in ?2 that are
--- neither forced nor in progress already, and without any of the jobs in ?5. Index: waiting_late.
+-- Lists up to ?3 late runs of tenant ?4 that are due at ?1, in claim order. Index: waiting_late.
+-- Leaves out runs of the jobs ?2, unless they are forced or between two attempts, and all runs of the jobs ?5.
 select run, job, tenant, priority, due_at, late, force, attempts
   from waiting indexed by waiting_late
  where queue is null and late = 1 and tenant = ?4 and due_at <= ?1

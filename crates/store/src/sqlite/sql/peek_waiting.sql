@@ -1,5 +1,5 @@
--- Up to ?3 runs on time and due at ?1 in the order of claims, without those of the jobs in ?2 that are
--- neither forced nor in progress already, and without any of the jobs in ?4. Index: waiting_claim.
+-- Lists up to ?3 waiting runs that are on time and due at ?1, in claim order. Index: waiting_claim.
+-- Leaves out runs of the jobs ?2, unless they are forced or between two attempts, and all runs of the jobs ?4.
 select run, job, tenant, priority, due_at, late, force, attempts
   from waiting indexed by waiting_claim
  where queue is null and late = 0 and due_at <= ?1

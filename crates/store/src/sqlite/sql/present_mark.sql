@@ -1,2 +1,2 @@
--- The number of the last change. Key: counters.
+-- Reads the highest change number. Primary key: counters.
 select value from counters where name = 'change';

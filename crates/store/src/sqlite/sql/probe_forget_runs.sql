@@ -1,4 +1,4 @@
--- Ends a measurement. Nobody else has this file open.
+-- Ends a benchmark: removes all runs and leases. The benchmark has a file of its own.
 delete from runs;
 delete from waiting;
 delete from attempts;

@@ -1,2 +1,2 @@
--- Removes the attempts at the runs in ?1. Key: attempts.
+-- Removes the attempts of the runs ?1. Primary key: attempts.
 delete from attempts where run in (select unhex(value) from json_each(?1));

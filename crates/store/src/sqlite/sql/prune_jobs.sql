@@ -1,4 +1,5 @@
--- Removes up to ?2 jobs deleted before ?1 that have neither runs nor ranges. Indexes: jobs_deleted, runs_history, skip_ranges_history.
+-- Removes up to ?2 jobs that were deleted before ?1 and have neither runs nor skip ranges.
+-- Indexes: jobs_deleted, runs_history, skip_ranges_history.
 delete from jobs where id in (
     select j.id
       from jobs j indexed by jobs_deleted

@@ -1,4 +1,5 @@
--- Claims the runs in ?1, which wait, for worker ?3 at ?2. Key: runs.
+-- Claims (state 0 to 1) the runs ?1 for worker ?3 at ?2. Primary key: runs.
+-- The nil incarnation says that a worker, not a node, has the claim.
 update runs set state = 1, fence = max(fence + 1, ?2 * 1000), attempt = attempt + 1, node = null, worker = ?3,
                 incarnation = zeroblob(16), started_at = ?2, error = null
   from json_each(?1) as asked

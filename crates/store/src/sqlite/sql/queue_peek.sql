@@ -1,6 +1,7 @@
--- Up to ?7 runs that wait in queue ?2 of tenant ?1 and are due at ?3, in the order of ranks behind the place (?4, ?5), without
--- those of the jobs ?6 that are neither forced nor in progress already, those of the keys [job, key] ?8, and the jobs ?9 and runs ?10
--- that cannot be decoded. Index: waiting_queue.
+-- Lists up to ?7 runs that wait in queue ?2 of tenant ?1 and are due at ?3, in order of rank after (?4 rank, ?5 run).
+-- Index: waiting_queue.
+-- Leaves out runs of the jobs ?6, unless they are forced or between two attempts;
+-- runs with the concurrency keys in ?8, a JSON array of [job, key]; and the jobs ?9 and runs ?10 that cannot be decoded.
 select w.run, w.job, w.force, w.attempts, w.key, w.rank
   from waiting w indexed by waiting_queue
  where w.tenant = ?1 and w.queue = ?2 and (w.rank, w.run) > (?4, ?5) and w.due_at <= ?3

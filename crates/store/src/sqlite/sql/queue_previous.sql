@@ -1,5 +1,5 @@
--- Up to ?2 jobs of which workers hold a run although a newer one waits in a queue and is due at ?1. Indexes:
--- worker_claims_previous, waiting_job.
+-- Lists up to ?2 jobs under cancel_previous that have a run claimed by a worker and a newer run due at ?1 in a queue.
+-- Indexes: worker_claims_previous, waiting_job. A forced run supersedes no other.
 select distinct c.job
   from worker_claims c indexed by worker_claims_previous
  where c.previous = 1

@@ -1,4 +1,5 @@
--- What waits of the jobs in ?1, and whether it is due at ?2, and what workers hold of them. Indexes: waiting_job, worker_claims_job.
+-- Lists the waiting runs of the jobs ?1, with whether they are due at ?2, and the runs that workers have claimed.
+-- Indexes: waiting_job, worker_claims_job.
 select w.job, w.run, 0 as claimed, w.attempts, w.due_at <= ?2 as due, w.force
   from json_each(?1) as asked
  cross join waiting w indexed by waiting_job on w.job = unhex(asked.value)

@@ -1,5 +1,6 @@
--- Up to ?3 queues of tenant ?1 from the name ?2 on: those that jobs have, each found from the one before, and those that are
--- limited; each counted up to ?5 at ?4. Indexes: epochs_queue, waiting_queue_due, worker_claims_queue; key: queues.
+-- Lists up to ?3 queues of tenant ?1 from name ?2 on: queues of jobs, and queues with limits. Counts runs at ?4, at most ?5 each.
+-- Indexes: epochs_queue (probed once per queue, each from the queue before), waiting_queue_due, worker_claims_queue.
+-- Primary key: queues.
 with recursive used (queue) as (
     select min(queue) from epochs indexed by epochs_queue where tenant = ?1 and queue is not null and queue >= ?2
      union all

@@ -1,4 +1,5 @@
--- Queue ?2 of tenant ?1 is allowed ?3 at once and ?4 in each ?5 milliseconds. Key: queues.
+-- Sets the limits of queue ?2 of tenant ?1: ?3 concurrent runs, and ?4 claims in each ?5 milliseconds. Primary key: queues.
+-- A changed rate starts unspent.
 insert into queues (tenant, name, concurrency, rate_count, rate_ms) values (?1, ?2, ?3, ?4, ?5)
 on conflict (tenant, name) do update
    set concurrency = excluded.concurrency,

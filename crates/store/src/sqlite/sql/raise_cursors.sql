@@ -1,5 +1,6 @@
--- Raises the cursors [job, epoch, cursor] of jobs that still have that epoch; lowers none. Keys: cursors, epochs. An `update` from a
--- list goes through all cursors where statistics were made of an empty table; here the order is given.
+-- Raises cursors of jobs that still have the planned epoch; lowers none. Primary keys: epochs, cursors.
+-- ?1 JSON array of [job, epoch, cursor (null: no more ticks)].
+-- An insert fixes the join order. An `update ... from` would scan all cursors if the statistics are those of an empty table.
 insert into cursors (job, tenant, partition, next_tick)
 select c.job, c.tenant, c.partition, u.cursor
   from (select unhex(value ->> 0) as job, value ->> 1 as epoch, value ->> 2 as cursor from json_each(?1) limit -1) as u

@@ -1,4 +1,5 @@
--- Which of the raises [job, epoch, cursor] hold now: the epoch is the one named, the cursor at least as asked. Keys: epochs, cursors.
+-- Lists the jobs that still have the planned epoch and whose cursor is at least as high as planned.
+-- Primary keys: epochs, cursors. ?1 JSON array of [job, epoch, cursor].
 select e.job
   from json_each(?1) as u
  cross join epochs e on e.job = unhex(u.value ->> 0) and e.epoch = u.value ->> 1

@@ -1,4 +1,4 @@
--- The tenant of job ?1 while it has epoch ?2 and its cursor is ?3. Keys: epochs, cursors.
+-- Reads the tenant of job ?1 if its epoch is ?2 and its cursor is ?3. Primary keys: epochs, cursors.
 select e.tenant
   from epochs e
   join cursors c on c.job = e.job

@@ -1,6 +1,7 @@
--- Inserts the ticks of ?1 that are not after ?2, of jobs that still have the epoch they were planned with and whose cursor
--- has not passed them. What is there stays. Keys: epochs, cursors, runs. Each tick is a string, cut up here; arrays take
--- twice the time. `limit -1` keeps the cutting to once a tick.
+-- Inserts ticks (cause 1) that are not after ?2, of jobs that still have the planned epoch and whose cursor has not passed them.
+-- Primary keys: epochs, cursors, runs. ?1 JSON array of strings, ?2 time, ?3 node, ?4 incarnation. A row that exists stays.
+-- Each string is one tick: id, job, state (0 waiting, 1 claimed, 5 skipped), late, skip reason, tick, due_at, epoch. Nested JSON
+-- arrays take twice the time. `limit -1` makes SQLite split each string once.
 insert into runs (id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence,
                   node, incarnation, started_at, finished_at, skip_reason)
 select t.id, e.tenant, e.job, 1, t.tick, t.due_at, t.state, t.late, 0,

@@ -1,5 +1,5 @@
--- Says of each tick in ?1, written as for record.sql, what recording it at ?2 would do: 0 insert, 1 there already, 2 early,
--- 3 stale. Keys: epochs, cursors, runs.
+-- Says what recording each tick of ?1 at ?2 would do: 0 insert, 1 recorded already, 2 early, 3 stale.
+-- Primary keys: epochs, cursors, runs. ?1 is written as for record.sql.
 select case
          when e.epoch is not t.epoch or c.next_tick is null or c.next_tick > t.tick then 3
          when t.tick > ?2 then 2

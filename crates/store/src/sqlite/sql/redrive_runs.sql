@@ -1,5 +1,5 @@
--- Makes, at ?2, the runs [failed, id] of ?1 in the places of failed ones, late and with their payloads; one that is there stays.
--- Key: runs.
+-- Inserts, at ?2, a new run (cause 2, state 0 waiting, late) for each failed run, with its payload. Primary key: runs.
+-- ?1 JSON array of [failed run, new run]. A run that exists stays.
 insert into runs (id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence, payload)
 select unhex(m.value ->> 1), f.tenant, f.job, 2, f.scheduled_at, max(?2, f.scheduled_at), 0, 1, 0, 0, 0, 0, f.payload
   from json_each(?1) as m

@@ -1,4 +1,4 @@
--- The tenant and the cursor of job ?1 while it has epoch ?2. Keys: epochs, cursors.
+-- Reads the tenant and the cursor of job ?1 if its epoch is ?2. Primary keys: epochs, cursors.
 select e.tenant, c.next_tick
   from epochs e
   join cursors c on c.job = e.job

@@ -1,2 +1,2 @@
--- Lowers the cursors that lie ahead to ?1, where their next ticks are looked for anew. Index: cursors_next.
+-- Lowers the cursors that lie after ?1 to ?1, so that the next ticks are computed again. Index: cursors_next.
 update cursors set next_tick = ?1 where partition = 0 and next_tick > ?1;

@@ -1,2 +1,2 @@
--- The last step of the schema that was made.
+-- Reads the number of the last migration that was applied.
 select max(version) from _sqlx_migrations;

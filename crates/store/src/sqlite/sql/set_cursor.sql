@@ -1,2 +1,2 @@
--- Sets the cursor of job ?1, under its lock. Key: cursors.
+-- Sets the cursor of job ?1 to ?2. Primary key: cursors.
 update cursors set next_tick = ?2 where job = ?1;

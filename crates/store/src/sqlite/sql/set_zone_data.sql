@@ -1,2 +1,2 @@
--- The cursors are planned with the zone data ?1 from here on. Key: counters.
+-- Notes that the cursors are planned with zone data ?1. Primary key: counters.
 update counters set value = ?1 where name = 'zone_data';

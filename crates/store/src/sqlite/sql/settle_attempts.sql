@@ -1,4 +1,5 @@
--- Keeps the attempts [id, outcome, started_at, ended_at, error, output] that end without ending their run. Key: runs.
+-- Inserts attempts that ended without ending their run. Primary keys: runs, attempts.
+-- ?1 JSON array of [run, outcome, started_at, finished_at, error, output].
 insert into attempts (run, attempt, fence, node, started_at, finished_at, outcome, error, output, worker)
 select r.id, r.attempt, r.fence, r.node, coalesce(s.value ->> 2, r.started_at), s.value ->> 3, s.value ->> 1,
        s.value ->> 4, s.value ->> 5, r.worker

@@ -1,5 +1,6 @@
--- Ends the runs [id, fence, state, started_at, ended_at, error, output] of ?1 that are still claimed under that fence. Key:
--- runs. `limit -1` has each array written out once, not once a column.
+-- Ends runs that are still claimed (state 1) under their fence. Primary key: runs.
+-- ?1 JSON array of [run, fence, new state, started_at, finished_at, error, output].
+-- `limit -1` makes SQLite expand each array once, not once per column.
 update runs set state = s.state, started_at = coalesce(s.started_at, runs.started_at), finished_at = s.ended_at,
                 error = s.error, output = s.output, incarnation = null
   from (select unhex(v ->> 0) as run, v ->> 1 as fence, v ->> 2 as state, v ->> 3 as started_at, v ->> 4 as ended_at,

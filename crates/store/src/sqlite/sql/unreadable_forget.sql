@@ -1,2 +1,2 @@
--- Forgets rows that were seen last before ?1. Index: unreadable_seen.
+-- Removes notes of unreadable rows that were last seen before ?1. Index: unreadable_seen.
 delete from unreadable where seen_at < ?1;

@@ -1,4 +1,4 @@
--- Up to ?2 jobs after ?1 that are not deleted. Keys: jobs, epochs, cursors.
+-- Reads up to ?2 live jobs after id ?1, in order of id. Primary keys: jobs, epochs, cursors.
 select j.*, e.epoch, c.next_tick
   from jobs j
  cross join epochs e on e.job = j.id

@@ -1,2 +1,2 @@
--- Whether workers hold anything. Reads one row.
+-- Whether any worker has a claim. Reads one row.
 select exists (select 1 from worker_claims);

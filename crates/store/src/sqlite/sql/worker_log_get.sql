@@ -1,2 +1,2 @@
--- The log of the claim on run ?2 of tenant ?1. Key: worker_claims.
+-- Reads the log of the claim on run ?2 of tenant ?1. Primary key: worker_claims.
 select log from worker_claims where run = ?2 and tenant = ?1;

@@ -1,2 +1,2 @@
--- Which zone data the cursors were planned with. Key: counters.
+-- Reads the zone data version that the cursors were planned with. Primary key: counters.
 select value from counters where name = 'zone_data';
