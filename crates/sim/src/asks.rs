@@ -1,4 +1,4 @@
-//! What people ask: jobs made and edited, runs asked for and cancelled, old rows pruned.
+//! User requests on the maps: create and edit jobs, trigger and cancel runs. Also prunes old rows.
 
 use everytick_domain::{
     edit::{self, Change, Standing},
@@ -29,7 +29,7 @@ impl Db {
         row.filter(|row| row.job.tenant == tenant && row.job.deleted_at.is_none()).ok_or(StoreError::NotFound("job"))
     }
 
-    /// Under `queue` what was planned without a run that waits is planned anew.
+    /// Under overlap `queue`, raises the job's epoch: ticks that were planned without the new waiting run are planned again.
     pub(super) fn plan_anew(&mut self, job: JobId, now: DbTime) {
         let seq = self.next_seq();
         if let Some(row) = self.jobs.get_mut(&job).filter(|row| matches!(row.job.spec.overlap, Overlap::Queue { .. })) {
@@ -167,7 +167,7 @@ impl Db {
             Some(mut edit) => {
                 let new = edit.rows.iter().filter(|tick| !self.runs.contains_key(&tick.id));
                 let new: Vec<_> = new.cloned().collect();
-                // The named mistake plans ticks that are recorded already.
+                // The mutant plans ticks that are already recorded, so the check would fail.
                 if !unlocked {
                     facts::check_inserted(&edit, &new.iter().map(|tick| tick.id).collect(), "edit the job")?;
                 }

@@ -1,4 +1,4 @@
-//! Backfills on maps in memory.
+//! Backfills on maps: create, advance, cancel, list, prune.
 
 use std::collections::BTreeSet;
 
@@ -35,12 +35,12 @@ pub struct BackfillRow {
     pub stretch: Stretch,
     pub rate: Option<Rate>,
     pub payload: Option<String>,
-    /// In the order of their turns.
+    /// In the order in which they get runs.
     pub ticks: Vec<DbTime>,
     pub position: usize,
     pub state: BackfillState,
     spent_until: i64,
-    /// Its runs that are not known to be over.
+    /// Its runs whose end is not counted in `ended` yet.
     listed: BTreeSet<RunId>,
     ended: EndedRuns,
     active: bool,
@@ -51,7 +51,7 @@ pub struct BackfillRow {
 }
 
 impl BackfillRow {
-    /// What the ids of its runs are made of.
+    /// The values from which the ids of its runs are derived.
     #[must_use]
     pub const fn origin(&self, backfill: BackfillId) -> Origin {
         Origin { backfill, created_at: self.created_at, stretch: self.stretch }
@@ -334,7 +334,7 @@ impl Db {
         self.insert_run(id, run, None, now);
     }
 
-    /// The runs that backfills have made for an instant of a job.
+    /// The runs that the newest backfills created for this tick of a job.
     pub(super) fn backfilled(&self, job: JobId, at: DbTime) -> Vec<Backfilled> {
         let covers = |row: &BackfillRow| row.job == job && (row.stretch.from..=row.stretch.to).contains(&at);
         let newest = self.backfills.iter().rev().filter(|(_, row)| covers(row)).take(BACKFILLED_TOLD_MAX);

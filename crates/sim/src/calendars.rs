@@ -1,4 +1,4 @@
-//! Calendars: their versions, and the jobs that name them.
+//! Calendars on maps: their versions, and the jobs that name them.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(super) struct CalendarRow {
     version: Version,
     created_at: DbTime,
     created_by: String,
-    /// In order.
+    /// Oldest first. A version applies to ticks after its instant.
     versions: Vec<(Version, DbTime, CalendarSpec)>,
 }
 

@@ -1,4 +1,4 @@
-//! Runs that end before their time, and failed ones that are driven again.
+//! Cancels and supersedes runs, stores the output of cancelled runs, and redrives failed runs.
 
 use everytick_domain::{
     ids::{Fence, RunId, TenantId},
@@ -15,7 +15,7 @@ use everytick_store::{
 };
 
 impl Db {
-    /// Ends an open run; `to` is the newer one that it gives way to.
+    /// Cancels an open run; `to` is the newer run that supersedes it.
     pub(super) fn cancel(&mut self, id: RunId, to: Option<RunId>, now: DbTime) {
         self.waiting.remove(&id);
         self.delegated.remove(&id);

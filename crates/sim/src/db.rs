@@ -1,4 +1,5 @@
-//! The simulated tables, the leases, and the journal.
+//! The simulated tables as maps, leases and partitions, and the journal of every change.
+//! Each method is one transaction, or a part of one; the caller has exclusive access to the database.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,36 +29,36 @@ use everytick_store::{
     PartitionRecord, Result, StoreError,
 };
 
-/// All that the simulated database holds.
+/// The content of the simulated database.
 #[derive(Debug)]
 pub struct Db {
-    /// Which rows cannot be decoded by the transaction that is being executed.
+    /// Which rows the current transaction cannot decode.
     pub(super) damage: Damage,
-    /// Waiting runs that a search has skipped as unreadable; each is in the journal once.
+    /// Waiting runs that a search skipped as unreadable. Each is written to the journal only once.
     pub(super) unreadable: BTreeSet<RunId>,
     pub(super) limits: Limits,
-    /// Whether several nodes share it: joining then leaves the leases of others alone.
+    /// Whether several nodes share the database. If so, a node that joins does not end the leases of other nodes.
     pub(super) shared: bool,
     pub(super) partitions: Vec<PartitionRecord>,
     pub(super) jobs: BTreeMap<JobId, JobRow>,
-    /// Jobs that no load can read: a load that includes one fails.
+    /// Jobs that cannot be loaded: a load that includes one of them fails.
     pub(super) unloadable: BTreeSet<JobId>,
     pub(super) calendars: BTreeMap<(TenantId, String), CalendarRow>,
     pub(super) runs: BTreeMap<RunId, RunRow>,
     pub(super) history: BTreeSet<(JobId, RunId)>,
-    /// Those of them that are not over.
+    /// The entries of `history` whose run is open: waiting or claimed.
     pub(super) open: BTreeSet<(JobId, RunId)>,
     pub(super) ranges: BTreeMap<RunId, RangeRow>,
     pub(super) waiting: BTreeMap<RunId, WaitingRow>,
-    /// The waiting runs that owners have handed to other nodes.
+    /// Waiting runs that partition owners delegated to other nodes.
     pub(super) delegated: BTreeMap<RunId, Incarnation>,
     pub(super) worker_claims: BTreeMap<RunId, WorkerClaimRow>,
-    /// Runs that nodes have claimed and that lie below the `open_from` of their lease. Runs that are over stay here.
+    /// Claims on runs below the `open_from` of their node's lease. Ended runs are not removed.
     pub(super) listed: BTreeMap<RunId, Incarnation>,
     pub(super) flows: BTreeMap<RunId, FlowRow>,
-    /// Steps were left since somebody asked.
+    /// Whether flow steps were added since the last call of `FlowStore::left_steps`.
     pub(super) left_steps: bool,
-    /// Runs that have ended, each with the flow that has not taken it in.
+    /// Ended runs that their flow has not applied yet: run to flow.
     pub(super) steps: BTreeMap<RunId, RunId>,
     /// Flows that cannot be advanced.
     pub(super) broken_flows: BTreeSet<RunId>,
@@ -65,7 +66,7 @@ pub struct Db {
     pub(super) backfills: BTreeMap<BackfillId, BackfillRow>,
     pub(super) attempts: BTreeMap<(RunId, u32), AttemptRecord>,
     pub(super) leases: BTreeMap<String, LeaseRow>,
-    /// The highest fence that a lease ever had: they rise past it, also those of leases made anew.
+    /// The highest lease fence ever issued. The next one is higher, also for a new lease row (I9).
     pub(super) lease_fence: Fence,
     pub(super) requests: BTreeMap<(TenantId, String), RequestRow>,
     pub(super) audit: Vec<(TenantId, AuditRecord)>,
@@ -73,7 +74,7 @@ pub struct Db {
     pub(super) journal: Vec<Entry>,
 }
 
-/// What a transaction cannot decode, by its caller's faults and the instant at which it is executed.
+/// Which rows a transaction cannot decode: decided by the faults of its connection and the time of its execution.
 pub(super) struct Damage {
     pub faults: Arc<dyn Faults>,
     pub now: DbTime,
@@ -106,7 +107,7 @@ pub(super) struct JobRow {
     pub epoch: Epoch,
     pub seq: i64,
     pub cursor: Option<DbTime>,
-    /// Where it stood before its home changed.
+    /// Its partition before its home region changed.
     pub moved_from: Option<u16>,
 }
 
@@ -130,7 +131,7 @@ pub struct RunRow {
     pub output: Option<String>,
     pub skip_reason: Option<SkipReason>,
     pub payload: Option<String>,
-    /// The flow that it belongs to; none for a root.
+    /// The flow that the run belongs to; `None` for the root of a flow.
     pub flow: Option<RunId>,
 }
 
@@ -151,14 +152,14 @@ pub(super) struct WaitingRow {
     pub late: bool,
     pub force: bool,
     pub attempts: u32,
-    /// Where workers find it, and in which order.
+    /// The pull queue in which it waits, in order of `rank`; `None` for a push target.
     pub queue: Option<String>,
     pub rank: i64,
     pub key: Option<String>,
 }
 
 impl WaitingRow {
-    /// Has it wait since then where its job's target is.
+    /// Sets the queue and rank of a run that waits since `since`, from the job's target.
     pub(super) fn place(&mut self, spec: &JobSpec, since: DbTime) {
         self.queue = spec.target.queue().map(str::to_owned);
         self.rank = since.millis() - lead(self.priority, self.late && self.attempts == 0);
@@ -175,11 +176,11 @@ pub(super) struct LeaseRow {
     pub started_at: DbTime,
     pub renewed_at: DbTime,
     pub beat: Beat,
-    /// Claims below this id are found only where they are listed.
+    /// Claims below this id are found only if they are listed in `Db::listed`.
     pub open_from: RunId,
-    /// All claims below this id are listed, or were made later and are known to their node.
+    /// Claims below this id are listed, or were made after the listing and are known to their node.
     pub compared_to: RunId,
-    /// It left, was fenced as dead, or another has taken its place.
+    /// The node left, was fenced as dead, or a newer incarnation replaced it.
     pub ended: bool,
 }
 
@@ -211,30 +212,30 @@ pub(super) enum Subject {
     Flow(RunId),
 }
 
-/// One change, as the journal keeps it for checkers.
+/// One change in the journal, which the simulator's checker reads.
 #[derive(Clone, Debug)]
 pub enum Entry {
     Created {
         job: Box<Job>,
         x: DbTime,
     },
-    /// Written at the commit, whether or not the caller learned of it.
+    /// Written at the commit, even if the reply to the caller is lost.
     Edited {
         job: Box<Job>,
         x: DbTime,
-        /// The clock when it was made, which X may lie after.
+        /// The clock at the commit; `x` may be later.
         at: DbTime,
     },
-    /// `by` is the node that recorded the tick; none where an edit did, or where the run was asked for.
+    /// `by` is the node that recorded the tick; `None` if an edit recorded it or the run was requested.
     Recorded {
         run: RunId,
         job: JobId,
         state: State,
         at: DbTime,
         by: Option<Incarnation>,
-        /// It waits as one that catch-up chose.
+        /// It waits, and catch-up chose it.
         late: bool,
-        /// It was asked for beside whatever there is.
+        /// It was triggered with `force`: it may run beside other runs of the job.
         force: bool,
     },
     RangeRecorded {
@@ -249,33 +250,33 @@ pub enum Entry {
         job: JobId,
         attempt: u32,
         fence: Fence,
-        /// It had been chosen by catch-up.
+        /// Catch-up chose it.
         late: bool,
         by: Incarnation,
-        /// The owner of the partition had handed it over.
+        /// The owner of its partition had delegated it to this node.
         delegated: bool,
     },
-    /// The owner handed a waiting run to another node: it is in progress from here on...
+    /// The owner delegated a waiting run to another node. From then on the run counts as in progress.
     Delegated {
         run: RunId,
         job: JobId,
     },
-    /// ...unless that node dies or stops before it claims the run.
     /// A search skipped this waiting run, because its row or its job's could not be decoded.
     Unreadable {
         run: RunId,
         job: JobId,
     },
+    /// The node to which the run was delegated died or stopped before it claimed the run.
     Undelegated {
         run: RunId,
         job: JobId,
     },
-    /// A calendar as it stands from here on, with all its versions.
+    /// The new state of a calendar, with all its versions.
     CalendarPut {
         tenant: TenantId,
         calendar: Arc<Calendar>,
     },
-    /// A lease was made, or its fence was raised.
+    /// A lease was created, or its fence was raised.
     Leased {
         node: String,
         incarnation: Incarnation,
@@ -290,11 +291,11 @@ pub enum Entry {
         partition: u16,
         by: Incarnation,
     },
-    /// It takes no more partitions.
+    /// The node takes no more partitions.
     Retired {
         by: Incarnation,
     },
-    /// `fence` is what the settlement named, `held` what the run had.
+    /// `fence` is the fence that the settlement named, `held` the fence of the run.
     Settled {
         run: RunId,
         job: JobId,
@@ -304,7 +305,7 @@ pub enum Entry {
         verdict: Verdict,
         at: DbTime,
     },
-    /// `fence` is what it has from then on; `to` is the newer run that it gave way to.
+    /// `fence` is the run's new fence; `to` is the newer run that superseded it.
     Cancelled {
         run: RunId,
         job: JobId,
@@ -360,17 +361,17 @@ impl Db {
     pub fn all_runs(&self) -> impl Iterator<Item = (RunId, &RunRow)> {
         self.runs.iter().map(|(id, row)| (*id, row))
     }
-    /// When a run that waits is due; later than its tick for a retry.
+    /// When a waiting run is due; for a retry, later than its tick.
     #[must_use]
     pub fn waits_until(&self, run: RunId) -> Option<DbTime> {
         self.waiting.get(&run).map(|row| row.due_at)
     }
-    /// Until when a worker's claim on a run lives without another beat.
+    /// When a worker's claim on a run expires without another heartbeat.
     #[must_use]
     pub fn worker_holds_until(&self, run: RunId) -> Option<DbTime> {
         self.worker_claims.get(&run).map(|claim| claim.until)
     }
-    /// The leases that live, each by its node's name, and the partitions with their holders.
+    /// The living leases by node name, and the partitions with their owners.
     #[must_use]
     pub fn standing(&self, now: DbTime) -> Cluster {
         self.cluster(now)
@@ -378,11 +379,11 @@ impl Db {
     pub fn all_backfills(&self) -> impl Iterator<Item = (BackfillId, &BackfillRow)> {
         self.backfills.iter().map(|(id, row)| (*id, row))
     }
-    /// Every flow, with its graph and whether it was cancelled.
+    /// All flows, each with its graph and whether it was cancelled.
     pub fn all_flows(&self) -> impl Iterator<Item = (RunId, &everytick_domain::flow::Graph, bool)> {
         self.flows.values().map(|row| (row.id, &row.graph, row.cancelled_at.is_some()))
     }
-    /// Runs that have ended, and that no flow has taken in yet.
+    /// Ended runs that their flow has not applied yet.
     pub fn all_steps(&self) -> impl Iterator<Item = RunId> {
         self.steps.keys().copied()
     }
@@ -410,19 +411,19 @@ impl Db {
             if node.again {
                 return Err(StoreError::replaced(&node.name));
             }
-            // One process has the store: whoever had it before is gone.
+            // In a store for one process, an older process is gone: only one can open it.
             if self.shared && !node.takes_over.includes(other.incarnation) {
                 return Err(StoreError::NameHeld(Box::new(other.holder(now))));
             }
         }
-        // An ended row that a new one replaces.
+        // An ended row of this incarnation under another name: the new row replaces it.
         self.leases.retain(|name, row| row.incarnation != incarnation || *name == node.name);
         let old = self.leases.get(&node.name);
         let same = old.filter(|row| row.incarnation == incarnation);
         let started_at = same.map_or(now, |row| row.started_at);
         let open_from = RunId::floor(now.minus(OLD_CLAIM_AFTER));
         let open_from = same.map_or(open_from, |row| row.open_from.min(open_from));
-        // Where one process has the store, whoever else held a lease is dead.
+        // In a store for one process, the owner of any other lease is dead.
         let alone = !self.shared;
         let ends = self.next_lease_fence(now);
         for (name, row) in self.leases.iter_mut().filter(|(_, row)| row.incarnation != incarnation) {
@@ -433,7 +434,7 @@ impl Db {
             }
         }
         let fence = self.next_lease_fence(now);
-        // An older incarnation of the same node leaves its row behind under a name that no node has.
+        // The row of an older incarnation of the node is moved to a name that no node has.
         if let Some(row) = self.leases.remove(&node.name).filter(|row| row.incarnation != incarnation) {
             self.leases.insert(format!("{}#{}", node.name, row.incarnation), row);
         }
@@ -467,7 +468,7 @@ impl Db {
             row.renewed_at = now;
             row.beat = beat.clone();
         }
-        // A claim that a newer one has replaced does not replace it in the list.
+        // A claim with an older fence does not replace the listed newer claim on the same run.
         for claim in &beat.old_claims {
             if self.runs.get(&claim.run).is_some_and(|run| run.fence <= claim.fence) {
                 self.listed.insert(claim.run, lease.incarnation);
@@ -476,7 +477,7 @@ impl Db {
         Ok(now)
     }
 
-    /// Shortens leases that a clock which was ahead made too long.
+    /// Shortens leases that end more than 1 s later than their TTL allows: the clock was ahead when they were renewed.
     fn cap_leases(&mut self, now: DbTime) {
         for row in self.leases.values_mut().filter(|row| row.until > now.plus(row.ttl).plus(Span::seconds(1))) {
             row.until = now.plus(row.ttl);
@@ -581,7 +582,7 @@ impl Db {
         }
     }
 
-    /// Ends the leases of others that have expired, under a raised fence.
+    /// Ends the expired leases of other incarnations under a new fence.
     pub(super) fn fence_expired(&mut self, but: Incarnation, now: DbTime) {
         let expired = |row: &&mut LeaseRow| row.incarnation != but && !row.ended && row.until <= now;
         for row in self.leases.values_mut().filter(expired) {
@@ -591,24 +592,24 @@ impl Db {
         }
     }
 
-    /// The bound above which claims of this incarnation are not listed.
+    /// Claims of this incarnation on runs below this id are listed; claims from it on need not be.
     pub(super) fn open_from(&self, incarnation: Incarnation) -> Option<RunId> {
         self.leases.values().find(|row| row.incarnation == incarnation).map(|row| row.open_from)
     }
 
-    /// Whether the claim of this incarnation on the run is listed. A row of another incarnation proves nothing.
+    /// Whether this incarnation's claim on the run is listed. An entry of another incarnation does not count.
     pub(super) fn is_listed(&self, run: RunId, by: Incarnation) -> bool {
         self.listed.get(&run) == Some(&by)
     }
 
-    /// A node claims this run: it is listed where it lies below the bound.
+    /// Lists the claim of a node on this run if the run is below the `open_from` of the node's lease.
     pub(super) fn list_claim(&mut self, run: RunId, by: Incarnation) {
         if self.open_from(by).is_some_and(|open_from| run < open_from) {
             self.listed.insert(run, by);
         }
     }
 
-    /// Guards whatever a node writes: its lease lives and carries the fence that the statement names.
+    /// The guard of every write of a node: its lease must be alive and carry the fence that the call names.
     pub(super) fn held(&self, lease: &Lease, now: DbTime) -> Result<()> {
         match self.leases.get(&lease.node) {
             Some(row)
@@ -631,7 +632,7 @@ impl Db {
     pub(super) fn insert_run(&mut self, id: RunId, row: RunRow, by: Option<Incarnation>, at: DbTime) {
         debug_assert!(
             row.due_at >= at.minus(LATE_AFTER_MAX) || row.state != State::Claimed,
-            "born claimed, and too old"
+            "a run born claimed is older than LATE_AFTER_MAX"
         );
         let (late, force) = self.waiting.get(&id).map_or((false, false), |row| (row.late, row.force));
         self.journal.push(Entry::Recorded { run: id, job: row.job, state: row.state, at, by, late, force });
@@ -651,7 +652,7 @@ impl Db {
         self.history.range(all_of(job)).filter_map(|(_, id)| self.runs.get(id).map(|row| (*id, row)))
     }
 
-    /// In the order of their ids.
+    /// All open runs, in order of id.
     pub(super) fn all_open(&self) -> impl Iterator<Item = (RunId, &RunRow)> {
         let ids: BTreeSet<_> = self.open.iter().map(|(_, id)| *id).collect();
         ids.into_iter().filter_map(|id| self.runs.get(&id).map(|row| (id, row)))

@@ -1,4 +1,4 @@
-//! What may happen to a transaction between its caller and the database.
+//! Faults of the simulated database: delays, failures, lost replies, damaged rows, locked rows. The simulator decides them.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use everytick_domain::{
     time::DbTime,
 };
 
-/// Where a call is made: the simulator aims delays and losses by these names.
+/// The kind of a call. The simulator chooses by it which calls to delay or lose.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Point {
     Now,
@@ -46,13 +46,13 @@ impl Point {
             Self::Release => "release partitions",
             Self::Load => "load jobs",
             Self::Record => "record ticks",
-            Self::Range => "record a range",
+            Self::Range => "record a range of skips",
             Self::Raise => "raise cursors",
-            Self::Peek => "look at what waits",
+            Self::Peek => "read waiting runs",
             Self::Claim => "claim runs",
             Self::Settle => "settle runs",
             Self::Advance => "advance a flow",
-            Self::Ask => "do what was asked",
+            Self::Ask => "execute a request",
             Self::Edit => "edit a job",
             Self::Read => "read",
             Self::Prune => "prune",
@@ -60,7 +60,7 @@ impl Point {
     }
 }
 
-/// How one call goes: how long it travels, what becomes of it, how long the answer travels.
+/// The course of one call: delay of the request, result, delay of the reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Call {
     pub travel: Duration,
@@ -71,27 +71,27 @@ pub struct Call {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     Done,
-    /// Failed before it was committed, and the caller knows.
+    /// It failed before the commit, and the caller knows it.
     FailedBefore,
-    /// Committed, but the caller does not learn it.
+    /// It was committed, but the reply is lost.
     ReplyLost,
 }
 
-/// A row, as far as it can be damaged.
+/// A row that can be damaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Row {
     Job(JobId),
     Run(RunId),
 }
 
-/// Decides how each call goes. `None` is at once and well.
+/// Decides the course of each call. `None`: it succeeds without delay.
 pub trait Faults: Send + Sync + 'static {
     fn call(&self, point: Point) -> Option<Call>;
-    /// Whether this row cannot be decoded at the moment.
+    /// Whether this row cannot be decoded at `now`.
     fn damages(&self, _row: Row, _now: DbTime) -> bool {
         false
     }
-    /// Whether another session has locked this run's row.
+    /// Whether another session has locked the row of this run at `now`.
     fn locks(&self, _run: RunId, _now: DbTime) -> bool {
         false
     }

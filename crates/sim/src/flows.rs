@@ -1,4 +1,4 @@
-//! Flows. Who follows whom is read from the definitions: a job that others follow keeps its name.
+//! Flows on maps. The edges are read from the definitions, by name: a job with children cannot be renamed.
 
 use std::{collections::BTreeMap, sync::PoisonError};
 
@@ -25,7 +25,7 @@ use everytick_store::{
 #[async_trait]
 impl FlowStore for SimStore {
     async fn flows_with_steps(&self, after: Option<RunId>, limit: usize) -> Result<Vec<RunId>> {
-        // Nothing to ask: histories without flows go as if there were none.
+        // No call and so no fault: a history without flows is the same as without this loop.
         if self.inspect(|db| db.steps.is_empty()) {
             return Ok(Vec::new());
         }
@@ -33,7 +33,7 @@ impl FlowStore for SimStore {
     }
     async fn advance_flow(&self, flow: RunId) -> Result<Advanced> {
         if self.inspect(|db| db.broken_flows.contains(&flow)) {
-            return Err(StoreError::Refused { doing: "advance a flow", source: "it is broken".into() });
+            return Err(StoreError::Refused { doing: "advance a flow", source: "broken by a fault".into() });
         }
         if Mutant::StepDroppedFirst.is_on() {
             let dropped = self.transact(Point::Advance, move |db, now, _| {
@@ -75,7 +75,7 @@ impl Db {
         self.jobs.values().filter(move |row| row.job.tenant == tenant && row.job.deleted_at.is_none())
     }
 
-    /// Who follows whom, of all live jobs of a tenant.
+    /// The edges between all live jobs of a tenant.
     fn edges(&self, tenant: TenantId) -> Edges {
         let ids: BTreeMap<&str, JobId> =
             self.live(tenant).map(|row| (row.job.spec.name.as_str(), row.job.id)).collect();
@@ -147,7 +147,7 @@ impl Db {
         flows.into_iter().take(limit).collect()
     }
 
-    /// The row of a flow, or the one that its root is to open, at `now` or the root's instant.
+    /// The row of a flow. If it has none, the row that its root opens at `now`, or else at the root's tick.
     fn flow_row(&self, flow: RunId, now: Option<DbTime>) -> Option<FlowRow> {
         if let Some(row) = self.flows.get(&flow) {
             return Some(row.clone());
@@ -193,7 +193,7 @@ impl Db {
         runs.iter().filter_map(output).collect()
     }
 
-    /// The named mistake: what is to be done is forgotten before it is done.
+    /// For a mutant: drops the steps before the flow is advanced.
     fn drop_steps(&mut self, flow: RunId, now: DbTime) {
         if let Some(row) = self.flow_row(flow, Some(now)) {
             self.flows.insert(flow, row);
@@ -201,8 +201,8 @@ impl Db {
         self.steps.retain(|_, of| *of != flow);
     }
 
-    /// The named mistake: each parent that has ended makes those children whose turn has come; only the first does so under the
-    /// id that is the flow's.
+    /// For a mutant: each ended parent creates the children that can start. Only the first derives their ids from the flow, so
+    /// a child of two parents starts twice.
     fn advance_by_parent(&mut self, row: &FlowRow, now: DbTime) -> Advanced {
         let steps: Vec<RunId> = self.steps.iter().filter(|(_, of)| **of == row.id).map(|(run, _)| *run).collect();
         let decided = row.decide(&self.node_runs(row)).unwrap_or_default();
@@ -309,7 +309,7 @@ impl Db {
     fn cancel_flow(&mut self, tenant: TenantId, actor: &Actor, flow: RunId, now: DbTime) -> Result<CancelledFlow> {
         let row = self.flow_row(flow, Some(now)).filter(|row| row.tenant == tenant);
         let mut row = row.ok_or(StoreError::NotFound("flow"))?;
-        // One that is over stays as it ended.
+        // A flow that has ended keeps its state.
         if row.record(&self.node_runs(&row)).state == FlowState::Running {
             row.cancelled_at = Some(now);
         }
@@ -356,7 +356,7 @@ impl Db {
         self.flows.retain(|id, _| *id >= RunId::floor(before) || has_run(*id) || steps.values().any(|flow| flow == id));
     }
 
-    /// Whether a flow has steps, or an open run.
+    /// Whether a flow is in progress: it has steps or an open run.
     pub(super) fn flow_works(&self, flow: RunId) -> bool {
         self.steps.values().any(|of| *of == flow)
             || self.runs.values().any(|run| run.flow == Some(flow) && run.state.is_open())

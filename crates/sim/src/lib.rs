@@ -1,5 +1,7 @@
-//! The simulated keeper: the same transactions on maps in memory, with a fault between the caller and each of them, and a
-//! journal of every change for the simulator's checker. Rules that a mutant leaves out are left out here, by name.
+//! The simulated store: the transactions of the real stores on maps in memory, for tests only.
+//!
+//! Faults delay or fail each call on its way to the database and back. A journal of every change is kept for the simulator's
+//! checker. Each named mutant disables one rule here, and the checker must notice.
 
 mod asks;
 mod backfills;
@@ -47,7 +49,7 @@ pub struct SimStore {
     clock: Arc<dyn WallClock>,
     faults: Arc<dyn Faults>,
     partitions: u16,
-    /// For a node that is told that it holds everything: who joined through this connection.
+    /// Set for a connection that tells its node that it owns every partition: the incarnation that joined through it.
     lied_to: Option<Arc<Mutex<Option<Incarnation>>>>,
 }
 
@@ -58,13 +60,13 @@ impl std::fmt::Debug for SimStore {
 }
 
 impl SimStore {
-    /// A store for one process, with one partition.
+    /// A store for one process, with one partition, as SQLite is.
     #[must_use]
     pub fn new(clock: Arc<dyn WallClock>, limits: Limits) -> Self {
         Self::with(clock, limits, 1, false)
     }
 
-    /// A store that nodes share, with so many partitions.
+    /// A store that several nodes share, with this number of partitions, as PostgreSQL is.
     #[must_use]
     pub fn shared(clock: Arc<dyn WallClock>, limits: Limits, partitions: u16) -> Self {
         Self::with(clock, limits, partitions, true)
@@ -82,13 +84,13 @@ impl SimStore {
         Self { db, clock, faults, partitions: self.partitions, lied_to: None }
     }
 
-    /// Another connection, whose node is told that it is alone and holds every partition, whatever others are told.
+    /// Another connection to the same database, which tells its node that it is alone and owns every partition.
     #[must_use]
     pub fn connect_lying(&self, faults: Arc<dyn Faults>) -> Self {
         Self { lied_to: Some(Arc::default()), ..self.connect(faults) }
     }
 
-    /// From now on, or no longer, every load that includes the job fails.
+    /// Makes every load that includes the job fail, until called with `fails = false`.
     pub fn fail_loads_of(&self, job: JobId, fails: bool) {
         let mut db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
         if fails {
@@ -98,23 +100,24 @@ impl SimStore {
         };
     }
 
-    /// Looks at the database from outside, for checkers.
+    /// Reads the database directly, without faults, for checkers.
     pub fn inspect<T>(&self, look: impl FnOnce(&Db) -> T) -> T {
         look(&self.db.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A standby is promoted that has not heard of the end of this run: the run is claimed as it was before. Whether it had ended.
+    /// Simulates the promotion of a standby that lacks the settlement of this run: the run is claimed again.
+    /// Returns whether the run had ended.
     pub fn lose_settlement(&self, run: RunId) -> bool {
         self.db.lock().unwrap_or_else(PoisonError::into_inner).lose_settlement(run)
     }
 
-    /// From now on this flow cannot be advanced.
+    /// Makes every advance of this flow fail from now on.
     pub fn break_flow(&self, flow: RunId) {
         self.db.lock().unwrap_or_else(PoisonError::into_inner).broken_flows.insert(flow);
     }
 
-    /// One transaction: it travels, is executed at one instant, and its answer travels back. A caller that goes away does
-    /// not stop it. `sent_at` is the clock at the call, which no sound transaction looks at.
+    /// Runs one transaction: delays the request, executes the body at one instant, delays the reply. A caller that stops waiting
+    /// does not stop the transaction. The body gets `now` and `sent_at`, the clock at the call, which only mutants use.
     async fn transact<T: Send + 'static>(
         &self,
         point: Point,
@@ -150,7 +153,7 @@ impl SimStore {
                 Fate::Done | Fate::FailedBefore => result,
             });
         });
-        answer.await.unwrap_or_else(|_| Err(StoreError::Unsure { doing: point.word(), source: "no answer".into() }))
+        answer.await.unwrap_or_else(|_| Err(StoreError::Unsure { doing: point.word(), source: "no reply".into() }))
     }
 }
 
@@ -478,7 +481,7 @@ impl Store for SimStore {
     }
 }
 
-/// The lie: nobody else is there, and all is theirs.
+/// The false answer of a lying connection: no other node exists, and this node owns every partition.
 fn all_held_by(mut cluster: Cluster, told: Option<Incarnation>) -> Cluster {
     cluster.nodes.retain(|node| Some(node.incarnation) == told);
     for row in &mut cluster.partitions {

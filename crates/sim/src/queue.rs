@@ -1,4 +1,4 @@
-//! Workers: what they claim from queues, how they keep it, and how they lose it.
+//! Pull queues on maps: claims of workers, heartbeats, logs, overdue claims, and queue limits.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,7 @@ use everytick_store::{
     Result, SettleAnswer, StoreError, Success, WorkerClaim, keeping::limits_detail,
 };
 
-/// A run that a worker holds.
+/// A worker's claim on a run.
 #[derive(Clone, Debug)]
 pub(super) struct WorkerClaimRow {
     pub tenant: TenantId,
@@ -45,7 +45,7 @@ pub(super) struct QueueRow {
     pub spent_until: i64,
 }
 
-/// What the runs of workers bear in the place of a node's.
+/// The incarnation in the row of a run that a worker, not a node, has claimed.
 pub(super) const NO_NODE: Incarnation = Incarnation::from_uuid(uuid::Uuid::nil());
 
 #[async_trait]
@@ -349,7 +349,7 @@ impl Db {
         older
     }
 
-    /// Has the runs of a job wait where its target is by now.
+    /// Moves the waiting runs of a job to the queue of its current target.
     pub(super) fn requeue(&mut self, job: JobId, now: DbTime) -> Result<()> {
         let spec = self.jobs.get(&job).ok_or(StoreError::NotFound("job"))?.job.spec.clone();
         for row in self.waiting.values_mut().filter(|row| row.job == job) {

@@ -1,4 +1,4 @@
-//! What people read.
+//! Reads for users: jobs, runs, attempts, audit rows and the facts of `explain`.
 
 use everytick_domain::{
     explain::{Facts, expected},
@@ -143,7 +143,7 @@ impl Db {
         };
         let mut rows: Vec<_> = self.jobs.values().filter(wanted).collect();
         rows.sort_unstable_by(|a, b| a.job.spec.name.cmp(&b.job.spec.name));
-        // As long as the payload at least.
+        // Counts only payload bytes: a definition is at least as long as its payload.
         let mut bytes = 0;
         let within = |row: &&&JobRow| {
             let before = bytes;
@@ -194,7 +194,7 @@ impl Db {
         Page { next: if more { found.last().map(|record| record.id) } else { end }, items: found }
     }
 
-    /// Where a list for a filter by state stops to search, if it reads as many runs as it may.
+    /// The lowest run that a list filtered by state reads, if the limit of runs per search ends it.
     fn search_end(&self, filter: &RunFilter, before: Option<RunId>) -> Option<RunId> {
         if matches!(filter.states.as_slice(), [] | [State::Failed]) {
             return None;

@@ -1,4 +1,4 @@
-//! What recovery looks at, and the repair of ticks that were lost.
+//! Reads for recovery and the dead-schedule detector, and the repair of lost ticks.
 
 use everytick_domain::{
     ids::JobId,

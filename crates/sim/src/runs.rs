@@ -1,4 +1,4 @@
-//! Claims, settlements, and what was lost.
+//! Claims, delegation, settlements, and lost claims.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ impl Db {
         Ok(Waiting { now, due, next_due })
     }
 
-    /// Writes into the journal which waiting runs searches skip now.
+    /// Writes to the journal which due waiting runs a search skips as unreadable at `now`.
     pub(super) fn note_unreadable(&mut self, now: DbTime) {
         let due = self.waiting.iter().filter(|(_, row)| row.due_at <= now);
         let skipped = due.filter(|(id, row)| !self.damage.readable_run(**id) || !self.damage.readable_job(row.job));
@@ -108,7 +108,7 @@ impl Db {
         Ok(found)
     }
 
-    /// What was handed to nodes that have ended or are about to stop waits again.
+    /// Takes back the runs that are delegated to nodes that have ended or are stopping: they wait for their owner again.
     pub(super) fn undelegate(&mut self) {
         let takes = |node: &Incarnation| {
             self.leases.values().any(|row| row.incarnation == *node && !row.ended && row.info.holds)
@@ -121,7 +121,7 @@ impl Db {
         }
     }
 
-    /// Without partitions: what was handed to this node.
+    /// Claims due waiting runs of these partitions; with `None`, runs that are delegated to this node.
     pub(super) fn claim(
         &mut self,
         lease: &Lease,
@@ -166,7 +166,7 @@ impl Db {
         now: DbTime,
         locked: impl Fn(RunId) -> bool,
     ) -> Result<Vec<SettleAnswer>> {
-        // An attempt is kept with what the run's row says of it; the end of a run needs nothing of the row.
+        // A retry stores the attempt with values of the run's row, so the row must be readable. A terminal one does not.
         let needs = |settle: &&Settle| !settle.settlement.verdict.is_terminal();
         if settles.iter().filter(needs).any(|settle| !self.damage.readable_run(settle.settlement.run)) {
             return Err(StoreError::Unreadable { doing: "settle runs", source: "a run cannot be decoded".into() });
@@ -311,7 +311,7 @@ impl Db {
         true
     }
 
-    /// The claims of an incarnation, without payloads.
+    /// The claims of an incarnation, without payloads, in order of run.
     pub(super) fn claims_of(&self, incarnation: Incarnation) -> impl Iterator<Item = ClaimedRun> {
         let ours = move |run: &RunRow| run.state == State::Claimed && run.incarnation == Some(incarnation);
         let narrow = |(id, run)| ClaimedRun { payload: None, ..claimed_run(id, run) };

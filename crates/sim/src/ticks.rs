@@ -1,4 +1,4 @@
-//! Loading jobs, recording ticks and ranges, raising cursors.
+//! Loads jobs, records ticks and skip ranges, raises cursors.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Db {
     pub(super) fn open_runs(&self, job: JobId) -> Vec<OpenRun> {
         self.open_of(job)
             .map(|(id, run)| {
-                // What was handed to another node counts as claimed there.
+                // A delegated run counts as claimed.
                 let state = if self.delegated.contains_key(&id) { State::Claimed } else { run.state };
                 OpenRun { id, state, attempt: run.attempt, fence: run.fence }
             })
@@ -153,7 +153,7 @@ impl Db {
         RowAnswer::Inserted
     }
 
-    /// `by` is the node that records it, if not an edit does; `born` is whose claim it is born with.
+    /// `by` is the node that records the tick; `None` for an edit. `born` is the lease of a run that is born claimed.
     pub(super) fn insert_tick(
         &mut self,
         job: JobId,
@@ -219,7 +219,7 @@ impl Db {
         let Some(row) = self.jobs.get(&plan.job) else { return Ok(RangeAnswer::Stale) };
         let same_epoch = row.epoch == plan.epoch;
         let same_cursor = row.cursor == Some(plan.cursor_was);
-        // Two rules of one transaction; a mutant leaves out one of them.
+        // A range needs the planned epoch and cursor. One mutant drops both checks, another only the epoch check.
         let standing = match (Mutant::RangeWithoutCompareAndSet.is_on(), Mutant::NoEpochCheck.is_on()) {
             (true, _) => true,
             (false, true) => same_cursor,
@@ -248,7 +248,7 @@ impl Db {
         self.ranges.insert(id, RangeRow { job, tenant, range, recorded_at: now });
     }
 
-    /// The last tick of the job that has a row, or lies in a range, where that is not before `from`.
+    /// The job's last tick at or after `from` that has a row or lies in a skip range.
     pub(super) fn last_tick_row(&self, job: JobId, from: DbTime) -> Option<DbTime> {
         let row = self
             .runs_of(job)
@@ -277,7 +277,7 @@ impl Db {
     }
 }
 
-/// `None` is after every instant: the schedule has no more ticks.
+/// Whether the cursor rises. `None` lies after every instant: the schedule has no more ticks.
 fn rises(from: Option<DbTime>, to: Option<DbTime>) -> bool {
     match (from, to) {
         (None, _) => false,
