@@ -1,6 +1,7 @@
 -- Moves up to $3 waiting runs of job $1 up to lot $2 to queue $4 (null: push target) and partition $5. Index: waiting_job.
--- $6 and $7 lead of the job's priority, on time and late; $8 time. rank = the instant since which the run waits, minus the lead.
--- Skips locked rows; the next batch takes them. A new lot takes the moved runs out of the mark.
+-- $6 and $7 lead of the job's priority in milliseconds, on time and late; $8 time.
+-- rank = the instant since which the run waits, minus the lead. Skips locked rows; the next batch takes them.
+-- A new lot takes the moved runs out of the mark.
 with marked as materialized (
     select ctid as place from waiting where job = $1 and lot <= $2 limit $3 for update skip locked
 )

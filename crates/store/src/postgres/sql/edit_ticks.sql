@@ -1,7 +1,7 @@
 -- Inserts ticks (cause 1) of job $7: the last ticks of a definition that an edit ends, or lost ticks.
 -- Primary keys: runs, waiting. Arrays: $1 id, $2 tick, $3 due_at, $4 state (0 waiting, 5 skipped), $5 late, $6 skip reason.
--- $8 tenant, $9 time, $10 partition, $11 priority, $12 queue, $13 and $14 lead of the priority on time and late, $15 key.
--- The caller has locked the job. A row that exists stays. Waiting runs are queued. Returns the inserted ids.
+-- $8 tenant, $9 time, $10 partition, $11 priority, $12 queue, $13 and $14 lead of the priority in milliseconds, on time and late,
+-- $15 key. The caller has locked the job. A row that exists stays. Waiting runs are queued. Returns the inserted ids.
 with recorded as (
     insert into runs (id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence, finished_at,
                       skip_reason)

@@ -1,6 +1,6 @@
 -- Inserts runs of flow $14, tenant $13, scheduled_at $15, at time $16; a run that exists stays. Primary keys: runs, waiting.
--- Arrays: $1 id, $2 job, $3 cause, $4 state (0 waiting, 5 skipped), $5 skip reason, $6 error, $7 payload, $8 partition, $9
--- priority, $10 queue, $11 rank, $12 key. Waiting runs are queued. Returns the inserted runs.
+-- Arrays: $1 id, $2 job, $3 cause, $4 state (0 waiting, 5 skipped), $5 skip reason, $6 error, $7 payload, $8 partition,
+-- $9 priority, $10 queue, $11 rank, $12 key. Waiting runs are queued. Returns the inserted runs.
 with children as (
     select * from unnest($1::uuid[], $2::uuid[], $3::smallint[], $4::smallint[], $5::smallint[], $6::text[], $7::text[],
                          $8::smallint[], $9::smallint[], $10::text[], $11::bigint[], $12::text[])

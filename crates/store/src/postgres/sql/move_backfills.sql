@@ -1,7 +1,7 @@
 -- Inserts moved backfills. Primary key: backfills.
--- Arrays: $1 id, $2 tenant, $3 job, $4 from_at, $5 to_at, $6 newest_first, $7 rate_count, $8 rate_ms, $9 spent_until, $10
--- payload, $11 total, $12 position, $13 succeeded, $14 failed, $15 cancelled, $16 state, $17 active, $18 created_at, $19
--- created_by, $20 finished_at, $21 note, $22 ticks.
+-- Arrays: $1 id, $2 tenant, $3 job, $4 from_at, $5 to_at, $6 newest_first, $7 rate_count, $8 rate_ms, $9 spent_until,
+-- $10 payload, $11 total, $12 position, $13 succeeded, $14 failed, $15 cancelled, $16 state, $17 active, $18 created_at,
+-- $19 created_by, $20 finished_at, $21 note, $22 ticks.
 insert into backfills (id, tenant, job, from_at, to_at, newest_first, rate_count, rate_ms, spent_until, payload, total, position,
                        succeeded, failed, cancelled, state, active, created_at, created_by, finished_at, note, ticks)
 select n.id, n.tenant, n.job, n.from_at, n.to_at, n.newest_first, n.rate_count, n.rate_ms, n.spent_until, n.payload, n.total, n.position,

@@ -1,4 +1,4 @@
--- Lists the claimed runs (state 1) of the jobs $1 that open_claims has. Index: open_claims_job.
+-- Lists the claimed runs (state 1) of the jobs $1 that open_claims lists. Index: open_claims_job.
 -- Primary key: runs (`limit` leaves the planner no other way).
 select r.job, r.id, r.state, r.attempt, r.fence
   from open_claims c

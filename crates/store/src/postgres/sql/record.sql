@@ -1,11 +1,11 @@
 -- Records ticks (cause 1), one per job, in one statement. Primary keys: leases, epochs, cursors, runs.
--- 1. Share-locks the lease of incarnation $1 and node $2, which must be alive and carry fence $3.
--- Reads the clock after this lock. 2. Key-share-locks the epochs of the jobs that still have the planned epoch, and skips jobs
--- that an edit has locked. 3. Inserts the ticks of exactly these jobs that are not after the clock and not below the cursor.
+-- 1. Share-locks the lease of incarnation $1 and node $2, which must be alive and carry fence $3. Then reads the clock.
+-- 2. Key-share-locks the epochs of the jobs that still have the planned epoch. Skips jobs that an edit has locked.
+-- 3. Inserts the ticks of exactly these jobs that are not after the clock and not below the cursor.
 -- It waits for no lock but the lease. A tick that is recorded already fails the statement; record_again.sql is the retry.
 -- Returns the number of inserted ticks, and their ids if not all were.
--- Arrays, in order of job: $4 id, $5 job, $6 epoch, $7 tick, $8 due_at (empty: all are the ticks), $9 state (0 waiting, 1
--- claimed, 5 skipped), $10 late (empty: none), $11 skip reason (empty: none).
+-- Arrays, in order of job: $4 id, $5 job, $6 epoch, $7 tick, $8 due_at (empty: all are the ticks),
+-- $9 state (0 waiting, 1 claimed, 5 skipped), $10 late (empty: none), $11 skip reason (empty: none).
 -- Only the jobs are unnested; other values are read by position. In an array of fixed width without nulls that is immediate, and
 -- each further unnested column would cost one more table. `lateral` and the subselect in the guard leave the planner no way but
 -- one key probe per job: a join would read all jobs if the planner expects few.

@@ -1,7 +1,8 @@
 -- As record.sql, for a batch in which some runs wait (state 0; 1 claimed, 5 skipped). These are also inserted into waiting.
--- More arrays: $12 priority, $13 lead, $14 key (empty: none). The others as in record.sql: $1 incarnation, $2 node, $3 fence, $4
--- id, $5 job, $6 epoch, $7 tick, $8 due_at, $9 state, $10 late, $11 reason.
--- Reading a text by position walks through the array; for a thousand keys that costs less than unnesting all columns.
+-- More arrays: $12 priority, $13 lead (milliseconds that the priority is worth in a queue), $14 key (empty: none).
+-- The others as in record.sql: $1 incarnation, $2 node, $3 fence, $4 id, $5 job, $6 epoch, $7 tick, $8 due_at, $9 state,
+-- $10 late, $11 reason. Reading a text by position walks through the array;
+-- for a thousand keys that costs less than unnesting all columns.
 with lease as materialized (
     select until, open_from from leases where incarnation = $1 and node = $2 and fence = $3 and not ended for share
 ), clock as materialized (

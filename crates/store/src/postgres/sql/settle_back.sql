@@ -1,6 +1,6 @@
 -- Returns claimed runs to waiting (state 0), due no earlier than their tick.
 -- Primary keys: the day's table, epochs, waiting, worker_claims. Arrays: $1 run, $2 due_at, $3 unspent (attempts to give back),
--- $4 lost, $5 error, $6 priority, $7 lead. The caller has locked the runs.
+-- $4 lost, $5 error, $6 priority, $7 lead (milliseconds that the priority is worth in a queue). The caller has locked the runs.
 -- Partition and queue are those that the job has now: a job does not move while one of its runs is locked.
 -- `any (array[...])` leaves the planner no way but the key.
 with back as (

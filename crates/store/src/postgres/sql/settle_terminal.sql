@@ -1,8 +1,9 @@
 -- Ends runs that are still claimed (state 1) under their fence. Primary key: the day's table. Index: job_parents_parent.
--- Arrays: $1 run, $2 fence, $3 new state, $4 started_at (-1: unknown), $5 finished_at, $6 error, $7 output.
--- $4, $6 and $7 are empty if no run has a value. Returns how many ended, their ids if not all did, those claimed by workers, and
--- those a flow may follow. `any (array[...])` leaves the planner no way but the key: a plan made while the day has few runs would
--- scan the day for each batch.
+-- Arrays: $1 run, $2 fence, $3 new state (2 succeeded, 3 failed, 4 cancelled), $4 started_at (-1: unknown), $5 finished_at,
+-- $6 error, $7 output. $4, $6 and $7 are empty if no run has a value.
+-- Returns how many ended, their ids if not all did, those claimed by workers, and those a flow may follow.
+-- `any (array[...])` leaves the planner no way but the key: a plan made while the day has few runs would scan the day for each
+-- batch.
 with ended as (
     update runs_of_the_day r
        set state = ($3::smallint[])[s.place], started_at = coalesce(nullif(($4::bigint[])[s.place], -1), r.started_at),

@@ -1,5 +1,6 @@
--- Lists up to $2 worker claims whose lease or timeout has passed at $1, with their runs if still claimed (state 1) under that
--- fence. Leaves out the runs $3 and the jobs $4, which cannot be decoded. Primary keys: runs, epochs.
+-- Reads up to $2 worker claims whose lease or timeout has passed at $1. Adds the run if it is still claimed (state 1) under the
+-- claim's fence.
+-- Leaves out the runs $3 and the jobs $4, which cannot be decoded. Primary keys: runs, epochs.
 -- Scans worker_claims, which has one row per run in progress: an index on columns that heartbeats change would cost each of them
 -- more.
 select c.run, c.worker, c.log, c.queue = '' as accepted, c.timeout_at <= $1 as timed_out,

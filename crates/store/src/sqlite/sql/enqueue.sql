@@ -1,6 +1,6 @@
 -- Adds runs to waiting at time ?2, with the values of their rows, in the queue of their job if it has one.
--- Primary keys: runs, epochs, worker_claims. ?1 JSON array of [run, priority, lead, key].
--- rank = the instant since which the run waits, minus the lead. A late run that was never attempted waits since ?2.
+-- Primary keys: runs, epochs, worker_claims. ?1 JSON array of [run, priority, lead (milliseconds that the priority is worth in a
+-- queue), key]. rank = the instant since which the run waits, minus the lead. A late run that was never attempted waits since ?2.
 insert into waiting (run, job, tenant, partition, priority, due_at, late, force, attempts, queue, rank, key)
 select r.id, r.job, r.tenant, 0, q.value ->> 1, r.due_at, r.late, r.force, r.attempt, e.queue,
        iif(e.queue is null, null, iif(r.late = 1 and r.attempt = 0, ?2, r.due_at) - (q.value ->> 2)),

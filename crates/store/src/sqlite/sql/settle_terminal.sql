@@ -1,5 +1,5 @@
 -- Ends runs that are still claimed (state 1) under their fence. Primary key: runs.
--- ?1 JSON array of [run, fence, new state, started_at, finished_at, error, output].
+-- ?1 JSON array of [run, fence, new state (2 succeeded, 3 failed, 4 cancelled), started_at, finished_at, error, output].
 -- `limit -1` makes SQLite expand each array once, not once per column.
 update runs set state = s.state, started_at = coalesce(s.started_at, runs.started_at), finished_at = s.ended_at,
                 error = s.error, output = s.output, incarnation = null

@@ -1,5 +1,6 @@
--- Lists up to ?2 worker claims whose lease or timeout has passed at ?1, with their runs if still claimed (state 1) under that
--- fence. Leaves out the runs ?3 and the jobs ?4, which cannot be decoded. Primary key: runs.
+-- Reads up to ?2 worker claims whose lease or timeout has passed at ?1.
+-- Returns those whose run is still claimed (state 1) under the claim's fence, with the run.
+-- Leaves out the runs ?3 and the jobs ?4, which cannot be decoded. Primary key: runs.
 -- Scans worker_claims, which has one row per run in progress.
 select held.worker, held.log, held.queue = '' as accepted, held.timeout_at <= ?1 as timed_out,
        r.id, r.job, r.tenant, r.cause, r.scheduled_at, r.fence, r.attempt, r.lost, r.payload, r.started_at
