@@ -1,4 +1,4 @@
-//! Reading a request's body: its media type, its size, its JSON, and the Idempotency-Key that goes with it.
+//! Reads a request's body: checks its media type, size and depth, parses its JSON, and reads the Idempotency-Key.
 
 use axum::{
     body::Body,
@@ -20,16 +20,16 @@ use crate::{
 };
 
 pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024;
-/// What serde_json takes; a payload is kept as text and would otherwise be let through deeper than its readers can go.
+/// The limit of serde_json. A payload is stored as raw text, whose depth serde_json does not check: its readers would fail later.
 pub(crate) const JSON_DEPTH_MAX: usize = 127;
 
 const CALENDAR: &str = "text/calendar";
 const JSON: [&str; 2] = ["application/json", "application/merge-patch+json"];
 
-/// A body of JSON, or none.
+/// A JSON body, which may be empty.
 pub(crate) struct JsonBody {
     bytes: Bytes,
-    /// Counts the bytes until the request is answered.
+    /// Counts the bytes until the request has been answered.
     _charge: Charge,
     pub(crate) idempotency: Option<IdempotencyKey>,
 }
@@ -48,7 +48,7 @@ impl<S: Sync> FromRequest<S> for JsonBody {
     }
 }
 
-/// A calendar: as JSON, or as an iCalendar file.
+/// A calendar as JSON, or as an iCalendar file.
 pub(crate) enum CalendarBody {
     Json(JsonBody),
     Ics(String),
@@ -84,14 +84,14 @@ impl JsonBody {
         Ok(read_json::<Option<Object<T>>>(&self.bytes)?.map_or_else(T::default, |object| object.0))
     }
 
-    /// The body as it was written.
+    /// The raw JSON text of the body.
     pub(crate) fn read_raw(&self) -> Result<Box<RawValue>> {
         read_json(self.present()?)
     }
 
     fn present(&self) -> Result<&[u8]> {
         if self.bytes.is_empty() {
-            return Err(ApiError::malformed("", "the body is empty; a JSON object is wanted"));
+            return Err(ApiError::malformed("", "the body is empty; send a JSON object"));
         }
         Ok(&self.bytes)
     }
@@ -101,13 +101,13 @@ pub(crate) fn read_object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     Ok(read_json::<Object<T>>(bytes)?.0)
 }
 
-/// Syntax is `Malformed`; a wrong type or an unknown field is `Invalid`, under the path where it stands.
+/// A syntax error is `Malformed`. A wrong type or an unknown field is `Invalid` and reported under its path.
 fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     let text = std::str::from_utf8(bytes).map_err(|_| ApiError::malformed("", "the body is not UTF-8"))?;
     if deeper_than(text, JSON_DEPTH_MAX) {
         return Err(ApiError::malformed("", format!("the JSON is nested deeper than {JSON_DEPTH_MAX} levels")));
     }
-    // To keep the path costs as much again as to read: what is wrong is read twice.
+    // Tracking the path doubles the cost of parsing, so only a body that fails is parsed again with it.
     if let Ok(read) = serde_json::from_str(text) {
         return Ok(read);
     }
@@ -125,7 +125,7 @@ fn refused(path: &str, error: &serde_json::Error) -> ApiError {
     match error.classify() {
         Category::Syntax | Category::Eof | Category::Io => ApiError::malformed("", format!("not JSON: {message}")),
         Category::Data => {
-            // "... at line 1 column 17" helps no one who is told the field.
+            // The field is named, so remove serde's "at line 1 column 17".
             let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
             let path = if path == "." { "" } else { path };
             ApiError::Invalid(vec![Invalid::new(field_of(path, message), message)])
@@ -133,7 +133,7 @@ fn refused(path: &str, error: &serde_json::Error) -> ApiError {
     }
 }
 
-/// serde names a field that is unknown or given twice in its message, and not always in the path.
+/// The field that an error is about. serde names an unknown, duplicate or missing field in the message, not always in the path.
 fn field_of(path: &str, message: &str) -> String {
     let named = ["unknown field `", "duplicate field `", "missing field `"]
         .iter()
@@ -168,7 +168,7 @@ fn deeper_than(text: &str, levels: usize) -> bool {
 
 pub(crate) fn check_media_type(headers: &HeaderMap, wanted: &[&str]) -> Result<()> {
     let wrong =
-        |found: &str| ApiError::WrongMediaType(format!("{found} is not taken here; send {}", wanted.join(" or ")));
+        |found: &str| ApiError::WrongMediaType(format!("{found} is not supported here; send {}", wanted.join(" or ")));
     let value = headers.get(header::CONTENT_TYPE).ok_or_else(|| wrong("a body without Content-Type"))?;
     let text = value.to_str().map_err(|_| wrong("a Content-Type that is not ASCII"))?;
     let mut parts = text.split(';').map(str::trim);
@@ -184,7 +184,7 @@ pub(crate) fn check_media_type(headers: &HeaderMap, wanted: &[&str]) -> Result<(
     }
 }
 
-/// Whether the sender announces more than may be sent: refused before it is read.
+/// Refuses a body by its `Content-Length`, before it is read.
 pub(crate) fn check_announced(headers: &HeaderMap, bytes_max: usize) -> Result<()> {
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|bytes| bytes > bytes_max) {
@@ -195,12 +195,12 @@ pub(crate) fn check_announced(headers: &HeaderMap, bytes_max: usize) -> Result<(
 
 async fn read_whole(parts: &Parts, body: Body) -> Result<(Bytes, Charge)> {
     check_announced(&parts.headers, BODY_BYTES_MAX)?;
-    // What has come counts, not what was announced: to announce costs a client nothing.
+    // Count received bytes, not announced ones: a client could announce any length at no cost.
     let mut charge = parts.extensions.get::<InFlight>().cloned().unwrap_or_default().begin();
     let mut chunks = body.into_data_stream();
     let mut whole = BytesMut::new();
     while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(|_| ApiError::malformed("", "the body broke off"))?;
+        let chunk = chunk.map_err(|_| ApiError::malformed("", "the body ended early"))?;
         if whole.len() + chunk.len() > BODY_BYTES_MAX {
             return Err(ApiError::TooLarge { field: "body", bytes_max: BODY_BYTES_MAX });
         }

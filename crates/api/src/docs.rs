@@ -1,5 +1,5 @@
-//! The document for people: plain HTML from the same OpenAPI document, without a script, so it works offline and under a
-//! strict content policy. (The usual viewers load a script from a content network.)
+//! The API reference for people: plain HTML from the OpenAPI document. It needs no script, so it works offline and under a
+//! strict content security policy. (The usual viewers load a script from a CDN.)
 
 use std::{fmt::Write, sync::LazyLock};
 
@@ -13,7 +13,7 @@ static PAGE: LazyLock<String> = LazyLock::new(|| page_of(&serde_json::from_str(&
 
 const CSP: &str = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// This document, for programs
+/// The OpenAPI document as JSON
 #[utoipa::path(
     get,
     path = "/openapi.json",
@@ -24,18 +24,18 @@ pub(crate) async fn openapi_json() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], JSON.as_str())
 }
 
-/// This document, for people
+/// The API reference as a page
 #[utoipa::path(
     get,
     path = "/docs",
     tag = "docs",
-    responses((status = 200, description = "A page", body = String, content_type = "text/html"))
+    responses((status = 200, description = "An HTML page", body = String, content_type = "text/html"))
 )]
 pub(crate) async fn page() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CONTENT_SECURITY_POLICY, CSP)], PAGE.as_str())
 }
 
-/// How the page looks
+/// Style sheet of the API reference
 #[utoipa::path(
     get,
     path = "/docs/style.css",
@@ -60,7 +60,9 @@ fn page_of(document: &Value) -> String {
     for paragraph in text(&info["description"]).split("\n\n") {
         put(&mut html, format_args!("<p>{}</p>", prose(paragraph)));
     }
-    html.push_str("<p><a href=\"/openapi.json\">openapi.json</a> is the same for programs.</p></header><nav><ul>");
+    html.push_str(
+        "<p><a href=\"/openapi.json\">openapi.json</a> is the same document for programs.</p></header><nav><ul>",
+    );
     let operations = operations(document);
     for (id, method, path, _) in &operations {
         put(
@@ -189,7 +191,7 @@ fn object(html: &mut String, name: &str, schema: &Value) {
     html.push_str("</section>");
 }
 
-/// What a schema admits, in a few words.
+/// The type of a schema as short HTML.
 fn kind_of(schema: &Value) -> String {
     if let Some(name) = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
         return format!("<a href=\"#{0}\">{0}</a>", escape(name));

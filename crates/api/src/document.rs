@@ -1,4 +1,4 @@
-//! The OpenAPI document: made from the routes, with the refusals that any of them may give added here.
+//! The OpenAPI document. It is generated from the routes; this file adds the error answers that every route can give.
 
 use utoipa::openapi::{
     ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder,
@@ -14,25 +14,22 @@ use crate::{
     wire::{IdempotencyKey, IfMatchTag},
 };
 
-/// What may happen to any request.
+/// Error answers of every request.
 const ANY: [(&str, &str); 5] = [
-    ("400", "The request cannot be read: a parameter, a header or the JSON"),
-    ("403", "A page of another site is asking, or the Host is not this server's"),
+    ("400", "A parameter, a header or the JSON cannot be parsed"),
+    ("403", "The request comes from a page of another site, or its `Host` is not this server's"),
     ("408", "The request took too long"),
-    ("500", "An error on our side"),
-    (
-        "503",
-        "The store is not available now, or this node is too busy; in the latter case `Retry-After` says when to ask again",
-    ),
+    ("500", "Internal server error"),
+    ("503", "The store is not available, or this node is busy. A busy node sends `Retry-After`"),
 ];
-/// What may happen to one that carries a body.
+/// Error answers of a request with a body.
 const WITH_BODY: [(&str, &str); 3] = [
     ("413", "The body is too large"),
-    ("415", "The body is not of a media type that is taken here"),
-    ("422", "What it says is not valid; each field is named"),
+    ("415", "The media type of the body is not supported"),
+    ("422", "The content is not valid; each wrong field is listed"),
 ];
 
-/// The document of every route.
+/// The OpenAPI document of every route.
 #[must_use]
 pub fn openapi() -> OpenApi {
     let mut document = routes::all().into_openapi();
@@ -44,21 +41,21 @@ pub fn openapi() -> OpenApi {
         .build();
     document.tags = Some(
         [
-            ("jobs", "What to do, and when"),
-            ("runs", "What was done, is being done, or was skipped, and why"),
+            ("jobs", "Definitions: what to run, and when"),
+            ("runs", "Runs in every state, and skipped ticks with their reasons"),
             ("backfills", "Runs for past ticks"),
-            ("flows", "What comes of a run of a job that others follow"),
-            ("queues", "Where workers take runs from"),
-            ("schedules", "What a schedule means, before a job has it"),
-            ("calendars", "Dates that schedules leave out"),
+            ("flows", "A root run and the runs of the jobs that depend on it"),
+            ("queues", "Queues from which workers claim runs"),
+            ("schedules", "Preview of a schedule that is not stored"),
+            ("calendars", "Dates that schedules exclude"),
             ("audit", "Who changed what"),
-            ("node", "How the node does"),
+            ("node", "Health, readiness and metrics of the node, and the cluster"),
             ("docs", "This document"),
         ]
         .map(|(name, description)| TagBuilder::new().name(name).description(Some(description)).build())
         .into(),
     );
-    // What only parameters name is not collected with the routes.
+    // The router does not collect schemas that only parameters name.
     let components = document.components.get_or_insert_default();
     components.schemas.insert(IfMatchTag::name().into_owned(), IfMatchTag::schema());
     components.schemas.insert(IdempotencyKey::name().into_owned(), IdempotencyKey::schema());
@@ -81,15 +78,15 @@ pub fn openapi() -> OpenApi {
 
 const DESCRIPTION: &str = "A distributed cron: every tick of every enabled job is recorded exactly once, as one run or as one \
 skip with its reason; a run is delivered at least once, always under the same id, never before its time.\n\n\
-Durations read and print as `90s`, `15m`, `1h30m`, `7d`; instants as RFC 3339 in UTC. Lists answer `items` and \
-`next_cursor`, and take `limit` and `cursor`. What is refused is answered as a problem (RFC 9457) that names each field.";
+Durations are written as `90s`, `15m`, `1h30m`, `7d`; instants as RFC 3339 in UTC. Lists answer `items` and \
+`next_cursor`, and take `limit` and `cursor`. Errors are problem documents (RFC 9457) that name each wrong field.";
 
 fn problem(description: &str) -> Response {
     let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
     ResponseBuilder::new().description(description).content(PROBLEM_JSON, content).build()
 }
 
-/// A parameter may be left out, but it has no way to be null.
+/// A parameter can be absent but not null, so its schema must not allow null.
 fn never_null(parameter: &mut RefOr<Parameter>) {
     let RefOr::T(parameter) = parameter else { return };
     match &mut parameter.schema {

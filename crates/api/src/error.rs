@@ -1,4 +1,4 @@
-//! What a request is refused with. The one place that knows status codes: everything else says what is wrong, in words.
+//! Why a request is refused. Only this file knows status codes; the rest of the crate describes the problem.
 
 use axum::{
     http::{HeaderValue, StatusCode, header},
@@ -9,35 +9,35 @@ use everytick_engine::store::StoreError;
 
 use crate::wire::{ERRORS_MAX, FieldError, Problem};
 
-/// Seconds that a client should wait after it was refused because the node is busy.
+/// Seconds that a client should wait after 429, or after 503 from a busy node.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
 pub(crate) type Result<T, E = ApiError> = std::result::Result<T, E>;
 
-/// Why a request is refused, by what its sender would do about it.
+/// Why a request is refused. Variants differ by what the client should do.
 #[derive(Debug)]
 pub(crate) enum ApiError {
-    /// The request cannot be read: broken JSON, a query parameter or header that is none.
+    /// The request cannot be parsed: broken JSON, or a bad query parameter or header.
     Malformed(Vec<Invalid>),
-    /// The request can be read, and says something that cannot be.
+    /// The request can be parsed, but its content is not valid.
     Invalid(Vec<Invalid>),
-    /// Another site, or another name for this host, is asking.
+    /// The `Host`, the `Origin` or the header `everytick-run` is not allowed.
     Forbidden(String),
-    /// A page of another site has the browser ask.
+    /// A browser sends the request for a page of another site.
     CrossSite,
     NoSuchPath,
     NotFound(&'static str),
-    /// A part of the path is neither a name nor an id, so nothing can be there.
+    /// A path segment can be neither a name nor an id, so no such resource exists.
     NotAName {
         field: &'static str,
         message: String,
     },
     WrongMethod,
-    /// It contradicts how things stand.
+    /// The request conflicts with the current state.
     Conflict(Vec<Invalid>),
-    /// `If-Match` names another version.
+    /// `If-Match` does not contain the current version.
     VersionMismatch(String),
     TooLarge {
         field: &'static str,
@@ -45,15 +45,15 @@ pub(crate) enum ApiError {
     },
     WrongMediaType(String),
     TooSlow,
-    /// Known not to have been done, or not known: in both cases to be asked again.
+    /// The store failed, or did not confirm the commit. The message says which of the two; the client may retry.
     Unavailable(String),
-    /// This node has too much to do at the moment. Nothing was done: ask again in [`RETRY_AFTER`].
+    /// This node is overloaded. Nothing was changed; retry after [`RETRY_AFTER`].
     Busy(String),
-    /// The caller has too much under way already. Nothing was done: ask again in [`RETRY_AFTER`].
+    /// The caller has too much in progress. Nothing was changed; retry after [`RETRY_AFTER`].
     TooMany(String),
-    /// A row that the request needs cannot be decoded. Nothing was done.
+    /// A row that the request needs cannot be decoded. Nothing was changed.
     Unreadable(String),
-    /// A fault of ours, which the log tells.
+    /// A bug in the server. The log has the cause.
     Internal,
 }
 
@@ -65,10 +65,10 @@ impl ApiError {
         Self::Conflict(vec![Invalid::new(field, message)])
     }
 
-    /// A claim that a newer one, or the end of its run, has passed (I7).
+    /// The fence is not that of the current claim: the run was claimed again or has ended (I7).
     pub(crate) fn stale(fence: Fence) -> Self {
         let message =
-            format!("{fence} is not the fence of a claim on this run; it was passed by a newer one or by its end");
+            format!("{fence} is not the fence of a claim on this run; the run was claimed again or has ended");
         Self::conflict("fence", message)
     }
 
@@ -90,7 +90,7 @@ impl ApiError {
         }
     }
 
-    /// A word that programs may go by; it is the end of the problem's `type`.
+    /// A stable word for programs: the end of the problem's `type`.
     const fn word(&self) -> &'static str {
         match self {
             Self::Malformed(_) => "malformed",
@@ -117,24 +117,24 @@ impl ApiError {
         match self {
             Self::Malformed(_) => "The request cannot be read",
             Self::Invalid(_) => "The request is not valid",
-            Self::Forbidden(_) | Self::CrossSite => "Not allowed from there",
+            Self::Forbidden(_) | Self::CrossSite => "The request is not allowed",
             Self::NoSuchPath => "No such path",
             Self::NotFound(_) | Self::NotAName { .. } => "Not found",
-            Self::WrongMethod => "The method is not allowed here",
-            Self::Conflict(_) => "It contradicts how things stand",
-            Self::VersionMismatch(_) => "It has another version",
+            Self::WrongMethod => "The path does not support this method",
+            Self::Conflict(_) => "The request conflicts with the current state",
+            Self::VersionMismatch(_) => "The version does not match",
             Self::TooLarge { .. } => "The request is too large",
             Self::WrongMediaType(_) => "The media type is not supported",
             Self::TooSlow => "The request took too long",
-            Self::Unavailable(_) => "Not available now",
-            Self::Busy(_) => "Too busy now",
-            Self::TooMany(_) => "Too many at once",
+            Self::Unavailable(_) => "Temporarily unavailable",
+            Self::Busy(_) => "The node is busy",
+            Self::TooMany(_) => "Too many requests at once",
             Self::Unreadable(_) => "A stored row cannot be decoded",
-            Self::Internal => "An error on our side",
+            Self::Internal => "Internal server error",
         }
     }
 
-    /// How many errors there are that are not listed.
+    /// How many errors are beyond [`ERRORS_MAX`] and therefore not listed.
     fn more_errors(&self) -> usize {
         match self {
             Self::Malformed(found) | Self::Invalid(found) | Self::Conflict(found) => {
@@ -144,7 +144,7 @@ impl ApiError {
         }
     }
 
-    /// What is wrong, each with its field where there is one; the first of them where they are many.
+    /// Each error with its field, if it has one. At most [`ERRORS_MAX`].
     pub(crate) fn errors(&self) -> Vec<FieldError> {
         match self {
             Self::Malformed(found) | Self::Invalid(found) | Self::Conflict(found) => {
@@ -168,7 +168,7 @@ impl ApiError {
         }
     }
 
-    /// The same where there is only a list to say it in.
+    /// As `errors`; when there is none, the detail as one error without a field.
     pub(crate) fn errors_or_detail(&self) -> Vec<FieldError> {
         let errors = self.errors();
         if errors.is_empty() { vec![FieldError::new("", &self.detail())] } else { errors }
@@ -190,18 +190,17 @@ impl ApiError {
             | Self::Busy(message)
             | Self::TooMany(message)
             | Self::Unreadable(message) => message.clone(),
-            Self::NoSuchPath => "no such path; /docs lists those there are".to_owned(),
+            Self::NoSuchPath => "no such path; /docs lists all paths".to_owned(),
             Self::CrossSite => {
-                "a page of another site may not ask (Sec-Fetch-Site); open the page of this server instead".to_owned()
+                "pages of other sites may not send requests here (Sec-Fetch-Site); open this server's own page"
+                    .to_owned()
             }
             Self::NotFound(what) => format!("no such {what}"),
             Self::NotAName { message, .. } => message.clone(),
-            Self::WrongMethod => "the Allow header lists the methods that this path takes".to_owned(),
+            Self::WrongMethod => "the Allow header lists the methods that this path supports".to_owned(),
             Self::TooLarge { field, bytes_max } => format!("{field} is larger than {bytes_max} bytes"),
-            Self::TooSlow => {
-                "the request was not read and answered in time; nothing is known of what it did".to_owned()
-            }
-            Self::Internal => "the server's log tells more".to_owned(),
+            Self::TooSlow => "the request was not read and answered in time; it may have taken effect".to_owned(),
+            Self::Internal => "the server's log has the cause".to_owned(),
         }
     }
 }
@@ -240,11 +239,11 @@ impl From<StoreError> for ApiError {
             StoreError::InUse { .. } => Self::conflict("name", error.to_string()),
             StoreError::KeyReused => Self::Invalid(vec![Invalid::new(
                 "Idempotency-Key",
-                "was used for another request; a key stands for one request and its repeats",
+                "was used for another request; use a new key for each request, and the same key only to repeat it",
             )]),
             StoreError::Invalid(found) => Self::Invalid(found),
             StoreError::Refused { doing, ref source } => {
-                tracing::error!(doing, cause = %source, "the store refused the data of a request");
+                tracing::error!(doing, cause = %source, "the store rejected the data of a request");
                 Self::Invalid(vec![Invalid::new("", error.to_string())])
             }
             StoreError::Unreadable { doing, ref source } => {
@@ -252,13 +251,15 @@ impl From<StoreError> for ApiError {
                 Self::Unreadable(format!("{error}: {source}"))
             }
             StoreError::Failed { doing, ref source } => {
-                tracing::error!(doing, cause = %source, "the store failed at a request");
-                Self::Unavailable(format!("{error}; nothing was changed, ask again"))
+                tracing::error!(doing, cause = %source, "the store failed to execute a request");
+                Self::Unavailable(format!("{error}; nothing was changed, retry"))
             }
-            StoreError::Busy { .. } => Self::Busy(format!("{error}; nothing was changed, ask again")),
+            StoreError::Busy { .. } => Self::Busy(format!("{error}; nothing was changed, retry")),
             StoreError::Unsure { doing, ref source } => {
-                tracing::error!(doing, cause = %source, "the store left a request unsure");
-                Self::Unavailable(format!("{error}; read again before asking again, or ask under an Idempotency-Key"))
+                tracing::error!(doing, cause = %source, "the store did not confirm a request: its outcome is unknown");
+                Self::Unavailable(format!(
+                    "{error}; read the current state before you retry, or retry with an Idempotency-Key"
+                ))
             }
             StoreError::LeaseLost | StoreError::NameHeld(_) | StoreError::Unusable(_) => {
                 tracing::error!(%error, "the store cannot be used for a request");

@@ -1,6 +1,6 @@
-//! Who may ask while there are no tokens: programs on this machine, and pages that this server gave out. A page of another
-//! site is known by its Origin, and by what the browser says of it (`Sec-Fetch-Site`); one that made a name of its own point here
-//! (DNS rebinding) by its Host.
+//! Decides which callers are allowed while there are no tokens: programs on this machine, and pages of this server.
+//! A page of another site is detected by its `Origin` and by `Sec-Fetch-Site`. A foreign name that points here (DNS rebinding)
+//! is detected by its `Host`.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::{
     error::{ApiError, Result},
 };
 
-/// Answers a request only if it comes from this machine and for it.
+/// Refuses a request whose `Host` or `Origin` is not this server's, or that a page of another site sends.
 pub(crate) async fn check(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let named = request.uri().authority().map(|authority| authority.as_str().to_owned());
     let asked = allowed(request.headers(), named.as_deref(), api.listen.port())
@@ -28,34 +28,34 @@ pub(crate) async fn check(State(api): State<Arc<Api>>, request: Request, next: N
 }
 
 fn allowed(headers: &HeaderMap, authority: Option<&str>, port: u16) -> Result<()> {
-    // Every webhook carries it, and no client does: a job must not use the API of its own cluster.
+    // Every webhook carries this header and no API client does: a job must not call the API of its own cluster.
     if headers.contains_key("everytick-run") {
         return Err(ApiError::Forbidden(
-            "the request carries the header everytick-run: webhooks may not use the API; send without it".to_owned(),
+            "the request carries the header everytick-run: webhooks may not call the API; remove the header".to_owned(),
         ));
     }
     let host = single(headers, &header::HOST)?.or(authority);
-    let host = host.ok_or_else(|| ApiError::Forbidden("the request names no Host".to_owned()))?;
+    let host = host.ok_or_else(|| ApiError::Forbidden("the request has no Host header".to_owned()))?;
     for name in [Some(host), authority].into_iter().flatten() {
         if !is_ours(name, port) {
             return Err(ApiError::Forbidden(format!(
-                "the Host {name:?} is not this server's; ask localhost or a loopback address, port {port}"
+                "the Host {name:?} is not this server's; use localhost or a loopback address, port {port}"
             )));
         }
     }
     match single(headers, &header::ORIGIN)? {
-        Some(origin) if !is_own_origin(origin, host) => {
-            Err(ApiError::Forbidden(format!("the Origin {origin:?} is not this server's; other sites may not ask")))
-        }
+        Some(origin) if !is_own_origin(origin, host) => Err(ApiError::Forbidden(format!(
+            "the Origin {origin:?} is not this server's; other sites may not send requests here"
+        ))),
         _ => Ok(()),
     }
 }
 
-/// Pages that a link on another site may lead to.
+/// Pages that another site may link to.
 const PAGES: [&str; 3] = ["/", "/docs", "/openapi.json"];
 
-/// Requests that a page of another site has the browser make are refused, with or without an Origin: an image or a script has
-/// none. Following a link to a page is not such a request, and `/healthz` tells nothing.
+/// Refuses requests that a browser sends for a page of another site. `Origin` is not enough: a browser sends none for an image or
+/// a script. Allowed are links to a page, and `/healthz`, which reveals nothing.
 fn not_cross_site(method: &Method, path: &str, headers: &HeaderMap) -> Result<()> {
     let site = single(headers, &SEC_FETCH_SITE)?;
     if !matches!(site, Some("cross-site" | "same-site")) {
@@ -82,7 +82,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a st
     }
 }
 
-/// A loopback name or address, with our port or none.
+/// Whether the host is a loopback name or address, with this server's port or without a port.
 fn is_ours(host: &str, port: u16) -> bool {
     let (name, given) = match host.rfind(':') {
         Some(at) if !host.ends_with(']') => (&host[..at], Some(&host[at + 1..])),
@@ -103,7 +103,7 @@ fn is_own_origin(origin: &str, host: &str) -> bool {
     origin.strip_prefix("http://").is_some_and(|authority| authority.eq_ignore_ascii_case(host))
 }
 
-/// Headers that every answer carries: nothing is sniffed, framed, cached or loaded from elsewhere.
+/// Adds security headers to every answer: no sniffing, no framing, no caching, no content from elsewhere.
 pub(crate) async fn harden(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_names_with_our_port_or_none_are_ours() {
+    fn only_loopback_hosts_with_the_own_port_or_without_a_port_are_accepted() {
         for host in ["localhost", "LOCALHOST:8640", "127.0.0.1", "127.0.0.1:8640", "127.9.9.9", "[::1]", "[::1]:8640"] {
             assert!(is_ours(host, 8640), "{host}");
         }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_page_of_another_site_asks_for_is_refused_and_what_a_link_leads_to_is_not() {
+    fn requests_of_other_sites_are_refused_except_links_to_pages_and_healthz() {
         let asked = |method: &str, path: &str, fetch: &[(&'static str, &'static str)]| {
             let pairs =
                 fetch.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_is_our_own_or_foreign() {
+    fn only_the_exact_origin_of_this_server_is_accepted() {
         assert!(is_own_origin("http://localhost:8640", "localhost:8640"));
         for origin in
             ["null", "", "https://localhost:8640", "http://localhost", "http://localhost:3000", "http://evil.example"]

@@ -1,5 +1,5 @@
-//! `Idempotency-Key`: a repeat of the same request under the same key is answered as the first was, and done once.
-//! "The same" is method, path and body; the store keeps keys for a day.
+//! `Idempotency-Key`: a repeated request with the same key is executed once and gets the answer of the first.
+//! Requests are the same when method, path and body are equal. The store keeps keys for one day.
 
 use axum::http::request::Parts;
 use everytick_engine::store::IdempotencyKey;
@@ -14,7 +14,7 @@ pub(crate) fn asked(parts: &Parts, body: &[u8]) -> Result<Option<IdempotencyKey>
     let Some(value) = values.next() else { return Ok(None) };
     let wrong = |what: &str| Err(ApiError::malformed("Idempotency-Key", what));
     if values.next().is_some() {
-        return wrong("is given more than once");
+        return wrong("occurs more than once");
     }
     match value.to_str() {
         Ok(key) if (1..=KEY_BYTES_MAX).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic()) => {

@@ -1,9 +1,9 @@
-//! Limits the memory of large answers and request bodies. A client that does not read its answer, or stops in the middle of a
-//! body, occupies memory until a timeout; the limit holds for the sum over all clients.
+//! Limits the memory of large answers and request bodies, as a sum over all clients. A client that does not read its answer, or
+//! stops in the middle of a body, occupies memory until a timeout.
 //!
-//! Bodies and answers below 64 KiB are neither counted nor refused, and `/healthz`, `/readyz` and `/metrics` always answer. An answer
-//! to a request that may have changed something is counted and not refused: its content would be lost. A quarter of the limit is
-//! for those answers, so that clients that read pages do not keep workers from their claims.
+//! Bodies and answers below 64 KiB are neither counted nor refused. `/healthz`, `/readyz` and `/metrics` always answer. The answer
+//! to a request that may have changed something is counted but never refused, because its content would be lost. A quarter of the
+//! limit is reserved for those answers, so that clients that read pages do not block the claims of workers.
 
 use std::sync::{
     Arc,
@@ -23,11 +23,11 @@ use crate::{
     error::{ApiError, Result},
 };
 
-/// Bytes of large answers and request bodies that are in memory at a time.
+/// Limit for the bytes of large answers and request bodies in memory.
 pub const BYTES_IN_FLIGHT_MAX: usize = 128 * 1024 * 1024;
-/// Less than this is not counted.
+/// Smaller bodies and answers are not counted.
 const LARGE_BYTES_MIN: usize = 64 * 1024;
-/// A body that grows is counted in steps.
+/// A growing body is counted in steps of this size.
 const STEP_BYTES: usize = 64 * 1024;
 const ALWAYS_ANSWERED: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
@@ -50,17 +50,17 @@ impl InFlight {
         Self { bytes: Arc::default(), bytes_max }
     }
 
-    /// Refuses a request before its work where its answer could be large and cannot be refused afterwards.
+    /// For a request whose answer can be large and cannot be refused later: refuses it before its work starts.
     pub(crate) fn check(&self) -> Result<()> {
         if self.bytes.load(Ordering::Relaxed) < self.bytes_max { Ok(()) } else { Err(busy()) }
     }
 
-    /// Counts nothing yet.
+    /// A charge of 0 bytes, which can grow.
     pub(crate) fn begin(&self) -> Charge {
         Charge { bytes: 0, of: self.clone() }
     }
 
-    /// Counts bytes that cannot be refused any more.
+    /// Counts bytes that can no longer be refused.
     pub(crate) fn count(&self, bytes: usize) -> Charge {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         Charge { bytes, of: self.clone() }
@@ -74,10 +74,10 @@ impl InFlight {
 }
 
 fn busy() -> ApiError {
-    ApiError::Busy("large requests and answers of other clients occupy the memory for them; ask again".to_owned())
+    ApiError::Busy("large requests and answers of other clients use all the memory reserved for them; retry".to_owned())
 }
 
-/// Bytes that are counted until this is dropped.
+/// Counted bytes. Dropping the charge ends the count.
 #[derive(Debug)]
 pub(crate) struct Charge {
     bytes: usize,
@@ -85,7 +85,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Counts a body that has grown to this length. Refused at the limit.
+    /// Counts a body that has grown to `bytes`. Refused at three quarters of the limit.
     pub(crate) fn grow_to(&mut self, bytes: usize) -> Result<()> {
         if bytes < LARGE_BYTES_MIN || bytes <= self.bytes {
             return Ok(());
@@ -103,9 +103,9 @@ impl Drop for Charge {
     }
 }
 
-/// The charge of an answer. The server keeps it until the answer is sent.
+/// The charge of an answer. The server drops it when the answer is sent.
 #[derive(Clone, Debug)]
-pub(crate) struct Charged(#[expect(dead_code, reason = "counts while it lives")] Arc<Charge>);
+pub(crate) struct Charged(#[expect(dead_code, reason = "dropping it ends the count")] Arc<Charge>);
 
 impl Charged {
     pub(crate) fn new(charge: Charge) -> Self {
@@ -113,13 +113,13 @@ impl Charged {
     }
 }
 
-/// Counts a large answer, or refuses it. Makes the count known to what reads the body.
+/// Counts a large answer, or refuses it. Passes the counter to the code that reads the body.
 pub(crate) async fn limit(State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
     let refusable =
         matches!(*request.method(), Method::GET | Method::HEAD) && !ALWAYS_ANSWERED.contains(&request.uri().path());
     request.extensions_mut().insert(api.in_flight.clone());
     let mut response = next.run(request).await;
-    // A stream has no length, and is made while it is read.
+    // A streamed answer has no length and is produced while the client reads it.
     let bytes = response.body().size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
     if bytes < LARGE_BYTES_MIN {
         return response;
@@ -142,14 +142,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_count_until_their_charge_is_dropped_and_small_ones_do_not() {
+    fn large_bodies_count_until_their_charge_is_dropped_and_small_ones_never_count() {
         let in_flight = InFlight::new(8 * STEP_BYTES);
         let (mut first, mut second) = (in_flight.begin(), in_flight.begin());
         first.grow_to(LARGE_BYTES_MIN - 1).unwrap();
         assert_eq!(in_flight.bytes.load(Ordering::Relaxed), 0);
         first.grow_to(2 * STEP_BYTES + 1).unwrap();
         first.grow_to(5 * STEP_BYTES).unwrap();
-        assert!(second.grow_to(STEP_BYTES + 1).is_err(), "only one step is left of three quarters");
+        assert!(second.grow_to(STEP_BYTES + 1).is_err(), "three quarters are 6 steps, of which 5 are used");
         second.grow_to(STEP_BYTES).unwrap();
         in_flight.check().unwrap();
         let beyond = in_flight.count(9 * STEP_BYTES);

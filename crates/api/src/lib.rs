@@ -1,6 +1,6 @@
-//! The HTTP API: it reads requests, asks the engine's commands or the store, and writes answers. It decides nothing.
-//! `wire` holds the only public serde types; `error` alone knows status codes; `guard` says who may ask; `server` limits what
-//! connections may take.
+//! The HTTP API: reads requests, calls the engine's commands or the store, and writes answers. It contains no scheduling rules.
+//! `wire` has the only public serde types. Only `error` knows status codes. `guard` decides which callers are allowed.
+//! `server` limits connections.
 
 mod body;
 mod docs;
@@ -37,34 +37,34 @@ pub use server::{ServerLimits, serve};
 use error::ApiError;
 use wire::job::Allowed;
 
-/// A request is read and answered within this; what streams (a batch, a live log) goes on after its first bytes.
+/// Time limit for reading and answering one request. A streamed answer (a batch, a live log) may continue after its first bytes.
 pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// How the node does. Asked at every `/readyz`, so it should know without waiting.
+/// State of the node. Called at every `/readyz`, so it must not block.
 pub trait Status: Send + Sync + 'static {
-    /// Why the node cannot do its work, if it cannot.
+    /// `Err` with the reason when the node cannot do its work.
     fn ready(&self) -> Result<(), String>;
     fn node(&self) -> &str;
     fn version(&self) -> &str;
 }
 
-/// What the API needs of its process.
+/// What the API needs from its process.
 pub struct Api {
     pub commands: Commands,
-    /// Renders what `/metrics` answers.
+    /// Renders the text of `/metrics`.
     pub metrics_text: Arc<dyn Fn() -> String + Send + Sync>,
     pub status: Arc<dyn Status>,
     /// Whether jobs may have shell targets.
     pub shell_enabled: bool,
-    /// Ticks of one job come no closer together.
+    /// Minimum distance between two ticks of one job.
     pub min_interval: Span,
-    /// How long ended runs are kept.
+    /// How long the history of ended runs is kept.
     pub history: Span,
-    /// The batches that are being taken.
+    /// Limits the batches in progress.
     pub batches: Batches,
-    /// The bytes of large answers and request bodies.
+    /// Limits the memory of large answers and request bodies.
     pub in_flight: InFlight,
-    /// Where it is bound, the port as it is (not 0): `Host` and `Origin` are held against it.
+    /// The bound address with the real port (not 0). `Host` and `Origin` are checked against its port.
     pub listen: SocketAddr,
 }
 
@@ -75,7 +75,7 @@ impl std::fmt::Debug for Api {
 }
 
 impl Api {
-    /// Until there are tokens, everybody on this machine is the same one.
+    /// Until tokens exist, all callers are one actor.
     fn actor(&self) -> Actor {
         Actor("local".to_owned())
     }
@@ -87,12 +87,12 @@ impl Api {
     }
 }
 
-/// Everything under one router, ready to be served.
+/// A router with every route.
 pub fn router(api: Api) -> Router {
     with_guards(api, routes::all())
 }
 
-/// Only how the node does: for one that does not answer the API.
+/// A router with only health, readiness and metrics, for a node without the role `api`.
 pub fn node_router(api: Api) -> Router {
     with_guards(api, routes::of_the_node())
 }

@@ -1,5 +1,5 @@
-//! Pages: how many, and from where on. A cursor is opaque and carries its kind, so that one list's cursor is not taken for
-//! another's.
+//! Paging: `limit` and `cursor`. A cursor is opaque and contains the kind of its list, so that a list refuses the cursor of
+//! another list.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use everytick_domain::{
@@ -12,15 +12,15 @@ use crate::params::Params;
 pub(crate) const LIMIT_DEFAULT: usize = 100;
 pub(crate) const LIMIT_MAX: usize = 1_000;
 
-/// A place in a list.
+/// A position in a list.
 pub(crate) trait Place: Sized {
-    /// Tells the lists apart.
+    /// Identifies the kind of list.
     const KIND: char;
     fn write(&self) -> String;
     fn read(text: &str) -> Option<Self>;
 }
 
-/// Jobs go by name.
+/// Jobs and calendars are listed by name.
 impl Place for String {
     const KIND: char = 'j';
     fn write(&self) -> String {
@@ -51,7 +51,7 @@ impl Place for BackfillId {
     }
 }
 
-/// Audit rows go by number.
+/// Audit rows are listed by number.
 impl Place for i64 {
     const KIND: char = 'a';
     fn write(&self) -> String {
@@ -66,13 +66,13 @@ pub(crate) fn cursor<P: Place>(place: &P) -> String {
     URL_SAFE_NO_PAD.encode(format!("{}{}", P::KIND, place.write()))
 }
 
-/// `limit` and `cursor` of a list.
+/// Reads `limit` and `cursor` of a list.
 pub(crate) fn asked<P: Place>(params: &mut Params) -> (usize, Option<P>) {
     let limit = params.number("limit", 1..=LIMIT_MAX, LIMIT_DEFAULT);
     let place = params.one("cursor").and_then(|text| {
         let place = place(&text);
         if place.is_none() {
-            params.refuse("cursor", "is not a cursor of this list; give back the next_cursor of its last page");
+            params.refuse("cursor", "is not a cursor of this list; send the next_cursor of the previous page");
         }
         place
     });
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_comes_back_as_the_place_it_was_made_of_and_as_no_other_kind() {
+    fn a_cursor_decodes_to_its_position_and_other_lists_refuse_it() {
         let text = cursor(&"nightly".to_owned());
         assert_eq!(place::<String>(&text).as_deref(), Some("nightly"));
         assert_eq!(place::<i64>(&text), None);

@@ -1,5 +1,5 @@
-//! Query parameters, each named when it is wrong. What a route does not take is refused, so a typing error is not taken for
-//! "no filter".
+//! Query and path parameters; errors name the parameter. A parameter that the route does not know is refused, so that a
+//! misspelled filter does not mean "no filter".
 
 use std::{convert::Infallible, fmt::Display, ops::RangeInclusive, str::FromStr};
 
@@ -32,7 +32,7 @@ impl<S: Sync> FromRequestParts<S> for Params {
 }
 
 impl Params {
-    /// Of a path that was asked for without any.
+    /// For a path without parameters.
     pub(crate) const fn none() -> Self {
         Self { pairs: Vec::new(), wrong: Vec::new() }
     }
@@ -48,7 +48,7 @@ impl Params {
     pub(crate) fn one(&mut self, name: &str) -> Option<String> {
         let mut values = self.all(name);
         if values.len() > 1 {
-            self.refuse(name, "is given more than once");
+            self.refuse(name, "occurs more than once");
         }
         values.pop()
     }
@@ -84,7 +84,7 @@ impl Params {
         self.wrong.push(Invalid::new(name, message));
     }
 
-    /// To be called when every parameter that the route takes was asked for.
+    /// Returns every error found. A parameter that was not read until now is unknown, so call this after reading all parameters.
     pub(crate) fn finish(mut self) -> Result<()> {
         for (name, _) in std::mem::take(&mut self.pairs) {
             let name: String = name.chars().take(100).collect();
@@ -123,7 +123,7 @@ impl<S: Send + Sync> FromRequestParts<S> for CalendarPath {
     }
 }
 
-/// Names are no ids (the domain refuses such names), so what reads as an id is one.
+/// A text that parses as an id is an id: the domain refuses names that look like ids.
 pub(crate) fn job_ref(text: &str) -> JobRef {
     text.parse::<JobId>().map_or_else(|_| JobRef::Name(text.to_owned()), JobRef::Id)
 }
@@ -165,7 +165,7 @@ impl<S: Send + Sync> FromRequestParts<S> for QueuePath {
     }
 }
 
-/// What cannot be a name or an id is not there, and the store is not asked for it.
+/// A text that cannot be a name or an id is answered 404, without a query.
 fn named<T>(field: &'static str, read: Result<T, String>) -> Result<T> {
     read.map_err(|message| ApiError::NotAName { field, message })
 }

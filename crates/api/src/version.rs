@@ -1,5 +1,5 @@
-//! `ETag` and `If-Match`: an edit that names the version it was made from does not undo somebody else's.
-//! The tag stands for a definition, not for its last run, so it is no ground for a 304.
+//! `ETag` and `If-Match`: an edit that names the version it is based on cannot overwrite another edit.
+//! The tag identifies the definition, not the last run in the answer, so it must not be used for a 304.
 
 use axum::{
     extract::FromRequestParts,
@@ -9,12 +9,12 @@ use everytick_domain::ids::Version;
 
 use crate::error::{ApiError, Result};
 
-/// What an edit expects of a job or a calendar.
+/// The versions of a job or a calendar that an edit accepts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum IfMatch {
     /// Any version: no header, or `*`.
     Any,
-    /// One of these. A tag that we never gave is `None` and matches nothing.
+    /// One of these versions. A tag that this server never sent is `None` and matches nothing.
     OneOf(Vec<Option<Version>>),
 }
 
@@ -22,7 +22,7 @@ impl IfMatch {
     pub(crate) fn check(&self, has: Version) -> Result<()> {
         match self {
             Self::OneOf(tags) if !tags.contains(&Some(has)) => {
-                Err(ApiError::VersionMismatch(format!("it is at version {has}, which If-Match does not name")))
+                Err(ApiError::VersionMismatch(format!("the current version is {has}, which If-Match does not contain")))
             }
             Self::Any | Self::OneOf(_) => Ok(()),
         }
@@ -47,13 +47,10 @@ impl<S: Sync> FromRequestParts<S> for IfMatch {
 }
 
 fn wrong(what: &str) -> ApiError {
-    ApiError::malformed(
-        "If-Match",
-        format!("{what} is no tag; give back its ETag, such as \"3\" with its quotes, or *"),
-    )
+    ApiError::malformed("If-Match", format!("{what} is not a tag; send the ETag, such as \"3\" with its quotes, or *"))
 }
 
-/// A weak tag is taken for the strong one: proxies that compress weaken tags, and the version is the same.
+/// Accepts a weak tag as the strong one: proxies that compress weaken tags, and the version is the same.
 fn read(text: &str) -> Option<IfMatch> {
     if text.trim() == "*" {
         return Some(IfMatch::Any);
@@ -76,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_are_read_as_they_are_given() {
+    fn if_match_reads_strong_and_weak_tags_lists_and_star() {
         let version = |raw| Some(Version::from_raw(raw));
         for (text, read_as) in [
             ("*", Some(IfMatch::Any)),

@@ -1,5 +1,5 @@
-//! The connections that are open: how many, whose, which of them are idle, and which are in a long request (a claim that waits,
-//! a live log). At the limit the longest idle connection is closed for a new one, then that of the claim that has waited longest.
+//! The open connections: their number, their addresses, which are idle, and which serve a long request (a waiting claim, a live
+//! log). At the limit, a new connection replaces the one that is idle longest, or else that of the claim that has waited longest.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -17,16 +17,16 @@ use tokio_util::sync::CancellationToken;
 use super::{ServerLimits, phase::Phase};
 use crate::in_flight::Charged;
 
-/// So many connections are in no long request (a quarter where there are few), so that health checks and other short requests
-/// always find one.
+/// Number of connections reserved for short requests, or a quarter of all if that is less. Health checks and other short requests
+/// always find a connection.
 const SHORT_CONNECTIONS: usize = 8;
-/// A claim is not ended before it has waited this long: its worker asks again at once, and would end the next one.
+/// Minimum wait of a claim before the server may end it. Its worker claims again at once, so claims would otherwise end each other.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Connections {
     open: Mutex<Open>,
-    /// A connection has ended, or has become idle.
+    /// Notified when a connection has ended or become idle.
     changed: Notify,
     max: usize,
     long_max: usize,
@@ -36,11 +36,11 @@ pub(super) struct Connections {
 #[derive(Debug, Default)]
 struct Open {
     count: usize,
-    /// Those of them that have been told to close.
+    /// How many of them are being closed.
     closing: usize,
-    /// Those that wait for a request, in the order in which they began to.
+    /// Connections that wait for a request, in the order in which they became idle.
     idle: BTreeMap<u64, Idle>,
-    /// Long requests, in the order in which they began.
+    /// Long requests in the order of their start.
     long: BTreeMap<u64, Long>,
     peers: HashMap<IpAddr, usize>,
     last: u64,
@@ -55,7 +55,7 @@ struct Idle {
 #[derive(Debug)]
 struct Long {
     since: Instant,
-    /// Ends the wait; `None` where only its client ends it.
+    /// Ends the wait; `None` when only the client can end the request.
     ended: Option<CancellationToken>,
     evicted: CancellationToken,
 }
@@ -75,15 +75,15 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there may be one connection more. Closes another for it, where one can be closed.
+    /// Waits until the limit allows one more connection. Closes another connection if possible.
     pub(super) async fn make_room(&self) {
         while self.is_full() && !self.close_one(now()) {
             let _ = tokio::time::timeout(WAIT_MIN, self.one_less()).await;
         }
     }
 
-    /// Closes the oldest idle connection, or else that of the claim that has waited longest, after an empty answer. `false` when
-    /// all are busy otherwise.
+    /// Closes the connection that has been idle longest. If none is idle, ends the claim that has waited longest, with an empty
+    /// answer, and closes its connection. `false` when neither exists.
     pub(super) fn close_one(&self, now: Instant) -> bool {
         self.close_oldest_idle() || self.open().end_oldest_wait(now)
     }
@@ -93,19 +93,19 @@ impl Connections {
         open.count - open.closing >= self.max
     }
 
-    /// Waits until a connection has ended or has become idle since the last call.
+    /// Waits until a connection has ended or become idle since the last call.
     pub(super) async fn one_less(&self) {
         self.changed.notified().await;
     }
 
-    /// Closes the connection that has been idle longest. `false` when all are busy.
+    /// Closes the connection that has been idle longest. `false` when none is idle.
     fn close_oldest_idle(&self) -> bool {
         let mut open = self.open();
         let oldest = open.idle.keys().next().copied();
         oldest.is_some_and(|oldest| open.evict(oldest))
     }
 
-    /// Counts a new connection. `None` when its address has too many, and none of them is idle.
+    /// Counts a new connection. `None` when its address has too many connections and none of them is idle.
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<Arc<Connection>> {
         let peer = Some(peer.to_canonical()).filter(|peer| !peer.is_loopback());
         let mut open = self.open();
@@ -143,7 +143,7 @@ impl Open {
         let may_end =
             |long: &Long| long.ended.is_some() && !long.evicted.is_cancelled() && now >= long.since + WAIT_MIN;
         let Some((_, long)) = self.long.iter().find(|(_, long)| may_end(long)) else { return false };
-        // It counts as closed from now on, so the new connection need not wait for the answer.
+        // It counts as closed from now on, so the new connection does not wait until the answer is sent.
         long.evicted.cancel();
         if let Some(ended) = &long.ended {
             ended.cancel();
@@ -153,23 +153,23 @@ impl Open {
     }
 }
 
-/// One connection, from its acceptance to its end.
+/// One connection, from accept to close.
 #[derive(Debug)]
 pub(super) struct Connection {
     connections: Arc<Connections>,
-    /// `None` for this machine.
+    /// `None` for a loopback address.
     peer: Option<IpAddr>,
     evicted: CancellationToken,
-    /// Its place among the idle ones, while it is one.
+    /// Its key in `Open::idle` while it is idle.
     order: Mutex<u64>,
-    /// The charges of answers that are not sent yet.
+    /// Charges of answers that are not sent yet.
     charges: Mutex<Vec<Charged>>,
-    /// How often the phase has changed, and the phase. Only the connection's own task changes it.
+    /// The number of phase changes and the phase, in one number. Only the connection's own task changes it.
     state: AtomicU64,
 }
 
 impl Connection {
-    /// The phase, and a number that is another one after each change.
+    /// The phase, and a number that differs after each change.
     pub(super) fn state(&self) -> (Phase, u64) {
         let state = self.state.load(Ordering::Relaxed);
         (Phase::of(state), state)
@@ -189,7 +189,7 @@ impl Connection {
                 let order = *self.order();
                 self.connections.open().idle.remove(&order);
             }
-            // A connection that the server began to close while a request arrived ends after the answer.
+            // The server is already closing this connection. The request arrived just before, so it ends after the answer.
             Phase::Idle if self.evicted.is_cancelled() => {}
             Phase::Idle => {
                 *self.order() = self.connections.open().begin_idle(self.peer, &self.evicted);
@@ -199,7 +199,7 @@ impl Connection {
         }
     }
 
-    /// Keeps the charge of an answer until the answer is sent: complete, it waits in the buffers of hyper.
+    /// Keeps the charge until the answer is sent: a complete answer still occupies hyper's buffers.
     pub(super) fn keep(&self, charge: Charged) {
         self.charges().push(charge);
     }
@@ -212,12 +212,12 @@ impl Connection {
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether its client waits for an answer.
+    /// Whether the client waits for an answer.
     pub(super) fn is_busy(&self) -> bool {
         matches!(self.state().0, Phase::Busy | Phase::Answered)
     }
 
-    /// Whether its client waits for nothing.
+    /// Whether the client has no request in progress.
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.state().0, Phase::New | Phase::Idle)
     }
@@ -227,16 +227,16 @@ impl Connection {
     }
 }
 
-/// A request that may occupy its connection for long. Counted until it is dropped.
+/// A request that may occupy its connection for long. Dropping it ends the count.
 #[derive(Debug, Default)]
 pub(crate) struct LongRequest {
-    /// `None` without a server.
+    /// `None` when the router is called without a server.
     counted: Option<(Arc<Connection>, u64)>,
     ended: CancellationToken,
 }
 
 impl LongRequest {
-    /// The server needs the connection: the wait should end with an empty answer.
+    /// Resolves when the server needs the connection. The request must then end with an empty answer.
     pub(crate) async fn ended(&self) {
         self.ended.cancelled().await;
     }
@@ -251,7 +251,7 @@ impl Drop for LongRequest {
 }
 
 impl Connection {
-    /// Counts a long request. `None` when only the connections for short ones are left. A request that `waits` may be ended early.
+    /// Counts a long request. `None` when only the connections for short requests are left. With `waits`, it may be ended early.
     pub(super) fn begin_long(self: &Arc<Self>, waits: bool, now: Instant) -> Option<LongRequest> {
         let mut open = self.connections.open();
         if open.long.len() >= self.connections.long_max {
@@ -267,7 +267,7 @@ impl Connection {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "how long a client has waited; nothing is scheduled by it")]
+#[expect(clippy::disallowed_methods, reason = "measures how long a client has waited; schedules nothing")]
 pub(super) fn now() -> Instant {
     Instant::now()
 }
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_so_many_connections_and_loses_its_oldest_idle_one_for_one_more() {
+    fn at_the_limit_per_address_a_new_connection_closes_the_longest_idle_one() {
         let connections = connections(100, 2);
         let (near, far) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
         let other = connections.admit(far).unwrap();
@@ -314,14 +314,14 @@ mod tests {
         assert!(second.evicted.is_cancelled() && !first.evicted.is_cancelled() && !other.evicted.is_cancelled());
         drop(second);
         third.set(Phase::Busy);
-        assert!(connections.admit(near).is_none(), "both are busy");
+        assert!(connections.admit(near).is_none(), "both connections of this address are busy");
         assert!(connections.admit(far).is_some());
         drop(first);
         assert!(connections.admit(near).is_some());
     }
 
     #[test]
-    fn this_machine_is_not_limited_by_address() {
+    fn loopback_addresses_have_no_limit_per_address() {
         let connections = connections(100, 1);
         let here =
             ["127.0.0.1", "::1", "::ffff:127.0.0.1", "127.0.0.1"].map(|peer| connections.admit(peer.parse().unwrap()));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_one_that_is_idle_longest_makes_room_and_the_busy_ones_do_not() {
+    async fn at_the_limit_the_longest_idle_connection_is_closed_and_no_busy_one() {
         let connections = connections(2, 100);
         let peer = "127.0.0.1".parse().unwrap();
         let (first, second) = (connections.admit(peer).unwrap(), connections.admit(peer).unwrap());
@@ -357,14 +357,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_claim_that_has_waited_longest_makes_room_when_no_connection_is_idle() {
+    async fn the_longest_waiting_claim_is_ended_when_no_connection_is_idle() {
         let (connections, start) = (connections(3, 100), now());
         let busy = [(); 3].map(|()| connections.admit("127.0.0.1".parse().unwrap()).unwrap());
         busy.iter().for_each(|connection| connection.set(Phase::Busy));
         let log = busy[0].begin_long(false, start).unwrap();
         let first = busy[1].begin_long(true, start).unwrap();
         let second = busy[2].begin_long(true, start).unwrap();
-        assert!(!connections.close_one(start), "both have just begun to wait");
+        assert!(!connections.close_one(start), "both claims have just begun to wait");
         assert!(connections.close_one(start + WAIT_MIN));
         first.ended().await;
         assert!(!second.ended.is_cancelled() && !log.ended.is_cancelled());
@@ -372,7 +372,7 @@ mod tests {
         drop(first);
         assert!(connections.close_one(start + WAIT_MIN) && second.ended.is_cancelled());
         drop((second, log));
-        assert!(!connections.close_one(start + WAIT_MIN), "a log is not ended");
+        assert!(!connections.close_one(start + WAIT_MIN), "a live log is never ended");
         drop(busy);
         let open = connections.open();
         assert!(open.count == 0 && open.closing == 0 && open.long.is_empty());
@@ -386,7 +386,7 @@ mod tests {
             connection.set(Phase::Busy);
             connection.keep(Charged::new(in_flight.count(1)));
             connection.set(Phase::Answered);
-            assert!(in_flight.check().is_err(), "it is complete and not sent");
+            assert!(in_flight.check().is_err(), "the answer is complete but not sent");
             connection.set(end);
         }
         drop(connection);
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn some_connections_are_kept_for_short_requests() {
+    fn some_connections_are_reserved_for_short_requests() {
         let peer = "127.0.0.1".parse().unwrap();
         for (max, long) in [(1, 1), (4, 3), (32, 24), (64, 56)] {
             let connections = connections(max, 100);

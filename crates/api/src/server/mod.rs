@@ -1,13 +1,13 @@
-//! Serves a router over HTTP/1.1. Every connection is counted, and every wait for its client has a timeout:
+//! Serves a router over HTTP/1.1. Every connection is counted, and every wait for a client has a timeout:
 //!
-//! | the connection | ends after |
+//! | state of the connection | it is closed after |
 //! |---|---|
-//! | has sent nothing yet, or a part of a request's head | `header_timeout` |
+//! | has received nothing, or only a part of a request's head | `header_timeout` |
 //! | waits for its next request | `idle_timeout` |
-//! | does not take its answer | `write_timeout` without progress |
-//! | is being answered (a long poll, an event stream) | as long as the answer takes |
+//! | has an answer that the client does not read | `write_timeout` without progress |
+//! | executes a request (also a long poll or an event stream) | no limit here; the router has its own |
 //!
-//! hyper has a timeout for heads, but counts the idle time before a head too; so the clocks are ours (`phase`, `timed`).
+//! hyper's timeout for heads includes the idle time before the head, so `phase` and `timed` implement these timeouts instead.
 
 mod connections;
 mod phase;
@@ -34,24 +34,24 @@ use timed::Timed;
 use crate::{error::ApiError, in_flight::Charged};
 pub(crate) use connections::LongRequest;
 
-/// A request's head, with its headers, may be this long.
+/// Maximum size of a request's head, including its headers.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// How long the acceptor waits for a connection to end when the process has no file descriptor left.
+/// How long the acceptor waits for another connection to end when the process has no free file descriptor.
 const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_secs(1);
 
 /// The limits of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerLimits {
-    /// A request's head comes within this, from its first byte on; and the first byte of a new connection.
+    /// Time limit for the head of a request, from its first byte on, and for the first byte on a new connection.
     pub header_timeout: Duration,
-    /// A connection is kept for its next request this long.
+    /// How long an idle connection stays open.
     pub idle_timeout: Duration,
-    /// A client that takes nothing of its answer for this long is cut off.
+    /// A client that reads nothing of its answer for this long is disconnected.
     pub write_timeout: Duration,
-    /// Headers of one request. One with more gets 431.
+    /// Maximum number of headers of a request. A request with more gets 431.
     pub headers_max: usize,
     pub connections_max: usize,
-    /// Connections from one address, except from this machine.
+    /// Maximum number of connections from one address. Loopback addresses have no such limit.
     pub connections_per_peer_max: usize,
 }
 
@@ -68,7 +68,7 @@ impl Default for ServerLimits {
     }
 }
 
-/// Serves until `closing` is cancelled, then ends when the answers in progress have been given.
+/// Serves until `closing` is cancelled, then returns when the answers in progress have been sent.
 pub async fn serve(listener: TcpListener, router: Router, limits: ServerLimits, closing: CancellationToken) {
     let connections = Arc::new(Connections::new(limits));
     let tasks = TaskTracker::new();
@@ -81,8 +81,8 @@ pub async fn serve(listener: TcpListener, router: Router, limits: ServerLimits, 
                     continue;
                 }
             };
-            // At the limit the oldest idle connection is closed, or that of the claim that has waited longest. Where all are busy
-            // otherwise, the new one waits for an end.
+            // At the limit, the server closes the connection that has been idle longest, or else that of the claim that has waited
+            // longest. If there is neither, the new connection waits until one ends.
             connections.make_room().await;
             if let Some(connection) = connections.admit(peer.ip()) {
                 let one = serve_one(stream, peer, connection, router.clone(), limits, closing.clone());
@@ -99,8 +99,8 @@ pub async fn serve(listener: TcpListener, router: Router, limits: ServerLimits, 
     tasks.wait().await;
 }
 
-/// A client that went away before it was accepted is no error. Without a file descriptor there are no new connections: the
-/// oldest idle one gives up its own.
+/// A client that disconnected before it was accepted is no error. When the process has no free file descriptor, closes one
+/// connection, because new connections need its descriptor.
 async fn not_accepted(error: &io::Error, connections: &Connections) {
     use rustix::io::Errno;
     let errno = Errno::from_io_error(error);
@@ -113,18 +113,18 @@ async fn not_accepted(error: &io::Error, connections: &Connections) {
     let _ = tokio::time::timeout(NO_DESCRIPTOR_PAUSE, connections.one_less()).await;
 }
 
-/// The connection that carries a request; none where the router is asked without a server.
+/// The connection that carries a request; `None` in tests that call the router without a server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Carrier(Option<Arc<Connection>>);
 
 impl Carrier {
-    /// Counts a request that may last long. Refused when only the connections that are kept for short requests are left. The server
-    /// may end a request that `waits`, for another connection.
+    /// Counts a request that may last long. Refused when only the connections reserved for short requests are left.
+    /// With `waits`, the server may end the request early to free its connection.
     pub(crate) fn begin_long(&self, waits: bool) -> Result<LongRequest, ApiError> {
         match &self.0 {
             None => Ok(LongRequest::default()),
             Some(connection) => connection.begin_long(waits, now()).ok_or_else(|| {
-                ApiError::Busy("too many long requests are open at this node already; ask again, or another".to_owned())
+                ApiError::Busy("this node has too many open long requests; retry, or use another node".to_owned())
             }),
         }
     }
@@ -146,7 +146,7 @@ async fn serve_one(
     limits: ServerLimits,
     closing: CancellationToken,
 ) {
-    // An answer is written whole; to wait for more would only delay its end.
+    // An answer is written as a whole: Nagle's algorithm would only delay its last packet.
     let _ = stream.set_nodelay(true);
     let io = TokioIo::new(Timed::new(stream, connection.clone(), limits.write_timeout));
     let service = service_fn(|request: Request<Incoming>| {
@@ -171,7 +171,7 @@ async fn serve_one(
     let mut watched = Watched::new(served, connection.clone(), limits);
     let wants_answer = tokio::select! {
         ended = watched.run() => return ended_early(peer, ended),
-        // A request that came at the last moment is answered.
+        // A request that arrived just before the eviction is still answered.
         () = connection.evicted() => connection.is_busy(),
         () = closing.cancelled() => !connection.is_idle(),
     };

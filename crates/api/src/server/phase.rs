@@ -1,5 +1,5 @@
-//! What a connection is doing, which decides how long it may take. Every change happens inside the poll of its own task, so that
-//! task alone runs the clock: [`Watched`] looks at the phase after each poll.
+//! The phase of a connection, which decides its time limit. Every phase change happens inside the poll of the connection's own
+//! task, so only that task runs the timer: [`Watched`] reads the phase after each poll.
 
 use std::{
     future::poll_fn,
@@ -15,24 +15,24 @@ use tokio::time::{Sleep, sleep};
 
 use super::{ServerLimits, connections::Connection};
 
-/// In the order of a connection's life; from `Answered` it goes back to `Idle`.
+/// Phases in the order of a connection's life. After `Answered` comes `Idle` again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
-    /// Nothing has come yet.
+    /// No byte has been received yet.
     New,
-    /// A part of a request's head has come.
+    /// A part of a request's head has been received.
     Head,
     /// A request is being answered.
     Busy,
-    /// The answer is complete and not sent yet.
+    /// The answer is complete but not sent yet.
     Answered,
-    /// The next request may come.
+    /// Waits for the next request.
     Idle,
 }
 
 impl Phase {
     const ALL: [Self; 5] = [Self::New, Self::Head, Self::Busy, Self::Answered, Self::Idle];
-    /// A state is the number of changes, times this, plus the phase.
+    /// A state encodes both: (number of changes) * STEP + phase. So it differs after each change.
     const STEP: u64 = Self::ALL.len() as u64;
 
     pub(super) fn of(state: u64) -> Self {
@@ -47,7 +47,7 @@ impl Phase {
         match self {
             Self::New | Self::Head => Some(limits.header_timeout),
             Self::Idle => Some(limits.idle_timeout),
-            // The router limits how long a request takes, and `Timed` how long its answer is not taken.
+            // The router limits how long a request takes. `Timed` limits how long the client does not read its answer.
             Self::Busy | Self::Answered => None,
         }
     }
@@ -60,7 +60,7 @@ impl Connection {
     }
 }
 
-/// A request that is being answered; over when it is dropped.
+/// A request that is being answered. Dropping it ends the request.
 #[derive(Debug)]
 pub(super) struct Asked(Arc<Connection>);
 
@@ -70,7 +70,7 @@ impl Drop for Asked {
     }
 }
 
-/// An answer's body. Its request lasts until the body is complete.
+/// The body of an answer. The request lasts until the body is complete.
 #[derive(Debug)]
 pub(super) struct Answer {
     body: Body,
@@ -98,7 +98,7 @@ impl HttpBody for Answer {
     }
 }
 
-/// A connection as hyper serves it, under the clock of its phase.
+/// A connection served by hyper, under the time limit of its phase.
 pub(super) struct Watched<'a, C> {
     served: Pin<&'a mut C>,
     connection: Arc<Connection>,
@@ -117,7 +117,7 @@ impl<'a, C: Future> Watched<'a, C> {
         self.served.as_mut()
     }
 
-    /// Serves to the end. `None` when the client took too long.
+    /// Serves until the connection ends. `None` when the client exceeded a time limit.
     pub(super) async fn run(&mut self) -> Option<C::Output> {
         poll_fn(|cx| match self.served.as_mut().poll(cx) {
             Poll::Ready(ended) => Poll::Ready(Some(ended)),

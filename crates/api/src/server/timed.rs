@@ -1,5 +1,5 @@
-//! A client's stream. It tells the connection when bytes of a request come and when an answer is sent, and fails when the
-//! client takes nothing of its answer for too long.
+//! A client's stream. It sets the phase of the connection when request bytes arrive and when an answer is sent. A write fails
+//! when the client reads nothing for `write_timeout`.
 
 use std::{
     io::{self, IoSlice},
@@ -21,7 +21,7 @@ pub(super) struct Timed<T> {
     stream: T,
     connection: Arc<Connection>,
     write_timeout: Duration,
-    /// Runs while the client takes nothing.
+    /// Runs while a write makes no progress.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
@@ -30,7 +30,7 @@ impl<T> Timed<T> {
         Self { stream, connection, write_timeout, stalled: None }
     }
 
-    /// What a write gave, or an error where it has been pending too long.
+    /// The result of a write, or an error when it has been pending longer than `write_timeout`.
     fn in_time<N>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<N>>) -> Poll<io::Result<N>> {
         if written.is_ready() {
             self.stalled = None;
@@ -38,7 +38,7 @@ impl<T> Timed<T> {
         }
         let timer = self.stalled.get_or_insert_with(|| Box::pin(sleep(self.write_timeout)));
         ready!(timer.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not take its answer")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its answer")))
     }
 }
 
@@ -72,7 +72,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Timed<T> {
         self.stream.is_write_vectored()
     }
 
-    /// hyper flushes when it has written all it had.
+    /// hyper flushes after it has written everything, so a flush after a complete answer means that the answer is sent.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         if matches!(flushed, Poll::Ready(Ok(()))) && self.connection.state().0 == Phase::Answered {
