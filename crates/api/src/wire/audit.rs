@@ -1,4 +1,4 @@
-//! The audit trail, as people read it.
+//! The audit trail as the API answers it.
 
 use everytick_domain::time::DbTime;
 use everytick_engine::store::AuditRecord;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-/// One change, written in the transaction that made it.
+/// One change. Its row is written in the transaction that made the change.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AuditEntry {
     id: i64,
@@ -16,9 +16,9 @@ pub(crate) struct AuditEntry {
     actor: String,
     #[schema(example = "pause")]
     action: String,
-    /// What it was done to.
+    /// The changed object.
     subject: String,
-    /// What more is known of it; depends on the action.
+    /// Further facts, depending on the action.
     #[schema(value_type = Value)]
     detail: Box<RawValue>,
 }
@@ -36,6 +36,6 @@ impl From<AuditRecord> for AuditEntry {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AuditPage {
     pub(crate) items: Vec<AuditEntry>,
-    /// Where the next page begins; `null` on the last one.
+    /// Cursor of the next page; `null` on the last page.
     pub(crate) next_cursor: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Runs for past ticks: what is asked for, and how far that has come.
+//! Backfills: the request, and the progress that the API answers.
 
 use everytick_domain::{
     backfill::{BackfillState as DomainState, Order as DomainOrder, Stretch},
@@ -49,34 +49,34 @@ impl From<DomainState> for BackfillState {
     }
 }
 
-/// Asks for a run of each tick in a stretch of the past.
+/// Creates a run for each tick of a past period.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"from": "2026-11-01T00:00:00Z", "to": "2026-11-15T00:00:00Z", "rate": "10/1m"}))]
 pub(crate) struct BackfillRequest {
-    /// The first instant that may be a tick of it; as far back as history is kept.
+    /// Start of the period, included. Not before the kept history.
     #[serde(default)]
     #[schema(required, nullable = false, format = DateTime)]
     from: Option<String>,
-    /// The last one; not after now.
+    /// End of the period, included. Not after now.
     #[serde(default)]
     #[schema(required, nullable = false, format = DateTime)]
     to: Option<String>,
-    /// So many runs in a while; without it, as many as there is room for.
+    /// Maximum number of runs created in a period, such as `10/1m`. No rate limit when absent.
     #[schema(pattern = "^[0-9]{1,7}/[0-9a-z]{2,20}$", example = "10/1m")]
     rate: Option<String>,
     #[schema(inline, default = "oldest")]
     order: Option<Order>,
-    /// Delivered by its runs instead of the job's payload. Any JSON, up to 256 KiB; `null` means the job's.
+    /// Delivered by its runs instead of the job's payload. Any JSON, up to 256 KiB; `null` means the job's payload.
     #[schema(value_type = Value)]
     payload: Option<Box<RawValue>>,
-    /// Makes nothing, and tells which ticks it would be.
+    /// Creates nothing; only shows the ticks.
     #[schema(default = false)]
     dry_run: Option<bool>,
 }
 
 impl BackfillRequest {
-    /// What is asked for, and whether it is only to be told.
+    /// The backfill, and whether it is a dry run.
     pub(crate) fn read(
         self,
         job: JobRef,
@@ -101,10 +101,10 @@ impl BackfillRequest {
     }
 }
 
-/// A backfill and how far it has come.
+/// A backfill and its progress.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Backfill {
-    /// `null` in a dry run, which makes none.
+    /// `null` in a dry run, which creates no backfill.
     #[schema(required, value_type = Option<String>, format = Uuid)]
     id: Option<BackfillId>,
     /// The job's name.
@@ -119,14 +119,14 @@ pub(crate) struct Backfill {
     order: Order,
     #[schema(required, example = "10/1m")]
     rate: Option<String>,
-    /// `running` until all its runs are made and over; `null` in a dry run.
+    /// `running` until all its runs are created and have ended; `null` in a dry run.
     #[schema(required, inline)]
     state: Option<BackfillState>,
-    /// How many ticks it covers.
+    /// Number of ticks that it covers.
     total: u64,
-    /// How many of them have their runs.
+    /// Number of ticks whose runs have been created.
     made: u32,
-    /// How many of those runs are over: the sum of the next three.
+    /// Number of those runs that have ended: `succeeded` + `failed` + `cancelled`.
     ended: u32,
     succeeded: u32,
     failed: u32,
@@ -135,17 +135,17 @@ pub(crate) struct Backfill {
     created_at: Option<DbTime>,
     #[schema(required)]
     created_by: Option<String>,
-    /// When all was over, or when it was cancelled.
+    /// When all its runs had ended, or when it was cancelled.
     #[schema(required, value_type = Option<String>, format = DateTime)]
     finished_at: Option<DbTime>,
     /// Why it was cancelled.
     #[schema(required)]
     note: Option<String>,
-    /// In a dry run: the ticks that would come first, in their order...
+    /// In a dry run: the first ticks, in the order in which their runs would be created.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>)]
     first: Option<Vec<DbTime>>,
-    /// ...and last, where those are others.
+    /// In a dry run: the last ticks, without those in `first`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>)]
     last: Option<Vec<DbTime>>,
@@ -180,7 +180,7 @@ impl From<BackfillRecord> for Backfill {
 }
 
 impl Backfill {
-    /// What a dry run tells.
+    /// The answer to a dry run.
     pub(crate) fn dry(asked: &Ask, preview: BackfillPreview) -> Self {
         let Stretch { from, to, order } = asked.stretch;
         Self {
@@ -212,6 +212,6 @@ impl Backfill {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct BackfillPage {
     pub(crate) items: Vec<Backfill>,
-    /// Where the next page begins; `null` on the last one.
+    /// Cursor of the next page; `null` on the last page.
     pub(crate) next_cursor: Option<String>,
 }

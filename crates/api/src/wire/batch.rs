@@ -6,18 +6,18 @@ use utoipa::ToSchema;
 
 use super::FieldError;
 
-/// What became of one line.
+/// The result of one line.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(example = json!({"line": 1, "name": "nightly-report", "id": "019a8f5e-0000-7000-8000-000000000000", "status": 201}))]
 pub(crate) struct BatchLine {
-    /// Counted from 1, empty lines too.
+    /// Line number, starting at 1. Empty lines count too.
     pub(crate) line: u64,
-    /// The job's name, where the line could be read so far.
+    /// The job's name, if it could be read from the line.
     pub(crate) name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
     pub(crate) id: Option<JobId>,
-    /// The status that this job alone would have had: 201 when it was made.
+    /// The status that this job alone would get: 201 when it was created.
     #[schema(minimum = 201, maximum = 599)]
     pub(crate) status: u16,
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -1,4 +1,4 @@
-//! Calendars, as people write and read them.
+//! Calendars: the definition that clients send, and the calendar that the API answers.
 
 use everytick_domain::{
     calendar::{CalendarSpec, Days, MonthDay},
@@ -12,23 +12,23 @@ use utoipa::ToSchema;
 
 use super::{Complaints, Name};
 
-/// A set of dates that schedules can leave out.
+/// A set of dates that schedules can exclude.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"timezone": "Europe/Berlin", "dates": ["2027-03-26", "2026-12-27/2026-12-31"], "yearly": ["12-25", "01-01"]}))]
-#[expect(dead_code, reason = "what an answer adds is taken, and ignored")]
+#[expect(dead_code, reason = "fields that only answers have are accepted and ignored")]
 pub(crate) struct CalendarDefinition {
-    /// IANA name of the zone in which a date is a day.
+    /// IANA name of the time zone in which the dates are days.
     #[schema(example = "Europe/Berlin", default = "UTC")]
     timezone: Option<String>,
-    /// Single dates, or `first/last`; with `yearly` at most 1000.
+    /// Single dates, or ranges `first/last`. At most 1000 together with `yearly`.
     #[schema(max_items = 1000)]
     dates: Option<Vec<String>>,
-    /// Days of every year: month and day.
+    /// Days of every year, as month and day.
     #[schema(max_items = 1000)]
     yearly: Option<Vec<String>>,
 
-    // What an answer adds: it can be sent back, and changes nothing.
+    // Fields that only answers have. Accepted and ignored, so that a client can send an answer back.
     #[schema(ignore)]
     name: Option<IgnoredAny>,
     #[schema(ignore)]
@@ -61,7 +61,7 @@ impl CalendarDefinition {
     }
 }
 
-/// A calendar as it stands.
+/// A stored calendar.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Calendar {
     #[schema(value_type = Name)]
@@ -71,7 +71,7 @@ pub(crate) struct Calendar {
     dates: Vec<Days>,
     #[schema(value_type = Vec<String>)]
     yearly: Vec<MonthDay>,
-    /// How many jobs leave its dates out.
+    /// How many jobs exclude its dates.
     jobs: u64,
     #[schema(value_type = i64)]
     version: Version,
@@ -80,7 +80,7 @@ pub(crate) struct Calendar {
     created_by: String,
     #[schema(value_type = String, format = DateTime)]
     updated_at: DbTime,
-    /// After an edit: up to this instant the old version holds, after it the new one. `null` where nothing changed.
+    /// In the answer to an edit: the old version applies up to this instant, the new one after it. `null` when nothing changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     effective_at: Option<Option<DbTime>>,
@@ -113,6 +113,6 @@ impl From<CalendarPut> for Calendar {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct CalendarPage {
     pub(crate) items: Vec<Calendar>,
-    /// Where the next page begins; `null` on the last one.
+    /// Cursor of the next page; `null` on the last page.
     pub(crate) next_cursor: Option<String>,
 }

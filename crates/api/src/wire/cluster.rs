@@ -1,29 +1,29 @@
-//! The cluster, as people read it.
+//! The answer of `/cluster`.
 
 use everytick_domain::{ids::Incarnation, time::DbTime};
 use everytick_engine::store::{Cluster, NodeRecord, PartitionRecord, UnreadableRow, UnreadableRows};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// Who is there, and who holds what, read at one instant.
+/// The nodes and the owners of the partitions, read at one instant.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ClusterView {
-    /// The database's clock, which judges ticks and leases.
+    /// The database clock, which decides which ticks are due and which leases are alive.
     #[schema(value_type = String, format = DateTime)]
     now: DbTime,
-    /// The node that prunes and watches over schedules: whoever holds the first partition.
+    /// The node that prunes and detects dead schedules: the owner of partition 0.
     leader: Option<String>,
-    /// How the nodes differ in what they can deliver; `null` when they do not. Runs go to a node that can.
+    /// How the nodes differ in what they can deliver; `null` when they do not. A run goes to a node that can deliver it.
     differences: Option<String>,
-    /// How many stored rows nodes could not decode during the last day. Each is skipped; see `unreadable`.
+    /// How many stored rows nodes could not decode during the last day. Nodes skip such rows; see `unreadable`.
     unreadable_rows: u64,
-    /// The first 20 of them, those that a node met last first.
+    /// Up to 20 of them, the most recently seen first.
     unreadable: Vec<UnreadableView>,
     nodes: Vec<NodeView>,
     partitions: Vec<PartitionView>,
 }
 
-/// A stored row that cannot be decoded: it is damaged, or of a later release. It is skipped, and everything else goes on.
+/// A stored row that cannot be decoded: it is damaged, or a later release wrote it. Nodes skip it and continue with the others.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct UnreadableView {
     /// The table.
@@ -32,7 +32,7 @@ pub(crate) struct UnreadableView {
     /// The row's key, as text.
     key: String,
     error: String,
-    /// When a node met it last.
+    /// When a node last tried to read it.
     #[schema(value_type = String, format = DateTime)]
     seen_at: DbTime,
 }
@@ -42,29 +42,29 @@ pub(crate) struct NodeView {
     name: String,
     region: Option<String>,
     version: String,
-    /// `live`, or `expired` when its lease has run out and nobody has taken its place yet.
+    /// `live`, or `expired` when its lease has expired and no other node has taken over yet.
     #[schema(example = "live")]
     state: &'static str,
-    /// Whether partitions are given to it; not when it is about to stop, or only answers the API.
+    /// Whether it may own partitions. `false` when the node is stopping or has only the role `api`.
     holds: bool,
-    /// How many partitions it holds.
+    /// How many partitions it owns.
     partitions: usize,
     #[schema(value_type = String, format = DateTime)]
     started_at: DbTime,
     #[schema(value_type = String, format = DateTime)]
     renewed_at: DbTime,
-    /// Without another renewal it counts as gone from then on.
+    /// When its lease expires unless the node renews it.
     #[schema(value_type = String, format = DateTime)]
     lease_until: DbTime,
-    /// The longest that a run waited for its delivery, of those that began between its last two renewals.
+    /// The longest delay between due time and delivery, of the runs that started between its last two renewals.
     lag_ms: u64,
-    /// How far its own clock is behind the database's. It harms nothing; it is worth knowing.
+    /// How far the node's clock is behind the database clock. For information: nothing depends on the node's clock.
     clock_offset_ms: i64,
-    /// The host and the number of its process; `null` for a node of the release before.
+    /// Host name and process id; `null` for a node of the previous release.
     host: Option<String>,
     pid: Option<u32>,
-    /// What it can deliver by its settings: `{"shell": true, "webhook_ranges": ["10.0.0.0/8"]}`; `null` for a node of the release
-    /// before.
+    /// What its settings allow it to deliver: `{"shell": true, "webhook_ranges": ["10.0.0.0/8"]}`; `null` for a node of the
+    /// previous release.
     #[schema(value_type = Option<Object>)]
     capabilities: Option<serde_json::Value>,
     #[schema(value_type = String, format = Uuid)]
@@ -74,11 +74,11 @@ pub(crate) struct NodeView {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PartitionView {
     partition: u16,
-    /// `null` when no node that lives holds it.
+    /// The owner; `null` when no live node owns the partition.
     node: Option<String>,
-    /// The region that its jobs call home: nodes of it are given the partition while one lives.
+    /// The `home_region` of its jobs. A node of this region owns the partition while one is alive.
     home_region: Option<String>,
-    /// Rises whenever it changes hands.
+    /// Increases whenever the owner changes.
     fence: i64,
     #[schema(value_type = String, format = DateTime)]
     since: DbTime,

@@ -1,4 +1,4 @@
-//! The jobs that a job follows.
+//! The `depends_on` of a job: its parents and how each must end.
 
 use everytick_domain::flow::{DependsOn, When};
 use serde::{Deserialize, Serialize};
@@ -9,10 +9,10 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields)]
 #[schema(as = DependsOn)]
 pub(crate) struct Parent {
-    /// Its name, or its id.
+    /// Name or id of the parent.
     #[schema(max_length = 128, example = "extract")]
     pub(crate) job: String,
-    /// How it must have ended.
+    /// How the parent must end.
     #[serde(default)]
     #[schema(inline, default = "succeeded")]
     pub(crate) when: Ended,
@@ -24,7 +24,7 @@ pub(crate) enum Ended {
     #[default]
     Succeeded,
     Failed,
-    /// However: also cancelled or skipped.
+    /// In any way, also cancelled or skipped.
     Finished,
 }
 

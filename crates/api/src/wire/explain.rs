@@ -1,4 +1,4 @@
-//! Why a job ran at an instant, or did not.
+//! The answer of `explain`: why a job ran or did not run at an instant.
 
 use everytick_domain::{
     explain::{Explanation as Domain, Kind as DomainKind},
@@ -9,7 +9,7 @@ use everytick_domain::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What kind of answer it is.
+/// The kind of explanation.
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
@@ -37,7 +37,7 @@ same_words! {
     }
 }
 
-/// What is known of one instant of a job, in words and fields.
+/// Why a job ran or did not run at an instant, as text and as fields.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Explanation {
     #[schema(example = "nightly-report")]
@@ -46,35 +46,35 @@ pub(crate) struct Explanation {
     at: DbTime,
     #[schema(inline)]
     kind: Kind,
-    /// The answer for people.
+    /// The explanation as text.
     #[schema(example = "2026-12-25T02:00:00Z: skipped: calendar holidays-de excludes the date")]
     message: String,
-    /// The run, or the skip, that is on the record under this tick's id.
+    /// The run or skip that is recorded under this tick's id.
     #[schema(value_type = Option<String>, format = Uuid)]
     run: Option<RunId>,
     #[schema(example = "succeeded")]
     state: Option<&'static str>,
     #[schema(example = "calendar")]
     skip_reason: Option<&'static str>,
-    /// The ticks that were skipped together with this one.
+    /// The range of ticks that were skipped together with this one.
     range: Option<SkippedRange>,
-    /// The calendar that leaves the instant out.
+    /// The calendar that excludes the instant.
     calendar: Option<String>,
-    /// Who paused, deleted, made or changed it.
+    /// Who paused, deleted, created or changed the job.
     by: Option<String>,
-    /// From when on that held.
+    /// Since when that applies.
     #[schema(value_type = Option<String>, format = DateTime)]
     since: Option<DbTime>,
-    /// The nearest ticks of the definition that held then, where the instant is none.
+    /// The nearest ticks of the definition that applied then, if the instant is not a tick.
     #[schema(value_type = Option<String>, format = DateTime)]
     tick_before: Option<DbTime>,
     #[schema(value_type = Option<String>, format = DateTime)]
     tick_after: Option<DbTime>,
-    /// Runs that backfills have made for the instant, beside what became of the tick itself.
+    /// Runs that backfills created for the instant, in addition to the tick's own record. At most 10.
     backfilled: Vec<BackfilledRun>,
 }
 
-/// A run that a backfill has made for an instant.
+/// A run that a backfill created for an instant.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct BackfilledRun {
     #[schema(value_type = String, format = Uuid)]

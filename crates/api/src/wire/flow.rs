@@ -1,4 +1,4 @@
-//! Flows, as people read them, and what is asked of one.
+//! Flows: the answers, and the request to rerun one.
 
 use everytick_domain::{
     flow::FlowState as DomainState,
@@ -17,12 +17,12 @@ use super::{
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FlowState {
-    /// A job of it has not had its turn, or its run goes on.
+    /// A job of it has no run yet, or its run has not ended.
     Running,
     Succeeded,
     /// A run of it failed or was cancelled, or a job was skipped with the reason `error`.
     Failed,
-    /// Somebody cancelled it: it starts nothing more.
+    /// A user cancelled it: no further run starts.
     Cancelled,
 }
 
@@ -37,27 +37,27 @@ impl From<DomainState> for FlowState {
     }
 }
 
-/// What came, and comes, of one run of a job that others follow. Its graph stays as it was when that run ended.
+/// A root run and the runs of the jobs that depend on it. Its graph is fixed when the root run ends.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Flow {
-    /// The id of the run that opened it; a rerun has one of its own.
+    /// The id of the root run; a rerun has its own id.
     #[schema(value_type = String, format = Uuid)]
     id: RunId,
-    /// The job that opened it; `null` for a rerun.
+    /// The job of the root run; `null` for a rerun.
     #[schema(required)]
     root: Option<String>,
     #[schema(inline)]
     state: FlowState,
     #[schema(value_type = String, format = DateTime)]
     opened_at: DbTime,
-    /// The instant that its runs stand for.
+    /// The `scheduled_at` of all its runs.
     #[schema(value_type = String, format = DateTime)]
     scheduled_at: DbTime,
     #[schema(required, value_type = Option<String>, format = Uuid)]
     rerun_of: Option<RunId>,
     #[schema(required, value_type = Option<String>, format = DateTime)]
     cancelled_at: Option<DbTime>,
-    /// Parents come before their children.
+    /// Ordered: parents before their children.
     nodes: Vec<Node>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Node {
     job: String,
     #[schema(value_type = String, format = Uuid)]
     job_id: JobId,
-    /// `null` while its turn has not come.
+    /// `null` while its parents have not ended.
     #[schema(required, value_type = Option<String>, format = Uuid)]
     run: Option<RunId>,
     #[schema(required, inline)]
@@ -77,7 +77,7 @@ pub(crate) struct Node {
     skip_reason: Option<Skip>,
     #[schema(required)]
     error: Option<String>,
-    /// Those that count here: what is not reachable from the flow's root does not.
+    /// The parents within this flow. A parent that is not reachable from the flow's root is not listed and not awaited.
     parents: Vec<Parent>,
     #[schema(required, value_type = Option<String>, format = DateTime)]
     started_at: Option<DbTime>,
@@ -117,11 +117,11 @@ impl From<FlowNode> for Node {
     }
 }
 
-/// A flow that was cancelled.
+/// The answer to cancelling a flow.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct CancelledFlow {
     flow: Flow,
-    /// The runs that were cancelled with it.
+    /// The runs cancelled with it.
     #[schema(value_type = Vec<String>)]
     cancelled: Vec<RunId>,
 }
@@ -132,12 +132,12 @@ impl From<store::CancelledFlow> for CancelledFlow {
     }
 }
 
-/// Asks for a new flow of what failed.
+/// Reruns the failed jobs of a flow, in a new flow.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(example = json!({"from": ["load"]}))]
 pub(crate) struct RerunRequest {
-    /// Jobs of the flow, by name or id; every one that failed, was cancelled or was skipped by an error when left out.
+    /// Jobs of the flow, by name or id. Default: every job that failed, was cancelled, or was skipped with the reason `error`.
     #[schema(max_items = 1000)]
     pub(crate) from: Option<Vec<String>>,
 }

@@ -1,4 +1,4 @@
-//! A job: the definition that people write, with every default filled in when it is read, and the job as it is answered.
+//! A job: the definition that clients send, with defaults filled in when it is read, and the job that the API answers.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use utoipa::ToSchema;
 
 use super::{Complaints, Duration, Name, depends::Parent, object, run::LastRun, schedule::Schedule, target::Target};
 
-/// What to do, and when. What is left out gets its default, also when a job is replaced.
+/// What to run, and when. An absent field gets its default, also when a job is replaced.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({
@@ -33,7 +33,7 @@ use super::{Complaints, Duration, Name, depends::Parent, object, run::LastRun, s
     "payload": {"report": "daily"}
 }))]
 pub(crate) struct JobDefinition {
-    /// Unique among the jobs that there are. Letters, digits, `-`, `_` and `.`.
+    /// Unique among existing jobs. Letters, digits, `-`, `_` and `.`.
     #[schema(required, nullable = false, value_type = Option<Name>, example = "nightly-report")]
     pub(crate) name: Option<String>,
     #[schema(max_length = 4096, default = "")]
@@ -42,54 +42,54 @@ pub(crate) struct JobDefinition {
     /// A disabled job has no ticks; it can still be triggered.
     #[schema(default = true)]
     enabled: Option<bool>,
-    /// Absent for a job that only runs when it is triggered.
+    /// Absent for a job that runs only when it is triggered or when its parents end.
     #[serde(default, deserialize_with = "object::optional")]
     schedule: Option<Schedule>,
     #[serde(default, deserialize_with = "object::optional")]
     #[schema(required, nullable = false)]
     target: Option<Target>,
-    /// Any JSON, up to 256 KiB, delivered byte for byte. `null` is no payload.
+    /// Any JSON, up to 256 KiB, delivered byte for byte. `null` means no payload.
     #[schema(value_type = Value, required = false)]
     payload: Option<Box<RawValue>>,
-    /// What a tick or a trigger does when runs of the job are still open: it is skipped; waits for its turn; has them cancelled
-    /// and takes their place; or starts beside them.
+    /// What happens to a tick or a trigger while runs of the job are open. `skip`: it is skipped. `queue`: it waits for them.
+    /// `cancel_previous`: they are cancelled and it starts. `allow`: it starts beside them.
     #[schema(value_type = Option<Overlap>, inline)]
     overlap: Option<String>,
-    /// How many runs may be in progress together under `allow`; any number when left out.
+    /// How many runs may be in progress together under `allow`; no limit when absent.
     #[schema(minimum = 1, maximum = 1000)]
     max_concurrent: Option<i64>,
-    /// How many runs may wait under `queue`: 1 when left out. Those beyond it are skipped.
+    /// How many runs may wait under `queue`; default 1. Further runs are skipped.
     #[schema(minimum = 1, maximum = 1000)]
     queue_limit: Option<i64>,
-    /// 9 is served first.
+    /// Runs with priority 9 start first.
     #[schema(minimum = 0, maximum = 9, default = 5)]
     priority: Option<i64>,
     #[serde(default, deserialize_with = "object::optional")]
     misfire: Option<Misfire>,
     #[serde(default, deserialize_with = "object::optional")]
     retry: Option<Retry>,
-    /// How long a run may take: 30s for http and 1h for shell and queue unless it says so.
+    /// Time limit of an attempt. Default: 30s for http, 1h for shell and queue.
     #[schema(value_type = Option<Duration>, example = "30s")]
     timeout: Option<String>,
     #[schema(inline)]
     on_lost: Option<OnLost>,
-    /// Nodes of this region hold the job while one lives, else any. 1 to 63 of `a-z 0-9 -`.
+    /// Nodes of this region own the job while one is alive, otherwise any node. 1 to 63 characters of `a-z 0-9 -`.
     #[schema(min_length = 1, max_length = 63, pattern = "^[a-z0-9-]{1,63}$", example = "eu-west-1")]
     home_region: Option<String>,
-    /// For queues: runs of the job with one value of this, a field of the payload or a label, are in progress together no
-    /// more than `max_per_key`.
+    /// For queues: a field of the payload or a label. At most `max_per_key` runs of the job with the same value are in progress
+    /// together.
     #[schema(max_length = 256, pattern = "^(payload|labels)\\.[A-Za-z0-9_-]+$", example = "payload.customer")]
     concurrency_key: Option<String>,
     #[schema(minimum = 1, maximum = 1000, default = 1)]
     max_per_key: Option<i64>,
-    /// With `at`: the job is deleted this long after its last run ended. It stays when left out.
+    /// Only with `at`: the job is deleted this long after its last run ended. Never when absent.
     #[schema(value_type = Option<Duration>, example = "7d")]
     keep: Option<String>,
-    /// The jobs that it follows: it has a run in each flow that they are part of, when all of them have ended as asked.
+    /// The job's parents. The job runs once in each flow that contains them, when all of them have ended as required.
     #[schema(max_items = 50)]
     depends_on: Option<Vec<Parent>>,
 
-    // What an answer adds. Taken when a job is replaced, so that an answer can be sent back; it changes nothing there.
+    // Fields that only answers have. Accepted and ignored when a job is replaced, so that a client can send an answer back.
     #[schema(ignore)]
     id: Option<IgnoredAny>,
     #[schema(ignore)]
@@ -127,17 +127,17 @@ pub(crate) enum Overlap {
     Allow,
 }
 
-/// What becomes of ticks that were not recorded in time.
+/// What happens to ticks that were not recorded in time.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Misfire {
-    /// A tick older than this is late, and catch-up decides about it. At most 1h.
+    /// A tick recorded later than this is late, and `catch_up` decides whether it runs. At most 1h.
     #[schema(value_type = Option<Duration>, default = "1m")]
     late_after: Option<String>,
-    /// A tick older than this never fires; the larger of 1h and one period when left out.
+    /// A tick older than this never runs. Default: the larger of 1h and one period.
     #[schema(value_type = Option<Duration>, example = "1h")]
     grace: Option<String>,
-    /// Which late ticks fire: none, the latest, or all up to `max_runs`.
+    /// Which late ticks run: none, the latest, or all of the newest `max_runs`.
     #[schema(inline)]
     catch_up: Option<CatchUp>,
     #[schema(minimum = 1, maximum = 1000, default = 10)]
@@ -152,11 +152,11 @@ pub(crate) enum CatchUp {
     All,
 }
 
-/// When a failed run is tried again: after delays that double from `base_delay` to `max_delay`, less their jitter.
+/// When a failed run is retried. Delays double from `base_delay` to `max_delay`; `jitter` makes them shorter at random.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Retry {
-    /// 10 for http and queue and 0 for shell unless it says so.
+    /// Default: 10 for http and queue, 0 for shell.
     #[schema(minimum = 0, maximum = 100)]
     max_retries: Option<i64>,
     #[schema(value_type = Option<Duration>, default = "5s")]
@@ -166,7 +166,7 @@ pub(crate) struct Retry {
     /// `equal`: half of each delay is fixed and half is random. `full`: all of it is random.
     #[schema(inline, default = "equal")]
     jitter: Option<Jitter>,
-    /// The longest that all delays together can take, without the attempts. Set by the server.
+    /// The longest possible sum of all delays, without the attempts. Set by the server.
     #[schema(value_type = Option<Duration>, read_only, example = "40m35s")]
     longest_total: Option<String>,
 }
@@ -179,7 +179,7 @@ pub(crate) enum Jitter {
     Equal,
 }
 
-/// What becomes of a run whose node or worker vanished while it held it.
+/// What happens to a run whose node or worker disappeared while it had the claim.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum OnLost {
@@ -187,37 +187,37 @@ pub(crate) enum OnLost {
     Fail,
 }
 
-/// A payload that is longer is left out of lists.
+/// Lists omit a longer payload.
 const LISTED_PAYLOAD_BYTES_MAX: usize = 4 * 1024;
 
-/// What the operator lets jobs do.
+/// What the operator allows jobs to do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowed {
     pub(crate) shell: bool,
     pub(crate) min_interval: Span,
 }
 
-/// It stands in a path where a job's name stands too.
+/// `POST /api/v1/jobs/batch` uses the path segment in which other paths have the job's name.
 const RESERVED_NAME: &str = "batch";
 
 impl JobDefinition {
-    /// The complete spec, or everything that is wrong. `old` is the job that is replaced.
+    /// The complete spec, or every error. `old` is the job that is replaced.
     pub(crate) fn read(self, old: Option<&domain::Job>, allowed: Allowed) -> Result<JobSpec, Vec<Invalid>> {
         let mut wrong = Complaints::default();
         self.check_read_only(old, &mut wrong);
         if self.name.is_none() {
-            wrong.add("name", "is missing; every job has one");
+            wrong.add("name", "is missing; every job needs a name");
         }
         let name = self.name.unwrap_or_else(|| "unnamed".to_owned());
-        // A job that has the name from an older release keeps it.
+        // A job that got this name from an older release keeps it.
         if name == RESERVED_NAME && old.is_none_or(|old| old.spec.name != name) {
             wrong.add(
                 "name",
-                format!("{name:?} is reserved: POST /api/v1/jobs/batch creates many jobs; choose another"),
+                format!("{name:?} is reserved: POST /api/v1/jobs/batch creates many jobs; choose another name"),
             );
         }
         let schedule = self.schedule.and_then(|schedule| {
-            // Unchanged, it stays as it was resolved: `H` does not move when only the name changes.
+            // An unchanged schedule keeps its resolved form, so that `H` does not move when only the name changes.
             let kept = old.and_then(|old| old.spec.schedule.as_ref()).filter(|kept| Schedule::from(*kept) == schedule);
             let read = || -> Result<ScheduleSpec, Vec<Invalid>> {
                 let (spec, compiled) = schedule.read(&name)?;
@@ -259,7 +259,7 @@ impl JobDefinition {
             wrong.no_nul("labels", value);
         }
 
-        // What was not readable was complained of; a stand-in lets the rest be checked too.
+        // An unreadable target has its error already. A placeholder lets the remaining checks run.
         let stand_in = target.is_none();
         let target = target.unwrap_or_else(stand_in_target);
         let mut spec = JobSpec {
@@ -285,32 +285,32 @@ impl JobDefinition {
         };
         wrong.extend(spec.problems());
         let (longest, kept) = (spec.target.timeout_max(), old.is_some_and(|old| old.spec.timeout == spec.timeout));
-        // One beyond the bound of all targets has its complaint already.
+        // A timeout above the limit for all targets has its error already. An unchanged timeout is accepted.
         let judged = spec.timeout <= TIMEOUT_MAX && !kept;
         if let Some(longest) = longest.filter(|longest| spec.timeout > *longest && judged) {
             let message = format!(
-                "{} is longer than {longest}, the most for http; a receiver that works longer answers 202 with \
-                 everytick-async: true and reports later",
+                "{} is longer than {longest}, the limit for http; for longer work, the receiver answers 202 with \
+                 everytick-async: true and reports the result later",
                 spec.timeout
             );
             wrong.add("timeout", message);
         }
         if spec.overlap != domain::Overlap::Allow {
-            // Under any other policy it is always one, whether it was written or not.
+            // Under any other policy the limit is always one, whatever the client wrote.
             spec.max_concurrent = None;
         }
         wrong.end((!stand_in).then_some(spec))
     }
 
     fn check_read_only(&self, old: Option<&domain::Job>, wrong: &mut Complaints) {
-        // Sent back as it is, the item of a list would remove the payload.
+        // A client that sends an item of a list back unchanged would remove the payload.
         if self.payload.is_none() && self.payload_bytes.is_some_and(|bytes| bytes > 0) {
-            wrong.add("payload", "was left out of the list; read the job itself, or the list with include=payload");
+            wrong.add("payload", "was omitted from the list; read the job itself, or the list with include=payload");
         }
         match old {
             Some(old) => {
                 if self.paused.is_some_and(|paused| paused != old.paused.is_some()) {
-                    wrong.add("paused", "is not set here; ask POST /api/v1/jobs/{job}/pause or /resume");
+                    wrong.add("paused", "cannot be changed here; use POST /api/v1/jobs/{job}/pause or /resume");
                 }
             }
             None => {
@@ -329,7 +329,7 @@ impl JobDefinition {
                     ("backlog", self.backlog.is_some()),
                 ] {
                     if given {
-                        wrong.add(field, "is set by the server; leave it out of a new job");
+                        wrong.add(field, "is set by the server; omit it from a new job");
                     }
                 }
             }
@@ -365,7 +365,7 @@ impl Complaints {
         };
         if let (true, false, Some(limit)) = (given, matches!(overlap, domain::Overlap::Queue { .. }), limit) {
             let message =
-                format!("{limit} needs overlap \"queue\"; under {:?} no run waits for its turn", overlap.word());
+                format!("{limit} needs overlap \"queue\"; under {:?} no run waits for another", overlap.word());
             self.add("queue_limit", message);
         }
         overlap
@@ -403,7 +403,7 @@ impl Retry {
     }
 }
 
-/// A job as it stands. `********` stands for a credential; sent back, it keeps what is stored.
+/// A stored job. `********` replaces a credential; a client that sends it back keeps the stored value.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Job {
     #[schema(value_type = String, format = Uuid)]
@@ -413,19 +413,19 @@ pub(crate) struct Job {
     description: String,
     labels: BTreeMap<String, String>,
     enabled: bool,
-    /// `null` for a job that only runs when it is triggered.
+    /// `null` for a job that runs only when it is triggered or when its parents end.
     #[schema(required)]
     schedule: Option<Schedule>,
     target: Target,
     #[schema(value_type = Value)]
     payload: Option<Box<RawValue>>,
-    /// In a list: the length of a payload that is left out, because it is longer than 4 KiB.
+    /// In a list: the size of a payload that is omitted because it is longer than 4 KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0)]
     payload_bytes: Option<usize>,
     #[schema(inline)]
     overlap: Overlap,
-    /// `null`: as many as there is room for.
+    /// `null`: no limit.
     #[schema(required)]
     max_concurrent: Option<u32>,
     /// `null` under any policy but `queue`.
@@ -437,13 +437,13 @@ pub(crate) struct Job {
     timeout: String,
     #[schema(inline)]
     on_lost: OnLost,
-    /// `null`: any node may hold it.
+    /// `null`: any node may own it.
     #[schema(required)]
     home_region: Option<String>,
     #[schema(required)]
     concurrency_key: Option<String>,
     max_per_key: u32,
-    /// `null`: it stays.
+    /// `null`: the job is never deleted automatically.
     #[schema(required)]
     keep: Option<String>,
     depends_on: Vec<Parent>,
@@ -454,7 +454,7 @@ pub(crate) struct Job {
     created_by: String,
     #[schema(value_type = String, format = DateTime)]
     updated_at: DbTime,
-    /// Counted from now; `null` when there is none.
+    /// The next tick after now; `null` when there is none.
     #[schema(required, value_type = Option<String>, format = DateTime)]
     next_tick: Option<DbTime>,
     #[schema(required)]
@@ -462,29 +462,28 @@ pub(crate) struct Job {
     paused: bool,
     #[schema(required)]
     pause_note: Option<String>,
-    /// In the answer to an edit: before this instant the old definition holds, after it the new one; `null` when nothing
-    /// changed.
+    /// In the answer to an edit: the old definition applies up to this instant, the new one after it. `null` when nothing changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     effective_at: Option<Option<DbTime>>,
-    /// In the answer to an edit: runs that were stopped with it.
+    /// In the answer to an edit: the runs cancelled with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>)]
     cancelled: Option<Vec<RunId>>,
-    /// While waiting runs that were too many for one transaction are cancelled or moved in the background. No run of them starts
+    /// Present while waiting runs, too many for one transaction, are cancelled or moved in the background. None of them starts
     /// before that. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     backlog: Option<BacklogWork>,
 }
 
-/// Waiting runs that are cancelled, or moved to where the job's target is now, in the background.
+/// Waiting runs that are cancelled, or moved to the job's new target, in the background.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct BacklogWork {
     /// `cancel` or `move`.
     action: &'static str,
-    /// Runs that were cancelled or moved.
+    /// Runs already cancelled or moved.
     done: u64,
-    /// Runs that still wait for it, counted up to 100,000.
+    /// Runs still to be cancelled or moved, counted up to 100,000.
     remaining: u64,
 }
 
@@ -505,7 +504,7 @@ impl Job {
             enabled: spec.enabled,
             schedule: spec.schedule.as_ref().map(Schedule::from),
             target: Target::from(&spec.target),
-            // It was JSON when it was stored.
+            // The API accepted it as JSON when it was stored.
             payload: spec.payload.clone().and_then(|text| RawValue::from_string(text).ok()),
             payload_bytes: None,
             overlap: spec.overlap.into(),
@@ -538,7 +537,7 @@ impl Job {
         }
     }
 
-    /// As a list shows it: a long payload only where it was asked for.
+    /// The job as an item of a list: a long payload only on request.
     pub(crate) fn listed(record: &JobRecord, with_payload: bool) -> Self {
         let job = Self::from(record);
         let bytes = job.payload.as_ref().map_or(0, |payload| payload.get().len());
@@ -548,7 +547,7 @@ impl Job {
         Self { payload: None, payload_bytes: Some(bytes), ..job }
     }
 
-    /// As it stands after an edit. `read` was read later, for what an edit does not touch.
+    /// The job after an edit. `read` is a later read; it provides what the edit does not return.
     pub(crate) fn edited(edited: &Edited, read: Option<&JobRecord>) -> Self {
         let now = read.map_or(edited.job.updated_at, |read| read.now);
         let last_run = read.and_then(|read| read.last_run.as_ref());
@@ -616,12 +615,15 @@ same_words! {
     Jitter = retry::Jitter { Full, Equal }
 }
 
-/// Parts of a definition, as a JSON merge patch: what is not named stays, `null` brings the default back. Objects within
-/// are patched in the same way.
+/// A part of a definition, as a JSON merge patch. A field that is absent stays unchanged; `null` restores the default. Nested
+/// objects are patched in the same way.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"description": "nightly", "schedule": {"timezone": "Europe/Paris"}, "priority": 7}))]
-#[expect(dead_code, reason = "stands in the document only; a patch is merged as text, and the whole is read")]
+#[expect(
+    dead_code,
+    reason = "only the OpenAPI document uses it; a patch is merged as text, and the result is read as a definition"
+)]
 pub(crate) struct JobPatch {
     #[schema(nullable = false)]
     name: Option<Name>,
@@ -665,7 +667,7 @@ pub(crate) struct JobPatch {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct JobPage {
     pub(crate) items: Vec<Job>,
-    /// Where the next page begins; `null` on the last one.
+    /// Cursor of the next page; `null` on the last page.
     #[schema(required)]
     pub(crate) next_cursor: Option<String>,
 }
@@ -675,10 +677,10 @@ pub(crate) struct JobPage {
 #[serde(deny_unknown_fields, default)]
 #[schema(example = json!({"note": "until the move is done"}))]
 pub(crate) struct PauseRequest {
-    /// Why, for those who come later.
+    /// The reason, shown with the job.
     #[schema(max_length = 1024)]
     pub(crate) note: Option<String>,
-    /// Also cancels the runs that wait or are being worked on.
+    /// Also cancels the waiting and claimed runs.
     #[schema(default = false)]
     pub(crate) cancel: Option<bool>,
 }
@@ -691,22 +693,22 @@ impl PauseRequest {
         if let Some(note) = &self.note {
             wrong.no_nul("note", note);
             if note.len() > NOTE_BYTES_MAX {
-                wrong.add("note", format!("is {} bytes long; at most {NOTE_BYTES_MAX} are kept", note.len()));
+                wrong.add("note", format!("is {} bytes long; at most {NOTE_BYTES_MAX} are allowed", note.len()));
             }
         }
         wrong.end(Some(()))
     }
 }
 
-/// Asks for a run now.
+/// Starts a run now.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(example = json!({"payload": {"report": "again"}}))]
 pub(crate) struct TriggerRequest {
-    /// Delivered by this run instead of the job's payload. Any JSON, up to 256 KiB; `null` means the job's.
+    /// Delivered by this run instead of the job's payload. Any JSON, up to 256 KiB; `null` means the job's payload.
     #[schema(value_type = Value)]
     pub(crate) payload: Option<Box<RawValue>>,
-    /// Runs also where the job's overlap policy would skip it.
+    /// Creates the run even if the job's overlap policy would skip it.
     #[schema(default = false)]
     pub(crate) force: Option<bool>,
 }
@@ -723,18 +725,18 @@ impl TriggerRequest {
     }
 }
 
-/// What became of a deleted job.
+/// The answer to deleting a job.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DeletedJob {
     #[schema(value_type = String, format = Uuid)]
     pub(crate) id: JobId,
     pub(crate) name: String,
-    /// No tick after this instant; `null` when it was deleted before.
+    /// The job has no tick after this instant; `null` when it had been deleted before.
     #[schema(required, value_type = Option<String>, format = DateTime)]
     pub(crate) effective_at: Option<DbTime>,
-    /// Runs that were stopped with it.
+    /// The runs cancelled with it.
     #[schema(value_type = Vec<String>)]
     pub(crate) cancelled: Vec<RunId>,
-    /// Whether more runs wait than were cancelled at once: none of them starts, and they are cancelled in the background.
+    /// Whether more runs wait than one transaction cancels. None of them starts; they are cancelled in the background.
     pub(crate) cancelling: bool,
 }

@@ -1,4 +1,4 @@
-//! JSON merge patch (RFC 7396) on text: what a patch does not touch stays byte for byte as it was, numbers and order too.
+//! JSON merge patch (RFC 7396) on text: everything that the patch does not name keeps its bytes, including numbers and order.
 
 use serde::{
     Deserialize, Deserializer,
@@ -6,7 +6,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// The members of an object as they were written.
+/// The members of an object, each as its original text.
 struct Members(Vec<(String, Box<RawValue>)>);
 
 impl<'de> Deserialize<'de> for Members {
@@ -41,7 +41,7 @@ impl Members {
     }
 }
 
-/// What `target` becomes under `patch`. Both were checked to be JSON of bounded depth.
+/// Applies `patch` to `target`. The caller has checked that both are JSON of bounded depth.
 pub(crate) fn merge(target: &RawValue, patch: &RawValue) -> serde_json::Result<Box<RawValue>> {
     let Some(changes) = Members::of(patch) else { return Ok(patch.to_owned()) };
     let mut merged = Members::of(target).unwrap_or(Members(Vec::new()));

@@ -1,7 +1,7 @@
-//! The only public serde types: what goes in and out over HTTP. A definition that came in is turned into a domain value
-//! with every complaint collected, each under the path that its author wrote.
+//! The only public serde types: request and response bodies. Reading a definition converts it to a domain value and collects
+//! every error, each under the field path that the client wrote.
 
-/// Enums of the document that say the same words as those of the domain, both ways.
+/// Converts between a wire enum and a domain enum with the same variants.
 macro_rules! same_words {
     ($($wire:ident = $domain:path { $($word:ident),* })*) => {$(
         impl From<$wire> for $domain {
@@ -48,28 +48,31 @@ pub(crate) use problem::{ERRORS_MAX, FieldError, Problem};
     min_length = 2,
     example = "1h30m"
 )]
-#[expect(dead_code, reason = "stands in the document only; texts are read where their complaints are collected")]
+#[expect(
+    dead_code,
+    reason = "only the OpenAPI document uses it; durations are parsed where their errors are collected"
+)]
 pub(crate) struct Duration(String);
 
-/// Letters, digits, `-`, `_` and `.`; begins with a letter, a digit or `_`. Where a job is named, its id will do too.
+/// Letters, digits, `-`, `_` and `.`; starts with a letter, a digit or `_`. Where a path names a job, its id is accepted too.
 #[derive(serde::Deserialize, ToSchema)]
 #[schema(pattern = "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$", example = "nightly-report")]
-#[expect(dead_code, reason = "stands in the document only")]
+#[expect(dead_code, reason = "only the OpenAPI document uses it")]
 pub(crate) struct Name(String);
 
-/// A job's ETag, several of them, or `*`.
+/// One ETag, several ETags, or `*`.
 #[derive(ToSchema)]
 #[schema(pattern = "^(\\*|(W/)?\"[0-9]{1,18}\"(, ?(W/)?\"[0-9]{1,18}\")*)$", example = "\"3\"")]
-#[expect(dead_code, reason = "stands in the document only")]
+#[expect(dead_code, reason = "only the OpenAPI document uses it")]
 pub(crate) struct IfMatchTag(String);
 
-/// Stands for one request and its repeats.
+/// Identifies one request and its repeats.
 #[derive(ToSchema)]
 #[schema(pattern = "^[!-~]{1,255}$", example = "0c6ff1a4-5b0c-4b5e-9c55-3f6f5d1d7f10")]
-#[expect(dead_code, reason = "stands in the document only")]
+#[expect(dead_code, reason = "only the OpenAPI document uses it")]
 pub(crate) struct IdempotencyKey(String);
 
-/// Collects what is wrong with one object while it is read.
+/// Collects the errors of one object while it is read.
 #[derive(Default)]
 pub(crate) struct Complaints(Vec<Invalid>);
 
@@ -80,14 +83,14 @@ impl Complaints {
     pub(crate) fn extend(&mut self, found: impl IntoIterator<Item = Invalid>) {
         self.0.extend(found);
     }
-    /// The value, or nothing and a complaint.
+    /// The value; or `None`, with the error recorded.
     pub(crate) fn keep<T>(&mut self, field: &str, result: Result<T, String>) -> Option<T> {
         result.map_err(|message| self.add(field, message)).ok()
     }
     pub(crate) fn span(&mut self, field: &str, text: Option<&str>) -> Option<Span> {
         self.keep(field, text?.parse())
     }
-    /// A number that the domain keeps in a narrower type.
+    /// A number that the domain stores in a narrower type.
     pub(crate) fn number<T: TryFrom<i64>>(
         &mut self,
         field: &str,
@@ -99,15 +102,15 @@ impl Complaints {
         match T::try_from(number) {
             Ok(narrow) if (min..=max).contains(&number) => Some(narrow),
             _ => {
-                self.add(field, format!("{number} is out of range; {min} to {max} are right"));
+                self.add(field, format!("{number} is out of range; use {min} to {max}"));
                 None
             }
         }
     }
-    /// Text that every store can keep.
+    /// Refuses NUL characters, which PostgreSQL cannot store.
     pub(crate) fn no_nul(&mut self, field: &str, text: &str) {
         if text.contains('\0') {
-            self.add(field, "contains a NUL character, which cannot be kept");
+            self.add(field, "contains a NUL character, which cannot be stored; remove it");
         }
     }
     pub(crate) fn end<T>(self, value: Option<T>) -> Result<T, Vec<Invalid>> {

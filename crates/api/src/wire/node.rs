@@ -1,4 +1,4 @@
-//! How the node does.
+//! The answer of `/healthz`.
 
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -1,5 +1,5 @@
-//! Objects that are written as objects. serde takes a list for a struct too, field by field in the order of the code; nobody
-//! means that, and the document does not say it.
+//! Reads a struct only from a JSON object. serde also accepts a list of values in the order of the fields, which the OpenAPI
+//! document does not declare.
 
 use std::{fmt, marker::PhantomData};
 
@@ -26,12 +26,12 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// For a field that may be left out or `null`.
+/// For a field that may be absent or `null`.
 pub(crate) fn optional<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     Ok(Option::<Object<T>>::deserialize(from)?.map(|object| object.0))
 }
 
-/// For one of several fields of which one is named: it may be left out, but not `null`.
+/// For one of several alternative fields: it may be absent, but not `null`.
 pub(crate) fn named<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     required(from).map(Some)
 }

@@ -1,4 +1,4 @@
-//! A refusal, as RFC 9457 writes it.
+//! The body of an error answer (RFC 9457).
 
 use everytick_domain::invalid::Invalid;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 /// Why a request was refused (RFC 9457).
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Problem {
-    /// Names the kind of problem; programs may go by it.
+    /// The kind of problem, stable for programs.
     #[serde(rename = "type")]
     #[schema(example = "urn:everytick:problem:invalid")]
     pub(crate) kind: String,
@@ -15,17 +15,17 @@ pub(crate) struct Problem {
     pub(crate) title: String,
     #[schema(example = 422, minimum = 400, maximum = 599)]
     pub(crate) status: u16,
-    /// All of it in one sentence.
+    /// All errors in one text.
     pub(crate) detail: String,
-    /// What is wrong, each with the field where it stands: at most 20.
+    /// Each error with its field; at most 20.
     pub(crate) errors: Vec<FieldError>,
-    /// How many errors more there are than are listed.
+    /// Number of errors beyond those listed.
     #[serde(skip_serializing_if = "is_zero")]
     #[schema(required = false)]
     pub(crate) more_errors: usize,
 }
 
-/// So many errors does a problem list.
+/// Maximum number of errors that a problem lists.
 pub(crate) const ERRORS_MAX: usize = 20;
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
@@ -33,10 +33,10 @@ const fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-/// One thing that is wrong.
+/// One error.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct FieldError {
-    /// The path of the field as it was written, the name of the parameter or header; empty for the whole.
+    /// The path of the field as the client wrote it, or the name of the parameter or header. Empty for the whole request.
     #[schema(example = "schedule.cron")]
     pub(crate) field: String,
     /// What is wrong, and what would be right.

@@ -1,4 +1,4 @@
-//! Queues, and what workers say and hear.
+//! Queues and the requests of workers: claim, heartbeat, log, settle.
 
 use everytick_domain::{
     ids::{Fence, JobId, RunId},
@@ -19,26 +19,26 @@ use super::{
     run::{Cause, RunState, SettleRequest},
 };
 
-/// A worker waits for work no longer than this in one request.
+/// Maximum time that one claim request waits for a run.
 pub(crate) const CLAIM_WAIT_MAX: Span = Span::seconds(20);
 
-/// Asks for work.
+/// Claims runs of a queue.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"worker": "mailer-1", "limit": 10, "wait": "20s"}))]
 pub(crate) struct ClaimRequest {
-    /// What the worker calls itself.
+    /// Name of the worker.
     #[schema(required, nullable = false, min_length = 1, max_length = 128, pattern = "^[ -~]+$")]
     worker: Option<String>,
-    /// How many runs at the most.
+    /// Maximum number of runs.
     #[schema(minimum = 1, maximum = 100, default = 1)]
     limit: Option<i64>,
-    /// How long to wait where there is nothing, up to 20s.
+    /// How long to wait when no run is available, up to 20s.
     #[schema(value_type = Option<Duration>, default = "0s")]
     wait: Option<String>,
 }
 
-/// What a worker wants, checked.
+/// A checked claim request.
 pub(crate) struct Wanted {
     pub(crate) worker: String,
     pub(crate) limit: usize,
@@ -51,12 +51,12 @@ impl ClaimRequest {
         let limit = wrong.number::<u16>("limit", self.limit, 1, i64::try_from(CLAIM_RUNS_MAX).unwrap_or(i64::MAX));
         let wait = wrong.span("wait", self.wait.as_deref()).unwrap_or(Span::ZERO);
         if wait > CLAIM_WAIT_MAX {
-            wrong.add("wait", format!("{wait} is too long; up to {CLAIM_WAIT_MAX} is right, then ask again"));
+            wrong.add("wait", format!("{wait} is too long; wait up to {CLAIM_WAIT_MAX}, then claim again"));
         }
         let worker = match self.worker {
             Some(worker) => wrong.keep("worker", check_worker(&worker).map(|()| worker)),
             None => {
-                wrong.add("worker", "is missing; say who is asking");
+                wrong.add("worker", "is missing; send the name of the worker");
                 None
             }
         };
@@ -65,16 +65,16 @@ impl ClaimRequest {
     }
 }
 
-/// Runs that were handed out, the most urgent first.
+/// The claimed runs, the most urgent first.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ClaimAnswer {
     pub(crate) runs: Vec<HandedRun>,
 }
 
-/// A run in a worker's hands.
+/// A run that a worker has claimed.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct HandedRun {
-    /// The same at every attempt: do the work of one id once.
+    /// The same for every attempt: do the work of one id only once.
     #[schema(value_type = String, format = Uuid)]
     id: RunId,
     /// The job's name.
@@ -86,17 +86,17 @@ pub(crate) struct HandedRun {
     #[schema(value_type = String, format = DateTime)]
     scheduled_at: DbTime,
     attempt: u32,
-    /// Goes along with every beat, log and settlement.
+    /// Send it with every heartbeat, log and settlement.
     fence: i64,
     #[schema(value_type = Value)]
     payload: Option<Box<RawValue>>,
-    /// Without a beat the run is lost then, and handed to another.
+    /// Without a heartbeat until then the claim is lost, and another worker may claim the run.
     #[schema(value_type = String, format = DateTime)]
     lease_until: DbTime,
-    /// How often to beat.
+    /// Interval between heartbeats.
     #[schema(value_type = Duration, example = "10s")]
     beat_every: String,
-    /// The attempt has failed then, however often the worker beats.
+    /// The attempt fails at this instant, even if the worker sends heartbeats.
     #[schema(value_type = String, format = DateTime)]
     timeout_at: DbTime,
 }
@@ -112,7 +112,7 @@ impl From<WorkerClaim> for HandedRun {
             scheduled_at: claim.run.scheduled_at,
             attempt: claim.run.attempt,
             fence: claim.run.fence.raw(),
-            // It was JSON when it was stored.
+            // The API accepted it as JSON when it was stored.
             payload: payload.and_then(|text| RawValue::from_string(text).ok()),
             lease_until: claim.until,
             beat_every: CLAIM_BEAT.to_string(),
@@ -121,7 +121,7 @@ impl From<WorkerClaim> for HandedRun {
     }
 }
 
-/// A worker is still at it.
+/// A heartbeat: the worker still works on the run.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"fence": 1763200000000000_i64}))]
@@ -141,7 +141,7 @@ impl BeatRequest {
 impl Complaints {
     fn fence(&mut self, fence: Option<i64>) -> Option<Fence> {
         if fence.is_none() {
-            self.add("fence", "is missing; give back the fence that came with the run");
+            self.add("fence", "is missing; send the fence of the claimed run");
         }
         fence.map(Fence::from_raw)
     }
@@ -152,12 +152,12 @@ pub(crate) struct BeatAnswer {
     /// `null` when the run was cancelled.
     #[schema(required, value_type = Option<String>, format = DateTime)]
     lease_until: Option<DbTime>,
-    /// Somebody has cancelled the run: stop the work. There is nothing to settle.
+    /// The run was cancelled: stop the work. There is nothing to settle.
     cancelled: bool,
 }
 
 impl BeatAnswer {
-    /// `None` when the claim is no longer the worker's.
+    /// `None` when the worker no longer has the claim.
     pub(crate) fn of(beat: ClaimBeat) -> Option<Self> {
         match beat {
             ClaimBeat::Held { until } => Some(Self { lease_until: Some(until), cancelled: false }),
@@ -167,14 +167,14 @@ impl BeatAnswer {
     }
 }
 
-/// Something for the run's log.
+/// Appends text to the run's log.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"fence": 1763200000000000_i64, "text": "42 of 100 done\n"}))]
 pub(crate) struct LogRequest {
     #[schema(required, nullable = false, minimum = 0)]
     fence: Option<i64>,
-    /// Added to what was logged before; of all of it the last 64 KiB are kept.
+    /// Appended to the log, of which the last 64 KiB are stored.
     #[schema(required, nullable = false, max_length = 65536)]
     text: Option<String>,
 }
@@ -185,23 +185,23 @@ impl LogRequest {
         let fence = wrong.fence(self.fence);
         let text = self.text.unwrap_or_default();
         if text.is_empty() {
-            wrong.add("text", "is missing; say what is to be logged");
+            wrong.add("text", "is missing; send the text to log");
         }
         if text.len() > LOG_BYTES_MAX {
-            wrong.add("text", format!("is {} bytes long; up to {LOG_BYTES_MAX} are taken at once", text.len()));
+            wrong.add("text", format!("is {} bytes long; send at most {LOG_BYTES_MAX} in one request", text.len()));
         }
         wrong.no_nul("text", &text);
         wrong.end(fence.map(|fence| (fence, text)))
     }
 }
 
-/// Whether it was logged.
+/// Whether the text was appended.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LogAnswer {
     pub(crate) logged: bool,
 }
 
-/// Many results at once.
+/// Results of several runs.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SettleBatch {
@@ -231,7 +231,7 @@ impl SettleBatch {
         let mut wrong = Complaints::default();
         let items = self.settles.unwrap_or_default();
         if !(1..=SETTLES_MAX).contains(&items.len()) {
-            wrong.add("settles", format!("has {} entries; 1 to {SETTLES_MAX} are right", items.len()));
+            wrong.add("settles", format!("has {} entries; send 1 to {SETTLES_MAX}", items.len()));
         }
         let mut reports = Vec::with_capacity(items.len());
         for (n, item) in items.into_iter().enumerate() {
@@ -239,7 +239,7 @@ impl SettleBatch {
             let run = match item.run.as_deref().map(str::parse) {
                 Some(parsed) => wrong.keep(&format!("{at}.run"), parsed),
                 None => {
-                    wrong.add(&format!("{at}.run"), "is missing; name the run");
+                    wrong.add(&format!("{at}.run"), "is missing; send the id of the run");
                     None
                 }
             };
@@ -253,7 +253,7 @@ impl SettleBatch {
     }
 }
 
-/// What became of each result, in the order given.
+/// The answer for each result, in the order of the request.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SettleAnswers {
     pub(crate) results: Vec<SettleResult>,
@@ -263,35 +263,35 @@ pub(crate) struct SettleAnswers {
 pub(crate) struct SettleResult {
     #[schema(value_type = String, format = Uuid)]
     pub(crate) run: RunId,
-    /// The status that this result alone would have had: 200 when it was taken.
+    /// The status that this result alone would get: 200 when it was accepted.
     #[schema(minimum = 200, maximum = 599)]
     pub(crate) status: u16,
-    /// Of the run as it then stands; `null` when the result was not taken.
+    /// State of the run after the settlement; `null` when the result was not accepted.
     #[schema(required, inline)]
     pub(crate) state: Option<RunState>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) errors: Vec<FieldError>,
 }
 
-/// A queue: what it is allowed, and what it holds.
+/// A queue: its limits and its contents.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Queue {
     #[schema(example = "emails")]
     name: String,
-    /// How many runs workers may have at once; `null` when nothing limits them.
+    /// How many runs workers may have claimed at a time; `null` means no limit.
     #[schema(required)]
     concurrency: Option<u32>,
-    /// How many they are handed in a while; `null` when nothing limits them.
+    /// How many runs workers may claim in a period; `null` means no limit.
     #[schema(required, example = "100/1m")]
     rate: Option<String>,
-    /// Runs that wait and are due. Counted up to 100,000.
+    /// Waiting runs that are due. Counted up to 100,000.
     depth: u64,
-    /// Runs that wait for a later instant: retries, jitter. Counted likewise.
+    /// Waiting runs that are due later (retries, jitter). Counted up to 100,000.
     later: u64,
-    /// When the run was due that is due first.
+    /// The earliest `due_at` of the waiting runs that are due.
     #[schema(required, value_type = Option<String>, format = DateTime)]
     oldest: Option<DbTime>,
-    /// Runs that workers have.
+    /// Runs that workers have claimed.
     claimed: u64,
 }
 
@@ -313,20 +313,20 @@ impl From<QueueRecord> for Queue {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct QueuePage {
     pub(crate) items: Vec<Queue>,
-    /// Where the next page begins; `null` on the last one.
+    /// Cursor of the next page; `null` on the last page.
     #[schema(required)]
     pub(crate) next_cursor: Option<String>,
 }
 
-/// What a queue is allowed. What is left out is not limited.
+/// The limits of a queue. An absent field means no limit.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(example = json!({"concurrency": 20, "rate": "100/1m"}))]
 pub(crate) struct QueueRequest {
-    /// How many runs workers may have at once.
+    /// How many runs workers may have claimed at a time.
     #[schema(minimum = 1, maximum = 100000)]
     concurrency: Option<i64>,
-    /// How many they are handed in a while: a number, a slash and a duration up to 1d.
+    /// How many runs workers may claim in a period: a number, a slash and a duration up to 1d.
     #[schema(pattern = "^[1-9][0-9]{0,5}/[1-9][0-9]{0,3}(ms|s|m)$", example = "100/1m")]
     rate: Option<String>,
 }

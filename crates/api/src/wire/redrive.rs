@@ -1,4 +1,4 @@
-//! Failed runs that are driven again, and runs of a job that are cancelled together.
+//! Redriving the failed runs of a job, and cancelling all its open runs.
 
 use everytick_domain::{
     ids::{JobId, RunId},
@@ -15,22 +15,22 @@ use super::{
     run::{Run, RunState},
 };
 
-/// Asks for a new run in place of each failed one.
+/// Creates a new run for each failed run.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"since": "2026-11-16T00:00:00Z", "limit": 100}))]
 pub(crate) struct RedriveRequest {
-    /// Failed runs that were scheduled at or after this; at most 7 days back.
+    /// Failed runs scheduled at or after this instant; at most 7 days back.
     #[serde(default)]
     #[schema(required, nullable = false, format = DateTime)]
     since: Option<String>,
-    /// And at or before this.
+    /// Failed runs scheduled at or before this instant.
     #[schema(format = DateTime)]
     until: Option<String>,
-    /// So many failed runs at the most, the oldest first.
+    /// Maximum number of failed runs; the oldest are redriven first.
     #[schema(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<i64>,
-    /// Only tells what would be done.
+    /// Creates nothing; only shows what would be redriven.
     #[schema(default = false)]
     dry_run: Option<bool>,
 }
@@ -51,7 +51,7 @@ impl RedriveRequest {
     }
 }
 
-/// What was driven again, the oldest failed run first.
+/// The redriven runs, the oldest failed run first.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Redriven {
     /// The job's name.
@@ -59,22 +59,22 @@ pub(crate) struct Redriven {
     #[schema(value_type = String, format = Uuid)]
     job_id: JobId,
     items: Vec<RedrivenRun>,
-    /// There are more: ask again with this as `since`. `null` when these are all.
+    /// When there are more: repeat the request with this as `since`. `null` when these are all.
     #[schema(required, value_type = Option<String>, format = DateTime)]
     next_since: Option<DbTime>,
 }
 
-/// A failed run and the one in its place.
+/// A failed run and its replacement.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RedrivenRun {
     failed: Run,
-    /// Always the same for the same failed run.
+    /// The replacement. Its id is always the same for the same failed run.
     #[schema(value_type = String, format = Uuid)]
     run: RunId,
-    /// How it stands; `null` when it is not made yet, in a dry run.
+    /// State of the replacement; `null` in a dry run when it does not exist yet.
     #[schema(required, inline)]
     state: Option<RunState>,
-    /// It was made by this request; `false` when an earlier one had made it.
+    /// Whether this request created it; `false` when an earlier request did.
     made: bool,
 }
 
@@ -95,21 +95,21 @@ impl From<store::Redriven> for Redriven {
     }
 }
 
-/// The runs of a job that were cancelled together.
+/// The open runs of a job that were cancelled together.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct CancelledJob {
     /// The job's name.
     job: String,
     #[schema(value_type = String, format = Uuid)]
     job_id: JobId,
-    /// The oldest first.
+    /// All cancelled runs, the oldest first.
     #[schema(value_type = Vec<String>)]
     cancelled: Vec<RunId>,
-    /// Those of them that were being worked on, and are being stopped.
+    /// Those of them that were claimed; their work is being stopped.
     #[schema(value_type = Vec<String>)]
     stopped: Vec<RunId>,
-    /// Whether more runs wait than were cancelled at once: none of them starts, and they are cancelled in the background. `GET` of
-    /// the job tells how far that is.
+    /// Whether more runs wait than one transaction cancels. None of them starts; they are cancelled in the background. `GET` of the
+    /// job shows the progress in `backlog`.
     cancelling: bool,
 }
 

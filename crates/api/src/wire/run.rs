@@ -1,4 +1,4 @@
-//! Runs and attempts, as people read them, and what a receiver reports of one.
+//! Runs and attempts as the API answers them, and the result that a receiver reports.
 
 use everytick_domain::{
     ids::{Fence, JobId, RunId},
@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 use super::Complaints;
 
-/// The words of the domain, for the document.
+/// Defines a wire enum with the variants of a domain enum.
 macro_rules! words {
     ($($(#[$doc:meta])* $name:ident = $domain:ident { $($word:ident),* })*) => {$(
         $(#[$doc])*
@@ -39,7 +39,7 @@ words! {
     Cause = CauseKind { Tick, Request, Backfill, Parent }
 }
 
-/// One occasion to do a job; or, with `from`, `to` and `count`, a range of ticks that were skipped.
+/// One execution of a job; or, with `from`, `to` and `count`, a range of skipped ticks.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Run {
     #[schema(value_type = String, format = Uuid)]
@@ -57,9 +57,9 @@ pub(crate) struct Run {
     #[schema(inline)]
     state: RunState,
     attempt: u32,
-    /// How many attempts were lost with their node or worker.
+    /// How many attempts were lost because their node or worker disappeared.
     lost: u32,
-    /// Numbers the claim; a report must name it.
+    /// Number of the claim. A report must contain it.
     fence: i64,
     #[schema(required)]
     node: Option<String>,
@@ -73,12 +73,12 @@ pub(crate) struct Run {
     duration_ms: Option<u64>,
     #[schema(required)]
     error: Option<String>,
-    /// The tail of what it printed or answered; left out of lists.
+    /// The tail of the output or of the response body; omitted from lists.
     #[schema(required)]
     output: Option<String>,
     #[schema(required, inline)]
     skip_reason: Option<Skip>,
-    /// The flow that it belongs to, or opens; `null` where no job follows.
+    /// The flow that it belongs to or starts; `null` when it has none.
     #[schema(required, value_type = Option<String>, format = Uuid)]
     flow: Option<RunId>,
     /// The first tick of a skipped range.
@@ -89,7 +89,7 @@ pub(crate) struct Run {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     to: Option<DbTime>,
-    /// How many ticks the range has.
+    /// Number of ticks in the range.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     count: Option<u64>,
@@ -132,16 +132,16 @@ fn duration_ms(started: Option<DbTime>, finished: Option<DbTime>) -> Option<u64>
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RunPage {
     pub(crate) items: Vec<Run>,
-    /// Where the next page begins; `null` on the last one. A page that searched as many runs as it may has fewer items
-    /// than the limit, perhaps none, and a cursor.
+    /// Cursor of the next page; `null` on the last page. A page searches a limited number of runs, so it can have fewer items than
+    /// `limit`, even none, and still have a cursor.
     #[schema(required)]
     pub(crate) next_cursor: Option<String>,
-    /// How far back this page has searched; `null` on the last one.
+    /// How far back this page has searched; `null` on the last page.
     #[schema(required, value_type = Option<String>, format = DateTime)]
     pub(crate) searched_to: Option<DbTime>,
 }
 
-/// The last run of a job, in short.
+/// A summary of the job's last run.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LastRun {
     #[schema(value_type = String, format = Uuid)]
@@ -177,7 +177,7 @@ impl From<&RunRecord> for LastRun {
     }
 }
 
-/// One try at a run.
+/// One attempt at a run.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Attempt {
     attempt: u32,
@@ -192,7 +192,7 @@ pub(crate) struct Attempt {
     finished_at: Option<DbTime>,
     #[schema(required, minimum = 0)]
     duration_ms: Option<u64>,
-    /// `succeeded`, `failed`, `lost` or `cancelled`; `null` while it lasts.
+    /// `succeeded`, `failed`, `lost` or `cancelled`; `null` while it is in progress.
     #[schema(required, example = "succeeded")]
     outcome: Option<String>,
     #[schema(required)]
@@ -218,30 +218,30 @@ impl From<AttemptRecord> for Attempt {
     }
 }
 
-/// Every attempt at a run, the first one first.
+/// Every attempt at a run, the first attempt first.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AttemptPage {
     pub(crate) items: Vec<Attempt>,
-    /// Always `null`: attempts are few.
+    /// Always `null`: all attempts fit in one page.
     #[schema(required)]
     pub(crate) next_cursor: Option<String>,
 }
 
-/// What a worker, or a receiver that answered 202 with `everytick-async: true`, reports in the end.
+/// The result that a worker reports, or a receiver that answered 202 with `everytick-async: true`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"fence": 1763200000000000_i64, "outcome": "succeeded", "output": "done"}))]
 pub(crate) struct SettleRequest {
-    /// The `fence` of the claim, or the `everytick-fence` of the delivery.
+    /// The `fence` of the claim, or the header `everytick-fence` of the delivery.
     #[schema(required, nullable = false, minimum = 0)]
     fence: Option<i64>,
     #[schema(required, nullable = false, inline)]
     outcome: Option<SettleOutcome>,
-    /// What it printed; the last 64 KiB are kept.
+    /// What the work printed; the last 64 KiB are stored.
     output: Option<String>,
-    /// Why it failed; with `failed` only.
+    /// Why it failed; only with `failed`.
     error: Option<String>,
-    /// Whether a failure is worth another try.
+    /// Whether to retry a failure.
     #[schema(default = true)]
     retry: Option<bool>,
 }
@@ -267,13 +267,13 @@ impl SettleRequest {
     pub(crate) fn read(self) -> Result<Report, Vec<Invalid>> {
         let mut wrong = Complaints::default();
         if self.fence.is_none() {
-            wrong.add("fence", "is missing; give back the fence of the claim, or the everytick-fence of the delivery");
+            wrong.add("fence", "is missing; send the fence of the claim, or the everytick-fence of the delivery");
         }
         if self.outcome.is_none() {
             wrong.add("outcome", "is missing; write \"succeeded\" or \"failed\"");
         }
         if self.outcome == Some(SettleOutcome::Succeeded) && self.error.is_some() {
-            wrong.add("error", "goes with the outcome \"failed\" only");
+            wrong.add("error", "is allowed only with the outcome \"failed\"");
         }
         for (field, text) in [("output", &self.output), ("error", &self.error)] {
             wrong.no_nul(field, text.as_deref().unwrap_or_default());

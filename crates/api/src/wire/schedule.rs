@@ -1,4 +1,4 @@
-//! When a job is due: the form that people write, and the preview of what it means.
+//! Schedules as clients write them, and the preview of a schedule.
 
 use everytick_domain::{
     invalid::Invalid,
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::{Complaints, Duration, Name};
 
-/// When a job is due: exactly one of `cron`, `every` and `at`.
+/// When a job runs: exactly one of `cron`, `every` and `at`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"cron": "0 2 * * *", "timezone": "America/New_York"}))]
@@ -19,39 +19,39 @@ pub(crate) struct Schedule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "0 2 * * *", max_length = 255)]
     pub(crate) cron: Option<String>,
-    /// IANA name of the zone in which `cron` is read.
+    /// IANA name of the time zone of `cron`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "America/New_York", default = "UTC")]
     pub(crate) timezone: Option<String>,
-    /// What becomes of a fixed time that clocks skip in spring.
+    /// What happens to a fixed time in the hour that clocks skip in spring: it runs after the gap, or not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(inline)]
     pub(crate) gap: Option<Gap>,
-    /// At which pass a fixed time fires that clocks repeat in autumn.
+    /// In which pass a fixed time runs when clocks repeat an hour in autumn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(inline)]
     pub(crate) fold: Option<Fold>,
-    /// A period, counted from `starts_at` or else from the Unix epoch.
+    /// A period, counted from `starts_at`, or from the Unix epoch when that is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "15m", value_type = Option<Duration>)]
     pub(crate) every: Option<String>,
-    /// One instant.
+    /// One instant: the job has a single tick.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub(crate) at: Option<String>,
-    /// No tick before this.
+    /// The earliest possible tick.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub(crate) starts_at: Option<String>,
-    /// No tick after this.
+    /// The latest possible tick.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub(crate) ends_at: Option<String>,
-    /// Runs are due up to this long after their tick, always the same for the same tick.
+    /// Delays each run by up to this long after its tick. The delay is always the same for the same tick.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "30s", value_type = Option<Duration>)]
     pub(crate) jitter: Option<String>,
-    /// Names of calendars whose dates are left out: a tick there is a skip with the reason `calendar`. At most 8.
+    /// Names of calendars whose dates are excluded: a tick on such a date is a skip with the reason `calendar`. At most 8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Name>>, max_items = 8, example = json!(["holidays-de"]))]
     pub(crate) exclude: Option<Vec<String>>,
@@ -73,7 +73,7 @@ pub(crate) enum Fold {
 }
 
 impl Schedule {
-    /// `seed` is the job's name: `H` goes by it. Complaints name fields of this object.
+    /// `seed` is the job's name, from which `H` is derived. Errors name fields of this object.
     pub(crate) fn read(&self, seed: &str) -> Result<(ScheduleSpec, domain::Schedule), Vec<Invalid>> {
         let mut wrong = Complaints::default();
         let timing = self.timing(seed, &mut wrong);
@@ -99,7 +99,7 @@ impl Schedule {
             let of_cron =
                 [("timezone", self.timezone.is_some()), ("gap", self.gap.is_some()), ("fold", self.fold.is_some())];
             for (field, _) in of_cron.into_iter().filter(|(_, given)| *given) {
-                wrong.add(field, "goes with cron only; leave it out, or write a cron expression");
+                wrong.add(field, "is allowed only with cron; omit it, or write a cron expression");
             }
         }
         match (&self.cron, &self.every, &self.at) {
@@ -113,11 +113,11 @@ impl Schedule {
             (None, Some(every), None) => ScheduleSpec::every(every).map_err(|found| wrong.extend([found])).ok(),
             (None, None, Some(at)) => ScheduleSpec::at(at).map_err(|found| wrong.extend([found])).ok(),
             (None, None, None) => {
-                wrong.add("", "names no time; write one of cron, every and at, or no schedule at all");
+                wrong.add("", "is empty; write one of cron, every and at, or omit the schedule");
                 None
             }
             _ => {
-                wrong.add("", "names several kinds of time; write only one of cron, every and at");
+                wrong.add("", "has several kinds; write only one of cron, every and at");
                 None
             }
         }
@@ -152,7 +152,7 @@ same_words! {
     Fold = domain::Fold { First, Last, Both }
 }
 
-/// A schedule to be looked at before it is used: one of `cron`, `every` and `at`, with what goes with it.
+/// A schedule to preview: one of `cron`, `every` and `at`, with its options.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"cron": "0 2 * * *", "timezone": "America/New_York", "count": 3}))]
@@ -160,7 +160,7 @@ pub(crate) struct PreviewRequest {
     /// A cron expression of 5, 6 (seconds first) or 7 (year last) fields, or `@daily` and the like.
     #[schema(example = "0 2 * * *", max_length = 255)]
     cron: Option<String>,
-    /// IANA name of the zone in which `cron` is read.
+    /// IANA name of the time zone of `cron`.
     #[schema(example = "America/New_York", default = "UTC")]
     timezone: Option<String>,
     #[schema(inline)]
@@ -177,24 +177,24 @@ pub(crate) struct PreviewRequest {
     ends_at: Option<String>,
     #[schema(value_type = Option<Duration>)]
     jitter: Option<String>,
-    /// Names of calendars whose dates are left out.
+    /// Names of calendars whose dates are excluded.
     #[schema(value_type = Option<Vec<Name>>, max_items = 8)]
     exclude: Option<Vec<String>>,
-    /// The job's name, by which `H` is resolved.
+    /// The job's name, from which `H` is derived.
     #[schema(value_type = Option<Name>)]
     name: Option<String>,
     /// How many ticks to show.
     #[schema(minimum = 1, maximum = 1000, default = 10)]
     count: Option<i64>,
-    /// Shows the ticks after this instant; now by default.
+    /// Shows the ticks after this instant; default now.
     #[schema(format = DateTime)]
     from: Option<String>,
 }
 
-/// A preview that was asked for, checked.
+/// A checked preview request.
 pub(crate) struct PreviewAsked {
     pub(crate) schedule: domain::Schedule,
-    /// The calendars that it names.
+    /// The names of the calendars that the schedule excludes.
     pub(crate) exclude: Vec<String>,
     pub(crate) count: usize,
     pub(crate) from: Option<DbTime>,
@@ -227,7 +227,7 @@ impl PreviewRequest {
     }
 }
 
-/// What a schedule means, in words and in ticks.
+/// The meaning of a schedule: a description and the next ticks.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Preview {
     /// In plain English; `null` for a job without a schedule.
@@ -243,9 +243,9 @@ pub(crate) struct PreviewTick {
     /// The same instant in the schedule's zone.
     #[schema(format = DateTime, example = "2026-11-16T02:00:00-05:00")]
     local: String,
-    /// Clock changes since the tick before, and whether a calendar leaves it out.
+    /// A clock change since the previous tick, and whether a calendar excludes this one.
     note: Option<String>,
-    /// The calendar that leaves it out: it will be a skip.
+    /// The calendar that excludes it: the tick will be a skip.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     excluded_by: Option<String>,

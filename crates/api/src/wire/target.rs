@@ -1,6 +1,5 @@
-//! Where a job's runs go. Credentials go in and never come out (I22): answers show a mask in their place, and a definition
-//! that carries the mask keeps what is stored, if it goes where it went before: to the same origin by the same method, or to the
-//! same command in the same environment.
+//! The target of a job. Answers never contain credentials (I22), only a mask. A definition that contains the mask keeps the stored
+//! value, but only for the same receiver: the same origin and method, or the same command in the same directory and environment.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::{Complaints, object};
 
-/// Stands for a credential in answers. It is no valid secret.
+/// Replaces a credential in answers. It is not a valid secret.
 pub(crate) const MASK: &str = "********";
 
 /// Where a job's runs are delivered: exactly one of `http`, `shell` and `queue`.
@@ -30,29 +29,29 @@ pub(crate) struct Target {
     pub(crate) queue: Option<Queue>,
 }
 
-/// A queue from which workers take the runs.
+/// A queue from which workers claim the runs.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = QueueTarget)]
 pub(crate) struct Queue {
-    /// As names of jobs are.
+    /// Same rules as for the name of a job.
     #[schema(value_type = super::Name, example = "emails")]
     pub(crate) name: String,
 }
 
-/// A webhook: signed by Standard Webhooks when it has a secret; the run's id is its idempotency key.
+/// A webhook. With a secret, requests are signed by Standard Webhooks. The run's id is the idempotency key.
 #[derive(Clone, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Http {
     #[schema(format = "uri", example = "https://example.org/hook", max_length = 2048)]
     pub(crate) url: String,
-    /// `POST` unless it says so.
+    /// Default `POST`.
     #[serde(default = "Http::method_default")]
     pub(crate) method: Method,
-    /// Sent with every delivery. Values of headers that carry credentials are answered as `********`.
+    /// Sent with every delivery. Answers show `********` for values of headers that carry credentials.
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, String>,
-    /// `whsec_` and 24 to 64 random bytes in base64. Write-only: answered as `********` when set.
+    /// `whsec_` and 24 to 64 random bytes in base64. Write-only: answers show `********` when it is set.
     #[serde(default)]
     pub(crate) secret: Option<String>,
 }
@@ -67,22 +66,22 @@ pub(crate) enum Method {
     Delete,
 }
 
-/// A command on the node that does the run; only where its operator allows it (`--enable-shell`).
+/// A command that the node executes; only if its operator allows it (`--enable-shell`).
 #[derive(Clone, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Shell {
     #[serde(deserialize_with = "object::required")]
     pub(crate) command: Command,
-    /// The environment, which is otherwise clean. Values of variables that carry credentials are answered as `********`.
+    /// Environment variables, added to a minimal environment. Answers show `********` for values that carry credentials.
     #[serde(default)]
     pub(crate) env: BTreeMap<String, String>,
-    /// An absolute path.
+    /// Working directory, an absolute path.
     #[serde(default)]
     #[schema(example = "/srv/reports")]
     pub(crate) workdir: Option<String>,
 }
 
-/// A program with its arguments, or a script for `sh -c`: exactly one of the two.
+/// A program with its arguments, or a script for `sh -c`: exactly one of them.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(min_properties = 1, max_properties = 1, example = json!({"argv": ["/usr/bin/backup", "--all"]}))]
@@ -95,7 +94,7 @@ pub(crate) struct Command {
     pub(crate) script: Option<String>,
 }
 
-/// One of several that is named has a value: `null` is not a way to leave it out.
+/// For one of several alternative fields: it may be absent, but not `null`.
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
 }
@@ -106,7 +105,7 @@ impl Http {
     }
 }
 
-// No value is printed: it may be a credential, and this may end up in a log.
+// Print no values: they may be credentials, and the text may end up in a log.
 impl std::fmt::Debug for Http {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Http").field("method", &self.method).finish_non_exhaustive()
@@ -119,7 +118,7 @@ impl std::fmt::Debug for Shell {
 }
 
 impl Target {
-    /// `old` is the target as stored, from which masked values are taken. Complaints name fields of the job.
+    /// `old` is the stored target, which provides masked values. Errors name fields of the job.
     pub(crate) fn read(
         self,
         old: Option<&TargetSpec>,
@@ -133,19 +132,18 @@ impl Target {
             }
             (None, Some(shell), None) => {
                 if !shell_enabled {
-                    wrong
-                        .add("target.shell", "is not enabled on this node; its operator starts it with --enable-shell");
+                    wrong.add("target.shell", "is not enabled on this node; start the node with --enable-shell");
                 }
                 let old = old.and_then(|old| if let TargetSpec::Shell(shell) = old { Some(shell) } else { None });
                 TargetSpec::Shell(shell.read(old, wrong)?)
             }
             (None, None, Some(queue)) => TargetSpec::Queue(QueueTarget { name: queue.name }),
             (None, None, None) => {
-                wrong.add("target", "names no kind; write one of http, shell and queue");
+                wrong.add("target", "is empty; write one of http, shell and queue");
                 return None;
             }
             _ => {
-                wrong.add("target", "names several kinds; write only one of http, shell and queue");
+                wrong.add("target", "has several kinds; write only one of http, shell and queue");
                 return None;
             }
         };
@@ -156,7 +154,7 @@ impl Target {
 
 impl Http {
     fn read(self, old: Option<&HttpTarget>, wrong: &mut Complaints) -> Option<HttpTarget> {
-        // A credential goes to the receiver it was given for: whoever sends it elsewhere must know it.
+        // A credential belongs to one receiver. A client that wants to send it elsewhere must know it.
         let old = old.filter(|old| same_origin(&old.url, &self.url) && Method::from(old.method) == self.method);
         let headers = unmask_all("target.http.headers", self.headers, old.map(|old| &old.headers), NOT_STORED, wrong);
         let secret = match self.secret {
@@ -181,13 +179,13 @@ impl Shell {
             _ => {
                 wrong.add(
                     "target.shell.command",
-                    "is not one thing; write either argv, a list, or script, a text for sh -c",
+                    "must have exactly one of argv (a list) and script (a text for sh -c)",
                 );
                 return None;
             }
         };
-        // Another command would read the variables of the one that they were given to. What a relative path or a script runs
-        // depends on the directory too.
+        // A different command could read the variables of the old one. A relative path or a script can run other code in another
+        // directory.
         let old = old.filter(|old| old.command == command && old.workdir == self.workdir).map(|old| &old.env);
         let env = match old.and_then(|old| changed_variable(&self.env, old)) {
             Some(name) => unmask_all("target.shell.env", self.env, None, &other_environment(&name), wrong),
@@ -197,11 +195,11 @@ impl Shell {
     }
 }
 
-const NOT_STORED: &str = "is the mask that answers show, and nothing is stored in its place for this receiver (its origin and \
-                          method, or its command and workdir); write the value itself";
+const NOT_STORED: &str = "is the mask of a credential, but no value is stored for this receiver (its origin and method, or its \
+                          command and workdir); send the value itself";
 
-/// The first variable that is not as stored: changed, added or left out. `BASH_ENV`, `PATH`, `LD_PRELOAD` or `GIT_ASKPASS` make an
-/// unchanged command run other code, which reads the masked variables.
+/// The first variable that differs from the stored ones: changed, added or removed. `BASH_ENV`, `PATH`, `LD_PRELOAD` or
+/// `GIT_ASKPASS` can make an unchanged command run other code, which could read the masked variables.
 fn changed_variable(given: &BTreeMap<String, String>, old: &BTreeMap<String, String>) -> Option<String> {
     let changed = given.iter().find(|(name, value)| *value != MASK && old.get(*name) != Some(value));
     let removed = old.iter().find(|(name, _)| !given.contains_key(*name));
@@ -210,12 +208,12 @@ fn changed_variable(given: &BTreeMap<String, String>, old: &BTreeMap<String, Str
 
 fn other_environment(changed: &str) -> String {
     format!(
-        "is the mask that answers show, and the variable {changed} is not as stored: a variable can make the command print \
-         others; send the value itself again"
+        "is the mask of a credential, but the variable {changed} differs from the stored one, and a variable can make the \
+         command print others; send the value itself"
     )
 }
 
-/// Scheme, host and port, as the client that delivers will read them.
+/// Compares scheme, host and port, parsed in the same way as the HTTP client parses them.
 fn same_origin(one: &str, other: &str) -> bool {
     match (Url::parse(one), Url::parse(other)) {
         (Ok(one), Ok(other)) => one.origin().is_tuple() && one.origin() == other.origin(),
@@ -243,7 +241,7 @@ fn unmask_all(
     unmasked.collect()
 }
 
-/// Whether a header or variable carries a credential, going by its name.
+/// Whether a header or variable carries a credential, judged by its name.
 fn is_credential(name: &str) -> bool {
     const PARTS: [&str; 10] =
         ["auth", "cookie", "credential", "key", "pass", "pwd", "secret", "session", "sign", "token"];
@@ -288,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_origin_is_compared_as_it_is_read_and_not_as_it_is_written() {
+    fn origins_are_compared_after_parsing_not_as_text() {
         for same in ["https://example.org/other?q#f", "HTTPS://EXAMPLE.org:443", "https://user@example.org/"] {
             assert!(same_origin("https://example.org/hook", same), "{same}");
         }
@@ -304,6 +302,6 @@ mod tests {
         ] {
             assert!(!same_origin("https://example.org@good.example/hook", other), "{other}");
         }
-        assert!(!same_origin("data:x", "data:x"), "an opaque origin is nobody's");
+        assert!(!same_origin("data:x", "data:x"), "opaque origins are never equal");
     }
 }

@@ -389,7 +389,7 @@ async fn a_masked_variable_is_kept_only_in_an_unchanged_environment() {
         let problem = put(env).await.expect(422);
         assert_eq!(problem["errors"][0]["field"], "target.shell.env.API_TOKEN", "{changed}");
         let message = problem["errors"][0]["message"].as_str().unwrap();
-        assert!(message.contains(&format!("the variable {changed} is not as stored")), "{message}");
+        assert!(message.contains(&format!("the variable {changed} differs from the stored one")), "{message}");
     }
     let patch = json!({"target": {"shell": {"env": {"BASH_ENV": "/tmp/x"}}}}).to_string();
     server.ask("PATCH", "/api/v1/jobs/s", &[], patch).await.expect(422);

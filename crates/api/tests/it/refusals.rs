@@ -1,4 +1,4 @@
-//! Bad requests: each has the right status, and a message that names the field.
+//! Bad requests: each gets the right status and a message that names the field.
 
 use serde_json::{Value, json};
 
@@ -37,12 +37,12 @@ impl Bad {
     }
 }
 
-/// A definition with one field that is wrong.
+/// A definition with one wrong field.
 fn field(what: &'static str, name: &'static str, value: Value) -> Bad {
     bad(what, "POST", "/api/v1/jobs", 422, name).json(with(name, value))
 }
 
-/// A definition with a field too many.
+/// A definition with one unknown field.
 fn unknown(name: &'static str) -> Bad {
     field("unknown field", name, json!(1)).says("unknown field")
 }
@@ -72,50 +72,50 @@ fn cases() -> Vec<Bad> {
         field("no name", "name", json!(null)).says("missing"),
         field("empty name", "name", json!("")),
         field("name with a space", "name", json!("a b")).says("a b"),
-        field("name that begins with a dot", "name", json!(".a")),
+        field("name that starts with a dot", "name", json!(".a")),
         field("name with a slash", "name", json!("a/b")),
         field("name of 129 bytes", "name", json!("n".repeat(129))),
-        field("name that is an id", "name", json!("01a1e327-d180-8de1-92e3-d388a74d8fe4")).says("UUID"),
+        field("name that looks like an id", "name", json!("01a1e327-d180-8de1-92e3-d388a74d8fe4")).says("UUID"),
         field("name that is a number", "name", json!(7)).says("expected a string"),
         field("description too long", "description", json!("d".repeat(4_097))).says("4096"),
         field("description with NUL", "description", json!("a\u{0}b")).says("NUL"),
-        field("labels that are a list", "labels", json!(["a"])),
-        field("label that is a number", "labels.team", json!(7)),
-        field("enabled that is a text", "enabled", json!("yes")).says("expected a boolean"),
+        field("labels as a list", "labels", json!(["a"])),
+        field("label as a number", "labels.team", json!(7)),
+        field("enabled as a string", "enabled", json!("yes")).says("expected a boolean"),
         field("priority too high", "priority", json!(10)).says("0 to 9"),
         field("priority below 0", "priority", json!(-1)).says("0 to 9"),
-        field("priority that is a text", "priority", json!("high")),
+        field("priority as a string", "priority", json!("high")),
         field("priority with a fraction", "priority", json!(1.5)),
-        field("overlap that is none", "overlap", json!("maybe")).says("maybe"),
+        field("unknown overlap", "overlap", json!("maybe")).says("maybe"),
         field("queue_limit without queue", "queue_limit", json!(3)).says("needs overlap \"queue\""),
-        field("queue_limit of none", "queue_limit", json!(0)).says("1 to 1000"),
-        field("queue_limit beyond all bounds", "queue_limit", json!(1001)).says("1 to 1000"),
+        field("queue_limit 0", "queue_limit", json!(0)).says("1 to 1000"),
+        field("queue_limit 1001", "queue_limit", json!(1001)).says("1 to 1000"),
         field("max_concurrent 0", "max_concurrent", json!(0)).says("1 to 1000"),
         field("max_concurrent under skip", "max_concurrent", json!(2)).says("allow"),
-        field("keep of a job that has more ticks", "keep", json!("7d")).says("one instant (at)"),
-        field("keep that is no duration", "keep", json!("a week")).says("7d"),
+        field("keep of a job with many ticks", "keep", json!("7d")).says("one instant (at)"),
+        field("keep that is not a duration", "keep", json!("a week")).says("7d"),
         field("home_region with capitals", "home_region", json!("EU")).says("1 to 63 of a-z 0-9 -"),
-        field("home_region that is empty", "home_region", json!("")).says("1 to 63 of a-z 0-9 -"),
-        field("home_region that is a number", "home_region", json!(7)).says("expected a string"),
-        parents("a parent that ends in no known way", json!([{"job": "a", "when": "done"}]), "depends_on[0].when")
+        field("empty home_region", "home_region", json!("")).says("1 to 63 of a-z 0-9 -"),
+        field("home_region as a number", "home_region", json!(7)).says("expected a string"),
+        parents("unknown end of a parent", json!([{"job": "a", "when": "done"}]), "depends_on[0].when")
             .says("finished"),
-        parents("the job as its own parent", json!([{"job": "case"}]), "depends_on[0].job").says("cycle"),
-        parents("a parent named twice", json!([{"job": "a"}, {"job": "a"}]), "depends_on[1].job").says("twice"),
-        parents("a parent that is not there", json!([{"job": "nobody"}]), "depends_on[0].job").says("no job"),
-        field("timeout that is no duration", "timeout", json!("soon")).says("90s"),
+        parents("job as its own parent", json!([{"job": "case"}]), "depends_on[0].job").says("cycle"),
+        parents("duplicate parent", json!([{"job": "a"}, {"job": "a"}]), "depends_on[1].job").says("twice"),
+        parents("parent that does not exist", json!([{"job": "nobody"}]), "depends_on[0].job").says("no job"),
+        field("timeout that is not a duration", "timeout", json!("soon")).says("90s"),
         field("timeout without a unit", "timeout", json!("30")).says("90s"),
-        field("timeout that is a number", "timeout", json!(30)),
-        field("timeout of nothing", "timeout", json!("0s")),
+        field("timeout as a number", "timeout", json!(30)),
+        field("timeout 0s", "timeout", json!("0s")),
         field("timeout too long", "timeout", json!("8d")),
-        field("on_lost that is none", "on_lost", json!("cry")).says("retry"),
-        field("late_after that is no duration", "misfire.late_after", json!("1.5h")),
+        field("unknown on_lost", "on_lost", json!("cry")).says("retry"),
+        field("late_after that is not a duration", "misfire.late_after", json!("1.5h")),
         field("late_after too long", "misfire.late_after", json!("2h")),
-        field("grace that is no duration", "misfire.grace", json!("never")),
-        field("catch_up that is none", "misfire.catch_up", json!("some")).says("latest"),
+        field("grace that is not a duration", "misfire.grace", json!("never")),
+        field("unknown catch_up", "misfire.catch_up", json!("some")).says("latest"),
         field("max_runs 0", "misfire.max_runs", json!(0)).says("1 to 1000"),
-        field("max_retries too many", "retry.max_retries", json!(101)).says("0 to 100"),
-        field("base_delay that is no duration", "retry.base_delay", json!("x")),
-        bad("base_delay beyond max_delay", "POST", "/api/v1/jobs", 422, "retry.base_delay")
+        field("max_retries too high", "retry.max_retries", json!(101)).says("0 to 100"),
+        field("base_delay that is not a duration", "retry.base_delay", json!("x")),
+        bad("base_delay above max_delay", "POST", "/api/v1/jobs", 422, "retry.base_delay")
             .json(with("retry", json!({"base_delay": "2h", "max_delay": "1h"})))
             .says("max_delay"),
         field("max_delay too long", "retry.max_delay", json!("30d")),
@@ -132,60 +132,69 @@ fn cases() -> Vec<Bad> {
         target("unknown field", json!({"shell": {"command": {"argv": ["a"]}, "shel": 1}}), "target.shell.shel"),
         target("unknown field", json!({"shell": {"command": {"arg": ["a"]}}}), "target.shell.command.arg"),
         // Schedules.
-        schedule("no time", json!({}), "schedule").says("cron, every and at"),
-        schedule("two times", json!({"cron": "* * * * *", "every": "5m"}), "schedule").says("only one"),
-        schedule("a text", json!("* * * * *"), "schedule"),
+        schedule("no kind of schedule", json!({}), "schedule").says("cron, every and at"),
+        schedule("two kinds of schedule", json!({"cron": "* * * * *", "every": "5m"}), "schedule").says("only one"),
+        schedule("schedule as a string", json!("* * * * *"), "schedule"),
         schedule("bad minute", json!({"cron": "60 * * * *"}), "schedule.cron").says("60"),
         schedule("four fields", json!({"cron": "* * * *"}), "schedule.cron"),
-        schedule("words", json!({"cron": "every day"}), "schedule.cron"),
+        schedule("words instead of fields", json!({"cron": "every day"}), "schedule.cron"),
         schedule("empty cron", json!({"cron": ""}), "schedule.cron"),
-        schedule("never", json!({"cron": "0 0 30 2 *"}), "schedule.cron").says("never fires"),
+        schedule("impossible date", json!({"cron": "0 0 30 2 *"}), "schedule.cron").says("never fires"),
         schedule("reboot", json!({"cron": "@reboot"}), "schedule.cron").says("@reboot"),
         schedule("cron too long", json!({"cron": "1,".repeat(200)}), "schedule.cron"),
         schedule("bad zone", json!({"cron": "0 2 * * *", "timezone": "Mars/Olympus"}), "schedule.timezone")
             .says("Mars"),
         schedule("EST", json!({"cron": "0 2 * * *", "timezone": "EST"}), "schedule.timezone"),
-        schedule("gap that is none", json!({"cron": "0 2 * * *", "gap": "jump"}), "schedule.gap").says("shift"),
-        schedule("fold that is none", json!({"cron": "0 2 * * *", "fold": "second"}), "schedule.fold").says("first"),
-        schedule("zone without cron", json!({"every": "5m", "timezone": "UTC"}), "schedule.timezone").says("cron only"),
+        schedule("unknown gap", json!({"cron": "0 2 * * *", "gap": "jump"}), "schedule.gap").says("shift"),
+        schedule("unknown fold", json!({"cron": "0 2 * * *", "fold": "second"}), "schedule.fold").says("first"),
+        schedule("zone without cron", json!({"every": "5m", "timezone": "UTC"}), "schedule.timezone")
+            .says("only with cron"),
         schedule("every without a unit", json!({"every": "5"}), "schedule.every").says("15m"),
         schedule("every too short", json!({"every": "10ms"}), "schedule.every"),
-        schedule("every of nothing", json!({"every": "0s"}), "schedule.every"),
-        schedule("at that is no instant", json!({"at": "tomorrow"}), "schedule.at").says("RFC 3339"),
+        schedule("every 0s", json!({"every": "0s"}), "schedule.every"),
+        schedule("at that is not an instant", json!({"at": "tomorrow"}), "schedule.at").says("RFC 3339"),
         schedule("at that has passed", json!({"at": "2020-01-01T00:00:00Z"}), "schedule.at").says("passed"),
-        schedule("starts_at that is none", json!({"every": "5m", "starts_at": "now"}), "schedule.starts_at"),
+        schedule("starts_at that is not an instant", json!({"every": "5m", "starts_at": "now"}), "schedule.starts_at"),
         schedule(
-            "ends before it starts",
+            "ends_at before starts_at",
             json!({"every": "5m", "starts_at": "2030-01-02T00:00:00Z", "ends_at": "2030-01-01T00:00:00Z"}),
             "schedule.ends_at",
         ),
-        schedule("jitter that is none", json!({"every": "5m", "jitter": "some"}), "schedule.jitter"),
+        schedule("jitter that is not a duration", json!({"every": "5m", "jitter": "some"}), "schedule.jitter"),
         // Targets.
         target("no target", json!(null), "target").says("missing"),
-        target("no kind", json!({}), "target").says("http, shell and queue"),
+        target("no kind of target", json!({}), "target").says("http, shell and queue"),
         target(
-            "two kinds",
+            "two kinds of target",
             json!({"http": {"url": "https://example.org"}, "shell": {"command": {"script": "a"}}}),
             "target",
         ),
-        target("null kind", json!({"http": {"url": "https://example.org"}, "shell": null}), "target.shell"),
-        target("no url", json!({"http": {}}), "target.http.url").says("missing"),
-        target("no URL", url("not a url"), "target.http.url"),
-        target("a file", url("file:///etc/passwd"), "target.http.url").says("file"),
-        target("a password", url("https://me:pw@example.org/"), "target.http.url").says("password"),
-        target("a method", json!({"http": {"url": "https://example.org", "method": "FETCH"}}), "target.http.method"),
         target(
-            "a reserved header",
+            "null as a kind of target",
+            json!({"http": {"url": "https://example.org"}, "shell": null}),
+            "target.shell",
+        ),
+        target("missing url", json!({"http": {}}), "target.http.url").says("missing"),
+        target("not a URL", url("not a url"), "target.http.url"),
+        target("file URL", url("file:///etc/passwd"), "target.http.url").says("file"),
+        target("password in the URL", url("https://me:pw@example.org/"), "target.http.url").says("password"),
+        target(
+            "unknown method",
+            json!({"http": {"url": "https://example.org", "method": "FETCH"}}),
+            "target.http.method",
+        ),
+        target(
+            "reserved header",
             json!({"http": {"url": "https://example.org", "headers": {"webhook-id": "1"}}}),
             "target.http.headers.webhook-id",
         ),
         target(
-            "a short secret",
+            "secret too short",
             json!({"http": {"url": "https://example.org", "secret": "pst"}}),
             "target.http.secret",
         ),
         target(
-            "a mask for nothing",
+            "mask without a stored value",
             json!({"http": {"url": "https://example.org", "secret": "********"}}),
             "target.http.secret",
         )
@@ -193,13 +202,17 @@ fn cases() -> Vec<Bad> {
         target("no command", json!({"shell": {"command": {}}}), "target.shell.command").says("argv"),
         target("empty argv", json!({"shell": {"command": {"argv": []}}}), "target.shell.command"),
         target(
-            "a relative directory",
+            "relative workdir",
             json!({"shell": {"command": {"script": "a"}, "workdir": "srv"}}),
             "target.shell.workdir",
         ),
-        target("a variable", json!({"shell": {"command": {"script": "a"}, "env": {"1A": ""}}}), "target.shell.env.1A"),
+        target(
+            "bad variable name",
+            json!({"shell": {"command": {"script": "a"}, "env": {"1A": ""}}}),
+            "target.shell.env.1A",
+        ),
         // Previews.
-        preview("no time", json!({}), "").says("cron, every and at"),
+        preview("no kind of schedule", json!({}), "").says("cron, every and at"),
         preview("bad cron", json!({"cron": "61 * * * *"}), "cron").says("61"),
         preview("count 0", json!({"cron": "* * * * *", "count": 0}), "count").says("1 to 1000"),
         preview("count 1001", json!({"cron": "* * * * *", "count": 1001}), "count"),
@@ -208,15 +221,15 @@ fn cases() -> Vec<Bad> {
         // Bodies.
         bad("no body", "POST", "/api/v1/jobs", 400, "").says("empty"),
         bad("not JSON", "POST", "/api/v1/jobs", 400, "").body("{\"name\": ").says("not JSON"),
-        bad("two documents", "POST", "/api/v1/jobs", 400, "").body(format!("{} {{}}", job("a"))).says("not JSON"),
-        bad("a list", "POST", "/api/v1/jobs", 422, "").body("[]"),
-        bad("fields as a list", "POST", "/api/v1/jobs/taken/trigger", 422, "").body("[null, true]").says("an object"),
+        bad("two JSON documents", "POST", "/api/v1/jobs", 400, "").body(format!("{} {{}}", job("a"))).says("not JSON"),
+        bad("list instead of an object", "POST", "/api/v1/jobs", 422, "").body("[]"),
+        bad("trigger as a list", "POST", "/api/v1/jobs/taken/trigger", 422, "").body("[null, true]").says("an object"),
         field("misfire as a list", "misfire", json!(["1m", "1h", "all", 3])).says("an object"),
         field("retry as a list", "retry", json!([1, "1s", "1m"])).says("an object"),
         target("http as a list", json!({"http": ["https://example.org"]}), "target.http").says("an object"),
         target("command as a list", json!({"shell": {"command": [["/bin/true"]]}}), "target.shell.command")
             .says("an object"),
-        bad("a name twice", "POST", "/api/v1/jobs", 422, "name")
+        bad("duplicate field", "POST", "/api/v1/jobs", 422, "name")
             .body("{\"name\": \"a\", \"name\": \"b\"}")
             .says("duplicate"),
         bad("deep JSON", "POST", "/api/v1/jobs", 400, "").body("[".repeat(100_000)).says("nested deeper"),
@@ -228,7 +241,7 @@ fn cases() -> Vec<Bad> {
             .json(job("a"))
             .header("content-type", "text/plain")
             .says("text/plain"),
-        bad("a form", "POST", "/api/v1/jobs", 415, "Content-Type")
+        bad("form instead of JSON", "POST", "/api/v1/jobs", 415, "Content-Type")
             .body("name=a")
             .header("content-type", "application/x-www-form-urlencoded"),
         bad("no media type", "POST", "/api/v1/jobs", 415, "Content-Type").json(job("a")).header("content-type", NONE),
@@ -236,7 +249,7 @@ fn cases() -> Vec<Bad> {
             .json(job("a"))
             .header("content-type", "application/json; charset=iso-8859-1"),
         bad("batch as JSON", "POST", "/api/v1/jobs/batch", 415, "Content-Type").json(json!({})),
-        bad("no batch", "POST", "/api/v1/jobs/batch", 400, "").header("content-type", "application/x-ndjson"),
+        bad("empty batch", "POST", "/api/v1/jobs/batch", 400, "").header("content-type", "application/x-ndjson"),
         // Headers.
         bad("empty key", "POST", "/api/v1/jobs", 400, "Idempotency-Key").json(job("a")).header("idempotency-key", ""),
         bad("key with a space", "POST", "/api/v1/jobs", 400, "Idempotency-Key")
@@ -253,16 +266,18 @@ fn cases() -> Vec<Bad> {
             .header("if-match", "\"9\""),
         bad("stale If-Match, DELETE", "DELETE", "/api/v1/jobs/taken", 412, "If-Match").header("if-match", "\"9\""),
         bad("stale If-Match, pause", "POST", "/api/v1/jobs/taken/pause", 412, "If-Match").header("if-match", "\"9\""),
-        bad("foreign If-Match", "DELETE", "/api/v1/jobs/taken", 412, "If-Match").header("if-match", "\"abc\""),
+        bad("If-Match with an unknown tag", "DELETE", "/api/v1/jobs/taken", 412, "If-Match")
+            .header("if-match", "\"abc\""),
         // Edits.
-        bad("PUT of too little", "PUT", "/api/v1/jobs/taken", 422, "target")
+        bad("PUT without a target", "PUT", "/api/v1/jobs/taken", 422, "target")
             .json(json!({"name": "taken"}))
             .says("missing"),
-        bad("PATCH that is a list", "PATCH", "/api/v1/jobs/taken", 422, "").body("[1]").says("object"),
+        bad("PATCH as a list", "PATCH", "/api/v1/jobs/taken", 422, "").body("[1]").says("object"),
         bad("PATCH of an unknown field", "PATCH", "/api/v1/jobs/taken", 422, "colour").json(json!({"colour": 1})),
         bad("PATCH of a bad cron", "PATCH", "/api/v1/jobs/taken", 422, "schedule.cron")
             .json(json!({"schedule": {"cron": "x"}})),
-        bad("PATCH that takes the target", "PATCH", "/api/v1/jobs/taken", 422, "target").json(json!({"target": null})),
+        bad("PATCH that removes the target", "PATCH", "/api/v1/jobs/taken", 422, "target")
+            .json(json!({"target": null})),
         bad("PATCH to pause", "PATCH", "/api/v1/jobs/taken", 422, "paused")
             .json(json!({"paused": true}))
             .says("/pause"),
@@ -279,7 +294,7 @@ fn cases() -> Vec<Bad> {
         // Query parameters.
         bad("limit 0", "GET", "/api/v1/jobs?limit=0", 400, "limit").says("1 to 1000"),
         bad("limit 1001", "GET", "/api/v1/jobs?limit=1001", 400, "limit"),
-        bad("limit that is a word", "GET", "/api/v1/runs?limit=many", 400, "limit"),
+        bad("limit as a word", "GET", "/api/v1/runs?limit=many", 400, "limit"),
         bad("limit twice", "GET", "/api/v1/jobs?limit=1&limit=2", 400, "limit").says("more than once"),
         bad("bad cursor", "GET", "/api/v1/jobs?cursor=!!", 400, "cursor"),
         bad("a cursor of another list", "GET", "/api/v1/runs?cursor=am5pZ2h0bHk", 400, "cursor"),
@@ -292,8 +307,8 @@ fn cases() -> Vec<Bad> {
         bad("bad status", "GET", "/api/v1/runs?status=done", 400, "status").says("succeeded"),
         bad("count 0", "GET", "/api/v1/jobs/taken/next?count=0", 400, "count"),
         bad("count -1", "GET", "/api/v1/jobs/taken/next?count=-1", 400, "count"),
-        bad("cancel that is none", "DELETE", "/api/v1/jobs/taken?cancel=1", 400, "cancel"),
-        // What is not there.
+        bad("cancel that is not a boolean", "DELETE", "/api/v1/jobs/taken?cancel=1", 400, "cancel"),
+        // Missing resources.
         bad("no such job", "GET", "/api/v1/jobs/nobody", 404, "").says("no such job"),
         bad("no such job", "PUT", "/api/v1/jobs/nobody", 404, "").json(job("nobody")),
         bad("no such job", "PATCH", "/api/v1/jobs/nobody", 404, "").json(json!({})),
@@ -301,16 +316,16 @@ fn cases() -> Vec<Bad> {
         bad("no such job", "POST", "/api/v1/jobs/nobody/trigger", 404, ""),
         bad("no such job", "GET", "/api/v1/runs?job=nobody", 404, ""),
         bad("no such run", "GET", SOME_RUN, 404, "").says("no such run"),
-        bad("no run's id", "GET", "/api/v1/runs/xyz", 404, "id").says("xyz"),
-        bad("no run's id", "POST", "/api/v1/runs/xyz/cancel", 404, "id"),
-        bad("no run's id", "GET", "/api/v1/flows/xyz", 404, "id"),
-        bad("no backfill's id", "GET", "/api/v1/backfills/xyz", 404, "id"),
-        bad("no UTF-8", "GET", "/api/v1/jobs/%ff", 404, "job"),
-        bad("no name", "GET", "/api/v1/jobs/a%20b", 404, "job").says("is not a name"),
-        bad("no name", "DELETE", "/api/v1/jobs/-a", 404, "job"),
-        bad("no name", "GET", "/api/v1/queues/%00", 404, "queue"),
-        bad("no name", "GET", "/api/v1/calendars/a%2Fb", 404, "name"),
-        bad("no name", "PUT", "/api/v1/calendars/a%20b", 404, "name").json(json!({"dates": ["2026-12-25"]})),
+        bad("not the id of a run", "GET", "/api/v1/runs/xyz", 404, "id").says("xyz"),
+        bad("not the id of a run", "POST", "/api/v1/runs/xyz/cancel", 404, "id"),
+        bad("not the id of a run", "GET", "/api/v1/flows/xyz", 404, "id"),
+        bad("not the id of a backfill", "GET", "/api/v1/backfills/xyz", 404, "id"),
+        bad("path that is not UTF-8", "GET", "/api/v1/jobs/%ff", 404, "job"),
+        bad("not a name", "GET", "/api/v1/jobs/a%20b", 404, "job").says("is not a name"),
+        bad("not a name", "DELETE", "/api/v1/jobs/-a", 404, "job"),
+        bad("not a name", "GET", "/api/v1/queues/%00", 404, "queue"),
+        bad("not a name", "GET", "/api/v1/calendars/a%2Fb", 404, "name"),
+        bad("not a name", "PUT", "/api/v1/calendars/a%20b", 404, "name").json(json!({"dates": ["2026-12-25"]})),
         bad("no such path", "GET", "/api/v1/job", 404, "").says("/docs"),
         bad("no such path", "GET", "/api/v1/jobs/", 404, ""),
         // Methods.
@@ -319,28 +334,28 @@ fn cases() -> Vec<Bad> {
         bad("wrong method", "GET", "/api/v1/jobs/taken/trigger", 405, ""),
         bad("wrong method", "PUT", "/healthz", 405, ""),
         // Hosts and origins.
-        bad("another host", "GET", "/api/v1/jobs", 403, "").header("host", "evil.example").says("evil.example"),
-        bad("another port", "GET", "/api/v1/jobs", 403, "").header("host", "localhost:80"),
+        bad("wrong host", "GET", "/api/v1/jobs", 403, "").header("host", "evil.example").says("evil.example"),
+        bad("wrong port", "GET", "/api/v1/jobs", 403, "").header("host", "localhost:80"),
         bad("no host", "GET", "/api/v1/jobs", 403, "").header("host", NONE),
-        bad("another origin", "POST", "/api/v1/jobs", 403, "").json(job("a")).header("origin", "https://evil.example"),
+        bad("wrong origin", "POST", "/api/v1/jobs", 403, "").json(job("a")).header("origin", "https://evil.example"),
         bad("origin null", "GET", "/api/v1/jobs", 403, "").header("origin", "null"),
-        bad("an image of another site", "GET", "/api/v1/jobs", 403, "").header("sec-fetch-site", "cross-site"),
-        bad("a page of another port", "POST", "/api/v1/jobs", 403, "")
+        bad("image on another site", "GET", "/api/v1/jobs", 403, "").header("sec-fetch-site", "cross-site"),
+        bad("page on another port", "POST", "/api/v1/jobs", 403, "")
             .json(job("a"))
             .header("sec-fetch-site", "same-site"),
-        bad("a payload that a list left out", "PUT", "/api/v1/jobs/taken", 422, "payload")
+        bad("payload omitted by a list", "PUT", "/api/v1/jobs/taken", 422, "payload")
             .json(with("payload_bytes", json!(5_000)))
             .says("include=payload"),
-        bad("a reserved name", "POST", "/api/v1/jobs", 422, "name").json(job("batch")).says("reserved"),
-        bad("a reserved name", "PATCH", "/api/v1/jobs/taken", 422, "name").json(json!({"name": "batch"})),
-        bad("what cannot be included", "GET", "/api/v1/jobs?include=output", 400, "include").says("payload"),
+        bad("reserved name", "POST", "/api/v1/jobs", 422, "name").json(job("batch")).says("reserved"),
+        bad("reserved name", "PATCH", "/api/v1/jobs/taken", 422, "name").json(json!({"name": "batch"})),
+        bad("unknown include", "GET", "/api/v1/jobs?include=output", 400, "include").says("payload"),
     ];
     let settles = [
         ("no fence", json!({"outcome": "succeeded"}), "fence"),
         ("no outcome", json!({"fence": 1}), "outcome"),
-        ("an outcome that is none", json!({"fence": 1, "outcome": "done"}), "outcome"),
-        ("fence that is a text", json!({"fence": "1", "outcome": "failed"}), "fence"),
-        ("an error of success", json!({"fence": 1, "outcome": "succeeded", "error": "x"}), "error"),
+        ("unknown outcome", json!({"fence": 1, "outcome": "done"}), "outcome"),
+        ("fence as a string", json!({"fence": "1", "outcome": "failed"}), "fence"),
+        ("error with the outcome succeeded", json!({"fence": 1, "outcome": "succeeded", "error": "x"}), "error"),
         ("unknown field", json!({"fence": 1, "outcome": "failed", "result": "x"}), "result"),
     ];
     const SETTLE: &str = "/api/v1/runs/01a1e327-d180-8de1-92e3-d388a74d8fe4/settle";
@@ -374,17 +389,17 @@ async fn every_bad_request_gets_its_status_and_a_message_that_names_the_field() 
         let errors = problem["errors"].as_array().cloned().unwrap_or_default();
         let named = errors.iter().any(|error| error["field"] == case.field);
         check(named || case.field.is_empty(), &format!("field {:?}", case.field));
-        check(case.field.is_empty() || errors.len() == 1, "one complaint only");
+        check(case.field.is_empty() || errors.len() == 1, "exactly one error");
         check(problem["detail"].as_str().is_some_and(|detail| detail.contains(case.says)), &format!("{:?}", case.says));
         check(case.status != 405 || !answer.header("allow").is_empty(), "Allow");
     }
     assert!(wrong.is_empty(), "{} of {} wrong:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
     let jobs = server.get("/api/v1/jobs").await.expect(200);
-    assert_eq!(jobs["items"].as_array().unwrap().len(), 2, "nothing that was refused was done");
+    assert_eq!(jobs["items"].as_array().unwrap().len(), 2, "refused requests changed nothing");
 }
 
 #[tokio::test]
-async fn everything_that_is_wrong_is_said_at_once() {
+async fn all_errors_of_a_request_are_reported_together() {
     let server = Server::new().await;
     let definition = json!({
         "name": "a b", "priority": 11, "timeout": "soon", "overlap": "que",
@@ -414,7 +429,7 @@ async fn everything_that_is_wrong_is_said_at_once() {
 }
 
 #[tokio::test]
-async fn a_shell_target_is_refused_where_the_operator_did_not_enable_it() {
+async fn a_shell_target_is_refused_unless_the_operator_enables_it() {
     let server = Server::with_shell(false).await;
     let definition = json!({"name": "a", "target": {"shell": {"command": {"argv": ["/bin/true"]}}}});
     let problem = server.post("/api/v1/jobs", definition).await.expect(422);
