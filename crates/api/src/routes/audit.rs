@@ -10,14 +10,14 @@ use crate::{
     wire::audit::{AuditEntry, AuditPage},
 };
 
-/// Who changed what, newest first
+/// List changes, newest first
 #[utoipa::path(
     get,
     path = "/api/v1/audit",
     tag = "audit",
     params(
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before", pattern = "^[A-Za-z0-9_-]+$"),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page", pattern = "^[A-Za-z0-9_-]+$"),
     ),
     responses((status = 200, description = "A page of the audit trail", body = AuditPage))
 )]

@@ -1,4 +1,4 @@
-//! Runs for past ticks: asked for, looked at, cancelled.
+//! Backfills: create, list, read, cancel.
 
 use axum::{
     Json,
@@ -19,24 +19,25 @@ use crate::{
     },
 };
 
-/// Make runs for past ticks of a job
+/// Backfill: create runs for past ticks of a job
 ///
-/// One run for each tick that the job's schedule, as it is now, has from `from` to `to`, both included, without those that its
-/// calendars leave out; at most 10,000. They have the cause `backfill`, stand in the history where they were made, wait behind what is on time, and are made little by
-/// little: at most 100 of them are open, and under an overlap policy that limits what is in progress one is made only where it
-/// can start. It ends after 7 days at the latest. What became of the ticks themselves stays as it is. A pause of the job does not stop a backfill; its deletion does.
+/// Creates one run for each tick of the job's present schedule from `from` to `to`, both included, except ticks that its calendars
+/// exclude; at most 10,000. The runs have the cause `backfill` and are listed at the time of the backfill, not of their ticks. They
+/// start after runs that are on time. At most 100 of them are open at a time. Under an overlap policy that limits runs in progress,
+/// a run is created only when it can start. A backfill ends after at most 7 days. The records of the ticks themselves do not change.
+/// Pausing the job does not stop a backfill; deleting it does.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/{job}/backfill",
     tag = "backfills",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("Idempotency-Key" = Option<IdempotencyKey>, Header, description = "Stands for this request and its repeats, for a day"),
+        ("Idempotency-Key" = Option<IdempotencyKey>, Header, description = "Identifies this request and its repeats for one day"),
     ),
     request_body(content = BackfillRequest),
     responses(
-        (status = 200, description = "What a dry run found", body = Backfill),
-        (status = 201, description = "The backfill, none of whose runs is made yet", body = Backfill, headers(("Location" = String, description = "Where the backfill stands"))),
+        (status = 200, description = "The result of a dry run", body = Backfill),
+        (status = 201, description = "The backfill, which has no runs yet", body = Backfill, headers(("Location" = String, description = "Path of the backfill"))),
         (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -57,7 +58,7 @@ pub(crate) async fn backfill_job(
     Ok(created(&format!("/api/v1/backfills/{}", record.id), Backfill::from(record)))
 }
 
-/// The backfills of a job, newest first
+/// List the backfills of a job, newest first
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{job}/backfills",
@@ -65,7 +66,7 @@ pub(crate) async fn backfill_job(
     params(
         ("job" = Name, Path, description = "Name or id"),
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before", pattern = "^[A-Za-z0-9_-]+$"),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page", pattern = "^[A-Za-z0-9_-]+$"),
     ),
     responses(
         (status = 200, description = "A page of backfills", body = BackfillPage),
@@ -85,7 +86,7 @@ pub(crate) async fn list_backfills(
     Ok(Json(BackfillPage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
 }
 
-/// A backfill, and how far it has come
+/// Read a backfill and its progress
 #[utoipa::path(
     get,
     path = "/api/v1/backfills/{id}",
@@ -105,19 +106,19 @@ pub(crate) async fn get_backfill(
     Ok(Json(api.commands.store().get_backfill(api.tenant(), id).await?.into()))
 }
 
-/// Make no more runs of a backfill
+/// Cancel a backfill: create no more runs
 ///
-/// Those that are open go on, unless `cancel_runs`. One that is over stays as it is.
+/// Its open runs continue, unless `cancel_runs`. A backfill that has ended does not change.
 #[utoipa::path(
     post,
     path = "/api/v1/backfills/{id}/cancel",
     tag = "backfills",
     params(
         ("id" = String, Path, format = Uuid),
-        ("cancel_runs" = Option<bool>, Query, description = "Also cancel those of its runs that are open"),
+        ("cancel_runs" = Option<bool>, Query, description = "Also cancel its open runs"),
     ),
     responses(
-        (status = 200, description = "The backfill as it stands now", body = Backfill),
+        (status = 200, description = "The backfill", body = Backfill),
         (status = 404, description = "No such backfill", body = Problem, content_type = "application/problem+json"),
     )
 )]

@@ -1,9 +1,9 @@
-//! Jobs by the thousand: a line of JSON in, a line of JSON out, in order. Read and made in chunks, so memory is bounded by
-//! a few chunks on the way in and by the number of lines on the way out.
+//! Creates many jobs: one line of JSON per job in, one line per result out, in the same order. Lines are read and created in
+//! chunks, so memory is bounded by a few chunks of input and by the number of lines of output.
 //!
-//! A task of its own reads, and never waits for the reader of the answer: many clients send everything before they read
-//! anything, and would otherwise wait for us while we wait for them. Another makes the jobs: while the database writes a chunk,
-//! the next is read and checked.
+//! One task reads the body and never waits for the client to read the answer. Many clients send everything before they read
+//! anything, so waiting would be a deadlock. A second task creates the jobs: while the database writes a chunk, the first task
+//! reads and checks the next one.
 
 use std::{
     sync::Arc,
@@ -36,27 +36,27 @@ use crate::{
 };
 
 pub(crate) const BATCH_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Bounds the answer, which is kept until it is read.
+/// Bounds the answer, which is buffered until the client reads it.
 pub(crate) const BATCH_LINES_MAX: u64 = 100_000;
 const LINE_BYTES_MAX: usize = BODY_BYTES_MAX;
 /// A chunk is one transaction.
 const CHUNK_LINES_MAX: usize = 1_000;
 const CHUNK_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// So many chunks are read ahead of the one that is being made.
+/// How many chunks are read ahead of the one that is being written.
 const CHUNKS_AHEAD_MAX: usize = 2;
-/// A sender that is silent for longer has gone away.
+/// A client that sends nothing for this long is considered gone.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// In all, a batch waits so long for its sender, and a second more for each so many bytes that came. A sender that trickles would
-/// otherwise occupy one of the few batches without end.
+/// Total time that a batch waits for its client, plus one second for each `BYTES_PER_SECOND_MIN` bytes received. Without this limit,
+/// a client that sends very slowly could block one of the `BATCHES_MAX` batches forever.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const BYTES_PER_SECOND_MIN: usize = 16 * 1024;
 
 const NDJSON: &str = "application/x-ndjson";
 
-/// Batches are large: so many are taken at a time.
+/// Batches are large, so only this many are processed at a time.
 const BATCHES_MAX: usize = 2;
 
-/// Limits how many batches are taken at a time.
+/// Limits how many batches are processed at a time.
 #[derive(Clone, Debug)]
 pub struct Batches(Arc<Semaphore>);
 
@@ -68,24 +68,24 @@ impl Default for Batches {
 
 impl Batches {
     fn begin(&self) -> Result<OwnedSemaphorePermit> {
-        let many = format!("{BATCHES_MAX} batches are being taken already; send this one when one of them has ended");
+        let many = format!("{BATCHES_MAX} batches are in progress; send this one when one of them has ended");
         self.0.clone().try_acquire_owned().map_err(|_| ApiError::TooMany(many))
     }
 }
 
-/// Make many jobs
+/// Create many jobs
 ///
-/// One definition a line (NDJSON), up to 64 MiB and 100,000 lines. The answer has a line for each, in order, with the
-/// status that the job alone would have had: every valid job is made, each invalid one is named. Empty lines are passed
-/// over. Two batches are taken at a time. Names are unique, so a batch that broke off can be sent again: jobs made before answer 409.
+/// One definition per line (NDJSON), up to 64 MiB and 100,000 lines. The answer has one line for each, in the same order, with the
+/// status that the job alone would get. Every valid job is created; every invalid one gets its errors. Empty lines are ignored. At most
+/// two batches are processed at a time. Names are unique, so an interrupted batch can be sent again: jobs that exist already get 409.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/batch",
     tag = "jobs",
-    request_body(content = String, content_type = "application/x-ndjson", description = "A JobDefinition a line", example = "{\"name\": \"a\", \"target\": {\"http\": {\"url\": \"https://example.org/a\"}}}\n{\"name\": \"b\", \"target\": {\"http\": {\"url\": \"https://example.org/b\"}}}\n"),
+    request_body(content = String, content_type = "application/x-ndjson", description = "One JobDefinition per line", example = "{\"name\": \"a\", \"target\": {\"http\": {\"url\": \"https://example.org/a\"}}}\n{\"name\": \"b\", \"target\": {\"http\": {\"url\": \"https://example.org/b\"}}}\n"),
     responses(
-        (status = 200, description = "A BatchLine for each line", body = BatchLine, content_type = "application/x-ndjson"),
-        (status = 429, description = "Two batches are being taken already", body = Problem, content_type = "application/problem+json", headers(("Retry-After" = u64, description = "Ask again after so many seconds"))),
+        (status = 200, description = "One BatchLine for each line", body = BatchLine, content_type = "application/x-ndjson"),
+        (status = 429, description = "Two batches are in progress", body = Problem, content_type = "application/problem+json", headers(("Retry-After" = u64, description = "Seconds to wait before the next try"))),
     )
 )]
 pub(crate) async fn create_jobs(State(api): Shared, params: Params, request: Request) -> Result<Response> {
@@ -93,7 +93,7 @@ pub(crate) async fn create_jobs(State(api): Shared, params: Params, request: Req
     let (parts, body) = request.into_parts();
     check_announced(&parts.headers, BATCH_BYTES_MAX)?;
     if body.is_end_stream() {
-        return Err(ApiError::malformed("", "the body is empty; a line of JSON for each job is wanted"));
+        return Err(ApiError::malformed("", "the body is empty; send one line of JSON for each job"));
     }
     check_media_type(&parts.headers, &[NDJSON, "application/ndjson", "application/jsonl"])?;
     api.in_flight.check()?;
@@ -110,7 +110,7 @@ pub(crate) async fn create_jobs(State(api): Shared, params: Params, request: Req
     Ok(response)
 }
 
-/// A part of the answer. It counts as in flight until the server takes it.
+/// A part of the answer. It counts as in flight until the server takes it from the channel.
 struct Lines {
     text: Bytes,
     _charge: Charge,
@@ -120,13 +120,13 @@ struct Batch {
     api: Arc<Api>,
     chunks: Sender<Chunk>,
     answers: UnboundedSender<Lines>,
-    /// Lines seen, empty ones too.
+    /// Number of lines read, including empty ones.
     line: u64,
     chunk: Chunk,
     chunk_bytes: usize,
 }
 
-/// Lines that were read, to be answered in their turn, and the jobs of the valid ones.
+/// Lines in order, and the jobs of the valid ones.
 #[derive(Default)]
 struct Chunk {
     lines: Vec<Line>,
@@ -154,7 +154,9 @@ impl Batch {
             let part = match part {
                 Ok(None) => break,
                 Ok(Some(Ok(part))) => part,
-                Ok(Some(Err(_))) => return self.stop(&ApiError::malformed("", "the body broke off here")).await,
+                Ok(Some(Err(_))) => {
+                    return self.stop(&ApiError::malformed("", "the body ended early, at this line")).await;
+                }
                 Err(_) => return self.stop(&ApiError::TooSlow).await,
             };
             bytes += part.len();
@@ -189,7 +191,7 @@ impl Batch {
         self.flush().await;
     }
 
-    /// Reads one line; `false` when there were too many.
+    /// Reads one line. `false` when the batch has too many lines.
     fn add(&mut self, text: &[u8], too_long: bool) -> bool {
         self.line += 1;
         if self.line > BATCH_LINES_MAX {
@@ -210,7 +212,7 @@ impl Batch {
                 self.chunk.specs.push(spec);
                 Line::Valid { line: self.line, name }
             }
-            // A line too long is not there whole, and so not looked into.
+            // A line that is too long was not kept completely, so its name is unknown.
             Err(error @ ApiError::TooLarge { .. }) => Line::Refused(refused(self.line, None, &error)),
             Err(error) => Line::Refused(refused(self.line, name_of(text), &error)),
         });
@@ -218,33 +220,33 @@ impl Batch {
         true
     }
 
-    /// Hands on what was read, when there is room.
+    /// Passes the chunk to the task that creates the jobs. Waits while `CHUNKS_AHEAD_MAX` chunks are queued.
     async fn flush(&mut self) {
         self.chunk_bytes = 0;
-        // Whoever makes the jobs is there until we are done.
+        // The receiving task lives until this sender is dropped.
         let _ = self.chunks.send(std::mem::take(&mut self.chunk)).await;
     }
 
-    /// Ends the batch before its end, after what was read whole.
+    /// Ends the batch early, with `why` as the last line. Complete lines before it are still processed.
     async fn stop(mut self, why: &ApiError) {
         self.chunk.lines.push(Line::Refused(refused(self.line + 1, None, why)));
         self.flush().await;
     }
 }
 
-/// How long the next part of a body may take, by what came so far and by how long the batch has waited for it. Time in which
-/// the batch did not read does not count.
+/// How long to wait for the next part of the body, given the bytes received and the time already spent waiting. Time in which the
+/// batch did not read does not count.
 fn patience(bytes: usize, waited: Duration) -> Duration {
     let earned = Duration::from_secs((bytes / BYTES_PER_SECOND_MIN) as u64);
     (WAIT_MAX + earned).saturating_sub(waited).min(SILENCE_MAX)
 }
 
-#[expect(clippy::disallowed_methods, reason = "how long a client takes; nothing is scheduled by it")]
+#[expect(clippy::disallowed_methods, reason = "measures how long a client takes; schedules nothing")]
 fn now() -> Instant {
     Instant::now()
 }
 
-/// Makes the jobs of one chunk after the other, and answers their lines.
+/// Creates the jobs of each chunk and answers their lines.
 async fn make(
     api: Arc<Api>,
     mut chunks: Receiver<Chunk>,
@@ -276,7 +278,7 @@ async fn make(
             write(&mut text, &answer);
         }
         if !text.is_empty() {
-            // Nobody reads any more: the jobs are made all the same.
+            // The send fails when the client is gone. Its jobs are created anyway.
             let charge = api.in_flight.count(text.len());
             let _ = answers.send(Lines { text: text.into(), _charge: charge });
         }
@@ -288,7 +290,7 @@ fn refused(line: u64, name: Option<String>, error: &ApiError) -> BatchLine {
     BatchLine { line, name, id: None, status: error.status().as_u16(), errors: error.errors_or_detail() }
 }
 
-/// The name in a line that cannot be taken, if it has one.
+/// The name in a refused line, if it has one.
 fn name_of(text: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Named {
@@ -308,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sender_that_trickles_ends_its_batch_within_a_minute() {
+    fn a_batch_ends_after_a_minute_of_waiting_for_a_slow_client() {
         let (mut waited, mut bytes) = (Duration::ZERO, 0);
         for _ in 0..7 {
             let next = Duration::from_secs(10);
@@ -321,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_sender_has_as_long_as_its_bytes_need() {
+    fn each_16_kib_received_adds_a_second_of_waiting_time() {
         let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
         assert_eq!(patience(0, Duration::ZERO), SILENCE_MAX);
         assert_eq!(patience(0, minutes(1)), Duration::ZERO);

@@ -1,4 +1,4 @@
-//! Calendars: named sets of dates that schedules leave out.
+//! Calendars: named sets of dates that schedules exclude.
 
 use axum::{
     Json,
@@ -32,7 +32,7 @@ use crate::{
     tag = "calendars",
     params(
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before", pattern = "^[A-Za-z0-9_-]+$"),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page", pattern = "^[A-Za-z0-9_-]+$"),
     ),
     responses((status = 200, description = "A page of calendars", body = CalendarPage))
 )]
@@ -65,24 +65,24 @@ pub(crate) async fn get_calendar(
     Ok(tagged(record.version, Json(Calendar::from(record)).into_response()))
 }
 
-/// Make or replace a calendar
+/// Create or replace a calendar
 ///
-/// As JSON, or as an iCalendar file with all-day events, once or every year. Ticks up to `effective_at` are judged by the
-/// version before, whenever they are recorded; later ones by this one.
+/// As JSON, or as an iCalendar file with all-day events, single or yearly. The old version applies to ticks up to `effective_at`,
+/// whenever they are recorded; the new version applies to later ticks.
 #[utoipa::path(
     put,
     path = "/api/v1/calendars/{name}",
     tag = "calendars",
     params(
         ("name" = Name, Path, description = "The calendar's name"),
-        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag that the edit was made from"),
-        ("timezone" = Option<String>, Query, description = "With an iCalendar file: the zone of its dates, instead of its X-WR-TIMEZONE"),
+        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag of the version that the edit is based on"),
+        ("timezone" = Option<String>, Query, description = "With an iCalendar file: the time zone of its dates; overrides its X-WR-TIMEZONE"),
     ),
     request_body(content((CalendarDefinition = "application/json"), (String = "text/calendar"))),
     responses(
-        (status = 200, description = "The calendar as it is from `effective_at` on", body = Calendar, headers(("ETag" = String, description = "The calendar's version in quotes"))),
-        (status = 201, description = "The calendar was made", body = Calendar, headers(("ETag" = String, description = "The calendar's version in quotes"), ("Location" = String, description = "Where the calendar stands"))),
-        (status = 412, description = "The calendar has another version", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The calendar, which applies after `effective_at`", body = Calendar, headers(("ETag" = String, description = "The calendar's version in quotes"))),
+        (status = 201, description = "The calendar was created", body = Calendar, headers(("ETag" = String, description = "The calendar's version in quotes"), ("Location" = String, description = "Path of the calendar"))),
+        (status = 412, description = "`If-Match` does not contain the version of the calendar", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn put_calendar(
@@ -107,29 +107,30 @@ pub(crate) async fn put_calendar(
 fn read(body: CalendarBody, zone: Option<&str>) -> Result<CalendarSpec> {
     match body {
         CalendarBody::Ics(text) => from_ics(&text, zone).map_err(ApiError::Invalid),
-        CalendarBody::Json(_) if zone.is_some() => {
-            Err(ApiError::malformed("timezone", "goes with an iCalendar file; with JSON it is a field of the body"))
-        }
+        CalendarBody::Json(_) if zone.is_some() => Err(ApiError::malformed(
+            "timezone",
+            "is allowed only with an iCalendar file; with JSON, write it in the body",
+        )),
         CalendarBody::Json(body) => body.read::<CalendarDefinition>()?.read().map_err(ApiError::Invalid),
     }
 }
 
 /// Delete a calendar
 ///
-/// Not while a job names it.
+/// Refused while a job uses it.
 #[utoipa::path(
     delete,
     path = "/api/v1/calendars/{name}",
     tag = "calendars",
     params(
         ("name" = Name, Path, description = "The calendar's name"),
-        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag that the edit was made from"),
+        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag of the version that the edit is based on"),
     ),
     responses(
-        (status = 200, description = "The calendar that is gone", body = Calendar),
+        (status = 200, description = "The deleted calendar", body = Calendar),
         (status = 404, description = "No such calendar", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "Jobs name it; they are told", body = Problem, content_type = "application/problem+json"),
-        (status = 412, description = "The calendar has another version", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "Jobs use it; the error names them", body = Problem, content_type = "application/problem+json"),
+        (status = 412, description = "`If-Match` does not contain the version of the calendar", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn delete_calendar(
@@ -144,7 +145,7 @@ pub(crate) async fn delete_calendar(
     Ok(Json(gone.into()))
 }
 
-/// The version that If-Match asks for. The calendar is looked at only where several are named, or one that we never gave.
+/// The version that `If-Match` requires. Reads the calendar only if several tags are given, or one that this server never sent.
 async fn expected(api: &Api, name: &str, if_match: &IfMatch) -> Result<Option<Version>> {
     Ok(match if_match {
         IfMatch::Any => None,

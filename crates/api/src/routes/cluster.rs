@@ -1,14 +1,14 @@
-//! The nodes that share the store.
+//! The nodes of the cluster and their partitions.
 
 use axum::{Json, extract::State};
 
 use super::Shared;
 use crate::{error::Result, params::Params, wire::cluster::ClusterView};
 
-/// Rows that cannot be decoded, as many as an answer lists.
+/// How many undecodable rows an answer lists.
 const UNREADABLE_LISTED_MAX: usize = 20;
 
-/// Who is there, and who holds which partition
+/// Show the nodes and the owners of the partitions
 #[utoipa::path(
     get,
     path = "/api/v1/cluster",

@@ -1,4 +1,4 @@
-//! Why did it run, or not?
+//! Explains why a job ran or did not run at an instant.
 
 use axum::{Json, extract::State};
 use everytick_domain::explain::explain;
@@ -10,19 +10,19 @@ use crate::{
     wire::{Name, Problem, explain::Explanation},
 };
 
-/// Why a job ran at an instant, or did not
+/// Explain why a job ran or did not run at an instant
 ///
-/// Also of a job that was deleted, as long as it is remembered.
+/// Also works for a deleted job while its record is kept.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{job}/explain",
     tag = "jobs",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("at" = Option<String>, Query, description = "The instant, RFC 3339; the last tick expected by now when left out", format = DateTime),
+        ("at" = Option<String>, Query, description = "The instant, RFC 3339; default: the last tick expected by now", format = DateTime),
     ),
     responses(
-        (status = 200, description = "What is known of that instant", body = Explanation),
+        (status = 200, description = "The explanation", body = Explanation),
         (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
     )
 )]

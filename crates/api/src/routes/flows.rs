@@ -1,4 +1,4 @@
-//! Flows: read, cancelled, and run again from what failed.
+//! Flows: read, cancel, rerun.
 
 use axum::{Json, extract::State, response::Response};
 
@@ -15,14 +15,14 @@ use crate::{
 
 /// Get a flow
 ///
-/// Also while the run that opens it goes on: then with the jobs that follow it at present.
+/// While the root run is in progress, the answer shows the jobs that depend on it at present.
 #[utoipa::path(
     get,
     path = "/api/v1/flows/{id}",
     tag = "flows",
     params(("id" = String, Path, format = Uuid, description = "The flow's id: the `flow` of its runs")),
     responses(
-        (status = 200, description = "The flow, with each of its jobs", body = Flow),
+        (status = 200, description = "The flow and its jobs", body = Flow),
         (status = 404, description = "No such flow", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -33,14 +33,14 @@ pub(crate) async fn get_flow(State(api): Shared, RunPath(id): RunPath, params: P
 
 /// Cancel a flow
 ///
-/// What is open of it is cancelled, so that it reaches the work, and it starts nothing more. One that is over stays as it ended.
+/// Cancels its open runs, including their work, and starts no further run. A flow that has ended does not change.
 #[utoipa::path(
     post,
     path = "/api/v1/flows/{id}/cancel",
     tag = "flows",
     params(("id" = String, Path, format = Uuid, description = "The flow's id")),
     responses(
-        (status = 200, description = "The flow, and the runs that were cancelled", body = CancelledFlow),
+        (status = 200, description = "The flow and the cancelled runs", body = CancelledFlow),
         (status = 404, description = "No such flow", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -53,21 +53,21 @@ pub(crate) async fn cancel_flow(
     Ok(Json(api.commands.cancel_flow(api.tenant(), &api.actor(), id).await?.into()))
 }
 
-/// Run a flow again from what failed
+/// Rerun the failed jobs of a flow
 ///
-/// One new flow, of new runs of those jobs and of all that follows them. What had ended before them counts as it ended. The old
-/// flow stays what it is.
+/// Creates a new flow with new runs of the failed jobs and of all jobs that depend on them. Runs that ended before them count with
+/// their old result. The old flow does not change.
 #[utoipa::path(
     post,
     path = "/api/v1/flows/{id}/rerun",
     tag = "flows",
     params(
         ("id" = String, Path, format = Uuid, description = "The flow's id"),
-        ("Idempotency-Key" = Option<IdempotencyKey>, Header, description = "Stands for this request and its repeats, for a day"),
+        ("Idempotency-Key" = Option<IdempotencyKey>, Header, description = "Identifies this request and its repeats for one day"),
     ),
     request_body(content = Option<RerunRequest>),
     responses(
-        (status = 201, description = "The new flow", body = Flow, headers(("Location" = String, description = "Where the flow stands"))),
+        (status = 201, description = "The new flow", body = Flow, headers(("Location" = String, description = "Path of the flow"))),
         (status = 404, description = "No such flow", body = Problem, content_type = "application/problem+json"),
     )
 )]

@@ -1,4 +1,4 @@
-//! Jobs: made, read, replaced, patched, deleted, paused, resumed, triggered; and their next ticks.
+//! Jobs: create, list, read, replace, patch, delete, pause, resume, trigger; and the next ticks.
 
 use axum::{
     Json,
@@ -28,20 +28,20 @@ use crate::{
     },
 };
 
-/// How often an edit is made again when others edit the same job meanwhile.
+/// How often an edit is repeated when other edits of the same job intervene.
 const RACES_MAX: usize = 8;
 
-/// Make a job
+/// Create a job
 ///
-/// Under an `Idempotency-Key` a repeat is answered like the first request, with the job as it stands, and makes no second.
+/// With an `Idempotency-Key`, a repeat creates no second job. It gets the status of the first request and the job's current state.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs",
     tag = "jobs",
-    params(("Idempotency-Key" = Option<IdempotencyKey>, Header, description = "Stands for this request and its repeats, for a day")),
+    params(("Idempotency-Key" = Option<IdempotencyKey>, Header, description = "Identifies this request and its repeats for one day")),
     request_body(content = JobDefinition),
     responses(
-        (status = 201, description = "The job was made", body = Job, headers(("ETag" = String, description = "The job's version in quotes"), ("Location" = String, description = "Where the job stands"))),
+        (status = 201, description = "The job was created", body = Job, headers(("ETag" = String, description = "The job's version in quotes"), ("Location" = String, description = "Path of the job"))),
         (status = 409, description = "The name is taken, or the quota is reached", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -58,32 +58,33 @@ pub(crate) async fn create_job(State(api): Shared, body: JsonBody) -> Result<Res
     Ok(tagged(made.job.version, created(&location, Job::from(&made))))
 }
 
-/// A new job is not found only where a repeat stands for one that was deleted meanwhile.
+/// A repeat finds no job only if the job that the first request created was deleted since.
 fn gone(error: StoreError) -> ApiError {
     match error {
-        StoreError::NotFound(_) => {
-            ApiError::conflict("Idempotency-Key", "the job that was made under it was deleted since")
-        }
+        StoreError::NotFound(_) => ApiError::conflict(
+            "Idempotency-Key",
+            "the job that was created with this key has been deleted; use a new key to create another",
+        ),
         error => error.into(),
     }
 }
 
 /// List jobs, by name
 ///
-/// A page ends after 4 MiB of definitions, also below its `limit`; `next_cursor` tells whether there are more.
+/// A page ends at `limit` jobs or after 4 MiB of definitions. Only `next_cursor` shows whether there are more.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs",
     tag = "jobs",
     params(
-        ("enabled" = Option<bool>, Query, description = "Only jobs that are enabled, or that are not"),
-        ("paused" = Option<bool>, Query, description = "Only jobs that are paused, or that are not"),
+        ("enabled" = Option<bool>, Query, description = "`true`: only enabled jobs; `false`: only disabled jobs"),
+        ("paused" = Option<bool>, Query, description = "`true`: only paused jobs; `false`: only jobs that are not paused"),
         ("target" = Option<String>, Query, description = "Only jobs with this kind of target", pattern = "^(http|shell|queue)$"),
-        ("label" = Option<Vec<String>>, Query, description = "`key` or `key=value`; each one given must hold"),
-        ("q" = Option<String>, Query, description = "Part of the name or the description, in any case"),
-        ("include" = Option<String>, Query, description = "`payload`: also payloads of more than 4 KiB, which are else `null` with `payload_bytes`", pattern = "^payload$"),
+        ("label" = Option<Vec<String>>, Query, description = "`key` or `key=value`; a job must match all of them"),
+        ("q" = Option<String>, Query, description = "Part of the name or the description, ignoring case"),
+        ("include" = Option<String>, Query, description = "`payload`: include payloads over 4 KiB, which are otherwise `null` with `payload_bytes`", pattern = "^payload$"),
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before", pattern = "^[A-Za-z0-9_-]+$"),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page", pattern = "^[A-Za-z0-9_-]+$"),
     ),
     responses((status = 200, description = "A page of jobs", body = JobPage))
 )]
@@ -135,22 +136,22 @@ pub(crate) async fn get_job(State(api): Shared, JobPath(job): JobPath, params: P
 
 /// Replace a job's definition
 ///
-/// What is left out gets its default. An answer can be sent back: what it adds to a definition is ignored, and `********`
-/// keeps the credential that is stored.
+/// An absent field gets its default. A client can send an answer back: fields that only answers have are ignored, and `********`
+/// keeps the stored credential.
 #[utoipa::path(
     put,
     path = "/api/v1/jobs/{job}",
     tag = "jobs",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag that the edit was made from"),
+        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag of the version that the edit is based on"),
     ),
     request_body(content = JobDefinition),
     responses(
-        (status = 200, description = "The job as it is from `effective_at` on", body = Job, headers(("ETag" = String, description = "The job's version in quotes"))),
+        (status = 200, description = "The job, which applies after `effective_at`", body = Job, headers(("ETag" = String, description = "The job's version in quotes"))),
         (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "The name is taken, or others edited the job again and again", body = Problem, content_type = "application/problem+json"),
-        (status = 412, description = "The job has another version", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The name is taken, or concurrent edits of the job kept intervening", body = Problem, content_type = "application/problem+json"),
+        (status = 412, description = "`If-Match` does not contain the version of the job", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn replace_job(
@@ -161,28 +162,28 @@ pub(crate) async fn replace_job(
     body: JsonBody,
 ) -> Result<Response> {
     params.finish()?;
-    // Read once for its errors even where the job does not exist.
+    // Parse once before the lookup, so that a bad body is reported even if the job does not exist.
     body.read::<JobDefinition>()?;
     replace(&api, job, if_match, |_| body.read()).await
 }
 
 /// Change parts of a job's definition
 ///
-/// A JSON merge patch (RFC 7396) on the job as it is answered: what is not named stays, `null` brings the default back.
+/// A JSON merge patch (RFC 7396) on the job's answer: an absent field stays unchanged, `null` restores the default.
 #[utoipa::path(
     patch,
     path = "/api/v1/jobs/{job}",
     tag = "jobs",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag that the edit was made from"),
+        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag of the version that the edit is based on"),
     ),
     request_body(content((JobPatch = "application/merge-patch+json"), (JobPatch = "application/json"))),
     responses(
-        (status = 200, description = "The job as it is from `effective_at` on", body = Job, headers(("ETag" = String, description = "The job's version in quotes"))),
+        (status = 200, description = "The job, which applies after `effective_at`", body = Job, headers(("ETag" = String, description = "The job's version in quotes"))),
         (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "The name is taken, or others edited the job again and again", body = Problem, content_type = "application/problem+json"),
-        (status = 412, description = "The job has another version", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The name is taken, or concurrent edits of the job kept intervening", body = Problem, content_type = "application/problem+json"),
+        (status = 412, description = "`If-Match` does not contain the version of the job", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn patch_job(
@@ -195,7 +196,10 @@ pub(crate) async fn patch_job(
     params.finish()?;
     let patch = body.read_raw()?;
     if !patch.get().starts_with('{') {
-        return Err(ApiError::Invalid(vec![Invalid::new("", "a merge patch is a JSON object")]));
+        return Err(ApiError::Invalid(vec![Invalid::new(
+            "",
+            "the body is not a JSON object; a merge patch must be one",
+        )]));
     }
     replace(&api, job, if_match, |current| {
         let text = serde_json::value::to_raw_value(current).and_then(|text| merge(&text, &patch)).map_err(|error| {
@@ -207,7 +211,7 @@ pub(crate) async fn patch_job(
     .await
 }
 
-/// Reads the job, makes its new definition from how it stands, and writes it if it still stands so.
+/// Reads the job, derives its new definition, and writes it only if the job's version is unchanged.
 async fn replace(
     api: &Api,
     job: JobRef,
@@ -227,30 +231,30 @@ async fn replace(
         };
         match api.commands.edit_job(api.tenant(), &api.actor(), edit).await {
             Ok(edited) => return Ok(edited_job(api, &edited).await),
-            // Somebody was faster: what they wrote is read, and held against If-Match again.
+            // Another edit came first: read its result, and check If-Match again.
             Err(StoreError::VersionMismatch { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Err(ApiError::conflict("", "the job is being edited by others all the time; ask again"))
+    Err(ApiError::conflict("", "concurrent edits of the job kept intervening; retry"))
 }
 
 /// Delete a job
 ///
-/// After the answer no tick gets a run. What waits or runs goes on, unless `cancel=true`.
+/// After the answer no tick gets a run. Waiting and claimed runs continue, unless `cancel=true`.
 #[utoipa::path(
     delete,
     path = "/api/v1/jobs/{job}",
     tag = "jobs",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag that the edit was made from"),
-        ("cancel" = Option<bool>, Query, description = "Also cancels the runs that wait or are being worked on"),
+        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag of the version that the edit is based on"),
+        ("cancel" = Option<bool>, Query, description = "Also cancel the waiting and claimed runs"),
     ),
     responses(
-        (status = 200, description = "The job is gone", body = DeletedJob),
+        (status = 200, description = "The job was deleted", body = DeletedJob),
         (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
-        (status = 412, description = "The job has another version", body = Problem, content_type = "application/problem+json"),
+        (status = 412, description = "`If-Match` does not contain the version of the job", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn delete_job(
@@ -273,20 +277,20 @@ pub(crate) async fn delete_job(
 
 /// Pause a job
 ///
-/// After the answer no tick gets a run until the job is resumed; ticks in between are not made up for.
+/// After the answer no tick gets a run until the job is resumed. The ticks in between are not caught up.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/{job}/pause",
     tag = "jobs",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag that the edit was made from"),
+        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag of the version that the edit is based on"),
     ),
     request_body(content = Option<PauseRequest>),
     responses(
-        (status = 200, description = "The job, paused", body = Job, headers(("ETag" = String, description = "The job's version in quotes"))),
+        (status = 200, description = "The paused job", body = Job, headers(("ETag" = String, description = "The job's version in quotes"))),
         (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
-        (status = 412, description = "The job has another version", body = Problem, content_type = "application/problem+json"),
+        (status = 412, description = "`If-Match` does not contain the version of the job", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn pause_job(
@@ -311,12 +315,12 @@ pub(crate) async fn pause_job(
     tag = "jobs",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag that the edit was made from"),
+        ("If-Match" = Option<IfMatchTag>, Header, description = "The ETag of the version that the edit is based on"),
     ),
     responses(
-        (status = 200, description = "The job, with ticks again", body = Job, headers(("ETag" = String, description = "The job's version in quotes"))),
+        (status = 200, description = "The resumed job", body = Job, headers(("ETag" = String, description = "The job's version in quotes"))),
         (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
-        (status = 412, description = "The job has another version", body = Problem, content_type = "application/problem+json"),
+        (status = 412, description = "`If-Match` does not contain the version of the job", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn resume_job(
@@ -330,7 +334,7 @@ pub(crate) async fn resume_job(
     Ok(edited_job(&api, &edited).await)
 }
 
-/// A change that needs no look at the job, unless If-Match names several versions or one that we never gave.
+/// Edits without reading the job first, unless `If-Match` has several tags, or one that this server never sent.
 async fn change(api: &Api, job: JobRef, if_match: &IfMatch, change: Change, cancel: bool) -> Result<Edited> {
     let if_match = match if_match {
         IfMatch::Any => None,
@@ -346,27 +350,27 @@ async fn change(api: &Api, job: JobRef, if_match: &IfMatch, change: Change, canc
     Ok(api.commands.edit_job(api.tenant(), &api.actor(), EditJob { job, change, if_match, cancel }).await?)
 }
 
-/// The edit is done whatever becomes of the reading after it, so a failure there costs only the last run in the answer.
+/// The edit is committed. If the read after it fails, the answer only lacks the last run and the backlog.
 async fn edited_job(api: &Api, edited: &Edited) -> Response {
     let read = api.commands.store().get_job(api.tenant(), &JobRef::Id(edited.job.id)).await.ok();
     tagged(edited.job.version, Json(Job::edited(edited, read.as_ref())).into_response())
 }
 
-/// Run a job now
+/// Trigger a job
 ///
-/// The run is recorded with the cause `request`. Where the job's overlap policy forbids it, it is recorded as skipped,
-/// unless `force`. Answered 201 in every case, also for a repeat under the same `Idempotency-Key`: the same run.
+/// Records a run with the cause `request`. If the job's overlap policy forbids it, the run is recorded as skipped, unless `force`.
+/// The status is 201 in both cases. A repeat with the same `Idempotency-Key` returns the same run.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/{job}/trigger",
     tag = "jobs",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("Idempotency-Key" = Option<IdempotencyKey>, Header, description = "Stands for this request and its repeats, for a day"),
+        ("Idempotency-Key" = Option<IdempotencyKey>, Header, description = "Identifies this request and its repeats for one day"),
     ),
     request_body(content = Option<TriggerRequest>),
     responses(
-        (status = 201, description = "The run, waiting or skipped", body = Run, headers(("Location" = String, description = "Where the run stands"))),
+        (status = 201, description = "The run, which is waiting or skipped", body = Run, headers(("Location" = String, description = "Path of the run"))),
         (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "Too many runs of the job wait already", body = Problem, content_type = "application/problem+json"),
     )
@@ -385,10 +389,10 @@ pub(crate) async fn trigger_job(
     Ok(created(&format!("/api/v1/runs/{}", run.id), Run::from(run)))
 }
 
-/// The next ticks of a job
+/// Show the next ticks of a job
 ///
-/// None for a job that is paused, disabled or without a schedule. Ticks that a calendar leaves out are listed and marked
-/// (`excluded_by`): they will be skips.
+/// Empty for a job that is paused, disabled or without a schedule. Ticks that a calendar excludes are listed with `excluded_by`: they
+/// will be skips.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{job}/next",
@@ -398,7 +402,7 @@ pub(crate) async fn trigger_job(
         ("count" = Option<usize>, Query, minimum = 1, maximum = 1000),
     ),
     responses(
-        (status = 200, description = "What the schedule says, and its next ticks", body = Preview),
+        (status = 200, description = "The description of the schedule and its next ticks", body = Preview),
         (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -408,7 +412,7 @@ pub(crate) async fn next_ticks(State(api): Shared, JobPath(job): JobPath, mut pa
     let record = api.commands.store().get_job(api.tenant(), &job).await?;
     let preview = match (record.job.ticking(), record.cursor) {
         (Some(schedule), Some(cursor)) => {
-            // After now, and from the cursor on.
+            // Start after now, but not before the cursor.
             schedule.preview(record.now.max(cursor.minus(Span::millis(1))), count).into()
         }
         _ => {

@@ -1,4 +1,4 @@
-//! A file per resource. Each route stands beside its place in the document, so neither is there without the other.
+//! One file per resource. Each handler has its OpenAPI description next to it; `all` adds both, so router and document agree.
 
 mod audit;
 mod backfills;
@@ -75,12 +75,12 @@ pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(docs::style))
 }
 
-/// How the node does.
+/// Health, readiness and metrics of the node.
 pub(crate) fn of_the_node() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new().routes(routes!(node::healthz)).routes(routes!(node::readyz)).routes(routes!(node::metrics))
 }
 
-/// An answer about something that has versions.
+/// Adds the `ETag` of a versioned resource.
 fn tagged(version: Version, mut response: Response) -> Response {
     if let Some(tag) = etag(version) {
         response.headers_mut().insert(header::ETAG, tag);
@@ -88,7 +88,7 @@ fn tagged(version: Version, mut response: Response) -> Response {
     response
 }
 
-/// Something was made, and stands there.
+/// A 201 with the `Location` of the new resource.
 fn created(location: &str, body: impl Serialize) -> Response {
     let mut response = (StatusCode::CREATED, Json(body)).into_response();
     if let Ok(location) = HeaderValue::from_str(location) {

@@ -1,4 +1,4 @@
-//! How the node does, for those who watch over it.
+//! Health, readiness and metrics, for monitoring.
 
 use axum::{Json, extract::State, http::header, response::IntoResponse};
 
@@ -8,20 +8,20 @@ use crate::{
     wire::{Problem, node::Health},
 };
 
-/// Whether the process answers
-#[utoipa::path(get, path = "/healthz", tag = "node", responses((status = 200, description = "It does", body = Health)))]
+/// Check that the process answers
+#[utoipa::path(get, path = "/healthz", tag = "node", responses((status = 200, description = "The process answers", body = Health)))]
 pub(crate) async fn healthz(State(api): Shared) -> Json<Health> {
     Json(Health { status: "ok", node: api.status.node().to_owned(), version: api.status.version().to_owned() })
 }
 
-/// Whether the node can do its work
+/// Check that the node can do its work
 #[utoipa::path(
     get,
     path = "/readyz",
     tag = "node",
     responses(
-        (status = 200, description = "It can", body = Health),
-        (status = 503, description = "It cannot, and says why", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The node can work", body = Health),
+        (status = 503, description = "The node cannot work; the detail has the reasons", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn readyz(State(api): Shared) -> Result<Json<Health>> {
@@ -29,12 +29,12 @@ pub(crate) async fn readyz(State(api): Shared) -> Result<Json<Health>> {
     Ok(Json(Health { status: "ready", node: api.status.node().to_owned(), version: api.status.version().to_owned() }))
 }
 
-/// Counters and histograms for Prometheus
+/// Metrics for Prometheus
 #[utoipa::path(
     get,
     path = "/metrics",
     tag = "node",
-    responses((status = 200, description = "The text format of Prometheus", body = String, content_type = "text/plain"))
+    responses((status = 200, description = "The metrics in the text format of Prometheus", body = String, content_type = "text/plain"))
 )]
 pub(crate) async fn metrics(State(api): Shared) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], (api.metrics_text)())

@@ -1,4 +1,4 @@
-//! Queues, and the workers that pull from them.
+//! Queues, and the requests of the workers that claim from them.
 
 use std::{future::pending, time::Duration};
 
@@ -29,9 +29,9 @@ use crate::{
     tag = "queues",
     params(
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before", pattern = "^[A-Za-z0-9_-]+$"),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page", pattern = "^[A-Za-z0-9_-]+$"),
     ),
-    responses((status = 200, description = "A page of queues that jobs have or that are limited", body = QueuePage))
+    responses((status = 200, description = "A page of queues: those that jobs use or that have limits", body = QueuePage))
 )]
 pub(crate) async fn list_queues(State(api): Shared, mut params: Params) -> Result<Json<QueuePage>> {
     let (limit, from) = paging::asked::<String>(&mut params);
@@ -41,15 +41,15 @@ pub(crate) async fn list_queues(State(api): Shared, mut params: Params) -> Resul
     Ok(Json(QueuePage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
 }
 
-/// Read a queue: its limits, its depth, its oldest run
+/// Read a queue: its limits, depth and oldest run
 #[utoipa::path(
     get,
     path = "/api/v1/queues/{queue}",
     tag = "queues",
-    params(("queue" = Name, Path, description = "Its name")),
+    params(("queue" = Name, Path, description = "The name of the queue")),
     responses(
         (status = 200, description = "The queue", body = Queue),
-        (status = 404, description = "No job has it and nobody limited it", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "No job uses the queue and it has no limits", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn get_queue(State(api): Shared, QueuePath(queue): QueuePath, params: Params) -> Result<Json<Queue>> {
@@ -59,16 +59,16 @@ pub(crate) async fn get_queue(State(api): Shared, QueuePath(queue): QueuePath, p
     Ok(Json(found.ok_or(ApiError::NotFound("queue"))?.into()))
 }
 
-/// Limit a queue
+/// Set the limits of a queue
 ///
-/// What is left out is not limited. Runs that workers have stay theirs.
+/// An absent field removes that limit. Claimed runs stay claimed.
 #[utoipa::path(
     put,
     path = "/api/v1/queues/{queue}",
     tag = "queues",
-    params(("queue" = Name, Path, description = "Its name")),
+    params(("queue" = Name, Path, description = "The name of the queue")),
     request_body(content = QueueRequest),
-    responses((status = 200, description = "The queue as it then stands", body = Queue))
+    responses((status = 200, description = "The queue with its new limits", body = Queue))
 )]
 pub(crate) async fn set_queue(
     State(api): Shared,
@@ -82,19 +82,19 @@ pub(crate) async fn set_queue(
     get_queue(State(api), QueuePath(queue), Params::none()).await
 }
 
-/// Take work from a queue
+/// Claim runs of a queue
 ///
-/// Hands out runs that wait in the queue and are due, highest priority first; one that waits goes up by one priority a
-/// minute. To whoever asks for 50 or more, or beside others, what has come within the last 200ms of jobs that allow overlap
-/// may be handed out after what was there before. Where there is nothing it waits up to `wait`, and answers at once when something comes; an answer without runs
-/// means: ask again. Each run is the worker's for 30s, and longer with a heartbeat every 10s.
+/// Returns runs that wait in the queue and are due, the highest priority first. A waiting run gains one priority step per minute. For
+/// claims of 50 or more runs, and for concurrent claims, the order is not exact: runs of the last 200ms, of jobs with overlap `allow`,
+/// may come after older ones. If no run is available, the request waits up to `wait` and answers as soon as a run is available. After
+/// an empty answer, claim again. A claim lasts 30s; a heartbeat every 10s extends it.
 #[utoipa::path(
     post,
     path = "/api/v1/queues/{queue}/claim",
     tag = "queues",
-    params(("queue" = Name, Path, description = "Its name")),
+    params(("queue" = Name, Path, description = "The name of the queue")),
     request_body(content = ClaimRequest),
-    responses((status = 200, description = "Runs in the worker's hands, or none", body = ClaimAnswer))
+    responses((status = 200, description = "The claimed runs, possibly none", body = ClaimAnswer))
 )]
 pub(crate) async fn claim_runs(
     State(api): Shared,
@@ -105,9 +105,9 @@ pub(crate) async fn claim_runs(
 ) -> Result<Json<ClaimAnswer>> {
     params.finish()?;
     let wanted = body.read::<ClaimRequest>()?.read().map_err(ApiError::Invalid)?;
-    // A claim cannot be refused any more when its runs are in the worker's hands.
+    // Check first: an answer with claimed runs can no longer be refused.
     api.in_flight.check()?;
-    // A worker that may not wait still gets the runs that are due.
+    // A worker that may not wait still gets runs that are due now.
     let long = carrier.begin_long(true);
     let wait = if long.is_ok() { wanted.wait } else { Duration::ZERO };
     let ended = async {
@@ -124,12 +124,12 @@ pub(crate) async fn claim_runs(
         }
         Work::Claims(found) => Ok(Json(ClaimAnswer { runs: found.claims.into_iter().map(HandedRun::from).collect() })),
         Work::Crowded => {
-            Err(ApiError::Busy("too many workers wait at this node already; ask again, or another".to_owned()))
+            Err(ApiError::Busy("too many workers wait at this node; retry, or use another node".to_owned()))
         }
     }
 }
 
-/// Keep a run that a worker has
+/// Extend the claim on a run
 #[utoipa::path(
     post,
     path = "/api/v1/runs/{id}/heartbeat",
@@ -137,9 +137,9 @@ pub(crate) async fn claim_runs(
     params(("id" = String, Path, format = Uuid, description = "The run's id")),
     request_body(content = BeatRequest),
     responses(
-        (status = 200, description = "Until when the run is the worker's, or that it was cancelled", body = BeatAnswer),
+        (status = 200, description = "The new end of the claim, or that the run was cancelled", body = BeatAnswer),
         (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "The fence is not that of the claim: nothing was changed", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The fence is not that of the current claim; nothing was changed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn beat(
@@ -154,9 +154,9 @@ pub(crate) async fn beat(
     BeatAnswer::of(beat).map(Json).ok_or_else(|| ApiError::stale(fence))
 }
 
-/// Add to the log of a run that a worker has
+/// Append to the log of a claimed run
 ///
-/// It is read as any run's log is. When the worker settles without an output, the log is the output.
+/// `GET` of the same path reads it. If the worker settles the run without an output, the log becomes the output.
 #[utoipa::path(
     post,
     path = "/api/v1/runs/{id}/log",
@@ -164,9 +164,9 @@ pub(crate) async fn beat(
     params(("id" = String, Path, format = Uuid, description = "The run's id")),
     request_body(content = LogRequest),
     responses(
-        (status = 200, description = "It was logged", body = LogAnswer),
+        (status = 200, description = "The text was appended", body = LogAnswer),
         (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "The fence is not that of the claim: nothing was changed", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The fence is not that of the current claim; nothing was changed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn add_log(
@@ -184,16 +184,16 @@ pub(crate) async fn add_log(
     }
 }
 
-/// Report the results of many runs
+/// Settle many runs
 ///
-/// Each is taken or refused as if it were reported alone; those that are taken are written in one transaction.
+/// Each result is accepted or refused as if it were reported alone. All accepted results are written in one transaction.
 #[utoipa::path(
     post,
     path = "/api/v1/queues/{queue}/settle",
     tag = "queues",
-    params(("queue" = Name, Path, description = "Its name")),
+    params(("queue" = Name, Path, description = "The name of the queue")),
     request_body(content = SettleBatch),
-    responses((status = 200, description = "What became of each, in the order given", body = SettleAnswers))
+    responses((status = 200, description = "The answer for each result, in the order of the request", body = SettleAnswers))
 )]
 pub(crate) async fn settle_runs(
     State(api): Shared,
@@ -202,7 +202,7 @@ pub(crate) async fn settle_runs(
     body: JsonBody,
 ) -> Result<Json<SettleAnswers>> {
     params.finish()?;
-    // Only a name: each run is settled by its own fence, whatever its job's queue is by now.
+    // The queue in the path has no effect: each run is settled by its own fence, even if its job has another queue by now.
     drop(queue);
     let reports = body.read::<SettleBatch>()?.read().map_err(ApiError::Invalid)?;
     let named: Vec<_> = reports.iter().map(|(run, report)| (*run, report.fence)).collect();

@@ -1,4 +1,4 @@
-//! What is asked of many runs of a job at once: all that are open cancelled, those that failed driven again.
+//! Commands on many runs of a job: cancel the open ones, redrive the failed ones.
 
 use axum::{Json, extract::State};
 
@@ -15,14 +15,14 @@ use crate::{
 
 /// Cancel every open run of a job
 ///
-/// What waits or is being worked on; the job itself goes on. A request is dropped, a command gets TERM and then KILL.
+/// Cancels waiting and claimed runs; the job keeps its ticks. A webhook request is dropped; a command gets TERM, then KILL.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/{job}/cancel",
     tag = "jobs",
     params(("job" = Name, Path, description = "Name or id")),
     responses(
-        (status = 200, description = "The runs that were cancelled, none if none was open", body = CancelledJob),
+        (status = 200, description = "The cancelled runs; empty if none was open", body = CancelledJob),
         (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -35,11 +35,11 @@ pub(crate) async fn cancel_job(
     Ok(Json(api.commands.cancel_job(api.tenant(), &api.actor(), &job).await?.into()))
 }
 
-/// Drive the failed runs of a job again
+/// Redrive the failed runs of a job
 ///
-/// Each gets one new run in its place, with the cause `request`, for the same instant and with the same payload; the failed one
-/// stays what it is. Asking again gives the same new run, as long as that is on the record. They wait, start one after another
-/// as the job's overlap policy lets them, and behind runs on time.
+/// Creates one new run for each failed run, with the cause `request`, for the same instant and with the same payload. The failed
+/// run does not change. A repeated request returns the same new run, as long as that run is kept. The new runs start after runs
+/// that are on time, one after another as the job's overlap policy allows.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/{job}/redrive",
@@ -47,7 +47,7 @@ pub(crate) async fn cancel_job(
     params(("job" = Name, Path, description = "Name or id")),
     request_body(content = RedriveRequest),
     responses(
-        (status = 200, description = "Each failed run and the one in its place", body = Redriven),
+        (status = 200, description = "Each failed run and its replacement", body = Redriven),
         (status = 404, description = "No such job", body = Problem, content_type = "application/problem+json"),
     )
 )]

@@ -1,4 +1,4 @@
-//! Runs: read, watched, cancelled, run again, and settled by those who took them.
+//! Runs: list, read, watch, cancel, rerun, settle.
 
 use std::convert::Infallible;
 
@@ -40,12 +40,12 @@ use crate::{
     path = "/api/v1/runs",
     tag = "runs",
     params(
-        ("job" = Option<Name>, Query, description = "Only runs of this job: its name, or its id, also after it was deleted"),
-        ("from" = Option<String>, Query, format = DateTime, description = "Scheduled at or after this"),
-        ("to" = Option<String>, Query, format = DateTime, description = "Scheduled at or before this"),
-        ("status" = Option<String>, Query, description = "States, with commas between", pattern = "^(waiting|claimed|succeeded|failed|cancelled|skipped)(,(waiting|claimed|succeeded|failed|cancelled|skipped))*$", example = "failed,cancelled"),
+        ("job" = Option<Name>, Query, description = "Only runs of this job: its name or id. The id also works after the job was deleted"),
+        ("from" = Option<String>, Query, format = DateTime, description = "Scheduled at or after this instant"),
+        ("to" = Option<String>, Query, format = DateTime, description = "Scheduled at or before this instant"),
+        ("status" = Option<String>, Query, description = "States, separated by commas", pattern = "^(waiting|claimed|succeeded|failed|cancelled|skipped)(,(waiting|claimed|succeeded|failed|cancelled|skipped))*$", example = "failed,cancelled"),
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before", pattern = "^[A-Za-z0-9_-]+$"),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page", pattern = "^[A-Za-z0-9_-]+$"),
     ),
     responses(
         (status = 200, description = "A page of runs", body = RunPage),
@@ -56,7 +56,7 @@ pub(crate) async fn list_runs(State(api): Shared, mut params: Params) -> Result<
     let named = params.one("job");
     let asked = Asked::read(params)?;
     let job = match named {
-        // By its id also after it was deleted, while its runs are kept.
+        // By id also after the job was deleted, while its runs are kept.
         Some(named) => match job_ref(&named) {
             JobRef::Id(id) => Some(id),
             name @ JobRef::Name(_) => Some(api.commands.store().get_job(api.tenant(), &name).await?.job.id),
@@ -73,11 +73,11 @@ pub(crate) async fn list_runs(State(api): Shared, mut params: Params) -> Result<
     tag = "jobs",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("from" = Option<String>, Query, format = DateTime, description = "Scheduled at or after this"),
-        ("to" = Option<String>, Query, format = DateTime, description = "Scheduled at or before this"),
-        ("status" = Option<String>, Query, description = "States, with commas between", pattern = "^(waiting|claimed|succeeded|failed|cancelled|skipped)(,(waiting|claimed|succeeded|failed|cancelled|skipped))*$", example = "failed,cancelled"),
+        ("from" = Option<String>, Query, format = DateTime, description = "Scheduled at or after this instant"),
+        ("to" = Option<String>, Query, format = DateTime, description = "Scheduled at or before this instant"),
+        ("status" = Option<String>, Query, description = "States, separated by commas", pattern = "^(waiting|claimed|succeeded|failed|cancelled|skipped)(,(waiting|claimed|succeeded|failed|cancelled|skipped))*$", example = "failed,cancelled"),
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before", pattern = "^[A-Za-z0-9_-]+$"),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page", pattern = "^[A-Za-z0-9_-]+$"),
     ),
     responses(
         (status = 200, description = "A page of runs", body = RunPage),
@@ -90,7 +90,7 @@ pub(crate) async fn list_job_runs(State(api): Shared, JobPath(job): JobPath, par
     list(&api, Some(job), asked).await
 }
 
-/// Which runs a list is to show.
+/// The checked parameters of a list of runs.
 struct Asked {
     filter: RunFilter,
     limit: usize,
@@ -114,7 +114,7 @@ fn states(params: &mut Params) -> Vec<RunState> {
             Some(state) => states.push(state),
             None => {
                 let known = RunState::ALL.iter().map(|state| state.word()).collect::<Vec<_>>().join(", ");
-                params.refuse("status", format!("{word:?} is not a state; there are {known}"));
+                params.refuse("status", format!("{word:?} is not a state; write one or more of {known}"));
             }
         }
     }
@@ -146,7 +146,7 @@ pub(crate) async fn get_run(State(api): Shared, RunPath(id): RunPath, params: Pa
     Ok(Json(api.commands.store().get_run(api.tenant(), id).await?.into()))
 }
 
-/// Every attempt at a run, the first one first
+/// List the attempts of a run, the first attempt first
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{id}/attempts",
@@ -169,18 +169,18 @@ pub(crate) async fn list_attempts(
     Ok(Json(AttemptPage { items, next_cursor: None }))
 }
 
-/// What a run printed
+/// Read the output of a run
 ///
-/// While the run is worked on by this node: server-sent events, `chunk` with `{"text"}` from the start of the tail on,
-/// `missed` with `{"chunks"}` when the reader was too slow, at last `end` with `{"state"}`. While a worker has it: what it has logged so far. Else the
-/// tail that was kept.
+/// While this node works on the run: server-sent events. `chunk` has `{"text"}`, from the start of the tail on; `missed` has `{"chunks"}`
+/// when the client reads too slowly; `end` comes last and has `{"state"}`. While a worker has the run: its log so far. Otherwise: the
+/// stored tail.
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{id}/log",
     tag = "runs",
     params(("id" = String, Path, format = Uuid, description = "The run's id")),
     responses(
-        (status = 200, description = "The tail as text, or events while it runs", content((String = "text/plain"), (String = "text/event-stream"))),
+        (status = 200, description = "The tail as text, or events while the run is in progress", content((String = "text/plain"), (String = "text/event-stream"))),
         (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -205,7 +205,7 @@ pub(crate) async fn get_log(
 }
 
 enum Watching {
-    /// Bytes that are yet to be told, and where more come from.
+    /// Bytes not sent yet, and the source of further ones.
     Live(Vec<u8>, Receiver<Vec<u8>>),
     Over,
 }
@@ -239,7 +239,7 @@ fn watch(
             }
         }
     });
-    // It counts as long as the stream is read.
+    // The long request counts until the stream is dropped.
     events.inspect(move |_| {
         let _ = &long;
     })
@@ -249,11 +249,11 @@ fn event(name: &str, data: serde_json::Value) -> Event {
     Event::default().event(name).data(data.to_string())
 }
 
-/// Takes the text out of `bytes`, and leaves the beginning of a character whose rest is yet to come.
+/// Takes the complete text out of `bytes` and leaves an incomplete character at the end, whose rest is still to come.
 fn whole_characters(bytes: &mut Vec<u8>) -> String {
     let begun = match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() => bytes.len() - error.valid_up_to(),
-        // With a broken character before it, only the end is looked at.
+        // After an invalid character elsewhere, check only the last 3 bytes.
         Err(_) => (1..=3.min(bytes.len()))
             .find(|back| {
                 let end = &bytes[bytes.len() - back..];
@@ -266,16 +266,16 @@ fn whole_characters(bytes: &mut Vec<u8>) -> String {
     String::from_utf8_lossy(&std::mem::replace(bytes, rest)).into_owned()
 }
 
-/// Cancel a run that waits or is being worked on
+/// Cancel a waiting or claimed run
 #[utoipa::path(
     post,
     path = "/api/v1/runs/{id}/cancel",
     tag = "runs",
     params(("id" = String, Path, format = Uuid, description = "The run's id")),
     responses(
-        (status = 200, description = "The run, cancelled", body = Run),
+        (status = 200, description = "The cancelled run", body = Run),
         (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "The run is over", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The run has ended", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn cancel_run(State(api): Shared, RunPath(id): RunPath, params: Params) -> Result<Json<Run>> {
@@ -283,21 +283,21 @@ pub(crate) async fn cancel_run(State(api): Shared, RunPath(id): RunPath, params:
     Ok(Json(api.commands.cancel_run(api.tenant(), &api.actor(), id).await?.into()))
 }
 
-/// Run the job of a run that is over once more
+/// Rerun the job of a run that has ended
 ///
-/// A new run with the cause `request`; the old one stays what it is.
+/// Creates a new run with the cause `request`; the old run does not change.
 #[utoipa::path(
     post,
     path = "/api/v1/runs/{id}/rerun",
     tag = "runs",
     params(
         ("id" = String, Path, format = Uuid, description = "The run's id"),
-        ("Idempotency-Key" = Option<IdempotencyKey>, Header, description = "Stands for this request and its repeats, for a day"),
+        ("Idempotency-Key" = Option<IdempotencyKey>, Header, description = "Identifies this request and its repeats for one day"),
     ),
     responses(
-        (status = 201, description = "The new run, waiting or skipped", body = Run, headers(("Location" = String, description = "Where the run stands"))),
+        (status = 201, description = "The new run, which is waiting or skipped", body = Run, headers(("Location" = String, description = "Path of the run"))),
         (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "The run is not over, or too many runs of the job wait already", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The run has not ended, or too many runs of the job wait already", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn rerun(
@@ -311,9 +311,9 @@ pub(crate) async fn rerun(
     Ok(created(&format!("/api/v1/runs/{}", run.id), Run::from(run)))
 }
 
-/// Report the result of a run that was taken with 202, or from a queue
+/// Settle a run that was accepted with 202 or claimed from a queue
 ///
-/// The same report again is answered as the first.
+/// A repeated report gets the answer of the first.
 #[utoipa::path(
     post,
     path = "/api/v1/runs/{id}/settle",
@@ -321,9 +321,9 @@ pub(crate) async fn rerun(
     params(("id" = String, Path, format = Uuid, description = "The run's id")),
     request_body(content = SettleRequest),
     responses(
-        (status = 200, description = "The run as it then stands: over, or waiting for its next attempt", body = Run),
+        (status = 200, description = "The run: ended, or waiting for its next attempt", body = Run),
         (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "The fence is not that of the claim: nothing was changed", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The fence is not that of the current claim; nothing was changed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn settle_run(
@@ -346,7 +346,7 @@ mod tests {
     use super::whole_characters;
 
     #[test]
-    fn a_character_cut_in_two_waits_for_its_rest() {
+    fn an_incomplete_character_waits_for_its_rest() {
         let mut bytes = "aé".as_bytes()[..2].to_vec();
         assert_eq!(whole_characters(&mut bytes), "a");
         bytes.push("é".as_bytes()[1]);

@@ -1,4 +1,4 @@
-//! Schedules that no job has yet.
+//! Preview of a schedule that is not stored.
 
 use axum::{Json, extract::State};
 use everytick_domain::calendar::Exclusion;
@@ -11,13 +11,13 @@ use crate::{
     wire::schedule::{Preview, PreviewRequest},
 };
 
-/// Look at a schedule before using it
+/// Preview a schedule
 #[utoipa::path(
     post,
     path = "/api/v1/schedules/preview",
     tag = "schedules",
     request_body(content = PreviewRequest),
-    responses((status = 200, description = "What it says, and its next ticks", body = Preview))
+    responses((status = 200, description = "The description of the schedule and its next ticks", body = Preview))
 )]
 pub(crate) async fn preview_schedule(State(api): Shared, params: Params, body: JsonBody) -> Result<Json<Preview>> {
     params.finish()?;
