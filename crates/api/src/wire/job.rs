@@ -454,7 +454,7 @@ pub(crate) struct Job {
     created_by: String,
     #[schema(value_type = String, format = DateTime)]
     updated_at: DbTime,
-    /// The next tick after now; `null` when there is none.
+    /// The next tick after now that no calendar excludes; `null` when there is none.
     #[schema(required, value_type = Option<String>, format = DateTime)]
     next_tick: Option<DbTime>,
     #[schema(required)]

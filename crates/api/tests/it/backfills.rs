@@ -1,4 +1,4 @@
-//! Runs for past ticks: what is asked for, what is refused and by which field, and how far it has come.
+//! Backfills: requests, refusals with their fields, and progress.
 
 use everytick_domain::{
     ids::{BackfillId, RunId},
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Server, job};
 
-/// A job of every hour whose runs may overlap, and an instant of it some hours ago.
+/// An hourly job with overlap `allow`; returns a tick some hours ago.
 async fn hourly(server: &Server) -> DbTime {
     let mut definition = job("j");
     definition["schedule"] = json!({"cron": "0 * * * *"});
@@ -31,7 +31,7 @@ async fn advance(server: &Server, backfill: &Value) {
 }
 
 #[tokio::test]
-async fn a_backfill_is_made_looked_at_and_cancelled_with_its_runs() {
+async fn a_backfill_is_created_read_and_cancelled_with_its_runs() {
     let server = Server::new().await;
     let from = hourly(&server).await;
     let mut asked = ask(from, 3);
@@ -54,7 +54,7 @@ async fn a_backfill_is_made_looked_at_and_cancelled_with_its_runs() {
     assert_eq!(instants, [3, 2].map(|hours| json!(from.plus(Span::hours(hours)).to_string())));
     assert_eq!((&runs["items"][0]["cause"], &runs["items"][0]["state"]), (&json!("backfill"), &json!("waiting")));
 
-    // One of them is worked on: it is stopped like any other.
+    // One of its runs is claimed; it is stopped like any other.
     let (lease, run) = (server.join().await, runs["items"][0]["id"].as_str().unwrap().parse::<RunId>().unwrap());
     let claimed = server.store.claim(&lease, &PartitionSet::all(256), &[run]).await.unwrap();
     assert_eq!(claimed[0].payload.as_deref(), Some(r#"{"again":true}"#));
@@ -69,7 +69,7 @@ async fn a_backfill_is_made_looked_at_and_cancelled_with_its_runs() {
 }
 
 #[tokio::test]
-async fn a_dry_run_makes_nothing_and_names_the_ends() {
+async fn a_dry_run_creates_nothing_and_answers_the_first_and_last_ticks() {
     let server = Server::new().await;
     let from = hourly(&server).await;
     let mut asked = ask(from, 13);
@@ -82,7 +82,7 @@ async fn a_dry_run_makes_nothing_and_names_the_ends() {
 }
 
 #[tokio::test]
-async fn a_repeat_under_the_same_key_makes_one_backfill() {
+async fn a_repeat_with_the_same_key_creates_one_backfill() {
     let server = Server::new().await;
     let asked = ask(hourly(&server).await, 3).to_string();
     let key = [("idempotency-key", "k")];
@@ -93,7 +93,7 @@ async fn a_repeat_under_the_same_key_makes_one_backfill() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_named_by_its_field() {
+async fn errors_of_backfill_requests_name_their_fields() {
     let server = Server::new().await;
     let from = hourly(&server).await;
     let mut idle = job("idle");

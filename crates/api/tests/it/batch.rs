@@ -1,4 +1,4 @@
-//! Many jobs at once: a line in, a line out.
+//! Batches: one line in, one line out.
 
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
@@ -14,7 +14,7 @@ fn lines(answer: &Answer) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn every_valid_line_is_made_and_each_invalid_one_named() {
+async fn every_valid_line_creates_a_job_and_every_invalid_line_gets_its_errors() {
     let server = Server::new().await;
     let long = format!("{{\"name\": \"long\", \"description\": \"{}\"}}", "d".repeat(1_100_000));
     let body = [
@@ -65,7 +65,7 @@ async fn every_valid_line_is_made_and_each_invalid_one_named() {
 }
 
 #[tokio::test]
-async fn thousands_are_made_in_chunks_and_answered_in_order() {
+async fn thousands_of_jobs_are_created_in_chunks_and_answered_in_order() {
     let server = Server::new().await;
     let body: String = (0..2_500).map(|n| format!("{}\n", job(&format!("j{n}")))).collect();
     let answered = lines(&batch(&server, body).await);
@@ -79,7 +79,7 @@ async fn thousands_are_made_in_chunks_and_answered_in_order() {
 }
 
 #[tokio::test]
-async fn more_lines_than_are_taken_end_the_batch_with_a_word() {
+async fn a_batch_with_too_many_lines_ends_with_an_error() {
     let server = Server::new().await;
     let answered = lines(&batch(&server, "{}\n".repeat(100_002)).await);
     assert_eq!(answered.len(), 100_001);
@@ -88,7 +88,7 @@ async fn more_lines_than_are_taken_end_the_batch_with_a_word() {
     assert!(last["errors"][0]["message"].as_str().unwrap().contains("100000 lines"));
 }
 
-/// Over a real connection: the sockets' buffers hold neither the body nor the answer.
+/// Over a real connection: the socket buffers are smaller than the body and than the answer.
 #[tokio::test]
 async fn a_client_that_sends_everything_before_it_reads_anything_is_served() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -113,7 +113,7 @@ async fn a_client_that_sends_everything_before_it_reads_anything_is_served() {
 }
 
 #[tokio::test]
-async fn two_batches_are_taken_at_a_time() {
+async fn two_batches_are_processed_at_a_time_and_a_third_gets_429() {
     let server = Server::new().await;
     let open = || {
         let (lines, body) = tokio::sync::mpsc::channel::<Result<String, std::io::Error>>(1);

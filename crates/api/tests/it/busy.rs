@@ -1,4 +1,4 @@
-//! More requests than the API's share of the store admits, and larger ones than its memory for them.
+//! More requests than the API's share of the store admits, and larger ones than their memory limit admits.
 
 use axum::body::{Body, Bytes};
 use futures::{StreamExt as _, stream};
@@ -10,13 +10,13 @@ use tower::ServiceExt as _;
 use crate::support::{Server, job, request};
 
 #[tokio::test]
-async fn a_request_that_gets_no_connection_in_time_is_told_when_to_ask_again() {
+async fn a_request_that_gets_no_connection_in_time_gets_503_with_retry_after() {
     let server = Server::new().await;
     server.make("there").await;
     let file = SqliteConnectOptions::new().filename(server.dir.path().join("everytick.db"));
     let mut other = file.connect().await.unwrap();
     sqlx::raw_sql("begin immediate").execute(&mut other).await.unwrap();
-    // The first one has the API's turn to write and waits for the lock; the others wait for the turn.
+    // The first request has the API's only write permit and waits for the database lock; the others wait for the permit.
     let answers = async {
         let [a, b, c] = ["a", "b", "c"].map(|name| server.post("/api/v1/jobs", job(name)));
         let refused = async {
@@ -39,10 +39,10 @@ async fn a_request_that_gets_no_connection_in_time_is_told_when_to_ask_again() {
     assert_eq!(made["items"][0]["name"], json!("a"));
 }
 
-/// Three quarters of it suffice for one large answer or body, and not for two.
+/// Three quarters of it suffice for one large answer or body, but not for two.
 const BYTES_MAX: usize = 400 * 1024;
 
-/// A server with memory for one answer of 200 kB, and a job whose answer has as many.
+/// A server with memory for one answer of 200 kB, and a job whose answer has that size.
 async fn with_large_job() -> Server {
     let server = Server::with_bytes_in_flight(BYTES_MAX).await;
     server.make("small").await;
@@ -61,7 +61,7 @@ async fn short_requests_are_answered(server: &Server) {
 }
 
 #[tokio::test]
-async fn large_answers_that_are_not_read_do_not_add_up() {
+async fn a_second_large_answer_is_refused_while_the_first_is_unread() {
     let server = with_large_job().await;
     let unread = server.router.clone().oneshot(request("GET", "/api/v1/jobs/large", &[], "")).await.unwrap();
     assert_eq!(unread.status(), 200);
@@ -74,7 +74,7 @@ async fn large_answers_that_are_not_read_do_not_add_up() {
 }
 
 #[tokio::test]
-async fn an_edit_is_answered_also_when_large_answers_are_refused() {
+async fn an_edit_gets_its_answer_even_when_large_answers_are_refused() {
     let server = with_large_job().await;
     let _unread = server.router.clone().oneshot(request("GET", "/api/v1/jobs/large", &[], "")).await.unwrap();
     let patched = server.ask("PATCH", "/api/v1/jobs/large", &[], r#"{"description": "d"}"#).await.expect(200);
@@ -82,11 +82,11 @@ async fn an_edit_is_answered_also_when_large_answers_are_refused() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_not_sent_to_their_end_do_not_add_up() {
+async fn a_second_large_body_is_refused_while_the_first_is_incomplete() {
     let server = with_large_job().await;
     let half = stream::iter([Ok::<_, std::io::Error>(Bytes::from(vec![b' '; 200_000]))]);
     let (more, asked) = tokio::sync::oneshot::channel::<()>();
-    // Polled for more only when the first part was taken.
+    // Polled only after the server has read the first part.
     let stalls = stream::once(async move {
         drop(more);
         std::future::pending().await

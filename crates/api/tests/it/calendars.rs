@@ -1,4 +1,4 @@
-//! Calendars: set as JSON or iCalendar, read, listed, deleted; and the schedules that leave their dates out.
+//! Calendars: put as JSON or iCalendar, read, list, delete; and the schedules that exclude their dates.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ async fn put(server: &Server, body: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_calendar_is_made_replaced_read_listed_and_deleted() {
+async fn a_calendar_is_created_replaced_read_listed_and_deleted() {
     let server = Server::new().await;
     let body =
         json!({"timezone": "europe/berlin", "dates": ["2027-03-26", "2026-12-27/2026-12-31"], "yearly": ["12-25"]});
@@ -45,7 +45,7 @@ async fn a_calendar_is_made_replaced_read_listed_and_deleted() {
 }
 
 #[tokio::test]
-async fn an_icalendar_file_is_a_calendar_too() {
+async fn an_icalendar_file_is_accepted_as_a_calendar() {
     let server = Server::new().await;
     let ics = "BEGIN:VCALENDAR\r\nX-WR-TIMEZONE:Europe/Berlin\r\nBEGIN:VEVENT\r\nSUMMARY:Christmas\r\n\
                DTSTART;VALUE=DATE:20261225\r\nDTEND;VALUE=DATE:20261227\r\nRRULE:FREQ=YEARLY\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n";
@@ -59,7 +59,7 @@ async fn an_icalendar_file_is_a_calendar_too() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_calendar_is_told_by_its_field() {
+async fn errors_of_a_calendar_name_their_fields() {
     let server = Server::new().await;
     for (body, field, told) in [
         (json!({"dates": ["25.12.2026"]}), "dates", "2026-12-25"),
@@ -81,7 +81,7 @@ async fn what_is_wrong_with_a_calendar_is_told_by_its_field() {
 }
 
 #[tokio::test]
-async fn a_job_names_calendars_that_there_are_and_then_they_stay() {
+async fn a_job_can_use_only_existing_calendars_which_then_cannot_be_deleted() {
     let server = Server::new().await;
     let job = with("schedule.exclude", json!(["holidays-de"]));
     let refused = server.post("/api/v1/jobs", job.clone()).await.expect(422);
@@ -102,7 +102,7 @@ async fn a_job_names_calendars_that_there_are_and_then_they_stay() {
 }
 
 #[tokio::test]
-async fn previews_mark_what_is_left_out_and_the_next_tick_is_one_that_fires() {
+async fn previews_mark_excluded_ticks_and_next_tick_skips_them() {
     let server = Server::new().await;
     put(&server, json!({"timezone": "Europe/Berlin", "dates": ["2027-03-26"], "yearly": ["12-25"]})).await;
     let asked = json!({"cron": "0 6 * * *", "timezone": "Europe/Berlin", "exclude": ["holidays-de"], "count": 3,
@@ -115,7 +115,7 @@ async fn previews_mark_what_is_left_out_and_the_next_tick_is_one_that_fires() {
     let refused = server.post("/api/v1/schedules/preview", unknown).await.expect(422);
     assert_eq!(refused["errors"][0]["field"], "exclude");
 
-    // Every day for a hundred years, but for the one after those.
+    // Excludes every day for a hundred years; the day after them is the next tick.
     put(&server, json!({"dates": ["2020-01-01/2120-01-01"]})).await;
     let mut job = with("schedule.exclude", json!(["holidays-de"]));
     job["schedule"]["timezone"] = json!("UTC");

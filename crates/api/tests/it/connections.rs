@@ -1,4 +1,4 @@
-//! Connections: no client keeps one for longer than it may, and their number is limited.
+//! Connections: every wait for a client has a timeout, and the number of connections is limited.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,22 +19,22 @@ use tokio_util::sync::CancellationToken;
 
 const SHORT: Duration = Duration::from_millis(100);
 const LONG: Duration = Duration::from_secs(3_600);
-/// For what must happen; nothing is asserted of how soon it does.
+/// Time limit for what must happen. The tests do not assert how soon it happens.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Served {
     port: u16,
-    /// Lets one request to `/wait` be answered.
+    /// Answers one request to `/wait`.
     go_on: Arc<Notify>,
-    /// A request to `/wait` has come.
+    /// Notified when a request to `/wait` arrives.
     waits: Arc<Notify>,
-    /// An answer of `/endless` was given up.
+    /// Notified when the server drops an answer of `/endless`.
     given_up: Arc<Notify>,
     closing: CancellationToken,
     ended: JoinHandle<()>,
 }
 
-/// Tells when it is dropped.
+/// Notifies when it is dropped.
 struct Told(Arc<Notify>);
 
 impl Drop for Told {
@@ -86,7 +86,7 @@ impl Client {
     async fn ask(&mut self, path: &str) {
         self.send(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n")).await;
     }
-    /// Reads to the end of an answer, which ends with this.
+    /// Reads until the answer ends with `end`.
     async fn read_to(&mut self, end: &str) -> String {
         let mut read = Vec::new();
         let reading = async {
@@ -102,17 +102,19 @@ impl Client {
         self.ask("/").await;
         assert!(self.read_to("hello").await.starts_with("HTTP/1.1 200"));
     }
-    /// The server has closed the connection; what it said before that.
+    /// Waits until the server closes the connection; returns what it sent before.
     async fn closed(mut self) -> String {
         let mut rest = Vec::new();
-        let read = tokio::time::timeout(PATIENCE, self.0.read_to_end(&mut rest)).await.expect("it stays open");
+        let read = tokio::time::timeout(PATIENCE, self.0.read_to_end(&mut rest))
+            .await
+            .expect("the server does not close the connection");
         assert!(read.is_ok() || read.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset));
         String::from_utf8_lossy(&rest).into_owned()
     }
 }
 
 #[tokio::test]
-async fn a_connection_without_a_whole_head_is_closed_in_time() {
+async fn a_connection_without_a_complete_head_is_closed_after_the_header_timeout() {
     let served = Served::new(ServerLimits { header_timeout: SHORT, ..limits() }).await;
     let (silent, mut half) = (served.connect().await, served.connect().await);
     half.send("GET / HTTP/1.1\r\nhost: loc").await;
@@ -121,7 +123,7 @@ async fn a_connection_without_a_whole_head_is_closed_in_time() {
 }
 
 #[tokio::test]
-async fn a_second_head_that_does_not_end_is_closed_in_time_too() {
+async fn an_incomplete_second_head_is_closed_after_the_header_timeout() {
     let served = Served::new(ServerLimits { header_timeout: SHORT, ..limits() }).await;
     let mut client = served.connect().await;
     client.hello().await;
@@ -130,7 +132,7 @@ async fn a_second_head_that_does_not_end_is_closed_in_time_too() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_outlives_the_time_for_a_head_and_is_closed_in_its_own() {
+async fn an_idle_connection_is_closed_by_the_idle_timeout_not_by_the_header_timeout() {
     let served = Served::new(ServerLimits { header_timeout: SHORT, ..limits() }).await;
     let mut idle = served.connect().await;
     idle.hello().await;
@@ -149,7 +151,7 @@ async fn a_request_that_waits_for_its_answer_is_not_idle() {
     let mut polling = served.connect().await;
     polling.ask("/wait").await;
     served.waits.notified().await;
-    // Another one begins later and runs into both limits.
+    // A later connection runs into both limits.
     let mut idle = served.connect().await;
     idle.hello().await;
     idle.closed().await;
@@ -159,7 +161,7 @@ async fn a_request_that_waits_for_its_answer_is_not_idle() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_its_answer_is_cut_off() {
+async fn a_client_that_does_not_read_its_answer_is_disconnected() {
     let served = Served::new(ServerLimits { write_timeout: SHORT, ..limits() }).await;
     let mut client = served.connect().await;
     client.ask("/endless").await;
@@ -167,7 +169,7 @@ async fn a_client_that_does_not_read_its_answer_is_cut_off() {
 }
 
 #[tokio::test]
-async fn at_the_limit_the_oldest_idle_connection_is_closed_for_a_new_one() {
+async fn at_the_limit_the_longest_idle_connection_is_closed_for_a_new_one() {
     let served = Served::new(ServerLimits { connections_max: 2, ..limits() }).await;
     let (mut first, mut second) = (served.connect().await, served.connect().await);
     first.hello().await;
@@ -188,13 +190,13 @@ async fn at_the_limit_a_request_in_progress_is_not_closed() {
     next.ask("/").await;
     served.go_on.notify_one();
     busy.read_to("done").await;
-    // Now it is idle, and makes room.
+    // Now it is idle, so the server closes it for the new one.
     next.read_to("hello").await;
     assert_eq!(busy.closed().await, "");
 }
 
 #[tokio::test]
-async fn a_server_that_stops_gives_the_answers_in_progress_and_closes_the_idle_connections() {
+async fn a_stopping_server_completes_answers_in_progress_and_closes_idle_connections() {
     let served = Served::new(limits()).await;
     let (mut idle, fresh, mut busy) = (served.connect().await, served.connect().await, served.connect().await);
     idle.hello().await;

@@ -1,4 +1,4 @@
-//! The OpenAPI document against the router: what is in one is in the other, and what is answered is what was declared.
+//! The OpenAPI document against the router: both have the same operations, and answers match their schemas.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ fn document() -> Value {
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
 
 #[tokio::test]
-async fn each_path_takes_the_methods_that_the_document_gives_it_and_no_other() {
+async fn each_path_supports_exactly_the_methods_in_the_document() {
     let server = Server::new().await;
     let document = document();
     let paths = document["paths"].as_object().unwrap();
@@ -48,7 +48,7 @@ async fn each_path_takes_the_methods_that_the_document_gives_it_and_no_other() {
 }
 
 #[test]
-fn every_reference_leads_somewhere_and_every_operation_is_told() {
+fn every_reference_resolves_and_every_operation_has_a_summary() {
     let document = document();
     let schemas = document["components"]["schemas"].as_object().unwrap();
     let text = document.to_string();
@@ -68,7 +68,7 @@ fn every_reference_leads_somewhere_and_every_operation_is_told() {
 }
 
 #[test]
-fn what_is_sent_is_closed_to_unknown_fields() {
+fn request_schemas_forbid_unknown_fields() {
     let document = document();
     for name in [
         "JobDefinition",
@@ -97,7 +97,7 @@ fn what_is_sent_is_closed_to_unknown_fields() {
     assert_eq!((&patch["additionalProperties"], patch.get("required")), (&json!(false), None));
 }
 
-/// A small validator: enough of JSON Schema for the answers that we give.
+/// A small validator with the parts of JSON Schema that our answers use.
 fn check(document: &Value, schema: &Value, value: &Value, at: &str, wrong: &mut Vec<String>) {
     if let Some(name) = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
         return check(document, &document["components"]["schemas"][name], value, at, wrong);
@@ -157,7 +157,7 @@ fn check(document: &Value, schema: &Value, value: &Value, at: &str, wrong: &mut 
 }
 
 #[tokio::test]
-async fn answers_are_as_the_document_says() {
+async fn answers_match_the_schemas_of_the_document() {
     let server = Server::new().await;
     let document = document();
     server.make("j").await;

@@ -1,10 +1,10 @@
-//! Flows over HTTP: defined, worked off by a worker, drawn, cancelled, run again.
+//! Flows over HTTP: define, work through, read, cancel, rerun.
 
 use serde_json::{Value, json};
 
 use crate::support::{Answer, Server, job, text_of};
 
-/// A job whose runs a worker takes from the queue `q`, and that follows others.
+/// A job with parents, whose runs a worker claims from the queue `q`.
 fn after(name: &str, parents: Value) -> Value {
     let mut job = job(name);
     job["target"] = json!({"queue": {"name": "q"}});
@@ -27,7 +27,7 @@ async fn diamond() -> Server {
     server
 }
 
-/// Advances what has steps; answers how many flows that was.
+/// Advances every flow that has steps; returns their number.
 async fn advance(server: &Server) -> usize {
     let flows = server.store.flows_with_steps(None, 100).await.unwrap();
     for flow in &flows {
@@ -36,7 +36,7 @@ async fn advance(server: &Server) -> usize {
     flows.len()
 }
 
-/// Works off what waits in the queue: each run ends as `outcome` says of its job's name.
+/// Claims and settles everything in the queue. `outcome` gives the outcome for a job's name.
 async fn work(server: &Server, outcome: impl Fn(&str) -> &'static str) {
     loop {
         let claimed = server.post("/api/v1/queues/q/claim", json!({"worker": "w", "limit": 10})).await.expect(200);
@@ -63,7 +63,7 @@ fn states(flow: &Value) -> String {
 }
 
 #[tokio::test]
-async fn a_flow_is_read_from_its_root_to_its_end() {
+async fn a_flow_is_read_while_it_runs_and_after_its_end() {
     let server = diamond().await;
     let root = server.post("/api/v1/jobs/extract/trigger", json!({})).await.expect(201);
     assert_eq!(root["flow"], root["id"]);
@@ -85,7 +85,7 @@ async fn a_flow_is_read_from_its_root_to_its_end() {
 }
 
 #[tokio::test]
-async fn what_failed_is_run_again_in_one_new_flow() {
+async fn failed_jobs_are_rerun_in_one_new_flow() {
     let server = diamond().await;
     let root = server.post("/api/v1/jobs/extract/trigger", json!({})).await.expect(201);
     work(&server, |job| if job == "left" { "failed" } else { "succeeded" }).await;
@@ -109,7 +109,7 @@ async fn what_failed_is_run_again_in_one_new_flow() {
 }
 
 #[tokio::test]
-async fn a_flow_is_cancelled_with_what_is_open_of_it() {
+async fn cancelling_a_flow_cancels_its_open_runs() {
     let server = diamond().await;
     let root = server.post("/api/v1/jobs/extract/trigger", json!({})).await.expect(201);
     let path = format!("/api/v1/flows/{}", root["id"].as_str().unwrap());
@@ -122,7 +122,7 @@ async fn a_flow_is_cancelled_with_what_is_open_of_it() {
 }
 
 #[tokio::test]
-async fn who_follows_whom_is_guarded() {
+async fn cycles_are_refused_and_a_parent_cannot_be_deleted_or_renamed() {
     let server = diamond().await;
     let cycle = patch(&server, "extract", &json!({"depends_on": [{"job": "load"}]})).await.expect(422);
     assert_eq!(cycle["errors"][0]["field"], "depends_on");
@@ -139,7 +139,7 @@ async fn who_follows_whom_is_guarded() {
 }
 
 #[tokio::test]
-async fn a_payload_that_takes_from_somebody_else_is_refused() {
+async fn a_payload_may_use_only_the_outputs_of_the_jobs_parents() {
     let server = diamond().await;
     let mut job = after("report", json!([{"job": "load"}]));
     job["payload"] = json!({"rows": "{{ parents.left.output.rows }}"});

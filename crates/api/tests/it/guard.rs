@@ -1,9 +1,9 @@
-//! Who may ask, and what every answer carries.
+//! Which callers are allowed, and the headers of every answer.
 
 use crate::support::Server;
 
 #[tokio::test]
-async fn programs_and_our_own_pages_may_ask() {
+async fn programs_and_pages_of_this_server_may_send_requests() {
     let server = Server::new().await;
     for host in ["127.0.0.1:8640", "localhost:8640", "localhost", "[::1]:8640", "127.0.0.1"] {
         let answer = server.ask("GET", "/healthz", &[("host", host)], "").await;
@@ -24,7 +24,7 @@ async fn a_webhook_may_not_use_the_api() {
 }
 
 #[tokio::test]
-async fn every_answer_is_hardened_refusals_too() {
+async fn every_answer_has_the_security_headers_also_a_refusal() {
     let server = Server::new().await;
     for (path, host) in
         [("/healthz", "localhost"), ("/nowhere", "localhost"), ("/docs", "localhost"), ("/healthz", "evil.example")]
@@ -39,7 +39,7 @@ async fn every_answer_is_hardened_refusals_too() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_not_ready_says_why() {
+async fn readyz_of_a_node_that_is_not_ready_has_the_reason() {
     let server = Server::new().await;
     assert_eq!(server.get("/readyz").await.expect(200)["status"], "ready");
     server.ready.store(false, std::sync::atomic::Ordering::Relaxed);
@@ -48,7 +48,7 @@ async fn a_node_that_is_not_ready_says_why() {
 }
 
 #[tokio::test]
-async fn metrics_are_text_for_prometheus() {
+async fn metrics_are_served_in_the_text_format_of_prometheus() {
     let server = Server::new().await;
     let answer = server.get("/metrics").await;
     assert_eq!(answer.text, "everytick_ticks_total 7\n");

@@ -1,11 +1,11 @@
-//! Jobs: made, read, edited, paused, deleted; keys, versions, masks, pages.
+//! Jobs: create, read, edit, pause, delete; idempotency keys, versions, masks, pages.
 
 use serde_json::{Value, json};
 
 use crate::support::{Server, job, text_of};
 
 #[tokio::test]
-async fn a_job_is_answered_complete_with_every_default() {
+async fn an_answer_has_every_field_of_a_job_with_its_default() {
     let server = Server::new().await;
     let answer = server.post("/api/v1/jobs", job("nightly")).await;
     let made = answer.expect(201);
@@ -36,7 +36,7 @@ async fn a_job_is_answered_complete_with_every_default() {
 }
 
 #[tokio::test]
-async fn every_form_of_a_job_comes_back_as_it_was_written() {
+async fn every_form_of_a_job_is_answered_as_it_was_written() {
     let server = Server::new().await;
     let forms = [
         json!({"name": "a", "schedule": {"every": "15m", "starts_at": "2030-01-01T00:00:00Z", "ends_at": "2031-01-01T00:00:00Z", "jitter": "30s"},
@@ -55,7 +55,7 @@ async fn every_form_of_a_job_comes_back_as_it_was_written() {
         for (field, value) in form.as_object().unwrap() {
             assert_eq!(made[field], *value, "{field}");
         }
-        // What was answered can be sent back, and changes nothing.
+        // A client can send an answer back, and nothing changes.
         let path = format!("/api/v1/jobs/{}", form["name"].as_str().unwrap());
         let again = server.ask("PUT", &path, &[], made.to_string()).await.expect(200);
         assert_eq!((&again["version"], &again["effective_at"]), (&json!(1), &Value::Null), "{form}");
@@ -63,7 +63,7 @@ async fn every_form_of_a_job_comes_back_as_it_was_written() {
 }
 
 #[tokio::test]
-async fn ticks_come_no_closer_together_than_the_operator_allows() {
+async fn a_schedule_below_the_operators_minimum_interval_is_refused() {
     let server = Server::with(true, everytick_domain::time::Span::minutes(5)).await;
     for (field, value, status) in
         [("cron", "*/4 * * * *", 422), ("cron", "*/5 * * * *", 201), ("every", "299s", 422), ("every", "5m", 201)]
@@ -80,7 +80,7 @@ async fn ticks_come_no_closer_together_than_the_operator_allows() {
 }
 
 #[tokio::test]
-async fn a_payload_is_kept_byte_for_byte() {
+async fn a_payload_is_stored_byte_for_byte() {
     let server = Server::new().await;
     let payload = r#"{"z": 1.50, "a":[1e3,  "é\u00e9"],"n":123456789012345678901234567890}"#;
     let body = format!(r#"{{"name":"p","target":{{"http":{{"url":"https://example.org"}}}},"payload":{payload}}}"#);
@@ -95,7 +95,7 @@ async fn a_payload_is_kept_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn put_brings_defaults_back_and_patch_keeps_what_it_does_not_name() {
+async fn put_restores_defaults_and_patch_keeps_absent_fields() {
     let server = Server::new().await;
     let mut definition = job("j");
     definition["priority"] = json!(9);
@@ -126,7 +126,7 @@ async fn put_brings_defaults_back_and_patch_keeps_what_it_does_not_name() {
 }
 
 #[tokio::test]
-async fn a_hashed_time_stays_when_only_the_name_changes() {
+async fn the_resolved_time_of_h_stays_when_only_the_name_changes() {
     let server = Server::new().await;
     let mut definition = job("first");
     definition["schedule"] = json!({"cron": "H H * * *"});
@@ -138,7 +138,7 @@ async fn a_hashed_time_stays_when_only_the_name_changes() {
 }
 
 #[tokio::test]
-async fn patches_that_race_are_all_done() {
+async fn concurrent_patches_are_all_applied() {
     let server = Server::new().await;
     server.make("j").await;
     let patches = (0..6).map(|n| {
@@ -153,7 +153,7 @@ async fn patches_that_race_are_all_done() {
 }
 
 #[tokio::test]
-async fn credentials_go_in_and_never_come_out() {
+async fn answers_never_contain_credentials() {
     const SECRET: &str = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
     let server = Server::new().await;
     let definition = json!({"name": "s", "target": {"http": {
@@ -188,11 +188,11 @@ async fn credentials_go_in_and_never_come_out() {
     assert_eq!(stored().await, (None, both.1));
     let unmasked = json!({"name": "s", "target": {"http": {"url": "https://example.org/"}}});
     server.ask("PUT", "/api/v1/jobs/s", &[], unmasked.to_string()).await.expect(200);
-    assert_eq!(stored().await, (None, None), "left out of a PUT means gone");
+    assert_eq!(stored().await, (None, None), "a PUT without them removes them");
 }
 
 #[tokio::test]
-async fn pause_resume_and_delete_say_from_when_on() {
+async fn pause_resume_and_delete_answer_the_instant_from_which_they_apply() {
     let server = Server::new().await;
     let made = server.make("j").await;
     let paused = server.post("/api/v1/jobs/j/pause", json!({"note": "until the move is done"})).await;
@@ -204,8 +204,8 @@ async fn pause_resume_and_delete_say_from_when_on() {
     assert_eq!(server.get("/api/v1/jobs/j/next").await.expect(200)["ticks"], json!([]));
     server.ask("POST", "/api/v1/jobs/j/pause", &[], "null").await.expect(200);
     let again = server.post("/api/v1/jobs/j/pause", Value::Null).await.expect(200);
-    assert_eq!((&again["version"], &again["effective_at"]), (&json!(2), &Value::Null), "it was paused");
-    // A paused job's answer can be sent back too.
+    assert_eq!((&again["version"], &again["effective_at"]), (&json!(2), &Value::Null), "it was paused already");
+    // The answer of a paused job can be sent back too.
     server.ask("PUT", "/api/v1/jobs/j", &[], again.to_string()).await.expect(200);
     server.ask("POST", "/api/v1/jobs/j/resume", &[("if-match", "\"1\"")], "").await.expect(412);
     let resumed = server.ask("POST", "/api/v1/jobs/j/resume", &[("if-match", "\"2\"")], "").await.expect(200);
@@ -219,7 +219,7 @@ async fn pause_resume_and_delete_say_from_when_on() {
 }
 
 #[tokio::test]
-async fn a_request_repeated_under_its_key_is_done_once() {
+async fn a_request_repeated_with_its_key_is_executed_once() {
     let server = Server::new().await;
     let key = [("idempotency-key", "k-1")];
     let first = server.ask("POST", "/api/v1/jobs", &key, job("j").to_string()).await;
@@ -238,7 +238,7 @@ async fn a_request_repeated_under_its_key_is_done_once() {
 }
 
 #[tokio::test]
-async fn a_repeat_does_not_bring_a_deleted_job_back() {
+async fn a_repeat_does_not_recreate_a_deleted_job() {
     let server = Server::new().await;
     let key = [("idempotency-key", "k-1")];
     server.ask("POST", "/api/v1/jobs", &key, job("j").to_string()).await.expect(201);
@@ -248,7 +248,7 @@ async fn a_repeat_does_not_bring_a_deleted_job_back() {
 }
 
 #[tokio::test]
-async fn pages_give_every_job_once_and_in_order() {
+async fn pages_contain_every_job_once_and_in_order() {
     let server = Server::new().await;
     let lines: String = (0..250).map(|n| format!("{}\n", job(&format!("job-{n:03}")))).collect();
     server.ask("POST", "/api/v1/jobs/batch", &[("content-type", "application/x-ndjson")], lines).await;
@@ -275,7 +275,7 @@ async fn pages_give_every_job_once_and_in_order() {
 }
 
 #[tokio::test]
-async fn lists_are_filtered_by_all_that_is_asked() {
+async fn a_list_applies_all_its_filters() {
     let server = Server::new().await;
     for (name, more) in [
         ("alpha", json!({"labels": {"team": "a", "tier": "1"}})),
@@ -304,7 +304,7 @@ async fn lists_are_filtered_by_all_that_is_asked() {
 }
 
 #[tokio::test]
-async fn a_schedule_is_shown_before_it_is_used_and_after() {
+async fn a_schedule_is_previewed_before_and_after_a_job_uses_it() {
     let server = Server::new().await;
     let asked =
         json!({"cron": "0 2 * * *", "timezone": "America/New_York", "count": 2, "from": "2026-11-15T12:00:00Z"});
@@ -326,7 +326,7 @@ async fn a_schedule_is_shown_before_it_is_used_and_after() {
 }
 
 #[tokio::test]
-async fn a_masked_credential_goes_only_where_it_went_before() {
+async fn a_masked_credential_is_kept_only_for_the_same_receiver() {
     let server = Server::new().await;
     let http = |url: &str, method: &str| json!({"name": "h", "target": {"http": {"url": url, "method": method, "headers": {"authorization": "********"}}}});
     let mut definition = http("https://example.org/hook", "POST");
@@ -353,7 +353,7 @@ async fn a_masked_credential_goes_only_where_it_went_before() {
         json!({"name": "s", "target": {
             "shell": {"command": {"argv": argv}, "env": {"TOKEN": token}, "workdir": workdir}}})
     };
-    // Nor to another kind of target.
+    // Nor for another kind of target.
     let mut other_kind = shell(&["env"], "/srv", "********");
     other_kind["target"]["shell"]["env"] = json!({"authorization": "********"});
     put("h", other_kind).await.expect(422);
@@ -397,7 +397,7 @@ async fn a_masked_variable_is_kept_only_in_an_unchanged_environment() {
 }
 
 #[tokio::test]
-async fn a_list_shows_short_payloads_and_the_length_of_long_ones() {
+async fn a_list_has_short_payloads_and_only_the_length_of_long_ones() {
     let server = Server::new().await;
     let (short, long) = ("x".repeat(4_094), "x".repeat(4_095));
     for (name, payload) in [("short", &short), ("long", &long)] {
@@ -413,7 +413,7 @@ async fn a_list_shows_short_payloads_and_the_length_of_long_ones() {
     let whole = server.get("/api/v1/jobs?include=payload").await.expect(200);
     assert_eq!(of(&whole, 0), (json!(long), Value::Null));
     assert_eq!(server.get("/api/v1/jobs/long").await.expect(200)["payload"], json!(long));
-    // Sent back, the item of a list would remove the payload.
+    // A client that sends the item of a list back would remove the payload.
     let refused = server.ask("PUT", "/api/v1/jobs/long", &[], listed["items"][0].to_string()).await.expect(422);
     assert_eq!(refused["errors"][0]["field"], "payload");
     server.ask("PUT", "/api/v1/jobs/long", &[], whole["items"][0].to_string()).await.expect(200);

@@ -1,4 +1,4 @@
-//! The API from outside: every refusal with its status and field, and what it does when nothing is wrong.
+//! Tests of the API from outside: every refusal with its status and field, and the answers to valid requests.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 

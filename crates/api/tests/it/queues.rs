@@ -1,4 +1,4 @@
-//! Queues and workers: claimed, kept, logged, settled; waited for; limited.
+//! Queues and workers: claim, heartbeat, log, settle, wait, limits.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Server, job, text_of};
 
-/// A job whose runs wait in the queue `q`, each under the given policy.
+/// A job whose runs wait in the queue `q`.
 fn queued(name: &str) -> Value {
     let mut job = job(name);
     job["target"] = json!({"queue": {"name": "q"}});
@@ -35,14 +35,14 @@ async fn claim_one(server: &Server) -> (String, i64, Value) {
 }
 
 #[tokio::test]
-async fn a_worker_takes_keeps_logs_and_settles_a_run() {
+async fn a_worker_claims_extends_logs_and_settles_a_run() {
     let server = with_runs(1).await;
     let (path, fence, run) = claim_one(&server).await;
     assert_eq!((&run["job"], &run["attempt"], &run["payload"]), (&json!("j"), &json!(1), &json!({"n": 0})));
     assert!(run["lease_until"].is_string() && run["timeout_at"].is_string() && run["beat_every"] == "10s");
     let read = server.get(&path).await.expect(200);
     assert_eq!((&read["state"], &read["worker"], &read["node"]), (&json!("claimed"), &json!("w"), &Value::Null));
-    assert!(claim(&server, json!({"worker": "other"})).await.is_empty(), "a run is handed to one worker");
+    assert!(claim(&server, json!({"worker": "other"})).await.is_empty(), "only one worker gets a run");
 
     let beat = server.post(&format!("{path}/heartbeat"), json!({"fence": fence})).await.expect(200);
     let until = |answer: &Value| answer["lease_until"].as_str().unwrap().parse::<DbTime>().unwrap();
@@ -59,7 +59,7 @@ async fn a_worker_takes_keeps_logs_and_settles_a_run() {
 }
 
 #[tokio::test]
-async fn the_same_settlement_again_is_answered_as_the_first_and_another_is_refused() {
+async fn a_repeated_settlement_gets_the_first_answer_and_a_different_one_is_refused() {
     let server = with_runs(2).await;
     let (path, fence, _) = claim_one(&server).await;
     let settle = format!("{path}/settle");
@@ -81,7 +81,7 @@ async fn the_same_settlement_again_is_answered_as_the_first_and_another_is_refus
 }
 
 #[tokio::test]
-async fn many_results_are_settled_at_once_each_by_its_own_fence() {
+async fn many_runs_are_settled_in_one_request_each_by_its_own_fence() {
     let server = with_runs(3).await;
     let runs = claim(&server, json!({"worker": "w", "limit": 10})).await;
     assert_eq!(runs.len(), 3);
@@ -107,7 +107,7 @@ async fn many_results_are_settled_at_once_each_by_its_own_fence() {
 }
 
 #[tokio::test]
-async fn a_cancelled_run_is_told_at_the_next_beat() {
+async fn the_next_heartbeat_answers_that_the_run_was_cancelled() {
     let server = with_runs(1).await;
     let (path, fence, _) = claim_one(&server).await;
     server.post(&format!("{path}/cancel"), Value::Null).await.expect(200);
@@ -116,9 +116,9 @@ async fn a_cancelled_run_is_told_at_the_next_beat() {
     server.post(&format!("{path}/settle"), json!({"fence": fence, "outcome": "succeeded"})).await.expect(409);
 }
 
-/// Each run that is asked for calls one of those who wait; none of them waits its time out.
+/// Each trigger wakes one waiting worker; no worker waits its full time.
 #[tokio::test]
-async fn workers_that_wait_are_answered_when_work_appears() {
+async fn waiting_workers_are_answered_as_soon_as_runs_arrive() {
     let server = Arc::new(with_runs(0).await);
     let waits = |n: usize| {
         let server = server.clone();
@@ -133,18 +133,20 @@ async fn workers_that_wait_are_answered_when_work_appears() {
     }
     let mut got = Vec::new();
     for worker in workers {
-        let runs =
-            tokio::time::timeout(Duration::from_secs(15), worker).await.expect("before its wait is over").unwrap();
+        let runs = tokio::time::timeout(Duration::from_secs(15), worker)
+            .await
+            .expect("the claim waits longer than 15 s")
+            .unwrap();
         assert_eq!(runs.len(), 1);
         got.push(runs[0]["payload"].as_i64().unwrap());
     }
     got.sort_unstable();
     assert_eq!(got, [0, 1, 2]);
-    assert!(claim(&server, json!({"worker": "w", "wait": "50ms"})).await.is_empty(), "an answer without runs");
+    assert!(claim(&server, json!({"worker": "w", "wait": "50ms"})).await.is_empty(), "no run is left");
 }
 
 #[tokio::test]
-async fn a_queue_is_limited_read_and_listed() {
+async fn the_limits_of_a_queue_are_set_read_and_listed() {
     let server = with_runs(3).await;
     assert_eq!(server.get("/api/v1/queues/none").await.status.as_u16(), 404);
     let put = async |body: Value| server.ask("PUT", "/api/v1/queues/q", &[], text_of(&body)).await;
@@ -178,7 +180,7 @@ async fn a_key_limits_the_runs_of_one_customer() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_named() {
+async fn errors_of_queue_requests_name_their_fields() {
     let server = with_runs(1).await;
     let run = "01a1e327-d180-8de1-92e3-d388a74d8fe4";
     let claim = "/api/v1/queues/q/claim";

@@ -1,4 +1,4 @@
-//! What is asked of many runs at once, and the policies that let runs wait.
+//! Cancelling and redriving many runs, and the overlap policies that let runs wait.
 
 use everytick_domain::{ids::RunId, partition::PartitionSet};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ async fn trigger(server: &Server, name: &str) -> Value {
     server.post(&format!("/api/v1/jobs/{name}/trigger"), Value::Null).await.expect(201)
 }
 
-/// A run that was claimed and reported as failed for good.
+/// A claimed run that was reported as failed, without a retry.
 async fn failed(server: &Server, name: &str) -> Value {
     let run = trigger(server, name).await;
     let (lease, id) = (server.join().await, run["id"].as_str().unwrap().parse::<RunId>().unwrap());
@@ -27,7 +27,7 @@ async fn failed(server: &Server, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_policy_is_answered_as_it_was_written_and_can_be_changed_for_another() {
+async fn an_overlap_policy_is_answered_as_written_and_can_be_changed() {
     let server = Server::new().await;
     let queue = make(&server, "q", json!({"overlap": "queue"})).await;
     assert_eq!((&queue["queue_limit"], &queue["max_concurrent"]), (&json!(1), &json!(1)));
@@ -35,7 +35,7 @@ async fn a_policy_is_answered_as_it_was_written_and_can_be_changed_for_another()
     assert_eq!((&queue["overlap"], &queue["queue_limit"]), (&json!("queue"), &json!(3)));
     let previous = make(&server, "c", json!({"overlap": "cancel_previous", "max_concurrent": 1})).await;
     assert_eq!((&previous["overlap"], &previous["queue_limit"]), (&json!("cancel_previous"), &Value::Null));
-    // An answer can be sent back, and a patch has to take the limit away with the policy.
+    // A client can send an answer back. A patch to another policy must also remove the limit.
     let text = server.get("/api/v1/jobs/r").await.text;
     assert_eq!(server.ask("PUT", "/api/v1/jobs/r", &[], text).await.expect(200)["queue_limit"], 3);
     let patch = json!({"overlap": "skip"}).to_string();
@@ -46,7 +46,7 @@ async fn a_policy_is_answered_as_it_was_written_and_can_be_changed_for_another()
 }
 
 #[tokio::test]
-async fn triggers_obey_the_policy() {
+async fn triggers_obey_the_overlap_policy() {
     let server = Server::new().await;
     make(&server, "q", json!({"overlap": "queue", "queue_limit": 2})).await;
     let mut states = Vec::new();
@@ -73,7 +73,7 @@ async fn all_open_runs_of_a_job_are_cancelled_together() {
 }
 
 #[tokio::test]
-async fn failed_runs_are_driven_again_and_the_same_ask_makes_nothing_more() {
+async fn failed_runs_are_redriven_and_a_repeat_creates_nothing_more() {
     let server = Server::new().await;
     server.make("j").await;
     let failed = failed(&server, "j").await;
@@ -98,7 +98,7 @@ async fn failed_runs_are_driven_again_and_the_same_ask_makes_nothing_more() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_redrive_is_told_field_by_field() {
+async fn the_errors_of_a_redrive_request_name_their_fields() {
     let server = Server::new().await;
     server.make("j").await;
     let path = "/api/v1/jobs/j/redrive";

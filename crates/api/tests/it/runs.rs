@@ -1,4 +1,4 @@
-//! Runs: asked for, read, watched, cancelled, run again, settled.
+//! Runs: trigger, read, watch, cancel, rerun, settle.
 
 use axum::body::to_bytes;
 use everytick_domain::ids::RunId;
@@ -72,7 +72,7 @@ async fn runs_come_in_pages_newest_first() {
 }
 
 #[tokio::test]
-async fn what_is_open_can_be_cancelled_and_what_is_over_run_again() {
+async fn an_open_run_can_be_cancelled_and_an_ended_run_rerun() {
     let server = Server::new().await;
     server.make("j").await;
     let run = server.post("/api/v1/jobs/j/trigger", Value::Null).await.expect(201);
@@ -84,11 +84,11 @@ async fn what_is_open_can_be_cancelled_and_what_is_over_run_again() {
     let again = server.post(&format!("{path}/rerun"), Value::Null).await.expect(201);
     assert_ne!(again["id"], run["id"]);
     assert_eq!((&again["state"], &again["cause"]), (&json!("waiting"), &json!("request")));
-    assert_eq!(server.get(&path).await.expect(200)["state"], "cancelled", "terminal is terminal");
+    assert_eq!(server.get(&path).await.expect(200)["state"], "cancelled", "a terminal state is final");
 }
 
 #[tokio::test]
-async fn a_report_settles_under_its_fence_and_under_no_other() {
+async fn a_report_settles_only_with_the_fence_of_the_claim() {
     let server = Server::new().await;
     let (id, fence) = claimed(&server, "j").await;
     let path = format!("/api/v1/runs/{id}/settle");
@@ -118,7 +118,7 @@ async fn a_reported_failure_waits_for_its_next_attempt() {
 }
 
 #[tokio::test]
-async fn the_log_of_a_run_that_runs_here_is_told_live() {
+async fn the_log_of_a_run_on_this_node_is_streamed_live() {
     let server = Server::new().await;
     let (id, _) = claimed(&server, "j").await;
     let log = server.live.open(id.parse().unwrap());
@@ -135,7 +135,7 @@ async fn the_log_of_a_run_that_runs_here_is_told_live() {
 }
 
 #[tokio::test]
-async fn deleting_with_cancel_names_the_work_that_was_stopped() {
+async fn deleting_with_cancel_answers_the_cancelled_runs() {
     let server = Server::new().await;
     let (id, _) = claimed(&server, "j").await;
     let deleted = server.ask("DELETE", "/api/v1/jobs/j?cancel=true", &[], "").await.expect(200);

@@ -1,4 +1,4 @@
-//! A server in the process: the real router on a fresh store, asked without a socket.
+//! A server in the test process: the real router on a fresh store, called without a socket.
 
 use std::sync::{
     Arc,
@@ -53,7 +53,7 @@ impl Answer {
     }
 }
 
-/// Counts: ids differ, and a test that fails does so again.
+/// Deterministic: ids differ, and a failing test fails again.
 struct Counting(AtomicU64);
 
 impl Entropy for Counting {
@@ -100,7 +100,7 @@ impl Server {
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("everytick.db");
         let store = SqliteStore::open(path, Arc::new(SystemClock), Limits::default()).await.unwrap();
-        // As in a node: the API has a handle of its own.
+        // As in a node, the API has its own handle to the store.
         let (api_store, store) = (Arc::new(store.api_handle()), Arc::new(store));
         let live = LiveLogs::default();
         let commands = Commands::new(api_store, Hints::default(), Arc::new(Counting(AtomicU64::new(1))), live.clone());
@@ -126,7 +126,7 @@ impl Server {
         Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
     }
 
-    /// Asks as a well-behaved program does: JSON, from this machine.
+    /// Sends a request as a correct client does: JSON, from this machine.
     pub(crate) async fn ask(
         &self,
         method: &str,
@@ -169,14 +169,14 @@ pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: 
     builder.body(Body::from(body)).unwrap()
 }
 
-/// As a header's value: do not send it.
+/// As the value of a header: do not send the header.
 pub(crate) const NONE: &str = "(none)";
 
 pub(crate) fn text_of(body: &Value) -> String {
     if body.is_null() { String::new() } else { body.to_string() }
 }
 
-/// A sound definition.
+/// A valid definition.
 pub(crate) fn job(name: &str) -> Value {
     json!({
         "name": name,
@@ -185,7 +185,7 @@ pub(crate) fn job(name: &str) -> Value {
     })
 }
 
-/// The same with one field set.
+/// A valid definition with one field set.
 pub(crate) fn with(field: &str, value: Value) -> Value {
     let mut job = job("case");
     let path = field.split('.').fold(String::new(), |path, part| format!("{path}/{part}"));
