@@ -124,7 +124,7 @@ fn a_lookup_without_a_file_descriptor_hands_the_run_back_unspent() {
     // Lower than the files that are open already: not one more.
     let before = set_file_limit(&server, Rlimit { current: Some(1), maximum: None });
     ask("POST /api/v1/jobs/named/trigger", "HTTP/1.1 201");
-    server.wait_for_log("a run is handed back unsent: out of file descriptors");
+    server.wait_for_log("a run is released unsent: out of file descriptors");
     set_file_limit(&server, before);
     sink.wait_for(1);
     let attempts =

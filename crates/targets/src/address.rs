@@ -1,39 +1,40 @@
-//! Which addresses a webhook may be sent to: the public internet, and what the operator allows. Pure; who dials is `webhook`.
+//! Which addresses webhooks may use: public ones, and those that the operator allows. Pure; `webhook` and `dns` apply it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// Refuses every address that is not public, so that a job cannot reach into the network its node stands in.
+/// Refuses every address that is not public, so that a job cannot reach into its node's internal network.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AddressPolicy {
     allow: Vec<IpNet>,
 }
 
-/// An address that will not be dialled.
+/// An address that webhooks may not use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{address} is {kind}; an operator can allow it with --allow-webhook-range {}", IpNet::from(*.address))]
 pub struct Refused {
     pub address: IpAddr,
-    /// What it is, with its article: `a loopback address`.
+    /// The kind of address, with its article: `a loopback address`.
     pub kind: &'static str,
 }
 
 impl AddressPolicy {
-    /// Public addresses, and those in the ranges that the operator named.
+    /// Allows public addresses and these ranges.
     #[must_use]
     pub fn new(allow: Vec<IpNet>) -> Self {
         Self { allow }
     }
 
-    /// The ranges that the operator named.
+    /// The ranges that the operator allows.
     #[must_use]
     pub fn allowed(&self) -> &[IpNet] {
         &self.allow
     }
 
-    /// A mapped address (`::ffff:10.0.0.1`) is judged as the IPv4 address it is dialled as. One that tunnels to an IPv4
-    /// address is as good as that one. `allow` overrules the tables, for the address itself or for the one inside.
+    /// A mapped address (`::ffff:10.0.0.1`) is checked as its IPv4 address, because that one is dialled. An address that
+    /// tunnels to an IPv4 address needs that one to pass too. `allow` overrides the tables, for the address itself or for the
+    /// one inside.
     pub fn check(&self, address: IpAddr) -> Result<(), Refused> {
         let address = address.to_canonical();
         if self.allow.iter().any(|range| range.contains(&address)) {
@@ -67,7 +68,7 @@ fn kind_of_v6(address: Ipv6Addr) -> Option<&'static str> {
     listed.or((!known).then_some("a reserved address"))
 }
 
-/// IPv4 addresses at the far end of a tunnel that an IPv6 address names.
+/// The IPv4 addresses at the far end of the tunnel that an IPv6 address describes.
 fn tunnelled(address: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
     let from_right = |bits: u32| Ipv4Addr::from_bits((address.to_bits() >> bits) as u32);
     let last = from_right(0);
@@ -92,7 +93,7 @@ const fn v6(address: u128, bits: u8) -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::from_bits(address), bits)
 }
 
-/// IANA's special-purpose registry, less what is globally reachable, and the metadata services outside of it.
+/// IANA's special-purpose registry without the globally reachable ranges, plus the metadata services outside of it.
 const V4_REFUSED: [(Ipv4Net, &str); 18] = [
     (v4(0, 0, 0, 0, 8), "an unspecified address"),
     (v4(10, 0, 0, 0, 8), "a private address"),
@@ -135,7 +136,7 @@ const COMPATIBLE: Ipv6Net = v6(0, 96);
 const NAT64: Ipv6Net = v6(0x0064_ff9b << 96, 96);
 const SIX_TO_FOUR: Ipv6Net = v6(0x2002 << 112, 16);
 const TEREDO: Ipv6Net = v6(0x2001_0000 << 96, 32);
-/// Everything else is not assigned: today nothing public is there, and what may come should be looked at first.
+/// All other ranges are unassigned. No public host uses them today, and a future use needs a decision first.
 const V6_KNOWN: [Ipv6Net; 3] = [v6(0x2000 << 112, 3), COMPATIBLE, NAT64];
 
 #[cfg(test)]
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv4_address_is_refused_in_whatever_ipv6_form_it_comes() {
+    fn a_refused_ipv4_address_is_refused_in_every_ipv6_form() {
         for (mapped, address) in [("::ffff:127.0.0.1", "127.0.0.1"), ("::ffff:a9fe:a9fe", "169.254.169.254")] {
             assert_eq!(check(&[], mapped).unwrap_err().address, address.parse::<IpAddr>().unwrap());
         }
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_allows_ranges_and_no_more_than_those() {
+    fn only_the_ranges_of_the_operator_are_allowed() {
         assert_eq!(check(&["10.1.0.0/16"], "10.1.2.3"), Ok(()));
         assert_eq!(check(&["10.1.0.0/16"], "::ffff:10.1.2.3"), Ok(()));
         assert_eq!(check(&["10.1.0.0/16"], "64:ff9b::10.1.2.3"), Ok(()));
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_to_do() {
+    fn a_refusal_names_the_flag_that_allows_the_address() {
         assert_eq!(
             check(&[], "127.0.0.1").unwrap_err().to_string(),
             "127.0.0.1 is a loopback address; an operator can allow it with --allow-webhook-range 127.0.0.1/32"

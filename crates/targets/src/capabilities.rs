@@ -1,4 +1,4 @@
-//! What a node can deliver by its settings, in the form that it publishes in its lease, and what a delivery needs of it.
+//! What a node's settings allow it to deliver, as published in its lease row, and what a delivery needs from a node.
 
 use std::{fmt, net::IpAddr};
 
@@ -9,16 +9,16 @@ use url::Host;
 
 use crate::{AddressPolicy, validate::read_url};
 
-/// What a delivery needs that not every node can do.
+/// What a delivery needs and not every node provides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Needs {
     /// `--enable-shell`.
     Shell,
-    /// To reach this address, which may need `--allow-webhook-range`.
+    /// Access to this address, which may need `--allow-webhook-range`.
     Address(IpAddr),
 }
 
-/// What a job with this target needs, as far as its definition tells. A host name tells nothing before it is resolved.
+/// What a job with this target needs, as far as its definition shows. A host name shows nothing before it is resolved.
 #[must_use]
 pub fn needs(target: &TargetSpec) -> Option<Needs> {
     match target {
@@ -39,7 +39,7 @@ pub struct Capabilities {
     pub addresses: AddressPolicy,
 }
 
-/// The published form: JSON. Fields may be added; those that a release does not know are ignored.
+/// The published form, as JSON. Later releases may add fields; a release ignores fields that it does not know.
 #[derive(Serialize, Deserialize)]
 struct Published {
     #[serde(default)]
@@ -54,7 +54,7 @@ impl Capabilities {
         Self { shell, addresses: AddressPolicy::new(webhook_ranges) }
     }
 
-    /// Of a node that delivers everything: for tests.
+    /// Of a node that delivers everything; for tests.
     #[must_use]
     pub fn all() -> Self {
         Self::new(true, vec![IpNet::V4(Default::default()), IpNet::V6(Default::default())])
@@ -71,14 +71,14 @@ impl Capabilities {
     #[must_use]
     pub fn publish(&self) -> String {
         let mut webhook_ranges = self.addresses.allowed().to_vec();
-        // The order of the flags says nothing.
+        // The order of the flags has no meaning.
         webhook_ranges.sort_unstable();
         webhook_ranges.dedup();
-        // Booleans and ranges are always JSON.
+        // Cannot fail: booleans and ranges always serialize.
         serde_json::to_string(&Published { shell: self.shell, webhook_ranges }).unwrap_or_default()
     }
 
-    /// `None` for what this release cannot read.
+    /// `None` for text that this release cannot parse.
     #[must_use]
     pub fn read(published: &str) -> Option<Self> {
         let Published { shell, webhook_ranges } = serde_json::from_str(published).ok()?;
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_tells_what_its_delivery_needs_unless_a_name_is_in_the_way() {
+    fn needs_are_known_from_the_definition_unless_it_has_a_host_name() {
         let command = Command::Argv(vec!["true".into()]);
         let shell = TargetSpec::Shell(ShellTarget { command, env: Default::default(), workdir: None });
         assert_eq!(needs(&shell), Some(Needs::Shell));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_published_is_read_again_and_fields_of_later_releases_are_ignored() {
+    fn published_capabilities_are_read_back_and_unknown_fields_are_ignored() {
         let some = Capabilities::new(true, vec!["10.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
         assert_eq!(some.publish(), r#"{"shell":true,"webhook_ranges":["10.0.0.0/8","::1/128"]}"#);
         assert_eq!(Capabilities::read(&some.publish()), Some(some));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn people_read_what_a_node_can_do_beyond_public_webhooks() {
+    fn capabilities_are_displayed_as_short_text() {
         assert_eq!(Capabilities::default().to_string(), "public webhooks only");
         assert_eq!(Capabilities::new(true, vec!["10.0.0.0/8".parse().unwrap()]).to_string(), "shell, 10.0.0.0/8");
     }

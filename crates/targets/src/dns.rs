@@ -1,16 +1,16 @@
-//! Looks names up for webhooks, and gives out only addresses that the policy accepts: the address checked is the one dialled.
-//! A lookup has a time limit, and answers are cached, failures too. `/etc/hosts` and `localhost` work as for other programs.
+//! Resolves names for webhooks and returns only addresses that the policy accepts: the checked address is the one dialled.
+//! A lookup has a time limit. Answers are cached, failures too. `/etc/hosts` and `localhost` work as for other programs.
 //!
-//! Lookups in flight are limited, and names of three standings have permits of their own:
+//! Concurrent lookups are limited. A name has one of three standings, each with its own permits:
 //!
 //! | standing | names | permits |
 //! |---|---|---|
-//! | proven | the last quick answer is at most 2 days old, and fewer than 4 lookups since were slow or silent | 6 |
+//! | proven | the last quick answer is at most 2 days old, and fewer than 4 lookups since then were slow or unanswered | 6 |
 //! | new | all others | 6, at most 4 of one zone |
-//! | suspect | the last lookup was slow or silent, at most 60 s ago | 4 |
+//! | suspect | the last lookup was slow or unanswered, at most 60 s ago | 4 |
 //!
-//! So dead names, however many and in whatever zones, delay neither the names that resolve nor, after their first lookup, new
-//! names. The zone is a guess: where it is wrong, the standing still holds.
+//! So dead names, however many and in whatever zones, do not delay names that resolve. After their first lookup they do not delay
+//! new names either. The zone is only a guess; if it is wrong, the limits by standing still apply.
 
 use std::{
     collections::HashMap,
@@ -34,66 +34,66 @@ use crate::{
     webhook::{OUT_OF_DESCRIPTORS, is_out_of_descriptors},
 };
 
-/// How long a lookup may take, and how long it may wait for its turn.
+/// Time limit of a lookup, and of its wait for a permit.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(2);
-/// A query ends after this. The resolver repeats the packet meanwhile, as packets get lost, and listens for the answer to each;
-/// a second query would drop the late answer to the first. Below the limit of the lookup, so that the resolver takes note of
-/// a silent server.
+/// Time limit of a query. Packets get lost, so the resolver repeats the packet in that time and accepts the answer to each. A
+/// second query would drop a late answer to the first. It is below the limit of the lookup, so that the resolver itself notices
+/// a server that does not answer.
 const QUERY_LIMIT: Duration = Duration::from_millis(1_900);
-/// Servers asked at the same time: resolv.conf has at most three.
+/// How many servers are queried at the same time; resolv.conf has at most three.
 const SERVERS_AT_ONCE: usize = 3;
-/// An answer is used for as long as it says, within these bounds.
+/// Bounds for the time to live of an answer.
 const POSITIVE_MIN: Duration = Duration::from_secs(5);
 const POSITIVE_MAX: Duration = Duration::from_secs(60);
-/// A failure is not asked for again within this time.
+/// A failed lookup is not repeated within this time.
 const NEGATIVE: Duration = Duration::from_secs(5);
-/// Lookups in flight: of one name, of one zone among the new names, and by standing; 16 in all.
+/// Maximum number of concurrent lookups: per name, per zone (new names only), and per standing; 16 in total.
 const LOOKUPS_PER_NAME_MAX: usize = 4;
 const LOOKUPS_PER_ZONE_MAX: usize = 4;
 const LOOKUPS_PROVEN_MAX: usize = 6;
 const LOOKUPS_NEW_MAX: usize = 6;
 const LOOKUPS_SUSPECT_MAX: usize = 4;
-/// An answer within this is quick. A slow server occupies permits like a silent one.
+/// An answer within this time is quick. A slow server occupies permits like one that does not answer.
 const QUICK: Duration = Duration::from_millis(500);
-/// Long enough for the name of a daily job.
+/// Long enough for the host name of a daily job.
 const PROVEN_FOR: Duration = Duration::from_secs(2 * 24 * 3_600);
 const SUSPECT_FOR: Duration = Duration::from_secs(60);
-/// A zone is silent after this many lookups without an answer, one after another; a proven name is then no longer proven.
+/// After this many unanswered lookups in a row a zone counts as silent. A proven name loses its standing after as many.
 const SILENT_LOOKUPS: u32 = 4;
-/// Names and zones that are remembered.
+/// Maximum number of names, and of zones, that are remembered.
 const NAMES_MAX: usize = 10_000;
-/// The system's settings and hosts file are read again this often.
+/// The system's resolver settings and hosts file are reloaded this often.
 const SETTINGS_KEPT: Duration = Duration::from_secs(60);
 
 /// Why a lookup gave no address.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Unresolved {
-    /// The name has none, or its servers gave none. Cached for a while, so it can be returned more than once.
+    /// The name has no address, or its servers returned none. The error is cached, so it can be returned more than once.
     #[error("{0}")]
     Failed(Arc<str>),
-    /// This node could not ask, which says nothing about the name. Nothing was sent to the receiver.
+    /// This node could not look the name up, which proves nothing about the name. Nothing was sent to the receiver.
     #[error("{0}")]
     NotAsked(&'static str),
 }
 
 type Answer = Result<Arc<[IpAddr]>, Unresolved>;
 
-/// Given to the HTTP client. Clones share their lookups.
+/// The resolver of the HTTP client. Clones share their lookups.
 #[derive(Clone)]
 pub(crate) struct CheckedResolver {
     policy: Arc<AddressPolicy>,
-    /// Addresses of which one port is refused, where the request is for that port.
+    /// The cluster's own addresses, which are refused. `None` for a port on which no node serves its API.
     own: Option<OwnAddresses>,
     lookups: Arc<Lookups>,
 }
 
 impl CheckedResolver {
-    /// Asks these servers; the system's where there are none.
+    /// Queries these servers, or the system's if there are none.
     pub(crate) fn new(policy: Arc<AddressPolicy>, servers: Vec<SocketAddr>) -> Self {
         Self { policy, own: None, lookups: Arc::new(Lookups::new(servers)) }
     }
 
-    /// The same, for requests to a port at which nodes of the cluster listen.
+    /// The same resolver for requests to a port on which nodes of the cluster listen.
     pub(crate) fn beside(&self, own: Option<&OwnAddresses>) -> Self {
         Self { own: own.cloned(), ..self.clone() }
     }
@@ -114,7 +114,7 @@ impl Resolve for CheckedResolver {
     }
 }
 
-/// The addresses that may be dialled; when none may, the reason of the first.
+/// The addresses that may be dialled. If there is none, the reason for the first refusal.
 fn dialable(
     policy: &AddressPolicy,
     found: impl Iterator<Item = SocketAddr>,
@@ -168,7 +168,7 @@ impl Lookups {
             let mut known = self.known();
             return known.answer(name, now()).unwrap_or_else(|| Err(known.crowded_out(name, now())));
         };
-        // It may have been looked up meanwhile.
+        // Another lookup of the name may have ended meanwhile.
         if let Some(answer) = self.known().answer(name, now()) {
             return answer;
         }
@@ -179,7 +179,7 @@ impl Lookups {
         answer
     }
 
-    /// One permit of each kind, the narrowest first: a lookup that waits for its name takes no permit from other names.
+    /// One permit of each kind, the narrowest first: a lookup that waits for its name blocks no permit that other names need.
     async fn permits(&self, name: &str) -> [Option<OwnedSemaphorePermit>; 3] {
         let name_permit = self.names.enter(name).await;
         let standing = self.known().standing(name, now());
@@ -191,7 +191,7 @@ impl Lookups {
         [name_permit, zone_permit, Arc::clone(permits).acquire_owned().await.ok()]
     }
 
-    /// The answer, until when it is used, and whether the servers were silent. An error where this node could not ask.
+    /// The answer, until when it is valid, and whether the servers did not answer. `Err` when this node could not send the query.
     async fn ask(&self, name: &str) -> Result<(Answer, Instant, bool), Unresolved> {
         let failed = |why: &str, silent| Ok((Err(Unresolved::Failed(why.into())), now() + NEGATIVE, silent));
         let resolver = match self.resolver() {
@@ -213,7 +213,7 @@ impl Lookups {
         }
         match error {
             error if error.is_no_records_found() => failed("the name has no address", false),
-            NetError::Timeout => failed("its name server gave no answer within 2s", true),
+            NetError::Timeout => failed("its name server did not answer within 2s", true),
             error => failed(&error.to_string(), true),
         }
     }
@@ -222,7 +222,7 @@ impl Lookups {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The system's settings may change while the process runs.
+    /// Rebuilt every [`SETTINGS_KEPT`], because the system's settings may change while the process runs.
     fn resolver(&self) -> Result<Arc<TokioResolver>, Unresolved> {
         let mut kept = self.resolver.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((resolver, until)) = &*kept
@@ -230,7 +230,7 @@ impl Lookups {
         {
             return Ok(Arc::clone(resolver));
         }
-        // Without a descriptor the resolver would be made without the hosts file, and kept.
+        // Without a free descriptor the resolver would be built, and kept, without the hosts file.
         if !has_descriptor() {
             return Err(NO_DESCRIPTOR);
         }
@@ -247,8 +247,8 @@ fn names_no_descriptor(error: &NetError) -> bool {
     matches!(error, NetError::Io(error) if is_out_of_descriptors(error.as_ref()))
 }
 
-/// Whether this process can open one more file. The resolver asks several servers, for two kinds of address, and reports only
-/// one of their errors: a lookup may fail for want of a descriptor and give another reason.
+/// Whether this process can open one more file. The resolver queries several servers for two kinds of address and reports only one
+/// of the errors, so a lookup that lacked a descriptor may report another reason.
 fn has_descriptor() -> bool {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).err().is_none_or(|error| !is_out_of_descriptors(&error))
 }
@@ -267,9 +267,9 @@ fn resolver(servers: &[SocketAddr]) -> Result<TokioResolver, Box<dyn Error + Sen
 
 fn set_limits(options: &mut ResolverOpts) {
     options.timeout = QUERY_LIMIT;
-    options.attempts = 0; // beyond the first
+    options.attempts = 0; // retries after the first
     options.num_concurrent_reqs = SERVERS_AT_ONCE;
-    // Ours is in front of the limits.
+    // Our own cache comes before the limits.
     options.cache_size = 0;
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
     options.use_hosts_file = ResolveHosts::Always;
@@ -283,13 +283,13 @@ fn name_server(address: &SocketAddr) -> NameServerConfig {
     NameServerConfig::new(address.ip(), true, vec![udp, tcp])
 }
 
-#[expect(clippy::disallowed_methods, reason = "how old a cached address is; nothing is scheduled by it")]
+#[expect(clippy::disallowed_methods, reason = "measures how old a cached address is; schedules nothing")]
 fn now() -> Instant {
     Instant::now()
 }
 
-/// What answers for a name: all behind its first dot, or the name itself where only a top-level domain is, or one like `co.uk`:
-/// strangers must not share a zone.
+/// The zone of a name: everything after its first dot. If that is only a top-level domain, or one like `co.uk`, the zone is the
+/// name itself: unrelated names must not share a zone.
 fn zone(name: &str) -> &str {
     let name = name.trim_end_matches('.');
     let shared = |zone: &str| match zone.split_once('.') {
@@ -299,7 +299,7 @@ fn zone(name: &str) -> &str {
     name.split_once('.').map(|(_, zone)| zone).filter(|zone| !shared(zone)).unwrap_or(name)
 }
 
-/// So many lookups under one key at a time.
+/// Limits the concurrent lookups per key.
 struct Gates {
     most: usize,
     open: Mutex<HashMap<Box<str>, Arc<Semaphore>>>,
@@ -314,7 +314,7 @@ impl Gates {
         let gate = {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             if open.len() >= NAMES_MAX {
-                // Nobody is in those, or waits there.
+                // Remove gates without a lookup and without a waiter.
                 open.retain(|_, gate| Arc::strong_count(gate) > 1);
             }
             Arc::clone(open.entry(key.into()).or_insert_with(|| Arc::new(Semaphore::new(self.most))))
@@ -323,7 +323,7 @@ impl Gates {
     }
 }
 
-/// How a lookup went.
+/// How fast a lookup was answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Pace {
     Quick,
@@ -341,7 +341,7 @@ impl Pace {
     }
 }
 
-/// Which permits a name uses. The header of this file has the table.
+/// Which permits a name uses. See the table in the header of this file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Standing {
     Proven,
@@ -349,21 +349,21 @@ enum Standing {
     Suspect,
 }
 
-/// What past lookups showed about names and zones.
+/// The results of past lookups, by name and by zone.
 #[derive(Default)]
 struct Known {
     names: HashMap<Box<str>, KnownName>,
-    /// How many lookups in a row had no answer, and until when that counts.
+    /// The number of unanswered lookups in a row, and until when it counts.
     zones: HashMap<Box<str>, (u32, Instant)>,
 }
 
 struct KnownName {
     answer: Answer,
-    /// The answer is used until then.
+    /// The answer is valid until then.
     until: Instant,
-    /// The last quick answer that had an address.
+    /// When the last quick answer with an address was received.
     resolved_at: Option<Instant>,
-    /// Lookups since the last quick one, and the last of them.
+    /// Number of slow or unanswered lookups since the last quick one, and the time of the latest.
     late: u32,
     late_at: Instant,
 }
@@ -400,8 +400,8 @@ impl Known {
             .then(|| Err(Unresolved::Failed(format!("the name servers of {} do not answer", zone(name)).into())))
     }
 
-    /// The answer where other lookups occupied the permits. A suspect name whose last lookup failed has failed again: its runs
-    /// would otherwise be handed back without end. In all other cases nothing is known against the name.
+    /// The answer when other lookups occupied the permits. A suspect name whose last lookup failed counts as failed again;
+    /// otherwise its runs would be released unsent forever. In all other cases nothing is known against the name.
     fn crowded_out(&mut self, name: &str, now: Instant) -> Unresolved {
         match self.names.get_mut(name) {
             Some(known) if known.standing(now) == Standing::Suspect => match &known.answer {
@@ -440,7 +440,7 @@ impl Known {
         }
     }
 
-    /// Names that resolve are kept longest: a flood of dead names must not make them new again.
+    /// Keeps names that resolve longest, so that a flood of dead names does not make them new again.
     fn make_room(&mut self, now: Instant) {
         if self.names.len() >= NAMES_MAX {
             self.names.retain(|_, name| now < name.until || name.standing(now) != Standing::New);
@@ -452,7 +452,7 @@ impl Known {
 }
 
 const CROWDED_OUT: Unresolved =
-    Unresolved::NotAsked("other DNS lookups are not answered, so its name could not be looked up");
+    Unresolved::NotAsked("other DNS lookups occupy all permits, so its name could not be looked up");
 
 #[cfg(test)]
 mod tests {
@@ -460,7 +460,7 @@ mod tests {
     use crate::Refused;
 
     #[test]
-    fn a_zone_is_what_lies_behind_the_first_dot() {
+    fn the_zone_of_a_name_is_everything_after_the_first_dot() {
         for (name, expected) in [
             ("a.b.example.org", "b.example.org"),
             ("www.example.org", "example.org"),
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_is_silent_after_some_lookups_and_not_for_long() {
+    fn a_zone_is_silent_for_5_s_after_4_unanswered_lookups() {
         let (mut known, start) = (Known::default(), now());
         let silent = start + NEGATIVE;
         for n in 0..SILENT_LOOKUPS {
@@ -491,9 +491,9 @@ mod tests {
         }
         assert!(known.answer("new.dead.example", start).is_some_and(|answer| answer.is_err()));
         assert!(known.answer("new.live.example", start).is_none());
-        assert!(known.answer("new.dead.example", silent).is_none(), "it is tried again");
+        assert!(known.answer("new.dead.example", silent).is_none(), "the zone is queried again");
         known.remember("n9.dead.example", found(), start + POSITIVE_MAX, Pace::Quick, start);
-        assert!(known.answer("new.dead.example", start).is_none(), "one answer is enough");
+        assert!(known.answer("new.dead.example", start).is_none(), "one answer ends the silence");
     }
 
     #[test]
@@ -504,7 +504,7 @@ mod tests {
             known.remember(&format!("n{n}.shared.example"), failed(), start + NEGATIVE, Pace::Silent, start);
         }
         assert!(known.answer("new.shared.example", start).is_some());
-        assert!(known.answer("ok.shared.example", start).is_none(), "it is looked up");
+        assert!(known.answer("ok.shared.example", start).is_none(), "it is looked up, because it is proven");
     }
 
     #[test]
@@ -516,23 +516,23 @@ mod tests {
         assert_eq!(known.standing(name, start), Standing::Suspect);
         assert_eq!(known.standing(name, start + SUSPECT_FOR), Standing::New);
         known.remember(name, found(), start, Pace::Slow, start);
-        assert_eq!(known.standing(name, start), Standing::Suspect, "a slow answer occupies a permit as long");
+        assert_eq!(known.standing(name, start), Standing::Suspect, "a slow answer occupies a permit like none");
         known.remember(name, found(), start, Pace::Quick, start);
         assert_eq!(known.standing(name, start), Standing::Proven);
         for _ in 1..SILENT_LOOKUPS {
             known.remember(name, failed(), start, Pace::Silent, start);
-            assert_eq!(known.standing(name, start), Standing::Proven, "packets get lost");
+            assert_eq!(known.standing(name, start), Standing::Proven, "lost packets alone do not change its standing");
         }
         known.remember(name, failed(), start, Pace::Silent, start);
         assert_eq!(known.standing(name, start), Standing::Suspect);
         known.remember(name, found(), start, Pace::Quick, start);
         assert_eq!(known.standing(name, start + PROVEN_FOR), Standing::New);
         known.remember("none.example", failed(), start, Pace::Quick, start);
-        assert_eq!(known.standing("none.example", start), Standing::New, "its server answers");
+        assert_eq!(known.standing("none.example", start), Standing::New, "its server answers, so it is not suspect");
     }
 
     #[test]
-    fn a_name_without_a_permit_in_time_was_not_asked_unless_it_is_known_to_fail() {
+    fn a_name_without_a_permit_in_time_counts_as_not_asked_unless_it_failed_before() {
         let (mut known, start) = (Known::default(), now());
         known.remember("dead.example", failed(), start, Pace::Silent, start);
         known.remember("slow.example", found(), start, Pace::Slow, start);
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_dead_names_does_not_push_out_the_names_that_resolve() {
+    fn a_flood_of_dead_names_does_not_evict_names_that_resolve() {
         let (mut known, start) = (Known::default(), now());
         known.remember("ok.example", found(), start, Pace::Quick, start);
         for n in 0..NAMES_MAX + 10 {
@@ -554,7 +554,7 @@ mod tests {
         assert!(known.names.len() <= NAMES_MAX);
     }
 
-    /// Whether a lookup of the name would begin now. The permits are kept in `begun`.
+    /// Whether a lookup of the name can start now. Its permits are added to `begun`.
     fn begins(lookups: &Lookups, name: &str, begun: &mut Vec<[Option<OwnedSemaphorePermit>; 3]>) -> bool {
         use std::{pin::pin, task::Context, task::Poll, task::Waker};
         match pin!(lookups.permits(name)).poll(&mut Context::from_waker(Waker::noop())) {
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn dead_names_delay_no_name_that_resolves_whatever_their_zones_are() {
+    fn dead_names_of_any_zone_do_not_delay_names_that_resolve() {
         let (lookups, start) = (Lookups::new(Vec::new()), now());
         lookups.known().remember("ok.example", found(), start, Pace::Quick, start);
         for n in 0..20 {
@@ -574,14 +574,14 @@ mod tests {
         let mut begun = Vec::new();
         let suspects = (0..20).filter(|n| begins(&lookups, &format!("a.d{n}.example"), &mut begun)).count();
         assert_eq!(suspects, LOOKUPS_SUSPECT_MAX);
-        assert!(begins(&lookups, "first.new.example", &mut begun), "a name that has not failed");
+        assert!(begins(&lookups, "first.new.example", &mut begun), "a new name gets a permit");
         let new = (0..20).filter(|n| begins(&lookups, &format!("a.n{n}.example"), &mut begun)).count();
         assert_eq!(new, LOOKUPS_NEW_MAX - 1);
         assert!(begins(&lookups, "ok.example", &mut begun));
     }
 
     #[test]
-    fn one_zone_leaves_permits_to_the_new_names_of_others() {
+    fn one_zone_cannot_use_all_permits_for_new_names() {
         let (lookups, mut begun) = (Lookups::new(Vec::new()), Vec::new());
         let of_one = (0..20).filter(|n| begins(&lookups, &format!("n{n}.dead.example"), &mut begun)).count();
         assert_eq!(of_one, LOOKUPS_PER_ZONE_MAX);
@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_outlasts_a_server_that_answers_after_a_second_and_a_half() {
+    fn a_query_waits_longer_than_1500_ms_and_less_than_its_lookup() {
         let mut options = ResolverOpts::default();
         set_limits(&mut options);
         assert!(options.timeout > Duration::from_millis(1_500), "{:?}", options.timeout);
@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_the_resolver_names_a_missing_descriptor_by_its_code() {
+    fn a_missing_descriptor_is_recognised_by_its_error_code() {
         use rustix::io::Errno;
         let io = |errno: Errno| NetError::from(io::Error::from_raw_os_error(errno.raw_os_error()));
         assert!(names_no_descriptor(&io(Errno::MFILE)) && names_no_descriptor(&io(Errno::NFILE)));
@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_names_addresses_only_the_good_are_dialled() {
+    fn only_the_allowed_addresses_of_a_name_are_dialled() {
         let policy = AddressPolicy::default();
         let all = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<SocketAddr>>();
         let found = all(&["127.0.0.1:0", "8.8.8.8:0", "[::ffff:10.0.0.1]:0", "[2606:4700::1]:0", "169.254.169.254:0"]);

@@ -1,4 +1,4 @@
-//! Where runs are delivered. A [`Dispatch`] goes in, an [`Outcome`] comes out; nothing here knows a store.
+//! Delivers runs: a [`Dispatch`] goes in, an [`Outcome`] comes out. Targets know no store; the engine decides on retries.
 
 mod address;
 mod capabilities;
@@ -29,7 +29,7 @@ pub use tail::OUTPUT_TAIL_BYTES_MAX;
 pub use validate::*;
 pub use webhook::{RESPONSE_BYTES_MAX, RETRY_AFTER_MAX, Webhook};
 
-/// What a target is handed: one attempt at one run.
+/// One attempt at one run, as a target receives it.
 #[derive(Clone, Debug)]
 pub struct Dispatch {
     pub run: RunId,
@@ -41,15 +41,15 @@ pub struct Dispatch {
     pub attempt: u32,
     pub fence: Fence,
     pub node: String,
-    /// The database's clock when the attempt starts, for the signature's timestamp.
+    /// The database clock when the attempt starts; the timestamp of the signature.
     pub now: DbTime,
-    /// JSON text, or nothing.
+    /// JSON text, or `None`.
     pub payload: Option<String>,
     pub timeout: Span,
     pub target: TargetSpec,
 }
 
-/// One thing a receiver is told of its run: the same facts as headers and as variables.
+/// One fact about the run that the receiver gets, as a header or as an environment variable.
 struct Fact<'a> {
     header: &'static str,
     variable: &'static str,
@@ -73,23 +73,23 @@ impl Dispatch {
     }
 }
 
-/// A way to get runs done.
+/// A way to execute runs.
 #[async_trait]
 pub trait Target: Send + Sync {
-    /// Delivers once. Never panics, always ends: at the dispatch's timeout at the latest, or soon after `cancel`; a command
-    /// has its grace between TERM and KILL on top of that.
+    /// Delivers once. Never panics. Returns at the dispatch's timeout at the latest, or soon after `cancel`; a command may use its
+    /// grace period between TERM and KILL in addition.
     async fn deliver(&self, dispatch: &Dispatch, live: &dyn LiveOutput, cancel: &CancellationToken) -> Outcome;
 
-    /// What it can deliver by the node's settings. What it cannot is [`Outcome::NotHere`].
+    /// What the node's settings allow it to deliver. A delivery that they do not allow ends as [`Outcome::NotHere`].
     fn capabilities(&self) -> Capabilities {
         Capabilities::all()
     }
 
-    /// Where the nodes of the cluster answer their API, from now on: nothing is delivered there.
+    /// Sets the API addresses of the cluster's nodes. No webhook is sent there from now on.
     fn forbid(&self, _: Vec<SocketAddr>) {}
 }
 
-/// Hears a command's output while it runs. Called from the delivery itself, so it must not block.
+/// Receives a command's output while it runs. The delivery itself calls it, so it must not block.
 pub trait LiveOutput: Send + Sync {
     fn push(&self, stream: Stream, chunk: &[u8]);
 }
@@ -100,7 +100,7 @@ pub enum Stream {
     Stderr,
 }
 
-/// Nobody listens.
+/// Ignores the output.
 #[derive(Clone, Copy, Debug)]
 pub struct Discard;
 
@@ -108,7 +108,7 @@ impl LiveOutput for Discard {
     fn push(&self, _: Stream, _: &[u8]) {}
 }
 
-/// All the targets of a node. Picks by what the dispatch asks for.
+/// All targets of a node. Chooses by the kind of the dispatch's target.
 #[derive(Debug)]
 pub struct Targets {
     webhook: Webhook,
@@ -129,7 +129,7 @@ impl Target for Targets {
         match (&dispatch.target, &self.shell) {
             (TargetSpec::Http(to), _) => self.webhook.deliver(dispatch, to, cancel).await,
             (TargetSpec::Shell(what), Some(shell)) => shell.deliver(dispatch, what, live, cancel).await,
-            // Never asked for: no node claims what waits in a queue.
+            // Does not happen: no node claims runs of a queue.
             (TargetSpec::Queue(_), _) => Outcome::Unsent,
             (TargetSpec::Shell(_), None) => Outcome::NotHere {
                 error: "shell targets are not enabled on this node; start it with --enable-shell".to_owned(),
@@ -147,7 +147,7 @@ impl Target for Targets {
     }
 }
 
-/// A failure that another try would only repeat.
+/// A failure that a retry would only repeat.
 fn hopeless(error: impl Into<String>) -> Outcome {
     Outcome::Failed { error: error.into(), output: None, retry: Retry::Never }
 }

@@ -1,19 +1,19 @@
-//! Commands that outlived the process that started them. A server that was killed could not end them, and the next attempt
-//! must not run beside them; so every command carries its owner's mark in its environment, and the next start looks for it.
+//! Kills commands that outlived the server that started them. A killed server cannot end its commands, and the next attempt must
+//! not run beside them. So every command carries its owner's mark in its environment, and the next start searches for that mark.
 
 use std::fs;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The variable that names the owner: the installation, not the process.
+/// The environment variable that names the owner: the installation, not the process.
 pub(crate) const OWNER: &str = "EVERYTICK_OWNER";
 
-/// What the commands of this process carry: the owner, and who started them.
+/// The mark of this process's commands: the owner and the pid of the server that started them.
 pub(crate) fn mark(owner: &str) -> String {
     format!("{owner} {}", std::process::id())
 }
 
-/// Whether the process that a mark names still runs, and is what we are: its commands are its own matter.
+/// Whether the server that a mark names still runs and has our process name. Then it manages its commands itself.
 fn starter_lives(mark: &[u8]) -> bool {
     let pid = mark.rsplit(|byte| *byte == b' ').next().and_then(|pid| std::str::from_utf8(pid).ok());
     let Some(pid) = pid.and_then(|pid| pid.parse::<u32>().ok()).filter(|pid| *pid != std::process::id()) else {
@@ -23,8 +23,8 @@ fn starter_lives(mark: &[u8]) -> bool {
     name(&pid.to_string()).is_some_and(|theirs| Some(theirs) == name("self"))
 }
 
-/// Kills whatever still runs with this owner's mark and whose starter is dead; gives how many processes that were. Where there
-/// is no `/proc` it finds nothing.
+/// Kills every process that carries this owner's mark and whose server is dead; returns their number. Without `/proc` it finds
+/// none.
 pub fn end_orphans(owner: &str) -> usize {
     let mark = format!("{OWNER}={owner} ");
     let Ok(processes) = fs::read_dir("/proc") else { return 0 };

@@ -1,4 +1,4 @@
-//! The addresses on which the nodes of the cluster answer their API. No webhook goes there, whatever the operator allows: a job
+//! The addresses on which the nodes of the cluster serve their API. No webhook is sent there, whatever the operator allows: a job
 //! could otherwise change other jobs through its own node.
 
 use std::{
@@ -6,11 +6,11 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-/// Cheap to clone; all clones share the same addresses.
+/// Clones share the same addresses.
 #[derive(Clone, Debug, Default)]
 pub struct OwnAddresses(Arc<RwLock<Vec<SocketAddr>>>);
 
-/// An address of the cluster itself.
+/// The address is the API of a node of this cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0} is the API of a node of this cluster, which no webhook may reach")]
 pub struct OwnApi(pub SocketAddr);
@@ -20,7 +20,7 @@ impl OwnAddresses {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = addresses;
     }
 
-    /// Whether a node answers at this port of any address.
+    /// Whether a node serves its API on this port, on any address.
     #[must_use]
     pub fn has_port(&self, port: u16) -> bool {
         self.any(|own| own.port() == port)
@@ -33,7 +33,7 @@ impl OwnAddresses {
         }
     }
 
-    /// Whether a node answers at any port of this address.
+    /// Whether a node serves its API on this address, on any port.
     pub fn check_ip(&self, address: IpAddr) -> Result<(), OwnApi> {
         let own = self.0.read().unwrap_or_else(PoisonError::into_inner);
         match own.iter().find(|own| reaches(address.to_canonical(), own.ip().to_canonical())) {
@@ -47,8 +47,9 @@ impl OwnAddresses {
     }
 }
 
-/// Whether who dials `address` may arrive at a listener on `own`. The unspecified address is dialled as loopback, and a
-/// listener on it hears every local address: which those are is published beside it.
+/// Whether a connection to `address` can arrive at a listener on `own`. Connecting to the unspecified address connects to
+/// loopback. A listener on the unspecified address accepts on every local address; a node publishes those addresses in
+/// addition.
 fn reaches(address: IpAddr, own: IpAddr) -> bool {
     let local = |address: IpAddr| address.is_loopback() || address.is_unspecified();
     address == own || (address.is_unspecified() && local(own)) || (own.is_unspecified() && local(address))
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_api_of_a_node_is_known_in_every_form() {
+    fn the_api_address_of_a_node_is_recognised_in_every_form() {
         let own = own(&["127.0.0.1:8640", "[::1]:9000", "0.0.0.0:7000", "10.0.0.5:7000"]);
         let is_own = |address: &str, port: u16| own.check(address.parse().unwrap(), port).is_err();
         for (address, port) in [

@@ -1,5 +1,5 @@
-//! Runs a command of the node's own machine in a clean environment and a process group of its own. The group ends with the
-//! delivery, whichever way that ends: what a command leaves running in it would overlap the next run unseen.
+//! Runs a command on the node, in a clean environment and its own process group. The group is killed when the delivery ends, in
+//! whichever way: a process left behind would overlap the next run unnoticed.
 
 use std::{
     convert::Infallible,
@@ -22,29 +22,29 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Dispatch, LiveOutput, Stream, hopeless, tail::Tail, validate::validate_shell};
 
-/// Between TERM and KILL.
+/// Time between TERM and KILL.
 pub const TERM_GRACE: Duration = Duration::from_secs(5);
 
-/// How long a descendant may go on writing after the command itself has ended.
+/// How long a descendant may continue to write after the command itself has ended.
 const LINGER: Duration = Duration::from_millis(500);
-/// How long a killed command may take to be gone. One stuck in the kernel is left to the system.
+/// How long to wait for a killed command to end. A command stuck in the kernel is left to the system.
 const KILL_WAIT: Duration = Duration::from_secs(1);
 const READ_BYTES: usize = 16 * 1024;
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const SH: &str = "/bin/sh";
 const SIGTERM: i32 = 15;
 
-/// Commands see nothing of the node's environment but `HOME`; its settings may hold passwords.
+/// Commands get only `HOME` from the node's environment, because its settings may contain passwords.
 #[derive(Debug)]
 pub struct Shell {
     grace: Duration,
     home: Option<OsString>,
-    /// The installation whose commands these are.
+    /// The installation that the commands belong to.
     owner: Option<String>,
 }
 
 impl Shell {
-    /// `grace` is what a command gets between TERM and KILL, [`TERM_GRACE`] as a rule.
+    /// `grace` is the time between TERM and KILL, normally [`TERM_GRACE`].
     #[must_use]
     pub fn new(grace: Duration) -> Self {
         Self { grace, home: std::env::var_os("HOME"), owner: None }
@@ -72,7 +72,7 @@ impl Shell {
         let mut group = match self.spawn(dispatch, what) {
             Ok(group) => group,
             Err(error) if crate::webhook::is_out_of_descriptors(&error) => {
-                tracing::warn!("out of file descriptors: a run is handed back unsent; raise the open-file limit");
+                tracing::warn!("out of file descriptors: a run is released unsent; raise the open-file limit");
                 return Outcome::Unsent;
             }
             Err(error) => return not_started(&error, what),
@@ -139,7 +139,7 @@ fn program(command: &Command) -> &str {
     }
 }
 
-/// The payload goes in and the pipe is closed. A command that does not read it has broken the pipe, not the run.
+/// Writes the payload and closes the pipe. A command that does not read it breaks the pipe, which does not fail the run.
 async fn feed(stdin: Option<ChildStdin>, payload: &str) {
     if let Some(mut stdin) = stdin {
         let _ = stdin.write_all(payload.as_bytes()).await;
@@ -159,7 +159,7 @@ fn conclude(status: io::Result<ExitStatus>, output: Option<String>) -> Outcome {
     Outcome::Failed { error, output, retry: Retry::Allowed }
 }
 
-/// A program that is not there will not be there the next time either; a node that is out of processes or files may recover.
+/// A missing program will be missing on a retry too. A node that is out of processes, memory or file descriptors may recover.
 fn not_started(error: &io::Error, what: &ShellTarget) -> Outcome {
     const ENFILE: i32 = 23;
     const EMFILE: i32 = 24;
@@ -170,23 +170,23 @@ fn not_started(error: &io::Error, what: &ShellTarget) -> Outcome {
     Outcome::Failed { error, output: None, retry: if short { Retry::Allowed } else { Retry::Never } }
 }
 
-/// A command and its descendants. Dropping it kills them all; `kill_on_drop` alone would kill the command and reap it, but
-/// leave its children.
+/// A command and its descendants. Dropping it kills them all; `kill_on_drop` alone would kill only the command and leave its
+/// children.
 struct Group {
     child: Box<dyn ChildWrapper>,
 }
 
 impl Group {
-    /// The command itself has ended. The wrapper's own wait is for the whole group: where we are process 1 and adopt every
-    /// orphan, a daemon left behind would hold it for ever.
+    /// Waits until the command itself has ended. The wrapper's own wait covers the whole group: if this process is process 1
+    /// and adopts orphans, a daemon left behind would block it forever.
     async fn exited(&mut self) -> io::Result<ExitStatus> {
         self.child.inner_mut().wait().await
     }
 
-    /// TERM, and KILL for what is left after `grace`. The group counts as gone when the command is and its pipes are closed.
-    /// Waits for the killed too, so that the next run does not start beside them.
+    /// Sends TERM, and KILL to what is left after `grace`. The group counts as ended when the command has ended and its pipes
+    /// are closed. Waits for the killed command too, so that the next run does not start beside it.
     async fn stop(&mut self, output: &mut Output<'_>, grace: Duration) {
-        let _ = self.child.signal(SIGTERM); // fails only when nobody is left
+        let _ = self.child.signal(SIGTERM); // fails only when no process is left
         let _ = timeout(grace, async { tokio::join!(self.exited(), output.read()) }).await;
         self.kill();
         let _ = timeout(KILL_WAIT, self.exited()).await;
@@ -194,7 +194,7 @@ impl Group {
     }
 
     fn kill(&mut self) {
-        let _ = self.child.start_kill(); // fails only when nobody is left
+        let _ = self.child.start_kill(); // fails only when no process is left
     }
 }
 
@@ -204,7 +204,7 @@ impl Drop for Group {
     }
 }
 
-/// Both streams of a command, told live and kept as one tail.
+/// Both output streams of a command: streamed live and kept as one tail.
 struct Output<'a> {
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
@@ -218,7 +218,7 @@ impl<'a> Output<'a> {
         Self { stdout, stderr, live, tail: Tail::default() }
     }
 
-    /// Reads until both streams are closed. May be dropped and called again: nothing read is lost.
+    /// Reads until both streams are closed. Cancel-safe: it may be dropped and called again without losing output.
     async fn read(&mut self) {
         let (mut out, mut err) = (vec![0; READ_BYTES], vec![0; READ_BYTES]);
         while self.stdout.is_some() || self.stderr.is_some() {
@@ -234,7 +234,7 @@ impl<'a> Output<'a> {
     }
 }
 
-/// Zero bytes at the end, when the pipe is also given up. An error of a pipe is its end.
+/// Returns 0 at the end of the pipe, and closes it. An error counts as the end.
 async fn read_some(pipe: &mut Option<impl AsyncRead + Unpin>, into: &mut [u8]) -> usize {
     let bytes = match pipe.as_mut() {
         Some(open) => open.read(into).await.unwrap_or(0),

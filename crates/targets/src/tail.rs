@@ -1,8 +1,8 @@
-//! Keeps the end of an output, since the end says why it failed. The limit holds for the text too, whatever the bytes were.
+//! Keeps the end of an output, because the end shows why it failed. The limit also applies to the text after replacements.
 
 use std::borrow::Cow;
 
-/// Most that is kept of one attempt's output.
+/// Maximum size of the stored output of one attempt.
 pub const OUTPUT_TAIL_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Default)]
@@ -14,26 +14,27 @@ impl Tail {
     pub(crate) fn push(&mut self, chunk: &[u8]) {
         let chunk = &chunk[chunk.len().saturating_sub(OUTPUT_TAIL_BYTES_MAX)..];
         self.bytes.extend_from_slice(chunk);
-        // Moved only once twice the tail has gathered, so that many small chunks do not move it each.
+        // Cut only when twice the limit has accumulated, so that many small chunks do not move the bytes each time.
         if self.bytes.len() > 2 * OUTPUT_TAIL_BYTES_MAX {
             self.bytes.drain(..self.bytes.len() - OUTPUT_TAIL_BYTES_MAX);
         }
     }
 
-    /// The end as text, or nothing when nothing came. NUL is replaced like broken UTF-8 is: PostgreSQL's text refuses it.
+    /// The tail as text; `None` when the output is empty. NUL is replaced like invalid UTF-8, because PostgreSQL's `text`
+    /// refuses it.
     pub(crate) fn into_text(self) -> Option<String> {
         if self.bytes.is_empty() {
             return None;
         }
         let cut = self.bytes.len().saturating_sub(OUTPUT_TAIL_BYTES_MAX);
         let end = &self.bytes[cut..];
-        // A character cut in two by our own limit is not the command's fault: its rest is left out, not replaced.
+        // If our limit cuts a character in two, drop its rest instead of replacing it: the output was valid.
         let rest = if cut > 0 { end.iter().take(3).take_while(|byte| is_continuation(**byte)).count() } else { 0 };
         let text = match String::from_utf8_lossy(&end[rest..]) {
             text if text.contains('\0') => Cow::Owned(text.replace('\0', "\u{fffd}")),
             text => text,
         };
-        // Replacing makes a byte three, so the text is cut once more.
+        // A replacement turns one byte into three, so cut the text again.
         let from = text.ceil_char_boundary(text.len().saturating_sub(OUTPUT_TAIL_BYTES_MAX));
         Some(text[from..].to_owned())
     }
@@ -54,13 +55,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_written_is_no_output() {
+    fn an_empty_output_is_none() {
         assert_eq!(text_of(&[]), None);
         assert_eq!(text_of(&[b""]), None);
     }
 
     #[test]
-    fn the_end_is_kept_however_it_was_chunked() {
+    fn the_end_is_kept_for_every_chunk_size() {
         let whole: Vec<u8> = (0..40_000).flat_map(|n| format!("{n}\n").into_bytes()).collect();
         let end = std::str::from_utf8(&whole[whole.len() - OUTPUT_TAIL_BYTES_MAX..]).unwrap();
         for size in [1, 7, 4_096, 65_536, 65_537, whole.len()] {
@@ -70,14 +71,14 @@ mod tests {
     }
 
     #[test]
-    fn a_character_cut_by_the_limit_is_left_out() {
+    fn a_character_cut_by_the_limit_is_dropped() {
         let text = "é".repeat(OUTPUT_TAIL_BYTES_MAX) + "x";
         let kept = text_of(&[text.as_bytes()]).unwrap();
         assert!(kept.starts_with('é') && kept.ends_with("éx") && kept.len() == OUTPUT_TAIL_BYTES_MAX - 1);
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_replaced_and_the_limit_still_holds() {
+    fn invalid_bytes_are_replaced_within_the_limit() {
         assert_eq!(text_of(&[b"a\xffb\0c"]).as_deref(), Some("a\u{fffd}b\u{fffd}c"));
         let kept = text_of(&[&[0xff; OUTPUT_TAIL_BYTES_MAX]]).unwrap();
         assert!(kept.len() <= OUTPUT_TAIL_BYTES_MAX && kept.len() > OUTPUT_TAIL_BYTES_MAX - 3);

@@ -1,5 +1,5 @@
-//! What is wrong with a target's definition, before anything is sent. Pure. Addresses are judged at delivery, not here:
-//! what a name resolves to changes, and so does what the operator allows.
+//! Checks a target's definition before anything is sent. Pure. Addresses are checked at delivery, not here: a name can resolve to
+//! other addresses later, and the operator can change the allowed ranges.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -14,22 +14,22 @@ use url::Url;
 
 pub const URL_BYTES_MAX: usize = 2_048;
 pub const HEADERS_MAX: usize = 50;
-/// Names and values of all headers together; many servers refuse 16 KiB, and ours come on top.
+/// Size of all header names and values. Many servers refuse 16 KiB, and our headers are added.
 pub const HEADERS_BYTES_MAX: usize = 8 * 1024;
-/// The bounds that Standard Webhooks sets for a symmetric secret.
+/// The limits of Standard Webhooks for a symmetric secret.
 pub const SECRET_BYTES_MIN: usize = 24;
 pub const SECRET_BYTES_MAX: usize = 64;
 pub const ARGUMENTS_MAX: usize = 1_000;
-/// The program and all its arguments, or the script. Linux takes 128 KiB for one argument.
+/// Size of the program and its arguments, or of the script. Linux allows 128 KiB for one argument.
 pub const COMMAND_BYTES_MAX: usize = 64 * 1024;
 pub const ENV_MAX: usize = 100;
-/// Names and values of all variables together.
+/// Size of all variable names and values.
 pub const ENV_BYTES_MAX: usize = 64 * 1024;
 pub const WORKDIR_BYTES_MAX: usize = 4_096;
 
-/// How a secret begins, by the same standard.
+/// Prefix of a secret, by Standard Webhooks.
 const SECRET_PREFIX: &str = "whsec_";
-/// Headers that the run itself, or the connection, sets.
+/// Headers that everytick or the HTTP client sets.
 const HEADERS_RESERVED: [&str; 11] = [
     "idempotency-key",
     "host",
@@ -46,7 +46,7 @@ const HEADERS_RESERVED: [&str; 11] = [
 const HEADER_PREFIXES_RESERVED: [&str; 2] = ["webhook-", "everytick-"];
 const ENV_PREFIX_RESERVED: &str = "EVERYTICK_";
 
-/// Everything wrong with `spec`, by field; empty when it can be delivered.
+/// All errors of `spec`, by field; empty when it can be delivered.
 #[must_use]
 pub fn validate(spec: &TargetSpec) -> Vec<Invalid> {
     let found = match spec {
@@ -70,7 +70,7 @@ pub(crate) fn read_url(http: &HttpTarget) -> Result<Url, Invalid> {
     parse_url(&http.url).map_err(|message| Invalid::new("url", message))
 }
 
-/// What is wrong with all but the URL, which is dear to read.
+/// The errors outside the URL. Separate, because a delivery parses the URL itself and parsing is expensive.
 pub(crate) fn validate_beside_url(http: &HttpTarget) -> Vec<Invalid> {
     let mut found = Vec::new();
     check_headers(http, &mut found);
@@ -80,7 +80,7 @@ pub(crate) fn validate_beside_url(http: &HttpTarget) -> Vec<Invalid> {
     found
 }
 
-/// The messages do not repeat a URL that may carry a password.
+/// Messages do not contain the URL, which may include a password.
 fn parse_url(text: &str) -> Result<Url, String> {
     if text.len() > URL_BYTES_MAX {
         return Err(format!("has {} bytes; at most {URL_BYTES_MAX} are allowed", text.len()));
@@ -89,25 +89,28 @@ fn parse_url(text: &str) -> Result<Url, String> {
         .parse()
         .map_err(|error| format!("is not a URL ({error}); write one such as \"https://example.org/hook\""))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(format!("has the scheme {:?}; only http and https are delivered to", url.scheme()));
+        return Err(format!("has the scheme {:?}; only http and https are supported", url.scheme()));
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err("contains a user name or password; send them in an authorization header instead".to_owned());
     }
     if url.host_str().is_none_or(str::is_empty) {
-        return Err("names no host; write one such as \"https://example.org/hook\"".to_owned());
+        return Err("has no host; write one such as \"https://example.org/hook\"".to_owned());
     }
     Ok(url)
 }
 
 fn check_headers(http: &HttpTarget, found: &mut Vec<Invalid>) {
     if http.headers.len() > HEADERS_MAX {
-        found.push(Invalid::new("headers", format!("are {}; at most {HEADERS_MAX} are allowed", http.headers.len())));
+        found.push(Invalid::new(
+            "headers",
+            format!("has {} headers; at most {HEADERS_MAX} are allowed", http.headers.len()),
+        ));
         return;
     }
     let bytes: usize = http.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > HEADERS_BYTES_MAX {
-        found.push(Invalid::new("headers", format!("take {bytes} bytes; at most {HEADERS_BYTES_MAX} are allowed")));
+        found.push(Invalid::new("headers", format!("has {bytes} bytes; at most {HEADERS_BYTES_MAX} are allowed")));
         return;
     }
     let mut seen = BTreeSet::new();
@@ -115,12 +118,12 @@ fn check_headers(http: &HttpTarget, found: &mut Vec<Invalid>) {
         if let Err(message) = check_header(name, value) {
             found.push(Invalid::new(format!("headers.{name}"), message));
         } else if !seen.insert(name.to_ascii_lowercase()) {
-            found.push(Invalid::new(format!("headers.{name}"), "is given twice; names differ in more than case"));
+            found.push(Invalid::new(format!("headers.{name}"), "occurs twice; header names are compared without case"));
         }
     }
 }
 
-/// Values may be secrets, so no message repeats one.
+/// Messages do not contain the value, which may be a secret.
 fn check_header(name: &str, value: &str) -> Result<(), String> {
     let name = HeaderName::from_bytes(name.as_bytes())
         .map_err(|_| "is not a header name; use letters, digits and dashes".to_owned())?;
@@ -128,11 +131,11 @@ fn check_header(name: &str, value: &str) -> Result<(), String> {
     if HEADERS_RESERVED.contains(&name) || HEADER_PREFIXES_RESERVED.iter().any(|prefix| name.starts_with(prefix)) {
         return Err("is set by everytick itself; choose another name".to_owned());
     }
-    // UTF-8 could be sent, but few receivers read it as such.
+    // UTF-8 could be sent, but few receivers decode it.
     if HeaderValue::from_str(value).is_ok_and(|value| value.to_str().is_ok()) {
         Ok(())
     } else {
-        Err("has a value that is not visible ASCII on one line".to_owned())
+        Err("has a value that is not one line of visible ASCII; remove other characters".to_owned())
     }
 }
 
@@ -173,7 +176,9 @@ fn check_command(command: &Command) -> Result<(), String> {
     }
     let bytes: usize = parts.iter().map(String::len).sum();
     if bytes > COMMAND_BYTES_MAX {
-        return Err(format!("has {bytes} bytes; at most {COMMAND_BYTES_MAX} are allowed; put more into the payload"));
+        return Err(format!(
+            "has {bytes} bytes; at most {COMMAND_BYTES_MAX} are allowed; put the rest into the payload"
+        ));
     }
     no_nul(parts.iter().any(|part| part.contains('\0')))
 }
@@ -185,12 +190,12 @@ fn check_env(shell: &ShellTarget, found: &mut Vec<Invalid>) {
     }
     let bytes: usize = shell.env.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > ENV_BYTES_MAX {
-        found.push(Invalid::new("env", format!("takes {bytes} bytes; at most {ENV_BYTES_MAX} are allowed")));
+        found.push(Invalid::new("env", format!("has {bytes} bytes; at most {ENV_BYTES_MAX} are allowed")));
         return;
     }
     for (name, value) in &shell.env {
         let checked = if !is_variable(name) {
-            Err("is not a variable's name; use letters, digits and underscores, and no digit first".to_owned())
+            Err("is not a variable name; use letters, digits and underscores, and do not start with a digit".to_owned())
         } else if name.starts_with(ENV_PREFIX_RESERVED) {
             Err("is set by everytick itself; choose another name".to_owned())
         } else {
@@ -218,7 +223,11 @@ fn check_workdir(workdir: &str) -> Result<(), String> {
 }
 
 fn no_nul(contained: bool) -> Result<(), String> {
-    if contained { Err("contains a NUL byte, which no process can be given".to_owned()) } else { Ok(()) }
+    if contained {
+        Err("contains a NUL byte, which cannot be passed to a process; remove it".to_owned())
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -261,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn good_definitions_pass() {
+    fn valid_definitions_have_no_errors() {
         for spec in [
             url("https://example.org/hook"),
             url("http://example.org:8080/hook?token=1"),
@@ -284,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_is_named_by_its_field() {
+    fn each_error_names_its_field() {
         for (spec, field, message) in [
             (url(""), "target.http.url", "is not a URL"),
             (url("example.org/hook"), "target.http.url", "is not a URL"),
@@ -317,9 +326,9 @@ mod tests {
             (argv(&[&"x".repeat(COMMAND_BYTES_MAX), "x"]), "target.shell.command", "at most 65536"),
             (script(" \n"), "target.shell.command", "is empty"),
             (script("echo \0"), "target.shell.command", "NUL"),
-            (env("1A", ""), "target.shell.env.1A", "not a variable's name"),
-            (env("A=B", ""), "target.shell.env.A=B", "not a variable's name"),
-            (env("", ""), "target.shell.env.", "not a variable's name"),
+            (env("1A", ""), "target.shell.env.1A", "not a variable name"),
+            (env("A=B", ""), "target.shell.env.A=B", "not a variable name"),
+            (env("", ""), "target.shell.env.", "not a variable name"),
             (env("EVERYTICK_RUN", ""), "target.shell.env.EVERYTICK_RUN", "set by everytick"),
             (env("A", "\0"), "target.shell.env.A", "NUL"),
             (env("A", &"x".repeat(ENV_BYTES_MAX)), "target.shell.env", "at most 65536"),
@@ -337,10 +346,10 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_limited_and_all_faults_are_told_at_once() {
+    fn counts_are_limited_and_all_errors_are_reported_together() {
         let many = |count: usize| (0..count).map(|n| (format!("n{n}"), String::new())).collect();
         let headers = TargetSpec::Http(HttpTarget { headers: many(HEADERS_MAX + 1), ..http() });
-        assert_eq!(validate(&headers)[0].to_string(), "target.http.headers: are 51; at most 50 are allowed");
+        assert_eq!(validate(&headers)[0].to_string(), "target.http.headers: has 51 headers; at most 50 are allowed");
         let env = TargetSpec::Shell(ShellTarget { env: many(ENV_MAX + 1), ..shell() });
         assert_eq!(validate(&env)[0].to_string(), "target.shell.env: has 101 variables; at most 100 are allowed");
 

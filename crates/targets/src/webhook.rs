@@ -1,5 +1,5 @@
-//! Delivers to a URL: signs by Standard Webhooks, dials only checked addresses, and reads the answer. The one outbound
-//! HTTP client of the product. What follows from an outcome, retries included, is not decided here.
+//! Delivers to a URL: signs by Standard Webhooks, connects only to checked addresses, and reads the answer. This is the only
+//! outbound HTTP client of the product. It does not decide what follows from an outcome, such as a retry.
 
 use std::{
     error::Error,
@@ -31,20 +31,20 @@ use crate::{
     validate::{read_url, validate_beside_url},
 };
 
-/// Most that is read of an answer. The status has decided by then, and the connection is given up.
+/// Maximum number of bytes read of an answer. The status has decided by then, and the connection is closed.
 pub const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
-/// Longest wait that a receiver can ask for; the job's own backoff ends there too.
+/// Longest delay that a receiver can ask for with Retry-After.
 pub const RETRY_AFTER_MAX: Span = Span::hours(1);
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections kept for one host: as many as a node has slots by default. With fewer, those beyond are made anew for each delivery.
+/// Idle connections kept per host: as many as a node has slots by default. With fewer, the deliveries beyond would each reconnect.
 const IDLE_PER_HOST_MAX: usize = 1_000;
-/// Shorter than most servers keep an idle connection, so that it is we who close it, and seldom in mid-request.
+/// Shorter than the idle timeout of most servers, so that this side closes the connection, and rarely a server in mid-request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
-/// A dead HTTP/2 connection would otherwise swallow every request to its host until the system gives it up.
+/// Without pings, every request to a host on a dead HTTP/2 connection would hang until the system closes it.
 const HTTP2_PING_INTERVAL: Duration = Duration::from_secs(20);
 const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(10);
-/// The most headers of our own in a delivery, with those that the client adds.
+/// Maximum number of headers that a delivery adds to those of the job, including those of the HTTP client.
 const HEADERS_OF_OURS: usize = 16;
 pub(crate) const OUT_OF_DESCRIPTORS: &str = "out of file descriptors; raise the open-file limit";
 const USER_AGENT: &str = concat!("everytick/", env!("CARGO_PKG_VERSION"));
@@ -52,21 +52,21 @@ const USER_AGENT: &str = concat!("everytick/", env!("CARGO_PKG_VERSION"));
 #[derive(Debug)]
 pub struct Webhook {
     client: Client,
-    /// For URLs with a host name and a port at which a node answers its API: it dials none of the nodes' addresses. A resolver
-    /// does not know the port.
+    /// For URLs with a host name and a port on which a node serves its API: this client connects to no address of a node. A
+    /// resolver does not know the port, so it takes a second client.
     beside_own: Client,
     policy: Arc<AddressPolicy>,
     own: OwnAddresses,
 }
 
 impl Webhook {
-    /// Looks names up as the system says. Without the system's CA certificates plain http still works, and https fails by its
-    /// own message.
+    /// Resolves names with the system's name servers. Without the system's CA certificates, http still works and https fails
+    /// with its own message.
     pub fn new(policy: AddressPolicy) -> Result<Self, TargetError> {
         Self::asking(policy, &[])
     }
 
-    /// Looks names up at these servers; at the system's where there are none.
+    /// Resolves names with these servers, or with the system's if there are none.
     pub fn asking(policy: AddressPolicy, dns_servers: &[SocketAddr]) -> Result<Self, TargetError> {
         let (policy, own) = (Arc::new(policy), OwnAddresses::default());
         let resolver = CheckedResolver::new(Arc::clone(&policy), dns_servers.to_vec());
@@ -84,12 +84,13 @@ impl Webhook {
         self.own.set(addresses);
     }
 
-    /// What this node may reach.
+    /// The addresses that this node may reach.
     pub(crate) fn policy(&self) -> AddressPolicy {
         self.policy.as_ref().clone()
     }
 
-    /// One request. A body that breaks off fails the attempt even after a 2xx: a receiver that streams may have died halfway.
+    /// Sends one request. A body that ends early fails the attempt even after a 2xx: a receiver that streams may have died
+    /// halfway.
     pub(crate) async fn deliver(&self, dispatch: &Dispatch, to: &HttpTarget, cancel: &CancellationToken) -> Outcome {
         let (request, authority) = match self.request(dispatch, to) {
             Ok(ready) => ready,
@@ -109,8 +110,8 @@ impl Webhook {
         }
     }
 
-    /// Everything that can be wrong before the network is touched. Also says whom to name in errors: host and port, because
-    /// the rest of a URL may hold a token.
+    /// Builds the request and checks everything that can be checked before using the network. Also returns host and port for error
+    /// messages, because the rest of a URL may contain a token.
     fn request(&self, dispatch: &Dispatch, to: &HttpTarget) -> Result<(Request, String), Unsendable> {
         let url = read_url(to).map_err(|invalid| Unsendable::Wrong(invalid.to_string()))?;
         if let Some(invalid) = validate_beside_url(to).first() {
@@ -126,7 +127,8 @@ impl Webhook {
         Ok((request, authority))
     }
 
-    /// A literal address never reaches the resolver. The `url` crate has read every odd spelling (`0x7f.1`, `2130706433`).
+    /// Checks a literal address, which never reaches the resolver. The `url` crate has parsed unusual forms (`0x7f.1`,
+    /// `2130706433`).
     fn check_literal(&self, url: &Url) -> Result<(), Unsendable> {
         let address: IpAddr = match url.host() {
             Some(Host::Ipv4(address)) => address.into(),
@@ -143,7 +145,7 @@ impl Webhook {
         let mut response = client.execute(request).await?;
         let answer = Answer::of(&response);
         if answer.asynchronous {
-            return Ok(answer); // the answer that counts comes later, through the settle call
+            return Ok(answer); // the result comes later, through the settle call
         }
         match read(&mut response, tail).await {
             Err(error) => Ok(Answer { broke_off: Some(root_cause(&error)), ..answer }),
@@ -152,14 +154,14 @@ impl Webhook {
     }
 }
 
-/// Why a request was not even tried.
+/// Why a request cannot be sent.
 enum Unsendable {
     Wrong(String),
     Refused(Refused),
     OwnApi(OwnApi),
 }
 
-/// Another node may be allowed to reach the address.
+/// This node may not reach the address. Another node may be allowed to.
 fn not_here(error: String, refused: Refused) -> Outcome {
     Outcome::NotHere { error, address: Some(refused.address) }
 }
@@ -167,7 +169,7 @@ fn not_here(error: String, refused: Refused) -> Outcome {
 fn builder(resolver: CheckedResolver) -> ClientBuilder {
     Client::builder()
         .dns_resolver(resolver)
-        .no_proxy() // a proxy would dial for us, and check nothing
+        .no_proxy() // a proxy would connect for us, without the address check
         .redirect(redirect::Policy::none())
         .retry(reqwest::retry::never()) // one attempt is one request; retries are rows
         .connect_timeout(CONNECT_TIMEOUT)
@@ -188,7 +190,7 @@ fn method(method: HttpMethod) -> Method {
     }
 }
 
-/// The job's headers, then ours over them. Without a body there is no content type: some servers then expect a body.
+/// The job's headers, overridden by ours. Without a body there is no content type: with one, some servers expect a body.
 fn headers(dispatch: &Dispatch, to: &HttpTarget, body: Option<&str>) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::with_capacity(to.headers.len() + HEADERS_OF_OURS);
     if body.is_some() {
@@ -219,18 +221,18 @@ fn headers(dispatch: &Dispatch, to: &HttpTarget, body: Option<&str>) -> Result<H
     Ok(headers)
 }
 
-/// The headers that every delivery has, their values in one text: the client copies a request's headers twice, and a value of
-/// its own would be three allocations each time.
+/// The headers that every delivery adds, with their values in one buffer. The client copies the headers of a request twice; a
+/// buffer per value would cost three allocations each time.
 #[derive(Default)]
 struct Ours {
     text: String,
-    /// Each name, and where its value ends.
+    /// Each name, and where its value ends in `text`.
     ends: Vec<(&'static str, usize)>,
 }
 
 impl Ours {
     fn set(&mut self, name: &'static str, value: &dyn Display) {
-        // Writing to a text does not fail.
+        // Writing to a `String` does not fail.
         let _ = write!(self.text, "{value}");
         self.ends.push((name, self.text.len()));
     }
@@ -241,7 +243,7 @@ impl Ours {
         for (name, end) in self.ends {
             let value = text.slice(begin..end);
             let refused = || format!("{:?} cannot be sent as the header {name}", String::from_utf8_lossy(&value));
-            // Beyond ASCII, receivers read what they like.
+            // Receivers interpret non-ASCII values differently.
             let sound = value.is_ascii().then(|| HeaderValue::from_maybe_shared(value.clone()).ok()).flatten();
             headers.insert(HeaderName::from_static(name), sound.ok_or_else(refused)?);
             begin = end;
@@ -250,7 +252,7 @@ impl Ours {
     }
 }
 
-/// Fills `tail` until the body ends or is too long.
+/// Reads the body into `tail` until its end or [`RESPONSE_BYTES_MAX`].
 async fn read(response: &mut Response, tail: &mut Tail) -> Result<(), reqwest::Error> {
     let mut bytes = 0;
     while let Some(chunk) = response.chunk().await? {
@@ -263,7 +265,7 @@ async fn read(response: &mut Response, tail: &mut Tail) -> Result<(), reqwest::E
     Ok(())
 }
 
-/// What an answer says about the run, apart from its body.
+/// What an answer means for the run, without its body.
 struct Answer {
     status: StatusCode,
     asynchronous: bool,
@@ -285,8 +287,8 @@ impl Answer {
     }
 }
 
-/// The rules by status. A 4xx may be retried like a 5xx: during a deploy, 401 and 404 pass. A redirect does not pass by
-/// itself: the job must name the new place.
+/// The outcome by status. 4xx may be retried like 5xx: during a deploy, 401 and 404 are temporary. A redirect is not: the job must
+/// name the new URL.
 fn conclude(answer: &Answer, now: DbTime, output: Option<String>) -> Outcome {
     let status = answer.status;
     if answer.asynchronous {
@@ -299,7 +301,7 @@ fn conclude(answer: &Answer, now: DbTime, output: Option<String>) -> Outcome {
         return match &answer.broke_off {
             None => Outcome::Succeeded { output },
             Some(cause) => {
-                let error = format!("the receiver answered {}, but broke off: {cause}", named(status));
+                let error = format!("the receiver answered {}, but its body ended early: {cause}", named(status));
                 Outcome::Failed { error, output, retry: Retry::Allowed }
             }
         };
@@ -318,7 +320,7 @@ fn conclude(answer: &Answer, now: DbTime, output: Option<String>) -> Outcome {
     Outcome::Failed { error: format!("the receiver answered {}", named(status)), output, retry }
 }
 
-/// `503 Service Unavailable`; the number alone when it has no name.
+/// `503 Service Unavailable`; only the number when the status has no name.
 fn named(status: StatusCode) -> String {
     match status.canonical_reason() {
         Some(reason) => format!("{} {reason}", status.as_u16()),
@@ -326,10 +328,10 @@ fn named(status: StatusCode) -> String {
     }
 }
 
-/// Seconds, or a date; a date that has passed means now. What is neither counts as not said.
+/// Seconds or a date. A date in the past means now. Any other value is ignored.
 fn retry_after(value: &str, now: DbTime) -> Option<Span> {
     let delay = if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than fit are still more than the maximum.
+        // A number that does not fit is above the maximum too.
         value.parse::<u32>().map_or(RETRY_AFTER_MAX, |seconds| Span::seconds(seconds.into()))
     } else {
         let date = httpdate::parse_http_date(value).ok()?;
@@ -339,13 +341,13 @@ fn retry_after(value: &str, now: DbTime) -> Option<Span> {
     Some(delay.min(RETRY_AFTER_MAX))
 }
 
-/// No answer came: what stood in the way, said once.
+/// No answer was received: reports the innermost cause, once.
 fn unanswered(error: &reqwest::Error, authority: &str) -> Outcome {
     if let Some(own) = causes(error).find_map(|cause| cause.downcast_ref::<OwnApi>()) {
-        return hopeless(format!("{authority} is not delivered to: {own}"));
+        return hopeless(format!("cannot deliver to {authority}: {own}"));
     }
     if let Some(refused) = causes(error).find_map(|cause| cause.downcast_ref::<Refused>()) {
-        return not_here(format!("{authority} is not delivered to: {refused}"), *refused);
+        return not_here(format!("cannot deliver to {authority}: {refused}"), *refused);
     }
     if causes(error).any(is_out_of_descriptors) {
         return unsent(authority, OUT_OF_DESCRIPTORS);
@@ -359,18 +361,18 @@ fn unanswered(error: &reqwest::Error, authority: &str) -> Outcome {
     } else if error.is_connect() {
         format!("could not connect to {authority}: {cause}")
     } else {
-        format!("{authority} gave no answer: {cause}")
+        format!("no answer from {authority}: {cause}")
     };
     Outcome::Failed { error, output: None, retry: Retry::Allowed }
 }
 
-/// The reason is on this node, so the run is handed back and keeps its attempt.
+/// The cause is on this node, so the run is released without using an attempt.
 fn unsent(authority: &str, why: &str) -> Outcome {
-    tracing::warn!(to = authority, "a run is handed back unsent: {why}");
+    tracing::warn!(to = authority, "a run is released unsent: {why}");
     Outcome::Unsent
 }
 
-/// EMFILE and ENFILE: this process or this machine cannot open another file or socket. Nothing was sent.
+/// EMFILE or ENFILE: this process or this machine cannot open another file or socket. Nothing was sent.
 pub(crate) fn is_out_of_descriptors(error: &(dyn Error + 'static)) -> bool {
     let code = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
     code.is_some_and(|code| {
@@ -382,7 +384,7 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
     std::iter::successors(Some(error), |&error| error.source())
 }
 
-/// The innermost cause. Those around it say "error sending request" in other words, and one of them repeats the URL.
+/// The innermost cause. The outer ones only repeat "error sending request", and one of them contains the URL.
 fn root_cause(error: &reqwest::Error) -> String {
     causes(error).skip(1).last().map_or_else(|| "the request is not valid".to_owned(), ToString::to_string)
 }
@@ -415,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn redirects_are_not_worth_a_retry_and_other_failures_are() {
+    fn redirects_are_not_retried_and_other_failures_are() {
         for status in [300, 301, 302, 303, 304, 307, 308] {
             assert_eq!(retry_of(&answer(status, None)), Retry::Never, "{status}");
         }
@@ -425,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_read_in_both_its_forms_and_capped() {
+    fn retry_after_is_read_as_seconds_or_date_and_capped() {
         for (value, retry) in [
             ("120", Retry::After(Span::seconds(120))),
             ("0", Retry::After(Span::ZERO)),
@@ -444,7 +446,7 @@ mod tests {
         ] {
             assert_eq!(retry_of(&answer(429, Some(value))), retry, "{value:?}");
             assert_eq!(retry_of(&answer(503, Some(value))), retry, "{value:?}");
-            assert_eq!(retry_of(&answer(500, Some(value))), Retry::Allowed, "only 429 and 503 are asked");
+            assert_eq!(retry_of(&answer(500, Some(value))), Retry::Allowed, "only 429 and 503 use Retry-After");
         }
     }
 }

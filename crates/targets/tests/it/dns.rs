@@ -1,4 +1,4 @@
-//! Webhooks to names, by a name server of the test's own that never answers for one zone.
+//! Webhooks to host names, with a test name server that does not answer for one zone.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::{Receiver, post, within};
 
-/// Answers 127.0.0.1 for every name but those under `dead.test`. Counts the questions.
+/// Answers 127.0.0.1 for every name except those under `dead.test`. Counts the queries.
 async fn name_server() -> (SocketAddr, Arc<AtomicUsize>) {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let (address, asked) = (socket.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
@@ -32,7 +32,7 @@ async fn name_server() -> (SocketAddr, Arc<AtomicUsize>) {
     (address, asked)
 }
 
-/// A question has 12 bytes of header, its name in labels, and 4 bytes of type and class.
+/// A query has 12 bytes of header, the name as labels, and 4 bytes of type and class.
 fn answer(question: &[u8]) -> Option<Vec<u8>> {
     let (mut at, mut name) = (12, String::new());
     while question[at] != 0 {
@@ -67,9 +67,9 @@ async fn deliver(targets: &Targets, dispatch: &Dispatch) -> Outcome {
     targets.deliver(dispatch, &Discard, &CancellationToken::new()).await
 }
 
-/// By 16 lookups of 2 s at a time, those of the dead zone would take 37 s, and the others would wait behind them.
+/// With 16 lookups of 2 s at a time, those of the dead zone would take 37 s, and the others would wait for them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_zone_that_does_not_answer_stops_no_other_webhook() {
+async fn an_unanswered_zone_does_not_delay_other_webhooks() {
     let ((targets, _), receiver) = (asking().await, Receiver::with_status(200).await);
     let mut dead = JoinSet::new();
     for n in 0..300 {
@@ -82,20 +82,20 @@ async fn a_zone_that_does_not_answer_stops_no_other_webhook() {
         assert!(matches!(outcome, Outcome::Succeeded { .. }), "{outcome:?}");
     }
     for outcome in within("the end of all", dead.join_all()).await {
-        // A run whose lookup gets no permit in time is handed back.
+        // A run whose lookup gets no permit in time is released unsent.
         let unresolved = matches!(&outcome, Outcome::Failed { error, .. } if error.contains("could not resolve"));
         assert!(unresolved || outcome == Outcome::Unsent, "{outcome:?}");
     }
 }
 
 #[tokio::test]
-async fn a_name_is_not_looked_up_for_each_delivery() {
+async fn lookups_are_cached_between_deliveries() {
     let ((targets, asked), receiver) = (asking().await, Receiver::with_status(200).await);
     for _ in 0..20 {
         let outcome = deliver(&targets, &to("hook.live.test", &receiver)).await;
         assert!(matches!(outcome, Outcome::Succeeded { .. }), "{outcome:?}");
     }
-    assert!(asked.load(Ordering::SeqCst) <= 4, "A and AAAA, and once more where a packet was late");
+    assert!(asked.load(Ordering::SeqCst) <= 4, "one A and one AAAA query, each repeated at most once");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Targets from outside: real requests to a receiver on loopback, real processes.
+//! Tests of the targets from outside: real requests to a receiver on loopback, real processes.
 
 #![allow(clippy::unwrap_used, reason = "clippy excuses tests, but not the helpers beside them")]
 

@@ -1,4 +1,4 @@
-//! How a command starts, what it is given, what its end means, and that nothing of it stays behind.
+//! How a command starts, its input and environment, the outcome by its end, and that no process is left behind.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -30,7 +30,7 @@ fn succeeded(output: &str) -> Outcome {
     Outcome::Succeeded { output: Some(output.to_owned()) }
 }
 
-/// A process is gone when it no longer runs; in a container without an init nobody takes it off the table.
+/// Whether a process has ended. Zombies count as ended: in a container without an init process nothing reaps them.
 fn is_gone(pid: &str) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')),
@@ -47,31 +47,32 @@ async fn gone(pid: &str) {
     .await;
 }
 
-/// Delivers, and cancels once the command has said `lines` lines. Gives those lines and the outcome.
+/// Delivers, and cancels after the command has printed `lines` lines. Returns those lines and the outcome.
 async fn cancelled_after(lines: usize, dispatch: &Dispatch) -> (Vec<String>, Outcome) {
     let (heard, cancel) = (Heard::default(), CancellationToken::new());
     let targets = targets();
-    let (outcome, lines) = tokio::join!(within("the end of it", targets.deliver(dispatch, &heard, &cancel)), async {
-        let lines = heard.lines(lines).await;
-        cancel.cancel();
-        lines
-    });
+    let (outcome, lines) =
+        tokio::join!(within("the end of the delivery", targets.deliver(dispatch, &heard, &cancel)), async {
+            let lines = heard.lines(lines).await;
+            cancel.cancel();
+            lines
+        });
     (lines, outcome)
 }
 
 #[tokio::test]
-async fn arguments_are_not_split_nor_read_by_a_shell() {
+async fn arguments_are_passed_without_a_shell() {
     let sent = argv(&["printf", "[%s]", "two words", "$HOME; *", ""]);
     assert_eq!(deliver(&sent).await, succeeded("[two words][$HOME; *][]"));
 }
 
 #[tokio::test]
-async fn a_script_is_read_by_the_shell() {
+async fn a_script_is_executed_by_the_shell() {
     assert_eq!(deliver(&script("echo one two | wc -w; exit 0")).await, succeeded("2\n"));
 }
 
 #[tokio::test]
-async fn the_environment_is_the_jobs_and_the_runs_and_nothing_of_the_nodes() {
+async fn the_environment_has_the_variables_of_job_and_run_and_none_of_the_node() {
     let mut what = command(Command::Argv(vec!["env".to_owned()]));
     what.env = [("REPORT".to_owned(), "daily = yes".to_owned()), ("LANG".to_owned(), "de_DE.UTF-8".to_owned())].into();
     let sent = dispatch(TargetSpec::Shell(what));
@@ -91,12 +92,15 @@ async fn the_environment_is_the_jobs_and_the_runs_and_nothing_of_the_nodes() {
         ("EVERYTICK_CAUSE", "tick"),
         ("EVERYTICK_NODE", "node-1"),
     ]);
-    assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some(), "there was something to leave out");
+    assert!(
+        std::env::var_os("CARGO_MANIFEST_DIR").is_some(),
+        "the test process has a variable that must not be passed on"
+    );
     assert_eq!(seen, expected);
 }
 
 #[tokio::test]
-async fn a_command_runs_where_the_job_says() {
+async fn a_command_runs_in_the_workdir_of_the_job() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().canonicalize().unwrap().to_str().unwrap().to_owned();
     let mut what = command(Command::Argv(vec!["pwd".to_owned()]));
@@ -105,7 +109,7 @@ async fn a_command_runs_where_the_job_says() {
 }
 
 #[tokio::test]
-async fn the_payload_is_on_stdin_which_then_ends() {
+async fn the_payload_is_written_to_stdin_which_is_then_closed() {
     assert_eq!(deliver(&argv(&["cat"])).await, succeeded(r#"{"report":"daily"}"#));
     assert_eq!(deliver(&Dispatch { payload: None, ..argv(&["cat"]) }).await, Outcome::Succeeded { output: None });
     let payload = Some("x".repeat(256 * 1024));
@@ -113,14 +117,14 @@ async fn the_payload_is_on_stdin_which_then_ends() {
 }
 
 #[tokio::test]
-async fn a_command_that_does_not_read_its_payload_is_none_the_worse() {
+async fn a_command_that_does_not_read_its_payload_succeeds() {
     let payload = Some("x".repeat(256 * 1024));
     assert_eq!(deliver(&Dispatch { payload: payload.clone(), ..script("echo done") }).await, succeeded("done\n"));
     assert_eq!(deliver(&Dispatch { payload, ..script("exec <&-; echo done") }).await, succeeded("done\n"));
 }
 
 #[tokio::test]
-async fn a_command_that_talks_while_it_is_fed_does_not_block() {
+async fn a_command_that_prints_while_it_reads_does_not_block() {
     let payload = Some("x".repeat(256 * 1024));
     let outcome = deliver(&Dispatch { payload, ..script("tee /dev/stderr") }).await;
     let Outcome::Succeeded { output: Some(output) } = outcome else { panic!() };
@@ -128,7 +132,7 @@ async fn a_command_that_talks_while_it_is_fed_does_not_block() {
 }
 
 #[tokio::test]
-async fn how_a_command_ends_is_said() {
+async fn a_failed_command_has_its_exit_code_or_signal_as_error() {
     for (text, error) in [
         ("echo why; exit 3", "exit code 3"),
         ("echo why; kill -9 $$", "killed by signal 9"),
@@ -140,7 +144,7 @@ async fn how_a_command_ends_is_said() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_is_named_and_not_tried_again() {
+async fn a_command_that_cannot_be_started_is_named_and_not_retried() {
     let mut elsewhere = command(Command::Argv(vec!["true".to_owned()]));
     elsewhere.workdir = Some("/no/such/place".to_owned());
     for (sent, start) in [
@@ -156,7 +160,7 @@ async fn what_cannot_be_started_is_named_and_not_tried_again() {
 }
 
 #[tokio::test]
-async fn both_streams_are_told_live_and_kept_together() {
+async fn both_streams_are_streamed_live_and_stored_together() {
     let heard = Heard::default();
     let sent = script("echo out; echo err >&2");
     let outcome = targets().deliver(&sent, &heard, &CancellationToken::new()).await;
@@ -166,33 +170,33 @@ async fn both_streams_are_told_live_and_kept_together() {
 }
 
 #[tokio::test]
-async fn of_a_long_output_the_end_is_kept() {
+async fn the_end_of_a_long_output_is_kept() {
     let Outcome::Succeeded { output: Some(output) } = deliver(&script("seq 100000")).await else { panic!() };
     assert!(output.len() == OUTPUT_TAIL_BYTES_MAX && output.ends_with("\n99999\n100000\n"));
 }
 
 #[tokio::test]
-async fn cancelling_terms_the_command_and_its_children() {
+async fn cancelling_sends_term_to_the_command_and_its_children() {
     let sent = script("trap 'echo bye; exit 0' TERM; sleep 1000 & echo $$; echo $!; wait");
     let (pids, outcome) = cancelled_after(2, &sent).await;
     let Outcome::Cancelled { output: Some(output) } = outcome else { panic!("{outcome:?}") };
-    assert!(output.ends_with("bye\n"), "the command could still say something: {output}");
+    assert!(output.ends_with("bye\n"), "the command could still print after TERM: {output}");
     for pid in &pids {
         gone(pid).await;
     }
 }
 
 #[tokio::test]
-async fn a_group_deaf_to_term_is_killed_after_its_grace() {
+async fn a_group_that_ignores_term_is_killed_after_the_grace_period() {
     let sent = script("trap '' TERM; echo $$; sh -c 'echo $$; exec sleep 1000' & wait; sleep 1000");
     let (pids, outcome) = cancelled_after(2, &sent).await;
     assert!(matches!(outcome, Outcome::Cancelled { .. }), "{outcome:?}");
-    assert!(is_gone(&pids[0]), "the command itself has gone before its outcome comes");
+    assert!(is_gone(&pids[0]), "the command has ended before the outcome is returned");
     gone(&pids[1]).await;
 }
 
 #[tokio::test]
-async fn a_child_may_use_the_grace_after_its_parent_has_gone() {
+async fn a_child_may_use_the_grace_period_after_its_parent_has_ended() {
     let child = "trap 'echo child done; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
     let sent = script(&format!("sh -c \"{child}\" & trap 'exit 0' TERM; wait"));
     let (_, outcome) = cancelled_after(1, &sent).await;
@@ -201,7 +205,7 @@ async fn a_child_may_use_the_grace_after_its_parent_has_gone() {
 }
 
 #[tokio::test]
-async fn a_command_that_takes_too_long_is_stopped_with_its_children() {
+async fn a_command_that_exceeds_its_timeout_is_stopped_with_its_children() {
     let after = Span::millis(400);
     let sent = Dispatch { timeout: after, ..script("sleep 1000 & echo $!; wait") };
     let outcome = within("the time-out", deliver(&sent)).await;
@@ -219,7 +223,7 @@ async fn an_endless_output_does_not_outlive_the_timeout() {
 }
 
 #[tokio::test]
-async fn cancelled_beforehand_nothing_is_started() {
+async fn a_run_cancelled_before_delivery_starts_no_command() {
     let cancel = CancellationToken::new();
     cancel.cancel();
     let dir = tempfile::tempdir().unwrap();
@@ -230,30 +234,30 @@ async fn cancelled_beforehand_nothing_is_started() {
 }
 
 #[tokio::test]
-async fn what_a_command_leaves_in_its_group_ends_with_it() {
+async fn background_processes_in_the_group_end_with_the_command() {
     for leaving in ["sleep 1000 & echo $!", "sleep 1000 >/dev/null 2>&1 & echo $!"] {
-        let outcome = within("an end in spite of the open pipe", deliver(&script(leaving))).await;
+        let outcome = within("the end of the delivery although a pipe is open", deliver(&script(leaving))).await;
         let Outcome::Succeeded { output: Some(pid) } = outcome else { panic!("{outcome:?}") };
         gone(pid.trim()).await;
     }
 }
 
 #[tokio::test]
-async fn a_daemon_in_a_session_of_its_own_holds_nothing_up_and_lives_on() {
+async fn a_daemon_in_its_own_session_does_not_delay_the_outcome_and_survives() {
     let dir = tempfile::tempdir().unwrap();
     let mut sent =
         script("setsid sh -c 'echo $$; touch there; exec sleep 60' & until [ -e there ]; do sleep 0.01; done");
     let TargetSpec::Shell(what) = &mut sent.target else { panic!() };
     what.workdir = Some(dir.path().to_str().unwrap().to_owned());
-    let outcome = within("an end in spite of the open pipe", deliver(&sent)).await;
+    let outcome = within("the end of the delivery although a pipe is open", deliver(&sent)).await;
     let Outcome::Succeeded { output: Some(pid) } = outcome else { panic!("{outcome:?}") };
-    assert!(!is_gone(pid.trim()), "who leaves the group has asked to");
+    assert!(!is_gone(pid.trim()), "a process that leaves the group survives");
     let killed = std::process::Command::new("sh").args(["-c", "kill -9 \"$0\"", pid.trim()]).status().unwrap();
     assert!(killed.success());
 }
 
 #[tokio::test]
-async fn what_a_child_writes_after_the_command_has_ended_is_kept() {
+async fn output_of_a_child_after_the_end_of_the_command_is_kept() {
     let sent = script("(read line; echo late $line) <<EOF & \nword\nEOF\nexit 0");
     assert_eq!(deliver(&sent).await, succeeded("late word\n"));
 }
@@ -276,7 +280,7 @@ async fn dropping_the_delivery_kills_the_group() {
 }
 
 #[tokio::test]
-async fn commands_need_the_operators_leave() {
+async fn commands_are_refused_unless_the_operator_enables_shell() {
     let without = Targets::new(Webhook::new(AddressPolicy::default()).unwrap(), None::<Shell>);
     let outcome = without.deliver(&script("true"), &Discard, &CancellationToken::new()).await;
     let error = "shell targets are not enabled on this node; start it with --enable-shell".to_owned();

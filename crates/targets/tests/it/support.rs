@@ -1,4 +1,4 @@
-//! A dispatch to start from, a listener to hear output with, and receivers to deliver to.
+//! A default dispatch, a listener for live output, and receivers.
 
 use std::{
     net::SocketAddr,
@@ -30,9 +30,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Longest that a test waits for what it expects.
+/// Longest time that a test waits for an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// Short, because a command deaf to TERM uses it up; long enough for one that is not, on a busy machine.
+/// Short, because a command that ignores TERM uses all of it. Long enough for other commands on a busy machine.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
 pub(crate) fn dispatch(target: TargetSpec) -> Dispatch {
@@ -62,7 +62,7 @@ pub(crate) fn post(url: impl Into<String>) -> Dispatch {
     dispatch(TargetSpec::Http(http(url)))
 }
 
-/// Targets that may deliver to loopback, and to the shell.
+/// Targets that may deliver to loopback addresses and to the shell.
 pub(crate) fn targets() -> Targets {
     let loopback = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
     Targets::new(Webhook::new(loopback).unwrap(), Some(Shell::new(GRACE)))
@@ -76,7 +76,7 @@ pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T 
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }
 
-/// Keeps what a command says, and wakes who waits for it.
+/// Records the output of a command and wakes waiting tests.
 #[derive(Default)]
 pub(crate) struct Heard {
     chunks: Mutex<Vec<(Stream, Vec<u8>)>>,
@@ -97,7 +97,7 @@ impl Heard {
         String::from_utf8(bytes).unwrap()
     }
 
-    /// The first `count` whole lines of stdout, once they are there.
+    /// Waits for the first `count` complete lines of stdout.
     pub(crate) async fn lines(&self, count: usize) -> Vec<String> {
         within("lines of output", async {
             loop {
@@ -112,7 +112,7 @@ impl Heard {
     }
 }
 
-/// What a receiver was sent.
+/// A request that a receiver got.
 pub(crate) struct Seen {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
@@ -126,7 +126,7 @@ impl Seen {
     }
 }
 
-/// An HTTP server that keeps what it is sent and always answers the same.
+/// An HTTP server that records requests and always gives the same answer.
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -175,19 +175,19 @@ impl Receiver {
         self.connections.load(Ordering::SeqCst)
     }
 
-    /// Everything sent so far.
+    /// All requests so far.
     pub(crate) fn seen(&mut self) -> Vec<Seen> {
         std::iter::from_fn(|| self.seen.try_recv().ok()).collect()
     }
 
     pub(crate) fn only(&mut self) -> Seen {
         let mut seen = self.seen();
-        assert_eq!(seen.len(), 1, "exactly one request was to be sent");
+        assert_eq!(seen.len(), 1, "exactly one request must be sent");
         seen.remove(0)
     }
 }
 
-/// A server that answers one request with `bytes`, as they are, and closes.
+/// A server that answers one request with exactly `bytes` and closes the connection.
 pub(crate) async fn breaking_off_after(bytes: &'static str) -> SocketAddr {
     let (address, _) = one_connection(move |mut stream| async move {
         stream.write_all(bytes.as_bytes()).await.unwrap();
@@ -197,7 +197,8 @@ pub(crate) async fn breaking_off_after(bytes: &'static str) -> SocketAddr {
     address
 }
 
-/// A server that answers one request with `bytes` and then only waits. Told: the request is there; the client has left.
+/// A server that answers one request with `bytes` and then waits. The receivers report that the request arrived, and that the
+/// client disconnected.
 pub(crate) async fn stalling_after(bytes: &'static str) -> (SocketAddr, oneshot::Receiver<()>, oneshot::Receiver<()>) {
     let (gone, left) = oneshot::channel();
     let (address, arrived) = one_connection(move |mut stream| async move {
@@ -210,7 +211,7 @@ pub(crate) async fn stalling_after(bytes: &'static str) -> (SocketAddr, oneshot:
     (address, arrived, left)
 }
 
-/// A server that answers one request with a body that does not end.
+/// A server that answers one request with an endless body.
 pub(crate) async fn babbling() -> SocketAddr {
     let (address, _) = one_connection(|mut stream| async move {
         stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
@@ -230,7 +231,7 @@ async fn one_connection<F: Future<Output = ()> + Send>(
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = Vec::new();
         while !request.windows(4).any(|four| four == b"\r\n\r\n") {
-            assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0, "the request broke off");
+            assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0, "the request ended early");
         }
         let _ = tell.send(());
         then(stream).await;

@@ -1,4 +1,4 @@
-//! What is sent, what an answer means, and whom we refuse to talk to.
+//! What is sent, the outcome by answer, and the refused addresses.
 
 use std::{net::SocketAddr, process::Command};
 
@@ -23,7 +23,7 @@ fn signed(url: String, method: HttpMethod) -> Dispatch {
     dispatch(TargetSpec::Http(HttpTarget { method, secret: Some(SECRET.to_owned()), ..http(url) }))
 }
 
-/// The verifier reads the system's clock, so these dispatches are of now.
+/// The verifier checks the timestamp against the system clock, so these dispatches use the present time.
 #[expect(clippy::disallowed_methods, reason = "a receiver has no other clock")]
 fn today() -> DbTime {
     let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
@@ -33,14 +33,14 @@ fn today() -> DbTime {
 fn failure(outcome: Outcome) -> (String, Retry) {
     match outcome {
         Outcome::Failed { error, retry, .. } => (error, retry),
-        // Where no other node can, it comes to this.
+        // The engine treats it as a failure without retry if no other node can deliver.
         Outcome::NotHere { error, address: Some(_) } => (error, Retry::Never),
         other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test]
-async fn a_run_arrives_with_its_payload_and_its_facts() {
+async fn a_delivery_has_the_payload_and_the_headers_of_the_run() {
     let mut receiver = Receiver::with_status(200).await;
     let sent = post(receiver.url() + "?a=b");
     assert_eq!(deliver(&sent).await, Outcome::Succeeded { output: Some("the body".to_owned()) });
@@ -65,11 +65,11 @@ async fn a_run_arrives_with_its_payload_and_its_facts() {
     ] {
         assert_eq!(seen.header(name), Some(value), "{name}");
     }
-    assert_eq!(seen.header("webhook-signature"), None, "there is no secret to sign with");
+    assert_eq!(seen.header("webhook-signature"), None, "without a secret there is no signature");
 }
 
 #[tokio::test]
-async fn a_signed_run_is_verified_by_the_standards_own_library() {
+async fn a_signature_is_accepted_by_the_standard_webhooks_library() {
     let verifier = standardwebhooks::Webhook::new(SECRET).unwrap();
     for method in [HttpMethod::Post, HttpMethod::Get, HttpMethod::Put, HttpMethod::Patch, HttpMethod::Delete] {
         let mut receiver = Receiver::with_status(200).await;
@@ -82,7 +82,7 @@ async fn a_signed_run_is_verified_by_the_standards_own_library() {
 }
 
 #[tokio::test]
-async fn without_a_body_nothing_claims_to_be_one() {
+async fn a_request_without_a_body_has_no_content_type() {
     for (method, payload) in [(HttpMethod::Get, Some("{}".to_owned())), (HttpMethod::Post, None)] {
         let mut receiver = Receiver::with_status(200).await;
         let target = TargetSpec::Http(HttpTarget { method, ..http(receiver.url()) });
@@ -93,7 +93,7 @@ async fn without_a_body_nothing_claims_to_be_one() {
 }
 
 #[tokio::test]
-async fn a_job_adds_its_own_headers_and_may_name_its_content_type() {
+async fn a_job_can_add_headers_and_set_the_content_type() {
     let mut receiver = Receiver::with_status(200).await;
     let headers = [("Authorization", "Bearer abc"), ("Content-Type", "text/plain"), ("User-Agent", "mine")];
     let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
@@ -105,7 +105,7 @@ async fn a_job_adds_its_own_headers_and_may_name_its_content_type() {
 }
 
 #[tokio::test]
-async fn a_definition_that_would_not_be_accepted_is_not_sent() {
+async fn an_invalid_definition_is_not_sent() {
     let mut receiver = Receiver::with_status(200).await;
     let headers = [("host".to_owned(), "elsewhere".to_owned())].into();
     let outcome = deliver(&dispatch(TargetSpec::Http(HttpTarget { headers, ..http(receiver.url()) }))).await;
@@ -114,7 +114,7 @@ async fn a_definition_that_would_not_be_accepted_is_not_sent() {
 }
 
 #[tokio::test]
-async fn failures_say_the_status_and_keep_the_body() {
+async fn failures_have_the_status_as_error_and_the_body_as_output() {
     let receiver = Receiver::with_status(500).await;
     let error = "the receiver answered 500 Internal Server Error".to_owned();
     let output = Some("the body".to_owned());
@@ -122,14 +122,14 @@ async fn failures_say_the_status_and_keep_the_body() {
 }
 
 #[tokio::test]
-async fn gone_is_told_apart_from_failed() {
+async fn status_410_is_gone_and_not_failed() {
     let receiver = Receiver::with_status(410).await;
     let note = "the receiver answered 410 Gone".to_owned();
     assert_eq!(deliver(&post(receiver.url())).await, Outcome::Gone { note, output: Some("the body".to_owned()) });
 }
 
 #[tokio::test]
-async fn only_202_with_the_header_means_that_the_result_comes_later() {
+async fn only_202_with_the_everytick_async_header_means_accepted() {
     for (status, value, accepted) in
         [(202, "true", true), (202, "TRUE", true), (202, "false", false), (200, "true", false)]
     {
@@ -166,7 +166,7 @@ async fn a_receiver_that_does_not_answer_in_time_times_out() {
 }
 
 #[tokio::test]
-async fn a_body_that_stalls_times_out_too() {
+async fn a_stalled_body_times_out() {
     let (address, ..) = stalling_after("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf of").await;
     let after = Span::millis(300);
     let outcome = deliver(&Dispatch { timeout: after, ..post(format!("http://{address}/")) }).await;
@@ -174,16 +174,16 @@ async fn a_body_that_stalls_times_out_too() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_fails_even_after_200() {
+async fn a_body_that_ends_early_fails_even_after_200() {
     let address = breaking_off_after("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf of").await;
     let outcome = deliver(&post(format!("http://{address}/"))).await;
     let Outcome::Failed { error, output, retry: Retry::Allowed } = outcome else { panic!("{outcome:?}") };
-    assert!(error.starts_with("the receiver answered 200 OK, but broke off: "), "{error}");
+    assert!(error.starts_with("the receiver answered 200 OK, but its body ended early: "), "{error}");
     assert_eq!(output.as_deref(), Some("half of"));
 }
 
 #[tokio::test]
-async fn of_a_long_body_the_end_is_kept() {
+async fn the_end_of_a_long_body_is_kept() {
     let receiver = Receiver::answering(|| Response::new(Body::from("x".repeat(300_000) + "the end"))).await;
     let Outcome::Succeeded { output: Some(output) } = deliver(&post(receiver.url())).await else { panic!() };
     assert_eq!(output.len(), OUTPUT_TAIL_BYTES_MAX);
@@ -191,7 +191,7 @@ async fn of_a_long_body_the_end_is_kept() {
 }
 
 #[tokio::test]
-async fn a_body_without_end_is_not_read_on() {
+async fn an_endless_body_is_read_only_up_to_the_limit() {
     let address = babbling().await;
     let outcome = within("the end of a body", deliver(&post(format!("http://{address}/")))).await;
     let Outcome::Succeeded { output: Some(output) } = outcome else { panic!("{outcome:?}") };
@@ -200,7 +200,7 @@ async fn a_body_without_end_is_not_read_on() {
 }
 
 #[tokio::test]
-async fn a_connection_serves_many_runs() {
+async fn a_connection_is_reused_for_many_runs() {
     for receiver in [Receiver::with_status(200).await, Receiver::with_header(202, "everytick-async", "true").await] {
         let (targets, sent) = (targets(), post(receiver.url()));
         for _ in 0..20 {
@@ -211,7 +211,7 @@ async fn a_connection_serves_many_runs() {
 }
 
 #[tokio::test]
-async fn no_form_of_a_refused_address_is_connected_to() {
+async fn a_refused_address_is_not_connected_to_in_any_form() {
     let mut receiver = Receiver::with_status(200).await;
     let port = receiver.address.port();
     let strict = Targets::new(Webhook::new(AddressPolicy::default()).unwrap(), None);
@@ -249,7 +249,7 @@ async fn no_form_of_a_refused_address_is_connected_to() {
 }
 
 #[tokio::test]
-async fn a_name_is_delivered_to_when_its_range_is_allowed() {
+async fn a_host_name_is_allowed_when_its_address_is_in_an_allowed_range() {
     let mut receiver = Receiver::with_status(204).await;
     let outcome = deliver(&post(format!("http://localhost:{}/", receiver.address.port()))).await;
     assert_eq!(outcome, Outcome::Succeeded { output: None });
@@ -257,20 +257,20 @@ async fn a_name_is_delivered_to_when_its_range_is_allowed() {
 }
 
 #[tokio::test]
-async fn a_refused_name_says_what_it_resolved_to() {
+async fn a_refused_host_name_has_its_address_in_the_error() {
     let strict = Targets::new(Webhook::new(AddressPolicy::default()).unwrap(), None);
     let (error, _) = failure(strict.deliver(&post("http://localhost:1/"), &Discard, &CancellationToken::new()).await);
-    assert!(error.starts_with("localhost:1 is not delivered to: "), "{error}");
+    assert!(error.starts_with("cannot deliver to localhost:1: "), "{error}");
     assert!(error.contains("is a loopback address; an operator can allow it"), "{error}");
 }
 
-/// A port on which nobody listens.
+/// A port without a listener.
 async fn closed_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
 
 #[tokio::test]
-async fn what_stood_in_the_way_is_said_once_and_without_the_url() {
+async fn an_error_has_its_cause_once_and_not_the_url() {
     let closed = closed_port().await;
     let plain = Receiver::with_status(200).await.address;
     let broken = breaking_off_after("").await;
@@ -281,7 +281,7 @@ async fn what_stood_in_the_way_is_said_once_and_without_the_url() {
             "Connection refused (os error 111)",
         ),
         (format!("https://{plain}/t0ken"), format!("could not connect to {plain}: "), "corrupt message"),
-        (format!("http://{broken}/t0ken"), format!("{broken} gave no answer: "), ""),
+        (format!("http://{broken}/t0ken"), format!("no answer from {broken}: "), ""),
         ("http://nosuch.invalid/t0ken".to_owned(), "could not resolve nosuch.invalid: ".to_owned(), ""),
     ] {
         let (error, retry) = failure(deliver(&post(url)).await);
@@ -306,7 +306,7 @@ async fn cancelling_drops_the_request() {
 }
 
 #[tokio::test]
-async fn cancelled_beforehand_nothing_is_sent() {
+async fn a_run_cancelled_before_delivery_sends_nothing() {
     let mut receiver = Receiver::with_status(200).await;
     let cancel = CancellationToken::new();
     cancel.cancel();
@@ -315,7 +315,7 @@ async fn cancelled_beforehand_nothing_is_sent() {
     assert_eq!(receiver.seen().len(), 0);
 }
 
-/// A process cannot safely change its own environment, so this test runs itself again in one that names a proxy.
+/// A process cannot safely change its own environment, so this test runs itself again in a process with a proxy variable.
 #[tokio::test]
 async fn a_proxy_in_the_environment_is_not_used() {
     const NAME: &str = "webhook::a_proxy_in_the_environment_is_not_used";
