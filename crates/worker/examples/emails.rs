@@ -1,5 +1,5 @@
-//! A worker of the queue `emails`: `cargo run -p everytick-worker --example emails -- http://127.0.0.1:8640`. Ctrl-C ends what is
-//! begun, and stops.
+//! A worker of the queue `emails`: `cargo run -p everytick-worker --example emails -- http://127.0.0.1:8640`. Ctrl-C completes the
+//! runs in progress and stops.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ struct Email {
 async fn send(context: Context) -> Result<String, Failure> {
     let email: Email = context.payload()?;
     if !email.to.contains('@') {
-        return Err(Failure::for_good(format!("{:?} is no address", email.to)));
+        return Err(Failure::for_good(format!("{:?} is not an email address", email.to)));
     }
     context.log(&format!("attempt {} at {}\n", context.run().attempt, email.to));
     tokio::select! {

@@ -1,4 +1,4 @@
-//! The requests of a worker, and what their answers mean to it.
+//! The HTTP requests of a worker, and what their answers mean for it.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::{WorkerError, context::Run};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// For an answer, beyond what the server was asked to wait.
+/// Time limit for an answer, in addition to the requested wait.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Debug)]
@@ -18,20 +18,20 @@ pub(crate) struct Client {
     server: Url,
 }
 
-/// What is wrong with a request, by what is to be done about it.
+/// Why a request failed. Variants differ by what the worker does next.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// The claim is no longer ours: nothing was changed, and nothing will be.
-    #[error("the claim has passed to another, or the run is over")]
+    /// The worker no longer has the claim. Nothing was changed; a repeat would change nothing either.
+    #[error("the claim was lost, or the run has ended")]
     Stale,
-    #[error("the server refuses it: {0}")]
+    #[error("the server refused the request: {0}")]
     Refused(String),
-    /// It may be asked again.
+    /// The request may be repeated.
     #[error("{0}")]
     Later(String),
 }
 
-/// What a heartbeat is answered.
+/// The answer to a heartbeat.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Beat {
     pub(crate) cancelled: bool,

@@ -1,4 +1,4 @@
-//! What a handler is given, and what it may say in the end.
+//! What a handler gets, and how it reports a failure.
 
 use std::{
     fmt,
@@ -9,13 +9,13 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-/// What waits to be logged is kept up to this many bytes, as the server keeps it; of more the end.
+/// Maximum size of log text not sent yet: the same as the server stores. Of a longer text only the end is kept.
 const LOG_BYTES_MAX: usize = 64 * 1024;
 
-/// A run as it was handed out.
+/// A claimed run.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Run {
-    /// The same at every attempt.
+    /// The same for every attempt.
     pub id: String,
     /// The job's name.
     pub job: String,
@@ -24,12 +24,12 @@ pub struct Run {
     pub cause: String,
     /// The tick, as RFC 3339.
     pub scheduled_at: String,
-    /// 1 for the first.
+    /// 1 for the first attempt.
     pub attempt: u32,
-    /// Numbers the claim.
+    /// Number of the claim.
     pub fence: i64,
     payload: Option<Box<RawValue>>,
-    /// When the attempt has failed, however often it beats.
+    /// The attempt fails at this instant, even with heartbeats.
     pub timeout_at: String,
 }
 
@@ -42,19 +42,19 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Worth another try, when the job allows one.
+    /// A failure that is retried if the job allows it.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), output: None, retry: true }
     }
 
-    /// Another try would only repeat it.
+    /// A failure that is not retried.
     #[must_use]
     pub fn for_good(message: impl Into<String>) -> Self {
         Self { retry: false, ..Self::new(message) }
     }
 
-    /// What was printed before it failed.
+    /// Adds the output printed before the failure.
     #[must_use]
     pub fn with_output(mut self, output: impl Into<String>) -> Self {
         self.output = Some(output.into());
@@ -84,7 +84,7 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// One attempt at a run, in a handler's hands.
+/// One attempt at a run, as the handler sees it.
 #[derive(Clone, Debug)]
 pub struct Context {
     run: Arc<Run>,
@@ -102,19 +102,20 @@ impl Context {
         &self.run
     }
 
-    /// The payload as it was written; `null` when there is none.
+    /// The payload as JSON text; `null` when there is none.
     #[must_use]
     pub fn payload_text(&self) -> &str {
         self.run.payload.as_ref().map_or("null", |payload| payload.get())
     }
 
-    /// The payload, read. One that cannot be read fails the run for good.
+    /// The parsed payload. A payload that cannot be parsed fails the run without a retry.
     pub fn payload<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         serde_json::from_str(self.payload_text())
-            .map_err(|error| Failure::for_good(format!("the payload cannot be read: {error}")))
+            .map_err(|error| Failure::for_good(format!("the payload cannot be parsed: {error}")))
     }
 
-    /// Adds to the run's log, which people can read while it runs. It is sent soon, and does not wait.
+    /// Appends to the run's log, which users can read while the run is in progress. Returns at once; the text is sent within a
+    /// second.
     pub fn log(&self, text: &str) {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.push_str(&text.replace('\0', "\u{fffd}"));
@@ -125,7 +126,7 @@ impl Context {
         }
     }
 
-    /// Cancelled when the run was cancelled, or the claim was lost: whatever is reported then changes nothing.
+    /// Cancelled when the run was cancelled or the claim was lost. A result has no effect then.
     #[must_use]
     pub fn cancelled(&self) -> &CancellationToken {
         &self.cancelled

@@ -1,7 +1,7 @@
-//! Works off the queue of an everytick server. A handler is an async function that is given a [`Context`]: the run, its
-//! payload, a log, and a token that says when to stop. Everything else is done here: runs are asked for as there is room,
-//! claims are kept by heartbeats, results are reported until they are heard, and a worker that is told to stop ends what it
-//! has begun.
+//! A worker for the queue of an everytick server. A handler is an async function with one argument, a [`Context`]: the run, its
+//! payload, a log, and a token that is cancelled when the handler must stop. The worker does the rest: it claims as many runs
+//! as it has free slots, extends claims by heartbeats, and reports results until the server answers. When it is told to stop, it
+//! completes the runs in progress.
 //!
 //! ```no_run
 //! use everytick_worker::{Context, Failure, Worker};
@@ -20,7 +20,7 @@
 //! # }
 //! ```
 //!
-//! A run is delivered at least once, always under the same id: do the work of one id once.
+//! A run is delivered at least once, always under the same id: do the work of one id only once.
 
 mod client;
 mod context;
@@ -34,21 +34,20 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use client::Client;
 pub use context::{Context, Failure, Run};
 
-/// How long a request for work waits at the server. A worker that is told to stop waits for its answer, because it may
-/// bring runs.
+/// How long a claim waits at the server. A stopping worker waits for the answer too, because it may contain runs.
 const CLAIM_WAIT: Duration = Duration::from_secs(10);
-/// The server hands out no more at once.
+/// The server's limit for one claim.
 const CLAIM_RUNS_MAX: usize = 100;
-/// After a failure the next request waits this long, doubling...
+/// Delay after a failed request. It doubles with each failure in a row.
 const RETRY_MIN: Duration = Duration::from_millis(200);
-/// ...up to this.
+/// Maximum of that delay.
 const RETRY_MAX: Duration = Duration::from_secs(10);
-/// A handler that was told to stop has this long.
+/// How long a handler may continue after its run was cancelled or its claim was lost.
 const STOP_GRACE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    #[error("{0:?} is not a server's address; write it like \"http://127.0.0.1:8640\"")]
+    #[error("{0:?} is not the URL of a server; write one such as \"http://127.0.0.1:8640\"")]
     Address(String),
     #[error("could not set up the HTTP client")]
     Client(#[source] reqwest::Error),
@@ -65,7 +64,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker that calls itself after this host and process, and does one run at a time.
+    /// A worker named after this host and process, with one run at a time.
     pub fn new(server: &str, queue: &str) -> Result<Self, WorkerError> {
         let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "worker".to_owned());
         Ok(Self {
@@ -77,7 +76,7 @@ impl Worker {
         })
     }
 
-    /// What it calls itself, in runs and attempts.
+    /// Sets the name that runs and attempts show.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
@@ -89,22 +88,22 @@ impl Worker {
         &self.name
     }
 
-    /// How many runs it does at once.
+    /// Sets how many runs it works on at a time.
     #[must_use]
     pub fn concurrency(mut self, runs: usize) -> Self {
         self.concurrency = runs.max(1);
         self
     }
 
-    /// How long a handler has to end when its run was cancelled or lost, before it is dropped.
+    /// Sets how long a handler may continue after its run was cancelled or its claim was lost, before it is dropped.
     #[must_use]
     pub fn stop_grace(mut self, grace: Duration) -> Self {
         self.stop_grace = grace;
         self
     }
 
-    /// Works until `stop` is cancelled; then it takes no more, ends what it has, and returns. A server that cannot be reached
-    /// is asked again and again.
+    /// Works until `stop` is cancelled. Then it claims no more runs, completes those in progress, and returns. If the server
+    /// cannot be reached, it retries forever.
     pub async fn run<H, F>(&self, handler: H, stop: CancellationToken)
     where
         H: Fn(Context) -> F + Send + Sync + 'static,
@@ -114,7 +113,7 @@ impl Worker {
         let (slots, runs) = (Arc::new(Semaphore::new(self.concurrency)), TaskTracker::new());
         let mut pause = RETRY_MIN;
         while !stop.is_cancelled() {
-            // A place first: what is asked for must be begun at once, because its lease runs.
+            // Acquire a slot first: the lease of a claimed run starts at once, so the run must start at once.
             let free = tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
@@ -125,14 +124,14 @@ impl Worker {
             let claimed = match self.client.claim(&self.queue, &self.name, limit, CLAIM_WAIT).await {
                 Ok(claimed) => claimed,
                 Err(error) => {
-                    tracing::warn!(%error, queue = self.queue, "could not ask for work");
+                    tracing::warn!(%error, queue = self.queue, "could not claim runs");
                     sleep_or(&stop, pause).await;
                     pause = (pause * 2).min(RETRY_MAX);
                     continue;
                 }
             };
             if claimed.is_empty() {
-                // A server that stops answers at once; it is not to be asked in a circle.
+                // A stopping server answers at once, without runs. Pause, so as not to claim in a busy loop.
                 sleep_or(&stop, RETRY_MIN).await;
             }
             pause = RETRY_MIN;

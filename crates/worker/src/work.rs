@@ -1,4 +1,4 @@
-//! One attempt: the handler at work, its claim kept and its log sent meanwhile, and its result reported until it is heard.
+//! One attempt: runs the handler, extends the claim and sends the log meanwhile, and reports the result until it is answered.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -10,11 +10,11 @@ use crate::{
     client::{Client, Refusal, Settle},
 };
 
-/// The server gives a claim up after three of these.
+/// Heartbeat interval. The server ends a claim after three intervals without a heartbeat.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
-/// What was logged is sent this often.
+/// How often the log is sent.
 const LOG_EVERY: Duration = Duration::from_secs(1);
-/// A result is reported again for this long. After that the claim is lost in any case.
+/// How long a report is repeated. After that the claim is lost anyway.
 const REPORT_FOR: Duration = Duration::from_secs(60);
 
 pub(crate) async fn work<H, F>(client: Client, run: Run, handler: Arc<H>, grace: Duration)
@@ -26,7 +26,7 @@ where
     let context = Context::new(run.clone());
     let over = CancellationToken::new();
     let kept = tokio::spawn(keep(client.clone(), context.clone(), over.clone()));
-    // A task of its own: a handler that panics fails its run, and no other.
+    // In its own task: a handler that panics fails only its own run.
     let mut at_work = tokio::spawn({
         let context = context.clone();
         async move { handler(context).await }
@@ -36,17 +36,17 @@ where
         ended = &mut at_work => Some(ended),
         () = context.cancelled().cancelled() => within(&mut at_work, grace).await,
     };
-    // What it is sending is sent: a part of the log may be in it.
+    // Let a request in progress finish: it may carry a part of the log.
     over.cancel();
     let _ = kept.await;
     if context.cancelled().is_cancelled() {
         at_work.abort();
-        tracing::info!(run = run.id, job = run.job, "stopped: cancelled, or lost to another");
+        tracing::info!(run = run.id, job = run.job, "stopped: the run was cancelled or the claim was lost");
         return;
     }
     let result = match ended {
         Some(Ok(result)) => result,
-        Some(Err(error)) => Err(Failure::new(format!("the handler broke down: {error}"))),
+        Some(Err(error)) => Err(Failure::new(format!("the handler panicked: {error}"))),
         None => return,
     };
     if let Some(text) = context.take_log() {
@@ -59,11 +59,11 @@ async fn within<T>(task: &mut JoinHandle<T>, grace: Duration) -> Option<Result<T
     tokio::time::timeout(grace, task).await.ok()
 }
 
-/// Beats and sends the log until the work is over, or the claim is no longer ours.
+/// Sends heartbeats and the log until the work has ended or the claim is lost.
 async fn keep(client: Client, context: Context, over: CancellationToken) {
     let mut beat = tokio::time::interval(BEAT_EVERY);
     let mut log = tokio::time::interval(LOG_EVERY);
-    // The first of each comes at once, and the claim is new.
+    // The first tick of an interval fires at once, and a new claim needs no heartbeat yet.
     beat.tick().await;
     loop {
         let lost = tokio::select! {
@@ -89,13 +89,13 @@ fn is_lost(error: &Refusal, run: &Run) -> bool {
     match error {
         Refusal::Stale => true,
         Refusal::Refused(_) | Refusal::Later(_) => {
-            tracing::warn!(%error, run = run.id, "could not keep a run");
+            tracing::warn!(%error, run = run.id, "could not extend a claim or send its log");
             false
         }
     }
 }
 
-/// The same report again is answered as the first, so it is sent until it is heard.
+/// Repeats the report until it is answered. A repeated report gets the answer of the first.
 async fn report(client: &Client, run: &Run, result: &Result<String, Failure>) {
     let settle = match result {
         Ok(output) => Settle {
@@ -120,7 +120,7 @@ async fn report(client: &Client, run: &Run, result: &Result<String, Failure>) {
                 Ok(()) => return,
                 Err(Refusal::Later(_)) => {}
                 Err(error @ (Refusal::Stale | Refusal::Refused(_))) => {
-                    tracing::warn!(%error, run = run.id, job = run.job, "a result was not taken");
+                    tracing::warn!(%error, run = run.id, job = run.job, "a result was refused");
                     return;
                 }
             }
@@ -129,6 +129,6 @@ async fn report(client: &Client, run: &Run, result: &Result<String, Failure>) {
         }
     };
     if tokio::time::timeout(REPORT_FOR, heard).await.is_err() {
-        tracing::error!(run = run.id, job = run.job, "a result could not be reported; the run will be done again");
+        tracing::error!(run = run.id, job = run.job, "a result could not be reported; the run will be executed again");
     }
 }
