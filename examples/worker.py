@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A worker of one queue, with the standard library alone: worker.py SERVER QUEUE [RUNS]. Ends after RUNS runs, if given."""
+"""A worker of one queue, with only the standard library: worker.py SERVER QUEUE [RUNS]. Ends after RUNS runs, if given."""
 import json, os, socket, sys, threading, urllib.error, urllib.request
 
 SERVER, QUEUE = sys.argv[1].rstrip("/"), sys.argv[2]
@@ -11,22 +11,22 @@ def post(path, body):
         return json.load(answer)
 
 def work(payload, log, cancelled):
-    """Your work goes here: give what it printed, or raise. Look at cancelled.is_set() when it takes long."""
+    """Your work goes here: return its output, or raise. Check cancelled.is_set() if it takes long."""
     log(f"got {payload}\n")
     return f"done with {payload}"
 
 def attempt(run):
     path, fence, ended, cancelled = f"runs/{run['id']}", run["fence"], threading.Event(), threading.Event()
 
-    def beat():  # keeps the run ours; the server gives it to another when it hears nothing for 30 s
+    def beat():  # extends the claim; without a heartbeat for 30 s the server gives the run to another worker
         while not ended.wait(10):
             try:
                 if post(f"{path}/heartbeat", {"fence": fence})["cancelled"]:
                     return cancelled.set()
             except urllib.error.HTTPError:
-                return cancelled.set()  # 409: it is not ours any more
+                return cancelled.set()  # 409: the claim was lost
             except OSError:
-                pass  # the next beat may get through
+                pass  # the next heartbeat may succeed
     threading.Thread(target=beat, daemon=True).start()
     try:
         output = work(run["payload"], lambda text: post(f"{path}/log", {"fence": fence, "text": text}), cancelled)

@@ -1,6 +1,6 @@
-//! What the proofs from outside share: the machine's clock, seeded chance, and where the binary lies.
+//! Shared by the soak and chaos tests: the machine's clock, a seeded random generator, and the path of the binary.
 
-#![allow(dead_code, reason = "each example takes what it needs")]
+#![allow(dead_code, reason = "each example uses a part of it")]
 
 use std::{
     path::PathBuf,
@@ -10,8 +10,8 @@ use std::{
 use anyhow::Context;
 use serde_json::Value;
 
-/// Milliseconds of the machine's clock, which is also the database's.
-#[expect(clippy::disallowed_methods, reason = "a proof from outside has no clock but the real one")]
+/// Milliseconds of the machine's clock, which is also the database clock.
+#[expect(clippy::disallowed_methods, reason = "a test from outside has only the real clock")]
 pub(crate) fn now_ms() -> i64 {
     i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(i64::MAX)
 }
@@ -28,13 +28,13 @@ pub(crate) fn rfc3339(ms: i64) -> String {
     everytick_domain::time::DbTime::from_millis(ms).to_string()
 }
 
-/// An instant as the API writes it.
+/// Parses an instant in an answer of the API.
 pub(crate) fn instant(value: &Value) -> anyhow::Result<i64> {
     let text = value.as_str().context("no instant in the answer")?;
     Ok(text.parse::<everytick_domain::time::DbTime>().map_err(anyhow::Error::msg)?.millis())
 }
 
-/// Makes jobs through the batch API, one line each; all of them, or it fails.
+/// Creates jobs through the batch API, one per line. Fails unless all are created.
 pub(crate) async fn make_jobs(request: reqwest::RequestBuilder, lines: String) -> anyhow::Result<()> {
     let asked = lines.lines().count();
     let answer = request
@@ -51,7 +51,7 @@ pub(crate) async fn make_jobs(request: reqwest::RequestBuilder, lines: String) -
     Ok(())
 }
 
-/// The binary beside this example: both are built with the same profile.
+/// The binary next to this example; both are built with the same profile.
 pub(crate) fn binary() -> anyhow::Result<PathBuf> {
     let mut path = std::env::current_exe()?;
     path.pop();
@@ -59,7 +59,7 @@ pub(crate) fn binary() -> anyhow::Result<PathBuf> {
     Ok(path.join("everytick"))
 }
 
-/// SplitMix64: the same seed does the same things in the same order.
+/// SplitMix64: the same seed gives the same sequence.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -71,7 +71,7 @@ impl Random {
         (z ^ (z >> 31)) % n.max(1)
     }
 
-    /// From `low` to `high`, both included.
+    /// A number from `low` to `high`, both included.
     pub(crate) fn between(&mut self, low: i64, high: i64) -> i64 {
         low + i64::try_from(self.below((high - low + 1).unsigned_abs())).unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! Nodes that share a PostgreSQL: what the end of one, sudden or orderly, costs the ticks.
+//! Nodes that share a PostgreSQL: how the crash or the orderly stop of a node delays ticks.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     steady::create,
 };
 
-/// No tick may be later than this while nodes are restarted one after another.
+/// Maximum lag of a tick while nodes are restarted one after another.
 const LAG_MAX_MS: i64 = 1_000;
 
 async fn node(database: &Database, name: &str, lease: u64) -> anyhow::Result<Server> {
@@ -22,16 +22,16 @@ async fn node(database: &Database, name: &str, lease: u64) -> anyhow::Result<Ser
 }
 
 pub(crate) async fn takeover(jobs: u64, lease: u64, every: u64) -> anyhow::Result<()> {
-    println!("{jobs} jobs every {every} s; the node that holds everything is killed, lease {lease} s:");
+    println!("{jobs} jobs every {every} s; the node that owns all partitions is killed, lease {lease} s:");
     let database = Postgres::shared().blank().await;
     let (sink, hook) = Sink::start().await?;
     let first = node(&database, "first", lease).await?;
     let from = (now_ms() / 1_000 + 4 + i64::try_from(jobs / 2_000)?) * 1_000;
-    // Long enough for two ticks of each job: at the take-over all of them have one ahead.
+    // Long enough for two ticks of each job, so that every job has a tick after the take-over.
     let ticks = (3 + 4 * lease).div_ceil(every).max(2);
     let to = from + i64::try_from(ticks * every - 1)? * 1_000;
     create(&first, &hook, jobs, every, from, to).await?;
-    anyhow::ensure!(now_ms() < from, "the jobs were not made before their first tick; give more time");
+    anyhow::ensure!(now_ms() < from, "the jobs were not created before their first tick; use fewer jobs");
     sleep_until_ms(from + 3_400).await;
     let killed = now_ms();
     first.kill().await?;
@@ -49,7 +49,7 @@ pub(crate) async fn takeover(jobs: u64, lease: u64, every: u64) -> anyhow::Resul
     let first_after = after.map_or(i64::MAX, |at| at - killed);
     let caught_up = deliveries.iter().filter(|delivery| late(delivery)).map(|delivery| delivery.arrived_at).max();
     println!(
-        "  first late tick delivered {first_after} ms after the kill; the last {} ms after it",
+        "  first late tick delivered {first_after} ms after the kill, the last one {} ms after it",
         caught_up.unwrap_or(killed) - killed
     );
     let after_acquiring = |delivery: &&Delivery| delivery.arrived_at >= acquired && delivery.scheduled_at > killed;
@@ -59,8 +59,8 @@ pub(crate) async fn takeover(jobs: u64, lease: u64, every: u64) -> anyhow::Resul
     waits.sort_unstable();
     let lag = ahead.iter().map(|delivery| delivery.arrived_at - delivery.scheduled_at).max();
     println!(
-        "  acquired {} ms after the kill; {} ticks had come due since: delivered within {} ms of it, half of them within {}; \
-         those due from then on no later than {} ms",
+        "  acquired {} ms after the kill; {} ticks were due in between: delivered within {} ms after that, half of them within {}; \
+         maximum lag of later ticks {} ms",
         acquired - killed,
         waits.len(),
         waits.last().copied().unwrap_or(0),
@@ -69,9 +69,9 @@ pub(crate) async fn takeover(jobs: u64, lease: u64, every: u64) -> anyhow::Resul
     );
     let mut verdict = Verdict::new();
     on_record(&database, jobs * ticks, &mut verdict).await?;
-    verdict.expect("attempts seen twice", sink::repeated(&deliveries), 0);
-    verdict.expect("early", sink::early(&deliveries), 0);
-    verdict.expect("later than two leases", u64::from(first_after > i64::try_from(lease)? * 2_000), 0);
+    verdict.expect("duplicate deliveries of an attempt", sink::repeated(&deliveries), 0);
+    verdict.expect("early deliveries", sink::early(&deliveries), 0);
+    verdict.expect("take-over longer than two leases", u64::from(first_after > i64::try_from(lease)? * 2_000), 0);
     verdict.end()
 }
 
@@ -94,7 +94,7 @@ pub(crate) async fn rolling(jobs: u64, lease: u64) -> anyhow::Result<()> {
             old.stop().await?;
             let stopped = now_ms();
             nodes.insert(name, node(&database, name, lease).await?);
-            println!("  {name} stopped in {} ms and was back in {} ms", stopped - begun, now_ms() - stopped);
+            println!("  {name} stopped in {} ms and restarted in {} ms", stopped - begun, now_ms() - stopped);
         }
     }
     sleep_until_ms(to).await;
@@ -108,9 +108,9 @@ pub(crate) async fn rolling(jobs: u64, lease: u64) -> anyhow::Result<()> {
     let mut verdict = Verdict::new();
     on_record(&database, jobs * seconds.unsigned_abs(), &mut verdict).await?;
     verdict.expect("deliveries", deliveries.len() as u64, jobs * seconds.unsigned_abs());
-    verdict.expect("attempts seen twice", sink::repeated(&deliveries), 0);
-    verdict.expect("early", sink::early(&deliveries), 0);
-    verdict.expect("later than a second", deliveries.iter().filter(|delivery| late(delivery)).count() as u64, 0);
+    verdict.expect("duplicate deliveries of an attempt", sink::repeated(&deliveries), 0);
+    verdict.expect("early deliveries", sink::early(&deliveries), 0);
+    verdict.expect("deliveries later than 1 s", deliveries.iter().filter(|delivery| late(delivery)).count() as u64, 0);
     verdict.end()
 }
 
@@ -118,13 +118,13 @@ fn late(delivery: &Delivery) -> bool {
     delivery.arrived_at - delivery.scheduled_at > LAG_MAX_MS
 }
 
-/// When the partitions were taken by those who hold them now, by the database's clock.
+/// When the present owners acquired their partitions, by the database clock.
 async fn acquired_at(database: &Database) -> anyhow::Result<i64> {
     let mut db = PgConnection::connect(&database.url).await?;
     Ok(sqlx::query_scalar("select max(since) from partitions where holder is not null").fetch_one(&mut db).await?)
 }
 
-/// Waits until nothing has come for a while.
+/// Waits until no delivery has arrived for 3 s.
 async fn settle(sink: &Sink) {
     let mut last = (sink.len(), 0);
     while last.1 < 30 {
@@ -133,7 +133,7 @@ async fn settle(sink: &Sink) {
     }
 }
 
-/// The record, read from the tables themselves.
+/// Checks the recorded ticks, read from the tables.
 async fn on_record(database: &Database, ticks: u64, verdict: &mut Verdict) -> anyhow::Result<()> {
     let mut db = PgConnection::connect(&database.url).await?;
     let count = async |db: &mut PgConnection, text: &'static str| -> anyhow::Result<u64> {
@@ -143,9 +143,9 @@ async fn on_record(database: &Database, ticks: u64, verdict: &mut Verdict) -> an
     let rows = count(&mut db, "select count(*) from runs where cause = 1").await?;
     let skipped = count(&mut db, "select count(*) from runs where skip_reason is not null").await?;
     let open = count(&mut db, "select count(*) from runs where state < 2").await?;
-    println!("  {rows} ticks on the record, {skipped} of them skipped");
-    verdict.expect("ticks on the record", recorded, ticks);
-    verdict.expect("ticks on the record twice", rows - recorded, 0);
-    verdict.expect("runs still open", open, 0);
+    println!("  {rows} recorded ticks, {skipped} of them skipped");
+    verdict.expect("recorded ticks", recorded, ticks);
+    verdict.expect("ticks recorded twice", rows - recorded, 0);
+    verdict.expect("open runs", open, 0);
     Ok(())
 }

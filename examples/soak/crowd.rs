@@ -1,6 +1,6 @@
-//! One healthy job beside everything that used to stop it: clients that list without end, clients that never read, idle
-//! connections, one greedy job whose receiver never answers, thousands of jobs of another such receiver, and webhooks to a zone
-//! whose name server never answers.
+//! One healthy job beside everything that once blocked it: clients that list without end, clients that never read, idle
+//! connections, one greedy job whose receiver never answers, thousands of jobs of another such receiver, and webhooks to a DNS
+//! zone whose name server never answers.
 
 use std::{
     sync::{
@@ -23,19 +23,19 @@ use crate::{
     sleep_until_ms,
 };
 
-/// Clients that list jobs and runs one page after the other.
+/// Clients that list jobs and runs, page after page.
 const READERS: usize = 20;
-/// Clients that ask for a large list and never read the answer.
+/// Clients that request a large list and never read the answer.
 const DEAF: usize = 10;
 /// Connections that never send a byte.
 const IDLE: usize = 300;
-/// Jobs whose definitions make lists large.
+/// Jobs with large definitions, which make lists large.
 const LISTED: usize = 2_000;
-/// Jobs every second whose host is in the zone that never answers.
+/// Jobs every second whose host is in the DNS zone that never answers.
 const DEAD: usize = 300;
-/// Jobs every minute of one host that takes connections and never answers.
+/// Jobs every minute for one host that accepts connections and never answers.
 const HANGING: usize = 20_000;
-/// The name server of the dead zone; `scripts/soak crowd` makes the machine's settings name it.
+/// The name server of the dead zone; `scripts/soak crowd` points resolv.conf to it.
 const DEAD_SERVER: &str = "127.0.0.153:53";
 const LAG_MAX_MS: i64 = 1_000;
 const MEMORY_MAX_MB: u64 = 500;
@@ -54,7 +54,7 @@ async fn beside(store: &str, flags: &[&str], seconds: u64) -> anyhow::Result<()>
     let tarpits = [tarpit().await?, tarpit().await?];
     let dead = UdpSocket::bind(DEAD_SERVER).await.ok();
     if dead.is_none() {
-        println!("  not as root: the dead zone is left out");
+        println!("  no permission to bind port 53 (run as root): test without the dead zone");
     }
     let server = Server::serve(&[&["--node-name", "crowd"], flags].concat()).await?;
     let from = (now_ms() / 1_000 + 8) * 1_000;
@@ -73,12 +73,14 @@ async fn beside(store: &str, flags: &[&str], seconds: u64) -> anyhow::Result<()>
     server.kill().await?;
     let deliveries = sink.all();
     let (p50, p99, max) = sink::lag(&deliveries);
-    println!("  lag of the healthy job: p50 {p50} ms, p99 {p99} ms, max {max} ms; {asked} lists answered; {memory} MB");
+    println!(
+        "  lag of the healthy job: p50 {p50} ms, p99 {p99} ms, max {max} ms; {asked} lists answered; peak memory {memory} MB"
+    );
     let mut verdict = Verdict::new();
-    verdict.expect("ticks on the record", runs.len() as u64, seconds);
+    verdict.expect("recorded ticks", runs.len() as u64, seconds);
     verdict.expect("skips", skipped as u64, 0);
     verdict.expect("deliveries", deliveries.len() as u64, seconds);
-    verdict.expect("p99 above a second", u64::from(p99 >= LAG_MAX_MS), 0);
+    verdict.expect("p99 above 1 s", u64::from(p99 >= LAG_MAX_MS), 0);
     verdict.expect("memory above the limit", u64::from(memory >= MEMORY_MAX_MB), 0);
     verdict.end()
 }
@@ -110,7 +112,7 @@ fn jobs(hook: &str, [one, other]: &[String; 2], dead_zone: bool, from: i64, to: 
     jobs.iter().map(|job| format!("{job}\n")).collect()
 }
 
-/// A receiver that takes connections and never answers; gives its URL.
+/// A receiver that accepts connections and never answers; returns its URL.
 async fn tarpit() -> anyhow::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}/hook", listener.local_addr()?);
@@ -165,7 +167,7 @@ async fn read_lists(url: &str, n: usize, over: &AtomicBool, answers: &AtomicU64)
         if answered.await.is_ok() {
             answers.fetch_add(1, Ordering::Relaxed);
         } else {
-            // Sent away because too many ask: as a polite client, a moment later.
+            // The node is busy: retry a moment later, as a correct client does.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }

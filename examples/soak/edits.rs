@@ -1,4 +1,4 @@
-//! Edits, pauses and deletes as close to a tick as they come.
+//! Edits, pauses and deletes as close to a tick as possible.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -8,15 +8,15 @@ use tokio::sync::Semaphore;
 
 use crate::{Random, Verdict, instant, ledger::Ledger, now_ms, server::Server, sink::Sink, sleep_until_ms};
 
-/// How many jobs are worked on at a time.
+/// How many jobs are edited at a time.
 const AT_ONCE: usize = 25;
 
-/// What was done to a job, and between which instants each definition held.
+/// What was done to a job, and in which period each definition applied.
 struct Done {
     name: String,
-    /// (from, to, period): ticks after `from` and up to `to`.
+    /// (from, to, period): the definition's ticks after `from` and up to `to`.
     held: Vec<(i64, i64, i64)>,
-    /// No tick may be later than this.
+    /// No later tick is allowed.
     last: i64,
     answered_at: i64,
     word: &'static str,
@@ -73,15 +73,15 @@ pub(crate) async fn run(times: u64, seed: u64) -> anyhow::Result<()> {
         println!("  {word}: {}, of which {near} were answered within 100 ms of a tick", of.len());
     }
     let mut verdict = Verdict::new();
-    verdict.expect("ticks on the record", ledger.ticks.len() as u64, expected_ticks);
-    verdict.expect("ticks doubled", ledger.doubled(), 0);
+    verdict.expect("recorded ticks", ledger.ticks.len() as u64, expected_ticks);
+    verdict.expect("ticks recorded twice", ledger.doubled(), 0);
     verdict.expect("ticks lost", lost, 0);
-    verdict.expect("ticks of no definition that held", unexpected, 0);
-    verdict.expect("deliveries of ticks after a pause or delete was answered", after, 0);
+    verdict.expect("ticks that no definition in force had", unexpected, 0);
+    verdict.expect("deliveries of ticks after the last definition ended", after, 0);
     verdict.end()
 }
 
-/// One job from its making to its end: a second or so of ticks, a change near a tick, a second or so more.
+/// One job from creation to end: about a second of ticks, an edit near a tick, and about a second more.
 async fn one(client: &reqwest::Client, api: &str, hook: &str, n: u64, kind: u64, offset: i64) -> anyhow::Result<Done> {
     let name = format!("edited-{n:04}");
     let spec = |every: &str| json!({"name": name, "schedule": {"every": every}, "target": {"http": {"url": hook}}, "overlap": "allow"});

@@ -1,5 +1,5 @@
-//! `soak guard`: short benchmarks of the real binary, judged by ratios within one run alone, because machines and moments differ:
-//! something that grows with the number of jobs, or that has become many times dearer, is seen; a busy machine is not.
+//! `soak guard`: short benchmarks of the real binary. Bounds apply only to ratios within one run, because machines differ and
+//! may be busy. They detect a cost that grows with the number of jobs, or a manifold slowdown, but not a busy machine.
 
 use anyhow::Context;
 use everytick_store::conformance::server::Server;
@@ -8,7 +8,7 @@ use tokio::process::Command;
 
 use crate::binary;
 
-/// What a figure must reach. Far below what a quiet machine shows: see docs/BENCHMARKS.md.
+/// Lower bound of a figure. Far below the value on an idle machine: see docs/BENCHMARKS.md.
 struct Bound {
     figure: &'static str,
     at_least: f64,
@@ -26,11 +26,11 @@ pub(crate) async fn run(jobs: u64) -> anyhow::Result<()> {
     right &= judged(url, &tick, &[bound("growth", 0.6), bound("ratio", 0.1)]).await?;
     let life = ["life", "--jobs", &few];
     right &= judged(url, &life, &[bound("ratio", 0.03)]).await?;
-    anyhow::ensure!(right, "slower than it may be");
+    anyhow::ensure!(right, "a figure is below its bound");
     Ok(())
 }
 
-/// Measures once more before it judges: a single moment says little.
+/// Repeats a failed measurement once, because a single one may be disturbed.
 async fn judged(url: &str, bench: &[&str], bounds: &[Bound]) -> anyhow::Result<bool> {
     for last in [false, true] {
         let found = measured(url, bench).await?;

@@ -1,4 +1,4 @@
-//! The same jobs, while the server is killed again and again.
+//! The same jobs while the server is killed again and again.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) async fn run(jobs: u64, times: u64, seed: u64) -> anyhow::Result<()> 
     let mut random = Random(seed);
     let (sink, hook) = Sink::start().await?;
     let mut server = Server::start(dir.path()).await?;
-    // Each life lasts up to three seconds, and a start takes a little.
+    // Each server lives up to three seconds, and a start takes some time too.
     let seconds = times * 5 / 2 + 5;
     let from = (now_ms() / 1_000 + 4) * 1_000;
     let to = from + i64::try_from(seconds - 1)? * 1_000;
@@ -31,7 +31,7 @@ pub(crate) async fn run(jobs: u64, times: u64, seed: u64) -> anyhow::Result<()> 
     }
     println!("  killed {times} times within {:.1} s", (now_ms() - from) as f64 / 1_000.0);
     sleep_until_ms(to).await;
-    // Quiet when nothing has come for a while: retries of lost runs included.
+    // Wait until no delivery has arrived for 4 s, so that retries of lost runs are included.
     let mut last = (sink.len(), 0);
     while last.1 < 40 {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -44,11 +44,11 @@ pub(crate) async fn run(jobs: u64, times: u64, seed: u64) -> anyhow::Result<()> 
     println!("  runs {}, skips by reason {:?} (1 overlap, 2 misfire, 3 catch_up)", ledger.runs, ledger.skips);
     println!("  deliveries {}, lag p50 {p50} ms, p99 {p99} ms, max {max} ms", deliveries.len());
     let mut verdict = Verdict::new();
-    verdict.expect("ticks on the record", ledger.ticks.len() as u64, jobs * seconds);
-    verdict.expect("ticks on the record twice", ledger.doubled(), 0);
-    verdict.expect("runs still open", ledger.open, 0);
-    verdict.expect("attempts seen twice", sink::repeated(&deliveries), 0);
-    verdict.expect("early", sink::early(&deliveries), 0);
+    verdict.expect("recorded ticks", ledger.ticks.len() as u64, jobs * seconds);
+    verdict.expect("ticks recorded twice", ledger.doubled(), 0);
+    verdict.expect("open runs", ledger.open, 0);
+    verdict.expect("duplicate deliveries of an attempt", sink::repeated(&deliveries), 0);
+    verdict.expect("early deliveries", sink::early(&deliveries), 0);
     println!("  integrity_check: {}", ledger.integrity);
     anyhow::ensure!(ledger.integrity == "ok", "the database file is damaged");
     verdict.end()

@@ -1,10 +1,10 @@
-//! The record, read from the database file itself once the server is down: independent of our own code.
+//! The recorded ticks, read directly from the database file after the server has stopped: independent of the product's code.
 
 use std::{collections::BTreeMap, path::Path};
 
 use sqlx::{Connection, Row, SqliteConnection};
 
-/// How often each tick of each job is on the record, as a run or a skip; ranges are spread out.
+/// How often each tick of each job is recorded, as a run or a skip. Skipped ranges are expanded into ticks.
 pub(crate) struct Ledger {
     pub(crate) ticks: BTreeMap<(String, i64), u32>,
     pub(crate) runs: u64,
@@ -14,7 +14,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// `every` is the length of the jobs' period in milliseconds, to spread ranges by.
+    /// `every` is the jobs' period in milliseconds, used to expand ranges.
     pub(crate) async fn read(dir: &Path, every: i64) -> anyhow::Result<Self> {
         let url = format!("sqlite:{}", dir.join("everytick.db").display());
         let mut db = SqliteConnection::connect(&url).await?;
@@ -40,7 +40,7 @@ impl Ledger {
             let count: i64 = row.try_get(3)?;
             anyhow::ensure!(
                 count == (to - from) / every + 1,
-                "a range of {name} counts {count} ticks from {from} to {to}"
+                "a skipped range of {name} has the count {count}, which does not fit {from} to {to}"
             );
             for n in 0..count {
                 *ledger.ticks.entry((name.clone(), from + n * every)).or_default() += 1;

@@ -1,15 +1,14 @@
-//! Proof from outside: the real binary, a real HTTP sink, the real clock. `scripts/soak` builds both and runs this.
+//! Soak tests from outside: the real binary, a real HTTP receiver, the real clock. `scripts/soak` builds both and runs this.
 //!
-//! `soak steady [JOBS] [SECONDS]`: jobs every second; each tick delivered once, none early, none lost; prints the lag.
-//! `soak kill [JOBS] [TIMES] [SEED]`: the same under `kill -9` at random moments, with a restart each time.
+//! `soak steady [JOBS] [SECONDS]`: jobs every second; checks that each tick is delivered once, none early; prints the lag.
+//! `soak kill [JOBS] [TIMES] [SEED]`: the same with `kill -9` at random moments and a restart each time.
 //! `soak edits [TIMES] [SEED]`: edits, pauses and deletes within 50 ms of a tick.
-//! `soak takeover [JOBS] [LEASE] [EVERY]`: the one node of a cluster is killed and another takes over; prints how long
-//! it took.
-//! `soak workers [RUNS] [WORKERS] [SEED]`: a queue is worked off while its workers are killed at random.
-//! `soak idle [WORKERS] [SECONDS]`: what workers cost that wait, and how soon a run starts that is made then.
-//! `soak guard [JOBS]`: short benchmarks, judged by ratios: fails where a figure falls with the number of jobs.
+//! `soak takeover [JOBS] [LEASE] [EVERY]`: kills the only node of a cluster; another node takes over; prints how long it took.
+//! `soak workers [RUNS] [WORKERS] [SEED]`: works through a queue while workers are killed at random.
+//! `soak idle [WORKERS] [SECONDS]`: measures the cost of waiting workers, and how soon a new run starts.
+//! `soak guard [JOBS]`: short benchmarks with bounds on ratios; fails when a figure drops as the number of jobs grows.
 //! `soak crowd [SECONDS]`: one healthy job beside list readers, a greedy job, idle connections and a dead DNS zone.
-//! `soak rolling [JOBS] [LEASE]`: three nodes are restarted one after another; prints the longest lag.
+//! `soak rolling [JOBS] [LEASE]`: restarts three nodes one after another; prints the longest lag.
 
 mod cluster;
 mod crowd;
@@ -43,13 +42,13 @@ async fn main() -> anyhow::Result<()> {
         Some("guard") => guard::run(number(1, 40_000)?).await,
         Some("worker") => workers::worker(args.get(1).map_or("", String::as_str)).await,
         _ => anyhow::bail!(
-            "say steady [JOBS] [SECONDS], kill [JOBS] [TIMES] [SEED], edits [TIMES] [SEED], takeover [JOBS] [LEASE] [EVERY], \
+            "usage: soak steady [JOBS] [SECONDS], kill [JOBS] [TIMES] [SEED], edits [TIMES] [SEED], takeover [JOBS] [LEASE] [EVERY], \
              rolling [JOBS] [LEASE], workers [RUNS] [WORKERS] [SEED], idle [WORKERS] [SECONDS], crowd [SECONDS] or guard [JOBS]"
         ),
     }
 }
 
-/// Prints one line of the verdict, and remembers whether all were right.
+/// Prints each check, and remembers whether all passed.
 pub(crate) struct Verdict(bool);
 
 impl Verdict {
@@ -59,13 +58,13 @@ impl Verdict {
     pub(crate) fn expect(&mut self, what: &str, is: impl PartialEq<u64> + std::fmt::Display, should_be: u64) {
         let right = is == should_be;
         self.0 &= right;
-        println!("  {what}: {is}{}", if right { String::new() } else { format!("   WRONG: should be {should_be}") });
+        println!("  {what}: {is}{}", if right { String::new() } else { format!("   WRONG: expected {should_be}") });
     }
     pub(crate) fn end(self) -> anyhow::Result<()> {
         if self.0 {
             println!("  all right")
         }
-        anyhow::ensure!(self.0, "not as promised");
+        anyhow::ensure!(self.0, "some checks failed");
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! The real binary, started on a free port with data of its own; it dies with this process.
+//! The real binary on a free port with its own data. It is killed when this process ends.
 
 use std::{process::Stdio, time::Duration};
 
@@ -38,38 +38,38 @@ impl Server {
                     return Ok(url.to_owned());
                 }
             }
-            anyhow::bail!("the server ended before it listened")
+            anyhow::bail!("the server exited before it listened")
         })
         .await??;
-        // Read on, so that it never blocks on a full pipe.
+        // Keep reading, so that the server never blocks on a full pipe.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Ok(Self { child, url })
     }
 
-    /// The processor time that it has taken so far. Linux counts it in hundredths of a second.
+    /// CPU time used so far. Linux counts it in hundredths of a second.
     pub(crate) fn cpu_ms(&self) -> anyhow::Result<u64> {
-        let pid = self.child.id().context("the server has ended")?;
+        let pid = self.child.id().context("the server has exited")?;
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
         Ok((ticks(11) + ticks(12)) * 10)
     }
 
-    /// The most memory that it has had so far.
+    /// Peak memory so far.
     pub(crate) fn memory_mb(&self) -> anyhow::Result<u64> {
-        let pid = self.child.id().context("the server has ended")?;
+        let pid = self.child.id().context("the server has exited")?;
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM in its status")?;
         Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1_024)
     }
 
-    /// As a power cut would.
+    /// Kills the server without warning, as a power failure would.
     pub(crate) async fn kill(mut self) -> anyhow::Result<()> {
         self.child.kill().await.context("could not kill the server")
     }
 
     pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
-        let pid = self.child.id().context("the server has ended")?;
+        let pid = self.child.id().context("the server has exited")?;
         Command::new("kill").arg(pid.to_string()).status().await?;
         tokio::time::timeout(Duration::from_secs(60), self.child.wait()).await??;
         Ok(())

@@ -1,4 +1,4 @@
-//! A receiver of webhooks that writes down every request it sees.
+//! A webhook receiver that records every request.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ pub(crate) struct Delivery {
 pub(crate) struct Sink(Arc<Mutex<Vec<Delivery>>>);
 
 impl Sink {
-    /// Listens on a free port for as long as this process lives; gives its URL.
+    /// Listens on a free port until this process ends; returns its URL.
     pub(crate) async fn start() -> anyhow::Result<(Self, String)> {
         let sink = Self::default();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
@@ -58,7 +58,7 @@ impl Sink {
     }
 }
 
-/// How often an attempt at a run was seen again.
+/// How many deliveries repeat an attempt that was delivered before.
 pub(crate) fn repeated(deliveries: &[Delivery]) -> u64 {
     let mut seen: BTreeMap<(&str, u32), u64> = BTreeMap::new();
     for delivery in deliveries {
@@ -71,7 +71,7 @@ pub(crate) fn early(deliveries: &[Delivery]) -> u64 {
     deliveries.iter().filter(|delivery| delivery.arrived_at < delivery.scheduled_at).count() as u64
 }
 
-/// From the tick to the arrival: p50, p99 and the longest, in milliseconds.
+/// Lag from tick to arrival: p50, p99 and maximum, in milliseconds.
 pub(crate) fn lag(deliveries: &[Delivery]) -> (i64, i64, i64) {
     let mut lags: Vec<_> = deliveries.iter().map(|delivery| delivery.arrived_at - delivery.scheduled_at).collect();
     lags.sort_unstable();

@@ -1,4 +1,4 @@
-//! Jobs that tick every second, and nothing goes wrong.
+//! Jobs that tick every second, without faults.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::{
     sleep_until_ms,
 };
 
-/// Makes `jobs` jobs through the batch API. Each ticks every so many seconds from `from` to `to`, both included, the first
-/// ticks spread over the first period.
+/// Creates `jobs` jobs through the batch API. Each ticks every `every` seconds from `from` to `to`, both included. Their first
+/// ticks are spread over the first period.
 pub(crate) async fn create(
     server: &Server,
     hook: &str,
@@ -45,7 +45,7 @@ pub(crate) async fn run(jobs: u64, seconds: u64) -> anyhow::Result<()> {
     let from = (now_ms() / 1_000 + 4 + i64::try_from(jobs / 2_000)?) * 1_000;
     let to = from + i64::try_from(seconds - 1)? * 1_000;
     create(&server, &hook, jobs, 1, from, to).await?;
-    anyhow::ensure!(now_ms() < from, "the jobs were not made before their first tick; give more time");
+    anyhow::ensure!(now_ms() < from, "the jobs were not created before their first tick; use fewer jobs");
     let ticks = jobs * seconds;
     sleep_until_ms(to).await;
     for _ in 0..600 {
@@ -64,11 +64,11 @@ pub(crate) async fn run(jobs: u64, seconds: u64) -> anyhow::Result<()> {
         println!("  {line}");
     }
     let mut verdict = Verdict::new();
-    verdict.expect("ticks on the record", ledger.ticks.len() as u64, ticks);
-    verdict.expect("ticks on the record twice", ledger.doubled(), 0);
+    verdict.expect("recorded ticks", ledger.ticks.len() as u64, ticks);
+    verdict.expect("ticks recorded twice", ledger.doubled(), 0);
     verdict.expect("runs", ledger.runs, ticks);
     verdict.expect("deliveries", deliveries.len() as u64, ticks);
-    verdict.expect("attempts seen twice", sink::repeated(&deliveries), 0);
-    verdict.expect("early", sink::early(&deliveries), 0);
+    verdict.expect("duplicate deliveries of an attempt", sink::repeated(&deliveries), 0);
+    verdict.expect("early deliveries", sink::early(&deliveries), 0);
     verdict.end()
 }

@@ -1,4 +1,4 @@
-//! Workers of a queue, on PostgreSQL: killed at random while a queue is worked off, and a thousand of them idle.
+//! Workers of a queue, on PostgreSQL: killed at random while they work through a queue, and a thousand of them idle.
 
 use std::{process::Stdio, time::Duration};
 
@@ -13,14 +13,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Random, Verdict, now_ms, server::Server};
 
-/// A lost run is back within its lease and a second.
+/// A lost run is available again within its lease plus one second.
 const LOST_MS_MAX: u64 = 31_000;
-/// What a thousand idle workers may take of one core, in thousandths.
+/// Maximum CPU of the node with idle workers, in thousandths of one core.
 const IDLE_CPU_MAX: u64 = 50;
-/// A run that is made while they wait starts within this, 99 times of 100.
+/// p99 of the time from a trigger to its claim while workers wait.
 const START_MS_MAX: u64 = 50;
 const QUEUE: &str = "work";
-/// Runs of one job that may wait.
+/// Maximum number of waiting runs of one job.
 const RUNS_PER_JOB: u64 = 1_000;
 
 async fn node(database: &Database) -> anyhow::Result<Server> {
@@ -40,7 +40,7 @@ async fn trigger(http: &reqwest::Client, url: &str, job: u64) -> anyhow::Result<
     Ok(())
 }
 
-/// One worker in a process of its own, for `killed`.
+/// One worker in its own process, for `killed`.
 pub(crate) async fn worker(url: &str) -> anyhow::Result<()> {
     Worker::new(url, QUEUE)?.concurrency(4).run(work, CancellationToken::new()).await;
     Ok(())
@@ -61,7 +61,7 @@ fn start_worker(url: &str) -> anyhow::Result<Child> {
     started.context("could not start a worker")
 }
 
-/// `runs` runs are worked off by `workers` processes, of which one is killed every now and then.
+/// `workers` processes work through `runs` runs; one of them is killed every 100 to 400 ms.
 pub(crate) async fn killed(runs: u64, workers: u64, seed: u64) -> anyhow::Result<()> {
     println!("{runs} runs of a queue, {workers} workers that are killed at random, seed {seed}:");
     let database = Postgres::shared().blank().await;
@@ -79,8 +79,8 @@ pub(crate) async fn killed(runs: u64, workers: u64, seed: u64) -> anyhow::Result
         if waiting + held == 0 {
             break;
         }
-        anyhow::ensure!(now_ms() - begun < 600_000, "{waiting} wait and {held} are held after ten minutes");
-        // Towards the end they are let be, so that the last lost ones are worked off.
+        anyhow::ensure!(now_ms() - begun < 600_000, "{waiting} runs wait and {held} are claimed after ten minutes");
+        // No kills at the end, so that the last lost runs can be executed.
         if done < runs * 8 / 10 {
             let victim = usize::try_from(random.below(workers))?;
             children[victim].kill().await?;
@@ -88,18 +88,18 @@ pub(crate) async fn killed(runs: u64, workers: u64, seed: u64) -> anyhow::Result
             kills += 1;
         }
     }
-    println!("  {kills} kills; worked off in {:.1} s", (now_ms() - begun) as f64 / 1_000.0);
+    println!("  {kills} kills; all runs executed in {:.1} s", (now_ms() - begun) as f64 / 1_000.0);
     let count = async |db: &mut PgConnection, text: &'static str| -> anyhow::Result<u64> {
         Ok(sqlx::query_scalar::<_, i64>(text).fetch_one(db).await?.unsigned_abs())
     };
     let lost = count(&mut db, "select count(*) from attempts where outcome = 'lost'").await?;
     let longest = "select coalesce(max(finished_at - started_at), 0) from attempts where outcome = 'lost'";
     let longest = count(&mut db, longest).await?;
-    println!("  {lost} attempts were lost; the longest from its claim to its loss: {longest} ms");
+    println!("  {lost} attempts were lost; longest time from claim to loss: {longest} ms");
     let mut verdict = Verdict::new();
-    verdict.expect("runs that succeeded", count(&mut db, "select count(*) from runs where state = 2").await?, runs);
+    verdict.expect("succeeded runs", count(&mut db, "select count(*) from runs where state = 2").await?, runs);
     verdict.expect("other runs", count(&mut db, "select count(*) from runs where state <> 2").await?, 0);
-    verdict.expect("lost for longer than a lease and a second", u64::from(longest > LOST_MS_MAX), 0);
+    verdict.expect("longer from claim to loss than a lease plus 1 s", u64::from(longest > LOST_MS_MAX), 0);
     verdict.end()
 }
 
@@ -109,7 +109,7 @@ async fn counts(db: &mut PgConnection) -> anyhow::Result<[u64; 3]> {
     Ok([waiting, held, done].map(i64::unsigned_abs))
 }
 
-/// `workers` wait for work: what that costs the node and the database, and how soon a run starts that is made then.
+/// `workers` wait for runs: measures what that costs node and database, and how soon a new run starts.
 pub(crate) async fn idle(workers: u64, seconds: u64) -> anyhow::Result<()> {
     println!("{workers} idle workers for {seconds} s:");
     let database = Postgres::shared().blank().await;
@@ -140,7 +140,7 @@ pub(crate) async fn idle(workers: u64, seconds: u64) -> anyhow::Result<()> {
     let took = (now_ms() - begun).unsigned_abs().max(1);
     let cpu = (server.cpu_ms()? - cpu) * 1_000 / took;
     let queries = (commits(&mut db).await? - queries) as f64 * 1_000.0 / took as f64;
-    println!("  the node takes {:.1} % of one core; {queries:.1} transactions a second", cpu as f64 / 10.0);
+    println!("  the node uses {:.1} % of one core; {queries:.1} transactions a second", cpu as f64 / 10.0);
     let ones = 200;
     for _ in 0..ones {
         trigger(&http, &url, 0).await?;
@@ -151,16 +151,16 @@ pub(crate) async fn idle(workers: u64, seconds: u64) -> anyhow::Result<()> {
     let waited: Vec<i64> = sqlx::query_scalar(text).fetch_all(&mut db).await?;
     let at = |percent: usize| waited.get((waited.len() * percent / 100).min(waited.len().saturating_sub(1))).copied();
     let p99 = at(99).unwrap_or(i64::MAX);
-    println!("  from a request to its claim: p50 {} ms, p99 {p99} ms", at(50).unwrap_or(i64::MAX));
+    println!("  from trigger to claim: p50 {} ms, p99 {p99} ms", at(50).unwrap_or(i64::MAX));
     let mut verdict = Verdict::new();
-    verdict.expect("runs that were done", waited.len() as u64, ones);
+    verdict.expect("executed runs", waited.len() as u64, ones);
     verdict.expect("more than 5 % of a core", u64::from(cpu > IDLE_CPU_MAX), 0);
-    verdict.expect("later than 50 ms", u64::from(p99.unsigned_abs() > START_MS_MAX), 0);
+    verdict.expect("p99 above 50 ms", u64::from(p99.unsigned_abs() > START_MS_MAX), 0);
     verdict.end()
 }
 
 async fn commits(db: &mut PgConnection) -> anyhow::Result<u64> {
-    // Counters are gathered with a delay; what is asked here is a handful of them.
+    // The statistics are updated with a delay; the few queries of this test hardly count.
     let text = "select pg_stat_clear_snapshot()::text, xact_commit + xact_rollback from pg_stat_database where datname = current_database()";
     let (_, count): (Option<String>, i64) = sqlx::query_as(text).fetch_one(db).await?;
     Ok(count.unsigned_abs())
