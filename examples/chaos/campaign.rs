@@ -1,4 +1,4 @@
-//! The campaign from its start to its report.
+//! Runs the campaign from start to report.
 
 use std::path::{Path, PathBuf};
 
@@ -23,16 +23,16 @@ use crate::{
     sink::Sink,
 };
 
-/// From the making of the jobs to their first tick.
+/// Time from the creation of the jobs to their first tick.
 const LEAD_MS: i64 = 5_000;
-/// A multiple of every interval of the load.
+/// A multiple of every interval of the jobs.
 const ALIGN_MS: i64 = 10_000;
-/// No fault begins in the last seconds, so that all is healed when the ticks end.
+/// No fault begins in these last milliseconds, so that all faults are healed when the ticks end.
 const QUIET_MS: i64 = 6_000;
 const SAMPLE_MS: i64 = 300;
-/// How long after the heal it is watched whether everything stays done.
+/// How long after the heal the record must stay caught up.
 const WATCH_MS: i64 = 2_000;
-/// When the waiting for one fault to be caught up is given up.
+/// How long to wait for a fault to be caught up.
 const GIVE_UP_MS: i64 = 60_000;
 const LINES_OF_EDITS: u64 = 6;
 
@@ -59,7 +59,7 @@ pub(crate) async fn run(options: &Options, folder: &Path) -> anyhow::Result<Repo
     let before = postgres::offset(&mut connection).await?;
     connection.close().await?;
 
-    // Intervals count from here; the oracle counts from 1970, which is then the same.
+    // Intervals start here. The oracle counts from 1970, which gives the same ticks because of the alignment.
     let starts_at = (now_ms() + LEAD_MS).div_euclid(ALIGN_MS) * ALIGN_MS + ALIGN_MS;
     let ends_at = starts_at + options.seconds() * 1_000;
     let load = Load { plans: Plans::default(), apis: apis.clone(), hook, ends_at };
@@ -113,7 +113,7 @@ pub(crate) async fn run(options: &Options, folder: &Path) -> anyhow::Result<Repo
     })
 }
 
-/// One round after the other, each until it is caught up.
+/// Strikes one round of faults after another, each until it is caught up.
 async fn strike(
     options: &Options,
     net: Net,
@@ -136,7 +136,7 @@ async fn strike(
     Ok(done)
 }
 
-/// Looks at the record from time to time.
+/// Reads the record from time to time.
 struct Watch {
     url: String,
     plans: Plans,
@@ -144,7 +144,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// What is behind now, of ticks from `from` on; a database that does not answer is behind too.
+    /// The first thing behind now, of ticks from `from` on. A database that does not answer counts as behind too.
     async fn behind(&self, from: i64) -> Option<String> {
         let looked = async {
             let mut connection = PgConnection::connect(&self.url).await?;
@@ -155,7 +155,7 @@ impl Watch {
         };
         match tokio::time::timeout(std::time::Duration::from_secs(2), looked).await {
             Ok(Ok((now, rows))) => progress::behind(&self.plans.lock(), &rows, from.max(self.starts_at), now),
-            Ok(Err(error)) => Some(format!("the database: {error:#}")),
+            Ok(Err(error)) => Some(format!("database error: {error:#}")),
             Err(_) => Some("the database does not answer".to_owned()),
         }
     }
@@ -195,12 +195,12 @@ impl Watch {
             touches: round.iter().any(|fault| fault.touches()),
         };
         if fault.catch_up_ms().is_none_or(|ms| ms > CATCH_UP_MS_MAX) {
-            eprintln!("slow: {} (last behind: {})", fault.what, last.unwrap_or_default());
+            eprintln!("slow to catch up: {} (last behind: {})", fault.what, last.unwrap_or_default());
         }
         Ok(fault)
     }
 
-    /// Until every run has ended, or long enough (I19).
+    /// Waits until every run has ended and nothing is behind, at most [`GIVE_UP_MS`] (I19).
     async fn settled(&self) {
         let until = now_ms() + GIVE_UP_MS;
         while now_ms() < until {
@@ -225,7 +225,7 @@ fn free_port(net: Net) -> anyhow::Result<u16> {
     }
 }
 
-/// Where logs and data go: a folder that the user postgres may enter.
+/// The folder for logs and data, which the user postgres must be able to enter.
 pub(crate) fn folder(seed: u64) -> anyhow::Result<PathBuf> {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = std::env::temp_dir().join(format!("everytick-chaos-{seed}-{}", now_ms()));

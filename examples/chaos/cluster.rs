@@ -1,4 +1,4 @@
-//! The three nodes and the database, and what is done to them.
+//! The three nodes and the database, and the faults applied to them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,7 +12,7 @@ use crate::{
     postgres::Postgres,
 };
 
-/// How often it is looked whether a node has ended by itself.
+/// How often nodes are checked for an unexpected exit.
 const SUPERVISE_MS: i64 = 500;
 
 #[derive(Clone)]
@@ -20,7 +20,7 @@ pub(crate) struct Cluster {
     net: Net,
     nodes: Vec<Arc<Turn<Node>>>,
     pub(crate) postgres: Arc<Turn<Postgres>>,
-    /// What nodes did that nobody asked of them.
+    /// Unexpected behaviour of nodes, such as an exit.
     oddities: Arc<Mutex<Vec<String>>>,
 }
 
@@ -45,7 +45,7 @@ impl Cluster {
         self.oddities.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{}: {what}", now_ms()));
     }
 
-    /// A node that ends by itself is started again, as a supervisor would do.
+    /// Restarts a node that exits by itself, as a supervisor would.
     async fn supervise(self) {
         loop {
             sleep_ms(SUPERVISE_MS).await;
@@ -60,7 +60,7 @@ impl Cluster {
         }
     }
 
-    /// Does it, lets it last, and heals it. Gives the instant from which catching up counts.
+    /// Applies the fault, waits, and heals it. Returns the instant from which catching up is measured.
     pub(crate) async fn strike(&self, fault: Fault) -> anyhow::Result<i64> {
         match fault {
             Fault::Kill { node, down_ms } => {
@@ -106,7 +106,7 @@ impl Cluster {
         Ok(now_ms())
     }
 
-    /// As a deploy that ends for good would. Says which did not stop in time.
+    /// Stops all nodes and the database, and notes nodes that did not stop in time.
     pub(crate) async fn stop(&self) -> anyhow::Result<()> {
         for node in &self.nodes {
             if !node.lock().await.stop().await? {

@@ -1,4 +1,4 @@
-//! What the API tells of each job's runs, against the record.
+//! Compares the runs of each job that the API lists with the record.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,7 +9,7 @@ use crate::{common::instant, history::Row, node::Api};
 
 const PAGE: usize = 1_000;
 
-/// Where they differ. Deleted jobs have no name to ask by.
+/// The differences. Deleted jobs are left out: the API does not find them by name.
 pub(crate) async fn differences(api: &Api, rows: &[Row]) -> anyhow::Result<Vec<String>> {
     let mut of_job: HashMap<&str, BTreeSet<(i64, String)>> = HashMap::new();
     for row in rows {

@@ -1,16 +1,16 @@
-//! Clients that a server has anyway: some list without end, many are connected and silent. Nothing is judged of what they
-//! get; the campaign shows that the others are as safe and as fast beside them.
+//! Background clients of every node: some list without end, many are connected and send nothing. Their answers are not checked;
+//! the campaign shows that the jobs are as safe and as fast beside them.
 
 use crate::{common::sleep_ms, node::Api};
 
 const READERS_PER_NODE: usize = 2;
 const IDLE_PER_NODE: usize = 100;
-/// Between two lists, and before a connection that was closed is opened again.
+/// Pause between two lists, and before a closed connection is opened again.
 const PAUSE_MS: i64 = 200;
 const LISTS: [&str; 4] =
     ["/api/v1/jobs?limit=1000", "/api/v1/runs?limit=1000", "/api/v1/runs?status=failed", "/api/v1/audit?limit=1000"];
 
-/// Begins; it goes on until this process ends.
+/// Starts the clients. They run until this process ends.
 pub(crate) fn gather(apis: &[Api]) {
     for api in apis {
         for n in 0..READERS_PER_NODE {
@@ -33,7 +33,7 @@ async fn read(api: Api, n: usize) {
 
 async fn idle(api: Api) {
     loop {
-        // Until the server has had enough of it.
+        // Returns when the server closes the connection.
         let _ = api.hang_on().await;
         sleep_ms(PAUSE_MS).await;
     }

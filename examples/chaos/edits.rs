@@ -1,5 +1,5 @@
-//! Jobs that are edited, paused, resumed and deleted as close to a tick as they come, through any node. An answer that does not
-//! come leaves open what was done; the audit trail tells at the end.
+//! Jobs that are edited, paused, resumed and deleted as close to a tick as possible, through any node. Without an answer the
+//! outcome is unknown; the audit trail shows it at the end.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -10,10 +10,10 @@ use crate::{
     oracle::{Answered, Kind, Schedule},
 };
 
-/// How near to a tick a change is sent.
+/// Maximum distance between a change and a tick.
 const NEAR_MS: i64 = 50;
 
-/// One job after the other, until the campaign ends.
+/// Works on one job after another until the campaign ends.
 pub(crate) async fn run(load: Load, line: u64, seed: u64) {
     let mut random = Random(seed);
     for n in 0.. {
@@ -34,11 +34,11 @@ struct Edited<'a> {
     paused: bool,
 }
 
-/// What came of a request.
+/// The answer to a request.
 enum Said {
     Done(Value),
     Gone,
-    /// Not known, or not done.
+    /// Outcome unknown, or refused.
     Nothing,
 }
 
@@ -72,7 +72,7 @@ impl Edited<'_> {
         self.load.definition(self.name, Kind::Edited, json!({"every": format!("{seconds}s"), "ends_at": ends_at}))
     }
 
-    /// Pauses, resumes or edits it; says whether that was answered.
+    /// Pauses, resumes or edits the job. Returns whether that was answered.
     async fn change(&mut self, random: &mut Random) -> bool {
         let path = format!("/api/v1/jobs/{}", self.name);
         let said = match (self.paused, random.below(2)) {
@@ -93,7 +93,7 @@ impl Edited<'_> {
         true
     }
 
-    /// Until somebody says that it is gone.
+    /// Repeats the request until a node answers that the job is deleted.
     async fn delete(&mut self, random: &mut Random) {
         let path = format!("/api/v1/jobs/{}", self.name);
         self.version = 0;

@@ -1,4 +1,4 @@
-//! Which faults come, in which order, and how long they last: decided by the seed alone.
+//! Which faults occur, in which order, and how long they last. Only the seed decides.
 
 use crate::{
     common::Random,
@@ -7,7 +7,7 @@ use crate::{
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
-    /// kill -9, and a start after a while.
+    /// kill -9, and a restart later.
     Kill {
         node: usize,
         down_ms: i64,
@@ -23,13 +23,13 @@ pub(crate) enum Fault {
         way: Way,
         ms: i64,
     },
-    /// The last node's wall clock is moved; its monotonic clock is not. `restart`: it is killed and starts under that clock.
+    /// Moves the wall clock of the last node, not its monotonic clock. With `restart` it is killed and starts with that clock.
     Clock {
         seconds: i64,
         ms: i64,
         restart: bool,
     },
-    /// Each node in turn is told to stop, and started again.
+    /// Stops and restarts each node, one after another.
     Rolling,
     DatabaseRestart {
         down_ms: i64,
@@ -59,12 +59,12 @@ impl Fault {
         }
     }
 
-    /// Whether it can make a tick late at all. A moved clock must not.
+    /// Whether it may delay ticks at all. A moved clock must not.
     pub(crate) const fn touches(self) -> bool {
         !matches!(self, Self::Clock { restart: false, .. })
     }
 
-    /// What no second fault may strike at the same time.
+    /// What a second fault at the same time must not affect.
     pub(crate) fn victims(self) -> Vec<usize> {
         match self {
             Self::Kill { node, .. } | Self::Freeze { node, .. } | Self::Cut { node, .. } => vec![node],
@@ -75,7 +75,7 @@ impl Fault {
     }
 }
 
-/// How often each kind lies in the bag. A bag is emptied before it is filled again, so that every kind has its turn.
+/// How often each kind is in the bag. The bag is emptied before it is refilled, so that every kind occurs.
 const BAG: [u8; 20] = [0, 0, 0, 1, 1, 2, 3, 4, 5, 5, 6, 6, 7, 8, 9, 10, 10, 11, 11, 12];
 
 pub(crate) struct Plan {
@@ -90,7 +90,7 @@ impl Plan {
         Self { random: Random(seed), bag: Vec::new(), net, clocks }
     }
 
-    /// What happens next: one fault, now and then two at once.
+    /// The next round: one fault, in one of seven rounds two at once.
     pub(crate) fn round(&mut self) -> Vec<Fault> {
         let first = self.draw();
         if self.random.below(7) > 0 {
@@ -115,7 +115,7 @@ impl Plan {
         let short = self.random.between(2_000, 6_000);
         match drawn {
             0 => Fault::Kill { node, down_ms: self.random.between(500, 7_000) },
-            // Mostly about as long as the lease; now and then much longer.
+            // Mostly about as long as the lease; sometimes much longer.
             1 => Fault::Freeze { node, ms: self.random.between(2_000, 8_000) },
             2 => {
                 let ms = if self.random.below(3) == 0 { self.random.between(10_000, 20_000) } else { short };
@@ -163,13 +163,13 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_has_one_plan() {
+    fn a_seed_determines_the_plan() {
         assert_eq!(rounds(1, Net::Spaces, true), rounds(1, Net::Spaces, true));
         assert_ne!(rounds(1, Net::Spaces, true), rounds(2, Net::Spaces, true));
     }
 
     #[test]
-    fn every_kind_comes_within_a_campaign() {
+    fn every_kind_occurs_within_a_campaign() {
         for seed in 0..50 {
             let kinds: BTreeSet<_> = rounds(seed, Net::Spaces, true).concat().into_iter().map(Fault::kind).collect();
             assert_eq!(kinds.len(), 11, "seed {seed}: {kinds:?}");
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn two_at_once_never_strike_the_same() {
+    fn two_faults_at_once_have_different_victims() {
         for seed in 0..50 {
             for round in rounds(seed, Net::Spaces, true).into_iter().filter(|round| round.len() == 2) {
                 let struck: Vec<_> = round.iter().flat_map(|fault| fault.victims()).collect();

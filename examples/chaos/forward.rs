@@ -1,4 +1,5 @@
-//! `chaos forward SOCKET ADDRESS`, run inside a node's namespace: a node listens on its loopback alone, and files are shared.
+//! `chaos forward SOCKET ADDRESS` runs inside a node's network namespace. A node listens only on loopback there, but files are
+//! shared, so this forwards a Unix socket to it.
 
 use tokio::net::{TcpStream, UnixListener};
 
@@ -8,7 +9,7 @@ pub(crate) async fn run(socket: &str, address: &str) -> anyhow::Result<()> {
         let (mut near, _) = listener.accept().await?;
         let address = address.to_owned();
         tokio::spawn(async move {
-            // A node that is down is a connection that ends.
+            // If the node is down, the connection just ends.
             if let Ok(mut far) = TcpStream::connect(address).await {
                 let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
             }

@@ -1,4 +1,4 @@
-//! Everything that was seen: what the record says, what arrived, what was answered. Data only; `check` judges it.
+//! Everything observed: the record, the deliveries, the answers. Data only; `check` judges it.
 
 use crate::oracle::{Answered, Held, Kind};
 
@@ -17,7 +17,7 @@ pub(crate) struct Row {
     pub(crate) finished_at: Option<i64>,
 }
 
-/// The codes that are stored.
+/// The state codes of the database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     Waiting,
@@ -59,7 +59,7 @@ pub(crate) const fn reason_word(code: i16) -> &'static str {
     }
 }
 
-/// Ticks that were skipped together.
+/// A range of skipped ticks.
 #[derive(Clone, Debug)]
 pub(crate) struct Range {
     pub(crate) job: String,
@@ -78,22 +78,22 @@ pub(crate) struct Delivery {
     pub(crate) fence: i64,
     pub(crate) scheduled_at: i64,
     pub(crate) node: String,
-    /// On the campaign's clock.
+    /// By the campaign's clock.
     pub(crate) arrived_at: i64,
-    /// What it was answered, once it was.
+    /// The status of the answer; `None` while there is none.
     pub(crate) status: Option<u16>,
 }
 
-/// A settlement with an old fence that the campaign sent; only 409 is right.
+/// A settlement with an old fence, sent by the campaign. Only 409 is right.
 #[derive(Clone, Debug)]
 pub(crate) struct Probe {
     pub(crate) run: String,
     pub(crate) fence: i64,
-    /// `None`: nobody answered.
+    /// `None`: no answer.
     pub(crate) status: Option<u16>,
 }
 
-/// A job, and which definition held when.
+/// A job, and when each of its definitions applied.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) name: String,
@@ -101,29 +101,29 @@ pub(crate) struct Job {
     pub(crate) held: Vec<Held>,
     pub(crate) asked: Vec<&'static str>,
     pub(crate) answered: Vec<Answered>,
-    /// The X of every change that the audit has.
+    /// Action and X of every row of the audit trail.
     pub(crate) audited: Vec<(String, i64)>,
     pub(crate) made: bool,
     pub(crate) created_at: Option<i64>,
 }
 
-/// How far the database's clock is ahead of ours, at least and at most.
+/// Lower and upper bound of how far the database clock is ahead of the campaign's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offset {
     pub(crate) low: i64,
     pub(crate) high: i64,
 }
 
-/// A fault, or several at once, from its beginning until everything due was done again.
+/// A fault, or two at once, from its start until everything due was done again.
 #[derive(Clone, Debug, serde::Serialize)]
 pub(crate) struct Fault {
     pub(crate) what: String,
     pub(crate) kinds: Vec<&'static str>,
     pub(crate) began_at: i64,
-    /// From when catching up counts: the heal, or for a killed node the kill.
+    /// From when catching up is measured: the heal, or the kill of a node.
     pub(crate) counts_from: i64,
     pub(crate) caught_up_at: Option<i64>,
-    /// Whether ticks may be late by it at all.
+    /// Whether the fault may delay ticks at all.
     pub(crate) touches: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The jobs: what they are, and how they are made. About 80 ticks a second.
+//! The jobs of the campaign and their creation. About 80 ticks a second.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +12,7 @@ use crate::{
     sink,
 };
 
-/// Zones whose offsets differ in their minutes. Hours do not matter to minute crons, so neither does daylight saving.
+/// Zones whose offsets differ in their minutes. Minute crons do not depend on hours, so daylight saving does not matter.
 pub(crate) const ZONES: [(&str, i64); 6] = [
     ("America/New_York", 0),
     ("Europe/Paris", 0),
@@ -23,10 +23,10 @@ pub(crate) const ZONES: [(&str, i64); 6] = [
 ];
 
 const SECOND: i64 = 1_000;
-/// How long a one-shot job is tried to be made.
+/// How long the creation of a one-shot job is retried.
 const MAKING_MS_MAX: i64 = 20_000;
 
-/// Every job of the campaign, as it was sent.
+/// Every job of the campaign, as it was sent to the API.
 #[derive(Clone, Default)]
 pub(crate) struct Plans(Arc<Mutex<Vec<Planned>>>);
 
@@ -35,7 +35,7 @@ impl Plans {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a job up; gives its place.
+    /// Adds a job; returns its index.
     pub(crate) fn add(&self, planned: Planned) -> usize {
         let mut plans = self.lock();
         plans.push(planned);
@@ -63,7 +63,7 @@ impl Load {
         &self.apis[usize::try_from(random.below(self.apis.len() as u64)).unwrap_or(0)]
     }
 
-    /// A definition. No tick is ever late enough for catch-up to choose, and retries outlast every fault.
+    /// A definition. No tick is ever late enough for catch-up to apply, and retries last longer than every fault.
     pub(crate) fn definition(&self, name: &str, kind: Kind, schedule: Value) -> Value {
         let retries = if kind == Kind::Failing { 2 } else { 30 };
         json!({
@@ -77,10 +77,10 @@ impl Load {
         })
     }
 
-    /// Makes the jobs that tick from `starts_at` on, in one request.
+    /// Creates the jobs that tick from `starts_at` on, in one request.
     pub(crate) async fn make_steady(&self, starts_at: i64) -> anyhow::Result<()> {
         let mut lines = String::new();
-        // One that would never tick in so short a time is refused.
+        // The API refuses a job that has no tick in this short time.
         let ticking = |schedule: Schedule| !schedule.ticks(starts_at - 1, self.ends_at).is_empty();
         for (name, kind, schedule, timing) in steady().into_iter().filter(|job| ticking(job.2)) {
             let mut timing = timing;
@@ -90,11 +90,11 @@ impl Load {
             self.plans.add(Planned { starts_at, made: true, ..planned(name, kind, schedule, self.ends_at) });
         }
         make_jobs(self.apis[0].request(Method::POST, "/api/v1/jobs/batch"), lines).await?;
-        anyhow::ensure!(now_ms() < starts_at, "the jobs were not made before their first tick");
+        anyhow::ensure!(now_ms() < starts_at, "the jobs were not created before their first tick");
         Ok(())
     }
 
-    /// One-shot jobs, one a second, made shortly before their instant through any node.
+    /// One-shot jobs, about one a second, created shortly before their instant through any node.
     pub(crate) async fn shoot(self, seed: u64) {
         let mut random = Random(seed);
         for n in 0.. {
@@ -112,7 +112,7 @@ impl Load {
         let name = format!("shot-{n:04}");
         let definition = self.definition(&name, Kind::Shot, json!({"at": rfc3339(at)}));
         let place = self.plans.add(planned(name, Kind::Shot, Schedule::At { ms: at }, i64::MAX));
-        // Asked again until somebody answers: the name lets it be made once.
+        // Repeat until a node answers: the unique name prevents a second job.
         while now_ms() < at + MAKING_MS_MAX {
             let asked = self.any(&mut random).request(Method::POST, "/api/v1/jobs").json(&definition).send().await;
             match asked.map(|answer| answer.status().as_u16()) {
@@ -155,7 +155,7 @@ fn steady() -> Vec<(String, Kind, Schedule, Value)> {
         .collect()
 }
 
-/// Sleeps until about the tick of a second that lies at least `ahead` ms ahead: `off` ms from it.
+/// Sleeps until `off` ms from the next full second that is at least `ahead` ms ahead.
 pub(crate) async fn sleep_to_a_tick(ahead: i64, off: i64) {
     sleep_until_ms((now_ms() + ahead).div_euclid(SECOND) * SECOND + SECOND + off).await;
 }

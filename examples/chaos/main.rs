@@ -1,5 +1,5 @@
 //! Three real nodes and a real PostgreSQL under seeded faults, with a checker that knows the schedules. `scripts/chaos` builds
-//! and runs this; docs/chaos.md says what it does and what came of the last campaign.
+//! and runs this; docs/chaos.md describes it and has the result of the last campaign.
 
 mod campaign;
 mod check;
@@ -37,36 +37,36 @@ enum Format {
     Json,
 }
 
-/// Breaks three nodes and their database again and again, and checks that no tick is lost, doubled or early.
+/// Breaks three nodes and their database again and again, and checks that no tick is lost, doubled or early
 #[derive(Parser, Debug)]
 #[command(name = "chaos")]
 struct Options {
-    /// The same seed strikes the same victims in the same order.
+    /// The same seed gives the same faults in the same order
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[arg(long, default_value_t = 9)]
     minutes: i64,
-    /// In place of the minutes.
+    /// Duration in seconds, instead of --minutes
     #[arg(long)]
     seconds: Option<i64>,
-    /// Takes a guard away; the campaign must then fail.
+    /// Removes a guard; the campaign must then fail
     #[arg(long)]
     sabotage: Option<Sabotage>,
-    /// Tells nodes again and again that they hold what another holds.
+    /// Repeatedly assigns partitions to nodes that do not own them; the campaign must pass
     #[arg(long)]
     lies: bool,
-    /// Judges what must always hold, not how fast it was.
+    /// Checks only safety, not speed
     #[arg(long)]
     safety_only: bool,
     #[arg(long, default_value = "text")]
     output: Format,
-    /// This process has network namespaces to itself and may make more.
+    /// This process has its own network namespace and may create more
     #[arg(long, hide = true)]
     spaces: bool,
-    /// The server; the one beside this program when left out.
+    /// The server binary; default: the one next to this program
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// Keeps logs and data also when all is right.
+    /// Keeps logs and data even if all checks pass
     #[arg(long)]
     keep: bool,
 }
@@ -94,7 +94,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     let options = Options::parse();
     let folder = campaign::folder(options.seed)?;
     eprintln!("logs in {}", folder.display());
-    // The first process of a namespace hears no signal that it does not ask for.
+    // The first process of a PID namespace gets only the signals that it handles.
     let mut told = signal(SignalKind::terminate())?;
     let report = tokio::select! {
         report = campaign::run(&options, &folder) => report?,

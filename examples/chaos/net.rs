@@ -1,10 +1,10 @@
-//! Where everything lives: the database and each node in a network namespace of its own, on one bridge, or all of them on
-//! loopback. The namespaces are made inside one that the script made for us, so they go when this process does.
+//! The network: the database and each node in its own network namespace, on one bridge, or all of them on loopback. The namespaces
+//! are created inside one that the script created, so they disappear with this process.
 
 use anyhow::Context;
 use tokio::process::Command;
 
-/// How many nodes there are.
+/// Number of nodes.
 pub(crate) const NODES: usize = 3;
 
 const CAMPAIGN: &str = "10.99.0.1";
@@ -14,31 +14,31 @@ pub(crate) const WEBHOOKS: &str = "10.99.0.1/32";
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Net {
     Spaces,
-    /// Without namespaces nothing can be cut off: a node is stopped instead, and the report says so.
+    /// Without namespaces no connection can be cut: the node is stopped instead, and the report says so.
     Plain,
 }
 
-/// Who lives in a namespace.
+/// The owner of a namespace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Host {
     Database,
     Node(usize),
 }
 
-/// What a node is cut off from.
+/// What a node is disconnected from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Peer {
     Database,
     Sink,
 }
 
-/// Which packets are dropped, seen from the node.
+/// Which packets are dropped, from the node's point of view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     Both,
-    /// What it sends is lost.
+    /// Packets from the node are lost.
     Out,
-    /// What it is sent is lost.
+    /// Packets to the node are lost.
     In,
 }
 
@@ -79,7 +79,8 @@ impl Net {
         Ok(())
     }
 
-    /// A command that runs where `host` lives; its process is the program's own.
+    /// A command that runs in the namespace of `host`. `ip netns exec` replaces itself with the program, so the pid is the
+    /// program's.
     pub(crate) fn command(self, host: Host, program: &str) -> Command {
         match self {
             Self::Plain => Command::new(program),
@@ -98,7 +99,7 @@ impl Net {
         }
     }
 
-    /// Where the sink listens, as nodes reach it.
+    /// The address of the sink, as seen from the nodes.
     pub(crate) const fn sink_address(self) -> &'static str {
         match self {
             Self::Spaces => CAMPAIGN,

@@ -1,4 +1,4 @@
-//! A node: the real binary, its log, its clock, and the way to its API.
+//! A node: the real binary, its log, its clock, and access to its API.
 
 use std::{
     fs::{self, File},
@@ -24,21 +24,21 @@ use crate::{
 
 pub(crate) const LEASE_MS: i64 = 5_000;
 const LEASE: &str = "5s";
-/// Longer than the time-out of every job of the load.
+/// Longer than the timeout of every job of the campaign.
 const DRAIN: &str = "6s";
 const STOP_MAX: Duration = Duration::from_secs(20);
 const START_MS_MAX: i64 = 60_000;
-/// How long a caller of the API waits; then it does not know.
+/// How long a request waits for its answer. After that its outcome is unknown.
 const ANSWER_MAX: Duration = Duration::from_secs(4);
 
-/// What is the same for all of them.
+/// Settings that all nodes share.
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) net: Net,
     pub(crate) binary: PathBuf,
     pub(crate) database_url: String,
     pub(crate) folder: PathBuf,
-    /// The library that moves clocks, where there is one.
+    /// Path of libfaketime, if it is installed.
     pub(crate) faketime: Option<PathBuf>,
     pub(crate) sabotage: Option<Sabotage>,
 }
@@ -48,17 +48,17 @@ pub(crate) struct Node {
     n: usize,
     port: u16,
     child: Option<Child>,
-    /// Lives as long as we do.
+    /// Runs until this process ends.
     _forward: Option<Child>,
     api: Api,
 }
 
-/// The way to a node's API, for those who do not own the node.
+/// Access to a node's API, for tasks that do not own the node.
 #[derive(Clone)]
 pub(crate) struct Api {
     client: reqwest::Client,
     url: String,
-    /// Where the node is in a network of its own.
+    /// For a node in its own network namespace.
     socket: Option<PathBuf>,
 }
 
@@ -105,7 +105,7 @@ impl Node {
         let setup = &self.setup;
         let log = File::options().create(true).append(true).open(setup.folder.join(format!("n{}.log", self.n + 1)))?;
         let mut command = setup.net.command(Host::Node(self.n), "env");
-        // The clock of the last node alone can be moved, so that a fault of the library is told from one of ours.
+        // Only the clock of the last node can be moved, so that a defect of the library can be told from one of the product.
         if let Some(library) = setup.faketime.as_ref().filter(|_| self.has_moving_clock()) {
             command
                 .arg(format!("LD_PRELOAD={}", library.display()))
@@ -138,7 +138,7 @@ impl Node {
                 return Ok(());
             }
             if let Some(ended) = self.child_mut()?.try_wait()? {
-                anyhow::bail!("n{} ended with {ended}; see its log", self.n + 1);
+                anyhow::bail!("n{} exited with {ended}; see its log", self.n + 1);
             }
             anyhow::ensure!(now_ms() < until, "n{} does not answer", self.n + 1);
             sleep_ms(50).await;
@@ -155,17 +155,17 @@ impl Node {
         Ok(())
     }
 
-    /// Starts it, without waiting until it answers: the database may be away.
+    /// Starts it without waiting until it answers: the database may be down.
     pub(crate) fn start_again(&mut self) -> anyhow::Result<()> {
         self.spawn()
     }
 
-    /// Starts it again if it has ended by itself; says with what. A supervisor would.
+    /// Restarts it if it has exited by itself, as a supervisor would. Returns the exit status as text.
     pub(crate) fn revive(&mut self) -> anyhow::Result<Option<String>> {
         let Some(child) = self.child.as_mut() else { return Ok(None) };
         let Some(ended) = child.try_wait()? else { return Ok(None) };
         self.spawn()?;
-        Ok(Some(format!("n{} ended with {ended}", self.n + 1)))
+        Ok(Some(format!("n{} exited with {ended}", self.n + 1)))
     }
 
     pub(crate) fn freeze(&mut self) -> anyhow::Result<()> {
@@ -176,7 +176,7 @@ impl Node {
         process::signal(self.child_mut()?, Signal::CONT)
     }
 
-    /// As a deploy would. Says whether it ended in time.
+    /// Stops it with SIGTERM, as a deploy does. Returns whether it exited in time.
     pub(crate) async fn stop(&mut self) -> anyhow::Result<bool> {
         let ended = process::end(self.child_mut()?, Signal::TERM, STOP_MAX).await?;
         self.child = None;
@@ -198,9 +198,9 @@ impl Node {
         self.setup.folder.join(format!("n{}.clock", self.n + 1))
     }
 
-    /// By so many seconds, as `+10` or `-3600`.
+    /// Moves the clock by seconds, written as `+10` or `-3600`.
     pub(crate) fn move_clock(&self, by: &str) -> anyhow::Result<()> {
-        // In one step, so that no half of it is read.
+        // Replaced atomically, so that libfaketime never reads a half-written file.
         let new = self.setup.folder.join(format!("n{}.clock.new", self.n + 1));
         fs::write(&new, format!("{by}\n"))?;
         Ok(fs::rename(new, self.clock_file())?)
@@ -221,21 +221,21 @@ async fn forward(setup: &Setup, n: usize) -> anyhow::Result<Child> {
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .spawn()
-        .context("could not start the way to a node")?;
+        .context("could not start the forwarder to a node")?;
     for _ in 0..200 {
         if socket.exists() {
             return Ok(child);
         }
         sleep_ms(20).await;
     }
-    anyhow::bail!("the way to n{} did not open", n + 1)
+    anyhow::bail!("the forwarder to n{} did not open its socket", n + 1)
 }
 
 fn free_port() -> anyhow::Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// Where Debian keeps it.
+/// The path of libfaketime on Debian.
 pub(crate) fn faketime() -> Option<PathBuf> {
     let folders = fs::read_dir("/usr/lib").ok()?;
     folders.filter_map(|entry| Some(entry.ok()?.path().join("faketime/libfaketimeMT.so.1"))).find(|path| path.exists())

@@ -1,15 +1,15 @@
-//! What the schedules name, by arithmetic of its own: shares nothing with the product but the meaning of the words.
+//! The expected ticks of the schedules, computed independently of the product.
 
 use std::collections::BTreeSet;
 
-/// A schedule of the load. All of them are simple enough to be right by looking.
+/// A schedule of the campaign. All are simple enough to be verified by reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Schedule {
-    /// Every multiple of this since 1970.
+    /// Every multiple of `ms` since 1970.
     Every {
         ms: i64,
     },
-    /// Every minute that is a multiple of `step` in a zone whose offset from UTC is `offset` minutes, give or take hours.
+    /// Every minute that is a multiple of `step`, in a zone whose offset from UTC is `offset` minutes plus whole hours.
     Minutes {
         step: i64,
         offset: i64,
@@ -22,7 +22,7 @@ pub(crate) enum Schedule {
 const MINUTE: i64 = 60_000;
 
 impl Schedule {
-    /// The ticks after `after`, up to and with `to`. An `at` that lay shortly before its job was made fires all the same.
+    /// The ticks after `after`, up to and including `to`. An `at` shortly before the creation of its job still fires.
     pub(crate) fn ticks(self, after: i64, to: i64) -> Vec<i64> {
         let multiples = |of: i64, shift: i64| {
             let first = ((after + shift).div_euclid(of) + 1) * of - shift;
@@ -36,25 +36,25 @@ impl Schedule {
     }
 }
 
-/// What was sent as a job's definition, by the version that it makes of the job. Whether it was taken, the audit says.
+/// The definitions sent for a job, by version. The audit trail shows which were accepted.
 #[derive(Clone, Debug)]
 pub(crate) struct Planned {
     pub(crate) name: String,
     pub(crate) kind: Kind,
     /// Version and schedule.
     pub(crate) sent: Vec<(i64, Schedule)>,
-    /// No tick before this; none after `ends_at`.
+    /// The first possible tick; the last is `ends_at`.
     pub(crate) starts_at: i64,
     pub(crate) ends_at: i64,
-    /// Whether its making was answered.
+    /// Whether its creation was answered.
     pub(crate) made: bool,
-    /// What was asked of it since, answered or not.
+    /// All requests since, answered or not.
     pub(crate) asked: Vec<&'static str>,
-    /// Changes that were answered.
+    /// The answered changes.
     pub(crate) answered: Vec<Answered>,
 }
 
-/// A change that was answered, with the X that the answer named.
+/// An answered change, with the X of the answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Answered {
     pub(crate) action: &'static str,
@@ -63,20 +63,20 @@ pub(crate) struct Answered {
     pub(crate) answered_at: i64,
 }
 
-/// What a job does, as the sink and the checker see it.
+/// The behaviour of a job, for the sink and the checker.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Kind {
-    /// Answers at once; runs may overlap.
+    /// The sink answers at once; runs may overlap.
     Plain,
-    /// Answers at once; a tick is skipped while a run is open.
+    /// The sink answers at once; a tick is skipped while a run is open.
     Single,
-    /// Answers after longer than its period; ticks in between are skipped.
+    /// The sink takes longer than the period; ticks in between are skipped.
     Slow,
-    /// Fails at first, then takes its time and succeeds.
+    /// The first attempt fails; the next takes a while and succeeds.
     Retried,
     /// Always fails.
     Failing,
-    /// Keeps its receiver busy for several of its periods; runs overlap.
+    /// The sink takes several periods; runs overlap.
     Greedy,
     Shot,
     Edited,
@@ -94,11 +94,11 @@ impl Kind {
 pub(crate) struct Audited {
     pub(crate) action: String,
     pub(crate) version: i64,
-    /// When the job was made; the X of a change.
+    /// When the job was created, or the X of a change.
     pub(crate) x: i64,
 }
 
-/// A stretch in which one definition held: ticks after `after`, up to and with `to`.
+/// A period in which one definition applied: its ticks after `after`, up to and including `to`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Held {
     pub(crate) schedule: Schedule,
@@ -106,7 +106,7 @@ pub(crate) struct Held {
     pub(crate) to: i64,
 }
 
-/// Which definition held when: what we sent, at the instants that the audit names.
+/// When each definition applied: the definitions that were sent, at the instants of the audit trail.
 pub(crate) fn held(planned: &Planned, audit: &[Audited], until: i64) -> Result<Vec<Held>, String> {
     let sent = |version: i64| planned.sent.iter().find(|(of, _)| *of == version).map(|(_, schedule)| *schedule);
     let mut stretches = Vec::new();
@@ -118,13 +118,11 @@ pub(crate) fn held(planned: &Planned, audit: &[Audited], until: i64) -> Result<V
             last = Some(schedule);
         }
         let next = match change.action.as_str() {
-            "create" => Some(sent(1).ok_or("was made with a definition that nobody sent")?),
-            "edit" => {
-                Some(sent(change.version).ok_or_else(|| format!("version {} was sent by nobody", change.version))?)
-            }
+            "create" => Some(sent(1).ok_or("was created with a definition that was not sent")?),
+            "edit" => Some(sent(change.version).ok_or_else(|| format!("version {} was not sent", change.version))?),
             "resume" => last,
             "pause" | "delete" => None,
-            other => return Err(format!("the audit has an action {other:?}")),
+            other => return Err(format!("the audit has the unknown action {other:?}")),
         };
         current = next.map(|schedule| (schedule, change.x.max(planned.starts_at - 1)));
     }
@@ -143,22 +141,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_counts_from_1970_and_begins_after_its_start() {
+    fn an_interval_counts_from_1970_and_excludes_its_start() {
         assert_eq!(Schedule::Every { ms: 5_000 }.ticks(10_000, 20_000), [15_000, 20_000]);
         assert_eq!(Schedule::Every { ms: 5_000 }.ticks(9_999, 14_999), [10_000]);
     }
 
     #[test]
-    fn an_even_minute_of_kathmandu_is_an_odd_one_of_utc() {
+    fn an_even_minute_in_kathmandu_is_an_odd_minute_in_utc() {
         let ticks = Schedule::Minutes { step: 2, offset: 345 }.ticks(0, 6 * MINUTE);
         assert_eq!(ticks, [MINUTE, 3 * MINUTE, 5 * MINUTE]);
         assert_eq!(Schedule::Minutes { step: 2, offset: 330 }.ticks(0, 4 * MINUTE), [2 * MINUTE, 4 * MINUTE]);
         assert_eq!(Schedule::Minutes { step: 1, offset: 345 }.ticks(MINUTE, 3 * MINUTE), [2 * MINUTE, 3 * MINUTE]);
     }
 
-    /// The product's own parser has the last word about what the oracle takes for granted.
+    /// Verifies the oracle's assumptions with the product's own parser.
     #[test]
-    fn the_zones_of_the_load_have_the_offsets_it_says() {
+    fn the_zones_of_the_jobs_have_the_assumed_offsets() {
         use everytick_domain::{
             schedule::{Fold, Gap, Schedule as Real, ScheduleSpec},
             time::DbTime,
@@ -194,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn each_definition_holds_from_its_x_to_the_next() {
+    fn each_definition_applies_from_its_x_to_the_next() {
         let audit = [
             audited("create", 1, 10_500),
             audited("edit", 2, 12_000),
@@ -207,12 +205,12 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_nobody_sent_is_told() {
+    fn a_change_that_was_not_sent_is_an_error() {
         assert!(held(&planned(), &[audited("create", 1, 0), audited("edit", 7, 5)], 9).is_err());
     }
 
     #[test]
-    fn a_job_that_was_never_made_has_no_ticks() {
+    fn a_job_that_was_never_created_has_no_ticks() {
         assert!(held(&planned(), &[], 60_000).unwrap().is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! A PostgreSQL of the campaign's own, that syncs what it acknowledges: it is crashed, and what it said must stand.
+//! The campaign's own PostgreSQL, with fsync: it is crashed, and what it acknowledged must survive.
 
 use std::{
     fs::{self, File},
@@ -80,14 +80,14 @@ impl Postgres {
         self.answers().await
     }
 
-    /// Fast: transactions under way are rolled back, everything is written out.
+    /// A fast shutdown: open transactions are rolled back, and everything is written to disk.
     pub(crate) async fn restart(&mut self, down_ms: i64) -> anyhow::Result<()> {
         process::end(&mut self.child, Signal::INT, STOP_MAX).await?;
         sleep_ms(down_ms).await;
         self.again().await
     }
 
-    /// As a power cut would.
+    /// Kills all its processes, as a power failure would.
     pub(crate) async fn crash(&mut self, down_ms: i64) -> anyhow::Result<()> {
         process::kill_family(&mut self.child).await?;
         sleep_ms(down_ms).await;
@@ -106,7 +106,7 @@ impl Postgres {
     }
 }
 
-/// How far the database's clock is ahead of ours: the narrowest bounds that some readings give.
+/// How far the database clock is ahead of the campaign's: the narrowest bounds of 50 readings.
 pub(crate) async fn offset(connection: &mut PgConnection) -> anyhow::Result<Offset> {
     let mut bounds = Offset { low: i64::MIN, high: i64::MAX };
     for _ in 0..50 {
@@ -148,7 +148,7 @@ fn as_postgres(command: &mut Command) -> &mut Command {
     command.args(["--reuid=postgres", "--clear-groups"])
 }
 
-/// Debian keeps them by version.
+/// The programs of the newest version; Debian has a folder per version.
 fn programs() -> anyhow::Result<PathBuf> {
     let mut found: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
         .context("no PostgreSQL is installed (Debian: postgresql)")?

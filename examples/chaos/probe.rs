@@ -1,4 +1,4 @@
-//! Settlements under fences that have been passed, sent to any node while the newer attempt is worked on (I7).
+//! Settlements with replaced fences, sent to any node while the newer attempt is in progress (I7).
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,7 +20,7 @@ impl Probes {
         while let Some(Passed { run, fence }) = passed.recv().await {
             let api = apis[usize::try_from(random.below(apis.len() as u64)).unwrap_or(0)].clone();
             let probes = self.clone();
-            // Each by itself: a node that hangs must not make the others come too late.
+            // Each in its own task: a node that hangs must not delay the other probes.
             tokio::spawn(async move {
                 let asked = api
                     .request(reqwest::Method::POST, &format!("/api/v1/runs/{run}/settle"))

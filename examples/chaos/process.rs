@@ -1,4 +1,4 @@
-//! Signals to the processes that this campaign started, and to nobody else.
+//! Signals to the processes that this campaign started, and only to those.
 
 use std::{fs, time::Duration};
 
@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Child;
 
 pub(crate) fn pid(child: &Child) -> anyhow::Result<Pid> {
-    let raw = child.id().context("the process has ended")?;
+    let raw = child.id().context("the process has exited")?;
     Pid::from_raw(i32::try_from(raw)?).context("no process id")
 }
 
@@ -15,7 +15,7 @@ pub(crate) fn signal(child: &Child, signal: Signal) -> anyhow::Result<()> {
     kill_process(pid(child)?, signal).context("could not signal")
 }
 
-/// The processes that `parent` has started and that live; also when they have groups of their own, as PostgreSQL's do.
+/// The live children of `parent`, including those in their own process groups, as PostgreSQL's are.
 pub(crate) fn children(parent: Pid) -> Vec<Pid> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
@@ -27,18 +27,18 @@ pub(crate) fn children(parent: Pid) -> Vec<Pid> {
 
 fn parent_of(pid: i32) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in brackets and may hold anything.
+    // The process name is in parentheses and may contain anything.
     let rest = stat.rsplit_once(')')?.1;
     rest.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// To a process and its children: the parent first, so that it makes no more while we look for them.
+/// Stops a process and its children. The parent first, so that it starts no more children meanwhile.
 pub(crate) fn stop_family(child: &Child) -> anyhow::Result<Vec<Pid>> {
     let parent = pid(child)?;
     kill_process(parent, Signal::STOP).context("could not stop")?;
     let family = children(parent);
     for member in &family {
-        // It may have ended just now.
+        // It may have exited just now.
         let _ = kill_process(*member, Signal::STOP);
     }
     Ok(family)
@@ -59,7 +59,7 @@ pub(crate) async fn kill_family(child: &mut Child) -> anyhow::Result<()> {
     child.kill().await.context("could not kill")
 }
 
-/// Asks it to end; says whether it did in time, and kills it if not.
+/// Signals a process and waits. Returns whether it exited in time; kills it if not.
 pub(crate) async fn end(child: &mut Child, how: Signal, within: Duration) -> anyhow::Result<bool> {
     signal(child, how)?;
     match tokio::time::timeout(within, child.wait()).await {

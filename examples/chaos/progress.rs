@@ -1,4 +1,4 @@
-//! Whether everything due is done: recorded, and settled, waiting for later, or in its target's hands (I19).
+//! Whether everything due is done: recorded, and then settled, waiting for a later time, or being delivered (I19).
 
 use std::collections::HashSet;
 
@@ -7,10 +7,10 @@ use crate::{
     oracle::{Kind, Planned},
 };
 
-/// What may be behind without anything being wrong.
+/// Delay that is normal without any fault.
 pub(crate) const SLACK_MS: i64 = 1_200;
 
-/// How long the sink takes for a job, with room.
+/// How long the sink takes for a job, with a margin.
 const fn in_hand_ms(kind: Kind) -> i64 {
     match kind {
         Kind::Slow => 4_500,
@@ -20,7 +20,7 @@ const fn in_hand_ms(kind: Kind) -> i64 {
     }
 }
 
-/// The first thing that should be done by `now` and is not. `rows` are those of ticks from `from` on.
+/// The first thing that should be done by `now` and is not. `rows` has the rows of ticks from `from` on.
 pub(crate) fn behind(jobs: &[Planned], rows: &[Row], from: i64, now: i64) -> Option<String> {
     let recorded: HashSet<(&str, i64)> = rows.iter().map(|row| (row.job.as_str(), row.tick)).collect();
     let due = now - SLACK_MS;
@@ -40,7 +40,7 @@ pub(crate) fn behind(jobs: &[Planned], rows: &[Row], from: i64, now: i64) -> Opt
     undone.map(|row| format!("{}: {} of {} is {:?} since {:?}", row.job, row.id, row.tick, row.state, row.started_at))
 }
 
-/// When everything was done again: what was seen, in order, as (when, whether all was done). It counts from `from`.
+/// When everything was done again, at the earliest `from`. `samples` has, in order, the time and whether everything was done.
 pub(crate) fn caught_up_at(samples: &[(i64, bool)], from: i64) -> Option<i64> {
     let last = samples.iter().rposition(|(_, done)| !done);
     match last {
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_that_is_due_and_not_recorded_is_behind() {
+    fn a_due_tick_without_a_row_is_behind() {
         let rows = [row(1_000, State::Succeeded), row(2_000, State::Skipped)];
         assert_eq!(behind(&[job(Kind::Plain)], &rows, 0, 3_000 + SLACK_MS - 1), None);
         assert!(behind(&[job(Kind::Plain)], &rows, 0, 3_000 + SLACK_MS).unwrap().contains("3000"));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_waits_past_its_time_is_behind_and_one_that_waits_for_later_is_not() {
+    fn a_run_that_waits_past_its_due_time_is_behind_and_one_due_later_is_not() {
         let waiting = |due_at| [Row { due_at, ..row(1_000, State::Waiting) }];
         assert!(behind(&[job(Kind::Plain)], &waiting(1_000), 0, 2_900).is_some());
         let mut rows = waiting(9_000).to_vec();
@@ -95,14 +95,14 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_outlasts_its_target_is_behind() {
+    fn a_claim_that_lasts_longer_than_its_target_takes_is_behind() {
         let claimed = [row(1_000, State::Claimed), row(2_000, State::Succeeded), row(3_000, State::Succeeded)];
         assert!(behind(&[job(Kind::Plain)], &claimed, 0, 3_100).is_some());
         assert_eq!(behind(&[job(Kind::Slow)], &claimed, 0, 3_100), None);
     }
 
     #[test]
-    fn caught_up_is_after_the_last_time_that_something_was_behind() {
+    fn caught_up_is_the_first_sample_after_the_last_one_behind() {
         assert_eq!(caught_up_at(&[(1, true), (2, false), (3, true), (4, false), (5, true), (6, true)], 2), Some(5));
         assert_eq!(caught_up_at(&[(1, false), (2, true)], 4), Some(4));
         assert_eq!(caught_up_at(&[(1, true)], 4), Some(4));

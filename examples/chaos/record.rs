@@ -1,4 +1,4 @@
-//! The record, read from the database itself by statements of our own.
+//! The record, read directly from the database with statements that are independent of the product.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +12,7 @@ use crate::{
     oracle::{Audited, Planned, held},
 };
 
-/// The rows of ticks from `from` on. Ids begin with the tick's milliseconds.
+/// The rows of ticks from `from` on. Ids start with the tick's milliseconds.
 pub(crate) async fn rows(connection: &mut PgConnection, from: i64) -> anyhow::Result<Vec<Row>> {
     let lowest = format!("{:08x}-{:04x}-0000-0000-000000000000", from >> 16, from & 0xffff);
     let found = sqlx::query(
@@ -32,7 +32,7 @@ pub(crate) async fn rows(connection: &mut PgConnection, from: i64) -> anyhow::Re
                 job: row.try_get(1)?,
                 tick: row.try_get(2)?,
                 due_at: row.try_get(3)?,
-                state: State::from_code(row.try_get(4)?).context("a state without a name")?,
+                state: State::from_code(row.try_get(4)?).context("unknown state code")?,
                 skip_reason: row.try_get(5)?,
                 attempt: row.try_get::<i32, _>(6)?.unsigned_abs(),
                 fence: row.try_get(7)?,
@@ -63,7 +63,7 @@ pub(crate) async fn ranges(connection: &mut PgConnection) -> anyhow::Result<Vec<
         .collect()
 }
 
-/// Every job that was planned, with the stretches in which its definitions held.
+/// Every planned job, with the periods in which its definitions applied.
 pub(crate) async fn jobs(connection: &mut PgConnection, planned: &[Planned], until: i64) -> anyhow::Result<Vec<Job>> {
     let mut audit = audit(connection).await?;
     planned
@@ -85,7 +85,7 @@ pub(crate) async fn jobs(connection: &mut PgConnection, planned: &[Planned], unt
         .collect()
 }
 
-/// By the job's name, which is never used twice here.
+/// The audit trail by job name. The campaign never uses a name twice.
 async fn audit(connection: &mut PgConnection) -> anyhow::Result<BTreeMap<String, Vec<Audited>>> {
     let found = sqlx::query("select subject, action, at, detail from audit order by id").fetch_all(connection).await?;
     let mut names: HashMap<String, String> = HashMap::new();
@@ -98,7 +98,8 @@ async fn audit(connection: &mut PgConnection) -> anyhow::Result<BTreeMap<String,
             names.insert(subject.clone(), name.to_owned());
         }
         let x = if action == "create" { at } else { instant(&detail["x"])? };
-        let name = names.get(&subject).with_context(|| format!("the audit tells of {subject}, which nobody made"))?;
+        let name =
+            names.get(&subject).with_context(|| format!("the audit has {subject}, for which it has no create"))?;
         let version = detail["version"].as_i64().unwrap_or(0);
         audit.entry(name.clone()).or_default().push(Audited { action, version, x });
     }

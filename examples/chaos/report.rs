@@ -1,4 +1,4 @@
-//! What came of it: for people, and as JSON; and whether that is as promised.
+//! The result of a campaign, as text and as JSON, and whether everything is as promised.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{check::Findings, history::Fault, node::LEASE_MS};
 
-/// Each single fault is caught up within this.
+/// Time limit for catching up after a fault.
 pub(crate) const CATCH_UP_MS_MAX: i64 = 2 * LEASE_MS + 3_000;
 const LAG_P99_MS_MAX: i64 = 1_000;
 
@@ -19,11 +19,11 @@ pub(crate) struct Report {
     pub(crate) sabotage: Option<&'static str>,
     pub(crate) findings: Findings,
     pub(crate) faults: Vec<Fault>,
-    /// Where the API tells something else than the record.
+    /// Differences between the API and the record.
     pub(crate) api_differs: Vec<String>,
-    /// What nodes did that nobody asked of them.
+    /// Unexpected behaviour of nodes, such as an exit.
     pub(crate) oddities: Vec<String>,
-    /// Whether lag is judged too, not safety alone.
+    /// Whether speed is checked too, not only safety.
     pub(crate) judge_lag: bool,
 }
 
@@ -48,7 +48,7 @@ impl Report {
         if !self.api_differs.is_empty() {
             wrong.push(format!("the API differs from the record: {}", self.api_differs.len()));
         }
-        // In the short version on a busy machine it is enough that everything is caught up at all.
+        // In the short version on a busy machine it is enough that every fault is caught up at all.
         for fault in &self.faults {
             match fault.catch_up_ms() {
                 Some(ms) if ms > CATCH_UP_MS_MAX && self.judge_lag => {
@@ -109,7 +109,7 @@ impl Report {
             let longest = longest.map_or("never".to_owned(), |ms| format!("{:.1} s", seconds(ms)));
             line(format!("    {times:3} x {kind}: {longest}"));
         }
-        self.oddities.iter().for_each(|odd| line(format!("  unasked: {odd}")));
+        self.oddities.iter().for_each(|odd| line(format!("  unexpected behaviour of a node: {odd}")));
         match self.wrong() {
             wrong if wrong.is_empty() => line("  all right".to_owned()),
             wrong => wrong.iter().for_each(|wrong| line(format!("  WRONG: {wrong}"))),

@@ -1,4 +1,4 @@
-//! Takes a guard away, so that the checker can be seen to find what the guard prevents.
+//! Removes a guard, to show that the checker finds what the guard prevents.
 
 use anyhow::Context;
 use everytick_store::PostgresStore;
@@ -13,27 +13,27 @@ use crate::{
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum Sabotage {
-    /// The unique key of runs is dropped, and each node has a table of partitions to itself: it is told that it holds
-    /// whatever it takes, and so are the others.
+    /// Drops the primary key of `runs`, and gives each node its own table of partitions, so that several nodes own the same
+    /// partitions
     Unique,
-    /// Settlements are taken whatever their fence: the binary is one that can make named mistakes.
+    /// Accepts settlements with any fence. Needs a binary built with the feature `mutants`
     Fence,
 }
 
-/// How long a lie is left alone, so that its victims are back at work when the next one comes.
+/// Time between two false assignments, so that the affected nodes work again before the next one.
 const LIE_MS: i64 = 1_500;
-/// How long before a tick a lie is told: the new holder is to hear of it in time, the old one is not.
+/// How long before a tick a false assignment is made: the new owner should read it in time, the old owner should not.
 const BEFORE_MS: (i64, i64) = (30, 330);
 
 impl Sabotage {
     pub(crate) const fn word(self) -> &'static str {
         match self {
-            Self::Unique => "the unique key of runs is dropped, and leases lie",
-            Self::Fence => "settlements are taken whatever their fence",
+            Self::Unique => "the primary key of runs is dropped, and nodes own the same partitions",
+            Self::Fence => "settlements are accepted with any fence",
         }
     }
 
-    /// The named mistake that the nodes make.
+    /// The mutant that the nodes run with.
     pub(crate) const fn mutant(self) -> Option<&'static str> {
         match self {
             Self::Unique => None,
@@ -41,7 +41,7 @@ impl Sabotage {
         }
     }
 
-    /// Before the nodes start: afterwards they would not notice the tables set apart.
+    /// Must run before the nodes start: a running node would not use its separate table.
     pub(crate) async fn begin(self, postgres: &Postgres) -> anyhow::Result<()> {
         if self != Self::Unique {
             return Ok(());
@@ -59,11 +59,14 @@ impl Sabotage {
             ));
         }
         let mut connection = postgres.connect().await?;
-        sqlx::raw_sql(AssertSqlSafe(statements)).execute(&mut connection).await.context("could not drop the key")?;
+        sqlx::raw_sql(AssertSqlSafe(statements))
+            .execute(&mut connection)
+            .await
+            .context("could not drop the primary key")?;
         Ok(())
     }
 
-    /// Where the node `n` finds the database.
+    /// The database URL of node `n`.
     pub(crate) fn url(sabotage: Option<Self>, url: &str, n: usize) -> String {
         match sabotage {
             Some(Self::Unique) => format!("{url}?options[search_path]={},public", apart(n)),
@@ -72,18 +75,18 @@ impl Sabotage {
     }
 }
 
-/// The schema with a node's own table of partitions: nobody tells it that others hold them too.
+/// The schema with a node's own table of partitions, in which other owners are not visible.
 fn apart(n: usize) -> String {
     format!("apart_{n}")
 }
 
-/// Tells nodes, again and again and just before a tick, that they hold what another one holds. With the unique key this must
-/// change nothing on the record.
+/// Again and again, just before a tick, assigns partitions to nodes that do not own them. With the primary key this must not
+/// change the record.
 pub(crate) async fn lie(url: String, seed: u64) {
     let mut random = Random(seed);
     loop {
         let (low, high) = BEFORE_MS;
-        // Connected before, so that the lie comes when it should. The database is away now and then.
+        // Connect first, so that the assignment is in time. The database is down now and then.
         let Ok(mut connection) = PgConnection::connect(&url).await else {
             sleep_ms(LIE_MS).await;
             continue;
@@ -104,7 +107,7 @@ async fn lie_once(connection: &mut PgConnection) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// Whether the schema is there: the first node makes it.
+/// Waits until the first node has created the schema.
 pub(crate) async fn with_schema(postgres: &Postgres) -> anyhow::Result<PgConnection> {
     let mut connection = postgres.connect().await?;
     for _ in 0..600 {
@@ -115,5 +118,5 @@ pub(crate) async fn with_schema(postgres: &Postgres) -> anyhow::Result<PgConnect
         }
         sleep_ms(100).await;
     }
-    anyhow::bail!("no node made the schema")
+    anyhow::bail!("no node created the schema")
 }

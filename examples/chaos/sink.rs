@@ -1,4 +1,4 @@
-//! A receiver of webhooks that writes down every request it sees, and answers as the job's kind has it.
+//! A webhook receiver that records every request and answers by the kind of the job.
 
 use std::{
     collections::HashMap,
@@ -20,14 +20,14 @@ use crate::{
     oracle::Kind,
 };
 
-/// Longer than the period of the jobs that have it.
+/// Longer than the period of the slow jobs.
 const SLOW_MS: i64 = 2_500;
-/// Long enough for an old fence to be tried while the new one is held.
+/// Long enough to probe with the old fence while the new claim is in progress.
 const RETRIED_MS: i64 = 1_200;
-/// Several periods of the job, and shorter than its time-out.
+/// Several periods of the greedy job, and shorter than its timeout.
 const GREEDY_MS: i64 = 3_000;
 
-/// A fence that a newer attempt has passed.
+/// A fence that a newer attempt has replaced.
 pub(crate) struct Passed {
     pub(crate) run: String,
     pub(crate) fence: i64,
@@ -45,7 +45,7 @@ struct Seen {
     fences: HashMap<String, i64>,
 }
 
-/// How a kind is written in the sink's URL.
+/// The kind as a segment of the sink's URL.
 pub(crate) const fn word(kind: Kind) -> &'static str {
     match kind {
         Kind::Plain | Kind::Single | Kind::Shot | Kind::Edited => "plain",
@@ -57,7 +57,7 @@ pub(crate) const fn word(kind: Kind) -> &'static str {
 }
 
 impl Sink {
-    /// Listens on a free port for as long as this process lives; gives its URL, and the fences that were passed.
+    /// Listens on a free port until this process ends. Returns its URL and a channel of replaced fences.
     pub(crate) async fn start(net: Net) -> anyhow::Result<(Self, String, mpsc::UnboundedReceiver<Passed>)> {
         let (passed, receiver) = mpsc::unbounded_channel();
         let sink = Self { seen: Arc::default(), passed };

@@ -1,5 +1,5 @@
-//! What arrived at the sink: never early, each attempt once, each tick under one id, nothing after a pause or delete; and
-//! whether what the record says of an attempt is what the sink answered.
+//! Checks the deliveries: none early, each attempt once, each tick under one id, none after a pause or delete. Also checks that
+//! the recorded result of an attempt is what the sink answered.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -20,12 +20,12 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
 
 fn early(history: &History, findings: &mut Findings) {
     for delivery in &history.deliveries {
-        // The latest that the database's clock can have shown.
+        // The latest time that the database clock can have shown.
         let arrived = delivery.arrived_at + history.offset.high;
         if arrived < delivery.scheduled_at {
             findings.early.note(|| {
                 let early = delivery.scheduled_at - arrived;
-                format!("{} of {} came {early} ms early, from {}", delivery.run, delivery.job, delivery.node)
+                format!("{} of {} was delivered {early} ms early, by {}", delivery.run, delivery.job, delivery.node)
             });
         }
     }
@@ -43,16 +43,16 @@ fn doubled(history: &History, findings: &mut Findings) {
     for ((run, attempt), seen) in attempts.iter().filter(|(_, seen)| seen.len() > 1) {
         findings.doubled.note(|| {
             let from: Vec<_> =
-                seen.iter().map(|one| format!("{} at {} under {}", one.node, one.arrived_at, one.fence)).collect();
-            format!("attempt {attempt} of {run} ({}) came from {}", seen[0].job, from.join(" and "))
+                seen.iter().map(|one| format!("{} at {} with fence {}", one.node, one.arrived_at, one.fence)).collect();
+            format!("attempt {attempt} of {run} ({}) was delivered by {}", seen[0].job, from.join(" and "))
         });
     }
     for ((job, tick), ids) in ids.iter().filter(|(_, ids)| ids.len() > 1) {
-        findings.doubled.note(|| format!("{job}: the tick {tick} came under {} ids", ids.len()));
+        findings.doubled.note(|| format!("{job}: the tick {tick} was delivered under {} ids", ids.len()));
     }
 }
 
-/// What arrives is a run on the record, of a tick that a definition named.
+/// Every delivery is a recorded run of a tick that a definition has.
 fn named(history: &History, findings: &mut Findings) {
     let rows: HashMap<&str, _> = history.rows.iter().map(|row| (row.id.as_str(), row)).collect();
     let jobs: HashMap<&str, BTreeSet<i64>> =
@@ -60,22 +60,24 @@ fn named(history: &History, findings: &mut Findings) {
     for delivery in &history.deliveries {
         let (job, tick) = (&delivery.job, delivery.scheduled_at);
         match rows.get(delivery.run.as_str()) {
-            None => findings.unexpected.note(|| format!("{job}: {} came and is not on the record", delivery.run)),
+            None => findings.unexpected.note(|| format!("{job}: {} was delivered and is not recorded", delivery.run)),
             Some(row) if row.state == State::Skipped => {
-                findings.unexpected.note(|| format!("{job}: {} came and is a skip on the record", delivery.run));
+                findings.unexpected.note(|| format!("{job}: {} was delivered and is recorded as a skip", delivery.run));
             }
             Some(row) if row.tick != tick || row.job != *job => {
-                findings.unexpected.note(|| format!("{job}: {} came as of {tick}; it is of {}", row.id, row.tick));
+                findings.unexpected.note(|| {
+                    format!("{job}: {} was delivered for the tick {tick}; it is recorded for {}", row.id, row.tick)
+                });
             }
             Some(_) => {}
         }
         if !jobs.get(job.as_str()).is_some_and(|expected| expected.contains(&tick)) {
-            findings.unexpected.note(|| format!("{job}: a delivery of the tick {tick}, which no definition names"));
+            findings.unexpected.note(|| format!("{job}: a delivery of the tick {tick}, which no definition has"));
         }
     }
 }
 
-/// A run that succeeded did so by an answer to that very attempt, under that very fence. One that ended was seen.
+/// A succeeded run has a 2xx answer to that attempt with that fence. A failed run has at least one delivery.
 fn answered(history: &History, findings: &mut Findings) {
     let mut seen: HashMap<(&str, u32, i64), bool> = HashMap::new();
     let mut came: HashSet<&str> = HashSet::new();
@@ -88,13 +90,13 @@ fn answered(history: &History, findings: &mut Findings) {
         if row.state == State::Succeeded && seen.get(&(row.id.as_str(), row.attempt, row.fence)) != Some(&true) {
             findings.stale_accepted.note(|| {
                 format!(
-                    "{}: {} succeeded in attempt {} under {}, and the sink gave that no good answer",
+                    "{}: {} succeeded in attempt {} with fence {}, but the sink did not answer that with 2xx",
                     row.job, row.id, row.attempt, row.fence
                 )
             });
         }
         if row.state == State::Failed && !came.contains(row.id.as_str()) {
-            findings.unsettled.note(|| format!("{}: {} failed and never reached the sink", row.job, row.id));
+            findings.unsettled.note(|| format!("{}: {} failed without a delivery", row.job, row.id));
         }
     }
 }
@@ -103,11 +105,11 @@ fn probes(history: &History, findings: &mut Findings) {
     for probe in &history.probes {
         match probe.status {
             Some(409) => findings.stale_refused += 1,
-            // A server that says it could not do it has not done it.
+            // A server that answers 5xx has not settled the run.
             None | Some(500..) => findings.stale_unanswered += 1,
             Some(status) => findings
                 .stale_accepted
-                .note(|| format!("{}: a settlement under the old fence {} got {status}", probe.run, probe.fence)),
+                .note(|| format!("{}: a settlement with the old fence {} got {status}", probe.run, probe.fence)),
         }
     }
 }

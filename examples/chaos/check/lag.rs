@@ -1,4 +1,4 @@
-//! How late ticks arrive: those that no fault touched apart from all.
+//! The lag of ticks: of all, and of those that no fault touched.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use serde::Serialize;
 use super::Findings;
 use crate::{history::History, oracle::Kind};
 
-/// A delivery that was under way when a fault began is touched by it.
+/// A fault also touches ticks of this long before it, because their deliveries may be in progress.
 const BEFORE_MS: i64 = 1_000;
-/// Caught up is seen by looking now and then.
+/// Margin after catching up, which is only sampled.
 const AFTER_MS: i64 = 500;
 const LATE_MS: i64 = 1_000;
 
@@ -37,7 +37,7 @@ pub(super) fn measure(history: &History, findings: &mut Findings) {
             first.entry(&delivery.run).or_insert((&delivery.job, delivery.scheduled_at, delivery.arrived_at + middle));
         seen.2 = seen.2.min(delivery.arrived_at + middle);
     }
-    // One that was made when its instant had almost come is late by its making.
+    // A one-shot job created just before its instant is late because of its creation.
     let shots: HashMap<&str, Option<i64>> = history
         .jobs
         .iter()

@@ -1,4 +1,4 @@
-//! Judges a history. Pure: the same history has the same findings.
+//! Checks a history. Pure: the same history has the same findings.
 
 mod arrivals;
 mod lag;
@@ -14,7 +14,7 @@ use crate::history::History;
 
 pub(crate) use lag::Lag;
 
-/// How many of each kind are told in full.
+/// How many instances of each kind are reported in full.
 const TOLD_MAX: usize = 10;
 
 /// Instances of one kind of breach.
@@ -43,31 +43,31 @@ pub(crate) struct Findings {
     pub(crate) deliveries: u64,
     /// Deliveries of a run after its first.
     pub(crate) redelivered: u64,
-    /// First deliveries more than a second after their tick.
+    /// First deliveries more than 1 s after their tick.
     pub(crate) late: u64,
     pub(crate) lag_untouched: Lag,
     pub(crate) lag_all: Lag,
     pub(crate) stale_refused: u64,
     pub(crate) stale_unanswered: u64,
 
-    /// A tick with neither run nor skip, or an answered making or change that is not on the record.
+    /// A tick with neither run nor skip, or an answered creation or change that is not recorded.
     pub(crate) lost: Breach,
-    /// A tick twice on the record, an attempt twice at the sink, or a tick there under two ids.
+    /// A tick recorded twice, an attempt delivered twice, or a tick delivered under two ids.
     pub(crate) doubled: Breach,
     /// A delivery before its tick.
     pub(crate) early: Breach,
-    /// A row or delivery of a tick that no definition named at the time, or a skip without its reason.
+    /// A row or delivery of a tick that no definition has at that time, or a skip without a valid reason.
     pub(crate) unexpected: Breach,
-    /// Two runs of a job in progress together that must not be.
+    /// Two runs of a job in progress together although its policy forbids it.
     pub(crate) overlapped: Breach,
-    /// A settlement under an old fence that changed a row.
+    /// A settlement with an old fence that changed a row.
     pub(crate) stale_accepted: Breach,
-    /// Runs that are still open, or that never reached the sink.
+    /// Runs that are still open, or that failed without a delivery.
     pub(crate) unsettled: Breach,
 }
 
 impl Findings {
-    /// Breaches by name, in the order in which they are told.
+    /// Breaches by name, in the order of the report.
     pub(crate) fn breaches(&self) -> [(&'static str, &Breach); 7] {
         [
             ("lost", &self.lost),

@@ -1,4 +1,4 @@
-//! The record against the schedules: each tick once, each row named by a definition that held.
+//! Checks the record against the schedules: each tick once, each row from a definition in force.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,7 +8,7 @@ use crate::{
     oracle::{self, Kind},
 };
 
-/// A run's end is written by its node, whose idea of the database's clock is never ahead but may be behind by this.
+/// The node writes the end of a run. Its estimate of the database clock is never ahead, but may be behind by this.
 const ENDED_BEHIND_MS: i64 = 5_000;
 
 pub(super) fn check(history: &History, findings: &mut Findings) {
@@ -26,15 +26,17 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
     }
     for (name, rows) in of_job {
         for row in rows {
-            findings.unexpected.note(|| format!("{name} has a run at {}, and nobody made that job", row.tick));
+            findings
+                .unexpected
+                .note(|| format!("{name} has a run at {}, but the campaign did not create that job", row.tick));
         }
     }
 }
 
-/// What was answered is on the record (I16), under the X of the answer, which lies where the request did.
+/// Every answered change is recorded (I16), with the X of the answer, and X is close to the time of the request.
 fn changes(job: &Job, findings: &mut Findings) {
     if job.made && job.created_at.is_none() {
-        findings.lost.note(|| format!("{}: its making was answered, and the record has no such job", job.name));
+        findings.lost.note(|| format!("{}: its creation was answered, but the job is not recorded", job.name));
     }
     for action in ["edit", "pause", "resume", "delete"] {
         let asked = job.asked.iter().filter(|of| **of == action).count();
@@ -42,15 +44,17 @@ fn changes(job: &Job, findings: &mut Findings) {
         if done > asked {
             findings
                 .unexpected
-                .note(|| format!("{}: {action} was done {done} times and asked {asked} times", job.name));
+                .note(|| format!("{}: {action} is recorded {done} times and was requested {asked} times", job.name));
         }
     }
     for answered in &job.answered {
         let (action, x) = (answered.action, answered.x);
         if !job.audited.iter().any(|(of, at)| of == action && *at == x) {
-            findings.lost.note(|| format!("{}: {action} was answered with X = {x}; the audit has none", job.name));
+            findings
+                .lost
+                .note(|| format!("{}: {action} was answered with X = {x}; the audit does not have it", job.name));
         }
-        // X may be the last recorded tick, which is not after the clock.
+        // X may be the last recorded tick, which is not later than the clock.
         if x < answered.sent_at - ENDED_BEHIND_MS || x > answered.answered_at + ENDED_BEHIND_MS {
             findings.unexpected.note(|| format!("{}: {action} sent at {} has X = {x}", job.name, answered.sent_at));
         }
@@ -73,11 +77,13 @@ fn ticks(history: &History, job: &Job, rows: &[&Row], findings: &mut Findings) {
         *findings.skips.entry(reason_word(range.reason)).or_default() += range.count.unsigned_abs();
         if inside.len() as i64 != range.count || !expected.contains(&range.from) || !expected.contains(&range.to) {
             let (from, to, count) = (range.from, range.to, range.count);
-            findings.unexpected.note(|| format!("{}: a range from {from} to {to} counts {count} ticks", job.name));
+            findings
+                .unexpected
+                .note(|| format!("{}: a skipped range from {from} to {to} has the wrong count {count}", job.name));
         }
         findings.unexpected.note(|| {
             format!(
-                "{}: a range {} from {}; no tick was to be that late",
+                "{}: a skipped range ({}) from {}; no tick should be that late",
                 job.name,
                 reason_word(range.reason),
                 range.from
@@ -86,18 +92,18 @@ fn ticks(history: &History, job: &Job, rows: &[&Row], findings: &mut Findings) {
         inside.iter().for_each(|tick| *times.entry(*tick).or_default() += 1);
     }
     for (tick, times) in times.iter().filter(|(_, times)| **times > 1) {
-        findings.doubled.note(|| format!("{}: the tick {tick} is on the record {times} times", job.name));
+        findings.doubled.note(|| format!("{}: the tick {tick} is recorded {times} times", job.name));
     }
     let recorded: BTreeSet<i64> = times.keys().copied().collect();
     for tick in expected.difference(&recorded) {
         findings.lost.note(|| format!("{}: the tick {tick} has neither run nor skip", job.name));
     }
     for tick in recorded.difference(&expected) {
-        findings.unexpected.note(|| format!("{}: the tick {tick} is on the record; no definition names it", job.name));
+        findings.unexpected.note(|| format!("{}: the tick {tick} is recorded, but no definition has it", job.name));
     }
 }
 
-/// Only overlap is a reason here, and only while another run is open.
+/// The only valid reason here is overlap, and only while another run is open.
 fn skip(job: &Job, row: &Row, reason: i16, rows: &[&Row], findings: &mut Findings) {
     *findings.skips.entry(reason_word(reason)).or_default() += 1;
     let is_open = |other: &&&Row| {
@@ -115,7 +121,7 @@ fn skip(job: &Job, row: &Row, reason: i16, rows: &[&Row], findings: &mut Finding
     }
 }
 
-/// Under `skip` the last attempts of two runs never overlap on the record. Ends are written early, never late.
+/// Under `skip`, the recorded last attempts of two runs never overlap. Recorded ends may be too early, never too late.
 fn overlaps(job: &Job, rows: &[&Row], findings: &mut Findings) {
     if !job.kind.skips() {
         return;
@@ -129,9 +135,9 @@ fn overlaps(job: &Job, rows: &[&Row], findings: &mut Findings) {
     for pair in worked.windows(2) {
         let ((_, ended, before), (started, _, after)) = (pair[0], pair[1]);
         if started < ended {
-            findings
-                .overlapped
-                .note(|| format!("{}: {} began at {started}, and {} ended at {ended}", job.name, after.id, before.id));
+            findings.overlapped.note(|| {
+                format!("{}: {} started at {started}, before {} ended at {ended}", job.name, after.id, before.id)
+            });
         }
     }
 }
@@ -142,13 +148,16 @@ fn open(job: &Job, rows: &[&Row], findings: &mut Findings) {
             format!("{}: {} of {} is still {:?}, attempt {}", job.name, row.id, row.tick, row.state, row.attempt)
         });
     }
-    // What fails by itself may fail for good; all others have retries enough for every fault.
+    // No run may be cancelled, because the campaign cancels none. Runs of a failing target may fail; the others have enough
+    // retries.
     for row in rows.iter().filter(|row| row.state == State::Cancelled) {
-        findings.unexpected.note(|| format!("{}: {} of {} was cancelled by nobody", job.name, row.id, row.tick));
+        findings
+            .unexpected
+            .note(|| format!("{}: {} of {} was cancelled, which the campaign never does", job.name, row.id, row.tick));
     }
     if job.kind == Kind::Failing {
         for row in rows.iter().filter(|row| row.state == State::Succeeded) {
-            findings.unexpected.note(|| format!("{}: {} succeeded, and its target never does", job.name, row.id));
+            findings.unexpected.note(|| format!("{}: {} succeeded although its target always fails", job.name, row.id));
         }
     }
 }

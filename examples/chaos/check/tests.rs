@@ -1,4 +1,4 @@
-//! Made-up histories: the sound one has no findings, and each breach is found as what it is.
+//! Constructed histories: a correct one has no findings, and each breach is found under its name.
 
 use super::*;
 use crate::{
@@ -34,7 +34,7 @@ fn delivery(tick: i64) -> Delivery {
     }
 }
 
-/// A job every second, deleted at 4.5 s, with all that belongs to it.
+/// A job every second, deleted at 4.5 s, with all its rows and deliveries.
 fn sound() -> History {
     let ticks = [1_000, 2_000, 3_000, 4_000];
     let held = Held { schedule: Schedule::Every { ms: 1_000 }, after: 0, to: 4_500 };
@@ -58,7 +58,7 @@ fn sound() -> History {
     }
 }
 
-/// The names of the breaches that a history made of the sound one has, and how often.
+/// The breaches of the correct history after `change`, with their counts.
 fn found(change: impl FnOnce(&mut History)) -> Vec<(&'static str, u64)> {
     let mut history = sound();
     change(&mut history);
@@ -68,7 +68,7 @@ fn found(change: impl FnOnce(&mut History)) -> Vec<(&'static str, u64)> {
 }
 
 #[test]
-fn a_sound_history_has_no_breach() {
+fn a_correct_history_has_no_breach() {
     assert_eq!(found(|_| {}), []);
     let findings = check(&sound());
     assert_eq!((findings.expected, findings.runs, findings.deliveries, findings.redelivered), (4, 4, 4, 0));
@@ -85,7 +85,7 @@ fn a_tick_without_a_row_is_lost() {
 }
 
 #[test]
-fn an_answered_job_that_is_not_there_is_lost() {
+fn an_answered_job_that_is_not_recorded_is_lost() {
     let lost = found(|history| {
         history.jobs[0].created_at = None;
         history.jobs[0].held.clear();
@@ -102,7 +102,7 @@ fn an_answered_change_that_the_audit_does_not_have_is_lost() {
 }
 
 #[test]
-fn a_change_that_nobody_asked_for_is_unexpected() {
+fn a_change_that_was_not_requested_is_unexpected() {
     assert_eq!(found(|history| history.jobs[0].audited.push(("pause".to_owned(), 4_600))), [("unexpected", 1)]);
 }
 
@@ -113,23 +113,23 @@ fn an_x_far_from_its_request_is_unexpected() {
 }
 
 #[test]
-fn a_tick_twice_on_the_record_is_doubled() {
+fn a_tick_recorded_twice_is_doubled() {
     assert_eq!(found(|history| history.rows.push(row(2_000))), [("doubled", 1)]);
 }
 
 #[test]
-fn an_attempt_twice_at_the_sink_is_doubled() {
+fn an_attempt_delivered_twice_is_doubled() {
     assert_eq!(found(|history| history.deliveries.push(delivery(2_000))), [("doubled", 1)]);
 }
 
 #[test]
-fn a_tick_under_two_ids_is_doubled_and_one_of_them_is_not_on_the_record() {
+fn a_tick_under_two_ids_is_doubled_and_one_id_is_not_recorded() {
     let two = found(|history| history.deliveries.push(Delivery { run: "other".to_owned(), ..delivery(2_000) }));
     assert_eq!(two, [("doubled", 1), ("unexpected", 1)]);
 }
 
 #[test]
-fn another_attempt_of_a_run_is_no_breach_but_counted() {
+fn a_second_attempt_of_a_run_is_counted_but_no_breach() {
     let mut history = sound();
     history.deliveries.push(Delivery { attempt: 2, fence: 8, ..delivery(2_000) });
     history.rows[1] = Row { attempt: 2, fence: 8, ..row(2_000) };
@@ -139,13 +139,13 @@ fn another_attempt_of_a_run_is_no_breach_but_counted() {
 }
 
 #[test]
-fn a_delivery_before_its_tick_is_early_beyond_the_error_of_the_clocks() {
+fn a_delivery_is_early_only_beyond_the_measured_clock_error() {
     assert_eq!(found(|history| history.deliveries[0].arrived_at = 999), []);
     assert_eq!(found(|history| history.deliveries[0].arrived_at = 998), [("early", 1)]);
 }
 
 #[test]
-fn a_tick_after_an_answered_delete_is_unexpected_on_the_record_and_at_the_sink() {
+fn a_tick_after_an_answered_delete_is_unexpected_as_row_and_as_delivery() {
     let after = found(|history| {
         history.rows.push(row(5_000));
         history.deliveries.push(delivery(5_000));
@@ -154,7 +154,7 @@ fn a_tick_after_an_answered_delete_is_unexpected_on_the_record_and_at_the_sink()
 }
 
 #[test]
-fn a_run_of_a_job_that_nobody_made_is_unexpected() {
+fn a_run_of_an_unknown_job_is_unexpected() {
     let strange = found(|history| history.rows.push(Row { job: "x".to_owned(), id: "y".to_owned(), ..row(1_000) }));
     assert_eq!(strange[0], ("unexpected", 1));
 }
@@ -180,7 +180,7 @@ fn a_skip_without_an_open_run_needs_a_newer_tick_that_was_due_when_it_was_record
 }
 
 #[test]
-fn a_skip_needs_a_run_that_is_open_and_a_job_that_skips() {
+fn a_skip_needs_an_open_run_and_a_job_with_overlap_skip() {
     let skip = |kind: Kind, reason: i16, ended: Option<i64>| {
         found(|history| {
             history.jobs[0].kind = kind;
@@ -208,7 +208,7 @@ fn a_delivery_of_a_skip_is_unexpected() {
 }
 
 #[test]
-fn a_range_is_no_tick_lost_but_none_was_to_be_that_late() {
+fn ticks_of_a_skipped_range_are_not_lost_but_unexpected() {
     let ranged = found(|history| {
         history.rows.drain(1..3);
         history.deliveries.drain(1..3);
@@ -226,7 +226,7 @@ fn a_tick_both_in_a_range_and_as_a_row_is_doubled() {
 }
 
 #[test]
-fn two_runs_of_a_job_that_skips_never_work_together() {
+fn two_runs_in_progress_together_under_overlap_skip_are_overlapped() {
     let together = found(|history| {
         history.jobs[0].kind = Kind::Slow;
         history.rows[0].finished_at = Some(2_006);
@@ -235,7 +235,7 @@ fn two_runs_of_a_job_that_skips_never_work_together() {
 }
 
 #[test]
-fn a_success_that_the_sink_never_gave_is_a_stale_settlement() {
+fn a_success_without_a_2xx_from_the_sink_is_a_stale_settlement() {
     assert_eq!(found(|history| history.rows[0].fence = 8), [("stale settles accepted", 1)]);
     assert_eq!(found(|history| history.rows[0].attempt = 2), [("stale settles accepted", 1)]);
     assert_eq!(found(|history| history.deliveries[0].status = Some(500)), [("stale settles accepted", 1)]);
@@ -249,7 +249,7 @@ fn an_old_fence_that_is_not_refused_is_a_stale_settlement() {
 }
 
 #[test]
-fn an_open_run_and_a_failure_that_never_came_are_unsettled() {
+fn an_open_run_and_a_failure_without_delivery_are_unsettled() {
     let open = found(|history| {
         history.rows[0] = Row { state: State::Waiting, finished_at: None, ..row(1_000) };
         history.rows[1].state = State::Failed;
@@ -259,7 +259,7 @@ fn an_open_run_and_a_failure_that_never_came_are_unsettled() {
 }
 
 #[test]
-fn ticks_that_a_fault_touched_count_among_all_alone() {
+fn ticks_touched_by_a_fault_count_only_in_the_lag_of_all() {
     let mut history = sound();
     history.deliveries[2].arrived_at = 9_000;
     let fault = Fault {
@@ -273,7 +273,7 @@ fn ticks_that_a_fault_touched_count_among_all_alone() {
     history.faults.push(fault.clone());
     let findings = check(&history);
     assert_eq!((findings.lag_all.max_ms, findings.late), (6_000, 1));
-    // 2 s lies within a second before the fault, 4 s after it.
+    // The tick at 2 s lies within a second before the fault, the tick at 4 s after it.
     assert_eq!((findings.lag_untouched.ticks, findings.lag_untouched.max_ms), (2, 10));
     history.faults[0] = Fault { touches: false, ..fault };
     assert_eq!(check(&history).lag_untouched.max_ms, 6_000);
