@@ -67,8 +67,9 @@ impl ApiError {
 
     /// The fence is not that of the current claim: the run was claimed again or has ended (I7).
     pub(crate) fn stale(fence: Fence) -> Self {
-        let message =
-            format!("{fence} is not the fence of a claim on this run; the run was claimed again or has ended");
+        let message = format!(
+            "{fence} is not the fence of the current claim on this run; the run was claimed again or has ended"
+        );
         Self::conflict("fence", message)
     }
 

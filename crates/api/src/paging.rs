@@ -20,7 +20,7 @@ pub(crate) trait Place: Sized {
     fn read(text: &str) -> Option<Self>;
 }
 
-/// Jobs and calendars are listed by name.
+/// Jobs, calendars and queues are listed by name.
 impl Place for String {
     const KIND: char = 'j';
     fn write(&self) -> String {
