@@ -46,8 +46,8 @@ const CHUNK_BYTES_MAX: usize = 4 * 1024 * 1024;
 const CHUNKS_AHEAD_MAX: usize = 2;
 /// A client that sends nothing for this long is considered gone.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// Total time that a batch waits for its client, plus one second for each `BYTES_PER_SECOND_MIN` bytes received. Without this limit,
-/// a client that sends very slowly could block one of the `BATCHES_MAX` batches forever.
+/// Total time that a batch waits for its client, plus one second for each `BYTES_PER_SECOND_MIN` bytes received. Without this
+/// limit, a client that sends very slowly could block one of the `BATCHES_MAX` batches forever.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const BYTES_PER_SECOND_MIN: usize = 16 * 1024;
 
@@ -75,9 +75,10 @@ impl Batches {
 
 /// Create many jobs
 ///
-/// One definition per line (NDJSON), up to 64 MiB and 100,000 lines. The answer has one line for each, in the same order, with the
-/// status that the job alone would get. Every valid job is created; every invalid one gets its errors. Empty lines are ignored. At most
-/// two batches are processed at a time. Names are unique, so an interrupted batch can be sent again: jobs that exist already get 409.
+/// One definition per line (NDJSON), up to 64 MiB and 100,000 lines. The answer has one line for each, in the same order, with
+/// the status that the job alone would get. Every valid job is created; every invalid one gets its errors. Empty lines are
+/// ignored. At most two batches are processed at a time. Names are unique, so an interrupted batch can be sent again: jobs that
+/// exist already get 409.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/batch",

@@ -391,8 +391,8 @@ pub(crate) async fn trigger_job(
 
 /// Show the next ticks of a job
 ///
-/// Empty for a job that is paused, disabled or without a schedule. Ticks that a calendar excludes are listed with `excluded_by`: they
-/// will be skips.
+/// Empty for a job that is paused, disabled or without a schedule. Ticks that a calendar excludes are listed with
+/// `excluded_by`: they will be skips.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{job}/next",

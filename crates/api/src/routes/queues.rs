@@ -84,10 +84,10 @@ pub(crate) async fn set_queue(
 
 /// Claim runs of a queue
 ///
-/// Returns runs that wait in the queue and are due, the highest priority first. A waiting run gains one priority step per minute. For
-/// claims of 50 or more runs, and for concurrent claims, the order is not exact: runs of the last 200ms, of jobs with overlap `allow`,
-/// may come after older ones. If no run is available, the request waits up to `wait` and answers as soon as a run is available. After
-/// an empty answer, claim again. A claim lasts 30s; a heartbeat every 10s extends it.
+/// Returns runs that wait in the queue and are due, the highest priority first. A waiting run gains one priority step per
+/// minute. For claims of 50 or more runs, and for concurrent claims, the order is not exact: runs of the last 200ms, of jobs
+/// with overlap `allow`, may come after older ones. If no run is available, the request waits up to `wait` and answers as soon
+/// as a run is available. After an empty answer, claim again. A claim lasts 30s; a heartbeat every 10s extends it.
 #[utoipa::path(
     post,
     path = "/api/v1/queues/{queue}/claim",

@@ -171,9 +171,9 @@ pub(crate) async fn list_attempts(
 
 /// Read the output of a run
 ///
-/// While this node works on the run: server-sent events. `chunk` has `{"text"}`, from the start of the tail on; `missed` has `{"chunks"}`
-/// when the client reads too slowly; `end` comes last and has `{"state"}`. While a worker has the run: its log so far. Otherwise: the
-/// stored tail.
+/// While this node works on the run: server-sent events. `chunk` has `{"text"}`, from the start of the tail on; `missed` has
+/// `{"chunks"}` when the client reads too slowly; `end` comes last and has `{"state"}`. While a worker has the run: its log so
+/// far. Otherwise: the stored tail.
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{id}/log",

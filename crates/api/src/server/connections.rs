@@ -20,7 +20,8 @@ use crate::in_flight::Charged;
 /// Number of connections reserved for short requests, or a quarter of all if that is less. Health checks and other short requests
 /// always find a connection.
 const SHORT_CONNECTIONS: usize = 8;
-/// Minimum wait of a claim before the server may end it. Its worker claims again at once, so claims would otherwise end each other.
+/// Minimum wait of a claim before the server may end it. Its worker claims again at once, so claims would otherwise end each
+/// other.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]

@@ -108,8 +108,8 @@ pub(crate) struct CancelledJob {
     /// Those of them that were claimed; their work is being stopped.
     #[schema(value_type = Vec<String>)]
     stopped: Vec<RunId>,
-    /// Whether more runs wait than one transaction cancels. None of them starts; they are cancelled in the background. `GET` of the
-    /// job shows the progress in `backlog`.
+    /// Whether more runs wait than one transaction cancels. None of them starts; they are cancelled in the background. `GET` of
+    /// the job shows the progress in `backlog`.
     cancelling: bool,
 }
 
