@@ -1,5 +1,5 @@
 //! Three real nodes and a real PostgreSQL under seeded faults, with a checker that knows the schedules. `scripts/chaos` builds
-//! and runs this; docs/chaos.md describes it and has the result of the last campaign.
+//! and runs this; docs/explanation/chaos.md describes it and has the result of the last campaign.
 
 mod campaign;
 mod check;

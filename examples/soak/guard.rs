@@ -8,7 +8,7 @@ use tokio::process::Command;
 
 use crate::binary;
 
-/// Lower bound of a figure. Far below the value on an idle machine: see docs/BENCHMARKS.md.
+/// Lower bound of a figure. Far below the value on an idle machine: see docs/reference/benchmarks.md.
 struct Bound {
     figure: &'static str,
     at_least: f64,

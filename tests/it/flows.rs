@@ -1,12 +1,12 @@
-//! Flows through the built binary: the example of docs/flows.md, reruns and cancels.
+//! Flows through the built binary: the example of docs/how-to/flows.md, reruns and cancels.
 
 use serde_json::Value;
 
 use crate::support::{Server, wait_for};
 
-/// The `sh` block of docs/flows.md.
+/// The `sh` block of docs/how-to/flows.md.
 fn example() -> String {
-    let page = include_str!("../../docs/flows.md");
+    let page = include_str!("../../docs/how-to/flows.md");
     let block = page.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next());
     block.unwrap().to_owned()
 }

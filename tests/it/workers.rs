@@ -49,10 +49,10 @@ fn trigger(server: &Server, count: usize) {
     });
 }
 
-/// The `sh` block of docs/workers.md.
+/// The `sh` block of docs/how-to/workers.md.
 #[test]
 fn the_requests_of_the_page_about_workers_do_what_it_says() {
-    let page = include_str!("../../docs/workers.md");
+    let page = include_str!("../../docs/how-to/workers.md");
     let block = page.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let server = Server::start();
     let said = server.script(block);
