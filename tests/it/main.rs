@@ -9,6 +9,7 @@ mod client;
 mod cluster;
 mod connections;
 mod cron;
+mod docs;
 mod explain;
 mod flows;
 mod help;
