@@ -1,5 +1,5 @@
-//! Talks to a server over HTTP, and turns its refusals into messages and exit codes. Knows paths and problem+json, and
-//! nothing of what the answers mean.
+//! The HTTP client of the commands. It sends requests and turns problem+json answers into messages and exit codes.
+//! The commands interpret the answers.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use serde_json::value::RawValue;
 use crate::failure::{Exit, Failure};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// For a whole answer; a followed log may take as long as it likes, as long as something comes.
+/// Limit for a whole answer. A followed log has no such limit, only [`SILENCE_MAX`].
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// The server sends a sign of life more often than this while a log is followed.
+/// Limit between two reads. While a client follows a log, the server sends keep-alives more often than this.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// The largest page that the API gives.
+/// The API's limit for one page.
 const PAGE_MAX: usize = 1_000;
-/// Pages in a row that found nothing, each of which searched as far as a page may; then the list says how far it came.
+/// A list ends after this many empty pages in a row and reports `searched_to`: each empty page searched as far as a request may.
 const EMPTY_PAGES_MAX: usize = 20;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Client {
     pub(crate) fn new(server: &str) -> anyhow::Result<Self> {
         let wrong = || {
             Failure::usage(format!(
-                "--server: {server:?} is not a server's address; write it like \"http://127.0.0.1:8640\""
+                "--server: {server:?} is not the URL of a server; write it like \"http://127.0.0.1:8640\""
             ))
         };
         let url = Url::parse(server)
@@ -42,7 +42,7 @@ impl Client {
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(SILENCE_MAX)
             .redirect(redirect::Policy::none())
-            .no_proxy() // the server listens on loopback, where no proxy gets to
+            .no_proxy() // the server listens on loopback, which a proxy cannot reach
             .user_agent(concat!("everytick/", env!("CARGO_PKG_VERSION")))
             .build()?;
         Ok(Self { http, server: url })
@@ -64,7 +64,7 @@ impl Client {
         self.request(Method::DELETE, path)
     }
 
-    /// Segments are encoded, so none of them can reach another path.
+    /// Encodes each segment, so that a name with `/` or `..` cannot address another path.
     fn request(&self, method: Method, path: &[&str]) -> Request<'_> {
         let mut url = self.server.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
@@ -79,25 +79,25 @@ impl Client {
             return Failure::new(
                 Exit::NoServer,
                 format!(
-                    "no everytick answers at {at}; start one with `everytick serve`, or name another with --server"
+                    "no server answers at {at}; start one with `everytick serve`, or set another address with --server"
                 ),
             );
         }
         if error.is_timeout() {
             return Failure::new(
                 Exit::NoServer,
-                format!("the server at {at} took too long to answer; what was asked may still be done"),
+                format!("the server at {at} did not answer in time; the request may still take effect"),
             );
         }
         let mut cause: &dyn std::error::Error = error;
         while let Some(source) = cause.source() {
             cause = source;
         }
-        Failure::new(Exit::NoServer, format!("the connection to {at} broke off: {cause}"))
+        Failure::new(Exit::NoServer, format!("the connection to {at} was lost: {cause}"))
     }
 }
 
-/// One question to the server.
+/// One request to the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Request<'a> {
     client: &'a Client,
@@ -141,26 +141,26 @@ impl<'a> Request<'a> {
         self.header("content-type", media_type)
     }
 
-    /// The answer's JSON; `null` when there is none.
+    /// Returns the JSON of the answer, `null` if the body is empty.
     pub(crate) async fn send(self) -> anyhow::Result<Answer> {
         let client = self.client;
         let response = self.answered(Some(ANSWER_TIMEOUT)).await?;
         let text = response.text().await.map_err(|error| client.unreachable(&error))?;
         let text = if text.is_empty() { "null".to_owned() } else { text };
-        RawValue::from_string(text).map(Answer).map_err(|_| not_ours(client, "something that is not JSON").into())
+        RawValue::from_string(text).map(Answer).map_err(|_| not_ours(client, "a body that is not JSON").into())
     }
 
-    /// The answer's lines, each JSON. Making many jobs may take longer than other answers.
+    /// Returns the lines of the answer, each of them JSON. No time limit: creating many jobs takes longer than other requests.
     pub(crate) async fn lines(self) -> anyhow::Result<Vec<Answer>> {
         let client = self.client;
         let response = self.answered(None).await?;
         let text = response.text().await.map_err(|error| client.unreachable(&error))?;
         let lines = text.lines().filter(|line| !line.is_empty());
         let lines = lines.map(|line| RawValue::from_string(line.to_owned()).map(Answer));
-        lines.collect::<Result<_, _>>().map_err(|_| not_ours(client, "something that is not JSON").into())
+        lines.collect::<Result<_, _>>().map_err(|_| not_ours(client, "a body that is not JSON").into())
     }
 
-    /// The answer as it comes, with its media type.
+    /// Returns the media type of the answer, and its body as a stream.
     pub(crate) async fn stream(
         self,
         accept: &str,
@@ -173,7 +173,7 @@ impl<'a> Request<'a> {
         Ok((media_type, chunks))
     }
 
-    /// A list of up to `limit`, page by page, in the shape of one page.
+    /// Reads pages until it has `limit` items, and returns them as one page.
     pub(crate) async fn list(self, limit: usize, cursor: Option<String>) -> anyhow::Result<Page> {
         let mut list = Page { items: Vec::new(), next_cursor: cursor, searched_to: None };
         let mut empty = 0;
@@ -195,7 +195,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The answer if it is a good one, else why not.
+    /// Sends the request. An answer other than 2xx becomes an error.
     async fn answered(self, timeout: Option<Duration>) -> anyhow::Result<Response> {
         let client = self.client;
         let mut request = client.http.request(self.method, self.url);
@@ -222,24 +222,25 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What the server answered, as it wrote it: order and numbers are kept.
+/// The JSON text of an answer, unchanged: member order and number spelling stay as the server wrote them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Answer(Box<RawValue>);
 
 impl Answer {
-    /// The answer as a table shows it.
+    /// Decodes the fields that a table shows.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
-        serde_json::from_str(self.0.get()).context("the server's answer cannot be read; is it of another release?")
+        serde_json::from_str(self.0.get())
+            .context("could not decode the server's answer; is the server another release?")
     }
 }
 
-/// A list, or a part of it.
+/// A page of a list, or several pages joined.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Page {
     pub(crate) items: Vec<Answer>,
     pub(crate) next_cursor: Option<String>,
-    /// How far back a list of runs was searched, when it did not reach its end.
+    /// How far back the server searched a list of runs, if it did not reach the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) searched_to: Option<String>,
 }
@@ -256,7 +257,7 @@ fn media_type(response: &Response) -> String {
 }
 
 fn not_ours(client: &Client, answer: &str) -> Failure {
-    Failure::new(Exit::Failed, format!("what answers at {} is not everytick: it said {answer}", client.server))
+    Failure::new(Exit::Failed, format!("the server at {} is not everytick: it answered {answer}", client.server))
 }
 
 fn exit_of(status: StatusCode) -> Exit {
@@ -267,7 +268,7 @@ fn exit_of(status: StatusCode) -> Exit {
     }
 }
 
-/// RFC 9457, as the API writes it.
+/// An RFC 9457 problem, in the form that the API writes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Problem {
@@ -284,7 +285,7 @@ pub(crate) struct Fault {
 }
 
 impl Problem {
-    /// One line when one thing is wrong, else a line for each.
+    /// One line for one error, else the title and a line per error.
     fn message(&self, status: StatusCode) -> String {
         let faults: Vec<String> = self.errors.iter().map(Fault::line).collect();
         match (faults.as_slice(), &self.detail) {
@@ -313,13 +314,13 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_cannot_reach_another_path() {
+    fn a_path_segment_cannot_address_another_path() {
         assert_eq!(url(&["jobs", "nightly"]), "http://127.0.0.1:8640/api/v1/jobs/nightly");
         assert_eq!(url(&["jobs", "a/../b?c#d"]), "http://127.0.0.1:8640/api/v1/jobs/a%2F..%2Fb%3Fc%23d");
     }
 
     #[test]
-    fn what_is_no_server_is_refused_before_it_is_asked() {
+    fn an_invalid_server_url_is_refused_before_any_request() {
         for server in ["", "127.0.0.1:8640", "localhost", "ftp://host/", "http://"] {
             let message = Client::new(server).unwrap_err().to_string();
             assert!(message.contains("http://127.0.0.1:8640"), "{server}: {message}");
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_of_a_problem_is_told_by_its_field() {
+    fn each_error_of_a_problem_is_printed_with_its_field() {
         let problem = |text| serde_json::from_str::<Problem>(text).unwrap().message(StatusCode::UNPROCESSABLE_ENTITY);
         let one = r#"{"title": "The request is not valid", "detail": "x", "errors": [{"field": "timeout", "message": "is zero"}]}"#;
         assert_eq!(problem(one), "timeout: is zero");

@@ -1,5 +1,5 @@
-//! Where settings come from: a flag, else its `EVERYTICK_*` variable, else its key in `everytick.toml`, else the default.
-//! Clap joins the first two; this joins the rest, and refuses what this release does not have.
+//! Resolves settings: a flag, else its `EVERYTICK_*` variable, else its key in `everytick.toml`, else the default.
+//! Clap merges flags and variables. This file adds the other two and refuses values that this release does not support.
 
 use std::{
     fmt, fs,
@@ -36,7 +36,7 @@ const MAX_CONNECTIONS_MAX: u32 = 1_000_000;
 const MAX_JOBS_MAX: u64 = 1_000_000_000;
 const NODE_NAME_BYTES_MAX: usize = 128;
 
-/// `everytick.toml`: every key is a flag's name in snake_case, and any other key is refused by name.
+/// `everytick.toml`. Each key is a flag's name in snake_case; any other key is an error that names the key.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct File {
@@ -44,7 +44,7 @@ pub(crate) struct File {
     pub(crate) output: Option<Format>,
     pub(crate) listen: Option<Listen>,
     pub(crate) data_dir: Option<PathBuf>,
-    /// As it was written: it may hold a password, so no message repeats it.
+    /// Unparsed. It may contain a password, so no message repeats it.
     pub(crate) database_url: Option<String>,
     pub(crate) database_url_file: Option<PathBuf>,
     pub(crate) transaction_pooler: Option<bool>,
@@ -69,7 +69,7 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// The named file, which must exist; or `everytick.toml` here, when there is one.
+    /// Reads `named`, which must exist, or else `everytick.toml` in the working directory, if it exists.
     pub(crate) fn load(named: Option<&Path>) -> anyhow::Result<Self> {
         let path = named.unwrap_or(Path::new(FILE_DEFAULT));
         match fs::read_to_string(path) {
@@ -86,15 +86,15 @@ impl File {
     }
 }
 
-/// How flags and variables, or the settings file, name the database.
+/// The database as one source names it: flags and variables, or the settings file.
 #[derive(Debug, Default)]
 pub(crate) struct Named {
     pub(crate) url: Option<String>,
-    /// A file that has the URL in it.
+    /// A file that contains the URL.
     pub(crate) url_file: Option<PathBuf>,
 }
 
-/// The longest URL that is read from a file.
+/// Limit for a URL that is read from a file.
 const URL_BYTES_MAX: u64 = 16 * 1024;
 
 impl Named {
@@ -104,13 +104,13 @@ impl Named {
             (Some(text), None) => DatabaseUrl::read(&text).map(Some),
             (None, Some(path)) => Self::in_file(&path).map(Some),
             (Some(_), Some(path)) => Err(Failure::usage(format!(
-                "--database-url and --database-url-file {} both name the database; give one of them",
+                "--database-url and --database-url-file {} both name the database; set only one of them",
                 path.display()
             ))),
         }
     }
 
-    /// No message repeats what the file says: it may hold a password.
+    /// No message repeats the content of the file: it may contain a password.
     fn in_file(path: &Path) -> Result<DatabaseUrl, Failure> {
         let wrong = |what: &str| Failure::usage(format!("--database-url-file: {} {what}", path.display()));
         let mut text = String::new();
@@ -118,12 +118,12 @@ impl Named {
         match read {
             Err(error) => Err(wrong(&format!("could not be read: {error}"))),
             Ok(bytes) if bytes as u64 > URL_BYTES_MAX => Err(wrong(&format!("is longer than {URL_BYTES_MAX} bytes"))),
-            Ok(_) => text.trim().parse().map_err(|message: String| wrong(&format!("has a URL in it that {message}"))),
+            Ok(_) => text.trim().parse().map_err(|message: String| wrong(&format!("contains a URL that {message}"))),
         }
     }
 }
 
-/// The database: as flags and variables name it, else as the settings file does, else the file in the data directory.
+/// The database that flags and variables name, else the one in the settings file, else the file in the data directory.
 pub(crate) fn database(flags: Named, data_dir: Option<PathBuf>, file: &File) -> Result<DatabaseUrl, Failure> {
     let in_file = Named { url: file.database_url.clone(), url_file: file.database_url_file.clone() };
     let named = match flags.read()? {
@@ -136,37 +136,37 @@ pub(crate) fn database(flags: Named, data_dir: Option<PathBuf>, file: &File) -> 
     }))
 }
 
-/// Everything `everytick serve` goes by, complete and checked.
+/// All settings of `everytick serve`, complete and validated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Settings {
     pub(crate) listen: SocketAddr,
     pub(crate) database: DatabaseUrl,
-    /// A pooler between us and PostgreSQL gives each transaction another connection.
+    /// The connection to PostgreSQL goes through a transaction pooler.
     pub(crate) transaction_pooler: bool,
     pub(crate) roles: Roles,
     pub(crate) region: Option<String>,
     pub(crate) node_name: String,
-    /// A living process of the same node name is replaced.
+    /// Replace a live process that has the same node name.
     pub(crate) replace_node: bool,
     pub(crate) lease: Span,
     pub(crate) drain_timeout: Span,
     pub(crate) enable_shell: bool,
     pub(crate) allow_webhook_ranges: Vec<IpNet>,
-    /// How many runs may be in progress at once.
+    /// Limit of runs in progress on this node.
     pub(crate) slots: u32,
-    /// Connections to the API at once; by the limit of open files when it is not set.
+    /// Limit of API connections. `None`: derived from the open-file limit.
     pub(crate) max_connections: Option<u32>,
-    /// How many of a hundred slots one job may use.
+    /// Percentage of the slots that one job may use.
     pub(crate) max_job_share: u8,
-    /// Whom to ask for the addresses of webhooks; the system's servers where there are none.
+    /// DNS servers that resolve webhook hosts. Empty: the system's servers.
     pub(crate) dns_servers: Vec<SocketAddr>,
-    /// How long ended runs are kept.
+    /// Ended runs are deleted after this long.
     pub(crate) history: Span,
-    /// How long the rows of the audit trail are kept.
+    /// Rows of the audit trail are deleted after this long.
     pub(crate) audit_retention: Span,
-    /// Ticks of one job come no closer together.
+    /// Shortest allowed distance between two ticks of one job.
     pub(crate) min_interval: Span,
-    /// How many jobs a tenant may have.
+    /// Limit of jobs per tenant.
     pub(crate) max_jobs: u64,
     pub(crate) log_format: LogFormat,
     pub(crate) log_level: LogLevel,
@@ -185,7 +185,7 @@ impl Settings {
         check_loopback(listen)?;
         let node_name = match flags.node_name.or(file.node_name) {
             Some(name) => name,
-            // Nodes of a cluster may stand on one host, and each needs a name of its own.
+            // Several nodes of a cluster may run on one host, and each needs its own name.
             None if matches!(database, DatabaseUrl::Postgres(_)) => format!("{}:{}", host_name(), listen.port()),
             None => host_name(),
         };
@@ -221,13 +221,13 @@ impl Settings {
             if right {
                 Ok(())
             } else {
-                Err(Failure::usage(format!("--{flag}: {value} is out of range; {range} is right")))
+                Err(Failure::usage(format!("--{flag}: {value} is out of range; allowed: {range}")))
             }
         };
         if matches!(self.database, DatabaseUrl::Sqlite(_)) && self.roles != Roles::ALL {
             return Err(Failure::usage(
-                "--roles: a SQLite file is opened by one process, which does everything; \
-                 split roles among nodes that share a PostgreSQL (--database-url postgres://...)",
+                "--roles: a SQLite file is opened by one process, which needs all three roles; \
+                 to split roles, let the nodes share a PostgreSQL database (--database-url postgres://...)",
             ));
         }
         let (low, high) = LEASE_RANGE;
@@ -261,22 +261,22 @@ impl Settings {
         let share = self.max_job_share;
         within((1..=100).contains(&share), "max-job-share", &share, "1 to 100 (percent)".to_owned())?;
         let name = &self.node_name;
-        // It stands in a header of every delivery.
+        // Each delivery sends the name in a header.
         if name.is_empty() || name.len() > NODE_NAME_BYTES_MAX || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Failure::usage(format!(
-                "--node-name: {name:?} is not a node's name; write 1 to {NODE_NAME_BYTES_MAX} visible ASCII characters without spaces"
+                "--node-name: {name:?} is not a node name; write 1 to {NODE_NAME_BYTES_MAX} visible ASCII characters without spaces"
             )));
         }
         Ok(())
     }
 }
 
-/// What a node does.
+/// The roles of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Roles {
-    /// Answers the API. A node that does not only tells how it is.
+    /// Serves the API. Without this role the node serves only health and metrics.
     pub(crate) api: bool,
-    /// Plays the ticks of the partitions it holds, and delivers their runs.
+    /// Records the ticks of the partitions that it owns, and delivers their runs (scheduler and dispatcher).
     pub(crate) plays: bool,
 }
 
@@ -289,12 +289,15 @@ impl Roles {
             return Ok(Self::ALL);
         }
         if let Some(unknown) = roles.iter().find(|role| !ROLES.contains(&role.as_str())) {
-            return Err(Failure::usage(format!("--roles: {unknown:?} is not a role; there are {}", ROLES.join(", "))));
+            return Err(Failure::usage(format!(
+                "--roles: {unknown:?} is not a role; the roles are {}",
+                ROLES.join(", ")
+            )));
         }
         let [api, scheduler, dispatcher] = ROLES.map(|role| roles.iter().any(|given| given == role));
         if scheduler != dispatcher {
             return Err(Failure::usage(
-                "--roles: scheduler and dispatcher go together, because the node that holds a partition also starts its \
+                "--roles: scheduler and dispatcher go together, because the node that owns a partition also starts its \
                  runs; write api, or scheduler,dispatcher, or all three",
             ));
         }
@@ -307,8 +310,8 @@ fn check_loopback(listen: SocketAddr) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "--listen: {listen} is not a loopback address, and tokens do not exist yet: whoever reaches the port could change \
-         every job. Listen on 127.0.0.1 or [::1], and reach it from elsewhere through ssh -L or a proxy that asks who is there"
+        "--listen: {listen} is not a loopback address, and access tokens do not exist yet: any client that reaches the port \
+         could change every job. Listen on 127.0.0.1 or [::1]; from other hosts, connect through ssh -L or a proxy with login"
     )))
 }
 
@@ -317,7 +320,7 @@ pub(crate) fn host_name() -> String {
     if name.is_empty() { "node".to_owned() } else { name }
 }
 
-/// An address and a port; `localhost` is understood.
+/// An IP address and a port. `localhost` means 127.0.0.1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Listen(SocketAddr);
@@ -358,7 +361,7 @@ impl TryFrom<String> for Listen {
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum DatabaseUrl {
     Sqlite(PathBuf),
-    /// The whole URL, which may hold a password.
+    /// The whole URL, which may contain a password.
     Postgres(String),
 }
 
@@ -370,12 +373,12 @@ impl fmt::Debug for DatabaseUrl {
 }
 
 impl DatabaseUrl {
-    /// Of the flag, variable or key of that name.
+    /// Parses the value of the flag, variable or key `database_url`.
     pub(crate) fn read(text: &str) -> Result<Self, Failure> {
         text.parse().map_err(|wrong| Failure::usage(format!("--database-url {wrong}")))
     }
 
-    /// For people: without a password.
+    /// The URL for messages: without password and parameters.
     pub(crate) fn shown(&self) -> String {
         match self {
             Self::Sqlite(file) => file.display().to_string(),
@@ -392,7 +395,7 @@ impl DatabaseUrl {
 impl FromStr for DatabaseUrl {
     type Err = String;
 
-    /// The URL is not repeated in the message: it may hold a password.
+    /// The message does not repeat the URL, which may contain a password.
     fn from_str(text: &str) -> Result<Self, String> {
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
             return Ok(Self::Postgres(text.to_owned()));
@@ -400,13 +403,11 @@ impl FromStr for DatabaseUrl {
         let file = text.strip_prefix("sqlite:").map(|rest| rest.strip_prefix("//").unwrap_or(rest));
         match file {
             Some(":memory:") => {
-                Err("names a database in memory, which would forget every tick; write sqlite:<file>".to_owned())
+                Err("names an in-memory database, which would forget every tick; write sqlite:<file>".to_owned())
             }
             Some(file) if !file.is_empty() => Ok(Self::Sqlite(PathBuf::from(file))),
-            _ => Err(
-                "is not a database's address; write it like \"sqlite:jobs.db\" or \"postgres://user@host/database\""
-                    .to_owned(),
-            ),
+            _ => Err("is not a database URL; write it like \"sqlite:jobs.db\" or \"postgres://user@host/database\""
+                .to_owned()),
         }
     }
 }
@@ -430,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_word_the_defaults_of_the_manual_hold() {
+    fn settings_have_the_documented_defaults() {
         let settings = resolve(&["--node-name", "n"], "").unwrap();
         assert_eq!(settings.listen.to_string(), "127.0.0.1:8640");
         assert_eq!(settings.database, DatabaseUrl::Sqlite("./everytick-data/everytick.db".into()));
@@ -440,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_goes_before_the_file_and_the_file_before_the_default() {
+    fn a_flag_overrides_the_file_and_the_file_overrides_the_default() {
         let file = "lease = \"20s\"\nslots = 7\nenable_shell = true\nallow_webhook_range = [\"10.0.0.0/8\"]";
         let settings = resolve(&["--lease", "30s", "--enable-shell=false"], file).unwrap();
         assert_eq!((settings.lease, settings.slots, settings.enable_shell), (Span::seconds(30), 7, false));
@@ -449,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn the_database_may_be_named_in_a_file_and_a_flag_goes_before_the_settings_file() {
+    fn a_file_may_contain_the_database_url_and_a_flag_overrides_the_settings_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str| {
             let path = dir.path().join(name);
@@ -466,9 +467,9 @@ mod tests {
         let long = file("long", &"x".repeat(20_000));
         for (flags, expected) in [
             (&["--database-url-file", "/no/such/file"][..], "/no/such/file could not be read"),
-            (&["--database-url-file", &bad], "is not a database's address"),
+            (&["--database-url-file", &bad], "is not a database URL"),
             (&["--database-url-file", &long], "is longer than 16384 bytes"),
-            (&["--database-url-file", &good, "--database-url", "sqlite:a.db"], "give one of them"),
+            (&["--database-url-file", &good, "--database-url", "sqlite:a.db"], "set only one of them"),
         ] {
             let message = url(flags, "").unwrap_err();
             assert!(message.contains(expected) && message.contains("--database-url-file"), "{message}");
@@ -476,7 +477,7 @@ mod tests {
         }
     }
 
-    /// Public promise: every setting is a flag, a variable and a key, under one name.
+    /// A public promise of the documentation.
     #[test]
     fn every_setting_has_a_flag_a_variable_and_a_key_of_one_name() {
         let serve = ServeFlags::augment_args(clap::Command::new("serve"));
@@ -499,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_in_the_file_is_named_with_its_place() {
+    fn an_error_in_the_file_names_the_key_or_the_line() {
         for (file, expected) in [
             ("lisen = \"127.0.0.1:1\"", "unknown field `lisen`"),
             ("\nlease = \"fast\"", "line 2"),
@@ -514,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_release_does_not_have_is_refused_with_the_reason() {
+    fn a_wrong_or_unsupported_value_is_refused_with_the_reason() {
         for (flags, expected) in [
             (["--listen", "0.0.0.0:8640"], "tokens do not exist yet"),
             (["--listen", "[::]:8640"], "tokens do not exist yet"),
@@ -533,7 +534,7 @@ mod tests {
             (["--audit-retention", "5m"], "1d or more"),
             (["--max-jobs", "0"], "1 to 1000000000"),
             (["--drain-timeout", "2h"], "up to 1h"),
-            (["--node-name", "my node"], "not a node's name"),
+            (["--node-name", "my node"], "not a node name"),
         ] {
             let message = resolve(&flags, "").unwrap_err();
             assert!(message.contains(expected), "{flags:?}: {message}");
@@ -541,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_has_is_accepted_in_every_spelling() {
+    fn supported_values_are_accepted_in_every_spelling() {
         for flags in [
             ["--listen", "127.9.9.9:1"],
             ["--listen", "[::1]:1"],
@@ -559,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_of_a_cluster_has_a_name_of_its_own_and_shows_no_password() {
+    fn the_default_name_of_a_cluster_node_has_its_port_and_the_url_is_shown_without_password() {
         let url = "postgresql://me:se@cret@db.example.org:5433/ticks?sslmode=require";
         let settings = resolve(&["--database-url", url, "--listen", "127.0.0.1:9001", "--roles", "api"], "").unwrap();
         assert!(settings.node_name.ends_with(":9001"), "{}", settings.node_name);

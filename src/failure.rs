@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well: one message on stderr, and an exit code that scripts can tell apart.
+//! How a command reports an error: one message on stderr, and an exit code that scripts can branch on.
 
 use std::{fmt, io, process::ExitCode};
 
@@ -7,17 +7,17 @@ use crate::{logging, output};
 /// The exit codes, as `--help` lists them. They are public: scripts branch on them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Exit {
-    /// It went wrong, or the server refused it.
+    /// The command failed, or the server refused it.
     Failed = 1,
-    /// The command line, a variable or the configuration file is wrong. Clap exits with the same.
+    /// A flag, a variable or the settings file is wrong. Clap uses the same code.
     Usage = 2,
     NotFound = 3,
-    /// The name is taken, the version is stale, or the run's state forbids it.
+    /// The name is taken, the version is stale, other jobs refer to it, or the run's state does not allow it.
     Conflict = 4,
     NoServer = 5,
 }
 
-/// A failure with an exit code of its own. Any other error exits with [`Exit::Failed`].
+/// An error with its own exit code. Any other error exits with [`Exit::Failed`].
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit: Exit,
@@ -42,7 +42,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Prints the error and gives its exit code. A reader that went away (`| head`) had what it wanted: that is no error.
+/// Prints the error and returns its exit code. A closed pipe (`| head`) is not an error: the reader has what it wanted.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let gone = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe)
@@ -55,8 +55,8 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
-/// Writes `error: ...` as the last line before the process ends. During `serve` it goes through the queue of the log: a log
-/// thread that is blocked in a write has stderr locked, and a node that must end would wait for it.
+/// Writes `error: ...` as the last line before the process ends. During `serve` the line goes through the log queue: a log
+/// thread that is blocked in a write keeps stderr locked, and a direct write would wait for that lock.
 pub(crate) fn last_line(message: &str) {
     let text = output::error_text(message);
     if !logging::last_line(&text) {

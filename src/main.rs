@@ -1,4 +1,4 @@
-//! Everytick from the command line: parses, runs one command, and turns what went wrong into a message and an exit code.
+//! The `everytick` binary: parses the command line, runs one command, and reports an error as a message and an exit code.
 
 mod bench;
 mod cli;
@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    // Does nothing in the builds that users run.
+    // Does nothing without the feature `mutants`, which only test builds have.
     if let Err(wrong) = everytick_domain::mutant::set_from_env(|name| std::env::var(name).ok()) {
         return failure::report(&failure::Failure::usage(wrong).into());
     }

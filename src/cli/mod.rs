@@ -1,4 +1,5 @@
-//! The command line: one file a command. Commands parse, ask, and print; the rules are the server's and the domain's.
+//! The command line, one file per command. A command parses its flags, calls the server, and prints the answer.
+//! The rules are in the server and the domain.
 
 mod after_flags;
 mod backfill;
@@ -31,34 +32,41 @@ use crate::{
 };
 
 const AFTER_HELP: &str = "\
-Five minutes from here to a first run:
+First steps:
   everytick serve
   everytick job create hello --every 10s --url https://example.org/hook
   everytick run list
 
-Settings come from a flag, else its EVERYTICK_* variable, else its key in everytick.toml
-(a flag's name in snake_case: `drain_timeout = \"30s\"`), else the default.
+A setting comes from its flag, else its EVERYTICK_* variable, else its key in everytick.toml
+(the flag's name in snake_case: `drain_timeout = \"30s\"`), else the default.
 
 Exit codes:
-  0  done
-  1  it failed, or the server refused it
-  2  the command line, a variable or everytick.toml is wrong
+  0  success
+  1  the command failed, or the server refused it
+  2  a flag, a variable or everytick.toml is wrong
   3  no such job, run, flow, backfill, calendar or queue
-  4  a conflict: the name is taken, the version is stale, jobs name or follow it, or the run's state forbids it
+  4  conflict: the name is taken, the version is stale, other jobs refer to it, or the run's state does not allow it
   5  no server answers";
 
-/// A distributed cron: every tick recorded exactly once, delivered at least once under one id, never early.
+/// Run a distributed cron: every tick is recorded exactly once and delivered at least once, under one id, never early.
 #[derive(Debug, Parser)]
 #[command(name = "everytick", version, after_help = AFTER_HELP, max_term_width = 110)]
 pub(crate) struct Cli {
-    /// The file of settings; ./everytick.toml is read when it is there
-    #[arg(long, global = true, env = "EVERYTICK_CONFIG", value_name = "FILE", help_heading = "Everywhere")]
+    /// Read settings from this file [default: ./everytick.toml if it exists]
+    #[arg(long, global = true, env = "EVERYTICK_CONFIG", value_name = "FILE", help_heading = "Global options")]
     config: Option<PathBuf>,
-    /// The server that commands talk to [default: http://127.0.0.1:8640]
-    #[arg(long, global = true, env = "EVERYTICK_SERVER", value_name = "URL", help_heading = "Everywhere")]
+    /// Send requests to the server at this address [default: http://127.0.0.1:8640]
+    #[arg(long, global = true, env = "EVERYTICK_SERVER", value_name = "URL", help_heading = "Global options")]
     server: Option<String>,
-    /// How answers are printed; json is the API's own objects [default: table]
-    #[arg(long, short, global = true, env = "EVERYTICK_OUTPUT", value_name = "FORMAT", help_heading = "Everywhere")]
+    /// Print answers as tables, or as the JSON objects of the API [default: table]
+    #[arg(
+        long,
+        short,
+        global = true,
+        env = "EVERYTICK_OUTPUT",
+        value_name = "FORMAT",
+        help_heading = "Global options"
+    )]
     output: Option<Format>,
     #[command(subcommand)]
     command: Command,
@@ -66,43 +74,43 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a node: the scheduler, the deliveries and the API, alone on one file or with others on one PostgreSQL
+    /// Run a node (scheduler, dispatcher and API), alone on a SQLite file or in a cluster on PostgreSQL
     #[command(after_help = serve::AFTER_HELP)]
     Serve(Box<serve::ServeFlags>),
-    /// Define jobs, and look at them
+    /// Create, change, inspect and trigger jobs
     #[command(subcommand)]
     Job(job::JobCommand),
-    /// Look at runs, stop them, repeat them
+    /// List, inspect, cancel and repeat runs
     #[command(subcommand)]
     Run(run::RunCommand),
-    /// Look at backfills, runs for past ticks, and end them; `everytick job backfill` makes them
+    /// List, inspect and cancel backfills (runs for past ticks); `everytick job backfill` creates one
     #[command(subcommand)]
     Backfill(backfill::BackfillCommand),
-    /// Look at flows, stop them, repeat them from what failed
+    /// Inspect and cancel flows, and repeat them from the failed jobs
     #[command(subcommand)]
     Flow(flow::FlowCommand),
-    /// Sets of dates, such as holidays, that schedules leave out
+    /// Manage calendars: named sets of dates, such as holidays, that schedules exclude
     #[command(subcommand)]
     Calendar(calendar::CalendarCommand),
-    /// Look at queues, and limit them
+    /// List and inspect queues, and set their limits
     #[command(subcommand)]
     Queue(queue::QueueCommand),
-    /// Work off a queue by running a command for each run
+    /// Claim runs from a queue and execute a command for each
     #[command(after_help = worker::AFTER_HELP)]
     Worker(worker::WorkerFlags),
-    /// Show the nodes that share the database, and what each holds
+    /// Show the nodes that share the database, and the partitions that each node owns
     #[command(after_help = cluster::AFTER_HELP)]
     Cluster(cluster::Cluster),
-    /// Try out a cron expression; needs no server
+    /// Explain a cron expression and list its ticks; needs no server
     #[command(subcommand)]
     Cron(cron::CronCommand),
-    /// Say what a restart now would fire, from the database itself; changes nothing
+    /// Show which runs a restart now would start; reads only the database and changes nothing
     #[command(after_help = recover::AFTER_HELP)]
     Recover(recover::Recover),
-    /// Take everything from one file to one PostgreSQL database
+    /// Move a whole installation from a SQLite file to a PostgreSQL database
     #[command(after_help = move_to::AFTER_HELP)]
     Move(move_to::MoveFlags),
-    /// Measure how fast this release is on this machine and database
+    /// Measure the speed of this release on this machine and database
     #[command(subcommand)]
     Bench(Box<BenchCommand>),
     /// Print a completion script for a shell
@@ -113,7 +121,7 @@ enum Command {
 pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
     let Cli { config, server, output, command } = cli;
     if let Command::Completions(completions) = command {
-        return completions.run(); // also where everytick.toml is broken
+        return completions.run(); // before the file is read, so that it works when everytick.toml is invalid
     }
     let file = File::load(config.as_deref())?;
     let out = Output::new(output.or(file.output).unwrap_or_default());
@@ -137,7 +145,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
     }
 }
 
-/// One thread is enough to ask one server.
+/// Runs a client command. One thread is enough for the requests to one server.
 fn block_on(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
 }
@@ -149,12 +157,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn clap_accepts_the_definition_of_the_command_line() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn every_command_and_flag_says_what_it_is_and_every_command_has_an_example() {
+    fn every_command_and_flag_has_a_help_text_and_every_command_has_an_example() {
         fn walk(command: &clap::Command) {
             for arg in command.get_arguments() {
                 assert!(arg.get_help().is_some(), "{} {}", command.get_name(), arg.get_id());
@@ -164,7 +172,7 @@ mod tests {
                 command.get_subcommands().for_each(walk);
             } else {
                 let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-                assert!(examples.contains("everytick "), "{} shows no example", command.get_name());
+                assert!(examples.contains("everytick "), "{} has no example", command.get_name());
             }
         }
         walk(&Cli::command());

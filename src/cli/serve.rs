@@ -1,4 +1,5 @@
-//! `everytick serve`: settings, the listener, the banner, signals. What runs in between is put together in [`crate::node`].
+//! `everytick serve`: resolves settings, binds the listener, prints the banner and handles signals.
+//! [`crate::node`] assembles the node itself.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -38,32 +39,32 @@ everytick.toml:
   drain_timeout = \"1m\"
   allow_webhook_range = [\"10.0.0.0/8\"]
 
-TERM or Ctrl-C stops it gracefully: runs in progress get --drain-timeout to end.
-A second one stops it at once.
-With SQLite all data is in one file, which only one process may have open.
-With PostgreSQL any number of nodes share the database: start the same command on each.";
+SIGTERM or Ctrl-C stops the node gracefully: runs in progress have --drain-timeout to end.
+A second signal stops it at once.
+With SQLite, all data is in one file, and only one process may open it.
+With PostgreSQL, any number of nodes share the database: start the same command on each.";
 
-/// How many of the next ticks the banner names.
+/// The banner lists at most this many ticks.
 pub(crate) const SOONEST_MAX: usize = 5;
-/// What stopping may take beyond the drain time-out: the last answers, commands between TERM and KILL, the last writes.
+/// Time to stop beyond the drain timeout: for the last answers, for commands between TERM and KILL, and for the last writes.
 const STOP_SLACK: Duration = Duration::from_secs(30);
 
-/// Every field is a flag, a variable and a key of `everytick.toml`; what is `None` here was said by neither of the first two.
+/// Each field is a flag, a variable and a key of `everytick.toml`. `None` means that neither flag nor variable is set.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ServeFlags {
-    /// Where the API listens [default: 127.0.0.1:8640]
+    /// Serve the API on this loopback address [default: 127.0.0.1:8640]
     #[arg(long, env = "EVERYTICK_LISTEN", value_name = "ADDRESS", help_heading = "Node")]
     pub(crate) listen: Option<Listen>,
-    /// Where the data is kept [default: ./everytick-data]
+    /// Store the SQLite database in this directory [default: ./everytick-data]
     #[arg(long, env = "EVERYTICK_DATA_DIR", value_name = "DIR", help_heading = "Node")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// The database, if not the file in --data-dir: sqlite:<file>, or postgres://user@host/database for many nodes
+    /// Use this database instead of the file in --data-dir: sqlite:<file>, or postgres://user@host/database for a cluster
     #[arg(long, env = "EVERYTICK_DATABASE_URL", value_name = "URL", hide_env_values = true, help_heading = "Node")]
     pub(crate) database_url: Option<String>,
-    /// A file that has the address of the database in it, so that no password is on the command line
+    /// Read the database URL from this file, so that no password is on the command line
     #[arg(long, env = "EVERYTICK_DATABASE_URL_FILE", value_name = "FILE", help_heading = "Node")]
     pub(crate) database_url_file: Option<PathBuf>,
-    /// A pooler before PostgreSQL gives each transaction another connection (PgBouncer in transaction mode)
+    /// Connect through a transaction pooler, which may use another connection for each transaction (such as PgBouncer)
     #[arg(
         long,
         env = "EVERYTICK_TRANSACTION_POOLER",
@@ -76,16 +77,16 @@ pub(crate) struct ServeFlags {
         help_heading = "Node"
     )]
     pub(crate) transaction_pooler: Option<bool>,
-    /// What this node does: api, or scheduler,dispatcher, or all three [default: api,scheduler,dispatcher]
+    /// Give this node these roles: api, or scheduler,dispatcher, or all three [default: api,scheduler,dispatcher]
     #[arg(long, env = "EVERYTICK_ROLES", value_name = "ROLES", value_delimiter = ',', help_heading = "Node")]
     pub(crate) roles: Option<Vec<String>>,
-    /// Where this node stands: jobs whose home_region this is are played here
+    /// Set the region of this node: it prefers jobs with this home_region
     #[arg(long, env = "EVERYTICK_REGION", value_name = "REGION", help_heading = "Node")]
     pub(crate) region: Option<String>,
-    /// What this node is called in runs and logs; no two nodes share one [default: the host's name, with the port in a cluster]
+    /// Name this node in runs and logs; each node needs its own name [default: the host name, in a cluster with the port]
     #[arg(long, env = "EVERYTICK_NODE_NAME", value_name = "NAME", help_heading = "Node")]
     pub(crate) node_name: Option<String>,
-    /// End a living process of the same node name and take its place; without this, a second process is refused
+    /// Stop a live process that has the same node name and replace it; without this flag, the new process does not start
     #[arg(
         long,
         env = "EVERYTICK_REPLACE_NODE",
@@ -98,13 +99,13 @@ pub(crate) struct ServeFlags {
         help_heading = "Node"
     )]
     pub(crate) replace_node: Option<bool>,
-    /// After this long without a sign of life the node counts as gone [default: 15s]
+    /// Treat this node as dead when it has not renewed its lease for this long [default: 15s]
     #[arg(long, env = "EVERYTICK_LEASE", value_name = "DURATION", help_heading = "Node")]
     pub(crate) lease: Option<Span>,
-    /// How long runs in progress may take to end when the node stops [default: 30s]
+    /// Wait this long for runs in progress when the node stops [default: 30s]
     #[arg(long, env = "EVERYTICK_DRAIN_TIMEOUT", value_name = "DURATION", help_heading = "Node")]
     pub(crate) drain_timeout: Option<Span>,
-    /// Let jobs run commands on this host
+    /// Allow jobs to run commands on this host
     #[arg(
         long,
         env = "EVERYTICK_ENABLE_SHELL",
@@ -117,7 +118,7 @@ pub(crate) struct ServeFlags {
         help_heading = "Runs"
     )]
     pub(crate) enable_shell: Option<bool>,
-    /// Let webhooks reach these private addresses, such as 127.0.0.0/8; may be repeated
+    /// Allow webhooks to these private addresses, such as 127.0.0.0/8; repeatable
     #[arg(
         long,
         env = "EVERYTICK_ALLOW_WEBHOOK_RANGE",
@@ -128,16 +129,16 @@ pub(crate) struct ServeFlags {
         help_heading = "Runs"
     )]
     pub(crate) allow_webhook_range: Option<Vec<IpNet>>,
-    /// How many runs may be in progress at once [default: 1000]
+    /// Allow at most this many runs in progress on this node [default: 1000]
     #[arg(long, env = "EVERYTICK_SLOTS", value_name = "N", help_heading = "Runs")]
     pub(crate) slots: Option<u32>,
-    /// Connections to the API at once; beyond it the oldest idle one is closed [default: by the limit of open files]
+    /// Allow at most this many API connections; a further one closes the oldest idle one [default: from the open-file limit]
     #[arg(long, env = "EVERYTICK_MAX_CONNECTIONS", value_name = "N", help_heading = "Node")]
     pub(crate) max_connections: Option<u32>,
-    /// How many percent of the slots one job may use [default: 25]
+    /// Allow one job to use at most this percentage of the slots [default: 25]
     #[arg(long, env = "EVERYTICK_MAX_JOB_SHARE", value_name = "PERCENT", help_heading = "Runs")]
     pub(crate) max_job_share: Option<u8>,
-    /// Ask this DNS server for the addresses of webhooks, such as 10.0.0.53:53; may be repeated [default: the system's]
+    /// Resolve webhook hosts with this DNS server, such as 10.0.0.53:53; repeatable [default: the system's servers]
     #[arg(
         long,
         env = "EVERYTICK_DNS_SERVER",
@@ -148,22 +149,22 @@ pub(crate) struct ServeFlags {
         help_heading = "Runs"
     )]
     pub(crate) dns_server: Option<Vec<SocketAddr>>,
-    /// How long ended runs are kept [default: 90d]
+    /// Delete ended runs after this long [default: 90d]
     #[arg(long, env = "EVERYTICK_HISTORY", value_name = "DURATION", help_heading = "Runs")]
     pub(crate) history: Option<Span>,
-    /// How long the rows of the audit trail are kept [default: 400d]
+    /// Delete rows of the audit trail after this long [default: 400d]
     #[arg(long, env = "EVERYTICK_AUDIT_RETENTION", value_name = "DURATION", help_heading = "Runs")]
     pub(crate) audit_retention: Option<Span>,
-    /// Refuse jobs whose ticks come closer together than this [default: 1s]
+    /// Refuse jobs whose ticks are closer together than this [default: 1s]
     #[arg(long, env = "EVERYTICK_MIN_INTERVAL", value_name = "DURATION", help_heading = "Runs")]
     pub(crate) min_interval: Option<Span>,
-    /// Jobs that a tenant may have [default: 100000]
+    /// Allow at most this many jobs per tenant [default: 100000]
     #[arg(long, env = "EVERYTICK_MAX_JOBS", value_name = "N", help_heading = "Runs")]
     pub(crate) max_jobs: Option<u64>,
-    /// How the log is written, to stderr [default: text]
+    /// Write the log to stderr in this format [default: text]
     #[arg(long, env = "EVERYTICK_LOG_FORMAT", value_name = "FORMAT", help_heading = "Log")]
     pub(crate) log_format: Option<LogFormat>,
-    /// What is logged: error, warn, info, debug, trace [default: info]
+    /// Log this level and above: error, warn, info, debug or trace [default: info]
     #[arg(long, env = "EVERYTICK_LOG_LEVEL", value_name = "LEVEL", help_heading = "Log")]
     pub(crate) log_level: Option<LogLevel>,
 }
@@ -176,7 +177,7 @@ pub(crate) fn run(flags: ServeFlags, file: File) -> anyhow::Result<()> {
     warn_of_unverified(&settings.database);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(serve(&settings));
-    // What does not end by itself by now is not waited for.
+    // Do not wait for tasks that are still running.
     runtime.shutdown_background();
     logging::flush();
     served
@@ -193,36 +194,36 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
     let ended = tokio::select! {
         ended = &mut node.ended => Some(ended),
         name = signals.next() => {
-            tracing::info!("{name}: stopping; runs in progress get {} to end, a second signal stops at once", settings.drain_timeout);
+            tracing::info!("{name}: stopping; runs in progress have {} to end, a second signal stops at once", settings.drain_timeout);
             None
         }
     };
     stopping.cancel();
     if let Some(ended) = ended {
         node::abandon(settings);
-        return ended.context("the node broke down")?.context("the node stopped by itself");
+        return ended.context("the node panicked")?.context("the node stopped unexpectedly");
     }
     let patience = Duration::from(settings.drain_timeout) + STOP_SLACK;
     tokio::select! {
         ended = tokio::time::timeout(patience, &mut node.ended) => match ended {
-            Ok(ended) => ended.context("the node broke down while stopping")??,
-            Err(_) => anyhow::bail!("could not stop within {patience:?}; what was in progress is taken up at the next start"),
+            Ok(ended) => ended.context("the node panicked while stopping")??,
+            Err(_) => anyhow::bail!("could not stop within {patience:?}; runs in progress are recovered at the next start"),
         },
         name = signals.next() => {
             node::abandon(settings);
-            anyhow::bail!("{name} again: stopped at once; what was in progress is taken up at the next start")
+            anyhow::bail!("{name} again: stopped at once; runs in progress are recovered at the next start")
         }
     }
     tracing::info!("stopped");
     Ok(())
 }
 
-/// A node that runs.
+/// A running node.
 #[derive(Debug)]
 pub(crate) struct Running {
-    /// Up to [`SOONEST_MAX`] jobs by their next tick, for the banner.
+    /// Up to [`SOONEST_MAX`] jobs with the earliest next ticks, for the banner.
     pub(crate) soonest: Vec<Soonest>,
-    /// Ends when the node has stopped: after `stopping` was cancelled, or because it cannot go on.
+    /// Ends when the node has stopped, either after `stopping` was cancelled or because of a failure.
     pub(crate) ended: JoinHandle<anyhow::Result<()>>,
 }
 
@@ -235,27 +236,29 @@ pub(crate) struct Soonest {
 async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => {
-            anyhow::anyhow!("{address} is in use; is an everytick running there already? Choose another with --listen")
+            anyhow::anyhow!(
+                "{address} is in use; is everytick already running there? Choose another address with --listen"
+            )
         }
         _ => anyhow::Error::new(error).context(format!("could not listen on {address}")),
     })
 }
 
-/// The memory of the server has secrets and payloads: no core file, and no other process of this user may read it.
+/// Disables core files, and stops other processes of this user from reading the memory, which contains secrets and payloads.
 fn forbid_dumps() {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{DumpableBehavior, set_dumpable_behavior};
         if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-            tracing::warn!(%error, "could not forbid core files and reading of this process's memory");
+            tracing::warn!(%error, "could not disable core files and access to this process's memory");
         }
     }
 }
 
-/// A connection that anybody on the way may read or take over.
+/// Warns if the connection to PostgreSQL can be read or hijacked on the network.
 fn warn_of_unverified(database: &DatabaseUrl) {
     let DatabaseUrl::Postgres(url) = database else { return };
-    // A URL that cannot be read is refused when it is used.
+    // The connect call reports an invalid URL.
     if let Ok(Some(host)) = PostgresStore::unverified_host(url) {
         tracing::warn!(
             host,
@@ -265,17 +268,17 @@ fn warn_of_unverified(database: &DatabaseUrl) {
     }
 }
 
-/// Each run in progress may need a connection or pipes, and many systems begin with 1,024 files.
+/// Each run in progress may need a connection or pipes, and the default limit on many systems is 1,024 open files.
 fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(%error, "could not raise the limit of open files; runs may fail when many are in progress");
+        tracing::warn!(%error, "could not raise the open-file limit; runs may fail when many are in progress");
     }
 }
 
-/// Says where everything is. For people on stdout; where the log is for programs, as a record of it.
+/// Prints the address and the database: as a banner on stdout, or as a log record if the log is JSON.
 fn announce(settings: &Settings, address: SocketAddr, soonest: &[Soonest]) {
     if settings.log_format == LogFormat::Json {
         tracing::info!(%address, database = %settings.database.shown(), node = settings.node_name, "listening on http://{address}");
@@ -283,7 +286,7 @@ fn announce(settings: &Settings, address: SocketAddr, soonest: &[Soonest]) {
     }
     let mut out = io::stdout().lock();
     let colour = output::colour_wanted() && out.is_terminal();
-    // A server whose terminal is gone still serves.
+    // A closed stdout must not stop the server.
     let _ = out.write_all(banner(settings, address, soonest, colour).as_bytes()).and_then(|()| out.flush());
 }
 
@@ -298,7 +301,7 @@ fn banner(settings: &Settings, address: SocketAddr, soonest: &[Soonest], colour:
         let server =
             if address == Listen::default().address() { String::new() } else { format!(" --server http://{address}") };
         text += &format!(
-            "  no ticks ahead; create a job:\n    everytick{server} job create hello --every 10s --url https://example.org/hook\n"
+            "  no upcoming ticks; create a job:\n    everytick{server} job create hello --every 10s --url https://example.org/hook\n"
         );
     } else {
         text += "  next ticks:\n";
@@ -337,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_banner_says_where_it_listens_where_its_data_is_and_how_to_begin() {
+    fn the_banner_shows_the_address_the_database_and_how_to_create_a_job() {
         let text = banner(&settings(), "127.0.0.1:8640".parse().unwrap(), &[], false);
         assert!(text.contains("\n  listening on http://127.0.0.1:8640\n"), "{text}");
         assert!(text.contains("\n  data in data/everytick.db\n"), "{text}");
@@ -350,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_banner_names_the_next_ticks_when_there_are_any() {
+    fn the_banner_lists_the_next_ticks() {
         let next = Soonest { job: "nightly".to_owned(), at: "2026-11-16T07:00:00Z".parse().unwrap() };
         let text = banner(&settings(), "127.0.0.1:8640".parse().unwrap(), &[next], false);
         assert!(text.contains("next ticks:\n    2026-11-16T07:00:00Z  nightly\n"), "{text}");

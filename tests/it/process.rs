@@ -179,7 +179,10 @@ fn a_loop_that_panics_ends_the_process_with_its_name_also_without_a_log() {
         assert_eq!(run(File::create(&log).unwrap().into()), Some(1), "{name}");
         let said = fs::read_to_string(&log).unwrap();
         assert!(said.contains("panicked at crates/engine"), "{said}");
-        assert!(said.contains(&format!("error: the node stopped by itself: the loop \"{name}\" panicked")), "{said}");
+        assert!(
+            said.contains(&format!("error: the node stopped unexpectedly: the loop \"{name}\" panicked")),
+            "{said}"
+        );
         let full = File::options().write(true).open("/dev/full").unwrap();
         assert_eq!(run(full.into()), Some(1), "{name}");
     }

@@ -117,7 +117,7 @@ fn without_a_server_the_client_says_how_to_start_one_and_exits_with_5() {
         let message = everytick(&[&["--server", "http://127.0.0.1:1"], args].concat()).failed(5);
         assert_eq!(
             message,
-            "error: no everytick answers at http://127.0.0.1:1; start one with `everytick serve`, or name another with --server\n"
+            "error: no server answers at http://127.0.0.1:1; start one with `everytick serve`, or set another address with --server\n"
         );
     }
 }
