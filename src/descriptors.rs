@@ -1,32 +1,32 @@
-//! How many slots and connections the open-file limit allows. Deliveries need descriptors, and so does everything else:
-//! where the limit is too small, there are fewer slots, and no delivery fails for want of a descriptor.
+//! Divides the open-file limit between delivery slots, API connections and the rest of the process. If the limit is too
+//! small, the node has fewer slots, so that no delivery fails for lack of a descriptor.
 
 use rustix::process::{Resource, getrlimit};
 
-/// Beyond the slots, for deliveries: name lookups, and connections that are being closed.
+/// Deliveries need these beyond their slots: for DNS lookups, and for connections that are closing.
 const FOR_DELIVERIES: u64 = 128;
-/// The database, the log, and what the process itself has open.
+/// For the database, the log, and the process itself.
 const FOR_THE_REST: u64 = 128;
-/// The API answers at least so many clients.
+/// The API always accepts at least this many connections.
 const FOR_CLIENTS_MIN: u64 = 64;
 const BESIDE_SLOTS: u64 = FOR_DELIVERIES + FOR_THE_REST + FOR_CLIENTS_MIN;
-/// A webhook has one connection.
+/// A webhook needs one connection.
 const PER_SLOT: u64 = 1;
-/// A command has two pipes for its output, and the descriptor by which its end is noticed.
+/// A command needs two pipes for its output, and one descriptor that signals its end.
 const PER_SLOT_WITH_SHELL: u64 = 3;
-/// The most connections of the API where `--max-connections` is not set.
+/// Limit of API connections if `--max-connections` is not set.
 const CLIENTS_DEFAULT_MAX: u64 = 16_384;
 
-/// What a node may open.
+/// The slots and connections that a node may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shares {
-    /// As many as were configured, or fewer.
+    /// At most the configured number.
     pub(crate) slots: u32,
-    /// Connections of the API where `--max-connections` is not set.
+    /// API connections if `--max-connections` is not set.
     pub(crate) connections: u32,
 }
 
-/// Divides the open-file limit of this process. Logs a warning where it is too small for the configured slots.
+/// Divides the open-file limit of this process. Logs a warning if it is too small for the configured slots.
 pub(crate) fn divide(slots_wanted: u32, shell: bool) -> Shares {
     let limit = getrlimit(Resource::Nofile).current;
     let shares = Shares::within(limit, slots_wanted, shell);
@@ -46,7 +46,7 @@ const fn per_slot(shell: bool) -> u64 {
 }
 
 impl Shares {
-    /// `limit` is `None` where there is none.
+    /// `None` means no limit.
     fn within(limit: Option<u64>, slots_wanted: u32, shell: bool) -> Self {
         let limit = limit.unwrap_or(u64::MAX);
         let slots = limit.saturating_sub(BESIDE_SLOTS) / per_slot(shell);
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_and_connections_are_what_the_open_file_limit_leaves() {
+    fn slots_and_connections_follow_from_the_open_file_limit() {
         for (limit, wanted, shell, slots, connections) in [
             (None, 1_000, false, 1_000, 16_384),
             (Some(1_048_576), 10_000, false, 10_000, 16_384),

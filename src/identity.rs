@@ -1,5 +1,5 @@
-//! This process, as it publishes itself in its node's lease, and whether a process that published itself still runs.
-//! A process is known by its number together with its start, its boot and its pid namespace: numbers are used again, and
+//! The identity that a process stores in its node's lease, and the check whether the process of another lease still runs.
+//! A process is identified by pid, start time, boot id and pid namespace. A pid alone is not enough: pids are reused, and
 //! containers on one host each count from 1.
 
 use std::{
@@ -24,7 +24,7 @@ pub(crate) fn own() -> NodeProcess {
     NodeProcess { host: host_name(), pid, mark }
 }
 
-/// `None` where it cannot be known: on another host, in another container, or without /proc.
+/// Whether the process runs. `None` if unknown: it is on another host or in another container, or there is no /proc.
 pub(crate) fn lives(process: &NodeProcess) -> Option<bool> {
     let (theirs, start) = process.mark.rsplit_once(' ')?;
     if theirs != space()? {
@@ -33,7 +33,7 @@ pub(crate) fn lives(process: &NodeProcess) -> Option<bool> {
     match Seen::of(process.pid) {
         Ok(seen) => Some(seen.start == start && !seen.ended),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // /proc may hide processes of other users; the kernel does not.
+            // /proc may hide processes of other users; signal 0 finds them.
             let pid = Pid::from_raw(i32::try_from(process.pid).ok()?)?;
             (test_kill_process(pid) == Err(Errno::SRCH)).then_some(false)
         }
@@ -41,7 +41,7 @@ pub(crate) fn lives(process: &NodeProcess) -> Option<bool> {
     }
 }
 
-/// Where a listener on this address hears: on the unspecified one, every address of the host.
+/// The addresses that reach a listener on `address`: all addresses of the host if it is the unspecified address.
 pub(crate) fn listening(address: SocketAddr) -> Vec<SocketAddr> {
     let mut heard = vec![address];
     if address.ip().is_unspecified() {
@@ -50,11 +50,11 @@ pub(crate) fn listening(address: SocketAddr) -> Vec<SocketAddr> {
     heard
 }
 
-/// The addresses of this host, as the kernel lists them. Loopback need not be among them.
+/// The addresses of this host, as the kernel lists them. Loopback may be missing.
 fn local_addresses() -> Vec<IpAddr> {
     let (v4, v6) = (fs::read_to_string("/proc/net/fib_trie"), fs::read_to_string("/proc/net/if_inet6"));
     let mut addresses: Vec<IpAddr> = Vec::new();
-    // "|-- 10.0.0.5", and below it "/32 host LOCAL".
+    // The file has "|-- 10.0.0.5" and on the next line "/32 host LOCAL".
     let mut last = None;
     for line in v4.unwrap_or_default().lines().map(str::trim) {
         match line.strip_prefix("|-- ") {
@@ -71,24 +71,24 @@ fn local_addresses() -> Vec<IpAddr> {
     addresses
 }
 
-/// Where process numbers mean the same: one boot of one kernel, and one pid namespace.
+/// The space in which a pid is unique: one boot of one kernel, and one pid namespace.
 fn space() -> Option<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
     Some(format!("{} {}", boot.trim(), namespace.display()))
 }
 
-/// What /proc says of a process.
+/// The entry of a process in /proc.
 struct Seen {
     start: String,
-    /// A zombie: it does nothing any more.
+    /// A zombie, which no longer executes.
     ended: bool,
 }
 
 impl Seen {
     fn of(pid: u32) -> io::Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        // The name, in parentheses, may hold anything; the state follows it, and the start is the 20th field from there.
+        // The name in parentheses may contain any character. The state follows it; the start time is 19 fields after the state.
         let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let mut fields = fields.split_ascii_whitespace();
         let state = fields.next().unwrap_or_default();
@@ -102,19 +102,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_known_by_number_start_and_place() {
+    fn a_process_is_identified_by_pid_start_time_and_pid_namespace() {
         let own = own();
         assert_eq!(lives(&own), Some(true));
         let (place, _) = own.mark.rsplit_once(' ').unwrap();
         let other_start = NodeProcess { mark: format!("{place} 1"), ..own.clone() };
-        assert_eq!(lives(&other_start), Some(false), "the number was used again");
+        assert_eq!(lives(&other_start), Some(false), "the pid was reused");
         let elsewhere = NodeProcess { mark: "another-boot pid:[1] 1".into(), ..own.clone() };
         assert_eq!(lives(&elsewhere), None);
         assert_eq!(lives(&NodeProcess { mark: String::new(), ..own }), None);
     }
 
     #[test]
-    fn a_listener_on_every_address_is_heard_on_each_of_them() {
+    fn a_listener_on_the_unspecified_address_is_reachable_at_every_address() {
         let one: SocketAddr = "127.0.0.1:8640".parse().unwrap();
         assert_eq!(listening(one), [one]);
         let all = listening("0.0.0.0:8640".parse().unwrap());
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_has_ended_is_gone() {
+    fn a_killed_process_is_reported_as_ended() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let start = Seen::of(child.id()).unwrap().start;
         let process = NodeProcess { pid: child.id(), mark: format!("{} {start}", space().unwrap()), ..own() };

@@ -1,5 +1,5 @@
-//! The log of a node: to stderr, as lines for people or as JSON for collectors. A log that cannot be written never stops or
-//! fails the code that logs (see `writer`), nor does a panic (see `panics`).
+//! The log of a node, on stderr, as text lines or as JSON. A log that cannot be written never blocks or fails the code that
+//! logs (see `writer`). Panics go to the same log (see `panics`).
 
 mod panics;
 mod writer;
@@ -24,7 +24,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// What is logged: a level, or directives such as `info,everytick_engine=debug`. Checked when it is read.
+/// The log filter: a level, or directives such as `info,everytick_engine=debug`. Validated when it is parsed.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct LogLevel(String);
@@ -39,7 +39,7 @@ impl FromStr for LogLevel {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // A directive that is one word is a level. The filter takes any other word for a module, and logs nothing else.
+        // A one-word directive must be a level. `EnvFilter` takes any other word as a module name and logs only that module.
         let known = |directive: &str| directive.contains(['=', '[', ':']) || LevelFilter::from_str(directive).is_ok();
         let known = text.split(',').map(str::trim).all(|directive| !directive.is_empty() && known(directive));
         match EnvFilter::try_new(text) {
@@ -65,7 +65,7 @@ impl fmt::Display for LogLevel {
     }
 }
 
-/// Starts the log of this process, to which panics also go. A second call changes nothing.
+/// Starts the log of this process and sends panics to it. A second call changes nothing.
 pub(crate) fn start(format: LogFormat, level: &LogLevel) -> anyhow::Result<()> {
     writer::start().context("could not start the thread that writes the log")?;
     panics::install(format);
@@ -74,7 +74,7 @@ pub(crate) fn start(format: LogFormat, level: &LogLevel) -> anyhow::Result<()> {
         .with_env_filter(EnvFilter::try_new(&level.0)?)
         .with_writer(|| writer::LogWriter)
         .with_ansi(colour && format == LogFormat::Text);
-    // An error here means that a log was started before, which then stays.
+    // An error means that an earlier call started the log, which stays in use.
     let _ = match format {
         LogFormat::Text => log.try_init(),
         LogFormat::Json => log.json().flatten_event(true).with_current_span(false).try_init(),
@@ -82,13 +82,13 @@ pub(crate) fn start(format: LogFormat, level: &LogLevel) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the last line of the process through the queue of the log, and waits for it for a bounded time. `false` before the
-/// log has started: then stderr is free.
+/// Writes the last line of the process through the log queue, and waits for it for a bounded time. Returns `false` if the
+/// log has not started; the caller may then write to stderr directly.
 pub(crate) fn last_line(line: &str) -> bool {
     writer::last_line(format!("{line}\n").into_bytes())
 }
 
-/// Waits until the lines logged so far are written, for a bounded time. Called before the process ends.
+/// Waits until the lines logged so far are written, for a bounded time. Call it before the process ends.
 pub(crate) fn flush() {
     writer::flush();
 }
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_that_is_no_level_is_refused() {
+    fn a_word_that_is_not_a_level_is_refused() {
         for level in ["info", "WARN", "off", "info,everytick_engine=debug", "everytick_engine=trace", "warn,sqlx=off"] {
             assert_eq!(level.parse::<LogLevel>().map(|level| level.to_string()), Ok(level.to_owned()));
         }

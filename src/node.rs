@@ -1,4 +1,4 @@
-//! Store, targets, engine and API are put together here, and nowhere else.
+//! Assembles a node from store, targets, engine and API, starts it, and stops it. No other file does this.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,37 +23,36 @@ use crate::{
     descriptors, identity, telemetry, watch,
 };
 
-/// A database that is away at the start is waited for this long.
+/// The start tries to connect this many times, with a pause of [`CONNECT_PAUSE`] between tries.
 const CONNECT_TRIES_MAX: u32 = 30;
 const CONNECT_PAUSE: Duration = Duration::from_secs(1);
-/// A statement may take no longer, however long the lease.
+/// Limit of the statement timeout, which is otherwise a third of the lease.
 const STATEMENT_TIME_MAX: Duration = Duration::from_secs(5);
-/// A node that broke down lets runs in progress end for this long, and for no longer: meanwhile nothing ticks here.
+/// After a failure, the node waits at most this long for runs in progress: until it ends, its partitions get no ticks.
 const BROKEN_DRAIN: Duration = Duration::from_secs(5);
-/// Then it ends, whatever its loops do.
+/// After a failure, the node stops waiting for its loops after this long.
 const BROKEN_STOP_MAX: Duration = Duration::from_secs(15);
-/// How long requests in progress may take to end when the node stops.
+/// When the node stops, requests in progress have this long to end.
 const REQUESTS_DRAIN: Duration = Duration::from_secs(5);
-/// How long the first load of the horizon is waited for before the banner is printed without it.
+/// The banner waits this long for the first load of the horizon.
 const FIRST_LOAD: Duration = Duration::from_secs(5);
 
-/// The database connections of a node. The engine's are its own, so that no number of requests delays a tick.
+/// Database connections of a node. The engine has its own, so that requests cannot delay a tick.
 const CONNECTIONS: u32 = 10;
 const ENGINE_CONNECTIONS: u32 = 6;
-/// A node that only answers the API renews its lease, and no more.
+/// The engine of a node with only the role api just renews its lease.
 const ENGINE_CONNECTIONS_API_ONLY: u32 = 2;
 
-/// How soon a node of a cluster sees what others have done, where no notification comes through.
+/// Poll interval in a cluster. It bounds how late a node sees changes of other nodes when a notification is lost.
 const CLUSTER_POLL: Duration = Duration::from_millis(200);
-/// After a failure the listener for notifications waits this long.
+/// Pause before the listener for notifications connects again.
 const LISTEN_PAUSE: Duration = Duration::from_secs(1);
 
-/// How many jobs are asked for their next tick when none is near.
+/// The banner reads at most this many jobs when the engine knows no near tick.
 const JOBS_ASKED_MAX: usize = 1_000;
 
-/// When it returns, the store is open, the loops run and `listener` is being served. Once `stopping` is cancelled the node
-/// lets runs in progress end within the drain time-out, hands the rest back, leaves its lease, and
-/// `ended` ends.
+/// Starts the node. On return the store is open, the loops run and `listener` is served. When `stopping` is cancelled, the
+/// node waits up to the drain timeout for runs in progress, releases the other claims and its lease, and completes `ended`.
 pub(crate) async fn start(
     settings: &Settings,
     listener: TcpListener,
@@ -137,15 +136,15 @@ pub(crate) async fn start(
             () = engine.broken() => Some(anyhow::anyhow!("{}", engine.broken_by())),
             ended = &mut served => Some(anyhow::anyhow!("the API ended: {ended:?}")),
         };
-        // The API answers on while runs end: a receiver that reports later must be heard. Workers need not wait here.
+        // The API keeps serving while runs end, because receivers still report results. Workers that long-poll are answered now.
         commands.stop_waiting();
         match broke {
             None => engine.stop(drain).await,
-            // What a loop that hangs has locked stays locked.
+            // A loop that hangs may keep its locks forever, so this wait needs a limit.
             Some(_) => drop(tokio::time::timeout(BROKEN_STOP_MAX, engine.stop(drain.min(BROKEN_DRAIN))).await),
         }
         closing.cancel();
-        // Answers that stream on are not waited for longer than this.
+        // Streamed answers may never end, so this wait needs a limit.
         if !served.is_finished() && tokio::time::timeout(REQUESTS_DRAIN, &mut served).await.is_err() {
             served.abort();
         }
@@ -154,8 +153,8 @@ pub(crate) async fn start(
     Ok(Running { soonest, ended })
 }
 
-/// The next ticks for the banner. The engine knows those that are near; where none is, the first jobs by name are asked, so
-/// that somebody with a few nightly jobs sees them.
+/// The next ticks for the banner. The engine knows only near ticks. If there are none, this reads the first jobs by name, so
+/// that the banner of an installation with a few nightly jobs is not empty.
 async fn soonest(engine: &Engine, store: &dyn Store) -> anyhow::Result<Vec<Soonest>> {
     let near = engine.coming(SOONEST_MAX);
     if !near.is_empty() {
@@ -172,7 +171,7 @@ async fn soonest(engine: &Engine, store: &dyn Store) -> anyhow::Result<Vec<Soone
     Ok(soonest)
 }
 
-/// Two handles on the one store: requests that wait for a connection do not hold up the engine.
+/// Two handles to one store, with separate connections: requests that wait for a connection do not delay the engine.
 struct Stores {
     engine: Arc<dyn Store>,
     api: Arc<dyn Store>,
@@ -200,7 +199,7 @@ async fn open(settings: &Settings, hints: &Hints) -> anyhow::Result<Stores> {
     }
 }
 
-/// Connects to PostgreSQL. A server that is away for a moment, such as one that starts at the same time, is waited for.
+/// Connects to PostgreSQL. Tries again if the connection fails, because the server may be starting at the same time.
 async fn connect(url: &str, options: PostgresOptions, limits: Limits) -> Result<PostgresStore, StoreError> {
     let mut tries = 0;
     loop {
@@ -216,7 +215,7 @@ async fn connect(url: &str, options: PostgresOptions, limits: Limits) -> Result<
     }
 }
 
-/// Passes on what other nodes tell. Only hints: the polls carry what is lost here.
+/// Wakes the loops when another node notifies. Notifications are hints: the polls find what a lost one announced.
 async fn listen(store: Arc<PostgresStore>, hints: Hints) {
     loop {
         match store.listen().await {
@@ -228,13 +227,13 @@ async fn listen(store: Arc<PostgresStore>, hints: Hints) {
                     hints.holders_changed();
                 }
             }
-            Err(error) => tracing::debug!(%error, "nobody is listening for notifications"),
+            Err(error) => tracing::debug!(%error, "could not listen for notifications; trying again"),
         }
         tokio::time::sleep(LISTEN_PAUSE).await;
     }
 }
 
-/// The mark of the commands that this node starts: its database, wherever it is named from, and in a cluster its name.
+/// Identifies the commands that this node starts: the database by its canonical path or URL, and in a cluster the node name.
 fn owner(settings: &Settings) -> String {
     match &settings.database {
         DatabaseUrl::Sqlite(file) => std::fs::canonicalize(file).unwrap_or_else(|_| file.clone()).display().to_string(),
@@ -242,7 +241,7 @@ fn owner(settings: &Settings) -> String {
     }
 }
 
-/// Ends commands that a node leaves behind which does not stop gracefully.
+/// Kills the commands of a node that does not stop gracefully.
 pub(crate) fn abandon(settings: &Settings) {
     end_orphans(&owner(settings));
 }
@@ -264,14 +263,14 @@ impl Status for NodeStatus {
     }
 }
 
-/// The operating system's randomness.
+/// Random bytes from the operating system.
 pub(crate) struct OsEntropy;
 
 impl Entropy for OsEntropy {
     fn fill(&self, bytes: &mut [u8]) {
         if let Err(error) = getrandom::fill(bytes) {
-            // Ids without randomness would collide: better not to go on.
-            panic!("the operating system gives no random bytes: {error}");
+            // Ids without randomness would collide, so the process must not continue.
+            panic!("the operating system returned no random bytes: {error}");
         }
     }
 }

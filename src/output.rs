@@ -1,5 +1,5 @@
-//! What commands print: tables for people, plain aligned text in a pipe, or the API's own JSON. Nothing here panics on a
-//! closed pipe: every write gives its error back.
+//! Prints the output of commands: tables on a terminal, plain aligned text in a pipe, or the JSON of the API.
+//! Nothing here panics on a closed pipe: every write returns its error.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -14,11 +14,11 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Below this a terminal wraps the lines itself, which is easier to read than columns of a few letters.
+/// In a narrower terminal, columns would be a few letters wide. Lines that the terminal wraps are easier to read.
 const WRAP_WIDTH_MIN: u16 = 60;
 const LAST_WIDTH_MIN: u16 = 24;
 
-/// Where a command prints to, and how.
+/// The format of the output, and whether stdout is a terminal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     format: Format,
@@ -41,7 +41,7 @@ impl Output {
         self.line(&if self.terminal { printable(&indented(&text)) } else { text })
     }
 
-    /// One object a line, for streams of them.
+    /// Prints one object per line, for streams.
     pub(crate) fn json_line(&self, value: &impl Serialize) -> io::Result<()> {
         self.line(&serde_json::to_string(value)?)
     }
@@ -50,14 +50,14 @@ impl Output {
         self.bytes(format!("{text}\n").as_bytes())
     }
 
-    /// As it is, and at once: somebody may be following.
+    /// Writes unchanged and flushes, because the output may be followed live.
     pub(crate) fn bytes(&self, bytes: &[u8]) -> io::Result<()> {
         let mut out = io::stdout().lock();
         out.write_all(bytes)?;
         out.flush()
     }
 
-    /// Rows under a header. On a terminal the last column wraps; the others are what people copy.
+    /// Prints rows under a header. On a terminal only the last column wraps; the others contain ids and names to copy.
     pub(crate) fn table(&self, header: &[&str], rows: Vec<Vec<Text>>) -> io::Result<()> {
         let mut table = self.plain_table();
         table.set_header(header.iter().map(|name| self.cell(Text::strong(*name))));
@@ -67,7 +67,7 @@ impl Output {
         self.print(&mut table)
     }
 
-    /// One thing, a line for each of its facts. Facts without a value are left out.
+    /// Prints one object as name and value lines. Omits empty values.
     pub(crate) fn facts(&self, facts: Vec<(&str, Text)>) -> io::Result<()> {
         let mut table = self.plain_table();
         for (name, value) in facts {
@@ -122,7 +122,7 @@ impl Output {
     }
 }
 
-/// Text with a tone, which is a colour on a terminal and nothing elsewhere.
+/// Text with a tone, which becomes a colour on a terminal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Text {
     text: String,
@@ -151,7 +151,7 @@ impl Text {
     pub(crate) fn strong(text: impl Into<String>) -> Self {
         Self::new(text, Tone::Strong)
     }
-    /// With more text behind it, in the same tone.
+    /// Appends text in the same tone.
     pub(crate) fn and(mut self, more: &str) -> Self {
         self.text += more;
         self
@@ -161,25 +161,25 @@ impl Text {
     }
 }
 
-/// Whether the user lets us colour at all: `NO_COLOR` and a dumb terminal say no.
+/// Whether colours are allowed: not with `NO_COLOR` set or on a dumb terminal.
 pub(crate) fn colour_wanted() -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// `error: ...`, as it is written to stderr.
+/// Formats `error: ...` for stderr.
 pub(crate) fn error_text(message: &str) -> String {
     let colour = colour_wanted() && io::stderr().is_terminal();
     let (on, off) = if colour { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
     format!("{on}error:{off} {message}")
 }
 
-/// A remark on stderr, so that stdout holds nothing but the answer.
+/// Writes a remark to stderr, so that stdout contains only the answer.
 pub(crate) fn note_line(message: &str) {
     let _ = writeln!(io::stderr().lock(), "{message}");
 }
 
-/// Text from elsewhere may hold escape sequences; on a terminal those are commands, so they are shown instead of sent.
+/// Replaces control characters. Text from jobs may contain escape sequences, which a terminal would execute.
 pub(crate) fn printable(text: &str) -> String {
     text.chars()
         .map(|c| match c {
@@ -191,7 +191,7 @@ pub(crate) fn printable(text: &str) -> String {
         .collect()
 }
 
-/// JSON with a line for each member. Works on the text, so that order and numbers stay as the server wrote them.
+/// Formats JSON with one member per line. Works on the text, so that order and numbers stay as the server wrote them.
 fn indented(json: &str) -> String {
     let (mut text, mut depth, mut quoted, mut escaped) = (String::new(), 0_usize, false, false);
     let mut chars = json.chars().filter(|c| *c != '\n').peekable();
@@ -239,7 +239,7 @@ fn new_line(text: &mut String, depth: usize) {
     text.extend(std::iter::repeat_n("  ", depth));
 }
 
-/// The first line of a text, cut to what fits a column.
+/// The first line of a text, cut to `chars_max` characters.
 pub(crate) fn first_line(text: &str, chars_max: usize) -> String {
     let line = text.lines().next().unwrap_or_default();
     if line.chars().count() <= chars_max {
@@ -253,12 +253,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escape_sequences_in_foreign_text_are_shown_and_not_sent() {
+    fn escape_sequences_are_replaced_and_not_sent_to_the_terminal() {
         assert_eq!(printable("a\x1b[2Jb\tc\r\nd"), "a\u{fffd}[2Jb c\u{fffd}\nd");
     }
 
     #[test]
-    fn json_is_indented_and_otherwise_left_as_it_was_written() {
+    fn indenting_json_changes_only_whitespace() {
         let text = r#"{"z": 1.50,"a":[ ],"b":[1e2, {"q":"a\"},[{:,\\"}],"c":{}}"#;
         let expected = [
             "{",
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_cut_with_a_mark() {
+    fn a_long_line_is_cut_and_ends_with_an_ellipsis() {
         assert_eq!(first_line("abcdef\nsecond", 4), "abc…");
         assert_eq!(first_line("abcd", 4), "abcd");
         assert_eq!(first_line("", 4), "");

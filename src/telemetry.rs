@@ -1,4 +1,4 @@
-//! The metrics that `/metrics` shows: their recorder, their help texts and their buckets.
+//! Sets up the metrics of `/metrics`: recorder, help texts and histogram buckets.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 const LAG_BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 const DURATION_BUCKETS: [f64; 10] = [0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0, 3600.0];
 
-/// What histograms have taken in is kept one by one until somebody looks or this is done.
+/// Histograms keep every sample in memory until a scrape or an upkeep pass aggregates them.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
-/// Keeps the memory of the metrics bounded where nobody scrapes them.
+/// Bounds the memory of the metrics on a node that is not scraped.
 pub(crate) async fn upkeep(handle: PrometheusHandle) {
     loop {
         tokio::time::sleep(UPKEEP_EVERY).await;
@@ -28,33 +28,37 @@ pub(crate) fn start() -> anyhow::Result<PrometheusHandle> {
         .set_buckets_for_metric(Matcher::Full("everytick_attempt_duration_seconds".to_owned()), &DURATION_BUCKETS)?
         .install_recorder()
         .context("could not set up metrics")?;
-    describe_histogram!("everytick_dispatch_lag_seconds", Unit::Seconds, "From when a run was due to when it was sent");
+    describe_histogram!(
+        "everytick_dispatch_lag_seconds",
+        Unit::Seconds,
+        "Time from when a run was due until it was sent"
+    );
     describe_histogram!(
         "everytick_take_up_duration_seconds",
         Unit::Seconds,
-        "From taking up partitions to having their jobs in memory"
+        "Time from acquiring partitions until their jobs are in memory"
     );
-    describe_histogram!("everytick_attempt_duration_seconds", Unit::Seconds, "How long attempts took, by target");
+    describe_histogram!("everytick_attempt_duration_seconds", Unit::Seconds, "Duration of attempts, by target");
     describe_counter!("everytick_ticks_recorded_total", "Ticks recorded as runs");
-    describe_counter!("everytick_ticks_skipped_total", "Ticks and jobs of flows recorded as skips, by reason");
-    describe_counter!("everytick_runs_total", "Settlements, by the state that the run was brought to");
+    describe_counter!("everytick_ticks_skipped_total", "Ticks, and jobs of flows, recorded as skips, by reason");
+    describe_counter!("everytick_runs_total", "Settlements, by the resulting state of the run");
     describe_counter!("everytick_attempts_total", "Attempts, by target and outcome");
-    describe_counter!("everytick_settles_refused_total", "Settlements refused because a newer claim had passed them");
-    describe_counter!("everytick_runs_lost_total", "Runs whose node or worker vanished while it held the claim");
-    describe_counter!("everytick_worker_claims_total", "Runs handed to workers");
-    describe_counter!("everytick_lease_lost_total", "How often the node found its lease lost");
-    describe_gauge!("everytick_runs_in_progress", "Runs that this node works on now");
+    describe_counter!("everytick_settles_refused_total", "Settlements refused because a newer claim raised the fence");
+    describe_counter!("everytick_runs_lost_total", "Runs whose node or worker was lost during the claim");
+    describe_counter!("everytick_worker_claims_total", "Runs claimed by workers");
+    describe_counter!("everytick_lease_lost_total", "How often this node lost its lease");
+    describe_gauge!("everytick_runs_in_progress", "Runs in progress on this node");
     describe_gauge!(
         "everytick_oldest_unsettled_seconds",
         Unit::Seconds,
-        "Age of the oldest outcome that could not be stored yet; 0 when there is none"
+        "Age of the oldest outcome that is not stored yet; 0 if there is none"
     );
     describe_gauge!(
         "everytick_unreadable_rows",
         "Rows that nodes could not decode during the last day; each is skipped (see GET /api/v1/cluster)"
     );
-    describe_gauge!("everytick_jobs_in_memory", "Jobs that come due soon, or have open runs");
-    // A series that exists from the start has no gap before its first event.
+    describe_gauge!("everytick_jobs_in_memory", "Jobs in memory: due soon, or with open runs");
+    // Create each series at 0, so that a rate counts its first event.
     for reason in SkipReason::ALL {
         counter!("everytick_ticks_skipped_total", "reason" => reason.word()).absolute(0);
     }

@@ -1,6 +1,5 @@
-//! The last resort of a node, on a thread of its own: ends the process when the runtime no longer runs its tasks, or when a
-//! node that broke down does not stop in time. A supervisor then starts it again. Everything finer is checked inside the
-//! engine, which a runtime that is stuck cannot do.
+//! The watchdog of a node. It ends the process if the runtime no longer runs tasks, or if a failed node does not stop in
+//! time; a supervisor then restarts it. It has its own thread, because a stuck runtime cannot run the engine's own checks.
 
 use std::{
     io,
@@ -14,11 +13,11 @@ use everytick_engine::Engine;
 use crate::failure::{self, Exit};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The engine checks its loops once a second. Without a check for this many looks the runtime is stuck. Looks are counted,
-/// not time: a process that was stopped makes none.
+/// The engine checks its loops once a second. If this many looks in a row see no new check, the runtime is stuck. This counts
+/// looks, not time: a process that was stopped (SIGSTOP) makes no looks, and must not end when it continues.
 const LOOKS_WITHOUT_CHECK_MAX: u32 = 60;
 
-/// Watches until what it gives back is dropped. A node that broke down has `stop_max` to stop.
+/// Watches until the returned sender is dropped. A failed node has `stop_max` to stop.
 pub(crate) fn start(engine: Arc<Engine>, stop_max: Duration) -> io::Result<mpsc::Sender<()>> {
     let (watched, over) = mpsc::channel();
     let stop_looks = u32::try_from(stop_max.as_secs() / LOOK_EVERY.as_secs()).unwrap_or(u32::MAX);
@@ -56,7 +55,7 @@ impl Seen {
         if self.broken > stop_looks {
             return Some(format!("{}; the node did not stop in time", look.broken));
         }
-        // A node that stops checks no more, and `serve` limits how long it may take.
+        // A stopping node makes no checks; `serve` limits how long it may take.
         let stuck = self.without_check >= LOOKS_WITHOUT_CHECK_MAX && !look.stopping;
         stuck.then(|| format!("the runtime is stuck: no task has run for {LOOKS_WITHOUT_CHECK_MAX} s"))
     }
@@ -76,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_without_checks_is_stuck_unless_the_node_stops() {
+    fn a_runtime_without_checks_is_stuck_unless_the_node_is_stopping() {
         assert_eq!(first_wrong(|n| look(n, false, "")), None);
         assert_eq!(first_wrong(|_| look(0, true, "")), None);
         let (n, reason) = first_wrong(|n| look(n.min(9), false, "")).unwrap();
@@ -85,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_broke_down_has_a_limit_to_stop() {
+    fn a_failed_node_must_stop_within_the_limit() {
         let (n, reason) = first_wrong(|n| look(n, true, "the loop \"tick\" panicked")).unwrap();
         assert_eq!((n, reason.as_str()), (31, "the loop \"tick\" panicked; the node did not stop in time"));
     }

@@ -1,5 +1,5 @@
-//! The panic hook of a node: one line in the log's own format. It cannot panic itself, which would abort the process: it
-//! formats plain text and queues it, without the log's layers, which may be where the panic came from.
+//! The panic hook of a node writes one line in the format of the log. A panic in the hook would abort the process, so the
+//! hook only formats text and queues it. It bypasses the layers of the log, which may be the source of the panic.
 
 use std::{backtrace::Backtrace, panic::PanicHookInfo, thread};
 
@@ -15,7 +15,7 @@ fn line(format: LogFormat, info: &PanicHookInfo<'_>) -> String {
     let what = info.payload_as_str().unwrap_or("unknown cause");
     let place = info.location().map(ToString::to_string).unwrap_or_default();
     let thread = thread::current().name().unwrap_or("unnamed").to_owned();
-    // Empty unless RUST_BACKTRACE asks for it.
+    // Empty unless RUST_BACKTRACE is set.
     let backtrace = Some(Backtrace::capture().to_string()).filter(|text| text.contains('\n'));
     render(format, &SystemClock.now().to_string(), &thread, &place, what, backtrace.as_deref())
 }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_one_line_that_names_its_place_in_both_formats() {
+    fn a_panic_is_one_line_with_its_source_location_in_both_formats() {
         let text = render(LogFormat::Text, "2026-11-18T00:00:00Z", "main", "a.rs:1:2", "no way on", None);
         assert_eq!(text, "2026-11-18T00:00:00Z ERROR thread main panicked at a.rs:1:2: no way on\n");
         let json = render(LogFormat::Json, "2026-11-18T00:00:00Z", "main", "a.rs:1:2", "a\nb", Some("1: x"));

@@ -1,10 +1,10 @@
-//! Where log lines go: a bounded queue, and one thread that writes them to stderr.
+//! Writes log lines to stderr through a bounded queue and one thread.
 //!
-//! For the code that logs, a line never fails, never blocks and never panics. `tracing_subscriber` reports a failed write with
-//! `eprintln!`, which panics when stderr is gone; so [`LogWriter`] always reports success. A full pipe without a reader blocks
-//! only the thread; lines beyond the queue are dropped, and the log says how many.
+//! Logging a line never fails, never blocks and never panics. `tracing_subscriber` reports a failed write with `eprintln!`,
+//! which panics when stderr is closed; so [`LogWriter`] always reports success. A full pipe without a reader blocks only the
+//! thread. When the queue is full, lines are dropped, and the log reports how many.
 //!
-//! The blocked thread keeps stderr locked. Once the log has started, all other code writes through the queue, also the last
+//! A blocked thread keeps stderr locked. Once the log has started, all other code writes through the queue, even the last
 //! line before the process ends: a direct write to stderr would wait for that lock without a limit.
 
 use std::{
@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-/// Lines that wait to be written. At about 200 bytes a line this is 2 MB.
+/// Limit of queued lines: about 2 MB at 200 bytes per line.
 const QUEUE_LINES_MAX: usize = 10_000;
 /// How long the end of the process waits for the last lines.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
@@ -28,7 +28,7 @@ static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 enum Entry {
     Line(Vec<u8>),
-    /// Answered when all lines before it are written.
+    /// Signalled when all earlier lines are written.
     Flush(SyncSender<()>),
 }
 
@@ -43,7 +43,7 @@ pub(super) fn start() -> io::Result<()> {
     Ok(())
 }
 
-/// Queues a line. Drops it where the queue is full.
+/// Queues a line, or drops it if the queue is full.
 pub(super) fn push(line: Vec<u8>) {
     let Some(queue) = QUEUE.get() else { return };
     if queue.try_send(Entry::Line(line)).is_err() {
@@ -58,14 +58,14 @@ pub(super) fn flush() {
     }
 }
 
-/// Writes the last line of the process and waits for it, for a bounded time. `false` before the log has started.
+/// Writes the last line of the process and waits for it, for a bounded time. Returns `false` if the log has not started.
 pub(super) fn last_line(line: Vec<u8>) -> bool {
     let Some(queue) = QUEUE.get() else { return false };
     send_and_flush(queue, line, FLUSH_MAX);
     true
 }
 
-/// A full queue blocks the sender, so a thread of its own sends. A blocked reader costs the caller `patience` and no more.
+/// Sends from a separate thread, because a full queue blocks the sender. The caller waits at most `patience`.
 fn send_and_flush(queue: &SyncSender<Entry>, line: Vec<u8>, patience: Duration) {
     let (queue, (done, written)) = (queue.clone(), sync_channel(1));
     let sender = thread::Builder::new().name("log-flush".to_owned()).spawn(move || {
@@ -87,7 +87,7 @@ fn write_lines(queue: &Receiver<Entry>, out: &mut impl Write) {
                 if dropped > 0 {
                     let _ = writeln!(out, "{dropped} log lines were dropped: the reader of the log was too slow");
                 }
-                // A log that cannot be written (closed pipe, full disk) must not stop the jobs.
+                // A failed write (closed pipe, full disk) must not stop the jobs.
                 let _ = out.write_all(&line);
             }
             Entry::Flush(done) => drop(done.try_send(())),
@@ -95,7 +95,7 @@ fn write_lines(queue: &Receiver<Entry>, out: &mut impl Write) {
     }
 }
 
-/// Locks stderr for one line only, so that other writers get their turn.
+/// Locks stderr for each write and releases it, so that other code can write between lines.
 struct Stderr;
 
 impl Write for Stderr {
@@ -107,7 +107,7 @@ impl Write for Stderr {
     }
 }
 
-/// What the log layer writes to: each call is one line.
+/// The writer of the log layer. Each call writes one line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogWriter;
 
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_cannot_be_written_are_forgotten_and_the_thread_goes_on() {
+    fn lines_that_cannot_be_written_are_dropped_and_the_thread_continues() {
         let (queue, entries) = sync_channel(3);
         let (done, written) = sync_channel(1);
         for _ in 0..2 {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_waits_for_room_in_a_full_queue() {
+    fn the_last_line_waits_until_a_full_queue_has_space() {
         let (queue, entries) = sync_channel(1);
         queue.send(Entry::Line(b"first\n".to_vec())).unwrap();
         let writer = thread::spawn(move || {
