@@ -1,4 +1,4 @@
-//! `--after`: the jobs that a job follows.
+//! The flag `--after`: the parent jobs of a job in a flow.
 
 use clap::Args;
 use everytick_domain::flow::When;
@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct AfterFlags {
-    /// Run when this job has ended: NAME when it succeeded, NAME:failed, NAME:finished however it ended; may be repeated
+    /// Run after this job: NAME when it has succeeded, NAME:failed when it has failed, NAME:finished in both cases; repeatable
     #[arg(long, value_name = "JOB[:HOW]", value_parser = parent, help_heading = "When")]
     after: Vec<(String, When)>,
 }
 
 impl AfterFlags {
-    /// What stands in a definition; nothing when no job was named.
+    /// The `depends_on` of the definition. `None` if no job is named.
     pub(crate) fn depends_on(self) -> Option<Value> {
         let parent = |(job, when): (String, When)| json!({ "job": job, "when": when.word() });
         (!self.after.is_empty()).then(|| self.after.into_iter().map(parent).collect())
@@ -23,7 +23,7 @@ fn parent(text: &str) -> Result<(String, When), String> {
     let (job, word) = text.split_once(':').unwrap_or((text, When::Succeeded.word()));
     let when = When::from_word(word).ok_or_else(|| {
         let words = When::ALL.map(When::word).join(", ");
-        format!("{word:?} is not a way to end; there are {words}")
+        format!("{word:?} is not a condition; write one of {words}")
     })?;
     if job.is_empty() {
         return Err(format!("{text:?} names no job; write it like \"extract\" or \"extract:failed\""));
@@ -36,17 +36,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_parent_is_named_with_how_it_must_end() {
+    fn a_parent_is_parsed_with_its_condition() {
         let read = |text: &str| parent(text).map(|(job, when)| (job, when.word()));
         assert_eq!(read("extract"), Ok(("extract".into(), "succeeded")));
         assert_eq!(read("extract:failed"), Ok(("extract".into(), "failed")));
         assert_eq!(read("a.b:finished"), Ok(("a.b".into(), "finished")));
-        assert!(read("extract:done").unwrap_err().contains("there are succeeded, failed, finished"));
+        assert!(read("extract:done").unwrap_err().contains("write one of succeeded, failed, finished"));
         assert!(read(":failed").unwrap_err().contains("names no job"));
     }
 
     #[test]
-    fn nothing_said_stands_for_nothing() {
+    fn without_the_flag_there_is_no_depends_on() {
         assert_eq!(AfterFlags::default().depends_on(), None);
         let named = AfterFlags { after: vec![("a".into(), When::Failed)] };
         assert_eq!(named.depends_on(), Some(json!([{ "job": "a", "when": "failed" }])));

@@ -1,4 +1,4 @@
-//! Runs for past ticks: `everytick job backfill` asks for them, `everytick backfill` looks at what was asked for.
+//! Runs for past ticks: `everytick job backfill` creates a backfill, `everytick backfill` lists, shows and cancels them.
 
 use std::{
     io::{self, IsTerminal},
@@ -21,7 +21,7 @@ use crate::{
     output::{self, Output, Text, Tone},
 };
 
-/// How often a backfill that is waited for is looked at. Nodes move it on once a second.
+/// Poll interval of `--wait`. Nodes advance a backfill once a second.
 const LOOKED_AT_EVERY: Duration = Duration::from_millis(500);
 
 pub(crate) const AFTER_HELP: &str = "\
@@ -30,9 +30,10 @@ Examples:
   everytick job backfill nightly --from 2026-11-01T00:00:00Z --to 2026-11-15T00:00:00Z --wait
   everytick job backfill poll --from 2026-11-16T00:00:00Z --to 2026-11-16T06:00:00Z --rate 10/1m
 
-Makes a run for each tick of the job's schedule, as it is now, from --from to --to, both included, but not on dates that its
-calendars leave out; at most 10,000. They come behind runs that are on time. What became of the ticks themselves stays as it is.
-With --wait: exits 0 when all runs succeeded, 1 when some did not. Ctrl-C ends the waiting, not the backfill.";
+Creates a run for each tick of the job's present schedule from --from to --to, both included, at most 10,000.
+Dates that the job's calendars exclude get no run. Runs that are on time start before backfill runs.
+The records of the original ticks do not change.
+With --wait: exits 0 when all runs succeeded, else 1. Ctrl-C stops waiting, not the backfill.";
 
 const LIST_HELP: &str = "\
 Examples:
@@ -47,55 +48,55 @@ Examples:
   everytick backfill cancel 019a8d0e-3c00-7c1e-9d0c-4b5e9c553f6f
   everytick backfill cancel 019a8d0e-3c00-7c1e-9d0c-4b5e9c553f6f --runs
 
-No more runs are made. Those that were made go on, unless --runs.";
+The backfill creates no more runs. Runs that it has created continue, unless --runs is set.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Backfill {
     /// The job's name or id
     #[arg(value_name = "JOB", value_parser = job_ref)]
     job: String,
-    /// From this instant on; as far back as history is kept
+    /// Start at this instant; no earlier than the stored history
     #[arg(long, value_name = "INSTANT")]
     from: DbTime,
-    /// Up to this instant, which is not after now
+    /// End at this instant; not in the future
     #[arg(long, value_name = "INSTANT")]
     to: DbTime,
-    /// So many runs in a while, such as 10/1m; else as many as there is room for
+    /// Create at most this many runs per period, such as 10/1m [default: as many as may wait]
     #[arg(long, value_name = "N/DURATION")]
     rate: Option<Rate>,
-    /// The newest tick first, not the oldest
+    /// Create the run of the newest tick first
     #[arg(long)]
     newest_first: bool,
     /// Deliver this instead of the job's payload: JSON, or @file, or @- for stdin
     #[arg(long, value_name = "JSON")]
     payload: Option<String>,
-    /// Make nothing, and show which ticks it would be
+    /// Show the ticks and create nothing
     #[arg(long)]
     dry_run: bool,
-    /// Wait until all its runs are over, and show how far it has come
+    /// Wait until all runs have ended, and show the progress
     #[arg(long, conflicts_with = "dry_run")]
     wait: bool,
-    /// Repeating the request under the same key makes one backfill
+    /// Create only one backfill, even if the request is repeated with this key
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BackfillCommand {
-    /// List the backfills of a job, the newest first
+    /// List the backfills of a job, newest first
     #[command(after_help = LIST_HELP)]
     List(List),
-    /// Show a backfill, and how far it has come
+    /// Show a backfill and its progress
     #[command(after_help = GET_HELP)]
     Get(One),
-    /// Make no more runs of a backfill
+    /// Cancel a backfill, so that it creates no more runs
     #[command(after_help = CANCEL_HELP)]
     Cancel(Cancel),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct List {
-    /// The job whose backfills are listed
+    /// List the backfills of this job
     #[arg(long, value_name = "JOB", value_parser = job_ref)]
     job: String,
     #[command(flatten)]
@@ -113,7 +114,7 @@ pub(crate) struct One {
 pub(crate) struct Cancel {
     #[command(flatten)]
     one: One,
-    /// Also stop those of its runs that wait or are in progress
+    /// Also cancel its runs that wait or are in progress
     #[arg(long)]
     runs: bool,
 }
@@ -124,12 +125,12 @@ struct Asked {
     to: DbTime,
     order: &'static str,
     rate: Option<String>,
-    /// As it was written, to the letter.
+    /// The JSON text as written, byte for byte.
     payload: Option<Box<RawValue>>,
     dry_run: bool,
 }
 
-/// As the API answers it, as far as tables show it.
+/// The fields of the API's answer that tables show.
 #[derive(Debug, Deserialize)]
 struct View {
     id: Option<String>,
@@ -207,10 +208,10 @@ impl List {
                 Text::plain(view.created_at.clone().unwrap_or_default()),
             ]
         };
-        let header = ["BACKFILL", "STATE", "FROM", "TO", "TICKS", "MADE", "OVER", "FAILED", "CREATED AT"];
+        let header = ["BACKFILL", "STATE", "FROM", "TO", "TICKS", "MADE", "ENDED", "FAILED", "CREATED AT"];
         out.table(&header, backfills.iter().map(row).collect())?;
         if let Some(cursor) = &page.next_cursor {
-            output::note_line(&format!("there are more; go on with --cursor {cursor}"));
+            output::note_line(&format!("there are more; continue with --cursor {cursor}"));
         }
         Ok(())
     }
@@ -244,7 +245,7 @@ fn show(answer: &Answer, out: Output) -> anyhow::Result<()> {
         ("State", state),
         ("Ticks", Text::plain(view.total.to_string())),
         ("Made", Text::plain(view.made.to_string())),
-        ("Over", Text::plain(view.ended.to_string())),
+        ("Ended", Text::plain(view.ended.to_string())),
         ("Succeeded", Text::plain(some(view.succeeded))),
         ("Failed", Text::plain(some(view.failed))),
         ("Cancelled", Text::plain(some(view.cancelled))),
@@ -270,11 +271,11 @@ fn preview(answer: &Answer, view: &View, out: Output) -> anyhow::Result<()> {
         out.line(tick)?;
     }
     let rate = view.rate.as_ref().map(|rate| format!(", at {rate}")).unwrap_or_default();
-    output::note_line(&format!("{} runs of {} would be made{rate}; nothing was", view.total, view.job));
+    output::note_line(&format!("dry run: would create {} runs of {}{rate}; nothing was created", view.total, view.job));
     Ok(())
 }
 
-/// Until it is over: a bar on a terminal, a line for each change elsewhere.
+/// Polls until the backfill ends. Shows a progress bar on a terminal, otherwise a line per change.
 async fn wait_for(client: &Client, id: &str, out: Output) -> anyhow::Result<()> {
     let mut progress = Progress::default();
     let interrupted = tokio::signal::ctrl_c();
@@ -290,7 +291,7 @@ async fn wait_for(client: &Client, id: &str, out: Output) -> anyhow::Result<()> 
             _ = &mut interrupted => {
                 progress.end();
                 let message = format!(
-                    "stopped waiting; the backfill goes on. Look at it with `everytick backfill get {id}`, end it with \
+                    "stopped waiting; the backfill continues. Show it with `everytick backfill get {id}`, cancel it with \
                      `everytick backfill cancel {id}`"
                 );
                 return Err(Failure::new(Exit::Failed, message).into());
@@ -309,7 +310,7 @@ async fn wait_for(client: &Client, id: &str, out: Output) -> anyhow::Result<()> 
         }
         _ => {
             let why = view.note.map(|note| format!(": {note}")).unwrap_or_default();
-            let message = format!("ended with {} of {} runs made{why}", view.made, view.total);
+            let message = format!("the backfill ended after it created {} of {} runs{why}", view.made, view.total);
             Err(Failure::new(Exit::Failed, message).into())
         }
     }
@@ -327,7 +328,7 @@ impl Progress {
             return;
         }
         if self.told.is_none() && io::stderr().is_terminal() {
-            let style = ProgressStyle::with_template("{wide_bar} {human_pos}/{human_len} over, {msg}");
+            let style = ProgressStyle::with_template("{wide_bar} {human_pos}/{human_len} ended, {msg}");
             let bar = ProgressBar::new(view.total);
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             self.bar = Some(bar);
@@ -336,12 +337,12 @@ impl Progress {
         let failed = if view.failed > 0 { format!(", {} failed", view.failed) } else { String::new() };
         match &self.bar {
             Some(bar) => {
-                bar.set_message(format!("{} made{failed}", view.made));
+                bar.set_message(format!("{} created{failed}", view.made));
                 bar.set_position(view.ended);
             }
             None => {
                 let (total, made, ended) = (view.total, view.made, view.ended);
-                output::note_line(&format!("{made} of {total} runs made, {ended} over{failed}"));
+                output::note_line(&format!("{made} of {total} runs created, {ended} ended{failed}"));
             }
         }
     }

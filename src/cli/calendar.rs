@@ -1,4 +1,5 @@
-//! Calendars on a server: set, looked at, deleted. A file is read here, so that dates from flags can stand beside its own.
+//! `everytick calendar`: sets, shows, lists and deletes calendars on a server. The client reads the calendar file, so that
+//! flags can add dates to it.
 
 use std::path::{Path, PathBuf};
 
@@ -23,8 +24,8 @@ Examples:
   everytick calendar set holidays-de --file feiertage.ics --tz Europe/Berlin
   everytick job create report --cron '0 6 * * 1-5' --exclude holidays-de --url https://example.org/h
 
-It replaces what the calendar said before. Ticks up to the answer are judged by what it said then, later ones by what it says
-now. A file is iCalendar with all-day events, once or every year, or the JSON of `calendar get -o json`; flags add to it.";
+Replaces all dates of the calendar. Ticks up to the instant of the change use the old dates, later ticks the new dates.
+A file is iCalendar with all-day events, single or yearly, or the JSON of `calendar get -o json`; flags add to it.";
 
 const GET_HELP: &str = "\
 Examples:
@@ -40,11 +41,11 @@ const DELETE_HELP: &str = "\
 Examples:
   everytick calendar delete holidays-de
 
-A calendar that jobs name is not deleted; `everytick job update JOB --no-exclude` first.";
+A calendar that a job uses cannot be deleted; first run `everytick job update JOB --no-exclude`.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CalendarCommand {
-    /// Make a calendar, or replace what it says
+    /// Create a calendar, or replace its dates
     #[command(after_help = SET_HELP)]
     Set(Set),
     /// Show one calendar
@@ -53,7 +54,7 @@ pub(crate) enum CalendarCommand {
     /// List calendars by name
     #[command(after_help = LIST_HELP)]
     List(PageFlags),
-    /// Delete a calendar that no job names
+    /// Delete a calendar that no job uses
     #[command(after_help = DELETE_HELP)]
     Delete(Delete),
 }
@@ -69,19 +70,19 @@ pub(crate) struct Named {
 pub(crate) struct Set {
     #[command(flatten)]
     calendar: Named,
-    /// A date, or all from one to another: 2026-12-27/2026-12-31; may be repeated
+    /// Exclude a date, or a range such as 2026-12-27/2026-12-31; repeatable
     #[arg(long, value_name = "DATE")]
     date: Vec<Days>,
-    /// A day of every year, as month and day: 12-25; may be repeated
+    /// Exclude a day of every year, as month and day, such as 12-25; repeatable
     #[arg(long, value_name = "MM-DD")]
     yearly: Vec<MonthDay>,
-    /// An iCalendar file, or a calendar as JSON; - is stdin
+    /// Read an iCalendar file, or a calendar as JSON; - is stdin
     #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// The zone in which a date is a day, an IANA name [default: the file's, or UTC]
+    /// Use the days of this time zone, an IANA name [default: the zone of the file, else UTC]
     #[arg(long, visible_alias = "timezone", value_name = "ZONE")]
     tz: Option<String>,
-    /// Only if the calendar is at this version; exits with 4 otherwise
+    /// Change the calendar only if it has this version; otherwise exit with 4
     #[arg(long, value_name = "VERSION")]
     if_version: Option<i64>,
 }
@@ -90,7 +91,7 @@ pub(crate) struct Set {
 pub(crate) struct Delete {
     #[command(flatten)]
     calendar: Named,
-    /// Only if the calendar is at this version; exits with 4 otherwise
+    /// Change the calendar only if it has this version; otherwise exit with 4
     #[arg(long, value_name = "VERSION")]
     if_version: Option<i64>,
 }
@@ -99,7 +100,7 @@ fn calendar_name(text: &str) -> Result<String, String> {
     check_calendar_name(text).map(|()| text.to_owned()).map_err(|invalid| invalid.message)
 }
 
-/// As the API answers it, as far as tables show it.
+/// The fields of the API's answer that tables show.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct CalendarView {
@@ -135,7 +136,7 @@ impl CalendarCommand {
 impl Set {
     async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
         if self.file.is_none() && self.date.is_empty() && self.yearly.is_empty() {
-            return Err(Failure::usage("no dates; write --date, --yearly or --file").into());
+            return Err(Failure::usage("no dates; set --date, --yearly or --file").into());
         }
         let (zone, mut dates, mut yearly) = match &self.file {
             None => (self.tz.unwrap_or_else(|| "UTC".to_owned()), Vec::new(), Vec::new()),
@@ -159,7 +160,7 @@ fn read(path: &Path, zone: Option<&str>) -> anyhow::Result<CalendarSpec> {
         return Ok(from_ics(&text, zone).map_err(|found| wrong(&shown, &found))?);
     }
     let mut spec: CalendarSpec = serde_json::from_str(&text)
-        .map_err(|error| Failure::usage(format!("{shown} does not hold a calendar as a JSON object: {error}")))?;
+        .map_err(|error| Failure::usage(format!("{shown} does not contain a calendar as a JSON object: {error}")))?;
     if let Some(zone) = zone {
         spec.timezone = zone.to_owned();
     }
@@ -183,8 +184,8 @@ fn done(out: Output, answer: Answer, verb: &str) -> anyhow::Result<()> {
     let since = calendar.effective_at.map(|at| format!("; in effect since {at}")).unwrap_or_default();
     let jobs = match calendar.jobs {
         0 => String::new(),
-        1 => "; 1 job names it".to_owned(),
-        many => format!("; {many} jobs name it"),
+        1 => "; 1 job uses it".to_owned(),
+        many => format!("; {many} jobs use it"),
     };
     Ok(out.line(&format!("{} {verb}{since}{jobs}", calendar.name))?)
 }

@@ -1,4 +1,4 @@
-//! The nodes that share the store, and what each holds.
+//! `everytick cluster`: shows the nodes that share the database, their leases and their partitions.
 
 use clap::Args;
 use everytick_domain::time::{DbTime, Span};
@@ -14,8 +14,8 @@ Examples:
   everytick cluster
   everytick cluster -o json | jq '.nodes[] | {name, partitions, lag_ms}'
 
-Any node answers. LAG is the longest that a run waited for its delivery between a node's last two renewals; CLOCK is how
-far the node's own clock is from the database's, which judges everything.";
+Any node can answer. LAG is the longest time from due to dispatch of a run between the node's last two lease renewals.
+CLOCK is the offset of the node's clock from the database clock. Only the database clock decides what is due.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Cluster {}
@@ -25,7 +25,7 @@ struct View {
     now: DbTime,
     leader: Option<String>,
     differences: Option<String>,
-    /// Absent in the answer of a server of the release before.
+    /// Missing in the answer of a server of the previous release.
     #[serde(default)]
     unreadable_rows: u64,
     #[serde(default)]
@@ -75,22 +75,22 @@ impl Cluster {
             count => format!("\n{count} partitions"),
         };
         if unheld > 0 {
-            summary += &format!(", {unheld} of them held by nobody");
+            summary += &format!(", {unheld} of them without an owner");
         }
         match &view.leader {
-            Some(leader) => summary += &format!("; {leader} leads"),
-            None => summary += "; nobody leads",
+            Some(leader) => summary += &format!("; leader: {leader}"),
+            None => summary += "; no leader",
         }
         out.line(&summary)?;
         if let Some(differences) = &view.differences {
             out.line(&format!(
-                "warning: the nodes differ in what they can deliver ({differences}); give all of them the same \
+                "warning: the nodes differ in what they can deliver ({differences}); start all of them with the same \
                  --enable-shell and --allow-webhook-range"
             ))?;
         }
         if view.unreadable_rows > 0 {
             out.line(&format!(
-                "warning: {} stored rows cannot be decoded and are skipped (table unreadable); the last ones met:",
+                "warning: {} stored rows cannot be decoded and are skipped (table unreadable); the latest ones:",
                 view.unreadable_rows
             ))?;
             for row in &view.unreadable {
@@ -105,10 +105,10 @@ fn row(node: &Node, view: &View) -> Vec<Text> {
     let live = node.state == "live";
     let state = match (live, node.holds) {
         (true, true) => Text::new("live", Tone::Good),
-        (true, false) => Text::new("live, holds none", Tone::Quiet),
+        (true, false) => Text::new("live, owns none", Tone::Quiet),
         (false, _) => Text::new(&*node.state, Tone::Bad),
     };
-    let lease = if live { node.lease_until.since(view.now).to_string() } else { "over".to_owned() };
+    let lease = if live { node.lease_until.since(view.now).to_string() } else { "expired".to_owned() };
     let sign = if node.clock_offset_ms > 0 { "-" } else { "+" };
     let clock = Span::millis(node.clock_offset_ms.unsigned_abs());
     vec![
@@ -124,7 +124,7 @@ fn row(node: &Node, view: &View) -> Vec<Text> {
     ]
 }
 
-/// Without what nobody needs: a node that is up for days is not up for milliseconds.
+/// The uptime, in whole seconds during the first hour and in whole minutes after it.
 fn up(since: DbTime, now: DbTime) -> String {
     let millis = now.since(since).as_millis();
     let unit = if millis < 3_600_000 { 1_000 } else { 60_000 };

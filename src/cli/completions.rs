@@ -1,4 +1,4 @@
-//! Completion scripts, made from the command line's own definition.
+//! `everytick completions`: prints a completion script that clap generates from the definition of the command line.
 
 use clap::{Args, CommandFactory};
 use clap_complete::{Shell, generate};
@@ -14,13 +14,13 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
-    /// The shell to complete for
+    /// Print the script for this shell
     shell: Shell,
 }
 
 impl Completions {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        // Into memory first: the generator panics when its writer fails.
+        // Generate into memory: the generator panics if its writer fails.
         let mut script = Vec::new();
         generate(self.shell, &mut Cli::command(), "everytick", &mut script);
         Ok(Output::new(Format::Table).bytes(&script)?)

@@ -1,4 +1,4 @@
-//! Cron expressions tried out without a server: what they mean, and when they fire.
+//! `everytick cron`: explains a cron expression and lists its ticks, without a server.
 
 use clap::{Args, Subcommand};
 use everytick_domain::{
@@ -20,8 +20,8 @@ Examples:
   everytick cron explain 'H H * * *' --name nightly-report
   everytick -o json cron explain '@daily'
 
-Fields: minute hour day month weekday; six with seconds first, seven with a year last.
-Also L, W, # and +, names, @daily and the like, `@every 90s`, and H for a value of the job's own.";
+Fields: minute hour day month weekday. Six fields have seconds first, seven also have the year last.
+Also L, W, # and +, names, @daily and similar, `@every 90s`, and H for a value derived from the job's name.";
 
 const NEXT_HELP: &str = "\
 Examples:
@@ -31,7 +31,7 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CronCommand {
-    /// Say an expression in plain English, with its next ticks and what clock changes do to them
+    /// Describe an expression in plain English, and list its next ticks with the effects of clock changes
     #[command(after_help = EXPLAIN_HELP)]
     Explain(Explain),
     /// List the next ticks of an expression
@@ -43,7 +43,7 @@ pub(crate) enum CronCommand {
 pub(crate) struct Explain {
     #[command(flatten)]
     expression: Expression,
-    /// How many ticks to show
+    /// Show this many ticks
     #[arg(short = 'n', long, default_value_t = 5, value_parser = count)]
     count: usize,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Explain {
 pub(crate) struct Next {
     #[command(flatten)]
     expression: Expression,
-    /// How many ticks to show
+    /// Show this many ticks
     #[arg(short = 'n', long, default_value_t = 10, value_parser = count)]
     count: usize,
 }
@@ -62,19 +62,19 @@ struct Expression {
     /// The expression, in quotes
     #[arg(value_name = "EXPR", allow_hyphen_values = true)]
     cron: String,
-    /// The zone it is meant in, an IANA name [default: UTC]
+    /// Evaluate the expression in this time zone, an IANA name [default: UTC]
     #[arg(long, visible_alias = "timezone", value_name = "ZONE")]
     tz: Option<String>,
-    /// What a fixed time does that clocks skip when they go forward: fire right after, or not that day
+    /// When clocks go forward over a fixed time, fire right after the change (shift) or not on that day (skip)
     #[arg(long, value_enum, default_value_t)]
     gap: GapWord,
-    /// At which pass a fixed time fires that comes twice when clocks go back
+    /// When clocks go back and a fixed time occurs twice, fire at this occurrence
     #[arg(long, value_enum, default_value_t)]
     fold: FoldWord,
     /// Show the ticks after this instant [default: now]
     #[arg(long, value_name = "INSTANT")]
     from: Option<DbTime>,
-    /// The job's name, by which an H in the expression gets its value
+    /// Derive the value of an H in the expression from this job name
     #[arg(long, value_name = "JOB", default_value = "", hide_default_value = true)]
     name: String,
 }
@@ -114,7 +114,7 @@ impl FoldWord {
 }
 
 fn count(text: &str) -> Result<usize, String> {
-    let wrong = || format!("{text:?} is not a number of ticks; 1 to {PREVIEW_TICKS_MAX} are right");
+    let wrong = || format!("{text:?} is not a number of ticks; write 1 to {PREVIEW_TICKS_MAX}");
     text.parse().ok().filter(|count| (1..=PREVIEW_TICKS_MAX).contains(count)).ok_or_else(wrong)
 }
 
@@ -140,7 +140,7 @@ impl CronCommand {
 
 fn print_ticks(out: Output, ticks: Vec<everytick_domain::schedule::PreviewTick>) -> anyhow::Result<()> {
     if ticks.is_empty() {
-        return Err(Failure::new(Exit::Failed, "it does not fire again").into());
+        return Err(Failure::new(Exit::Failed, "the expression has no further ticks").into());
     }
     let ticks: Vec<PreviewTick> = ticks
         .into_iter()
@@ -166,7 +166,7 @@ impl Expression {
                 let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
                 match lines.as_slice() {
                     [one] => Failure::usage(one),
-                    many => Failure::usage(format!("the schedule cannot be used\n  {}", many.join("\n  "))),
+                    many => Failure::usage(format!("the schedule is not valid\n  {}", many.join("\n  "))),
                 }
             })
     }

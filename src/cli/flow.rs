@@ -1,4 +1,4 @@
-//! Flows on a server: drawn, stopped, repeated from what failed.
+//! `everytick flow`: draws and cancels flows on a server, and repeats them from the failed jobs.
 
 use clap::{Args, Subcommand};
 use everytick_domain::{ids::RunId, time::DbTime};
@@ -19,30 +19,31 @@ Examples:
   everytick flow get 01a1e327-d180-8de1-92e3-d388a74d8fe4
   everytick flow get $(everytick run list --job extract --limit 1 -o json | jq -r '.items[0].flow')
 
-A flow has the id of the run that opened it. It can be looked at while that run goes on, too.";
+The id of a flow is the id of the run that opened it. The command also works while that run is in progress.";
 
 const CANCEL_HELP: &str = "\
 Examples:
   everytick flow cancel 01a1e327-d180-8de1-92e3-d388a74d8fe4
 
-What is open of it is stopped, as `run cancel` does, and it starts nothing more.";
+Cancels each open run of the flow, as `run cancel` does. The flow starts no more runs.";
 
 const RERUN_HELP: &str = "\
 Examples:
   everytick flow rerun 01a1e327-d180-8de1-92e3-d388a74d8fe4
   everytick flow rerun 01a1e327-d180-8de1-92e3-d388a74d8fe4 --from load
 
-One new flow is made, of what failed or was cancelled and of all that follows. What had ended before counts as it ended.";
+Creates one new flow from the jobs that failed or were cancelled and all jobs that follow them.
+The other jobs keep their results and are not repeated.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FlowCommand {
-    /// Draw a flow: each job, how it stands, and why
+    /// Draw a flow as a tree of its jobs, with the state and the error of each
     #[command(after_help = GET_HELP)]
     Get(One),
-    /// Stop all of a flow that waits or is in progress
+    /// Cancel all runs of a flow that wait or are in progress
     #[command(after_help = CANCEL_HELP)]
     Cancel(One),
-    /// Do a flow once more from what failed
+    /// Repeat a flow from the failed jobs
     #[command(after_help = RERUN_HELP)]
     Rerun(Rerun),
 }
@@ -58,15 +59,15 @@ pub(crate) struct One {
 pub(crate) struct Rerun {
     #[command(flatten)]
     one: One,
-    /// Begin at this job of the flow; may be repeated [default: every one that failed or was cancelled]
+    /// Start from this job of the flow; repeatable [default: each job that failed or was cancelled]
     #[arg(long, value_name = "JOB")]
     from: Vec<String>,
-    /// Repeating the request under the same key makes one flow
+    /// Create only one flow, even if the request is repeated with this key
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
 }
 
-/// As the API answers it, as far as it is shown.
+/// The fields of the API's answer that the command shows.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct FlowView {
@@ -89,7 +90,7 @@ impl FlowCommand {
                     return Ok(out.json(&answer)?);
                 }
                 let cancelled: Cancelled = answer.read()?;
-                Ok(out.line(&format!("{flow} cancelled, with {} of its runs", cancelled.cancelled.len()))?)
+                Ok(out.line(&format!("{flow} cancelled; runs cancelled with it: {}", cancelled.cancelled.len()))?)
             }
             Self::Rerun(Rerun { one: One { flow }, from, idempotency_key }) => {
                 let request = client.post(&["flows", &flow.to_string(), "rerun"]);
@@ -127,7 +128,7 @@ fn print(out: Output, answer: &Answer) -> anyhow::Result<()> {
                 Some(reason) => state_text(state).and(&format!(" ({reason})")),
                 None => state_text(state),
             },
-            None => Text::new("to come", Tone::Quiet),
+            None => Text::new("pending", Tone::Quiet),
         };
         let why = node.error.as_deref().map(|error| output::first_line(error, WHY_CHARS_MAX));
         let notes: Vec<String> = [node.waits_for()].into_iter().chain(why).filter(|note| !note.is_empty()).collect();

@@ -1,10 +1,10 @@
-//! A flow as a tree of lines. A job that waits for several stands under the one that comes last, and names them all.
+//! Draws a flow as a tree. A job with several parents is drawn under the last of them, and its note lists all of them.
 
 use std::fmt;
 
 use serde::Deserialize;
 
-/// A job of a flow, as the API answers it.
+/// A job of a flow, from the API's answer.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct NodeView {
@@ -25,7 +25,7 @@ pub(crate) struct ParentView {
     pub(crate) when: String,
 }
 
-/// As `--after` takes it.
+/// The form that `--after` accepts.
 impl fmt::Display for ParentView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.when.as_str() {
@@ -36,7 +36,7 @@ impl fmt::Display for ParentView {
 }
 
 impl NodeView {
-    /// What it waits for, where the tree does not say all of it.
+    /// The parents and their conditions. Empty if the tree shows them: one parent, which must succeed.
     pub(crate) fn waits_for(&self) -> String {
         let plain = |parent: &ParentView| parent.when == "succeeded";
         if self.parents.len() < 2 && self.parents.iter().all(plain) {
@@ -46,10 +46,10 @@ impl NodeView {
     }
 }
 
-/// Each job with the branches before its name, from the roots down.
+/// The jobs from the roots down, each with the branch characters before its name.
 pub(crate) fn tree(nodes: &[NodeView]) -> Vec<(String, &NodeView)> {
     let place = |name: &str| nodes.iter().position(|node| node.job == name);
-    // Parents come first in the list, so the last of them is the one below which all have been shown.
+    // Parents precede their children in the list. Under its last parent, a job follows all its parents.
     let above: Vec<Option<usize>> = nodes
         .iter()
         .enumerate()
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_diamond_is_drawn_with_its_end_under_the_last_of_its_parents() {
+    fn a_job_with_two_parents_is_drawn_under_the_last_one() {
         let nodes: &[(&str, &[&str])] = &[
             ("extract", &[]),
             ("left", &["extract"]),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rerun_has_several_roots_and_parents_outside() {
+    fn a_rerun_may_have_several_roots_and_parents_outside_the_flow() {
         assert_eq!(drawn(&[("b", &["a"]), ("c", &["a"]), ("d", &["b", "c"])]), ["b", "c", "└─ d after b, c"]);
     }
 }

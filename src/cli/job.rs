@@ -1,4 +1,4 @@
-//! Jobs on a server: defined, changed, looked at, started.
+//! `everytick job`: creates, lists, shows, changes, pauses and triggers jobs on a server.
 
 use std::path::{Path, PathBuf};
 
@@ -32,9 +32,9 @@ Examples:
   everytick job create -f job.json
   everytick job create --batch jobs.ndjson
 
-A job without --cron, --every or --at runs when it is triggered, or when those that it comes --after have ended.
-With -f, flags go before what the file says. --batch takes a job on each line: every valid one is made,
-the others are named.";
+A job without --cron, --every or --at runs when it is triggered, or after its --after jobs have ended.
+With -f, flags override the file. --batch reads one job per line: it creates every valid job and lists
+the errors of the others.";
 
 const LIST_HELP: &str = "\
 Examples:
@@ -53,26 +53,26 @@ Examples:
   everytick job update nightly --timeout 2m --max-retries 5 --label team=billing
   everytick job update nightly --no-schedule --if-version 3
 
-Only what is named changes. Ticks already due under the old definition are recorded first.";
+Fields without a flag do not change. Ticks already due under the old definition are recorded first.";
 
 const DELETE_HELP: &str = "\
 Examples:
   everytick job delete nightly
   everytick job delete nightly --cancel
 
-Its runs stay in the history. Runs in progress end by themselves unless --cancel.";
+The history keeps the job's runs. Runs in progress continue, unless --cancel is set.";
 
 const PAUSE_HELP: &str = "\
 Examples:
   everytick job pause nightly --note 'the receiver is being moved'
 
-No tick gets a run after the answer. Runs in progress end by themselves unless --cancel.";
+Once the command returns, no tick gets a run. Runs in progress continue, unless --cancel is set.";
 
 const RESUME_HELP: &str = "\
 Examples:
   everytick job resume nightly
 
-Ticks that passed while it was paused do not fire.";
+Ticks during the pause get no run.";
 
 const TRIGGER_HELP: &str = "\
 Examples:
@@ -84,8 +84,7 @@ const CANCEL_HELP: &str = "\
 Examples:
   everytick job cancel nightly
 
-Stops every run of the job that waits or is in progress. The job goes on with its next tick; to end its ticks too,
-use `everytick job pause nightly --cancel`.";
+The job continues with its next tick. To stop its ticks too, use `everytick job pause nightly --cancel`.";
 
 const NEXT_HELP: &str = "\
 Examples:
@@ -98,7 +97,7 @@ Examples:
   everytick job explain nightly --at 2026-12-25T02:00:00Z
   everytick job explain nightly --at 2026-12-25T02:00:00Z -o json | jq -r .kind
 
-Without --at the last tick that was expected by now is explained. A job that was deleted is explained as long as it is remembered.";
+Without --at, the command explains the last tick up to now. A deleted job can be explained while its record is stored.";
 
 const RUNS_HELP: &str = "\
 Examples:
@@ -108,7 +107,7 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobCommand {
-    /// Make a job, from flags or from a file
+    /// Create a job from flags or a file
     #[command(after_help = CREATE_HELP)]
     Create(Box<Create>),
     /// List jobs by name
@@ -117,34 +116,34 @@ pub(crate) enum JobCommand {
     /// Show one job
     #[command(after_help = GET_HELP)]
     Get(Named),
-    /// Change what is named, and leave the rest
+    /// Change the given fields of a job
     #[command(after_help = UPDATE_HELP)]
     Update(Box<Update>),
-    /// Delete a job; it has no ticks from then on
+    /// Delete a job
     #[command(after_help = DELETE_HELP)]
     Delete(Delete),
-    /// Let a job have no ticks until it is resumed
+    /// Pause a job: it has no ticks until it is resumed
     #[command(after_help = PAUSE_HELP)]
     Pause(Pause),
-    /// Let a paused job have its ticks again
+    /// Resume a paused job
     #[command(after_help = RESUME_HELP)]
     Resume(Named),
-    /// Run a job now
+    /// Trigger a run of a job now
     #[command(after_help = TRIGGER_HELP)]
     Trigger(Trigger),
-    /// Make runs for past ticks of a job
+    /// Create runs for past ticks of a job
     #[command(after_help = backfill::AFTER_HELP)]
     Backfill(Backfill),
-    /// Stop every run of a job that waits or is in progress
+    /// Cancel all runs of a job that wait or are in progress
     #[command(after_help = CANCEL_HELP)]
     Cancel(Named),
     /// Show the next ticks of a job
     #[command(after_help = NEXT_HELP)]
     Next(Next),
-    /// Say why a job ran at an instant, or did not
+    /// Explain why a job ran or did not run at an instant
     #[command(after_help = EXPLAIN_HELP)]
     Explain(Explain),
-    /// List the runs of a job, the newest first
+    /// List the runs of a job, newest first
     #[command(after_help = RUNS_HELP)]
     Runs(Runs),
 }
@@ -158,16 +157,16 @@ pub(crate) struct Named {
 
 #[derive(Debug, Args)]
 pub(crate) struct Create {
-    /// The job's name; a file may have it instead
+    /// The job's name; may be in the file instead
     #[arg(value_name = "NAME", required_unless_present_any = ["file", "batch"])]
     name: Option<String>,
-    /// A job as JSON; - is stdin
+    /// Read the job as JSON from this file; - is stdin
     #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Many jobs, one JSON object a line; - is stdin
+    /// Create many jobs from this file, one JSON object per line; - is stdin
     #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "name"])]
     batch: Option<PathBuf>,
-    /// Repeating the same request under the same key makes the job once
+    /// Create only one job, even if the request is repeated with this key
     #[arg(long, value_name = "KEY", conflicts_with = "batch")]
     idempotency_key: Option<String>,
     #[command(flatten)]
@@ -176,19 +175,19 @@ pub(crate) struct Create {
 
 #[derive(Debug, Args)]
 pub(crate) struct List {
-    /// Only enabled ones, or with =false only disabled ones
+    /// List only enabled jobs, or with =false only disabled jobs
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     enabled: Option<bool>,
-    /// Only paused ones, or with =false only those that are not
+    /// List only paused jobs, or with =false only jobs that are not paused
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     paused: Option<bool>,
-    /// Only jobs with this kind of target
+    /// List only jobs with this kind of target
     #[arg(long, value_parser = ["http", "shell", "queue"])]
     target: Option<String>,
-    /// Only jobs with this label; may be repeated, and then all must hold
+    /// List only jobs with this label; if repeated, with all of them
     #[arg(long, value_name = "KEY[=VALUE]")]
     label: Vec<String>,
-    /// Only jobs with this in their name or description
+    /// List only jobs with this text in the name or description
     #[arg(long, short, value_name = "TEXT")]
     q: Option<String>,
     #[command(flatten)]
@@ -197,10 +196,10 @@ pub(crate) struct List {
 
 #[derive(Debug, Args)]
 pub(crate) struct PageFlags {
-    /// How many at the most
+    /// List at most this many
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit)]
     pub(crate) limit: usize,
-    /// Go on where the last list ended
+    /// Continue from the next_cursor of an earlier list
     #[arg(long, value_name = "CURSOR")]
     pub(crate) cursor: Option<String>,
 }
@@ -209,10 +208,10 @@ pub(crate) struct PageFlags {
 pub(crate) struct Update {
     #[command(flatten)]
     job: Named,
-    /// Only if the job is at this version; exits with 4 otherwise
+    /// Change the job only if it has this version; otherwise exit with 4
     #[arg(long, value_name = "VERSION")]
     if_version: Option<i64>,
-    /// What to change, as a JSON merge patch; - is stdin
+    /// Read the change as a JSON merge patch from this file; - is stdin
     #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -225,10 +224,10 @@ pub(crate) struct Update {
 pub(crate) struct Delete {
     #[command(flatten)]
     job: Named,
-    /// Also cancel its runs
+    /// Also cancel its runs that wait or are in progress
     #[arg(long)]
     cancel: bool,
-    /// Only if the job is at this version; exits with 4 otherwise
+    /// Change the job only if it has this version; otherwise exit with 4
     #[arg(long, value_name = "VERSION")]
     if_version: Option<i64>,
 }
@@ -237,10 +236,10 @@ pub(crate) struct Delete {
 pub(crate) struct Pause {
     #[command(flatten)]
     job: Named,
-    /// Why, for those who come later
+    /// Store this note with the pause, such as the reason
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
-    /// Also cancel its runs
+    /// Also cancel its runs that wait or are in progress
     #[arg(long)]
     cancel: bool,
 }
@@ -252,10 +251,10 @@ pub(crate) struct Trigger {
     /// Deliver this instead of the job's payload: JSON, or @file, or @- for stdin
     #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
     payload: Option<String>,
-    /// Run also where the job's overlap policy would skip it
+    /// Start the run even if the job's overlap policy would skip it
     #[arg(long)]
     force: bool,
-    /// Repeating the request under the same key makes one run
+    /// Create only one run, even if the request is repeated with this key
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
 }
@@ -264,7 +263,7 @@ pub(crate) struct Trigger {
 pub(crate) struct Next {
     #[command(flatten)]
     job: Named,
-    /// How many ticks to show
+    /// Show this many ticks
     #[arg(short = 'n', long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     count: u32,
 }
@@ -273,7 +272,7 @@ pub(crate) struct Next {
 pub(crate) struct Explain {
     #[command(flatten)]
     job: Named,
-    /// The instant, such as 2026-12-25T02:00:00Z [default: the last tick expected by now]
+    /// Explain this instant, such as 2026-12-25T02:00:00Z [default: the last tick up to now]
     #[arg(long, value_name = "INSTANT")]
     at: Option<DbTime>,
 }
@@ -288,7 +287,7 @@ pub(crate) struct Runs {
     page: PageFlags,
 }
 
-/// Checked here, so that what cannot be a job is not asked for.
+/// Accepts a job id or a valid job name, so that a typing error needs no request.
 pub(crate) fn job_ref(text: &str) -> Result<String, String> {
     match text.parse::<JobId>() {
         Ok(_) => Ok(text.to_owned()),
@@ -298,10 +297,10 @@ pub(crate) fn job_ref(text: &str) -> Result<String, String> {
 
 fn limit(text: &str) -> Result<usize, String> {
     let limit = text.parse().ok().filter(|limit| *limit > 0);
-    limit.ok_or_else(|| format!("{text:?} is not a number of rows; 1 or more are right"))
+    limit.ok_or_else(|| format!("{text:?} is not a number of rows; write 1 or more"))
 }
 
-/// As the API answers it, as far as tables show it. What is missing shows as nothing.
+/// The fields of the API's answer that tables show. A missing field is shown empty.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct JobView {
@@ -411,7 +410,7 @@ impl Create {
     async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
         if let Some(path) = &self.batch {
             if !self.flags.for_create()?.is_empty() {
-                return Err(Failure::usage("--batch takes each job from its line; leave the other flags out").into());
+                return Err(Failure::usage("--batch reads each job from its line; remove the other flags").into());
             }
             return create_batch(client, out, path).await;
         }
@@ -424,14 +423,16 @@ impl Create {
             document.name(name);
         }
         if !document.has_name() {
-            return Err(Failure::usage("the file names no job; write NAME, or \"name\" in the file").into());
+            return Err(
+                Failure::usage("the job has no name; write NAME on the command line, or \"name\" in the file").into()
+            );
         }
         let request = client.post(&["jobs"]).header_some("idempotency-key", self.idempotency_key);
         done(out, request.json(&document)?.send().await?, "created")
     }
 }
 
-/// What became of one line of a batch.
+/// The result of one line of a batch.
 #[derive(Debug, Deserialize)]
 struct BatchLine {
     line: u64,
@@ -469,7 +470,7 @@ async fn create_batch(client: &Client, out: Output, path: &Path) -> anyhow::Resu
             if made == 0 {
                 format!("all {refused} jobs were refused")
             } else {
-                format!("{refused} of {} jobs were refused; the others are made", made + refused)
+                format!("{refused} of {} jobs were refused; the others were created", made + refused)
             },
         )
         .into()),
@@ -520,7 +521,7 @@ impl Update {
         };
         document.overlay(self.flags.for_update(self.update)?);
         if document.is_empty() {
-            return Err(Failure::usage("nothing to change; name what is new, such as --timeout 2m").into());
+            return Err(Failure::usage("nothing to change; set a flag such as --timeout 2m").into());
         }
         let body = serde_json::to_vec(&document)?;
         let request = client.patch(&["jobs", &self.job.job]).header_some("if-match", self.if_version.map(tag));
@@ -541,7 +542,7 @@ impl Trigger {
     }
 }
 
-/// A version as `If-Match` wants it.
+/// Formats a version for `If-Match`.
 fn tag(version: i64) -> String {
     format!("\"{version}\"")
 }
@@ -557,7 +558,7 @@ fn done(out: Output, answer: Answer, verb: &str) -> anyhow::Result<()> {
     let retries = retries.map(|total| format!("; retried for at most {total}")).unwrap_or_default();
     let backlog = match (&job.backlog, job.cancelling) {
         (Some(work), _) => format!("; waiting runs: {}", work.in_short()),
-        (None, true) => "; its waiting runs are cancelled in the background, and none of them starts".to_owned(),
+        (None, true) => "; its waiting runs are being cancelled in the background and will not start".to_owned(),
         (None, false) => String::new(),
     };
     Ok(out.line(&format!("{} {verb}{since}{next}{retries}{backlog}", job.name))?)
@@ -577,12 +578,12 @@ fn print_cancelled(out: Output, cancelled: &CancelledView) -> anyhow::Result<()>
     if *cancelling {
         let stopped = stopped.len();
         return Ok(out.line(&format!(
-            "{job}: {stopped} in progress cancelled; all that wait are being cancelled, and none of them starts. \
-             `everytick job get {job}` tells how many are left"
+            "{job}: {stopped} in progress cancelled; the waiting runs are being cancelled and will not start. \
+             `everytick job get {job}` shows how many are left"
         ))?);
     }
     if cancelled.is_empty() {
-        return Ok(out.line(&format!("{job}: no run was open"))?);
+        return Ok(out.line(&format!("{job}: no open runs"))?);
     }
     let runs = if cancelled.len() == 1 { "run" } else { "runs" };
     Ok(out.line(&format!("{job}: {} {runs} cancelled, {} of them in progress", cancelled.len(), stopped.len()))?)
@@ -614,7 +615,7 @@ fn print_next(out: Output, preview: Preview) -> anyhow::Result<()> {
         out.line("")?;
     }
     if preview.ticks.is_empty() {
-        output::note_line("no ticks ahead");
+        output::note_line("no upcoming ticks");
         return Ok(());
     }
     Ok(preview::print(out, &preview.ticks)?)
@@ -625,7 +626,7 @@ fn print_job(out: Output, job: JobView) -> anyhow::Result<()> {
     let some = |text: &Option<String>| Text::plain(text.as_deref().unwrap_or_default());
     let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
     let overlap = match (job.max_concurrent, job.queue_limit) {
-        (Some(max), _) if job.overlap == "allow" => format!("allow, at most {max} together"),
+        (Some(max), _) if job.overlap == "allow" => format!("allow, at most {max} in progress"),
         (_, Some(limit)) => format!("queue, at most {limit} waiting"),
         _ => job.overlap.clone(),
     };
@@ -672,7 +673,7 @@ fn print_job(out: Output, job: JobView) -> anyhow::Result<()> {
 }
 
 impl JobView {
-    /// The longest that all retries of a run take; none where it is not retried.
+    /// The longest total time of all retries of a run. `None` if the job has no retries.
     fn longest_retry(&self) -> Option<&str> {
         self.retry["longest_total"].as_str().filter(|_| self.retry["max_retries"] != 0)
     }

@@ -1,5 +1,5 @@
-//! The flags that define a job, and the JSON they stand for: only what was said, so that the server fills in its defaults
-//! and an update changes nothing else.
+//! The flags that define a job, and the JSON that they produce. The JSON contains only fields whose flag is set: for a new
+//! job the server adds its defaults, and an update changes nothing else.
 
 use std::{
     collections::BTreeMap,
@@ -22,167 +22,167 @@ use crate::failure::Failure;
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct JobFlags {
-    /// When, by a cron expression; `everytick cron explain` says what one means
+    /// Run by this cron expression; `everytick cron explain` describes one
     #[arg(long, value_name = "EXPR", group = "timing", allow_hyphen_values = true, help_heading = "When")]
     cron: Option<String>,
-    /// When, by an interval: 15m means :00, :15, :30 and :45, or counts from --starts-at
+    /// Run at this interval: 15m means :00, :15, :30 and :45, or counts from --starts-at
     #[arg(long, value_name = "DURATION", group = "timing", help_heading = "When")]
     every: Option<Span>,
-    /// Once, at an instant, such as 2026-11-16T07:00:00Z
+    /// Run once, at this instant, such as 2026-11-16T07:00:00Z
     #[arg(long, value_name = "INSTANT", group = "timing", help_heading = "When")]
     at: Option<DbTime>,
-    /// The zone of the cron expression, an IANA name [default: UTC]
+    /// Evaluate the cron expression in this time zone, an IANA name [default: UTC]
     #[arg(long, visible_alias = "timezone", value_name = "ZONE", help_heading = "When")]
     tz: Option<String>,
-    /// What a fixed time does that clocks skip when they go forward: shift or skip [default: shift]
+    /// When clocks go forward over a fixed time, fire after the change (shift) or not on that day (skip) [default: shift]
     #[arg(long, value_enum, value_name = "RULE", help_heading = "When", hide_possible_values = true)]
     gap: Option<GapWord>,
-    /// At which pass a fixed time fires that comes twice when clocks go back: first, last or both [default: first]
+    /// When clocks go back and a fixed time occurs twice, fire at the first, the last or both [default: first]
     #[arg(long, value_enum, value_name = "RULE", help_heading = "When", hide_possible_values = true)]
     fold: Option<FoldWord>,
-    /// No tick before this instant
+    /// Have no tick before this instant
     #[arg(long, value_name = "INSTANT", help_heading = "When")]
     starts_at: Option<DbTime>,
-    /// No tick after this instant
+    /// Have no tick after this instant
     #[arg(long, value_name = "INSTANT", help_heading = "When")]
     ends_at: Option<DbTime>,
-    /// Spread the runs over this long after their ticks
+    /// Delay each run by a part of this time, to spread the load
     #[arg(long, value_name = "DURATION", help_heading = "When")]
     jitter: Option<Span>,
-    /// Skip the ticks on the dates of this calendar; may be repeated
+    /// Skip ticks on the dates of this calendar; repeatable
     #[arg(long, value_name = "CALENDAR", help_heading = "When")]
     exclude: Vec<String>,
 
     #[command(flatten)]
     after: AfterFlags,
 
-    /// Deliver to a webhook
+    /// Deliver runs to this webhook
     #[arg(long, value_name = "URL", group = "target", help_heading = "What")]
     url: Option<String>,
-    /// The webhook's method: GET, POST, PUT, PATCH or DELETE [default: POST]
+    /// Call the webhook with this method: GET, POST, PUT, PATCH or DELETE [default: POST]
     #[arg(long, value_name = "METHOD", conflicts_with_all = ["shell", "command", "queue"], help_heading = "What")]
     method: Option<String>,
-    /// A header of the webhook; may be repeated
+    /// Send this header with the webhook; repeatable
     #[arg(long, value_name = "NAME: VALUE", value_parser = header, conflicts_with_all = ["shell", "command", "queue"], help_heading = "What")]
     header: Vec<(String, String)>,
-    /// Sign deliveries with this Standard Webhooks secret (whsec_...), or with the one in a @file
+    /// Sign deliveries with this Standard Webhooks secret (whsec_...), or with the secret in @file
     #[arg(long, value_name = "SECRET", conflicts_with_all = ["shell", "command", "queue"], help_heading = "What")]
     secret: Option<String>,
-    /// Run a line by `sh -c`; the server must have been started with --enable-shell
+    /// Run this line with `sh -c`; the server needs --enable-shell
     #[arg(long, value_name = "SCRIPT", group = "target", help_heading = "What")]
     shell: Option<String>,
-    /// A variable of the command; may be repeated
+    /// Set this environment variable of the command; repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair, conflicts_with_all = ["url", "queue"], help_heading = "What")]
     env: Vec<(String, String)>,
-    /// The directory of the command
+    /// Run the command in this directory
     #[arg(long, value_name = "DIR", conflicts_with_all = ["url", "queue"], help_heading = "What")]
     workdir: Option<String>,
-    /// Have workers take the runs from this queue; see `everytick worker`
+    /// Put runs into this queue, from which workers claim them; see `everytick worker`
     #[arg(long, value_name = "NAME", group = "target", help_heading = "What")]
     queue: Option<String>,
-    /// Run a program with its arguments, without a shell; needs --enable-shell too
+    /// Run this program with its arguments, without a shell; the server needs --enable-shell
     #[arg(last = true, value_name = "CMD", group = "target")]
     command: Vec<String>,
-    /// What is delivered: JSON, or @file, or @- for stdin
+    /// Deliver this payload: JSON, or @file, or @- for stdin
     #[arg(long, value_name = "JSON", allow_hyphen_values = true, help_heading = "What")]
     payload: Option<String>,
 
-    /// What a tick or trigger does while a run of the job is open: skip, queue, cancel_previous or allow [default: skip]
+    /// Treat a tick or trigger while a run is open by this rule: skip, queue, cancel_previous or allow [default: skip]
     #[arg(long, value_name = "RULE", value_parser = ["skip", "queue", "cancel_previous", "allow"], hide_possible_values = true, help_heading = "How")]
     overlap: Option<String>,
-    /// How many runs may wait for their turn under --overlap queue [default: 1]
+    /// Under --overlap queue, let at most this many runs wait [default: 1]
     #[arg(long, value_name = "N", help_heading = "How")]
     queue_limit: Option<u32>,
-    /// How many runs may be in progress together under --overlap allow
+    /// Under --overlap allow, let at most this many runs be in progress
     #[arg(long, value_name = "N", help_heading = "How")]
     max_concurrent: Option<u32>,
-    /// For queues: one value of this field, payload.NAME or labels.NAME, has --max-per-key runs in progress at the most
+    /// In a queue, limit runs with an equal value of this field (payload.NAME or labels.NAME) to --max-per-key in progress
     #[arg(long, value_name = "FIELD", help_heading = "How")]
     concurrency_key: Option<String>,
-    /// How many runs of one --concurrency-key may be in progress together [default: 1]
+    /// Let at most this many runs of one --concurrency-key value be in progress [default: 1]
     #[arg(long, value_name = "N", help_heading = "How")]
     max_per_key: Option<u32>,
-    /// From 0, last, to 9, first [default: 5]
+    /// Set the priority, from 0 (last) to 9 (first) [default: 5]
     #[arg(long, value_name = "N", help_heading = "How")]
     priority: Option<u8>,
-    /// The region whose nodes hold the job while one of them lives [default: any]
+    /// Run the job on nodes of this region while one of them is alive [default: any region]
     #[arg(long, value_name = "REGION", help_heading = "How")]
     home_region: Option<String>,
-    /// With --at: delete the job this long after its last run ended [default: it stays]
+    /// With --at, delete the job this long after its last run ended [default: never]
     #[arg(long, value_name = "DURATION", help_heading = "How")]
     keep: Option<Span>,
-    /// How long a run may take [default: 30s for webhooks, 1h for commands and queues]
+    /// End an attempt after this time [default: 30s for webhooks, 1h for commands and queues]
     #[arg(long, value_name = "DURATION", help_heading = "How")]
     timeout: Option<Span>,
-    /// How often a failed run is tried again [default: 10 for webhooks and queues, 0 for commands]
+    /// Retry a failed run at most this many times [default: 10 for webhooks and queues, 0 for commands]
     #[arg(long, value_name = "N", help_heading = "How")]
     max_retries: Option<u32>,
-    /// The first retry comes within this, and not before half of it; it doubles from there [default: 5s]
+    /// Wait up to this, at least half of it, before the first retry; doubles for each further retry [default: 5s]
     #[arg(long, value_name = "DURATION", help_heading = "How")]
     base_delay: Option<Span>,
-    /// No retry waits longer than this [default: 10m]
+    /// Wait at most this long before a retry [default: 10m]
     #[arg(long, value_name = "DURATION", help_heading = "How")]
     max_delay: Option<Span>,
-    /// What becomes of a run whose node or worker vanished: retry or fail [default: retry]
+    /// If the node or worker of a run is lost, retry or fail the run [default: retry]
     #[arg(long, value_name = "RULE", value_parser = ["retry", "fail"], hide_possible_values = true, help_heading = "How")]
     on_lost: Option<String>,
-    /// A tick recorded later than this is late, and --catch-up decides [default: 1m]
+    /// Treat a tick recorded later than this as late: --catch-up decides about it [default: 1m]
     #[arg(long, value_name = "DURATION", help_heading = "How")]
     late_after: Option<Span>,
-    /// A tick older than this never fires [default: 1h, or one period if that is longer]
+    /// Never fire a tick older than this [default: 1h, or one period if that is longer]
     #[arg(long, value_name = "DURATION", help_heading = "How")]
     grace: Option<Span>,
-    /// Which late ticks fire: none, latest or all [default: latest]
+    /// Fire these late ticks: none, latest or all [default: latest]
     #[arg(long, value_name = "RULE", value_parser = ["none", "latest", "all"], hide_possible_values = true, help_heading = "How")]
     catch_up: Option<String>,
-    /// How many late ticks fire at the most [default: 10]
+    /// Fire at most this many late ticks [default: 10]
     #[arg(long, value_name = "N", help_heading = "How")]
     max_runs: Option<u32>,
 
-    /// A label; may be repeated
+    /// Set this label; repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair, help_heading = "About")]
     label: Vec<(String, String)>,
-    /// What the job is for
+    /// Describe the purpose of the job
     #[arg(long, value_name = "TEXT", help_heading = "About")]
     description: Option<String>,
-    /// Without ticks until it is enabled
+    /// Disable the job: it has no ticks until it is enabled
     #[arg(long, help_heading = "About")]
     disabled: bool,
 }
 
-/// What only an update can say: that something goes away.
+/// Flags that only an update has. Most of them remove a field.
 #[derive(Debug, Default, Args)]
 pub(crate) struct UpdateFlags {
-    /// A new name
+    /// Give the job this name
     #[arg(long, value_name = "NAME", help_heading = "About")]
     rename: Option<String>,
-    /// Give the job its ticks again
+    /// Enable the job
     #[arg(long, conflicts_with = "disabled", help_heading = "About")]
     enabled: bool,
-    /// No ticks any more: the job runs when it is triggered
+    /// Remove the schedule: the job then runs only when triggered or after other jobs
     #[arg(long, conflicts_with = "timing", help_heading = "When")]
     no_schedule: bool,
-    /// Follow no job any more
+    /// Remove all parent jobs set with --after
     #[arg(long, conflicts_with = "after", help_heading = "When")]
     no_after: bool,
-    /// Skip no dates any more
+    /// Remove all calendars set with --exclude
     #[arg(long, conflicts_with = "exclude", help_heading = "When")]
     no_exclude: bool,
-    /// No home any more: nodes of any region may hold the job
+    /// Remove the home region: nodes of any region may run the job
     #[arg(long, conflicts_with = "home_region", help_heading = "How")]
     no_home_region: bool,
-    /// No key any more
+    /// Remove the concurrency key
     #[arg(long, conflicts_with = "concurrency_key", help_heading = "How")]
     no_concurrency_key: bool,
-    /// Take a label away; may be repeated
+    /// Remove this label; repeatable
     #[arg(long, value_name = "KEY", help_heading = "About")]
     remove_label: Vec<String>,
-    /// Take a header away; may be repeated
+    /// Remove this header; repeatable
     #[arg(long, value_name = "NAME", help_heading = "What")]
     remove_header: Vec<String>,
 }
 
-/// A job's JSON. The payload is kept as it was written, since it is delivered byte for byte.
+/// The JSON of a job. The payload stays raw text, because it is delivered byte for byte.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Document {
     #[serde(flatten)]
@@ -191,7 +191,7 @@ pub(crate) struct Document {
     payload: Option<Box<RawValue>>,
 }
 
-/// What answers add to a job. It is left out of what is read from a file, so that `job get -o json` can be given back.
+/// Fields that the server adds to a job. Reading a file drops them, so that the output of `job get -o json` is valid input.
 const SET_BY_SERVER: [&str; 11] = [
     "id",
     "version",
@@ -207,11 +207,11 @@ const SET_BY_SERVER: [&str; 11] = [
 ];
 
 impl Document {
-    /// A job as a file has it; `-` is stdin.
+    /// Reads a job from a file. `-` is stdin.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = read_text(path)?;
         let wrong = |error: serde_json::Error| {
-            Failure::usage(format!("{} does not hold a job as a JSON object: {error}", path.display()))
+            Failure::usage(format!("{} does not contain a job as a JSON object: {error}", path.display()))
         };
         let mut parts: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&text).map_err(wrong)?;
         parts.retain(|name, _| !SET_BY_SERVER.contains(&name.as_str()));
@@ -240,7 +240,7 @@ impl Document {
         self.fields.is_empty() && self.payload.is_none()
     }
 
-    /// What `other` says goes before what this says, field by field.
+    /// Merges `other` into this document. Its fields win.
     pub(crate) fn overlay(&mut self, other: Self) {
         merge(&mut self.fields, other.fields);
         self.payload = other.payload.or(self.payload.take());
@@ -279,13 +279,13 @@ fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
 }
 
 impl JobFlags {
-    /// For a new job: what was said, and nothing else.
+    /// The definition of a new job, with only the fields whose flags are set.
     pub(crate) fn for_create(self) -> anyhow::Result<Document> {
         self.document()
     }
 
-    /// For an update, as a merge patch (RFC 7396): a new kind of schedule or target takes the old one's place, so the
-    /// fields of the other kinds are named as gone.
+    /// A merge patch (RFC 7396) for an update. A new kind of schedule or target replaces the old one, so the patch sets the
+    /// fields of the other kinds to null.
     pub(crate) fn for_update(self, update: UpdateFlags) -> anyhow::Result<Document> {
         let (cron, every, at) = (self.cron.is_some(), self.every.is_some(), self.at.is_some());
         let (http, script, argv) = (self.url.is_some(), self.shell.is_some(), !self.command.is_empty());
@@ -411,14 +411,14 @@ impl JobFlags {
     }
 }
 
-/// JSON as it was written, from the command line or from a `@file`.
+/// Reads raw JSON text from the command line or from a `@file`.
 pub(crate) fn payload(text: &str) -> anyhow::Result<Box<RawValue>> {
     let text = match text.strip_prefix('@') {
         Some(path) => read_text(Path::new(path))?,
         None => text.to_owned(),
     };
     RawValue::from_string(text.trim().to_owned()).map_err(|error| {
-        Failure::usage(format!("--payload is not JSON: {error}; a text goes in quotes of its own: '\"hello\"'")).into()
+        Failure::usage(format!("--payload is not JSON: {error}; write a string with JSON quotes: '\"hello\"'")).into()
     })
 }
 
@@ -449,7 +449,7 @@ fn header(text: &str) -> Result<(String, String), String> {
 fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(format!("{text:?} is not a pair; write it like \"team=billing\"")),
+        _ => Err(format!("{text:?} is not a name and a value; write it like \"team=billing\"")),
     }
 }
 
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_said_is_sent() {
+    fn only_fields_whose_flags_are_set_are_sent() {
         assert_eq!(created(&[]), json!({}));
         assert_eq!(
             created(&["--cron", "0 2 * * *", "--tz", "Europe/Paris", "--url", "https://example.org/hook"]),
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_has_its_place_in_the_job() {
+    fn every_flag_sets_its_field_of_the_job() {
         let flags = "--every 90s --gap skip --fold both --starts-at 2026-01-01T00:00:00Z --ends-at 2027-01-01T00:00:00Z --jitter 5s \
                      --overlap allow --max-concurrent 4 --priority 9 --timeout 2m --max-retries 1 --base-delay 1s --max-delay 10s \
                      --on-lost fail --late-after 5s --grace 1h30m --catch-up all --max-runs 3 --label team=billing --label a=b=c \
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_to_another_kind_takes_the_old_one_away() {
+    fn an_update_to_another_kind_removes_the_fields_of_the_old_kind() {
         assert_eq!(
             updated(&["--every", "5m", "--url", "http://h/"]),
             json!({
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_refused_where_they_are_typed() {
+    fn contradictory_or_invalid_flags_are_refused_when_parsed() {
         for args in [
             &["--cron", "* * * * *", "--every", "5m"][..],
             &["--at", "2026-01-01T00:00:00Z", "--every", "5m"],
@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_go_before_the_file_field_by_field() {
+    fn flags_override_single_fields_of_the_file() {
         let mut document = Document {
             fields: json!({"name": "a", "retry": {"max_retries": 1, "base_delay": "1s"}}).as_object().unwrap().clone(),
             payload: Some(RawValue::from_string("1".to_owned()).unwrap()),

@@ -1,5 +1,5 @@
-//! `everytick move`: takes everything from one SQLite file to one PostgreSQL database. Asks the store for one batch after the
-//! other, shows how far it is, and prints the numbers of rows on both sides.
+//! `everytick move`: moves an installation from a SQLite file to a PostgreSQL database. The store moves one batch after the
+//! other; this command shows the progress and prints the row counts of both sides.
 
 use std::{
     io::{self, IsTerminal},
@@ -26,47 +26,47 @@ Examples:
   everytick move --from sqlite:jobs.db --to postgres://everytick@db/everytick
   everytick move --from sqlite:jobs.db --undo --to postgres://everytick@db/everytick
 
-Stop the server of the file first, and make an empty database; the schema comes by itself.
+First stop the server of the file and create an empty database; the move creates the schema.
 Jobs, runs in every state, attempts, skipped ranges, idempotency keys and the audit trail
-keep their ids. Each cursor stays where it is, so no tick is lost and none fires twice; what
-falls due meanwhile is caught up with as each job says. Runs that were in progress when the
-old server died are delivered again under the same id, with the next attempt.
+keep their ids. Each cursor keeps its value, so no tick is lost and none fires twice. Ticks
+that become due during the move follow the misfire rule of their job. Runs that were in progress
+when the old server died are delivered again under the same id, with the next attempt.
 
-An interrupted move goes on where it was: run the same command again. Until it is finished
-nobody can serve the database. At the end the numbers of rows are compared; a difference is
+To continue an interrupted move, run the same command again. Until the move is finished,
+no node can serve the database. At the end the move compares the row counts; a difference is
 an error.
 
-Keep the file as a backup. It is marked, and `serve` refuses it: both together would fire
-every job twice. --undo takes the mark off; what has happened in the database since does not
-come back to the file. After a move that was finished it needs --to: it is refused while a node
-serves that database, and no node can serve it afterwards. Where the database does not exist any
-more, say --target-is-gone.
+Keep the file as a backup. The move marks it, and `serve` refuses a marked file, because the file
+and the database together would fire every job twice. --undo removes the mark; changes made in
+the database since then do not return to the file. After a finished move, --undo needs --to: it is
+refused while a node serves that database, and afterwards no node can serve it. If the database
+no longer exists, use --target-is-gone.
 
-A password is better given as PGPASSWORD or in ~/.pgpass than in the address.";
+Put the password into PGPASSWORD or ~/.pgpass rather than into the URL.";
 
 #[derive(Debug, Args)]
 pub(crate) struct MoveFlags {
-    /// What everything is in now: sqlite:<file>
+    /// Move from this database: sqlite:<file>
     #[arg(long, value_name = "URL")]
     from: Address,
-    /// Where everything goes: postgres://..., an empty database
+    /// Move to this empty database: postgres://...
     #[arg(long, value_name = "URL", required_unless_present = "undo")]
     to: Option<Address>,
-    /// Only tell what would be moved, and what stands in the way
+    /// Show what would be moved and what prevents it, and move nothing
     #[arg(long)]
     dry_run: bool,
-    /// Take the mark of a move off the file, so that it can be served again; with --to, which is then not served any more
+    /// Remove the mark from the file, so that it can be served again; the database of --to can then not be served
     #[arg(long, conflicts_with = "dry_run")]
     undo: bool,
-    /// With --undo: the database that the file was moved to does not exist any more
+    /// With --undo, confirm that the database of the move no longer exists
     #[arg(long, requires = "undo", conflicts_with = "to")]
     target_is_gone: bool,
-    /// How many rows go over in one transaction
+    /// Move this many rows per transaction
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     batch_rows: u32,
 }
 
-/// A database's address, kept whole.
+/// The URL of a database, with its password and parameters.
 #[derive(Clone, Debug)]
 enum Address {
     Sqlite(PathBuf),
@@ -87,7 +87,7 @@ impl FromStr for Address {
 impl MoveFlags {
     pub(crate) async fn run(self, out: Output) -> anyhow::Result<()> {
         let Address::Sqlite(from) = self.from else {
-            return Err(one_way("--from: an installation does not move out of PostgreSQL"));
+            return Err(one_way("--from: moving out of PostgreSQL is not supported"));
         };
         let to = match self.to {
             None if self.target_is_gone => return undo(&from, UndoTarget::Gone, out).await,
@@ -95,7 +95,7 @@ impl MoveFlags {
             Some(Address::Postgres(to)) if self.undo => return undo(&from, UndoTarget::At(&to), out).await,
             Some(Address::Postgres(to)) => to,
             Some(Address::Sqlite(_)) => {
-                return Err(one_way("--to: an installation does not move to another file; copy it"));
+                return Err(one_way("--to: moving to another SQLite file is not supported; copy the file instead"));
             }
         };
         let clock = Arc::new(SystemClock);
@@ -107,12 +107,12 @@ impl MoveFlags {
         let mut moving = Move::begin(&from, &to, clock, new_id()?, batch).await?;
         let plan = moving.plan().await?;
         match plan.finished_at {
-            Some(at) => output::note_line(&format!("everything was moved at {at}; there is nothing left to do")),
-            None if plan.resumed => output::note_line("going on with the move that was interrupted"),
+            Some(at) => output::note_line(&format!("the move was finished at {at}; nothing is left to do")),
+            None if plan.resumed => output::note_line("continuing the interrupted move"),
             None => {}
         }
         let mut progress = Progress::new(&plan);
-        let again = "the move is not finished; run the same command again, and it goes on from here";
+        let again = "the move is not finished; run the same command again to continue it";
         while let Some(step) = moving.step().await.context(again)? {
             progress.show(step);
         }
@@ -123,14 +123,14 @@ impl MoveFlags {
         if tables.iter().any(|table| differ(&table)) {
             let names: Vec<_> = tables.iter().filter(differ).map(|table| table.table.as_str()).collect();
             anyhow::bail!(
-                "the target does not have as many rows as the source in {}; it is not served like this. \
-                 Begin again with an empty database",
+                "the row counts of source and target differ in {}; nodes refuse to serve this target. \
+                 Start again with an empty database",
                 names.join(", ")
             );
         }
         output::note_line(&format!(
-            "all of it is over. Serve it with the flags that the file was served with, and --database-url {}\nKeep {} as a \
-             backup; it is marked, and is not served any more.",
+            "the move is finished. Start `everytick serve` with the same flags as before, and --database-url {}\nKeep {} as a \
+             backup; it is marked, so that no server opens it.",
             DatabaseUrl::Postgres(to.clone()).shown(),
             from.display()
         ));
@@ -139,7 +139,7 @@ impl MoveFlags {
 }
 
 fn one_way(what: &str) -> anyhow::Error {
-    Failure::usage(format!("{what}. What there is: everytick move --from sqlite:<file> --to postgres://...")).into()
+    Failure::usage(format!("{what}. Use: everytick move --from sqlite:<file> --to postgres://...")).into()
 }
 
 async fn undo(from: &Path, target: UndoTarget<'_>, out: Output) -> anyhow::Result<()> {
@@ -152,10 +152,10 @@ async fn undo(from: &Path, target: UndoTarget<'_>, out: Output) -> anyhow::Resul
     }
     let file = from.display();
     Ok(out.line(&match mark {
-        None => format!("{file} bears no mark; it can be served"),
+        None => format!("{file} has no mark; it can be served"),
         Some(mark) => format!(
-            "{file} can be served again. {} must not be served: both together would fire every job twice. \
-             Before you move again, make that database empty",
+            "{file} can be served again. Do not serve {}: both together would fire every job twice. \
+             Before the next move, empty that database",
             mark.target
         ),
     })?)
@@ -165,9 +165,11 @@ fn print_plan(from: &Path, to: &str, plan: &MovePlan, out: Output) -> anyhow::Re
     let more = json!({ "dry_run": true, "resumed": plan.resumed });
     print_tables(from, to, &plan.tables, more, out)?;
     output::note_line(match plan {
-        MovePlan { finished_at: Some(_), .. } => "everything was moved before; nothing would be done",
-        MovePlan { resumed: true, .. } => "nothing was moved now; an interrupted move would go on from these numbers",
-        MovePlan { .. } => "nothing was moved; nothing stands in the way",
+        MovePlan { finished_at: Some(_), .. } => "the move is already finished; nothing would be done",
+        MovePlan { resumed: true, .. } => {
+            "dry run: nothing was moved; the interrupted move would continue from these row counts"
+        }
+        MovePlan { .. } => "dry run: nothing was moved; nothing prevents the move",
     });
     Ok(())
 }
@@ -198,7 +200,7 @@ fn print_tables(
     Ok(out.table(&["TABLE", "SOURCE", "TARGET"], tables.iter().map(row).collect())?)
 }
 
-/// A bar on a terminal; a line for each table elsewhere.
+/// Shows a progress bar on a terminal, otherwise a line per table.
 struct Progress {
     bar: Option<ProgressBar>,
     table: &'static str,
@@ -244,6 +246,6 @@ impl Progress {
 
 fn new_id() -> anyhow::Result<uuid::Uuid> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).context("the operating system gives no random bytes")?;
+    getrandom::fill(&mut bytes).context("the operating system returned no random bytes")?;
     Ok(uuid::Builder::from_random_bytes(bytes).into_uuid())
 }

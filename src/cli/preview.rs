@@ -1,4 +1,4 @@
-//! The next ticks of a schedule as a table, the same for an expression tried out here and for a job on a server.
+//! Prints the next ticks of a schedule as a table, for `cron next` and for `job next`.
 
 use serde::Deserialize;
 
@@ -12,7 +12,7 @@ pub(crate) struct PreviewTick {
     pub(crate) note: Option<String>,
 }
 
-/// UTC, local and what the clocks did; the local column only where it says something else.
+/// Prints the columns UTC, LOCAL if it differs from UTC, and NOTE if a clock change affects a tick.
 pub(crate) fn print(out: Output, ticks: &[PreviewTick]) -> std::io::Result<()> {
     let zoned = ticks.iter().any(|tick| tick.local != tick.at && !tick.local.ends_with("+00:00"));
     let noted = ticks.iter().any(|tick| tick.note.is_some());

@@ -1,4 +1,4 @@
-//! Queues from which workers take runs: what they hold, and what they are allowed.
+//! `everytick queue`: lists the queues that workers claim from, and sets their limits.
 
 use clap::{Args, Subcommand};
 use everytick_domain::{queue::Rate, time::DbTime};
@@ -11,18 +11,18 @@ use crate::{
     output::{Output, Text},
 };
 
-/// More queues than this are asked for page by page with `-o json` and `--cursor`.
+/// Default of `--limit`. `-o json` shows the cursor of the next page.
 const LIST_DEFAULT: usize = 100;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueueCommand {
-    /// List queues, with what waits in each
+    /// List queues with their depth and limits
     #[command(after_help = LIST_HELP)]
     List(List),
     /// Show one queue
     #[command(after_help = GET_HELP)]
     Get(Get),
-    /// Limit a queue, or take its limits away
+    /// Set or remove the limits of a queue
     #[command(after_help = SET_HELP)]
     Set(Set),
 }
@@ -32,7 +32,7 @@ Examples:
   everytick queue list
   everytick queue list -o json | jq '.items[] | select(.depth > 500)'
 
-A queue is there when a job has it as its target, or when it was limited.";
+A queue exists when a job has it as its target, or when it has limits.";
 const GET_HELP: &str = "\
 Examples:
   everytick queue get emails";
@@ -41,14 +41,14 @@ Examples:
   everytick queue set emails --concurrency 20 --rate 100/1m
   everytick queue set emails --no-rate
 
-What is not named stays as it is.";
+Limits without a flag do not change.";
 
 #[derive(Debug, Args)]
 pub(crate) struct List {
-    /// How many at the most
+    /// List at most this many
     #[arg(long, value_name = "N", default_value_t = LIST_DEFAULT)]
     limit: usize,
-    /// Go on from here: the next_cursor of an earlier list
+    /// Continue from the next_cursor of an earlier list
     #[arg(long, value_name = "CURSOR")]
     cursor: Option<String>,
 }
@@ -63,16 +63,16 @@ pub(crate) struct Get {
 pub(crate) struct Set {
     /// The queue's name
     queue: String,
-    /// How many runs workers may have at once
+    /// Let workers have at most this many runs in progress
     #[arg(long, value_name = "N")]
     concurrency: Option<u32>,
-    /// How many runs workers are handed in a while, such as 100/1m
+    /// Let workers claim at most this many runs per period, such as 100/1m
     #[arg(long, value_name = "N/DURATION")]
     rate: Option<Rate>,
-    /// As many at once as workers ask for
+    /// Remove the limit of runs in progress
     #[arg(long, conflicts_with = "concurrency")]
     no_concurrency: bool,
-    /// As fast as workers ask
+    /// Remove the rate limit
     #[arg(long, conflicts_with = "rate")]
     no_rate: bool,
 }
@@ -140,10 +140,10 @@ fn show(answer: &Answer, out: Output) -> anyhow::Result<()> {
 impl Set {
     async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
         if self.concurrency.is_none() && self.rate.is_none() && !self.no_concurrency && !self.no_rate {
-            let message = "nothing to set; name --concurrency, --rate, --no-concurrency or --no-rate";
+            let message = "nothing to set; use --concurrency, --rate, --no-concurrency or --no-rate";
             return Err(Failure::usage(message).into());
         }
-        // What is not named stays: a queue that is not there yet has no limits.
+        // PUT replaces all limits, so start from the present ones. A queue that does not exist yet has none.
         let mut limits = Map::new();
         if let Ok(answer) = client.get(&["queues", &self.queue]).send().await {
             let now: Queue = answer.read()?;

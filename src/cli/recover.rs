@@ -1,5 +1,5 @@
-//! `everytick recover --dry-run`: what a restart now would fire, read from the database itself, since the nodes may be down.
-//! Decides nothing: it plays what is due with the rule that a node plays by, and counts.
+//! `everytick recover --dry-run`: counts the runs that a restart now would start. It reads the database directly, because
+//! the nodes may be down. The forecast comes from the same domain rule that a node uses for due ticks.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -28,33 +28,33 @@ Examples:
   everytick recover --dry-run --database-url postgres://everytick@db/everytick
   everytick -o json recover --dry-run | jq .total
 
-Recovery itself needs no command: a node that starts records every tick that was missed, as each job's
-misfire rule says, starts what is on time at once, and late runs no faster than the jobs tick in normal
-times. A SQLite file that is being served cannot be looked at: stop the server first.";
+Recovery itself needs no command. A starting node records every missed tick by the job's misfire rule. It starts
+on-time runs at once, and late runs at the normal tick rate of the jobs, or at 5 per second if that is faster.
+The command cannot read a SQLite file that a server has open: stop the server first.";
 
-/// Jobs read in one statement.
+/// Jobs per statement.
 const JOBS_PER_PAGE: usize = 500;
-/// A node holds the jobs that are due within this: their ticks make its normal rate.
+/// A node has the jobs in memory that are due within this time. Their ticks determine its normal rate.
 const HORIZON: Span = Span::seconds(60);
 
 #[derive(Debug, Args)]
 pub(crate) struct Recover {
-    /// Say what would be fired, and change nothing
+    /// Show which runs would start, and change nothing
     #[arg(long)]
     dry_run: bool,
     /// Only this job, by name or id
     #[arg(long, value_name = "JOB")]
     job: Option<String>,
-    /// How many jobs to list, those with the most runs first; the totals are of all
+    /// List at most this many jobs, those with the most runs first; the totals include all jobs
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
-    /// The database, if not the file in --data-dir: sqlite:<file> or postgres://...
+    /// Read this database instead of the file in --data-dir: sqlite:<file> or postgres://...
     #[arg(long, env = "EVERYTICK_DATABASE_URL", value_name = "URL", hide_env_values = true)]
     database_url: Option<String>,
-    /// A file that has the address of the database in it
+    /// Read the database URL from this file
     #[arg(long, env = "EVERYTICK_DATABASE_URL_FILE", value_name = "FILE")]
     database_url_file: Option<PathBuf>,
-    /// Where the data is kept [default: ./everytick-data]
+    /// Read the SQLite database in this directory [default: ./everytick-data]
     #[arg(long, env = "EVERYTICK_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
 }
@@ -63,8 +63,8 @@ impl Recover {
     pub(crate) async fn run(self, file: File, out: Output) -> anyhow::Result<()> {
         if !self.dry_run {
             return Err(Failure::usage(
-                "recovery happens by itself when a node starts (everytick serve): nothing has to be asked for; \
-                 add --dry-run to see what it would fire",
+                "--dry-run is missing: recovery is automatic when a node starts (everytick serve), so this command only \
+                 shows what it would do; add --dry-run",
             )
             .into());
         }
@@ -84,7 +84,7 @@ impl Recover {
 
 async fn one(store: &dyn Store, job: &str) -> anyhow::Result<LoadedJob> {
     let named = job.parse().map_or_else(|_| JobRef::Name(job.to_owned()), JobRef::Id);
-    let not_found = || Failure::new(Exit::NotFound, format!("there is no job {job:?}"));
+    let not_found = || Failure::new(Exit::NotFound, format!("--job: there is no job {job:?}"));
     let found = match store.get_job(TenantId::DEFAULT, &named).await {
         Err(StoreError::NotFound(_)) => return Err(not_found().into()),
         found => found?,
@@ -104,8 +104,7 @@ async fn overdue(store: &dyn Store, before: DbTime) -> anyhow::Result<Vec<Loaded
     }
 }
 
-/// What is open of a job's runs once the nodes have been restarted: what they had claimed is lost, and is delivered again, or
-/// has failed where the job wants that.
+/// The open runs of a job after a restart. Claimed runs are lost: they are delivered again, or fail under `on_lost: fail`.
 fn open_after_restart(loaded: &LoadedJob) -> OpenRuns {
     let fails = loaded.job.spec.on_lost == OnLost::Fail;
     let open = loaded.open.iter().filter(|run| !(fails && run.state == State::Claimed));
@@ -114,17 +113,17 @@ fn open_after_restart(loaded: &LoadedJob) -> OpenRuns {
 
 #[derive(Debug, Serialize)]
 struct Report {
-    /// The database's clock: what is due is due at this instant.
+    /// The database clock. The report counts ticks due at this instant.
     now: DbTime,
     jobs: Vec<JobReport>,
-    /// Whether there are more jobs than are listed.
+    /// More jobs have due ticks than `jobs` lists.
     more: bool,
     total: Total,
-    /// Runs of these jobs that were in progress or wait: what was in progress is delivered again.
+    /// Runs of these jobs that were in progress or wait. Those in progress are delivered again.
     open: usize,
-    /// At most so many late runs are started a second, beside what is on time.
+    /// Limit of late runs started per second, in addition to on-time runs.
     late_per_second: f64,
-    /// How long the late runs take at that rate.
+    /// Time to start all late runs at that rate.
     late_take: Span,
 }
 
@@ -143,7 +142,7 @@ struct Total {
     counts: Counts,
 }
 
-/// Of the ticks that are due and not on the record: how many there are, and what becomes of them.
+/// The ticks that are due and not recorded, by what recovery does with them.
 #[derive(Debug, Serialize)]
 struct Counts {
     ticks: u64,
@@ -151,7 +150,8 @@ struct Counts {
     to: Option<DbTime>,
     on_time: u64,
     late: u64,
-    /// Skipped as `overlap` here, because the run before is taken to be open still; each fires if that has ended by then.
+    /// Counted as `overlap` skips, because the forecast assumes that earlier runs are still open. A tick fires if its
+    /// predecessor has ended by then.
     may_fire: u64,
     skipped: BTreeMap<&'static str, u64>,
 }
@@ -211,7 +211,7 @@ fn print(report: &Report, out: Output) -> anyhow::Result<()> {
     }
     let total = &report.total.counts;
     if report.total.jobs == 0 {
-        return Ok(out.line("nothing is due: a restart now would fire nothing that it would not fire anyway")?);
+        return Ok(out.line("no tick is overdue: a restart now would start no additional runs")?);
     }
     let instant = |at: Option<DbTime>| Text::plain(at.map_or_else(String::new, |at| at.to_string()));
     let row = |job: &JobReport| {
@@ -228,25 +228,25 @@ fn print(report: &Report, out: Output) -> anyhow::Result<()> {
     let header = ["JOB", "TICKS", "ON TIME", "LATE", "FROM", "TO", "SKIPPED"];
     out.table(&header, report.jobs.iter().map(row).collect())?;
     if report.more {
-        out.line(&format!("... and {} more jobs; list them with --limit", report.total.jobs - report.jobs.len()))?;
+        out.line(&format!("... and {} more jobs; raise --limit to list them", report.total.jobs - report.jobs.len()))?;
     }
     out.line("")?;
     let late = match total.late {
         0 => "0".to_owned(),
         late => format!(
-            "{late}, at most {:.1} a second beside what is on time: {} on one node",
+            "{late}, at most {:.1} per second in addition to on-time runs: {} on one node",
             report.late_per_second, report.late_take
         ),
     };
     let overlap = match total.may_fire {
         0 => String::new(),
         count => {
-            format!("up to {count} more fire, where the run before has ended by then; they count as overlap above")
+            format!("up to {count} more, if the earlier run has ended by then; counted as overlap under skipped")
         }
     };
     let open = match report.open {
         0 => String::new(),
-        count => format!("{count} runs of these jobs besides: in progress when their node ended, or waiting"),
+        count => format!("{count} other runs of these jobs: in progress when their node ended, or waiting"),
     };
     Ok(out.facts(vec![
         ("may fire", Text::plain(overlap)),

@@ -1,4 +1,4 @@
-//! `everytick run redrive`: the failed runs of a job once more, the way out of the dead-letter list.
+//! `everytick run redrive`: repeats the failed runs of a job, which empties its dead-letter list.
 
 use clap::Args;
 use everytick_domain::time::DbTime;
@@ -20,25 +20,24 @@ Examples:
   everytick run redrive --job nightly --since 2026-11-16T00:00:00Z
   everytick run list --job nightly --status failed
 
-Each failed run gets one new run in its place, for the same instant and with the same payload; the failed one stays as it
-is. Asking again makes nothing twice: it shows how the new runs stand; one of
-them that failed is driven again itself.";
+Creates one new run for each failed run, for the same instant and with the same payload. The failed run does not change.
+A repeated call creates no duplicates: it shows the state of the new runs. A new run that failed is itself repeated.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Redrive {
-    /// The job whose failed runs are done again
+    /// Repeat failed runs of this job
     #[arg(long, value_name = "JOB", value_parser = job_ref)]
     job: String,
-    /// Failed runs scheduled at this instant or later; at most 7 days back
+    /// Repeat failed runs scheduled at this instant or later; at most 7 days ago
     #[arg(long, value_name = "INSTANT")]
     since: DbTime,
-    /// Failed runs scheduled at this instant or earlier
+    /// Repeat failed runs scheduled at this instant or earlier
     #[arg(long, value_name = "INSTANT")]
     until: Option<DbTime>,
-    /// How many at the most, the oldest first
+    /// Repeat at most this many, oldest first
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: u32,
-    /// Only show what would be done
+    /// Show the runs and create nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -79,16 +78,16 @@ impl Redrive {
                 Text::plain(&pair.run),
                 pair.state.as_deref().map_or(Text::plain("-"), state_text),
                 Text::plain(match (pair.made, &pair.state) {
-                    (true, _) => "made now",
-                    (false, Some(_)) => "made before",
-                    (false, None) => "would be made",
+                    (true, _) => "created now",
+                    (false, Some(_)) => "created before",
+                    (false, None) => "would be created",
                 }),
                 Text::plain(output::first_line(pair.failed.error.as_deref().unwrap_or_default(), 60)),
             ]
         });
         out.table(&["FAILED", "SCHEDULED AT", "NEW RUN", "STATE", "", "ERROR"], rows.collect())?;
         if let Some(next) = &redriven.next_since {
-            output::note_line(&format!("there are more; go on with --since {next}"));
+            output::note_line(&format!("there are more; continue with --since {next}"));
         }
         Ok(())
     }

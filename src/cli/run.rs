@@ -1,4 +1,4 @@
-//! Runs on a server: looked at, followed, stopped, repeated.
+//! `everytick run`: lists, shows, follows, cancels and repeats runs on a server.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::{
     output::{self, Output, Text, Tone},
 };
 
-/// How often, and how many times, the log of a run in progress is asked for while nothing comes.
+/// While the log of a run in progress is empty, it is requested again: at this interval, at most this many times.
 const LOG_ASKED_EVERY: Duration = Duration::from_millis(250);
 const LOG_ASKED_MAX: usize = 20;
 
@@ -31,7 +31,7 @@ Examples:
   everytick run list --job nightly --status failed
   everytick run list --from 2026-11-16T00:00:00Z -o json | jq -r '.items[].id'
 
-Skipped ticks are listed too, with the reason; a long gap is one line.";
+The list includes skipped ticks with the reason. A range of skipped ticks is one line.";
 
 const GET_HELP: &str = "\
 Examples:
@@ -41,19 +41,19 @@ const CANCEL_HELP: &str = "\
 Examples:
   everytick run cancel 01a1e327-d180-8de1-92e3-d388a74d8fe4
 
-The request is dropped, or the command gets TERM and then KILL. A run that has ended cannot be cancelled (exit 4).";
+Drops the HTTP request, or sends SIGTERM and then SIGKILL to the command. A run that has ended cannot be cancelled (exit 4).";
 
 const RERUN_HELP: &str = "\
 Examples:
   everytick run rerun 01a1e327-d180-8de1-92e3-d388a74d8fe4
 
-The old run stays as it is: what is made is a new run of the same job, with an id of its own.";
+Creates a new run of the same job with its own id. The old run does not change.";
 
 const LOG_HELP: &str = "\
 Examples:
   everytick run log 01a1e327-d180-8de1-92e3-d388a74d8fe4
 
-While the run is in progress its output is followed until it ends; afterwards the tail that was kept is shown.";
+Follows the output while the run is in progress. After the end, shows the stored tail.";
 
 const ATTEMPTS_HELP: &str = "\
 Examples:
@@ -61,25 +61,25 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunCommand {
-    /// List runs and skipped ticks, the newest first
+    /// List runs and skipped ticks, newest first
     #[command(after_help = LIST_HELP)]
     List(List),
     /// Show one run
     #[command(after_help = GET_HELP)]
     Get(One),
-    /// Stop a run that waits or is in progress
+    /// Cancel a run that waits or is in progress
     #[command(after_help = CANCEL_HELP)]
     Cancel(One),
-    /// Do a run that has ended once more
+    /// Repeat a run that has ended
     #[command(after_help = RERUN_HELP)]
     Rerun(Rerun),
-    /// Do the failed runs of a job once more
+    /// Repeat the failed runs of a job
     #[command(after_help = redrive::AFTER_HELP)]
     Redrive(Redrive),
-    /// Print what a run printed, and follow it while it is in progress
+    /// Print the output of a run, and follow it while the run is in progress
     #[command(after_help = LOG_HELP)]
     Log(One),
-    /// List every try at a run
+    /// List the attempts of a run
     #[command(after_help = ATTEMPTS_HELP)]
     Attempts(One),
 }
@@ -93,7 +93,7 @@ pub(crate) struct One {
 
 #[derive(Debug, Args)]
 pub(crate) struct List {
-    /// Only runs of this job
+    /// List only runs of this job
     #[arg(long, value_name = "JOB", value_parser = job_ref)]
     job: Option<String>,
     #[command(flatten)]
@@ -104,13 +104,13 @@ pub(crate) struct List {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunFilter {
-    /// Only runs scheduled at this instant or later
+    /// List only runs scheduled at this instant or later
     #[arg(long, value_name = "INSTANT")]
     from: Option<DbTime>,
-    /// Only runs scheduled before this instant
+    /// List only runs scheduled before this instant
     #[arg(long, value_name = "INSTANT")]
     to: Option<DbTime>,
-    /// Only runs in this state: waiting, claimed, succeeded, failed, cancelled, skipped; may be repeated
+    /// List only runs in this state: waiting, claimed, succeeded, failed, cancelled or skipped; repeatable
     #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = state)]
     status: Vec<String>,
 }
@@ -119,7 +119,7 @@ pub(crate) struct RunFilter {
 pub(crate) struct Rerun {
     #[command(flatten)]
     run: One,
-    /// Repeating the request under the same key makes one run
+    /// Create only one run, even if the request is repeated with this key
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
 }
@@ -128,7 +128,7 @@ fn state(text: &str) -> Result<String, String> {
     let words: Vec<&str> = State::ALL.iter().map(|state| state.word()).collect();
     match State::from_word(text) {
         Some(state) => Ok(state.word().to_owned()),
-        None => Err(format!("{text:?} is not a state; there are {}", words.join(", "))),
+        None => Err(format!("{text:?} is not a state; write one of {}", words.join(", "))),
     }
 }
 
@@ -141,7 +141,7 @@ impl RunFilter {
     }
 }
 
-/// As the API answers it, as far as tables show it. What is missing shows as nothing.
+/// The fields of the API's answer that tables show. A missing field is shown empty.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct RunView {
@@ -209,29 +209,29 @@ impl RunCommand {
     }
 }
 
-/// Prints a run's output: as it comes while the run is in progress, at once when it has ended.
+/// Prints the output of a run: live while the run is in progress, else the stored tail.
 async fn follow(client: &Client, out: Output, run: RunId) -> anyhow::Result<()> {
     let id = run.to_string();
     for _ in 0..LOG_ASKED_MAX {
         if print_log(client, out, &id).await? {
             return Ok(());
         }
-        // Nothing was printed: it has no output, or the log of a run that was just claimed is not open yet.
+        // The log was empty: the run has no output, or it was claimed just now and its log is not open yet.
         let run: RunView = client.get(&["runs", &id]).send().await?.read()?;
         match run.state.as_str() {
             "claimed" => tokio::time::sleep(LOG_ASKED_EVERY).await,
             "waiting" => {
-                output::note_line(&format!("the run waits; it is due at {}", run.due_at));
+                output::note_line(&format!("the run is waiting; it is due at {}", run.due_at));
                 return Ok(());
             }
-            // What a webhook answered is kept when the run ends, and was not in the live log.
+            // The answer of a webhook is stored when the run ends. It is not in the live log.
             _ => return print_log(client, out, &id).await.map(|_| ()),
         }
     }
     Ok(())
 }
 
-/// Whether anything was printed.
+/// Prints the log. Returns whether it printed anything.
 async fn print_log(client: &Client, out: Output, id: &str) -> anyhow::Result<bool> {
     let request = client.get(&["runs", id, "log"]);
     let (media_type, chunks) = request.stream("text/event-stream, text/plain").await?;
@@ -252,7 +252,9 @@ async fn print_log(client: &Client, out: Output, id: &str) -> anyhow::Result<boo
                     printed |= !text.is_empty();
                     out.bytes(text.as_bytes())?;
                 }
-                "missed" => output::note_line("some of the output came too fast and is left out here"),
+                "missed" => {
+                    output::note_line("some output is missing here: it arrived faster than this client could read it")
+                }
                 "end" => return Ok(printed),
                 _ => {}
             }
@@ -261,13 +263,13 @@ async fn print_log(client: &Client, out: Output, id: &str) -> anyhow::Result<boo
     Ok(printed)
 }
 
-/// Server-sent events, read from chunks that may break anywhere.
+/// Parser of server-sent events. A chunk may end at any byte.
 #[derive(Debug, Default)]
 struct Events {
     line: Vec<u8>,
     name: String,
     data: Option<String>,
-    /// The last byte was a CR, so an LF now belongs to it.
+    /// The last byte was a CR. An LF that follows belongs to the same line end.
     after_cr: bool,
 }
 
@@ -313,7 +315,7 @@ impl Events {
                 }
                 None => self.data = Some(value.to_owned()),
             },
-            _ => {} // comments keep the connection alive; ids and retry times are not used
+            _ => {} // comments only keep the connection alive; ids and retry times are not used
         }
         None
     }
@@ -345,7 +347,7 @@ pub(crate) fn print_list(out: Output, answer: Page) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says that a list is empty, and how far it was searched if not to its end.
+/// Notes that a list is empty, and how far the server searched if it did not reach the end.
 fn note_none(page: &Page) {
     match (&page.next_cursor, &page.searched_to) {
         (Some(cursor), Some(to)) => {
@@ -355,14 +357,14 @@ fn note_none(page: &Page) {
     }
 }
 
-/// Says that a list goes on, and how to see more.
+/// Notes that a list has more items, and how to see them.
 pub(crate) fn note_more(page: &Page) {
     if let Some(cursor) = &page.next_cursor {
-        output::note_line(&format!("there are more; raise --limit, or go on with --cursor {cursor}"));
+        output::note_line(&format!("there are more; raise --limit, or continue with --cursor {cursor}"));
     }
 }
 
-/// A run that was asked for.
+/// Prints the id of a run that a request created.
 pub(crate) fn print_started(out: Output, answer: Answer) -> anyhow::Result<()> {
     if out.is_json() {
         return Ok(out.json(&answer)?);
@@ -377,7 +379,7 @@ fn print_run(out: Output, run: RunView) -> anyhow::Result<()> {
     let attempt = match (run.attempt, run.lost) {
         (0, _) => String::new(),
         (attempt, 0) => attempt.to_string(),
-        (attempt, lost) => format!("{attempt}, of which {lost} lost"),
+        (attempt, lost) => format!("{attempt}, {lost} of them lost"),
     };
     Ok(out.facts(vec![
         ("Id", Text::plain(&run.id)),
@@ -427,7 +429,7 @@ impl RunView {
         took(self.duration_ms)
     }
 
-    /// Why it was skipped or failed.
+    /// The reason of the skip or failure.
     fn note(&self) -> String {
         match (&self.skip_reason, &self.from, &self.to, self.count) {
             (Some(reason), Some(from), Some(to), Some(count)) => format!("{reason}: {count} ticks from {from} to {to}"),
@@ -436,23 +438,23 @@ impl RunView {
         }
     }
 
-    /// For the list of jobs.
+    /// State and tick, for the list of jobs.
     pub(crate) fn in_short(&self) -> Text {
         self.state().and(&format!(" {}", self.scheduled_at))
     }
 }
 
-/// A reason for a skip, in words.
+/// Explains a skip reason.
 fn because(reason: &str) -> &'static str {
     match reason {
-        "overlap" => "other runs of the job were still open, and its policy lets no more wait or start",
-        "misfire" => "the tick was recorded so late that its job's grace was over",
-        "catch_up" => "the tick was late, and its job's catch_up chose others, or none",
-        "calendar" => "a calendar of the job excludes it",
-        "quota" => "a quota was reached",
-        "error" => "the tick could not be recorded as a run; the job's pause note, or the error here, says why",
-        "parent" => "a parent in its flow ended otherwise than the job asks for",
-        "paused" => "the job was paused when its turn in a flow came",
+        "overlap" => "other runs of the job were open, and its overlap policy allows no more to wait or start",
+        "misfire" => "the tick was recorded after the job's grace period",
+        "catch_up" => "the tick was late, and the job's catch_up policy did not select it",
+        "calendar" => "a calendar of the job excludes the tick",
+        "quota" => "too many runs of the job wait already",
+        "error" => "the tick could not be recorded as a run; see the error, or the job's pause note",
+        "parent" => "a parent in the flow ended in a state that the job's depends_on does not accept",
+        "paused" => "the job was paused when the flow reached it",
         _ => "",
     }
 }
@@ -484,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_read_whole_wherever_the_chunks_break() {
+    fn events_are_parsed_wherever_the_chunks_end() {
         let text = ": hello\n\nevent: output\ndata: a\ndata: é\n\ndata:b\r\n\r\nevent: end\ndata\n\nevent: lonely\n\n";
         let expected = [event("output", "a\né"), event("", "b"), event("end", "")];
         for size in 1..text.len() {
@@ -495,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skipped_range_says_how_many_ticks_and_which() {
+    fn the_note_of_a_skipped_range_has_the_count_and_the_bounds() {
         let run: RunView = serde_json::from_str(
             r#"{"state": "skipped", "skip_reason": "misfire", "from": "a", "to": "b", "count": 9, "unknown": 1}"#,
         )

@@ -1,5 +1,5 @@
-//! Works off a queue by running a command for each run: the payload on stdin, the run in `EVERYTICK_*` variables. The work
-//! of asking, keeping and reporting is the worker crate's.
+//! `everytick worker`: runs a command for each run of a queue, with the payload on stdin and the run in `EVERYTICK_*`
+//! variables. The worker crate claims runs, sends heartbeats and reports results.
 
 use std::{
     process::{ExitStatus, Stdio},
@@ -23,28 +23,28 @@ Examples:
   everytick worker --queue emails -- ./send-mail
   everytick worker --queue reports --concurrency 4 -- sh -c 'jq -r .report | ./render'
 
-For each run the command is started with the run's payload on stdin and EVERYTICK_RUN, EVERYTICK_JOB, EVERYTICK_QUEUE,
-EVERYTICK_SCHEDULED_AT, EVERYTICK_ATTEMPT, EVERYTICK_FENCE, EVERYTICK_CAUSE and EVERYTICK_WORKER in its environment, which it has
-of the worker. What it prints is the run's log and output; an exit status but 0 is a failure, which is tried again as the job
-says. A run that is cancelled or lost ends the command: TERM to its process group, then KILL.
+The worker starts the command once per run, with the payload on stdin. The command inherits the worker's environment, with
+EVERYTICK_RUN, EVERYTICK_JOB, EVERYTICK_QUEUE, EVERYTICK_SCHEDULED_AT, EVERYTICK_ATTEMPT, EVERYTICK_FENCE, EVERYTICK_CAUSE and
+EVERYTICK_WORKER added. Its stdout and stderr become the log and output of the run. An exit status other than 0 is a failure,
+which is retried by the rules of the job. If the run is cancelled or lost, the command's process group gets SIGTERM, then SIGKILL.
 
-TERM or INT: nothing more is asked for. What the request under way still brings, which waits up to ten seconds for
-work, and what is in progress may end. A second one ends them.";
+SIGTERM or SIGINT stops the worker: it sends no further claim request. An open request waits up to 10 seconds and may still
+return runs. These runs and the runs in progress may end. A second signal ends them.";
 
-/// Between TERM and KILL.
+/// Time between SIGTERM and SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(5);
-/// What is kept of what a command prints, as the server keeps it.
+/// Limit of the output tail, equal to the server's limit.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Debug, Args)]
 pub(crate) struct WorkerFlags {
-    /// The queue to take runs from
+    /// Claim runs from this queue
     #[arg(long, value_name = "NAME", value_parser = queue)]
     queue: String,
-    /// How many commands run at once
+    /// Run at most this many commands at a time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     concurrency: u16,
-    /// What the worker calls itself [default: host and process]
+    /// Name this worker [default: host name and process id]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// The command and its arguments
@@ -90,7 +90,7 @@ impl WorkerFlags {
     }
 }
 
-/// What every run of this worker shares.
+/// The data that all runs of this worker share.
 struct About {
     command: Arc<[String]>,
     queue: Arc<str>,
@@ -134,7 +134,7 @@ async fn run(about: About, context: Context, stop_now: CancellationToken) -> Res
             }
         }
     }
-    .map_err(|error| Failure::new(format!("could not attend to {program:?}: {error:#}")))?;
+    .map_err(|error| Failure::new(format!("lost the process of {program:?}: {error:#}")))?;
     if status.success() { Ok(output) } else { Err(Failure::new(status.to_string()).with_output(output)) }
 }
 
@@ -147,23 +147,23 @@ async fn stopped(context: &Context, stop_now: &CancellationToken) {
 
 fn end(group: Option<Pid>, signal: Signal) {
     if let Some(group) = group {
-        // It may have ended meanwhile.
+        // The group may have ended by now.
         let _ = kill_process_group(group, signal);
     }
 }
 
-/// Feeds the command its payload, passes on what it prints, and waits for its end.
+/// Writes the payload to the command, forwards its output to the log, and waits for its end.
 async fn attend(child: &mut Child, context: &Context) -> anyhow::Result<(ExitStatus, String)> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let feed = async {
         if let Some(mut stdin) = stdin {
-            // A command that does not read it does not want it.
+            // A command may ignore its stdin, so a failed write is not an error.
             let _ = stdin.write_all(context.payload_text().as_bytes()).await;
         }
     };
     let output = Mutex::new(Vec::new());
     let ((), out, err) = tokio::join!(feed, drain(stdout, context, &output), drain(stderr, context, &output));
-    out.and(err).context("could not read what it prints")?;
+    out.and(err).context("could not read its output")?;
     let status = child.wait().await.context("could not wait for its end")?;
     Ok((status, String::from_utf8_lossy(&output.into_inner().unwrap_or_else(PoisonError::into_inner)).into_owned()))
 }

@@ -54,7 +54,7 @@ fn a_backfill_that_fails_says_so_and_one_that_is_cancelled_makes_no_more() {
     let (from, to) = (ago(3), ago(2));
     let failed = server.everytick(&["job", "backfill", "bad", "--from", &from, "--to", &to, "--wait"]).failed(1);
     assert!(failed.contains("2 of 2 runs did not succeed"), "{failed}");
-    assert!(failed.contains("runs made"), "lines of progress in a pipe: {failed}");
+    assert!(failed.contains("runs created"), "progress lines in a pipe: {failed}");
 
     let _ = hourly(&server, "slow", &["--shell", "sleep 60", "--timeout", "2m"]);
     let from = ago(30);

@@ -256,7 +256,7 @@ fn the_log_of_a_run_that_waits_says_so() {
         attempts["items"].as_array().filter(|items| items.iter().any(|item| item["outcome"] == "failed")).map(Vec::len)
     });
     let done = server.everytick(&["run", "log", &id]);
-    assert!(done.stderr.contains("the run waits; it is due at 20"), "{done:?}");
+    assert!(done.stderr.contains("the run is waiting; it is due at 20"), "{done:?}");
     done.ok();
 }
 

@@ -82,7 +82,7 @@ fn what_failed_is_run_again_and_what_goes_on_is_cancelled() {
         (run["state"] == "claimed").then_some(())
     });
     let said = server.everytick(&["flow", "cancel", &flow]).ok();
-    assert_eq!(said, format!("{flow} cancelled, with 1 of its runs\n"));
+    assert_eq!(said, format!("{flow} cancelled; runs cancelled with it: 1\n"));
     wait_for("what follows to be skipped", || {
         let shown = server.everytick(&["flow", "get", &flow, "-o", "json"]).json();
         (states(&shown) == "slow cancelled, never skipped").then_some(())

@@ -237,7 +237,7 @@ async fn a_file_that_was_moved_is_not_served_until_that_is_undone() {
     let mut file = SqliteConnection::connect(&format!("sqlite:{}/everytick.db", folder.display())).await.unwrap();
     for _ in 0..2 {
         let again = everytick_move(folder, &["--to", &database.url]);
-        assert!(again.stderr.contains("nothing left to do"), "{again:?}");
+        assert!(again.stderr.contains("nothing is left to do"), "{again:?}");
         again.ok();
         sqlx::raw_sql(forget).execute(&mut file).await.unwrap();
     }
@@ -261,7 +261,7 @@ async fn a_file_that_was_moved_is_not_served_until_that_is_undone() {
         SqliteStore::open(folder.join("everytick.db"), Arc::new(ManualClock::at(s(NOW))), LIMITS).await.unwrap();
     look_at(&store, &installation).await.assert_is(&installation.seen);
     store.close().await;
-    assert!(everytick_move(folder, &["--undo"]).ok().contains("bears no mark"));
+    assert!(everytick_move(folder, &["--undo"]).ok().contains("has no mark"));
     // What the target has is now another installation.
     let said = everytick_move(folder, &["--to", &database.url]).failed(1);
     assert!(said.contains("the target has another installation"), "{said}");
@@ -282,7 +282,7 @@ async fn a_target_that_is_in_use_is_refused_and_the_source_stays_unmarked() {
         let said = everytick_move(folder, &[&["--to", &database.url], more].concat()).failed(1);
         assert!(said.contains("the target is not empty: it has 1 jobs, 1 audit rows"), "{said}");
     }
-    assert!(everytick_move(folder, &["--undo"]).ok().contains("bears no mark"));
+    assert!(everytick_move(folder, &["--undo"]).ok().contains("has no mark"));
     store.close().await;
 }
 
@@ -296,7 +296,7 @@ async fn a_difference_in_numbers_is_an_error_and_the_target_is_not_served() {
     sqlx::raw_sql(lose).execute(&mut meddler).await.unwrap();
     let done = everytick_move(installation.folder(), &["--to", &database.url]);
     assert!(done.stdout.lines().any(|line| line.split_whitespace().eq(["requests", "2", "0"])), "{done:?}");
-    assert!(done.failed(1).contains("as many rows as the source in requests"));
+    assert!(done.failed(1).contains("the row counts of source and target differ in requests"));
     assert!(target(&database).await.is_err());
     sqlx::raw_sql("drop function lose cascade").execute(&mut meddler).await.unwrap();
 }
@@ -325,7 +325,7 @@ async fn a_killed_servers_file_moves_into_an_empty_database() {
     let job = store.get_job(TENANT, &everytick_store::conformance::by_name("nightly")).await.unwrap();
     assert!(job.job.next_tick(job.cursor, job.now).is_some());
     store.close().await;
-    assert!(run(&[]).stderr.contains("nothing left to do"));
+    assert!(run(&[]).stderr.contains("nothing is left to do"));
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn under_queue_runs_wait_for_their_turn_in_order_and_those_beyond_the_limit_are_
         is(&server, run, "cancelled");
     }
     wait_for("the work to stop", || is_gone(pid).then_some(()));
-    assert_eq!(server.everytick(&["job", "cancel", "q"]).ok(), "q: no run was open\n");
+    assert_eq!(server.everytick(&["job", "cancel", "q"]).ok(), "q: no open runs\n");
     assert_eq!(trigger(&server, &["q"])["state"], "waiting");
     server.everytick(&["job", "delete", "q", "--cancel"]).ok();
     server.everytick(&["job", "cancel", "nobody"]).failed(3);
@@ -146,7 +146,7 @@ fn failed_runs_are_driven_again_once_each() {
     assert_eq!(letters["items"].as_array().unwrap().len(), 2);
 
     let dry = server.everytick(&["run", "redrive", "--job", "j", "--since", &since, "--dry-run"]).ok();
-    assert!(dry.contains("would be made") && dry.contains(&failed[1]) && dry.contains("exit code 3"), "{dry}");
+    assert!(dry.contains("would be created") && dry.contains(&failed[1]) && dry.contains("exit code 3"), "{dry}");
     let asked = ["run", "redrive", "--job", "j", "--since", &since];
     let as_json = [&asked[..], &["-o", "json"]].concat();
     let one = server.everytick(&[&as_json[..], &["--limit", "1"]].concat()).json();
@@ -177,7 +177,7 @@ fn failed_runs_are_driven_again_once_each() {
         }
     }
     let table = server.everytick(&asked).ok();
-    assert!(table.contains("made before") && !table.contains("made now"), "{table}");
+    assert!(table.contains("created before") && !table.contains("created now"), "{table}");
     let audit = server.everytick(&["run", "list", "--job", "j", "-o", "json"]).json();
     assert_eq!(audit["items"].as_array().unwrap().len(), 5, "asking again makes nothing");
 

@@ -102,13 +102,13 @@ fn a_dry_run_says_what_the_restart_then_does_and_writes_nothing() {
     assert!(busy.contains("is open in another everytick process"), "{busy}");
     let (dir, ..) = server.stop();
     let text = recover(dir.path(), &["--data-dir", "data"]).ok();
-    assert!(text.contains("nothing is due"), "{text}");
+    assert!(text.contains("no tick is overdue"), "{text}");
 }
 
 #[test]
 fn without_dry_run_it_says_that_recovery_needs_no_command() {
     let message = everytick(&["recover"]).failed(2);
-    assert!(message.contains("happens by itself when a node starts") && message.contains("--dry-run"), "{message}");
+    assert!(message.contains("is automatic when a node starts") && message.contains("--dry-run"), "{message}");
 }
 
 #[test]
