@@ -1,4 +1,4 @@
-//! Other processes of the same program: the sink of webhooks, and a server. Both end with the benchmark.
+//! Child processes of a benchmark, from the same binary: the webhook sink and a server. Both end with the benchmark.
 
 use std::{net::TcpListener, path::PathBuf, process::Stdio, time::Duration};
 
@@ -10,12 +10,12 @@ use tokio::{
 
 use super::place::Place;
 
-/// How long a server may take to be ready.
+/// Limit for the start of a server.
 const READY_PATIENCE: Duration = Duration::from_secs(120);
 
 fn program() -> anyhow::Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("this program cannot be found")?);
-    // What is set for servers here is not meant for these.
+    let mut command = Command::new(std::env::current_exe().context("could not find the path of this program")?);
+    // Variables that configure the user's servers must not configure these processes.
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("EVERYTICK_")) {
             command.env_remove(name);
@@ -42,7 +42,7 @@ impl Sink {
     }
 }
 
-/// A node on the place, as `everytick serve` starts it.
+/// A node on the benchmark's database, started with `everytick serve`.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) url: String,
@@ -50,25 +50,25 @@ pub(super) struct Server {
     _data: DataDir,
 }
 
-/// A server's folder, removed with it. It stays empty: the database is elsewhere.
+/// The data directory of a server, removed with it. It stays empty, because the database is elsewhere.
 #[derive(Debug)]
 struct DataDir(PathBuf);
 
 impl Drop for DataDir {
     fn drop(&mut self) {
-        // What is left of an empty folder among the temporary ones is no harm.
+        // An empty directory that remains among the temporary files does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 impl Server {
     pub(super) async fn start(place: &Place) -> anyhow::Result<Self> {
-        // Free a moment ago; should somebody else take it meanwhile, the server says so and ends.
+        // The port is free now. If another process binds it first, the server ends with an error.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let mut command = program()?;
         let data = DataDir(std::env::temp_dir().join(format!("everytick-bench-{}", address.port())));
         command.args(["serve", "--listen", &address.to_string(), "--log-level", "error", "--data-dir"]).arg(&data.0);
-        // By the environment: the address may hold a password, and arguments are for all to see.
+        // Pass the URL in the environment: it may contain a password, and all users can see arguments.
         command.env("EVERYTICK_DATABASE_URL", place.url()).env("EVERYTICK_MAX_JOBS", "1000000000");
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let mut server = Self { url: format!("http://{address}"), child: command.spawn()?, _data: data };
@@ -87,7 +87,7 @@ impl Server {
         anyhow::bail!("the server was not ready within {READY_PATIENCE:?}")
     }
 
-    /// Bytes of memory that are its own: what is resident, less what it shares with its file.
+    /// Anonymous resident memory in bytes, which excludes pages of the program file.
     pub(super) fn memory(&self) -> anyhow::Result<u64> {
         let pid = self.child.id().context("the server has ended")?;
         let text = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
@@ -97,6 +97,6 @@ impl Server {
     }
 
     pub(super) async fn stop(mut self) -> anyhow::Result<()> {
-        self.child.kill().await.context("the server could not be ended")
+        self.child.kill().await.context("could not kill the server")
     }
 }

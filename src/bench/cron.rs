@@ -1,4 +1,4 @@
-//! `bench cron`: next ticks a second, on one core, by kind of expression, with its zone.
+//! `bench cron`: measures computed next ticks per second on one core, by kind of expression, with time zones.
 
 use std::{hint::black_box, time::Duration};
 
@@ -16,12 +16,12 @@ Examples:
   everytick bench cron
   everytick bench cron --expr '0 9 * * MON-FRI' --tz America/New_York
 
-Each call finds the tick after the one before, from the present on, and begins anew after a few years.
-`rate` is that of the slowest common expression, `sparse_rate` that of the slowest sparse one.";
+Each call finds the tick after the previous one, from November 2026 to the end of 2089, then starts again.
+`rate` is the rate of the slowest common expression, `sparse_rate` of the slowest sparse expression.";
 
-/// How long each expression is asked.
+/// Measured time per expression.
 const TIME: Duration = Duration::from_millis(300);
-/// Calls between two looks at the clock.
+/// Calls between two reads of the clock.
 const CALLS: u32 = 1_000;
 const FROM: &str = "2026-11-16T00:00:00Z";
 const UNTIL: &str = "2090-01-01T00:00:00Z";
@@ -47,10 +47,10 @@ const SPARSE: [(&str, &str); 6] = [
 
 #[derive(Debug, Args)]
 pub(crate) struct CronFlags {
-    /// Ask this expression alone
+    /// Measure only this expression
     #[arg(long, value_name = "EXPR")]
     expr: Option<String>,
-    /// In this zone [default: UTC]
+    /// Evaluate the expression in this time zone [default: UTC]
     #[arg(long, value_name = "ZONE", requires = "expr")]
     tz: Option<String>,
 }

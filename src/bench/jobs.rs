@@ -1,5 +1,5 @@
-//! The jobs that a benchmark registers. Each firing one is made for the instants at which it is to fire, in one of several
-//! zones; the idle mass, daily to yearly, fires in none of the next hours.
+//! The jobs that a benchmark registers. A firing job has a schedule for the wanted instants, in one of several time zones.
+//! Idle jobs, daily to yearly, have no tick in the next hours.
 
 use everytick_domain::{
     job::{JobSpec, Misfire, Overlap, PRIORITY_DEFAULT},
@@ -10,7 +10,7 @@ use everytick_domain::{
 };
 use jiff::{Timestamp, Zoned, tz::TimeZone};
 
-/// Half of them change their clocks.
+/// Half of these zones have clock changes.
 const ZONES: [&str; 8] = [
     "UTC",
     "America/New_York",
@@ -21,19 +21,19 @@ const ZONES: [&str; 8] = [
     "Asia/Tokyo",
     "America/Los_Angeles",
 ];
-/// Idle jobs do not fire before this.
+/// Idle jobs have no tick before this.
 pub(super) const IDLE_AT_LEAST: Span = Span::hours(2);
 
-/// Where a benchmark's runs go.
+/// The target of a benchmark's jobs.
 #[derive(Clone, Debug)]
 pub(super) enum Goes {
-    /// Nowhere: they are handed to a target of the benchmark's own.
+    /// The benchmark passes its own target to the engine, so the URL of the job is never called.
     Nowhere,
     Http(String),
     Queue(String),
 }
 
-/// Makes the definitions, each under a name of its own.
+/// Creates definitions with unique names.
 #[derive(Debug)]
 pub(super) struct Maker {
     made: u64,
@@ -47,7 +47,7 @@ impl Maker {
         Ok(Self { made: 0, zones: zones?, goes })
     }
 
-    /// Fires next at `at`, a whole second, and then a day, a week, a month or a year later: mostly daily.
+    /// A job that fires at `at`, a whole second, and again after a day, a week, a month or a year. Most jobs are daily.
     pub(super) fn once(&mut self, at: DbTime) -> JobSpec {
         let n = self.made;
         let (zone, local) = self.local(n, at);
@@ -58,20 +58,20 @@ impl Maker {
             3..=5 => format!("{second} {minute} {hour} * * {}", local.weekday().to_sunday_zero_offset()),
             _ => format!("{second} {minute} {hour} * * *"),
         };
-        // What workers take from a queue would else be judged job by job where they claim it.
+        // Under another policy, each claim of a worker would check the overlap of every job.
         let overlap = if matches!(self.goes, Goes::Queue(_)) { Overlap::Allow } else { Overlap::Skip };
         self.spec(cron_timing(cron, zone), overlap)
     }
 
-    /// Fires in none of the next hours.
+    /// A job without a tick in the next hours.
     pub(super) fn idle(&mut self, now: DbTime) -> JobSpec {
-        // Spread over the rest of the day by a step that meets every second.
+        // The step is coprime to the number of seconds, so the jobs spread over every second of 22 hours.
         let second = self.made.wrapping_mul(7_919) % 79_200;
         let at = now.plus(IDLE_AT_LEAST).plus(Span::seconds(second));
         self.once(DbTime::from_millis(at.millis() - at.millis().rem_euclid(1_000)))
     }
 
-    /// Fires every second, or every few, from `from` on.
+    /// A job that fires every 1 to 10 seconds, from `from` on.
     pub(super) fn often(&mut self, from: DbTime) -> JobSpec {
         let n = self.made;
         let zone = self.zones[n as usize % self.zones.len()].0;
@@ -85,12 +85,12 @@ impl Maker {
         self.from(timing, from)
     }
 
-    /// Fires every `every`, the first time at `from`, to the millisecond.
+    /// A job that fires every `every`, first at `from`, with millisecond precision.
     pub(super) fn every(&mut self, every: Span, from: DbTime) -> JobSpec {
         self.from(Timing::Every { every }, from)
     }
 
-    /// Under `allow`: one that fires each second would else skip whatever is slower than a second.
+    /// Uses overlap `allow`: under `skip`, a job that fires each second would skip ticks when a run takes longer than a second.
     fn from(&mut self, timing: Timing, from: DbTime) -> JobSpec {
         let mut spec = self.spec(timing, Overlap::Allow);
         if let Some(schedule) = &mut spec.schedule {
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_made_for_an_instant_fires_then_and_not_before() {
+    fn the_next_tick_of_a_job_is_the_wanted_instant() {
         let mut maker = Maker::new(Goes::Nowhere).unwrap();
         let now: DbTime = "2026-11-16T10:00:00.250Z".parse().unwrap();
         for second in 0..2_000 {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_jobs_fire_in_none_of_the_next_hours_and_each_has_its_name() {
+    fn idle_jobs_have_no_tick_in_the_next_hours_and_unique_names() {
         let mut maker = Maker::new(Goes::Nowhere).unwrap();
         let now: DbTime = "2026-11-16T10:00:00.250Z".parse().unwrap();
         let mut names = std::collections::HashSet::new();

@@ -1,5 +1,5 @@
-//! `bench lag` and `bench burst`: how long after its tick a run is dispatched, at a steady rate and for many jobs at one
-//! instant, among idle ones.
+//! `bench lag` and `bench burst`: measure the time from tick to dispatch, at a steady rate and for many jobs due at one
+//! instant, among idle jobs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,51 +22,51 @@ Examples:
   everytick bench lag --rate 1000,5000 --jobs 1000000 --database-url postgres://everytick@db/everytick
   everytick bench lag --rate 1000 --aligned
 
-Ticks are spread evenly over each second; with --aligned all of a second fall due at its beginning, as
-cron expressions do. The time from each tick to the call of its target is told, to the millisecond.";
+Ticks are spread evenly over each second. With --aligned, all ticks of a second are due at its start, like those of cron
+expressions. The figures are the times from tick to the call of the target, in milliseconds.";
 
 pub(super) const BURST_AFTER_HELP: &str = "\
 Examples:
   everytick bench burst --due 10000 --jobs 1000000 --database-url postgres://everytick@db/everytick
   everytick bench burst --due 1000,10000,100000 --jobs 1000000 --database-url postgres://everytick@db/everytick
 
-All jobs of a burst fall due at one instant. `max_ms` is the time from there to the last call of a target.";
+All jobs of a burst are due at one instant. `max_ms` is the time from that instant to the last call of a target.";
 
-/// Each job that makes up a steady rate fires this often.
+/// Interval of each job of the steady rate.
 const PERIOD: Span = Span::seconds(10);
-/// Seconds that are not counted.
+/// Warm-up time, which is not counted.
 const WARM: Span = Span::seconds(5);
-/// A burst that has not been dispatched by then never will be.
+/// The benchmark fails if a burst is not dispatched within this time.
 const BURST_PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
 pub(crate) struct LagFlags {
-    /// Ticks a second, up to 100,000; several are measured one after the other
+    /// Measure at this many ticks per second, up to 100,000; several rates are measured one after the other
     #[arg(long, value_name = "R", default_value = "1000", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=100_000))]
     rate: Vec<u64>,
-    /// Idle jobs beside
+    /// Register this many idle jobs as well
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     jobs: u64,
-    /// All ticks of a second fall due at its beginning
+    /// Make all ticks of a second due at its start
     #[arg(long)]
     aligned: bool,
-    /// Seconds to measure, up to 600
+    /// Measure for this many seconds, up to 600
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
-    /// Runs in progress at once, up to 10,000
+    /// Allow at most this many runs in progress, up to 10,000
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     slots: u64,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct BurstFlags {
-    /// Jobs that fall due at one instant, up to 1,000,000; several bursts are measured one after the other
+    /// Make this many jobs due at one instant, up to 1,000,000; several bursts are measured one after the other
     #[arg(long, value_name = "K", default_value = "1000", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     due: Vec<u64>,
-    /// Idle jobs beside
+    /// Register this many idle jobs as well
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     jobs: u64,
-    /// Runs in progress at once, up to 10,000
+    /// Allow at most this many runs in progress, up to 10,000
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     slots: u64,
 }
@@ -103,12 +103,12 @@ impl LagFlags {
         let counted = begin.plus(WARM);
         let lags = play(&open, counted, self.slots, progress).await?;
         progress.begin("dispatching", 1);
-        // A second more, for what is still under way.
+        // One more second, for runs that are not dispatched yet.
         rig::sleep_until(&open, counted.plus(Span::seconds(self.seconds + 1))).await?;
         let seen = lags.count();
         anyhow::ensure!(
             seen >= rate * self.seconds / 2,
-            "only {seen} runs were dispatched: the rate is beyond this machine"
+            "only {seen} runs were dispatched: this machine cannot reach the rate; use a lower --rate"
         );
         let report = Report::new("lag").text("database", place.kind()).count("jobs", self.jobs + firing);
         let report = report.count("due_per_second", rate).flag("aligned", self.aligned).count("slots", self.slots);
@@ -157,12 +157,12 @@ async fn idle(place: &Place, progress: &Progress, maker: &mut Maker, jobs: u64) 
     Ok(open.probe.tidy().await?)
 }
 
-/// Time enough to register so many, and for a node to load them.
+/// Enough time to register this many jobs, and for a node to load them.
 fn ahead(jobs: u64) -> Duration {
     Duration::from_secs_f64(4.0 + jobs as f64 / 4_000.0)
 }
 
-/// A node that plays; it has loaded its jobs before `begin`.
+/// Starts a node and waits until it has loaded its jobs. Fails if that is not before `begin`.
 async fn play(open: &Open, begin: DbTime, slots: u64, progress: &Progress) -> anyhow::Result<Arc<Lags>> {
     progress.begin("loading", 1);
     let lags = Lags::new(open, begin).await?;
@@ -170,7 +170,10 @@ async fn play(open: &Open, begin: DbTime, slots: u64, progress: &Progress) -> an
     let engine = rig::start(open, lags.clone(), Arc::new(TokioSpawn), setup).await?;
     engine.loaded().await;
     let now = open.store.now().await?;
-    anyhow::ensure!(now < begin, "the machine is too slow: the jobs were not loaded when they came due");
+    anyhow::ensure!(
+        now < begin,
+        "the machine is too slow: the jobs were not loaded before they were due; use fewer jobs"
+    );
     Ok(lags)
 }
 

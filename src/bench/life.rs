@@ -1,5 +1,5 @@
-//! `bench life`: whole lives of runs: tick, claim, dispatch, settle, through the real engine. To a target that does nothing; over
-//! HTTP to a sink in another process, beside a bare client on the same sink; or through a server to workers over HTTP.
+//! `bench life`: measures whole runs (tick, claim, dispatch, settle) through the real engine. The target is one that does
+//! nothing; or an HTTP sink in another process, compared with a bare client; or workers that pull over HTTP from a server.
 
 use std::{
     sync::{
@@ -35,19 +35,18 @@ Examples:
   everytick bench life --jobs 200000 --target http --database-url postgres://everytick@db/everytick
   everytick bench life --jobs 100000 --target queue --workers 4 --batch 100 --database-url postgres://everytick@db/everytick
 
-Every job fires once, all within a few seconds, faster than they can be worked off. `rate` is runs settled a
-second, from the first tick to the last settlement. For http, `bare_rate` is what a client without a
-scheduler reaches on such a sink with as many like requests at once, before and after, and `bare_ratio` the
-first by the second.
-`limit` is what plain inserts of the same rows reach on this machine and database just before, `ratio` the
-rate by the limit.";
+Every job fires once, all within a few seconds, faster than a node can process them. `rate` is settled runs per second,
+from the first tick to the last settlement. For http, `bare_rate` is the rate of a client without a scheduler on an equal
+sink, with as many equal requests in parallel, before and after the runs; `bare_ratio` is `rate` / `bare_rate`.
+`limit` is the rate of plain inserts of the same rows on this machine and database just before; `ratio` is
+`rate` / `limit`.";
 
-/// Ticks that fall due in each second: more than can be worked off.
+/// Ticks due in each second: more than a node can process.
 const DUE_A_SECOND: u64 = 50_000;
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Requests of the bare client, before and after the runs.
 const BARE_REQUESTS: u64 = 50_000;
-/// It is expected to have made so many a second.
+/// Lowest expected rate of the bare client. The first tick is planned after its requests at this rate.
 const BARE_A_SECOND_LEAST: u64 = 3_000;
 const QUEUE: &str = "bench";
 
@@ -63,19 +62,19 @@ enum Kind {
 
 #[derive(Debug, Args)]
 pub(crate) struct LifeFlags {
-    /// Jobs, each of which fires once: 100 to 5,000,000
+    /// Register this many jobs, each of which fires once: 100 to 5,000,000
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..=5_000_000))]
     jobs: u64,
-    /// Where the runs go
+    /// Deliver the runs to this kind of target
     #[arg(long, value_name = "TARGET", value_enum, default_value_t = Kind::Noop)]
     target: Kind,
-    /// Runs in progress at once, up to 10,000
+    /// Allow at most this many runs in progress, up to 10,000
     #[arg(long, value_name = "N", default_value_t = 4_000, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     slots: u64,
-    /// Workers, for queue: up to 1,000
+    /// For queue, start this many workers, up to 1,000
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     workers: u64,
-    /// Runs that a worker claims and settles at once, up to 100
+    /// For queue, let a worker claim and settle this many runs per request, up to 100
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
     batch: u64,
 }
@@ -90,7 +89,7 @@ impl LifeFlags {
             }
             Kind::Http => {
                 let (before, limit, rate) = rig::measure(self.webhooks(place, progress))?;
-                // The node is gone by now. The machine may have been faster or slower before.
+                // Measure again without the node: the speed of the machine may have changed since the first measurement.
                 let after = rig::measure(self.bare(progress))?;
                 let bare = 2.0 / (1.0 / before + 1.0 / after);
                 let report = report.text("target", "http").count("slots", self.slots).rate("bare_rate", bare);
@@ -106,7 +105,8 @@ impl LifeFlags {
         Ok(vec![report.rate("rate", rate).rate("limit", limit).ratio("ratio", rate / limit)])
     }
 
-    /// Measures the limit and registers the jobs. Gives the first tick of them, which leaves time and `ahead` for what comes first.
+    /// Measures the limit and registers the jobs. Returns the limit and the first tick, which leaves time for the registration
+    /// and `ahead` for other work.
     async fn register(
         &self,
         open: &Open,
@@ -133,7 +133,7 @@ impl LifeFlags {
         Ok((limit, rate))
     }
 
-    /// Gives the rate of the bare client too, right before the node starts.
+    /// Also returns the rate of the bare client, measured just before the node starts.
     async fn webhooks(&self, place: &Place, progress: &Progress) -> anyhow::Result<(f64, f64, f64)> {
         let sink = Sink::start().await?;
         let open = place.open().await?;
@@ -158,7 +158,7 @@ impl LifeFlags {
         BARE_REQUESTS.min(self.jobs)
     }
 
-    /// Requests a second of a client that does nothing else, at a sink of its own.
+    /// Requests per second of a client without a scheduler, to its own sink.
     async fn bare(&self, progress: &Progress) -> anyhow::Result<f64> {
         let sink = Sink::start().await?;
         progress.begin("measuring a bare client", self.bare_requests());
@@ -197,12 +197,12 @@ impl LifeFlags {
         let now = open.store.now().await?;
         anyhow::ensure!(
             now < first,
-            "the machine is too slow for so many jobs: they were not ready when they came due; try fewer"
+            "the machine is too slow: the jobs were not ready before they were due; use fewer --jobs"
         );
         self.settled_from(progress, first, count).await
     }
 
-    /// Waits until all are settled, and gives how many a second since `first`.
+    /// Waits until all runs are settled, and returns settled runs per second since `first`.
     async fn settled_from(
         &self,
         progress: &Progress,
@@ -210,7 +210,7 @@ impl LifeFlags {
         count: impl Fn() -> anyhow::Result<u64>,
     ) -> anyhow::Result<f64> {
         use everytick_store::{SystemClock, WallClock as _};
-        progress.begin("working off", self.jobs);
+        progress.begin("processing runs", self.jobs);
         tokio::time::sleep(Duration::from(first.since(SystemClock.now()))).await;
         let begun = rig::clock();
         loop {
@@ -225,14 +225,17 @@ impl LifeFlags {
     }
 }
 
-/// Runs of this process that succeeded.
+/// The number of succeeded runs in this process.
 fn succeeded() -> anyhow::Result<u64> {
     let text = rig::metrics()?.render();
     let line = text.lines().find_map(|line| line.strip_prefix("everytick_runs_total{state=\"succeeded\"} "));
-    line.context("no count of runs")?.trim().parse().context("a count")
+    line.context("the metric everytick_runs_total is missing")?
+        .trim()
+        .parse()
+        .context("the metric everytick_runs_total is not a number")
 }
 
-/// Headers like those of a delivery: the sink has as much to read from either client.
+/// The headers of a delivery, so that the sink reads as many bytes from either client.
 const HEADERS: [(&str, &str); 10] = [
     ("everytick-job", "bench-00000001"),
     ("everytick-run", "019a8c2e-5f00-7000-8000-000000000001"),
@@ -281,7 +284,7 @@ struct ClaimedRun {
     fence: i64,
 }
 
-/// One worker: claims a batch, does nothing, settles it.
+/// A worker that claims a batch and settles it at once.
 async fn work(server: String, name: String, batch: u64, settled: Arc<AtomicU64>) -> anyhow::Result<()> {
     let client = reqwest::Client::builder().no_proxy().build()?;
     let (claim, settle) =
@@ -296,7 +299,7 @@ async fn work(server: String, name: String, batch: u64, settled: Arc<AtomicU64>)
         let body = json!({ "settles": claimed.runs.iter().map(item).collect::<Vec<_>>() });
         let answer: serde_json::Value =
             client.post(&settle).json(&body).send().await?.error_for_status()?.json().await?;
-        let results = answer["results"].as_array().context("no results")?;
+        let results = answer["results"].as_array().context("the answer has no results")?;
         let done = results.iter().filter(|result| result["status"] == 200).count();
         settled.fetch_add(done as u64, Ordering::Relaxed);
     }

@@ -1,6 +1,6 @@
-//! `everytick bench`: how fast this release is on this machine and database, so that anybody can see for himself. Each
-//! benchmark works in a place of its own and first measures what plain inserts reach there, because machines and moments differ
-//! by more than releases do.
+//! `everytick bench`: measures the speed of this release on the user's machine and database. Each benchmark works in its own
+//! schema or file. It first measures the rate of plain inserts there (the limit), because machines, and one machine at two
+//! moments, differ more than releases do.
 
 mod child;
 mod cron;
@@ -28,39 +28,40 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Ticks a second through the scheduler
+    /// Measure recorded ticks per second
     #[command(after_help = tick::AFTER_HELP)]
     Tick(On<tick::TickFlags>),
-    /// Whole lives of runs a second: tick, claim, dispatch, settle
+    /// Measure whole runs per second: tick, claim, dispatch, settle
     #[command(after_help = life::AFTER_HELP)]
     Life(On<life::LifeFlags>),
-    /// From tick to dispatch at a steady rate
+    /// Measure the time from tick to dispatch at a steady rate
     #[command(after_help = lag::LAG_AFTER_HELP)]
     Lag(On<lag::LagFlags>),
-    /// From tick to dispatch for many jobs at one instant
+    /// Measure the time from tick to dispatch for many jobs due at one instant
     #[command(after_help = lag::BURST_AFTER_HELP)]
     Burst(On<lag::BurstFlags>),
-    /// Jobs registered a second, and what they take on disk and in memory
+    /// Measure registered jobs per second, and their size on disk and in memory
     #[command(after_help = register::AFTER_HELP)]
     Register(On<register::RegisterFlags>),
-    /// From the start of a node to its first tick
+    /// Measure the time from the start of a node to its first tick
     #[command(after_help = takeover::AFTER_HELP)]
     Takeover(On<takeover::TakeoverFlags>),
-    /// Next ticks a second, by kind of expression; needs no database
+    /// Measure computed next ticks per second, by kind of expression; needs no database
     #[command(after_help = cron::AFTER_HELP)]
     Cron(cron::CronFlags),
-    /// Answer webhooks and do nothing, for `bench life`, until the input ends
+    /// Answer webhooks for `bench life`, until stdin is closed
     #[command(hide = true, after_help = sink::AFTER_HELP)]
     Sink(sink::SinkFlags),
 }
 
-/// More jobs than this are a slip of the hand: they would fill the disk.
+/// More jobs than this are probably a typing error and would fill the disk.
 const JOBS_MAX: u64 = 100_000_000;
 
-/// A benchmark, and the database that it works on.
+/// The flags of a benchmark that needs a database.
 #[derive(Debug, Args)]
 pub(crate) struct On<F: Args> {
-    /// The database: sqlite:<file> or postgres://...; a file or schema of its own is made there, and removed at the end [default: a file in this folder]
+    /// Measure on this database: sqlite:<file> or postgres://...; creates its own file or schema there and removes it at the end
+    /// [default: a SQLite file in the current directory]
     #[arg(long, env = "EVERYTICK_DATABASE_URL", value_name = "URL", hide_env_values = true)]
     database_url: Option<String>,
     #[command(flatten)]
@@ -90,7 +91,7 @@ impl<F: Args> On<F> {
         bench: impl Fn(&F, &Place, &Progress) -> anyhow::Result<Vec<Report>>,
     ) -> anyhow::Result<()> {
         if cfg!(debug_assertions) {
-            output::note_line("this is a debug build: its figures say little; build with --release");
+            output::note_line("this is a debug build: its figures mean little; build with --release");
         }
         let database = self.database_url.or(file.database_url).map(|text| DatabaseUrl::read(&text)).transpose()?;
         let place = rig::measure(Place::make(database))?;

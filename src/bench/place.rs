@@ -1,4 +1,4 @@
-//! Where a benchmark works: a schema or a file of its own, on the database that was named, removed at the end.
+//! The schema or directory that a benchmark creates on the given database and removes at the end.
 
 use std::{ffi::OsString, fs, path::PathBuf, sync::Arc};
 
@@ -7,10 +7,10 @@ use everytick_store::{BENCH_PLACE, Limits, PostgresOptions, PostgresStore, Probe
 
 use crate::config::DatabaseUrl;
 
-/// The file of a benchmark, in a folder of its own: whoever is told to end takes the folder away, and a connection that is still being
-/// opened finds no place to make the file anew.
+/// The database file, in its own directory. An interrupted benchmark removes the directory; a connection that is still being
+/// opened can then not create the file again.
 const FILE: &str = "bench.db";
-/// Something may still be put into the folder while it is being removed.
+/// Removing is repeated, because another task may create a file in the directory meanwhile.
 const REMOVE_TRIES: usize = 10;
 
 #[derive(Clone, Debug)]
@@ -20,10 +20,10 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// Beside the file that was named, so that it lies on the same disk; without one, in the present folder.
+    /// Creates the directory beside the given file, so that it is on the same disk, or else in the current directory.
     pub(super) async fn make(database: Option<DatabaseUrl>) -> anyhow::Result<Self> {
         let mut random = [0; 6];
-        getrandom::fill(&mut random).context("the operating system gives no random bytes")?;
+        getrandom::fill(&mut random).context("the operating system returned no random bytes")?;
         let mark: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(match database {
             None => Self::beside("everytick".into(), &mark)?,
@@ -40,7 +40,7 @@ impl Place {
         name.push(format!(".bench-{mark}"));
         let folder = PathBuf::from(name);
         fs::create_dir(&folder).with_context(|| {
-            format!("could not make {}, to work in; --database-url names another place", folder.display())
+            format!("could not create the directory {}; set another location with --database-url", folder.display())
         })?;
         Ok(Self::Sqlite { folder })
     }
@@ -52,7 +52,7 @@ impl Place {
         }
     }
 
-    /// The address of the place itself, for a server in another process.
+    /// The URL of the schema or file, for a server in another process.
     pub(super) fn url(&self) -> String {
         match self {
             Self::Sqlite { folder } => format!("sqlite:{}", folder.join(FILE).display()),
@@ -76,9 +76,9 @@ impl Place {
 
     pub(super) async fn remove(&self) -> anyhow::Result<()> {
         match self {
-            Self::Postgres { url, schema, .. } => {
-                PostgresStore::drop_schema(url, schema).await.with_context(|| format!("drop schema {schema} by hand"))
-            }
+            Self::Postgres { url, schema, .. } => PostgresStore::drop_schema(url, schema)
+                .await
+                .with_context(|| format!("could not drop schema {schema}; drop it by hand")),
             Self::Sqlite { folder } => {
                 let mut removed = fs::remove_dir_all(folder);
                 for _ in 1..REMOVE_TRIES {
@@ -87,13 +87,13 @@ impl Place {
                     }
                     removed = fs::remove_dir_all(folder);
                 }
-                removed.with_context(|| format!("remove {} by hand", folder.display()))
+                removed.with_context(|| format!("could not remove {}; remove it by hand", folder.display()))
             }
         }
     }
 }
 
-/// The place, opened: what a node works with, and what only a benchmark asks.
+/// The opened database: the store of a node, and the extra calls that only benchmarks use.
 #[derive(Clone)]
 pub(super) struct Open {
     pub(super) store: Arc<dyn Store>,

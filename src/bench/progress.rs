@@ -1,4 +1,4 @@
-//! How far a benchmark is: a bar on a terminal, a line for each phase elsewhere.
+//! Shows the progress of a benchmark: a bar on a terminal, otherwise a line per phase.
 
 use std::{
     io::{self, IsTerminal},

@@ -1,5 +1,5 @@
-//! `bench register`: jobs a second through the batch API of a real server and through the store, what a job takes on disk, and the
-//! memory of the server that holds them all.
+//! `bench register`: measures registered jobs per second through the batch API of a real server and through the store, the
+//! size of a job on disk, and the memory of the server.
 
 use std::time::Duration;
 
@@ -21,19 +21,19 @@ Examples:
   everytick bench register --jobs 100000
   everytick bench register --jobs 1000000 --database-url postgres://everytick@db/everytick
 
-The jobs are mostly daily. `rate` is that of POST /api/v1/jobs/batch to a server in another process,
-`store_rate` that of a tenth as many through the store alone. `bytes_per_job` is what a job takes on disk
-with all its indexes, without the audit row of its creation, which `audit_bytes_per_job` tells. `memory_bytes`
-is what the server has of memory of its own, once it is idle again.";
+Most jobs are daily. `rate` is the rate of POST /api/v1/jobs/batch to a server in another process, `store_rate`
+the rate of a tenth as many jobs through the store alone. `bytes_per_job` is the size of a job on disk with all
+indexes, without the audit row of its creation; `audit_bytes_per_job` is the size of that row. `memory_bytes` is
+the anonymous memory of the server when it is idle again.";
 
-/// Lines in one request; the API takes up to 100,000.
+/// Lines per request. The API accepts up to 100,000.
 const LINES: u64 = 20_000;
-/// The server is idle after this long: its looks at what has changed are over.
+/// After this long, the server has read all changes and is idle.
 const IDLE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 pub(crate) struct RegisterFlags {
-    /// Jobs to register, 1,000 to 100,000,000
+    /// Register this many jobs, 1,000 to 100,000,000
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1_000..=JOBS_MAX))]
     jobs: u64,
 }
@@ -72,7 +72,7 @@ impl RegisterFlags {
             let count = LINES.min(self.jobs - made);
             let url = format!("{}/api/v1/jobs/batch", server.url);
             let sent = client.post(url).header("content-type", "application/x-ndjson").body(body).send();
-            // The next lines are written while the server works on these.
+            // Build the next lines while the server processes these.
             let sent = tokio::spawn(async move { sent.await?.error_for_status()?.bytes().await });
             made += count;
             if made < self.jobs {
@@ -80,7 +80,7 @@ impl RegisterFlags {
             }
             let answer = sent.await??;
             let good = answer.split(|byte| *byte == b'\n').filter(|line| is_created(line)).count() as u64;
-            anyhow::ensure!(good == count, "{good} of {count} jobs were made: {}", wrong(&answer));
+            anyhow::ensure!(good == count, "only {good} of {count} jobs were created: {}", wrong(&answer));
             progress.at(made);
         }
         let rate = self.jobs as f64 / begun.elapsed().as_secs_f64();
@@ -108,7 +108,7 @@ fn wrong(answer: &Bytes) -> String {
     line.map(|line| String::from_utf8_lossy(line).chars().take(300).collect()).unwrap_or_default()
 }
 
-/// Definitions as people write them: a schedule in a zone, a webhook, nothing else.
+/// Minimal definitions, as users write them: a schedule in a time zone, and a webhook.
 fn lines(from: u64, count: u64) -> String {
     const ZONES: [&str; 4] = ["UTC", "Europe/Paris", "America/New_York", "Asia/Tokyo"];
     let line = |n: u64| {
@@ -130,7 +130,7 @@ fn lines(from: u64, count: u64) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_created_line_is_known() {
+    fn a_line_with_status_201_is_a_created_job() {
         assert!(super::is_created(br#"{"line":1,"status":201,"id":"x"}"#));
         assert!(!super::is_created(br#"{"line":1,"status":409}"#));
     }

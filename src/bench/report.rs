@@ -1,4 +1,4 @@
-//! What a benchmark found: one JSON object, or a table for people. Figures keep their order.
+//! The result of a benchmark, printed as one JSON object or as a table. Fields keep their order.
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::Value;
@@ -34,7 +34,7 @@ impl Report {
         self.field(name, value.into(), if value { "yes" } else { "no" }.to_owned())
     }
 
-    /// Something a second.
+    /// A rate per second.
     pub(super) fn rate(self, name: &'static str, value: f64) -> Self {
         self.field(name, rounded(value, 1.0), format!("{}/s", grouped(value.max(0.0) as u64)))
     }
@@ -51,7 +51,7 @@ impl Report {
         self.field(name, rounded(value, 1.0), format!("{} B", grouped(value.max(0.0) as u64)))
     }
 
-    /// Figures of the same kind under one name.
+    /// A list of results under one name.
     pub(super) fn list(mut self, name: &'static str, items: Vec<Self>) -> Self {
         let value = items.iter().map(|item| serde_json::to_value(item).unwrap_or_default()).collect();
         let shown = |item: &Self| item.fields.iter().map(|field| field.shown.clone()).collect::<Vec<_>>().join("  ");
@@ -110,14 +110,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_one_object_whose_figures_keep_their_order() {
+    fn a_report_is_one_object_with_fields_in_order() {
         let report = Report::new("tick").count("jobs", 1_000_000).rate("rate", 41_234.6).ratio("ratio", 0.61234);
         let text = serde_json::to_string(&report).unwrap();
         assert_eq!(text, r#"{"bench":"tick","jobs":1000000,"rate":41235,"ratio":0.612}"#);
     }
 
     #[test]
-    fn numbers_are_grouped_for_people() {
+    fn shown_numbers_have_thousands_separators() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
     }
 }

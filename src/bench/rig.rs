@@ -1,5 +1,5 @@
-//! The parts that every benchmark is made of: a runtime of its own for each measurement, the limit of the moment, jobs
-//! registered by the thousand, and a node in this process.
+//! The parts that all benchmarks share: a new runtime for each measurement, the limit (rate of plain inserts), the
+//! registration of jobs in batches, and a node in this process.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -25,19 +25,19 @@ use super::{
 };
 use crate::{node::OsEntropy, telemetry};
 
-/// Rows in a batch, of the limit as of a node.
+/// Rows per batch, equal to the batches of a node.
 pub(super) const BATCH: usize = 1_000;
-/// The limit is measured for this long, after a moment that is not counted.
+/// The limit is measured for `LIMIT_TIME`, after a warm-up that is not counted.
 const LIMIT_WARM: Duration = Duration::from_millis(300);
 const LIMIT_TIME: Duration = Duration::from_secs(2);
-/// Jobs of the plain rows: as many as make each batch touch the index by job in places of its own.
+/// Number of different jobs of the plain rows. It is so large that each batch touches other pages of the index by job.
 const LIMIT_JOBS: u64 = 100_000;
-/// How often it is tried to end a measurement.
+/// Limit of tries to delete the runs of a measurement.
 const FORGET_TRIES: u32 = 5;
-/// What is left of a measurement has this long to end.
+/// Tasks of a measurement have this long to end.
 const STOP: Duration = Duration::from_secs(2);
 
-/// Runs one measurement to its end, or until the process is told to end. What it has left running ends with it.
+/// Runs one measurement until it ends or the process receives a signal. Its remaining tasks end with its runtime.
 pub(super) fn measure<T>(what: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let told = told()?;
     finish(async {
@@ -49,7 +49,7 @@ pub(super) fn measure<T>(what: impl Future<Output = anyhow::Result<T>>) -> anyho
     })
 }
 
-/// Runs what is to be done also when the process was told to end.
+/// Runs work that a signal must not interrupt, such as cleaning up.
 pub(super) fn finish<T>(what: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(what);
@@ -57,7 +57,7 @@ pub(super) fn finish<T>(what: impl Future<Output = anyhow::Result<T>>) -> anyhow
     done
 }
 
-/// What the process counts, as `/metrics` of a server would show it.
+/// The metrics of this process, as `/metrics` of a server shows them.
 pub(super) fn metrics() -> anyhow::Result<&'static PrometheusHandle> {
     static METRICS: OnceLock<PrometheusHandle> = OnceLock::new();
     if let Some(handle) = METRICS.get() {
@@ -72,7 +72,7 @@ pub(super) fn clock() -> Instant {
     Instant::now()
 }
 
-/// Rows a second that plain inserts in batches bring on the record here and now, over one connection.
+/// The limit: rows per second that plain inserts in batches reach now, over one connection.
 pub(super) async fn limit(open: &Open) -> anyhow::Result<f64> {
     let spread =
         |n: u64| JobId::from_uuid(uuid::Uuid::from_u128(u128::from(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64));
@@ -99,7 +99,7 @@ pub(super) async fn limit(open: &Open) -> anyhow::Result<f64> {
     anyhow::bail!("the limit was not measured")
 }
 
-/// Registers jobs through the store, and gives how many a second.
+/// Registers jobs through the store, and returns jobs per second.
 pub(super) async fn register(
     open: &Open,
     count: u64,
@@ -129,7 +129,7 @@ pub(super) async fn register(
     Ok(count as f64 / begun.elapsed().as_secs_f64())
 }
 
-/// How a benchmark's node is set up.
+/// Settings of a benchmark's node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeSetup {
     pub(super) slots: usize,
@@ -175,7 +175,7 @@ pub(super) async fn start(
     Engine::start(parts, incarnation).await.context("could not start a node")
 }
 
-/// Ends a measurement whose node is gone, so that another can follow.
+/// Deletes the runs of a measurement after its node has ended, so that another can follow.
 pub(super) fn forget(place: &Place) -> anyhow::Result<()> {
     measure(async {
         let mut tried = 0;
@@ -184,7 +184,7 @@ pub(super) fn forget(place: &Place) -> anyhow::Result<()> {
             let open = place.open().await?;
             let until = open.store.now().await?.plus(IDLE_AT_LEAST).minus(Span::hours(1));
             match open.probe.forget_runs(until).await {
-                // The last statements of the node may still be under way.
+                // The last statements of the node may still be executing.
                 Err(_) if tried < FORGET_TRIES => tokio::time::sleep(STOP).await,
                 forgotten => return Ok(forgotten?),
             }
@@ -198,7 +198,7 @@ pub(super) async fn second_ahead(open: &Open, ahead: Duration) -> anyhow::Result
     Ok(DbTime::from_millis((at.millis() / 1_000 + 1) * 1_000))
 }
 
-/// Sleeps until the database's clock shows `at`.
+/// Sleeps until `at` on the database clock.
 pub(super) async fn sleep_until(open: &Open, at: DbTime) -> anyhow::Result<()> {
     let now = open.store.now().await?;
     tokio::time::sleep(Duration::from(at.since(now))).await;

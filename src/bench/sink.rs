@@ -1,4 +1,4 @@
-//! `bench sink`: answers webhooks and does nothing. In another process, so that its work is not the node's.
+//! `bench sink`: answers webhooks. It is a separate process, so that its CPU time does not count as the node's.
 
 use std::io::Read as _;
 
@@ -24,7 +24,7 @@ impl SinkFlags {
             let listener = TcpListener::bind("127.0.0.1:0").await?;
             Output::new(Format::Table).line(&listener.local_addr()?.to_string())?;
             let router = Router::new().fallback(|_: Bytes| async {});
-            // Whoever started it holds the other end of the input, also when it is killed.
+            // The parent process has the other end of stdin. The pipe closes when the parent ends, even by a kill.
             let over = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
             tokio::select! {
                 served = axum::serve(listener, router) => served?,

@@ -1,5 +1,5 @@
-//! `bench takeover`: from the start of a node, which takes all partitions, to its first tick and to having all jobs that come
-//! due soon in memory.
+//! `bench takeover`: starts a node, which acquires all partitions. Measures the time to its first tick, and until all jobs
+//! that are due soon are in memory.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,17 +21,17 @@ pub(super) const AFTER_HELP: &str = "\
 Examples:
   everytick bench takeover --jobs 1000000 --database-url postgres://everytick@db/everytick
 
-One job in a hundred fires every second, or every few; some of their ticks are due when the node starts.
-The others are daily to yearly. `first_tick_ms` is the time from its start to the first call of a
-target, `loaded_ms` to having all that comes due within a minute in memory.";
+One job in a hundred fires every 1 to 10 seconds; some of their ticks are due when the node starts.
+The others are daily to yearly. `first_tick_ms` is the time from the start of the node to the first call of a
+target, `loaded_ms` the time until all jobs that are due within a minute are in memory.";
 
-/// One job in so many fires every second or every few.
+/// One job in this many fires every 1 to 10 seconds.
 const OFTEN_IN: u64 = 100;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
 pub(crate) struct TakeoverFlags {
-    /// Registered jobs, 100 to 100,000,000
+    /// Register this many jobs, 100 to 100,000,000
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..=JOBS_MAX))]
     jobs: u64,
 }
@@ -67,7 +67,7 @@ impl TakeoverFlags {
         let engine = rig::start(&open, lags.clone(), Arc::new(TokioSpawn), NodeSetup::default()).await?;
         let first = async {
             while lags.count() == 0 {
-                anyhow::ensure!(begun.elapsed() < PATIENCE, "no tick was fired within {PATIENCE:?}");
+                anyhow::ensure!(begun.elapsed() < PATIENCE, "no tick fired within {PATIENCE:?}");
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             Ok(begun.elapsed())

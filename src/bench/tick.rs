@@ -1,5 +1,5 @@
-//! `bench tick`: durable ticks a second through the real scheduler: timers, cron evaluation, the recording statement with its
-//! checks, cursors raised beside it. Runs are born claimed and go nowhere.
+//! `bench tick`: measures recorded ticks per second through the real scheduler: timers, cron evaluation, the recording
+//! statement with its checks, and cursors raised in the background. Runs are born claimed and are not delivered.
 
 use std::time::Duration;
 
@@ -23,37 +23,37 @@ Examples:
   everytick bench tick --jobs 1000000 --from 10000 --database-url postgres://everytick@db/everytick
   everytick bench tick --jobs 1000000 --sparse --database-url postgres://everytick@db/everytick
 
-Up to 100,000 of the jobs fire every second or every few, or once in the time that is measured; with
---sparse all that fire do so once, so that every tick costs a cursor too. The others are daily to
-yearly. `rate` is ticks on the record in a second of work, and `busy` the part
-of the time that was work: with a small one the rate says little. `limit` is what plain inserts of the same rows
-reach on this machine and database just before, `ratio` the first by the second.";
+Up to 100,000 of the jobs fire every 1 to 10 seconds, or once in the measured time. With --sparse each firing job
+fires once, so that every tick also costs a cursor. The other jobs are daily to yearly. `rate` is recorded ticks per
+second of work; `busy` is the working part of the measured time. If `busy` is small, the rate means little.
+`limit` is the rate of plain inserts of the same rows on this machine and database just before; `ratio` is
+`rate` / `limit`.";
 
-/// Jobs that fire in the time that is measured.
+/// Limit of jobs that fire in the measured time.
 const OFTEN_MAX: u64 = 100_000;
 const SPARSE_A_SECOND_MAX: u64 = 60_000;
-/// Of those that fire often, one in this many fires once.
+/// One firing job in this many fires once.
 const ONCE_IN: u64 = 5;
-/// The first seconds bring up to speed; cursors are raised from the sixth on.
+/// The first 3 seconds are warm-up and not counted. Cursors are raised from the sixth second on.
 const WARM: usize = 3;
-/// No renewal falls into the time that is measured: it would compare all that is claimed, and nothing here is ever settled.
+/// Longer than the measured time, so that no renewal falls into it: a renewal compares all claims, and no run is settled here.
 const LEASE: Span = Span::minutes(10);
 
 #[derive(Debug, Args)]
 pub(crate) struct TickFlags {
-    /// Registered jobs, 1,000 to 100,000,000
+    /// Register this many jobs, 1,000 to 100,000,000
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1_000..=JOBS_MAX))]
     jobs: u64,
-    /// Measure with this many jobs first, in the same run, and tell `growth`: the second rate by the first
+    /// Measure first with this many jobs, and report `growth`: the second rate divided by the first
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1_000..=JOBS_MAX))]
     from: Option<u64>,
-    /// Every job that fires does so once
+    /// Let each firing job fire once
     #[arg(long)]
     sparse: bool,
-    /// Another session keeps a snapshot open
+    /// Keep a snapshot open in another session
     #[arg(long)]
     snapshot: bool,
-    /// Seconds to measure, 4 to 40
+    /// Measure for this many seconds, 4 to 40
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u64).range(4..=40))]
     seconds: u64,
 }
@@ -68,7 +68,7 @@ impl TickFlags {
     pub(super) fn run(&self, place: &Place, progress: &Progress) -> anyhow::Result<Vec<Report>> {
         if let Some(from) = self.from.filter(|from| *from > self.jobs) {
             let message =
-                format!("--from {from} is more than --jobs {}; it is measured first, with fewer jobs", self.jobs);
+                format!("--from: {from} is more than --jobs {}; the first measurement needs fewer jobs", self.jobs);
             return Err(Failure::usage(message).into());
         }
         let mut maker = Maker::new(Goes::Nowhere)?;
@@ -103,7 +103,7 @@ impl TickFlags {
         Ok(vec![report])
     }
 
-    /// Registers `more` jobs, so that there are `jobs`, and measures.
+    /// Registers `more` jobs, for a total of `jobs`, and measures.
     async fn measure(
         &self,
         place: &Place,
@@ -123,7 +123,7 @@ impl TickFlags {
         let limit = rig::limit(&open).await?;
         let snapshot = if self.snapshot { Some(open.probe.hold_snapshot().await?) } else { None };
 
-        // Time enough to register those that fire, and for the node to load them.
+        // Leave time to register the firing jobs, and for the node to load them.
         let registering = fire as f64 / idle_rate.min(10_000.0);
         let ahead = Duration::from_secs_f64(4.0 + registering * 1.3 + fire as f64 / 20_000.0);
         let begin = rig::second_ahead(&open, ahead).await?;
@@ -140,14 +140,14 @@ impl TickFlags {
         engine.loaded().await;
         anyhow::ensure!(
             rig::clock() < begin_at,
-            "the machine is too slow: the jobs were not loaded when they came due"
+            "the machine is too slow: the jobs were not loaded before they were due; use fewer --jobs"
         );
         progress.begin("recording ticks", window);
         let mut behind = Vec::new();
         for second in 0..=window {
             let at = begin.plus(Span::seconds(second));
             rig::sleep_until(&open, at).await?;
-            // What was due before and is not recorded: the second that ends here was one of work, whatever came of it.
+            // If a due tick is not recorded yet, the node worked during the whole second that ends here.
             behind.push(engine.coming(1).first().is_some_and(|(due, _)| *due < at));
             progress.at(second);
         }

@@ -1,15 +1,15 @@
-//! Whether the benchmark was told to end, by Ctrl-C, `timeout` or a service manager. One listener for the whole process: a signal
-//! that comes between two measurements is heard too. It then takes away what it has made; a second signal ends it at once.
+//! Listens for SIGINT and SIGTERM. One listener serves the whole process, so that a signal between two measurements is not
+//! lost. After the first signal the benchmark removes its schema or files; a second signal ends it at once.
 
 use std::sync::OnceLock;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// As shells report a program that was interrupted.
+/// The exit code that shells use for an interrupted program (128 + SIGINT).
 const INTERRUPTED: i32 = 130;
 
-/// Cancelled when the process is told to end. Listens from the first call on.
+/// The token that the first signal cancels. Listens from the first call on.
 pub(super) fn told() -> anyhow::Result<&'static CancellationToken> {
     static TOLD: OnceLock<CancellationToken> = OnceLock::new();
     if let Some(told) = TOLD.get() {

@@ -1,4 +1,4 @@
-//! What a benchmark sees of a node: deliveries counted second by second, or by how long they came after their tick.
+//! Observes the deliveries of a node: counts them per second, or by their lag after the tick.
 
 use std::{
     ops::Range,
@@ -19,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{place::Open, rig::clock};
 
-/// Counts by seconds, and how far into each second there was something to count: a node that has done all that was due
-/// waits for the next second, and that time is not its work's.
+/// Counts per second, and the time of the last count within each second. A node that has processed all due ticks waits for
+/// the next second, and this waiting is not work.
 #[derive(Debug)]
 pub(super) struct Seconds {
     from: Instant,
@@ -28,7 +28,7 @@ pub(super) struct Seconds {
 }
 
 impl Seconds {
-    /// Counts from `from` on; what comes before is passed over.
+    /// Counts from `from` on, and ignores earlier deliveries.
     fn new(from: Instant) -> Self {
         Self { from, seconds: Mutex::default() }
     }
@@ -44,8 +44,8 @@ impl Seconds {
         seconds[second].1 = since - Duration::from_secs(second as u64);
     }
 
-    /// How many in these seconds, and in how much time of work. A second at whose end something was left undone, which
-    /// `behind` tells, was one of work to its end.
+    /// Returns the count in these seconds and the working time. `behind` marks the seconds that ended with due ticks left;
+    /// these count as work to their end.
     pub(super) fn between(&self, seconds: Range<usize>, behind: &[bool]) -> (u64, Duration) {
         let seen = self.seconds.lock().unwrap_or_else(PoisonError::into_inner);
         seconds.fold((0, Duration::ZERO), |(count, work), second| {
@@ -56,8 +56,8 @@ impl Seconds {
     }
 }
 
-/// Runs the loops of a node, and counts the deliveries that it begins, which go nowhere: what is measured ends with the tick on
-/// the record and its run claimed.
+/// Runs the loops of a node, but only counts its deliveries and drops them: the measurement ends when the tick is recorded
+/// and its run is claimed.
 #[derive(Debug)]
 pub(super) struct Undelivered {
     started: AtomicBool,
@@ -69,7 +69,7 @@ impl Undelivered {
         Arc::new(Self { started: AtomicBool::new(false), seen: Seconds::new(from) })
     }
 
-    /// The loops run: what comes now are deliveries.
+    /// Call this when the loops have started. Every later task is a delivery.
     pub(super) fn started(&self) {
         self.started.store(true, Ordering::Release);
     }
@@ -85,7 +85,7 @@ impl Spawn for Undelivered {
     }
 }
 
-/// A target that does nothing and takes no time.
+/// A target that returns success at once.
 #[derive(Debug, Default)]
 pub(super) struct Nothing;
 
@@ -100,24 +100,24 @@ fn succeeded() -> Outcome {
     Outcome::Succeeded { output: None }
 }
 
-/// A target that does nothing, and notes how long after its tick each delivery came to it, by the database's clock.
+/// A target that returns success at once, and records the lag of each delivery after its tick, on the database clock.
 #[derive(Debug)]
 pub(super) struct Lags {
-    /// The database's clock less ours, in milliseconds.
+    /// Database clock minus local clock, in milliseconds.
     ahead: i64,
-    /// Ticks before this are not counted.
+    /// Earlier ticks are not counted.
     from: DbTime,
     first: AtomicU64,
     millis: Mutex<Vec<u64>>,
 }
 
-/// Longer lags are counted as this.
+/// A longer lag is counted as this one.
 const LAG_MAX_MS: usize = 120_000;
 
 impl Lags {
     pub(super) async fn new(open: &Open, from: DbTime) -> anyhow::Result<Arc<Self>> {
         let mut ahead = i64::MAX;
-        // An answer is late, never early: the longest that it seems to be behind is the least wrong.
+        // The database reads its clock after `before`, so each difference is too large. The smallest is the most exact.
         for _ in 0..10 {
             let before = SystemClock.now();
             ahead = ahead.min(open.store.now().await?.millis() - before.millis());
@@ -133,7 +133,7 @@ impl Lags {
         self.counted().iter().sum()
     }
 
-    /// The lag that `part` of the deliveries did not pass.
+    /// The lag that `part` of the deliveries did not exceed.
     pub(super) fn quantile(&self, part: f64) -> f64 {
         let millis = self.counted();
         let wanted = (millis.iter().sum::<u64>() as f64 * part).ceil().max(1.0) as u64;
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_that_ends_with_work_left_counts_whole() {
+    fn a_second_that_ends_with_due_ticks_left_counts_as_work_to_its_end() {
         let seconds = Seconds::new(clock());
         *seconds.seconds.lock().unwrap() =
             vec![(9, Duration::ZERO), (10, Duration::from_millis(250)), (20, Duration::from_millis(100))];
