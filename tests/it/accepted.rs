@@ -1,4 +1,5 @@
-//! Receivers that answer 202 with `everytick-async: true` and report later: what they have accepted outlives the node that sent it.
+//! Receivers that answer 202 with `everytick-async: true` and report later. A run that a receiver accepted outlives the node
+//! that sent it.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -13,14 +14,14 @@ fn serve(dir: Option<TempDir>) -> Server {
     }
 }
 
-/// A job whose receiver accepts, and a run of it that was accepted.
+/// Creates a job whose receiver accepts runs, and returns an accepted run.
 fn accepted(server: &Server, sink: &Sink) -> Value {
     let url = sink.url();
     server.everytick(&["job", "create", "slow", "--url", &url, "--timeout", "10m"]).ok();
     server.everytick(&["job", "trigger", "slow"]).ok();
     sink.wait_for(1);
-    // From then on it belongs to its receiver.
-    wait_for("the claim to be handed over", || {
+    // From now on the claim belongs to the receiver.
+    wait_for("the receiver to own the claim", || {
         let run = run(server);
         (run["worker"] == "http").then_some(run)
     })
@@ -32,7 +33,7 @@ fn run(server: &Server) -> Value {
     server.everytick(&["run", "get", &id, "--output", "json"]).json()
 }
 
-/// Reports as the receiver does, with the fence of its delivery.
+/// Reports a result as the receiver does, with the fence of its delivery.
 fn report(server: &Server, sink: &Sink) -> u16 {
     let headers = sink.deliveries()[0].headers.clone();
     let url = format!("{}/api/v1/runs/{}/settle", server.url(), headers["everytick-run"]);
@@ -42,8 +43,8 @@ fn report(server: &Server, sink: &Sink) -> u16 {
     runtime.block_on(async { reqwest::Client::new().post(&url).json(&body).send().await.unwrap().status().as_u16() })
 }
 
-/// A node settles what an earlier process has lost before it claims anything: once a run that was asked for later is delivered, so
-/// would have been the accepted one, if it were lost.
+/// Checks that the accepted run is not delivered again. A node settles the lost runs of an earlier process before it claims
+/// anything. So if the accepted run counted as lost, its delivery would precede that of a run triggered now.
 fn is_left_alone(server: &Server, sink: &Sink, before: &Value) {
     let later = Sink::start();
     let name = format!("after-{}", server.pid());
@@ -52,7 +53,7 @@ fn is_left_alone(server: &Server, sink: &Sink, before: &Value) {
     later.wait_for(1);
     let after = run(server);
     assert_eq!((&after["state"], &after["attempt"], &after["fence"]), (&json!("claimed"), &json!(1), &before["fence"]));
-    assert_eq!(sink.deliveries().len(), 1, "it was delivered once");
+    assert_eq!(sink.deliveries().len(), 1, "the run was delivered once");
 }
 
 #[test]
@@ -73,6 +74,6 @@ fn an_accepted_run_survives_a_restart_and_a_kill_of_its_node_and_is_settled_by_t
     assert_eq!(report(&server, &sink), 200);
     let over = run(&server);
     assert_eq!((&over["state"], &over["attempt"], &over["output"]), (&json!("succeeded"), &json!(1), &json!("done")));
-    assert_eq!(report(&server, &sink), 200, "the same report again is answered as the first");
+    assert_eq!(report(&server, &sink), 200, "a repeated report gets the same answer");
     assert_eq!(sink.deliveries().len(), 1);
 }

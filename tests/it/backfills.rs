@@ -1,4 +1,4 @@
-//! Backfills from outside: what a dry run says, runs that are made and waited for, and one that is ended.
+//! Backfills from outside: a dry run, a backfill with `--wait`, and a cancelled backfill.
 
 use everytick_domain::time::{DbTime, Span};
 use everytick_store::{SystemClock, WallClock};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Server, wait_for};
 
-/// A job of every hour, and the hours ago at which its ticks lie.
+/// Creates an hourly job. Returns a function from a number of hours to the tick that many hours ago.
 fn hourly(server: &Server, name: &str, more: &[&str]) -> impl Fn(u64) -> String {
     let create = ["job", "create", name, "--cron", "0 * * * *"];
     server.everytick(&[&create, more].concat()).ok();
@@ -19,7 +19,7 @@ fn get(server: &Server, id: &str) -> Value {
 }
 
 #[test]
-fn past_ticks_get_their_runs_and_somebody_waits_for_them() {
+fn a_backfill_creates_runs_for_past_ticks_and_wait_returns_when_they_have_ended() {
     let server = Server::builder().flags(&["--enable-shell"]).start();
     let ago = hourly(&server, "j", &["--shell", "echo $EVERYTICK_CAUSE $EVERYTICK_SCHEDULED_AT; cat"]);
     let (from, to) = (ago(4), ago(2));
@@ -48,7 +48,7 @@ fn past_ticks_get_their_runs_and_somebody_waits_for_them() {
 }
 
 #[test]
-fn a_backfill_that_fails_says_so_and_one_that_is_cancelled_makes_no_more() {
+fn wait_reports_failed_runs_and_a_cancelled_backfill_creates_no_more_runs() {
     let server = Server::builder().flags(&["--enable-shell"]).start();
     let ago = hourly(&server, "bad", &["--shell", "exit 1"]);
     let (from, to) = (ago(3), ago(2));
@@ -61,11 +61,11 @@ fn a_backfill_that_fails_says_so_and_one_that_is_cancelled_makes_no_more() {
     let args = ["job", "backfill", "slow", "--from", &from, "--to", &to, "--newest-first", "-o", "json"];
     let made = server.everytick(&args).json();
     let id = made["id"].as_str().unwrap();
-    wait_for("a run to be made", || (get(&server, id)["made"] == 1).then_some(()));
+    wait_for("the backfill to create a run", || (get(&server, id)["made"] == 1).then_some(()));
     let runs = server.everytick(&["job", "runs", "slow", "-o", "json"]).json();
-    assert_eq!(runs["items"][0]["scheduled_at"], json!(ago(2)), "the newest first, and one at a time");
+    assert_eq!(runs["items"][0]["scheduled_at"], json!(ago(2)), "newest first, and one at a time");
     server.everytick(&["backfill", "cancel", id, "--runs"]).ok();
-    let over = wait_for("its run to be stopped", || Some(get(&server, id)).filter(|told| told["cancelled"] == 1));
+    let over = wait_for("its run to be cancelled", || Some(get(&server, id)).filter(|told| told["cancelled"] == 1));
     assert_eq!((&over["state"], &over["made"], &over["total"]), (&json!("cancelled"), &json!(1), &json!(29)));
     server.everytick(&["backfill", "get", "01a1e327-d180-8de1-92e3-d388a74d8fe4"]).failed(3);
     let refused = server.everytick(&["job", "backfill", "slow", "--from", &to, "--to", &from]).failed(1);

@@ -1,4 +1,4 @@
-//! Calendars from outside: set from flags and files, named by a job, and what that does to its ticks.
+//! Calendars from outside: set from flags and files, used by a job, and their effect on its ticks.
 
 use std::fs;
 
@@ -54,9 +54,9 @@ fn a_calendar_is_set_from_flags_and_files_shown_and_deleted() {
     assert!(refused.contains("line 6") && refused.contains("FREQ=DAILY"), "{refused}");
 }
 
-/// A job of every second stops running when its calendar says so, and goes on when it does not.
+/// A job fires every second. Its ticks become skips when its calendar excludes the day, and runs again after the next change.
 #[test]
-fn ticks_on_a_calendars_dates_are_skips_until_the_calendar_changes() {
+fn ticks_on_the_dates_of_a_calendar_are_skips_until_the_calendar_changes() {
     let server = Server::builder().flags(&["--enable-shell"]).start();
     let set = |date: &str| {
         let set = ["calendar", "set", "down", "--date", date, "-o", "json"];

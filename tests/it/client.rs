@@ -10,7 +10,7 @@ fn with_shell() -> Server {
     Server::builder().flags(&["--enable-shell", "--allow-webhook-range", "127.0.0.0/8"]).start()
 }
 
-/// The runs of a job once there are so many in this state.
+/// Waits until a job has `count` runs in this state, and returns them.
 fn runs(server: &Server, job: &str, state: &str, count: usize) -> Vec<Value> {
     wait_for(&format!("{count} runs of {job} to be {state}"), || {
         let list = server.everytick(&["job", "runs", job, "--status", state, "-o", "json"]).json();
@@ -18,7 +18,7 @@ fn runs(server: &Server, job: &str, state: &str, count: usize) -> Vec<Value> {
     })
 }
 
-/// Triggers a job and gives the run's id.
+/// Triggers a job and returns the id of the run.
 fn trigger(server: &Server, args: &[&str]) -> String {
     server.everytick(&[&["job", "trigger"], args].concat()).ok().trim().to_owned()
 }
@@ -40,7 +40,7 @@ fn the_example_of_the_readme_works() {
 }
 
 #[test]
-fn a_job_is_made_shown_changed_and_deleted() {
+fn a_job_is_created_shown_changed_and_deleted() {
     let server = Server::start();
     server
         .everytick(&[
@@ -91,7 +91,7 @@ fn a_job_is_made_shown_changed_and_deleted() {
     let job = server.everytick(&["job", "get", "nightly", "-o", "json"]).json();
     assert_eq!((&job["schedule"]["every"], &job["schedule"]["cron"]), (&json!("5m"), &Value::Null));
     assert_eq!((&job["labels"], &job["retry"]["max_retries"]), (&json!({}), &json!(9)));
-    assert_eq!(job["target"]["http"]["headers"], json!({"X-Team": "billing"}), "what is not named stays");
+    assert_eq!(job["target"]["http"]["headers"], json!({"X-Team": "billing"}), "fields without a flag do not change");
 
     let next = server.everytick(&["job", "next", "nightly", "-n", "3", "-o", "json"]).json();
     assert_eq!(next["ticks"].as_array().unwrap().len(), 3);
@@ -109,7 +109,7 @@ fn a_job_is_made_shown_changed_and_deleted() {
 }
 
 #[test]
-fn what_the_server_refuses_is_told_field_by_field() {
+fn a_refusal_of_the_server_is_printed_field_by_field() {
     let server = Server::start();
     let message = server
         .everytick(&[
@@ -142,21 +142,21 @@ fn what_the_server_refuses_is_told_field_by_field() {
 }
 
 #[test]
-fn a_job_comes_from_a_file_and_flags_go_before_it() {
+fn a_job_is_read_from_a_file_and_flags_override_the_file() {
     let server = Server::start();
     let definition =
         json!({"name": "a", "target": {"http": {"url": "https://example.org/"}}, "priority": 1, "timeout": "5s"});
     fs::write(server.dir().join("job.json"), definition.to_string()).unwrap();
     server.everytick(&["job", "create", "-f", "job.json", "--priority", "7"]).ok();
     let job = server.everytick(&["job", "get", "a", "-o", "json"]).ok();
-    // What the server answers can be given back under another name.
+    // The answer of the server is valid input under another name.
     server.everytick_with_stdin(&["job", "create", "b", "-f", "-"], &job).ok();
     let job = server.everytick(&["job", "get", "b", "-o", "json"]).json();
     assert_eq!((&job["priority"], &job["timeout"]), (&json!(7), &json!("5s")));
 }
 
 #[test]
-fn a_batch_makes_what_is_valid_and_names_the_rest() {
+fn a_batch_creates_the_valid_jobs_and_lists_the_errors_of_the_others() {
     let server = Server::start();
     let job = |name: &str| json!({"name": name, "target": {"http": {"url": "https://example.org/"}}}).to_string();
     let lines = [job("a"), "{".to_owned(), job("b"), job("a b")].join("\n");
@@ -188,7 +188,7 @@ fn long_lists_are_read_page_by_page() {
     let cursor = page.stderr.trim().rsplit(' ').next().unwrap().to_owned();
     let next = server.everytick(&["job", "list", "--limit", "1", "--cursor", &cursor]).ok();
     assert!(next.contains("job-0010"), "{next}");
-    // A reader that goes away is no error.
+    // A closed pipe is not an error.
     let mut child = server
         .command(&["job", "list", "--limit", "5000"])
         .stdout(Stdio::piped())
@@ -201,7 +201,7 @@ fn long_lists_are_read_page_by_page() {
 }
 
 #[test]
-fn a_command_runs_and_its_output_is_kept() {
+fn the_output_of_a_command_is_stored() {
     let server = with_shell();
     server
         .everytick(&["job", "create", "greet", "--env", "WHO=world", "--shell", "echo hello $WHO; echo oops >&2"])
@@ -246,7 +246,7 @@ fn a_log_is_followed_while_the_run_is_in_progress() {
 }
 
 #[test]
-fn the_log_of_a_run_that_waits_says_so() {
+fn run_log_of_a_waiting_run_shows_when_it_is_due() {
     let server = with_shell();
     server.everytick(&["job", "create", "flaky", "--max-retries", "3", "--base-delay", "1h", "--", "false"]).ok();
     let id = trigger(&server, &["flaky"]);
@@ -261,7 +261,7 @@ fn the_log_of_a_run_that_waits_says_so() {
 }
 
 #[test]
-fn a_run_in_progress_is_cancelled_and_an_idempotency_key_makes_one_run() {
+fn a_run_in_progress_is_cancelled_and_an_idempotency_key_creates_one_run() {
     let server = with_shell();
     server.everytick(&["job", "create", "long", "--", "sleep", "600"]).ok();
     let id = trigger(&server, &["long", "--idempotency-key", "k1"]);
@@ -275,7 +275,7 @@ fn a_run_in_progress_is_cancelled_and_an_idempotency_key_makes_one_run() {
 }
 
 #[test]
-fn a_payload_of_one_run_goes_before_the_jobs() {
+fn the_payload_of_a_trigger_replaces_the_payload_of_the_job() {
     let (server, sink) = (with_shell(), Sink::start());
     server.everytick(&["job", "create", "pay", "--url", &sink.url(), "--payload", r#"{"a": 1.0}"#]).ok();
     trigger(&server, &["pay"]);
@@ -286,7 +286,7 @@ fn a_payload_of_one_run_goes_before_the_jobs() {
 }
 
 #[test]
-fn serve_says_where_it_is_and_what_comes_next_and_stops_when_told() {
+fn serve_prints_its_banner_stops_on_sigterm_and_refuses_a_second_process() {
     let server = Server::start();
     server.everytick(&["job", "create", "nightly", "--cron", "0 2 * * *", "--url", "https://example.org/"]).ok();
     let (dir, status, log) = server.stop();
@@ -295,7 +295,7 @@ fn serve_says_where_it_is_and_what_comes_next_and_stops_when_told() {
     let server = Server::builder().dir(dir).start();
     assert!(server.banner().contains("T02:00:00Z  nightly"), "{}", server.banner());
     assert!(server.banner().contains("data in data/everytick.db"), "{}", server.banner());
-    // One file, one process.
+    // Only one process may open the file.
     let second = server.command(&["serve", "--listen", "127.0.0.1:0", "--data-dir", "data"]).output().unwrap();
     assert_eq!(second.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&second.stderr).contains("another everytick process"), "{second:?}");
@@ -315,7 +315,7 @@ fn a_second_signal_stops_at_once() {
 }
 
 #[test]
-fn what_is_not_everytick_is_told_apart() {
+fn a_server_that_is_not_everytick_is_reported() {
     let (server, sink) = (Server::start(), Sink::answering(|_| "404 Nope".to_owned()));
     let message = server.everytick(&["--server", sink.url().trim_end_matches("/hook"), "job", "list"]).failed(1);
     assert!(message.contains("is not everytick"), "{message}");

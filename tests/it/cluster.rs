@@ -20,7 +20,7 @@ fn node(database: &Database, name: &str, more: &[&str]) -> Server {
     Server::builder().flags(&flags).flags(&["--allow-webhook-range", "127.0.0.0/8"]).flags(more).start()
 }
 
-/// How many partitions each living node holds, by name. A database that is busy may not answer in time.
+/// The number of partitions that each live node owns, by name. `None` if a busy database does not answer in time.
 fn held(node: &Server) -> Option<Vec<(String, u64)>> {
     let done = node.everytick(&["cluster", "-o", "json"]);
     let view = (done.code == 0).then(|| done.json())?;
@@ -30,11 +30,11 @@ fn held(node: &Server) -> Option<Vec<(String, u64)>> {
 
 fn held_as(node: &Server, expected: &[(&str, u64)]) {
     let expected: Vec<_> = expected.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
-    wait_for(&format!("partitions held as {expected:?}"), || (held(node)? == expected).then_some(()));
+    wait_for(&format!("partitions owned as {expected:?}"), || (held(node)? == expected).then_some(()));
 }
 
 #[test]
-fn nodes_share_the_partitions_and_any_of_them_answers() {
+fn nodes_share_the_partitions_and_each_serves_the_api() {
     let (database, sink) = (database(), Sink::start());
     let a = node(&database, "a", &[]);
     held_as(&a, &[("a", 256)]);
@@ -53,7 +53,7 @@ fn nodes_share_the_partitions_and_any_of_them_answers() {
     });
     let table = a.everytick(&["cluster"]).ok();
     assert!(table.contains("NODE") && table.contains("north") && table.contains("256 partitions"), "{table}");
-    // What is asked of one node is done by the other, where that holds the job.
+    // A request to one node also takes effect on jobs that the other node owns.
     for n in 0..20 {
         a.everytick(&["job", "pause", &format!("job-{n}")]).ok();
     }
@@ -62,7 +62,7 @@ fn nodes_share_the_partitions_and_any_of_them_answers() {
 }
 
 #[test]
-fn a_node_that_stops_hands_over_and_one_that_is_killed_is_replaced() {
+fn the_partitions_of_a_stopped_node_and_of_a_killed_node_move_to_the_others() {
     let (database, sink) = (database(), Sink::start());
     let (a, b) = (node(&database, "a", &[]), node(&database, "b", &[]));
     held_as(&a, &[("a", 128), ("b", 128)]);
@@ -78,7 +78,7 @@ fn a_node_that_stops_hands_over_and_one_that_is_killed_is_replaced() {
     held_as(&c, &[("c", 256)]);
     let seen = sink.deliveries().len();
     sink.wait_for(seen + 20);
-    // On the record once each, and every attempt was seen once.
+    // The sink received each attempt of each run once.
     let mut attempts: Vec<_> = sink
         .deliveries()
         .iter()
@@ -91,7 +91,7 @@ fn a_node_that_stops_hands_over_and_one_that_is_killed_is_replaced() {
 }
 
 #[test]
-fn a_node_may_only_answer_or_only_play() {
+fn a_node_may_serve_only_the_api_or_only_run_jobs() {
     let (database, sink) = (database(), Sink::start());
     let answers = node(&database, "answers", &["--roles", "api"]);
     let plays = node(&database, "plays", &["--roles", "scheduler,dispatcher"]);
@@ -99,11 +99,11 @@ fn a_node_may_only_answer_or_only_play() {
     answers.everytick(&["job", "create", "j", "--every", "1s", "--url", &sink.url()]).ok();
     let delivered = sink.wait_for(2);
     assert!(delivered.iter().all(|delivery| delivery.headers["everytick-node"] == "plays"));
-    assert_ne!(plays.everytick(&["job", "list"]).code, 0, "it does not answer the API");
+    assert_ne!(plays.everytick(&["job", "list"]).code, 0, "a node without the role api does not serve the API");
 }
 
 #[test]
-fn a_second_process_under_the_name_of_a_living_node_is_refused_and_the_first_goes_on() {
+fn a_second_process_with_the_name_of_a_live_node_is_refused_and_the_first_continues() {
     let database = database();
     let first = node(&database, "same", &[]);
     held_as(&first, &[("same", 256)]);
@@ -127,7 +127,7 @@ fn a_second_process_under_the_name_of_a_living_node_is_refused_and_the_first_goe
 }
 
 #[test]
-fn with_replace_node_the_older_process_stops_and_says_why() {
+fn with_replace_node_the_older_process_stops_and_logs_the_reason() {
     let database = database();
     let mut old = node(&database, "same", &[]);
     let new = node(&database, "same", &["--replace-node"]);
@@ -136,9 +136,9 @@ fn with_replace_node_the_older_process_stops_and_says_why() {
     held_as(&new, &[("same", 256)]);
 }
 
-/// As a supervisor does: the lease of the killed process still lives, and nobody waits for its end.
+/// A supervisor restarts a killed process at once, while its lease of 10 minutes is still valid.
 #[test]
-fn a_node_that_was_killed_starts_again_under_its_name_at_once() {
+fn a_killed_node_restarts_under_its_name_without_waiting_for_its_lease() {
     let database = database();
     let start = || {
         let flags = ["--database-url", &database.url, "--node-name", "same", "--lease", "10m"];
@@ -151,9 +151,9 @@ fn a_node_that_was_killed_starts_again_under_its_name_at_once() {
     held_as(&again, &[("same", 256)]);
 }
 
-/// One of two nodes may neither run commands nor reach the receiver. It owns half of the jobs, and fails none of their runs.
+/// One of two nodes may neither run commands nor call the receiver. It owns half of the jobs, and fails none of their runs.
 #[test]
-fn a_node_that_cannot_deliver_hands_its_runs_to_one_that_can() {
+fn a_node_that_cannot_deliver_a_run_leaves_it_to_a_node_that_can() {
     let (database, sink) = (database(), Sink::start());
     let able = node(&database, "able", &["--enable-shell"]);
     let flags = ["--database-url", &database.url, "--node-name", "unable", "--lease", "8s"];
@@ -169,7 +169,7 @@ fn a_node_that_cannot_deliver_hands_its_runs_to_one_that_can() {
         job("address", &["--url", &sink.url()]);
         job("name", &["--url", &by_name]);
     }
-    // Every job has had some runs, whoever owns it.
+    // Every job has had some runs, on both owners.
     let ended = || {
         let runs = able.everytick(&["run", "list", "--limit", "1000", "-o", "json"]).json();
         let runs = runs["items"].as_array().unwrap().clone();
@@ -189,7 +189,7 @@ fn a_node_that_cannot_deliver_hands_its_runs_to_one_that_can() {
         assert!(table.contains(part), "{part} is missing: {table}");
     }
     unable.wait_for_log("the nodes differ in what they can deliver");
-    // Alone it fails, and says which flag is missing.
+    // Without the other node the run fails, and the error names the missing flag.
     able.stop();
     held_as(&unable, &[("unable", 256)]);
     unable.everytick(&["job", "trigger", "shell-0", "--force"]).ok();
@@ -200,7 +200,7 @@ fn a_node_that_cannot_deliver_hands_its_runs_to_one_that_can() {
 }
 
 #[test]
-fn no_webhook_reaches_the_api_of_a_node_of_the_cluster() {
+fn a_webhook_cannot_call_the_api_of_a_node_of_the_cluster() {
     let database = database();
     let (a, b) = (node(&database, "a", &[]), node(&database, "b", &[]));
     held_as(&a, &[("a", 128), ("b", 128)]);
@@ -220,8 +220,8 @@ fn no_webhook_reaches_the_api_of_a_node_of_the_cluster() {
 }
 
 #[test]
-fn a_node_waits_at_its_start_for_a_database_that_is_away() {
-    // A port that was free a moment ago, and on which nothing listens.
+fn a_starting_node_waits_for_a_database_that_does_not_answer() {
+    // A free port, on which no process listens.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let dir = tempfile::tempdir().unwrap();
     let mut child = everytick_command(dir.path())
@@ -230,15 +230,16 @@ fn a_node_waits_at_its_start_for_a_database_that_is_away() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let waits = lines.find_map(|line| line.ok().filter(|line| line.contains("trying again"))).expect("it waits");
+    let waits =
+        lines.find_map(|line| line.ok().filter(|line| line.contains("trying again"))).expect("the node tries again");
     assert!(waits.contains(&format!("127.0.0.1 port {port}: ")), "{waits}");
-    assert_eq!(child.try_wait().unwrap(), None, "it has not ended");
+    assert_eq!(child.try_wait().unwrap(), None, "the node has not ended");
     child.kill().unwrap();
     child.wait().unwrap();
 }
 
 #[test]
-fn a_run_that_a_request_cancels_is_counted() {
+fn a_cancelled_run_is_counted_in_the_metrics() {
     let node = Server::start();
     node.everytick(&["job", "create", "queued", "--queue", "q"]).ok();
     let run = node.everytick(&["job", "trigger", "queued", "-o", "json"]).json()["id"].as_str().unwrap().to_owned();

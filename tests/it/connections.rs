@@ -1,4 +1,4 @@
-//! Connections that do nothing take nothing from those that do.
+//! Idle and waiting connections do not take descriptors or connection slots from runs and other requests.
 
 use std::{
     fs,
@@ -11,13 +11,13 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::support::{Server, Sink, wait_for};
 
-/// Lets the server open so many files more than it has open.
+/// Sets the open-file limit of the server to `more` above the files that it has open.
 fn leave_files(server: &Server, more: u64) {
     let open = fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count() as u64;
     set_file_limit(server, Rlimit { current: Some(open + more), maximum: None });
 }
 
-/// The hard limit stays, so that a later call can raise the soft one again. Returns the limit before.
+/// Sets the soft limit only, so that a later call can raise it again. Returns the previous limit.
 fn set_file_limit(server: &Server, limit: Rlimit) -> Rlimit {
     let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap());
     let maximum = fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
@@ -25,14 +25,14 @@ fn set_file_limit(server: &Server, limit: Rlimit) -> Rlimit {
     prlimit(pid, Resource::Nofile, Rlimit { maximum: maximum.unwrap().parse().ok(), ..limit }).unwrap()
 }
 
-/// A name server that answers 127.0.0.1 for every name.
+/// A DNS server that answers 127.0.0.1 for every name.
 fn name_server() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
     thread::spawn(move || {
         let mut packet = [0; 512];
         while let Ok((length, from)) = socket.recv_from(&mut packet) {
-            // 12 bytes of header, the name in labels, then 4 bytes of type and class.
+            // A query is 12 bytes of header, the name in labels, then 4 bytes of type and class.
             let end = 12 + packet[12..length].iter().position(|byte| *byte == 0).unwrap() + 5;
             let is_a = packet[end - 4..end - 2] == [0, 1];
             let mut answer = packet[..2].to_vec();
@@ -70,7 +70,7 @@ fn a_server_without_file_descriptors_closes_idle_connections_and_answers() {
 }
 
 #[test]
-fn idle_connections_take_no_file_descriptor_from_a_run() {
+fn idle_connections_leave_file_descriptors_for_runs() {
     let sink = Sink::start();
     let flags = ["--max-connections", "20", "--slots", "10", "--allow-webhook-range", "127.0.0.0/8"];
     let server = Server::builder().flags(&flags).start();
@@ -85,7 +85,7 @@ fn idle_connections_take_no_file_descriptor_from_a_run() {
 }
 
 #[test]
-fn workers_that_wait_on_all_connections_do_not_keep_a_health_check_out() {
+fn workers_that_long_poll_on_all_connections_do_not_block_a_health_check() {
     let server = Server::builder().flags(&["--max-connections", "8"]).start();
     let body = r#"{"worker": "w", "limit": 1, "wait": "20s"}"#;
     let head = "POST /api/v1/queues/q/claim HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json";
@@ -93,7 +93,7 @@ fn workers_that_wait_on_all_connections_do_not_keep_a_health_check_out() {
     let mut waiting: Vec<_> = (0..8).map(|_| connect(&server)).collect();
     waiting.iter_mut().for_each(|stream| stream.write_all(request.as_bytes()).unwrap());
     assert!(healthz(&server).starts_with("HTTP/1.1 200"));
-    // The first claims wait on; two connections are for short requests, and their claims were refused.
+    // The first claims keep waiting. Two connections are reserved for short requests, so the claims on them are refused.
     let refused = wait_for("the refused claims", || {
         let busy = waiting.iter().filter(|stream| {
             stream.set_nonblocking(true).unwrap();
@@ -106,7 +106,7 @@ fn workers_that_wait_on_all_connections_do_not_keep_a_health_check_out() {
 }
 
 #[test]
-fn a_lookup_without_a_file_descriptor_hands_the_run_back_unspent() {
+fn a_run_whose_lookup_gets_no_file_descriptor_is_released_unspent() {
     let (sink, dns) = (Sink::start(), name_server().to_string());
     let server = Server::builder().flags(&["--allow-webhook-range", "127.0.0.0/8", "--dns-server", &dns]).start();
     let url = sink.url().replace("127.0.0.1", "hook.test");
@@ -121,7 +121,7 @@ fn a_lookup_without_a_file_descriptor_hands_the_run_back_unspent() {
         assert!(answer.starts_with(status.as_bytes()), "{}", String::from_utf8_lossy(&answer[..length]));
     };
     ask("GET /api/v1/jobs/named", "HTTP/1.1 200");
-    // Lower than the files that are open already: not one more.
+    // Below the number of open files, so the server cannot open another one.
     let before = set_file_limit(&server, Rlimit { current: Some(1), maximum: None });
     ask("POST /api/v1/jobs/named/trigger", "HTTP/1.1 201");
     server.wait_for_log("a run is released unsent: out of file descriptors");

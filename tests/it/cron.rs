@@ -1,11 +1,11 @@
-//! `everytick cron`: needs no server.
+//! `everytick cron` from outside, without a server.
 
 use std::process::Stdio;
 
 use crate::support::{everytick, everytick_command};
 
 #[test]
-fn explain_says_it_in_english_and_tells_of_clock_changes() {
+fn explain_describes_the_expression_in_english_and_notes_clock_changes() {
     let text = everytick(&[
         "cron",
         "explain",
@@ -29,7 +29,7 @@ fn explain_says_it_in_english_and_tells_of_clock_changes() {
 }
 
 #[test]
-fn gap_and_fold_can_be_chosen() {
+fn gap_and_fold_flags_change_the_ticks() {
     let next = |args: &[&str]| everytick(&[&["cron", "next", "30 2 * * *", "-n", "1"], args].concat()).ok();
     let spring = ["--tz", "America/New_York", "--from", "2026-03-08T00:00:00Z"];
     assert!(next(&[&spring[..], &["--gap", "skip"]].concat()).contains("2026-03-09T06:30:00Z"));
@@ -49,13 +49,13 @@ fn next_in_json_is_the_preview_of_the_api() {
 }
 
 #[test]
-fn without_from_the_ticks_begin_now() {
+fn without_from_the_ticks_start_now() {
     let text = everytick(&["cron", "next", "* * * * *", "-n", "3"]).ok();
     assert_eq!(text.lines().count(), 4, "{text}");
 }
 
 #[test]
-fn h_goes_by_the_name_of_the_job() {
+fn the_value_of_h_depends_on_the_job_name() {
     let next = |name| {
         everytick(&["cron", "next", "H H * * *", "--name", name, "--from", "2026-01-01T00:00:00Z", "-n", "1"]).ok()
     };
@@ -64,7 +64,7 @@ fn h_goes_by_the_name_of_the_job() {
 }
 
 #[test]
-fn what_is_wrong_is_named_and_exits_with_2() {
+fn an_invalid_argument_is_named_and_exits_with_2() {
     for (args, expected) in [
         (&["61 * * * *"][..], "cron: minute"),
         (&["0 0 30 2 *"], "never fires"),
@@ -82,13 +82,13 @@ fn what_is_wrong_is_named_and_exits_with_2() {
 }
 
 #[test]
-fn what_does_not_fire_again_says_so_and_exits_with_1() {
+fn an_expression_without_further_ticks_exits_with_1() {
     let message = everytick(&["cron", "next", "0 0 0 1 1 * 2020", "--from", "2026-01-01T00:00:00Z"]).failed(1);
     assert!(message.contains("no further ticks"), "{message}");
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_closed_pipe_is_not_an_error() {
     let dir = tempfile::tempdir().unwrap();
     for args in [&["cron", "next", "* * * * *", "-n", "1000"][..], &["completions", "bash"], &["--help"]] {
         let mut child =
@@ -101,7 +101,7 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-fn a_pipe_gets_no_colour_even_when_a_terminal_would() {
+fn output_to_a_pipe_has_no_colour() {
     let dir = tempfile::tempdir().unwrap();
     let output =
         everytick_command(dir.path()).args(["cron", "next", "@daily"]).env("TERM", "xterm-256color").output().unwrap();

@@ -1,4 +1,4 @@
-//! Why did it not run? Asked from outside about each situation that a job can be in.
+//! `job explain` from outside, in each situation that a job can be in.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::support::{Server, wait_for};
 
 const DAY: Span = Span::days(1);
 
-/// A file in which a daily job was made a hundred days ago and nothing was ever recorded, although its cursor says so.
+/// A file with a daily job that was created 100 days ago. No tick is recorded, although the cursor has passed them.
 async fn a_job_of_long_ago(data: &std::path::Path) {
     let now = SystemClock.now();
     let clock = Arc::new(ManualClock::at(now.minus(Span::days(100))));
@@ -54,7 +54,7 @@ fn every_situation_is_explained() {
         let told = server.everytick(&[&["job", "explain", name, "-o", "json"], &at[..]].concat()).json();
         let text = ok(&[&["job", "explain", name], &at[..]].concat());
         if !at.is_empty() {
-            // Between the two a run may have ended.
+            // A run may have ended between the two calls.
             let first = |text: &str| text.split(": ").next().unwrap().to_owned();
             assert_eq!(first(&text), first(told["message"].as_str().unwrap()));
         }
@@ -63,7 +63,7 @@ fn every_situation_is_explained() {
     let says = |told: &Value, kind: &str, words: &[&str]| {
         assert_eq!(told["kind"], kind, "{told}");
         for word in words {
-            assert!(told["message"].as_str().unwrap().contains(word), "{told} does not say {word}");
+            assert!(told["message"].as_str().unwrap().contains(word), "{word} is missing in {told}");
         }
     };
     let ended = |job: &str, state: &str| {
@@ -76,7 +76,7 @@ fn every_situation_is_explained() {
     let now = SystemClock.now();
     let tomorrow = midnight(now.plus(DAY)).to_string();
 
-    // 1-3: on the record, as a run that went well, one that did not, and one under way.
+    // 1-3: a recorded run that succeeded, one that failed, and one in progress.
     create("well", &["--every", "1s"], &["true"]);
     create("ill", &["--every", "1s"], &["false"]);
     let made = create("long", &["--every", "1s"], &["sleep", "600"]);
@@ -90,28 +90,28 @@ fn every_situation_is_explained() {
     let told = explain("long", Some(&tick(&ended("long", "skipped"))));
     says(&told, "skipped", &["still open"]);
     assert_eq!(told["skip_reason"], "overlap");
-    // 5: before it was made.
+    // 5: before the job was created.
     let created_at = made["created_at"].as_str().unwrap();
     says(&explain("long", Some("2026-01-01T00:00:00Z")), "not_yet_made", &["did not exist yet", "local", created_at]);
-    // 6, 7: no tick, and one that is not due.
+    // 6, 7: an instant that is not a tick, and a tick that is not due.
     let told =
         explain("well", Some(&now.plus(Span::millis(86_400_500 - now.millis().unsigned_abs() % 1_000)).to_string()));
     says(&told, "not_a_tick", &["the nearest ticks are"]);
     assert!(told["tick_before"].is_string() && told["tick_after"].is_string(), "{told}");
     says(&explain("well", Some(&tomorrow)), "not_yet_due", &["the database time is"]);
 
-    // 8, 9: a calendar leaves it out, on the record and ahead.
+    // 8, 9: a calendar excludes a recorded tick and a future tick.
     ok(&["calendar", "set", "down", "--date", "2026-01-01/2099-12-31"]);
     create("holiday", &["--every", "1s", "--exclude", "down"], &["true"]);
     let told = explain("holiday", Some(&tick(&ended("holiday", "skipped"))));
     says(&told, "skipped", &["calendar down excludes the date"]);
     assert_eq!((&told["calendar"], &told["skip_reason"]), (&"down".into(), &"calendar".into()));
     says(&explain("holiday", Some(&tomorrow)), "will_be_skipped", &["calendar down"]);
-    // The last tick may have passed just now, and not be on the record yet.
+    // The last tick may be so recent that it is not recorded yet.
     let last = wait_for("a skip", || Some(explain("holiday", None)).filter(|told| told["kind"] == "skipped"));
     says(&last, "skipped", &["calendar down"]);
 
-    // 10, 11: in a pause that lasts, and in one that is over.
+    // 10, 11: during a pause that continues, and during one that has ended.
     create("rested", &["--every", "1s"], &["true"]);
     ok(&["job", "pause", "rested", "--note", "for a while"]);
     says(&explain("rested", Some(&tomorrow)), "paused", &["by local", "still is", "(for a while)"]);
@@ -126,7 +126,7 @@ fn every_situation_is_explained() {
     says(&told, "paused", &["by local", &paused, "until 20"]);
     assert_eq!((&told["by"], &told["since"]), (&"local".into(), &paused.as_str().into()));
 
-    // 12-14: disabled, without a schedule, before it starts.
+    // 12-14: a disabled job, a job without a schedule, and an instant before starts_at.
     create("off", &["--every", "1s", "--disabled"], &["true"]);
     says(&explain("off", None), "disabled", &["enabled"]);
     create("manual", &[], &["true"]);
@@ -134,7 +134,7 @@ fn every_situation_is_explained() {
     create("later", &["--every", "1s", "--starts-at", "2099-01-01T00:00:00Z"], &["true"]);
     says(&explain("later", Some(&tomorrow)), "out_of_bounds", &["starts at 2099-01-01T00:00:00Z"]);
 
-    // 15: a tick of the new definition only.
+    // 15: a tick of the new definition, before the edit.
     create("edited", &["--at", "2099-01-01T00:00:00Z"], &["true"]);
     let edited = wait_for("a tick before the edit", || {
         let made = server.everytick(&["job", "get", "edited", "-o", "json"]).json()["created_at"]
@@ -147,11 +147,11 @@ fn every_situation_is_explained() {
     ok(&["job", "update", "edited", "--every", "1s"]);
     says(&explain("edited", Some(&edited)), "definition_changed", &["local set at"]);
 
-    // 16: deleted.
+    // 16: a deleted job.
     ok(&["job", "delete", "ill"]);
     says(&explain("ill", Some(&tomorrow)), "deleted", &["by local at"]);
 
-    // 17, 18: long ago, and what must be there.
+    // 17, 18: a tick older than the history, and a tick whose record is missing.
     let ago = |days| midnight(now.minus(Span::days(days))).to_string();
     says(&explain("old", Some(&ago(95))), "out_of_history", &["has been pruned"]);
     says(&explain("old", Some(&ago(10))), "missing", &["should not happen"]);

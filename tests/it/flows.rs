@@ -34,7 +34,7 @@ fn trigger(server: &Server, job: &str) -> String {
 }
 
 #[test]
-fn the_example_of_the_page_about_flows_does_what_it_says() {
+fn the_example_in_the_flows_page_works() {
     let server = with_shell();
     let said = server.script(&example());
     let drawn = said.rsplit("JOB ").next().unwrap();
@@ -42,7 +42,7 @@ fn the_example_of_the_page_about_flows_does_what_it_says() {
     let begins = ["extract", "├─ left", "└─ right", "   └─ load", "      ├─ clean", "      └─ mend"];
     assert_eq!(lines.len(), begins.len(), "{drawn}");
     for (line, begin) in lines.iter().zip(begins) {
-        assert!(line.starts_with(begin), "{line:?} should begin with {begin:?}\n{drawn}");
+        assert!(line.starts_with(begin), "{line:?} should start with {begin:?}\n{drawn}");
     }
     assert!(lines[3].contains("succeeded") && lines[3].ends_with("after left, right"), "{drawn}");
     assert!(lines[5].contains("skipped (parent)"), "{drawn}");
@@ -53,7 +53,7 @@ fn the_example_of_the_page_about_flows_does_what_it_says() {
 }
 
 #[test]
-fn what_failed_is_run_again_and_what_goes_on_is_cancelled() {
+fn a_failed_flow_is_rerun_and_a_running_flow_is_cancelled() {
     let server = with_shell();
     let dir = server.dir().display().to_string();
     let create = |name: &str, more: &[&str]| {
@@ -73,17 +73,17 @@ fn what_failed_is_run_again_and_what_goes_on_is_cancelled() {
     let again = ended(&server, again["id"].as_str().unwrap());
     assert_eq!((states(&again).as_str(), &again["state"]), ("b succeeded, c succeeded", &"succeeded".into()));
 
-    // One that goes on is stopped, and what follows is not begun.
+    // Cancelling a running flow cancels its open run, and the job that follows does not start.
     create("slow", &["--shell", "echo begun; exec sleep 60"]);
     create("never", &["--after", "slow:finished", "--shell", "true"]);
     let flow = trigger(&server, "slow");
-    wait_for("the work to begin", || {
+    wait_for("the run to start", || {
         let run = server.everytick(&["run", "get", &flow, "-o", "json"]).json();
         (run["state"] == "claimed").then_some(())
     });
     let said = server.everytick(&["flow", "cancel", &flow]).ok();
     assert_eq!(said, format!("{flow} cancelled; runs cancelled with it: 1\n"));
-    wait_for("what follows to be skipped", || {
+    wait_for("the child to be skipped", || {
         let shown = server.everytick(&["flow", "get", &flow, "-o", "json"]).json();
         (states(&shown) == "slow cancelled, never skipped").then_some(())
     });
@@ -103,7 +103,7 @@ fn counted(server: &Server, series: &str) -> u64 {
 }
 
 #[test]
-fn a_value_that_is_missing_fails_the_flow_and_is_logged_and_counted() {
+fn a_missing_template_value_fails_the_flow_and_is_logged_and_counted() {
     let server = with_shell();
     server.everytick(&["job", "create", "a", "--shell", "echo '{}'"]).ok();
     let payload = r#"{"rows": "{{ parents.a.output.rows }}"}"#;
@@ -118,19 +118,19 @@ fn a_value_that_is_missing_fails_the_flow_and_is_logged_and_counted() {
     assert!(refused.contains("{{ parents.a.output.rows }}, but this run would belong to no flow"), "{refused}");
 }
 
-/// The most memory that the server has had, in MiB.
+/// Peak resident memory of the server, in MiB.
 fn peak_mib(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1_024
 }
 
-/// Such a payload is refused since; a job of an earlier release may have one.
+/// The API refuses such a payload now, but a job from an earlier release may have one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_template_of_ten_thousand_places_takes_little_memory() {
+async fn a_template_with_ten_thousand_placeholders_uses_little_memory() {
     use sqlx::Connection as _;
     let server = with_shell();
-    // 60 KiB of output for each place would be 600 MB.
+    // 60 KB of output for each of 10,000 placeholders would be 600 MB.
     server.everytick(&["job", "create", "a", "--shell", "head -c 60000 /dev/zero | tr '\\0' x"]).ok();
     server.everytick(&["job", "create", "b", "--after", "a", "--shell", "cat", "--payload", "1"]).ok();
     let payload = serde_json::to_string(&vec!["{{ parents.a.output }}"; 10_000]).unwrap();

@@ -1,9 +1,9 @@
-//! What the command line says of itself.
+//! The help texts, the version and the completions of the command line.
 
 use crate::support::everytick;
 
 #[test]
-fn help_teaches_the_first_steps_and_the_exit_codes() {
+fn help_shows_the_first_steps_and_the_exit_codes() {
     let text = everytick(&["--help"]).ok();
     for expected in [
         "everytick job create hello --every 10s --url https://example.org/hook",
@@ -17,7 +17,7 @@ fn help_teaches_the_first_steps_and_the_exit_codes() {
 }
 
 #[test]
-fn only_what_is_there_is_listed() {
+fn help_lists_exactly_the_implemented_commands() {
     let commands = |args: &[&str]| -> Vec<String> {
         let text = everytick(&[args, &["--help"]].concat()).ok();
         let list = text.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap().to_owned();
@@ -57,7 +57,7 @@ fn only_what_is_there_is_listed() {
 }
 
 #[test]
-fn every_command_shows_examples_that_fit_on_a_line() {
+fn the_help_of_every_command_has_one_line_examples() {
     for command in [
         "serve",
         "job create",
@@ -112,7 +112,7 @@ fn the_version_is_that_of_the_package() {
 }
 
 #[test]
-fn completions_are_made_for_every_shell() {
+fn completions_are_printed_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = everytick(&["completions", shell]).ok();
         assert!(script.contains("everytick") && script.contains("drain-timeout"), "{shell}");
@@ -121,7 +121,7 @@ fn completions_are_made_for_every_shell() {
 }
 
 #[test]
-fn what_cannot_be_understood_exits_with_2() {
+fn an_invalid_command_line_exits_with_2() {
     for args in [
         &[][..],
         &["job"],

@@ -1,4 +1,4 @@
-//! A session of the database locks one run and keeps it: the other jobs go on, and the node stops when it is told to.
+//! A database session keeps a lock on one run. The other jobs continue, and the node still stops on SIGTERM.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use sqlx::{Connection as _, PgConnection};
 
 use crate::support::{Delivery, Server, Sink, pause, wait_for};
 
-/// Answers `/hold` when it is told to, everything else at once.
+/// Answers `/hold` only after `free` is set, every other path at once.
 fn sink(free: &Arc<AtomicBool>) -> Sink {
     let free = Arc::clone(free);
     Sink::answering(move |delivery: &Delivery| {
@@ -33,7 +33,7 @@ fn deliveries_by_job(sink: &Sink) -> BTreeMap<String, usize> {
 }
 
 #[test]
-fn a_run_that_cannot_be_settled_stops_no_other_job_and_no_shutdown() {
+fn a_run_that_cannot_be_settled_blocks_neither_other_jobs_nor_the_shutdown() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let database = runtime.block_on(Postgres::shared().blank());
     let free = Arc::new(AtomicBool::new(false));
@@ -57,12 +57,12 @@ fn a_run_that_cannot_be_settled_stops_no_other_job_and_no_shutdown() {
     for n in 0..10 {
         node.everytick(&["job", "create", &format!("job-{n}"), "--every", "1s", "--url", &sink.url()]).ok();
     }
-    // One that is not settled is in the way of its job's next tick.
+    // Three runs of a job prove settling: a run that is not settled blocks the next tick of its job.
     wait_for("three runs of each job", || {
         let counts = deliveries_by_job(&sink);
         (0..10).all(|n| counts.get(&format!("job-{n}")).is_some_and(|count| *count >= 3)).then_some(())
     });
-    wait_for("the age of what is not settled", || {
+    wait_for("the age of the oldest unsettled run", || {
         let metrics = node.script("curl -s $EVERYTICK_SERVER/metrics");
         let age = metrics.lines().find_map(|line| line.strip_prefix("everytick_oldest_unsettled_seconds "))?;
         age.parse::<f64>().is_ok_and(|age| age > 1.0).then_some(())

@@ -1,5 +1,5 @@
-//! The built binary from outside.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+//! Tests of the built binary from outside.
+#![allow(clippy::unwrap_used, reason = "a panic is the right failure of a test")]
 
 mod accepted;
 mod backfills;

@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-/// What a command said and how it ended.
+/// The output and exit code of a command.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) code: i32,
@@ -15,7 +15,7 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    /// The output of a command that must have gone well.
+    /// Returns stdout. Panics if the command failed.
     #[track_caller]
     pub(crate) fn ok(self) -> String {
         assert_eq!(self.code, 0, "{self:?}");
@@ -28,7 +28,7 @@ impl Done {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// The message of a command that must have ended with this code.
+    /// Returns stderr. Panics if the command did not end with this exit code.
     #[track_caller]
     pub(crate) fn failed(self, code: i32) -> String {
         assert_eq!(self.code, code, "{self:?}");
@@ -46,20 +46,20 @@ impl From<Output> for Done {
     }
 }
 
-/// The binary under test, in a directory without a settings file and without the variables of whoever runs the tests.
+/// The binary under test, with an empty environment except PATH, in a directory of the caller's choice.
 pub(crate) fn everytick_command(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_everytick"));
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).current_dir(dir);
     command
 }
 
-/// Runs the binary somewhere where nothing is set.
+/// Runs the binary in an empty directory, without settings.
 pub(crate) fn everytick(args: &[&str]) -> Done {
     let dir = tempfile::tempdir().unwrap();
     everytick_command(dir.path()).args(args).stdin(Stdio::null()).output().unwrap().into()
 }
 
-/// Runs a command with a text on its stdin.
+/// Runs a command with this text on stdin.
 pub(crate) fn with_stdin(command: &mut Command, text: &str) -> Done {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();

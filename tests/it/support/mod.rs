@@ -1,6 +1,6 @@
-//! What the tests from outside share: commands that are run, servers that are started, and a sink for webhooks. Whatever a
-//! test starts dies with it.
-#![allow(dead_code, unused_imports, reason = "each test uses its part")]
+//! Shared by the tests from outside: running commands, starting servers, and a sink for webhooks. Every process that a test
+//! starts ends with the test.
+#![allow(dead_code, unused_imports, reason = "each test uses a part of it")]
 
 mod command;
 mod server;
@@ -12,10 +12,10 @@ pub(crate) use sink::{Delivery, Sink};
 
 use std::time::Duration;
 
-/// How long anything may take on a busy machine before a test gives up on it.
+/// Limit for each wait of a test, long enough for a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits for a state that is reached: asks until there is an answer, and fails the test when none comes in time.
+/// Polls `ask` until it returns a value. Fails the test after [`PATIENCE`].
 pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     const STEP: Duration = Duration::from_millis(20);
     for _ in 0..PATIENCE.as_millis() / STEP.as_millis() {
@@ -24,10 +24,10 @@ pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
         }
         pause(STEP);
     }
-    panic!("waited {PATIENCE:?} in vain for {what}");
+    panic!("waited {PATIENCE:?} without success for {what}");
 }
 
-#[expect(clippy::disallowed_methods, reason = "a test from outside has no clock but the real one")]
+#[expect(clippy::disallowed_methods, reason = "a test from outside can only use the real clock")]
 pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);
 }

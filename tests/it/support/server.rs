@@ -1,5 +1,4 @@
-//! A server of a test's own: started on a free port with its own data, stopped or killed at the test's word, and in any
-//! case when the test ends.
+//! A server for one test, on a free port with its own data. The test can stop or kill it; it is killed when the test ends.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -17,7 +16,7 @@ use super::{
     wait_for,
 };
 
-/// How a server is to be started.
+/// The flags, environment and data of a server.
 #[derive(Debug, Default)]
 pub(crate) struct ServerBuilder {
     flags: Vec<String>,
@@ -36,13 +35,13 @@ impl ServerBuilder {
         self
     }
 
-    /// Goes on with the data of a server that was there before.
+    /// Uses the data of an earlier server.
     pub(crate) fn dir(mut self, dir: TempDir) -> Self {
         self.dir = Some(dir);
         self
     }
 
-    /// Starts it and waits until it listens.
+    /// Starts the server and waits until it listens.
     pub(crate) fn start(self) -> Server {
         let dir = self.dir.unwrap_or_else(|| tempfile::tempdir().unwrap());
         let mut child = everytick_command(dir.path())
@@ -59,7 +58,7 @@ impl ServerBuilder {
         let mut stderr = child.stderr.take().unwrap();
         let (banner, log) = (Arc::new(Mutex::new(String::new())), Arc::new(Mutex::new(Vec::new())));
         let (told, listens) = mpsc::channel();
-        // Both are read to their end, so that a full pipe never blocks the server.
+        // Read both to their end, so that a full pipe never blocks the server.
         let readers = vec![
             thread::spawn({
                 let banner = Arc::clone(&banner);
@@ -85,17 +84,17 @@ impl ServerBuilder {
                 }
             }),
         ];
-        // Built before the wait, so that a server that never listens is killed too.
+        // Construct it before the wait, so that a server that never listens is killed too.
         let mut server = Server { child, dir: Some(dir), url: String::new(), banner, log, readers };
         match listens.recv_timeout(PATIENCE) {
             Ok(url) => server.url = url,
-            Err(_) => panic!("the server does not listen; it said:\n{}", server.log()),
+            Err(_) => panic!("the server does not listen; its log:\n{}", server.log()),
         }
         server
     }
 }
 
-/// A server that runs. Dropping it kills it.
+/// A running server. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
@@ -124,22 +123,22 @@ impl Server {
         self.child.id()
     }
 
-    /// Where the server runs; its data is in `data`.
+    /// The working directory of the server. Its data is in `data`.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.as_ref().unwrap().path()
     }
 
-    /// What it said when it started.
+    /// The banner that it printed at the start.
     pub(crate) fn banner(&self) -> String {
         self.banner.lock().unwrap().clone()
     }
 
-    /// Waits until the log has this text: the server writes its log beside its work.
+    /// Waits until the log has this text. The server writes its log in the background.
     pub(crate) fn wait_for_log(&self, text: &str) {
         super::wait_for(&format!("the log to have {text:?}"), || self.log().contains(text).then_some(()));
     }
 
-    /// What it has logged so far.
+    /// The log so far.
     pub(crate) fn log(&self) -> String {
         String::from_utf8_lossy(&self.log.lock().unwrap()).into_owned()
     }
@@ -153,7 +152,7 @@ impl Server {
         with_stdin(&mut self.command(args), stdin)
     }
 
-    /// Runs the lines of a page in a shell that finds the binary and this server. Gives what they print; none may fail.
+    /// Runs shell lines with the binary in PATH and this server set. Returns stdout. Panics if a line fails.
     pub(crate) fn script(&self, lines: &str) -> String {
         let binary = std::path::Path::new(env!("CARGO_BIN_EXE_everytick")).parent().unwrap();
         let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
@@ -165,7 +164,7 @@ impl Server {
         said.into_owned()
     }
 
-    /// A command of the CLI against this server, to be run as the test likes.
+    /// A command of the CLI for this server, for the test to run.
     pub(crate) fn command(&self, args: &[&str]) -> std::process::Command {
         let mut command = everytick_command(self.dir());
         command.env("EVERYTICK_SERVER", &self.url).args(args).stdin(Stdio::null());
@@ -179,12 +178,12 @@ impl Server {
         assert!(sent.unwrap().success());
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the process has ended.
     pub(crate) fn ended(&mut self) -> ExitStatus {
         wait_for("the server to end", || self.child.try_wait().unwrap())
     }
 
-    /// Asks it to stop, and gives back its data, its status and its log.
+    /// Sends SIGTERM, waits for the end, and returns data, exit status and log.
     pub(crate) fn stop(mut self) -> (TempDir, ExitStatus, String) {
         self.signal("TERM");
         let status = self.ended();
@@ -192,7 +191,7 @@ impl Server {
         (self.dir.take().unwrap(), status, self.log())
     }
 
-    /// Kills it as a power cut would, and gives back its data.
+    /// Sends SIGKILL and returns the data.
     pub(crate) fn kill(mut self) -> TempDir {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! A receiver of webhooks that remembers what it got and answers as it is told.
+//! A receiver of webhooks that records each request and answers as the test defines.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use std::{
 
 use super::wait_for;
 
-/// One request that came in. Names of headers are in lower case.
+/// One received request. Header names are in lower case.
 #[derive(Clone, Debug)]
 pub(crate) struct Delivery {
     pub(crate) method: String,
@@ -33,7 +33,7 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    /// Answers everything with 200.
+    /// Answers every request with 200.
     pub(crate) fn start() -> Self {
         Self::answering(|_| "200 OK".to_owned())
     }
@@ -52,7 +52,7 @@ impl Sink {
                         return;
                     }
                     let (deliveries, answer) = (Arc::clone(&deliveries), Arc::clone(&answer));
-                    // A connection that breaks is the sender's matter.
+                    // Ignore a broken connection: the sender reports it.
                     thread::spawn(move || serve(stream, &deliveries, answer.as_ref()));
                 }
             }
@@ -68,7 +68,7 @@ impl Sink {
         self.deliveries.lock().unwrap().clone()
     }
 
-    /// Waits until at least so many have come, and gives them.
+    /// Waits until at least `count` requests have arrived, and returns all.
     pub(crate) fn wait_for(&self, count: usize) -> Vec<Delivery> {
         wait_for(&format!("{count} deliveries"), || Some(self.deliveries()).filter(|all| all.len() >= count))
     }
@@ -81,7 +81,7 @@ impl Drop for Sink {
     }
 }
 
-/// Keeps the connection for as many requests as come, as a real receiver does.
+/// Serves all requests of one connection (keep-alive), as a real receiver does.
 fn serve(stream: TcpStream, deliveries: &Mutex<Vec<Delivery>>, answer: &Answer) -> io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut writer = stream;
