@@ -1,5 +1,5 @@
-//! `everytick move`, with the real binary, a real file and a real PostgreSQL: what is there afterwards is what was there
-//! before, whatever happened on the way.
+//! `everytick move` with the real binary, a real file and a real PostgreSQL. After the move the target shows the same data
+//! as the source did, also after interruptions.
 
 mod installation;
 
@@ -38,7 +38,7 @@ fn everytick_move(folder: &Path, args: &[&str]) -> Done {
     command.args(["move", "--from", "sqlite:everytick.db"]).args(args).stdin(Stdio::null()).output().unwrap().into()
 }
 
-/// A server that must not start: what it says, or the end of one that did.
+/// Starts a server that must refuse the file, and waits for its end. Kills it if it starts.
 fn serve(folder: &Path) -> Done {
     struct Killed(Child);
     impl Drop for Killed {
@@ -69,7 +69,7 @@ async fn seen(database: &Database, installation: &Installation) -> Seen {
 }
 
 #[tokio::test]
-async fn everything_goes_over_and_goes_on_there() {
+async fn a_move_copies_everything_and_the_target_continues() {
     let (installation, database) = (Installation::make().await, Postgres::shared().migrated().await);
     let report = everytick_move(installation.folder(), &["--to", &database.url, "-o", "json"]).json();
     let count = |table: &str| {
@@ -88,7 +88,7 @@ async fn everything_goes_over_and_goes_on_there() {
     let store = target(&database).await.unwrap();
     let busy = store.load_jobs(&[installation.busy]).await.unwrap().remove(0);
     assert_eq!(busy.job.partition, installation.busy.partition(256));
-    // Claims of the node that is gone are lost, and go out again under the same id with the next attempt.
+    // Claims of the old node are lost. Their runs are claimed again under the same id with the next attempt.
     let (lease, _) = store.join(&NodeInfo::named("b"), incarnation(99), TTL).await.unwrap();
     assert!(lease.fence > installation.lease_fence, "{lease:?}");
     let lost = store.load_lost(&lease, 10).await.unwrap();
@@ -107,28 +107,28 @@ async fn everything_goes_over_and_goes_on_there() {
         assert_eq!((again.id, again.attempt), (run.id, run.attempt + 1));
         assert!(again.fence > run.fence);
     }
-    // What waits is found in the partitions of its jobs.
+    // Waiting runs are found in the partitions of their jobs.
     let all = everytick_domain::partition::PartitionSet::all(store.partitions());
     assert_eq!(store.peek_waiting(&lease, &all, &[], None, 10).await.unwrap().due.len(), 4);
-    // A backfill goes on where it was: its next run when the one that was made is over.
+    // A backfill continues from its position: it creates the next run when the open one has ended.
     let backfill = store.get_backfill(TENANT, installation.backfill).await.unwrap();
     assert_eq!(store.advance_backfill(&lease, backfill.id, KEPT).await.unwrap().made, 0);
     store.cancel_run(TENANT, &actor(), backfill.run_of(s(20))).await.unwrap();
     assert_eq!(store.advance_backfill(&lease, backfill.id, KEPT).await.unwrap().made, 1);
     let next = store.get_run(TENANT, backfill.run_of(s(10))).await.unwrap();
     assert_eq!((next.state, next.payload.as_deref()), (State::Waiting, Some("[1]")));
-    // No tick fires again, whether its cursor has passed it or not; the next one does.
+    // A recorded tick does not fire again, whether the cursor has passed it or not. The next tick fires.
     let epoch = busy.epoch.raw();
     let rows = vec![born(&busy.job, 20), tick(&busy.job, 40, Fate::Run), born(&busy.job, 50), born(&busy.job, 70)];
     let recorded = store.record(&lease, &[ticks(&busy.job, epoch, rows)]).await.unwrap().jobs.remove(0);
     assert_eq!(recorded, [RowAnswer::Stale, RowAnswer::Existed, RowAnswer::Existed, RowAnswer::Inserted]);
-    // A repeated request is the same.
+    // A repeated request with the same key returns the same run and job.
     let run = store.create_run(TENANT, &actor(), keyed_run()).await.unwrap();
     assert!(installation.seen.runs.iter().any(|known| known.id == run.id));
     let new = everytick_store::NewJob { id: JobId::from_uuid(Uuid::from_u128(5)), spec: spec("keyed") };
     let made = store.create_jobs(TENANT, &actor(), vec![new], Some(&key("job"))).await.unwrap().remove(0).unwrap();
     assert!(made.replayed);
-    // New audit rows come behind the old ones.
+    // New audit rows have higher ids than the old ones.
     store.create_run(TENANT, &actor(), everytick_store::conformance::new_run("never", "k")).await.unwrap();
     let audit = store.list_audit(TENANT, None, 1).await.unwrap().items;
     assert!(audit[0].id > installation.seen.last_audit, "{audit:?}");
@@ -136,7 +136,7 @@ async fn everything_goes_over_and_goes_on_there() {
 }
 
 #[tokio::test]
-async fn what_is_in_old_days_gets_them_and_last_runs_need_none() {
+async fn old_runs_get_their_day_tables_and_last_runs_need_no_day_table() {
     let (installation, database) = (Installation::make().await, Postgres::shared().migrated().await);
     everytick_move(installation.folder(), &["--to", &database.url]).ok();
     let mut look = PgConnection::connect(&database.url).await.unwrap();
@@ -157,14 +157,14 @@ async fn a_move_interrupted_after_every_batch_ends_the_same() {
         begun += 1;
         let id = Uuid::from_u128(begun);
         let mut moving = match Move::begin(&file, &database.url, Arc::new(SystemClock), id, batch).await {
-            // A child of another test that has not become its program yet holds the lock that we just let go of.
+            // The lock of the last pass may still be open in a forked child of another test that has not called exec yet.
             Err(StoreError::Unusable(said)) if said.contains("is open in another") => {
                 pause(Duration::from_millis(5));
                 continue;
             }
             begun => begun.unwrap(),
         };
-        // Dropped, not closed, as when the process dies.
+        // Drop the move without closing it, as when the process dies.
         match moving.step().await.unwrap() {
             Some(_) => steps += 1,
             None => break,
@@ -181,7 +181,7 @@ async fn a_move_interrupted_after_every_batch_ends_the_same() {
 }
 
 #[tokio::test]
-async fn a_batch_of_large_rows_is_cut_by_its_bytes() {
+async fn a_batch_is_limited_by_its_bytes() {
     let (installation, database) = (Installation::make().await, Postgres::shared().migrated().await);
     let file = installation.folder().join("everytick.db");
     let batch = MoveBatch { bytes_max: 1, ..MoveBatch::default() };
@@ -194,9 +194,9 @@ async fn a_batch_of_large_rows_is_cut_by_its_bytes() {
     seen(&database, &installation).await.assert_is(&installation.seen);
 }
 
-/// Killed in the middle of a batch, which waits for a lock that the test holds.
+/// The test locks a table, so that the move is killed while a batch waits for that lock.
 #[tokio::test]
-async fn a_move_that_is_killed_in_a_batch_goes_on_where_it_was() {
+async fn a_move_that_is_killed_in_a_batch_continues_from_there() {
     let (installation, database) = (Installation::make().await, Postgres::shared().migrated().await);
     let mut holder = PgConnection::connect(&database.url).await.unwrap();
     let mut look = PgConnection::connect(&database.url).await.unwrap();
@@ -209,7 +209,7 @@ async fn a_move_that_is_killed_in_a_batch_goes_on_where_it_was() {
         .spawn()
         .unwrap();
     let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-    // It gives up by itself when the lock does not come: that is an interruption too.
+    // The move may also end by its own lock timeout, which is an interruption too.
     while child.try_wait().unwrap().is_none() {
         let waiting: i64 = sqlx::query_scalar(waits).fetch_one(&mut look).await.unwrap();
         if waiting > 0 {
@@ -219,20 +219,20 @@ async fn a_move_that_is_killed_in_a_batch_goes_on_where_it_was() {
     }
     held.rollback().await.unwrap();
     let moved: i64 = sqlx::query_scalar("select count(*) from attempts").fetch_one(&mut look).await.unwrap();
-    assert_eq!(moved, 1, "what came before is there");
+    assert_eq!(moved, 1, "the earlier batches are committed");
     let report = everytick_move(installation.folder(), &["--to", &database.url, "-o", "json"]).json();
     assert_eq!(report["resumed"], true);
     seen(&database, &installation).await.assert_is(&installation.seen);
 }
 
 #[tokio::test]
-async fn a_file_that_was_moved_is_not_served_until_that_is_undone() {
+async fn a_moved_file_is_not_served_until_the_move_is_undone() {
     let (installation, database) = (Installation::make().await, Postgres::shared().migrated().await);
     let folder = installation.folder();
     everytick_move(folder, &["--to", &database.url]).ok();
     let said = serve(folder).failed(1);
     assert!(said.contains("was moved to postgres://") && said.contains("--undo"), "{said}");
-    // The same again does nothing, also where the mark of the end did not reach the file.
+    // A repeated move does nothing, even if the file does not record that the move has finished.
     let forget = "update moved_to set finished_at = null";
     let mut file = SqliteConnection::connect(&format!("sqlite:{}/everytick.db", folder.display())).await.unwrap();
     for _ in 0..2 {
@@ -256,13 +256,13 @@ async fn a_file_that_was_moved_is_not_served_until_that_is_undone() {
     served.leave(&lease).await.unwrap();
     let said = everytick_move(folder, &["--undo", "--to", &database.url]).ok();
     assert!(said.contains("can be served again") && said.contains("fire every job twice"), "{said}");
-    assert!(target(&database).await.is_err(), "no node serves the database any more");
+    assert!(target(&database).await.is_err(), "no node can serve the database any more");
     let store =
         SqliteStore::open(folder.join("everytick.db"), Arc::new(ManualClock::at(s(NOW))), LIMITS).await.unwrap();
     look_at(&store, &installation).await.assert_is(&installation.seen);
     store.close().await;
     assert!(everytick_move(folder, &["--undo"]).ok().contains("has no mark"));
-    // What the target has is now another installation.
+    // The target now contains another installation.
     let said = everytick_move(folder, &["--to", &database.url]).failed(1);
     assert!(said.contains("the target has another installation"), "{said}");
 }
@@ -287,7 +287,7 @@ async fn a_target_that_is_in_use_is_refused_and_the_source_stays_unmarked() {
 }
 
 #[tokio::test]
-async fn a_difference_in_numbers_is_an_error_and_the_target_is_not_served() {
+async fn a_difference_in_row_counts_is_an_error_and_the_target_is_not_served() {
     let (installation, database) = (Installation::make().await, Postgres::shared().migrated().await);
     let mut meddler = PgConnection::connect(&database.url).await.unwrap();
     let lose =
@@ -301,9 +301,9 @@ async fn a_difference_in_numbers_is_an_error_and_the_target_is_not_served() {
     sqlx::raw_sql("drop function lose cascade").execute(&mut meddler).await.unwrap();
 }
 
-/// An empty database and the file of a server that was killed, in the words of the manual.
+/// The steps of the documentation: an empty database, and the file of a server that was killed.
 #[tokio::test]
-async fn a_killed_servers_file_moves_into_an_empty_database() {
+async fn the_file_of_a_killed_server_moves_into_an_empty_database() {
     let server = Server::start();
     server.everytick(&["job", "create", "nightly", "--cron", "0 2 * * *", "--url", "https://example.org/hook"]).ok();
     let database = Postgres::shared().blank().await;
@@ -329,7 +329,7 @@ async fn a_killed_servers_file_moves_into_an_empty_database() {
 }
 
 #[test]
-fn only_from_a_file_to_postgresql() {
+fn other_directions_than_sqlite_to_postgresql_are_refused() {
     let run = |args: &[&str]| crate::support::everytick(&[&["move"], args].concat());
     let postgres = "postgres://u@h/d";
     for args in [["--from", postgres, "--to", "sqlite:a.db"], ["--from", "sqlite:a.db", "--to", "sqlite:b.db"]] {

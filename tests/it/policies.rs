@@ -1,4 +1,4 @@
-//! Runs beside each other: overlap policies, cancels that reach the work, and failed runs driven again.
+//! Overlap policies, cancels that reach the running work, and redriving of failed runs.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::support::{Server, Sink, wait_for};
 
-/// Says that it has begun, and works, with a child of its own, until a file tells it to go on, or a minute has passed.
+/// Prints `begun`, starts a child process, and runs until a file `go-RUN` exists or a minute has passed.
 const WORK: &str = "echo begun; sleep 60 & echo $! > child-$EVERYTICK_RUN; mv child-$EVERYTICK_RUN pid-$EVERYTICK_RUN; n=0; \
     until [ -e go-$EVERYTICK_RUN ] || [ $n -gt 1200 ]; do n=$((n+1)); sleep 0.05; done; kill $!; echo done";
 
@@ -27,7 +27,7 @@ fn job(server: &Server, name: &str, more: &[&str]) {
     server.everytick(&[&args, more].concat()).ok();
 }
 
-/// Triggers a job and gives the run.
+/// Triggers a job and returns the run.
 fn trigger(server: &Server, args: &[&str]) -> Value {
     server.everytick(&[&["job", "trigger", "-o", "json"], args].concat()).json()
 }
@@ -44,14 +44,14 @@ fn is(server: &Server, id: &str, state: &str) -> Value {
     wait_for(&format!("{id} to be {state}"), || Some(run(server, id)).filter(|run| run["state"] == state))
 }
 
-/// The process that a run has begun.
+/// Waits for the child process that a run has started, and returns its pid.
 fn child(dir: &Path, id: &str) -> u32 {
-    wait_for(&format!("the work of {id}"), || {
+    wait_for(&format!("the child process of {id}"), || {
         fs::read_to_string(dir.join(format!("pid-{id}"))).ok()?.trim().parse().ok()
     })
 }
 
-/// Gone, or dead and not yet buried.
+/// Whether the process has ended, or is a zombie.
 fn is_gone(pid: u32) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')),
@@ -60,7 +60,7 @@ fn is_gone(pid: u32) -> bool {
 }
 
 #[test]
-fn under_queue_runs_wait_for_their_turn_in_order_and_those_beyond_the_limit_are_skipped() {
+fn under_queue_runs_wait_in_order_and_runs_beyond_the_limit_are_skipped() {
     let server = with_shell();
     job(&server, "q", &["--overlap", "queue", "--queue-limit", "2"]);
     let made = server.everytick(&["job", "get", "q", "-o", "json"]).json();
@@ -83,14 +83,14 @@ fn under_queue_runs_wait_for_their_turn_in_order_and_those_beyond_the_limit_are_
     fs::write(server.dir().join(format!("go-{second}")), "").unwrap();
     is(&server, &third, "claimed");
 
-    // All that is open of a job is stopped at once; the job goes on.
+    // `job cancel` cancels all open runs; the job itself continues.
     let pid = child(server.dir(), &third);
     let fifth = id(&trigger(&server, &["q"]));
     assert_eq!(server.everytick(&["job", "cancel", "q"]).ok(), "q: 2 runs cancelled, 1 of them in progress\n");
     for run in [&third, &fifth] {
         is(&server, run, "cancelled");
     }
-    wait_for("the work to stop", || is_gone(pid).then_some(()));
+    wait_for("the child process to end", || is_gone(pid).then_some(()));
     assert_eq!(server.everytick(&["job", "cancel", "q"]).ok(), "q: no open runs\n");
     assert_eq!(trigger(&server, &["q"])["state"], "waiting");
     server.everytick(&["job", "delete", "q", "--cancel"]).ok();
@@ -98,18 +98,18 @@ fn under_queue_runs_wait_for_their_turn_in_order_and_those_beyond_the_limit_are_
 }
 
 #[test]
-fn under_cancel_previous_the_newer_run_starts_when_the_older_ones_work_has_stopped() {
+fn under_cancel_previous_the_newer_run_starts_after_the_work_of_the_older_run_has_ended() {
     let server = with_shell();
     job(&server, "c", &["--overlap", "cancel_previous"]);
     let old = id(&trigger(&server, &["c"]));
     let pid = child(server.dir(), &old);
     let new = id(&trigger(&server, &["c"]));
     is(&server, &new, "claimed");
-    assert!(is_gone(pid), "the older one's child works beside the newer run");
+    assert!(is_gone(pid), "the child process of the older run still runs beside the newer run");
     let cancelled = run(&server, &old);
     assert_eq!(cancelled["state"], "cancelled");
     assert!(cancelled["error"].as_str().unwrap().contains(&new), "{cancelled}");
-    let kept = wait_for("its output to be kept", || run(&server, &old)["output"].as_str().map(str::to_owned));
+    let kept = wait_for("its output to be stored", || run(&server, &old)["output"].as_str().map(str::to_owned));
     assert!(kept.starts_with("begun\n"), "{kept}");
     assert!(server.everytick(&["run", "get", &old]).ok().contains("cancel_previous"));
     fs::write(server.dir().join(format!("go-{new}")), "").unwrap();
@@ -117,10 +117,10 @@ fn under_cancel_previous_the_newer_run_starts_when_the_older_ones_work_has_stopp
 }
 
 #[test]
-fn ticks_too_make_the_older_run_give_way() {
+fn under_cancel_previous_a_tick_supersedes_the_older_run() {
     let server = with_shell();
     job(&server, "c", &["--overlap", "cancel_previous", "--every", "1s"]);
-    let cancelled = wait_for("two ticks that gave way", || {
+    let cancelled = wait_for("two superseded runs", || {
         let list = server.everytick(&["job", "runs", "c", "--status", "cancelled", "-o", "json"]).json();
         list["items"].as_array().filter(|runs| runs.len() >= 2).cloned()
     });
@@ -131,7 +131,7 @@ fn ticks_too_make_the_older_run_give_way() {
 }
 
 #[test]
-fn failed_runs_are_driven_again_once_each() {
+fn each_failed_run_is_redriven_once() {
     let server = with_shell();
     let dir = server.dir().display().to_string();
     let script = "[ -e mended ] || { echo broken; exit 3; }; cat";
@@ -155,7 +155,7 @@ fn failed_runs_are_driven_again_once_each() {
     is(&server, &again, "failed");
     fs::write(server.dir().join("mended"), "").unwrap();
 
-    // The first one's new run failed too: it gets another, in its own place.
+    // The new run of the first failed run failed too, so it is itself redriven.
     let next = one["next_since"].as_str().unwrap();
     assert_eq!(run(&server, &failed[1])["scheduled_at"], next);
     let all = server.everytick(&as_json).json();
@@ -179,14 +179,14 @@ fn failed_runs_are_driven_again_once_each() {
     let table = server.everytick(&asked).ok();
     assert!(table.contains("created before") && !table.contains("created now"), "{table}");
     let audit = server.everytick(&["run", "list", "--job", "j", "-o", "json"]).json();
-    assert_eq!(audit["items"].as_array().unwrap().len(), 5, "asking again makes nothing");
+    assert_eq!(audit["items"].as_array().unwrap().len(), 5, "a repeated call creates nothing");
 
     let old = server.everytick(&["run", "redrive", "--job", "j", "--since", "2020-01-01T00:00:00Z"]).failed(1);
     assert!(old.contains("since: ") && old.contains("7d"), "{old}");
     server.everytick(&["run", "redrive", "--job", "j", "--since", &since, "--limit", "1001"]).failed(1);
 }
 
-/// Takes one request and answers nothing; tells when its sender has gone.
+/// Accepts one request and does not answer it. The thread ends when the sender closes the connection.
 fn dropped(listener: TcpListener) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         let mut reader = BufReader::new(listener.accept().unwrap().0);
@@ -203,7 +203,7 @@ fn dropped(listener: TcpListener) -> std::thread::JoinHandle<()> {
 }
 
 #[test]
-fn a_cancel_through_another_node_reaches_the_work() {
+fn a_cancel_through_another_node_stops_the_running_work() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let database = runtime.block_on(Postgres::shared().blank());
     let node = |name: &str, more: &[&str]| {
@@ -230,8 +230,8 @@ fn a_cancel_through_another_node_reaches_the_work() {
     let work = id(&trigger(&answers, &["work"]));
     let pid = child(answers.dir(), &work);
     answers.everytick(&["job", "cancel", "work"]).ok();
-    wait_for("the work to stop", || is_gone(pid).then_some(()));
-    let kept = wait_for("its output to be kept", || run(&answers, &work)["output"].as_str().map(str::to_owned));
+    wait_for("the child process to end", || is_gone(pid).then_some(()));
+    let kept = wait_for("its output to be stored", || run(&answers, &work)["output"].as_str().map(str::to_owned));
     assert!(kept.starts_with("begun\n"), "{kept}");
     let attempts = answers.everytick(&["run", "attempts", &work, "-o", "json"]).json();
     assert_eq!(
@@ -241,7 +241,7 @@ fn a_cancel_through_another_node_reaches_the_work() {
 }
 
 #[test]
-fn a_pause_because_the_receiver_is_gone_is_logged_and_audited() {
+fn a_pause_after_410_gone_is_logged_and_audited() {
     let sink = Sink::answering(|_| "410 Gone".to_owned());
     let server = Server::builder().flags(&["--allow-webhook-range", "127.0.0.0/8"]).start();
     server.everytick(&["job", "create", "gone", "--url", &sink.url()]).ok();

@@ -1,4 +1,4 @@
-//! The server as a process: a log that cannot be written, loops that panic, and what other users may do to its files.
+//! The server as a process: a log that cannot be written, loops that panic, and protection of its files and memory.
 
 use std::{
     fs::{self, File},
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::support::{Done, Server, Sink, everytick_command, wait_for};
 
-/// A server whose output goes where the test says. Killed when dropped.
+/// A server whose stdout and stderr the test chooses. Killed when dropped.
 struct Process {
     child: Child,
     url: String,
@@ -31,7 +31,7 @@ impl Drop for Process {
     }
 }
 
-/// Reads until the server says where it listens, as a banner or as a JSON log line.
+/// Reads until the server prints its address, in the banner or in a JSON log line.
 fn listens(lines: &mut impl BufRead) -> String {
     let mut line = String::new();
     while lines.read_line(&mut line).unwrap() > 0 {
@@ -43,7 +43,7 @@ fn listens(lines: &mut impl BufRead) -> String {
     panic!("the server ended before it listened");
 }
 
-/// Starts a server and reads its address from the pipe; what becomes of the pipe then is the test's matter.
+/// Starts a server and reads its address from the pipe. Returns the pipe for the test to keep or close.
 fn serve(
     flags: &[&str],
     stdout: Stdio,
@@ -85,7 +85,8 @@ impl Process {
         answer.lines().next().unwrap().to_owned()
     }
 
-    /// One job that succeeds and one that fails, each second: both go on, and the server stays ready.
+    /// Creates two jobs that fire every second, one that succeeds and one that fails. Checks that both continue and the server
+    /// stays ready.
     fn jobs_go_on(&mut self, sink: &Sink) {
         let (good, bad) = (sink.url(), sink.url().replace("/hook", "/bad"));
         self.everytick(&["job", "create", "good", "--every", "1s", "--url", &good]).ok();
@@ -113,7 +114,7 @@ fn pipe() -> (BufReader<PipeReader>, std::io::PipeWriter) {
 }
 
 #[test]
-fn a_server_whose_output_goes_to_head_goes_on_when_head_has_ended() {
+fn a_server_continues_when_the_reader_of_its_output_has_ended() {
     let (reader, writer) = pipe();
     let (mut process, reader) = serve(&[], writer.try_clone().unwrap().into(), writer.into(), reader);
     drop(reader);
@@ -121,7 +122,7 @@ fn a_server_whose_output_goes_to_head_goes_on_when_head_has_ended() {
 }
 
 #[test]
-fn a_server_without_stderr_goes_on() {
+fn a_server_continues_with_a_closed_stderr() {
     let (reader, writer) = pipe();
     let (gone, stderr) = pipe();
     drop(gone);
@@ -130,7 +131,7 @@ fn a_server_without_stderr_goes_on() {
 }
 
 #[test]
-fn a_server_without_stdout_goes_on() {
+fn a_server_continues_with_a_closed_stdout() {
     let (reader, writer) = pipe();
     let (gone, stdout) = pipe();
     drop(gone);
@@ -139,7 +140,7 @@ fn a_server_without_stdout_goes_on() {
 }
 
 #[test]
-fn a_server_whose_log_is_on_a_full_disk_goes_on() {
+fn a_server_continues_when_its_log_is_on_a_full_disk() {
     let (reader, writer) = pipe();
     let full = File::options().write(true).open("/dev/full").unwrap();
     let (mut process, _reader) = serve(&[], writer.into(), full.into(), reader);
@@ -147,10 +148,10 @@ fn a_server_whose_log_is_on_a_full_disk_goes_on() {
 }
 
 #[test]
-fn a_server_whose_log_nobody_reads_goes_on() {
+fn a_server_continues_when_its_log_pipe_is_full() {
     let (reader, writer) = pipe();
     let (mut unread, mut stderr) = pipe();
-    // A pipe has room for 64 KiB on Linux: a few lines fill this one.
+    // A pipe on Linux buffers 64 KiB, so a few lines fill this one.
     stderr.write_all(&[b'.'; 64 * 1024 - 500]).unwrap();
     let (mut process, _reader) = serve(&["--log-level", "trace"], writer.into(), stderr.into(), reader);
     process.jobs_go_on(&sink());
@@ -158,7 +159,7 @@ fn a_server_whose_log_nobody_reads_goes_on() {
 }
 
 #[test]
-fn a_loop_that_panics_ends_the_process_with_its_name_also_without_a_log() {
+fn a_loop_that_panics_ends_the_process_and_is_named_even_if_the_log_cannot_be_written() {
     let sink = sink();
     let server = Server::builder().flags(&["--allow-webhook-range", "127.0.0.0/8"]).start();
     server.everytick(&["job", "create", "good", "--every", "1s", "--url", &sink.url()]).ok();
@@ -188,7 +189,7 @@ fn a_loop_that_panics_ends_the_process_with_its_name_also_without_a_log() {
     }
 }
 
-/// A full pipe. The test keeps the reading end and reads nothing.
+/// A full pipe, whose reading end the test keeps open without reading.
 fn full_pipe() -> (PipeReader, std::io::PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
     let flags = rustix::fs::fcntl_getfl(&writer).unwrap();
@@ -199,7 +200,7 @@ fn full_pipe() -> (PipeReader, std::io::PipeWriter) {
 }
 
 #[test]
-fn a_loop_that_panics_ends_the_process_also_when_the_log_is_not_read() {
+fn a_loop_that_panics_ends_the_process_even_if_the_log_is_not_read() {
     let (_unread, stderr) = full_pipe();
     let dir = tempfile::tempdir().unwrap();
     let child = everytick_command(dir.path())
@@ -215,7 +216,7 @@ fn a_loop_that_panics_ends_the_process_also_when_the_log_is_not_read() {
 }
 
 #[test]
-fn a_second_signal_ends_the_process_also_when_the_log_is_not_read() {
+fn a_second_signal_ends_the_process_even_if_the_log_is_not_read() {
     let (reader, writer) = pipe();
     let (_unread, stderr) = full_pipe();
     let (mut process, _reader) =
@@ -234,7 +235,7 @@ fn a_second_signal_ends_the_process_also_when_the_log_is_not_read() {
     assert_eq!(ended.code(), Some(1));
 }
 
-/// Runs `serve` where it is refused, and gives why.
+/// Runs `serve`, which must refuse to start, and returns its message.
 fn refused(dir: &Path) -> String {
     let mut serve = everytick_command(dir);
     serve.args(["serve", "--listen", "127.0.0.1:0"]).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -258,7 +259,7 @@ fn a_data_directory_that_other_users_could_change_is_refused() {
     fs::set_permissions(&data, fs::Permissions::from_mode(0o770)).unwrap();
     assert!(refused(dir.path()).contains("has mode 0770"), "{}", refused(dir.path()));
     fs::set_permissions(&data, fs::Permissions::from_mode(0o700)).unwrap();
-    // Whoever could make these would choose what the server overwrites.
+    // A user who could create these symlinks would choose which file the server overwrites.
     let victim = dir.path().join("victim");
     for name in ["everytick.db", "everytick.db.lock"] {
         fs::write(&victim, "precious").unwrap();
@@ -273,7 +274,7 @@ fn a_data_directory_that_other_users_could_change_is_refused() {
 }
 
 #[test]
-fn the_files_of_a_server_are_its_users_alone() {
+fn only_the_user_of_a_server_can_access_its_files() {
     let server = Server::start();
     let mode = |name: &str| fs::metadata(server.dir().join("data").join(name)).unwrap().mode() & 0o777;
     assert_eq!((mode("."), mode("everytick.db"), mode("everytick.db.lock")), (0o700, 0o600, 0o600));
@@ -281,21 +282,21 @@ fn the_files_of_a_server_are_its_users_alone() {
     fs::set_permissions(&lock, fs::Permissions::from_mode(0o664)).unwrap();
     let server = Server::builder().dir(server.stop().0).start();
     let lock = fs::metadata(server.dir().join("data/everytick.db.lock")).unwrap();
-    assert_eq!(lock.mode() & 0o777, 0o600, "of an earlier release");
+    assert_eq!(lock.mode() & 0o777, 0o600, "the mode of a lock file from an earlier release is corrected");
 }
 
 #[test]
-fn a_server_reads_the_database_url_from_a_file_and_shows_no_password() {
+fn a_server_reads_the_database_url_from_a_file() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("url"), "sqlite:data/other.db\n").unwrap();
     let server = Server::builder().dir(dir).env("EVERYTICK_DATABASE_URL_FILE", "url").start();
     assert!(server.banner().contains("data in data/other.db"), "{}", server.banner());
 }
 
-/// The files of a process in `/proc` belong to root when others of its user may not read its memory. Root may always, so a
-/// test that runs as root starts the server as nobody.
+/// If other processes of the user may not read the memory of a process, its files in `/proc` belong to root. Those of a root
+/// process always do, so a test that runs as root starts the server as the user nobody.
 #[test]
-fn no_other_process_of_its_user_reads_the_memory_of_a_server() {
+fn other_processes_of_its_user_cannot_read_the_memory_of_a_server() {
     const NOBODY: u32 = 65_534;
     let dir = tempfile::tempdir().unwrap();
     let binary = dir.path().join("everytick");

@@ -1,8 +1,8 @@
-//! The README's commands, as a newcomer would type them.
+//! Runs the commands of the README, as a newcomer types them.
 
 use crate::support::{Server, wait_for};
 
-/// The lines of the README's `sh` blocks that talk to a running server: all but the building and starting of it.
+/// The `everytick` lines of the `sh` blocks in the README. Lines that build or start the server are left out.
 fn commands() -> Vec<String> {
     let readme = include_str!("../../README.md");
     let mut inside = false;
@@ -16,7 +16,7 @@ fn commands() -> Vec<String> {
                 ["git clone", "cargo run --release -- serve", "export PATH="]
                     .iter()
                     .any(|begin| line.starts_with(begin)),
-                "the README has a command that this test does not know: {line}"
+                "this test does not know a command of the README: {line}"
             ),
             _ => {}
         }
@@ -25,7 +25,7 @@ fn commands() -> Vec<String> {
 }
 
 #[test]
-fn every_command_of_the_readme_does_what_it_says() {
+fn every_command_of_the_readme_works() {
     let server = Server::builder().flags(&["--enable-shell"]).start();
     let binary = std::path::Path::new(env!("CARGO_BIN_EXE_everytick")).parent().unwrap();
     let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());

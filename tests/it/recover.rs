@@ -1,4 +1,4 @@
-//! `everytick recover --dry-run` says what a restart then does.
+//! `everytick recover --dry-run` predicts what the next restart does.
 
 use std::path::Path;
 
@@ -26,14 +26,14 @@ async fn sqlite(file: &Path) -> SqliteConnection {
     SqliteConnection::connect(&format!("sqlite:{}", file.display())).await.unwrap()
 }
 
-/// As an outage leaves it: nothing has been recorded since this instant.
+/// Sets all cursors back, as after an outage: no tick is recorded since this instant.
 async fn silent_since(file: &Path, at: DbTime) {
     let mut database = sqlite(file).await;
     sqlx::query("update cursors set next_tick = ?1").bind(at.millis()).execute(&mut database).await.unwrap();
     database.close().await.unwrap();
 }
 
-/// The cursors and how many runs and ranges there are.
+/// The cursors, and the number of runs and ranges.
 async fn ledger(file: &Path) -> (Vec<Option<i64>>, i64) {
     let mut database = sqlite(file).await;
     let cursors =
@@ -42,10 +42,10 @@ async fn ledger(file: &Path) -> (Vec<Option<i64>>, i64) {
     (cursors, sqlx::query_scalar(count).fetch_one(&mut database).await.unwrap())
 }
 
-/// An hourly job that was silent for ten hours and a half: its ticks lie half an hour away from now, so that none falls due
-/// while the test runs.
+/// Hourly jobs after an outage of 10.5 hours. Their ticks are half an hour away from now, so that none becomes due during the
+/// test.
 #[test]
-fn a_dry_run_says_what_the_restart_then_does_and_writes_nothing() {
+fn a_dry_run_predicts_the_restart_and_writes_nothing() {
     let sink = Sink::start();
     let server = Server::start();
     let first = DbTime::from_millis(SystemClock.now().millis() - 10 * 3_600_000 - 1_800_000);
@@ -63,7 +63,7 @@ fn a_dry_run_says_what_the_restart_then_does_and_writes_nothing() {
 
     let before = block_on(ledger(&file));
     let said = recover(dir.path(), &["--data-dir", "data", "-o", "json"]).json();
-    assert_eq!(block_on(ledger(&file)), before, "nothing is written");
+    assert_eq!(block_on(ledger(&file)), before, "the dry run writes nothing");
     assert_eq!(said["total"]["jobs"], 3);
     assert_eq!(said["total"]["ticks"], 33);
     assert_eq!(said["total"]["late"], 5);
@@ -73,7 +73,7 @@ fn a_dry_run_says_what_the_restart_then_does_and_writes_nothing() {
     assert_eq!(job("all")["skipped"], serde_json::json!({ "misfire": 3, "catch_up": 4 }));
     assert_eq!(job("latest")["skipped"], serde_json::json!({ "catch_up": 10 }));
     assert_eq!((&job("all")["from"], &job("all")["late"]), (&Value::from(starts_at), &Value::from(4)));
-    assert_eq!(said["jobs"][0]["job"], "all", "the most runs first");
+    assert_eq!(said["jobs"][0]["job"], "all", "jobs with the most runs come first");
 
     let text = recover(dir.path(), &["--data-dir", "data", "--limit", "1"]).ok();
     assert!(text.contains("3 misfire") && text.contains("and 2 more jobs"), "{text}");
@@ -83,7 +83,7 @@ fn a_dry_run_says_what_the_restart_then_does_and_writes_nothing() {
 
     let server = Server::builder().flags(&WEBHOOKS).dir(dir).start();
     for name in ["all", "latest", "none"] {
-        let runs = wait_for("all ticks to be on the record", || {
+        let runs = wait_for("all ticks to be recorded", || {
             let runs = server.everytick(&["job", "runs", name, "--limit", "100", "-o", "json"]).json();
             let items = runs["items"].as_array().unwrap().clone();
             let ticks: u64 = items.iter().map(|run| run["count"].as_u64().unwrap_or(1)).sum();
@@ -106,13 +106,13 @@ fn a_dry_run_says_what_the_restart_then_does_and_writes_nothing() {
 }
 
 #[test]
-fn without_dry_run_it_says_that_recovery_needs_no_command() {
+fn without_dry_run_the_message_explains_that_recovery_is_automatic() {
     let message = everytick(&["recover"]).failed(2);
     assert!(message.contains("is automatic when a node starts") && message.contains("--dry-run"), "{message}");
 }
 
 #[test]
-fn a_file_that_is_not_there_is_not_made() {
+fn a_missing_file_is_reported_and_not_created() {
     let dir = tempfile::tempdir().unwrap();
     let message = recover(dir.path(), &[]).failed(1);
     assert!(message.contains("there is no file ./everytick-data/everytick.db"), "{message}");
@@ -125,7 +125,7 @@ fn a_file_that_is_not_there_is_not_made() {
     assert!(message.contains("is not a SQLite file"), "{message}");
 }
 
-/// Also while nodes are there: it takes no lease and no lock.
+/// This also works while nodes run: a dry run takes no lease and no lock.
 #[test]
 fn a_dry_run_reads_postgresql() {
     let database = block_on(conformance::server::Server::shared().blank());
@@ -151,7 +151,7 @@ fn a_dry_run_reads_postgresql() {
         assert_eq!((&said["total"]["ticks"], &said["total"]["late"]), (&Value::from(11), &Value::from(1)), "{said}");
         assert_eq!(said["total"]["skipped"], serde_json::json!({ "misfire": 10 }));
         let cursor: i64 = sqlx::query_scalar("select next_tick from cursors").fetch_one(&mut look).await.unwrap();
-        assert_eq!(cursor, first.millis(), "nothing is written");
+        assert_eq!(cursor, first.millis(), "the dry run writes nothing");
         let runs: i64 = sqlx::query_scalar("select count(*) from runs").fetch_one(&mut look).await.unwrap();
         assert_eq!(runs, 0);
     });

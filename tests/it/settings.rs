@@ -1,10 +1,10 @@
-//! Where settings come from, and what is refused, seen from outside.
+//! The sources of settings and the refusal of invalid ones, from outside.
 
 use std::{fs, net::TcpListener};
 
 use crate::support::{Done, Server, everytick, everytick_command};
 
-/// Runs `job list` and tells which server it asked.
+/// Runs `job list` and returns the server address from its error message.
 fn asked(file: Option<&str>, env: Option<&str>, flag: Option<&str>) -> String {
     let dir = tempfile::tempdir().unwrap();
     if let Some(server) = file {
@@ -19,8 +19,8 @@ fn asked(file: Option<&str>, env: Option<&str>, flag: Option<&str>) -> String {
 }
 
 #[test]
-fn a_flag_goes_before_a_variable_and_a_variable_before_the_file() {
-    // Ports that nobody listens on: 1 to 3 are reserved.
+fn a_flag_overrides_a_variable_and_a_variable_overrides_the_file() {
+    // No process listens on these ports: 1 to 3 are reserved.
     let (file, env, flag) = ("http://127.0.0.1:1", "http://127.0.0.1:2", "http://127.0.0.1:3");
     assert_eq!(asked(Some(file), Some(env), Some(flag)), flag);
     assert_eq!(asked(Some(file), Some(env), None), env);
@@ -28,7 +28,7 @@ fn a_flag_goes_before_a_variable_and_a_variable_before_the_file() {
 }
 
 #[test]
-fn the_file_is_the_one_that_is_named() {
+fn the_config_flag_and_variable_choose_the_settings_file() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("everytick.toml"), "server = \"http://127.0.0.1:1\"\n").unwrap();
     fs::write(dir.path().join("other.toml"), "server = \"http://127.0.0.1:2\"\n").unwrap();
@@ -43,7 +43,7 @@ fn the_file_is_the_one_that_is_named() {
 }
 
 #[test]
-fn an_unknown_key_is_refused_by_name_with_its_file() {
+fn an_unknown_key_is_refused_with_its_name_file_and_line() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("everytick.toml"), "lease = \"15s\"\nlisten_on = \"127.0.0.1:1\"\n").unwrap();
     let message = Done::from(everytick_command(dir.path()).arg("serve").output().unwrap()).failed(2);
@@ -54,7 +54,7 @@ fn an_unknown_key_is_refused_by_name_with_its_file() {
 }
 
 #[test]
-fn output_can_be_set_for_good() {
+fn the_settings_file_can_set_the_output_format() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("everytick.toml"), "output = \"json\"\n").unwrap();
     let cron = ["cron", "next", "@daily", "-n", "1"];
@@ -65,7 +65,7 @@ fn output_can_be_set_for_good() {
 }
 
 #[test]
-fn serve_refuses_what_is_not_safe_or_not_there_yet() {
+fn serve_refuses_unsafe_and_unsupported_settings() {
     for (args, expected) in [
         (["--listen", "0.0.0.0:0"], "tokens do not exist yet"),
         (["--listen", "nowhere"], "127.0.0.1:8640"),
@@ -83,7 +83,7 @@ fn serve_refuses_what_is_not_safe_or_not_there_yet() {
 }
 
 #[test]
-fn a_tenant_has_no_more_jobs_than_the_operator_lets_it_have() {
+fn max_jobs_limits_the_jobs_of_a_tenant() {
     let server = Server::builder().env("EVERYTICK_MAX_JOBS", "2").start();
     let create = |name: &str| server.everytick(&["job", "create", name, "--url", "https://example.org/hook"]);
     create("a").ok();
@@ -102,7 +102,7 @@ fn a_tenant_has_no_more_jobs_than_the_operator_lets_it_have() {
 }
 
 #[test]
-fn serve_says_that_its_address_is_in_use() {
+fn serve_reports_an_address_that_is_in_use() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let message = everytick(&["serve", "--listen", &address]).failed(1);
@@ -110,7 +110,7 @@ fn serve_says_that_its_address_is_in_use() {
 }
 
 #[test]
-fn without_a_server_the_client_says_how_to_start_one_and_exits_with_5() {
+fn without_a_server_the_client_explains_how_to_start_one_and_exits_with_5() {
     for args in
         [&["job", "list"][..], &["job", "get", "a"], &["run", "list"], &["job", "create", "a", "--url", "http://h/"]]
     {
@@ -123,7 +123,7 @@ fn without_a_server_the_client_says_how_to_start_one_and_exits_with_5() {
 }
 
 #[test]
-fn mistakes_are_found_before_the_server_is_asked() {
+fn invalid_arguments_are_refused_before_any_request() {
     for (args, expected) in [
         (&["job", "get", "../jobs"][..], "is not a name"),
         (&["run", "get", "1"], "is not the id of a run"),

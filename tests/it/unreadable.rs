@@ -1,17 +1,17 @@
-//! Rows that the server cannot decode: the other jobs and queues go on, the server says that it is ready, and lists the rows.
+//! Rows that the server cannot decode: the other jobs and queues continue, the server stays ready and lists the rows.
 
 use everytick_store::conformance::server::Server as Postgres;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
 
 use crate::support::{Server, Sink, wait_for};
 
-/// What is damaged: a definition, and a run at the head of a queue whose fence cannot rise.
+/// Damages a definition, and the run at the head of a queue: its fence is the maximum and cannot increase.
 const DAMAGE: [&str; 2] = [
     "update jobs set spec = '{\"garbage\": 1}' where name = 'damaged'",
     "update runs set fence = 9223372036854775807 where id = (select run from waiting order by run limit 1)",
 ];
 
-/// Makes a job that ticks every second, one that will be damaged, and a queue with two runs.
+/// Creates a job that fires every second, another one to be damaged, and a queue with two runs. Returns these runs.
 fn fill(node: &Server, sink: &Sink) -> Vec<String> {
     for name in ["sound", "damaged"] {
         node.everytick(&["job", "create", name, "--every", "1s", "--url", &sink.url()]).ok();
@@ -30,14 +30,14 @@ fn delivered(sink: &Sink, job: &str) -> usize {
 fn the_rest_goes_on(node: &Server, sink: &Sink, runs: &[String]) {
     let (sound, damaged) = (delivered(sink, "sound"), delivered(sink, "damaged"));
     wait_for("ticks of the sound job", || (delivered(sink, "sound") >= sound + 3).then_some(()));
-    assert_eq!(delivered(sink, "damaged"), damaged, "what it would do is not known");
+    assert_eq!(delivered(sink, "damaged"), damaged, "a job with an unreadable definition does not fire");
     let ask = "curl -s -X POST -H 'content-type: application/json' -d '{\"worker\": \"w\", \"limit\": 2}' \
                $EVERYTICK_SERVER/api/v1/queues/q/claim";
     let claimed: serde_json::Value = serde_json::from_str(&node.script(ask)).unwrap();
     let ids: Vec<&str> = claimed["runs"].as_array().unwrap().iter().filter_map(|run| run["id"].as_str()).collect();
-    assert_eq!(ids, [&runs[1]], "the damaged run stays, and hides no other");
+    assert_eq!(ids, [&runs[1]], "the damaged run stays and does not hide the other run");
     let ready = node.script("curl -s -o /dev/null -w '%{http_code}' $EVERYTICK_SERVER/readyz");
-    assert_eq!(ready.trim(), "200", "a restart would change nothing");
+    assert_eq!(ready.trim(), "200", "the server is ready, because a restart would not help");
     let problem: serde_json::Value =
         serde_json::from_str(&node.script("curl -s $EVERYTICK_SERVER/api/v1/jobs/damaged")).unwrap();
     assert_eq!(
@@ -58,7 +58,7 @@ fn the_rest_goes_on(node: &Server, sink: &Sink, runs: &[String]) {
 }
 
 #[test]
-fn rows_that_sqlite_cannot_decode_stop_nothing_else() {
+fn unreadable_rows_in_sqlite_do_not_stop_other_jobs() {
     let (runtime, sink) = (runtime(), Sink::start());
     let flags = ["--allow-webhook-range", "127.0.0.0/8", "--lease", "6s"];
     let node = Server::builder().flags(&flags).start();
@@ -78,7 +78,7 @@ fn rows_that_sqlite_cannot_decode_stop_nothing_else() {
 }
 
 #[test]
-fn rows_that_postgresql_cannot_decode_stop_nothing_else() {
+fn unreadable_rows_in_postgresql_do_not_stop_other_jobs() {
     let (runtime, sink) = (runtime(), Sink::start());
     let database = runtime.block_on(Postgres::shared().blank());
     let flags = ["--database-url", &database.url, "--allow-webhook-range", "127.0.0.0/8", "--lease", "6s"];

@@ -1,4 +1,4 @@
-//! Workers of queues: the command, the Python example and the crate, against a real server.
+//! Queue workers against a real server: `everytick worker`, the Python example and the worker crate.
 
 use std::{
     collections::BTreeSet,
@@ -16,12 +16,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::{Server, pause, wait_for};
 
-/// As many as may wait of one job.
+/// The limit of waiting runs of one job.
 const RUNS: usize = 1_000;
-/// For a thousand runs, three requests each, on a busy machine.
+/// Enough for 1,000 runs with three requests each, on a busy machine.
 const LONG_PATIENCE: Duration = Duration::from_secs(300);
 
-/// Kills what it started.
+/// A child process that is killed when dropped.
 struct Started(Child);
 
 impl Drop for Started {
@@ -37,7 +37,7 @@ fn with_queue(flags: &[&str]) -> Server {
     server
 }
 
-/// Asks for so many runs, by requests of their own.
+/// Triggers `count` runs, one request each.
 fn trigger(server: &Server, count: usize) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
@@ -51,7 +51,7 @@ fn trigger(server: &Server, count: usize) {
 
 /// The `sh` block of docs/how-to/workers.md.
 #[test]
-fn the_requests_of_the_page_about_workers_do_what_it_says() {
+fn the_requests_in_the_workers_page_work() {
     let page = include_str!("../../docs/how-to/workers.md");
     let block = page.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let server = Server::start();
@@ -68,7 +68,7 @@ fn queue(server: &Server) -> Value {
     server.everytick(&["queue", "get", "emails", "-o", "json"]).json()
 }
 
-/// Waits until nothing is in the queue or in anybody's hands.
+/// Waits until no run of the queue waits or is claimed.
 fn worked_off(server: &Server) {
     for _ in 0..LONG_PATIENCE.as_millis() / 100 {
         let queue = queue(server);
@@ -77,10 +77,10 @@ fn worked_off(server: &Server) {
         }
         pause(Duration::from_millis(100));
     }
-    panic!("the queue is not worked off: {}", queue(server));
+    panic!("the queue is not empty: {}", queue(server));
 }
 
-/// Every run of the job, which must all have succeeded at their first attempt.
+/// Checks that the job has `count` runs and all succeeded at the first attempt.
 fn all_succeeded(server: &Server, count: usize) {
     let list = server.everytick(&["job", "runs", "mail", "--limit", "2000", "-o", "json"]).json();
     let items = list["items"].as_array().unwrap();
@@ -91,7 +91,7 @@ fn all_succeeded(server: &Server, count: usize) {
 }
 
 #[test]
-fn the_python_example_works_off_a_thousand_runs() {
+fn the_python_example_completes_a_thousand_runs() {
     let server = with_queue(&[]);
     trigger(&server, RUNS);
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/worker.py");
@@ -109,7 +109,7 @@ fn the_python_example_works_off_a_thousand_runs() {
 }
 
 #[test]
-fn the_crate_works_off_a_thousand_runs_and_drains_when_it_is_told_to_stop() {
+fn the_crate_completes_a_thousand_runs_and_drains_when_it_stops() {
     let server = with_queue(&[]);
     trigger(&server, RUNS);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -134,12 +134,12 @@ fn the_crate_works_off_a_thousand_runs_and_drains_when_it_is_told_to_stop() {
     stop.cancel();
     runtime.block_on(async { tokio::time::timeout(LONG_PATIENCE, working).await }).unwrap().unwrap();
     all_succeeded(&server, RUNS);
-    assert_eq!(seen.lock().unwrap().len(), RUNS, "each was done once");
+    assert_eq!(seen.lock().unwrap().len(), RUNS, "each run was handled once");
 }
 
-/// What fails is tried again, what is hopeless is not, and a panic is a failure of its run alone.
+/// A failure is retried, a permanent failure is not, and a panic fails only its own run.
 #[test]
-fn the_crate_reports_what_a_handler_says() {
+fn the_crate_reports_the_result_of_a_handler() {
     let server = with_queue(&["--base-delay", "1ms", "--max-delay", "1ms", "--max-retries", "1"]);
     let ids: Vec<String> = ["fine", "again", "hopeless", "panic"]
         .iter()
@@ -178,15 +178,15 @@ fn the_crate_reports_what_a_handler_says() {
     }
     stop.cancel();
     runtime.block_on(async { tokio::time::timeout(LONG_PATIENCE, working).await }).unwrap().unwrap();
-    assert_eq!(calls.load(Ordering::SeqCst), 6, "two of them twice");
-    assert_eq!(state(&ids[0])["output"], "begun\n", "without an output, the log is kept");
+    assert_eq!(calls.load(Ordering::SeqCst), 6, "two of the four runs have two attempts");
+    assert_eq!(state(&ids[0])["output"], "begun\n", "without an output, the log is stored");
     assert_eq!((&state(&ids[1])["attempt"], &state(&ids[1])["output"]), (&2.into(), &"at last".into()));
     assert_eq!((&state(&ids[2])["attempt"], &state(&ids[2])["error"]), (&1.into(), &"never".into()));
     assert!(state(&ids[3])["error"].as_str().unwrap().contains("panic"), "{}", state(&ids[3]));
 }
 
 #[test]
-fn the_worker_command_runs_a_command_for_each_run() {
+fn everytick_worker_runs_a_command_for_each_run() {
     let server = with_queue(&["--max-retries", "0"]);
     let script = r#"read payload; echo "$EVERYTICK_JOB $EVERYTICK_QUEUE $EVERYTICK_ATTEMPT $EVERYTICK_CAUSE $EVERYTICK_WORKER $payload"; \
         test -n "$EVERYTICK_RUN" -a -n "$EVERYTICK_FENCE" -a -n "$EVERYTICK_SCHEDULED_AT"; [ "$payload" != '"bad"' ]"#;
@@ -200,22 +200,21 @@ fn the_worker_command_runs_a_command_for_each_run() {
     assert_eq!((&good["output"], &good["worker"]), (&"mail emails 1 request w1 \"good\"\n".into(), &"w1".into()));
     let bad = wait_for("the bad run", || Some(state(&bad)).filter(|run| run["state"] == "failed"));
     assert!(bad["error"].as_str().unwrap().contains("exit status: 1"), "{bad}");
-    // Told to stop, it ends by itself.
+    // After SIGTERM the worker ends with success.
     let pid = worker.0.id().to_string();
     assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     let status = wait_for("the worker to end", || worker.0.try_wait().unwrap());
     assert!(status.success(), "{status}");
 }
 
-/// The whole group is ended: what a command has started too.
 #[test]
-fn a_cancelled_run_ends_its_command() {
+fn a_cancelled_run_terminates_its_command() {
     let server = with_queue(&[]);
     let file = server.dir().join("ended");
     let script = format!("trap 'echo ended > {}; exit 1' TERM; echo begun; sleep 600 & wait", file.display());
     let _worker = Started(server.command(&["worker", "--queue", "emails", "--", "sh", "-c", &script]).spawn().unwrap());
     let run = server.everytick(&["job", "trigger", "mail"]).ok().trim().to_owned();
-    wait_for("the command to begin", || server.everytick(&["run", "log", &run]).stdout.contains("begun").then_some(()));
+    wait_for("the command to start", || server.everytick(&["run", "log", &run]).stdout.contains("begun").then_some(()));
     server.everytick(&["run", "cancel", &run]).ok();
     wait_for("the command to end", || file.exists().then_some(()));
 }

@@ -1,4 +1,4 @@
-//! An installation with something of everything, and what is seen of it through a store.
+//! An installation with data of every kind, and a snapshot of it as a store shows it.
 
 use std::{any::Any, path::Path, sync::Arc};
 
@@ -20,7 +20,7 @@ use everytick_store::{
 };
 use tempfile::TempDir;
 
-/// Where the clock stands at the end, in seconds.
+/// The clock at the end, in seconds.
 pub(super) const NOW: i64 = 200;
 const DAY: i64 = 86_400;
 
@@ -29,18 +29,18 @@ pub(super) struct Installation {
     pub(super) seen: Seen,
     /// Has a lagging cursor and runs in every state.
     pub(super) busy: JobId,
-    /// Has one run, of long ago.
+    /// Has one run, which is 500 days old.
     pub(super) old: JobId,
     deleted: JobId,
-    /// Has made one of its three runs.
+    /// Has created one of its three runs.
     pub(super) backfill: BackfillId,
     pub(super) lease_fence: Fence,
 }
 
-/// How long its history is kept.
+/// The retention of the history.
 pub(super) const KEPT: Span = Span::days(90);
 
-/// What people and nodes see; partitions apart, which differ by the keeper.
+/// The data that users and nodes see. Partitions are left out, because they differ between stores.
 #[derive(Default, Debug)]
 pub(super) struct Seen {
     jobs: Vec<String>,
@@ -70,14 +70,14 @@ impl Installation {
             (store, Box::new(()) as Box<dyn Any + Send + Sync>)
         })
         .await;
-        // A run that outlived its day.
+        // The last run of a job, which is kept although its day is deleted.
         bench.go(-500 * DAY);
         let (lease, old) = (bench.join("a", 1).await, bench.create(overlapping("old")).await);
         bench.go(-500 * DAY + 10);
         let run = bench.claimed(&lease, &old, -500 * DAY + 10).await;
         bench.settle(&run, Verdict::Succeeded).await;
         bench.raise(&old, 1, Some(s(NOW))).await;
-        // History of a hundred days, with an open run at its beginning.
+        // 100 days of history, with an open run at the start.
         bench.go(-100 * DAY);
         let lease = bench.join("a", 2).await;
         let (busy, gone) = (bench.create(overlapping("busy")).await, bench.create(spec("gone")).await);
@@ -86,7 +86,7 @@ impl Installation {
         bench.settle(&run, Verdict::Failed).await;
         bench.claimed(&lease, &busy, -100 * DAY + 20).await;
         bench.claimed(&lease, &gone, -100 * DAY + 10).await;
-        // Runs in every state, with the cursor in the midst of them.
+        // Runs in every state, before and after the cursor.
         bench.go(NOW);
         let lease = bench.join("a", 3).await;
         for lost in bench.store.load_lost(&lease, 10).await.unwrap() {
@@ -110,7 +110,7 @@ impl Installation {
         // Jobs of other kinds.
         bench.raise(&gone, 1, Some(s(NOW + 10))).await;
         bench.edit("gone", Change::Delete).await;
-        // Its calendar has two versions.
+        // A calendar with two versions, used by the next job.
         for dates in [vec![], vec!["2026-12-24/2026-12-26".parse().unwrap()]] {
             let put = PutCalendar {
                 name: "holidays".into(),
@@ -176,12 +176,12 @@ pub(super) async fn look_at(store: &dyn Store, installation: &Installation) -> S
         }
         for mut loaded in store.load_jobs(&ids).await.unwrap() {
             Arc::make_mut(&mut loaded.job).partition = 0;
-            // Keepers need not look for what lies behind a cursor that is not there.
+            // A store need not find the last tick of a job without a cursor.
             loaded.last_tick = loaded.last_tick.filter(|_| loaded.cursor.is_some());
             seen.loaded.push(format!("{loaded:?}"));
         }
         for run in store.list_runs(tenant, &RunFilter::default(), None, 1_000).await.unwrap().items.into_iter().rev() {
-            // With its output.
+            // Read the run again: the list omits the output.
             seen.runs.push(store.get_run(tenant, run.id).await.unwrap());
             if run.range.is_none() {
                 seen.attempts.extend(store.list_attempts(tenant, run.id).await.unwrap());
@@ -197,7 +197,7 @@ pub(super) async fn look_at(store: &dyn Store, installation: &Installation) -> S
 }
 
 impl Seen {
-    /// Compares piece by piece, so that a test that fails shows the one that differs.
+    /// Compares item by item, so that a failing test shows the item that differs.
     #[track_caller]
     pub(super) fn assert_is(&self, expected: &Self) {
         #[track_caller]
