@@ -1,5 +1,5 @@
-//! Any text as a cron expression: `cargo +nightly fuzz run cron_parser -- -dict=fuzz/cron.dict`. The same check runs on stable, over a corpus of its
-//! own, as the domain's test `no_text_panics_or_hangs`.
+//! Parses any text as a cron expression: `cargo +nightly fuzz run cron_parser -- -dict=fuzz/cron.dict`.
+//! On stable, the test `no_text_panics_or_hangs` of the domain runs the same check with its own corpus.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -18,8 +18,8 @@ const ZONES: [&str; 8] = [
     "America/Santiago",
 ];
 
-// Eight bytes of instant, one that chooses the zone, and the text. The instant keeps to the years that ticks have; one choice
-// in nine takes the zone, too, from the text.
+// The input is 8 bytes of instant, 1 byte that selects the time zone, and the text. The instant is limited to the years that
+// ticks can have. One selection in nine takes the zone from the text.
 fuzz_target!(|data: &[u8]| {
     let Some((&[a, b, c, d, e, f, g, h, choice], text)) = data.split_first_chunk() else { return };
     let Ok(text) = std::str::from_utf8(text) else { return };
