@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct AfterFlags {
-    /// Run after this job: NAME when it has succeeded, NAME:failed when it has failed, NAME:finished in both cases; repeatable
+    /// Run after this job: NAME when it has succeeded, NAME:failed when it has failed, NAME:finished in any end state; repeatable
     #[arg(long, value_name = "JOB[:HOW]", value_parser = parent, help_heading = "When")]
     after: Vec<(String, When)>,
 }

@@ -91,7 +91,7 @@ pub(crate) struct Set {
 pub(crate) struct Delete {
     #[command(flatten)]
     calendar: Named,
-    /// Change the calendar only if it has this version; otherwise exit with 4
+    /// Delete the calendar only if it has this version; otherwise exit with 4
     #[arg(long, value_name = "VERSION")]
     if_version: Option<i64>,
 }

@@ -108,7 +108,7 @@ fn row(node: &Node, view: &View) -> Vec<Text> {
         (true, false) => Text::new("live, owns none", Tone::Quiet),
         (false, _) => Text::new(&*node.state, Tone::Bad),
     };
-    let lease = if live { node.lease_until.since(view.now).to_string() } else { "expired".to_owned() };
+    let lease = if live { node.lease_until.since(view.now).to_string() } else { "ended".to_owned() };
     let sign = if node.clock_offset_ms > 0 { "-" } else { "+" };
     let clock = Span::millis(node.clock_offset_ms.unsigned_abs());
     vec![

@@ -227,7 +227,7 @@ pub(crate) struct Delete {
     /// Also cancel its runs that wait or are in progress
     #[arg(long)]
     cancel: bool,
-    /// Change the job only if it has this version; otherwise exit with 4
+    /// Delete the job only if it has this version; otherwise exit with 4
     #[arg(long, value_name = "VERSION")]
     if_version: Option<i64>,
 }

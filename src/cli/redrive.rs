@@ -1,4 +1,4 @@
-//! `everytick run redrive`: repeats the failed runs of a job, which empties its dead-letter list.
+//! `everytick run redrive`: repeats the failed runs of a job, which are its dead-letter list.
 
 use clap::Args;
 use everytick_domain::time::DbTime;
