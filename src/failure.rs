@@ -42,6 +42,11 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// Whether the server answered that the named thing does not exist.
+pub(crate) fn is_not_found(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Failure>().is_some_and(|failure| failure.exit == Exit::NotFound)
+}
+
 /// Prints the error and returns its exit code. A closed pipe (`| head`) is not an error: the reader has what it wanted.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let gone = |cause: &(dyn std::error::Error + 'static)| {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     client::{Answer, Client},
-    failure::Failure,
+    failure::{self, Failure},
     output::{Output, Text},
 };
 
@@ -145,10 +145,15 @@ impl Set {
         }
         // PUT replaces all limits, so start from the present ones. A queue that does not exist yet has none.
         let mut limits = Map::new();
-        if let Ok(answer) = client.get(&["queues", &self.queue]).send().await {
-            let now: Queue = answer.read()?;
-            limits.extend(now.concurrency.map(|n| ("concurrency".to_owned(), n.into())));
-            limits.extend(now.rate.map(|rate| ("rate".to_owned(), rate.into())));
+        match client.get(&["queues", &self.queue]).send().await {
+            Ok(answer) => {
+                let now: Queue = answer.read()?;
+                limits.extend(now.concurrency.map(|n| ("concurrency".to_owned(), n.into())));
+                limits.extend(now.rate.map(|rate| ("rate".to_owned(), rate.into())));
+            }
+            Err(error) if failure::is_not_found(&error) => {}
+            // Without the present limits, the PUT would remove the limit that this command does not name.
+            Err(error) => return Err(error),
         }
         let mut set = |name: &str, value: Option<Value>, gone: bool| match value {
             Some(value) => _ = limits.insert(name.to_owned(), value),

@@ -320,3 +320,12 @@ fn a_server_that_is_not_everytick_is_reported() {
     let message = server.everytick(&["--server", sink.url().trim_end_matches("/hook"), "job", "list"]).failed(1);
     assert!(message.contains("is not everytick"), "{message}");
 }
+
+#[test]
+fn queue_set_changes_nothing_when_it_cannot_read_the_present_limits() {
+    let (server, sink) = (Server::start(), Sink::answering(|_| "503 Busy".to_owned()));
+    let url = sink.url();
+    let set = ["--server", url.trim_end_matches("/hook"), "queue", "set", "mail", "--rate", "5/1s"];
+    server.everytick(&set).failed(1);
+    assert!(sink.deliveries().iter().all(|request| request.method == "GET"), "{:?}", sink.deliveries());
+}

@@ -289,8 +289,8 @@ impl JobDefinition {
         let judged = spec.timeout <= TIMEOUT_MAX && !kept;
         if let Some(longest) = longest.filter(|longest| spec.timeout > *longest && judged) {
             let message = format!(
-                "{} is longer than {longest}, the limit for http; for longer work, the receiver answers 202 with \
-                 everytick-async: true and reports the result later",
+                "{} is longer than {longest}, the limit for http; for longer work, use a queue target, whose workers may \
+                 take up to {TIMEOUT_MAX}",
                 spec.timeout
             );
             wrong.add("timeout", message);

@@ -267,10 +267,9 @@ impl Memory {
     }
 
     fn unset_timer(&mut self, job: JobId) {
-        if let Some(at) = self.jobs.get_mut(&job).and_then(|entry| entry.timer.take()) {
-            if !self.timers.remove(&(at, job)) {
-                self.take_parked(at, job);
-            }
+        let timer = self.jobs.get_mut(&job).and_then(|entry| entry.timer.take());
+        if let Some(at) = timer.filter(|at| !self.timers.remove(&(*at, job))) {
+            self.remove_parked(at, job);
         }
     }
 

@@ -41,9 +41,11 @@ impl Memory {
         true
     }
 
-    /// Removes a parked tick. Returns whether there was one.
-    pub(super) fn take_parked(&mut self, tick: DbTime, job: JobId) -> bool {
-        self.parked.as_mut().is_some_and(|parked| parked.ticks.remove(&(tick, job)))
+    /// Removes a parked tick, for example because its job is stale.
+    pub(super) fn remove_parked(&mut self, tick: DbTime, job: JobId) {
+        if let Some(parked) = &mut self.parked {
+            parked.ticks.remove(&(tick, job));
+        }
     }
 
     /// Returns parked ticks to the timers: as many as can get a slot now, or all of them when they have waited long enough.
