@@ -46,6 +46,13 @@ pub(crate) fn start() -> anyhow::Result<PrometheusHandle> {
     describe_counter!("everytick_settles_refused_total", "Settlements refused because a newer claim raised the fence");
     describe_counter!("everytick_runs_lost_total", "Runs whose node or worker was lost during the claim");
     describe_counter!("everytick_worker_claims_total", "Runs claimed by workers");
+    describe_counter!("everytick_runs_delegated_total", "Runs passed to another node that may deliver them");
+    describe_counter!("everytick_flow_runs_total", "Runs started by flows");
+    describe_counter!("everytick_dead_schedules_total", "Jobs with lost ticks that were found and repaired");
+    describe_counter!("everytick_partitions_acquired_total", "Partitions that this node acquired");
+    describe_counter!("everytick_partitions_released_total", "Partitions that this node released to another node");
+    describe_counter!("everytick_partitions_lost_total", "Partitions that this node lost with its lease");
+    describe_gauge!("everytick_partitions_held", "Partitions that this node owns");
     describe_counter!("everytick_lease_lost_total", "How often this node lost its lease");
     describe_gauge!("everytick_runs_in_progress", "Runs in progress on this node");
     describe_gauge!(

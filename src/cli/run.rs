@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use everytick_domain::{
     ids::RunId,
-    run::State,
+    run::{SkipReason, State},
     time::{DbTime, Span},
 };
 use futures::{StreamExt, pin_mut};
@@ -444,18 +444,20 @@ impl RunView {
     }
 }
 
-/// Explains a skip reason.
+/// Explains a skip reason. Exhaustive, so that the compiler finds this place when a reason is added.
 fn because(reason: &str) -> &'static str {
-    match reason {
-        "overlap" => "other runs of the job were open, and its overlap policy allows no more to wait or start",
-        "misfire" => "the tick was recorded after the job's grace period",
-        "catch_up" => "the tick was late, and the job's catch_up policy did not select it",
-        "calendar" => "a calendar of the job excludes the tick",
-        "quota" => "too many runs of the job wait already",
-        "error" => "the tick could not be recorded as a run; see the error, or the job's pause note",
-        "parent" => "a parent in the flow ended in a state that the job's depends_on does not accept",
-        "paused" => "the job was paused when the flow reached it",
-        _ => "",
+    match SkipReason::from_word(reason) {
+        Some(SkipReason::Overlap) => {
+            "other runs of the job were open, and its overlap policy allows no more to wait or start"
+        }
+        Some(SkipReason::Misfire) => "the tick was recorded after the job's grace period",
+        Some(SkipReason::CatchUp) => "the tick was late, and the job's catch_up policy did not select it",
+        Some(SkipReason::Calendar) => "a calendar of the job excludes the tick",
+        Some(SkipReason::Quota) => "too many runs of the job wait already",
+        Some(SkipReason::Error) => "the tick could not be recorded as a run; see the error, or the job's pause note",
+        Some(SkipReason::Parent) => "a parent in the flow ended in a state that the job's depends_on does not accept",
+        Some(SkipReason::Paused) => "the job was paused when the flow reached it",
+        Some(SkipReason::Unknown(_)) | None => "",
     }
 }
 

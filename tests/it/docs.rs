@@ -137,8 +137,9 @@ fn the_reference_names_every_flag_of_serve_and_no_other() {
 }
 
 #[test]
-fn the_reference_names_every_metric() {
+fn the_reference_and_the_help_texts_name_every_metric() {
     let page = read("docs/reference/metrics.md");
+    let described: String = read("src/telemetry.rs").split_whitespace().collect();
     let mut names = BTreeSet::new();
     for path in files("crates/engine/src", "rs") {
         let text = fs::read_to_string(&path).unwrap();
@@ -149,6 +150,10 @@ fn the_reference_names_every_metric() {
     assert!(names.len() >= 15, "{names:?}");
     for name in &names {
         assert!(page.contains(&format!("`{name}`")), "{name} is not in docs/reference/metrics.md");
+        let has_help = ["counter", "gauge", "histogram"]
+            .iter()
+            .any(|kind| described.contains(&format!("describe_{kind}!(\"{name}\"")));
+        assert!(has_help, "{name} has no describe_ call in src/telemetry.rs");
     }
 }
 

@@ -136,7 +136,7 @@ async fn a_template_with_ten_thousand_placeholders_uses_little_memory() {
     let payload = serde_json::to_string(&vec!["{{ parents.a.output }}"; 10_000]).unwrap();
     std::fs::write(server.dir().join("payload.json"), &payload).unwrap();
     let refused = server.everytick(&["job", "update", "b", "--payload", "@payload.json"]);
-    assert!(refused.failed(1).contains("has 10000 places"));
+    assert!(refused.failed(1).contains("has 10000 placeholders"));
     let (dir, ..) = server.stop();
     let file = format!("sqlite:{}/data/everytick.db", dir.path().display());
     let mut file = sqlx::SqliteConnection::connect(&file).await.unwrap();
@@ -148,7 +148,7 @@ async fn a_template_with_ten_thousand_placeholders_uses_little_memory() {
     let flow = ended(&server, &trigger(&server, "a"));
     assert_eq!(flow["state"], "failed");
     let why = flow["nodes"][1]["error"].as_str().unwrap();
-    assert!(why.contains("has 10000 places"), "{why}");
+    assert!(why.contains("has 10000 placeholders"), "{why}");
     let grew = peak_mib(&server) - before;
     assert!(grew < 20, "{grew} MiB more");
 }
