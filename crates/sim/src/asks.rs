@@ -10,7 +10,7 @@ use everytick_domain::{
     time::DbTime,
 };
 
-use super::db::{Db, Entry, JobRow, RequestRow, RunRow, Subject, WaitingRow};
+use super::db::{Db, Entry, JobRow, RangeRow, RequestRow, RunRow, Subject, WaitingRow};
 use everytick_store::{
     Actor, AuditRecord, CancelledRun, Created, EditJob, Edited, IDEMPOTENCY_KEPT, IdempotencyKey, JobRef, NewJob,
     NewRun, OpenRun, Pruned, Result, RunRecord, StoreError,
@@ -321,13 +321,22 @@ impl Db {
             }
             self.attempts.retain(|(run, _), _| run != id);
         }
-        self.ranges.retain(|_, row| row.recorded_at >= before);
+        let passed = |row: &RangeRow| {
+            self.jobs.get(&row.job).is_none_or(|job| job.cursor.is_none_or(|cursor| row.range.to < cursor))
+        };
+        let old = self.ranges.iter().filter(|(_, row)| row.recorded_at < before && passed(row));
+        let ranges: Vec<_> = old.map(|(id, _)| *id).take(limit).collect();
+        for id in &ranges {
+            self.ranges.remove(id);
+        }
         self.prune_flows(before);
+        let empty = |job: JobId| self.runs_of(job).next().is_none() && !self.ranges.values().any(|row| row.job == job);
         let dead: Vec<_> = self
             .jobs
             .iter()
-            .filter(|(id, row)| row.job.deleted_at.is_some_and(|at| at < before) && self.open_runs(**id).is_empty())
+            .filter(|(id, row)| row.job.deleted_at.is_some_and(|at| at < before) && empty(**id))
             .map(|(id, _)| *id)
+            .take(limit)
             .collect();
         for id in &dead {
             self.jobs.remove(id);

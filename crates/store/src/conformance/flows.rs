@@ -221,7 +221,20 @@ pub async fn a_run_of_a_job_without_children_opens_no_flow(bench: &Bench) {
     assert!(matches!(bench.store.get_flow(TENANT, run.id).await, Err(StoreError::NotFound("flow"))));
 }
 
-pub async fn a_child_can_have_its_own_ticks_and_requests(bench: &Bench) {
+pub async fn a_run_outside_every_flow_leaves_no_step(bench: &Bench) {
+    let alone = bench.create(spec("alone")).await;
+    let (_, lease, _) = diamond(bench).await;
+    let run = bench.claimed(&lease, &alone, 20).await;
+    bench.settle(&run, Verdict::Succeeded).await;
+    let run = bench.trigger(new_run("alone", "k")).await;
+    bench.store.cancel_run(TENANT, &actor(), run.id).await.unwrap();
+    assert!(
+        bench.store.flows_with_steps(None, 10).await.unwrap().is_empty(),
+        "other jobs are followed, this one is not"
+    );
+}
+
+pub async fn a_child_has_ticks_and_requests_of_its_own(bench: &Bench) {
     bench.create(spec("a")).await;
     let b = bench.create(JobSpec { depends_on: after("b", &["a"]).depends_on, ..spec("b") }).await;
     let c = bench.create(after("c", &["b"])).await;
@@ -668,7 +681,21 @@ pub async fn a_flow_is_kept_while_its_root_is_kept(bench: &Bench) {
     assert_eq!(flow(bench, root.id).await.id, root.id, "the last run of a live job is kept");
 }
 
-pub async fn a_running_rerun_is_not_pruned(bench: &Bench) {
+pub async fn a_flow_that_goes_on_keeps_only_its_own_runs(bench: &Bench) {
+    let other = bench.create(spec("other")).await;
+    let (_, lease, root) = diamond(bench).await;
+    let old = bench.claimed(&lease, &other, 10).await;
+    bench.settle(&old, Verdict::Succeeded).await;
+    bench.waiting(&lease, &other, 20).await;
+    bench.raise(&other, 1, Some(s(30))).await;
+    bench.settle(&root, Verdict::Succeeded).await;
+    bench.go(200 * 86_400);
+    bench.store.prune(s(100 * 86_400), 100).await.unwrap();
+    assert!(matches!(bench.store.get_run(TENANT, old.id).await, Err(StoreError::NotFound("run"))));
+    assert_eq!(advance(bench).await, 2, "the flow still has its step");
+}
+
+pub async fn a_rerun_that_goes_on_outlives_the_history(bench: &Bench) {
     let (_, _, root) = diamond(bench).await;
     bench.settle(&root, Verdict::Failed).await;
     advance(bench).await;

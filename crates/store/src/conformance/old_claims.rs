@@ -265,3 +265,16 @@ pub async fn an_old_claim_is_not_pruned(bench: &Bench) {
     bench.settle(&open, Verdict::Succeeded).await;
     assert_eq!(bench.run(open.id).await.state, State::Succeeded);
 }
+
+pub async fn a_listed_claim_on_a_run_that_is_over_does_not_keep_the_run(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(20);
+    let (old, last) = (bench.claimed(&lease, &job, 10).await, bench.claimed(&lease, &job, 20).await);
+    bench.settle(&old, Verdict::Succeeded).await;
+    bench.settle(&last, Verdict::Succeeded).await;
+    bench.raise(&job, 1, Some(s(30))).await;
+    let beat = Beat { old_claims: vec![OldClaim::of(&old)], open_from: None, ..Beat::of(RunId::floor(s(0))) };
+    bench.store.renew(&lease, Span::hours(1), &beat).await.unwrap();
+    assert_eq!(bench.store.prune(s(2 * 86_400), 100).await.unwrap().runs, 1);
+    assert!(matches!(bench.store.get_run(TENANT, old.id).await, Err(StoreError::NotFound("run"))));
+}

@@ -9,8 +9,8 @@ use everytick_domain::{
     time::Span,
 };
 
-use super::{Bench, START, TENANT, actor, new_run, overlapping, s, spec, tick, ticks};
-use crate::{IDEMPOTENCY_KEPT, IdempotencyKey, Lease, NewJob, RowAnswer, StoreError};
+use super::{Bench, START, TENANT, actor, new_run, overlapping, range, s, spec, tick, ticks};
+use crate::{IDEMPOTENCY_KEPT, IdempotencyKey, Lease, NewJob, RangePlan, RowAnswer, RunFilter, StoreError};
 
 /// [`START`] is a midnight. Stores that drop whole days keep the day that contains the given instant.
 const NEXT_DAY: i64 = 2 * 86_400;
@@ -93,7 +93,76 @@ pub async fn attempts_are_pruned_with_their_run(bench: &Bench) {
     assert!(matches!(bench.store.list_attempts(TENANT, run.id).await, Err(StoreError::NotFound("run"))));
 }
 
-pub async fn a_deleted_job_is_pruned_after_its_runs_have_ended(bench: &Bench) {
+pub async fn attempts_and_failures_of_runs_that_stay_are_left(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(30);
+    let mut ids = Vec::new();
+    for seconds in [10, 20] {
+        let run = bench.claimed(&lease, &job, seconds).await;
+        bench.settle(&run, Verdict::Retry { due_at: s(20) }).await;
+        let again = bench.claim(&lease, run.id).await;
+        bench.settle(&again, Verdict::Failed).await;
+        ids.push(run.id);
+    }
+    bench.waiting(&lease, &job, 30).await;
+    bench.raise(&job, 1, Some(s(40))).await;
+    let failed = async || {
+        let filter = RunFilter { states: vec![State::Failed], ..Default::default() };
+        let found = bench.store.list_runs(TENANT, &filter, None, 10).await.unwrap().items;
+        found.iter().map(|run| run.id).collect::<Vec<_>>()
+    };
+    assert_eq!(failed().await, [ids[1], ids[0]]);
+    assert_eq!(bench.store.prune(s(NEXT_DAY), 1).await.unwrap().runs, 1);
+    assert_eq!(failed().await, [ids[1]]);
+    assert_eq!(bench.store.list_attempts(TENANT, ids[1]).await.unwrap().len(), 2);
+}
+
+pub async fn old_ranges_go_and_newer_ones_stay(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(300);
+    bench.range(&lease, &range(&job, 1, 10, 200)).await;
+    bench.store.prune(s(300), 100).await.unwrap();
+    assert_eq!(left(bench, &job).await, [10], "its ticks are older, but it was recorded at 300");
+    bench.store.prune(s(301), 100).await.unwrap();
+    assert!(left(bench, &job).await.is_empty());
+}
+
+pub async fn a_range_that_the_cursor_has_not_passed_stays(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(300);
+    bench.range(&lease, &RangePlan { cursor: Some(s(200)), ..range(&job, 1, 10, 200) }).await;
+    bench.store.prune(s(NEXT_DAY), 100).await.unwrap();
+    assert_eq!(left(bench, &job).await, [10]);
+    bench.raise(&job, bench.epoch(&job).await, Some(s(210))).await;
+    bench.store.prune(s(NEXT_DAY), 100).await.unwrap();
+    assert!(left(bench, &job).await.is_empty());
+}
+
+pub async fn a_deleted_job_stays_while_a_range_of_it_is_left(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(400);
+    bench.range(&lease, &range(&job, 1, 10, 200)).await;
+    bench.range(&lease, &range(&job, bench.epoch(&job).await, 210, 400)).await;
+    bench.edit("j", Change::Delete).await;
+    assert_eq!(bench.store.prune(s(NEXT_DAY), 1).await.unwrap().jobs, 0, "one range went, one is left");
+    assert_eq!(bench.store.prune(s(NEXT_DAY), 1).await.unwrap().jobs, 1);
+}
+
+pub async fn a_deleted_job_goes_alone(bench: &Bench) {
+    let (lease, deleted) = (bench.join("a", 1).await, bench.create(spec("deleted")).await);
+    let other = bench.create(spec("other")).await;
+    bench.edit("deleted", Change::Delete).await;
+    bench.go(NEXT_DAY + 10);
+    bench.range(&lease, &range(&other, 1, 10, 200)).await;
+    bench.waiting(&lease, &other, 210).await;
+    let epoch = bench.epoch(&other).await;
+    assert_eq!(bench.store.prune(s(NEXT_DAY), 100).await.unwrap().jobs, 1);
+    assert!(bench.store.load_jobs(&[deleted.id]).await.unwrap().is_empty());
+    assert_eq!((bench.cursor(&other).await, bench.epoch(&other).await), (Some(s(210)), epoch));
+    assert_eq!(left(bench, &other).await, [10, 210]);
+}
+
+pub async fn a_deleted_job_goes_when_its_runs_are_over(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     let lease = bench.join("a", 1).await;
     let run = bench.trigger(new_run("j", "k")).await;

@@ -9,9 +9,9 @@ use std::{
     task::Poll,
 };
 
-use everytick_domain::{plan::Fate, run::Verdict, time::DbTime};
+use everytick_domain::{ids::Epoch, plan::Fate, run::Verdict, time::DbTime};
 use everytick_store::{
-    Limits, ManualClock, NewJob, RowAnswer, SqliteStore, Store, StoreError, WallClock,
+    Limits, ManualClock, NewJob, Raise, RowAnswer, SqliteStore, Store, StoreError, WallClock,
     conformance::{Bench, LIMITS, START, TENANT, actor, born, job_id, s, settle, spec, tick, ticks},
 };
 use sqlx::{
@@ -126,19 +126,28 @@ async fn the_writer_survives_a_transaction_that_sqlite_rolled_back() {
 #[tokio::test]
 async fn newer_zone_data_lowers_the_cursors_to_now() {
     let (bench, folder) = bench().await;
-    let (ahead, behind) = (bench.create(spec("ahead")).await, bench.create(spec("behind")).await);
-    bench.raise(&ahead, 1, Some(s(86_400))).await;
+    let create = async |name| bench.create(spec(name)).await.id;
+    let (ahead, behind, ended) = (create("ahead").await, create("behind").await, create("ended").await);
+    let raise = |job, cursor| Raise { job, epoch: Epoch::from_raw(1), cursor };
+    bench.store.raise_cursors(&[raise(ahead, Some(s(86_400))), raise(ended, None)]).await.unwrap();
+    let before = bench.join("a", 1).await;
     drop(bench);
+    let mut file = look(folder.path()).await;
+    let late = format!("update cursors set next_tick = {} where next_tick = {}", s(-10).millis(), s(10).millis());
+    assert_eq!(sqlx::query(sqlx::AssertSqlSafe(late)).execute(&mut file).await.unwrap().rows_affected(), 1);
+    file.close().await.unwrap();
     let cursor = async |bench: &Bench, job| bench.store.load_jobs(&[job]).await.unwrap()[0].cursor;
     let same = bench_at(&folder).await;
-    assert_eq!(cursor(&same, ahead.id).await, Some(s(86_400)), "the zone data has not changed");
+    assert_eq!(cursor(&same, ahead).await, Some(s(86_400)), "the same data: nothing to do");
     drop(same);
     let mut file = look(folder.path()).await;
     sqlx::query("update counters set value = 202501 where name = 'zone_data'").execute(&mut file).await.unwrap();
     file.close().await.unwrap();
     let newer = bench_at(&folder).await;
-    assert_eq!(cursor(&newer, ahead.id).await, Some(START), "lowered to now, not below");
-    assert_eq!(cursor(&newer, behind.id).await, Some(START));
+    assert_eq!(cursor(&newer, ahead).await, Some(START), "lowered to now");
+    assert_eq!(cursor(&newer, behind).await, Some(s(-10)), "a cursor that lies behind stays");
+    assert_eq!(cursor(&newer, ended).await, None, "a job without more ticks gets none");
+    assert!(newer.join("a", 2).await.fence > before.fence, "the other counters stay");
 }
 
 /// Drops a caller's future in the middle of a transaction, at every await point. Afterwards the whole batch is recorded
