@@ -234,6 +234,15 @@ pub async fn a_run_outside_every_flow_leaves_no_step(bench: &Bench) {
     );
 }
 
+pub async fn a_run_that_ends_leaves_a_step_in_its_own_flow_alone(bench: &Bench) {
+    let ([a, ..], lease, root) = diamond(bench).await;
+    bench.settle(&root, Verdict::Failed).await;
+    advance(bench).await;
+    let second = bench.claimed(&lease, &a, 20).await;
+    bench.settle(&second, Verdict::Failed).await;
+    assert_eq!(bench.store.flows_with_steps(None, 10).await.unwrap(), [second.id]);
+}
+
 pub async fn a_child_has_ticks_and_requests_of_its_own(bench: &Bench) {
     bench.create(spec("a")).await;
     let b = bench.create(JobSpec { depends_on: after("b", &["a"]).depends_on, ..spec("b") }).await;

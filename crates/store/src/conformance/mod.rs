@@ -118,6 +118,11 @@ macro_rules! conformance_suite {
             the_claims_of_a_live_node_are_not_lost,
             two_nodes_record_a_tick_once,
             a_run_is_claimed_by_one_of_two_nodes,
+            only_the_due_runs_named_are_handed_over,
+            no_run_is_handed_to_a_node_that_left_or_is_about_to_stop,
+            a_node_leaves_or_stops_alone,
+            a_run_is_claimed_only_in_the_partitions_named,
+            a_node_that_has_compared_its_claims_raises_no_bound_of_another_node,
         }
         $crate::conformance_suite! { @group $open, homes:
             the_first_job_of_a_region_claims_a_block_and_later_jobs_use_it,
@@ -509,6 +514,7 @@ macro_rules! conformance_suite {
             a_retry_ends_nothing,
             a_run_whose_job_nobody_follows_opens_no_flow,
             a_run_outside_every_flow_leaves_no_step,
+            a_run_that_ends_leaves_a_step_in_its_own_flow_alone,
             a_child_has_ticks_and_requests_of_its_own,
             a_child_that_is_paused_busy_or_deleted_is_skipped,
             a_child_under_queue_waits_and_raises_the_epoch_of_its_job,

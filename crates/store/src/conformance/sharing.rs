@@ -2,13 +2,17 @@
 
 use everytick_domain::{
     ids::{JobId, RunId},
+    job::JobSpec,
     partition::PartitionSet,
     run::{State, Verdict},
+    target::{QueueTarget, TargetSpec},
+    time::Span,
 };
 
 use super::{
     Bench, START, TTL, born, incarnation,
     nodes::{lives, replacing},
+    overlapping,
     partitions::{only, record},
     s, spec, ticks,
 };
@@ -317,4 +321,70 @@ pub async fn a_run_is_delegated_only_to_a_live_node_and_only_by_the_owner(bench:
     let lost = bench.store.delegate(&b, &bench.all(), &[(run, a.incarnation)]).await;
     assert!(matches!(lost, Err(StoreError::LeaseLost)), "{lost:?}");
     assert_eq!(bench.due(&a).await, [run]);
+}
+
+pub async fn only_the_due_runs_named_are_handed_over(bench: &Bench) {
+    let (a, b) = two(bench).await;
+    let target = TargetSpec::Queue(QueueTarget { name: "q".into() });
+    let (job, queued) =
+        (bench.create(overlapping("j")).await, bench.create(JobSpec { target, ..overlapping("queued") }).await);
+    bench.go(30);
+    let (named, other) = (bench.waiting(&a, &job, 10).await, bench.waiting(&a, &job, 20).await);
+    let later = bench.claimed(&a, &job, 30).await;
+    bench.settle(&later, Verdict::Retry { due_at: s(40) }).await;
+    let of_queue = bench.waiting(&a, &queued, 10).await;
+    let hand = async |runs: &[RunId]| {
+        let runs: Vec<_> = runs.iter().map(|run| (*run, b.incarnation)).collect();
+        bench.store.delegate(&a, &bench.all(), &runs).await.unwrap()
+    };
+    assert_eq!(hand(&[named]).await, [named]);
+    assert_eq!((bench.due(&a).await, handed_to(bench, &b).await), (vec![other], vec![named]));
+    assert!(hand(&[later.id]).await.is_empty(), "it is not due");
+    assert!(hand(&[of_queue]).await.is_empty(), "a worker claims it");
+}
+
+pub async fn no_run_is_handed_to_a_node_that_left_or_is_about_to_stop(bench: &Bench) {
+    let (a, b) = two(bench).await;
+    let (c, job) = (bench.join("c", 3).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let run = bench.waiting(&a, &job, 10).await;
+    bench.store.leave(&b).await.unwrap();
+    bench.store.retire(&c).await.unwrap();
+    for node in [&b, &c] {
+        let handed = bench.store.delegate(&a, &bench.all(), &[(run, node.incarnation)]).await.unwrap();
+        assert!(handed.is_empty(), "{}", node.node);
+    }
+    assert_eq!(bench.due(&a).await, [run]);
+}
+
+pub async fn a_node_leaves_or_stops_alone(bench: &Bench) {
+    let (a, b) = two(bench).await;
+    let c = bench.join("c", 3).await;
+    bench.store.retire(&c).await.unwrap();
+    bench.store.leave(&b).await.unwrap();
+    assert!(lives(bench, &a).await && lives(bench, &c).await);
+    let nodes = bench.store.cluster().await.unwrap().nodes;
+    let holds: Vec<_> = nodes.iter().map(|node| (node.name.as_str(), node.holds)).collect();
+    assert_eq!(holds, [("a", true), ("c", false)]);
+}
+
+pub async fn a_run_is_claimed_only_in_the_partitions_named(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let run = bench.waiting(&lease, &job, 10).await;
+    let others = bench.all().without(only(job.partition));
+    assert!(bench.store.claim(&lease, &others, &[run]).await.unwrap().is_empty());
+    assert_eq!(bench.store.claim(&lease, &only(job.partition), &[run]).await.unwrap().len(), 1);
+}
+
+pub async fn a_node_that_has_compared_its_claims_raises_no_bound_of_another_node(bench: &Bench) {
+    let (a, b) = two(bench).await;
+    let job = bench.create(spec("j")).await;
+    bench.go(10);
+    let claimed = bench.claimed(&b, &job, 10).await;
+    bench.go(600);
+    let bound = RunId::floor(s(540));
+    while bench.store.list_old_claims(&a, bound).await.unwrap() < bound {}
+    bench.store.renew(&b, Span::days(9), &Beat::of(bound)).await.unwrap();
+    assert_eq!(bench.store.load_claimed(&b).await.unwrap(), [claimed], "b has not compared its own");
 }

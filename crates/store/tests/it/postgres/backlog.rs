@@ -1,7 +1,7 @@
 //! Backlogs too long for one transaction: marked at once, processed in batches, and none of their runs starts
 //! meanwhile.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use everytick_domain::{
     edit::Change,
@@ -12,7 +12,7 @@ use everytick_domain::{
     time::Span,
 };
 use everytick_store::{
-    BacklogAction, BacklogStep, BacklogWork, Beat, ClaimQueue, EditJob, Lease, PostgresOptions, PostgresStore,
+    BacklogAction, BacklogStep, BacklogWork, Beat, ClaimQueue, EditJob, JobRef, Lease, PostgresOptions, PostgresStore,
     QueueStore, RowAnswer, SettleAnswer, Store,
     conformance::{
         Bench, LIMITS, TENANT, actor, born, by_name, change, overlapping, pause, s, server::options, settle, spec,
@@ -90,6 +90,32 @@ async fn a_long_backlog_is_cancelled_in_batches_and_none_of_it_starts() {
         assert_eq!(bench.run(run).await.state, State::Cancelled);
     }
     assert_eq!(bench.claim(&lease, later).await.id, later);
+}
+
+/// Only the runs that are marked wait for the work on the backlog.
+#[tokio::test]
+async fn a_long_backlog_keeps_neither_later_runs_of_its_job_nor_other_jobs_from_being_claimed() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let at = 10 * (i64::try_from(LONG).unwrap() + 1);
+    for (job, other, queue) in [("j", "other", false), ("queued", "other queued", true)] {
+        let spec = |name| if queue { queued(overlapping(name)) } else { overlapping(name) };
+        bench.go(0);
+        let other = bench.create(spec(other)).await;
+        let (lease, job, _) = backlog(bench, spec(job), LONG).await;
+        let beside = bench.waiting(&lease, &other, 10).await;
+        assert!(opened.store.cancel_job(TENANT, &actor(), &JobRef::Id(job.id)).await.unwrap().runs.backlog);
+        bench.go(at);
+        let later = bench.waiting(&lease, &job, at).await;
+        let claimed: BTreeSet<_> = if queue {
+            let claims = opened.store.claim_queue(&ask()).await.unwrap().claims;
+            claims.iter().map(|claim| claim.run.id).collect()
+        } else {
+            let claims = opened.store.claim(&lease, &bench.all(), &[beside, later]).await.unwrap();
+            claims.iter().map(|claim| claim.id).collect()
+        };
+        assert_eq!(claimed, BTreeSet::from([beside, later]), "{queue}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,17 +2,19 @@
 //! refuse.
 
 use everytick_domain::{
-    ids::RunId,
+    backfill::{Order, Stretch},
+    ids::{BackfillId, RunId},
     job::JobSpec,
     run::State,
     target::{QueueTarget, TargetSpec},
     time::Span,
 };
 use everytick_store::{
-    ClaimQueue, IdempotencyKey, NewRun, QueueStore, Store,
-    conformance::{TENANT, actor, new_run, overlapping, spec},
+    BackfillStore, ClaimQueue, IdempotencyKey, NewBackfill, NewRun, QueueStore, Store,
+    conformance::{TENANT, actor, by_name, incarnation, new_run, overlapping, s, spec},
 };
 use sqlx::PgConnection;
+use tokio::task::JoinHandle;
 
 use super::{Opened, bench};
 
@@ -55,7 +57,22 @@ async fn a_node_never_claims_an_ended_run_whose_waiting_row_remains() {
     assert_eq!(opened.bench.run(ended.id).await.state, State::Succeeded);
 }
 
-/// The second of two requests under one key must see the result of the first, so it waits until that is committed.
+/// Returns when a session of the database waits for a lock. Fails if the task ends before.
+async fn waits_for_a_lock<T>(opened: &Opened, task: &mut JoinHandle<T>) {
+    let mut look = opened.connect().await;
+    let waits = "select exists (select 1 from pg_stat_activity
+                  where datname = current_database() and wait_event_type = 'Lock')";
+    loop {
+        let waiting: bool = sqlx::query_scalar(waits).fetch_one(&mut look).await.unwrap();
+        if waiting {
+            return;
+        }
+        let ended = tokio::time::timeout(std::time::Duration::from_millis(5), &mut *task).await;
+        assert!(ended.is_err(), "it did not wait for the other session");
+    }
+}
+
+/// The second of two requests under one key must see what the first has made, so it waits until that is committed.
 #[tokio::test]
 async fn a_request_waits_for_another_under_the_same_key() {
     let opened = bench().await;
@@ -66,17 +83,74 @@ async fn a_request_waits_for_another_under_the_same_key() {
     let idempotency = Some(IdempotencyKey { key: "k".into(), fingerprint: [1; 32] });
     let (store, ask) = (opened.store.clone(), NewRun { idempotency, ..new_run("j", "random") });
     let mut second = tokio::spawn(async move { store.create_run(TENANT, &actor(), ask).await });
-    let mut look = opened.connect().await;
-    let waits = "select exists (select 1 from pg_locks l join pg_database d on d.oid = l.database
-                  where d.datname = current_database() and l.locktype = 'advisory' and not l.granted)";
-    loop {
-        let waiting: bool = sqlx::query_scalar(waits).fetch_one(&mut look).await.unwrap();
-        if waiting {
-            break;
-        }
-        let ended = tokio::time::timeout(std::time::Duration::from_millis(5), &mut second).await;
-        assert!(ended.is_err(), "it did not wait for the other request under its key");
-    }
+    waits_for_a_lock(&opened, &mut second).await;
     run(&mut first, "commit").await;
     second.await.unwrap().unwrap();
+}
+
+/// A backfill is read only when its row is locked: what another session has changed by then counts.
+#[tokio::test]
+async fn a_backfill_makes_no_run_after_a_cancel_that_was_under_way() {
+    let opened = bench().await;
+    let (lease, _) = (opened.bench.join("a", 1).await, opened.bench.create(overlapping("j")).await);
+    opened.bench.go(100);
+    let (id, kept) = (BackfillId::from_uuid(uuid::Uuid::from_u128(1)), Span::days(90));
+    let stretch = Stretch { from: s(0), to: s(100), order: Order::Oldest };
+    let ask = NewBackfill { id, job: by_name("j"), stretch, rate: None, payload: None, kept, idempotency: None };
+    opened.store.create_backfill(TENANT, &actor(), ask).await.unwrap();
+    let mut cancel = opened.connect().await;
+    run(&mut cancel, "begin; update backfills set state = 2, finished_at = 1").await;
+    let store = opened.store.clone();
+    let mut advance = tokio::spawn(async move { store.advance_backfill(&lease, id, kept).await.unwrap().made });
+    waits_for_a_lock(&opened, &mut advance).await;
+    run(&mut cancel, "commit").await;
+    assert_eq!(advance.await.unwrap(), 0);
+}
+
+/// A node lists a claim that it read before another node had claimed the run anew.
+#[tokio::test]
+async fn a_list_of_old_claims_leaves_the_row_of_a_newer_claim() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let claimed = bench.claimed(&lease, &job, 10).await;
+    bench.go(600);
+    let mut newer = opened.connect().await;
+    let insert = format!(
+        "begin; insert into open_claims (run, job, tenant, incarnation, fence)
+         select id, job, tenant, '{}', fence + 1 from runs",
+        incarnation(2).uuid()
+    );
+    run(&mut newer, &insert).await;
+    let (store, bound) = (opened.store.clone(), RunId::floor(s(540)));
+    let mut list = tokio::spawn(async move { while store.list_old_claims(&lease, bound).await.unwrap() < bound {} });
+    waits_for_a_lock(&opened, &mut list).await;
+    run(&mut newer, "commit").await;
+    list.await.unwrap();
+    let row: (uuid::Uuid, i64) =
+        sqlx::query_as("select incarnation, fence from open_claims").fetch_one(&mut newer).await.unwrap();
+    assert_eq!(row, (incarnation(2).uuid(), claimed.fence.raw() + 1));
+}
+
+/// A node removes a row that it found stale. A newer claim has changed the row since it was read.
+#[tokio::test]
+async fn a_stale_row_of_an_old_claim_that_a_newer_claim_has_changed_stays() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    bench.claimed(&lease, &job, 10).await;
+    bench.go(600);
+    bench.pass_claims(&lease, RunId::floor(s(540))).await;
+    let mut newer = opened.connect().await;
+    run(&mut newer, "update runs set state = 2, incarnation = null, finished_at = 0").await;
+    run(&mut newer, "begin; lock table open_claims in exclusive mode").await;
+    let store = opened.store.clone();
+    let mut compare = tokio::spawn(async move { store.listed_claims(&lease, None, 10).await });
+    waits_for_a_lock(&opened, &mut compare).await;
+    run(&mut newer, "update open_claims set fence = fence + 1; commit").await;
+    assert!(compare.await.unwrap().unwrap().claims.is_empty());
+    let left: i64 = sqlx::query_scalar("select count(*) from open_claims").fetch_one(&mut newer).await.unwrap();
+    assert_eq!(left, 1);
 }

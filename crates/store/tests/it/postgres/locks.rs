@@ -131,6 +131,28 @@ async fn a_locked_run_is_not_claimed_and_the_others_are() {
 }
 
 #[tokio::test]
+async fn a_locked_run_is_not_handed_to_another_node_and_the_others_are() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, other) = (bench.join("a", 1).await, bench.join("b", 2).await);
+    let job = bench.create(overlapping("j")).await;
+    bench.go(20);
+    let (locked, free) = (bench.waiting(&lease, &job, 10).await, bench.waiting(&lease, &job, 20).await);
+    let session = lock(&opened, "waiting", "run", locked).await;
+    let to = [(locked, other.incarnation), (free, other.incarnation)];
+    assert_eq!(bench.store.delegate(&lease, &bench.all(), &to).await.unwrap(), [free]);
+    unlock(session).await;
+    assert_eq!(bench.store.delegate(&lease, &bench.all(), &to).await.unwrap(), [locked]);
+    // And back: those that no other session has locked wait again when the node stops.
+    let session = lock(&opened, "waiting", "run", locked).await;
+    bench.store.retire(&other).await.unwrap();
+    assert_eq!(bench.due(&lease).await, [free]);
+    unlock(session).await;
+    assert!(bench.store.load_lost(&lease, 10).await.unwrap().is_empty());
+    assert_eq!(bench.due(&lease).await, [locked, free]);
+}
+
+#[tokio::test]
 async fn a_locked_cursor_is_not_raised_and_the_others_are() {
     let opened = bench().await;
     let bench = &opened.bench;

@@ -151,21 +151,3 @@ async fn without_a_node_of_an_earlier_release_the_runs_of_a_dead_node_are_read_o
     assert_eq!(bench.store.load_lost(&alive, 10).await.unwrap(), [claimed]);
     assert_eq!(open_from(&opened).await.uuid(), uuid::Uuid::max());
 }
-
-/// The row was read before; a newer claim has changed it since.
-#[tokio::test]
-async fn a_stale_row_that_a_newer_claim_has_changed_stays() {
-    let opened = bench().await;
-    let bench = &opened.bench;
-    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
-    bench.go(10);
-    let claimed = bench.claimed(&lease, &job, 10).await;
-    bench.go(600);
-    bench.pass_claims(&lease, RunId::floor(s(540))).await;
-    let unlist = include_str!("../../../src/postgres/sql/claims_unlist_stale.sql");
-    for (fence, left) in [(claimed.fence.raw() - 1, 1), (claimed.fence.raw(), 0)] {
-        let mut session = opened.connect().await;
-        sqlx::query(unlist).bind(vec![claimed.id.uuid()]).bind(vec![fence]).execute(&mut session).await.unwrap();
-        assert_eq!(rows(&opened).await, left);
-    }
-}
