@@ -243,6 +243,18 @@ pub async fn a_run_that_ends_leaves_a_step_in_its_own_flow_alone(bench: &Bench) 
     assert_eq!(bench.store.flows_with_steps(None, 10).await.unwrap(), [second.id]);
 }
 
+pub async fn a_step_that_opens_no_flow_is_forgotten_alone(bench: &Bench) {
+    let (x, _) = (bench.create(spec("x")).await, bench.create(after("y", &["x"])).await);
+    let (_, lease, root) = diamond(bench).await;
+    let alone = bench.claimed(&lease, &x, 10).await;
+    for run in [&root, &alone] {
+        bench.settle(run, Verdict::Failed).await;
+    }
+    bench.edit("y", Change::Delete).await;
+    bench.store.advance_flow(alone.id).await.unwrap();
+    assert_eq!(bench.store.flows_with_steps(None, 10).await.unwrap(), [root.id], "no job follows x any longer");
+}
+
 pub async fn a_child_has_ticks_and_requests_of_its_own(bench: &Bench) {
     bench.create(spec("a")).await;
     let b = bench.create(JobSpec { depends_on: after("b", &["a"]).depends_on, ..spec("b") }).await;
@@ -580,7 +592,27 @@ pub async fn an_old_flow_is_pruned_with_its_runs(bench: &Bench) {
     assert_eq!(advance(bench).await, 0);
 }
 
-pub async fn an_old_flow_is_pruned_although_another_run_of_its_instant_is_kept(bench: &Bench) {
+pub async fn an_old_flow_goes_and_a_newer_one_stays(bench: &Bench) {
+    const LATER: i64 = 3 * 86_400;
+    let (x, _) = (bench.create(spec("x")).await, bench.create(after("y", &["x"])).await);
+    let (_, lease, root) = diamond(bench).await;
+    bench.settle(&root, Verdict::Failed).await;
+    advance(bench).await;
+    for name in ["d", "c", "b", "a"] {
+        bench.edit(name, Change::Delete).await;
+    }
+    bench.go(LATER);
+    let newer = bench.claimed(&lease, &x, LATER).await;
+    bench.raise(&x, 1, Some(s(LATER + 10))).await;
+    bench.settle(&newer, Verdict::Failed).await;
+    bench.go(LATER + 5);
+    advance(bench).await;
+    bench.store.prune(s(LATER - 86_400), 100).await.unwrap();
+    assert!(matches!(bench.store.get_flow(TENANT, root.id).await, Err(StoreError::NotFound("flow"))));
+    assert_eq!(flow(bench, newer.id).await.opened_at, s(LATER + 5));
+}
+
+pub async fn an_old_flow_goes_although_a_run_of_its_instant_is_left(bench: &Bench) {
     let other = bench.create(spec("other")).await;
     let (_, lease, root) = diamond(bench).await;
     let left = bench.claimed(&lease, &other, 10).await;

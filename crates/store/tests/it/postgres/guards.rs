@@ -3,14 +3,15 @@
 
 use everytick_domain::{
     backfill::{Order, Stretch},
+    flow::{DependsOn, When},
     ids::{BackfillId, RunId},
     job::JobSpec,
-    run::State,
+    run::{State, Verdict},
     target::{QueueTarget, TargetSpec},
     time::Span,
 };
 use everytick_store::{
-    BackfillStore, ClaimQueue, IdempotencyKey, NewBackfill, NewRun, QueueStore, Store,
+    BackfillStore, ClaimQueue, ClaimedRun, FlowStore, IdempotencyKey, NewBackfill, NewRun, QueueStore, Store,
     conformance::{TENANT, actor, by_name, incarnation, new_run, overlapping, s, spec},
 };
 use sqlx::PgConnection;
@@ -153,4 +154,45 @@ async fn a_stale_row_of_an_old_claim_that_a_newer_claim_has_changed_stays() {
     assert!(compare.await.unwrap().unwrap().claims.is_empty());
     let left: i64 = sqlx::query_scalar("select count(*) from open_claims").fetch_one(&mut newer).await.unwrap();
     assert_eq!(left, 1);
+}
+
+/// The jobs `a` and `b`, which follows it, and a run of `a` that a node has claimed.
+async fn followed(opened: &Opened) -> ClaimedRun {
+    let bench = &opened.bench;
+    let (lease, job) = (bench.join("n", 1).await, bench.create(spec("a")).await);
+    let depends_on = vec![DependsOn { job: "a".into(), when: When::Succeeded }];
+    bench.create(JobSpec { schedule: None, depends_on, ..spec("b") }).await;
+    bench.go(10);
+    bench.claimed(&lease, &job, 10).await
+}
+
+/// What has ended by the time its row is locked stays as it ended.
+#[tokio::test]
+async fn a_cancelled_flow_leaves_a_run_whose_settlement_was_under_way() {
+    let opened = bench().await;
+    let root = followed(&opened).await;
+    let mut settle = opened.connect().await;
+    run(&mut settle, "begin; update runs set state = 2, finished_at = 1, incarnation = null").await;
+    let store = opened.store.clone();
+    let mut cancel = tokio::spawn(async move { store.cancel_flow(TENANT, &actor(), root.id).await });
+    waits_for_a_lock(&opened, &mut cancel).await;
+    run(&mut settle, "commit").await;
+    assert!(cancel.await.unwrap().unwrap().cancelled.is_empty());
+    assert_eq!(opened.bench.run(root.id).await.state, State::Succeeded);
+}
+
+/// A child is judged by its job as it is when the job is locked.
+#[tokio::test]
+async fn a_flow_starts_no_run_of_a_job_whose_pause_was_under_way() {
+    let opened = bench().await;
+    let root = followed(&opened).await;
+    opened.bench.settle(&root, Verdict::Succeeded).await;
+    let mut edit = opened.connect().await;
+    run(&mut edit, "begin; select from epochs for update").await;
+    run(&mut edit, "update jobs set paused_at = 1 where name = 'b'").await;
+    let (store, flow) = (opened.store.clone(), root.id);
+    let mut advance = tokio::spawn(async move { store.advance_flow(flow).await.unwrap().started });
+    waits_for_a_lock(&opened, &mut advance).await;
+    run(&mut edit, "commit").await;
+    assert_eq!(advance.await.unwrap(), 0);
 }
