@@ -183,6 +183,7 @@ macro_rules! conformance_suite {
             a_batch_answers_for_each_row_in_its_order,
             a_tick_named_twice_in_a_batch_is_recorded_once,
             a_lost_lease_records_nothing,
+            batches_of_every_kind_need_the_lease_the_epoch_and_the_cursor,
             an_empty_batch_is_recorded,
             a_thousand_jobs_are_recorded_in_one_batch,
             rows_of_several_ticks_of_one_job_are_recorded_in_order,

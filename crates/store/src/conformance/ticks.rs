@@ -7,8 +7,8 @@ use everytick_domain::{
     time::Span,
 };
 
-use super::{Bench, START, TENANT, TTL, actor, born, incarnation, job_id, pause, s, spec, tick, ticks};
-use crate::{NewJob, NodeInfo, RecordRow, RowAnswer, RunFilter, StoreError};
+use super::{Bench, START, TENANT, TTL, actor, born, incarnation, job_id, overlapping, pause, s, spec, tick, ticks};
+use crate::{Lease, NewJob, NodeInfo, RecordRow, RowAnswer, RunFilter, StoreError};
 
 pub async fn a_tick_is_recorded_once(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
@@ -163,6 +163,42 @@ pub async fn a_lost_lease_records_nothing(bench: &Bench) {
     bench.go(15);
     let recorded = bench.store.record(&lease, &[ticks(&job, 1, vec![tick(&job, 10, Fate::Run)])]).await;
     assert!(matches!(recorded, Err(StoreError::LeaseLost)), "{recorded:?}");
+    assert!(bench.history(&job).await.is_empty());
+}
+
+/// A store may have a statement for each kind: born claimed, waiting, several ticks of a job.
+pub async fn batches_of_every_kind_need_the_lease_the_epoch_and_the_cursor(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.create(spec("other")).await;
+    let (born, waits) = (|at| born(&job, at), |at| tick(&job, at, Fate::Run));
+    let kinds = |at| [vec![born(at)], vec![waits(at)], vec![born(at), waits(at + 10)]];
+    let all = |rows: &[RecordRow], answer: RowAnswer| vec![answer; rows.len()];
+    bench.go(30);
+    for rows in kinds(10) {
+        let others = [
+            Lease { incarnation: incarnation(9), ..lease.clone() },
+            Lease { node: "b".into(), ..lease.clone() },
+            Lease { fence: Fence::from_raw(1), ..lease.clone() },
+        ];
+        for other in others {
+            let recorded = bench.store.record(&other, &[ticks(&job, 1, rows.clone())]).await;
+            assert!(matches!(recorded, Err(StoreError::LeaseLost)), "{recorded:?}");
+        }
+        assert_eq!(bench.record(&lease, ticks(&job, 2, rows.clone())).await, all(&rows, RowAnswer::Stale));
+    }
+    for rows in kinds(40) {
+        assert_eq!(bench.record(&lease, ticks(&job, 1, rows.clone())).await, all(&rows, RowAnswer::Early));
+    }
+    bench.raise(&job, 1, Some(s(30))).await;
+    for rows in kinds(10) {
+        assert_eq!(bench.record(&lease, ticks(&job, 1, rows.clone())).await, all(&rows, RowAnswer::Stale));
+    }
+    let (expired, _) = bench.store.join(&NodeInfo::named("c"), incarnation(3), TTL).await.unwrap();
+    bench.go(60);
+    for rows in kinds(40) {
+        let recorded = bench.store.record(&expired, &[ticks(&job, 1, rows)]).await;
+        assert!(matches!(recorded, Err(StoreError::LeaseLost)), "{recorded:?}");
+    }
     assert!(bench.history(&job).await.is_empty());
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use everytick_domain::{
-    ids::{JobId, RunId},
-    job::{JobSpec, Overlap},
+    ids::{Epoch, JobId, RunId},
+    job::{Job, JobSpec, Overlap},
     plan::Fate,
     run::{State, Verdict},
     target::{QueueTarget, TargetSpec},
@@ -165,6 +165,67 @@ async fn a_locked_cursor_is_not_raised_and_the_others_are() {
     assert_eq!(raised, [free.id]);
     assert_eq!((bench.cursor(&locked).await, bench.cursor(&free).await), (Some(s(10)), Some(s(20))));
     unlock(session).await;
+}
+
+/// The others are raised under the same rules as in a batch without a locked cursor.
+#[tokio::test]
+async fn beside_a_locked_cursor_none_is_lowered_or_raised_under_another_plan() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let create = async |name| bench.create(spec(name)).await;
+    let (locked, free, ahead) = (create("locked").await, create("free").await, create("ahead").await);
+    let (ended, edited, newer) = (create("ended").await, create("edited").await, create("newer").await);
+    let untouched = create("untouched").await;
+    bench.raise(&ahead, 1, Some(s(90))).await;
+    bench.raise(&ended, 1, None).await;
+    let mut session = opened.connect().await;
+    let planned = format!("update epochs set zone_data = 999912 where job = '{}'", newer.id);
+    sqlx::raw_sql(sqlx::AssertSqlSafe(planned)).execute(&mut session).await.unwrap();
+    let raise = |job: &Job, epoch| Raise { job: job.id, epoch: Epoch::from_raw(epoch), cursor: Some(s(20)) };
+    let raises =
+        [(&free, 1), (&ahead, 1), (&ended, 1), (&edited, 7), (&newer, 1)].map(|(job, epoch)| raise(job, epoch));
+    let expected = [Some(s(20)), Some(s(90)), None, Some(s(10)), Some(s(10)), Some(s(10))];
+    let cursors = async || {
+        let mut found = Vec::new();
+        for job in [&free, &ahead, &ended, &edited, &newer, &untouched] {
+            found.push(bench.cursor(job).await);
+        }
+        found
+    };
+    let session = lock(&opened, "cursors", "job", locked.id).await;
+    let beside: Vec<_> = raises.iter().cloned().chain([raise(&locked, 1)]).collect();
+    let raised: BTreeSet<_> = bench.store.raise_cursors(&beside).await.unwrap().into_iter().collect();
+    assert_eq!(raised, BTreeSet::from([free.id, ahead.id, ended.id, newer.id]));
+    assert_eq!(cursors().await, expected);
+    unlock(session).await;
+    bench.store.raise_cursors(&raises).await.unwrap();
+    assert_eq!(cursors().await, expected);
+}
+
+/// What is over, or claimed anew, is answered as such, also while its row is locked.
+#[tokio::test]
+async fn only_a_claim_under_the_fence_named_is_answered_as_locked() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(30);
+    let mut runs = Vec::new();
+    for n in 1..=3 {
+        runs.push(bench.claimed(&lease, &job, n * 10).await);
+    }
+    let batch: Vec<_> = runs.iter().map(|run| settle(run, Verdict::Failed)).collect();
+    bench.settle(&runs[0], Verdict::Succeeded).await;
+    bench.settle(&runs[1], Verdict::HandBack).await;
+    bench.claim(&lease, runs[1].id).await;
+    let mut sessions = Vec::new();
+    for run in &runs {
+        sessions.push(lock(&opened, "runs", "id", run.id).await);
+    }
+    use SettleAnswer::{Locked, Stale};
+    assert_eq!(bench.store.settle(&batch).await.unwrap(), [Stale, Stale, Locked]);
+    for session in sessions {
+        unlock(session).await;
+    }
 }
 
 #[tokio::test]
