@@ -343,18 +343,26 @@ pub async fn only_the_due_runs_named_are_handed_over(bench: &Bench) {
     assert!(hand(&[of_queue]).await.is_empty(), "a worker claims it");
 }
 
-pub async fn no_run_is_handed_to_a_node_that_left_or_is_about_to_stop(bench: &Bench) {
-    let (a, b) = two(bench).await;
-    let (c, job) = (bench.join("c", 3).await, bench.create(spec("j")).await);
+pub async fn no_run_is_handed_to_a_node_that_left_was_replaced_or_is_about_to_stop(bench: &Bench) {
+    let (a, left) = two(bench).await;
+    let (stops, replaced) = (bench.join("c", 3).await, bench.join("d", 4).await);
+    let job = bench.create(spec("j")).await;
     bench.go(10);
     let run = bench.waiting(&a, &job, 10).await;
-    bench.store.leave(&b).await.unwrap();
-    bench.store.retire(&c).await.unwrap();
-    for node in [&b, &c] {
+    bench.store.leave(&left).await.unwrap();
+    bench.store.retire(&stops).await.unwrap();
+    bench.join("d", 5).await;
+    for node in [&left, &stops, &replaced] {
         let handed = bench.store.delegate(&a, &bench.all(), &[(run, node.incarnation)]).await.unwrap();
         assert!(handed.is_empty(), "{}", node.node);
     }
     assert_eq!(bench.due(&a).await, [run]);
+}
+
+pub async fn a_run_that_was_handed_to_a_living_node_stays_there(bench: &Bench) {
+    let (a, b, _, run) = handed_over(bench).await;
+    bench.store.load_lost(&a, 10).await.unwrap();
+    assert_eq!((bench.due(&a).await, handed_to(bench, &b).await), (vec![], vec![run]));
 }
 
 pub async fn a_node_leaves_or_stops_alone(bench: &Bench) {

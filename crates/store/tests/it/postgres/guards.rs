@@ -11,7 +11,7 @@ use everytick_domain::{
     time::Span,
 };
 use everytick_store::{
-    BackfillStore, ClaimQueue, ClaimedRun, FlowStore, IdempotencyKey, NewBackfill, NewRun, QueueStore, Store,
+    BackfillStore, ClaimQueue, ClaimedRun, FlowStore, IdempotencyKey, Lease, NewBackfill, NewRun, QueueStore, Store,
     conformance::{TENANT, actor, by_name, incarnation, new_run, overlapping, s, spec},
 };
 use sqlx::PgConnection;
@@ -195,4 +195,54 @@ async fn a_flow_starts_no_run_of_a_job_whose_pause_was_under_way() {
     waits_for_a_lock(&opened, &mut advance).await;
     run(&mut edit, "commit").await;
     assert_eq!(advance.await.unwrap(), 0);
+}
+
+/// A search for lost claims that waits in the middle: it has read which leases have ended, and lists the claims of the first.
+async fn search_under_way(opened: &Opened, lease: Lease, claimed: &ClaimedRun) -> (PgConnection, JoinHandle<()>) {
+    let mut session = opened.connect().await;
+    let insert = format!(
+        "begin; insert into open_claims (run, job, tenant, incarnation, fence)
+         select id, job, tenant, incarnation, 0 from runs where id = '{}'",
+        claimed.id
+    );
+    run(&mut session, &insert).await;
+    let store = opened.store.clone();
+    let mut search = tokio::spawn(async move { drop(store.load_lost(&lease, 10).await.unwrap()) });
+    waits_for_a_lock(opened, &mut search).await;
+    (session, search)
+}
+
+#[tokio::test]
+async fn the_claims_of_a_lease_that_ends_during_a_search_are_found_by_the_next() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (first, second, alive) = (bench.join("a", 1).await, bench.join("b", 2).await, bench.join("c", 3).await);
+    let job = bench.create(overlapping("j")).await;
+    bench.go(20);
+    let claims = [bench.claimed(&first, &job, 10).await, bench.claimed(&second, &job, 20).await];
+    bench.store.leave(&first).await.unwrap();
+    let (mut session, search) = search_under_way(&opened, alive.clone(), &claims[0]).await;
+    bench.store.leave(&second).await.unwrap();
+    run(&mut session, "rollback").await;
+    search.await.unwrap();
+    let mut lost = bench.store.load_lost(&alive, 10).await.unwrap();
+    lost.sort_by_key(|run| run.id);
+    assert_eq!(lost, claims);
+}
+
+#[tokio::test]
+async fn the_bound_of_a_lease_that_is_taken_again_during_a_search_stays() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, alive) = (bench.join("a", 1).await, bench.join("b", 2).await);
+    let job = bench.create(spec("j")).await;
+    bench.go(10);
+    let claimed = bench.claimed(&lease, &job, 10).await;
+    bench.store.leave(&lease).await.unwrap();
+    let (mut session, search) = search_under_way(&opened, alive, &claimed).await;
+    let again = bench.join("a", 1).await;
+    run(&mut session, "rollback").await;
+    search.await.unwrap();
+    let bound = bench.store.listed_claims(&again, None, 10).await.unwrap().open_from.unwrap();
+    assert!(bound <= claimed.id, "{bound}");
 }
