@@ -150,8 +150,29 @@ async fn newer_zone_data_lowers_the_cursors_to_now() {
     assert!(newer.join("a", 2).await.fence > before.fence, "the other counters stay");
 }
 
-/// Drops a caller's future in the middle of a transaction, at every await point. Afterwards the whole batch is recorded
-/// or nothing, and the next transaction starts normally.
+/// A lease that cannot be decoded is left out of a search. Its claims are found when it can be decoded again.
+#[tokio::test]
+async fn a_search_for_lost_claims_leaves_a_lease_that_cannot_be_decoded() {
+    let (bench, folder) = bench().await;
+    let (first, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+    bench.go(10);
+    let claimed = bench.claimed(&first, &job, 10).await;
+    bench.join("b", 2).await;
+    let alive = bench.join("c", 3).await;
+    let mut file = look(folder.path()).await;
+    let change = async |file: &mut SqliteConnection, from: &[u8], to: &[u8]| {
+        let update = sqlx::query("update leases set incarnation = ?2 where incarnation = ?1").bind(from).bind(to);
+        assert_eq!(update.execute(file).await.unwrap().rows_affected(), 1);
+    };
+    let (sound, damaged) = (first.incarnation.uuid(), b"damaged");
+    change(&mut file, sound.as_bytes(), damaged).await;
+    assert!(bench.store.load_lost(&alive, 10).await.unwrap().is_empty());
+    change(&mut file, damaged, sound.as_bytes()).await;
+    assert_eq!(bench.store.load_lost(&alive, 10).await.unwrap(), [claimed]);
+}
+
+/// A caller that goes away in the middle of a transaction, at every point where it can: afterwards all of the batch is there
+/// or none of it, and the next transaction begins as if nothing had been.
 #[tokio::test]
 async fn a_dropped_caller_leaves_no_transaction_open() {
     let (bench, _folder) = bench().await;
