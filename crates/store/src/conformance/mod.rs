@@ -550,10 +550,11 @@ macro_rules! conformance_suite {
             a_redriven_run_opens_a_flow_of_its_own,
         }
         $crate::conformance_suite! { @group $open, pruning:
-            old_runs_are_pruned_except_the_last_of_each_job,
-            open_runs_are_never_pruned,
-            runs_that_ended_after_the_limit_are_kept,
-            a_tick_that_the_cursor_has_not_passed_is_kept,
+            old_runs_go_and_each_jobs_last_stays,
+            open_runs_stay_however_old,
+            runs_that_ended_later_stay,
+            an_old_run_that_ended_later_stays,
+            a_tick_that_the_cursor_has_not_passed_stays,
             a_pruned_tick_is_never_recorded_again,
             no_more_runs_go_than_asked_for,
             attempts_go_with_their_run,

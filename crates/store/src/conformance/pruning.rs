@@ -9,8 +9,8 @@ use everytick_domain::{
     time::Span,
 };
 
-use super::{Bench, START, TENANT, actor, new_run, overlapping, range, s, spec, tick, ticks};
-use crate::{IDEMPOTENCY_KEPT, IdempotencyKey, Lease, NewJob, RangePlan, RowAnswer, RunFilter, StoreError};
+use super::{Bench, START, TENANT, actor, new_run, overlapping, range, s, settle, spec, tick, ticks};
+use crate::{IDEMPOTENCY_KEPT, IdempotencyKey, Lease, NewJob, RangePlan, RowAnswer, RunFilter, Settle, StoreError};
 
 /// [`START`] is a midnight. Stores that drop whole days keep the day that contains the given instant.
 const NEXT_DAY: i64 = 2 * 86_400;
@@ -55,7 +55,22 @@ pub async fn runs_that_ended_after_the_limit_are_kept(bench: &Bench) {
     assert_eq!(left(bench, &job).await, [10, 20, 30, 40, 50]);
 }
 
-pub async fn a_tick_that_the_cursor_has_not_passed_is_kept(bench: &Bench) {
+pub async fn an_old_run_that_ended_later_stays(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(20);
+    let runs = [bench.claimed(&lease, &job, 10).await, bench.claimed(&lease, &job, 20).await];
+    // The cursor stays in the day of the runs, so that the day is not dropped as a whole.
+    bench.raise(&job, 1, Some(s(30))).await;
+    bench.go(NEXT_DAY + 10);
+    let ends = runs.each_ref().map(|run| Settle { ended_at: s(NEXT_DAY + 5), ..settle(run, Verdict::Succeeded) });
+    bench.store.settle(&ends).await.unwrap();
+    bench.store.prune(s(NEXT_DAY), 100).await.unwrap();
+    assert_eq!(left(bench, &job).await, [10, 20]);
+    bench.store.prune(s(NEXT_DAY + 6), 100).await.unwrap();
+    assert_eq!(left(bench, &job).await, [20]);
+}
+
+pub async fn a_tick_that_the_cursor_has_not_passed_stays(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(30);
     let rows = (1..=3).map(|n| tick(&job, n * 10, Fate::Skip(SkipReason::Overlap))).collect();
