@@ -185,6 +185,8 @@ macro_rules! conformance_suite {
             a_tick_named_twice_in_a_batch_is_recorded_once,
             a_lost_lease_records_nothing,
             batches_of_every_kind_need_the_lease_the_epoch_and_the_cursor,
+            a_batch_with_several_ticks_of_a_job_records_each_under_its_own_plan,
+            of_a_batch_only_what_was_not_born_claimed_waits,
             an_empty_batch_is_recorded,
             a_thousand_jobs_are_recorded_in_one_batch,
             rows_of_several_ticks_of_one_job_are_recorded_in_order,

@@ -7,7 +7,9 @@ use everytick_domain::{
     time::Span,
 };
 
-use super::{Bench, START, TENANT, TTL, actor, born, incarnation, job_id, overlapping, pause, s, spec, tick, ticks};
+use super::{
+    Bench, OTHER_TENANT, START, TENANT, TTL, actor, born, incarnation, job_id, overlapping, pause, s, spec, tick, ticks,
+};
 use crate::{Lease, NewJob, NodeInfo, RecordRow, RowAnswer, RunFilter, StoreError};
 
 pub async fn a_tick_is_recorded_once(bench: &Bench) {
@@ -169,7 +171,10 @@ pub async fn a_lost_lease_records_nothing(bench: &Bench) {
 /// A store may have a statement for each kind: born claimed, waiting, several ticks of a job.
 pub async fn batches_of_every_kind_need_the_lease_the_epoch_and_the_cursor(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
-    bench.create(spec("other")).await;
+    // Its epoch is that of another job.
+    let other = bench.create(spec("other")).await;
+    bench.edit("other", pause()).await;
+    let epochs = [2, bench.epoch(&other).await];
     let (born, waits) = (|at| born(&job, at), |at| tick(&job, at, Fate::Run));
     let kinds = |at| [vec![born(at)], vec![waits(at)], vec![born(at), waits(at + 10)]];
     let all = |rows: &[RecordRow], answer: RowAnswer| vec![answer; rows.len()];
@@ -184,7 +189,9 @@ pub async fn batches_of_every_kind_need_the_lease_the_epoch_and_the_cursor(bench
             let recorded = bench.store.record(&other, &[ticks(&job, 1, rows.clone())]).await;
             assert!(matches!(recorded, Err(StoreError::LeaseLost)), "{recorded:?}");
         }
-        assert_eq!(bench.record(&lease, ticks(&job, 2, rows.clone())).await, all(&rows, RowAnswer::Stale));
+        for epoch in epochs {
+            assert_eq!(bench.record(&lease, ticks(&job, epoch, rows.clone())).await, all(&rows, RowAnswer::Stale));
+        }
     }
     for rows in kinds(40) {
         assert_eq!(bench.record(&lease, ticks(&job, 1, rows.clone())).await, all(&rows, RowAnswer::Early));
@@ -200,6 +207,36 @@ pub async fn batches_of_every_kind_need_the_lease_the_epoch_and_the_cursor(bench
         assert!(matches!(recorded, Err(StoreError::LeaseLost)), "{recorded:?}");
     }
     assert!(bench.history(&job).await.is_empty());
+}
+
+pub async fn a_batch_with_several_ticks_of_a_job_records_each_under_its_own_plan(bench: &Bench) {
+    let other = bench.created(OTHER_TENANT, spec("other")).await.unwrap().job;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(30);
+    let rows = |at| vec![tick(&job, at, Fate::Run)];
+    let batch = [ticks(&job, 1, rows(10)), ticks(&job, 1, rows(20)), ticks(&job, 2, rows(30))];
+    let recorded = bench.store.record(&lease, &batch).await.unwrap().jobs;
+    assert_eq!(recorded, [[RowAnswer::Inserted], [RowAnswer::Inserted], [RowAnswer::Stale]]);
+    let runs: Vec<_> = bench.history(&job).await.iter().map(|run| (run.tenant, run.job)).collect();
+    assert_eq!(runs, [(TENANT, job.id); 2], "not of {}", other.tenant.raw());
+    // What is on the record does not wait anew.
+    let due = bench.due(&lease).await;
+    bench.claim(&lease, due[0]).await;
+    bench.claim(&lease, due[1]).await;
+    let recorded = bench.store.record(&lease, &batch[..2]).await.unwrap().jobs;
+    assert_eq!(recorded, [[RowAnswer::Existed], [RowAnswer::Existed]]);
+    assert!(bench.due(&lease).await.is_empty());
+}
+
+pub async fn of_a_batch_only_what_was_not_born_claimed_waits(bench: &Bench) {
+    let lease = bench.join("a", 1).await;
+    let (claimed, waits) = (bench.create(spec("claimed")).await, bench.create(spec("waits")).await);
+    bench.go(10);
+    let row = tick(&waits, 10, Fate::Run);
+    let batch = [ticks(&claimed, 1, vec![born(&claimed, 10)]), ticks(&waits, 1, vec![row.clone()])];
+    let recorded = bench.store.record(&lease, &batch).await.unwrap().jobs;
+    assert_eq!(recorded, [[RowAnswer::Inserted], [RowAnswer::Inserted]]);
+    assert_eq!(bench.due(&lease).await, [row.tick.id]);
 }
 
 pub async fn an_empty_batch_is_recorded(bench: &Bench) {

@@ -193,11 +193,13 @@ async fn beside_a_locked_cursor_none_is_lowered_or_raised_under_another_plan() {
         found
     };
     let session = lock(&opened, "cursors", "job", locked.id).await;
-    let beside: Vec<_> = raises.iter().cloned().chain([raise(&locked, 1)]).collect();
+    let edit = lock(&opened, "epochs", "job", untouched.id).await;
+    let beside: Vec<_> = raises.iter().cloned().chain([raise(&locked, 1), raise(&untouched, 1)]).collect();
     let raised: BTreeSet<_> = bench.store.raise_cursors(&beside).await.unwrap().into_iter().collect();
     assert_eq!(raised, BTreeSet::from([free.id, ahead.id, ended.id, newer.id]));
     assert_eq!(cursors().await, expected);
     unlock(session).await;
+    unlock(edit).await;
     bench.store.raise_cursors(&raises).await.unwrap();
     assert_eq!(cursors().await, expected);
 }
