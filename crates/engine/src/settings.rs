@@ -100,6 +100,9 @@ pub(crate) const RECORDERS: usize = 2;
 pub(crate) const UNSETTLED_MAX: usize = 4_000;
 /// A tick waits this long for a free slot. Then its run is recorded as waiting.
 pub(crate) const SLOT_PATIENCE: Duration = Duration::from_millis(250);
+/// A tick waits at most this long for a slot of its destination, even while others of that destination get theirs. It must not
+/// become late by waiting.
+pub(crate) const PARK_MAX: Span = Span::seconds(2);
 /// While more slots are about to become free, ticks are recorded only when this many are free; on small nodes, when a quarter is.
 pub(crate) const SLOTS_WORTH_A_BATCH: usize = 250;
 /// Ticks in one recording statement.

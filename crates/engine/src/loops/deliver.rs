@@ -59,7 +59,14 @@ async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
         match attempt(&shared, &dispatch, &live, &held).await {
             Outcome::Accepted if !Mutant::AcceptedStaysWithNode.is_on() => {
                 shared.meters.in_progress.decrement(1);
-                shared.memory().accepted(run.id, held.claim.fence);
+                let room = {
+                    let mut memory = shared.memory();
+                    memory.accepted(run.id, held.claim.fence);
+                    memory.has_room_again(shared.parts.settings.slots)
+                };
+                if room {
+                    shared.wake_tick.notify_one();
+                }
                 shared.wake_claim.notify_one();
                 let _ = shared.acceptances.send(Accepted { held, at: shared.clock.now() });
                 return;

@@ -49,7 +49,12 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
     let due = {
         let mut memory = shared.memory();
         let Some(room) = memory.room(slots, now, MonoTime::now()) else { return true };
-        memory.due(now, slots, TICKS_PER_BATCH_MAX.min(room))
+        let due = memory.due(now, slots, TICKS_PER_BATCH_MAX.min(room));
+        if memory.parked_for(slots, MonoTime::now()).is_some() {
+            // The other recorder must know when parking ends: this one may wait for the database by then.
+            shared.wake_tick.notify_one();
+        }
+        due
     };
     if due.is_empty() {
         shared.wake_load.notify_one();

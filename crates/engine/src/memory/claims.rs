@@ -10,6 +10,7 @@ use everytick_domain::{
     ids::{JobId, TenantId},
     job::{Job, Overlap},
     overlap::Open,
+    target::Destination,
 };
 use everytick_store::{ClaimedRun, Waiting, WaitingRun};
 
@@ -87,6 +88,10 @@ impl Memory {
         self.note(waiting);
         self.end_leaving_alone();
         self.left_waiting = !waiting.due.is_empty() || self.held_back;
+        let free = |destination: Destination| self.destination_free(destination, slots) > 0;
+        if self.queued_destination.is_some_and(free) {
+            self.queued_destination = None;
+        }
         let mut started: BTreeMap<JobId, usize> = BTreeMap::new();
         let mut chosen = Vec::new();
         let mut left = false;

@@ -7,7 +7,10 @@ use std::{collections::BTreeSet, time::Duration};
 use everytick_domain::{ids::JobId, target::Destination, time::DbTime};
 
 use super::{Memory, ticking::worth_a_batch};
-use crate::{clock::MonoTime, settings::SLOT_PATIENCE};
+use crate::{
+    clock::MonoTime,
+    settings::{PARK_MAX, SLOT_PATIENCE},
+};
 
 /// The ticks of the full destination. Two destinations cannot be full at once, because the limit of one is most of the slots.
 #[derive(Debug)]
@@ -41,6 +44,12 @@ impl Memory {
         true
     }
 
+    /// Whether older ticks of the destination are parked. A newer one must not take the slot that they wait for.
+    pub(super) fn parked_before(&self, tick: DbTime, job: JobId, destination: Destination) -> bool {
+        let parked = self.parked.as_ref().filter(|parked| parked.destination == destination);
+        parked.and_then(|parked| parked.ticks.first()).is_some_and(|oldest| *oldest < (tick, job))
+    }
+
     /// Removes a parked tick, for example because its job is stale.
     pub(super) fn remove_parked(&mut self, tick: DbTime, job: JobId) {
         if let Some(parked) = &mut self.parked {
@@ -48,12 +57,18 @@ impl Memory {
         }
     }
 
-    /// Returns parked ticks to the timers: as many as can get a slot now, or all of them when they have waited long enough.
-    pub(super) fn end_parking(&mut self, slots: usize, now: MonoTime) {
+    /// Returns parked ticks to the timers: as many as can get a slot now, each that is `PARK_MAX` old, or all of them if none got
+    /// a slot for `SLOT_PATIENCE`.
+    pub(super) fn end_parking(&mut self, slots: usize, at: DbTime, now: MonoTime) {
         let Some(parked) = &mut self.parked else { return };
         let destination = parked.destination;
-        if self.in_use.promised_to(destination) > 0 {
-            // Some slots are promised. The answer will show whether their runs begin, and a run may end at once.
+        while let Some(old) = parked.ticks.first().copied().filter(|(tick, _)| at.since(*tick) >= PARK_MAX) {
+            parked.ticks.remove(&old);
+            self.timers.insert(old);
+        }
+        let batch = worth_a_batch(slots).min(parked.ticks.len().max(1));
+        if self.in_use.promised_to(destination) >= batch {
+            // A batch is being recorded. Its answer will show whether the runs begin, and a run may end at once.
             parked.since = now;
         }
         let has_waited = now.since(parked.since) >= SLOT_PATIENCE;
@@ -100,7 +115,7 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use everytick_domain::ids::RunId;
-    use everytick_store::{RecordRow, Recorded, RowAnswer, conformance::s};
+    use everytick_store::{RecordRow, Recorded, RowAnswer, Waiting, conformance::s};
 
     use super::*;
     use crate::memory::slots::tests::remembering;
@@ -171,9 +186,12 @@ mod tests {
         assert_eq!(parked(&memory), 0);
         assert_eq!(memory.parked_for(SLOTS, MonoTime::now()), None, "the loop is not woken for them again");
         // A search finds the waiting runs. As long as one waits, the runs of new ticks queue behind it.
+        // A search finds them. New ticks queue behind them until the runs that get the free slots are chosen.
         memory.full(SLOTS);
         end(&mut memory, MOST);
         memory.full(SLOTS);
+        assert!(memory.queued_destination.is_some());
+        memory.choose(&Waiting { now: s(10), due: Vec::new(), next_due: None }, SLOTS, 0);
         assert_eq!(memory.queued_destination, None);
     }
 
@@ -188,6 +206,27 @@ mod tests {
         let (begun, waiting) = passes(&mut memory, s(20));
         assert_eq!((parked(&memory), begun), (0, 2), "the other destination has slots");
         assert!(waiting >= JOBS, "every tick is recorded at once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_tick_is_parked_until_it_is_late() {
+        let mut memory = memory();
+        passes(&mut memory, s(10));
+        let old = s(10).plus(PARK_MAX);
+        assert_eq!(passes(&mut memory, old), (0, JOBS - MOST), "although no time of waiting has passed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_newer_tick_takes_no_slot_that_parked_ticks_wait_for() {
+        let mut memory = memory();
+        passes(&mut memory, s(10));
+        let user =
+            memory.jobs.values().find(|entry| entry.user.goes_to(Some(memory.parked.as_ref().unwrap().destination)));
+        let user = user.unwrap().user;
+        end(&mut memory, 100);
+        assert_eq!(memory.full_destination(user, SLOTS), None);
+        assert!(memory.crowded_destination(user, s(11), SLOTS).is_some());
+        assert_eq!(memory.crowded_destination(user, s(9), SLOTS), None, "an older one may");
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,6 +6,7 @@ use everytick_domain::{
     ids::JobId,
     job::{Job, Overlap},
     target::Destination,
+    time::DbTime,
 };
 
 use super::{Map, Memory};
@@ -54,6 +55,10 @@ pub(crate) struct SlotUser {
 impl SlotUser {
     pub(crate) fn of(job: &Job) -> Self {
         Self { job: job.id, destination: job.spec.target.destination() }
+    }
+
+    pub(super) fn goes_to(self, destination: Option<Destination>) -> bool {
+        destination.is_some() && self.destination == destination
     }
 }
 
@@ -130,6 +135,12 @@ impl Memory {
         user.destination.filter(|destination| self.destination_free(*destination, slots) == 0)
     }
 
+    /// The destination, if a tick has to wait for its slots: it is at its limit, or older ticks wait for it.
+    pub(super) fn crowded_destination(&self, user: SlotUser, tick: DbTime, slots: usize) -> Option<Destination> {
+        let waits = |destination: &Destination| self.parked_before(tick, user.job, *destination);
+        self.full_destination(user, slots).or(user.destination.filter(waits))
+    }
+
     /// How many more slots the destination may use, even if more are free.
     pub(super) fn destination_free(&self, destination: Destination, slots: usize) -> usize {
         let limits = Limits::of(slots, self.job_share.0);
@@ -146,7 +157,9 @@ impl Memory {
             .filter(|entry| self.is_full(entry.user, slots) || self.routes.awaited(entry.needs))
             .map(|entry| entry.user)
             .collect();
-        self.queued_destination = full.iter().find_map(|user| self.full_destination(*user, slots));
+        // Only `choose` clears it, once it has seen which runs get the free slots.
+        let queued = full.iter().find_map(|user| self.full_destination(*user, slots));
+        self.queued_destination = queued.or(self.queued_destination);
         let full: Vec<_> = full.iter().map(|user| user.job).collect();
         self.held_back = !full.is_empty();
         full
@@ -155,8 +168,11 @@ impl Memory {
     /// Promises a slot to a run of the job.
     pub(super) fn promise_slot(&mut self, user: SlotUser) {
         self.reserved += 1;
+        // Promises of one job count for one destination, even if its URL changes in between: `end_promise` knows only the job.
+        let (count, destination) = self.in_use.promised.entry(user.job).or_insert((0, user.destination));
+        *count += 1;
+        let user = SlotUser { destination: *destination, ..user };
         self.in_use.take(user);
-        self.in_use.promised.entry(user.job).or_insert((0, user.destination)).0 += 1;
         if let Some(destination) = user.destination {
             *self.in_use.promised_to.entry(destination).or_default() += 1;
         }
@@ -330,6 +346,17 @@ pub(super) mod tests {
         assert_eq!((memory.in_use.of_job(job.id), memory.in_use.destinations.len()), (0, 0));
         memory.unclaimed(&[], false);
         assert!(memory.in_use.promised.is_empty());
+    }
+
+    #[test]
+    fn promises_of_a_job_whose_url_changes_in_between_all_end() {
+        let mut memory = remembering(&TWO);
+        let [one, other] = [0, 1].map(|n| SlotUser::of(&memory.jobs()[n]));
+        memory.promise_slot(one);
+        memory.promise_slot(SlotUser { destination: other.destination, ..one });
+        memory.end_promise(one.job);
+        memory.end_promise(one.job);
+        assert!(memory.in_use.destinations.is_empty() && memory.in_use.promised_to.is_empty());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Held, Memory, SlotUser, entry::Entry};
 use crate::{
     clock::MonoTime,
-    settings::{RANGES_PER_PASS_MAX, RECORDERS, SLOT_PATIENCE, SLOTS_WORTH_A_BATCH, TICKS_PER_BATCH_MAX},
+    settings::{PARK_MAX, RANGES_PER_PASS_MAX, RECORDERS, SLOT_PATIENCE, SLOTS_WORTH_A_BATCH, TICKS_PER_BATCH_MAX},
 };
 
 /// The ticks and ranges that are due now.
@@ -51,11 +51,17 @@ impl Memory {
     /// than one recorded as waiting now, and costs half as much. Returns `None` if slots may become free in a moment. The free
     /// slots do not matter if none became free for `SLOT_PATIENCE`, or if runs wait already and new ones queue behind them.
     pub(crate) fn room(&mut self, slots: usize, now: DbTime, clock: MonoTime) -> Option<usize> {
-        self.end_parking(slots, clock);
+        self.end_parking(slots, now, clock);
         let free = self.slots_free(slots);
         let next = self.timers.iter().take_while(|(at, _)| *at <= now).take(TICKS_PER_BATCH_MAX);
-        let pulled = |id: &JobId| self.jobs.get(id).is_some_and(Entry::is_pulled);
-        let (looked, due) = next.fold((0, 0), |(looked, due), (_, id)| (looked + 1, due + usize::from(!pulled(id))));
+        // A tick of a full destination gets no slot, however many are free. It must not delay those of others.
+        let needs_slot = |entry: &Entry| {
+            !entry.is_pulled()
+                && !entry.user.goes_to(self.queued_destination)
+                && self.full_destination(entry.user, slots).is_none()
+        };
+        let needs = |id: &JobId| usize::from(self.jobs.get(id).is_none_or(needs_slot));
+        let (looked, due) = next.fold((0, 0), |(looked, due), (_, id)| (looked + 1, due + needs(id)));
         if due == 0 {
             self.crowded = None;
         }
@@ -110,7 +116,10 @@ impl Memory {
             let mut free = self.slots_free(slots) > 0 && !self.backlog;
             let Some(entry) = self.jobs.get_mut(&id) else { continue };
             // A worker claims the run, or another node delivers it, now or after its restart. It needs no slot of this node.
-            free &= !entry.is_pulled() && !self.routes.away(entry.needs) && !self.routes.awaited(entry.needs);
+            free &= !entry.is_pulled()
+                && !entry.user.goes_to(self.queued_destination)
+                && !self.routes.away(entry.needs)
+                && !self.routes.awaited(entry.needs);
             if !entry.is_decided() {
                 self.doubt(id);
                 continue;
@@ -157,7 +166,9 @@ impl Memory {
                     let now_or_never = |tick: &TickRow| tick.fate == Fate::Run && tick.due_at == tick.tick;
                     if free
                         && rows.iter().any(now_or_never)
-                        && let Some(destination) = self.full_destination(user, slots)
+                        && now.since(at) < PARK_MAX
+                        && job.spec.misfire.late_after > PARK_MAX
+                        && let Some(destination) = self.crowded_destination(user, at, slots)
                         && self.park(at, id, destination)
                     {
                         parked += 1;
