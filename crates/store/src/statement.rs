@@ -7,8 +7,9 @@ pub(crate) const fn statement(_name: &str, text: &'static str) -> &'static str {
     text
 }
 
-/// The text of a statement, named as `postgres/claim`: that of the folder `EVERYTICK_TEST_SQL`, if it has one. If the folder
-/// has a file `uses`, each statement is added to it with the thread that uses it, which has the name of its test.
+/// The text of a statement with a name such as `postgres/claim`: the file of that name in the folder
+/// `EVERYTICK_TEST_SQL`, if it exists. If the folder has a file `uses`, the statement and the name of the thread, which is the
+/// name of its test, are added to that file.
 #[cfg(feature = "conformance")]
 pub(crate) fn statement(name: &str, text: &'static str) -> &'static str {
     use std::{collections::HashMap, io::Write as _, sync::Mutex};
