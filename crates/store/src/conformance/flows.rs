@@ -255,7 +255,7 @@ pub async fn a_step_that_opens_no_flow_is_forgotten_alone(bench: &Bench) {
     assert_eq!(bench.store.flows_with_steps(None, 10).await.unwrap(), [root.id], "no job follows x any longer");
 }
 
-pub async fn a_child_has_ticks_and_requests_of_its_own(bench: &Bench) {
+pub async fn a_child_can_have_its_own_ticks_and_requests(bench: &Bench) {
     bench.create(spec("a")).await;
     let b = bench.create(JobSpec { depends_on: after("b", &["a"]).depends_on, ..spec("b") }).await;
     let c = bench.create(after("c", &["b"])).await;
@@ -612,7 +612,7 @@ pub async fn an_old_flow_goes_and_a_newer_one_stays(bench: &Bench) {
     assert_eq!(flow(bench, newer.id).await.opened_at, s(LATER + 5));
 }
 
-pub async fn an_old_flow_goes_although_a_run_of_its_instant_is_left(bench: &Bench) {
+pub async fn an_old_flow_is_pruned_although_another_run_of_its_instant_is_kept(bench: &Bench) {
     let other = bench.create(spec("other")).await;
     let (_, lease, root) = diamond(bench).await;
     let left = bench.claimed(&lease, &other, 10).await;
@@ -736,7 +736,7 @@ pub async fn a_flow_that_goes_on_keeps_only_its_own_runs(bench: &Bench) {
     assert_eq!(advance(bench).await, 2, "the flow still has its step");
 }
 
-pub async fn a_rerun_that_goes_on_outlives_the_history(bench: &Bench) {
+pub async fn a_running_rerun_is_not_pruned(bench: &Bench) {
     let (_, _, root) = diamond(bench).await;
     bench.settle(&root, Verdict::Failed).await;
     advance(bench).await;

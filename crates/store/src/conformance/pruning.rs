@@ -70,7 +70,7 @@ pub async fn an_old_run_that_ended_later_stays(bench: &Bench) {
     assert_eq!(left(bench, &job).await, [20]);
 }
 
-pub async fn a_tick_that_the_cursor_has_not_passed_stays(bench: &Bench) {
+pub async fn a_tick_that_the_cursor_has_not_passed_is_kept(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(30);
     let rows = (1..=3).map(|n| tick(&job, n * 10, Fate::Skip(SkipReason::Overlap))).collect();
@@ -177,7 +177,7 @@ pub async fn a_deleted_job_goes_alone(bench: &Bench) {
     assert_eq!(left(bench, &other).await, [10, 210]);
 }
 
-pub async fn a_deleted_job_goes_when_its_runs_are_over(bench: &Bench) {
+pub async fn a_deleted_job_is_pruned_after_its_runs_have_ended(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     let lease = bench.join("a", 1).await;
     let run = bench.trigger(new_run("j", "k")).await;
