@@ -102,7 +102,7 @@ pub(crate) const UNSETTLED_MAX: usize = 4_000;
 pub(crate) const SLOT_PATIENCE: Duration = Duration::from_millis(250);
 /// A tick waits at most this long for a slot of its destination, even while others of that destination get theirs. It must not
 /// become late by waiting.
-pub(crate) const PARK_MAX: Span = Span::seconds(2);
+pub(crate) const PARK_MAX: Span = Span::seconds(5);
 /// While more slots are about to become free, ticks are recorded only when this many are free; on small nodes, when a quarter is.
 pub(crate) const SLOTS_WORTH_A_BATCH: usize = 250;
 /// Ticks in one recording statement.
