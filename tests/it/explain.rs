@@ -111,7 +111,7 @@ fn every_situation_is_explained() {
     let last = wait_for("a skip", || Some(explain("holiday", None)).filter(|told| told["kind"] == "skipped"));
     says(&last, "skipped", &["calendar down"]);
 
-    // 10, 11: during a pause that continues, and during one that has ended.
+    // 10, 11: during a pause that continues, and during a pause that has ended.
     create("rested", &["--every", "1s"], &["true"]);
     ok(&["job", "pause", "rested", "--note", "for a while"]);
     says(&explain("rested", Some(&tomorrow)), "paused", &["by local", "still is", "(for a while)"]);

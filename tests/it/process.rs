@@ -293,8 +293,8 @@ fn a_server_reads_the_database_url_from_a_file() {
     assert!(server.banner().contains("data in data/other.db"), "{}", server.banner());
 }
 
-/// If other processes of the user may not read the memory of a process, its files in `/proc` belong to root. Those of a root
-/// process always do, so a test that runs as root starts the server as the user nobody.
+/// If other processes of the user may not read the memory of a process, its files in `/proc` belong to root. The files of a
+/// root process always belong to root, so a test that runs as root starts the server as the user `nobody`.
 #[test]
 fn other_processes_of_its_user_cannot_read_the_memory_of_a_server() {
     const NOBODY: u32 = 65_534;

@@ -128,8 +128,8 @@ fn in_progress_besides(open: &BTreeMap<RunId, Open>, run: RunId) -> usize {
     open.iter().filter(|(id, open)| **id != run && before(**id, open)).count()
 }
 
-/// Under `cancel_previous`, the runs to cancel and the run that supersedes them: the newest due run, or a newer one that is
-/// already in progress. A run is as old as the instant in its id. `forced` runs were requested to run beside others: while they
+/// Under `cancel_previous`, the runs to cancel and the run that supersedes them: the newest due run, or a newer
+/// run that is already in progress. A run is as old as the instant in its id. `forced` runs were requested to run beside others: while they
 /// wait, they neither cancel runs nor get cancelled.
 #[must_use]
 pub fn give_way(

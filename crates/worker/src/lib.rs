@@ -1,7 +1,7 @@
 //! A worker for the queue of an everytick server. A handler is an async function with one argument, a [`Context`]: the run, its
 //! payload, a log, and a token that is cancelled when the handler must stop. The worker does the rest: it claims as many runs
-//! as it has free slots, extends claims by heartbeats, and reports results until the server answers. When it is told to stop, it
-//! completes the runs in progress.
+//! as it has free slots, extends claims by heartbeats, and reports results until the server answers. When the
+//! program stops the worker, the worker completes the runs in progress.
 //!
 //! ```no_run
 //! use everytick_worker::{Context, Failure, Worker};

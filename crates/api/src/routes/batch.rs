@@ -42,7 +42,7 @@ const LINE_BYTES_MAX: usize = BODY_BYTES_MAX;
 /// A chunk is one transaction.
 const CHUNK_LINES_MAX: usize = 1_000;
 const CHUNK_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// How many chunks are read ahead of the one that is being written.
+/// How many chunks are read while an earlier chunk is written.
 const CHUNKS_AHEAD_MAX: usize = 2;
 /// A client that sends nothing for this long is considered gone.
 const SILENCE_MAX: Duration = Duration::from_secs(30);

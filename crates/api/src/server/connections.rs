@@ -1,5 +1,6 @@
 //! The open connections: their number, their addresses, which are idle, and which serve a long request (a waiting claim, a live
-//! log). At the limit, a new connection replaces the one that is idle longest, or else that of the claim that has waited longest.
+//! log). At the limit, a new connection replaces the connection that is
+//! idle longest. If no connection is idle, it replaces the connection of the claim that has waited longest.
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -42,7 +42,7 @@ impl Memory {
         true
     }
 
-    /// Jobs loaded from the horizon. Adds those that are not in memory yet. Returns `false` if the partitions changed after the
+    /// Adds the jobs of the horizon that are not in memory yet. Returns `false` if the partitions changed after the
     /// load; then none is added.
     pub(crate) fn horizon(&mut self, loaded: Vec<LoadedJob>, turn: u64) -> bool {
         if self.turn != turn && !Mutant::TurnNotChecked.is_on() {

@@ -1,5 +1,5 @@
-//! Ticks that wait a moment because their destination is at its slot limit. Most receivers answer in milliseconds, and a run
-//! that is recorded when a slot is free costs half as much as one that is recorded as waiting. Ticks of other destinations do
+//! Parks ticks for a moment if their destination is at its slot limit. Most receivers answer in milliseconds, and a tick that is
+//! recorded when a slot is free costs half as much as a tick that is recorded as a waiting run. Ticks of other destinations do
 //! not wait.
 
 use std::{collections::BTreeSet, time::Duration};

@@ -96,7 +96,7 @@ pub(crate) enum Rows {
     OfTheDays,
 }
 
-/// A table, or a part of one that is copied to a different table.
+/// A table, or some rows of a table that are copied to a different table.
 #[derive(Debug)]
 pub(crate) struct Part {
     /// Its name in the recorded progress.

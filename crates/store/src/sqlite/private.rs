@@ -17,7 +17,7 @@ use crate::{Result, StoreError};
 /// Write permission of group and others.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// Creates the directory of a database if it is missing, for its owner alone, and refuses one that is not private.
+/// Creates the directory of a database if it is missing, for its owner alone. Refuses a directory that is not private.
 pub(super) fn folder(folder: &Path) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| failed(folder, error))?;
     check(folder, true)

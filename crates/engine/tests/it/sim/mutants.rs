@@ -65,7 +65,7 @@ fn every_mutant_is_found() {
         .filter(simulated)
         .map(|mutant| Search { mutant, next: AtomicU64::new(0), found: Mutex::default() })
         .collect();
-    // All threads search for the same mutant. Otherwise a single thread would be left with one that is hard to find.
+    // All threads search for the same mutant. Otherwise one thread would search alone for a mutant that is hard to find.
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
             scope.spawn(|| {

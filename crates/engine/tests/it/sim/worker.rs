@@ -95,7 +95,7 @@ async fn work(world: Arc<World>, claim: WorkerClaim, random: Random) {
     drop(open);
 }
 
-/// Works for `takes`. Returns `false` if it was told to stop.
+/// Works for `takes`. Returns `false` if a heartbeat finds the run cancelled or the claim stale.
 async fn beating(world: &World, claim: &WorkerClaim, random: &Random, takes: Duration, beats: bool) -> bool {
     let mut left = takes;
     while beats && left > BEAT {

@@ -1,4 +1,4 @@
-//! The target of a move: an empty database, or one that has a part of the same installation. Each batch is a
+//! The target of a move: an empty database, or a database with a part of the same installation. Each batch is a
 //! transaction that also stores its position. No node may be alive here meanwhile, and a database with only a part of
 //! the rows is not served ([`check_finished`]).
 
