@@ -123,13 +123,13 @@ async fn a_move_copies_everything_and_the_target_continues() {
     let recorded = store.record(&lease, &[ticks(&busy.job, epoch, rows)]).await.unwrap().jobs.remove(0);
     assert_eq!(recorded, [RowAnswer::Stale, RowAnswer::Existed, RowAnswer::Existed, RowAnswer::Inserted]);
     // A repeated request with the same key returns the same run and job.
-    let run = store.create_run(TENANT, &actor(), keyed_run()).await.unwrap();
+    let run = store.trigger(TENANT, &actor(), keyed_run()).await.unwrap();
     assert!(installation.seen.runs.iter().any(|known| known.id == run.id));
     let new = everytick_store::NewJob { id: JobId::from_uuid(Uuid::from_u128(5)), spec: spec("keyed") };
     let made = store.create_jobs(TENANT, &actor(), vec![new], Some(&key("job"))).await.unwrap().remove(0).unwrap();
     assert!(made.replayed);
     // New audit rows have higher ids than the old ones.
-    store.create_run(TENANT, &actor(), everytick_store::conformance::new_run("never", "k")).await.unwrap();
+    store.trigger(TENANT, &actor(), everytick_store::conformance::new_run("never", "k")).await.unwrap();
     let audit = store.list_audit(TENANT, None, 1).await.unwrap().items;
     assert!(audit[0].id > installation.seen.last_audit, "{audit:?}");
     store.close().await;

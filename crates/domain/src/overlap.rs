@@ -132,7 +132,7 @@ fn in_progress_besides(open: &BTreeMap<RunId, Open>, run: RunId) -> usize {
 /// run that is already in progress. A run is as old as the instant in its id. `forced` runs were requested to run beside others: while they
 /// wait, they neither cancel runs nor get cancelled.
 #[must_use]
-pub fn give_way(
+pub fn supersede(
     spec: &JobSpec,
     open: &BTreeMap<RunId, Open>,
     due: &BTreeSet<RunId>,
@@ -165,10 +165,10 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// See [`give_way`].
+    /// See [`supersede`].
     #[must_use]
-    pub fn give_way(&self, spec: &JobSpec) -> Option<(Vec<RunId>, RunId)> {
-        give_way(spec, &self.open, &self.due, &self.forced)
+    pub fn supersede(&self, spec: &JobSpec) -> Option<(Vec<RunId>, RunId)> {
+        supersede(spec, &self.open, &self.due, &self.forced)
     }
 }
 
@@ -320,10 +320,10 @@ mod tests {
             (&[(1, CLAIMED), (2, WAITS), (3, CLAIMED)], &[2], &[], Some((&[2], 3))),
         ] {
             let policy = under(Overlap::CancelPrevious, None);
-            let found = give_way(&policy, &open(standing), &runs(due), &runs(forced));
+            let found = supersede(&policy, &open(standing), &runs(due), &runs(forced));
             let expected = gives_way.map(|(older, newest)| (older.iter().map(|n| run(*n)).collect(), run(newest)));
             assert_eq!(found, expected, "{standing:?}, due {due:?}, forced {forced:?}");
-            assert_eq!(give_way(&under(QUEUE, None), &open(standing), &runs(due), &runs(forced)), None);
+            assert_eq!(supersede(&under(QUEUE, None), &open(standing), &runs(due), &runs(forced)), None);
         }
     }
 }

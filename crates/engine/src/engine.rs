@@ -11,7 +11,7 @@ use std::{
 
 use everytick_domain::{ids::Incarnation, partition::PartitionSet, time::DbTime};
 use everytick_store::{
-    ChangeMark, Lease, NameHolder, NodeInfo, NodeProcess, Result, Store, StoreError, TakeOver, WallClock,
+    ChangeMark, Lease, NameOwner, NodeInfo, NodeProcess, Result, Store, StoreError, TakeOver, WallClock,
 };
 use everytick_targets::Target;
 use futures::FutureExt as _;
@@ -181,7 +181,7 @@ impl Shared {
 
     /// Runs have ended: wakes the flows loop if the store has recorded flow steps, so that it need not wait for its poll.
     pub(crate) fn tell_steps(&self) {
-        if self.parts.store.left_steps() {
+        if self.parts.store.take_steps_written() {
             self.parts.hints.flow_steps();
         }
     }
@@ -206,7 +206,7 @@ fn info(parts: &Parts, holds: bool) -> NodeInfo {
         can: Some(parts.target.capabilities().publish()),
         listen: (!settings.listen.is_empty()).then(|| holding::listen_text(&settings.listen)),
         region: settings.region.clone(),
-        holds: settings.holds && holds,
+        may_own: settings.holds && holds,
         takes_over: if settings.replace_node { TakeOver::Any } else { TakeOver::Expired },
         process: settings.process.clone(),
         ..NodeInfo::named(&settings.node)
@@ -219,7 +219,7 @@ fn info(parts: &Parts, holds: bool) -> NodeInfo {
 /// lives. Otherwise its lease decides: a live process renews it, a dead one lets it expire.
 async fn join(parts: &Parts, incarnation: Incarnation, clock: &DbClock) -> Result<(Lease, MonoTime)> {
     let mut node = info(parts, true);
-    let mut watched: Option<Box<NameHolder>> = None;
+    let mut watched: Option<Box<NameOwner>> = None;
     let begun = MonoTime::now();
     loop {
         let sent = MonoTime::now();

@@ -41,7 +41,7 @@ pub(crate) fn decide(
     let members: Vec<_> = cluster
         .nodes
         .iter()
-        .filter(|node| node.until > cluster.now && node.holds)
+        .filter(|node| node.until > cluster.now && node.may_own)
         .map(|node| Member { incarnation: node.incarnation, region: node.region.clone() })
         .collect();
     let standing: Vec<_> = cluster
@@ -49,7 +49,7 @@ pub(crate) fn decide(
         .iter()
         .map(|row| Standing {
             partition: row.partition,
-            holder: row.holder.filter(|holder| alive(*holder)),
+            holder: row.owner.filter(|holder| alive(*holder)),
             home_region: row.home_region.clone(),
         })
         .collect();
@@ -97,7 +97,7 @@ pub(crate) fn listening(cluster: &Cluster) -> Vec<SocketAddr> {
 /// release do not publish it.
 #[must_use]
 pub fn differences(cluster: &Cluster) -> Option<String> {
-    let working = cluster.nodes.iter().filter(|node| node.until > cluster.now && node.holds);
+    let working = cluster.nodes.iter().filter(|node| node.until > cluster.now && node.may_own);
     let can = |node: &NodeRecord| Some((node.name.clone(), Capabilities::read(node.can.as_deref()?)?));
     let nodes: Vec<_> = working.filter_map(can).collect();
     let (_, first) = nodes.first()?;
@@ -135,7 +135,7 @@ mod tests {
             until: DbTime::from_millis(until_ms),
             started_at: NOW,
             renewed_at: NOW,
-            holds,
+            may_own: holds,
             lag: Span::ZERO,
             clock_offset_ms: 0,
             process: None,
@@ -148,7 +148,7 @@ mod tests {
     fn cluster(nodes: Vec<NodeRecord>, holders: [Option<u128>; 4]) -> Cluster {
         let row = |(partition, holder): (u16, Option<u128>)| PartitionRecord {
             partition,
-            holder: holder.map(id),
+            owner: holder.map(id),
             fence: Fence::default(),
             since: NOW,
             home_region: None,

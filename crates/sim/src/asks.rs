@@ -14,7 +14,7 @@ use super::db::{Db, Entry, JobRow, RangeRow, RequestRow, RunRow, Subject, Waitin
 use everytick_store::{
     Actor, AuditRecord, CancelledRun, Created, EditJob, Edited, IDEMPOTENCY_KEPT, IdempotencyKey, JobRef, NewJob,
     NewRun, OpenRun, Pruned, Result, RunRecord, StoreError,
-    keeping::{facts, flows, is_told},
+    shared::{facts, flows, is_announced},
 };
 
 impl Db {
@@ -80,7 +80,7 @@ impl Db {
         idempotency: Option<&IdempotencyKey>,
         now: DbTime,
     ) -> Vec<Result<Created>> {
-        let answers = everytick_store::keeping::flows::each_in_order(jobs, |new| {
+        let answers = everytick_store::shared::flows::each_in_order(jobs, |new| {
             self.create_job(tenant, actor, new, idempotency, now)
         });
         let made: Vec<_> = answers.iter().flatten().filter(|made| !made.replayed).map(|made| &made.job).collect();
@@ -122,7 +122,7 @@ impl Db {
             self.claim_block(claim);
         }
         let id = job.id;
-        let seq = if is_told(cursor, now) { self.next_seq() } else { 0 };
+        let seq = if is_announced(cursor, now) { self.next_seq() } else { 0 };
         self.jobs.insert(id, JobRow { job: job.clone(), epoch: Epoch::from_raw(1), seq, cursor, moved_from: None });
         self.journal.push(Entry::Created { job: Box::new(job.clone()), x: now });
         self.remember(tenant, idempotency, Subject::Job(id), now);
@@ -163,7 +163,7 @@ impl Db {
         };
         let action = ask.change.word();
         let mut edited = match edit::edit(&standing, ask.change).map_err(StoreError::Invalid)? {
-            None => Edited { job: standing.job, cursor, x: None, cancelled: Vec::new(), backlog: false },
+            None => Edited { job: standing.job, cursor, effective_at: None, cancelled: Vec::new(), backlog: false },
             Some(mut edit) => {
                 let new = edit.rows.iter().filter(|tick| !self.runs.contains_key(&tick.id));
                 let new: Vec<_> = new.cloned().collect();
@@ -200,7 +200,13 @@ impl Db {
                 self.journal.push(Entry::Edited { job: Box::new(edit.job.clone()), x: edit.x, at: standing.now });
                 let detail = facts::edit_detail(action, &standing.job, &edit);
                 self.note(tenant, actor, action, id.to_string(), detail, now);
-                Edited { job: edit.job, cursor: edit.cursor, x: Some(edit.x), cancelled: Vec::new(), backlog: false }
+                Edited {
+                    job: edit.job,
+                    cursor: edit.cursor,
+                    effective_at: Some(edit.x),
+                    cancelled: Vec::new(),
+                    backlog: false,
+                }
             }
         };
         if ask.cancel {
@@ -215,13 +221,7 @@ impl Db {
         Ok(edited)
     }
 
-    pub(super) fn create_run(
-        &mut self,
-        tenant: TenantId,
-        actor: &Actor,
-        ask: NewRun,
-        now: DbTime,
-    ) -> Result<RunRecord> {
+    pub(super) fn trigger(&mut self, tenant: TenantId, actor: &Actor, ask: NewRun, now: DbTime) -> Result<RunRecord> {
         if let Some(Subject::Run(id)) = self.replayed(tenant, ask.idempotency.as_ref())? {
             return self.get_run(tenant, id);
         }

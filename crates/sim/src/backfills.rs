@@ -22,7 +22,7 @@ use super::{
 use everytick_store::{
     Actor, BackfillAdvanced, BackfillPreview, BackfillRecord, BackfillStore, CancelledBackfill, EndedRuns, Lease,
     NewBackfill, Page, Result, StoreError,
-    keeping::{
+    shared::{
         backfills::{Listed, cancelled_by, cancelled_detail, made_detail, too_many},
         flows,
     },

@@ -14,7 +14,7 @@ use everytick_domain::{
 use super::db::{Db, Entry};
 use everytick_store::{
     Actor, CalendarPut, CalendarRecord, Page, PutCalendar, Result, StoreError,
-    keeping::calendars::{JOBS_NAMED_MAX, detail, subject},
+    shared::calendars::{JOBS_NAMED_MAX, detail, subject},
 };
 
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl Db {
             return Err(StoreError::VersionMismatch { has, wanted });
         }
         if let Some(calendar) = was.as_ref().filter(|was| was.spec == put.spec) {
-            return Ok(CalendarPut { calendar: calendar.clone(), made: false, x: None });
+            return Ok(CalendarPut { calendar: calendar.clone(), made: false, effective_at: None });
         }
         let max = self.limits.calendars_per_tenant_max;
         if was.is_none() && self.calendars.keys().filter(|(owner, _)| *owner == tenant).count() as u64 >= max {
@@ -114,7 +114,7 @@ impl Db {
         self.journal.extend(calendars.into_iter().map(|calendar| Entry::CalendarPut { tenant, calendar }));
         self.note(tenant, actor, "set_calendar", subject(&put.name), detail(version, x), now);
         let calendar = self.calendar(tenant, &put.name).ok_or(StoreError::NotFound("calendar"))?;
-        Ok(CalendarPut { calendar, made: was.is_none(), x: Some(x) })
+        Ok(CalendarPut { calendar, made: was.is_none(), effective_at: Some(x) })
     }
 
     pub(super) fn delete_calendar(

@@ -11,7 +11,7 @@ use everytick_domain::{
 
 use super::db::{Db, Entry, RunRow, WaitingRow};
 use everytick_store::{
-    Actor, CancelledJob, CancelledRuns, GiveWay, JobRef, KeptOutput, Lease, Redrive, Redriven, Result, StoreError,
+    Actor, CancelledJob, CancelledRuns, JobRef, KeptOutput, Lease, Redrive, Redriven, Result, StoreError, Supersede,
 };
 
 impl Db {
@@ -34,9 +34,9 @@ impl Db {
         self.leave_step(id);
     }
 
-    pub(super) fn give_way(&mut self, lease: &Lease, runs: &[GiveWay], now: DbTime) -> Result<Vec<RunId>> {
+    pub(super) fn supersede(&mut self, lease: &Lease, runs: &[Supersede], now: DbTime) -> Result<Vec<RunId>> {
         self.held(lease, now)?;
-        let is_open = |given: &&GiveWay| self.runs.get(&given.run).is_some_and(|run| run.state.is_open());
+        let is_open = |given: &&Supersede| self.runs.get(&given.run).is_some_and(|run| run.state.is_open());
         let open: Vec<_> = runs.iter().filter(is_open).copied().collect();
         for given in &open {
             self.cancel(given.run, Some(given.to), now);

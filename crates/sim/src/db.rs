@@ -23,9 +23,9 @@ use super::backfills::BackfillRow;
 use super::calendars::CalendarRow;
 use super::faults::{Faults, NoFaults, Row};
 use super::queue::{QueueRow, WorkerClaimRow};
-use everytick_store::keeping::flows::FlowRow;
+use everytick_store::shared::flows::FlowRow;
 use everytick_store::{
-    AttemptRecord, AuditRecord, Beat, Cluster, Lease, Limits, NameHolder, NodeInfo, NodeRecord, OLD_CLAIM_AFTER,
+    AttemptRecord, AuditRecord, Beat, Cluster, Lease, Limits, NameOwner, NodeInfo, NodeRecord, OLD_CLAIM_AFTER,
     PartitionRecord, Result, StoreError,
 };
 
@@ -185,8 +185,8 @@ pub(super) struct LeaseRow {
 }
 
 impl LeaseRow {
-    fn holder(&self, now: DbTime) -> NameHolder {
-        NameHolder {
+    fn holder(&self, now: DbTime) -> NameOwner {
+        NameOwner {
             node: self.info.name.clone(),
             incarnation: self.incarnation,
             process: self.info.process.clone(),
@@ -319,7 +319,7 @@ impl Db {
     pub(super) fn new(limits: Limits, partitions: u16, shared: bool) -> Self {
         let free = |partition| {
             let (fence, since) = (Fence::default(), DbTime::EPOCH);
-            PartitionRecord { partition, holder: None, fence, since, home_region: None }
+            PartitionRecord { partition, owner: None, fence, since, home_region: None }
         };
         Self {
             damage: Damage::default(),
@@ -497,7 +497,7 @@ impl Db {
         self.held(lease, now)?;
         self.free(lease, &PartitionSet::all(u16::MAX), now);
         if let Some(row) = self.leases.get_mut(&lease.node) {
-            row.info.holds = false;
+            row.info.may_own = false;
         }
         self.undelegate();
         self.journal.push(Entry::Retired { by: lease.incarnation });
@@ -531,7 +531,7 @@ impl Db {
             until: row.until,
             started_at: row.started_at,
             renewed_at: row.renewed_at,
-            holds: row.info.holds,
+            may_own: row.info.may_own,
             lag: row.beat.lag,
             clock_offset_ms: row.beat.clock_offset_ms,
             process: row.info.process.clone(),
@@ -552,14 +552,14 @@ impl Db {
         let living: BTreeSet<_> = self.leases.values().filter(lives).map(|row| row.incarnation).collect();
         let mut ours = PartitionSet::none();
         for row in self.partitions.iter_mut().filter(|row| asked.contains(row.partition)) {
-            if row.holder.is_none_or(|holder| !living.contains(&holder)) {
-                row.holder = Some(lease.incarnation);
+            if row.owner.is_none_or(|holder| !living.contains(&holder)) {
+                row.owner = Some(lease.incarnation);
                 row.fence = row.fence.raised(now);
                 row.since = now;
                 let (partition, fence) = (row.partition, row.fence);
                 self.journal.push(Entry::Acquired { partition, by: lease.incarnation, fence });
             }
-            if row.holder == Some(lease.incarnation) {
+            if row.owner == Some(lease.incarnation) {
                 ours.insert(row.partition);
             }
         }
@@ -574,9 +574,9 @@ impl Db {
 
     fn free(&mut self, lease: &Lease, partitions: &PartitionSet, now: DbTime) {
         let ours =
-            |row: &&mut PartitionRecord| partitions.contains(row.partition) && row.holder == Some(lease.incarnation);
+            |row: &&mut PartitionRecord| partitions.contains(row.partition) && row.owner == Some(lease.incarnation);
         for row in self.partitions.iter_mut().filter(ours) {
-            row.holder = None;
+            row.owner = None;
             row.since = now;
             self.journal.push(Entry::Released { partition: row.partition, by: lease.incarnation });
         }

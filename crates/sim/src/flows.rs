@@ -19,7 +19,7 @@ use super::{
 };
 use everytick_store::{
     Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, JobRef, NodeRun, OpenRun, RerunFlow, Result, StoreError,
-    keeping::flows::{self, ChildRow, Children, Decided, FlowRow, Output, Rendered, Standing},
+    shared::flows::{self, ChildRow, Children, Decided, FlowRow, Output, Rendered, Standing},
 };
 
 #[async_trait]
@@ -48,7 +48,7 @@ impl FlowStore for SimStore {
         let why = why.to_owned();
         self.transact(Point::Advance, move |db, now, _| Ok(db.advance(flow, Some(&why), now))).await
     }
-    fn left_steps(&self) -> bool {
+    fn take_steps_written(&self) -> bool {
         let mut db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut db.left_steps)
     }

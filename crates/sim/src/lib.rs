@@ -36,10 +36,10 @@ pub use faults::{Call, Fate, Faults, NoFaults, Point, Row};
 use db::Damage;
 use everytick_store::{
     AcceptedRun, Actor, AttemptRecord, AuditRecord, Beat, Busy, CalendarPut, CalendarRecord, CancelledJob,
-    CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, GiveWay,
-    IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease, Limits, ListedClaims, LoadedJob, NewJob,
-    NewRun, NodeInfo, Page, Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result,
-    RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError, UnreadableRows, Waiting, WaitingRun, Walked,
+    CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, IdempotencyKey,
+    JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease, Limits, ListedClaims, LoadedJob, NewJob, NewRun,
+    NodeInfo, Page, Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result, RunFilter,
+    RunRecord, Settle, SettleAnswer, Store, StoreError, Supersede, UnreadableRows, Waiting, WaitingRun, Walked,
     WallClock,
 };
 
@@ -320,9 +320,9 @@ impl Store for SimStore {
         self.transact(Point::Settle, move |db, now, _| db.accept(&lease, &runs, now, |run| faults.locks(run, now)))
             .await
     }
-    async fn give_way(&self, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>> {
+    async fn supersede(&self, lease: &Lease, runs: &[Supersede]) -> Result<Vec<RunId>> {
         let (lease, runs) = (lease.clone(), runs.to_vec());
-        self.transact(Point::Claim, move |db, now, _| db.give_way(&lease, &runs, now)).await
+        self.transact(Point::Claim, move |db, now, _| db.supersede(&lease, &runs, now)).await
     }
     async fn keep_outputs(&self, outputs: &[KeptOutput]) -> Result<()> {
         let outputs = outputs.to_vec();
@@ -373,9 +373,9 @@ impl Store for SimStore {
         let actor = actor.clone();
         self.transact(Point::Edit, move |db, now, sent_at| db.edit_job(tenant, &actor, edit, now, sent_at)).await
     }
-    async fn create_run(&self, tenant: TenantId, actor: &Actor, run: NewRun) -> Result<RunRecord> {
+    async fn trigger(&self, tenant: TenantId, actor: &Actor, run: NewRun) -> Result<RunRecord> {
         let actor = actor.clone();
-        self.transact(Point::Ask, move |db, now, _| db.create_run(tenant, &actor, run, now)).await
+        self.transact(Point::Ask, move |db, now, _| db.trigger(tenant, &actor, run, now)).await
     }
     async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<CancelledRun> {
         let actor = actor.clone();
@@ -485,7 +485,7 @@ impl Store for SimStore {
 fn all_held_by(mut cluster: Cluster, told: Option<Incarnation>) -> Cluster {
     cluster.nodes.retain(|node| Some(node.incarnation) == told);
     for row in &mut cluster.partitions {
-        row.holder = told;
+        row.owner = told;
     }
     cluster
 }

@@ -23,7 +23,7 @@ use super::{
 };
 use everytick_store::{
     Actor, ClaimBeat, ClaimQueue, HeldClaim, OverdueClaim, Page, QueueClaims, QueueLook, QueueRecord, QueueStore,
-    Result, SettleAnswer, StoreError, Success, WorkerClaim, keeping::limits_detail,
+    Result, SettleAnswer, StoreError, Success, WorkerClaim, shared::limits_detail,
 };
 
 /// A worker's claim on a run.
@@ -85,8 +85,8 @@ impl QueueStore for SimStore {
     async fn load_overdue_claims(&self, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>> {
         self.transact(Point::Load, move |db, now, _| Ok(db.overdue_claims(now.minus(grace), limit))).await
     }
-    async fn give_way_in_queues(&self, limit: usize) -> Result<Vec<RunId>> {
-        self.transact(Point::Claim, move |db, now, _| Ok(db.give_way_in_queues(limit, now))).await
+    async fn supersede_in_queues(&self, limit: usize) -> Result<Vec<RunId>> {
+        self.transact(Point::Claim, move |db, now, _| Ok(db.supersede_in_queues(limit, now))).await
     }
     async fn look_at_queues(&self, queues: &[(TenantId, String)]) -> Result<QueueLook> {
         let queues = queues.to_vec();
@@ -310,7 +310,7 @@ impl Db {
         Page { items: names.into_iter().map(record).collect(), next }
     }
 
-    fn give_way_in_queues(&mut self, limit: usize, now: DbTime) -> Vec<RunId> {
+    fn supersede_in_queues(&mut self, limit: usize, now: DbTime) -> Vec<RunId> {
         let jobs: BTreeSet<JobId> =
             self.worker_claims.keys().filter_map(|run| self.runs.get(run)).map(|run| run.job).collect();
         let mut gone = Vec::new();
@@ -342,7 +342,7 @@ impl Db {
                 standing.forced.insert(run);
             }
         }
-        let Some((older, to)) = standing.give_way(&spec) else { return Vec::new() };
+        let Some((older, to)) = standing.supersede(&spec) else { return Vec::new() };
         for run in &older {
             self.cancel(*run, Some(to), now);
         }

@@ -10,7 +10,7 @@ use everytick_domain::{
 use super::db::{Db, JobRow, RangeRow, RunRow};
 use everytick_store::{
     AttemptRecord, AuditRecord, JobFilter, JobRecord, JobRef, PAGE_BYTES_MAX, Page, Result, RunFilter, RunRecord,
-    StoreError, keeping::facts,
+    StoreError, shared::facts,
 };
 
 impl Db {

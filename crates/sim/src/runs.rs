@@ -78,7 +78,7 @@ impl Db {
         self.held(lease, now)?;
         let mut handed = Vec::new();
         for (id, node) in runs {
-            let takes = |row: &LeaseRow| row.incarnation == *node && !row.ended && row.info.holds && row.until > now;
+            let takes = |row: &LeaseRow| row.incarnation == *node && !row.ended && row.info.may_own && row.until > now;
             let there =
                 |row: &WaitingRow| row.queue.is_none() && row.due_at <= now && self.stands_in(row.job, partitions);
             let free = self.waiting.get(id).filter(|row| there(row) && !self.delegated.contains_key(id));
@@ -111,7 +111,7 @@ impl Db {
     /// Takes back the runs that are delegated to nodes that have ended or are stopping: they wait for their owner again.
     pub(super) fn undelegate(&mut self) {
         let takes = |node: &Incarnation| {
-            self.leases.values().any(|row| row.incarnation == *node && !row.ended && row.info.holds)
+            self.leases.values().any(|row| row.incarnation == *node && !row.ended && row.info.may_own)
         };
         let back: Vec<_> = self.delegated.iter().filter(|(_, node)| !takes(node)).map(|(run, _)| *run).collect();
         for run in back {

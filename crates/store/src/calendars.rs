@@ -42,7 +42,7 @@ pub struct CalendarPut {
     /// The calendar is new.
     pub made: bool,
     /// The old version is valid up to this instant, the new one after it. `None` if nothing changed.
-    pub x: Option<DbTime>,
+    pub effective_at: Option<DbTime>,
 }
 
 /// How many of the jobs that prevent a deletion are named.

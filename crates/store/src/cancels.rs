@@ -4,7 +4,7 @@ use everytick_domain::ids::{JobId, RunId};
 
 /// A run to be cancelled because a newer run of its job supersedes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct GiveWay {
+pub struct Supersede {
     pub job: JobId,
     pub run: RunId,
     /// The newer run.

@@ -122,7 +122,7 @@ pub trait FlowStore: Send + Sync + 'static {
     /// Records the next jobs of a flow that cannot be advanced as skipped with the reason `error` and this text.
     async fn give_up_flow(&self, flow: RunId, why: &str) -> Result<Advanced>;
     /// Whether this store wrote steps since the last call. Only a hint: other processes write steps too.
-    fn left_steps(&self) -> bool;
+    fn take_steps_written(&self) -> bool;
     /// Returns a flow. If its root has not ended, the flow shows the current graph.
     async fn get_flow(&self, tenant: TenantId, flow: RunId) -> Result<FlowRecord>;
     /// Cancels the open runs of a flow. It starts no more runs.

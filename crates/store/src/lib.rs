@@ -2,6 +2,7 @@
 //! statements. Each transaction is atomic and checks its own guards (lease, epoch, clock, fence) where it commits. It
 //! takes no decisions; the domain does.
 
+mod announced;
 mod backfills;
 mod calendars;
 mod cancels;
@@ -13,17 +14,16 @@ mod facts;
 mod failures;
 mod flows;
 mod gate;
-pub mod keeping;
 mod moving;
 mod postgres;
 mod probe;
 mod queues;
 mod redrives;
+pub mod shared;
 mod sqlite;
 mod statement;
 mod types;
 mod unreadable;
-mod untold;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -37,11 +37,12 @@ use everytick_domain::{
     time::{DbTime, Span},
 };
 
+pub use announced::ANNOUNCED_WITHIN;
 pub use backfills::{
     BackfillAdvanced, BackfillPreview, BackfillRecord, BackfillStore, CancelledBackfill, EndedRuns, NewBackfill,
 };
 pub use calendars::{CalendarPut, CalendarRecord, PutCalendar};
-pub use cancels::{CancelledJob, CancelledRuns, GiveWay, KeptOutput};
+pub use cancels::{CancelledJob, CancelledRuns, KeptOutput, Supersede};
 pub use clock::{ManualClock, SystemClock, WallClock};
 pub use error::{Result, Source, StoreError};
 pub use flows::{Advanced, CancelledFlow, FlowNode, FlowRecord, FlowStore, NodeRun, RerunFlow, SkippedChild};
@@ -54,7 +55,6 @@ pub use redrives::{Redrive, Redriven, RedrivenRun};
 pub use sqlite::SqliteStore;
 pub use types::*;
 pub use unreadable::{UNREADABLE_KEPT, UNREADABLE_NOTED_MAX, UnreadableRow, UnreadableRows};
-pub use untold::UNTOLD_FROM;
 
 /// A store that any number of nodes may share. `Failed` means known not to be committed; `Unsure` means it may have
 /// been committed.
@@ -116,7 +116,7 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
     /// deleted jobs while they have a row.
     async fn load_jobs(&self, ids: &[JobId]) -> Result<Vec<LoadedJob>>;
     /// Jobs of the partitions that were created or edited since the mark, and jobs that moved away from them. May leave
-    /// out new jobs without a tick before [`UNTOLD_FROM`]: the horizon load finds them. Where commits do not become
+    /// out new jobs without a tick before [`ANNOUNCED_WITHIN`]: the horizon load finds them. Where commits do not become
     /// visible in number order, recent changes are returned again, so the reader must compare epochs. With a limit of
     /// 0, returns only the current mark.
     async fn changes(&self, partitions: &PartitionSet, since: ChangeMark, limit: usize) -> Result<Changes>;
@@ -188,7 +188,7 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
     async fn accept(&self, lease: &Lease, runs: &[AcceptedRun]) -> Result<Vec<SettleAnswer>>;
     /// Cancels those of the runs that are still open, because newer runs of their jobs supersede them. Raises their
     /// fences and records the reason. Returns the cancelled runs.
-    async fn give_way(&self, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>>;
+    async fn supersede(&self, lease: &Lease, runs: &[Supersede]) -> Result<Vec<RunId>>;
     /// Stores the output of cancelled runs: only of a run's last attempt, and only if no output is stored yet. Changes
     /// nothing else, and nothing of a run that is not cancelled.
     async fn keep_outputs(&self, outputs: &[KeptOutput]) -> Result<()>;
@@ -243,7 +243,7 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
     /// Creates a run by request. If the overlap policy forbids it, the run is recorded as skipped. Under `queue`, a run
     /// that waits raises the job's epoch, so that its owner plans again with this run, and limit and order stay
     /// correct.
-    async fn create_run(&self, tenant: TenantId, actor: &Actor, run: NewRun) -> Result<RunRecord>;
+    async fn trigger(&self, tenant: TenantId, actor: &Actor, run: NewRun) -> Result<RunRecord>;
     /// Cancels an open run. Its fence rises, so a later report of its worker changes nothing.
     async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<CancelledRun>;
 

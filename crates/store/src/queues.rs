@@ -162,7 +162,7 @@ pub trait QueueStore: Send + Sync + 'static {
     /// Under `cancel_previous`, for at most `limit` jobs with a newer due run, cancels the run that a worker has
     /// claimed and all older runs. A claim does this too, but while all workers are busy, no claim comes. Returns the
     /// cancelled runs.
-    async fn give_way_in_queues(&self, limit: usize) -> Result<Vec<RunId>>;
+    async fn supersede_in_queues(&self, limit: usize) -> Result<Vec<RunId>>;
     /// Reads all these queues with one call.
     async fn look_at_queues(&self, queues: &[(TenantId, String)]) -> Result<QueueLook>;
     /// Queues that jobs use or that have limits, by name, from the given name on, which is the position of the next

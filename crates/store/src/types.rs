@@ -55,7 +55,7 @@ impl TakeOver {
 
 /// A live lease under the name of a node that wants to join.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NameHolder {
+pub struct NameOwner {
     pub node: String,
     pub incarnation: Incarnation,
     /// `None` if the node's release does not publish it.
@@ -65,7 +65,7 @@ pub struct NameHolder {
     pub now: DbTime,
 }
 
-impl std::fmt::Display for NameHolder {
+impl std::fmt::Display for NameOwner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "a node named {:?} is alive: ", self.node)?;
         match &self.process {
@@ -83,7 +83,7 @@ pub struct NodeInfo {
     pub region: Option<String>,
     pub version: String,
     /// Whether it may own partitions.
-    pub holds: bool,
+    pub may_own: bool,
     /// It has joined before and lost its lease. Another process may have taken its name since.
     pub again: bool,
     /// Whose name it may take. Applies only to a shared store: a SQLite file is open in one process at a time.
@@ -100,7 +100,7 @@ impl NodeInfo {
     #[must_use]
     pub fn named(name: &str) -> Self {
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        Self { name: name.to_owned(), version, holds: true, ..Self::default() }
+        Self { name: name.to_owned(), version, may_own: true, ..Self::default() }
     }
 }
 
@@ -192,7 +192,7 @@ pub struct NodeRecord {
     pub started_at: DbTime,
     pub renewed_at: DbTime,
     /// Whether it may own partitions; false when it is about to stop.
-    pub holds: bool,
+    pub may_own: bool,
     pub lag: Span,
     pub clock_offset_ms: i64,
     /// `None` if the node's release does not publish it.
@@ -207,7 +207,7 @@ pub struct NodeRecord {
 pub struct PartitionRecord {
     pub partition: u16,
     /// The incarnation that acquired it last and has not released it. Its lease may have expired since.
-    pub holder: Option<Incarnation>,
+    pub owner: Option<Incarnation>,
     pub fence: Fence,
     /// When it was acquired or became free.
     pub since: DbTime,
@@ -568,7 +568,7 @@ pub struct Edited {
     pub job: Job,
     pub cursor: Option<DbTime>,
     /// The old definition applies up to this instant, the new one after it. `None` if nothing changed.
-    pub x: Option<DbTime>,
+    pub effective_at: Option<DbTime>,
     /// Runs that were cancelled while claimed: the caller must stop the work.
     pub cancelled: Vec<RunId>,
     /// More runs wait than one transaction processes. The others are cancelled or moved in the background.

@@ -269,7 +269,7 @@ pub(crate) async fn delete_job(
     Ok(Json(DeletedJob {
         id: edited.job.id,
         name: edited.job.spec.name.clone(),
-        effective_at: edited.x,
+        effective_at: edited.effective_at,
         cancelled: edited.cancelled,
         cancelling: cancel && edited.backlog,
     }))

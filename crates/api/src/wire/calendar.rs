@@ -105,7 +105,7 @@ impl From<CalendarRecord> for Calendar {
 
 impl From<CalendarPut> for Calendar {
     fn from(put: CalendarPut) -> Self {
-        Self { effective_at: Some(put.x), ..Self::from(put.calendar) }
+        Self { effective_at: Some(put.effective_at), ..Self::from(put.calendar) }
     }
 }
 

@@ -93,7 +93,7 @@ impl ClusterView {
         };
         let partition = |row: &PartitionRecord| PartitionView {
             partition: row.partition,
-            node: name(row.holder),
+            node: name(row.owner),
             home_region: row.home_region.clone(),
             fence: row.fence.raw(),
             since: row.since,
@@ -103,8 +103,8 @@ impl ClusterView {
             region: node.region.clone(),
             version: node.version.clone(),
             state: if live(&node) { "live" } else { "expired" },
-            holds: node.holds,
-            partitions: cluster.partitions.iter().filter(|row| row.holder == Some(node.incarnation)).count(),
+            holds: node.may_own,
+            partitions: cluster.partitions.iter().filter(|row| row.owner == Some(node.incarnation)).count(),
             started_at: node.started_at,
             renewed_at: node.renewed_at,
             lease_until: node.until,

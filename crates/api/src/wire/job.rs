@@ -554,7 +554,7 @@ impl Job {
         let cancelled = Some(edited.cancelled.clone());
         let backlog = read.and_then(|read| read.backlog.as_ref()).map(BacklogWork::from);
         Self {
-            effective_at: Some(edited.x),
+            effective_at: Some(edited.effective_at),
             cancelled,
             backlog,
             ..Self::new(&edited.job, edited.cursor, now, last_run)

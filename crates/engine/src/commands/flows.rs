@@ -36,7 +36,7 @@ impl Commands {
 
     /// Runs have ended: wakes the flows loop if the store has recorded flow steps, so that it need not wait for its poll.
     pub(super) fn tell_steps(&self) {
-        if self.store.left_steps() {
+        if self.store.take_steps_written() {
             self.hints.flow_steps();
         }
     }

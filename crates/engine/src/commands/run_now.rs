@@ -24,7 +24,7 @@ impl Commands {
     pub async fn run_now(&self, tenant: TenantId, actor: &Actor, ask: RunNow) -> Result<RunRecord> {
         let key = self.key_of(ask.idempotency.as_ref());
         let new = NewRun { job: ask.job, key, payload: ask.payload, force: ask.force, idempotency: ask.idempotency };
-        let run = self.store.create_run(tenant, actor, new).await?;
+        let run = self.store.trigger(tenant, actor, new).await?;
         self.hints.run_waits();
         Ok(run)
     }

@@ -7,7 +7,7 @@ use everytick_domain::{
     mutant::Mutant,
     recovery::{LateStarts, Rate},
 };
-use everytick_store::{Busy, ClaimedRun, GiveWay, StoreError, WaitingRun};
+use everytick_store::{Busy, ClaimedRun, StoreError, Supersede, WaitingRun};
 use metrics::counter;
 use tokio::sync::RwLockReadGuard;
 
@@ -256,9 +256,9 @@ async fn unclaimed(
 }
 
 /// Cancels the runs that newer ones supersede. The newer runs start in a later pass.
-async fn give_way(shared: &Arc<Shared>, statement: RwLockReadGuard<'_, ()>, given: &[GiveWay]) -> Next {
+async fn give_way(shared: &Arc<Shared>, statement: RwLockReadGuard<'_, ()>, given: &[Supersede]) -> Next {
     let lease = shared.lease();
-    match shared.ask("cancel superseded runs", shared.parts.store.give_way(&lease, given)).await {
+    match shared.ask("cancel superseded runs", shared.parts.store.supersede(&lease, given)).await {
         Ok(cancelled) => {
             counter!("everytick_runs_total", "state" => "cancelled").increment(cancelled.len() as u64);
             shared.memory().gave_way(given, &cancelled);

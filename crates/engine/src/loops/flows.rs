@@ -54,7 +54,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<usize> {
         started += stretch(shared, None, begin).await?;
     }
     // A child that was skipped has itself left a step.
-    while shared.parts.store.left_steps() && !shared.stopped.is_cancelled() {
+    while shared.parts.store.take_steps_written() && !shared.stopped.is_cancelled() {
         started += stretch(shared, None, None).await?;
     }
     Ok(started)

@@ -69,8 +69,8 @@ impl Look {
     fn of(cluster: &Cluster, played: PartitionSet) -> Self {
         let living = cluster.nodes.iter().filter(|node| node.until > cluster.now);
         Self {
-            members: living.map(|node| (node.incarnation, node.region.clone(), node.holds)).collect(),
-            standing: cluster.partitions.iter().map(|row| (row.holder, row.home_region.clone())).collect(),
+            members: living.map(|node| (node.incarnation, node.region.clone(), node.may_own)).collect(),
+            standing: cluster.partitions.iter().map(|row| (row.owner, row.home_region.clone())).collect(),
             played,
         }
     }
@@ -118,7 +118,7 @@ async fn pass(shared: &Arc<Shared>, seen: &mut Seen) -> Result<()> {
 
 /// Notes what the other nodes can deliver, and logs a warning if the nodes differ.
 fn tell_apart(shared: &Shared, cluster: &Cluster, seen: &mut Seen) {
-    let working = cluster.nodes.iter().filter(|node| node.until > cluster.now && node.holds);
+    let working = cluster.nodes.iter().filter(|node| node.until > cluster.now && node.may_own);
     let can = |node: &NodeRecord| Some((node.incarnation, Capabilities::read(node.can.as_deref()?)?));
     let others = working.filter(|node| node.incarnation != shared.incarnation).filter_map(can).collect();
     let alive: Vec<_> =

@@ -58,7 +58,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<()> {
 
 /// Supersedes older runs in queues. Normally a claim of the newer run does this, but no claim comes while all workers are busy.
 async fn give_way(shared: &Arc<Shared>) -> Result<()> {
-    let asked = shared.parts.store.give_way_in_queues(GIVE_WAY_JOBS_MAX);
+    let asked = shared.parts.store.supersede_in_queues(GIVE_WAY_JOBS_MAX);
     let cancelled = shared.ask("cancel superseded runs in queues", asked).await?;
     if !cancelled.is_empty() {
         counter!("everytick_runs_total", "state" => "cancelled").increment(cancelled.len() as u64);

@@ -7,13 +7,13 @@ use everytick_domain::{
     ids::{JobId, RunId},
     overlap,
 };
-use everytick_store::{GiveWay, Waiting};
+use everytick_store::{Supersede, Waiting};
 
 use super::Memory;
 
 impl Memory {
     /// The runs that a due run supersedes. A run that is already being stopped is not named again.
-    pub(crate) fn giving_way(&mut self, waiting: &Waiting) -> Vec<GiveWay> {
+    pub(crate) fn giving_way(&mut self, waiting: &Waiting) -> Vec<Supersede> {
         self.note(waiting);
         self.end_leaving_alone();
         let mut due: BTreeMap<JobId, (BTreeSet<RunId>, BTreeSet<RunId>)> = BTreeMap::new();
@@ -27,7 +27,7 @@ impl Memory {
         let mut given = Vec::new();
         for (job, (due, forced)) in due {
             let Some(entry) = self.jobs.get_mut(&job).filter(|entry| !entry.stale) else { continue };
-            let Some((older, to)) = overlap::give_way(&entry.job.spec, &entry.open, &due, &forced) else { continue };
+            let Some((older, to)) = overlap::supersede(&entry.job.spec, &entry.open, &due, &forced) else { continue };
             // A tick that is being recorded may be newer still. Its answer wakes the claim loop.
             if entry.recording {
                 self.deferred = true;
@@ -36,15 +36,15 @@ impl Memory {
             let told = |run: &RunId| self.held.get(run).is_some_and(|held| held.cancel.is_cancelled());
             let older: Vec<_> = older.into_iter().filter(|run| !told(run) && !self.locked.contains_key(run)).collect();
             entry.under_way += u32::try_from(older.len()).unwrap_or(u32::MAX);
-            given.extend(older.into_iter().map(|run| GiveWay { job, run, to }));
+            given.extend(older.into_iter().map(|run| Supersede { job, run, to }));
         }
         given
     }
 
     /// Applies the cancels. A run that was not cancelled has changed in the database, so its job is reloaded.
-    pub(crate) fn gave_way(&mut self, asked: &[GiveWay], cancelled: &[RunId]) {
+    pub(crate) fn gave_way(&mut self, asked: &[Supersede], cancelled: &[RunId]) {
         let cancelled: BTreeSet<_> = cancelled.iter().collect();
-        for GiveWay { job, run, .. } in asked {
+        for Supersede { job, run, .. } in asked {
             self.answered(*job);
             if !cancelled.contains(run) {
                 self.leave_alone(*run);
@@ -62,8 +62,8 @@ impl Memory {
         }
     }
 
-    pub(crate) fn gave_no_way(&mut self, asked: &[GiveWay], unsure: bool) {
-        for GiveWay { job, .. } in asked {
+    pub(crate) fn gave_no_way(&mut self, asked: &[Supersede], unsure: bool) {
+        for Supersede { job, .. } in asked {
             self.answered(*job);
             if unsure {
                 self.unsure(*job);
@@ -147,7 +147,7 @@ mod tests {
         assert!(started(&mut memory, &found).is_empty(), "a run is in progress");
         let given = memory.giving_way(&found);
         let to = run(30);
-        assert_eq!(given, [10, 20].map(|seconds| GiveWay { job: job(), run: run(seconds), to }));
+        assert_eq!(given, [10, 20].map(|seconds| Supersede { job: job(), run: run(seconds), to }));
         memory.gave_way(&given, &[run(10), run(20)]);
         assert!(memory.giving_way(&waiting(&[30])).is_empty());
         assert_eq!(started(&mut memory, &waiting(&[30])), [run(30)]);

@@ -86,7 +86,7 @@ async fn a_locked_run_does_not_delay_other_accepted_runs_and_is_retried() {
     let (alone, locks) = (Alone::<Receiver>::new().await, Arc::new(Locks::default()));
     let store = Arc::new(alone.store.connect(locks.clone()));
     let engine = alone.start_with(store, 1, Settings::default()).await;
-    let trigger = async |key: &str| alone.store.create_run(TENANT, &actor(), new_run("j", key)).await.unwrap().id;
+    let trigger = async |key: &str| alone.store.trigger(TENANT, &actor(), new_run("j", key)).await.unwrap().id;
     let (locked, other) = (trigger("locked").await, trigger("other").await);
     *locks.0.lock().unwrap() = Some(locked);
     tokio::time::sleep(Duration::from_secs(10)).await;

@@ -90,7 +90,7 @@ impl<T: Target + Default + 'static> Alone<T> {
 
     /// Triggers a run and waits so many seconds.
     pub async fn trigger(&self, seconds: u64) -> RunId {
-        let run = self.store.create_run(TENANT, &actor(), new_run("j", "k")).await.unwrap().id;
+        let run = self.store.trigger(TENANT, &actor(), new_run("j", "k")).await.unwrap().id;
         tokio::time::sleep(Duration::from_secs(seconds)).await;
         run
     }

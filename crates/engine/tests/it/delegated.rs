@@ -66,7 +66,7 @@ async fn owner(alone: &Alone<Slow>) -> Lease {
 
 /// Creates a run and delegates it to the receiver before the receiver claims it as its own.
 async fn delegate(alone: &Alone<Slow>, owner: &Lease, job: &str, key: &str) -> RunId {
-    let run = alone.store.create_run(TENANT, &actor(), new_run(job, key)).await.unwrap().id;
+    let run = alone.store.trigger(TENANT, &actor(), new_run(job, key)).await.unwrap().id;
     let to = [(run, incarnation(RECEIVER))];
     assert_eq!(alone.store.delegate(owner, &PartitionSet::all(1), &to).await.unwrap(), [run]);
     run

@@ -11,7 +11,7 @@ use everytick_domain::{
 
 use super::{Bench, TENANT, TTL, actor, incarnation, new_run, overlapping, s, spec};
 use crate::{
-    AcceptedRun, ClaimBeat, ClaimedRun, GiveWay, HeldClaim, Lease, NodeInfo, SettleAnswer, StoreError, Success,
+    AcceptedRun, ClaimBeat, ClaimedRun, HeldClaim, Lease, NodeInfo, SettleAnswer, StoreError, Success, Supersede,
 };
 
 fn taken(run: &ClaimedRun) -> AcceptedRun {
@@ -93,15 +93,15 @@ pub async fn an_accepted_run_counts_for_overlap(bench: &Bench) {
     let (_, job, run) = accepted(bench, spec("j")).await;
     let open = bench.load(&job).await.open;
     assert_eq!(open.iter().map(|open| (open.id, open.state)).collect::<Vec<_>>(), [(run.id, State::Claimed)]);
-    let asked = bench.store.create_run(TENANT, &actor(), new_run("j", "k")).await.unwrap();
+    let asked = bench.store.trigger(TENANT, &actor(), new_run("j", "k")).await.unwrap();
     assert_eq!(asked.state, State::Skipped, "skipped for overlap");
 }
 
 pub async fn an_accepted_run_can_be_superseded_and_cancelled(bench: &Bench) {
     let (lease, job, run) = accepted(bench, JobSpec { overlap: Overlap::CancelPrevious, ..spec("j") }).await;
     let newer = bench.trigger(new_run("j", "k")).await;
-    let given = GiveWay { job: job.id, run: run.id, to: newer.id };
-    assert_eq!(bench.store.give_way(&lease, &[given]).await.unwrap(), [run.id]);
+    let given = Supersede { job: job.id, run: run.id, to: newer.id };
+    assert_eq!(bench.store.supersede(&lease, &[given]).await.unwrap(), [run.id]);
     let newer = bench.claim(&lease, newer.id).await;
     assert_eq!(accept(bench, &lease, &newer).await, SettleAnswer::Settled);
     assert!(bench.store.cancel_run(TENANT, &actor(), newer.id).await.unwrap().was_claimed);

@@ -42,10 +42,10 @@ fn replace(spec: JobSpec) -> Change {
 
 pub async fn a_calendar_is_created_read_listed_and_deleted(bench: &Bench) {
     let made = put(bench, "b", &[TODAY]).await;
-    assert_eq!((made.made, made.x, made.calendar.version.raw()), (true, Some(START), 1));
+    assert_eq!((made.made, made.effective_at, made.calendar.version.raw()), (true, Some(START), 1));
     bench.go(5);
     let edited = put(bench, "b", &[TODAY, OTHER_DAY]).await;
-    assert_eq!((edited.made, edited.x), (false, Some(s(5))));
+    assert_eq!((edited.made, edited.effective_at), (false, Some(s(5))));
     let read = bench.store.get_calendar(TENANT, "b").await.unwrap();
     assert_eq!(read, edited.calendar);
     assert_eq!((read.version.raw(), read.created_at, read.updated_at, read.jobs), (2, START, s(5), 0));
@@ -77,7 +77,10 @@ pub async fn putting_an_unchanged_calendar_makes_no_new_version(bench: &Bench) {
     let job = bench.create(naming(spec("j"), &["c"])).await;
     bench.go(5);
     let again = put(bench, "c", &[TODAY]).await;
-    assert_eq!((again.x, again.made, again.calendar.version.raw(), again.calendar.jobs), (None, false, 1, 1));
+    assert_eq!(
+        (again.effective_at, again.made, again.calendar.version.raw(), again.calendar.jobs),
+        (None, false, 1, 1)
+    );
     assert_eq!(bench.epoch(&job).await, 1);
 }
 
@@ -218,7 +221,7 @@ pub async fn versions_keep_their_order_when_the_clock_goes_back(bench: &Bench) {
     bench.go(100);
     put(bench, "c", &[]).await;
     bench.go(50);
-    assert_eq!(put(bench, "c", &[TODAY]).await.x, Some(s(100)));
+    assert_eq!(put(bench, "c", &[TODAY]).await.effective_at, Some(s(100)));
     let job = bench.create(naming(spec("j"), &["c"])).await;
     let schedule = bench.load(&job).await.job.schedule.clone().unwrap();
     assert!(schedule.excluded(s(100)).is_none() && schedule.excluded(s(110)).is_some());

@@ -7,7 +7,7 @@ use everytick_domain::{
 };
 
 use super::{Bench, OTHER_TENANT, TENANT, actor, by_name, new_run, overlapping, s, settle, spec, tick, ticks};
-use crate::{GiveWay, KeptOutput, RowAnswer, SettleAnswer, StoreError};
+use crate::{KeptOutput, RowAnswer, SettleAnswer, StoreError, Supersede};
 
 fn previous(name: &str) -> JobSpec {
     JobSpec { overlap: Overlap::CancelPrevious, ..spec(name) }
@@ -26,8 +26,8 @@ pub async fn a_superseded_run_is_cancelled_with_a_raised_fence_and_a_reason(benc
     bench.go(30);
     let newest = bench.waiting(&lease, &job, 30).await;
     bench.go(31);
-    let given = [claimed.id, waits].map(|run| GiveWay { job: job.id, run, to: newest });
-    let mut cancelled = bench.store.give_way(&lease, &given).await.unwrap();
+    let given = [claimed.id, waits].map(|run| Supersede { job: job.id, run, to: newest });
+    let mut cancelled = bench.store.supersede(&lease, &given).await.unwrap();
     cancelled.sort_unstable();
     assert_eq!(cancelled, [claimed.id, waits]);
     for run in [claimed.id, waits] {
@@ -50,8 +50,8 @@ pub async fn an_ended_run_is_not_superseded(bench: &Bench) {
     bench.settle(&run, Verdict::Succeeded).await;
     bench.go(20);
     let newest = bench.waiting(&lease, &job, 20).await;
-    let given = [GiveWay { job: job.id, run: run.id, to: newest }];
-    assert!(bench.store.give_way(&lease, &given).await.unwrap().is_empty());
+    let given = [Supersede { job: job.id, run: run.id, to: newest }];
+    assert!(bench.store.supersede(&lease, &given).await.unwrap().is_empty());
     let record = bench.run(run.id).await;
     assert_eq!((record.state, record.error), (State::Succeeded, None));
 }
@@ -61,8 +61,8 @@ pub async fn a_lost_lease_supersedes_nothing(bench: &Bench) {
     bench.go(10);
     let run = bench.claimed(&lease, &job, 10).await;
     bench.store.raise_fence(&lease).await.unwrap();
-    let given = [GiveWay { job: job.id, run: run.id, to: run.id }];
-    let refused = bench.store.give_way(&lease, &given).await;
+    let given = [Supersede { job: job.id, run: run.id, to: run.id }];
+    let refused = bench.store.supersede(&lease, &given).await;
     assert!(matches!(refused, Err(StoreError::LeaseLost)), "{refused:?}");
     assert_eq!(bench.run(run.id).await.state, State::Claimed);
 }

@@ -243,7 +243,7 @@ pub async fn a_home_region_is_stored_until_an_edit_changes_it(bench: &Bench) {
     };
     bench.create(at_home("eu")).await;
     assert_eq!(home().await.as_deref(), Some("eu"));
-    assert!(bench.edit("j", Change::Replace(Box::new(at_home("us")))).await.x.is_some());
+    assert!(bench.edit("j", Change::Replace(Box::new(at_home("us")))).await.effective_at.is_some());
     assert_eq!(home().await.as_deref(), Some("us"));
     bench.edit("j", Change::Replace(Box::new(spec("j")))).await;
     assert_eq!(home().await, None);

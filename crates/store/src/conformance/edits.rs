@@ -28,7 +28,7 @@ pub async fn a_pause_records_the_due_ticks_and_no_later_tick(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(25);
     let edited = bench.edit("j", pause()).await;
-    assert_eq!((edited.x, edited.cursor, edited.cancelled.len()), (Some(s(25)), None, 0));
+    assert_eq!((edited.effective_at, edited.cursor, edited.cancelled.len()), (Some(s(25)), None, 0));
     assert_eq!(edited.job.paused.as_ref().unwrap().at, s(25));
     let history: Vec<_> = bench.history(&job).await.iter().map(|run| (run.scheduled_at, run.state)).collect();
     assert_eq!(
@@ -49,7 +49,7 @@ pub async fn a_resumed_job_continues_after_the_pause(bench: &Bench) {
     bench.edit("j", pause()).await;
     bench.go(1_000);
     let edited = bench.edit("j", Change::Resume).await;
-    assert_eq!((edited.x, edited.cursor), (Some(s(1_000)), Some(s(1_010))));
+    assert_eq!((edited.effective_at, edited.cursor), (Some(s(1_000)), Some(s(1_010))));
     assert!(edited.job.paused.is_none());
     assert!(bench.history(&job).await.is_empty(), "a paused job has no ticks");
     assert_eq!((bench.cursor(&job).await, bench.epoch(&job).await), (Some(s(1_010)), raised(s(1_000))));
@@ -92,7 +92,10 @@ pub async fn a_new_definition_applies_after_x(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     bench.go(25);
     let edited = bench.edit("j", replace(every("j", 60))).await;
-    assert_eq!((edited.x, edited.cursor, edited.job.version), (Some(s(25)), Some(s(60)), Version::from_raw(2)));
+    assert_eq!(
+        (edited.effective_at, edited.cursor, edited.job.version),
+        (Some(s(25)), Some(s(60)), Version::from_raw(2))
+    );
     assert_eq!((edited.job.created_at, edited.job.updated_at), (START, s(25)));
     let loaded = bench.load(&job).await;
     assert_eq!((loaded.epoch.raw(), loaded.cursor, loaded.job.version.raw()), (raised(s(25)), Some(s(60)), 2));
@@ -140,7 +143,7 @@ pub async fn an_edit_that_changes_nothing_writes_nothing(bench: &Bench) {
     bench.go(25);
     for nothing in [replace(spec("j")), Change::Resume] {
         let edited = bench.edit("j", nothing).await;
-        assert_eq!((edited.x, edited.cursor, edited.job.version.raw()), (None, Some(s(10)), 1));
+        assert_eq!((edited.effective_at, edited.cursor, edited.job.version.raw()), (None, Some(s(10)), 1));
     }
     assert_eq!((bench.epoch(&job).await, bench.audit().await.len()), (1, 1));
     assert!(bench.history(&job).await.is_empty());
@@ -173,7 +176,7 @@ pub async fn an_edit_to_an_at_that_has_just_passed_records_its_tick(bench: &Benc
     let (lease, job) = (bench.join("a", 1).await, bench.create(every("j", 3_600)).await);
     bench.go(30);
     let edited = bench.edit("j", replace(at(27))).await;
-    assert_eq!((edited.x, edited.cursor), (Some(s(30)), None));
+    assert_eq!((edited.effective_at, edited.cursor), (Some(s(30)), None));
     let history: Vec<_> = bench.history(&job).await.iter().map(|run| (run.scheduled_at, run.state)).collect();
     assert_eq!(history, [(s(27), State::Waiting)], "although the cursor of the old definition is after it");
     assert_eq!(bench.due(&lease).await.len(), 1, "the run is due at once");
@@ -197,12 +200,12 @@ pub async fn x_is_not_before_the_last_recorded_tick_when_the_clock_goes_back(ben
     bench.record(&lease, ticks(&job, 1, rows)).await;
     bench.go(25);
     let edited = bench.edit("j", replace(every("j", 15))).await;
-    assert_eq!((edited.x, edited.cursor), (Some(s(50)), Some(s(60))));
+    assert_eq!((edited.effective_at, edited.cursor), (Some(s(50)), Some(s(60))));
     assert_eq!(bench.history(&job).await.len(), 5);
     // The cursor has passed all ticks, but they still count.
     bench.go(20);
     let edited = bench.edit("j", replace(every("j", 10))).await;
-    assert_eq!((edited.x, edited.cursor), (Some(s(50)), Some(s(60))));
+    assert_eq!((edited.effective_at, edited.cursor), (Some(s(50)), Some(s(60))));
 }
 
 pub async fn ticks_already_recorded_are_not_recorded_again_by_an_edit(bench: &Bench) {

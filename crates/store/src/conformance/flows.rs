@@ -106,7 +106,7 @@ pub async fn a_diamond_runs_each_job_once(bench: &Bench) {
     );
     assert_eq!(bench.run(root.id).await.flow, Some(root.id));
     bench.settle(&root, Verdict::Succeeded).await;
-    assert!(bench.store.left_steps());
+    assert!(bench.store.take_steps_written());
     assert_eq!(bench.run(root.id).await.flow, Some(root.id));
     assert_eq!(advance(bench).await, 2);
     assert_eq!(advance(bench).await, 0, "a step is processed once");
@@ -182,8 +182,8 @@ pub async fn every_way_of_ending_a_run_advances_its_flow(bench: &Bench) {
     let one = bench.waiting(&lease, &a, 10).await;
     bench.store.cancel_run(TENANT, &actor(), one).await.unwrap();
     let two = bench.claimed(&lease, &a, 20).await.id;
-    let given = crate::GiveWay { job: a.id, run: two, to: one };
-    bench.store.give_way(&lease, &[given]).await.unwrap();
+    let given = crate::Supersede { job: a.id, run: two, to: one };
+    bench.store.supersede(&lease, &[given]).await.unwrap();
     let three = bench.claimed(&lease, &a, 30).await.id;
     bench.store.cancel_job(TENANT, &actor(), &by_name("a")).await.unwrap();
     let four = bench.waiting(&lease, &a, 40).await;
@@ -199,7 +199,7 @@ pub async fn every_way_of_ending_a_run_advances_its_flow(bench: &Bench) {
 pub async fn a_retry_does_not_advance_the_flow(bench: &Bench) {
     let (_, lease, root) = diamond(bench).await;
     bench.settle(&root, Verdict::Retry { due_at: s(20) }).await;
-    assert!(!bench.store.left_steps());
+    assert!(!bench.store.take_steps_written());
     assert_eq!(advance(bench).await, 0);
     let again = bench.claim(&lease, root.id).await;
     bench.settle(&again, Verdict::Succeeded).await;
@@ -212,7 +212,7 @@ pub async fn a_run_of_a_job_without_children_opens_no_flow(bench: &Bench) {
     bench.go(10);
     let run = bench.claimed(&lease, &job, 10).await;
     bench.settle(&run, Verdict::Succeeded).await;
-    assert!(!bench.store.left_steps());
+    assert!(!bench.store.take_steps_written());
     assert_eq!(bench.run(run.id).await.flow, None);
     assert!(matches!(bench.store.get_flow(TENANT, run.id).await, Err(StoreError::NotFound("flow"))));
     // A child that is added later does not open one either.
@@ -397,7 +397,7 @@ pub async fn a_skip_with_reason_error_fails_the_flow_and_can_be_rerun(bench: &Be
 pub async fn a_run_outside_a_flow_cannot_refer_to_parents(bench: &Bench) {
     bench.create(spec("a")).await;
     bench.create(taking("b", "a", r#""{{ parents.a.run }}""#)).await;
-    let refused = bench.store.create_run(TENANT, &actor(), new_run("b", "k")).await;
+    let refused = bench.store.trigger(TENANT, &actor(), new_run("b", "k")).await;
     assert!(matches!(&refused, Err(StoreError::Invalid(found)) if found[0].field == "payload"), "{refused:?}");
     let own = crate::NewRun { payload: Some("1".into()), ..new_run("b", "k") };
     assert_eq!(bench.trigger(own).await.state, State::Waiting);

@@ -224,7 +224,7 @@ pub async fn a_new_job_whose_first_tick_is_far_ahead_is_found_by_the_horizon(ben
     let mut reader = Reader::default();
     reader.news(bench).await;
     let cursor = bench.cursor(&job).await.unwrap();
-    assert!(cursor >= START.plus(crate::UNTOLD_FROM), "{cursor}");
+    assert!(cursor >= START.plus(crate::ANNOUNCED_WITHIN), "{cursor}");
     let until = cursor.plus(Span::seconds(1));
     let found = bench.store.load_horizon(&lease, &bench.all(), until, None, 10).await.unwrap();
     assert_eq!(found.iter().map(|found| (found.job.id, found.epoch.raw())).collect::<Vec<_>>(), [(job.id, 1)]);

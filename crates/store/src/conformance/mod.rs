@@ -856,7 +856,7 @@ impl Bench {
     }
 
     pub async fn trigger(&self, run: NewRun) -> RunRecord {
-        self.store.create_run(TENANT, &actor(), run).await.unwrap()
+        self.store.trigger(TENANT, &actor(), run).await.unwrap()
     }
 
     pub async fn version(&self, job: &str) -> Version {

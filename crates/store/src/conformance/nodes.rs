@@ -144,7 +144,7 @@ pub async fn a_renewal_records_the_status_of_the_node(bench: &Bench) {
     let beat = Beat { lag: Span::millis(250), clock_offset_ms: -9_000, ..Beat::of(RunId::floor(START)) };
     bench.store.renew(&lease, TTL, &beat).await.unwrap();
     let node = bench.store.cluster().await.unwrap().nodes.remove(0);
-    assert_eq!((node.lag, node.clock_offset_ms, node.holds), (Span::millis(250), -9_000, true));
+    assert_eq!((node.lag, node.clock_offset_ms, node.may_own), (Span::millis(250), -9_000, true));
     assert!(matches!(
         bench.store.retire(&Lease { fence: Default::default(), ..lease }).await,
         Err(StoreError::LeaseLost)

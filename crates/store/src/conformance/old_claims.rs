@@ -9,7 +9,7 @@ use everytick_domain::{
 
 use super::{Bench, TENANT, TTL, actor, born, by_name, incarnation, new_run, overlapping, s, spec, tick, ticks};
 use crate::{
-    Beat, ClaimedRun, GiveWay, LISTED_PER_PAGE_MAX, Lease, ListedClaims, NodeInfo, OldClaim, RowAnswer, StoreError,
+    Beat, ClaimedRun, LISTED_PER_PAGE_MAX, Lease, ListedClaims, NodeInfo, OldClaim, RowAnswer, StoreError, Supersede,
 };
 
 async fn listed(bench: &Bench, lease: &Lease) -> ListedClaims {
@@ -181,8 +181,8 @@ pub async fn an_old_claim_that_ended_is_not_listed_any_more(bench: &Bench) {
     bench.settle(&claims[0], Verdict::Succeeded).await;
     bench.settle(&claims[1], Verdict::Redeliver).await;
     bench.store.cancel_run(TENANT, &actor(), claims[2].id).await.unwrap();
-    let given = GiveWay { job: job.id, run: claims[3].id, to: claims[4].id };
-    bench.store.give_way(&lease, &[given]).await.unwrap();
+    let given = Supersede { job: job.id, run: claims[3].id, to: claims[4].id };
+    bench.store.supersede(&lease, &[given]).await.unwrap();
     assert_eq!(listed(bench, &lease).await.claims, claims[4..]);
     let open: Vec<_> = bench.load(&job).await.open.iter().map(|run| run.id).collect();
     assert_eq!(open, [claims[1].id, claims[4].id], "one waits, one is claimed");
@@ -212,7 +212,7 @@ pub async fn an_old_claim_counts_for_overlap(bench: &Bench) {
     bench.claimed(&lease, &job, 10).await;
     bench.go(600);
     bench.pass_claims(&lease, RunId::floor(s(540))).await;
-    let asked = bench.store.create_run(TENANT, &actor(), new_run("j", "k")).await.unwrap();
+    let asked = bench.store.trigger(TENANT, &actor(), new_run("j", "k")).await.unwrap();
     assert_eq!(asked.state, State::Skipped, "skipped for overlap");
 }
 

@@ -25,11 +25,11 @@ pub async fn the_partition_of_a_job_follows_from_its_id(bench: &Bench) {
 pub async fn acquiring_a_free_partition_raises_its_fence(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     let before = record(bench, 0).await;
-    assert_eq!((before.partition, before.holder), (0, None));
+    assert_eq!((before.partition, before.owner), (0, None));
     bench.go(5);
     assert_eq!(bench.store.acquire(&lease, &only(0)).await.unwrap(), only(0));
     let after = record(bench, 0).await;
-    assert_eq!((after.holder, after.since), (Some(lease.incarnation), s(5)));
+    assert_eq!((after.owner, after.since), (Some(lease.incarnation), s(5)));
     assert!(after.fence > before.fence);
 }
 
@@ -74,13 +74,13 @@ pub async fn a_released_partition_is_free(bench: &Bench) {
     bench.go(5);
     bench.store.release(&lease, &only(0)).await.unwrap();
     let free = record(bench, 0).await;
-    assert_eq!((free.holder, free.fence, free.since), (None, held.fence, s(5)));
+    assert_eq!((free.owner, free.fence, free.since), (None, held.fence, s(5)));
     bench.store.acquire(&lease, &only(0)).await.unwrap();
     assert!(record(bench, 0).await.fence > held.fence);
 }
 
 async fn holders(bench: &Bench) -> Vec<Option<Incarnation>> {
-    let mut holders: Vec<_> = bench.store.cluster().await.unwrap().partitions.iter().map(|row| row.holder).collect();
+    let mut holders: Vec<_> = bench.store.cluster().await.unwrap().partitions.iter().map(|row| row.owner).collect();
     holders.dedup();
     holders
 }
@@ -101,7 +101,7 @@ pub async fn a_lost_lease_acquires_and_releases_nothing(bench: &Bench) {
     bench.go(15);
     assert!(matches!(bench.store.acquire(&raised, &bench.all()).await, Err(StoreError::LeaseLost)));
     assert!(matches!(bench.store.release(&raised, &only(0)).await, Err(StoreError::LeaseLost)));
-    assert_eq!(record(bench, 0).await.holder, Some(lease.incarnation));
+    assert_eq!(record(bench, 0).await.owner, Some(lease.incarnation));
 }
 
 pub async fn a_new_incarnation_acquires_the_partitions_of_the_old_one(bench: &Bench) {

@@ -65,13 +65,13 @@ pub async fn a_due_run_supersedes_runs_that_workers_have_claimed(bench: &Bench) 
     bench.go(10);
     recorded(bench, &lease, &job, &[10]).await;
     claimed(bench).await;
-    assert!(bench.store.give_way_in_queues(9).await.unwrap().is_empty(), "no newer run waits");
+    assert!(bench.store.supersede_in_queues(9).await.unwrap().is_empty(), "no newer run waits");
     bench.go(20);
     recorded(bench, &lease, &job, &[20]).await;
-    assert_eq!(bench.store.give_way_in_queues(9).await.unwrap(), [run(&job, 10)]);
+    assert_eq!(bench.store.supersede_in_queues(9).await.unwrap(), [run(&job, 10)]);
     assert_eq!(state(bench, run(&job, 10)).await, gave_way(run(&job, 20)));
     assert_eq!(state(bench, run(&job, 20)).await.0, State::Waiting);
-    assert!(bench.store.give_way_in_queues(9).await.unwrap().is_empty(), "each run is superseded once");
+    assert!(bench.store.supersede_in_queues(9).await.unwrap().is_empty(), "each run is superseded once");
 }
 
 pub async fn a_run_that_is_not_due_supersedes_nothing(bench: &Bench) {
@@ -82,9 +82,9 @@ pub async fn a_run_that_is_not_due_supersedes_nothing(bench: &Bench) {
     let mut later = tick(&job, 20, Fate::Run);
     later.tick.due_at = later.tick.tick.plus(Span::seconds(5));
     bench.record(&lease, ticks(&job, bench.epoch(&job).await, vec![later])).await;
-    assert!(bench.store.give_way_in_queues(9).await.unwrap().is_empty());
+    assert!(bench.store.supersede_in_queues(9).await.unwrap().is_empty());
     assert!(claimed(bench).await.is_empty());
     assert_eq!(state(bench, run(&job, 10)).await.0, State::Claimed);
     bench.go(25);
-    assert_eq!(bench.store.give_way_in_queues(9).await.unwrap(), [run(&job, 10)]);
+    assert_eq!(bench.store.supersede_in_queues(9).await.unwrap(), [run(&job, 10)]);
 }

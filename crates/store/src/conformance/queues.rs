@@ -528,7 +528,7 @@ pub async fn a_claim_uses_only_the_rate_of_its_own_queue(bench: &Bench) {
     for (tenant, queue) in queues {
         bench.created(tenant, in_queue(overlapping(queue), queue)).await.unwrap();
         bench.store.set_queue(tenant, &actor(), queue, limits).await.unwrap();
-        bench.store.create_run(tenant, &actor(), new_run(queue, "k")).await.unwrap();
+        bench.store.trigger(tenant, &actor(), new_run(queue, "k")).await.unwrap();
     }
     for (tenant, queue) in queues {
         let ask = ClaimQueue { tenant, queue: queue.into(), ..ask(9) };

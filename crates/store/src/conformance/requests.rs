@@ -64,7 +64,7 @@ pub async fn requests_beyond_the_backlog_limit_are_refused(bench: &Bench) {
     for n in 0..LIMITS.open_requests_per_job_max {
         bench.trigger(new_run("j", &n.to_string())).await;
     }
-    let refused = bench.store.create_run(TENANT, &actor(), new_run("j", "more")).await;
+    let refused = bench.store.trigger(TENANT, &actor(), new_run("j", "more")).await;
     let max = LIMITS.open_requests_per_job_max;
     assert!(matches!(&refused, Err(StoreError::BacklogFull(waiting)) if *waiting == max), "{refused:?}");
     assert_eq!(bench.history(&job).await.len() as u64, LIMITS.open_requests_per_job_max);
@@ -95,7 +95,7 @@ pub async fn a_repeated_request_returns_the_same_run(bench: &Bench) {
 pub async fn a_key_reused_for_another_run_is_refused(bench: &Bench) {
     bench.create(spec("j")).await;
     bench.trigger(under("k", 1, "x")).await;
-    let other = bench.store.create_run(TENANT, &actor(), under("k", 2, "y")).await;
+    let other = bench.store.trigger(TENANT, &actor(), under("k", 2, "y")).await;
     assert!(matches!(other, Err(StoreError::KeyReused)), "{other:?}");
 }
 
@@ -110,7 +110,7 @@ pub async fn an_unknown_deleted_or_foreign_job_cannot_be_triggered(bench: &Bench
         (OTHER_TENANT, new_run("j", "k")),
         (OTHER_TENANT, by_id),
     ] {
-        let refused = bench.store.create_run(tenant, &actor(), ask).await;
+        let refused = bench.store.trigger(tenant, &actor(), ask).await;
         assert!(matches!(refused, Err(StoreError::NotFound("job"))), "{refused:?}");
     }
 }

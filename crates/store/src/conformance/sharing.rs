@@ -40,8 +40,8 @@ pub async fn a_partition_has_one_owner(bench: &Bench) {
     let low = PartitionSet::all(100);
     assert_eq!(bench.store.acquire(&a, &low).await.unwrap(), low);
     assert_eq!(bench.store.acquire(&b, &bench.all()).await.unwrap(), bench.all().without(low));
-    assert_eq!(record(bench, 99).await.holder, Some(a.incarnation));
-    assert_eq!(record(bench, 100).await.holder, Some(b.incarnation));
+    assert_eq!(record(bench, 99).await.owner, Some(a.incarnation));
+    assert_eq!(record(bench, 100).await.owner, Some(b.incarnation));
 }
 
 pub async fn taking_over_the_partitions_of_an_expired_lease_raises_their_fences(bench: &Bench) {
@@ -53,9 +53,9 @@ pub async fn taking_over_the_partitions_of_an_expired_lease_raises_their_fences(
     bench.go(15);
     assert_eq!(bench.store.acquire(&b, &only(7)).await.unwrap(), only(7));
     let taken = record(bench, 7).await;
-    assert_eq!((taken.holder, taken.since), (Some(b.incarnation), s(15)));
+    assert_eq!((taken.owner, taken.since), (Some(b.incarnation), s(15)));
     assert!(taken.fence > held.fence);
-    assert_eq!(record(bench, 8).await.holder, Some(a.incarnation), "it was not requested");
+    assert_eq!(record(bench, 8).await.owner, Some(a.incarnation), "it was not requested");
 }
 
 pub async fn the_partitions_of_a_node_that_left_can_be_acquired(bench: &Bench) {
@@ -93,14 +93,14 @@ pub async fn a_retiring_node_releases_its_partitions_and_keeps_its_claims(bench:
     bench.go(10);
     let run = bench.claimed(&a, &job, 10).await;
     bench.store.retire(&a).await.unwrap();
-    let holds: Vec<_> = bench.store.cluster().await.unwrap().nodes.iter().map(|node| node.holds).collect();
+    let holds: Vec<_> = bench.store.cluster().await.unwrap().nodes.iter().map(|node| node.may_own).collect();
     assert_eq!(holds, [false, true]);
     assert_eq!(bench.store.acquire(&b, &bench.all()).await.unwrap(), bench.all());
     assert!(lives(bench, &a).await);
     assert_eq!(bench.store.load_claimed(&a).await.unwrap(), [run]);
     // After it joins again, it can own partitions again.
     bench.join("a", 1).await;
-    assert!(bench.store.cluster().await.unwrap().nodes.iter().all(|node| node.holds));
+    assert!(bench.store.cluster().await.unwrap().nodes.iter().all(|node| node.may_own));
 }
 
 pub async fn a_newer_process_of_the_same_name_replaces_the_older_one(bench: &Bench) {
@@ -157,7 +157,7 @@ pub async fn only_the_owner_releases_a_partition(bench: &Bench) {
     let (a, b) = two(bench).await;
     bench.store.acquire(&a, &bench.all()).await.unwrap();
     bench.store.release(&b, &bench.all()).await.unwrap();
-    assert_eq!(record(bench, 0).await.holder, Some(a.incarnation));
+    assert_eq!(record(bench, 0).await.owner, Some(a.incarnation));
 }
 
 pub async fn the_lost_claims_of_one_node_are_found_by_another(bench: &Bench) {
@@ -372,7 +372,7 @@ pub async fn a_node_leaves_or_stops_alone(bench: &Bench) {
     bench.store.leave(&b).await.unwrap();
     assert!(lives(bench, &a).await && lives(bench, &c).await);
     let nodes = bench.store.cluster().await.unwrap().nodes;
-    let holds: Vec<_> = nodes.iter().map(|node| (node.name.as_str(), node.holds)).collect();
+    let holds: Vec<_> = nodes.iter().map(|node| (node.name.as_str(), node.may_own)).collect();
     assert_eq!(holds, [("a", true), ("c", false)]);
 }
 

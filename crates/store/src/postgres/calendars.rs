@@ -54,7 +54,7 @@ async fn put_in(
         return Err(StoreError::VersionMismatch { has, wanted });
     }
     if let Some(calendar) = was.as_ref().filter(|was| was.spec == put.spec) {
-        return Ok(CalendarPut { calendar: calendar.clone(), made: false, x: None });
+        return Ok(CalendarPut { calendar: calendar.clone(), made: false, effective_at: None });
     }
     if was.is_none() {
         let count: i64 = sqlx::query_scalar(sql!("calendar_count"))
@@ -109,7 +109,7 @@ async fn put_in(
     }
     create::note(write, tenant, actor, "set_calendar", &[(subject(&put.name), detail(version, x))]).await?;
     let calendar = find(&mut write.tx, tenant, &put.name, doing).await?.ok_or(StoreError::NotFound("calendar"))?;
-    Ok(CalendarPut { calendar, made: was.is_none(), x: Some(x) })
+    Ok(CalendarPut { calendar, made: was.is_none(), effective_at: Some(x) })
 }
 
 /// Locks a calendar. Then, in the next statement, reads it.

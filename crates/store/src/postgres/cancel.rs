@@ -7,24 +7,24 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{Failed, PostgresStore, Write, backlog, edit, flows, node, rows, settle, sql};
-use crate::{Actor, CancelledJob, GiveWay, JobRef, KeptOutput, Lease, Result};
+use crate::{Actor, CancelledJob, JobRef, KeptOutput, Lease, Result, Supersede};
 
-pub(super) async fn give_way(store: &PostgresStore, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>> {
+pub(super) async fn supersede(store: &PostgresStore, lease: &Lease, runs: &[Supersede]) -> Result<Vec<RunId>> {
     let mut write = store.write("cancel superseded runs").await?;
     let done = end(&mut write, lease, runs).await;
     write.finish(done).await
 }
 
-async fn end(write: &mut Write, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>> {
+async fn end(write: &mut Write, lease: &Lease, runs: &[Supersede]) -> Result<Vec<RunId>> {
     node::hold(write, lease).await?;
     end_given(write, runs).await
 }
 
 /// Cancels those of the runs that are open. Skips a run whose row another session has locked: the others need not wait
 /// for it, and the caller repeats the call.
-pub(super) async fn end_given(write: &mut Write, runs: &[GiveWay]) -> Result<Vec<RunId>> {
+pub(super) async fn end_given(write: &mut Write, runs: &[Supersede]) -> Result<Vec<RunId>> {
     let doing = write.doing;
-    let cancelled: Vec<Uuid> = sqlx::query_scalar(sql!("give_way"))
+    let cancelled: Vec<Uuid> = sqlx::query_scalar(sql!("supersede"))
         .bind(rows::run_ids(runs.iter().map(|given| given.run)))
         .bind(runs.iter().map(|given| overlap::gave_way(given.to)).collect::<Vec<_>>())
         .bind(write.now.millis())

@@ -17,7 +17,9 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{Failed, PostgresStore, Write, calendars, flows, homes, horizon, range, rows, short, short::Form, sql};
-use crate::{Actor, Created, IDEMPOTENCY_KEPT, IdempotencyKey, NewJob, Result, StoreError, facts, untold::is_told};
+use crate::{
+    Actor, Created, IDEMPOTENCY_KEPT, IdempotencyKey, NewJob, Result, StoreError, announced::is_announced, facts,
+};
 
 const DOING: &str = "create jobs";
 
@@ -151,7 +153,7 @@ async fn insert(write: &mut Write, form: Form, tenant: TenantId, actor: &Actor, 
     let specs: Vec<String> = jobs().map(|job| short::text(&job.spec, form)).collect::<Result<_>>()?;
     let ids = rows::job_ids(jobs().map(|job| job.id));
     let partitions: Vec<i16> = jobs().map(|job| rows::partition(job.partition)).collect();
-    let told: Vec<bool> = created.iter().map(|created| is_told(created.cursor, write.now)).collect();
+    let told: Vec<bool> = created.iter().map(|created| is_announced(created.cursor, write.now)).collect();
     sqlx::query(sql!("create_jobs"))
         .bind(&ids)
         .bind(jobs().map(|job| job.spec.name.as_str()).collect::<Vec<_>>())

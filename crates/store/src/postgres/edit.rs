@@ -68,7 +68,7 @@ async fn edit(write: &mut Write, days: &Days, tenant: TenantId, actor: &Actor, m
     let ends = matches!(ask.change, Change::Pause { .. } | Change::Delete);
     let change = edit::edit(&standing, ask.change).map_err(StoreError::Invalid)?;
     let mut edited = match change {
-        None => Edited { job: row.job, cursor: row.cursor, x: None, cancelled: Vec::new(), backlog: false },
+        None => Edited { job: row.job, cursor: row.cursor, effective_at: None, cancelled: Vec::new(), backlog: false },
         Some(mut edit) => {
             if edit.job.spec.home_region != row.job.spec.home_region {
                 let place = homes.place(edit.job.id, edit.job.spec.home_region.as_deref());
@@ -82,7 +82,7 @@ async fn edit(write: &mut Write, days: &Days, tenant: TenantId, actor: &Actor, m
             if let Some(parents) = parents {
                 flows::parents_now(write, &edit.job, &parents).await?;
             }
-            Edited { job: edit.job, cursor: edit.cursor, x: Some(edit.x), cancelled: Vec::new(), backlog }
+            Edited { job: edit.job, cursor: edit.cursor, effective_at: Some(edit.x), cancelled: Vec::new(), backlog }
         }
     };
     if ask.cancel && ends {

@@ -61,10 +61,10 @@ use sqlx::{PgPool, Postgres, SqlStr, Transaction, postgres::PgListener};
 use crate::WallClock;
 use crate::{
     AcceptedRun, Actor, AttemptRecord, AuditRecord, BacklogStep, Beat, Busy, CalendarPut, CalendarRecord, CancelledJob,
-    CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, GiveWay,
-    IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease, Limits, ListedClaims, LoadedJob, NewJob,
-    NewRun, NodeInfo, Page, Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result,
-    RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError, UnreadableRows, Waiting, WaitingRun, Walked,
+    CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, IdempotencyKey,
+    JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease, Limits, ListedClaims, LoadedJob, NewJob, NewRun,
+    NodeInfo, Page, Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result, RunFilter,
+    RunRecord, Settle, SettleAnswer, Store, StoreError, Supersede, UnreadableRows, Waiting, WaitingRun, Walked,
     gate::{Admission, Admitted, Gate},
     unreadable::{Unreadable, is_undecodable},
 };
@@ -558,8 +558,8 @@ impl Store for PostgresStore {
     async fn accept(&self, lease: &Lease, runs: &[AcceptedRun]) -> Result<Vec<SettleAnswer>> {
         self.writes(accept::accept(self, lease, runs)).await
     }
-    async fn give_way(&self, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>> {
-        self.writes(cancel::give_way(self, lease, runs)).await
+    async fn supersede(&self, lease: &Lease, runs: &[Supersede]) -> Result<Vec<RunId>> {
+        self.writes(cancel::supersede(self, lease, runs)).await
     }
     async fn keep_outputs(&self, outputs: &[KeptOutput]) -> Result<()> {
         self.writes(cancel::keep_outputs(self, outputs)).await
@@ -592,8 +592,8 @@ impl Store for PostgresStore {
     async fn edit_job(&self, tenant: TenantId, actor: &Actor, edit: EditJob) -> Result<Edited> {
         self.writes(edit::edit_job(self, tenant, actor, edit)).await
     }
-    async fn create_run(&self, tenant: TenantId, actor: &Actor, run: NewRun) -> Result<RunRecord> {
-        self.writes(request::create_run(self, tenant, actor, run)).await
+    async fn trigger(&self, tenant: TenantId, actor: &Actor, run: NewRun) -> Result<RunRecord> {
+        self.writes(request::trigger(self, tenant, actor, run)).await
     }
     async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<CancelledRun> {
         self.writes(request::cancel_run(self, tenant, actor, run)).await

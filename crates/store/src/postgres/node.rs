@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::{Failed, PostgresStore, Write, days, lost, range, rows, sql};
 use crate::{
-    Beat, Cluster, Lease, NameHolder, NodeInfo, NodeProcess, NodeRecord, OLD_CLAIM_AFTER, PartitionRecord, Result,
+    Beat, Cluster, Lease, NameOwner, NodeInfo, NodeProcess, NodeRecord, OLD_CLAIM_AFTER, PartitionRecord, Result,
     StoreError,
 };
 
@@ -66,7 +66,7 @@ pub(super) async fn join(
         .bind(&node.region)
         .bind(&node.version)
         .bind(now.millis())
-        .bind(node.holds)
+        .bind(node.may_own)
         .bind(node.process.as_ref().map(|process| &process.host))
         .bind(node.process.as_ref().map(|process| i64::from(process.pid)))
         .bind(node.process.as_ref().map(|process| &process.mark))
@@ -81,7 +81,7 @@ pub(super) async fn join(
 }
 
 /// Another live process under the node's name. The leases of that name are locked.
-async fn name_holder(write: &mut Write, node: &NodeInfo, incarnation: Incarnation) -> Result<Option<NameHolder>> {
+async fn name_holder(write: &mut Write, node: &NodeInfo, incarnation: Incarnation) -> Result<Option<NameOwner>> {
     let found = sqlx::query(sql!("join_name_holder"))
         .bind(incarnation.uuid())
         .bind(&node.name)
@@ -90,7 +90,7 @@ async fn name_holder(write: &mut Write, node: &NodeInfo, incarnation: Incarnatio
         .await
         .failed(write.doing)?;
     let holder = |row: PgRow| {
-        Ok(NameHolder {
+        Ok(NameOwner {
             node: node.name.clone(),
             incarnation: Incarnation::from_uuid(row.try_get("incarnation")?),
             process: process(&row)?,
@@ -209,7 +209,7 @@ pub(super) async fn cluster(store: &PostgresStore) -> Result<Cluster> {
             until: rows::at(row, "until")?,
             started_at: rows::at(row, "started_at")?,
             renewed_at: rows::at(row, "renewed_at")?,
-            holds: row.try_get("holds")?,
+            may_own: row.try_get("holds")?,
             lag: Span::millis(row.try_get::<i64, _>("lag_ms")?.unsigned_abs()),
             clock_offset_ms: row.try_get("clock_offset_ms")?,
             process: process(row)?,
@@ -220,7 +220,7 @@ pub(super) async fn cluster(store: &PostgresStore) -> Result<Cluster> {
     let partition = |row: &PgRow| {
         Ok(PartitionRecord {
             partition: row.try_get::<i16, _>("partition")?.unsigned_abs(),
-            holder: row.try_get::<Option<Uuid>, _>("holder")?.map(Incarnation::from_uuid),
+            owner: row.try_get::<Option<Uuid>, _>("holder")?.map(Incarnation::from_uuid),
             fence: Fence::from_raw(row.try_get("fence")?),
             since: rows::at(row, "since")?,
             home_region: row.try_get("home_region")?,

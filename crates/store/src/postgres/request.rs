@@ -11,12 +11,7 @@ use everytick_domain::{
 use super::{Failed, PostgresStore, Write, create, create::Kind, edit, flows, horizon, range, read, rows, settle, sql};
 use crate::{Actor, CancelledRun, JobRef, NewRun, OpenRun, Result, RunRecord, StoreError};
 
-pub(super) async fn create_run(
-    store: &PostgresStore,
-    tenant: TenantId,
-    actor: &Actor,
-    ask: NewRun,
-) -> Result<RunRecord> {
+pub(super) async fn trigger(store: &PostgresStore, tenant: TenantId, actor: &Actor, ask: NewRun) -> Result<RunRecord> {
     let mut write = store.write("create a run").await?;
     let done = create(&mut write, store.limits.open_requests_per_job_max, tenant, actor, ask).await;
     write.finish(done).await
@@ -46,7 +41,7 @@ async fn create(write: &mut Write, max: u64, tenant: TenantId, actor: &Actor, as
     };
     let state = if overlaps { State::Skipped } else { State::Waiting };
     let id = RunId::of(job.id, Cause::Request { at: now, key: &ask.key });
-    let inserted = sqlx::query(sql!("create_run"))
+    let inserted = sqlx::query(sql!("trigger"))
         .bind(id.uuid())
         .bind(tenant.raw())
         .bind(job.id.uuid())

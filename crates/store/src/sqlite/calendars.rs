@@ -32,7 +32,7 @@ pub(super) async fn put_calendar(
         return Err(StoreError::VersionMismatch { has, wanted });
     }
     if let Some(calendar) = was.as_ref().filter(|was| was.spec == put.spec) {
-        return Ok(CalendarPut { calendar: calendar.clone(), made: false, x: None });
+        return Ok(CalendarPut { calendar: calendar.clone(), made: false, effective_at: None });
     }
     if was.is_none() {
         let count: i64 = sqlx::query_scalar(sql!("calendar_count"))
@@ -88,7 +88,7 @@ pub(super) async fn put_calendar(
     create::note(&mut write, tenant, actor, "set_calendar", &[(subject(&put.name), detail(version, x))]).await?;
     let calendar = find(&mut write.tx, tenant, &put.name, DOING).await?.ok_or(StoreError::NotFound("calendar"))?;
     write.commit().await?;
-    Ok(CalendarPut { calendar, made: was.is_none(), x: Some(x) })
+    Ok(CalendarPut { calendar, made: was.is_none(), effective_at: Some(x) })
 }
 
 fn full(max: u64) -> StoreError {

@@ -11,9 +11,9 @@ use super::{
     rows::{Hex, Text},
     settle, sql,
 };
-use crate::{Actor, CancelledJob, GiveWay, JobRef, KeptOutput, Lease, Result};
+use crate::{Actor, CancelledJob, JobRef, KeptOutput, Lease, Result, Supersede};
 
-pub(super) async fn give_way(store: &SqliteStore, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>> {
+pub(super) async fn supersede(store: &SqliteStore, lease: &Lease, runs: &[Supersede]) -> Result<Vec<RunId>> {
     const DOING: &str = "cancel superseded runs";
     let mut write = store.write(DOING).await?;
     let now = write.now;
@@ -24,10 +24,10 @@ pub(super) async fn give_way(store: &SqliteStore, lease: &Lease, runs: &[GiveWay
 }
 
 /// Cancels those of the runs that are open.
-pub(super) async fn end_given(write: &mut Write, runs: &[GiveWay]) -> Result<Vec<RunId>> {
+pub(super) async fn end_given(write: &mut Write, runs: &[Supersede]) -> Result<Vec<RunId>> {
     let (doing, now) = (write.doing, write.now);
     let asked: Vec<_> = runs.iter().map(|given| (Hex(given.run.uuid()), overlap::gave_way(given.to))).collect();
-    let cancelled: Vec<Uuid> = sqlx::query_scalar(sql!("give_way"))
+    let cancelled: Vec<Uuid> = sqlx::query_scalar(sql!("supersede"))
         .bind(rows::json(&asked).failed(doing)?)
         .bind(now.millis())
         .fetch_all(&mut *write.tx)

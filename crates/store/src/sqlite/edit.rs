@@ -42,13 +42,19 @@ pub(super) async fn edit_job(store: &SqliteStore, tenant: TenantId, actor: &Acto
     let ends = matches!(ask.change, Change::Pause { .. } | Change::Delete);
     let change = edit::edit(&standing, ask.change).map_err(StoreError::Invalid)?;
     let mut edited = match change {
-        None => Edited { job: row.job, cursor: row.cursor, x: None, cancelled: Vec::new(), backlog: false },
+        None => Edited { job: row.job, cursor: row.cursor, effective_at: None, cancelled: Vec::new(), backlog: false },
         Some(edit) => {
             write_edit(&mut write, tenant, actor, action, &row, &edit).await?;
             if let Some(parents) = parents {
                 flows::parents_now(&mut write, &edit.job, &parents).await?;
             }
-            Edited { job: edit.job, cursor: edit.cursor, x: Some(edit.x), cancelled: Vec::new(), backlog: false }
+            Edited {
+                job: edit.job,
+                cursor: edit.cursor,
+                effective_at: Some(edit.x),
+                cancelled: Vec::new(),
+                backlog: false,
+            }
         }
     };
     if ask.cancel && ends {

@@ -54,10 +54,10 @@ use sqlx::{Sqlite, SqlitePool, Transaction};
 use crate::unreadable::{Unreadable, is_undecodable};
 use crate::{
     AcceptedRun, Actor, AttemptRecord, AuditRecord, Beat, Busy, CalendarPut, CalendarRecord, CancelledJob,
-    CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, GiveWay,
-    IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease, Limits, ListedClaims, LoadedJob, NewJob,
-    NewRun, NodeInfo, Page, Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result,
-    RunFilter, RunRecord, Settle, SettleAnswer, Store, StoreError, Waiting, WaitingRun, Walked, WallClock,
+    CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, IdempotencyKey,
+    JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease, Limits, ListedClaims, LoadedJob, NewJob, NewRun,
+    NodeInfo, Page, Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result, RunFilter,
+    RunRecord, Settle, SettleAnswer, Store, StoreError, Supersede, Waiting, WaitingRun, Walked, WallClock,
     gate::{Admission, Admitted, Gate},
 };
 
@@ -336,8 +336,8 @@ impl Store for SqliteStore {
     async fn accept(&self, lease: &Lease, runs: &[AcceptedRun]) -> Result<Vec<SettleAnswer>> {
         accept::accept(self, lease, runs).await
     }
-    async fn give_way(&self, lease: &Lease, runs: &[GiveWay]) -> Result<Vec<RunId>> {
-        cancel::give_way(self, lease, runs).await
+    async fn supersede(&self, lease: &Lease, runs: &[Supersede]) -> Result<Vec<RunId>> {
+        cancel::supersede(self, lease, runs).await
     }
     async fn keep_outputs(&self, outputs: &[KeptOutput]) -> Result<()> {
         cancel::keep_outputs(self, outputs).await
@@ -370,8 +370,8 @@ impl Store for SqliteStore {
     async fn edit_job(&self, tenant: TenantId, actor: &Actor, edit: EditJob) -> Result<Edited> {
         edit::edit_job(self, tenant, actor, edit).await
     }
-    async fn create_run(&self, tenant: TenantId, actor: &Actor, run: NewRun) -> Result<RunRecord> {
-        request::create_run(self, tenant, actor, run).await
+    async fn trigger(&self, tenant: TenantId, actor: &Actor, run: NewRun) -> Result<RunRecord> {
+        request::trigger(self, tenant, actor, run).await
     }
     async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<CancelledRun> {
         request::cancel_run(self, tenant, actor, run).await

@@ -42,7 +42,7 @@ pub(super) async fn join(
         .bind(&node.region)
         .bind(&node.version)
         .bind(now.millis())
-        .bind(node.holds)
+        .bind(node.may_own)
         .bind(node.process.as_ref().map(|process| &process.host))
         .bind(node.process.as_ref().map(|process| i64::from(process.pid)))
         .bind(node.process.as_ref().map(|process| &process.mark))
@@ -134,7 +134,7 @@ pub(super) async fn cluster(store: &SqliteStore) -> Result<Cluster> {
             until: rows::at(row, "until")?,
             started_at: rows::at(row, "started_at")?,
             renewed_at: rows::at(row, "renewed_at")?,
-            holds: row.try_get("holds")?,
+            may_own: row.try_get("holds")?,
             lag: Span::millis(row.try_get::<i64, _>("lag_ms")?.unsigned_abs()),
             clock_offset_ms: row.try_get("clock_offset_ms")?,
             process: process(row)?,
@@ -145,7 +145,7 @@ pub(super) async fn cluster(store: &SqliteStore) -> Result<Cluster> {
     let partition = |row: &SqliteRow| {
         Ok(PartitionRecord {
             partition: row.try_get("partition")?,
-            holder: row.try_get::<Option<Uuid>, _>("holder")?.map(Incarnation::from_uuid),
+            owner: row.try_get::<Option<Uuid>, _>("holder")?.map(Incarnation::from_uuid),
             fence: Fence::from_raw(row.try_get("fence")?),
             since: rows::at(row, "since")?,
             home_region: None,

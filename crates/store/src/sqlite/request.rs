@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{Actor, CancelledRun, NewRun, OpenRun, Result, RunRecord, StoreError};
 
-pub(super) async fn create_run(store: &SqliteStore, tenant: TenantId, actor: &Actor, ask: NewRun) -> Result<RunRecord> {
+pub(super) async fn trigger(store: &SqliteStore, tenant: TenantId, actor: &Actor, ask: NewRun) -> Result<RunRecord> {
     const DOING: &str = "create a run";
     let mut write = store.write(DOING).await?;
     let now = write.now;
@@ -39,7 +39,7 @@ pub(super) async fn create_run(store: &SqliteStore, tenant: TenantId, actor: &Ac
     };
     let state = if overlaps { State::Skipped } else { State::Waiting };
     let id = RunId::of(job.id, Cause::Request { at: now, key: &ask.key });
-    let inserted = sqlx::query(sql!("create_run"))
+    let inserted = sqlx::query(sql!("trigger"))
         .bind(id.uuid())
         .bind(tenant.raw())
         .bind(job.id.uuid())

@@ -178,7 +178,7 @@ async fn fill(bench: &Bench) -> (Victim, Lease) {
         bench.settle(&run, Verdict::Retry { due_at: s(60) }).await;
         let run = bench.claim(&dead, third).await;
         bench.settle(&run, Verdict::Failed).await;
-        bench.store.create_run(TENANT, &actor(), new_run(&batch[3].spec.name, &batch[3].spec.name)).await.unwrap();
+        bench.store.trigger(TENANT, &actor(), new_run(&batch[3].spec.name, &batch[3].spec.name)).await.unwrap();
     }
     let good = backfill(bench, 1, "push").await;
     for n in 0..BAD_JOBS {
@@ -357,7 +357,7 @@ pub async fn sound_rows_are_served_beside_damaged_ones<R: Raw>(bench: &Bench, ra
     }
     assert!(found, "the victim's expired worker claim is found");
     store.look_at_queues(&[(TENANT, "q".into())]).await.unwrap();
-    store.give_way_in_queues(100).await.unwrap();
+    store.supersede_in_queues(100).await.unwrap();
 
     // Flows, backfills, and the tasks of the leader.
     let mut flows = Vec::new();

@@ -89,13 +89,17 @@ fn partition(jobs: &Definitions<'_>, job: &JobId) -> u16 {
 /// I19: all nodes are alive and share the partitions evenly.
 pub fn all_is_held(db: &Db, nodes: usize, end: DbTime, found: &mut Vec<String>) {
     let standing = db.standing(end);
-    let mut loads: BTreeMap<Incarnation, usize> =
-        standing.nodes.iter().filter(|node| node.until > end && node.holds).map(|node| (node.incarnation, 0)).collect();
+    let mut loads: BTreeMap<Incarnation, usize> = standing
+        .nodes
+        .iter()
+        .filter(|node| node.until > end && node.may_own)
+        .map(|node| (node.incarnation, 0))
+        .collect();
     if loads.len() != nodes {
         found.push(format!("I19: {} nodes are alive at the end", loads.len()));
     }
     for row in &standing.partitions {
-        match row.holder.and_then(|holder| loads.get_mut(&holder)) {
+        match row.owner.and_then(|holder| loads.get_mut(&holder)) {
             Some(load) => *load += 1,
             None => found.push(format!("I19: no live node owns partition {}", row.partition)),
         }

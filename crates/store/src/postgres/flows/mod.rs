@@ -42,7 +42,7 @@ impl FlowStore for PostgresStore {
     async fn give_up_flow(&self, flow: RunId, why: &str) -> Result<Advanced> {
         self.writes(advance::advance_by(self, flow, How::GiveUp(why))).await
     }
-    fn left_steps(&self) -> bool {
+    fn take_steps_written(&self) -> bool {
         self.steps.swap(false, std::sync::atomic::Ordering::AcqRel)
     }
     async fn get_flow(&self, tenant: TenantId, flow: RunId) -> Result<FlowRecord> {

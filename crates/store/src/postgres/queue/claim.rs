@@ -373,7 +373,7 @@ async fn hold_jobs(
         .filter(|job| job.spec.overlap == Overlap::CancelPrevious)
         .cloned()
         .collect();
-    held.gone.extend(previous::give_way(write, &cancelling).await?);
+    held.gone.extend(previous::supersede(write, &cancelling).await?);
     load(write, &guarded, held).await
 }
 

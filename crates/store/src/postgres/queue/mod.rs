@@ -59,7 +59,7 @@ impl QueueStore for PostgresStore {
     async fn set_queue(&self, tenant: TenantId, actor: &Actor, name: &str, limits: QueueLimits) -> Result<()> {
         self.writes(limits::set_queue(self, tenant, actor, name, limits)).await
     }
-    async fn give_way_in_queues(&self, limit: usize) -> Result<Vec<RunId>> {
-        self.writes(previous::give_way_in_queues(self, limit)).await
+    async fn supersede_in_queues(&self, limit: usize) -> Result<Vec<RunId>> {
+        self.writes(previous::supersede_in_queues(self, limit)).await
     }
 }

@@ -12,11 +12,11 @@ use sqlx::Row as _;
 use uuid::Uuid;
 
 use super::super::{Failed, PostgresStore, Write, cancel, horizon, rows, sql};
-use crate::{GiveWay, Result};
+use crate::{Result, Supersede};
 
 const DOING: &str = "cancel superseded runs in queues";
 
-pub(super) async fn give_way_in_queues(store: &PostgresStore, limit: usize) -> Result<Vec<RunId>> {
+pub(super) async fn supersede_in_queues(store: &PostgresStore, limit: usize) -> Result<Vec<RunId>> {
     let mut write = store.write(DOING).await?;
     let done = look(&mut write, limit).await;
     write.finish(done).await
@@ -38,21 +38,21 @@ async fn look(write: &mut Write, limit: usize) -> Result<Vec<RunId>> {
     let held: Vec<JobId> = held.into_iter().map(JobId::from_uuid).collect();
     let jobs = horizon::readable_job_rows(&mut write.tx, &write.unreadable, &held, DOING).await?;
     let jobs: Vec<Arc<Job>> = jobs.into_iter().map(|row| Arc::new(row.job)).collect();
-    give_way(write, &jobs).await
+    supersede(write, &jobs).await
 }
 
 /// Cancels the open runs of these jobs that are older than the newest due one. The caller has the jobs locked.
-pub(super) async fn give_way(write: &mut Write, jobs: &[Arc<Job>]) -> Result<Vec<RunId>> {
+pub(super) async fn supersede(write: &mut Write, jobs: &[Arc<Job>]) -> Result<Vec<RunId>> {
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
     let standing = standing(write, jobs).await?;
     let mut given = Vec::new();
     for job in jobs {
-        let Some((older, to)) = standing.get(&job.id).and_then(|standing| standing.give_way(&job.spec)) else {
+        let Some((older, to)) = standing.get(&job.id).and_then(|standing| standing.supersede(&job.spec)) else {
             continue;
         };
-        given.extend(older.into_iter().map(|run| GiveWay { job: job.id, run, to }));
+        given.extend(older.into_iter().map(|run| Supersede { job: job.id, run, to }));
     }
     if given.is_empty() {
         return Ok(Vec::new());

@@ -43,7 +43,7 @@ impl FlowStore for SqliteStore {
     async fn give_up_flow(&self, flow: RunId, why: &str) -> Result<Advanced> {
         advance::advance_by(self, flow, How::GiveUp(why)).await
     }
-    fn left_steps(&self) -> bool {
+    fn take_steps_written(&self) -> bool {
         self.steps.swap(false, Ordering::AcqRel)
     }
     async fn get_flow(&self, tenant: TenantId, flow: RunId) -> Result<FlowRecord> {

@@ -168,7 +168,7 @@ async fn load_jobs(write: &mut Write, candidates: &[Candidate], known: &mut Know
         .filter(|job| job.spec.overlap == Overlap::CancelPrevious)
         .cloned()
         .collect();
-    known.gone.extend(previous::give_way(write, &cancelling).await?);
+    known.gone.extend(previous::supersede(write, &cancelling).await?);
     let asked = rows::job_ids(guarded).failed(CLAIMING)?;
     let found = sqlx::query(sql!("jobs_in_progress")).bind(&asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
     for row in &found {

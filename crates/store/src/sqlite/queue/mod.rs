@@ -61,8 +61,8 @@ impl QueueStore for SqliteStore {
     async fn set_queue(&self, tenant: TenantId, actor: &Actor, name: &str, limits: QueueLimits) -> Result<()> {
         limits::set_queue(self, tenant, actor, name, limits).await
     }
-    async fn give_way_in_queues(&self, limit: usize) -> Result<Vec<RunId>> {
-        previous::give_way_in_queues(self, limit).await
+    async fn supersede_in_queues(&self, limit: usize) -> Result<Vec<RunId>> {
+        previous::supersede_in_queues(self, limit).await
     }
 }
 

@@ -12,11 +12,11 @@ use sqlx::Row as _;
 use uuid::Uuid;
 
 use super::super::{Failed, SqliteStore, Write, cancel, rows, sql};
-use crate::{GiveWay, Result};
+use crate::{Result, Supersede};
 
 const DOING: &str = "cancel superseded runs in queues";
 
-pub(super) async fn give_way_in_queues(store: &SqliteStore, limit: usize) -> Result<Vec<RunId>> {
+pub(super) async fn supersede_in_queues(store: &SqliteStore, limit: usize) -> Result<Vec<RunId>> {
     let mut read = store.read(DOING).await?;
     let look = sqlx::query_scalar(sql!("queue_previous")).bind(store.clock.now().millis()).bind(rows::limit(limit));
     let found: Vec<Uuid> = look.fetch_all(&mut *read).await.failed(DOING)?;
@@ -29,23 +29,23 @@ pub(super) async fn give_way_in_queues(store: &SqliteStore, limit: usize) -> Res
     let jobs = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(&mut *write.tx).await.failed(DOING)?;
     let jobs: Vec<Arc<Job>> =
         write.unreadable.each("jobs", &jobs, rows::job).into_iter().map(|row| Arc::new(row.job)).collect();
-    let gone = give_way(&mut write, &jobs).await?;
+    let gone = supersede(&mut write, &jobs).await?;
     write.commit().await?;
     Ok(gone)
 }
 
 /// Cancels the open runs of these jobs that are older than the newest due one.
-pub(super) async fn give_way(write: &mut Write, jobs: &[Arc<Job>]) -> Result<Vec<RunId>> {
+pub(super) async fn supersede(write: &mut Write, jobs: &[Arc<Job>]) -> Result<Vec<RunId>> {
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
     let standing = standing(write, jobs).await?;
     let mut given = Vec::new();
     for job in jobs {
-        let Some((older, to)) = standing.get(&job.id).and_then(|standing| standing.give_way(&job.spec)) else {
+        let Some((older, to)) = standing.get(&job.id).and_then(|standing| standing.supersede(&job.spec)) else {
             continue;
         };
-        given.extend(older.into_iter().map(|run| GiveWay { job: job.id, run, to }));
+        given.extend(older.into_iter().map(|run| Supersede { job: job.id, run, to }));
     }
     if given.is_empty() {
         return Ok(Vec::new());

@@ -48,7 +48,7 @@ async fn a_new_version_waits_for_the_batch_in_progress_and_is_valid_after_it() {
     bench.go(12);
     bench.store.now().await.unwrap();
     sqlx::raw_sql("commit").execute(&mut recorder).await.unwrap();
-    assert_eq!(putting.await.unwrap().unwrap().x, Some(s(12)));
+    assert_eq!(putting.await.unwrap().unwrap().effective_at, Some(s(12)));
     assert_eq!(bench.epoch(&job).await, raised(s(12)));
 }
 

@@ -177,7 +177,7 @@ async fn a_tick_from_before_the_oldest_day_is_skipped_as_a_range_and_the_job_con
     assert_eq!((loaded.epoch.raw(), loaded.cursor), (raised(s(DAY + 30)), Some(s(30))));
     // An edit does the same: ticks before the oldest day are skipped, the others are recorded.
     let edited = bench.edit("j", everytick_store::conformance::pause()).await;
-    assert_eq!(edited.x, Some(s(DAY + 30)));
+    assert_eq!(edited.effective_at, Some(s(DAY + 30)));
     assert!(
         bench
             .history(&job)

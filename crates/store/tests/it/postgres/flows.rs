@@ -86,7 +86,7 @@ async fn two_parents_that_end_at_the_same_moment_on_two_nodes_create_one_child_r
         tokio::spawn(async move {
             let mut made = Vec::new();
             for n in (n..FLOWS).step_by(8) {
-                made.push(store.create_run(TENANT, &actor(), new_run("a", &n.to_string())).await.unwrap().id);
+                made.push(store.trigger(TENANT, &actor(), new_run("a", &n.to_string())).await.unwrap().id);
             }
             made
         })

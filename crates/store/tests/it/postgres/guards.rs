@@ -83,7 +83,7 @@ async fn a_request_waits_for_another_under_the_same_key() {
     run(&mut first, &lock).await;
     let idempotency = Some(IdempotencyKey { key: "k".into(), fingerprint: [1; 32] });
     let (store, ask) = (opened.store.clone(), NewRun { idempotency, ..new_run("j", "random") });
-    let mut second = tokio::spawn(async move { store.create_run(TENANT, &actor(), ask).await });
+    let mut second = tokio::spawn(async move { store.trigger(TENANT, &actor(), ask).await });
     waits_for_a_lock(&opened, &mut second).await;
     run(&mut first, "commit").await;
     second.await.unwrap().unwrap();

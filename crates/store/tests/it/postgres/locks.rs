@@ -11,7 +11,7 @@ use everytick_domain::{
     time::Span,
 };
 use everytick_store::{
-    AcceptedRun, ClaimQueue, GiveWay, Raise, RunRecord, Settle, SettleAnswer, Success,
+    AcceptedRun, ClaimQueue, Raise, RunRecord, Settle, SettleAnswer, Success, Supersede,
     conformance::{TENANT, overlapping, s, settle, spec, tick, ticks},
 };
 use sqlx::PgConnection;
@@ -240,12 +240,12 @@ async fn a_locked_run_is_not_superseded_and_the_others_are() {
     bench.go(40);
     let working = bench.claimed(&lease, &one, 10).await.id;
     let (waits, to) = (bench.waiting(&lease, &other, 10).await, bench.waiting(&lease, &other, 20).await);
-    let given = [GiveWay { job: one.id, run: working, to }, GiveWay { job: other.id, run: waits, to }];
+    let given = [Supersede { job: one.id, run: working, to }, Supersede { job: other.id, run: waits, to }];
     for (table, key, locked, cancelled) in
         [("runs", "id", working, vec![waits]), ("runs", "id", working, vec![]), ("waiting", "run", to, vec![working])]
     {
         let session = lock(&opened, table, key, locked).await;
-        assert_eq!(bench.store.give_way(&lease, &given).await.unwrap(), cancelled);
+        assert_eq!(bench.store.supersede(&lease, &given).await.unwrap(), cancelled);
         unlock(session).await;
     }
     assert_eq!(bench.due(&lease).await, [to]);
@@ -259,12 +259,12 @@ async fn a_locked_waiting_row_keeps_its_run_waiting() {
     let job = bench.create(JobSpec { overlap: Overlap::CancelPrevious, ..spec("j") }).await;
     bench.go(40);
     let (older, newest) = (bench.waiting(&lease, &job, 10).await, bench.waiting(&lease, &job, 20).await);
-    let given = [GiveWay { job: job.id, run: older, to: newest }];
+    let given = [Supersede { job: job.id, run: older, to: newest }];
     let session = lock(&opened, "waiting", "run", older).await;
-    assert!(bench.store.give_way(&lease, &given).await.unwrap().is_empty());
+    assert!(bench.store.supersede(&lease, &given).await.unwrap().is_empty());
     unlock(session).await;
     assert_eq!(bench.due(&lease).await, [older, newest], "the locked run still waits");
-    assert_eq!(bench.store.give_way(&lease, &given).await.unwrap(), [older]);
+    assert_eq!(bench.store.supersede(&lease, &given).await.unwrap(), [older]);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use everytick_domain::{ids::RunId, run::Verdict, time::Span};
 use everytick_store::{
-    Beat, GiveWay, OldClaim, Settle,
+    Beat, OldClaim, Settle, Supersede,
     conformance::{TENANT, actor, born, by_name, overlapping, s, settle, spec, ticks},
 };
 use sqlx::{Connection as _, PgConnection};
@@ -50,8 +50,8 @@ async fn claims_on_young_runs_are_never_listed_and_ended_claims_are_removed() {
     assert_eq!(rows(&opened).await, 3, "a loss");
     bench.store.cancel_run(TENANT, &actor(), claims[2].id).await.unwrap();
     assert_eq!(rows(&opened).await, 2, "a cancel");
-    let given = GiveWay { job: job.id, run: claims[3].id, to: claims[4].id };
-    bench.store.give_way(&lease, &[given]).await.unwrap();
+    let given = Supersede { job: job.id, run: claims[3].id, to: claims[4].id };
+    bench.store.supersede(&lease, &[given]).await.unwrap();
     assert_eq!(rows(&opened).await, 1, "a newer run");
     bench.store.cancel_job(TENANT, &actor(), &by_name("j")).await.unwrap();
     assert_eq!(rows(&opened).await, 0);

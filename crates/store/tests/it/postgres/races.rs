@@ -37,7 +37,7 @@ async fn a_batch_that_waited_records_no_tick_of_a_job_whose_pause_was_answered()
         let recording = tokio::spawn(async move { store.record(&lease, &batch).await });
         tokio::time::sleep(A_WHILE).await;
         assert!(!recording.is_finished(), "it waits for the lease");
-        assert_eq!(bench.edit("paused", pause()).await.x, Some(s(9)));
+        assert_eq!(bench.edit("paused", pause()).await.effective_at, Some(s(9)));
         bench.go(20);
         bench.store.now().await.unwrap();
         run(&mut blocker, "commit").await;
@@ -115,7 +115,7 @@ async fn an_edit_waits_for_the_batch_in_progress_and_sees_its_ticks() {
         row.id, job.id, at = row.tick.millis()
     );
     run(&mut recorder, &insert).await;
-    assert_eq!(editing.await.unwrap().unwrap().x, Some(s(25)));
+    assert_eq!(editing.await.unwrap().unwrap().effective_at, Some(s(25)));
     let at: Vec<_> =
         bench.history(&job).await.iter().map(|run| (run.scheduled_at, run.skip_reason.is_some())).collect();
     assert_eq!(at, [(s(10), true), (s(20), false)]);
@@ -218,7 +218,7 @@ async fn concurrent_edits_and_batches_record_every_tick_once_and_none_after_a_pa
         let (recorded, edited) =
             tokio::join!(bench.store.record(&lease, &batch), bench.store.edit_job(TENANT, &who, edit));
         let (recorded, edited) = (recorded.unwrap().jobs[0][0], edited.unwrap());
-        assert_eq!(edited.x, Some(s(at)), "round {round}");
+        assert_eq!(edited.effective_at, Some(s(at)), "round {round}");
         if round % 2 == 0 {
             // This tick, recorded by the batch or by the pause, and the tick between the last round and this one.
             expected += if round == 0 { 1 } else { 2 };

@@ -144,7 +144,7 @@ async fn a_stopped_session_loses_its_locks_and_a_lock_timeout_is_a_failure() {
     let refused = store.edit_job(TenantId::DEFAULT, &actor(), edit()).await;
     assert!(matches!(refused, Err(StoreError::Failed { .. })), "{refused:?}");
     assert!(
-        bench.store.edit_job(TenantId::DEFAULT, &actor(), edit()).await.unwrap().x.is_some(),
+        bench.store.edit_job(TenantId::DEFAULT, &actor(), edit()).await.unwrap().effective_at.is_some(),
         "after 1.5 s at most"
     );
     store.close().await;

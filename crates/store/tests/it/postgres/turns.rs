@@ -29,7 +29,7 @@ async fn a_tick_and_a_request_at_once_do_not_exceed_the_queue_limit() {
         let (store, asks, lease) = (opened.store.clone(), opened.store.clone(), lease.clone());
         let recording = tokio::spawn(async move { store.record(&lease, &[planned]).await });
         let key = format!("k{round}");
-        let asking = tokio::spawn(async move { asks.create_run(TENANT, &actor(), new_run("j", &key)).await });
+        let asking = tokio::spawn(async move { asks.trigger(TENANT, &actor(), new_run("j", &key)).await });
         let recorded = recording.await.unwrap().unwrap().jobs.concat();
         let asked = asking.await.unwrap().unwrap();
         let waiting = bench.load(&job).await.open.len();

@@ -5,9 +5,9 @@ use everytick_domain::time::{DbTime, Span};
 
 /// A first tick this far ahead is found by the horizon load: it reaches 1 minute ahead, runs at least every 30 s, and
 /// no commit becomes visible more than 1 minute late.
-pub const UNTOLD_FROM: Span = Span::minutes(5);
+pub const ANNOUNCED_WITHIN: Span = Span::minutes(5);
 
 /// Whether a new job with this cursor gets a change number.
-pub fn is_told(cursor: Option<DbTime>, now: DbTime) -> bool {
-    cursor.is_some_and(|cursor| cursor < now.plus(UNTOLD_FROM))
+pub fn is_announced(cursor: Option<DbTime>, now: DbTime) -> bool {
+    cursor.is_some_and(|cursor| cursor < now.plus(ANNOUNCED_WITHIN))
 }
