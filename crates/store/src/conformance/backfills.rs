@@ -417,6 +417,20 @@ pub async fn an_ended_backfill_is_pruned(bench: &Bench) {
     assert_eq!(left().await, 1, "a running backfill is kept");
 }
 
+pub async fn a_cancelled_backfill_is_kept_until_its_open_runs_are_counted(bench: &Bench) {
+    bench.create(spec("j")).await;
+    let lease = bench.join("a", 1).await;
+    bench.go(100);
+    let backfill = make(bench, ask(1, 0, 20)).await;
+    advance(bench, &lease, &backfill).await;
+    bench.store.cancel_backfill(TENANT, &actor(), backfill.id).await.unwrap();
+    bench.store.prune(s(101), 100).await.unwrap();
+    assert_eq!(read(bench, &backfill).await.state, BackfillState::Cancelled);
+    work(bench, &lease, run_of(&backfill, 0), Verdict::Succeeded).await;
+    advance(bench, &lease, &backfill).await;
+    assert_eq!(read(bench, &backfill).await.ended.succeeded, 1);
+}
+
 pub async fn an_explanation_lists_the_backfilled_runs_of_the_instant(bench: &Bench) {
     bench.create(overlapping("j")).await;
     let lease = bench.join("a", 1).await;

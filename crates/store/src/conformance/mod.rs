@@ -481,6 +481,7 @@ macro_rules! conformance_suite {
             backfills_are_listed_newest_first_in_pages_and_stay_with_their_tenant,
             backfills_have_audit_rows,
             an_ended_backfill_is_pruned,
+            a_cancelled_backfill_is_kept_until_its_open_runs_are_counted,
             an_explanation_lists_the_backfilled_runs_of_the_instant,
         }
         $crate::conformance_suite! { @group $open, facts:
