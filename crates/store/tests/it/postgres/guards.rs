@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 use super::{Opened, bench};
 
-async fn run(connection: &mut PgConnection, text: &str) {
+pub(super) async fn run(connection: &mut PgConnection, text: &str) {
     sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned())).execute(connection).await.unwrap();
 }
 
@@ -59,7 +59,7 @@ async fn a_node_never_claims_an_ended_run_whose_waiting_row_remains() {
 }
 
 /// Returns when a session of the database waits for a lock. Fails if the task ends before.
-async fn waits_for_a_lock<T>(opened: &Opened, task: &mut JoinHandle<T>) {
+pub(super) async fn waits_for_a_lock<T>(opened: &Opened, task: &mut JoinHandle<T>) {
     let mut look = opened.connect().await;
     let waits = "select exists (select 1 from pg_stat_activity
                   where datname = current_database() and wait_event_type = 'Lock')";

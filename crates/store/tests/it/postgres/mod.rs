@@ -8,6 +8,7 @@ mod cancel_races;
 mod days;
 mod flows;
 mod guards;
+mod lock_guards;
 mod locks;
 mod moves;
 mod old_claims;
