@@ -19,17 +19,28 @@ use tokio::sync::{Notify, RwLock, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Hints, Settings, Spawn,
+    Hints, Settings, Spawn, claim,
     clock::{DbClock, MonoTime},
+    cluster::{assign, compare, lease, partitions, unsure},
     commands::Entropy,
-    holding,
+    dispatch::{
+        accept::{self, Accepted},
+        cancel,
+        deliver::Ended,
+    },
     live::LiveLogs,
-    loops::{self, accept::Accepted, deliver::Ended, flows::Round},
     memory::{Memory, Routes},
     meters::Meters,
     outage::Outage,
     pulse::{self, Pulse},
+    schedule::{load, raise, tick},
     settings::{FAILURE_PAUSE, JOIN_PATIENCE, NAME_HELD_LOOK, RECORDERS},
+    settle,
+    upkeep::{
+        backfill, backlog, detect,
+        flows::{self, Round},
+        prune,
+    },
 };
 
 /// The parts that an engine is built from.
@@ -204,7 +215,7 @@ fn info(parts: &Parts, holds: bool) -> NodeInfo {
     let settings = &parts.settings;
     NodeInfo {
         can: Some(parts.target.capabilities().publish()),
-        listen: (!settings.listen.is_empty()).then(|| holding::listen_text(&settings.listen)),
+        listen: (!settings.listen.is_empty()).then(|| assign::listen_text(&settings.listen)),
         region: settings.region.clone(),
         may_own: settings.holds && holds,
         takes_over: if settings.replace_node { TakeOver::Any } else { TakeOver::Expired },
@@ -319,35 +330,35 @@ impl Engine {
         engine.spawn("pulse", pulse::run(engine.shared.clone()));
         if !engine.shared.parts.settings.holds {
             engine.shared.loaded.cancel();
-            engine.spawn("renew", loops::renew::run(engine.shared.clone()));
-            engine.spawn("compare", loops::compare::run(engine.shared.clone()));
+            engine.spawn("renew", lease::run(engine.shared.clone()));
+            engine.spawn("compare", compare::run(engine.shared.clone()));
             return Ok(engine);
         }
         // Settle the claims of earlier incarnations before jobs are loaded, so that no job is loaded with such a claim as
         // active.
-        if let Err(error) = loops::renew::reap(&engine.shared).await {
-            loops::unsure::report(&engine.shared, &error);
+        if let Err(error) = lease::reap(&engine.shared).await {
+            unsure::report(&engine.shared, &error);
         }
-        engine.spawn(pulse::SETTLE, loops::settle::run(engine.shared.clone(), ended));
-        engine.spawn("accept", loops::accept::run(engine.shared.clone(), accepted));
-        engine.spawn("renew", loops::renew::run(engine.shared.clone()));
-        engine.spawn("compare", loops::compare::run(engine.shared.clone()));
-        engine.spawn("reap", loops::renew::run_reaper(engine.shared.clone()));
-        engine.spawn("hold", loops::hold::run(engine.shared.clone()));
-        engine.spawn(pulse::LOAD, loops::load::run(engine.shared.clone(), mark));
+        engine.spawn(pulse::SETTLE, settle::batch::run(engine.shared.clone(), ended));
+        engine.spawn("accept", accept::run(engine.shared.clone(), accepted));
+        engine.spawn("renew", lease::run(engine.shared.clone()));
+        engine.spawn("compare", compare::run(engine.shared.clone()));
+        engine.spawn("reap", lease::run_reaper(engine.shared.clone()));
+        engine.spawn("hold", partitions::run(engine.shared.clone()));
+        engine.spawn(pulse::LOAD, load::run(engine.shared.clone(), mark));
         for _ in 0..RECORDERS {
-            engine.spawn(pulse::TICK, loops::tick::run(engine.shared.clone()));
+            engine.spawn(pulse::TICK, tick::run(engine.shared.clone()));
         }
-        engine.spawn(pulse::CLAIM, loops::claim::run(engine.shared.clone()));
-        engine.spawn("cancel", loops::cancel::run(engine.shared.clone()));
-        engine.spawn("cancel-look", loops::cancel::run_looks(engine.shared.clone()));
-        engine.spawn("raise", loops::raise::run(engine.shared.clone()));
-        engine.spawn("prune", loops::prune::run(engine.shared.clone()));
-        engine.spawn("detect", loops::detect::run(engine.shared.clone()));
-        engine.spawn("watchdog", loops::watchdog::run(engine.shared.clone()));
-        engine.spawn("backfill", loops::backfill::run(engine.shared.clone()));
-        engine.spawn("flows", loops::flows::run(engine.shared.clone()));
-        engine.spawn("backlog", loops::backlog::run(engine.shared.clone()));
+        engine.spawn(pulse::CLAIM, claim::choose::run(engine.shared.clone()));
+        engine.spawn("cancel", cancel::run(engine.shared.clone()));
+        engine.spawn("cancel-look", cancel::run_looks(engine.shared.clone()));
+        engine.spawn("raise", raise::run(engine.shared.clone()));
+        engine.spawn("prune", prune::run(engine.shared.clone()));
+        engine.spawn("detect", detect::run(engine.shared.clone()));
+        engine.spawn("watchdog", settle::overdue::run(engine.shared.clone()));
+        engine.spawn("backfill", backfill::run(engine.shared.clone()));
+        engine.spawn("flows", flows::run(engine.shared.clone()));
+        engine.spawn("backlog", backlog::run(engine.shared.clone()));
         Ok(engine)
     }
 
@@ -428,22 +439,22 @@ impl Engine {
 
     /// Checks all jobs for dead schedules once. The loop does the same page by page. Returns how many it repaired.
     pub async fn detect(&self) -> Result<usize> {
-        loops::detect::walk(&self.shared).await
+        detect::walk(&self.shared).await
     }
 
     /// Advances the backfills of this node's jobs by one step. The loop does the same. Returns how many runs it created.
     pub async fn backfill(&self) -> Result<usize> {
-        loops::backfill::pass(&self.shared).await
+        backfill::pass(&self.shared).await
     }
 
     /// Processes the backlogs that were too long for one transaction. The loop does the same. Returns how many runs it changed.
     pub async fn work_backlogs(&self) -> Result<usize> {
-        loops::backlog::pass(&self.shared).await
+        backlog::pass(&self.shared).await
     }
 
     /// Advances every flow that has steps. The loop does the same. Returns how many runs began to wait.
     pub async fn advance(&self) -> Result<usize> {
-        loops::flows::pass(&self.shared).await
+        flows::pass(&self.shared).await
     }
 
     /// Stops the node:
@@ -456,7 +467,7 @@ impl Engine {
         let shared = &self.shared;
         shared.stopping.cancel();
         // Concurrently: a database that does not answer must not delay the end of runs, and runs must not delay the release.
-        tokio::join!(loops::hold::retire(shared), self.drain(drain));
+        tokio::join!(partitions::retire(shared), self.drain(drain));
         shared.loops.close();
         let _ = tokio::time::timeout(shared.parts.settings.statement_timeout() * 2, shared.loops.wait()).await;
         if let Err(error) = shared.ask("leave", shared.parts.store.leave(&shared.lease())).await {

@@ -1,24 +1,28 @@
-//! Runs one node: load, decide, commit. [`loops`] act on time (ticks, leases, retries); [`commands`] act on requests of users
-//! and workers. The two communicate only through the database tables. [`Hints`] between them only shorten a wait.
+//! Runs one node: load, decide, commit. The loops act on time (ticks, leases, retries) and follow the life of a run:
+//! `schedule`, `claim`, `dispatch`, `settle`; `cluster` and `upkeep` serve them. [`commands`] act on requests of users and workers.
+//! Loops and commands communicate only through the database tables. [`Hints`] between them only shorten a wait.
 
+mod claim;
 mod clock;
+mod cluster;
 pub mod commands;
+mod dispatch;
 mod engine;
 mod hints;
-mod holding;
 pub mod live;
-mod loops;
 mod memory;
 mod meters;
 mod outage;
 mod pulse;
-mod room;
+mod schedule;
 mod settings;
+mod settle;
 mod spawn;
+mod upkeep;
 
+pub use cluster::assign::differences;
 pub use engine::{Engine, Parts};
 pub use everytick_store as store;
 pub use hints::Hints;
-pub use holding::differences;
 pub use settings::Settings;
 pub use spawn::{Spawn, TokioSpawn};

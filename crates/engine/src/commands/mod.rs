@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use everytick_store::Store;
 
-use crate::{Hints, live::LiveLogs, room::Room};
+use crate::{Hints, claim::waiters::Room, live::LiveLogs};
 
 pub use backfill::Backfill;
 pub use claim_work::Work;

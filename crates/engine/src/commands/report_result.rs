@@ -127,7 +127,7 @@ impl Commands {
         }
         let count = ended.len() as u64;
         counter!("everytick_attempts_total", "target" => "queue", "outcome" => "succeeded").increment(count);
-        crate::loops::settle::count(Verdict::Succeeded, count);
+        crate::settle::batch::count(Verdict::Succeeded, count);
         for (run, job) in &ended {
             self.hints.runs_ended(*job, [*run]);
         }
@@ -235,7 +235,7 @@ impl Commands {
     fn tell(&self, job: &Job, run: RunId, report: &Report, verdict: Verdict) {
         let outcome = if report.succeeded { "succeeded" } else { "failed" };
         counter!("everytick_attempts_total", "target" => job.spec.target.kind(), "outcome" => outcome).increment(1);
-        crate::loops::settle::count(verdict, 1);
+        crate::settle::batch::count(verdict, 1);
         self.hints.runs_ended(job.id, [run]);
         self.hints.run_waits();
         self.tell_steps();

@@ -4,13 +4,13 @@
 mod claims;
 mod comparing;
 mod entry;
-mod giving_way;
-mod holding;
 mod loading;
 mod parked;
+mod partitions;
 mod routes;
 mod settling;
 mod slots;
+mod supersede;
 mod ticking;
 
 use std::{

@@ -8,16 +8,14 @@ use everytick_domain::{job::Overlap, time::DbTime};
 use everytick_store::{AcceptedRun, SettleAnswer};
 use tokio::sync::mpsc;
 
-use super::{
-    unsettled::{Queue, Unsettled},
-    unsure,
-};
 use crate::{
     clock::MonoTime,
+    cluster::unsure,
     engine::Shared,
     memory::Held,
     pulse,
     settings::{FAILURE_PAUSE, SETTLE_GROUP, SETTLES_PER_BATCH_MAX},
+    settle::retry::{Queue, Unsettled},
 };
 
 /// A claim whose receiver has accepted the work.

@@ -137,7 +137,7 @@ async fn settle_lost(shared: &Arc<Shared>, lost: &[ClaimedRun]) -> Result<usize>
             })
         })
         .collect();
-    let answers = super::settle::settle_in_parts(shared, "settle lost runs", &settles).await?;
+    let answers = crate::settle::batch::settle_in_parts(shared, "settle lost runs", &settles).await?;
     let settled = answers.iter().filter(|answer| **answer == SettleAnswer::Settled).count();
     counter!("everytick_runs_lost_total").increment(settled as u64);
     if settled > 0 {

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use everytick_domain::ids::RunId;
 
-use super::compare;
 use crate::{
     clock::MonoTime,
+    cluster::compare,
     engine::Shared,
     memory::Held,
     pulse,

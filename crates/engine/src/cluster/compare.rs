@@ -19,9 +19,10 @@ use everytick_store::{ClaimedRun, LISTED_PER_PAGE_MAX, OLD_CLAIM_AFTER, OldClaim
 use metrics::counter;
 use tokio_util::sync::CancellationToken;
 
-use super::{deliver::Ended, unsure};
+use super::unsure;
 use crate::{
     clock::MonoTime,
+    dispatch::deliver::Ended,
     engine::Shared,
     memory::{Held, SlotUser},
     pulse,

@@ -12,8 +12,9 @@ use everytick_domain::{
 use everytick_store::{JobTicks, RecordRow, Result, WalkedJob};
 use metrics::counter;
 
-use super::{expire, unsure};
+use super::expire;
 use crate::{
+    cluster::unsure,
     engine::Shared,
     pulse,
     settings::{DEAD_AFTER, DETECT_JOBS_PER_PAGE, DETECT_PAGE_EVERY, DETECT_WALK_EVERY, SUSPECTS_MAX, TICKS_NAMED_MAX},

@@ -12,7 +12,7 @@ use crate::{
 
 /// A settlement that waits for its next retry.
 #[derive(Debug)]
-pub(super) struct Unsettled<T> {
+pub(crate) struct Unsettled<T> {
     pub item: T,
     /// When it should have been stored.
     pub since: MonoTime,
@@ -23,19 +23,19 @@ pub(super) struct Unsettled<T> {
 }
 
 impl<T> Unsettled<T> {
-    pub(super) const fn new(item: T, now: MonoTime) -> Self {
+    pub(crate) const fn new(item: T, now: MonoTime) -> Self {
         Self { item, since: now, at: now, postponed: 0, alone: false }
     }
 
     /// Delays the next retry, each time for longer.
-    pub(super) fn postpone(&mut self, now: MonoTime) {
+    pub(crate) fn postpone(&mut self, now: MonoTime) {
         let pause = SETTLE_RETRY_FIRST.saturating_mul(1 << self.postponed.min(16)).min(SETTLE_RETRY_MAX);
         self.postponed = self.postponed.saturating_add(1);
         self.at = now.plus(pause);
     }
 
     /// It failed when it was sent alone.
-    pub(super) fn failed_alone(&mut self, now: MonoTime) {
+    pub(crate) fn failed_alone(&mut self, now: MonoTime) {
         self.alone = true;
         self.postpone(now);
     }
@@ -43,7 +43,7 @@ impl<T> Unsettled<T> {
 
 /// The queue of these settlements.
 #[derive(Debug)]
-pub(super) struct Queue<T> {
+pub(crate) struct Queue<T> {
     waiting: Vec<Unsettled<T>>,
     /// How many are sent together: half as many after a failure, twice as many after a success.
     size: usize,
@@ -56,26 +56,26 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    pub(super) fn extend(&mut self, unsettled: impl IntoIterator<Item = Unsettled<T>>) {
+    pub(crate) fn extend(&mut self, unsettled: impl IntoIterator<Item = Unsettled<T>>) {
         self.waiting.extend(unsettled);
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
 
     /// The settlement that has waited longest.
-    pub(super) fn oldest(&self) -> Option<&Unsettled<T>> {
+    pub(crate) fn oldest(&self) -> Option<&Unsettled<T>> {
         self.waiting.iter().min_by_key(|unsettled| unsettled.since)
     }
 
     /// How long until the next retry.
-    pub(super) fn wait(&self, now: MonoTime) -> Option<Duration> {
+    pub(crate) fn wait(&self, now: MonoTime) -> Option<Duration> {
         self.waiting.iter().map(|unsettled| unsettled.at).min().map(|at| at.since(now))
     }
 
     /// Takes the batch to send now. A settlement that failed alone is sent alone, because it would make the others fail.
-    pub(super) fn take(&mut self, now: MonoTime, bytes: impl Fn(&T) -> usize) -> Vec<Unsettled<T>> {
+    pub(crate) fn take(&mut self, now: MonoTime, bytes: impl Fn(&T) -> usize) -> Vec<Unsettled<T>> {
         self.waiting.sort_by_key(|unsettled| Reverse(unsettled.at));
         let mut taken: Vec<Unsettled<T>> = Vec::new();
         let mut left = SETTLE_BYTES_MAX;
@@ -91,12 +91,12 @@ impl<T> Queue<T> {
     }
 
     /// A batch was stored: the next may be twice as large.
-    pub(super) fn succeeded(&mut self) {
+    pub(crate) fn succeeded(&mut self) {
         self.size = (self.size * 2).min(SETTLES_PER_BATCH_MAX);
     }
 
     /// A batch of this size failed: it is retried in halves until the failing settlement is found.
-    pub(super) fn failed(&mut self, size: usize) {
+    pub(crate) fn failed(&mut self, size: usize) {
         self.size = (size / 2).max(1);
     }
 }

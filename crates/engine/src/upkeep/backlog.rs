@@ -6,8 +6,8 @@ use std::sync::Arc;
 use everytick_store::Result;
 use metrics::counter;
 
-use super::unsure;
 use crate::{
+    cluster::unsure,
     engine::Shared,
     pulse,
     settings::{BACKLOG_BATCHES_MAX, BACKLOG_EVERY},

@@ -11,9 +11,10 @@ use everytick_store::{Busy, ClaimedRun, StoreError, Supersede, WaitingRun};
 use metrics::counter;
 use tokio::sync::RwLockReadGuard;
 
-use super::{deliver, unsure};
 use crate::{
     clock::MonoTime,
+    cluster::unsure,
+    dispatch::deliver,
     engine::Shared,
     memory::{Chosen, TakenOver},
     pulse,

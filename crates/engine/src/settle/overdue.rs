@@ -12,9 +12,9 @@ use everytick_domain::{
 use everytick_store::{OverdueClaim, Result, Settle, SettleAnswer};
 use metrics::counter;
 
-use super::unsure;
 use crate::{
     clock::MonoTime,
+    cluster::unsure,
     engine::Shared,
     pulse,
     settings::{GIVE_WAY_EVERY, GIVE_WAY_JOBS_MAX, LOST_PER_BATCH_MAX, WATCH_EVERY, WATCH_GRACE},
@@ -91,14 +91,14 @@ async fn settle(shared: &Arc<Shared>, overdue: Vec<OverdueClaim>) -> Result<usiz
         });
         lost.push((held.job.clone(), worker, timed_out));
     }
-    let answers = super::settle::settle_in_parts(shared, "settle runs of lost workers", &settles).await?;
+    let answers = super::batch::settle_in_parts(shared, "settle runs of lost workers", &settles).await?;
     let mut settled = 0;
     for ((settle, answer), (job, worker, timed_out)) in settles.iter().zip(&answers).zip(&lost) {
         if *answer != SettleAnswer::Settled {
             continue;
         }
         settled += 1;
-        super::settle::count(settle.settlement.verdict, 1);
+        super::batch::count(settle.settlement.verdict, 1);
         let outcome = if *timed_out { "timed_out" } else { "lost" };
         counter!("everytick_attempts_total", "target" => job.spec.target.kind(), "outcome" => outcome).increment(1);
         if !timed_out {

@@ -17,9 +17,9 @@ use metrics::counter;
 pub(crate) use round::Round;
 use round::{Failure, Next};
 
-use super::unsure;
 use crate::{
     clock::MonoTime,
+    cluster::unsure,
     engine::Shared,
     pulse,
     settings::{FLOW_STEPS_PER_PASS_MAX, FLOWS_LOOK_EVERY, FLOWS_PER_BATCH_MAX},

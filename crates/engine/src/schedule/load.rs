@@ -8,9 +8,9 @@ use everytick_store::{ChangeMark, Result, StoreError};
 use futures::future::try_join_all;
 use metrics::histogram;
 
-use super::unsure;
 use crate::{
     clock::MonoTime,
+    cluster::unsure,
     engine::Shared,
     pulse,
     settings::{

@@ -13,12 +13,15 @@ use everytick_store::{Cluster, NodeRecord, Result};
 use everytick_targets::Capabilities;
 use metrics::{counter, gauge};
 
-use super::{compare, raise, unsure};
+use super::{
+    assign::{self, differences},
+    compare, unsure,
+};
 use crate::{
     clock::MonoTime,
     engine::Shared,
-    holding::{self, differences},
     pulse,
+    schedule::raise,
     settings::{FAILURE_PAUSE, UNHELD_MAX},
 };
 
@@ -90,12 +93,12 @@ async fn pass(shared: &Arc<Shared>, seen: &mut Seen) -> Result<()> {
     let left = seen.free.iter().filter(|(_, since)| now.since(**since) >= UNHELD_MAX).map(|(partition, _)| *partition);
     let lease = Duration::from(shared.parts.settings.lease);
     let balance = seen.hurried.is_none_or(|hurried| now.since(hurried) >= lease);
-    let steps = holding::decide(&cluster, shared.incarnation, &played, &left.collect(), balance);
+    let steps = assign::decide(&cluster, shared.incarnation, &played, &left.collect(), balance);
     seen.free.retain(|partition, _| steps.free.contains(*partition));
     for partition in steps.free.iter() {
         seen.free.entry(partition).or_insert(now);
     }
-    let rests = steps == holding::Steps::default() && balance;
+    let rests = steps == assign::Steps::default() && balance;
     seen.resting = rests.then_some(look);
     if !steps.lost.is_empty() {
         counter!("everytick_partitions_lost_total").increment(steps.lost.len() as u64);
@@ -126,7 +129,7 @@ fn tell_apart(shared: &Shared, cluster: &Cluster, seen: &mut Seen) {
     // A node that restarts is back within two leases, or counts as gone.
     let patience = Duration::from(shared.parts.settings.lease) * 2;
     shared.memory().set_others(others, &alive, patience);
-    let listening = holding::listening(cluster);
+    let listening = assign::listening(cluster);
     if seen.listening != listening {
         shared.parts.target.forbid(listening.clone());
         seen.listening = listening;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use everytick_store::{Result, StoreError};
 
-use super::unsure;
 use crate::{
+    cluster::unsure,
     engine::Shared,
     pulse,
     settings::{BACKFILL_EVERY, BACKFILLS_PER_LOOK_MAX},

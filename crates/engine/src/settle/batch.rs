@@ -12,13 +12,11 @@ use everytick_store::{Actor, EditJob, JobRef, KeptOutput, Settle, SettleAnswer, 
 use metrics::{counter, gauge};
 use tokio::sync::mpsc;
 
-use super::{
-    deliver::Ended,
-    unsettled::{Queue, Unsettled},
-    unsure,
-};
+use super::retry::{Queue, Unsettled};
 use crate::{
     clock::MonoTime,
+    cluster::unsure,
+    dispatch::deliver::Ended,
     engine::Shared,
     pulse,
     settings::{

@@ -6,9 +6,10 @@ use everytick_domain::{edit::Change, mutant::Mutant, plan::Fate};
 use everytick_store::{Actor, EditJob, JobRef, JobTicks, RangeAnswer, Recorded, RowAnswer, StoreError};
 use metrics::counter;
 
-use super::{deliver, unsure};
 use crate::{
     clock::MonoTime,
+    cluster::unsure,
+    dispatch::deliver,
     engine::Shared,
     pulse,
     settings::{FAILURE_PAUSE, TICKS_PER_BATCH_MAX},

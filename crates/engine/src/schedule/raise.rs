@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use everytick_store::Raise;
 
-use super::unsure;
 use crate::{
     clock::MonoTime,
+    cluster::unsure,
     engine::Shared,
     pulse,
     settings::{HORIZON, RAISE_LOOK_EVERY, RAISES_PER_LOOK_MAX, TICKS_PER_BATCH_MAX},

@@ -1,0 +1,5 @@
+//! Settlements: every attempt ends here, with one settlement under the fence of its claim.
+
+pub(crate) mod batch;
+pub(crate) mod overdue;
+pub(crate) mod retry;

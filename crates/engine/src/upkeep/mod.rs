@@ -1,0 +1,8 @@
+//! Work in the background: pruning, dead schedules, expired jobs, backfills, backlogs and flows.
+
+pub(crate) mod backfill;
+pub(crate) mod backlog;
+pub(crate) mod detect;
+pub(crate) mod expire;
+pub(crate) mod flows;
+pub(crate) mod prune;
