@@ -8,7 +8,7 @@ use tokio::{
     process::{Child, Command},
 };
 
-use super::place::Place;
+use super::database::BenchDatabase;
 
 /// Limit for the start of a server.
 const READY_PATIENCE: Duration = Duration::from_secs(120);
@@ -62,14 +62,14 @@ impl Drop for DataDir {
 }
 
 impl Server {
-    pub(super) async fn start(place: &Place) -> anyhow::Result<Self> {
+    pub(super) async fn start(database: &BenchDatabase) -> anyhow::Result<Self> {
         // The port is free now. If another process binds it first, the server ends with an error.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let mut command = program()?;
         let data = DataDir(std::env::temp_dir().join(format!("everytick-bench-{}", address.port())));
         command.args(["serve", "--listen", &address.to_string(), "--log-level", "error", "--data-dir"]).arg(&data.0);
         // Pass the URL in the environment: it may contain a password, and all users can see arguments.
-        command.env("EVERYTICK_DATABASE_URL", place.url()).env("EVERYTICK_MAX_JOBS", "1000000000");
+        command.env("EVERYTICK_DATABASE_URL", database.url()).env("EVERYTICK_MAX_JOBS", "1000000000");
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let mut server = Self { url: format!("http://{address}"), child: command.spawn()?, _data: data };
         let ready = format!("{}/readyz", server.url);

@@ -8,8 +8,8 @@ use everytick_domain::time::{DbTime, Span};
 use everytick_engine::TokioSpawn;
 
 use super::{
+    database::{BenchDatabase, Open},
     jobs::{Goes, Maker},
-    place::{Open, Place},
     progress::Progress,
     report::Report,
     rig::{self, NodeSetup},
@@ -72,12 +72,12 @@ pub(crate) struct BurstFlags {
 }
 
 impl LagFlags {
-    pub(super) fn run(&self, place: &Place, progress: &Progress) -> anyhow::Result<Vec<Report>> {
+    pub(super) fn run(&self, database: &BenchDatabase, progress: &Progress) -> anyhow::Result<Vec<Report>> {
         let mut maker = Maker::new(Goes::Nowhere)?;
-        rig::measure(idle(place, progress, &mut maker, self.jobs))?;
+        rig::measure(idle(database, progress, &mut maker, self.jobs))?;
         let one = |rate: &u64| {
-            let found = rig::measure(self.measure(place, progress, &mut maker, *rate))?;
-            rig::forget(place)?;
+            let found = rig::measure(self.measure(database, progress, &mut maker, *rate))?;
+            rig::forget(database)?;
             Ok(found)
         };
         self.rate.iter().map(one).collect()
@@ -85,12 +85,12 @@ impl LagFlags {
 
     async fn measure(
         &self,
-        place: &Place,
+        database: &BenchDatabase,
         progress: &Progress,
         maker: &mut Maker,
         rate: u64,
     ) -> anyhow::Result<Report> {
-        let open = place.open().await?;
+        let open = database.open().await?;
         progress.begin("measuring the limit", 1);
         let limit = rig::limit(&open).await?;
         let firing = rate * PERIOD.as_millis() / 1_000;
@@ -110,26 +110,32 @@ impl LagFlags {
             seen >= rate * self.seconds / 2,
             "only {seen} runs were dispatched: this machine cannot reach the rate; use a lower --rate"
         );
-        let report = Report::new("lag").text("database", place.kind()).count("jobs", self.jobs + firing);
+        let report = Report::new("lag").text("database", database.kind()).count("jobs", self.jobs + firing);
         let report = report.count("due_per_second", rate).flag("aligned", self.aligned).count("slots", self.slots);
         Ok(figures(report, &lags).rate("rate", rate as f64).rate("limit", limit).ratio("ratio", rate as f64 / limit))
     }
 }
 
 impl BurstFlags {
-    pub(super) fn run(&self, place: &Place, progress: &Progress) -> anyhow::Result<Vec<Report>> {
+    pub(super) fn run(&self, database: &BenchDatabase, progress: &Progress) -> anyhow::Result<Vec<Report>> {
         let mut maker = Maker::new(Goes::Nowhere)?;
-        rig::measure(idle(place, progress, &mut maker, self.jobs))?;
+        rig::measure(idle(database, progress, &mut maker, self.jobs))?;
         let one = |due: &u64| {
-            let found = rig::measure(self.measure(place, progress, &mut maker, *due))?;
-            rig::forget(place)?;
+            let found = rig::measure(self.measure(database, progress, &mut maker, *due))?;
+            rig::forget(database)?;
             Ok(found)
         };
         self.due.iter().map(one).collect()
     }
 
-    async fn measure(&self, place: &Place, progress: &Progress, maker: &mut Maker, due: u64) -> anyhow::Result<Report> {
-        let open = place.open().await?;
+    async fn measure(
+        &self,
+        database: &BenchDatabase,
+        progress: &Progress,
+        maker: &mut Maker,
+        due: u64,
+    ) -> anyhow::Result<Report> {
+        let open = database.open().await?;
         progress.begin("measuring the limit", 1);
         let limit = rig::limit(&open).await?;
         let at = rig::second_ahead(&open, ahead(due)).await?;
@@ -143,15 +149,15 @@ impl BurstFlags {
         }
         let seen = lags.count();
         anyhow::ensure!(seen == due, "{seen} of {due} runs were dispatched");
-        let report = Report::new("burst").text("database", place.kind()).count("jobs", self.jobs + due);
+        let report = Report::new("burst").text("database", database.kind()).count("jobs", self.jobs + due);
         let report = figures(report.count("due", due).count("slots", self.slots), &lags);
         let rate = due as f64 * 1_000.0 / lags.max().max(1.0);
         Ok(report.rate("rate", rate).rate("limit", limit).ratio("ratio", rate / limit))
     }
 }
 
-async fn idle(place: &Place, progress: &Progress, maker: &mut Maker, jobs: u64) -> anyhow::Result<()> {
-    let open = place.open().await?;
+async fn idle(database: &BenchDatabase, progress: &Progress, maker: &mut Maker, jobs: u64) -> anyhow::Result<()> {
+    let open = database.open().await?;
     rig::register(&open, jobs, progress, |_, now| maker.idle(now)).await?;
     progress.begin("tidying up", 1);
     Ok(open.probe.tidy().await?)

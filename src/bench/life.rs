@@ -21,8 +21,8 @@ use tokio::task::JoinSet;
 
 use super::{
     child::{Server, Sink},
+    database::{BenchDatabase, Open},
     jobs::{Goes, Maker},
-    place::{Open, Place},
     progress::Progress,
     report::Report,
     rig::{self, NodeSetup},
@@ -80,15 +80,15 @@ pub(crate) struct LifeFlags {
 }
 
 impl LifeFlags {
-    pub(super) fn run(&self, place: &Place, progress: &Progress) -> anyhow::Result<Vec<Report>> {
-        let report = Report::new("life").text("database", place.kind()).count("jobs", self.jobs);
+    pub(super) fn run(&self, database: &BenchDatabase, progress: &Progress) -> anyhow::Result<Vec<Report>> {
+        let report = Report::new("life").text("database", database.kind()).count("jobs", self.jobs);
         let (report, limit, rate) = match self.target {
             Kind::Noop => {
-                let (limit, rate) = rig::measure(self.nowhere(place, progress))?;
+                let (limit, rate) = rig::measure(self.nowhere(database, progress))?;
                 (report.text("target", "noop").count("slots", self.slots), limit, rate)
             }
             Kind::Http => {
-                let (before, limit, rate) = rig::measure(self.webhooks(place, progress))?;
+                let (before, limit, rate) = rig::measure(self.webhooks(database, progress))?;
                 // Measure again without the node: the speed of the machine may have changed since the first measurement.
                 let after = rig::measure(self.bare(progress))?;
                 let bare = 2.0 / (1.0 / before + 1.0 / after);
@@ -96,8 +96,8 @@ impl LifeFlags {
                 (report.ratio("bare_ratio", rate / bare), limit, rate)
             }
             Kind::Queue => {
-                let (limit, first) = rig::measure(self.fill(place, progress))?;
-                let rate = rig::measure(self.pulled(place, progress, first))?;
+                let (limit, first) = rig::measure(self.fill(database, progress))?;
+                let rate = rig::measure(self.pulled(database, progress, first))?;
                 let report = report.text("target", "queue").count("workers", self.workers).count("batch", self.batch);
                 (report, limit, rate)
             }
@@ -125,8 +125,8 @@ impl LifeFlags {
         Ok((limit, first))
     }
 
-    async fn nowhere(&self, place: &Place, progress: &Progress) -> anyhow::Result<(f64, f64)> {
-        let open = place.open().await?;
+    async fn nowhere(&self, database: &BenchDatabase, progress: &Progress) -> anyhow::Result<(f64, f64)> {
+        let open = database.open().await?;
         let (limit, first) = self.register(&open, progress, Goes::Nowhere, Duration::ZERO).await?;
         let _engine = self.start(&open, Arc::new(Nothing)).await?;
         let rate = self.settled(&open, progress, first, succeeded).await?;
@@ -134,9 +134,9 @@ impl LifeFlags {
     }
 
     /// Also returns the rate of the bare client, measured just before the node starts.
-    async fn webhooks(&self, place: &Place, progress: &Progress) -> anyhow::Result<(f64, f64, f64)> {
+    async fn webhooks(&self, database: &BenchDatabase, progress: &Progress) -> anyhow::Result<(f64, f64, f64)> {
         let sink = Sink::start().await?;
-        let open = place.open().await?;
+        let open = database.open().await?;
         let ahead = Duration::from_secs(self.bare_requests() / BARE_A_SECOND_LEAST);
         let (limit, first) = self.register(&open, progress, Goes::Http(sink.url.clone()), ahead).await?;
         let loopback = "127.0.0.0/8".parse().context("loopback")?;
@@ -165,13 +165,13 @@ impl LifeFlags {
         bare(&sink.url, self.slots, self.bare_requests()).await
     }
 
-    async fn fill(&self, place: &Place, progress: &Progress) -> anyhow::Result<(f64, DbTime)> {
-        let open = place.open().await?;
+    async fn fill(&self, database: &BenchDatabase, progress: &Progress) -> anyhow::Result<(f64, DbTime)> {
+        let open = database.open().await?;
         self.register(&open, progress, Goes::Queue(QUEUE.to_owned()), Duration::ZERO).await
     }
 
-    async fn pulled(&self, place: &Place, progress: &Progress, first: DbTime) -> anyhow::Result<f64> {
-        let server = Server::start(place).await?;
+    async fn pulled(&self, database: &BenchDatabase, progress: &Progress, first: DbTime) -> anyhow::Result<f64> {
+        let server = Server::start(database).await?;
         let settled = Arc::new(AtomicU64::new(0));
         let mut workers = JoinSet::new();
         for number in 0..self.workers {

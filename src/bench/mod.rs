@@ -4,10 +4,10 @@
 
 mod child;
 mod cron;
+mod database;
 mod jobs;
 mod lag;
 mod life;
-mod place;
 mod progress;
 mod register;
 mod report;
@@ -20,7 +20,7 @@ mod watch;
 
 use clap::{Args, Subcommand};
 
-use self::{place::Place, progress::Progress, report::Report};
+use self::{database::BenchDatabase, progress::Progress, report::Report};
 use crate::{
     config::{DatabaseUrl, File},
     output::{self, Output},
@@ -88,17 +88,17 @@ impl<F: Args> On<F> {
         self,
         file: File,
         out: Output,
-        bench: impl Fn(&F, &Place, &Progress) -> anyhow::Result<Vec<Report>>,
+        bench: impl Fn(&F, &BenchDatabase, &Progress) -> anyhow::Result<Vec<Report>>,
     ) -> anyhow::Result<()> {
         if cfg!(debug_assertions) {
             output::note_line("this is a debug build: its figures mean little; build with --release");
         }
         let database = self.database_url.or(file.database_url).map(|text| DatabaseUrl::read(&text)).transpose()?;
-        let place = rig::measure(Place::make(database))?;
+        let database = rig::measure(BenchDatabase::make(database))?;
         let progress = Progress::new();
-        let found = bench(&self.flags, &place, &progress);
+        let found = bench(&self.flags, &database, &progress);
         progress.end();
-        let removed = rig::finish(place.remove());
+        let removed = rig::finish(database.remove());
         for report in found? {
             report.print(out)?;
         }

@@ -9,8 +9,8 @@ use clap::Args;
 use super::{
     JOBS_MAX,
     child::Server,
+    database::BenchDatabase,
     jobs::{Goes, Maker},
-    place::Place,
     progress::Progress,
     report::Report,
     rig,
@@ -39,17 +39,17 @@ pub(crate) struct RegisterFlags {
 }
 
 impl RegisterFlags {
-    pub(super) fn run(&self, place: &Place, progress: &Progress) -> anyhow::Result<Vec<Report>> {
+    pub(super) fn run(&self, database: &BenchDatabase, progress: &Progress) -> anyhow::Result<Vec<Report>> {
         let limit = rig::measure(async {
             progress.begin("measuring the limit", 1);
-            rig::limit(&place.open().await?).await
+            rig::limit(&database.open().await?).await
         })?;
-        let (rate, memory) = rig::measure(self.over_http(place, progress))?;
-        let (store_rate, bytes) = rig::measure(self.by_store(place, progress))?;
+        let (rate, memory) = rig::measure(self.over_http(database, progress))?;
+        let (store_rate, bytes) = rig::measure(self.by_store(database, progress))?;
         let jobs = self.jobs as f64;
         Ok(vec![
             Report::new("register")
-                .text("database", place.kind())
+                .text("database", database.kind())
                 .count("jobs", self.jobs)
                 .rate("rate", rate)
                 .rate("limit", limit)
@@ -61,8 +61,8 @@ impl RegisterFlags {
         ])
     }
 
-    async fn over_http(&self, place: &Place, progress: &Progress) -> anyhow::Result<(f64, u64)> {
-        let server = Server::start(place).await?;
+    async fn over_http(&self, database: &BenchDatabase, progress: &Progress) -> anyhow::Result<(f64, u64)> {
+        let server = Server::start(database).await?;
         let client = reqwest::Client::builder().no_proxy().build()?;
         progress.begin("registering over HTTP", self.jobs);
         let begun = rig::clock();
@@ -90,8 +90,12 @@ impl RegisterFlags {
         Ok((rate, memory))
     }
 
-    async fn by_store(&self, place: &Place, progress: &Progress) -> anyhow::Result<(f64, everytick_store::JobBytes)> {
-        let open = place.open().await?;
+    async fn by_store(
+        &self,
+        database: &BenchDatabase,
+        progress: &Progress,
+    ) -> anyhow::Result<(f64, everytick_store::JobBytes)> {
+        let open = database.open().await?;
         let bytes = open.probe.job_bytes().await?;
         let mut maker = Maker::new(Goes::Nowhere)?;
         let rate = rig::register(&open, self.jobs / 10, progress, |_, now| maker.idle(now)).await?;

@@ -18,8 +18,8 @@ use everytick_targets::Target;
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use super::{
+    database::{BenchDatabase, Open},
     jobs::IDLE_AT_LEAST,
-    place::{Open, Place},
     progress::Progress,
     told::told,
 };
@@ -176,12 +176,12 @@ pub(super) async fn start(
 }
 
 /// Deletes the runs of a measurement after its node has ended, so that another can follow.
-pub(super) fn forget(place: &Place) -> anyhow::Result<()> {
+pub(super) fn forget(database: &BenchDatabase) -> anyhow::Result<()> {
     measure(async {
         let mut tried = 0;
         loop {
             tried += 1;
-            let open = place.open().await?;
+            let open = database.open().await?;
             let until = open.store.now().await?.plus(IDLE_AT_LEAST).minus(Span::hours(1));
             match open.probe.forget_runs(until).await {
                 // The last statements of the node may still be executing.

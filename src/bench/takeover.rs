@@ -9,8 +9,8 @@ use everytick_engine::TokioSpawn;
 
 use super::{
     JOBS_MAX,
+    database::BenchDatabase,
     jobs::{Goes, Maker},
-    place::Place,
     progress::Progress,
     report::Report,
     rig::{self, NodeSetup},
@@ -37,16 +37,16 @@ pub(crate) struct TakeoverFlags {
 }
 
 impl TakeoverFlags {
-    pub(super) fn run(&self, place: &Place, progress: &Progress) -> anyhow::Result<Vec<Report>> {
-        let limit = rig::measure(self.prepare(place, progress))?;
-        let (first, loaded) = rig::measure(self.measure(place, progress))?;
-        let report = Report::new("takeover").text("database", place.kind()).count("jobs", self.jobs);
+    pub(super) fn run(&self, database: &BenchDatabase, progress: &Progress) -> anyhow::Result<Vec<Report>> {
+        let limit = rig::measure(self.prepare(database, progress))?;
+        let (first, loaded) = rig::measure(self.measure(database, progress))?;
+        let report = Report::new("takeover").text("database", database.kind()).count("jobs", self.jobs);
         let report = report.millis("first_tick_ms", first.as_secs_f64() * 1_000.0);
         Ok(vec![report.millis("loaded_ms", loaded.as_secs_f64() * 1_000.0).rate("limit", limit)])
     }
 
-    async fn prepare(&self, place: &Place, progress: &Progress) -> anyhow::Result<f64> {
-        let open = place.open().await?;
+    async fn prepare(&self, database: &BenchDatabase, progress: &Progress) -> anyhow::Result<f64> {
+        let open = database.open().await?;
         let mut maker = Maker::new(Goes::Nowhere)?;
         let often = self.jobs / OFTEN_IN;
         rig::register(&open, self.jobs - often, progress, |_, now| maker.idle(now)).await?;
@@ -59,8 +59,8 @@ impl TakeoverFlags {
         Ok(limit)
     }
 
-    async fn measure(&self, place: &Place, progress: &Progress) -> anyhow::Result<(Duration, Duration)> {
-        let open = place.open().await?;
+    async fn measure(&self, database: &BenchDatabase, progress: &Progress) -> anyhow::Result<(Duration, Duration)> {
+        let open = database.open().await?;
         progress.begin("starting a node", 1);
         let lags = Lags::new(&open, DbTime::EPOCH).await?;
         let begun = rig::clock();

@@ -8,8 +8,8 @@ use everytick_domain::time::Span;
 
 use super::{
     JOBS_MAX,
+    database::BenchDatabase,
     jobs::{Goes, Maker},
-    place::Place,
     progress::Progress,
     report::Report,
     rig::{self, NodeSetup},
@@ -65,7 +65,7 @@ struct Measured {
 }
 
 impl TickFlags {
-    pub(super) fn run(&self, place: &Place, progress: &Progress) -> anyhow::Result<Vec<Report>> {
+    pub(super) fn run(&self, database: &BenchDatabase, progress: &Progress) -> anyhow::Result<Vec<Report>> {
         if let Some(from) = self.from.filter(|from| *from > self.jobs) {
             let message =
                 format!("--from: {from} is more than --jobs {}; the first measurement needs fewer jobs", self.jobs);
@@ -75,16 +75,17 @@ impl TickFlags {
         let mut registered = 0;
         let mut measured = Vec::new();
         for jobs in self.from.into_iter().chain([self.jobs]) {
-            let found = rig::measure(self.measure(place, progress, &mut maker, jobs.saturating_sub(registered), jobs))?;
+            let found =
+                rig::measure(self.measure(database, progress, &mut maker, jobs.saturating_sub(registered), jobs))?;
             registered = registered.max(jobs);
             if jobs != self.jobs {
-                rig::forget(place)?;
+                rig::forget(database)?;
             }
             measured.push(found);
         }
         let Some(last) = measured.last() else { return Ok(Vec::new()) };
         let mut report = Report::new("tick")
-            .text("database", place.kind())
+            .text("database", database.kind())
             .count("jobs", self.jobs)
             .flag("sparse", self.sparse)
             .flag("snapshot", self.snapshot)
@@ -106,13 +107,13 @@ impl TickFlags {
     /// Registers `more` jobs, for a total of `jobs`, and measures.
     async fn measure(
         &self,
-        place: &Place,
+        database: &BenchDatabase,
         progress: &Progress,
         maker: &mut Maker,
         more: u64,
         jobs: u64,
     ) -> anyhow::Result<Measured> {
-        let open = place.open().await?;
+        let open = database.open().await?;
         let window = self.seconds + WARM as u64;
         let fire = if self.sparse { SPARSE_A_SECOND_MAX * window } else { OFTEN_MAX }.min(jobs).min(more.max(jobs / 2));
         let idle = more.saturating_sub(fire);

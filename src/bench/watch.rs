@@ -17,7 +17,7 @@ use everytick_targets::{Dispatch, LiveOutput, Target};
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use super::{place::Open, rig::clock};
+use super::{database::Open, rig::clock};
 
 /// Counts per second, and the time of the last count within each second. A node that has processed all due ticks waits for
 /// the next second, and this waiting is not work.

@@ -14,12 +14,12 @@ const FILE: &str = "bench.db";
 const REMOVE_TRIES: usize = 10;
 
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(super) enum BenchDatabase {
     Sqlite { folder: PathBuf },
     Postgres { url: String, schema: String, inside: String },
 }
 
-impl Place {
+impl BenchDatabase {
     /// Creates the directory beside the given file, so that it is on the same disk, or else in the current directory.
     pub(super) async fn make(database: Option<DatabaseUrl>) -> anyhow::Result<Self> {
         let mut random = [0; 6];
