@@ -18,16 +18,16 @@ pub struct Member {
 
 /// One partition: its present owner (a live member, or none) and the home region of its jobs.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Standing {
+pub struct Partition {
     pub partition: u16,
-    pub holder: Option<Incarnation>,
+    pub owner: Option<Incarnation>,
     pub home_region: Option<String>,
 }
 
 /// The owner of each partition. The result depends only on the arguments, not on their order, so every node computes the same.
 /// Partitions with a home region go to its members while one of them is alive; any member may own the others.
 #[must_use]
-pub fn assign(members: &[Member], partitions: &[Standing]) -> BTreeMap<u16, Incarnation> {
+pub fn assign(members: &[Member], partitions: &[Partition]) -> BTreeMap<u16, Incarnation> {
     let members: BTreeMap<Incarnation, Option<&str>> =
         members.iter().map(|member| (member.incarnation, member.region.as_deref())).collect();
     if members.is_empty() {
@@ -35,25 +35,25 @@ pub fn assign(members: &[Member], partitions: &[Standing]) -> BTreeMap<u16, Inca
     }
     let alive: BTreeSet<&str> = members.values().copied().flatten().collect();
     let mut kinds: BTreeMap<Option<&str>, BTreeMap<u16, Option<Incarnation>>> = BTreeMap::new();
-    for Standing { partition, holder, home_region } in partitions {
+    for Partition { partition, owner, home_region } in partitions {
         let home = home_region.as_deref().filter(|home| alive.contains(home));
-        kinds.entry(home).or_default().insert(*partition, *holder);
+        kinds.entry(home).or_default().insert(*partition, *owner);
     }
     let incarnations: Vec<Incarnation> = members.keys().copied().collect();
     let shares = Shares::balanced(
-        kinds.iter().map(|(home, standing)| Kind::new(*home, standing, &members)).collect(),
+        kinds.iter().map(|(home, owners)| Kind::new(*home, owners, &members)).collect(),
         incarnations.len(),
     );
 
     let mut assigned = BTreeMap::new();
-    for (standing, share) in kinds.values().zip(shares) {
+    for (owners, share) in kinds.values().zip(shares) {
         let mut free: BTreeMap<Incarnation, usize> = incarnations.iter().copied().zip(share).collect();
         let (mut kept, mut moving) = (BTreeMap::new(), Vec::new());
-        for (partition, holder) in standing {
-            match holder.and_then(|holder| Some((holder, free.get_mut(&holder)?))) {
-                Some((holder, left)) if *left > 0 => {
+        for (partition, owner) in owners {
+            match owner.and_then(|owner| Some((owner, free.get_mut(&owner)?))) {
+                Some((owner, left)) if *left > 0 => {
                     *left -= 1;
-                    kept.insert(*partition, holder);
+                    kept.insert(*partition, owner);
                 }
                 _ => moving.push(*partition),
             }
@@ -70,20 +70,20 @@ struct Kind {
     count: usize,
     /// By member: whether it may own them, and how many of them it owns now.
     eligible: Vec<bool>,
-    held: Vec<usize>,
+    owned: Vec<usize>,
 }
 
 impl Kind {
     fn new(
         home: Option<&str>,
-        standing: &BTreeMap<u16, Option<Incarnation>>,
+        owners: &BTreeMap<u16, Option<Incarnation>>,
         members: &BTreeMap<Incarnation, Option<&str>>,
     ) -> Self {
-        let held = |member| standing.values().filter(|holder| **holder == Some(member)).count();
+        let owned = |member| owners.values().filter(|owner| **owner == Some(member)).count();
         Self {
-            count: standing.len(),
+            count: owners.len(),
             eligible: members.values().map(|region| home.is_none() || home == *region).collect(),
-            held: members.keys().map(|member| held(*member)).collect(),
+            owned: members.keys().map(|member| owned(*member)).collect(),
         }
     }
 }
@@ -169,14 +169,14 @@ impl Shares {
 
     /// The cost of one more partition of a kind on a member: 0 up to the number that the member owns now, else 1 (a move).
     fn adding(&self, kind: usize, member: usize) -> Option<i64> {
-        let Kind { eligible, held, .. } = &self.kinds[kind];
-        eligible[member].then(|| i64::from(self.placed[kind][member] >= held[member]))
+        let Kind { eligible, owned, .. } = &self.kinds[kind];
+        eligible[member].then(|| i64::from(self.placed[kind][member] >= owned[member]))
     }
 
     /// The cost of one partition less: it refunds the cost of the last one added.
     fn removing(&self, kind: usize, member: usize) -> Option<i64> {
         let placed = self.placed[kind][member];
-        (placed > 0).then(|| -i64::from(placed > self.kinds[kind].held[member]))
+        (placed > 0).then(|| -i64::from(placed > self.kinds[kind].owned[member]))
     }
 }
 
@@ -200,38 +200,38 @@ mod tests {
     }
 
     /// Partitions by owner and home region. An owner beyond the members is a dead node or none.
-    fn standing(held: &[(usize, usize)]) -> Vec<Standing> {
-        let one = |(partition, (holder, home)): (usize, &(usize, usize))| Standing {
+    fn partitions(owned: &[(usize, usize)]) -> Vec<Partition> {
+        let one = |(partition, (owner, home)): (usize, &(usize, usize))| Partition {
             partition: partition as u16,
-            holder: (*holder < 90).then(|| node(*holder)),
+            owner: (*owner < 90).then(|| node(*owner)),
             home_region: REGIONS[*home].map(str::to_owned),
         };
-        held.iter().enumerate().map(one).collect()
+        owned.iter().enumerate().map(one).collect()
     }
 
-    fn may_hold(members: &[Member], member: &Member, partition: &Standing) -> bool {
+    fn may_own(members: &[Member], member: &Member, partition: &Partition) -> bool {
         let home = &partition.home_region;
         home.is_none() || member.region == *home || members.iter().all(|member| member.region != *home)
     }
 
-    fn moves(members: &[Member], partitions: &[Standing], assigned: &BTreeMap<u16, Incarnation>) -> usize {
-        let live = |holder: &Incarnation| members.iter().any(|member| member.incarnation == *holder);
-        let moved = |partition: &&Standing| {
-            partition.holder.filter(live).is_some_and(|holder| assigned[&partition.partition] != holder)
+    fn moves(members: &[Member], partitions: &[Partition], assigned: &BTreeMap<u16, Incarnation>) -> usize {
+        let live = |owner: &Incarnation| members.iter().any(|member| member.incarnation == *owner);
+        let moved = |partition: &&Partition| {
+            partition.owner.filter(live).is_some_and(|owner| assigned[&partition.partition] != owner)
         };
         partitions.iter().filter(moved).count()
     }
 
     fn loads(members: &[Member], assigned: &BTreeMap<u16, Incarnation>) -> Vec<usize> {
-        members.iter().map(|member| assigned.values().filter(|holder| **holder == member.incarnation).count()).collect()
+        members.iter().map(|member| assigned.values().filter(|owner| **owner == member.incarnation).count()).collect()
     }
 
     /// The lowest cost over all allowed assignments: the sum of the squared loads, then the moves.
-    fn least(members: &[Member], partitions: &[Standing]) -> (usize, usize) {
+    fn least(members: &[Member], partitions: &[Partition]) -> (usize, usize) {
         let mut all = vec![BTreeMap::new()];
         for partition in partitions {
             let one_more = |assigned: &BTreeMap<u16, Incarnation>| {
-                let takers = members.iter().filter(|member| may_hold(members, member, partition));
+                let takers = members.iter().filter(|member| may_own(members, member, partition));
                 let with = |member: &Member| {
                     let mut assigned = assigned.clone();
                     assigned.insert(partition.partition, member.incarnation);
@@ -244,7 +244,7 @@ mod tests {
         all.iter().map(|assigned| cost(members, partitions, assigned)).min().unwrap()
     }
 
-    fn cost(members: &[Member], partitions: &[Standing], assigned: &BTreeMap<u16, Incarnation>) -> (usize, usize) {
+    fn cost(members: &[Member], partitions: &[Partition], assigned: &BTreeMap<u16, Incarnation>) -> (usize, usize) {
         (loads(members, assigned).iter().map(|load| load * load).sum(), moves(members, partitions, assigned))
     }
 
@@ -252,9 +252,9 @@ mod tests {
         #[test]
         fn the_assignment_has_the_best_balance_and_then_the_fewest_moves(
             regions in prop::collection::vec(0..3_usize, 1..4),
-            held in prop::collection::vec((0..5_usize, 0..3_usize), 0..7),
+            owned in prop::collection::vec((0..5_usize, 0..3_usize), 0..7),
         ) {
-            let (members, partitions) = (members(&regions), standing(&held));
+            let (members, partitions) = (members(&regions), partitions(&owned));
             let assigned = assign(&members, &partitions);
             prop_assert_eq!(cost(&members, &partitions, &assigned), least(&members, &partitions));
         }
@@ -262,18 +262,18 @@ mod tests {
         #[test]
         fn partitions_go_to_live_members_of_their_home_and_assigning_again_moves_nothing(
             regions in prop::collection::vec(0..4_usize, 1..12),
-            held in prop::collection::vec((0..14_usize, 0..4_usize), 0..100),
+            owned in prop::collection::vec((0..14_usize, 0..4_usize), 0..100),
         ) {
-            let (members, partitions) = (members(&regions), standing(&held));
+            let (members, partitions) = (members(&regions), partitions(&owned));
             let assigned = assign(&members, &partitions);
-            prop_assert!(assigned.keys().copied().eq(partitions.iter().map(|standing| standing.partition)));
+            prop_assert!(assigned.keys().copied().eq(partitions.iter().map(|row| row.partition)));
             for partition in &partitions {
-                let holder = members.iter().find(|member| member.incarnation == assigned[&partition.partition]);
-                prop_assert!(may_hold(&members, holder.unwrap(), partition));
+                let owner = members.iter().find(|member| member.incarnation == assigned[&partition.partition]);
+                prop_assert!(may_own(&members, owner.unwrap(), partition));
             }
             let again: Vec<_> = partitions
                 .iter()
-                .map(|partition| Standing { holder: Some(assigned[&partition.partition]), ..partition.clone() })
+                .map(|partition| Partition { owner: Some(assigned[&partition.partition]), ..partition.clone() })
                 .collect();
             prop_assert_eq!(&assign(&members, &again), &assigned);
         }
@@ -281,20 +281,20 @@ mod tests {
         #[test]
         fn without_homes_loads_differ_by_at_most_one_and_moves_are_minimal(
             count in 1..20_usize,
-            held in prop::collection::vec(0..25_usize, 256),
+            owned in prop::collection::vec(0..25_usize, 256),
         ) {
-            let held: Vec<_> = held.into_iter().map(|holder| (holder, 0)).collect();
-            let (members, partitions) = (members(&vec![0; count]), standing(&held));
+            let owned: Vec<_> = owned.into_iter().map(|owner| (owner, 0)).collect();
+            let (members, partitions) = (members(&vec![0; count]), partitions(&owned));
             let assigned = assign(&members, &partitions);
             let loads = loads(&members, &assigned);
             prop_assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= 1);
 
             let mut before: Vec<_> =
-                (0..count).map(|member| held.iter().filter(|(holder, _)| *holder == member).count()).collect();
+                (0..count).map(|member| owned.iter().filter(|(owner, _)| *owner == member).count()).collect();
             before.sort_unstable_by(|a, b| b.cmp(a));
             let quota = |member: usize| 256 / count + usize::from(member < 256 % count);
             let least: usize =
-                before.iter().enumerate().map(|(member, held)| held.saturating_sub(quota(member))).sum();
+                before.iter().enumerate().map(|(member, owned)| owned.saturating_sub(quota(member))).sum();
             prop_assert_eq!(moves(&members, &partitions, &assigned), least);
         }
 
@@ -302,44 +302,44 @@ mod tests {
         fn the_order_of_the_arguments_does_not_matter(
             (regions, shuffled) in prop::collection::vec(0..4_usize, 1..8)
                 .prop_flat_map(|regions| (Just(regions.clone()), Just(members(&regions)).prop_shuffle())),
-            (held, mixed) in prop::collection::vec((0..9_usize, 0..4_usize), 0..60)
-                .prop_flat_map(|held| (Just(held.clone()), Just(standing(&held)).prop_shuffle())),
+            (owned, mixed) in prop::collection::vec((0..9_usize, 0..4_usize), 0..60)
+                .prop_flat_map(|owned| (Just(owned.clone()), Just(partitions(&owned)).prop_shuffle())),
         ) {
-            prop_assert_eq!(assign(&members(&regions), &standing(&held)), assign(&shuffled, &mixed));
+            prop_assert_eq!(assign(&members(&regions), &partitions(&owned)), assign(&shuffled, &mixed));
         }
     }
 
     #[test]
     fn without_live_members_nothing_is_assigned() {
-        assert!(assign(&[], &standing(&[(0, 0), (99, 1)])).is_empty());
+        assert!(assign(&[], &partitions(&[(0, 0), (99, 1)])).is_empty());
     }
 
     #[test]
     fn a_region_gives_up_partitions_without_a_home_to_keep_its_own() {
         let (eu, us) = (1, 2);
         // Node 0 owns three partitions with home eu; node 1 owns two without a home, node 2 one.
-        let held = [(0, eu), (0, eu), (0, eu), (1, 0), (1, 0), (2, 0)];
+        let owned = [(0, eu), (0, eu), (0, eu), (1, 0), (1, 0), (2, 0)];
         let members = members(&[eu, eu, us]);
-        let assigned = assign(&members, &standing(&held));
+        let assigned = assign(&members, &partitions(&owned));
         assert_eq!(loads(&members, &assigned), [2, 2, 2]);
-        assert_eq!(moves(&members, &standing(&held), &assigned), 2);
+        assert_eq!(moves(&members, &partitions(&owned), &assigned), 2);
     }
 
     #[test]
     fn a_joining_node_gets_its_share_and_nothing_else_moves() {
-        let held: Vec<_> = (0..256).map(|partition| (partition % 2, 0)).collect();
+        let owned: Vec<_> = (0..256).map(|partition| (partition % 2, 0)).collect();
         let members = members(&[0, 0, 0]);
-        let assigned = assign(&members, &standing(&held));
+        let assigned = assign(&members, &partitions(&owned));
         assert_eq!(loads(&members, &assigned), [86, 85, 85]);
-        assert_eq!(moves(&members, &standing(&held), &assigned), 85);
+        assert_eq!(moves(&members, &partitions(&owned), &assigned), 85);
     }
 
     #[test]
     fn other_nodes_own_a_regions_partitions_while_none_of_its_nodes_is_alive() {
-        let held = [(99, 1), (99, 1), (0, 2), (0, 2)];
-        let away = assign(&members(&[2]), &standing(&held));
-        assert!(away.values().all(|holder| *holder == node(0)));
-        let back = assign(&members(&[2, 1]), &standing(&[(0, 1), (0, 1), (0, 2), (0, 2)]));
+        let owned = [(99, 1), (99, 1), (0, 2), (0, 2)];
+        let away = assign(&members(&[2]), &partitions(&owned));
+        assert!(away.values().all(|owner| *owner == node(0)));
+        let back = assign(&members(&[2, 1]), &partitions(&[(0, 1), (0, 1), (0, 2), (0, 2)]));
         assert_eq!(back.values().copied().collect::<Vec<_>>(), [node(1), node(1), node(0), node(0)]);
     }
 }

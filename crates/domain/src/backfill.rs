@@ -193,7 +193,7 @@ fn free_ticks(schedule: &Schedule, from: DbTime, to: DbTime) -> Option<Vec<DbTim
 
 /// The state of a backfill, read under its lock.
 #[derive(Clone, Debug)]
-pub struct Standing<'a> {
+pub struct Progress<'a> {
     pub state: BackfillState,
     /// The next ticks without runs, in order; only as many as one step reads.
     pub next: &'a [DbTime],
@@ -227,7 +227,7 @@ pub struct Step {
     pub active: bool,
 }
 
-impl Standing<'_> {
+impl Progress<'_> {
     /// Decides the next step: as many runs as the rate, the backfill's own limit and the job's policy allow. If the policy
     /// limits the runs in progress, a run is created only if it could start. A waiting backlog would otherwise cause skips of
     /// on-time ticks or, under `cancel_previous`, make its runs cancel each other.
@@ -253,7 +253,7 @@ impl Standing<'_> {
         if self.now.since(self.origin.begins()) > lasts_max {
             return ended(format!("it lasted longer than {lasts_max} with {} ticks left", self.left));
         }
-        let make: Vec<_> = self.next.iter().copied().take(self.room(spec)).collect();
+        let make: Vec<_> = self.next.iter().copied().take(self.runs_allowed(spec)).collect();
         let spent_until = match self.rate {
             Some(rate) if !make.is_empty() => rate.spend(self.spent_until, self.now, make.len()),
             _ => self.spent_until,
@@ -261,7 +261,7 @@ impl Standing<'_> {
         Step { make, spent_until, ..idle }
     }
 
-    fn room(&self, spec: &JobSpec) -> usize {
+    fn runs_allowed(&self, spec: &JobSpec) -> usize {
         let own = BACKFILL_OPEN_MAX.saturating_sub(self.open);
         let pace = self.rate.map_or(usize::MAX, |rate| rate.admits(self.spent_until, self.now) as usize);
         let policy = spec.in_progress_max().map_or(usize::MAX, |max| (max as usize).saturating_sub(self.job_open));
@@ -277,7 +277,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        calendar::{Calendar, CalendarSpec, Exclusion, Held},
+        calendar::{Calendar, CalendarSpec, CalendarVersion, Exclusion},
         ids::Version,
         job::Overlap,
         plan::tests::{job, spec},
@@ -342,9 +342,9 @@ mod tests {
     #[test]
     fn excluded_ticks_get_no_backfilled_runs() {
         let days = CalendarSpec::new("UTC", vec!["1970-01-02/1970-01-03".parse().unwrap()], vec![]).unwrap();
-        let held = Held::new(Version::from_raw(1), DbTime::EPOCH, &days).unwrap();
+        let version = CalendarVersion::new(Version::from_raw(1), DbTime::EPOCH, &days).unwrap();
         let mut job = job(spec(Span::hours(12)));
-        let exclusion = Exclusion::new(vec![Arc::new(Calendar::new("c", vec![held]).unwrap())]);
+        let exclusion = Exclusion::new(vec![Arc::new(Calendar::new("c", vec![version]).unwrap())]);
         job.schedule = job.schedule.map(|schedule| schedule.excluding(exclusion));
         let day = 86_400;
         let found = ticks(&job, stretch(0, 4 * day), None, s(0), s(9 * day)).unwrap();
@@ -380,8 +380,8 @@ mod tests {
         assert_eq!(alone.run(job, s(5)).time(), ids[0].time());
     }
 
-    fn standing<'a>(job: &'a JobSpec, next: &'a [DbTime]) -> Standing<'a> {
-        Standing {
+    fn progress<'a>(job: &'a JobSpec, next: &'a [DbTime]) -> Progress<'a> {
+        Progress {
             state: BackfillState::Running,
             next,
             left: next.len(),
@@ -412,7 +412,7 @@ mod tests {
             (Overlap::Allow, None, 900, BACKFILL_OPEN_MAX),
         ] {
             let spec = JobSpec { overlap, max_concurrent, ..spec(Span::minutes(1)) };
-            let step = Standing { job_open, ..standing(&spec, &next) }.step();
+            let step = Progress { job_open, ..progress(&spec, &next) }.step();
             assert_eq!(step.make, next[..made], "{overlap:?} {max_concurrent:?} beside {job_open}");
             assert_eq!((step.state, step.active), (BackfillState::Running, true));
         }
@@ -422,16 +422,16 @@ mod tests {
     fn open_runs_and_the_rate_limit_new_runs() {
         let next: Vec<_> = (0..150).map(s).collect();
         let allow = JobSpec { overlap: Overlap::Allow, ..spec(Span::minutes(1)) };
-        let standing = standing(&allow, &next);
-        assert_eq!(Standing { open: 98, ..standing.clone() }.step().make.len(), 2);
-        assert_eq!(Standing { open: 100, ..standing.clone() }.step().make.len(), 0);
+        let progress = progress(&allow, &next);
+        assert_eq!(Progress { open: 98, ..progress.clone() }.step().make.len(), 2);
+        assert_eq!(Progress { open: 100, ..progress.clone() }.step().make.len(), 0);
         let rate: Rate = "10/1m".parse().unwrap();
-        let paced = Standing { rate: Some(rate), ..standing };
+        let paced = Progress { rate: Some(rate), ..progress };
         let first = paced.step();
         assert_eq!(first.make.len(), 10);
         let later = |seconds: i64| {
             let now = s(10_000 + seconds);
-            Standing { spent_until: first.spent_until, now, ..paced.clone() }.step().make.len()
+            Progress { spent_until: first.spent_until, now, ..paced.clone() }.step().make.len()
         };
         assert_eq!((later(0), later(5), later(6), later(30)), (0, 0, 1, 5));
     }
@@ -452,7 +452,7 @@ mod tests {
             (Done, none, 0, false, (Done, false)),
         ] {
             let job = (!deleted).then_some(&spec);
-            let step = Standing { state, open, job, ..standing(&spec, next) }.step();
+            let step = Progress { state, open, job, ..progress(&spec, next) }.step();
             assert_eq!((step.state, step.active), ends, "{state:?}, {} left, {open} open, {deleted}", next.len());
             assert_eq!(step.make.is_empty(), ends != (Running, true) || next.is_empty());
             assert_eq!(step.note.is_some(), state == Running && ends.0 == Cancelled);
@@ -465,7 +465,7 @@ mod tests {
         let next = [s(1), s(2)];
         let after = |age: Span, kept: Span, open: usize| {
             let now = s(9_000).minus(LATE_AFTER_MAX).minus(Span::seconds(10)).plus(age);
-            Standing { now, kept, open, ..standing(&spec, &next) }.step()
+            Progress { now, kept, open, ..progress(&spec, &next) }.step()
         };
         let week = BACKFILL_LASTS_MAX;
         assert_eq!(after(week, Span::days(90), 0).make, [s(1)]);
@@ -500,11 +500,11 @@ mod tests {
             let (mut made, mut open, mut spent_until, mut passes) = (Vec::<DbTime>::new(), 0, 0, 0_i64);
             loop {
                 let next = &ticks[made.len()..];
-                let standing = Standing {
+                let progress = Progress {
                     next: &next[..next.len().min(BACKFILL_OPEN_MAX)], left: next.len(), rate, spent_until, open,
-                    job_open: open, now: s(9_000 + passes), ..standing(&job.spec, &[])
+                    job_open: open, now: s(9_000 + passes), ..progress(&job.spec, &[])
                 };
-                let step = standing.step();
+                let step = progress.step();
                 made.extend(&step.make);
                 open += step.make.len();
                 spent_until = step.spent_until;

@@ -44,7 +44,7 @@ impl Change {
 
 /// The state of a job, read under its lock.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct LockedJob {
     pub job: Job,
     pub cursor: Option<DbTime>,
     /// The database clock, read after the lock was acquired.
@@ -59,7 +59,8 @@ pub struct Standing {
 /// What to write: the last ticks of the old definition, then the changed job.
 #[derive(Clone, Debug)]
 pub struct Edit {
-    pub x: DbTime,
+    /// The old definition applies up to this instant, the new one after it.
+    pub effective_at: DbTime,
     pub rows: Vec<TickRow>,
     pub ranges: Vec<SkipRange>,
     pub job: Job,
@@ -77,9 +78,9 @@ impl Edit {
             None => Ok(()),
             Some(row) if self.at == Some(row.id) => Err(NotInserted::At(Invalid::new(
                 "schedule.at",
-                format!("{} is already recorded as a tick of this job; choose a later instant", row.tick),
+                format!("{} is already recorded as a tick of this job; choose a later instant", row.at),
             ))),
-            Some(row) => Err(NotInserted::Due(row.tick)),
+            Some(row) => Err(NotInserted::Due(row.at)),
         }
     }
 }
@@ -94,11 +95,11 @@ pub enum NotInserted {
 }
 
 /// Decides an edit. `None` if it changes nothing: nothing is written, and the answer is the unchanged job.
-pub fn edit(standing: &Standing, change: Change) -> Result<Option<Edit>, Vec<Invalid>> {
-    let Standing { job, now, .. } = standing;
+pub fn edit(locked: &LockedJob, change: Change) -> Result<Option<Edit>, Vec<Invalid>> {
+    let LockedJob { job, now, .. } = locked;
     let mut new = job.clone();
     let mut poisoned = false;
-    let x = standing.last_recorded.map_or(*now, |last| last.max(*now));
+    let x = locked.last_recorded.map_or(*now, |last| last.max(*now));
     match change {
         Change::Replace(spec) if *spec == *job.spec => return Ok(None),
         Change::Pause { .. } | Change::Quarantine { .. } if job.paused.is_some() => return Ok(None),
@@ -107,7 +108,7 @@ pub fn edit(standing: &Standing, change: Change) -> Result<Option<Edit>, Vec<Inv
             if spec.schedule != job.spec.schedule {
                 job::check_at(&spec, *now).map_err(|invalid| vec![invalid])?;
             }
-            new.schedule = job::compile(&spec, &standing.calendars)?;
+            new.schedule = job::compile(&spec, &locked.calendars)?;
             new.spec = Arc::new(*spec);
         }
         Change::Pause { note } => new.paused = Some(Paused { at: x, note }),
@@ -123,7 +124,7 @@ pub fn edit(standing: &Standing, change: Change) -> Result<Option<Edit>, Vec<Inv
     new.updated_at = x;
 
     let (mut rows, mut ranges) =
-        if Mutant::EditRecordsNoOldTicks.is_on() { Default::default() } else { play_up_to(standing) };
+        if Mutant::EditRecordsNoOldTicks.is_on() { Default::default() } else { plan_due(locked) };
     if poisoned {
         rows.iter_mut().for_each(|row| row.fate = Fate::Skip(SkipReason::Error));
         ranges.iter_mut().for_each(|range| range.reason = SkipReason::Error);
@@ -135,7 +136,7 @@ pub fn edit(standing: &Standing, change: Change) -> Result<Option<Edit>, Vec<Inv
             // An `at` that has just passed fires at once. A cursor at or below X would count as passed, so the tick is recorded
             // here. This also covers an `at` in the future when the clock was set back: the run then waits until it is due.
             Some(at) if at <= x => {
-                let open = standing.open.and_waiting(runs_among(&rows));
+                let open = locked.open.and_waiting(runs_among(&rows));
                 if let Plan::Rows(due) = decide(&new, Some(at), at.max(*now), open) {
                     // A tick that is due under both definitions is one tick.
                     let due: Vec<_> =
@@ -149,29 +150,29 @@ pub fn edit(standing: &Standing, change: Change) -> Result<Option<Edit>, Vec<Inv
         },
         None => None,
     };
-    Ok(Some(Edit { x, rows, ranges, job: new, cursor, at: at_row }))
+    Ok(Some(Edit { effective_at: x, rows, ranges, job: new, cursor, at: at_row }))
 }
 
 /// Plans the due ticks of the old definition from the first unrecorded one on. Ticks are recorded in order, so every tick up to
 /// the last recorded one already has a row.
-fn play_up_to(standing: &Standing) -> (Vec<TickRow>, Vec<SkipRange>) {
+fn plan_due(locked: &LockedJob) -> (Vec<TickRow>, Vec<SkipRange>) {
     let (mut rows, mut ranges) = (Vec::new(), Vec::new());
-    let Some(schedule) = standing.job.ticking() else { return (rows, ranges) };
-    let mut open = standing.open;
-    let mut next = match (standing.cursor, standing.last_recorded) {
+    let Some(schedule) = locked.job.ticking() else { return (rows, ranges) };
+    let mut open = locked.open;
+    let mut next = match (locked.cursor, locked.last_recorded) {
         (Some(cursor), Some(last)) if last >= cursor => schedule.next_after(last),
         // The cursor is a lower bound; it need not be a tick.
         (cursor, _) => cursor.and_then(|cursor| schedule.first_from(cursor)),
     };
     loop {
-        let last = match decide(&standing.job, next, standing.now, open) {
+        let last = match decide(&locked.job, next, locked.now, open) {
             Plan::Idle => return (rows, ranges),
             Plan::Range(range) => {
                 ranges.push(range);
                 range.to
             }
             Plan::Rows(planned) => {
-                let Some(last) = planned.last().map(|row| row.tick) else { return (rows, ranges) };
+                let Some(last) = planned.last().map(|row| row.at) else { return (rows, ranges) };
                 open = open.and_waiting(runs_among(&planned));
                 rows.extend(planned);
                 last
@@ -198,8 +199,8 @@ mod tests {
         DbTime::from_millis(seconds * 1_000)
     }
 
-    fn standing(cursor: i64, now: i64, last_recorded: Option<i64>) -> Standing {
-        Standing {
+    fn locked(cursor: i64, now: i64, last_recorded: Option<i64>) -> LockedJob {
+        LockedJob {
             job: job(spec(Span::seconds(10))),
             cursor: Some(s(cursor)),
             now: s(now),
@@ -213,42 +214,41 @@ mod tests {
     fn a_definition_that_names_an_unknown_calendar_is_refused() {
         let mut named = spec(Span::seconds(10));
         named.schedule.as_mut().unwrap().exclude = vec!["holidays".into()];
-        let wrong = edit(&standing(30, 25, None), Change::Replace(Box::new(named))).unwrap_err();
+        let wrong = edit(&locked(30, 25, None), Change::Replace(Box::new(named))).unwrap_err();
         assert!(wrong[0].field == "schedule.exclude" && wrong[0].message.contains("\"holidays\""));
     }
 
     #[test]
     fn the_ticks_due_under_the_old_definition_are_recorded_before_the_switch() {
-        let edit = edit(&standing(10, 25, Some(10)), Change::Pause { note: None }).unwrap().unwrap();
-        assert_eq!(edit.rows.iter().map(|row| row.tick).collect::<Vec<_>>(), [s(20)]);
-        assert_eq!((edit.x, edit.cursor), (s(25), None));
+        let edit = edit(&locked(10, 25, Some(10)), Change::Pause { note: None }).unwrap().unwrap();
+        assert_eq!(edit.rows.iter().map(|row| row.at).collect::<Vec<_>>(), [s(20)]);
+        assert_eq!((edit.effective_at, edit.cursor), (s(25), None));
         assert!(edit.job.paused.is_some());
     }
 
     #[test]
     fn the_new_definition_applies_after_x_and_no_tick_follows_both() {
-        let edit = edit(&standing(30, 25, None), Change::Replace(Box::new(spec(Span::seconds(7))))).unwrap().unwrap();
+        let edit = edit(&locked(30, 25, None), Change::Replace(Box::new(spec(Span::seconds(7))))).unwrap().unwrap();
         assert_eq!(edit.cursor, Some(s(28)));
         assert_eq!(edit.job.version.raw(), 2);
     }
 
     #[test]
     fn x_is_the_last_recorded_tick_if_the_clock_went_back_behind_it() {
-        let edit =
-            edit(&standing(30, 25, Some(50)), Change::Replace(Box::new(spec(Span::seconds(7))))).unwrap().unwrap();
-        assert_eq!((edit.x, edit.cursor), (s(50), Some(s(56))));
+        let edit = edit(&locked(30, 25, Some(50)), Change::Replace(Box::new(spec(Span::seconds(7))))).unwrap().unwrap();
+        assert_eq!((edit.effective_at, edit.cursor), (s(50), Some(s(56))));
         assert!(edit.rows.is_empty());
     }
 
     #[test]
     fn an_edit_without_a_change_writes_nothing() {
-        assert!(edit(&standing(30, 25, None), Change::Resume).unwrap().is_none());
-        assert!(edit(&standing(30, 25, None), Change::Replace(Box::new(spec(Span::seconds(10))))).unwrap().is_none());
+        assert!(edit(&locked(30, 25, None), Change::Resume).unwrap().is_none());
+        assert!(edit(&locked(30, 25, None), Change::Replace(Box::new(spec(Span::seconds(10))))).unwrap().is_none());
     }
 
     #[test]
     fn a_long_backlog_is_recorded_as_ranges_within_the_edit() {
-        let edit = edit(&standing(10, 100_000, None), Change::Delete).unwrap().unwrap();
+        let edit = edit(&locked(10, 100_000, None), Change::Delete).unwrap().unwrap();
         assert_eq!(edit.ranges.len(), 2);
         assert_eq!(edit.ranges[0].reason, SkipReason::Misfire);
         let recorded = edit.ranges.iter().map(|range| range.count).sum::<u64>() + edit.rows.len() as u64;
@@ -257,13 +257,13 @@ mod tests {
 
     #[test]
     fn a_cursor_between_two_ticks_is_a_lower_bound() {
-        let edit = edit(&standing(13, 17, None), Change::Pause { note: None }).unwrap().unwrap();
+        let edit = edit(&locked(13, 17, None), Change::Pause { note: None }).unwrap().unwrap();
         assert!(edit.rows.is_empty(), "13 is not a tick, and 20 is not due yet");
     }
 
     #[test]
     fn a_quarantined_job_is_paused_and_its_due_ticks_are_error_skips() {
-        let edit = edit(&standing(10, 25, None), Change::Quarantine { note: "no".into() }).unwrap().unwrap();
+        let edit = edit(&locked(10, 25, None), Change::Quarantine { note: "no".into() }).unwrap().unwrap();
         assert!(edit.rows.iter().all(|row| row.fate == Fate::Skip(SkipReason::Error)) && edit.rows.len() == 2);
         assert_eq!(edit.job.paused.unwrap().note.as_deref(), Some("no"));
     }
@@ -272,8 +272,8 @@ mod tests {
     fn an_at_that_has_just_passed_is_recorded_by_the_edit_itself() {
         let mut at = spec(Span::seconds(10));
         at.schedule.as_mut().unwrap().timing = Timing::At { at: s(23) };
-        let edit = edit(&standing(30, 25, Some(20)), Change::Replace(Box::new(at))).unwrap().unwrap();
-        assert_eq!(edit.rows.iter().map(|row| (row.tick, row.fate)).collect::<Vec<_>>(), [(s(23), Fate::Run)]);
+        let edit = edit(&locked(30, 25, Some(20)), Change::Replace(Box::new(at))).unwrap().unwrap();
+        assert_eq!(edit.rows.iter().map(|row| (row.at, row.fate)).collect::<Vec<_>>(), [(s(23), Fate::Run)]);
         assert_eq!(edit.cursor, None);
     }
 
@@ -281,8 +281,8 @@ mod tests {
     fn an_at_that_is_due_under_both_definitions_is_one_tick() {
         let mut at = spec(Span::seconds(10));
         at.schedule.as_mut().unwrap().timing = Timing::At { at: s(20) };
-        let edit = edit(&standing(20, 23, Some(10)), Change::Replace(Box::new(at))).unwrap().unwrap();
-        assert_eq!(edit.rows.iter().map(|row| row.tick).collect::<Vec<_>>(), [s(20)]);
+        let edit = edit(&locked(20, 23, Some(10)), Change::Replace(Box::new(at))).unwrap().unwrap();
+        assert_eq!(edit.rows.iter().map(|row| row.at).collect::<Vec<_>>(), [s(20)]);
         assert_eq!((edit.at, edit.cursor), (None, None));
     }
 
@@ -290,7 +290,7 @@ mod tests {
     fn an_edit_whose_row_was_not_inserted_is_refused() {
         let mut at = spec(Span::seconds(10));
         at.schedule.as_mut().unwrap().timing = Timing::At { at: s(23) };
-        let edit = edit(&standing(10, 25, Some(10)), Change::Replace(Box::new(at))).unwrap().unwrap();
+        let edit = edit(&locked(10, 25, Some(10)), Change::Replace(Box::new(at))).unwrap().unwrap();
         let all: Vec<RunId> = edit.rows.iter().map(|row| row.id).collect();
         let without = |missing: RunId| all.iter().copied().filter(|id| *id != missing).collect();
         assert_eq!(edit.check_inserted(&all.iter().copied().collect()), Ok(()));
@@ -304,9 +304,9 @@ mod tests {
     fn an_at_between_a_clock_that_went_back_and_the_last_recorded_tick_is_not_lost() {
         let mut at = spec(Span::seconds(10));
         at.schedule.as_mut().unwrap().timing = Timing::At { at: s(40) };
-        let edit = edit(&standing(30, 25, Some(50)), Change::Replace(Box::new(at))).unwrap().unwrap();
-        let recorded: Vec<_> = edit.rows.iter().map(|row| (row.tick, row.due_at, row.fate)).collect();
+        let edit = edit(&locked(30, 25, Some(50)), Change::Replace(Box::new(at))).unwrap().unwrap();
+        let recorded: Vec<_> = edit.rows.iter().map(|row| (row.at, row.due_at, row.fate)).collect();
         assert_eq!(recorded, [(s(40), s(40), Fate::Run)]);
-        assert_eq!((edit.x, edit.cursor), (s(50), None));
+        assert_eq!((edit.effective_at, edit.cursor), (s(50), None));
     }
 }

@@ -49,7 +49,7 @@ pub struct Backfilled {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Changed {
     /// The old state applies up to this instant.
-    pub x: DbTime,
+    pub effective_at: DbTime,
     pub by: String,
     pub what: What,
 }
@@ -187,7 +187,7 @@ const fn state_words(state: State) -> &'static str {
 }
 
 fn explain_tick(facts: &Facts, at: DbTime) -> Explanation {
-    let answer = Answer { facts, at, held: held(facts, at) };
+    let answer = Answer { facts, at, in_force: in_force(facts, at) };
     if let Some(record) = &facts.record {
         return answer.recorded(record);
     }
@@ -201,10 +201,10 @@ fn explain_tick(facts: &Facts, at: DbTime) -> Explanation {
     if let Some(pause) = answer.pause() {
         return pause;
     }
-    if !answer.held.enabled {
+    if !answer.in_force.enabled {
         return answer.disabled();
     }
-    let Some(schedule) = &answer.held.schedule else { return answer.without_schedule() };
+    let Some(schedule) = &answer.in_force.schedule else { return answer.without_schedule() };
     if schedule.first_from(at) != Some(at) {
         return answer.not_a_tick(schedule);
     }
@@ -212,7 +212,7 @@ fn explain_tick(facts: &Facts, at: DbTime) -> Explanation {
 }
 
 /// The definition in force at an instant.
-struct Held {
+struct InForce {
     enabled: bool,
     spec: Option<ScheduleSpec>,
     schedule: Option<Schedule>,
@@ -221,15 +221,15 @@ struct Held {
     known: bool,
 }
 
-fn held(facts: &Facts, at: DbTime) -> Held {
-    let later = |changed: &&Changed| changed.x >= at && matches!(changed.what, What::Edited(_));
+fn in_force(facts: &Facts, at: DbTime) -> InForce {
+    let later = |changed: &&Changed| changed.effective_at >= at && matches!(changed.what, What::Edited(_));
     let Some(ended) = facts.changes.iter().find(later) else {
         let (spec, schedule) = (facts.job.spec.schedule.clone(), facts.job.schedule.clone());
-        return Held { enabled: facts.job.spec.enabled, spec, schedule, ended: None, known: true };
+        return InForce { enabled: facts.job.spec.enabled, spec, schedule, ended: None, known: true };
     };
     let ended = ended.clone();
     let What::Edited(Some(was)) = ended.what.clone() else {
-        return Held { enabled: true, spec: None, schedule: None, ended: Some(ended), known: false };
+        return InForce { enabled: true, spec: None, schedule: None, ended: Some(ended), known: false };
     };
     let mut spec = (*facts.job.spec).clone();
     spec.schedule.clone_from(&was.schedule);
@@ -237,13 +237,13 @@ fn held(facts: &Facts, at: DbTime) -> Held {
     let schedule = job::compile(&spec, &facts.calendars)
         .unwrap_or_else(|_| was.schedule.as_ref().and_then(|schedule| Schedule::compile(schedule).ok()));
     let known = schedule.is_some() == was.schedule.is_some();
-    Held { enabled: was.enabled, spec: was.schedule, schedule, ended: Some(ended), known }
+    InForce { enabled: was.enabled, spec: was.schedule, schedule, ended: Some(ended), known }
 }
 
 struct Answer<'a> {
     facts: &'a Facts,
     at: DbTime,
-    held: Held,
+    in_force: InForce,
 }
 
 impl Answer<'_> {
@@ -270,7 +270,7 @@ impl Answer<'_> {
             .changes
             .iter()
             .rev()
-            .find(|changed| changed.x == x && kind(&changed.what))
+            .find(|changed| changed.effective_at == x && kind(&changed.what))
             .map(|changed| changed.by.as_str())
     }
 
@@ -284,7 +284,7 @@ impl Answer<'_> {
     }
 
     fn skip(&self, reason: SkipReason, range: Option<SkipRange>) -> Explanation {
-        let excluded = self.held.schedule.as_ref().and_then(|schedule| schedule.excluded(self.at));
+        let excluded = self.in_force.schedule.as_ref().and_then(|schedule| schedule.excluded(self.at));
         let calendar = excluded.filter(|_| reason == SkipReason::Calendar).map(|excluded| excluded.calendar.to_owned());
         let within = range.map(|range| {
             format!(
@@ -306,10 +306,12 @@ impl Answer<'_> {
 
     /// The pause that contains the instant, if any.
     fn pause(&self) -> Option<Explanation> {
-        let held = |changed: &&Changed| changed.x < self.at && matches!(changed.what, What::Paused | What::Resumed);
-        let last = self.facts.changes.iter().rfind(held);
-        let by_trail =
-            last.filter(|changed| changed.what == What::Paused).map(|changed| (changed.x, Some(&changed.by)));
+        let before =
+            |changed: &&Changed| changed.effective_at < self.at && matches!(changed.what, What::Paused | What::Resumed);
+        let last = self.facts.changes.iter().rfind(before);
+        let by_trail = last
+            .filter(|changed| changed.what == What::Paused)
+            .map(|changed| (changed.effective_at, Some(&changed.by)));
         // If the audit trail does not reach back far enough, use the job's own pause.
         let by_job =
             self.facts.job.paused.as_ref().filter(|paused| paused.at < self.at).map(|paused| (paused.at, None));
@@ -318,8 +320,8 @@ impl Answer<'_> {
             .facts
             .changes
             .iter()
-            .find(|changed| changed.x >= self.at && matches!(changed.what, What::Resumed | What::Deleted))
-            .map_or_else(|| " and still is".to_owned(), |changed| format!(" until {}", changed.x));
+            .find(|changed| changed.effective_at >= self.at && matches!(changed.what, What::Resumed | What::Deleted))
+            .map_or_else(|| " and still is".to_owned(), |changed| format!(" until {}", changed.effective_at));
         let note =
             self.facts.job.paused.as_ref().filter(|paused| paused.at == since).and_then(|paused| paused.note.as_ref());
         let note = note.map(|note| format!(" ({note})")).unwrap_or_default();
@@ -329,18 +331,20 @@ impl Answer<'_> {
     }
 
     fn disabled(&self) -> Explanation {
-        let words = match &self.held.ended {
-            Some(ended) => format!("no tick: the job was disabled; {} enabled it at {}", ended.by, ended.x),
+        let words = match &self.in_force.ended {
+            Some(ended) => format!("no tick: the job was disabled; {} enabled it at {}", ended.by, ended.effective_at),
             None => "no tick: the job is disabled (`enabled` is false)".to_owned(),
         };
         self.of(Kind::Disabled, words, None, None)
     }
 
     fn without_schedule(&self) -> Explanation {
-        let (by, x) =
-            (self.held.ended.as_ref().map(|ended| ended.by.as_str()), self.held.ended.as_ref().map(|ended| ended.x));
+        let (by, x) = (
+            self.in_force.ended.as_ref().map(|ended| ended.by.as_str()),
+            self.in_force.ended.as_ref().map(|ended| ended.effective_at),
+        );
         match x {
-            Some(x) if !self.held.known => {
+            Some(x) if !self.in_force.known => {
                 let words = format!("the definition was changed{} at {x}, and the previous one is not known", told(by));
                 self.of(Kind::DefinitionChanged, words, by, Some(x))
             }
@@ -375,7 +379,7 @@ impl Answer<'_> {
     }
 
     fn no_tick_words(&self, before: Option<DbTime>, behind: Option<DbTime>) -> Explanation {
-        let spec = self.held.spec.as_ref();
+        let spec = self.in_force.spec.as_ref();
         if let Some(starts) = spec.and_then(|spec| spec.starts_at).filter(|starts| self.at < *starts) {
             return self.of(Kind::OutOfBounds, format!("no tick: the schedule starts at {starts}"), None, Some(starts));
         }
@@ -389,17 +393,19 @@ impl Answer<'_> {
             (None, None) => "it has no ticks".to_owned(),
         };
         let is_now = self.facts.job.schedule.as_ref().is_some_and(|now| now.first_from(self.at) == Some(self.at));
-        match &self.held.ended {
+        match &self.in_force.ended {
             Some(ended) if is_now => {
                 let words = format!(
                     "not a tick of the definition in force then, only of the one that {} set at {}; in the former, {near}",
-                    ended.by, ended.x
+                    ended.by, ended.effective_at
                 );
-                self.of(Kind::DefinitionChanged, words, Some(&ended.by), Some(ended.x))
+                self.of(Kind::DefinitionChanged, words, Some(&ended.by), Some(ended.effective_at))
             }
             Some(ended) => {
-                let words =
-                    format!("not a tick of the definition in force until {}; in that definition, {near}", ended.x);
+                let words = format!(
+                    "not a tick of the definition in force until {}; in that definition, {near}",
+                    ended.effective_at
+                );
                 self.of(Kind::NotATick, words, None, None)
             }
             None => self.of(Kind::NotATick, format!("not a tick of the schedule; {near}"), None, None),
@@ -426,7 +432,7 @@ impl Answer<'_> {
                 format!("the record of that time has been pruned; history goes back to {}", self.facts.kept_from);
             return self.of(Kind::OutOfHistory, words, None, Some(self.facts.kept_from));
         }
-        let passed = self.held.ended.is_some() || self.facts.cursor.is_none_or(|cursor| self.at < cursor);
+        let passed = self.in_force.ended.is_some() || self.facts.cursor.is_none_or(|cursor| self.at < cursor);
         if passed {
             let words =
                 "a tick that should be recorded but is not. This should not happen: please report it".to_owned();
@@ -497,7 +503,7 @@ fn before(at: DbTime) -> DbTime {
 mod tests {
     use super::*;
     use crate::{
-        calendar::{CalendarSpec, Held as CalendarHeld},
+        calendar::{CalendarSpec, CalendarVersion},
         ids::{Cause, Version},
         plan::tests::{job, spec},
         schedule::Timing,
@@ -529,7 +535,7 @@ mod tests {
     }
 
     fn changed(x: i64, what: What) -> Changed {
-        Changed { x: s(x), by: "ann".into(), what }
+        Changed { effective_at: s(x), by: "ann".into(), what }
     }
 
     fn record(state: State, skip_reason: Option<SkipReason>) -> TickRecord {
@@ -552,8 +558,8 @@ mod tests {
 
     fn calendar(date: &str) -> Arc<Calendar> {
         let spec = CalendarSpec::new("UTC", vec![date.parse().unwrap()], vec![]).unwrap();
-        let held = CalendarHeld::new(Version::from_raw(1), s(-100 * DAY), &spec).unwrap();
-        Arc::new(Calendar::new("holidays", vec![held]).unwrap())
+        let version = CalendarVersion::new(Version::from_raw(1), s(-100 * DAY), &spec).unwrap();
+        Arc::new(Calendar::new("holidays", vec![version]).unwrap())
     }
 
     fn naming(facts: &mut Facts, date: &str) {

@@ -33,7 +33,7 @@ pub struct Homes {
 
 /// A job's partition, and the block that its region must claim first.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct Placement {
     pub partition: u16,
     pub claim: Option<BlockClaim>,
 }
@@ -67,13 +67,13 @@ impl Homes {
 
     /// The partition of a job: in its home region's block, or without a home region by its id alone. A new region claims the
     /// block that its name hashes to, or the next free one.
-    pub fn place(&self, job: JobId, home_region: Option<&str>) -> Result<Place, Invalid> {
+    pub fn place(&self, job: JobId, home_region: Option<&str>) -> Result<Placement, Invalid> {
         let Some(region) = home_region.filter(|_| self.blocks() > 0) else {
-            return Ok(Place { partition: job.partition(self.partitions), claim: None });
+            return Ok(Placement { partition: job.partition(self.partitions), claim: None });
         };
         let within = |block: u16| block * BLOCK_PARTITIONS + job.partition(BLOCK_PARTITIONS);
         if let Some((block, _)) = self.regions.iter().find(|(_, claimed)| *claimed == region) {
-            return Ok(Place { partition: within(*block), claim: None });
+            return Ok(Placement { partition: within(*block), claim: None });
         }
         let [a, b, ..] = *blake3::hash(region.as_bytes()).as_bytes();
         let first = u16::from_be_bytes([a, b]) % self.blocks();
@@ -87,7 +87,7 @@ impl Homes {
                 );
                 Invalid::new("home_region", message)
             })?;
-        Ok(Place { partition: within(block), claim: Some(BlockClaim { block, region: region.to_owned() }) })
+        Ok(Placement { partition: within(block), claim: Some(BlockClaim { block, region: region.to_owned() }) })
     }
 
     pub fn claim(&mut self, claim: &BlockClaim) {
@@ -127,7 +127,7 @@ mod tests {
     fn the_partition_of_a_job_without_home_follows_from_its_id() {
         for n in 0..100 {
             let place = cluster().place(job(n), None).unwrap();
-            assert_eq!(place, Place { partition: job(n).partition(PARTITIONS), claim: None });
+            assert_eq!(place, Placement { partition: job(n).partition(PARTITIONS), claim: None });
         }
     }
 
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn a_store_of_one_partition_has_no_homes() {
         let homes = Homes::new(1, []);
-        assert_eq!(homes.place(job(7), Some("eu")), Ok(Place { partition: 0, claim: None }));
+        assert_eq!(homes.place(job(7), Some("eu")), Ok(Placement { partition: 0, claim: None }));
         assert!(homes.knows("eu"));
     }
 }

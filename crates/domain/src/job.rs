@@ -343,7 +343,7 @@ pub fn is_spent(job: &Job, last_ended: Option<DbTime>, now: DbTime) -> bool {
 
 /// The facts of a new job that are not in its definition.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Birth {
+pub struct Creation {
     pub id: JobId,
     pub tenant: TenantId,
     pub partition: u16,
@@ -354,19 +354,23 @@ pub struct Birth {
 
 /// Makes a new job and its first cursor. Refuses a schedule without a future tick, because the job would never fire, and a
 /// schedule that names an unknown calendar.
-pub fn born(birth: Birth, spec: JobSpec, known: &[Arc<Calendar>]) -> Result<(Job, Option<DbTime>), Vec<Invalid>> {
-    let now = birth.at;
+pub fn create(
+    creation: Creation,
+    spec: JobSpec,
+    known: &[Arc<Calendar>],
+) -> Result<(Job, Option<DbTime>), Vec<Invalid>> {
+    let now = creation.at;
     let schedule = compile(&spec, known)?;
     check_at(&spec, now).map_err(|invalid| vec![invalid])?;
     let job = Job {
-        id: birth.id,
-        tenant: birth.tenant,
-        partition: birth.partition,
+        id: creation.id,
+        tenant: creation.tenant,
+        partition: creation.partition,
         version: Version::from_raw(1),
         spec: Arc::new(spec),
         schedule,
         created_at: now,
-        created_by: birth.by,
+        created_by: creation.by,
         updated_at: now,
         paused: None,
         deleted_at: None,

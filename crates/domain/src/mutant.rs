@@ -44,7 +44,7 @@ pub enum Mutant {
     /// Under `queue`, a request does not raise the epoch, so ticks planned before it stay valid.
     RequestKeepsEpoch,
     /// Under `cancel_previous`, the run in progress continues and the newer run waits for it.
-    NobodyGivesWay,
+    NeverSupersedes,
     /// A new calendar version does not raise the epochs of the jobs that use it.
     CalendarKeepsEpoch,
     /// A worker's claim does not check the job's other runs.
@@ -90,7 +90,7 @@ impl Mutant {
         Self::RetryKeepsFence,
         Self::QueueJumped,
         Self::RequestKeepsEpoch,
-        Self::NobodyGivesWay,
+        Self::NeverSupersedes,
         Self::CalendarKeepsEpoch,
         Self::QueueClaimUnjudged,
         Self::QueueClaimKeepsFence,

@@ -138,25 +138,25 @@ pub fn supersede(
     due: &BTreeSet<RunId>,
     forced: &BTreeSet<RunId>,
 ) -> Option<(Vec<RunId>, RunId)> {
-    if spec.overlap != Overlap::CancelPrevious || Mutant::NobodyGivesWay.is_on() {
+    if spec.overlap != Overlap::CancelPrevious || Mutant::NeverSupersedes.is_on() {
         return None;
     }
     let waiting = *due.iter().rev().find(|run| !forced.contains(run))?;
     let in_progress = open.iter().rev().find(|(_, open)| open.in_progress()).map(|(run, _)| *run);
     let newest = in_progress.map_or(waiting, |run| run.max(waiting));
-    let gives_way = |run: &RunId, open: &Open| match open.in_progress() {
+    let is_superseded = |run: &RunId, open: &Open| match open.in_progress() {
         // An older run in progress beside the newest one was forced, so it stays.
         true => newest == waiting,
         false => !forced.contains(run),
     };
-    let older = open.range(..newest).filter(|(run, open)| gives_way(run, open));
+    let older = open.range(..newest).filter(|(run, open)| is_superseded(run, open));
     let older: Vec<RunId> = older.map(|(run, _)| *run).collect();
     (!older.is_empty()).then_some((older, newest))
 }
 
 /// The open runs of a queue job, as read under the job's lock.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Standing {
+pub struct JobRuns {
     pub open: BTreeMap<RunId, Open>,
     /// Waiting runs that are due.
     pub due: BTreeSet<RunId>,
@@ -164,7 +164,7 @@ pub struct Standing {
     pub forced: BTreeSet<RunId>,
 }
 
-impl Standing {
+impl JobRuns {
     /// See [`supersede`].
     #[must_use]
     pub fn supersede(&self, spec: &JobSpec) -> Option<(Vec<RunId>, RunId)> {
@@ -174,7 +174,7 @@ impl Standing {
 
 /// The error text recorded on a superseded run.
 #[must_use]
-pub fn gave_way(to: RunId) -> String {
+pub fn superseded_error(to: RunId) -> String {
     format!("cancelled: superseded by run {to}, because overlap is cancel_previous")
 }
 
@@ -306,7 +306,7 @@ mod tests {
     /// The open, due and forced runs; then the runs to cancel and the run that supersedes them.
     #[test]
     fn under_cancel_previous_the_newest_due_run_supersedes_older_runs() {
-        for (standing, due, forced, gives_way) in [
+        for (standing, due, forced, is_superseded) in [
             (&[(1, WAITS)][..], &[1][..], &[][..], None),
             (&[(1, CLAIMED), (2, WAITS)], &[], &[], None),
             (&[(1, CLAIMED), (2, WAITS)], &[2], &[], Some((&[1][..], 2))),
@@ -321,7 +321,7 @@ mod tests {
         ] {
             let policy = under(Overlap::CancelPrevious, None);
             let found = supersede(&policy, &open(standing), &runs(due), &runs(forced));
-            let expected = gives_way.map(|(older, newest)| (older.iter().map(|n| run(*n)).collect(), run(newest)));
+            let expected = is_superseded.map(|(older, newest)| (older.iter().map(|n| run(*n)).collect(), run(newest)));
             assert_eq!(found, expected, "{standing:?}, due {due:?}, forced {forced:?}");
             assert_eq!(supersede(&under(QUEUE, None), &open(standing), &runs(due), &runs(forced)), None);
         }

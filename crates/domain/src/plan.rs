@@ -32,7 +32,8 @@ pub enum Plan {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TickRow {
     pub id: RunId,
-    pub tick: DbTime,
+    /// The instant of the tick.
+    pub at: DbTime,
     /// The tick plus the job's jitter. No delivery starts before it.
     pub due_at: DbTime,
     pub fate: Fate,
@@ -131,7 +132,7 @@ fn skipped(job: JobId, schedule: &Schedule, from: DbTime, to: DbTime, reason: Sk
 }
 
 pub(crate) fn row(job: JobId, schedule: &Schedule, tick: DbTime, fate: Fate) -> TickRow {
-    TickRow { id: RunId::of(job, Cause::Tick(tick)), tick, due_at: schedule.due_at(job, tick), fate }
+    TickRow { id: RunId::of(job, Cause::Tick(tick)), at: tick, due_at: schedule.due_at(job, tick), fate }
 }
 
 pub(crate) fn grace(job: &Job, schedule: &Schedule, next: DbTime, now: DbTime) -> Span {
@@ -226,10 +227,10 @@ pub(crate) mod tests {
                 }
                 Plan::Rows(rows) => {
                     for row in &rows {
-                        out.push((row.tick.millis() / 1_000, row.tick.millis() / 1_000, 1, row.fate));
+                        out.push((row.at.millis() / 1_000, row.at.millis() / 1_000, 1, row.fate));
                         open += usize::from(!matches!(row.fate, Fate::Skip(_)));
                     }
-                    next = schedule.next_after(rows.last().unwrap().tick);
+                    next = schedule.next_after(rows.last().unwrap().at);
                 }
             }
         }
@@ -282,9 +283,9 @@ pub(crate) mod tests {
     fn older_ticks_are_recorded_in_an_earlier_statement_than_the_newest() {
         let job = job(spec(Span::seconds(10)));
         let Plan::Rows(rows) = decide(&job, Some(s(10)), s(40), OpenRuns::NONE) else { panic!("rows") };
-        assert_eq!(rows.iter().map(|row| row.tick).collect::<Vec<_>>(), [s(10), s(20), s(30)]);
+        assert_eq!(rows.iter().map(|row| row.at).collect::<Vec<_>>(), [s(10), s(20), s(30)]);
         let Plan::Rows(rows) = decide(&job, Some(s(40)), s(40), OpenRuns::NONE) else { panic!("rows") };
-        assert_eq!(rows.iter().map(|row| (row.tick, row.fate)).collect::<Vec<_>>(), [(s(40), Fate::Run)]);
+        assert_eq!(rows.iter().map(|row| (row.at, row.fate)).collect::<Vec<_>>(), [(s(40), Fate::Run)]);
     }
 
     /// A job that fires each minute, not planned from second 60 to second 36,000: 600 ticks. Those from 32,400 on are within
@@ -309,11 +310,11 @@ pub(crate) mod tests {
     /// Days 10 to 12 and 14 are excluded from an hourly schedule that was not planned from day 9 to noon of day 14.
     #[test]
     fn an_excluded_tick_is_a_calendar_skip_however_late_it_is() {
-        use crate::calendar::{Calendar, CalendarSpec, Exclusion, Held};
+        use crate::calendar::{Calendar, CalendarSpec, CalendarVersion, Exclusion};
         let dates = ["1970-01-11/1970-01-13", "1970-01-15"].map(|text| text.parse().unwrap());
         let calendar = CalendarSpec::new("UTC", dates.into(), vec![]).unwrap();
-        let held = Held::new(Version::from_raw(1), DbTime::EPOCH, &calendar).unwrap();
-        let exclusion = Exclusion::new(vec![Arc::new(Calendar::new("c", vec![held]).unwrap())]);
+        let version = CalendarVersion::new(Version::from_raw(1), DbTime::EPOCH, &calendar).unwrap();
+        let exclusion = Exclusion::new(vec![Arc::new(Calendar::new("c", vec![version]).unwrap())]);
         let excluding = |spec: JobSpec| {
             let mut job = job(spec);
             job.schedule = job.schedule.map(|schedule| schedule.excluding(exclusion.clone()));

@@ -1,9 +1,9 @@
 //! User requests on the maps: create and edit jobs, trigger and cancel runs. Also prunes old rows.
 
 use everytick_domain::{
-    edit::{self, Change, Standing},
+    edit::{self, Change, LockedJob},
     ids::{Cause, Epoch, Fence, JobId, RunId, TenantId},
-    job::{self, Birth, Overlap},
+    job::{self, Creation, Overlap},
     mutant::Mutant,
     overlap::{Admission, admit},
     run::{CauseKind, Request, SkipReason, State, answer},
@@ -115,9 +115,9 @@ impl Db {
         self.define_parents(tenant, new.id, &mut new.spec)?;
         let place = self.homes().place(new.id, new.spec.home_region.as_deref());
         let place = place.map_err(|invalid| StoreError::Invalid(vec![invalid]))?;
-        let birth = Birth { id: new.id, tenant, partition: place.partition, by: actor.0.clone(), at: now };
+        let creation = Creation { id: new.id, tenant, partition: place.partition, by: actor.0.clone(), at: now };
         let known = self.calendars_named(tenant, new.spec.exclude());
-        let (job, cursor) = job::born(birth, new.spec, &known).map_err(StoreError::Invalid)?;
+        let (job, cursor) = job::create(creation, new.spec, &known).map_err(StoreError::Invalid)?;
         if let Some(claim) = &place.claim {
             self.claim_block(claim);
         }
@@ -150,7 +150,7 @@ impl Db {
         self.check_edges(tenant, id, &mut ask.change)?;
         let row = self.find(tenant, &ask.job)?;
         let unlocked = Mutant::EditInstantBeforeLock.is_on();
-        let standing = Standing {
+        let standing = LockedJob {
             job: row.job.clone(),
             cursor,
             now: if unlocked { sent_at } else { now },
@@ -197,13 +197,17 @@ impl Db {
                     row.seq = seq;
                 }
                 self.requeue(id, now)?;
-                self.journal.push(Entry::Edited { job: Box::new(edit.job.clone()), x: edit.x, at: standing.now });
+                self.journal.push(Entry::Edited {
+                    job: Box::new(edit.job.clone()),
+                    x: edit.effective_at,
+                    at: standing.now,
+                });
                 let detail = facts::edit_detail(action, &standing.job, &edit);
                 self.note(tenant, actor, action, id.to_string(), detail, now);
                 Edited {
                     job: edit.job,
                     cursor: edit.cursor,
-                    effective_at: Some(edit.x),
+                    effective_at: Some(edit.effective_at),
                     cancelled: Vec::new(),
                     backlog: false,
                 }

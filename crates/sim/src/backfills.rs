@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use everytick_domain::{
-    backfill::{BACKFILL_OPEN_MAX, BACKFILLS_RUNNING_MAX, BackfillState, Origin, Standing, Step, Stretch, ticks},
+    backfill::{BACKFILL_OPEN_MAX, BACKFILLS_RUNNING_MAX, BackfillState, Origin, Progress, Step, Stretch, ticks},
     explain::{BACKFILLED_TOLD_MAX, Backfilled},
     ids::{BackfillId, Fence, JobId, RunId, TenantId},
     job::Job,
@@ -243,7 +243,7 @@ impl Db {
         let row = self.backfills.get(&id).ok_or(StoreError::NotFound("backfill"))?;
         let job = self.jobs.get(&row.job).map(|row| &row.job).filter(|job| job.deleted_at.is_none());
         let next = &row.ticks[row.position..];
-        let standing = Standing {
+        let standing = Progress {
             state: row.state,
             next: &next[..next.len().min(BACKFILL_OPEN_MAX)],
             left: next.len(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use everytick_domain::{
-    calendar::{CALENDAR_VERSIONS_KEPT, Calendar, CalendarSpec, Held},
+    calendar::{CALENDAR_VERSIONS_KEPT, Calendar, CalendarSpec, CalendarVersion},
     ids::{JobId, TenantId, Version},
     invalid::Invalid,
     job,
@@ -59,7 +59,10 @@ impl Db {
     pub(super) fn calendars_named(&self, tenant: TenantId, names: &[String]) -> Vec<Arc<Calendar>> {
         let calendar = |name: &String| {
             let row = self.calendars.get(&(tenant, name.clone()))?;
-            let held = row.versions.iter().filter_map(|(version, from, spec)| Held::new(*version, *from, spec).ok());
+            let held = row
+                .versions
+                .iter()
+                .filter_map(|(version, from, spec)| CalendarVersion::new(*version, *from, spec).ok());
             Calendar::new(name, held.collect()).map(Arc::new)
         };
         names.iter().filter_map(calendar).collect()

@@ -28,7 +28,7 @@ impl Db {
         }
         run.finished_at = Some(now);
         run.output = run.output.take().or(log);
-        run.error = to.map(overlap::gave_way).or(run.error.take());
+        run.error = to.map(overlap::superseded_error).or(run.error.take());
         self.open.remove(&(run.job, id));
         self.journal.push(Entry::Cancelled { run: id, job: run.job, was, fence: run.fence, to });
         self.leave_step(id);

@@ -10,7 +10,7 @@ use everytick_domain::{
     ids::{Fence, Incarnation, JobId, RunId, TenantId},
     job::Overlap,
     mutant::Mutant,
-    overlap::{Open, Standing},
+    overlap::{JobRuns, Open},
     queue::{CLAIM_RUNS_MAX, Candidate, JobLoad, LOG_BYTES_MAX, QueueLimits, choose},
     run::State,
     time::{DbTime, Span},
@@ -331,7 +331,7 @@ impl Db {
         if spec.overlap != Overlap::CancelPrevious {
             return Vec::new();
         }
-        let mut standing = Standing::default();
+        let mut standing = JobRuns::default();
         for (run, row) in self.open_of(job) {
             standing.open.insert(run, Open { claimed: row.state == State::Claimed, attempts: row.attempt });
             let Some(waiting) = self.waiting.get(&run) else { continue };

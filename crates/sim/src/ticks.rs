@@ -138,11 +138,11 @@ impl Db {
         let sound = self
             .jobs
             .get(&ticks.job)
-            .is_some_and(|job| job.epoch == ticks.epoch && job.cursor.is_some_and(|cursor| row.tick.tick >= cursor));
+            .is_some_and(|job| job.epoch == ticks.epoch && job.cursor.is_some_and(|cursor| row.tick.at >= cursor));
         if !sound && !Mutant::NoEpochCheck.is_on() {
             return RowAnswer::Stale;
         }
-        if row.tick.tick > now && !Mutant::NoClockCheck.is_on() {
+        if row.tick.at > now && !Mutant::NoClockCheck.is_on() {
             return RowAnswer::Early;
         }
         if self.runs.contains_key(&row.tick.id) {
@@ -194,7 +194,7 @@ impl Db {
             job,
             tenant,
             cause: CauseKind::Tick,
-            scheduled_at: tick.tick,
+            scheduled_at: tick.at,
             due_at: tick.due_at,
             state,
             attempt: u32::from(claimed),

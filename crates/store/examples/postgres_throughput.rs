@@ -167,7 +167,7 @@ async fn main() {
 }
 
 fn ticks(job: JobId, at: DbTime, fate: Fate, born_claimed: bool) -> JobTicks {
-    let tick = TickRow { id: RunId::of(job, Cause::Tick(at)), tick: at, due_at: at, fate };
+    let tick = TickRow { id: RunId::of(job, Cause::Tick(at)), at, due_at: at, fate };
     let rows = vec![RecordRow { tick, born_claimed }];
     let partition = job.partition(256);
     JobTicks { job, tenant: TenantId::DEFAULT, partition, epoch: Epoch::from_raw(1), priority: 5, key: None, rows }
@@ -181,7 +181,7 @@ fn end(ticks: &JobTicks, now: DbTime) -> Settle {
 async fn plain(store: &PostgresStore, node: &str, incarnation: uuid::Uuid, batch: &[JobTicks], now: DbTime) {
     let ids: Vec<_> = batch.iter().map(|ticks| ticks.rows[0].tick.id.uuid()).collect();
     let jobs: Vec<_> = batch.iter().map(|ticks| ticks.job.uuid()).collect();
-    let at: Vec<_> = batch.iter().map(|ticks| ticks.rows[0].tick.tick.millis()).collect();
+    let at: Vec<_> = batch.iter().map(|ticks| ticks.rows[0].tick.at.millis()).collect();
     sqlx::query(
         "insert into runs (id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence, node, incarnation, started_at)
          select t.id, 1, t.job, 1, t.tick, t.tick, 1, false, false, 1, 0, $4, $5, $6, $7

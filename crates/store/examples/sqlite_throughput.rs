@@ -57,7 +57,7 @@ async fn main() {
             clock.set(at);
         }
         let rows = ids[place..place + BATCH].iter().map(|job| {
-            let tick = TickRow { id: RunId::of(*job, Cause::Tick(at)), tick: at, due_at: at, fate };
+            let tick = TickRow { id: RunId::of(*job, Cause::Tick(at)), at, due_at: at, fate };
             let rows = vec![RecordRow { tick, born_claimed }];
             let epoch = everytick_domain::ids::Epoch::from_raw(1);
             JobTicks { job: *job, tenant: TenantId::DEFAULT, partition: 0, epoch, priority: 5, key: None, rows }

@@ -138,7 +138,7 @@ pub trait BackfillStore: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<BackfillId>>;
     /// Counts the ended runs of a backfill, and creates as many of its next runs as its
-    /// [step](everytick_domain::backfill::Standing::step) allows. They wait as late runs, and the position moves in the
+    /// [step](everytick_domain::backfill::Progress::step) allows. They wait as late runs, and the position moves in the
     /// same commit. Under `queue` the job's epoch rises, so that its owner plans again with these runs. Ends a backfill
     /// that has run too long, or for as long as runs are `kept`.
     async fn advance_backfill(&self, lease: &Lease, id: BackfillId, kept: Span) -> Result<BackfillAdvanced>;

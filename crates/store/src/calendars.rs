@@ -6,7 +6,7 @@ use std::{
 };
 
 use everytick_domain::{
-    calendar::{Calendar, CalendarSpec, Exclusion, Held},
+    calendar::{Calendar, CalendarSpec, CalendarVersion, Exclusion},
     ids::{TenantId, Version},
     job::Job,
     time::DbTime,
@@ -62,11 +62,12 @@ pub type Known = HashMap<(TenantId, String), Arc<Calendar>>;
 
 /// Groups versions by calendar. Notes and leaves out a version that cannot be decoded.
 pub(crate) fn known(unreadable: &Unreadable, rows: Vec<VersionRow>) -> Known {
-    let mut held: BTreeMap<(TenantId, String), Vec<Held>> = BTreeMap::new();
+    let mut held: BTreeMap<(TenantId, String), Vec<CalendarVersion>> = BTreeMap::new();
     for row in rows {
         let read = serde_json::from_str::<CalendarSpec>(&row.spec).map_err(|error| error.to_string());
-        let made =
-            read.and_then(|spec| Held::new(row.version, row.valid_from, &spec).map_err(|invalid| invalid.to_string()));
+        let made = read.and_then(|spec| {
+            CalendarVersion::new(row.version, row.valid_from, &spec).map_err(|invalid| invalid.to_string())
+        });
         match made {
             Ok(version) => held.entry((row.tenant, row.name)).or_default().push(version),
             Err(error) => {
@@ -75,7 +76,7 @@ pub(crate) fn known(unreadable: &Unreadable, rows: Vec<VersionRow>) -> Known {
             }
         }
     }
-    let calendar = |(key, versions): ((TenantId, String), Vec<Held>)| {
+    let calendar = |(key, versions): ((TenantId, String), Vec<CalendarVersion>)| {
         let calendar = Calendar::new(&key.1, versions)?;
         Some((key, Arc::new(calendar)))
     };

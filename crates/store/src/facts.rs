@@ -30,7 +30,7 @@ pub fn changes(trail: Vec<AuditRecord>) -> Vec<Changed> {
 /// The audit detail of an edit: enough to reconstruct the definition that it replaced.
 pub fn edit_detail(action: &str, was: &Job, edit: &Edit) -> String {
     let job = &edit.job;
-    let mut detail = serde_json::json!({ "name": job.spec.name, "version": job.version.raw(), "x": edit.x });
+    let mut detail = serde_json::json!({ "name": job.spec.name, "version": job.version.raw(), "x": edit.effective_at });
     if action == "pause"
         && let Some(note) = job.paused.as_ref().and_then(|paused| paused.note.as_ref())
     {
@@ -69,7 +69,7 @@ fn changed(record: AuditRecord) -> Option<Changed> {
         "edit" => What::Edited(detail.was),
         _ => return None,
     };
-    Some(Changed { x: detail.x.unwrap_or(record.at), by: record.actor, what })
+    Some(Changed { effective_at: detail.x.unwrap_or(record.at), by: record.actor, what })
 }
 
 /// The calendars that the job uses or has used.

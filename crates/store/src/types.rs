@@ -354,12 +354,12 @@ impl JobTicks {
     /// Whether all ticks are before the cursor and not after the clock.
     pub fn passed_by(&self, cursor: Option<DbTime>, now: DbTime) -> bool {
         let passed = |tick: DbTime| tick <= now && cursor.is_none_or(|cursor| tick < cursor);
-        self.rows.iter().all(|row| passed(row.tick.tick))
+        self.rows.iter().all(|row| passed(row.tick.at))
     }
 
     /// The audit detail of a repair.
     pub fn repair_detail(&self) -> String {
-        let ticks: Vec<_> = self.rows.iter().map(|row| row.tick.tick).collect();
+        let ticks: Vec<_> = self.rows.iter().map(|row| row.tick.at).collect();
         serde_json::json!({ "ticks": ticks }).to_string()
     }
 }

@@ -27,12 +27,12 @@ const TOUCHING_MAX: usize = 400;
 pub struct Calendar {
     name: String,
     /// Sorted by version; never empty.
-    versions: Vec<Held>,
+    versions: Vec<CalendarVersion>,
 }
 
 /// One version and when it takes effect.
 #[derive(Debug)]
-pub struct Held {
+pub struct CalendarVersion {
     version: Version,
     /// It applies to instants after this.
     from: DbTime,
@@ -43,7 +43,7 @@ pub struct Held {
     yearly: [u32; 12],
 }
 
-impl Held {
+impl CalendarVersion {
     pub fn new(version: Version, from: DbTime, spec: &CalendarSpec) -> Result<Self, Invalid> {
         let mut stretches: Vec<(i64, i64)> = Vec::new();
         let mut dates: Vec<_> = spec.dates.iter().map(|days| (days.first, days.last)).collect();
@@ -123,8 +123,8 @@ impl Held {
 impl Calendar {
     /// Builds a calendar from its versions in any order; `None` without versions.
     #[must_use]
-    pub fn new(name: &str, mut versions: Vec<Held>) -> Option<Self> {
-        versions.sort_by_key(|held| held.version);
+    pub fn new(name: &str, mut versions: Vec<CalendarVersion>) -> Option<Self> {
+        versions.sort_by_key(|version| version.version);
         (!versions.is_empty()).then(|| Self { name: name.to_owned(), versions })
     }
 
@@ -134,25 +134,26 @@ impl Calendar {
     }
 
     /// The version that applies at an instant, and the first and last instant to which it applies.
-    fn held_at(&self, at: DbTime) -> (&Held, DbTime, DbTime) {
-        let next = self.versions.iter().skip(1).position(|held| at <= held.from).map_or(self.versions.len(), |n| n + 1);
+    fn version_at(&self, at: DbTime) -> (&CalendarVersion, DbTime, DbTime) {
+        let next =
+            self.versions.iter().skip(1).position(|version| at <= version.from).map_or(self.versions.len(), |n| n + 1);
         let from = if next == 1 { DbTime::EPOCH } else { after(self.versions[next - 1].from) };
-        let until = self.versions.get(next).map_or(DbTime::MAX, |held| held.from);
+        let until = self.versions.get(next).map_or(DbTime::MAX, |version| version.from);
         (&self.versions[next - 1], from, until)
     }
 
     /// The period around an instant with one version and one local day (or range of excluded days), and whether it is excluded.
     fn piece(&self, at: DbTime) -> Piece {
-        let (held, from, until) = self.held_at(at);
-        let (day, mut begins, mut ends) = held.day_of(at.millis().div_euclid(1_000));
+        let (version, from, until) = self.version_at(at);
+        let (day, mut begins, mut ends) = version.day_of(at.millis().div_euclid(1_000));
         let millis = |second: i64| DbTime::from_millis(second.saturating_mul(1_000));
-        let around = held.around(day);
+        let around = version.around(day);
         if let Some((first, last)) = around.filter(|(first, last)| first < last) {
             // Handle many days at once: a calendar may exclude a century.
-            (begins, ends) = (begins.min(held.begin_of(first)), ends.max(held.begin_of(last + 1)));
+            (begins, ends) = (begins.min(version.begin_of(first)), ends.max(version.begin_of(last + 1)));
         }
         Piece {
-            excluded: around.map(|_| held.version),
+            excluded: around.map(|_| version.version),
             from: from.max(millis(begins)),
             to: until.min(before(millis(ends))),
         }
@@ -165,10 +166,10 @@ impl Calendar {
             if piece.excluded.is_some() {
                 return Some(from);
             }
-            let (held, _, until) = self.held_at(from);
-            let (day, ..) = held.day_of(from.millis().div_euclid(1_000));
+            let (version, _, until) = self.version_at(from);
+            let (day, ..) = version.day_of(from.millis().div_euclid(1_000));
             // Jump to shortly before the next excluded date, then continue day by day.
-            let near = held
+            let near = version
                 .next_day(day + 1)
                 .map_or(DbTime::MAX, |next| DbTime::from_millis((next - OFFSET_DAYS_MAX).saturating_mul(DAY * 1_000)));
             from = after(piece.to).max(near.min(after(until)));
@@ -282,14 +283,15 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn held(version: i64, from: &str, zone: &str, dates: &[&str], yearly: &[&str]) -> Held {
+    fn version(version: i64, from: &str, zone: &str, dates: &[&str], yearly: &[&str]) -> CalendarVersion {
         let dates = dates.iter().map(|text| text.parse().unwrap()).collect();
         let yearly = yearly.iter().map(|text| text.parse().unwrap()).collect();
-        Held::new(Version::from_raw(version), at(from), &CalendarSpec::new(zone, dates, yearly).unwrap()).unwrap()
+        CalendarVersion::new(Version::from_raw(version), at(from), &CalendarSpec::new(zone, dates, yearly).unwrap())
+            .unwrap()
     }
 
     fn calendar(zone: &str, dates: &[&str], yearly: &[&str]) -> Exclusion {
-        let versions = vec![held(1, "2026-01-01T00:00:00Z", zone, dates, yearly)];
+        let versions = vec![version(1, "2026-01-01T00:00:00Z", zone, dates, yearly)];
         Exclusion::new(vec![Arc::new(Calendar::new("holidays", versions).unwrap())])
     }
 
@@ -362,9 +364,9 @@ mod tests {
     #[test]
     fn a_version_applies_after_its_creation_and_the_first_also_before() {
         let versions = vec![
-            held(3, "2026-06-10T12:00:00Z", "UTC", &["2026-06-20"], &[]),
-            held(2, "2026-06-01T12:00:00Z", "UTC", &["2026-06-01", "2026-06-10", "2026-06-20"], &[]),
-            held(1, "2026-05-01T00:00:00Z", "UTC", &["2026-04-01", "2026-06-01"], &[]),
+            version(3, "2026-06-10T12:00:00Z", "UTC", &["2026-06-20"], &[]),
+            version(2, "2026-06-01T12:00:00Z", "UTC", &["2026-06-01", "2026-06-10", "2026-06-20"], &[]),
+            version(1, "2026-05-01T00:00:00Z", "UTC", &["2026-04-01", "2026-06-01"], &[]),
         ];
         let days = Exclusion::new(vec![Arc::new(Calendar::new("holidays", versions).unwrap())]);
         let version = |text| days.of(at(text)).map(|excluded| excluded.version.raw());
@@ -386,7 +388,7 @@ mod tests {
     #[test]
     fn the_first_calendar_that_excludes_an_instant_is_named() {
         let one = |name, zone, date| {
-            Arc::new(Calendar::new(name, vec![held(1, "2026-01-01T00:00:00Z", zone, &[date], &[])]).unwrap())
+            Arc::new(Calendar::new(name, vec![version(1, "2026-01-01T00:00:00Z", zone, &[date], &[])]).unwrap())
         };
         let both = [one("tokyo", "Asia/Tokyo", "2026-12-25"), one("la", "America/Los_Angeles", "2026-12-24")];
         let days = Exclusion::named(&["la".into(), "tokyo".into()], &both).unwrap();

@@ -10,7 +10,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 pub use self::{
-    exclusion::{Calendar, Excluded, Exclusion, Held},
+    exclusion::{Calendar, CalendarVersion, Excluded, Exclusion},
     ics::from_ics,
 };
 use crate::{

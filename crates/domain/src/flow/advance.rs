@@ -123,14 +123,14 @@ mod tests {
 
     fn advance(graph: &Graph, states: &[(&str, State)]) -> Vec<String> {
         let states = states.iter().map(|(name, state)| (job(name), *state)).collect();
-        let said = |decision: Decision| {
+        let described = |decision: Decision| {
             let name = graph.name(decision.job);
             match decision.fate {
                 Fate::Start => name.to_owned(),
                 Fate::Skip(why) => format!("{name}: {why}"),
             }
         };
-        graph.advance(&states, false).into_iter().map(said).collect()
+        graph.advance(&states, false).into_iter().map(described).collect()
     }
 
     use State::{Cancelled, Claimed, Failed, Skipped, Succeeded, Waiting};

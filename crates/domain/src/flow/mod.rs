@@ -18,7 +18,7 @@ pub use edges::{Edges, in_order};
 pub use graph::{Edge, Graph, Node, Outside};
 pub use judge::{Child, Judged, judge};
 pub use rerun::{Ended, rerun};
-pub use template::{Ancestor, PLACES_MAX, check_outside, is_template, render};
+pub use template::{Ancestor, PLACEHOLDERS_MAX, check_outside, is_template, render};
 
 /// Most parents of one job.
 pub const PARENTS_MAX: usize = 50;

@@ -96,9 +96,9 @@ mod tests {
     }
 
     /// The jobs where the rerun starts, their descendants, and the parents outside.
-    type Said = Result<[Vec<String>; 3], String>;
+    type Names = Result<[Vec<String>; 3], String>;
 
-    fn again(states: &[(&str, State)], from: &[&str]) -> Said {
+    fn again(states: &[(&str, State)], from: &[&str]) -> Names {
         let run = RunId::floor(DbTime::EPOCH);
         let runs =
             states.iter().map(|(name, state)| (job(name), Ended { run, state: *state, broken: false })).collect();
@@ -112,20 +112,20 @@ mod tests {
 
     use State::{Cancelled, Claimed, Failed, Skipped, Succeeded};
 
-    fn said(starts: &[&str], rest: &[&str], outside: &[&str]) -> Said {
+    fn named(starts: &[&str], rest: &[&str], outside: &[&str]) -> Names {
         Ok([starts, rest, outside].map(|names| names.iter().map(|name| (*name).to_owned()).collect()))
     }
 
     #[test]
     fn a_rerun_starts_at_the_failed_jobs_and_includes_their_descendants() {
         let failed = [("a", Succeeded), ("b", Failed), ("c", Succeeded), ("d", Skipped), ("e", Skipped)];
-        assert_eq!(again(&failed, &[]), said(&["b"], &["d", "e"], &["a", "c"]));
+        assert_eq!(again(&failed, &[]), named(&["b"], &["d", "e"], &["a", "c"]));
         let both = [("a", Succeeded), ("b", Failed), ("c", Cancelled), ("d", Skipped), ("e", Skipped)];
-        assert_eq!(again(&both, &[]), said(&["b", "c"], &["d", "e"], &["a"]));
-        assert_eq!(again(&failed, &["a"]), said(&["a"], &["b", "c", "d", "e"], &[]));
+        assert_eq!(again(&both, &[]), named(&["b", "c"], &["d", "e"], &["a"]));
+        assert_eq!(again(&failed, &["a"]), named(&["a"], &["b", "c", "d", "e"], &[]));
         // A job that descends from another chosen job starts after it.
         let later = [("a", Succeeded), ("b", Failed), ("c", Succeeded), ("d", Skipped), ("e", Failed)];
-        assert_eq!(again(&later, &[]), said(&["b"], &["d", "e"], &["a", "c"]));
+        assert_eq!(again(&later, &[]), named(&["b"], &["d", "e"], &["a", "c"]));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Most placeholders in one payload.
-pub const PLACES_MAX: usize = 100;
+pub const PLACEHOLDERS_MAX: usize = 100;
 
 /// The parts of a parent's run that a payload may use.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ pub struct Ancestor<'a> {
 
 /// A parsed placeholder.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Place {
+enum Placeholder {
     Flow,
     Run { parent: String },
     Error { parent: String },
@@ -40,7 +40,7 @@ enum Place {
 /// A piece of a string.
 enum Piece<'a> {
     Text(&'a str),
-    Place(&'a str),
+    Placeholder(&'a str),
 }
 
 /// The errors in the placeholders of a definition's payload.
@@ -56,30 +56,30 @@ pub(super) fn problems(spec: &JobSpec) -> Vec<Invalid> {
             "{{{{ {place} }}}} refers to a parent, but the job has a schedule: its ticks belong to no flow; \
              remove the schedule, or create another job for it"
         )],
-        _ => wrong_places(&value, spec),
+        _ => wrong_placeholders(&value, spec),
     };
     wrong.into_iter().map(|why| Invalid::new("payload", why)).collect()
 }
 
-fn wrong_places(value: &Value, spec: &JobSpec) -> Vec<String> {
+fn wrong_placeholders(value: &Value, spec: &JobSpec) -> Vec<String> {
     let known: Vec<&str> = spec.depends_on.iter().map(|parent| parent.job.as_str()).collect();
     let (mut wrong, mut count) = (Vec::new(), 0);
     each_string(value, &mut |text| match pieces(text) {
         Err(why) => wrong.push(why),
         Ok(pieces) => {
             for piece in pieces {
-                if let Piece::Place(place) = piece {
+                if let Piece::Placeholder(place) = piece {
                     count += 1;
-                    wrong.extend(read(place, &known).err().filter(|_| count <= PLACES_MAX));
+                    wrong.extend(read(place, &known).err().filter(|_| count <= PLACEHOLDERS_MAX));
                 }
             }
         }
     });
-    if count > PLACES_MAX { vec![too_many(count)] } else { wrong }
+    if count > PLACEHOLDERS_MAX { vec![too_many(count)] } else { wrong }
 }
 
 fn too_many(count: usize) -> String {
-    format!("has {count} placeholders {{{{ ... }}}}; at most {PLACES_MAX} are allowed")
+    format!("has {count} placeholders {{{{ ... }}}}; at most {PLACEHOLDERS_MAX} are allowed")
 }
 
 /// Refuses a run outside a flow whose payload refers to parents. `own` is the payload that the run brings itself.
@@ -112,7 +112,7 @@ fn taken(value: &Value) -> Option<String> {
     let mut found = None;
     each_string(value, &mut |text| {
         for piece in pieces(text).unwrap_or_default() {
-            if let Piece::Place(place) = piece
+            if let Piece::Placeholder(place) = piece
                 && place.trim().starts_with("parents.")
             {
                 found.get_or_insert_with(|| shown(place.trim()));
@@ -133,7 +133,7 @@ pub fn render(
     if count == 0 {
         return Ok(None);
     }
-    if count > PLACES_MAX {
+    if count > PLACEHOLDERS_MAX {
         return Err(too_many(count));
     }
     let known = parents.keys().copied().collect();
@@ -145,7 +145,8 @@ pub fn render(
 fn count_places(value: &Value) -> Result<usize, String> {
     let mut count = Ok(0);
     each_string(value, &mut |text| {
-        let here = pieces(text).map(|pieces| pieces.iter().filter(|piece| matches!(piece, Piece::Place(_))).count());
+        let here =
+            pieces(text).map(|pieces| pieces.iter().filter(|piece| matches!(piece, Piece::Placeholder(_))).count());
         count = match (&count, here) {
             (Ok(before), Ok(here)) => Ok(before + here),
             (Ok(_), Err(why)) => Err(why),
@@ -222,14 +223,14 @@ impl Filling<'_> {
 
     fn write_text(&mut self, text: &str, to: &mut Bounded) -> Result<(), String> {
         let pieces = pieces(text)?;
-        if let [Piece::Place(place)] = &pieces[..] {
+        if let [Piece::Placeholder(place)] = &pieces[..] {
             return to.json(&*self.find(place)?);
         }
         let mut filled = Bounded::default();
         for piece in pieces {
             match piece {
                 Piece::Text(text) => filled.raw(text)?,
-                Piece::Place(place) => match &*self.find(place)? {
+                Piece::Placeholder(place) => match &*self.find(place)? {
                     Value::String(text) => filled.raw(text)?,
                     value => filled.json(value)?,
                 },
@@ -239,19 +240,20 @@ impl Filling<'_> {
     }
 
     fn find(&mut self, place: &str) -> Result<Cow<'_, Value>, String> {
-        let said = |why: String| format!("{{{{ {} }}}}: {why}", place.trim());
+        let refused = |why: String| format!("{{{{ {} }}}}: {why}", place.trim());
         let known = read(place, &self.known)?;
-        let (Place::Run { parent } | Place::Error { parent } | Place::Output { parent, .. }) = &known else {
+        let (Placeholder::Run { parent } | Placeholder::Error { parent } | Placeholder::Output { parent, .. }) = &known
+        else {
             return Ok(Cow::Owned(Value::String(self.flow.to_string())));
         };
         let found = self.parents.get(parent.as_str()).copied();
-        let ancestor = found.ok_or_else(|| said(format!("{parent:?} is not a parent in this flow")))?;
+        let ancestor = found.ok_or_else(|| refused(format!("{parent:?} is not a parent in this flow")))?;
         match &known {
-            Place::Output { path, .. } => self.output(parent, ancestor, path).map(Cow::Borrowed).map_err(said),
-            Place::Error { .. } => {
+            Placeholder::Output { path, .. } => self.output(parent, ancestor, path).map(Cow::Borrowed).map_err(refused),
+            Placeholder::Error { .. } => {
                 Ok(Cow::Owned(ancestor.error.map_or(Value::Null, |error| Value::String(error.to_owned()))))
             }
-            Place::Run { .. } | Place::Flow => Ok(Cow::Owned(Value::String(ancestor.run.to_string()))),
+            Placeholder::Run { .. } | Placeholder::Flow => Ok(Cow::Owned(Value::String(ancestor.run.to_string()))),
         }
     }
 
@@ -298,7 +300,7 @@ fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
         if !before.is_empty() {
             pieces.push(Piece::Text(before));
         }
-        pieces.push(Piece::Place(&inside[..closes]));
+        pieces.push(Piece::Placeholder(&inside[..closes]));
         rest = &inside[closes + 2..];
     }
     if !rest.is_empty() {
@@ -308,7 +310,7 @@ fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
 }
 
 /// Parses a placeholder. Names may contain dots, so the known parents decide where a name ends.
-fn read(place: &str, known: &[&str]) -> Result<Place, String> {
+fn read(place: &str, known: &[&str]) -> Result<Placeholder, String> {
     let inside = place.trim();
     let wrong = |why: &str| {
         let right =
@@ -316,7 +318,7 @@ fn read(place: &str, known: &[&str]) -> Result<Place, String> {
         Err(format!("{{{{ {} }}}} {why}; {right}", shown(inside)))
     };
     if inside == "flow" {
-        return Ok(Place::Flow);
+        return Ok(Placeholder::Flow);
     }
     let Some(rest) = inside.strip_prefix("parents.") else { return wrong("is not a known placeholder") };
     let after = |name: &&str| {
@@ -335,15 +337,15 @@ fn read(place: &str, known: &[&str]) -> Result<Place, String> {
     };
     let parent = name.to_owned();
     match rest.strip_prefix(".output") {
-        None if rest == ".error" => Ok(Place::Error { parent }),
-        None => Ok(Place::Run { parent }),
-        Some("") => Ok(Place::Output { parent, path: Vec::new() }),
+        None if rest == ".error" => Ok(Placeholder::Error { parent }),
+        None => Ok(Placeholder::Run { parent }),
+        Some("") => Ok(Placeholder::Output { parent, path: Vec::new() }),
         Some(path) => {
             let path: Vec<String> = path[1..].split('.').map(str::to_owned).collect();
             if path.iter().any(String::is_empty) {
                 wrong("has an empty path segment")
             } else {
-                Ok(Place::Output { parent, path })
+                Ok(Placeholder::Output { parent, path })
             }
         }
     }
@@ -414,8 +416,8 @@ mod tests {
             (r#""{{ parents.plain.output.x }}""#, r#"the output of "plain" is not JSON"#),
             (r#""{{ parents.other.output.x }}""#, r#"names "other", which is not in depends_on"#),
         ] {
-            let said = rendered(payload).unwrap_err();
-            assert!(said.contains(why), "{payload}: {said}");
+            let error = rendered(payload).unwrap_err();
+            assert!(error.contains(why), "{payload}: {error}");
         }
     }
 
@@ -445,7 +447,7 @@ mod tests {
     #[test]
     fn a_payload_with_too_many_placeholders_is_refused() {
         let payload = |places: usize| serde_json::json!(vec!["{{ parents.extract.output.rows }}"; places]).to_string();
-        assert!(rendered(&payload(PLACES_MAX)).is_ok());
+        assert!(rendered(&payload(PLACEHOLDERS_MAX)).is_ok());
         let why = rendered(&payload(10_000)).unwrap_err();
         assert_eq!(why, "has 10000 placeholders {{ ... }}; at most 100 are allowed");
     }
@@ -484,7 +486,7 @@ mod tests {
         assert_eq!(told(r#"{"n": "{{ parents.a.output.rows }} {{ flow }}"}"#, &["a"]), "");
         assert_eq!(told(r#""{{ whatever }}""#, &[]), "", "a job without parents delivers its payload unchanged");
         assert!(told(r#""{{ parents.a.run }}""#, &[]).contains("depends_on is empty"));
-        let many = serde_json::json!(vec!["{{ flow }}"; PLACES_MAX + 1]).to_string();
+        let many = serde_json::json!(vec!["{{ flow }}"; PLACEHOLDERS_MAX + 1]).to_string();
         assert_eq!(told(&many, &["a"]), "payload: has 101 placeholders {{ ... }}; at most 100 are allowed");
         let ticking =
             JobSpec { schedule: spec(Span::minutes(1)).schedule, ..following(r#""{{ parents.a.run }}""#, &["a"]) };

@@ -69,9 +69,9 @@ pub fn forecast(job: &Job, mut next: Option<DbTime>, now: DbTime, mut open: Open
                 range.to
             }
             Plan::Rows(rows) => {
-                let Some(last) = rows.last().map(|row| row.tick) else { return forecast };
+                let Some(last) = rows.last().map(|row| row.at) else { return forecast };
                 for row in &rows {
-                    forecast.count(row.tick, row.tick, 1, row.fate);
+                    forecast.count(row.at, row.at, 1, row.fate);
                     open = open.and_waiting(usize::from(!matches!(row.fate, Fate::Skip(_))));
                 }
                 last
@@ -104,24 +104,24 @@ mod tests {
             let mut spec = spec(Span::minutes(1));
             spec.overlap = Overlap::Allow;
             spec.misfire = Misfire { catch_up, ..Misfire::default() };
-            let said = forecast(&job(spec), Some(s(60)), s(36_000), OpenRuns::NONE);
-            assert_eq!((said.ticks, said.on_time, said.late), (600, 2, late));
-            assert_eq!(said.span, Some((s(60), s(36_000))));
+            let found = forecast(&job(spec), Some(s(60)), s(36_000), OpenRuns::NONE);
+            assert_eq!((found.ticks, found.on_time, found.late), (600, 2, late));
+            assert_eq!(found.span, Some((s(60), s(36_000))));
             let skips = [(SkipReason::Misfire, 539), (SkipReason::CatchUp, 59 - late)];
-            assert_eq!(said.skips, BTreeMap::from(skips));
-            assert_eq!(said.ticks, said.on_time + said.late + said.skipped());
+            assert_eq!(found.skips, BTreeMap::from(skips));
+            assert_eq!(found.ticks, found.on_time + found.late + found.skipped());
         }
     }
 
     #[test]
     fn an_open_run_blocks_on_time_ticks_but_not_catch_up_runs() {
         let job = job(spec(Span::minutes(1)));
-        let said = forecast(&job, Some(s(36_000)), s(36_030), ONE);
-        assert_eq!((said.on_time, said.skips[&SkipReason::Overlap]), (0, 1));
-        let said = forecast(&job, Some(s(35_940)), s(36_000), OpenRuns::NONE);
-        assert_eq!((said.on_time, said.skips[&SkipReason::Overlap]), (1, 1), "the first tick blocks the second");
-        let said = forecast(&job, Some(s(35_880)), s(36_000), ONE);
-        assert_eq!((said.late, said.on_time, said.skips[&SkipReason::Overlap]), (1, 0, 2));
+        let found = forecast(&job, Some(s(36_000)), s(36_030), ONE);
+        assert_eq!((found.on_time, found.skips[&SkipReason::Overlap]), (0, 1));
+        let found = forecast(&job, Some(s(35_940)), s(36_000), OpenRuns::NONE);
+        assert_eq!((found.on_time, found.skips[&SkipReason::Overlap]), (1, 1), "the first tick blocks the second");
+        let found = forecast(&job, Some(s(35_880)), s(36_000), ONE);
+        assert_eq!((found.late, found.on_time, found.skips[&SkipReason::Overlap]), (1, 0, 2));
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl Missing {
 
     /// Every missing tick.
     pub fn ticks(&self) -> impl Iterator<Item = DbTime> + '_ {
-        self.passed.iter().map(|row| row.tick).chain(self.unplayed.iter().copied())
+        self.passed.iter().map(|row| row.at).chain(self.unplayed.iter().copied())
     }
 }
 
@@ -154,7 +154,7 @@ mod tests {
             ranges: vec![Window { from: s(5_460), to: s(5_520) }, Window { from: s(5_700), to: s(5_820) }],
         };
         let found = missing(&job, Some(s(5_640)), window, &ledger, now);
-        let passed: Vec<_> = found.passed.iter().map(|row| (row.tick, row.fate)).collect();
+        let passed: Vec<_> = found.passed.iter().map(|row| (row.at, row.fate)).collect();
         assert_eq!(passed, [(s(5_580), Fate::Skip(SkipReason::CatchUp))]);
         assert_eq!(found.unplayed, [s(5_640)]);
         assert_eq!(found.ticks().collect::<Vec<_>>(), [s(5_580), s(5_640)]);
@@ -169,7 +169,7 @@ mod tests {
             let found = missing(job, Some(s(6_060)), window, &Ledger::default(), now);
             assert_eq!(found.passed.len(), 4);
             let late = found.passed.iter().filter(|row| row.fate == Fate::Late);
-            late.map(|row| row.tick.millis() / 1_000).collect()
+            late.map(|row| row.at.millis() / 1_000).collect()
         };
         assert!(fired(&minutely(CatchUp::None, 9)).is_empty());
         assert_eq!(fired(&minutely(CatchUp::Latest, 9)), [5_880]);

@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        calendar::{Calendar, CalendarSpec, Held},
+        calendar::{Calendar, CalendarSpec, CalendarVersion},
         ids::Version,
         schedule::{Fold, Gap, ScheduleSpec},
     };
@@ -85,8 +85,8 @@ mod tests {
         let timing = ScheduleSpec::cron(cron, None, Gap::Shift, Fold::First, "").unwrap();
         let dates = dates.iter().map(|text| text.parse().unwrap()).collect();
         let spec = CalendarSpec::new("UTC", dates, vec![]).unwrap();
-        let held = Held::new(Version::from_raw(1), DbTime::EPOCH, &spec).unwrap();
-        let calendar = Arc::new(Calendar::new("c", vec![held]).unwrap());
+        let version = CalendarVersion::new(Version::from_raw(1), DbTime::EPOCH, &spec).unwrap();
+        let calendar = Arc::new(Calendar::new("c", vec![version]).unwrap());
         Schedule::compile(&timing.into()).unwrap().excluding(Exclusion::new(vec![calendar]))
     }
 

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use everytick_domain::{
-    assignment::{Member, Standing, assign},
+    assignment::{Member, Partition, assign},
     ids::Incarnation,
     partition::PartitionSet,
 };
@@ -44,20 +44,20 @@ pub(crate) fn decide(
         .filter(|node| node.until > cluster.now && node.may_own)
         .map(|node| Member { incarnation: node.incarnation, region: node.region.clone() })
         .collect();
-    let standing: Vec<_> = cluster
+    let partitions: Vec<_> = cluster
         .partitions
         .iter()
-        .map(|row| Standing {
+        .map(|row| Partition {
             partition: row.partition,
-            holder: row.owner.filter(|holder| alive(*holder)),
+            owner: row.owner.filter(|owner| alive(*owner)),
             home_region: row.home_region.clone(),
         })
         .collect();
-    let assigned: BTreeMap<u16, Incarnation> = assign(&members, &standing);
+    let assigned: BTreeMap<u16, Incarnation> = assign(&members, &partitions);
     let member = members.iter().any(|member| member.incarnation == me);
     let mut steps = Steps::default();
-    for row in &standing {
-        let (partition, ours, free) = (row.partition, row.holder == Some(me), row.holder.is_none());
+    for row in &partitions {
+        let (partition, ours, free) = (row.partition, row.owner == Some(me), row.owner.is_none());
         let meant_for_us = assigned.get(&partition) == Some(&me);
         if free {
             steps.free.insert(partition);

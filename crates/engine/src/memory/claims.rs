@@ -203,7 +203,7 @@ impl Memory {
 mod tests {
     use everytick_domain::{
         ids::{Cause, Epoch, Fence, RunId},
-        job::{Birth, born},
+        job::{Creation, create},
         run::State,
     };
     use everytick_store::{
@@ -215,8 +215,8 @@ mod tests {
     use crate::clock::MonoTime;
 
     fn loaded(tenant: TenantId, name: &str) -> LoadedJob {
-        let birth = Birth { id: job_id(tenant, name), tenant, partition: 0, by: "test".into(), at: START };
-        let (job, cursor) = born(birth, overlapping(name), &[]).unwrap();
+        let creation = Creation { id: job_id(tenant, name), tenant, partition: 0, by: "test".into(), at: START };
+        let (job, cursor) = create(creation, overlapping(name), &[]).unwrap();
         let (unread, open) = (Unread::default(), Vec::new());
         LoadedJob { job: Arc::new(job), epoch: Epoch::from_raw(1), cursor, last_tick: None, open, unread, room: 100 }
     }

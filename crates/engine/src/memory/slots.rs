@@ -208,7 +208,7 @@ pub(super) mod tests {
 
     use everytick_domain::{
         ids::{Cause, Epoch, Fence, RunId, TenantId},
-        job::{Birth, born},
+        job::{Creation, create},
         partition::PartitionSet,
         run::{CauseKind, Verdict},
         target::{HttpMethod, HttpTarget, TargetSpec},
@@ -225,7 +225,8 @@ pub(super) mod tests {
         let mut memory = Memory::default();
         memory.take_up(&PartitionSet::all(1));
         let loaded = |(name, url): &(&str, &str)| {
-            let birth = Birth { id: job_id(TENANT, name), tenant: TENANT, partition: 0, by: "test".into(), at: START };
+            let creation =
+                Creation { id: job_id(TENANT, name), tenant: TENANT, partition: 0, by: "test".into(), at: START };
             let mut spec = overlapping(name);
             let url = (*url).to_owned();
             spec.target = TargetSpec::Http(HttpTarget {
@@ -234,7 +235,7 @@ pub(super) mod tests {
                 headers: Default::default(),
                 secret: None,
             });
-            let (job, cursor) = born(birth, spec, &[]).unwrap();
+            let (job, cursor) = create(creation, spec, &[]).unwrap();
             LoadedJob {
                 job: Arc::new(job),
                 epoch: Epoch::from_raw(1),

@@ -76,7 +76,7 @@ impl Memory {
 mod tests {
     use everytick_domain::{
         ids::{Cause, Epoch, Fence},
-        job::{Birth, JobSpec, Overlap, born},
+        job::{Creation, JobSpec, Overlap, create},
         partition::PartitionSet,
         run::{CauseKind, State},
     };
@@ -98,8 +98,8 @@ mod tests {
 
     /// A memory with the job and its open runs. The claimed ones are not claims of this node.
     fn remembering(open: &[(i64, State)]) -> Memory {
-        let birth = Birth { id: job(), tenant: TENANT, partition: 0, by: "test".into(), at: START };
-        let (job, cursor) = born(birth, JobSpec { overlap: Overlap::CancelPrevious, ..spec("j") }, &[]).unwrap();
+        let creation = Creation { id: job(), tenant: TENANT, partition: 0, by: "test".into(), at: START };
+        let (job, cursor) = create(creation, JobSpec { overlap: Overlap::CancelPrevious, ..spec("j") }, &[]).unwrap();
         let open = open.iter().map(|(seconds, state)| OpenRun {
             id: run(*seconds),
             state: *state,

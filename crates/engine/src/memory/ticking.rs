@@ -163,7 +163,7 @@ impl Memory {
                     // Under some policies a run has to wait although it is not skipped.
                     let free = free && admit(&job.spec, open) == Admission::Start;
                     // With jitter a run is due later than its tick, and only a claim checks the due time.
-                    let now_or_never = |tick: &TickRow| tick.fate == Fate::Run && tick.due_at == tick.tick;
+                    let now_or_never = |tick: &TickRow| tick.fate == Fate::Run && tick.due_at == tick.at;
                     if free
                         && rows.iter().any(now_or_never)
                         && now.since(at) < PARK_MAX
@@ -179,7 +179,7 @@ impl Memory {
                     entry.recording = true;
                     entry.under_way += 1;
                     if Mutant::CursorRaisedBeforeAck.is_on() {
-                        let last = rows.last().map(|row| row.tick);
+                        let last = rows.last().map(|row| row.at);
                         entry.next = last.and_then(|last| job.ticking().and_then(|schedule| schedule.next_after(last)));
                         entry.lag = u32::MAX;
                         self.lagging.insert(id);
@@ -267,7 +267,7 @@ impl Memory {
         if entry.epoch != ticks.epoch {
             return;
         }
-        let from = if Mutant::NextFromNow.is_on() { now } else { row.tick.tick };
+        let from = if Mutant::NextFromNow.is_on() { now } else { row.tick.at };
         entry.next = entry.job.ticking().and_then(|schedule| schedule.next_after(from));
         entry.lag = entry.lag.saturating_add(1);
         entry.lags_since.get_or_insert_with(MonoTime::now);
@@ -285,7 +285,7 @@ impl Memory {
             job: job.id,
             tenant: job.tenant,
             cause: CauseKind::Tick,
-            scheduled_at: tick.tick,
+            scheduled_at: tick.at,
             fence: Fence::default().raised(now),
             attempt: 1,
             lost: 0,
@@ -322,7 +322,7 @@ impl Memory {
             self.answered(ticks.job);
             if unsure && Mutant::MemoryKeptAfterUnsure.is_on() {
                 for row in &ticks.rows {
-                    self.on_record(ticks, row, true, row.tick.tick);
+                    self.on_record(ticks, row, true, row.tick.at);
                 }
             }
             if let Some(entry) = self.jobs.get_mut(&ticks.job) {
@@ -368,7 +368,7 @@ impl Memory {
 mod tests {
     use everytick_domain::{
         ids::{Cause, Epoch, RunId},
-        job::{Birth, born},
+        job::{Creation, create},
         partition::PartitionSet,
     };
     use everytick_store::{
@@ -384,8 +384,9 @@ mod tests {
         memory.take_up(&PartitionSet::all(1));
         let job = |n: usize| {
             let name = format!("j{n}");
-            let birth = Birth { id: job_id(TENANT, &name), tenant: TENANT, partition: 0, by: "test".into(), at: START };
-            let (job, cursor) = born(birth, overlapping(&name), &[]).unwrap();
+            let creation =
+                Creation { id: job_id(TENANT, &name), tenant: TENANT, partition: 0, by: "test".into(), at: START };
+            let (job, cursor) = create(creation, overlapping(&name), &[]).unwrap();
             let (unread, open) = (Unread::default(), Vec::new());
             LoadedJob {
                 job: Arc::new(job),
@@ -406,7 +407,7 @@ mod tests {
     fn begin(memory: &mut Memory, name: &str) -> (JobId, RunId) {
         let (job, at) = (job_id(TENANT, name), s(5));
         let id = RunId::of(job, Cause::Tick(at));
-        let tick = TickRow { id, tick: at, due_at: at, fate: Fate::Run };
+        let tick = TickRow { id, at, due_at: at, fate: Fate::Run };
         memory.born(job, &tick, at).unwrap();
         (job, id)
     }

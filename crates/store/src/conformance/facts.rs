@@ -55,7 +55,7 @@ pub async fn changes_are_listed_oldest_first_with_the_previous_definition(bench:
     let was = Was { enabled: true, schedule: spec("j").schedule };
     let expected =
         [(START, What::Created), (s(5), What::Paused), (s(6), What::Resumed), (s(7), What::Edited(Some(was)))];
-    let told: Vec<_> = found.changes.iter().map(|changed| (changed.x, changed.what.clone())).collect();
+    let told: Vec<_> = found.changes.iter().map(|changed| (changed.effective_at, changed.what.clone())).collect();
     assert_eq!(told, expected);
     assert!(found.changes.iter().all(|changed| changed.by == "tester"));
 }

@@ -679,7 +679,7 @@ pub fn raised(at: DbTime) -> i64 {
 #[must_use]
 pub fn tick(job: &Job, seconds: i64, fate: Fate) -> RecordRow {
     let at = s(seconds);
-    let tick = TickRow { id: RunId::of(job.id, Cause::Tick(at)), tick: at, due_at: at, fate };
+    let tick = TickRow { id: RunId::of(job.id, Cause::Tick(at)), at, due_at: at, fate };
     RecordRow { tick, born_claimed: false }
 }
 

@@ -40,7 +40,7 @@ async fn state(bench: &Bench, run: RunId) -> (State, Option<String>) {
 }
 
 fn gave_way(to: RunId) -> (State, Option<String>) {
-    (State::Cancelled, Some(everytick_domain::overlap::gave_way(to)))
+    (State::Cancelled, Some(everytick_domain::overlap::superseded_error(to)))
 }
 
 pub async fn a_claim_supersedes_older_runs(bench: &Bench) {
@@ -80,7 +80,7 @@ pub async fn a_run_that_is_not_due_supersedes_nothing(bench: &Bench) {
     recorded(bench, &lease, &job, &[10]).await;
     claimed(bench).await;
     let mut later = tick(&job, 20, Fate::Run);
-    later.tick.due_at = later.tick.tick.plus(Span::seconds(5));
+    later.tick.due_at = later.tick.at.plus(Span::seconds(5));
     bench.record(&lease, ticks(&job, bench.epoch(&job).await, vec![later])).await;
     assert!(bench.store.supersede_in_queues(9).await.unwrap().is_empty());
     assert!(claimed(bench).await.is_empty());

@@ -4,7 +4,7 @@
 use async_trait::async_trait;
 use everytick_domain::{
     backfill::{
-        BACKFILL_OPEN_MAX, BACKFILLS_RUNNING_MAX, BackfillState, Order, Origin, Standing, Step, Stretch, ticks,
+        BACKFILL_OPEN_MAX, BACKFILLS_RUNNING_MAX, BackfillState, Order, Origin, Progress, Step, Stretch, ticks,
     },
     ids::{BackfillId, JobId, TenantId},
     job::{Job, Overlap},
@@ -354,8 +354,8 @@ impl Row {
         JobRef::Id(self.job_id)
     }
 
-    fn standing(&self, now: DbTime, kept: Span) -> Standing<'_> {
-        Standing {
+    fn standing(&self, now: DbTime, kept: Span) -> Progress<'_> {
+        Progress {
             state: self.state,
             next: &self.next,
             left: self.left,

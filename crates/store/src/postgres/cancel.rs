@@ -26,7 +26,7 @@ pub(super) async fn end_given(write: &mut Write, runs: &[Supersede]) -> Result<V
     let doing = write.doing;
     let cancelled: Vec<Uuid> = sqlx::query_scalar(sql!("supersede"))
         .bind(rows::run_ids(runs.iter().map(|given| given.run)))
-        .bind(runs.iter().map(|given| overlap::gave_way(given.to)).collect::<Vec<_>>())
+        .bind(runs.iter().map(|given| overlap::superseded_error(given.to)).collect::<Vec<_>>())
         .bind(write.now.millis())
         .fetch_all(&mut *write.tx)
         .await

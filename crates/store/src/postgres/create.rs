@@ -11,7 +11,7 @@ use everytick_domain::{
     flow::When,
     home::{BlockClaim, Homes},
     ids::{JobId, TenantId},
-    job::{self, Birth, Job, JobSpec},
+    job::{self, Creation, Job, JobSpec},
     time::DbTime,
 };
 use uuid::Uuid;
@@ -112,8 +112,8 @@ async fn decide(
         let named = family.resolve(new.id, &mut new.spec)?;
         let place = homes.place(new.id, new.spec.home_region.as_deref());
         let place = place.map_err(|invalid| StoreError::Invalid(vec![invalid]))?;
-        let birth = Birth { id: new.id, tenant, partition: place.partition, by: actor.0.clone(), at: now };
-        let (job, cursor) = job::born(birth, new.spec, known).map_err(StoreError::Invalid)?;
+        let creation = Creation { id: new.id, tenant, partition: place.partition, by: actor.0.clone(), at: now };
+        let (job, cursor) = job::create(creation, new.spec, known).map_err(StoreError::Invalid)?;
         let created = Created { job, cursor, replayed: false };
         if let Some(claim) = place.claim {
             homes.claim(&claim);

@@ -106,14 +106,15 @@ pub(super) async fn of(
 
 #[cfg(test)]
 mod tests {
-    use everytick_domain::job::{Birth, JobSpec, born};
+    use everytick_domain::job::{Creation, JobSpec, create};
 
     use super::*;
     use crate::conformance::{START, TENANT, job_id, queues::queued, spec};
 
     fn job(name: &str) -> Arc<Job> {
-        let birth = Birth { id: job_id(TENANT, name), tenant: TENANT, partition: 0, by: "test".into(), at: START };
-        Arc::new(born(birth, queued(spec(name)), &[]).unwrap().0)
+        let creation =
+            Creation { id: job_id(TENANT, name), tenant: TENANT, partition: 0, by: "test".into(), at: START };
+        Arc::new(create(creation, queued(spec(name)), &[]).unwrap().0)
     }
 
     #[test]

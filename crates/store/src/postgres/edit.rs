@@ -2,7 +2,7 @@
 //! being recorded. Then reads the job's state and the clock, asks the domain, and writes the result.
 
 use everytick_domain::{
-    edit::{self, Change, Standing},
+    edit::{self, Change, LockedJob},
     ids::{JobId, RunId, TenantId},
     overlap::OpenRuns,
     plan::TickRow,
@@ -82,7 +82,13 @@ async fn edit(write: &mut Write, days: &Days, tenant: TenantId, actor: &Actor, m
             if let Some(parents) = parents {
                 flows::parents_now(write, &edit.job, &parents).await?;
             }
-            Edited { job: edit.job, cursor: edit.cursor, effective_at: Some(edit.x), cancelled: Vec::new(), backlog }
+            Edited {
+                job: edit.job,
+                cursor: edit.cursor,
+                effective_at: Some(edit.effective_at),
+                cancelled: Vec::new(),
+                backlog,
+            }
         }
     };
     if ask.cancel && ends {
@@ -136,7 +142,7 @@ async fn is_taken(write: &mut Write, tenant: TenantId, name: &str) -> Result<boo
     Ok(taken.is_some())
 }
 
-async fn standing(write: &mut Write, row: &JobRow) -> Result<Standing> {
+async fn standing(write: &mut Write, row: &JobRow) -> Result<LockedJob> {
     let (id, now) = (row.job.id, write.now);
     let from = row.cursor.map_or(now, |cursor| cursor.min(now));
     let tick: Option<i64> = sqlx::query_scalar(sql!("last_tick"))
@@ -154,7 +160,7 @@ async fn standing(write: &mut Write, row: &JobRow) -> Result<Standing> {
         .await?
         .remove(&id)
         .map_or(OpenRuns::NONE, |open| OpenRun::count(&open));
-    Ok(Standing { job: row.job.clone(), cursor: row.cursor, now, last_recorded, open, calendars: Vec::new() })
+    Ok(LockedJob { job: row.job.clone(), cursor: row.cursor, now, last_recorded, open, calendars: Vec::new() })
 }
 
 /// Writes the edit. Returns whether more runs wait than it moves; those are moved in the background.
@@ -169,7 +175,7 @@ async fn write_edit(
 ) -> Result<bool> {
     let job = &edit.job;
     // Ticks before the oldest day have no table: they are recorded as skips.
-    let is_old = |tick: &TickRow| days.oldest().is_some_and(|oldest| Day::of(tick.tick) < oldest);
+    let is_old = |tick: &TickRow| days.oldest().is_some_and(|oldest| Day::of(tick.at) < oldest);
     let (old, kept): (Vec<&TickRow>, Vec<&TickRow>) = edit.rows.iter().partition(|tick| is_old(tick));
     let due = JobTicks {
         job: job.id,

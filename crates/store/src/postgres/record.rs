@@ -78,7 +78,7 @@ async fn record_all(store: &PostgresStore, lease: &Lease, all: &Ticks<'_>) -> Re
             Tried::NoDay if !days_made => {
                 days_made = true;
                 let days = days::make(store).await?;
-                let is_old = |row: &RecordRow| days.lack(Day::of(row.tick.tick));
+                let is_old = |row: &RecordRow| days.lack(Day::of(row.tick.at));
                 let old_jobs: HashSet<JobId> =
                     all.iter().filter(|(_, row)| is_old(row)).map(|(ticks, _)| ticks.job).collect();
                 if old_jobs.is_empty() {
@@ -133,7 +133,7 @@ async fn insert(write: &mut Write, lease: &Lease, all: &Ticks<'_>, how: How) -> 
         (false, false) => sql!("record"),
     };
     let column = |of: fn(&(&JobTicks, &RecordRow)) -> i64| all.iter().map(of).collect::<Vec<_>>();
-    let on_tick = all.iter().all(|(_, row)| row.tick.due_at == row.tick.tick);
+    let on_tick = all.iter().all(|(_, row)| row.tick.due_at == row.tick.at);
     let mut insert = sqlx::query(statement)
         .bind(lease.incarnation.uuid())
         .bind(&lease.node)
@@ -141,7 +141,7 @@ async fn insert(write: &mut Write, lease: &Lease, all: &Ticks<'_>, how: How) -> 
         .bind(rows::run_ids(all.iter().map(|(_, row)| row.tick.id)))
         .bind(rows::job_ids(all.iter().map(|(ticks, _)| ticks.job)))
         .bind(column(|(ticks, _)| ticks.epoch.raw()))
-        .bind(column(|(_, row)| row.tick.tick.millis()))
+        .bind(column(|(_, row)| row.tick.at.millis()))
         .bind(if on_tick { Vec::new() } else { column(|(_, row)| row.tick.due_at.millis()) })
         .bind(all.iter().map(|(_, row)| state(row).code()).collect::<Vec<_>>())
         .bind(rows::unless_all(all.iter().map(|(_, row)| row.tick.fate == Fate::Late), &false))
@@ -236,7 +236,7 @@ async fn why(write: &mut Write, left: &Ticks<'_>, now: DbTime) -> Result<Vec<(Ru
         .bind(rows::run_ids(left.iter().map(|(_, row)| row.tick.id)))
         .bind(rows::job_ids(left.iter().map(|(ticks, _)| ticks.job)))
         .bind(left.iter().map(|(ticks, _)| ticks.epoch.raw()).collect::<Vec<_>>())
-        .bind(left.iter().map(|(_, row)| row.tick.tick.millis()).collect::<Vec<_>>())
+        .bind(left.iter().map(|(_, row)| row.tick.at.millis()).collect::<Vec<_>>())
         .bind(now.millis())
         .fetch_all(&mut *write.tx)
         .await
@@ -265,14 +265,14 @@ async fn write_old(write: &mut Write, lease: &Lease, old: &Ticks<'_>) -> Result<
     node::hold(write, lease).await?;
     let Some((tenant, cursor)) = range::hold(write, ticks.job, ticks.epoch).await? else { return Ok(()) };
     // Ticks are planned in order, so all ticks between the cursor and the first of these are recorded.
-    if cursor.is_none_or(|cursor| cursor > first.tick.tick) || last.tick.tick > write.now {
+    if cursor.is_none_or(|cursor| cursor > first.tick.at) || last.tick.at > write.now {
         return Ok(());
     }
     let found = horizon::job_rows(&mut write.tx, &write.unreadable, &[ticks.job], DOING).await?;
     let Some(schedule) = found.first().and_then(|row| row.job.schedule.clone()) else { return Ok(()) };
     let skipped = ranges_of(old.iter().map(|(_, row)| &row.tick));
     range::insert_ranges(write, ticks.job, tenant, &skipped).await?;
-    let next = Schedule::next_after(&schedule, last.tick.tick);
+    let next = Schedule::next_after(&schedule, last.tick.at);
     range::move_on(write, ticks.job, next).await?;
     Ok(())
 }
@@ -288,10 +288,10 @@ pub(super) fn ranges_of<'a>(ticks: impl Iterator<Item = &'a TickRow>) -> Vec<Ski
         };
         match ranges.last_mut() {
             Some(last) if last.reason == reason => {
-                last.to = tick.tick;
+                last.to = tick.at;
                 last.count += 1;
             }
-            _ => ranges.push(SkipRange { from: tick.tick, to: tick.tick, count: 1, reason }),
+            _ => ranges.push(SkipRange { from: tick.at, to: tick.at, count: 1, reason }),
         }
     }
     ranges
@@ -306,7 +306,7 @@ pub(super) async fn insert_edited(write: &mut Write, due: &JobTicks, queue: Opti
     let rows = &due.rows;
     let inserted: Vec<Uuid> = sqlx::query_scalar(sql!("edit_ticks"))
         .bind(rows::run_ids(rows.iter().map(|row| row.tick.id)))
-        .bind(rows.iter().map(|row| row.tick.tick.millis()).collect::<Vec<_>>())
+        .bind(rows.iter().map(|row| row.tick.at.millis()).collect::<Vec<_>>())
         .bind(rows.iter().map(|row| row.tick.due_at.millis()).collect::<Vec<_>>())
         .bind(rows.iter().map(|row| state(row).code()).collect::<Vec<_>>())
         .bind(rows.iter().map(|row| row.tick.fate == Fate::Late).collect::<Vec<_>>())

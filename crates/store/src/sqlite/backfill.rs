@@ -3,7 +3,7 @@
 
 use async_trait::async_trait;
 use everytick_domain::{
-    backfill::{BACKFILL_OPEN_MAX, BACKFILLS_RUNNING_MAX, BackfillState, Order, Origin, Standing, Stretch, ticks},
+    backfill::{BACKFILL_OPEN_MAX, BACKFILLS_RUNNING_MAX, BackfillState, Order, Origin, Progress, Stretch, ticks},
     ids::{BackfillId, JobId, RunId, TenantId},
     job::Overlap,
     partition::PartitionSet,
@@ -257,7 +257,7 @@ async fn advance(write: &mut Write, id: BackfillId, kept: Span) -> Result<Backfi
     let limited = job.as_ref().map(|row| &row.job).filter(|job| job.spec.in_progress_max().is_some());
     let open = horizon::open_runs(&mut write.tx, limited, ADVANCING).await?;
     let job_open = open.get(&job_id).map_or(0, Vec::len);
-    let standing = Standing {
+    let standing = Progress {
         state: was,
         next: &next,
         left: total.saturating_sub(position) as usize,

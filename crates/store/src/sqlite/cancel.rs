@@ -26,7 +26,7 @@ pub(super) async fn supersede(store: &SqliteStore, lease: &Lease, runs: &[Supers
 /// Cancels those of the runs that are open.
 pub(super) async fn end_given(write: &mut Write, runs: &[Supersede]) -> Result<Vec<RunId>> {
     let (doing, now) = (write.doing, write.now);
-    let asked: Vec<_> = runs.iter().map(|given| (Hex(given.run.uuid()), overlap::gave_way(given.to))).collect();
+    let asked: Vec<_> = runs.iter().map(|given| (Hex(given.run.uuid()), overlap::superseded_error(given.to))).collect();
     let cancelled: Vec<Uuid> = sqlx::query_scalar(sql!("supersede"))
         .bind(rows::json(&asked).failed(doing)?)
         .bind(now.millis())

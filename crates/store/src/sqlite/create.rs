@@ -10,7 +10,7 @@ use everytick_domain::{
     calendar::Calendar,
     flow::When,
     ids::{JobId, TenantId},
-    job::{self, Birth},
+    job::{self, Creation},
     time::DbTime,
 };
 use uuid::Uuid;
@@ -99,8 +99,8 @@ async fn decide(
 }
 
 fn new_job(tenant: TenantId, actor: &Actor, new: NewJob, known: &[Arc<Calendar>], now: DbTime) -> Result<Created> {
-    let birth = Birth { id: new.id, tenant, partition: 0, by: actor.0.clone(), at: now };
-    let (job, cursor) = job::born(birth, new.spec, known).map_err(StoreError::Invalid)?;
+    let creation = Creation { id: new.id, tenant, partition: 0, by: actor.0.clone(), at: now };
+    let (job, cursor) = job::create(creation, new.spec, known).map_err(StoreError::Invalid)?;
     Ok(Created { job, cursor, replayed: false })
 }
 

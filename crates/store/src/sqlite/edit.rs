@@ -2,7 +2,7 @@
 //! writes the result.
 
 use everytick_domain::{
-    edit::{self, Change, Standing},
+    edit::{self, Change, LockedJob},
     ids::{JobId, RunId, TenantId},
     overlap::OpenRuns,
     time::DbTime,
@@ -51,7 +51,7 @@ pub(super) async fn edit_job(store: &SqliteStore, tenant: TenantId, actor: &Acto
             Edited {
                 job: edit.job,
                 cursor: edit.cursor,
-                effective_at: Some(edit.x),
+                effective_at: Some(edit.effective_at),
                 cancelled: Vec::new(),
                 backlog: false,
             }
@@ -92,7 +92,7 @@ async fn is_taken(write: &mut Write, tenant: TenantId, name: &str) -> Result<boo
     Ok(taken.is_some())
 }
 
-async fn standing(write: &mut Write, row: &JobRow) -> Result<Standing> {
+async fn standing(write: &mut Write, row: &JobRow) -> Result<LockedJob> {
     let (id, now) = (row.job.id, write.now);
     let from = row.cursor.map_or(now, |cursor| cursor.min(now));
     let tick: Option<i64> = sqlx::query_scalar(sql!("last_tick"))
@@ -110,7 +110,7 @@ async fn standing(write: &mut Write, row: &JobRow) -> Result<Standing> {
         .await?
         .remove(&id)
         .map_or(OpenRuns::NONE, |open| OpenRun::count(&open));
-    Ok(Standing { job: row.job.clone(), cursor: row.cursor, now, last_recorded, open, calendars: Vec::new() })
+    Ok(LockedJob { job: row.job.clone(), cursor: row.cursor, now, last_recorded, open, calendars: Vec::new() })
 }
 
 async fn write_edit(

@@ -101,7 +101,7 @@ fn ticks(lease: Option<&Lease>, all: &[(&JobTicks, &RecordRow)]) -> Result<Strin
             ticks.job.uuid().as_simple(),
             state(lease, row).code(),
             u8::from(row.tick.fate == Fate::Late),
-            row.tick.tick.millis(),
+            row.tick.at.millis(),
             row.tick.due_at.millis(),
             ticks.epoch.raw(),
         )

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use everytick_domain::{
     ids::{JobId, RunId},
     job::Job,
-    overlap::{Open, Standing},
+    overlap::{JobRuns, Open},
     run::State,
 };
 use sqlx::Row as _;
@@ -60,8 +60,8 @@ pub(super) async fn supersede(write: &mut Write, jobs: &[Arc<Job>]) -> Result<Ve
     cancel::end_given(write, &given).await
 }
 
-async fn standing(write: &mut Write, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId, Standing>> {
-    let mut standing: BTreeMap<JobId, Standing> = BTreeMap::new();
+async fn standing(write: &mut Write, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId, JobRuns>> {
+    let mut standing: BTreeMap<JobId, JobRuns> = BTreeMap::new();
     let asked = rows::job_ids(jobs.iter().map(|job| job.id));
     let found = sqlx::query(sql!("queue_standing"))
         .bind(&asked)

@@ -112,7 +112,7 @@ async fn an_edit_waits_for_the_batch_in_progress_and_sees_its_ticks() {
     let insert = format!(
         "insert into runs (id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence, finished_at, skip_reason)
          values ('{}', 1, '{}', 1, {at}, {at}, 5, false, false, 0, 0, 0, {at}, 1); commit",
-        row.id, job.id, at = row.tick.millis()
+        row.id, job.id, at = row.at.millis()
     );
     run(&mut recorder, &insert).await;
     assert_eq!(editing.await.unwrap().unwrap().effective_at, Some(s(25)));

@@ -86,7 +86,7 @@ async fn a_node_stopped_inside_a_transaction_does_not_block_take_over_and_is_rej
     let insert = format!(
         "begin; insert into runs (id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence, finished_at, skip_reason)
          values ('{}', 1, '{}', 1, {at}, {at}, 5, false, false, 0, 0, 0, {at}, 1)",
-        row.id, job.id, at = row.tick.millis()
+        row.id, job.id, at = row.at.millis()
     );
     sqlx::raw_sql(sqlx::AssertSqlSafe(insert)).execute(&mut holder).await.unwrap();
     let name = std::thread::current().name().unwrap_or_default().to_owned();
