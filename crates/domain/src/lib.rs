@@ -21,5 +21,6 @@ pub mod retry;
 pub mod run;
 pub mod schedule;
 pub mod short;
+pub mod splitmix;
 pub mod target;
 pub mod time;

@@ -20,6 +20,7 @@ use everytick_domain::{
     partition::PartitionSet,
     retry::RetryPolicy,
     schedule::{Fold, Gap, ScheduleSpec},
+    splitmix::SplitMix64,
     target::{HttpMethod, HttpTarget, TargetSpec},
     time::Span,
 };
@@ -42,14 +43,14 @@ async fn main() {
     let holder = (arguments.len() > 2).then(|| tokio::spawn(hold(url.clone(), limits, ended.clone())));
 
     let described = plain();
-    let mut random = Random(1);
+    let mut random = SplitMix64::new(1);
     let (server_before, ours_before) = cpu(&store).await;
     let (mut made, mut slowest, mut reported) = (0, Duration::ZERO, 0);
     let began = clock();
     while made < jobs {
         let now = store.now().await.unwrap();
         let count = batch.min(jobs - made);
-        let mut ids: Vec<JobId> = (0..count).map(|_| JobId::new(now, random.bytes())).collect();
+        let mut ids: Vec<JobId> = (0..count).map(|_| JobId::new(now, bytes(&mut random))).collect();
         ids.sort_unstable();
         let specs = (made..).map(|n| JobSpec { name: format!("job-{n:07}"), ..described.clone() });
         let batch = ids.into_iter().zip(specs).map(|(id, spec)| NewJob { id, spec }).collect();
@@ -138,19 +139,12 @@ async fn sizes(store: &PostgresStore, jobs: usize) {
     println!("a job            {:7.1} B, and {:.1} B of audit trail", each(of(false)), each(of(true)));
 }
 
-struct Random(u64);
-
-impl Random {
-    fn bytes(&mut self) -> [u8; 10] {
-        let mut bytes = [0; 10];
-        for part in bytes.chunks_mut(8) {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            part.copy_from_slice(&(mixed ^ (mixed >> 31)).to_le_bytes()[..part.len()]);
-        }
-        bytes
+fn bytes(random: &mut SplitMix64) -> [u8; 10] {
+    let mut bytes = [0; 10];
+    for part in bytes.chunks_mut(8) {
+        part.copy_from_slice(&random.draw().to_le_bytes()[..part.len()]);
     }
+    bytes
 }
 
 /// The processor time of the server's sessions that are ours, and of this process.

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use everytick_domain::splitmix::SplitMix64;
+
 use crate::exercise::exercise;
 
 const SECONDS_DEFAULT: u64 = 2;
@@ -65,61 +67,49 @@ const PIECES: [&str; 30] = [
 fn no_text_panics_or_hangs() {
     let seconds = std::env::var("EVERYTICK_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
     let until = Instant::now() + Duration::from_secs(seconds.unwrap_or(SECONDS_DEFAULT));
-    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    let mut random = SplitMix64::new(1);
     while Instant::now() < until {
-        let mut text = CORPUS[random.below(CORPUS.len())].to_owned();
-        for _ in 0..random.below(4) {
+        let mut text = CORPUS[pick(&mut random, CORPUS.len())].to_owned();
+        for _ in 0..pick(&mut random, 4) {
             mutate(&mut text, &mut random);
         }
         // Mostly present years, and sometimes the limits of time.
-        let after = match random.below(20) {
+        let after = match pick(&mut random, 20) {
             0 => i64::MIN,
             1 => i64::MAX,
             2 => 253_402_207_190_000,
-            _ => random.next().rem_euclid(5_000_000_000_000),
+            _ => random.below(5_000_000_000_000).cast_signed(),
         };
         let began = Instant::now();
-        exercise(&text, ZONES[random.below(ZONES.len())], after);
+        exercise(&text, ZONES[pick(&mut random, ZONES.len())], after);
         // This detects a hang, not slowness: even a busy machine needs less time for an expression.
         assert!(began.elapsed() < HANG, "{text:?} took {:?}", began.elapsed());
     }
 }
 
-fn mutate(text: &mut String, random: &mut Random) {
+fn mutate(text: &mut String, random: &mut SplitMix64) {
     let mut letters: Vec<char> = text.chars().collect();
-    let place = random.below(letters.len() + 1);
-    match random.below(4) {
-        0 if place < letters.len() => {
-            letters.remove(place);
+    let at = pick(random, letters.len() + 1);
+    match pick(random, 4) {
+        0 if at < letters.len() => {
+            letters.remove(at);
         }
-        1 if place < letters.len() => {
-            letters.splice(place..=place, PIECES[random.below(PIECES.len())].chars());
+        1 if at < letters.len() => {
+            letters.splice(at..=at, PIECES[pick(random, PIECES.len())].chars());
         }
         2 => {
-            let other: Vec<char> = CORPUS[random.below(CORPUS.len())].chars().collect();
-            let cut = random.below(other.len() + 1);
-            letters.truncate(place);
+            let other: Vec<char> = CORPUS[pick(random, CORPUS.len())].chars().collect();
+            let cut = pick(random, other.len() + 1);
+            letters.truncate(at);
             letters.extend_from_slice(&other[cut..]);
         }
         _ => {
-            letters.splice(place..place, PIECES[random.below(PIECES.len())].chars());
+            letters.splice(at..at, PIECES[pick(random, PIECES.len())].chars());
         }
     }
     *text = letters.into_iter().collect();
 }
 
-/// xorshift64*: deterministic, so every test run is the same.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> i64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D).cast_signed()
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.next().unsigned_abs() % limit as u64).unwrap()
-    }
+fn pick(random: &mut SplitMix64, limit: usize) -> usize {
+    usize::try_from(random.below(limit as u64)).unwrap()
 }

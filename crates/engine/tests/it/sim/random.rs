@@ -5,27 +5,23 @@ use std::{
     time::Duration,
 };
 
+use everytick_domain::splitmix::SplitMix64;
 use everytick_engine::commands::Entropy;
 
-/// SplitMix64; clones share the stream.
+/// Clones share the stream.
 #[derive(Clone)]
-pub struct Random(Arc<Mutex<u64>>);
+pub struct Random(Arc<Mutex<SplitMix64>>);
 
 impl Random {
     pub fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(seed)))
+        Self(Arc::new(Mutex::new(SplitMix64::new(seed))))
     }
     /// A separate stream, so that the numbers that one part draws do not change those of another part.
     pub fn fork(&self, salt: u64) -> Self {
         Self::new(self.next() ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
     pub fn next(&self) -> u64 {
-        let mut state = self.0.lock().unwrap();
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = *state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.lock().unwrap().draw()
     }
     pub fn below(&self, n: u64) -> u64 {
         self.next() % n.max(1)
