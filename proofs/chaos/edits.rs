@@ -15,7 +15,7 @@ const NEAR_MS: i64 = 50;
 
 /// Works on one job after another until the campaign ends.
 pub(crate) async fn run(load: Load, line: u64, seed: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     for n in 0.. {
         if now_ms() + 8_000 > load.ends_at {
             return;

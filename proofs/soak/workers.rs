@@ -71,7 +71,7 @@ pub(crate) async fn killed(runs: u64, workers: u64, seed: u64) -> anyhow::Result
     let asked = stream::iter(0..runs).map(|n| trigger(&http, &url, n / RUNS_PER_JOB)).buffer_unordered(8);
     asked.collect::<Vec<_>>().await.into_iter().collect::<anyhow::Result<()>>()?;
     let mut children = (0..workers).map(|_| start_worker(&url)).collect::<anyhow::Result<Vec<_>>>()?;
-    let (mut random, mut kills, begun) = (Random(seed), 0_u64, now_ms());
+    let (mut random, mut kills, begun) = (Random::new(seed), 0_u64, now_ms());
     let mut db = PgConnection::connect(&database.url).await?;
     loop {
         tokio::time::sleep(Duration::from_millis(100 + random.below(300))).await;

@@ -96,7 +96,7 @@ impl Load {
 
     /// One-shot jobs, about one a second, created shortly before their instant through any node.
     pub(crate) async fn shoot(self, seed: u64) {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         for n in 0.. {
             sleep_ms(random.between(700, 1_300)).await;
             let at = now_ms() + random.between(1_500, 4_000);
@@ -104,7 +104,7 @@ impl Load {
                 return;
             }
             let (one, seed) = (self.clone(), random.below(u64::MAX));
-            tokio::spawn(async move { one.shoot_one(n, at, Random(seed)).await });
+            tokio::spawn(async move { one.shoot_one(n, at, Random::new(seed)).await });
         }
     }
 

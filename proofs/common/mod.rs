@@ -1,6 +1,6 @@
 //! Shared by the soak and chaos tests: the machine's clock, a seeded random generator, and the path of the binary.
 
-#![allow(dead_code, reason = "each example uses a part of it")]
+#![allow(dead_code, reason = "each rig uses a part of it")]
 
 use std::{
     path::PathBuf,
@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::Context;
+use everytick_domain::splitmix::SplitMix64;
 use serde_json::Value;
 
 /// Milliseconds of the machine's clock, which is also the database clock.
@@ -51,7 +52,7 @@ pub(crate) async fn make_jobs(request: reqwest::RequestBuilder, lines: String) -
     Ok(())
 }
 
-/// The binary next to this example; both are built with the same profile.
+/// The server binary; it and this rig are built with the same profile.
 pub(crate) fn binary() -> anyhow::Result<PathBuf> {
     let mut path = std::env::current_exe()?;
     path.pop();
@@ -59,16 +60,16 @@ pub(crate) fn binary() -> anyhow::Result<PathBuf> {
     Ok(path.join("everytick"))
 }
 
-/// SplitMix64: the same seed gives the same sequence.
-pub(crate) struct Random(pub(crate) u64);
+/// Seeded random numbers.
+pub(crate) struct Random(SplitMix64);
 
 impl Random {
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n.max(1)
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(SplitMix64::new(seed))
+    }
+
+    pub(crate) const fn below(&mut self, n: u64) -> u64 {
+        self.0.below(n)
     }
 
     /// A number from `low` to `high`, both included.

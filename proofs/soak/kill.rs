@@ -15,7 +15,7 @@ use crate::{
 pub(crate) async fn run(jobs: u64, times: u64, seed: u64) -> anyhow::Result<()> {
     println!("{jobs} jobs every second under {times} x kill -9, seed {seed}:");
     let dir = tempfile::tempdir()?;
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let (sink, hook) = Sink::start().await?;
     let mut server = Server::start(dir.path()).await?;
     // Each server lives up to three seconds, and a start takes some time too.

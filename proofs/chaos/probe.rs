@@ -16,7 +16,7 @@ impl Probes {
     }
 
     pub(crate) async fn run(self, apis: Vec<Api>, mut passed: mpsc::UnboundedReceiver<Passed>, seed: u64) {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         while let Some(Passed { run, fence }) = passed.recv().await {
             let api = apis[usize::try_from(random.below(apis.len() as u64)).unwrap_or(0)].clone();
             let probes = self.clone();

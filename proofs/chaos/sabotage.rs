@@ -83,7 +83,7 @@ fn apart(n: usize) -> String {
 /// Again and again, just before a tick, assigns partitions to nodes that do not own them. With the primary key this must not
 /// change the record.
 pub(crate) async fn lie(url: String, seed: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     loop {
         let (low, high) = BEFORE_MS;
         // Connect first, so that the assignment is in time. The database is down now and then.

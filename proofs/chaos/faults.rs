@@ -87,7 +87,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn new(seed: u64, net: Net, clocks: bool) -> Self {
-        Self { random: Random(seed), bag: Vec::new(), net, clocks }
+        Self { random: Random::new(seed), bag: Vec::new(), net, clocks }
     }
 
     /// The next round: one fault, in one of seven rounds two at once.

@@ -29,7 +29,7 @@ pub(crate) async fn run(times: u64, seed: u64) -> anyhow::Result<()> {
     let server = Server::start(dir.path()).await?;
     let client = reqwest::Client::new();
     let limit = Arc::new(Semaphore::new(AT_ONCE));
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut tasks = Vec::new();
     for n in 0..times {
         let permit = limit.clone().acquire_owned().await?;
