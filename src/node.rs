@@ -87,7 +87,7 @@ pub(crate) async fn start(
         process_lives: identity::lives,
         settings: everytick_engine::Settings {
             region: settings.region.clone(),
-            holds: settings.roles.plays,
+            may_own: settings.roles.plays,
             poll,
             look,
             node: settings.node_name.clone(),
@@ -224,7 +224,7 @@ async fn listen(store: Arc<PostgresStore>, hints: Hints) {
                 while heard.changed().await.is_ok() {
                     hints.jobs_changed();
                     hints.run_waits();
-                    hints.holders_changed();
+                    hints.owners_changed();
                 }
             }
             Err(error) => tracing::debug!(%error, "could not listen for notifications; trying again"),

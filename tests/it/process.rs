@@ -164,7 +164,7 @@ fn a_loop_that_panics_ends_the_process_and_is_named_even_if_the_log_cannot_be_wr
     let server = Server::builder().flags(&["--allow-webhook-range", "127.0.0.0/8"]).start();
     server.everytick(&["job", "create", "good", "--every", "1s", "--url", &sink.url()]).ok();
     let (dir, ..) = server.stop();
-    for name in ["renew", "hold", "load", "tick", "settle", "claim", "raise", "watchdog", "flows"] {
+    for name in ["renew", "partitions", "load", "tick", "settle", "claim", "raise", "watchdog", "flows"] {
         let log = dir.path().join("log");
         let run = |stderr: Stdio| {
             let mut child = everytick_command(dir.path())

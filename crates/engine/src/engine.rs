@@ -34,7 +34,7 @@ use crate::{
     outage::Outage,
     pulse::{self, Pulse},
     schedule::{load, raise, tick},
-    settings::{FAILURE_PAUSE, JOIN_PATIENCE, NAME_HELD_LOOK, RECORDERS},
+    settings::{FAILURE_PAUSE, JOIN_PATIENCE, NAME_IN_USE_POLL, RECORDERS},
     settle,
     upkeep::{
         backfill, backlog, detect,
@@ -83,7 +83,7 @@ pub(crate) struct Shared {
     pub wake_claim: Notify,
     pub wake_renew: Notify,
     pub wake_compare: Notify,
-    pub wake_hold: Notify,
+    pub wake_partitions: Notify,
     /// Set: record no more ticks and make no more claims.
     pub stopping: CancellationToken,
     /// Set: the loops end.
@@ -211,13 +211,13 @@ impl Shared {
     }
 }
 
-fn info(parts: &Parts, holds: bool) -> NodeInfo {
+fn info(parts: &Parts, may_own: bool) -> NodeInfo {
     let settings = &parts.settings;
     NodeInfo {
         can: Some(parts.target.capabilities().publish()),
         listen: (!settings.listen.is_empty()).then(|| assign::listen_text(&settings.listen)),
         region: settings.region.clone(),
-        may_own: settings.holds && holds,
+        may_own: settings.may_own && may_own,
         takes_over: if settings.replace_node { TakeOver::Any } else { TakeOver::Expired },
         process: settings.process.clone(),
         ..NodeInfo::named(&settings.node)
@@ -239,27 +239,27 @@ async fn join(parts: &Parts, incarnation: Incarnation, clock: &DbClock) -> Resul
                 clock.observe(sent, now);
                 return Ok((lease, sent));
             }
-            Err(StoreError::NameHeld(holder)) => {
-                let lives = holder.process.as_ref().and_then(parts.process_lives);
+            Err(StoreError::NameHeld(owner)) => {
+                let lives = owner.process.as_ref().and_then(parts.process_lives);
                 if lives == Some(false) {
-                    let pid = holder.process.as_ref().map(|process| process.pid);
+                    let pid = owner.process.as_ref().map(|process| process.pid);
                     tracing::info!(
-                        node = holder.node,
+                        node = owner.node,
                         pid,
                         "the previous process of this node has ended; taking over its lease"
                     );
-                    node.takes_over = TakeOver::Only(holder.incarnation);
+                    node.takes_over = TakeOver::Only(owner.incarnation);
                     continue;
                 }
-                let renewed = watched.as_ref().is_some_and(|seen| seen.renewed_at != holder.renewed_at);
+                let renewed = watched.as_ref().is_some_and(|seen| seen.renewed_at != owner.renewed_at);
                 if lives == Some(true) || renewed {
-                    return Err(StoreError::NameHeld(holder));
+                    return Err(StoreError::NameHeld(owner));
                 }
                 if watched.is_none() {
-                    tracing::warn!("the node name is in use; waiting until its lease expires or is renewed: {holder}");
+                    tracing::warn!("the node name is in use; waiting until its lease expires or is renewed: {owner}");
                 }
-                watched = Some(holder);
-                tokio::time::sleep(NAME_HELD_LOOK).await;
+                watched = Some(owner);
+                tokio::time::sleep(NAME_IN_USE_POLL).await;
             }
             Err(error @ (StoreError::Failed { .. } | StoreError::Unsure { .. })) => {
                 if MonoTime::now().since(begun) >= JOIN_PATIENCE {
@@ -308,7 +308,7 @@ impl Engine {
             wake_claim: Notify::new(),
             wake_renew: Notify::new(),
             wake_compare: Notify::new(),
-            wake_hold: Notify::new(),
+            wake_partitions: Notify::new(),
             stopping: CancellationToken::new(),
             stopped: CancellationToken::new(),
             deliveries: TaskTracker::new(),
@@ -328,7 +328,7 @@ impl Engine {
         shared.memory().set_job_share(shared.parts.settings.max_job_share);
         let engine = Self { shared };
         engine.spawn("pulse", pulse::run(engine.shared.clone()));
-        if !engine.shared.parts.settings.holds {
+        if !engine.shared.parts.settings.may_own {
             engine.shared.loaded.cancel();
             engine.spawn("renew", lease::run(engine.shared.clone()));
             engine.spawn("compare", compare::run(engine.shared.clone()));
@@ -344,7 +344,7 @@ impl Engine {
         engine.spawn("renew", lease::run(engine.shared.clone()));
         engine.spawn("compare", compare::run(engine.shared.clone()));
         engine.spawn("reap", lease::run_reaper(engine.shared.clone()));
-        engine.spawn("hold", partitions::run(engine.shared.clone()));
+        engine.spawn("partitions", partitions::run(engine.shared.clone()));
         engine.spawn(pulse::LOAD, load::run(engine.shared.clone(), mark));
         for _ in 0..RECORDERS {
             engine.spawn(pulse::TICK, tick::run(engine.shared.clone()));
@@ -393,7 +393,7 @@ impl Engine {
             (!shared.loaded.is_cancelled(), "the jobs that come due are not loaded yet"),
             (!shared.trusts_lease(), "the lease could not be renewed in time"),
         ];
-        reasons.extend(also.into_iter().filter(|(holds, _)| *holds).map(|(_, reason)| reason.to_owned()));
+        reasons.extend(also.into_iter().filter(|(is_true, _)| *is_true).map(|(_, reason)| reason.to_owned()));
         if reasons.is_empty() { Ok(()) } else { Err(reasons.join("; ")) }
     }
 
@@ -480,10 +480,10 @@ impl Engine {
         let shared = &self.shared;
         shared.deliveries.close();
         if tokio::time::timeout(drain, shared.deliveries.wait()).await.is_err() {
-            let held: Vec<_> = shared.memory().held().values().cloned().collect();
-            for held in held {
-                tracing::warn!(job = held.job.spec.name, run = %held.claim.run, "a run did not end in time; it will be delivered again");
-                held.cancel.cancel();
+            let own: Vec<_> = shared.memory().claims().values().cloned().collect();
+            for own in own {
+                tracing::warn!(job = own.job.spec.name, run = %own.claim.run, "a run did not end in time; it will be delivered again");
+                own.cancel.cancel();
             }
             // Targets end soon after the cancel. A shell command has a grace period between TERM and KILL.
             let _ = tokio::time::timeout(Duration::from_secs(10), shared.deliveries.wait()).await;

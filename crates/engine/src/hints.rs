@@ -15,7 +15,7 @@ struct Inner {
     jobs: Notify,
     waiting: Notify,
     stops: Notify,
-    holders: Notify,
+    owners: Notify,
     queues: Notify,
     flows: Notify,
     ended: Mutex<Vec<(JobId, RunId)>>,
@@ -45,12 +45,12 @@ impl Hints {
     }
 
     /// Partitions were released, or a node joined or left.
-    pub fn holders_changed(&self) {
-        self.0.holders.notify_one();
+    pub fn owners_changed(&self) {
+        self.0.owners.notify_one();
     }
 
-    pub async fn on_holders_changed(&self) {
-        self.0.holders.notified().await;
+    pub async fn on_owners_changed(&self) {
+        self.0.owners.notified().await;
     }
     pub async fn on_jobs_changed(&self) {
         self.0.jobs.notified().await;

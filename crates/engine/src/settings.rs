@@ -24,7 +24,7 @@ pub struct Settings {
     /// The region of this node. Partitions with this home region are assigned to nodes in it.
     pub region: Option<String>,
     /// Whether this node records ticks and delivers runs. If not, it only has a lease, so that the cluster lists it.
-    pub holds: bool,
+    pub may_own: bool,
     /// This process, as its lease describes it to other nodes.
     pub process: Option<NodeProcess>,
     /// The addresses on which this node serves its API.
@@ -45,7 +45,7 @@ impl Default for Settings {
             poll: Duration::from_secs(1),
             look: Duration::from_secs(5),
             region: None,
-            holds: true,
+            may_own: true,
             process: None,
             listen: Vec::new(),
             replace_node: false,
@@ -192,7 +192,7 @@ pub(crate) const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 /// How long a starting node tries to join before it fails.
 pub(crate) const JOIN_PATIENCE: Duration = Duration::from_secs(30);
 /// How often a starting node checks whether the lease under its name was renewed or has expired.
-pub(crate) const NAME_HELD_LOOK: Duration = Duration::from_millis(500);
+pub(crate) const NAME_IN_USE_POLL: Duration = Duration::from_millis(500);
 /// How many jobs are remembered that this node may not deliver, as a delivery has shown.
 pub(crate) const LEARNED_NEEDS_MAX: usize = 10_000;
 /// How often the leader prunes.
@@ -211,7 +211,7 @@ pub(crate) const CANCEL_LOOK_EVERY: Duration = Duration::from_millis(800);
 /// How many claims one such check reads. The comparison after each renewal reads all.
 pub(crate) const CANCEL_LOOK_MAX: usize = 1_000;
 /// Any node may take a partition that has had no live owner for this long.
-pub(crate) const UNHELD_MAX: Duration = Duration::from_secs(2);
+pub(crate) const UNOWNED_MAX: Duration = Duration::from_secs(2);
 /// How often the normal rate is estimated while late runs wait. The estimate reads all jobs in memory, so not every pass makes
 /// it.
 pub(crate) const RATE_ESTIMATED_EVERY: Duration = Duration::from_secs(5);

@@ -125,7 +125,7 @@ mod tests {
 
     const NOW: DbTime = DbTime::from_millis(100_000);
 
-    fn node(n: u128, until_ms: i64, holds: bool) -> NodeRecord {
+    fn node(n: u128, until_ms: i64, may_own: bool) -> NodeRecord {
         NodeRecord {
             name: format!("n{n}"),
             region: None,
@@ -135,7 +135,7 @@ mod tests {
             until: DbTime::from_millis(until_ms),
             started_at: NOW,
             renewed_at: NOW,
-            may_own: holds,
+            may_own,
             lag: Span::ZERO,
             clock_offset_ms: 0,
             process: None,
@@ -145,15 +145,15 @@ mod tests {
     }
 
     /// Four partitions, by their owners.
-    fn cluster(nodes: Vec<NodeRecord>, holders: [Option<u128>; 4]) -> Cluster {
-        let row = |(partition, holder): (u16, Option<u128>)| PartitionRecord {
+    fn cluster(nodes: Vec<NodeRecord>, owners: [Option<u128>; 4]) -> Cluster {
+        let row = |(partition, owner): (u16, Option<u128>)| PartitionRecord {
             partition,
-            owner: holder.map(id),
+            owner: owner.map(id),
             fence: Fence::default(),
             since: NOW,
             home_region: None,
         };
-        Cluster { now: NOW, nodes, partitions: (0..).zip(holders).map(row).collect() }
+        Cluster { now: NOW, nodes, partitions: (0..).zip(owners).map(row).collect() }
     }
 
     fn set(partitions: &[u16]) -> PartitionSet {
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_single_node_acquires_all_partitions_and_then_does_nothing() {
-        let alone = |holders| cluster(vec![node(1, 110_000, true)], holders);
+        let alone = |owners| cluster(vec![node(1, 110_000, true)], owners);
         assert_eq!(steps(&alone([None; 4]), &[]).acquire, set(&[0, 1, 2, 3]));
         let rests = Steps::default();
         assert_eq!(steps(&alone([Some(1); 4]), &[0, 1, 2, 3]), rests);

@@ -24,7 +24,7 @@ use crate::{
     clock::MonoTime,
     dispatch::deliver::Ended,
     engine::Shared,
-    memory::{Held, SlotUser},
+    memory::{OwnClaim, SlotUser},
     pulse,
     settings::CLAIMS_PER_COMPARISON_MAX,
 };
@@ -45,20 +45,20 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 }
 
 pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<()> {
-    let held = shared.memory().held().clone();
-    compare_held(shared, held).await?;
+    let own = shared.memory().claims().clone();
+    compare_own(shared, own).await?;
     compare_known(shared).await
 }
 
 /// Stops the work on runs that this node no longer claims.
-pub(crate) async fn compare_held(shared: &Arc<Shared>, held: BTreeMap<RunId, Held>) -> Result<()> {
-    let held: Vec<Held> = held.into_values().collect();
-    for page in held.chunks(CLAIMS_PER_COMPARISON_MAX) {
-        let ids: Vec<_> = page.iter().map(|held| held.claim.run).collect();
+pub(crate) async fn compare_own(shared: &Arc<Shared>, own: BTreeMap<RunId, OwnClaim>) -> Result<()> {
+    let own: Vec<OwnClaim> = own.into_values().collect();
+    for page in own.chunks(CLAIMS_PER_COMPARISON_MAX) {
+        let ids: Vec<_> = page.iter().map(|own| own.claim.run).collect();
         let ours = shared.read("compare claims", shared.parts.store.still_claimed(&shared.lease(), &ids)).await?;
         let ours: BTreeSet<_> = ours.into_iter().collect();
-        for held in page.iter().filter(|held| !ours.contains(&(held.claim.run, held.claim.fence))) {
-            held.cancel.cancel();
+        for own in page.iter().filter(|own| !ours.contains(&(own.claim.run, own.claim.fence))) {
+            own.cancel.cancel();
         }
     }
     Ok(())
@@ -159,7 +159,7 @@ async fn settle_unknown(shared: &Arc<Shared>, claims: Vec<ClaimedRun>) -> Result
             counter!("everytick_runs_lost_total").increment(1);
             tracing::warn!(job = loaded.job.spec.name, run = %run.id, "the database has lost a settlement; the run is lost");
         }
-        let held = Held {
+        let own = OwnClaim {
             claim: Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost },
             user: SlotUser::of(&loaded.job),
             job: loaded.job.clone(),
@@ -171,7 +171,7 @@ async fn settle_unknown(shared: &Arc<Shared>, claims: Vec<ClaimedRun>) -> Result
         };
         let outcome = if unsent { Outcome::Unsent } else { Outcome::Lost };
         let ended_at = shared.clock.now();
-        let _ = shared.outcomes.send(Ended { held, outcome, started_at: None, ended_at });
+        let _ = shared.outcomes.send(Ended { own, outcome, started_at: None, ended_at });
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ use crate::{
     engine::Shared,
     pulse,
     schedule::raise,
-    settings::{FAILURE_PAUSE, UNHELD_MAX},
+    settings::{FAILURE_PAUSE, UNOWNED_MAX},
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -38,8 +38,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         tokio::select! {
             biased;
             () = shared.stopping.cancelled() => return,
-            () = shared.wake_hold.notified() => {}
-            () = shared.parts.hints.on_holders_changed() => {}
+            () = shared.wake_partitions.notified() => {}
+            () = shared.parts.hints.on_owners_changed() => {}
             () = tokio::time::sleep(wait) => {}
         }
     }
@@ -90,7 +90,7 @@ async fn pass(shared: &Arc<Shared>, seen: &mut Seen) -> Result<()> {
     if seen.resting.as_ref() == Some(&look) {
         return Ok(());
     }
-    let left = seen.free.iter().filter(|(_, since)| now.since(**since) >= UNHELD_MAX).map(|(partition, _)| *partition);
+    let left = seen.free.iter().filter(|(_, since)| now.since(**since) >= UNOWNED_MAX).map(|(partition, _)| *partition);
     let lease = Duration::from(shared.parts.settings.lease);
     let balance = seen.hurried.is_none_or(|hurried| now.since(hurried) >= lease);
     let steps = assign::decide(&cluster, shared.incarnation, &played, &left.collect(), balance);

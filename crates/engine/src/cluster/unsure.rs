@@ -107,7 +107,7 @@ pub(crate) async fn rejoin(shared: &Arc<Shared>) -> Result<()> {
     shared.memory().sure_of_claims();
     // Other nodes may have taken partitions of this node. It acquires again those it still owns.
     shared.memory().lay_down(&PartitionSet::all(u16::MAX));
-    shared.wake_hold.notify_one();
+    shared.wake_partitions.notify_one();
     tracing::warn!("the lease was lost; the node has joined again");
     shared.wake_load.notify_one();
     Ok(())

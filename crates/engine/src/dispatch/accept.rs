@@ -12,7 +12,7 @@ use crate::{
     clock::MonoTime,
     cluster::unsure,
     engine::Shared,
-    memory::Held,
+    memory::OwnClaim,
     pulse,
     settings::{FAILURE_PAUSE, SETTLE_GROUP, SETTLES_PER_BATCH_MAX},
     settle::retry::{Queue, Unsettled},
@@ -21,16 +21,16 @@ use crate::{
 /// A claim whose receiver has accepted the work.
 #[derive(Debug)]
 pub(crate) struct Accepted {
-    pub held: Held,
+    pub own: OwnClaim,
     pub at: DbTime,
 }
 
 impl Accepted {
     fn run(&self) -> AcceptedRun {
-        let spec = &self.held.job.spec;
+        let spec = &self.own.job.spec;
         AcceptedRun {
-            run: self.held.claim.run,
-            fence: self.held.claim.fence,
+            run: self.own.claim.run,
+            fence: self.own.claim.fence,
             worker: spec.target.kind().to_owned(),
             timeout_at: self.at.plus(spec.timeout),
             previous: spec.overlap == Overlap::CancelPrevious,
@@ -139,8 +139,8 @@ async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Accepted>>) -> Left
             unsent.push(one);
             continue;
         }
-        let held = &one.item.held;
-        memory.reported(held.job.id, held.claim.run, held.claim.fence);
+        let own = &one.item.own;
+        memory.reported(own.job.id, own.claim.run, own.claim.fence);
     }
     drop(memory);
     shared.wake_load.notify_one();

@@ -8,7 +8,7 @@ use crate::{
     clock::MonoTime,
     cluster::compare,
     engine::Shared,
-    memory::Held,
+    memory::OwnClaim,
     pulse,
     settings::{CANCEL_LOOK_EVERY, CANCEL_LOOK_MAX},
 };
@@ -39,20 +39,20 @@ pub(crate) async fn run_looks(shared: Arc<Shared>) {
         }
         let _pass = pulse::pass();
         // It only reads, so no outcome is unknown. The comparison after each renewal does the same and reports errors.
-        let held = lasting(&shared, after);
-        after = held.keys().next_back().copied().filter(|_| held.len() == CANCEL_LOOK_MAX);
-        if let Err(error) = compare::compare_held(&shared, held).await {
+        let own = lasting(&shared, after);
+        after = own.keys().next_back().copied().filter(|_| own.len() == CANCEL_LOOK_MAX);
+        if let Err(error) = compare::compare_own(&shared, own).await {
             tracing::debug!(%error, "could not check whether runs were cancelled");
         }
     }
 }
 
 /// The claims after `after` that have lasted for a while. Most runs end before they are checked.
-fn lasting(shared: &Shared, after: Option<RunId>) -> BTreeMap<RunId, Held> {
+fn lasting(shared: &Shared, after: Option<RunId>) -> BTreeMap<RunId, OwnClaim> {
     let now = MonoTime::now();
-    let lasts = |held: &Held| now.since(held.since) >= CANCEL_LOOK_EVERY && !held.cancel.is_cancelled();
+    let lasts = |own: &OwnClaim| now.since(own.since) >= CANCEL_LOOK_EVERY && !own.cancel.is_cancelled();
     let memory = shared.memory();
     let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-    let lasting = memory.held().range((from, Bound::Unbounded)).filter(|(_, held)| lasts(held));
-    lasting.take(CANCEL_LOOK_MAX).map(|(run, held)| (*run, held.clone())).collect()
+    let lasting = memory.claims().range((from, Bound::Unbounded)).filter(|(_, own)| lasts(own));
+    lasting.take(CANCEL_LOOK_MAX).map(|(run, own)| (*run, own.clone())).collect()
 }

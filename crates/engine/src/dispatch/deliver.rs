@@ -20,14 +20,14 @@ use super::accept::Accepted;
 use crate::{
     engine::Shared,
     live::LiveLog,
-    memory::{Held, Planned},
+    memory::{OwnClaim, Planned},
     settings::UNSENT_PAUSE,
 };
 
 /// A claim whose work has ended or never began.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    pub held: Held,
+    pub own: OwnClaim,
     pub outcome: Outcome,
     pub started_at: Option<DbTime>,
     pub ended_at: DbTime,
@@ -39,7 +39,7 @@ pub(crate) fn start(shared: &Arc<Shared>, planned: Planned) {
     // The process may have been paused since the commit and have lost its lease. Then another node may be about to deliver this
     // run.
     if shared.stopping() || !shared.trusts_lease() {
-        let ended = Ended { held: planned.held, outcome: Outcome::Unsent, started_at: None, ended_at: now };
+        let ended = Ended { own: planned.own, outcome: Outcome::Unsent, started_at: None, ended_at: now };
         let _ = shared.outcomes.send(ended);
         return;
     }
@@ -51,30 +51,30 @@ pub(crate) fn start(shared: &Arc<Shared>, planned: Planned) {
 }
 
 async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
-    let Planned { run, held, delegated, .. } = planned;
+    let Planned { run, own, delegated, .. } = planned;
     shared.meters.in_progress.increment(1);
-    let dispatch = dispatch(&shared, &run, &held, started_at);
+    let dispatch = dispatch(&shared, &run, &own, started_at);
     let outcome = {
         let live = Live(shared.parts.live.open(run.id));
-        match attempt(&shared, &dispatch, &live, &held).await {
+        match attempt(&shared, &dispatch, &live, &own).await {
             Outcome::Accepted if !Mutant::AcceptedStaysWithNode.is_on() => {
                 shared.meters.in_progress.decrement(1);
                 let room = {
                     let mut memory = shared.memory();
-                    memory.accepted(run.id, held.claim.fence);
+                    memory.accepted(run.id, own.claim.fence);
                     memory.has_room_again(shared.parts.settings.slots)
                 };
                 if room {
                     shared.wake_tick.notify_one();
                 }
                 shared.wake_claim.notify_one();
-                let _ = shared.acceptances.send(Accepted { held, at: shared.clock.now() });
+                let _ = shared.acceptances.send(Accepted { own, at: shared.clock.now() });
                 return;
             }
             Outcome::Accepted => {
-                shared.memory().accepted(run.id, held.claim.fence);
+                shared.memory().accepted(run.id, own.claim.fence);
                 shared.wake_claim.notify_one();
-                reported_later(&held).await
+                reported_later(&own).await
             }
             outcome => Some(outcome),
         }
@@ -83,10 +83,10 @@ async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
     let Some(outcome) = outcome else {
         if shared.stopping() {
             let ended =
-                Ended { held, outcome: Outcome::Lost, started_at: Some(started_at), ended_at: shared.clock.now() };
+                Ended { own, outcome: Outcome::Lost, started_at: Some(started_at), ended_at: shared.clock.now() };
             let _ = shared.outcomes.send(ended);
         } else {
-            shared.memory().reported(held.job.id, run.id, held.claim.fence);
+            shared.memory().reported(own.job.id, run.id, own.claim.fence);
             shared.wake_load.notify_one();
             shared.wake_claim.notify_one();
         }
@@ -103,28 +103,28 @@ async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
     let outcome = match outcome {
         // A stopping node does not cancel its runs: another node makes the next attempt.
         Outcome::Cancelled { .. } if shared.stopping() => Outcome::Lost,
-        Outcome::NotHere { address, .. } if goes_elsewhere(&shared, &held, delegated, address) => Outcome::Unsent,
+        Outcome::NotHere { address, .. } if goes_elsewhere(&shared, &own, delegated, address) => Outcome::Unsent,
         outcome => outcome,
     };
     let started_at = (outcome != Outcome::Unsent).then_some(started_at);
     let now = shared.clock.now();
     let (begun, ended_at) = (started_at.unwrap_or(now), now.max(started_at.unwrap_or(now)));
-    shared.meters.attempt(&held.job.spec.target, &outcome, ended_at.since(begun).into());
+    shared.meters.attempt(&own.job.spec.target, &outcome, ended_at.since(begun).into());
     let room = {
         let mut memory = shared.memory();
-        memory.outcome_arrived(held.job.id, run.id, held.claim.fence);
+        memory.outcome_arrived(own.job.id, run.id, own.claim.fence);
         memory.has_room_again(shared.parts.settings.slots)
     };
     if room {
         shared.wake_tick.notify_one();
     }
-    let _ = shared.outcomes.send(Ended { held, outcome, started_at, ended_at });
+    let _ = shared.outcomes.send(Ended { own, outcome, started_at, ended_at });
 }
 
 /// One attempt. A panic in a target fails the attempt like any other error. Without an outcome, the run would stay claimed and
 /// use its slot until the process ends.
-async fn attempt(shared: &Shared, dispatch: &Dispatch, live: &Live, held: &Held) -> Outcome {
-    let delivered = shared.parts.target.deliver(dispatch, live, &held.cancel);
+async fn attempt(shared: &Shared, dispatch: &Dispatch, live: &Live, own: &OwnClaim) -> Outcome {
+    let delivered = shared.parts.target.deliver(dispatch, live, &own.cancel);
     AssertUnwindSafe(delivered).catch_unwind().await.unwrap_or_else(|_| {
         tracing::error!(job = dispatch.job, run = %dispatch.run, "a delivery panicked");
         let error = "internal error: a panic in the delivery; see the log of the node".to_owned();
@@ -137,32 +137,32 @@ async fn attempt(shared: &Shared, dispatch: &Dispatch, live: &Live, held: &Held)
 /// - A node that is stopping, or has lost the partition since it claimed the run, does not know which nodes can. It releases
 ///   the run, and the new owner decides.
 /// - A run that was delegated to this node is not released: its owner would delegate it again.
-fn goes_elsewhere(shared: &Shared, held: &Held, delegated: bool, address: Option<IpAddr>) -> bool {
+fn goes_elsewhere(shared: &Shared, own: &OwnClaim, delegated: bool, address: Option<IpAddr>) -> bool {
     if shared.stopping() {
         return true;
     }
     let needs = address.map_or(Needs::Shell, Needs::Address);
-    let owns = shared.partitions().contains(held.job.partition);
-    !delegated && (!owns || shared.memory().learned(held.job.id, needs))
+    let owns = shared.partitions().contains(own.job.partition);
+    !delegated && (!owns || shared.memory().learned(own.job.id, needs))
 }
 
 /// Only with the mutant `AcceptedStaysWithNode`: the claim stays with this node. When the receiver reports through the settle
 /// call, this returns `None`. After the timeout the attempt has failed.
-async fn reported_later(held: &Held) -> Option<Outcome> {
-    let timeout = held.job.spec.timeout;
+async fn reported_later(own: &OwnClaim) -> Option<Outcome> {
+    let timeout = own.job.spec.timeout;
     tokio::select! {
         biased;
-        () = held.cancel.cancelled() => None,
+        () = own.cancel.cancelled() => None,
         () = tokio::time::sleep(timeout.into()) => Some(Outcome::TimedOut { after: timeout, output: None }),
     }
 }
 
-fn dispatch(shared: &Shared, run: &ClaimedRun, held: &Held, now: DbTime) -> Dispatch {
-    let Claim { fence, attempt, .. } = held.claim;
-    let spec = &held.job.spec;
+fn dispatch(shared: &Shared, run: &ClaimedRun, own: &OwnClaim, now: DbTime) -> Dispatch {
+    let Claim { fence, attempt, .. } = own.claim;
+    let spec = &own.job.spec;
     Dispatch {
         run: run.id,
-        job_id: held.job.id,
+        job_id: own.job.id,
         job: spec.name.clone(),
         cause: run.cause.word(),
         scheduled_at: run.scheduled_at,

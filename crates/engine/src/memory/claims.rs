@@ -44,7 +44,7 @@ impl Memory {
     pub(crate) fn doubt_blocked(&mut self) {
         let busy = self.busy();
         let elsewhere =
-            |entry: &Entry| entry.open.iter().any(|(run, open)| open.claimed && !self.held.contains_key(run));
+            |entry: &Entry| entry.open.iter().any(|(run, open)| open.claimed && !self.claims.contains_key(run));
         let (now, later): (Vec<_>, Vec<_>) =
             busy.into_iter().partition(|job| self.jobs.get(job).is_some_and(elsewhere));
         let later: BTreeSet<_> = later.into_iter().filter(|job| self.jobs.contains_key(job)).collect();
@@ -75,7 +75,7 @@ impl Memory {
             let known = entry.open.entry(run.id).or_insert(Open { claimed: false, attempts: run.attempts });
             if !known.claimed {
                 known.attempts = run.attempts;
-            } else if !self.held.contains_key(&run.id) {
+            } else if !self.claims.contains_key(&run.id) {
                 // Memory has it as claimed, but not by this node: the job was loaded before that claim was lost.
                 self.doubt(run.job);
             }
@@ -87,7 +87,7 @@ impl Memory {
     pub(crate) fn choose(&mut self, waiting: &Waiting, slots: usize, mut late_budget: usize) -> Vec<WaitingRun> {
         self.note(waiting);
         self.end_leaving_alone();
-        self.left_waiting = !waiting.due.is_empty() || self.held_back;
+        self.left_waiting = !waiting.due.is_empty() || self.full_jobs_wait;
         let free = |destination: Destination| self.destination_free(destination, slots) > 0;
         if self.queued_destination.is_some_and(free) {
             self.queued_destination = None;
@@ -160,7 +160,7 @@ impl Memory {
     }
 
     pub(crate) fn no_slot(&mut self, waiting: &Waiting) {
-        self.left_waiting = !waiting.due.is_empty() || self.held_back;
+        self.left_waiting = !waiting.due.is_empty() || self.full_jobs_wait;
         self.backlog = waiting.due.iter().any(|run| !run.late);
     }
 
@@ -182,7 +182,7 @@ impl Memory {
             };
             entry.open.insert(run.id, Open { claimed: true, attempts: claimed.attempt });
             let job = entry.job.clone();
-            send.push(self.hold(claimed, job, run.due_at));
+            send.push(self.add_claim(claimed, job, run.due_at));
         }
         send
     }

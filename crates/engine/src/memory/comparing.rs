@@ -3,7 +3,7 @@
 use everytick_domain::ids::RunId;
 use everytick_store::{ClaimedRun, JobTicks, OldClaim, WaitingRun};
 
-use super::{Held, Memory, UnsureClaim};
+use super::{Memory, OwnClaim, UnsureClaim};
 
 impl Memory {
     /// A batch of ticks has an unknown outcome: its runs to be born claimed may be claimed.
@@ -51,9 +51,9 @@ impl Memory {
 
     /// The claims that this node neither works on nor settles under their present fence.
     pub(crate) fn unknown(&self, claims: Vec<ClaimedRun>) -> Vec<ClaimedRun> {
-        let held = |run: &ClaimedRun| self.held.get(&run.id).is_some_and(|held| held.claim.fence == run.fence);
+        let own = |run: &ClaimedRun| self.claims.get(&run.id).is_some_and(|own| own.claim.fence == run.fence);
         let returning = |run: &ClaimedRun| self.returning.get(&run.id).is_some_and(|claim| claim.fence == run.fence);
-        claims.into_iter().filter(|run| !held(run) && !returning(run)).collect()
+        claims.into_iter().filter(|run| !own(run) && !returning(run)).collect()
     }
 
     /// Notes an unknown claim that is about to be settled. Returns whether it was certainly never sent: its attempt is the one
@@ -71,18 +71,18 @@ impl Memory {
     /// What a renewal reports about old claims: how far the bound may be raised, and the claims below it.
     pub(crate) fn old_claims(&self) -> (Option<RunId>, Vec<OldClaim>) {
         let Some(to) = self.listing_to.filter(|_| !self.may_have_claims()) else { return (None, Vec::new()) };
-        let held = |held: &Held| OldClaim {
-            run: held.claim.run,
-            job: held.job.id,
-            tenant: held.tenant,
-            fence: held.claim.fence,
+        let own = |own: &OwnClaim| OldClaim {
+            run: own.claim.run,
+            job: own.job.id,
+            tenant: own.tenant,
+            fence: own.claim.fence,
         };
-        let held = self.held.range(..to).map(|(_, claim)| held(claim));
-        (Some(to), held.chain(self.returning.range(..to).map(|(_, claim)| *claim)).collect())
+        let own = self.claims.range(..to).map(|(_, claim)| own(claim));
+        (Some(to), own.chain(self.returning.range(..to).map(|(_, claim)| *claim)).collect())
     }
 
     /// Whether this node works on a claim or settles one.
     pub(crate) fn has_claims(&self) -> bool {
-        !self.held.is_empty() || !self.returning.is_empty()
+        !self.claims.is_empty() || !self.returning.is_empty()
     }
 }

@@ -85,9 +85,9 @@ impl Memory {
     fn open_runs(&self, loaded: &LoadedJob) -> BTreeMap<RunId, Open> {
         let mut open: BTreeMap<_, _> = loaded.open.iter().map(|run| (run.id, Open::from(*run))).collect();
         let id = loaded.job.id;
-        let ours = self.held_of.range((id, RunId::floor(DbTime::EPOCH))..).take_while(|(job, _)| *job == id);
-        for held in ours.filter_map(|(_, run)| self.held.get(run)) {
-            let claim = &held.claim;
+        let ours = self.claims_by_job.range((id, RunId::floor(DbTime::EPOCH))..).take_while(|(job, _)| *job == id);
+        for own in ours.filter_map(|(_, run)| self.claims.get(run)) {
+            let claim = &own.claim;
             open.entry(claim.run).or_insert(Open { claimed: true, attempts: claim.attempt }).claimed = true;
         }
         open

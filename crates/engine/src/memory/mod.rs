@@ -75,9 +75,9 @@ pub(crate) struct Memory {
     /// When each job is planned next: at its next tick, unless a statement about it is in progress.
     timers: BTreeSet<(DbTime, JobId)>,
     /// The claims of this node, from their commit until their settlement is answered.
-    held: BTreeMap<RunId, Held>,
+    claims: BTreeMap<RunId, OwnClaim>,
     /// The same claims by job: a take-over looks them up for each of its jobs.
-    held_of: BTreeSet<(JobId, RunId)>,
+    claims_by_job: BTreeSet<(JobId, RunId)>,
     /// Claims that the database has and memory did not know, until they are settled.
     returning: BTreeMap<RunId, OldClaim>,
     /// Claims that statements with an unknown outcome may have made, each with its attempt. If the database has one, it was
@@ -90,7 +90,7 @@ pub(crate) struct Memory {
     in_use: slots::InUse,
     job_share: slots::JobShare,
     /// The last search skipped jobs at their slot limit that have runs waiting.
-    held_back: bool,
+    full_jobs_wait: bool,
     /// Jobs to load or reload.
     wanted: BTreeSet<JobId>,
     /// For how many checks each of them has waited.
@@ -111,9 +111,9 @@ pub(crate) struct Memory {
     late_turn: Option<TenantId>,
     /// The last job reloaded of those that a run between two attempts blocks.
     blocked_turn: Option<JobId>,
-    /// How many of the held claims wait for their receiver's report.
+    /// How many of these claims wait for their receiver's report.
     accepted: usize,
-    /// How many of the held claims have ended and are being settled.
+    /// How many of these claims have ended and are being settled.
     ended: usize,
     /// Since when ticks wait for slots that are about to become free.
     crowded: Option<MonoTime>,
@@ -156,7 +156,7 @@ struct Aside {
 
 /// A committed claim of this node.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
+pub(crate) struct OwnClaim {
     pub claim: Claim,
     pub job: Arc<Job>,
     /// The job and destination for which its slot is counted.
@@ -175,11 +175,11 @@ pub(crate) struct Held {
 impl Memory {
     pub(crate) fn slots_free(&self, slots: usize) -> usize {
         let idle = self.accepted.min(ACCEPTED_FREE_MAX) + self.ended.min(UNSETTLED_MAX);
-        slots.saturating_sub((self.held.len() + self.reserved).saturating_sub(idle))
+        slots.saturating_sub((self.claims.len() + self.reserved).saturating_sub(idle))
     }
 
-    pub(crate) fn held(&self) -> &BTreeMap<RunId, Held> {
-        &self.held
+    pub(crate) fn claims(&self) -> &BTreeMap<RunId, OwnClaim> {
+        &self.claims
     }
 
     /// How many jobs are in memory.
@@ -208,8 +208,8 @@ impl Memory {
 
     /// Stops the work on a run that was ended elsewhere, and reloads its job.
     pub(crate) fn ended_elsewhere(&mut self, job: JobId, run: RunId) {
-        if let Some(held) = self.held.get(&run) {
-            held.cancel.cancel();
+        if let Some(own) = self.claims.get(&run) {
+            own.cancel.cancel();
         }
         // A queue job need not be reloaded here: before one of its ticks is skipped for overlap, it is reloaded anyway.
         if self.jobs.get(&job).is_some_and(|entry| entry.counts_open() && !entry.is_pulled()) {

@@ -152,9 +152,9 @@ mod tests {
     /// Ends the work on so many runs.
     fn end(memory: &mut Memory, count: usize) {
         let ended: Vec<(JobId, RunId)> =
-            memory.held().values().filter(|held| !held.ended).map(|held| (held.job.id, held.claim.run)).collect();
+            memory.claims().values().filter(|own| !own.ended).map(|own| (own.job.id, own.claim.run)).collect();
         for (job, run) in ended.into_iter().take(count) {
-            let fence = memory.held()[&run].claim.fence;
+            let fence = memory.claims()[&run].claim.fence;
             memory.outcome_arrived(job, run, fence);
         }
     }

@@ -179,8 +179,9 @@ impl Memory {
     /// Applies the claims on delegated runs. Slots were promised to `asked`.
     pub(crate) fn took_over(&mut self, asked: &[WaitingRun], claimed: Vec<TakenOver>) -> Vec<Planned> {
         self.not_taken_over(asked, false);
-        let mut hold = |taken: TakenOver| Planned { delegated: true, ..self.hold(taken.run, taken.job, taken.due_at) };
-        claimed.into_iter().map(&mut hold).collect()
+        let mut add =
+            |taken: TakenOver| Planned { delegated: true, ..self.add_claim(taken.run, taken.job, taken.due_at) };
+        claimed.into_iter().map(&mut add).collect()
     }
 
     /// The claims on delegated runs were not committed, or with `unsure` may have been. A claim that the database then has was

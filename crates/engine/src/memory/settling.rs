@@ -18,11 +18,11 @@ impl Memory {
         {
             entry.open.remove(&run);
         }
-        if let Some(held) = self.held.get_mut(&run).filter(|held| held.claim.fence == fence && !held.ended) {
-            held.ended = true;
+        if let Some(own) = self.claims.get_mut(&run).filter(|own| own.claim.fence == fence && !own.ended) {
+            own.ended = true;
             self.ended += 1;
-            let user = held.user;
-            if std::mem::take(&mut held.accepted) {
+            let user = own.user;
+            if std::mem::take(&mut own.accepted) {
                 self.accepted -= 1;
             } else {
                 self.slot_free(user);
@@ -32,10 +32,10 @@ impl Memory {
 
     /// The receiver has accepted the work and will report later: this node does no more work for it.
     pub(crate) fn accepted(&mut self, run: RunId, fence: Fence) {
-        if let Some(held) = self.held.get_mut(&run).filter(|held| held.claim.fence == fence && !held.accepted) {
-            held.accepted = true;
+        if let Some(own) = self.claims.get_mut(&run).filter(|own| own.claim.fence == fence && !own.accepted) {
+            own.accepted = true;
             self.accepted += 1;
-            let user = held.user;
+            let user = own.user;
             self.slot_free(user);
         }
     }
@@ -92,15 +92,15 @@ impl Memory {
         if self.returning.get(&run).is_some_and(|claim| claim.fence == fence) {
             self.returning.remove(&run);
         }
-        if self.held.get(&run).is_some_and(|held| held.claim.fence == fence)
-            && let Some(held) = self.held.remove(&run)
+        if self.claims.get(&run).is_some_and(|own| own.claim.fence == fence)
+            && let Some(own) = self.claims.remove(&run)
         {
-            self.accepted -= usize::from(held.accepted);
-            self.ended -= usize::from(held.ended);
-            if !held.accepted && !held.ended {
-                self.slot_free(held.user);
+            self.accepted -= usize::from(own.accepted);
+            self.ended -= usize::from(own.ended);
+            if !own.accepted && !own.ended {
+                self.slot_free(own.user);
             }
-            self.held_of.remove(&(held.job.id, run));
+            self.claims_by_job.remove(&(own.job.id, run));
         }
     }
 }

@@ -161,7 +161,7 @@ impl Memory {
         let queued = full.iter().find_map(|user| self.full_destination(*user, slots));
         self.queued_destination = queued.or(self.queued_destination);
         let full: Vec<_> = full.iter().map(|user| user.job).collect();
-        self.held_back = !full.is_empty();
+        self.full_jobs_wait = !full.is_empty();
         full
     }
 
@@ -340,7 +340,7 @@ pub(super) mod tests {
         assert_eq!(chosen.len(), 2);
         // One run was claimed, the other was not.
         let planned = memory.claimed(&chosen, vec![claimed(&chosen[0], 1)]).remove(0);
-        let job = planned.held.job.clone();
+        let job = planned.own.job.clone();
         assert_eq!(memory.in_use.of_job(job.id), 1);
         memory.outcome_arrived(job.id, planned.run.id, planned.run.fence);
         memory.settled(job.id, planned.run.id, planned.run.fence, Verdict::Succeeded, 1);
@@ -367,7 +367,7 @@ pub(super) mod tests {
         let job = memory.jobs()[0].clone();
         let job = if job.id == run.job { job } else { memory.jobs()[1].clone() };
         let [old, new] =
-            [1, 2].map(|attempt| memory.hold(claimed(&run, attempt), job.clone(), run.due_at).held.claim.fence);
+            [1, 2].map(|attempt| memory.add_claim(claimed(&run, attempt), job.clone(), run.due_at).own.claim.fence);
         memory.outcome_arrived(run.job, run.id, old);
         memory.accepted(run.id, old);
         assert_eq!((memory.ended(), memory.slots_free(4), memory.in_use.of_job(run.job)), (0, 3, 1));

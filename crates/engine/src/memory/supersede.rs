@@ -33,7 +33,7 @@ impl Memory {
                 self.deferred = true;
                 continue;
             }
-            let told = |run: &RunId| self.held.get(run).is_some_and(|held| held.cancel.is_cancelled());
+            let told = |run: &RunId| self.claims.get(run).is_some_and(|own| own.cancel.is_cancelled());
             let older: Vec<_> = older.into_iter().filter(|run| !told(run) && !self.locked.contains_key(run)).collect();
             entry.under_way += u32::try_from(older.len()).unwrap_or(u32::MAX);
             given.extend(older.into_iter().map(|run| Supersede { job, run, to }));
@@ -49,9 +49,9 @@ impl Memory {
             if !cancelled.contains(run) {
                 self.leave_alone(*run);
                 self.doubt(*job);
-            } else if let Some(held) = self.held.get(run) {
+            } else if let Some(own) = self.claims.get(run) {
                 // The run stays open until its work has stopped.
-                held.cancel.cancel();
+                own.cancel.cancel();
             } else if let Some(entry) = self.jobs.get_mut(job) {
                 entry.open.remove(run);
             }
@@ -169,10 +169,10 @@ mod tests {
             lost: 0,
             payload: None,
         };
-        let held = memory.hold(claim, entry, s(10)).held;
+        let own = memory.add_claim(claim, entry, s(10)).own;
         let given = memory.giving_way(&waiting(&[20]));
         memory.gave_way(&given, &[run(10)]);
-        assert!(held.cancel.is_cancelled());
+        assert!(own.cancel.is_cancelled());
         assert!(memory.giving_way(&waiting(&[20])).is_empty(), "the run is stopped only once");
         assert!(started(&mut memory, &waiting(&[20])).is_empty());
         memory.settling(job());

@@ -13,7 +13,7 @@ use everytick_domain::{
 use everytick_store::{ClaimedRun, JobTicks, RangeAnswer, RangePlan, RecordRow, Recorded, RowAnswer};
 use tokio_util::sync::CancellationToken;
 
-use super::{Held, Memory, SlotUser, entry::Entry};
+use super::{Memory, OwnClaim, SlotUser, entry::Entry};
 use crate::{
     clock::MonoTime,
     settings::{PARK_MAX, RANGES_PER_PASS_MAX, RECORDERS, SLOT_PATIENCE, SLOTS_WORTH_A_BATCH, TICKS_PER_BATCH_MAX},
@@ -36,7 +36,7 @@ impl Due {
 #[derive(Clone, Debug)]
 pub(crate) struct Planned {
     pub run: ClaimedRun,
-    pub held: Held,
+    pub own: OwnClaim,
     pub due_at: DbTime,
     /// The owner of the partition has delegated it to this node.
     pub delegated: bool,
@@ -291,26 +291,31 @@ impl Memory {
             lost: 0,
             payload: None,
         };
-        Some(self.hold(run, job, tick.due_at))
+        Some(self.add_claim(run, job, tick.due_at))
     }
 
-    pub(super) fn hold(&mut self, run: ClaimedRun, job: Arc<everytick_domain::job::Job>, due_at: DbTime) -> Planned {
+    pub(super) fn add_claim(
+        &mut self,
+        run: ClaimedRun,
+        job: Arc<everytick_domain::job::Job>,
+        due_at: DbTime,
+    ) -> Planned {
         let claim = Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
         let (cancel, since) = (CancellationToken::new(), MonoTime::now());
         let user = SlotUser::of(&job);
-        let held = Held { claim, tenant: run.tenant, job, user, cancel, accepted: false, ended: false, since };
+        let own = OwnClaim { claim, tenant: run.tenant, job, user, cancel, accepted: false, ended: false, since };
         self.unsure_claims.remove(&run.id);
         self.slot_taken(user);
         // A run may be claimed again while the settlement of its last attempt is pending.
-        if let Some(old) = self.held.insert(run.id, held.clone()) {
+        if let Some(old) = self.claims.insert(run.id, own.clone()) {
             self.accepted -= usize::from(old.accepted);
             self.ended -= usize::from(old.ended);
             if !old.accepted && !old.ended {
                 self.slot_free(old.user);
             }
         }
-        self.held_of.insert((held.job.id, run.id));
-        Planned { run, held, due_at, delegated: false }
+        self.claims_by_job.insert((own.job.id, run.id));
+        Planned { run, own, due_at, delegated: false }
     }
 
     /// A batch that was not recorded, or with `unsure` has an unknown outcome.
@@ -431,7 +436,7 @@ mod tests {
         assert_eq!(memory.room(slots, now, MonoTime::now()), Some(usize::MAX), "then the runs are recorded as waiting");
         // A run that has ended uses no slot, although it is not settled.
         for (job, run) in &runs {
-            let fence = memory.held()[run].claim.fence;
+            let fence = memory.claims()[run].claim.fence;
             memory.outcome_arrived(*job, *run, fence);
         }
         memory.crowded = Some(MonoTime::now());

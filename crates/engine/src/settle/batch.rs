@@ -133,16 +133,16 @@ fn tell_age(queue: &Queue<Filed>, warned: &mut Option<MonoTime>) {
 }
 
 fn file(shared: &Shared, ended: Ended) -> Option<Filed> {
-    let Ended { held, outcome, started_at, ended_at } = ended;
-    let (job, attempt) = (held.job, held.claim.attempt);
+    let Ended { own, outcome, started_at, ended_at } = ended;
+    let (job, attempt) = (own.job, own.claim.attempt);
     let policy = Policy { retry: job.spec.retry, on_lost: job.spec.on_lost };
     // Only the delay of a retry needs randomness.
     let random = if matches!(outcome, Outcome::Succeeded { .. }) { 0 } else { shared.parts.entropy.u64() };
-    let settlement = held.claim.settle(outcome, policy, shared.clock.now(), random)?;
+    let settlement = own.claim.settle(outcome, policy, shared.clock.now(), random)?;
     let settle = Settle {
         settlement,
         job: job.id,
-        tenant: held.tenant,
+        tenant: own.tenant,
         partition: job.partition,
         priority: job.spec.priority,
         started_at,

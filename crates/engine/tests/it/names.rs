@@ -33,8 +33,8 @@ async fn start(bench: &Bench, lives: fn(&NodeProcess) -> Option<bool>) -> JoinHa
 }
 
 fn refused(started: Result<Engine>) {
-    let Err(StoreError::NameHeld(holder)) = started else { panic!("{started:?}") };
-    assert_eq!(holder.incarnation, incarnation(1));
+    let Err(StoreError::NameHeld(owner)) = started else { panic!("{started:?}") };
+    assert_eq!(owner.incarnation, incarnation(1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,7 @@ use everytick_domain::{
 use everytick_sim::{Db, Entry};
 use everytick_store::WallClock;
 
-use super::{backfills, calendars, flows, holders, overlap, pace, target::Delivery, world::World};
+use super::{backfills, calendars, flows, overlap, owners, pace, target::Delivery, world::World};
 
 /// Ticks younger than this at the end may not be recorded yet.
 const ON_THEIR_WAY: Span = Span::seconds(3);
@@ -39,16 +39,16 @@ pub fn check(world: &World) -> Played {
         deliveries_are_sound(db, &jobs, &deliveries, &mut found);
         the_journal_is_sound(db, &mut found);
         calendars::what_is_left_out_is_a_skip_for_that_reason(db, &mut found);
-        holders::fences_only_rise(db, &mut found);
+        owners::fences_only_rise(db, &mut found);
         backfills::are_whole(db, &jobs, &mut found);
         flows::flows_hold(db, end, &mut found);
         // Nodes that all believe they own everything run the same jobs concurrently, so only the ledger is checked.
         if !world.scene.lying {
             overlap::policies_hold(db, &jobs, end, &mut found);
             nothing_is_stuck(db, &deliveries, end, &mut found);
-            holders::only_holders_write(db, &jobs, &mut found);
+            owners::only_owners_write(db, &jobs, &mut found);
             pace::late_runs_keep_it(db, &jobs, &deliveries, world.scene.nodes, &mut found);
-            holders::all_is_held(db, world.scene.nodes, end, &mut found);
+            owners::every_partition_is_owned(db, world.scene.nodes, end, &mut found);
         }
         if std::env::var_os("EVERYTICK_SIM_JOURNAL").is_some() {
             db.journal().iter().for_each(|entry| println!("{entry:?}"));

@@ -36,8 +36,8 @@ pub fn fences_only_rise(db: &Db, found: &mut Vec<String>) {
 }
 
 /// I10: a node records and claims only in partitions that it owns at that moment, and a stopping node acquires none.
-pub fn only_holders_write(db: &Db, jobs: &Definitions<'_>, found: &mut Vec<String>) {
-    let mut holders: BTreeMap<u16, Incarnation> = BTreeMap::new();
+pub fn only_owners_write(db: &Db, jobs: &Definitions<'_>, found: &mut Vec<String>) {
+    let mut owners: BTreeMap<u16, Incarnation> = BTreeMap::new();
     let mut retired = BTreeSet::new();
     for entry in db.journal() {
         let (job, by, what) = match entry {
@@ -49,11 +49,11 @@ pub fn only_holders_write(db: &Db, jobs: &Definitions<'_>, found: &mut Vec<Strin
                 if retired.contains(by) {
                     found.push(format!("I10: {by} is stopping and has acquired partition {partition}"));
                 }
-                holders.insert(*partition, *by);
+                owners.insert(*partition, *by);
                 continue;
             }
             Entry::Released { partition, .. } => {
-                holders.remove(partition);
+                owners.remove(partition);
                 continue;
             }
             Entry::Recorded { job, by: Some(by), .. } => (job, by, "recorded a tick"),
@@ -71,9 +71,9 @@ pub fn only_holders_write(db: &Db, jobs: &Definitions<'_>, found: &mut Vec<Strin
             _ => continue,
         };
         let partition = partition(jobs, job);
-        if holders.get(&partition) != Some(by) {
-            let holder = holders.get(&partition);
-            found.push(format!("I10: {by} {what} of {job} while {holder:?} owned partition {partition}"));
+        if owners.get(&partition) != Some(by) {
+            let owner = owners.get(&partition);
+            found.push(format!("I10: {by} {what} of {job} while {owner:?} owned partition {partition}"));
         }
     }
 }
@@ -87,7 +87,7 @@ fn partition(jobs: &Definitions<'_>, job: &JobId) -> u16 {
 }
 
 /// I19: all nodes are alive and share the partitions evenly.
-pub fn all_is_held(db: &Db, nodes: usize, end: DbTime, found: &mut Vec<String>) {
+pub fn every_partition_is_owned(db: &Db, nodes: usize, end: DbTime, found: &mut Vec<String>) {
     let standing = db.standing(end);
     let mut loads: BTreeMap<Incarnation, usize> = standing
         .nodes
@@ -99,7 +99,7 @@ pub fn all_is_held(db: &Db, nodes: usize, end: DbTime, found: &mut Vec<String>) 
         found.push(format!("I19: {} nodes are alive at the end", loads.len()));
     }
     for row in &standing.partitions {
-        match row.owner.and_then(|holder| loads.get_mut(&holder)) {
+        match row.owner.and_then(|owner| loads.get_mut(&owner)) {
             Some(load) => *load += 1,
             None => found.push(format!("I19: no live node owns partition {}", row.partition)),
         }
