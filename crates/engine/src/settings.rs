@@ -94,7 +94,7 @@ pub(crate) const HORIZON: Span = Span::seconds(60);
 /// How often the horizon is read again: well before the part that was read has passed.
 pub(crate) const HORIZON_EVERY: Duration = Duration::from_secs(20);
 /// How many batches of ticks are recorded concurrently, each of different jobs. While the database writes one, the next is
-/// planned.
+/// claimed.
 pub(crate) const RECORDERS: usize = 2;
 /// Runs that have ended use no slot while their settlement is pending, up to this many.
 pub(crate) const UNSETTLED_MAX: usize = 4_000;

@@ -131,8 +131,8 @@ async fn pass(shared: &Arc<Shared>, pace: &mut Pace, delegated_at: &mut Option<M
     match shared.ask("claim runs", shared.parts.store.claim(&lease, &partitions, &ids)).await {
         Ok(claimed) => {
             let send = shared.memory().claimed(&chosen, claimed);
-            for planned in send {
-                deliver::start(shared, planned);
+            for claimed in send {
+                deliver::start(shared, claimed);
             }
             Next::Now
         }
@@ -221,8 +221,8 @@ async fn take_over(shared: &Arc<Shared>) -> TakeOver {
             };
             let taken = claimed.into_iter().filter_map(taken).collect();
             let send = shared.memory().took_over(&chosen, taken);
-            for planned in send {
-                deliver::start(shared, planned);
+            for claimed in send {
+                deliver::start(shared, claimed);
             }
             ended
         }

@@ -20,7 +20,7 @@ use super::accept::Accepted;
 use crate::{
     engine::Shared,
     live::LiveLog,
-    memory::{OwnClaim, Planned},
+    memory::{Claimed, OwnClaim},
     settings::UNSENT_PAUSE,
 };
 
@@ -34,24 +34,24 @@ pub(crate) struct Ended {
 }
 
 /// Starts the work on a claim. Releases the claim unspent if the node is stopping or may have lost its lease.
-pub(crate) fn start(shared: &Arc<Shared>, planned: Planned) {
+pub(crate) fn start(shared: &Arc<Shared>, claimed: Claimed) {
     let now = shared.clock.now();
     // The process may have been paused since the commit and have lost its lease. Then another node may be about to deliver this
     // run.
     if shared.stopping() || !shared.trusts_lease() {
-        let ended = Ended { own: planned.own, outcome: Outcome::Unsent, started_at: None, ended_at: now };
+        let ended = Ended { own: claimed.own, outcome: Outcome::Unsent, started_at: None, ended_at: now };
         let _ = shared.outcomes.send(ended);
         return;
     }
-    let lag = now.since(planned.due_at);
+    let lag = now.since(claimed.due_at);
     shared.lag_ms.fetch_max(lag.as_millis(), Ordering::Relaxed);
     shared.meters.lag.record(std::time::Duration::from(lag).as_secs_f64());
-    let task = shared.deliveries.track_future(deliver(shared.clone(), planned, now));
+    let task = shared.deliveries.track_future(deliver(shared.clone(), claimed, now));
     shared.parts.spawn.spawn(Box::pin(task));
 }
 
-async fn deliver(shared: Arc<Shared>, planned: Planned, started_at: DbTime) {
-    let Planned { run, own, delegated, .. } = planned;
+async fn deliver(shared: Arc<Shared>, claimed: Claimed, started_at: DbTime) {
+    let Claimed { run, own, delegated, .. } = claimed;
     shared.meters.in_progress.increment(1);
     let dispatch = dispatch(&shared, &run, &own, started_at);
     let outcome = {

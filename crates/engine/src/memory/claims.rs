@@ -14,7 +14,7 @@ use everytick_domain::{
 };
 use everytick_store::{ClaimedRun, Waiting, WaitingRun};
 
-use super::{Memory, Planned, entry::Entry};
+use super::{Claimed, Memory, entry::Entry};
 use crate::settings::{BLOCKED_LOOKS_MAX, SLOTS_PER_ONE_KEPT};
 
 impl Memory {
@@ -165,7 +165,7 @@ impl Memory {
     }
 
     /// Applies the committed claims. A run that was not claimed has changed in the database, so its job is reloaded.
-    pub(crate) fn claimed(&mut self, asked: &[WaitingRun], got: Vec<ClaimedRun>) -> Vec<Planned> {
+    pub(crate) fn claimed(&mut self, asked: &[WaitingRun], got: Vec<ClaimedRun>) -> Vec<Claimed> {
         let mut got: BTreeMap<_, _> = got.into_iter().map(|run| (run.id, run)).collect();
         let mut send = Vec::new();
         for run in asked {

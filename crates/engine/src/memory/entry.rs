@@ -33,13 +33,13 @@ pub(super) struct Entry {
     pub unread: Unread,
     /// How many more runs of this job may wait. It only decreases until the job is reloaded.
     pub room: usize,
-    /// Ticks of this job are being recorded. The next are planned after the answer.
+    /// Ticks of this job are being recorded. The next are claimed after the answer.
     pub recording: bool,
     /// Statements about this job without an answer yet. A load meanwhile may be older than their effect.
     pub under_way: u32,
     /// Counts answers, so that a load from before one is recognized as old.
     pub seq: u64,
-    /// The job must be reloaded before anything is planned.
+    /// The job must be reloaded before anything is claimed.
     pub stale: bool,
     /// `next` is wrong too, and must come from the reload.
     pub forgotten: bool,

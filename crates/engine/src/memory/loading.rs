@@ -159,7 +159,7 @@ impl Memory {
         let read = loaded.first_unrecorded();
         let same = entry.epoch == loaded.epoch && !entry.forgotten;
         entry.next = match (entry.next, read) {
-            // Ticks recorded since the cursor was written are not planned again.
+            // Ticks recorded since the cursor was written are not claimed again.
             (Some(next), Some(read)) if same => Some(next.max(read)),
             (None, _) if same => None,
             (_, read) => read,

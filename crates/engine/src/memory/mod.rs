@@ -40,7 +40,7 @@ use entry::Entry;
 
 pub(crate) use routes::{Chosen, Routes, TakenOver};
 pub(crate) use slots::{JOB_SHARE_DEFAULT, SlotUser};
-pub(crate) use ticking::Planned;
+pub(crate) use ticking::Claimed;
 
 /// Without a random seed, so that the simulator sees the same order each time.
 type Map<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
@@ -72,7 +72,7 @@ pub(crate) struct Memory {
     /// Counts the changes of `partitions`. What was read before a change is not applied after it.
     turn: u64,
     jobs: Map<JobId, Entry>,
-    /// When each job is planned next: at its next tick, unless a statement about it is in progress.
+    /// When each job is claimed next: at its next tick, unless a statement about it is in progress.
     timers: BTreeSet<(DbTime, JobId)>,
     /// The claims of this node, from their commit until their settlement is answered.
     claims: BTreeMap<RunId, OwnClaim>,
@@ -230,7 +230,7 @@ impl Memory {
         }
     }
 
-    /// Marks the job as stale: it is reloaded before anything more is planned for it.
+    /// Marks the job as stale: it is reloaded before anything more is claimed for it.
     pub(crate) fn doubt(&mut self, job: JobId) {
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.stale = true;
@@ -273,7 +273,7 @@ impl Memory {
         }
     }
 
-    /// Sets the job's timer to its next tick, if the job may be planned now.
+    /// Sets the job's timer to its next tick, if the job may be claimed now.
     fn set_timer(&mut self, job: JobId) {
         self.unset_timer(job);
         let Some(entry) = self.jobs.get_mut(&job) else { return };

@@ -144,7 +144,7 @@ mod tests {
         (begun, rows.len() - begun)
     }
 
-    /// Makes passes until nothing more is planned.
+    /// Makes passes until nothing more is claimed.
     fn passes(memory: &mut Memory, now: DbTime) -> (usize, usize) {
         std::iter::repeat_with(|| pass(memory, now)).take(20).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
     }

@@ -12,7 +12,7 @@ use everytick_domain::{
 use everytick_store::{ClaimedRun, WaitingRun};
 use everytick_targets::{Capabilities, Needs, needs};
 
-use super::{Memory, Planned, SlotUser};
+use super::{Claimed, Memory, SlotUser};
 use crate::{
     clock::MonoTime,
     settings::{FULL_DELEGATED_MAX, LEARNED_NEEDS_MAX},
@@ -177,10 +177,10 @@ impl Memory {
     }
 
     /// Applies the claims on delegated runs. Slots were promised to `asked`.
-    pub(crate) fn took_over(&mut self, asked: &[WaitingRun], claimed: Vec<TakenOver>) -> Vec<Planned> {
+    pub(crate) fn took_over(&mut self, asked: &[WaitingRun], claimed: Vec<TakenOver>) -> Vec<Claimed> {
         self.not_taken_over(asked, false);
         let mut add =
-            |taken: TakenOver| Planned { delegated: true, ..self.add_claim(taken.run, taken.job, taken.due_at) };
+            |taken: TakenOver| Claimed { delegated: true, ..self.add_claim(taken.run, taken.job, taken.due_at) };
         claimed.into_iter().map(&mut add).collect()
     }
 

@@ -339,11 +339,11 @@ pub(super) mod tests {
         let chosen = memory.choose(&all, 8, 0);
         assert_eq!(chosen.len(), 2);
         // One run was claimed, the other was not.
-        let planned = memory.claimed(&chosen, vec![claimed(&chosen[0], 1)]).remove(0);
-        let job = planned.own.job.clone();
+        let claimed = memory.claimed(&chosen, vec![claimed(&chosen[0], 1)]).remove(0);
+        let job = claimed.own.job.clone();
         assert_eq!(memory.in_use.of_job(job.id), 1);
-        memory.outcome_arrived(job.id, planned.run.id, planned.run.fence);
-        memory.settled(job.id, planned.run.id, planned.run.fence, Verdict::Succeeded, 1);
+        memory.outcome_arrived(job.id, claimed.run.id, claimed.run.fence);
+        memory.settled(job.id, claimed.run.id, claimed.run.fence, Verdict::Succeeded, 1);
         assert_eq!((memory.in_use.of_job(job.id), memory.in_use.destinations.len()), (0, 0));
         memory.unclaimed(&[], false);
         assert!(memory.in_use.promised.is_empty());

@@ -34,7 +34,7 @@ impl Due {
 
 /// A run that is claimed by this node and is to be sent.
 #[derive(Clone, Debug)]
-pub(crate) struct Planned {
+pub(crate) struct Claimed {
     pub run: ClaimedRun,
     pub own: OwnClaim,
     pub due_at: DbTime,
@@ -101,7 +101,7 @@ impl Memory {
         self.destination_has_room(slots) || self.crowded.is_some() && self.slots_free(slots) >= worth_a_batch(slots)
     }
 
-    /// Plans every job whose next tick is due, up to `ticks_max` ticks. Marks the planned jobs as being recorded.
+    /// Plans every job whose next tick is due, up to `ticks_max` ticks. Marks the claimed jobs as being recorded.
     pub(crate) fn due(&mut self, now: DbTime, slots: usize, ticks_max: usize) -> Due {
         let mut due = Due::default();
         let (mut ticks, mut parked) = (0, 0);
@@ -217,7 +217,7 @@ impl Memory {
     }
 
     /// Applies the answer. Returns the runs to send. The job continues after its last recorded tick.
-    pub(crate) fn recorded(&mut self, batch: &[JobTicks], answer: &Recorded) -> Vec<Planned> {
+    pub(crate) fn recorded(&mut self, batch: &[JobTicks], answer: &Recorded) -> Vec<Claimed> {
         let mut send = Vec::new();
         for (ticks, answers) in batch.iter().zip(&answer.jobs) {
             for _ in ticks.rows.iter().filter(|row| row.born_claimed) {
@@ -275,7 +275,7 @@ impl Memory {
     }
 
     /// The claim that was committed together with its tick.
-    pub(crate) fn born(&mut self, job: JobId, tick: &TickRow, now: DbTime) -> Option<Planned> {
+    pub(crate) fn born(&mut self, job: JobId, tick: &TickRow, now: DbTime) -> Option<Claimed> {
         let Some(job) = self.jobs.get(&job).map(|entry| entry.job.clone()) else {
             self.unsent_claim(tick.id, 1);
             return None;
@@ -299,7 +299,7 @@ impl Memory {
         run: ClaimedRun,
         job: Arc<everytick_domain::job::Job>,
         due_at: DbTime,
-    ) -> Planned {
+    ) -> Claimed {
         let claim = Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
         let (cancel, since) = (CancellationToken::new(), MonoTime::now());
         let user = SlotUser::of(&job);
@@ -315,7 +315,7 @@ impl Memory {
             }
         }
         self.claims_by_job.insert((own.job.id, run.id));
-        Planned { run, own, due_at, delegated: false }
+        Claimed { run, own, due_at, delegated: false }
     }
 
     /// A batch that was not recorded, or with `unsure` has an unknown outcome.

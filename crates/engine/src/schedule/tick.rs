@@ -132,9 +132,9 @@ fn took_in(shared: &Arc<Shared>, batch: &[JobTicks], answer: &Recorded) {
         }
     }
     shared.meters.recorded.increment(runs);
-    for planned in send {
+    for claimed in send {
         if !Mutant::DispatchBeforeCommit.is_on() {
-            deliver::start(shared, planned);
+            deliver::start(shared, claimed);
         }
     }
     if waits {
@@ -151,8 +151,8 @@ fn send_early(shared: &Arc<Shared>, batch: &[JobTicks]) {
         let rows = batch.iter().flat_map(|ticks| ticks.rows.iter().map(|row| (ticks.job, row)));
         rows.filter(|(_, row)| row.born_claimed).filter_map(|(job, row)| memory.born(job, &row.tick, now)).collect()
     };
-    for planned in born {
-        deliver::start(shared, planned);
+    for claimed in born {
+        deliver::start(shared, claimed);
     }
 }
 
