@@ -22,7 +22,7 @@ use crate::{
 pub(crate) type QueueKey = (TenantId, String);
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Room(Arc<Inner>);
+pub(crate) struct ClaimWaiters(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -41,20 +41,20 @@ struct Waiting {
 
 /// A worker that waits for a queue. Dropping it removes the worker from the list.
 #[derive(Debug)]
-pub(crate) struct Place {
-    room: Room,
+pub(crate) struct Waiter {
+    waiters: ClaimWaiters,
     key: QueueKey,
     number: u64,
-    called: oneshot::Receiver<()>,
+    woken: oneshot::Receiver<()>,
 }
 
-impl Room {
+impl ClaimWaiters {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a worker behind those that wait for the same queue. `None` if too many workers wait.
-    pub(crate) fn enter(&self, key: &QueueKey) -> Option<Place> {
+    pub(crate) fn join(&self, key: &QueueKey) -> Option<Waiter> {
         let mut waiting = self.waiting();
         if waiting.count >= WAITING_CLAIMS_MAX {
             return None;
@@ -62,17 +62,17 @@ impl Room {
         waiting.count += 1;
         waiting.last += 1;
         let number = waiting.last;
-        let (call, called) = oneshot::channel();
-        waiting.queues.entry(key.clone()).or_default().push_back((number, call));
-        Some(Place { room: self.clone(), key: key.clone(), number, called })
+        let (wake, woken) = oneshot::channel();
+        waiting.queues.entry(key.clone()).or_default().push_back((number, wake));
+        Some(Waiter { waiters: self.clone(), key: key.clone(), number, woken })
     }
 
     /// Wakes the worker that has waited longest for the queue.
-    pub(crate) fn call(&self, key: &QueueKey) {
+    pub(crate) fn wake(&self, key: &QueueKey) {
         let mut waiting = self.waiting();
-        while let Some((_, call)) = waiting.queues.get_mut(key).and_then(VecDeque::pop_front) {
+        while let Some((_, wake)) = waiting.queues.get_mut(key).and_then(VecDeque::pop_front) {
             waiting.count -= 1;
-            if call.send(()).is_ok() {
+            if wake.send(()).is_ok() {
                 break;
             }
         }
@@ -95,11 +95,11 @@ impl Room {
         if std::mem::replace(&mut self.waiting().watched, true) {
             return;
         }
-        let (room, store, hints) = (self.clone(), store.clone(), hints.clone());
-        tokio::spawn(async move { room.look(store.as_ref(), &hints).await });
+        let (waiters, store, hints) = (self.clone(), store.clone(), hints.clone());
+        tokio::spawn(async move { waiters.poll(store.as_ref(), &hints).await });
     }
 
-    async fn look(&self, store: &dyn Store, hints: &Hints) {
+    async fn poll(&self, store: &dyn Store, hints: &Hints) {
         loop {
             let queues: Vec<QueueKey> = {
                 let mut waiting = self.waiting();
@@ -110,11 +110,11 @@ impl Room {
                 waiting.queues.keys().cloned().collect()
             };
             let pause = match store.look_at_queues(&queues).await {
-                Ok(look) => {
-                    for key in &look.due {
-                        self.call(key);
+                Ok(poll) => {
+                    for key in &poll.due {
+                        self.wake(key);
                     }
-                    look.next_due.map_or(QUEUE_POLL, |due| Duration::from(due.since(look.now)).min(QUEUE_POLL))
+                    poll.next_due.map_or(QUEUE_POLL, |due| Duration::from(due.since(poll.now)).min(QUEUE_POLL))
                 }
                 Err(error) => {
                     tracing::warn!(%error, "could not poll the queues for waiting workers");
@@ -134,21 +134,21 @@ impl Room {
     }
 }
 
-impl Place {
+impl Waiter {
     /// Waits until the queue may have work.
-    pub(crate) async fn called(&mut self) {
-        // An error means that the room is gone. It closes before that, and the caller awaits the close too.
-        let _ = (&mut self.called).await;
+    pub(crate) async fn woken(&mut self) {
+        // An error means that the list is gone. It closes before that, and the caller awaits the close too.
+        let _ = (&mut self.woken).await;
     }
 }
 
-impl Drop for Place {
+impl Drop for Waiter {
     fn drop(&mut self) {
-        let mut waiting = self.room.waiting();
-        let Some(places) = waiting.queues.get_mut(&self.key) else { return };
-        let before = places.len();
-        places.retain(|(number, _)| *number != self.number);
-        let (left, empty) = (before - places.len(), places.is_empty());
+        let mut waiting = self.waiters.waiting();
+        let Some(waiters) = waiting.queues.get_mut(&self.key) else { return };
+        let before = waiters.len();
+        waiters.retain(|(number, _)| *number != self.number);
+        let (left, empty) = (before - waiters.len(), waiters.is_empty());
         waiting.count -= left;
         if empty {
             waiting.queues.remove(&self.key);
@@ -165,27 +165,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_wakes_only_the_first_worker_that_still_waits() {
-        let room = Room::default();
+    async fn a_wake_reaches_only_the_first_worker_that_still_waits() {
+        let waiters = ClaimWaiters::default();
         let (gone, mut first, second) =
-            (room.enter(&key()).unwrap(), room.enter(&key()).unwrap(), room.enter(&key()).unwrap());
+            (waiters.join(&key()).unwrap(), waiters.join(&key()).unwrap(), waiters.join(&key()).unwrap());
         drop(gone);
-        room.call(&key());
-        first.called().await;
-        assert_eq!(room.waiting().count, 1);
+        waiters.wake(&key());
+        first.woken().await;
+        assert_eq!(waiters.waiting().count, 1);
         drop(first);
         drop(second);
-        assert_eq!(room.waiting().count, 0);
-        assert!(room.waiting().queues.is_empty());
-        room.call(&key());
+        assert_eq!(waiters.waiting().count, 0);
+        assert!(waiters.waiting().queues.is_empty());
+        waiters.wake(&key());
     }
 
     #[test]
-    fn a_full_room_accepts_no_worker_until_one_leaves() {
-        let room = Room::default();
-        let mut places: Vec<_> = (0..WAITING_CLAIMS_MAX).map(|_| room.enter(&key()).unwrap()).collect();
-        assert!(room.enter(&key()).is_none());
-        places.pop();
-        assert!(room.enter(&key()).is_some());
+    fn a_full_list_accepts_no_worker_until_one_leaves() {
+        let waiters = ClaimWaiters::default();
+        let mut all: Vec<_> = (0..WAITING_CLAIMS_MAX).map(|_| waiters.join(&key()).unwrap()).collect();
+        assert!(waiters.join(&key()).is_none());
+        all.pop();
+        assert!(waiters.join(&key()).is_some());
     }
 }

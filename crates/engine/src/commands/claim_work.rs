@@ -52,26 +52,26 @@ impl Commands {
         tokio::pin!(deadline);
         loop {
             // Join the list before the claim, so that a run that arrives during an empty claim still wakes this worker.
-            let Some(mut place) = self.room.enter(&key) else { return Ok(Work::Crowded) };
+            let Some(mut waiter) = self.waiters.join(&key) else { return Ok(Work::Crowded) };
             let found = self.store.claim_queue(&ask).await?;
             if !found.claims.is_empty() {
-                drop(place);
+                drop(waiter);
                 counter!("everytick_worker_claims_total").increment(found.claims.len() as u64);
                 if found.claims.len() >= limit {
-                    self.room.call(&key);
+                    self.waiters.wake(&key);
                 }
                 return Ok(Work::Claims(found));
             }
             if wait.is_zero() {
                 return Ok(Work::Claims(found));
             }
-            self.room.watch(&self.store, &self.hints);
+            self.waiters.watch(&self.store, &self.hints);
             tokio::select! {
                 biased;
                 () = &mut deadline => return Ok(Work::Claims(found)),
-                () = self.room.closed() => return Ok(Work::Claims(found)),
+                () = self.waiters.closed() => return Ok(Work::Claims(found)),
                 () = &mut ended => return Ok(Work::Claims(found)),
-                () = place.called() => {}
+                () = waiter.woken() => {}
             }
         }
     }
@@ -85,7 +85,7 @@ impl Commands {
 
     /// Answers every waiting worker and lets none wait from now on, because the node stops.
     pub fn stop_waiting(&self) {
-        self.room.close();
+        self.waiters.close();
     }
 
     /// Extends a claim by one lease.

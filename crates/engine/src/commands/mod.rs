@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use everytick_store::Store;
 
-use crate::{Hints, claim::waiters::Room, live::LiveLogs};
+use crate::{Hints, claim::waiters::ClaimWaiters, live::LiveLogs};
 
 pub use backfill::Backfill;
 pub use claim_work::Work;
@@ -39,7 +39,7 @@ pub struct Commands {
     hints: Hints,
     entropy: Arc<dyn Entropy>,
     live: LiveLogs,
-    room: Room,
+    waiters: ClaimWaiters,
 }
 
 impl std::fmt::Debug for Commands {
@@ -51,7 +51,7 @@ impl std::fmt::Debug for Commands {
 impl Commands {
     #[must_use]
     pub fn new(store: Arc<dyn Store>, hints: Hints, entropy: Arc<dyn Entropy>, live: LiveLogs) -> Self {
-        Self { store, hints, entropy, live, room: Room::default() }
+        Self { store, hints, entropy, live, waiters: ClaimWaiters::default() }
     }
 
     /// For reads: lists and single records need no command.

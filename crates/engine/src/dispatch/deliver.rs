@@ -59,12 +59,12 @@ async fn deliver(shared: Arc<Shared>, claimed: Claimed, started_at: DbTime) {
         match attempt(&shared, &dispatch, &live, &own).await {
             Outcome::Accepted if !Mutant::AcceptedStaysWithNode.is_on() => {
                 shared.meters.in_progress.decrement(1);
-                let room = {
+                let has_slots = {
                     let mut memory = shared.memory();
                     memory.accepted(run.id, own.claim.fence);
-                    memory.has_room_again(shared.parts.settings.slots)
+                    memory.has_slots_again(shared.parts.settings.slots)
                 };
-                if room {
+                if has_slots {
                     shared.wake_tick.notify_one();
                 }
                 shared.wake_claim.notify_one();
@@ -110,12 +110,12 @@ async fn deliver(shared: Arc<Shared>, claimed: Claimed, started_at: DbTime) {
     let now = shared.clock.now();
     let (begun, ended_at) = (started_at.unwrap_or(now), now.max(started_at.unwrap_or(now)));
     shared.meters.attempt(&own.job.spec.target, &outcome, ended_at.since(begun).into());
-    let room = {
+    let has_slots = {
         let mut memory = shared.memory();
         memory.outcome_arrived(own.job.id, run.id, own.claim.fence);
-        memory.has_room_again(shared.parts.settings.slots)
+        memory.has_slots_again(shared.parts.settings.slots)
     };
-    if room {
+    if has_slots {
         shared.wake_tick.notify_one();
     }
     let _ = shared.outcomes.send(Ended { own, outcome, started_at, ended_at });

@@ -32,7 +32,7 @@ pub(super) struct Entry {
     /// Which waiting runs the last load left out because there were too many.
     pub unread: Unread,
     /// How many more runs of this job may wait. It only decreases until the job is reloaded.
-    pub room: usize,
+    pub remaining: usize,
     /// Ticks of this job are being recorded. The next are claimed after the answer.
     pub recording: bool,
     /// Statements about this job without an answer yet. A load meanwhile may be older than their effect.
@@ -62,7 +62,7 @@ impl Entry {
             open,
             open_read: 0,
             unread: loaded.unread,
-            room: loaded.room,
+            remaining: loaded.room,
             user: SlotUser::of(&loaded.job),
             job: loaded.job,
             epoch: loaded.epoch,

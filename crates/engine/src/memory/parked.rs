@@ -76,7 +76,7 @@ impl Memory {
         let is_over = is_empty && self.destination_free(destination, slots) > 0;
         if is_over || self.queued_destination == Some(destination) {
             self.unpark(usize::MAX);
-        } else if self.destination_has_room(slots) {
+        } else if self.destination_has_slots(slots) {
             let free = self.destination_free(destination, slots).min(self.slots_free(slots));
             if let Some(parked) = &mut self.parked {
                 parked.since = now;
@@ -89,7 +89,7 @@ impl Memory {
     }
 
     /// Whether ticks are parked and their destination has enough slots for a batch.
-    pub(super) fn destination_has_room(&self, slots: usize) -> bool {
+    pub(super) fn destination_has_slots(&self, slots: usize) -> bool {
         self.parked.as_ref().is_some_and(|parked| {
             let free = self.destination_free(parked.destination, slots).min(self.slots_free(slots));
             !parked.ticks.is_empty() && free >= worth_a_batch(slots).min(parked.ticks.len())
@@ -100,7 +100,7 @@ impl Memory {
     pub(crate) fn parked_for(&self, slots: usize, now: MonoTime) -> Option<Duration> {
         let parked = self.parked.as_ref().filter(|parked| !parked.ticks.is_empty())?;
         let rest = SLOT_PATIENCE.saturating_sub(now.since(parked.since));
-        Some(if self.destination_has_room(slots) { Duration::ZERO } else { rest })
+        Some(if self.destination_has_slots(slots) { Duration::ZERO } else { rest })
     }
 
     fn unpark(&mut self, count: usize) {
@@ -135,8 +135,8 @@ mod tests {
 
     /// Records what is due; the store accepts everything. Returns how many runs have begun and how many wait.
     fn pass(memory: &mut Memory, now: DbTime) -> (usize, usize) {
-        let Some(room) = memory.room(SLOTS, now, MonoTime::now()) else { return (0, 0) };
-        let due = memory.due(now, SLOTS, room);
+        let Some(budget) = memory.tick_budget(SLOTS, now, MonoTime::now()) else { return (0, 0) };
+        let due = memory.due(now, SLOTS, budget);
         let jobs = due.batch.iter().map(|ticks| vec![RowAnswer::Inserted; ticks.rows.len()]).collect();
         memory.recorded(&due.batch, &Recorded { now, jobs });
         let rows: Vec<&RecordRow> = due.batch.iter().flat_map(|ticks| &ticks.rows).collect();
@@ -168,11 +168,11 @@ mod tests {
         let mut memory = memory();
         assert_eq!(passes(&mut memory, s(10)), (MOST + 2, 0), "both jobs of the other destination have begun");
         end(&mut memory, SLOTS);
-        assert!(memory.has_room_again(SLOTS));
+        assert!(memory.has_slots_again(SLOTS));
         assert_eq!(memory.parked_for(SLOTS, MonoTime::now()), Some(Duration::ZERO));
         assert_eq!(passes(&mut memory, s(10)), (MOST, 0));
         assert_eq!(parked(&memory), JOBS - 2 * MOST);
-        assert!(!memory.has_room_again(SLOTS));
+        assert!(!memory.has_slots_again(SLOTS));
         assert_eq!(memory.parked_for(SLOTS, MonoTime::now()), Some(SLOT_PATIENCE));
     }
 

@@ -50,7 +50,7 @@ impl Memory {
     /// How many ticks to plan now: no more than there are free slots. A run that is born claimed a moment later ends sooner
     /// than one recorded as waiting now, and costs half as much. Returns `None` if slots may become free in a moment. The free
     /// slots do not matter if none became free for `SLOT_PATIENCE`, or if runs wait already and new ones queue behind them.
-    pub(crate) fn room(&mut self, slots: usize, now: DbTime, clock: MonoTime) -> Option<usize> {
+    pub(crate) fn tick_budget(&mut self, slots: usize, now: DbTime, clock: MonoTime) -> Option<usize> {
         self.end_parking(slots, now, clock);
         let free = self.slots_free(slots);
         let next = self.timers.iter().take_while(|(at, _)| *at <= now).take(TICKS_PER_BATCH_MAX);
@@ -97,8 +97,8 @@ impl Memory {
     }
 
     /// Whether ticks wait for slots, and enough are free now.
-    pub(crate) fn has_room_again(&self, slots: usize) -> bool {
-        self.destination_has_room(slots) || self.crowded.is_some() && self.slots_free(slots) >= worth_a_batch(slots)
+    pub(crate) fn has_slots_again(&self, slots: usize) -> bool {
+        self.destination_has_slots(slots) || self.crowded.is_some() && self.slots_free(slots) >= worth_a_batch(slots)
     }
 
     /// Plans every job whose next tick is due, up to `ticks_max` ticks. Marks the claimed jobs as being recorded.
@@ -152,7 +152,7 @@ impl Memory {
                     let overlap = |row: &TickRow| row.fate == Fate::Skip(SkipReason::Overlap);
                     // If no open run blocks the tick, a newer tick does, and a reload would not change that.
                     let in_the_way = admit(&entry.job.spec, open) == Admission::Skip;
-                    let crowded = rows.len() > entry.room;
+                    let crowded = rows.len() > entry.remaining;
                     if (in_the_way && rows.iter().any(overlap) || crowded) && entry.verified != Some(at) {
                         // The blocking runs may have ended elsewhere, so reload the job before a skip is written.
                         entry.verify = Some(at);
@@ -184,7 +184,7 @@ impl Memory {
                         entry.lag = u32::MAX;
                         self.lagging.insert(id);
                     }
-                    let mut room = entry.room;
+                    let mut remaining = entry.remaining;
                     let rows = rows
                         .into_iter()
                         .map(|mut tick| {
@@ -192,8 +192,8 @@ impl Memory {
                             if born_claimed {
                                 self.promise_slot(user);
                             } else if !matches!(tick.fate, Fate::Skip(_)) {
-                                tick.fate = if room == 0 { Fate::Skip(SkipReason::Quota) } else { tick.fate };
-                                room = room.saturating_sub(1);
+                                tick.fate = if remaining == 0 { Fate::Skip(SkipReason::Quota) } else { tick.fate };
+                                remaining = remaining.saturating_sub(1);
                             }
                             RecordRow { tick, born_claimed }
                         })
@@ -256,7 +256,7 @@ impl Memory {
     fn on_record(&mut self, ticks: &JobTicks, row: &RecordRow, ours: bool, now: DbTime) {
         let Some(entry) = self.jobs.get_mut(&ticks.job) else { return };
         let waits = !row.born_claimed && !matches!(row.tick.fate, Fate::Skip(_));
-        entry.room = entry.room.saturating_sub(usize::from(ours && waits));
+        entry.remaining = entry.remaining.saturating_sub(usize::from(ours && waits));
         if ours && entry.counts_open() && !matches!(row.tick.fate, Fate::Skip(_)) {
             let open = Open { claimed: row.born_claimed, attempts: u32::from(row.born_claimed) };
             entry.open.insert(row.tick.id, open);
@@ -420,35 +420,47 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn ticks_wait_for_slots_for_a_limited_time() {
         let (mut memory, now, slots) = (due_jobs(20), s(3_600), 10);
-        assert_eq!(memory.room(slots, s(0), MonoTime::now()), Some(0), "nothing is due");
-        assert!(memory.room(slots, now, MonoTime::now()).is_some_and(|room| room == slots));
+        assert_eq!(memory.tick_budget(slots, s(0), MonoTime::now()), Some(0), "nothing is due");
+        assert!(memory.tick_budget(slots, now, MonoTime::now()).is_some_and(|budget| budget == slots));
         memory.reserved = slots;
         for _ in 0..3 {
-            assert_eq!(memory.room(slots, now, MonoTime::now()), None, "an answer is pending, however long it takes");
+            assert_eq!(
+                memory.tick_budget(slots, now, MonoTime::now()),
+                None,
+                "an answer is pending, however long it takes"
+            );
             tokio::time::advance(SLOT_PATIENCE).await;
         }
         // Long work uses all slots.
         (memory.reserved, memory.crowded) = (0, None);
         let runs: Vec<_> = (0..slots).map(|n| begin(&mut memory, &format!("j{n}"))).collect();
-        assert_eq!(memory.room(slots, now, MonoTime::now()), None);
+        assert_eq!(memory.tick_budget(slots, now, MonoTime::now()), None);
         tokio::time::advance(SLOT_PATIENCE).await;
         assert_eq!(memory.crowded_for(slots, MonoTime::now()), Duration::ZERO);
-        assert_eq!(memory.room(slots, now, MonoTime::now()), Some(usize::MAX), "then the runs are recorded as waiting");
+        assert_eq!(
+            memory.tick_budget(slots, now, MonoTime::now()),
+            Some(usize::MAX),
+            "then the runs are recorded as waiting"
+        );
         // A run that has ended uses no slot, although it is not settled.
         for (job, run) in &runs {
             let fence = memory.claims()[run].claim.fence;
             memory.outcome_arrived(*job, *run, fence);
         }
         memory.crowded = Some(MonoTime::now());
-        assert!(memory.has_room_again(slots));
+        assert!(memory.has_slots_again(slots));
         assert_eq!(
             memory.crowded_for(slots, MonoTime::now()),
             Duration::ZERO,
             "ticks stop waiting when slots are free"
         );
-        assert_eq!(memory.room(slots, now, MonoTime::now()), Some(slots));
+        assert_eq!(memory.tick_budget(slots, now, MonoTime::now()), Some(slots));
         memory.backlog = true;
-        assert_eq!(memory.room(slots, now, MonoTime::now()), Some(usize::MAX), "the runs queue behind those that wait");
+        assert_eq!(
+            memory.tick_budget(slots, now, MonoTime::now()),
+            Some(usize::MAX),
+            "the runs queue behind those that wait"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -473,7 +485,7 @@ mod tests {
     fn the_wait_for_slots_ends_when_nothing_is_due() {
         let mut memory = due_jobs(1);
         memory.crowded = Some(MonoTime::now());
-        assert_eq!(memory.room(1, s(5), MonoTime::now()), Some(0));
+        assert_eq!(memory.tick_budget(1, s(5), MonoTime::now()), Some(0));
         assert_eq!(memory.crowded, None, "the next wait has its full time");
     }
 
@@ -498,7 +510,7 @@ mod tests {
         let mut memory = due_jobs(1);
         let id = job_id(TENANT, "j0");
         let entry = memory.jobs.get_mut(&id).unwrap();
-        entry.room = 1;
+        entry.remaining = 1;
         let (job, epoch, cursor) = (entry.job.clone(), entry.epoch, entry.cursor);
         let loaded = |room| LoadedJob {
             job: job.clone(),

@@ -49,8 +49,8 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
     let now = shared.clock.now();
     let due = {
         let mut memory = shared.memory();
-        let Some(room) = memory.room(slots, now, MonoTime::now()) else { return true };
-        let due = memory.due(now, slots, TICKS_PER_BATCH_MAX.min(room));
+        let Some(budget) = memory.tick_budget(slots, now, MonoTime::now()) else { return true };
+        let due = memory.due(now, slots, TICKS_PER_BATCH_MAX.min(budget));
         if memory.parked_for(slots, MonoTime::now()).is_some() {
             // The other recorder must know when parking ends: this one may wait for the database by then.
             shared.wake_tick.notify_one();
