@@ -405,7 +405,7 @@ mod tests {
         for n in 0..=40 {
             memory.changed(&changed(quick), s(60));
             assert_eq!(seen.unloaded(&mut memory), u64::from(n >= 30), "check {n}");
-            memory.loaded(&[(quick, 0)], Vec::new(), memory.turn());
+            memory.loaded(&[(quick, 0)], Vec::new(), memory.partition_generation());
         }
     }
 

@@ -87,7 +87,7 @@ async fn pass(shared: &Arc<Shared>, pace: &mut Pace, delegated_at: &mut Option<M
         let blocked = memory.busy().into_iter().map(|job| Busy { job, full: false });
         let missing = memory.missing().map(|job| Busy { job, full: true }).collect::<Vec<_>>();
         let full = memory.full(slots).into_iter().map(|job| Busy { job, full: true });
-        (blocked.chain(full).chain(missing).collect::<Vec<_>>(), memory.slots_free(slots), memory.late_turn())
+        (blocked.chain(full).chain(missing).collect::<Vec<_>>(), memory.slots_free(slots), memory.late_after())
     };
     let lease = shared.lease();
     // Search even without a free slot, because a due run may supersede a run in progress.

@@ -48,11 +48,11 @@ impl Memory {
         let (now, later): (Vec<_>, Vec<_>) =
             busy.into_iter().partition(|job| self.jobs.get(job).is_some_and(elsewhere));
         let later: BTreeSet<_> = later.into_iter().filter(|job| self.jobs.contains_key(job)).collect();
-        let after = self.blocked_turn.map_or(Bound::Unbounded, Bound::Excluded);
-        let turn: Vec<_> = later.range((after, Bound::Unbounded)).copied().take(BLOCKED_LOOKS_MAX).collect();
+        let after = self.blocked_after.map_or(Bound::Unbounded, Bound::Excluded);
+        let page: Vec<_> = later.range((after, Bound::Unbounded)).copied().take(BLOCKED_LOOKS_MAX).collect();
         // After the last job it starts again from the first.
-        self.blocked_turn = turn.last().copied().filter(|_| turn.len() == BLOCKED_LOOKS_MAX);
-        for job in now.into_iter().chain(turn) {
+        self.blocked_after = page.last().copied().filter(|_| page.len() == BLOCKED_LOOKS_MAX);
+        for job in now.into_iter().chain(page) {
             self.doubt(job);
         }
     }
@@ -63,8 +63,8 @@ impl Memory {
     }
 
     /// The tenant of the last late run that was started.
-    pub(crate) fn late_turn(&self) -> Option<TenantId> {
-        self.late_turn
+    pub(crate) fn late_after(&self) -> Option<TenantId> {
+        self.late_after
     }
 
     /// Adds all waiting runs to memory, before any of them is judged.
@@ -141,7 +141,7 @@ impl Memory {
             }
             if run.late {
                 late_budget -= 1;
-                self.late_turn = Some(run.tenant);
+                self.late_after = Some(run.tenant);
             }
             *starting += 1;
             self.promise_slot(user);
@@ -241,8 +241,8 @@ mod tests {
         };
         let due = (0..on_time).map(|n| run(n, false)).chain((0..late).map(|n| run(n, true))).collect();
         memory.take_up(&everytick_domain::partition::PartitionSet::all(1));
-        let turn = memory.turn();
-        memory.horizon(jobs.to_vec(), turn);
+        let partition_generation = memory.partition_generation();
+        memory.horizon(jobs.to_vec(), partition_generation);
         (memory, Waiting { now: s(200_000), due, next_due: None })
     }
 
@@ -253,9 +253,9 @@ mod tests {
         assert_eq!(chosen.iter().filter(|run| !run.late).count(), 3);
         assert_eq!(chosen.len(), 7);
         assert!(!chosen[2].late && chosen[3].late);
-        assert_eq!(memory.late_turn(), Some(OTHER_TENANT), "the next late run is of the other tenant");
+        assert_eq!(memory.late_after(), Some(OTHER_TENANT), "the next late run is of the other tenant");
         assert_eq!(memory.choose(&waiting, 100, 0).iter().filter(|run| run.late).count(), 0);
-        assert_eq!(memory.late_turn(), Some(OTHER_TENANT));
+        assert_eq!(memory.late_after(), Some(OTHER_TENANT));
     }
 
     /// One run is between two attempts, and another waits behind it.
@@ -276,8 +276,8 @@ mod tests {
                 fence: Fence::default(),
             };
             loaded.open = vec![run(1), run(0)];
-            let turn = memory.turn();
-            memory.horizon(vec![loaded], turn);
+            let partition_generation = memory.partition_generation();
+            memory.horizon(vec![loaded], partition_generation);
         }
         let mut read = BTreeSet::new();
         for expected in [BLOCKED_LOOKS_MAX, 1] {

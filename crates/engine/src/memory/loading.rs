@@ -32,8 +32,8 @@ impl Memory {
 
     /// Jobs seen before the end of the horizon, by id and epoch. Marks new ones to be loaded. Returns `false` if the partitions
     /// changed.
-    pub(crate) fn seen(&mut self, seen: &[ChangedJob], until: DbTime, turn: u64) -> bool {
-        if self.turn != turn {
+    pub(crate) fn seen(&mut self, seen: &[ChangedJob], until: DbTime, partition_generation: u64) -> bool {
+        if self.partition_generation != partition_generation {
             return false;
         }
         for job in seen {
@@ -44,8 +44,8 @@ impl Memory {
 
     /// Adds the jobs of the horizon that are not in memory yet. Returns `false` if the partitions changed after the
     /// load; then none is added.
-    pub(crate) fn horizon(&mut self, loaded: Vec<LoadedJob>, turn: u64) -> bool {
-        if self.turn != turn && !Mutant::TurnNotChecked.is_on() {
+    pub(crate) fn horizon(&mut self, loaded: Vec<LoadedJob>, partition_generation: u64) -> bool {
+        if self.partition_generation != partition_generation && !Mutant::TurnNotChecked.is_on() {
             return false;
         }
         for job in loaded {
@@ -98,12 +98,12 @@ impl Memory {
     /// left.
     pub(crate) fn take_wanted(&mut self, limit: usize, now: MonoTime) -> Vec<(JobId, u64)> {
         let quiet = |id: &JobId| self.jobs.get(id).is_none_or(|entry| entry.under_way == 0 && !in_doubt(entry));
-        let turn = self.wanted_turn.map_or(Bound::Unbounded, Bound::Excluded);
-        let behind = self.wanted.range((turn, Bound::Unbounded));
-        let before = self.wanted_turn.iter().flat_map(|turn| self.wanted.range(..=*turn));
+        let after = self.wanted_after.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.wanted.range((after, Bound::Unbounded));
+        let before = self.wanted_after.iter().flat_map(|last| self.wanted.range(..=*last));
         let sound = behind.chain(before).copied().filter(|id| !self.aside.contains_key(id) && quiet(id));
         let mut ids: Vec<JobId> = sound.take(limit).collect();
-        self.wanted_turn = ids.last().copied();
+        self.wanted_after = ids.last().copied();
         if ids.is_empty() {
             let again = |(id, aside): &(&JobId, &Aside)| aside.until <= now && self.wanted.contains(id) && quiet(id);
             ids.extend(self.aside.iter().find(again).map(|(id, _)| *id));
@@ -126,8 +126,8 @@ impl Memory {
     }
 
     /// Applies loaded jobs. A job with an answer since the load was sent is loaded again. A job that was not found is removed.
-    pub(crate) fn loaded(&mut self, asked: &[(JobId, u64)], loaded: Vec<LoadedJob>, turn: u64) {
-        if self.turn != turn && !Mutant::TurnNotChecked.is_on() {
+    pub(crate) fn loaded(&mut self, asked: &[(JobId, u64)], loaded: Vec<LoadedJob>, partition_generation: u64) {
+        if self.partition_generation != partition_generation && !Mutant::TurnNotChecked.is_on() {
             return;
         }
         let mut found: BTreeMap<_, _> = loaded.into_iter().map(|job| (job.job.id, job)).collect();

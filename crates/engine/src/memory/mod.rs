@@ -70,7 +70,7 @@ pub(crate) struct Memory {
     /// The part of `partitions` whose horizon is not loaded yet.
     fresh: PartitionSet,
     /// Counts the changes of `partitions`. What was read before a change is not applied after it.
-    turn: u64,
+    partition_generation: u64,
     jobs: Map<JobId, Entry>,
     /// When each job is claimed next: at its next tick, unless a statement about it is in progress.
     timers: BTreeSet<(DbTime, JobId)>,
@@ -96,7 +96,7 @@ pub(crate) struct Memory {
     /// For how many checks each of them has waited.
     waits: BTreeMap<JobId, u64>,
     /// The last job that was taken from `wanted`. The next page starts after it, so that every job is reached.
-    wanted_turn: Option<JobId>,
+    wanted_after: Option<JobId>,
     /// Wanted jobs that could not be loaded. They are retried one by one, so that they do not stop other jobs.
     aside: BTreeMap<JobId, Aside>,
     /// Jobs whose cursor lags behind the ticks that are known to be recorded.
@@ -108,9 +108,9 @@ pub(crate) struct Memory {
     /// Jobs that could not be found or decoded. Their runs are ignored until the horizon is read again.
     missing: BTreeSet<JobId>,
     /// The tenant of the last late run that was started. Late runs rotate over the tenants.
-    late_turn: Option<TenantId>,
+    late_after: Option<TenantId>,
     /// The last job reloaded of those that a run between two attempts blocks.
-    blocked_turn: Option<JobId>,
+    blocked_after: Option<JobId>,
     /// How many of these claims wait for their receiver's report.
     accepted: usize,
     /// How many of these claims have ended and are being settled.

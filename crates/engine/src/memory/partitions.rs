@@ -11,8 +11,8 @@ impl Memory {
     }
 
     /// Changes whenever partitions are acquired or released.
-    pub(crate) fn turn(&self) -> u64 {
-        self.turn
+    pub(crate) fn partition_generation(&self) -> u64 {
+        self.partition_generation
     }
 
     /// Adds partitions that this node now owns. Their jobs are not loaded yet.
@@ -21,17 +21,17 @@ impl Memory {
         if !new.is_empty() {
             self.partitions = self.partitions.union(new);
             self.fresh = self.fresh.union(new);
-            self.turn += 1;
+            self.partition_generation += 1;
         }
     }
 
     /// The partitions whose horizon is to be loaded, and the generation for which this is true.
     pub(crate) fn fresh(&self) -> (PartitionSet, u64) {
-        (self.fresh, self.turn)
+        (self.fresh, self.partition_generation)
     }
 
-    pub(crate) fn made_ready(&mut self, partitions: &PartitionSet, turn: u64) {
-        if self.turn == turn {
+    pub(crate) fn made_ready(&mut self, partitions: &PartitionSet, partition_generation: u64) {
+        if self.partition_generation == partition_generation {
             self.fresh = self.fresh.without(*partitions);
         }
     }
@@ -51,7 +51,7 @@ impl Memory {
         }
         self.partitions = self.partitions.without(*partitions);
         self.fresh = self.fresh.without(*partitions);
-        self.turn += 1;
+        self.partition_generation += 1;
         raises
     }
 

@@ -246,8 +246,8 @@ pub(super) mod tests {
                 room: 1_000,
             }
         };
-        let turn = memory.turn();
-        memory.horizon(jobs.iter().map(loaded).collect(), turn);
+        let partition_generation = memory.partition_generation();
+        memory.horizon(jobs.iter().map(loaded).collect(), partition_generation);
         memory
     }
 

@@ -117,8 +117,8 @@ mod tests {
         };
         let mut memory = Memory::default();
         memory.take_up(&PartitionSet::all(1));
-        let turn = memory.turn();
-        memory.horizon(vec![loaded], turn);
+        let partition_generation = memory.partition_generation();
+        memory.horizon(vec![loaded], partition_generation);
         memory
     }
 

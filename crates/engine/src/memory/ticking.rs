@@ -403,8 +403,8 @@ mod tests {
                 room: 100,
             }
         };
-        let turn = memory.turn();
-        memory.horizon((0..count).map(job).collect(), turn);
+        let partition_generation = memory.partition_generation();
+        memory.horizon((0..count).map(job).collect(), partition_generation);
         memory
     }
 
@@ -500,8 +500,8 @@ mod tests {
     /// Loads the wanted jobs. `read` makes each loaded job.
     fn read(memory: &mut Memory, read: impl Fn() -> LoadedJob) -> usize {
         let asked = memory.take_wanted(usize::MAX, MonoTime::now());
-        let turn = memory.turn();
-        memory.loaded(&asked, asked.iter().map(|_| read()).collect(), turn);
+        let partition_generation = memory.partition_generation();
+        memory.loaded(&asked, asked.iter().map(|_| read()).collect(), partition_generation);
         asked.len()
     }
 

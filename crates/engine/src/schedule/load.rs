@@ -57,13 +57,13 @@ async fn failed(shared: &Arc<Shared>, error: &everytick_store::StoreError) {
 /// Loads the horizon of the partitions that were acquired since the last pass.
 async fn fresh(shared: &Arc<Shared>) -> Result<()> {
     loop {
-        let (partitions, turn) = shared.memory().fresh();
+        let (partitions, partition_generation) = shared.memory().fresh();
         if partitions.is_empty() {
             return Ok(());
         }
         let began = MonoTime::now();
         if horizon(shared, &partitions).await?.is_some() {
-            shared.memory().made_ready(&partitions, turn);
+            shared.memory().made_ready(&partitions, partition_generation);
             let took = MonoTime::now().since(began);
             histogram!("everytick_take_up_duration_seconds").record(took);
             let (partitions, jobs) = (partitions.len(), shared.memory().len());
@@ -76,14 +76,14 @@ async fn fresh(shared: &Arc<Shared>) -> Result<()> {
 /// Reads the horizon of all owned partitions. Most of its jobs are in memory already; only new ones are loaded. Returns `false`
 /// if the partitions have changed meanwhile.
 async fn all(shared: &Arc<Shared>) -> Result<bool> {
-    let (partitions, turn) = (shared.partitions(), shared.memory().turn());
+    let (partitions, partition_generation) = (shared.partitions(), shared.memory().partition_generation());
     let until = shared.clock.now().plus(HORIZON);
     let mut after = None;
     loop {
         let lease = shared.lease();
         let asked = shared.parts.store.look_at_horizon(&lease, &partitions, until, after, PLACES_PER_LOOK_MAX);
         let seen = shared.read("read the horizon", asked).await?;
-        if !shared.memory().seen(&seen, until, turn) {
+        if !shared.memory().seen(&seen, until, partition_generation) {
             return Ok(false);
         }
         after = seen.last().and_then(|last| last.cursor.map(|cursor| (cursor, last.id)));
@@ -99,18 +99,23 @@ async fn all(shared: &Arc<Shared>) -> Result<bool> {
 /// Loads all jobs due before the end of the horizon. There is no lower bound, so jobs that lag are found too. Returns `None` if
 /// partitions were acquired or released meanwhile: what was read may be older than that.
 async fn horizon(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<Option<DbTime>> {
-    let turn = shared.memory().turn();
+    let partition_generation = shared.memory().partition_generation();
     let until = shared.clock.now().plus(HORIZON);
     // While the jobs of one share are added to memory, the database reads the others.
     let share = |part| partitions.iter().skip(part).step_by(HORIZONS_AT_ONCE).collect::<PartitionSet>();
     let shares = (0..HORIZONS_AT_ONCE).map(share).filter(|share| !share.is_empty());
-    let taken_in = try_join_all(shares.map(|share| pages(shared, share, until, turn))).await?;
+    let taken_in = try_join_all(shares.map(|share| pages(shared, share, until, partition_generation))).await?;
     Ok(taken_in.into_iter().all(|taken_in| taken_in).then_some(until))
 }
 
 /// Returns `false` if the partitions have changed. If a page cannot be loaded, its jobs are loaded later in smaller
 /// pages, which finds the bad job.
-async fn pages(shared: &Arc<Shared>, partitions: PartitionSet, until: DbTime, turn: u64) -> Result<bool> {
+async fn pages(
+    shared: &Arc<Shared>,
+    partitions: PartitionSet,
+    until: DbTime,
+    partition_generation: u64,
+) -> Result<bool> {
     let mut after = None;
     loop {
         let lease = shared.lease();
@@ -118,7 +123,7 @@ async fn pages(shared: &Arc<Shared>, partitions: PartitionSet, until: DbTime, tu
         let taken_in = match shared.read("load the horizon", asked).await {
             Ok(loaded) => {
                 after = loaded.last().and_then(|job| job.cursor.map(|cursor| (cursor, job.job.id)));
-                shared.memory().horizon(loaded, turn)
+                shared.memory().horizon(loaded, partition_generation)
             }
             Err(error @ StoreError::LeaseLost) => return Err(error),
             Err(error) => {
@@ -126,7 +131,7 @@ async fn pages(shared: &Arc<Shared>, partitions: PartitionSet, until: DbTime, tu
                 let asked = shared.parts.store.look_at_horizon(&lease, &partitions, until, after, JOBS_PER_HORIZON_MAX);
                 let seen = shared.read("read the horizon", asked).await?;
                 after = seen.last().and_then(|last| last.cursor.map(|cursor| (cursor, last.id)));
-                shared.memory().seen(&seen, until, turn)
+                shared.memory().seen(&seen, until, partition_generation)
             }
         };
         if !taken_in {
@@ -186,11 +191,11 @@ async fn wanted(shared: &Arc<Shared>) -> Result<()> {
 async fn load(shared: &Arc<Shared>, page: Vec<(JobId, u64)>) -> Result<()> {
     let mut pages = vec![page];
     while let Some(asked) = pages.pop() {
-        let turn = shared.memory().turn();
+        let partition_generation = shared.memory().partition_generation();
         let ids: Vec<_> = asked.iter().map(|(id, _)| *id).collect();
         match shared.read("load jobs", shared.parts.store.load_jobs(&ids)).await {
             Ok(loaded) => {
-                shared.memory().loaded(&asked, loaded, turn);
+                shared.memory().loaded(&asked, loaded, partition_generation);
                 shared.wake_tick.notify_one();
                 shared.wake_claim.notify_one();
             }

@@ -39,20 +39,20 @@ pub(crate) async fn send(shared: &Arc<Shared>, raises: &[Raise]) {
 pub(crate) async fn pass(shared: &Arc<Shared>, all: bool) {
     loop {
         // Select cursors for many batches at once: the selection reads all lagging jobs, with memory locked.
-        let (raises, turn) = {
+        let (raises, partition_generation) = {
             let memory = shared.memory();
-            (memory.raises(MonoTime::now(), all, RAISES_PER_LOOK_MAX), memory.turn())
+            (memory.raises(MonoTime::now(), all, RAISES_PER_LOOK_MAX), memory.partition_generation())
         };
         for part in raises.chunks(TICKS_PER_BATCH_MAX) {
             // The partitions have changed. Their new owner raises these cursors too.
-            if shared.stopped.is_cancelled() || shared.memory().turn() != turn {
+            if shared.stopped.is_cancelled() || shared.memory().partition_generation() != partition_generation {
                 return;
             }
             match shared.ask("raise cursors", shared.parts.store.raise_cursors(part)).await {
                 Ok(done) => {
                     let mut memory = shared.memory();
                     // If the partitions have changed, the jobs were loaded again, perhaps with a higher cursor.
-                    if memory.turn() == turn {
+                    if memory.partition_generation() == partition_generation {
                         memory.raised(part, &done, shared.clock.now().plus(HORIZON));
                     }
                 }
