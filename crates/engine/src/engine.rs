@@ -191,7 +191,7 @@ impl Shared {
     }
 
     /// Runs have ended: wakes the flows loop if the store has recorded flow steps, so that it need not wait for its poll.
-    pub(crate) fn tell_steps(&self) {
+    pub(crate) fn notify_flows(&self) {
         if self.parts.store.take_steps_written() {
             self.parts.hints.flow_steps();
         }

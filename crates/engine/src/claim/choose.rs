@@ -263,7 +263,7 @@ async fn give_way(shared: &Arc<Shared>, statement: RwLockReadGuard<'_, ()>, give
         Ok(cancelled) => {
             counter!("everytick_runs_total", "state" => "cancelled").increment(cancelled.len() as u64);
             shared.memory().gave_way(given, &cancelled);
-            shared.tell_steps();
+            shared.notify_flows();
             shared.wake_load.notify_one();
             Next::Now
         }

@@ -142,7 +142,7 @@ async fn settle_lost(shared: &Arc<Shared>, lost: &[ClaimedRun]) -> Result<usize>
     counter!("everytick_runs_lost_total").increment(settled as u64);
     if settled > 0 {
         tracing::info!(runs = settled, "settled runs whose node vanished");
-        shared.tell_steps();
+        shared.notify_flows();
     }
     for settle in &settles {
         shared.memory().doubt(settle.job);

@@ -14,7 +14,7 @@ impl Commands {
             count_cancelled(edited.cancelled.len());
             self.hints.runs_ended(edited.job.id, edited.cancelled.iter().copied());
         }
-        self.tell_steps();
+        self.notify_flows();
         Ok(edited)
     }
 }

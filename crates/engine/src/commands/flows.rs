@@ -13,7 +13,7 @@ impl Commands {
         for (job, run) in &cancelled.claimed {
             self.hints.runs_ended(*job, [*run]);
         }
-        self.tell_steps();
+        self.notify_flows();
         Ok(cancelled)
     }
 
@@ -30,12 +30,12 @@ impl Commands {
         let key = self.key_of(idempotency.as_ref());
         let made = self.store.rerun_flow(tenant, actor, RerunFlow { flow, from, key, idempotency }).await?;
         self.hints.run_waits();
-        self.tell_steps();
+        self.notify_flows();
         Ok(made)
     }
 
     /// Runs have ended: wakes the flows loop if the store has recorded flow steps, so that it need not wait for its poll.
-    pub(super) fn tell_steps(&self) {
+    pub(super) fn notify_flows(&self) {
         if self.store.take_steps_written() {
             self.hints.flow_steps();
         }

@@ -132,7 +132,7 @@ impl Commands {
             self.hints.runs_ended(*job, [*run]);
         }
         self.hints.run_waits();
-        self.tell_steps();
+        self.notify_flows();
         Ok(ended.into_iter().map(|(run, _)| (run, State::Succeeded)).collect())
     }
 
@@ -238,7 +238,7 @@ impl Commands {
         crate::settle::batch::count(verdict, 1);
         self.hints.runs_ended(job.id, [run]);
         self.hints.run_waits();
-        self.tell_steps();
+        self.notify_flows();
     }
 }
 

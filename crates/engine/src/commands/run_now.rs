@@ -50,7 +50,7 @@ impl Commands {
         let runs = cancelled.runs.all();
         count_cancelled(runs.len());
         self.hints.runs_ended(cancelled.job, runs);
-        self.tell_steps();
+        self.notify_flows();
         Ok(cancelled)
     }
 
@@ -58,7 +58,7 @@ impl Commands {
         let cancelled = self.store.cancel_run(tenant, actor, run).await?;
         count_cancelled(1);
         self.hints.runs_ended(cancelled.run.job, [run]);
-        self.tell_steps();
+        self.notify_flows();
         Ok(cancelled.run)
     }
 }

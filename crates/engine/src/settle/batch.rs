@@ -221,7 +221,7 @@ async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Filed>>) -> Left {
     }
     shared.wake_load.notify_one();
     shared.wake_tick.notify_one();
-    shared.tell_steps();
+    shared.notify_flows();
     keep(shared, &kept).await;
     Left { unsettled, failed: None }
 }

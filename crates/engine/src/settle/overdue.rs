@@ -63,7 +63,7 @@ async fn give_way(shared: &Arc<Shared>) -> Result<()> {
     if !cancelled.is_empty() {
         counter!("everytick_runs_total", "state" => "cancelled").increment(cancelled.len() as u64);
         shared.parts.hints.run_waits();
-        shared.tell_steps();
+        shared.notify_flows();
     }
     Ok(())
 }
@@ -110,7 +110,7 @@ async fn settle(shared: &Arc<Shared>, overdue: Vec<OverdueClaim>) -> Result<usiz
     }
     if settled > 0 {
         shared.parts.hints.run_waits();
-        shared.tell_steps();
+        shared.notify_flows();
     }
     Ok(settled)
 }

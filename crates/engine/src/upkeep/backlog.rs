@@ -39,7 +39,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<usize> {
         worked += step.cancelled + step.moved;
         if step.cancelled > 0 {
             counter!("everytick_runs_total", "state" => "cancelled").increment(step.cancelled as u64);
-            shared.tell_steps();
+            shared.notify_flows();
         }
         if step.moved > 0 {
             shared.parts.hints.run_waits();
