@@ -81,7 +81,7 @@ async fn send_again(shared: &Arc<Shared>, mut left: mpsc::UnboundedReceiver<Left
             biased;
             () = shared.stopped.cancelled() => return,
             rest = left.recv() => match rest {
-                Some(rest) => take_back(&mut queue, rest),
+                Some(rest) => requeue(&mut queue, rest),
                 None => return,
             },
             () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
@@ -90,7 +90,7 @@ async fn send_again(shared: &Arc<Shared>, mut left: mpsc::UnboundedReceiver<Left
         if !group.is_empty() {
             let rest = pass(shared, group).await;
             let failed = rest.failed.is_some();
-            take_back(&mut queue, rest);
+            requeue(&mut queue, rest);
             if failed {
                 tokio::time::sleep(FAILURE_PAUSE).await;
             }
@@ -105,7 +105,7 @@ struct Left {
     failed: Option<usize>,
 }
 
-fn take_back(queue: &mut Queue<Accepted>, rest: Left) {
+fn requeue(queue: &mut Queue<Accepted>, rest: Left) {
     match rest.failed {
         Some(size) => queue.failed(size),
         None => queue.succeeded(),

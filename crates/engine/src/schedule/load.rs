@@ -104,8 +104,8 @@ async fn horizon(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<Opti
     // While the jobs of one share are added to memory, the database reads the others.
     let share = |part| partitions.iter().skip(part).step_by(HORIZONS_AT_ONCE).collect::<PartitionSet>();
     let shares = (0..HORIZONS_AT_ONCE).map(share).filter(|share| !share.is_empty());
-    let taken_in = try_join_all(shares.map(|share| pages(shared, share, until, partition_generation))).await?;
-    Ok(taken_in.into_iter().all(|taken_in| taken_in).then_some(until))
+    let applied = try_join_all(shares.map(|share| pages(shared, share, until, partition_generation))).await?;
+    Ok(applied.into_iter().all(|applied| applied).then_some(until))
 }
 
 /// Returns `false` if the partitions have changed. If a page cannot be loaded, its jobs are loaded later in smaller
@@ -120,7 +120,7 @@ async fn pages(
     loop {
         let lease = shared.lease();
         let asked = shared.parts.store.load_horizon(&lease, &partitions, until, after, JOBS_PER_HORIZON_MAX);
-        let taken_in = match shared.read("load the horizon", asked).await {
+        let applied = match shared.read("load the horizon", asked).await {
             Ok(loaded) => {
                 after = loaded.last().and_then(|job| job.cursor.map(|cursor| (cursor, job.job.id)));
                 shared.memory().horizon(loaded, partition_generation)
@@ -134,7 +134,7 @@ async fn pages(
                 shared.memory().seen(&seen, until, partition_generation)
             }
         };
-        if !taken_in {
+        if !applied {
             return Ok(false);
         }
         shared.wake_tick.notify_one();

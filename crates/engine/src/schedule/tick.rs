@@ -62,7 +62,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
         return true;
     }
     let mut well = true;
-    let mut doubtful = false;
+    let mut any_unsure = false;
     let lease = shared.lease();
     if !due.batch.is_empty() {
         if Mutant::DispatchBeforeCommit.is_on() {
@@ -72,16 +72,16 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
         match shared.ask("record ticks", shared.parts.store.record(&lease, &due.batch)).await {
             Ok(answer) => {
                 shared.clock.observe(sent, answer.now);
-                took_in(shared, &due.batch, &answer);
+                apply(shared, &due.batch, &answer);
             }
             Err(StoreError::Refused { doing, source }) => {
                 tracing::error!(doing, %source, jobs = due.batch.len(), "the database refused the data of a batch");
-                doubtful |= poisoned(shared, &due.batch).await;
+                any_unsure |= poisoned(shared, &due.batch).await;
                 well = false;
             }
             Err(error) => {
                 well = false;
-                doubtful |= unsure::is(&error);
+                any_unsure |= unsure::is(&error);
                 shared.memory().unrecorded(&due.batch, unsure::is(&error));
                 unsure::report(shared, &error);
             }
@@ -101,7 +101,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
             Err(error) => {
                 let unsure = unsure::is(&error);
                 well = false;
-                doubtful |= unsure;
+                any_unsure |= unsure;
                 shared.memory().range_unrecorded(plan, unsure);
                 unsure::report(shared, &error);
             }
@@ -111,14 +111,14 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
     if shared.memory().take_deferred() {
         shared.wake_claim.notify_one();
     }
-    if doubtful && !Mutant::MemoryKeptAfterUnsure.is_on() {
+    if any_unsure && !Mutant::MemoryKeptAfterUnsure.is_on() {
         unsure::resolve(shared).await;
     }
     shared.wake_load.notify_one();
     well
 }
 
-fn took_in(shared: &Arc<Shared>, batch: &[JobTicks], answer: &Recorded) {
+fn apply(shared: &Arc<Shared>, batch: &[JobTicks], answer: &Recorded) {
     let send = shared.memory().recorded(batch, answer);
     let (mut waits, mut runs) = (false, 0);
     let rows = batch.iter().zip(&answer.jobs).flat_map(|(ticks, answers)| ticks.rows.iter().zip(answers));
@@ -159,12 +159,12 @@ fn send_early(shared: &Arc<Shared>, batch: &[JobTicks]) {
 /// Halves a refused batch until it finds the job whose ticks the database refuses. Pauses that job and records the rest.
 /// Returns whether an answer was unsure.
 async fn poisoned(shared: &Arc<Shared>, batch: &[JobTicks]) -> bool {
-    let mut doubtful = false;
+    let mut any_unsure = false;
     let mut halves: Vec<&[JobTicks]> = vec![batch];
     while let Some(part) = halves.pop() {
         let lease = shared.lease();
         match shared.ask("record ticks", shared.parts.store.record(&lease, part)).await {
-            Ok(answer) => took_in(shared, part, &answer),
+            Ok(answer) => apply(shared, part, &answer),
             Err(StoreError::Refused { source, .. }) => match part {
                 [one] => {
                     shared.memory().unrecorded(part, false);
@@ -189,11 +189,11 @@ async fn poisoned(shared: &Arc<Shared>, batch: &[JobTicks]) -> bool {
                 }
             },
             Err(error) => {
-                doubtful |= unsure::is(&error);
+                any_unsure |= unsure::is(&error);
                 shared.memory().unrecorded(part, unsure::is(&error));
                 unsure::report(shared, &error);
             }
         }
     }
-    doubtful
+    any_unsure
 }

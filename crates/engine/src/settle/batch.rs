@@ -92,7 +92,7 @@ async fn file_again(shared: &Arc<Shared>, mut left: mpsc::UnboundedReceiver<Left
             biased;
             () = shared.stopped.cancelled() => return,
             rest = left.recv() => match rest {
-                Some(rest) => take_back(&mut queue, rest),
+                Some(rest) => requeue(&mut queue, rest),
                 None => return,
             },
             () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
@@ -101,7 +101,7 @@ async fn file_again(shared: &Arc<Shared>, mut left: mpsc::UnboundedReceiver<Left
         if !group.is_empty() {
             let rest = pass(shared, group).await;
             let pause = rest.failed.is_some_and(|failed| !failed.refused);
-            take_back(&mut queue, rest);
+            requeue(&mut queue, rest);
             if pause {
                 tokio::time::sleep(FAILURE_PAUSE).await;
             }
@@ -110,7 +110,7 @@ async fn file_again(shared: &Arc<Shared>, mut left: mpsc::UnboundedReceiver<Left
     }
 }
 
-fn take_back(queue: &mut Queue<Filed>, rest: Left) {
+fn requeue(queue: &mut Queue<Filed>, rest: Left) {
     match rest.failed {
         Some(failed) => queue.failed(failed.size),
         None => queue.succeeded(),
@@ -191,7 +191,7 @@ async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Filed>>) -> Left {
             return Left { unsettled: group, failed };
         }
     };
-    let (mut kept, waits) = (Vec::new(), take_in(shared, &group, &answers));
+    let (mut kept, waits) = (Vec::new(), apply(shared, &group, &answers));
     let mut unsettled = Vec::new();
     for (mut filed, answer) in group.into_iter().zip(answers) {
         let said = &filed.item.settle.settlement;
@@ -263,7 +263,7 @@ fn failed_alone(filed: &mut Unsettled<Filed>, refused: bool) {
 }
 
 /// Applies all answers to memory under one lock. Returns whether a run waits that may start now.
-fn take_in(shared: &Shared, group: &[Unsettled<Filed>], answers: &[SettleAnswer]) -> bool {
+fn apply(shared: &Shared, group: &[Unsettled<Filed>], answers: &[SettleAnswer]) -> bool {
     let mut memory = shared.memory();
     let (mut waits, mut succeeded) = (false, 0);
     for (Unsettled { item: filed, .. }, answer) in group.iter().zip(answers) {

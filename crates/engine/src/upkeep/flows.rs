@@ -96,7 +96,7 @@ async fn advance(shared: &Arc<Shared>, flow: RunId) -> usize {
         match answer {
             Ok(advanced) => {
                 started += advanced.started;
-                take_in(shared, flow, &advanced);
+                apply(shared, flow, &advanced);
                 if !advanced.more {
                     shared.flows().done(flow);
                     return started;
@@ -111,7 +111,7 @@ async fn advance(shared: &Arc<Shared>, flow: RunId) -> usize {
     started
 }
 
-fn take_in(shared: &Shared, flow: RunId, advanced: &Advanced) {
+fn apply(shared: &Shared, flow: RunId, advanced: &Advanced) {
     if advanced.started > 0 {
         counter!("everytick_flow_runs_total").increment(advanced.started as u64);
         shared.parts.hints.run_waits();
