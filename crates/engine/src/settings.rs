@@ -236,9 +236,9 @@ pub(crate) const QUEUE_POLL: Duration = Duration::from_millis(200);
 /// How often a node searches for lost workers. A lost run is available again within its lease plus one second.
 pub(crate) const WATCH_EVERY: Duration = Duration::from_millis(400);
 /// How often a node searches for runs of workers that a newer run supersedes.
-pub(crate) const GIVE_WAY_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const SUPERSEDE_EVERY: Duration = Duration::from_secs(1);
 /// Jobs whose runs in queues are superseded in one transaction.
-pub(crate) const GIVE_WAY_JOBS_MAX: usize = 100;
+pub(crate) const SUPERSEDE_JOBS_MAX: usize = 100;
 /// How long the other nodes leave an overdue claim to the leader.
 pub(crate) const WATCH_GRACE: Span = Span::millis(400);
 /// How often backfills are advanced.

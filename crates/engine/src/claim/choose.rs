@@ -102,9 +102,9 @@ async fn pass(shared: &Arc<Shared>, pace: &mut Pace, delegated_at: &mut Option<M
         }
     };
     shared.clock.observe(sent, waiting.now);
-    let given = shared.memory().giving_way(&waiting);
-    if !given.is_empty() {
-        return give_way(shared, statement, &given).await;
+    let older = shared.memory().choose_superseded(&waiting);
+    if !older.is_empty() {
+        return supersede(shared, statement, &older).await;
     }
     if free == 0 {
         shared.memory().no_slot(&waiting);
@@ -257,19 +257,19 @@ async fn unclaimed(
 }
 
 /// Cancels the runs that newer ones supersede. The newer runs start in a later pass.
-async fn give_way(shared: &Arc<Shared>, statement: RwLockReadGuard<'_, ()>, given: &[Supersede]) -> Next {
+async fn supersede(shared: &Arc<Shared>, statement: RwLockReadGuard<'_, ()>, older: &[Supersede]) -> Next {
     let lease = shared.lease();
-    match shared.ask("cancel superseded runs", shared.parts.store.supersede(&lease, given)).await {
+    match shared.ask("cancel superseded runs", shared.parts.store.supersede(&lease, older)).await {
         Ok(cancelled) => {
             counter!("everytick_runs_total", "state" => "cancelled").increment(cancelled.len() as u64);
-            shared.memory().gave_way(given, &cancelled);
+            shared.memory().superseded(older, &cancelled);
             shared.notify_flows();
             shared.wake_load.notify_one();
             Next::Now
         }
         Err(error) => {
             let unsure = unsure::is(&error) && !Mutant::MemoryKeptAfterUnsure.is_on();
-            shared.memory().gave_no_way(given, unsure);
+            shared.memory().supersede_failed(older, unsure);
             unsure::report(shared, &error);
             drop(statement);
             if unsure {

@@ -13,7 +13,7 @@ use super::Memory;
 
 impl Memory {
     /// The runs that a due run supersedes. A run that is already being stopped is not named again.
-    pub(crate) fn giving_way(&mut self, waiting: &Waiting) -> Vec<Supersede> {
+    pub(crate) fn choose_superseded(&mut self, waiting: &Waiting) -> Vec<Supersede> {
         self.note(waiting);
         self.end_leaving_alone();
         let mut due: BTreeMap<JobId, (BTreeSet<RunId>, BTreeSet<RunId>)> = BTreeMap::new();
@@ -24,7 +24,7 @@ impl Memory {
                 forced.insert(run.id);
             }
         }
-        let mut given = Vec::new();
+        let mut named = Vec::new();
         for (job, (due, forced)) in due {
             let Some(entry) = self.jobs.get_mut(&job).filter(|entry| !entry.stale) else { continue };
             let Some((older, to)) = overlap::supersede(&entry.job.spec, &entry.open, &due, &forced) else { continue };
@@ -33,16 +33,17 @@ impl Memory {
                 self.deferred = true;
                 continue;
             }
-            let told = |run: &RunId| self.claims.get(run).is_some_and(|own| own.cancel.is_cancelled());
-            let older: Vec<_> = older.into_iter().filter(|run| !told(run) && !self.locked.contains_key(run)).collect();
+            let stopping = |run: &RunId| self.claims.get(run).is_some_and(|own| own.cancel.is_cancelled());
+            let older: Vec<_> =
+                older.into_iter().filter(|run| !stopping(run) && !self.locked.contains_key(run)).collect();
             entry.under_way += u32::try_from(older.len()).unwrap_or(u32::MAX);
-            given.extend(older.into_iter().map(|run| Supersede { job, run, to }));
+            named.extend(older.into_iter().map(|run| Supersede { job, run, to }));
         }
-        given
+        named
     }
 
     /// Applies the cancels. A run that was not cancelled has changed in the database, so its job is reloaded.
-    pub(crate) fn gave_way(&mut self, asked: &[Supersede], cancelled: &[RunId]) {
+    pub(crate) fn superseded(&mut self, asked: &[Supersede], cancelled: &[RunId]) {
         let cancelled: BTreeSet<_> = cancelled.iter().collect();
         for Supersede { job, run, .. } in asked {
             self.answered(*job);
@@ -62,7 +63,7 @@ impl Memory {
         }
     }
 
-    pub(crate) fn gave_no_way(&mut self, asked: &[Supersede], unsure: bool) {
+    pub(crate) fn supersede_failed(&mut self, asked: &[Supersede], unsure: bool) {
         for Supersede { job, .. } in asked {
             self.answered(*job);
             if unsure {
@@ -145,11 +146,11 @@ mod tests {
         let mut memory = remembering(&[(10, State::Claimed), (20, State::Waiting)]);
         let found = waiting(&[20, 30]);
         assert!(started(&mut memory, &found).is_empty(), "a run is in progress");
-        let given = memory.giving_way(&found);
+        let named = memory.choose_superseded(&found);
         let to = run(30);
-        assert_eq!(given, [10, 20].map(|seconds| Supersede { job: job(), run: run(seconds), to }));
-        memory.gave_way(&given, &[run(10), run(20)]);
-        assert!(memory.giving_way(&waiting(&[30])).is_empty());
+        assert_eq!(named, [10, 20].map(|seconds| Supersede { job: job(), run: run(seconds), to }));
+        memory.superseded(&named, &[run(10), run(20)]);
+        assert!(memory.choose_superseded(&waiting(&[30])).is_empty());
         assert_eq!(started(&mut memory, &waiting(&[30])), [run(30)]);
     }
 
@@ -170,10 +171,10 @@ mod tests {
             payload: None,
         };
         let own = memory.add_claim(claim, entry, s(10)).own;
-        let given = memory.giving_way(&waiting(&[20]));
-        memory.gave_way(&given, &[run(10)]);
+        let named = memory.choose_superseded(&waiting(&[20]));
+        memory.superseded(&named, &[run(10)]);
         assert!(own.cancel.is_cancelled());
-        assert!(memory.giving_way(&waiting(&[20])).is_empty(), "the run is stopped only once");
+        assert!(memory.choose_superseded(&waiting(&[20])).is_empty(), "the run is stopped only once");
         assert!(started(&mut memory, &waiting(&[20])).is_empty());
         memory.settling(job());
         memory.refused(job(), run(10), fence);
@@ -183,17 +184,19 @@ mod tests {
     #[test]
     fn a_run_that_was_not_cancelled_has_ended_elsewhere_and_its_job_is_reloaded() {
         let mut memory = remembering(&[(10, State::Claimed)]);
-        let given = memory.giving_way(&waiting(&[20]));
-        memory.gave_way(&given, &[]);
+        let named = memory.choose_superseded(&waiting(&[20]));
+        memory.superseded(&named, &[]);
         assert!(memory.has_wanted());
-        assert!(memory.giving_way(&waiting(&[20])).is_empty() && started(&mut memory, &waiting(&[20])).is_empty());
+        assert!(
+            memory.choose_superseded(&waiting(&[20])).is_empty() && started(&mut memory, &waiting(&[20])).is_empty()
+        );
     }
 
     #[test]
     fn no_run_is_superseded_while_a_tick_is_being_recorded() {
         let mut memory = remembering(&[(10, State::Claimed)]);
         memory.jobs.get_mut(&job()).unwrap().recording = true;
-        assert!(memory.giving_way(&waiting(&[20])).is_empty());
+        assert!(memory.choose_superseded(&waiting(&[20])).is_empty());
         assert!(memory.take_deferred());
     }
 }

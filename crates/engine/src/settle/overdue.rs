@@ -17,11 +17,11 @@ use crate::{
     cluster::unsure,
     engine::Shared,
     pulse,
-    settings::{GIVE_WAY_EVERY, GIVE_WAY_JOBS_MAX, LOST_PER_BATCH_MAX, WATCH_EVERY, WATCH_GRACE},
+    settings::{LOST_PER_BATCH_MAX, SUPERSEDE_EVERY, SUPERSEDE_JOBS_MAX, WATCH_EVERY, WATCH_GRACE},
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let mut given_way = MonoTime::now();
+    let mut superseded_at = MonoTime::now();
     loop {
         tokio::select! {
             biased;
@@ -30,9 +30,9 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         }
         let _pass = pulse::pass();
         let mut looked = pass(&shared).await;
-        if looked.is_ok() && MonoTime::now().since(given_way) >= GIVE_WAY_EVERY {
-            given_way = MonoTime::now();
-            looked = give_way(&shared).await;
+        if looked.is_ok() && MonoTime::now().since(superseded_at) >= SUPERSEDE_EVERY {
+            superseded_at = MonoTime::now();
+            looked = supersede(&shared).await;
         }
         if let Err(error) = looked {
             unsure::report(&shared, &error);
@@ -57,8 +57,8 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<()> {
 }
 
 /// Supersedes older runs in queues. Normally a claim of the newer run does this, but no claim comes while all workers are busy.
-async fn give_way(shared: &Arc<Shared>) -> Result<()> {
-    let asked = shared.parts.store.supersede_in_queues(GIVE_WAY_JOBS_MAX);
+async fn supersede(shared: &Arc<Shared>) -> Result<()> {
+    let asked = shared.parts.store.supersede_in_queues(SUPERSEDE_JOBS_MAX);
     let cancelled = shared.ask("cancel superseded runs in queues", asked).await?;
     if !cancelled.is_empty() {
         counter!("everytick_runs_total", "state" => "cancelled").increment(cancelled.len() as u64);
