@@ -98,7 +98,7 @@ pub(crate) struct Shared {
     renewed: Mutex<MonoTime>,
     /// A statement of this node has an unknown outcome and may still take effect. Set before the next renewal can run; cleared
     /// when the fence has been raised.
-    pub doubt: AtomicBool,
+    pub unsure: AtomicBool,
     /// The next comparison of claims also reads young claims.
     pub compare_all: AtomicBool,
     /// The longest delay between due time and delivery since the last renewal, in milliseconds.
@@ -316,7 +316,7 @@ impl Engine {
             looked: CancellationToken::new(),
             loaded: CancellationToken::new(),
             renewed: Mutex::new(sent),
-            doubt: AtomicBool::new(false),
+            unsure: AtomicBool::new(false),
             compare_all: AtomicBool::new(false),
             lag_ms: AtomicU64::new(0),
             outage: Mutex::default(),

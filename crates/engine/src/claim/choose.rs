@@ -36,7 +36,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     while !shared.stopping() {
         if MonoTime::now().since(blocked_at) >= BLOCKED_LOOK_EVERY {
             blocked_at = MonoTime::now();
-            shared.memory().doubt_blocked();
+            shared.memory().mark_blocked_stale();
             shared.wake_load.notify_one();
         }
         let wait = match pass(&shared, &mut pace, &mut delegated_at).await {

@@ -41,7 +41,7 @@ async fn pass(shared: &Arc<Shared>) -> Result<()> {
     {
         // With this lock no claim statement is in progress: every claim is known, or noted as unsure.
         let _quiet = pulse::excused(shared.statements.write()).await;
-        if shared.doubt.load(Ordering::Relaxed) {
+        if shared.unsure.load(Ordering::Relaxed) {
             unsure::mend(shared).await?;
         }
         let sent = MonoTime::now();
@@ -145,7 +145,7 @@ async fn settle_lost(shared: &Arc<Shared>, lost: &[ClaimedRun]) -> Result<usize>
         shared.notify_flows();
     }
     for settle in &settles {
-        shared.memory().doubt(settle.job);
+        shared.memory().mark_stale(settle.job);
     }
     shared.wake_load.notify_one();
     shared.wake_claim.notify_one();

@@ -223,7 +223,7 @@ async fn lay_down(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<Vec
     }
     let _quiet = pulse::excused(shared.statements.write()).await;
     // Another loop may have a statement with an unknown outcome and wait for this lock to resolve it. Resolve it here instead.
-    if shared.doubt.load(Ordering::Relaxed) && !Mutant::ReleasedInDoubt.is_on() {
+    if shared.unsure.load(Ordering::Relaxed) && !Mutant::ReleasedInDoubt.is_on() {
         unsure::mend(shared).await?;
     }
     Ok(shared.memory().lay_down(partitions))

@@ -23,7 +23,7 @@ pub(crate) fn report(shared: &Shared, error: &StoreError) {
     match error {
         // Set before the next renewal, which must not raise the bound of open claims past a claim that we do not know.
         StoreError::Unsure { doing, source } => {
-            shared.doubt.store(!Mutant::ReleaseForgotten.is_on(), Ordering::Relaxed);
+            shared.unsure.store(!Mutant::ReleaseForgotten.is_on(), Ordering::Relaxed);
             say(shared, &format!("outcome unknown, the database did not confirm this call: {doing}"), Some(source));
         }
         StoreError::LeaseLost => {
@@ -83,7 +83,7 @@ pub(crate) async fn mend(shared: &Arc<Shared>) -> Result<()> {
         Ok(lease) => {
             shared.set_lease(lease);
             shared.memory().sure();
-            shared.doubt.store(false, Ordering::Relaxed);
+            shared.unsure.store(false, Ordering::Relaxed);
         }
         Err(StoreError::LeaseLost) => rejoin(shared).await?,
         Err(error) => return Err(error),
@@ -103,7 +103,7 @@ pub(crate) async fn rejoin(shared: &Arc<Shared>) -> Result<()> {
     shared.clock.observe(sent, now);
     shared.set_lease(lease);
     shared.renewed(sent);
-    shared.doubt.store(false, Ordering::Relaxed);
+    shared.unsure.store(false, Ordering::Relaxed);
     shared.memory().sure_of_claims();
     // Other nodes may have taken partitions of this node. It acquires again those it still owns.
     shared.memory().lay_down(&PartitionSet::all(u16::MAX));

@@ -41,7 +41,7 @@ impl Memory {
     /// Reloads jobs whose waiting runs are blocked by a run in progress elsewhere: this node does not learn when that run ends.
     /// Also reloads jobs blocked by a run between two attempts, because a user may have cancelled it. These come a few at a
     /// time and in rotation: when a receiver is down there are many, and nearly all are still blocked.
-    pub(crate) fn doubt_blocked(&mut self) {
+    pub(crate) fn mark_blocked_stale(&mut self) {
         let busy = self.busy();
         let elsewhere =
             |entry: &Entry| entry.open.iter().any(|(run, open)| open.claimed && !self.claims.contains_key(run));
@@ -53,7 +53,7 @@ impl Memory {
         // After the last job it starts again from the first.
         self.blocked_after = page.last().copied().filter(|_| page.len() == BLOCKED_LOOKS_MAX);
         for job in now.into_iter().chain(page) {
-            self.doubt(job);
+            self.mark_stale(job);
         }
     }
 
@@ -77,7 +77,7 @@ impl Memory {
                 known.attempts = run.attempts;
             } else if !self.claims.contains_key(&run.id) {
                 // Memory has it as claimed, but not by this node: the job was loaded before that claim was lost.
-                self.doubt(run.job);
+                self.mark_stale(run.job);
             }
         }
     }
@@ -123,7 +123,7 @@ impl Memory {
             }
             // Runs between two attempts count as in progress, and the last load left some of them out.
             if !run.force && run.attempts == 0 && entry.unread.tried && entry.job.spec.in_progress_max().is_some() {
-                self.doubt(run.job);
+                self.mark_stale(run.job);
                 continue;
             }
             let user = entry.user;
@@ -173,7 +173,7 @@ impl Memory {
             self.answered(run.job);
             let Some(claimed) = got.remove(&run.id) else {
                 self.leave_alone(run.id);
-                self.doubt(run.job);
+                self.mark_stale(run.job);
                 continue;
             };
             let Some(entry) = self.jobs.get_mut(&run.job) else {
@@ -281,7 +281,7 @@ mod tests {
         }
         let mut read = BTreeSet::new();
         for expected in [BLOCKED_LOOKS_MAX, 1] {
-            memory.doubt_blocked();
+            memory.mark_blocked_stale();
             let wanted: BTreeSet<_> =
                 memory.take_wanted(usize::MAX, MonoTime::now()).into_iter().map(|(job, _)| job).collect();
             assert_eq!(wanted.difference(&read).count(), expected);

@@ -22,7 +22,7 @@ impl Memory {
     pub(crate) fn changed(&mut self, changed: &ChangedJob, until: DbTime) {
         match self.jobs.get(&changed.id) {
             Some(entry) if entry.epoch == changed.epoch => {}
-            Some(_) => self.doubt(changed.id),
+            Some(_) => self.mark_stale(changed.id),
             None if changed.cursor.is_some_and(|cursor| cursor < until) => {
                 self.wanted.insert(changed.id);
             }
@@ -51,7 +51,7 @@ impl Memory {
         for job in loaded {
             match self.jobs.get(&job.job.id) {
                 Some(entry) if entry.epoch == job.epoch => {}
-                Some(_) => self.doubt(job.job.id),
+                Some(_) => self.mark_stale(job.job.id),
                 None => self.insert(job),
             }
         }
@@ -97,7 +97,7 @@ impl Memory {
     /// outcome. Pages rotate over all jobs. A job that could not be loaded comes alone, after its delay, when no other job is
     /// left.
     pub(crate) fn take_wanted(&mut self, limit: usize, now: MonoTime) -> Vec<(JobId, u64)> {
-        let quiet = |id: &JobId| self.jobs.get(id).is_none_or(|entry| entry.under_way == 0 && !in_doubt(entry));
+        let quiet = |id: &JobId| self.jobs.get(id).is_none_or(|entry| entry.under_way == 0 && !is_unsure(entry));
         let after = self.wanted_after.map_or(Bound::Unbounded, Bound::Excluded);
         let behind = self.wanted.range((after, Bound::Unbounded));
         let before = self.wanted_after.iter().flat_map(|last| self.wanted.range(..=*last));
@@ -134,7 +134,7 @@ impl Memory {
         for (id, seq) in asked {
             self.aside.remove(id);
             match (self.jobs.get_mut(id), found.remove(id)) {
-                (Some(entry), _) if entry.under_way > 0 || in_doubt(entry) || entry.seq != *seq => {}
+                (Some(entry), _) if entry.under_way > 0 || is_unsure(entry) || entry.seq != *seq => {}
                 (Some(_), None) => self.remove(*id),
                 // Its home region was changed, and with it its partition.
                 (Some(_), Some(job)) if !self.partitions.contains(job.job.partition) => self.remove(*id),
@@ -210,7 +210,7 @@ impl Memory {
         for raise in raises {
             let Some(entry) = self.jobs.get_mut(&raise.job) else { continue };
             if !done.contains(&raise.job) || entry.epoch != raise.epoch {
-                self.doubt(raise.job);
+                self.mark_stale(raise.job);
                 continue;
             }
             entry.cursor = raise.cursor;
@@ -251,6 +251,6 @@ impl Memory {
 }
 
 /// Whether a statement with an unknown outcome may still change the job, so that a load now may be too old.
-fn in_doubt(entry: &Entry) -> bool {
+fn is_unsure(entry: &Entry) -> bool {
     entry.unsure && !Mutant::ReadWhileUnsure.is_on()
 }

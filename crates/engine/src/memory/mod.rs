@@ -213,7 +213,7 @@ impl Memory {
         }
         // A queue job need not be reloaded here: before one of its ticks is skipped for overlap, it is reloaded anyway.
         if self.jobs.get(&job).is_some_and(|entry| entry.counts_open() && !entry.is_pulled()) {
-            self.doubt(job);
+            self.mark_stale(job);
         }
     }
 
@@ -231,7 +231,7 @@ impl Memory {
     }
 
     /// Marks the job as stale: it is reloaded before anything more is claimed for it.
-    pub(crate) fn doubt(&mut self, job: JobId) {
+    pub(crate) fn mark_stale(&mut self, job: JobId) {
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.stale = true;
             // A load in progress may be older than this mark.
@@ -263,7 +263,7 @@ impl Memory {
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.forgotten = true;
         }
-        self.doubt(job);
+        self.mark_stale(job);
     }
 
     fn unset_timer(&mut self, job: JobId) {

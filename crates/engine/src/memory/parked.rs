@@ -235,7 +235,7 @@ mod tests {
         passes(&mut memory, s(10));
         let before = parked(&memory);
         let (_, job) = memory.parked.as_ref().and_then(|parked| parked.ticks.first().copied()).unwrap();
-        memory.doubt(job);
+        memory.mark_stale(job);
         assert_eq!(parked(&memory), before - 1);
     }
 }

@@ -106,7 +106,7 @@ impl Memory {
             match self.jobs.get_mut(&run.job).filter(|_| handed.contains(&run.id)) {
                 Some(entry) if !entry.counts_open() => {}
                 Some(entry) => _ = entry.open.insert(run.id, Open { claimed: true, attempts: run.attempts + 1 }),
-                None => self.doubt(run.job),
+                None => self.mark_stale(run.job),
             }
         }
     }

@@ -43,7 +43,7 @@ impl Memory {
     /// The receiver has reported or a user has cancelled, so the run was settled elsewhere. Its job is reloaded.
     pub(crate) fn reported(&mut self, job: JobId, run: RunId, fence: Fence) {
         self.let_go_of(run, fence);
-        self.doubt(job);
+        self.mark_stale(job);
     }
 
     /// A settlement is about to be sent. A load of the job meanwhile may be older than its effect.
@@ -80,7 +80,7 @@ impl Memory {
     pub(crate) fn refused(&mut self, job: JobId, run: RunId, fence: Fence) {
         self.let_go_of(run, fence);
         self.answered(job);
-        self.doubt(job);
+        self.mark_stale(job);
     }
 
     pub(crate) fn unsettled(&mut self, job: JobId) {

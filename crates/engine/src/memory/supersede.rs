@@ -49,7 +49,7 @@ impl Memory {
             self.answered(*job);
             if !cancelled.contains(run) {
                 self.leave_alone(*run);
-                self.doubt(*job);
+                self.mark_stale(*job);
             } else if let Some(own) = self.claims.get(run) {
                 // The run stays open until its work has stopped.
                 own.cancel.cancel();
@@ -58,7 +58,7 @@ impl Memory {
             }
             // The last load left out some waiting runs, and they may have to be superseded too.
             if self.jobs.get(job).is_some_and(|entry| entry.unread.waiting) {
-                self.doubt(*job);
+                self.mark_stale(*job);
             }
         }
     }

@@ -121,13 +121,13 @@ impl Memory {
                 && !self.routes.away(entry.needs)
                 && !self.routes.awaited(entry.needs);
             if !entry.is_decided() {
-                self.doubt(id);
+                self.mark_stale(id);
                 continue;
             }
             let open = entry.open_runs();
             match decide(&entry.job, entry.next, now, open) {
                 // Nothing is due. The schedule and the timer differ only if the job was just changed.
-                Plan::Idle => self.doubt(id),
+                Plan::Idle => self.mark_stale(id),
                 // Each range is its own transaction, and a renewal waits for all of them.
                 Plan::Range(_) if due.ranges.len() >= RANGES_PER_PASS_MAX => postponed.push(id),
                 Plan::Range(range) => {
@@ -156,7 +156,7 @@ impl Memory {
                     if (in_the_way && rows.iter().any(overlap) || crowded) && entry.verified != Some(at) {
                         // The blocking runs may have ended elsewhere, so reload the job before a skip is written.
                         entry.verify = Some(at);
-                        self.doubt(id);
+                        self.mark_stale(id);
                         continue;
                     }
                     let (job, user, epoch) = (entry.job.clone(), entry.user, entry.epoch);
@@ -224,7 +224,7 @@ impl Memory {
                 self.end_promise(ticks.job);
             }
             self.answered(ticks.job);
-            let mut doubt = false;
+            let mut stale = false;
             for (row, answer_row) in ticks.rows.iter().zip(answers) {
                 match answer_row {
                     RowAnswer::Inserted => {
@@ -234,21 +234,21 @@ impl Memory {
                         self.on_record(ticks, row, true, answer.now);
                     }
                     RowAnswer::Existed => {
-                        doubt = true;
+                        stale = true;
                         self.on_record(ticks, row, false, answer.now);
                     }
                     RowAnswer::Early => break,
                     RowAnswer::Stale => {
-                        doubt = true;
+                        stale = true;
                         break;
                     }
                 }
             }
             if let Some(entry) = self.jobs.get_mut(&ticks.job) {
                 entry.recording = false;
-                doubt |= entry.may_be_over();
+                stale |= entry.may_be_over();
             }
-            if doubt { self.doubt(ticks.job) } else { self.set_timer(ticks.job) }
+            if stale { self.mark_stale(ticks.job) } else { self.set_timer(ticks.job) }
         }
         send
     }
@@ -556,7 +556,7 @@ mod tests {
         let mut ids: Vec<JobId> = memory.jobs.keys().copied().collect();
         ids.sort_unstable();
         for id in &ids {
-            memory.doubt(*id);
+            memory.mark_stale(*id);
         }
         let take = |memory: &mut Memory, limit| -> Vec<JobId> {
             memory.take_wanted(limit, MonoTime::now()).into_iter().map(|(id, _)| id).collect()
