@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use crate::clock::MonoTime;
 
-const SAID_EVERY: Duration = Duration::from_secs(10);
+const LOG_EVERY: Duration = Duration::from_secs(10);
 /// Fewer failures are not reported as an outage when they end: a single one may be a lock timeout.
 const FAILURES_MIN: u32 = 5;
 
 #[derive(Debug, Default)]
 pub(crate) struct Outage {
     since: Option<MonoTime>,
-    said: Option<MonoTime>,
+    logged_at: Option<MonoTime>,
     failures: u32,
 }
 
@@ -21,18 +21,18 @@ impl Outage {
     pub(crate) fn failed(&mut self, now: MonoTime) -> bool {
         self.since.get_or_insert(now);
         self.failures = self.failures.saturating_add(1);
-        let aloud = self.said.is_none_or(|said| now.since(said) >= SAID_EVERY);
-        if aloud {
-            self.said = Some(now);
+        let loud = self.logged_at.is_none_or(|logged_at| now.since(logged_at) >= LOG_EVERY);
+        if loud {
+            self.logged_at = Some(now);
         }
-        aloud
+        loud
     }
 
     /// Notes an answer. Returns how long the outage lasted that it ends.
     pub(crate) fn answered(&mut self, now: MonoTime) -> Option<Duration> {
         let since = self.since.take()?;
         let failures = std::mem::take(&mut self.failures);
-        self.said = None;
+        self.logged_at = None;
         (failures >= FAILURES_MIN).then(|| now.since(since))
     }
 }
@@ -47,8 +47,8 @@ mod tests {
         let at = |ms: u64| start.plus(Duration::from_millis(ms));
         let mut outage = Outage::default();
         assert_eq!(outage.answered(at(0)), None);
-        let said: Vec<u64> = (0..250).map(|n| n * 100).filter(|ms| outage.failed(at(*ms))).collect();
-        assert_eq!(said, [0, 10_000, 20_000]);
+        let logged: Vec<u64> = (0..250).map(|n| n * 100).filter(|ms| outage.failed(at(*ms))).collect();
+        assert_eq!(logged, [0, 10_000, 20_000]);
         assert_eq!(outage.answered(at(25_000)), Some(Duration::from_secs(25)));
         assert_eq!(outage.answered(at(25_001)), None);
         assert!(outage.failed(at(26_000)));

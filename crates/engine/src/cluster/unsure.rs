@@ -24,7 +24,7 @@ pub(crate) fn report(shared: &Shared, error: &StoreError) {
         // Set before the next renewal, which must not raise the bound of open claims past a claim that we do not know.
         StoreError::Unsure { doing, source } => {
             shared.unsure.store(!Mutant::ReleaseForgotten.is_on(), Ordering::Relaxed);
-            say(shared, &format!("outcome unknown, the database did not confirm this call: {doing}"), Some(source));
+            log(shared, &format!("outcome unknown, the database did not confirm this call: {doing}"), Some(source));
         }
         StoreError::LeaseLost => {
             counter!("everytick_lease_lost_total").increment(1);
@@ -36,13 +36,13 @@ pub(crate) fn report(shared: &Shared, error: &StoreError) {
         }
         error => {
             let source = std::error::Error::source(error).map(ToString::to_string);
-            say(shared, &format!("a call of the store failed: {error}"), source.as_ref());
+            log(shared, &format!("a call of the store failed: {error}"), source.as_ref());
         }
     }
 }
 
 /// Logs a warning at the start of an outage and every 10 s, otherwise a debug message.
-pub(crate) fn say(shared: &Shared, what: &str, source: Option<&impl std::fmt::Display>) {
+pub(crate) fn log(shared: &Shared, what: &str, source: Option<&impl std::fmt::Display>) {
     let source = source.map(ToString::to_string);
     if shared.outage().failed(MonoTime::now()) {
         tracing::warn!(source, "{what}");

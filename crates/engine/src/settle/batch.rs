@@ -38,8 +38,8 @@ struct Filed {
 
 impl Filed {
     fn bytes(&self) -> usize {
-        let said = &self.settle.settlement;
-        said.output.as_ref().map_or(0, String::len) + said.error.as_ref().map_or(0, String::len)
+        let settlement = &self.settle.settlement;
+        settlement.output.as_ref().map_or(0, String::len) + settlement.error.as_ref().map_or(0, String::len)
     }
 }
 
@@ -194,14 +194,14 @@ async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Filed>>) -> Left {
     let (mut kept, waits) = (Vec::new(), apply(shared, &group, &answers));
     let mut unsettled = Vec::new();
     for (mut filed, answer) in group.into_iter().zip(answers) {
-        let said = &filed.item.settle.settlement;
+        let settlement = &filed.item.settle.settlement;
         match answer {
             SettleAnswer::Settled => {
-                if said.verdict == Verdict::Failed {
+                if settlement.verdict == Verdict::Failed {
                     let (job, attempt) = (&filed.item.name, filed.item.attempt);
-                    tracing::warn!(job, run = %said.run, attempt, error = said.error, "a run failed");
+                    tracing::warn!(job, run = %settlement.run, attempt, error = settlement.error, "a run failed");
                 }
-                if let Some(note) = said.pause.clone() {
+                if let Some(note) = settlement.pause.clone() {
                     pause(shared, filed.item, note);
                 }
             }
@@ -254,9 +254,11 @@ pub(crate) async fn settle_in_parts(
 
 /// If the database refuses a settlement for its data, retries it without output and error text.
 fn failed_alone(filed: &mut Unsettled<Filed>, refused: bool) {
-    let said = &mut filed.item.settle.settlement;
-    if refused && (said.output.is_some() || said.error.as_ref().is_some_and(|error| error != ERROR_NOT_KEPT)) {
-        (said.output, said.error) = (None, said.error.take().map(|_| ERROR_NOT_KEPT.to_owned()));
+    let settlement = &mut filed.item.settle.settlement;
+    if refused
+        && (settlement.output.is_some() || settlement.error.as_ref().is_some_and(|error| error != ERROR_NOT_KEPT))
+    {
+        (settlement.output, settlement.error) = (None, settlement.error.take().map(|_| ERROR_NOT_KEPT.to_owned()));
     } else {
         filed.failed_alone(MonoTime::now());
     }
@@ -267,17 +269,17 @@ fn apply(shared: &Shared, group: &[Unsettled<Filed>], answers: &[SettleAnswer]) 
     let mut memory = shared.memory();
     let (mut waits, mut succeeded) = (false, 0);
     for (Unsettled { item: filed, .. }, answer) in group.iter().zip(answers) {
-        let (job, said) = (filed.settle.job, &filed.settle.settlement);
+        let (job, settlement) = (filed.settle.job, &filed.settle.settlement);
         match answer {
             SettleAnswer::Settled => {
-                waits |= memory.settled(job, said.run, said.fence, said.verdict, filed.attempt);
-                match said.verdict {
+                waits |= memory.settled(job, settlement.run, settlement.fence, settlement.verdict, filed.attempt);
+                match settlement.verdict {
                     Verdict::Succeeded => succeeded += 1,
                     verdict => count(verdict, 1),
                 }
             }
             SettleAnswer::Stale => {
-                memory.refused(job, said.run, said.fence);
+                memory.refused(job, settlement.run, settlement.fence);
                 waits = true;
             }
             SettleAnswer::Locked => memory.unsettled(job),
@@ -291,9 +293,9 @@ fn apply(shared: &Shared, group: &[Unsettled<Filed>], answers: &[SettleAnswer]) 
 
 /// A run that was cancelled meanwhile is over already. The output that it printed until then is still stored.
 fn printed(filed: &Filed) -> Option<KeptOutput> {
-    let said = &filed.settle.settlement;
-    let output = said.output.clone().filter(|_| said.verdict == Verdict::Cancelled)?;
-    Some(KeptOutput { run: said.run, attempt: filed.attempt, output })
+    let settlement = &filed.settle.settlement;
+    let output = settlement.output.clone().filter(|_| settlement.verdict == Verdict::Cancelled)?;
+    Some(KeptOutput { run: settlement.run, attempt: filed.attempt, output })
 }
 
 async fn keep(shared: &Arc<Shared>, kept: &[KeptOutput]) {

@@ -39,7 +39,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             // The steps stay, so the next pass reads them. Memory is not stale: the new runs only wait.
             Err(error) => {
                 let source = std::error::Error::source(&error).map(ToString::to_string);
-                unsure::say(&shared, &format!("could not advance flows: {error}"), source.as_ref());
+                unsure::log(&shared, &format!("could not advance flows: {error}"), source.as_ref());
             }
         }
     }
