@@ -7,7 +7,7 @@ use axum::{
 };
 use everytick_domain::{edit::Change, invalid::Invalid, time::Span};
 use everytick_engine::{
-    commands::RunNow,
+    commands::Trigger,
     store::{EditJob, Edited, JobFilter, JobRef, StoreError},
 };
 
@@ -384,8 +384,8 @@ pub(crate) async fn trigger_job(
     params.finish()?;
     let asked: TriggerRequest = body.read_or_default()?;
     let payload = asked.payload().map_err(ApiError::Invalid)?;
-    let ask = RunNow { job, payload, force: asked.force.unwrap_or(false), idempotency: body.idempotency };
-    let run = api.commands.run_now(api.tenant(), &api.actor(), ask).await?;
+    let ask = Trigger { job, payload, force: asked.force.unwrap_or(false), idempotency: body.idempotency };
+    let run = api.commands.trigger(api.tenant(), &api.actor(), ask).await?;
     Ok(created(&format!("/api/v1/runs/{}", run.id), Run::from(run)))
 }
 

@@ -3,7 +3,7 @@
 use everytick_domain::ids::TenantId;
 use everytick_store::{Actor, EditJob, Edited, Result};
 
-use super::{Commands, run_now::count_cancelled};
+use super::{Commands, trigger::count_cancelled};
 
 impl Commands {
     pub async fn edit_job(&self, tenant: TenantId, actor: &Actor, edit: EditJob) -> Result<Edited> {

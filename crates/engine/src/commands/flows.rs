@@ -3,7 +3,7 @@
 use everytick_domain::ids::{RunId, TenantId};
 use everytick_store::{Actor, CancelledFlow, FlowRecord, IdempotencyKey, RerunFlow, Result};
 
-use super::{Commands, run_now::count_cancelled};
+use super::{Commands, trigger::count_cancelled};
 
 impl Commands {
     /// Cancels the open runs of a flow, including work in progress. The flow starts no more runs.

@@ -8,7 +8,7 @@ mod edit_job;
 mod flows;
 mod redrive;
 mod report_result;
-mod run_now;
+mod trigger;
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{Hints, claim::waiters::ClaimWaiters, live::LiveLogs};
 pub use backfill::Backfill;
 pub use claim_work::Work;
 pub use report_result::Report;
-pub use run_now::RunNow;
+pub use trigger::Trigger;
 
 /// A source of randomness, passed in so that a simulator can replace it.
 pub trait Entropy: Send + Sync + 'static {

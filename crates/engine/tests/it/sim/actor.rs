@@ -16,7 +16,7 @@ use everytick_domain::{
     target::{HttpMethod, HttpTarget, QueueTarget, TargetSpec},
     time::Span,
 };
-use everytick_engine::commands::RunNow;
+use everytick_engine::commands::Trigger;
 use everytick_store::{Actor, EditJob, JobRef, PutCalendar, Redrive, RunFilter, WallClock};
 
 use super::{backfills, random::Random, worker, world::World};
@@ -63,8 +63,8 @@ pub async fn run(world: Arc<World>, random: Random) {
             79..89 => {
                 let commands = world.commands(&random);
                 let force = random.chance(150);
-                let ask = RunNow { job: JobRef::Id(job), payload: None, force, idempotency: None };
-                let _ = commands.run_now(TenantId::DEFAULT, &people(), ask).await;
+                let ask = Trigger { job: JobRef::Id(job), payload: None, force, idempotency: None };
+                let _ = commands.trigger(TenantId::DEFAULT, &people(), ask).await;
             }
             89..91 => {
                 let _ = world.commands(&random).cancel_job(TenantId::DEFAULT, &people(), &JobRef::Id(job)).await;

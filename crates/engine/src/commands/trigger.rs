@@ -12,7 +12,7 @@ use super::Commands;
 
 /// A request for a run.
 #[derive(Clone, Debug)]
-pub struct RunNow {
+pub struct Trigger {
     pub job: JobRef,
     /// JSON text that this run delivers instead of the job's payload.
     pub payload: Option<String>,
@@ -21,7 +21,7 @@ pub struct RunNow {
 }
 
 impl Commands {
-    pub async fn run_now(&self, tenant: TenantId, actor: &Actor, ask: RunNow) -> Result<RunRecord> {
+    pub async fn trigger(&self, tenant: TenantId, actor: &Actor, ask: Trigger) -> Result<RunRecord> {
         let key = self.key_of(ask.idempotency.as_ref());
         let new = NewRun { job: ask.job, key, payload: ask.payload, force: ask.force, idempotency: ask.idempotency };
         let run = self.store.trigger(tenant, actor, new).await?;
@@ -40,8 +40,8 @@ impl Commands {
         let old = self.store.get_run(tenant, run).await?;
         answer(old.state, Request::Rerun)
             .map_err(|rejected| StoreError::Rejected { state: rejected.state, request: rejected.request })?;
-        let ask = RunNow { job: JobRef::Id(old.job), payload: old.payload, force: false, idempotency };
-        self.run_now(tenant, actor, ask).await
+        let ask = Trigger { job: JobRef::Id(old.job), payload: old.payload, force: false, idempotency };
+        self.trigger(tenant, actor, ask).await
     }
 
     /// Cancels all open runs of a job.
