@@ -91,7 +91,7 @@ pub(crate) struct Shared {
     pub deliveries: TaskTracker,
     pub loops: TaskTracker,
     /// Set once the cluster has been read for the first time.
-    pub looked: CancellationToken,
+    pub cluster_read: CancellationToken,
     /// Set once the jobs of the partitions that this node owns are loaded.
     pub loaded: CancellationToken,
     /// When the request that last renewed the lease was sent.
@@ -313,7 +313,7 @@ impl Engine {
             stopped: CancellationToken::new(),
             deliveries: TaskTracker::new(),
             loops: TaskTracker::new(),
-            looked: CancellationToken::new(),
+            cluster_read: CancellationToken::new(),
             loaded: CancellationToken::new(),
             renewed: Mutex::new(sent),
             unsure: AtomicBool::new(false),

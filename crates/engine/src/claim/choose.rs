@@ -16,7 +16,7 @@ use crate::{
     cluster::unsure,
     dispatch::deliver,
     engine::Shared,
-    memory::{Chosen, TakenOver},
+    memory::{Chosen, DelegatedRun},
     pulse,
     settings::{BLOCKED_LOOK_EVERY, CLAIMS_PER_BATCH_MAX, FAILURE_PAUSE, LOOK_WITHOUT_SLOT_MAX, RATE_ESTIMATED_EVERY},
 };
@@ -64,7 +64,7 @@ async fn pass(shared: &Arc<Shared>, pace: &mut Pace, delegated_at: &mut Option<M
     let searched = delegated_at.is_some_and(|at| MonoTime::now().since(at) < look);
     let waits = {
         let memory = shared.memory();
-        memory.may_be_handed_runs() || memory.delegated_wait()
+        memory.may_receive_runs() || memory.delegated_wait()
     };
     let mut search = waits || !searched;
     while search {
@@ -123,7 +123,7 @@ async fn pass(shared: &Arc<Shared>, pace: &mut Pace, delegated_at: &mut Option<M
         return Next::After(next.min(late_wait));
     }
     pace.starts.spend(chosen.iter().filter(|run| run.late).count());
-    let away = shared.memory().handed_over(&chosen);
+    let away = shared.memory().to_delegate(&chosen);
     if !away.is_empty() {
         return delegate(shared, statement, chosen, &away).await;
     }
@@ -217,10 +217,10 @@ async fn take_over(shared: &Arc<Shared>) -> TakeOver {
         Ok(claimed) => {
             let taken = |run: ClaimedRun| {
                 let due_at = chosen.iter().find(|asked| asked.id == run.id)?.due_at;
-                Some(TakenOver { job: jobs.get(&run.job)?.clone(), due_at, run })
+                Some(DelegatedRun { job: jobs.get(&run.job)?.clone(), due_at, run })
             };
             let taken = claimed.into_iter().filter_map(taken).collect();
-            let send = shared.memory().took_over(&chosen, taken);
+            let send = shared.memory().delegated_claimed(&chosen, taken);
             for claimed in send {
                 deliver::start(shared, claimed);
             }
@@ -228,7 +228,7 @@ async fn take_over(shared: &Arc<Shared>) -> TakeOver {
         }
         Err(error) => {
             let unsure = unsure::is(&error) && !Mutant::MemoryKeptAfterUnsure.is_on();
-            shared.memory().not_taken_over(&chosen, unsure);
+            shared.memory().delegated_unclaimed(&chosen, unsure);
             unsure::report(shared, &error);
             drop(statement);
             if unsure {

@@ -26,12 +26,12 @@ pub(crate) struct Steps {
     pub free: PartitionSet,
 }
 
-/// `played`: partitions that this node runs. `left`: partitions without an owner for so long that any node may take them.
+/// `running`: partitions that this node runs. `left`: partitions without an owner for so long that any node may take them.
 /// `balance`: whether to release partitions to nodes that have fewer.
 pub(crate) fn decide(
     cluster: &Cluster,
     me: Incarnation,
-    played: &PartitionSet,
+    running: &PartitionSet,
     left: &PartitionSet,
     balance: bool,
 ) -> Steps {
@@ -62,7 +62,7 @@ pub(crate) fn decide(
         if free {
             steps.free.insert(partition);
         }
-        if !ours && played.contains(partition) {
+        if !ours && running.contains(partition) {
             steps.lost.insert(partition);
         }
         if !member {
@@ -71,7 +71,7 @@ pub(crate) fn decide(
         let hurried = free && !meant_for_us && left.contains(partition);
         if ours && !meant_for_us && balance {
             steps.release.insert(partition);
-        } else if hurried || (free && meant_for_us) || (ours && !played.contains(partition)) {
+        } else if hurried || (free && meant_for_us) || (ours && !running.contains(partition)) {
             steps.acquire.insert(partition);
         }
         if hurried {
@@ -160,16 +160,16 @@ mod tests {
         partitions.iter().copied().collect()
     }
 
-    fn steps(cluster: &Cluster, played: &[u16]) -> Steps {
-        decide(cluster, id(1), &set(played), &PartitionSet::none(), true)
+    fn steps(cluster: &Cluster, running: &[u16]) -> Steps {
+        decide(cluster, id(1), &set(running), &PartitionSet::none(), true)
     }
 
     #[test]
     fn a_single_node_acquires_all_partitions_and_then_does_nothing() {
         let alone = |owners| cluster(vec![node(1, 110_000, true)], owners);
         assert_eq!(steps(&alone([None; 4]), &[]).acquire, set(&[0, 1, 2, 3]));
-        let rests = Steps::default();
-        assert_eq!(steps(&alone([Some(1); 4]), &[0, 1, 2, 3]), rests);
+        let unchanged = Steps::default();
+        assert_eq!(steps(&alone([Some(1); 4]), &[0, 1, 2, 3]), unchanged);
         // The node came back after it lost its lease: it acquires again what it owns and does not run.
         assert_eq!(steps(&alone([Some(1); 4]), &[0]).acquire, set(&[1, 2, 3]));
     }
@@ -178,8 +178,8 @@ mod tests {
     fn a_joining_node_acquires_its_share_after_the_owner_has_released_it() {
         let two = vec![node(1, 110_000, true), node(2, 110_000, true)];
         let full = cluster(two.clone(), [Some(1); 4]);
-        let given = steps(&full, &[0, 1, 2, 3]).release;
-        assert_eq!(given.len(), 2);
+        let released = steps(&full, &[0, 1, 2, 3]).release;
+        assert_eq!(released.len(), 2);
         let two_sees = decide(&full, id(2), &PartitionSet::none(), &PartitionSet::none(), true);
         assert_eq!(two_sees, Steps::default(), "nothing is taken from a live node");
         assert!(decide(&full, id(1), &set(&[0, 1, 2, 3]), &PartitionSet::none(), false).release.is_empty());

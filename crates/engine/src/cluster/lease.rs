@@ -42,7 +42,7 @@ async fn pass(shared: &Arc<Shared>) -> Result<()> {
         // With this lock no claim statement is in progress: every claim is known, or noted as unsure.
         let _quiet = pulse::excused(shared.statements.write()).await;
         if shared.unsure.load(Ordering::Relaxed) {
-            unsure::mend(shared).await?;
+            unsure::raise_fence(shared).await?;
         }
         let sent = MonoTime::now();
         let beat = beat(shared);

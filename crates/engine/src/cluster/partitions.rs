@@ -54,7 +54,7 @@ struct Seen {
     /// balance: the other node may be paused, and would leave them without an owner again.
     hurried: Option<MonoTime>,
     /// The last reading of the cluster that asked for no change. Most readings are the same.
-    resting: Option<Look>,
+    unchanged: Option<Reading>,
     /// How the live nodes differ in what they can deliver, as last logged.
     differences: Option<String>,
     /// The addresses on which live nodes serve their API.
@@ -62,19 +62,19 @@ struct Seen {
 }
 
 #[derive(PartialEq, Eq)]
-struct Look {
+struct Reading {
     members: Vec<(Incarnation, Option<String>, bool)>,
-    standing: Vec<(Option<Incarnation>, Option<String>)>,
-    played: PartitionSet,
+    owners: Vec<(Option<Incarnation>, Option<String>)>,
+    running: PartitionSet,
 }
 
-impl Look {
-    fn of(cluster: &Cluster, played: PartitionSet) -> Self {
+impl Reading {
+    fn of(cluster: &Cluster, running: PartitionSet) -> Self {
         let living = cluster.nodes.iter().filter(|node| node.until > cluster.now);
         Self {
             members: living.map(|node| (node.incarnation, node.region.clone(), node.may_own)).collect(),
-            standing: cluster.partitions.iter().map(|row| (row.owner, row.home_region.clone())).collect(),
-            played,
+            owners: cluster.partitions.iter().map(|row| (row.owner, row.home_region.clone())).collect(),
+            running,
         }
     }
 }
@@ -84,25 +84,25 @@ async fn pass(shared: &Arc<Shared>, seen: &mut Seen) -> Result<()> {
     let sent = MonoTime::now();
     let cluster = shared.read("read the cluster", shared.parts.store.cluster()).await?;
     shared.clock.observe(sent, cluster.now);
-    let (now, played) = (MonoTime::now(), shared.partitions());
-    tell_apart(shared, &cluster, seen);
-    let look = Look::of(&cluster, played);
-    if seen.resting.as_ref() == Some(&look) {
+    let (now, running) = (MonoTime::now(), shared.partitions());
+    note_nodes(shared, &cluster, seen);
+    let reading = Reading::of(&cluster, running);
+    if seen.unchanged.as_ref() == Some(&reading) {
         return Ok(());
     }
     let left = seen.free.iter().filter(|(_, since)| now.since(**since) >= UNOWNED_MAX).map(|(partition, _)| *partition);
     let lease = Duration::from(shared.parts.settings.lease);
     let balance = seen.hurried.is_none_or(|hurried| now.since(hurried) >= lease);
-    let steps = assign::decide(&cluster, shared.incarnation, &played, &left.collect(), balance);
+    let steps = assign::decide(&cluster, shared.incarnation, &running, &left.collect(), balance);
     seen.free.retain(|partition, _| steps.free.contains(*partition));
     for partition in steps.free.iter() {
         seen.free.entry(partition).or_insert(now);
     }
-    let rests = steps == assign::Steps::default() && balance;
-    seen.resting = rests.then_some(look);
+    let is_unchanged = steps == assign::Steps::default() && balance;
+    seen.unchanged = is_unchanged.then_some(reading);
     if !steps.lost.is_empty() {
         counter!("everytick_partitions_lost_total").increment(steps.lost.len() as u64);
-        lay_down(shared, &steps.lost).await?;
+        drop_partitions(shared, &steps.lost).await?;
     }
     if !steps.release.is_empty() {
         release(shared, &steps.release).await?;
@@ -114,13 +114,13 @@ async fn pass(shared: &Arc<Shared>, seen: &mut Seen) -> Result<()> {
         }
     }
     gauge!("everytick_partitions_held").set(shared.partitions().len() as f64);
-    shared.looked.cancel();
+    shared.cluster_read.cancel();
     shared.wake_load.notify_one();
     Ok(())
 }
 
 /// Notes what the other nodes can deliver, and logs a warning if the nodes differ.
-fn tell_apart(shared: &Shared, cluster: &Cluster, seen: &mut Seen) {
+fn note_nodes(shared: &Shared, cluster: &Cluster, seen: &mut Seen) {
     let working = cluster.nodes.iter().filter(|node| node.until > cluster.now && node.may_own);
     let can = |node: &NodeRecord| Some((node.incarnation, Capabilities::read(node.can.as_deref()?)?));
     let others = working.filter(|node| node.incarnation != shared.incarnation).filter_map(can).collect();
@@ -136,9 +136,9 @@ fn tell_apart(shared: &Shared, cluster: &Cluster, seen: &mut Seen) {
     }
     let differences = differences(cluster);
     if differences != seen.differences {
-        if let Some(told) = &differences {
+        if let Some(text) = &differences {
             tracing::warn!(
-                "the nodes differ in what they can deliver ({told}); give all of them the same --enable-shell and \
+                "the nodes differ in what they can deliver ({text}); give all of them the same --enable-shell and \
                  --allow-webhook-range"
             );
         }
@@ -157,13 +157,13 @@ async fn acquire(shared: &Arc<Shared>, wanted: &PartitionSet) -> Result<()> {
     if shared.lease() == lease && !shared.stopping() {
         counter!("everytick_partitions_acquired_total").increment(got.len() as u64);
         tracing::info!(partitions = got.len(), "acquired partitions");
-        shared.memory().take_up(&got);
+        shared.memory().add_partitions(&got);
     }
     Ok(())
 }
 
 async fn release(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<()> {
-    let raises = lay_down(shared, partitions).await?;
+    let raises = drop_partitions(shared, partitions).await?;
     let lease = shared.lease();
     sure(shared, shared.ask("release partitions", shared.parts.store.release(&lease, partitions)).await).await?;
     counter!("everytick_partitions_released_total").increment(partitions.len() as u64);
@@ -190,7 +190,7 @@ async fn sure<T>(shared: &Arc<Shared>, answer: Result<T>) -> Result<T> {
 pub(crate) async fn retire(shared: &Arc<Shared>) {
     let mut lagging = Vec::new();
     while !shared.stopped.is_cancelled() {
-        match give_all_back(shared, &mut lagging).await {
+        match release_all(shared, &mut lagging).await {
             Ok(()) => return raise::send(shared, &lagging).await,
             Err(error) => tracing::warn!(%error, "could not release the partitions yet; trying again"),
         }
@@ -202,13 +202,13 @@ pub(crate) async fn retire(shared: &Arc<Shared>) {
     }
 }
 
-async fn give_all_back(shared: &Arc<Shared>, lagging: &mut Vec<everytick_store::Raise>) -> Result<()> {
+async fn release_all(shared: &Arc<Shared>, lagging: &mut Vec<everytick_store::Raise>) -> Result<()> {
     {
         let _quiet = pulse::excused(shared.statements.write()).await;
-        lagging.extend(shared.memory().lay_down(&PartitionSet::all(u16::MAX)));
+        lagging.extend(shared.memory().remove_partitions(&PartitionSet::all(u16::MAX)));
         // The other loops may have sent statements that take effect later, such as an acquisition.
         if !Mutant::RetiredInDoubt.is_on() {
-            unsure::mend(shared).await?;
+            unsure::raise_fence(shared).await?;
         }
     }
     compare::compare_known(shared).await?;
@@ -217,14 +217,14 @@ async fn give_all_back(shared: &Arc<Shared>, lagging: &mut Vec<everytick_store::
 
 /// Removes the jobs of these partitions from memory, once no statement about them is in progress or may still take effect.
 /// Returns the cursors that lag.
-async fn lay_down(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<Vec<everytick_store::Raise>> {
+async fn drop_partitions(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<Vec<everytick_store::Raise>> {
     if Mutant::ReleasedUnderWay.is_on() {
-        return Ok(shared.memory().lay_down(partitions));
+        return Ok(shared.memory().remove_partitions(partitions));
     }
     let _quiet = pulse::excused(shared.statements.write()).await;
     // Another loop may have a statement with an unknown outcome and wait for this lock to resolve it. Resolve it here instead.
     if shared.unsure.load(Ordering::Relaxed) && !Mutant::ReleasedInDoubt.is_on() {
-        unsure::mend(shared).await?;
+        unsure::raise_fence(shared).await?;
     }
-    Ok(shared.memory().lay_down(partitions))
+    Ok(shared.memory().remove_partitions(partitions))
 }

@@ -54,7 +54,7 @@ pub(crate) fn log(shared: &Shared, what: &str, source: Option<&impl std::fmt::Di
 /// Resolves statements that may still take effect: raises the fence, then compares claims. Retries until it succeeds.
 pub(crate) async fn resolve(shared: &Arc<Shared>) {
     loop {
-        match mend_and_compare(shared).await {
+        match raise_and_compare(shared).await {
             Ok(()) => break,
             Err(error) => report(shared, &error),
         }
@@ -68,17 +68,17 @@ pub(crate) async fn resolve(shared: &Arc<Shared>) {
     shared.wake_claim.notify_one();
 }
 
-async fn mend_and_compare(shared: &Arc<Shared>) -> Result<()> {
+async fn raise_and_compare(shared: &Arc<Shared>) -> Result<()> {
     {
         let _quiet = pulse::excused(shared.statements.write()).await;
-        mend(shared).await?;
+        raise_fence(shared).await?;
     }
     compare::compare_known(shared).await
 }
 
 /// Raises the fence, so that no earlier statement of this node takes effect later. Claims are compared afterwards. The caller
 /// has locked `statements` for writing.
-pub(crate) async fn mend(shared: &Arc<Shared>) -> Result<()> {
+pub(crate) async fn raise_fence(shared: &Arc<Shared>) -> Result<()> {
     match shared.ask("raise the fence", shared.parts.store.raise_fence(&shared.lease())).await {
         Ok(lease) => {
             shared.set_lease(lease);
@@ -106,7 +106,7 @@ pub(crate) async fn rejoin(shared: &Arc<Shared>) -> Result<()> {
     shared.unsure.store(false, Ordering::Relaxed);
     shared.memory().sure_of_claims();
     // Other nodes may have taken partitions of this node. It acquires again those it still owns.
-    shared.memory().lay_down(&PartitionSet::all(u16::MAX));
+    shared.memory().remove_partitions(&PartitionSet::all(u16::MAX));
     shared.wake_partitions.notify_one();
     tracing::warn!("the lease was lost; the node has joined again");
     shared.wake_load.notify_one();

@@ -240,7 +240,7 @@ mod tests {
             }
         };
         let due = (0..on_time).map(|n| run(n, false)).chain((0..late).map(|n| run(n, true))).collect();
-        memory.take_up(&everytick_domain::partition::PartitionSet::all(1));
+        memory.add_partitions(&everytick_domain::partition::PartitionSet::all(1));
         let partition_generation = memory.partition_generation();
         memory.horizon(jobs.to_vec(), partition_generation);
         (memory, Waiting { now: s(200_000), due, next_due: None })
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn jobs_blocked_by_a_run_between_two_attempts_are_reloaded_in_rotation() {
         let mut memory = Memory::default();
-        memory.take_up(&everytick_domain::partition::PartitionSet::all(1));
+        memory.add_partitions(&everytick_domain::partition::PartitionSet::all(1));
         let jobs = BLOCKED_LOOKS_MAX + 1;
         for n in 0..jobs {
             let mut loaded = loaded(TENANT, &format!("j{n}"));

@@ -7,7 +7,7 @@ use super::{Memory, OwnClaim, UnsureClaim};
 
 impl Memory {
     /// A batch of ticks has an unknown outcome: its runs to be born claimed may be claimed.
-    pub(super) fn unsure_births(&mut self, ticks: &JobTicks) {
+    pub(super) fn unsure_tick_claims(&mut self, ticks: &JobTicks) {
         for row in ticks.rows.iter().filter(|row| row.born_claimed) {
             self.unsure_claims.insert(row.tick.id, UnsureClaim { attempt: 1, fenced: false });
         }

@@ -221,7 +221,7 @@ impl Memory {
                 continue;
             }
             self.lagging.remove(&raise.job);
-            self.let_go(raise.job, until);
+            self.remove_if_idle(raise.job, until);
         }
     }
 
@@ -236,11 +236,11 @@ impl Memory {
             .map(|(id, _)| *id)
             .collect();
         for id in idle {
-            self.let_go(id, until);
+            self.remove_if_idle(id, until);
         }
     }
 
-    fn let_go(&mut self, job: JobId, until: DbTime) {
+    fn remove_if_idle(&mut self, job: JobId, until: DbTime) {
         let Some(entry) = self.jobs.get(&job) else { return };
         let idle = entry.next.is_none_or(|next| next > until) && (entry.open.is_empty() || entry.is_pulled());
         if idle && entry.under_way == 0 && !entry.stale && !self.lagging.contains(&job) {

@@ -38,7 +38,7 @@ use crate::{
 };
 use entry::Entry;
 
-pub(crate) use routes::{Chosen, Routes, TakenOver};
+pub(crate) use routes::{Chosen, DelegatedRun, Routes};
 pub(crate) use slots::{JOB_SHARE_DEFAULT, SlotUser};
 pub(crate) use ticking::Claimed;
 

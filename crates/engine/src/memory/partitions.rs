@@ -16,7 +16,7 @@ impl Memory {
     }
 
     /// Adds partitions that this node now owns. Their jobs are not loaded yet.
-    pub(crate) fn take_up(&mut self, partitions: &PartitionSet) {
+    pub(crate) fn add_partitions(&mut self, partitions: &PartitionSet) {
         let new = partitions.without(self.partitions);
         if !new.is_empty() {
             self.partitions = self.partitions.union(new);
@@ -30,7 +30,7 @@ impl Memory {
         (self.fresh, self.partition_generation)
     }
 
-    pub(crate) fn made_ready(&mut self, partitions: &PartitionSet, partition_generation: u64) {
+    pub(crate) fn partitions_loaded(&mut self, partitions: &PartitionSet, partition_generation: u64) {
         if self.partition_generation == partition_generation {
             self.fresh = self.fresh.without(*partitions);
         }
@@ -38,7 +38,7 @@ impl Memory {
 
     /// Removes partitions that this node no longer owns, with their jobs. The caller has made sure that nothing about them is
     /// being recorded or claimed. Claims of this node stay until they are settled. Returns the cursors that lag.
-    pub(crate) fn lay_down(&mut self, partitions: &PartitionSet) -> Vec<Raise> {
+    pub(crate) fn remove_partitions(&mut self, partitions: &PartitionSet) -> Vec<Raise> {
         let raise = |id: &JobId| {
             let entry = self.jobs.get(id).filter(|entry| !entry.stale && partitions.contains(entry.job.partition))?;
             Some(Raise { job: *id, epoch: entry.epoch, cursor: entry.next })

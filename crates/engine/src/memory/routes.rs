@@ -87,12 +87,12 @@ impl Memory {
     }
 
     /// Whether another live node differs in what it can deliver, and so may delegate runs to this one now.
-    pub(crate) fn may_be_handed_runs(&self) -> bool {
+    pub(crate) fn may_receive_runs(&self) -> bool {
         self.routes.others.iter().any(|(_, can)| *can != self.routes.own)
     }
 
     /// The chosen runs that another node delivers, each with that node.
-    pub(crate) fn handed_over(&self, chosen: &[WaitingRun]) -> Vec<(RunId, Incarnation)> {
+    pub(crate) fn to_delegate(&self, chosen: &[WaitingRun]) -> Vec<(RunId, Incarnation)> {
         let node = |run: &WaitingRun| Some((run.id, self.routes.node(self.jobs.get(&run.job)?.needs?, run.id)?));
         chosen.iter().filter_map(node).collect()
     }
@@ -177,16 +177,16 @@ impl Memory {
     }
 
     /// Applies the claims on delegated runs. Slots were promised to `asked`.
-    pub(crate) fn took_over(&mut self, asked: &[WaitingRun], claimed: Vec<TakenOver>) -> Vec<Claimed> {
-        self.not_taken_over(asked, false);
+    pub(crate) fn delegated_claimed(&mut self, asked: &[WaitingRun], claimed: Vec<DelegatedRun>) -> Vec<Claimed> {
+        self.delegated_unclaimed(asked, false);
         let mut add =
-            |taken: TakenOver| Claimed { delegated: true, ..self.add_claim(taken.run, taken.job, taken.due_at) };
+            |taken: DelegatedRun| Claimed { delegated: true, ..self.add_claim(taken.run, taken.job, taken.due_at) };
         claimed.into_iter().map(&mut add).collect()
     }
 
     /// The claims on delegated runs were not committed, or with `unsure` may have been. A claim that the database then has was
     /// never sent.
-    pub(crate) fn not_taken_over(&mut self, asked: &[WaitingRun], unsure: bool) {
+    pub(crate) fn delegated_unclaimed(&mut self, asked: &[WaitingRun], unsure: bool) {
         for run in asked {
             self.end_promise(run.job);
             if unsure {
@@ -207,7 +207,7 @@ pub(crate) struct Chosen {
 
 /// A run of a job that another node owns.
 #[derive(Debug)]
-pub(crate) struct TakenOver {
+pub(crate) struct DelegatedRun {
     pub run: ClaimedRun,
     pub job: Arc<Job>,
     pub due_at: DbTime,

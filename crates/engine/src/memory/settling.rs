@@ -42,7 +42,7 @@ impl Memory {
 
     /// The receiver has reported or a user has cancelled, so the run was settled elsewhere. Its job is reloaded.
     pub(crate) fn reported(&mut self, job: JobId, run: RunId, fence: Fence) {
-        self.let_go_of(run, fence);
+        self.remove_claim(run, fence);
         self.mark_stale(job);
     }
 
@@ -55,7 +55,7 @@ impl Memory {
 
     /// Applies a settlement. Returns whether a run waits that may start now.
     pub(crate) fn settled(&mut self, job: JobId, run: RunId, fence: Fence, verdict: Verdict, attempt: u32) -> bool {
-        self.let_go_of(run, fence);
+        self.remove_claim(run, fence);
         if let Some(entry) = self.jobs.get_mut(&job) {
             match verdict {
                 Verdict::Succeeded | Verdict::Failed | Verdict::Cancelled => {
@@ -78,7 +78,7 @@ impl Memory {
 
     /// The settlement was refused: the run was claimed again or has ended. Its job is reloaded.
     pub(crate) fn refused(&mut self, job: JobId, run: RunId, fence: Fence) {
-        self.let_go_of(run, fence);
+        self.remove_claim(run, fence);
         self.answered(job);
         self.mark_stale(job);
     }
@@ -88,7 +88,7 @@ impl Memory {
     }
 
     /// By run and fence, so that a late answer about an older attempt changes nothing.
-    fn let_go_of(&mut self, run: RunId, fence: Fence) {
+    fn remove_claim(&mut self, run: RunId, fence: Fence) {
         if self.returning.get(&run).is_some_and(|claim| claim.fence == fence) {
             self.returning.remove(&run);
         }

@@ -223,7 +223,7 @@ pub(super) mod tests {
     /// A memory with these jobs, each with its URL, due every 10 s.
     pub(in crate::memory) fn remembering(jobs: &[(&str, &str)]) -> Memory {
         let mut memory = Memory::default();
-        memory.take_up(&PartitionSet::all(1));
+        memory.add_partitions(&PartitionSet::all(1));
         let loaded = |(name, url): &(&str, &str)| {
             let creation =
                 Creation { id: job_id(TENANT, name), tenant: TENANT, partition: 0, by: "test".into(), at: START };

@@ -117,7 +117,7 @@ mod tests {
             room: 100,
         };
         let mut memory = Memory::default();
-        memory.take_up(&PartitionSet::all(1));
+        memory.add_partitions(&PartitionSet::all(1));
         let partition_generation = memory.partition_generation();
         memory.horizon(vec![loaded], partition_generation);
         memory

@@ -229,7 +229,7 @@ impl Memory {
                 match answer_row {
                     RowAnswer::Inserted => {
                         if row.born_claimed {
-                            send.extend(self.born(ticks.job, &row.tick, answer.now));
+                            send.extend(self.claim_tick(ticks.job, &row.tick, answer.now));
                         }
                         self.on_record(ticks, row, true, answer.now);
                     }
@@ -275,7 +275,7 @@ impl Memory {
     }
 
     /// The claim that was committed together with its tick.
-    pub(crate) fn born(&mut self, job: JobId, tick: &TickRow, now: DbTime) -> Option<Claimed> {
+    pub(crate) fn claim_tick(&mut self, job: JobId, tick: &TickRow, now: DbTime) -> Option<Claimed> {
         let Some(job) = self.jobs.get(&job).map(|entry| entry.job.clone()) else {
             self.unsent_claim(tick.id, 1);
             return None;
@@ -334,7 +334,7 @@ impl Memory {
                 entry.recording = false;
             }
             if unsure && !Mutant::MemoryKeptAfterUnsure.is_on() {
-                self.unsure_births(ticks);
+                self.unsure_tick_claims(ticks);
                 self.unsure(ticks.job);
             } else {
                 self.set_timer(ticks.job);
@@ -386,7 +386,7 @@ mod tests {
     /// So many jobs, all due at 10 s.
     fn due_jobs(count: usize) -> Memory {
         let mut memory = Memory::default();
-        memory.take_up(&PartitionSet::all(1));
+        memory.add_partitions(&PartitionSet::all(1));
         let job = |n: usize| {
             let name = format!("j{n}");
             let creation =
@@ -413,7 +413,7 @@ mod tests {
         let (job, at) = (job_id(TENANT, name), s(5));
         let id = RunId::of(job, Cause::Tick(at));
         let tick = TickRow { id, at, due_at: at, fate: Fate::Run };
-        memory.born(job, &tick, at).unwrap();
+        memory.claim_tick(job, &tick, at).unwrap();
         (job, id)
     }
 

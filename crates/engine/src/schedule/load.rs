@@ -31,7 +31,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut mark: ChangeMark) {
             }
         }
         match fresh(&shared).await {
-            Ok(()) if shared.looked.is_cancelled() => shared.loaded.cancel(),
+            Ok(()) if shared.cluster_read.is_cancelled() => shared.loaded.cancel(),
             Ok(()) => {}
             Err(error) => failed(&shared, &error).await,
         }
@@ -63,7 +63,7 @@ async fn fresh(shared: &Arc<Shared>) -> Result<()> {
         }
         let began = MonoTime::now();
         if horizon(shared, &partitions).await?.is_some() {
-            shared.memory().made_ready(&partitions, partition_generation);
+            shared.memory().partitions_loaded(&partitions, partition_generation);
             let took = MonoTime::now().since(began);
             histogram!("everytick_take_up_duration_seconds").record(took);
             let (partitions, jobs) = (partitions.len(), shared.memory().len());

@@ -149,7 +149,9 @@ fn send_early(shared: &Arc<Shared>, batch: &[JobTicks]) {
     let born: Vec<_> = {
         let mut memory = shared.memory();
         let rows = batch.iter().flat_map(|ticks| ticks.rows.iter().map(|row| (ticks.job, row)));
-        rows.filter(|(_, row)| row.born_claimed).filter_map(|(job, row)| memory.born(job, &row.tick, now)).collect()
+        rows.filter(|(_, row)| row.born_claimed)
+            .filter_map(|(job, row)| memory.claim_tick(job, &row.tick, now))
+            .collect()
     };
     for claimed in born {
         deliver::start(shared, claimed);

@@ -45,11 +45,15 @@ impl Filed {
 
 pub(crate) async fn run(shared: Arc<Shared>, ended: mpsc::UnboundedReceiver<Ended>) {
     let (left, again) = mpsc::unbounded_channel();
-    tokio::join!(file_new(&shared, ended, left), file_again(&shared, again));
+    tokio::join!(settle_new(&shared, ended, left), settle_again(&shared, again));
 }
 
 /// Stores each group once. What fails is retried concurrently with the groups that follow.
-async fn file_new(shared: &Arc<Shared>, mut ended: mpsc::UnboundedReceiver<Ended>, left: mpsc::UnboundedSender<Left>) {
+async fn settle_new(
+    shared: &Arc<Shared>,
+    mut ended: mpsc::UnboundedReceiver<Ended>,
+    left: mpsc::UnboundedSender<Left>,
+) {
     loop {
         let first = tokio::select! {
             biased;
@@ -83,7 +87,7 @@ async fn file_new(shared: &Arc<Shared>, mut ended: mpsc::UnboundedReceiver<Ended
 
 /// Retries settlements that could not be stored: in halves, until the failing one is found, then that one alone with growing
 /// delays. New groups do not wait for it.
-async fn file_again(shared: &Arc<Shared>, mut left: mpsc::UnboundedReceiver<Left>) {
+async fn settle_again(shared: &Arc<Shared>, mut left: mpsc::UnboundedReceiver<Left>) {
     let mut queue = Queue::default();
     let mut warned = None;
     loop {
@@ -106,7 +110,7 @@ async fn file_again(shared: &Arc<Shared>, mut left: mpsc::UnboundedReceiver<Left
                 tokio::time::sleep(FAILURE_PAUSE).await;
             }
         }
-        tell_age(&queue, &mut warned);
+        report_age(&queue, &mut warned);
     }
 }
 
@@ -119,7 +123,7 @@ fn requeue(queue: &mut Queue<Filed>, rest: Left) {
 }
 
 /// Sets the gauge of the oldest pending settlement in every pass; logs it rarely.
-fn tell_age(queue: &Queue<Filed>, warned: &mut Option<MonoTime>) {
+fn report_age(queue: &Queue<Filed>, warned: &mut Option<MonoTime>) {
     let now = MonoTime::now();
     let oldest = queue.oldest();
     let age = oldest.map_or(Duration::ZERO, |oldest| now.since(oldest.since));
