@@ -102,6 +102,7 @@ macro_rules! conformance_suite {
             taking_over_the_partitions_of_an_expired_lease_raises_their_fences,
             the_partitions_of_a_node_that_left_can_be_acquired,
             a_take_over_fences_the_dead_node,
+            raising_the_fence_of_a_lease_keeps_the_fences_of_others,
             a_returning_node_keeps_partitions_that_were_not_taken_over,
             a_retiring_node_releases_its_partitions_and_keeps_its_claims,
             a_newer_process_of_the_same_name_replaces_the_older_one,

@@ -76,6 +76,12 @@ pub async fn a_take_over_fences_the_dead_node(bench: &Bench) {
     assert!(matches!(bench.store.renew(&a, TTL, &Beat::of(RunId::floor(START))).await, Err(StoreError::LeaseLost)));
 }
 
+pub async fn raising_the_fence_of_a_lease_keeps_the_fences_of_others(bench: &Bench) {
+    let (a, b) = two(bench).await;
+    bench.store.raise_fence(&a).await.unwrap();
+    assert!(!lives(bench, &a).await && lives(bench, &b).await);
+}
+
 pub async fn a_returning_node_keeps_partitions_that_were_not_taken_over(bench: &Bench) {
     let (a, b) = one_that_dies(bench).await;
     bench.store.acquire(&a, &bench.all()).await.unwrap();
