@@ -60,16 +60,22 @@ async fn a_node_never_claims_an_ended_run_whose_waiting_row_remains() {
 
 /// Returns when a session of the database waits for a lock. Fails if the task ends before.
 pub(super) async fn waits_for_a_lock<T>(opened: &Opened, task: &mut JoinHandle<T>) {
+    assert!(waits_or_ends(opened, task).await, "it did not wait for the other session");
+}
+
+/// Returns true when a session of the database waits for a lock, and false when the task has ended.
+pub(super) async fn waits_or_ends<T>(opened: &Opened, task: &mut JoinHandle<T>) -> bool {
     let mut look = opened.connect().await;
     let waits = "select exists (select 1 from pg_stat_activity
                   where datname = current_database() and wait_event_type = 'Lock')";
     loop {
         let waiting: bool = sqlx::query_scalar(waits).fetch_one(&mut look).await.unwrap();
         if waiting {
-            return;
+            return true;
         }
-        let ended = tokio::time::timeout(std::time::Duration::from_millis(5), &mut *task).await;
-        assert!(ended.is_err(), "it did not wait for the other session");
+        if tokio::time::timeout(std::time::Duration::from_millis(5), &mut *task).await.is_ok() {
+            return false;
+        }
     }
 }
 
