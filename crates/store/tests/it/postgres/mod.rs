@@ -5,6 +5,7 @@ mod backfills;
 mod backlog;
 mod calendar_races;
 mod cancel_races;
+mod day_guards;
 mod days;
 mod flows;
 mod guards;
