@@ -3,6 +3,7 @@
 mod api_handle;
 mod backfills;
 mod backlog;
+mod backlog_guards;
 mod calendar_races;
 mod cancel_races;
 mod day_guards;
