@@ -12,6 +12,7 @@ use crate::{
     overlap::OpenRuns,
     plan::{Fate, Plan, SkipRange, TickRow, decide},
     run::SkipReason,
+    schedule::CronCache,
     time::DbTime,
 };
 
@@ -95,7 +96,7 @@ pub enum NotInserted {
 }
 
 /// Decides an edit. `None` if it changes nothing: nothing is written, and the answer is the unchanged job.
-pub fn edit(locked: &LockedJob, change: Change) -> Result<Option<Edit>, Vec<Invalid>> {
+pub fn edit(locked: &LockedJob, change: Change, crons: &CronCache) -> Result<Option<Edit>, Vec<Invalid>> {
     let LockedJob { job, now, .. } = locked;
     let mut new = job.clone();
     let mut poisoned = false;
@@ -108,7 +109,7 @@ pub fn edit(locked: &LockedJob, change: Change) -> Result<Option<Edit>, Vec<Inva
             if spec.schedule != job.spec.schedule {
                 job::check_at(&spec, *now).map_err(|invalid| vec![invalid])?;
             }
-            new.schedule = job::compile(&spec, &locked.calendars)?;
+            new.schedule = job::compile(&spec, &locked.calendars, crons)?;
             new.spec = Arc::new(*spec);
         }
         Change::Pause { note } => new.paused = Some(Paused { at: x, note }),
@@ -197,6 +198,10 @@ mod tests {
 
     fn s(seconds: i64) -> DbTime {
         DbTime::from_millis(seconds * 1_000)
+    }
+
+    fn edit(locked: &LockedJob, change: Change) -> Result<Option<Edit>, Vec<Invalid>> {
+        super::edit(locked, change, &CronCache::default())
     }
 
     fn locked(cursor: i64, now: i64, last_recorded: Option<i64>) -> LockedJob {

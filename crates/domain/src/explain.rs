@@ -10,7 +10,7 @@ use crate::{
     job::{self, Job},
     plan::SkipRange,
     run::{SkipReason, State},
-    schedule::{Schedule, ScheduleSpec},
+    schedule::{CronCache, Schedule, ScheduleSpec},
     time::{DbTime, Span},
 };
 
@@ -234,7 +234,7 @@ fn in_force(facts: &Facts, at: DbTime) -> InForce {
     let mut spec = (*facts.job.spec).clone();
     spec.schedule.clone_from(&was.schedule);
     // A calendar that was deleted since cannot be applied any more, so it excludes nothing here.
-    let schedule = job::compile(&spec, &facts.calendars)
+    let schedule = job::compile(&spec, &facts.calendars, &CronCache::default())
         .unwrap_or_else(|_| was.schedule.as_ref().and_then(|schedule| Schedule::compile(schedule).ok()));
     let known = schedule.is_some() == was.schedule.is_some();
     InForce { enabled: was.enabled, spec: was.schedule, schedule, ended: Some(ended), known }
@@ -566,7 +566,7 @@ mod tests {
         let mut named = (*facts.job.spec).clone();
         named.schedule.as_mut().unwrap().exclude = vec!["holidays".into()];
         facts.calendars = vec![calendar(date)];
-        facts.job.schedule = job::compile(&named, &facts.calendars).unwrap();
+        facts.job.schedule = job::compile(&named, &facts.calendars, &CronCache::default()).unwrap();
         facts.job.spec = Arc::new(named);
     }
 
@@ -695,7 +695,7 @@ mod tests {
             |f| {
                 let mut bounded = (*f.job.spec).clone();
                 bounded.schedule.as_mut().unwrap().starts_at = Some(s(180));
-                f.job.schedule = job::compile(&bounded, &[]).unwrap();
+                f.job.schedule = job::compile(&bounded, &[], &CronCache::default()).unwrap();
                 f.job.spec = Arc::new(bounded);
             },
             Kind::OutOfBounds,
@@ -707,7 +707,7 @@ mod tests {
             |f| {
                 let mut bounded = (*f.job.spec).clone();
                 bounded.schedule.as_mut().unwrap().ends_at = Some(s(60));
-                f.job.schedule = job::compile(&bounded, &[]).unwrap();
+                f.job.schedule = job::compile(&bounded, &[], &CronCache::default()).unwrap();
                 f.job.spec = Arc::new(bounded);
             },
             Kind::OutOfBounds,

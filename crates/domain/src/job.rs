@@ -13,7 +13,7 @@ use crate::{
     invalid::Invalid,
     queue::KeyExpression,
     retry::{OnLost, RetryPolicy},
-    schedule::{Schedule, ScheduleSpec, Timing},
+    schedule::{CronCache, Schedule, ScheduleSpec, Timing},
     target::TargetSpec,
     time::{DbTime, Span},
 };
@@ -358,9 +358,10 @@ pub fn create(
     creation: Creation,
     spec: JobSpec,
     known: &[Arc<Calendar>],
+    crons: &CronCache,
 ) -> Result<(Job, Option<DbTime>), Vec<Invalid>> {
     let now = creation.at;
-    let schedule = compile(&spec, known)?;
+    let schedule = compile(&spec, known, crons)?;
     check_at(&spec, now).map_err(|invalid| vec![invalid])?;
     let job = Job {
         id: creation.id,
@@ -384,11 +385,11 @@ pub fn create(
 }
 
 /// Compiles the schedule of a definition together with the calendars that it names.
-pub fn compile(spec: &JobSpec, known: &[Arc<Calendar>]) -> Result<Option<Schedule>, Vec<Invalid>> {
+pub fn compile(spec: &JobSpec, known: &[Arc<Calendar>], crons: &CronCache) -> Result<Option<Schedule>, Vec<Invalid>> {
     let Some(spec) = &spec.schedule else { return Ok(None) };
     let excluding = |schedule: Schedule| Ok(schedule.excluding(Exclusion::named(&spec.exclude, known)?));
     let under = |found: Vec<Invalid>| found.into_iter().map(|invalid| invalid.under("schedule")).collect::<Vec<_>>();
-    Schedule::compile(spec).and_then(excluding).map(Some).map_err(under)
+    Schedule::compile_with(spec, crons).and_then(excluding).map(Some).map_err(under)
 }
 
 /// The first cursor of a definition that takes effect at `x`: its first tick after `x`. An `at` up to `late_after` in the past

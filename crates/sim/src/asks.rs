@@ -14,7 +14,7 @@ use super::db::{Db, Entry, JobRow, RangeRow, RequestRow, RunRow, Subject, Waitin
 use everytick_store::{
     Actor, AuditRecord, CancelledRun, Created, EditJob, Edited, IDEMPOTENCY_KEPT, IdempotencyKey, JobRef, NewJob,
     NewRun, OpenRun, Pruned, Result, RunRecord, StoreError,
-    shared::{facts, flows, is_announced},
+    shared::{CRONS, facts, flows, is_announced},
 };
 
 impl Db {
@@ -117,7 +117,7 @@ impl Db {
         let place = place.map_err(|invalid| StoreError::Invalid(vec![invalid]))?;
         let creation = Creation { id: new.id, tenant, partition: place.partition, by: actor.0.clone(), at: now };
         let known = self.calendars_named(tenant, new.spec.exclude());
-        let (job, cursor) = job::create(creation, new.spec, &known).map_err(StoreError::Invalid)?;
+        let (job, cursor) = job::create(creation, new.spec, &known, &CRONS).map_err(StoreError::Invalid)?;
         if let Some(claim) = &place.claim {
             self.claim_block(claim);
         }
@@ -162,7 +162,7 @@ impl Db {
             },
         };
         let action = ask.change.word();
-        let mut edited = match edit::edit(&standing, ask.change).map_err(StoreError::Invalid)? {
+        let mut edited = match edit::edit(&standing, ask.change, &CRONS).map_err(StoreError::Invalid)? {
             None => Edited { job: standing.job, cursor, effective_at: None, cancelled: Vec::new(), backlog: false },
             Some(mut edit) => {
                 let new = edit.rows.iter().filter(|tick| !self.runs.contains_key(&tick.id));

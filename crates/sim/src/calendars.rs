@@ -14,7 +14,10 @@ use everytick_domain::{
 use super::db::{Db, Entry};
 use everytick_store::{
     Actor, CalendarPut, CalendarRecord, Page, PutCalendar, Result, StoreError,
-    shared::calendars::{JOBS_NAMED_MAX, detail, subject},
+    shared::{
+        CRONS,
+        calendars::{JOBS_NAMED_MAX, detail, subject},
+    },
 };
 
 #[derive(Debug)]
@@ -104,7 +107,7 @@ impl Db {
             let seq = self.next_seq();
             let known = self.jobs.get(&id).map(|row| self.calendars_named(tenant, row.job.spec.exclude()));
             if let (Some(row), Some(known)) = (self.jobs.get_mut(&id), known) {
-                if let Ok(schedule) = job::compile(&row.job.spec, &known) {
+                if let Ok(schedule) = job::compile(&row.job.spec, &known, &CRONS) {
                     row.job.schedule = schedule;
                 }
                 if !Mutant::CalendarKeepsEpoch.is_on() {

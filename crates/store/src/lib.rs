@@ -9,6 +9,7 @@ mod cancels;
 mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod crons;
 mod error;
 mod facts;
 mod failures;

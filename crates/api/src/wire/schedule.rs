@@ -1,14 +1,19 @@
 //! Schedules as clients write them, and the preview of a schedule.
 
+use std::sync::LazyLock;
+
 use everytick_domain::{
     invalid::Invalid,
-    schedule::{self as domain, ScheduleSpec, Timing},
+    schedule::{self as domain, CronCache, ScheduleSpec, Timing},
     time::DbTime,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{Complaints, Duration, Name};
+
+/// Clients register many jobs with few different expressions.
+static CRONS: LazyLock<CronCache> = LazyLock::new(CronCache::default);
 
 /// When a job runs: exactly one of `cron`, `every` and `at`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, ToSchema)]
@@ -90,7 +95,7 @@ impl Schedule {
             jitter,
             exclude: self.exclude.clone().unwrap_or_default(),
         }))?;
-        let compiled = domain::Schedule::compile(&spec)?;
+        let compiled = domain::Schedule::compile_with(&spec, &CRONS)?;
         Ok((spec, compiled))
     }
 
@@ -106,7 +111,7 @@ impl Schedule {
             (Some(cron), None, None) => {
                 let gap = self.gap.map_or_else(Default::default, Into::into);
                 let fold = self.fold.map_or_else(Default::default, Into::into);
-                ScheduleSpec::cron(cron, self.timezone.as_deref(), gap, fold, seed)
+                ScheduleSpec::cron_with(cron, self.timezone.as_deref(), gap, fold, seed, &CRONS)
                     .map_err(|found| wrong.extend(found))
                     .ok()
             }

@@ -1,10 +1,10 @@
-//! A cache of compiled cron expressions, shared by all schedules with the same text, zone and options. Thousands of jobs use
-//! few different expressions, and each is compiled several times during registration. Compiling is a pure function, so the
-//! cache does not change results.
+//! A cache of compiled cron expressions. Thousands of jobs use few different expressions, and each expression is compiled
+//! several times during registration. Compiling is a pure function, so the cache does not change results. The caller owns
+//! it: this crate has no global state.
 
 use std::{
     collections::HashMap,
-    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use super::{Fold, Gap, search::Cron};
@@ -12,22 +12,27 @@ use super::{Fold, Gap, search::Cron};
 /// When the cache has this many entries, it is cleared. If every job has its own expression, a cache gains nothing.
 const COMPILED_MAX: usize = 4_096;
 
-static COMPILED: LazyLock<Mutex<HashMap<String, Arc<Cron>>>> = LazyLock::new(Mutex::default);
+/// The compiled expressions by text, zone and options. Schedules with the same ones share the compiled form. A new cache costs
+/// nothing, so code that compiles rarely passes `&CronCache::default()`.
+#[derive(Debug, Default)]
+pub struct CronCache(Mutex<HashMap<String, Arc<Cron>>>);
 
-pub(super) fn find(resolved: &str, timezone: &str, gap: Gap, fold: Fold) -> Option<Arc<Cron>> {
-    compiled().get(&key(resolved, timezone, gap, fold)).map(Arc::clone)
-}
-
-pub(super) fn keep(resolved: &str, timezone: &str, cron: &Arc<Cron>) {
-    let mut compiled = compiled();
-    if compiled.len() >= COMPILED_MAX {
-        compiled.clear();
+impl CronCache {
+    pub(super) fn find(&self, resolved: &str, timezone: &str, gap: Gap, fold: Fold) -> Option<Arc<Cron>> {
+        self.lock().get(&key(resolved, timezone, gap, fold)).map(Arc::clone)
     }
-    compiled.insert(key(resolved, timezone, cron.gap, cron.fold), Arc::clone(cron));
-}
 
-fn compiled() -> MutexGuard<'static, HashMap<String, Arc<Cron>>> {
-    COMPILED.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn insert(&self, resolved: &str, timezone: &str, cron: &Arc<Cron>) {
+        let mut compiled = self.lock();
+        if compiled.len() >= COMPILED_MAX {
+            compiled.clear();
+        }
+        compiled.insert(key(resolved, timezone, cron.gap, cron.fold), Arc::clone(cron));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Cron>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The separator is a newline, which neither an expression nor a zone name contains.
@@ -52,16 +57,17 @@ fn key(resolved: &str, timezone: &str, gap: Gap, fold: Fold) -> String {
 mod tests {
     use super::*;
     use crate::{
-        schedule::{Schedule, ScheduleSpec},
+        schedule::{Schedule, ScheduleSpec, When},
         time::DbTime,
     };
 
     /// In 2026, clocks in Paris skip 02:30 on 29 March and show it twice on 25 October.
     #[test]
     fn schedules_that_differ_in_any_part_are_not_shared() {
+        let crons = CronCache::default();
         let ticks = |cron: &str, zone: &str, gap, fold| {
-            let timing = ScheduleSpec::cron(cron, Some(zone), gap, fold, "j").unwrap();
-            let schedule = Schedule::compile(&timing.into()).unwrap();
+            let timing = ScheduleSpec::cron_with(cron, Some(zone), gap, fold, "j", &crons).unwrap();
+            let schedule = Schedule::compile_with(&timing.into(), &crons).unwrap();
             let day = |text: &str| schedule.next_after(text.parse::<DbTime>().unwrap()).unwrap().to_string();
             (day("2026-03-28T12:00:00Z"), day("2026-10-25T00:45:00Z"))
         };
@@ -76,13 +82,27 @@ mod tests {
     }
 
     #[test]
+    fn schedules_with_the_same_expression_share_its_compiled_form() {
+        let crons = CronCache::default();
+        let spec: ScheduleSpec =
+            ScheduleSpec::cron_with("30 2 * * *", None, Gap::Shift, Fold::First, "j", &crons).unwrap().into();
+        let cron = |crons| match Schedule::compile_with(&spec, crons).unwrap().when {
+            When::Cron(cron) => cron,
+            When::Every { .. } | When::At(_) => panic!("it is a cron expression"),
+        };
+        assert!(Arc::ptr_eq(&cron(&crons), &cron(&crons)));
+        assert!(!Arc::ptr_eq(&cron(&crons), &cron(&CronCache::default())));
+    }
+
+    #[test]
     fn the_cache_does_not_exceed_its_limit() {
+        let crons = CronCache::default();
         for n in 0..COMPILED_MAX + 10 {
             let (minute, hour, day) = (n % 60, n / 60 % 24, n / 1_440 % 28 + 1);
-            let timing =
-                ScheduleSpec::cron(&format!("{minute} {hour} {day} * *"), None, Gap::Shift, Fold::First, "j").unwrap();
-            Schedule::compile(&timing.into()).unwrap();
+            let text = format!("{minute} {hour} {day} * *");
+            let timing = ScheduleSpec::cron(&text, None, Gap::Shift, Fold::First, "j").unwrap();
+            Schedule::compile_with(&timing.into(), &crons).unwrap();
         }
-        assert!(compiled().len() <= COMPILED_MAX);
+        assert_eq!(crons.lock().len(), 10);
     }
 }

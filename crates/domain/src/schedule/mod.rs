@@ -20,6 +20,7 @@ use std::sync::Arc;
 use jiff::tz::Offset;
 
 pub use self::{
+    compiled::CronCache,
     parse::EXPRESSION_BYTES_MAX,
     preview::{PREVIEW_TICKS_MAX, Preview, PreviewTick},
     spec::{EVERY_MIN, Fold, Gap, ScheduleSpec, Timing},
@@ -57,15 +58,20 @@ enum When {
 }
 
 impl Schedule {
+    /// Compiles a spec without a cache. See [`compile_with`](Self::compile_with).
+    pub fn compile(spec: &ScheduleSpec) -> Result<Self, Vec<Invalid>> {
+        Self::compile_with(spec, &CronCache::default())
+    }
+
     /// Compiles a spec. It checks a stored spec again, so that a corrupt row is an error and not a wrong tick. It refuses a
     /// pattern that no date can match ("never fires"). It accepts a pattern whose dates have all passed: the caller asks for
     /// the next tick.
-    pub fn compile(spec: &ScheduleSpec) -> Result<Self, Vec<Invalid>> {
+    pub fn compile_with(spec: &ScheduleSpec, crons: &CronCache) -> Result<Self, Vec<Invalid>> {
         let mut wrong = Vec::new();
         spec.check_bounds(&mut wrong);
         let when = match &spec.timing {
             Timing::Cron { resolved, timezone, gap, fold, .. } => {
-                compile_cron(resolved, timezone, *gap, *fold, &mut wrong)
+                compile_cron(crons, (resolved, timezone), *gap, *fold, &mut wrong)
             }
             Timing::Every { every } => match ScheduleSpec::every_span(*every) {
                 Ok(_) => Some(When::Every { every: every.as_millis(), from: spec.starts_at.unwrap_or(DbTime::EPOCH) }),
@@ -197,8 +203,14 @@ impl Schedule {
     }
 }
 
-fn compile_cron(resolved: &str, timezone: &str, gap: Gap, fold: Fold, wrong: &mut Vec<Invalid>) -> Option<When> {
-    if let Some(known) = compiled::find(resolved, timezone, gap, fold) {
+fn compile_cron(
+    crons: &CronCache,
+    (resolved, timezone): (&str, &str),
+    gap: Gap,
+    fold: Fold,
+    wrong: &mut Vec<Invalid>,
+) -> Option<When> {
+    if let Some(known) = crons.find(resolved, timezone, gap, fold) {
         return Some(When::Cron(known));
     }
     let zone = Zone::named(timezone).map_err(|message| wrong.push(Invalid::new("timezone", message))).ok();
@@ -209,7 +221,7 @@ fn compile_cron(resolved: &str, timezone: &str, gap: Gap, fold: Fold, wrong: &mu
         return None;
     }
     let cron = Arc::new(Cron { pattern, zone: zone?, gap, fold, text: resolved.to_owned() });
-    compiled::keep(resolved, timezone, &cron);
+    crons.insert(resolved, timezone, &cron);
     Some(When::Cron(cron))
 }
 

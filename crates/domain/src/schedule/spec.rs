@@ -8,7 +8,7 @@ use crate::{
     time::{DbTime, Span},
 };
 
-use super::{parse, zone::Zone};
+use super::{CronCache, parse, zone::Zone};
 
 /// The shortest period of `every`.
 pub const EVERY_MIN: Span = Span::seconds(1);
@@ -85,6 +85,18 @@ impl ScheduleSpec {
     /// The timing of a cron expression. It may have a zone prefix (`CRON_TZ=` or `TZ=`), or be `@every 90s`. `seed` is the
     /// job's stable identity, from which each `H` is derived.
     pub fn cron(cron: &str, timezone: Option<&str>, gap: Gap, fold: Fold, seed: &str) -> Result<Timing, Vec<Invalid>> {
+        Self::cron_with(cron, timezone, gap, fold, seed, &CronCache::default())
+    }
+
+    /// The same, with a cache of compiled expressions.
+    pub fn cron_with(
+        cron: &str,
+        timezone: Option<&str>,
+        gap: Gap,
+        fold: Fold,
+        seed: &str,
+        crons: &CronCache,
+    ) -> Result<Timing, Vec<Invalid>> {
         let (prefix, expression) = zone_prefix(cron);
         let mut wrong = Vec::new();
         let zone = zone(prefix, timezone).map_err(|invalid| wrong.push(invalid)).ok();
@@ -105,7 +117,7 @@ impl ScheduleSpec {
             (Ok(expression), Some(zone)) => {
                 let timezone = zone.name().to_owned();
                 let timing = Timing::Cron { cron: cron.to_owned(), resolved: expression.resolved, timezone, gap, fold };
-                super::Schedule::compile(&timing.clone().into()).map(|_| timing)
+                super::Schedule::compile_with(&timing.clone().into(), crons).map(|_| timing)
             }
             (Err(invalid), _) => {
                 wrong.splice(0..0, invalid);

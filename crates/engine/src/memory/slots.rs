@@ -211,6 +211,7 @@ pub(super) mod tests {
         job::{Creation, create},
         partition::PartitionSet,
         run::{CauseKind, Verdict},
+        schedule::CronCache,
         target::{HttpMethod, HttpTarget, TargetSpec},
     };
     use everytick_store::{
@@ -235,7 +236,7 @@ pub(super) mod tests {
                 headers: Default::default(),
                 secret: None,
             });
-            let (job, cursor) = create(creation, spec, &[]).unwrap();
+            let (job, cursor) = create(creation, spec, &[], &CronCache::default()).unwrap();
             LoadedJob {
                 job: Arc::new(job),
                 epoch: Epoch::from_raw(1),

@@ -80,6 +80,7 @@ mod tests {
         job::{Creation, JobSpec, Overlap, create},
         partition::PartitionSet,
         run::{CauseKind, State},
+        schedule::CronCache,
     };
     use everytick_store::{
         ClaimedRun, LoadedJob, OpenRun, Unread, WaitingRun,
@@ -100,7 +101,9 @@ mod tests {
     /// A memory with the job and its open runs. The claimed ones are not claims of this node.
     fn remembering(open: &[(i64, State)]) -> Memory {
         let creation = Creation { id: job(), tenant: TENANT, partition: 0, by: "test".into(), at: START };
-        let (job, cursor) = create(creation, JobSpec { overlap: Overlap::CancelPrevious, ..spec("j") }, &[]).unwrap();
+        let (job, cursor) =
+            create(creation, JobSpec { overlap: Overlap::CancelPrevious, ..spec("j") }, &[], &CronCache::default())
+                .unwrap();
         let open = open.iter().map(|(seconds, state)| OpenRun {
             id: run(*seconds),
             state: *state,

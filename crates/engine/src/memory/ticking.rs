@@ -375,6 +375,7 @@ mod tests {
         ids::{Cause, Epoch, RunId},
         job::{Creation, create},
         partition::PartitionSet,
+        schedule::CronCache,
     };
     use everytick_store::{
         LoadedJob, Unread,
@@ -391,7 +392,7 @@ mod tests {
             let name = format!("j{n}");
             let creation =
                 Creation { id: job_id(TENANT, &name), tenant: TENANT, partition: 0, by: "test".into(), at: START };
-            let (job, cursor) = create(creation, overlapping(&name), &[]).unwrap();
+            let (job, cursor) = create(creation, overlapping(&name), &[], &CronCache::default()).unwrap();
             let (unread, open) = (Unread::default(), Vec::new());
             LoadedJob {
                 job: Arc::new(job),

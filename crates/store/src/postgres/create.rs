@@ -17,6 +17,7 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{Failed, PostgresStore, Write, calendars, flows, homes, horizon, range, rows, short, short::Form, sql};
+use crate::crons::CRONS;
 use crate::{
     Actor, Created, IDEMPOTENCY_KEPT, IdempotencyKey, NewJob, Result, StoreError, announced::is_announced, facts,
 };
@@ -113,7 +114,7 @@ async fn decide(
         let place = homes.place(new.id, new.spec.home_region.as_deref());
         let place = place.map_err(|invalid| StoreError::Invalid(vec![invalid]))?;
         let creation = Creation { id: new.id, tenant, partition: place.partition, by: actor.0.clone(), at: now };
-        let (job, cursor) = job::create(creation, new.spec, known).map_err(StoreError::Invalid)?;
+        let (job, cursor) = job::create(creation, new.spec, known, &CRONS).map_err(StoreError::Invalid)?;
         let created = Created { job, cursor, replayed: false };
         if let Some(claim) = place.claim {
             homes.claim(&claim);

@@ -110,11 +110,12 @@ mod tests {
 
     use super::*;
     use crate::conformance::{START, TENANT, job_id, queues::queued, spec};
+    use crate::crons::CRONS;
 
     fn job(name: &str) -> Arc<Job> {
         let creation =
             Creation { id: job_id(TENANT, name), tenant: TENANT, partition: 0, by: "test".into(), at: START };
-        Arc::new(create(creation, queued(spec(name)), &[]).unwrap().0)
+        Arc::new(create(creation, queued(spec(name)), &[], &CRONS).unwrap().0)
     }
 
     #[test]

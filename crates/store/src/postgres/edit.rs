@@ -21,6 +21,7 @@ use super::{
     short::Form,
     sql,
 };
+use crate::crons::CRONS;
 use crate::unreadable::Unreadable;
 use crate::{
     Actor, BacklogAction, CancelledRuns, EditJob, Edited, JobRef, JobTicks, OpenRun, RecordRow, Result, StoreError,
@@ -66,7 +67,7 @@ async fn edit(write: &mut Write, days: &Days, tenant: TenantId, actor: &Actor, m
     standing.calendars = known.into_values().collect();
     let action = ask.change.word();
     let ends = matches!(ask.change, Change::Pause { .. } | Change::Delete);
-    let change = edit::edit(&standing, ask.change).map_err(StoreError::Invalid)?;
+    let change = edit::edit(&standing, ask.change, &CRONS).map_err(StoreError::Invalid)?;
     let mut edited = match change {
         None => Edited { job: row.job, cursor: row.cursor, effective_at: None, cancelled: Vec::new(), backlog: false },
         Some(mut edit) => {

@@ -15,7 +15,7 @@ use sqlx::{Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::short;
-use crate::{AttemptRecord, ClaimedRun, OpenRun, RunRecord, WaitingRun};
+use crate::{AttemptRecord, ClaimedRun, OpenRun, RunRecord, WaitingRun, crons::CRONS};
 
 type Decoded<T> = std::result::Result<T, sqlx::Error>;
 
@@ -31,7 +31,7 @@ pub(super) fn job(row: &PgRow) -> Decoded<JobRow> {
     let schedule = match &spec.schedule {
         None => None,
         Some(schedule) => {
-            let compiled = Schedule::compile(schedule);
+            let compiled = Schedule::compile_with(schedule, &CRONS);
             let first = |found: Vec<_>| found.first().map_or_else(String::new, ToString::to_string);
             Some(compiled.map_err(|found| wrong("spec", format!("its schedule is wrong: {}", first(found))))?)
         }

@@ -16,7 +16,7 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{Failed, SqliteStore, Write, calendars, flows, range, rows, rows::Hex, sql};
-use crate::{Actor, Created, IDEMPOTENCY_KEPT, IdempotencyKey, NewJob, Result, StoreError, facts};
+use crate::{Actor, Created, IDEMPOTENCY_KEPT, IdempotencyKey, NewJob, Result, StoreError, crons::CRONS, facts};
 
 const DOING: &str = "create jobs";
 
@@ -100,7 +100,7 @@ async fn decide(
 
 fn new_job(tenant: TenantId, actor: &Actor, new: NewJob, known: &[Arc<Calendar>], now: DbTime) -> Result<Created> {
     let creation = Creation { id: new.id, tenant, partition: 0, by: actor.0.clone(), at: now };
-    let (job, cursor) = job::create(creation, new.spec, known).map_err(StoreError::Invalid)?;
+    let (job, cursor) = job::create(creation, new.spec, known, &CRONS).map_err(StoreError::Invalid)?;
     Ok(Created { job, cursor, replayed: false })
 }
 

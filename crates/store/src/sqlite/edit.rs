@@ -14,6 +14,7 @@ use super::{
     Failed, SqliteStore, Write, calendars, create, flows, horizon, queue, range, record, rows, rows::JobRow, settle,
     sql,
 };
+use crate::crons::CRONS;
 use crate::unreadable::Unreadable;
 use crate::{Actor, CancelledRuns, EditJob, Edited, JobRef, JobTicks, OpenRun, RecordRow, Result, StoreError, facts};
 
@@ -40,7 +41,7 @@ pub(super) async fn edit_job(store: &SqliteStore, tenant: TenantId, actor: &Acto
     }
     let action = ask.change.word();
     let ends = matches!(ask.change, Change::Pause { .. } | Change::Delete);
-    let change = edit::edit(&standing, ask.change).map_err(StoreError::Invalid)?;
+    let change = edit::edit(&standing, ask.change, &CRONS).map_err(StoreError::Invalid)?;
     let mut edited = match change {
         None => Edited { job: row.job, cursor: row.cursor, effective_at: None, cancelled: Vec::new(), backlog: false },
         Some(edit) => {

@@ -14,7 +14,7 @@ use serde::{Serialize, Serializer};
 use sqlx::{Row as _, sqlite::SqliteRow};
 use uuid::Uuid;
 
-use crate::{AttemptRecord, ClaimedRun, OpenRun, RunRecord, WaitingRun};
+use crate::{AttemptRecord, ClaimedRun, OpenRun, RunRecord, WaitingRun, crons::CRONS};
 
 type Decoded<T> = std::result::Result<T, sqlx::Error>;
 
@@ -30,7 +30,7 @@ pub(super) fn job(row: &SqliteRow) -> Decoded<JobRow> {
     let schedule = match &spec.schedule {
         None => None,
         Some(schedule) => {
-            let compiled = Schedule::compile(schedule);
+            let compiled = Schedule::compile_with(schedule, &CRONS);
             let first = |found: Vec<_>| found.first().map_or_else(String::new, ToString::to_string);
             Some(compiled.map_err(|found| wrong("spec", format!("its schedule is wrong: {}", first(found))))?)
         }
