@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::PoisonError};
 use async_trait::async_trait;
 use everytick_domain::{
     edit::Change,
-    flow::{Edges, FlowState, When, is_template},
+    flow::{Decided, Edges, FlowState, When, is_template},
     ids::{Cause, Fence, JobId, RunId, TenantId},
     job::JobSpec,
     mutant::Mutant,
@@ -19,7 +19,7 @@ use super::{
 };
 use everytick_store::{
     Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, JobRef, NodeRun, OpenRun, RerunFlow, Result, StoreError,
-    shared::flows::{self, ChildRow, Children, Decided, FlowRow, Output, Rendered, Standing},
+    shared::flows::{self, ChildRow, Children, FlowRow, LockedChild, Output, Rendered},
 };
 
 #[async_trait]
@@ -175,12 +175,12 @@ impl Db {
         row.run_ids().into_iter().filter_map(node).collect()
     }
 
-    fn stands(&self, jobs: impl Iterator<Item = JobId>) -> BTreeMap<JobId, Standing> {
+    fn stands(&self, jobs: impl Iterator<Item = JobId>) -> BTreeMap<JobId, LockedChild> {
         let standing = |job: JobId| {
             let row = self.jobs.get(&job)?;
             let open = OpenRun::count(&self.open_runs(job));
             let waiting = self.waiting.values().filter(|row| row.job == job).count() as u64;
-            Some((job, Standing { job: row.job.clone(), open, waiting }))
+            Some((job, LockedChild { job: row.job.clone(), open, waiting }))
         };
         jobs.filter_map(standing).collect()
     }
@@ -247,7 +247,7 @@ impl Db {
         let mut rendered = Rendered::default();
         for stands in standing.values().filter(|stands| is_template(stands.job.spec.payload.as_deref())) {
             let mut outputs = self.outputs(&row.parents_of(&[stands.job.id]));
-            decided.skipped_beside(row, &mut outputs);
+            row.add_skipped(decided, &mut outputs);
             if !rendered.is_full() {
                 rendered.add(&stands.job, row.render(&stands.job, &outputs));
             }

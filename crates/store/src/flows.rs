@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use everytick_domain::{
-    flow::{self, Ancestor, Child, Decision, Edges, Ended, Fate, FlowState, Graph, Judged, Node, When},
+    flow::{self, Ancestor, Child, Decided, Decision, Edges, Ended, Fate, FlowState, Graph, Judged, Node, When},
     ids::{Cause, JobId, RunId, TenantId},
     invalid::Invalid,
     job::{Job, JobSpec},
@@ -20,8 +20,6 @@ use everytick_domain::{
 
 use crate::{Actor, Created, IdempotencyKey, NewJob, Result, StoreError, calendars::JOBS_NAMED_MAX};
 
-/// The number of jobs of one flow that one transaction starts. Each may have a payload of 256 KiB.
-const STARTS_PER_STEP_MAX: usize = 100;
 /// The size of the rendered payloads for one transaction. The payload that passes the limit is still included.
 const RENDERED_BYTES_MAX: usize = 4 << 20;
 
@@ -183,21 +181,9 @@ impl FlowRow {
         }
     }
 
-    /// The decisions to record: every skip, and as many starts as one transaction may have. `None` if the runs that
-    /// opened the flow no longer exist: the flow is over.
+    /// The decisions to record in one transaction; `None` if the flow is over.
     pub fn decide(&self, runs: &BTreeMap<RunId, NodeRun>) -> Option<Decided> {
-        let states = self.states(runs);
-        if !self.graph.stands(&states) {
-            return None;
-        }
-        let (mut all, mut starts) = (self.graph.advance(&states, self.cancelled_at.is_some()), 0);
-        let count = all.len();
-        all.retain(|decision| {
-            starts += usize::from(decision.fate == Fate::Start);
-            decision.fate != Fate::Start || starts <= STARTS_PER_STEP_MAX
-        });
-        let more = all.len() < count;
-        Some(Decided { all, more })
+        self.graph.next_step(&self.states(runs), self.cancelled_at.is_some())
     }
 
     /// The runs whose outputs the payloads of these jobs may use.
@@ -205,6 +191,16 @@ impl FlowRow {
         let nodes = jobs.iter().filter_map(|job| self.graph.node(*job));
         let runs = nodes.flat_map(|node| &node.parents).map(|edge| self.graph.parent_run(self.id, edge.job));
         runs.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Adds the outputs of parents that are skipped in the same transaction as their children: they have no rows yet.
+    pub fn add_skipped(&self, decided: &Decided, outputs: &mut BTreeMap<RunId, Output>) {
+        for decision in &decided.all {
+            if let Fate::Skip(why) = &decision.fate {
+                let skipped = Output { state: State::Skipped, output: None, error: Some(why.clone()) };
+                outputs.entry(self.graph.run_of(self.id, decision.job)).or_insert(skipped);
+            }
+        }
     }
 
     /// Renders the payload of one child.
@@ -217,20 +213,18 @@ impl FlowRow {
     pub fn children(
         &self,
         decided: &Decided,
-        standing: &BTreeMap<JobId, Standing>,
+        standing: &BTreeMap<JobId, LockedChild>,
         rendered: &Rendered,
         waiting_max: u64,
         now: DbTime,
     ) -> Children {
         let row = |decision: &Decision| {
             let stands = standing.get(&decision.job);
-            let judged = match &decision.fate {
-                Fate::Skip(why) => Judged::Skip(SkipReason::Parent, why.clone()),
-                Fate::Start => {
-                    let payload = stands.map_or(Some(Ok(None)), |stands| rendered.of(&stands.job))?;
-                    flow::judge(child(stands, waiting_max), |_| payload)
-                }
+            let payload = match (&decision.fate, stands) {
+                (Fate::Start, Some(stands)) => rendered.of(&stands.job)?,
+                _ => Ok(None),
             };
+            let judged = decision.judge(child(stands, waiting_max), |_| payload);
             Some(self.child_row(decision, judged, stands, now))
         };
         let rows: Vec<ChildRow> = decided.all.iter().filter_map(row).collect();
@@ -240,17 +234,11 @@ impl FlowRow {
 
     /// The rows of children that cannot be started.
     pub fn given_up(&self, decided: &Decided, why: &str, now: DbTime) -> Children {
-        let row = |decision: &Decision| {
-            let judged = match &decision.fate {
-                Fate::Skip(why) => Judged::Skip(SkipReason::Parent, why.clone()),
-                Fate::Start => Judged::Skip(SkipReason::Error, why.to_owned()),
-            };
-            self.child_row(decision, judged, None, now)
-        };
+        let row = |decision: &Decision| self.child_row(decision, decision.give_up(why), None, now);
         Children { rows: decided.all.iter().map(row).collect(), more: decided.more }
     }
 
-    fn child_row(&self, decision: &Decision, judged: Judged, standing: Option<&Standing>, now: DbTime) -> ChildRow {
+    fn child_row(&self, decision: &Decision, judged: Judged, standing: Option<&LockedChild>, now: DbTime) -> ChildRow {
         let run = self.graph.run_of(self.id, decision.job);
         let judged_itself = decision.fate == Fate::Start;
         ChildRow::new(run, decision.job, CauseKind::Parent, judged, judged_itself, standing, now)
@@ -276,7 +264,7 @@ impl FlowRow {
     /// The runs that a rerun starts. Each reuses the payload of the run that it repeats, if that run had its own.
     pub fn starts(
         &self,
-        standing: &BTreeMap<JobId, Standing>,
+        standing: &BTreeMap<JobId, LockedChild>,
         payloads: &BTreeMap<JobId, String>,
         outputs: &BTreeMap<RunId, Output>,
         waiting_max: u64,
@@ -285,13 +273,7 @@ impl FlowRow {
         let row = |node: &Node| {
             let was = payloads.get(&node.job).cloned();
             let stands = standing.get(&node.job);
-            let judged = match flow::judge(child(stands, waiting_max), |job| self.render(job, outputs)) {
-                Judged::Skip(SkipReason::Error, _) if was.is_some() && stands.is_some_and(Standing::lives) => {
-                    Judged::Wait { payload: was }
-                }
-                Judged::Wait { payload } => Judged::Wait { payload: was.or(payload) },
-                skip @ Judged::Skip(..) => skip,
-            };
+            let judged = flow::judge_rerun(child(stands, waiting_max), was, |job| self.render(job, outputs));
             let run = self.graph.run_of(self.id, node.job);
             ChildRow::new(run, node.job, CauseKind::Request, judged, true, stands, now)
         };
@@ -316,7 +298,7 @@ impl FlowRow {
     }
 }
 
-fn child(standing: Option<&Standing>, waiting_max: u64) -> Child<'_> {
+fn child(standing: Option<&LockedChild>, waiting_max: u64) -> Child<'_> {
     Child {
         job: standing.map(|standing| &standing.job),
         open: standing.map_or(OpenRuns::NONE, |standing| standing.open),
@@ -327,16 +309,10 @@ fn child(standing: Option<&Standing>, waiting_max: u64) -> Child<'_> {
 
 /// A child job, read under its lock.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct LockedChild {
     pub job: Job,
     pub open: OpenRuns,
     pub waiting: u64,
-}
-
-impl Standing {
-    fn lives(&self) -> bool {
-        self.job.deleted_at.is_none()
-    }
 }
 
 /// The result of a parent's run.
@@ -345,30 +321,6 @@ pub struct Output {
     pub state: State,
     pub output: Option<String>,
     pub error: Option<String>,
-}
-
-/// The decisions to record for a flow.
-#[derive(Clone, Debug, Default)]
-pub struct Decided {
-    all: Vec<Decision>,
-    /// More jobs are to be started than one transaction may start.
-    more: bool,
-}
-
-impl Decided {
-    pub fn starts(&self) -> Vec<JobId> {
-        self.all.iter().filter(|decision| decision.fate == Fate::Start).map(|decision| decision.job).collect()
-    }
-
-    /// Adds the outputs of parents that are skipped in the same transaction as their children: they have no rows yet.
-    pub fn skipped_beside(&self, row: &FlowRow, outputs: &mut BTreeMap<RunId, Output>) {
-        for decision in &self.all {
-            if let Fate::Skip(why) = &decision.fate {
-                let skipped = Output { state: State::Skipped, output: None, error: Some(why.clone()) };
-                outputs.entry(row.graph.run_of(row.id, decision.job)).or_insert(skipped);
-            }
-        }
-    }
 }
 
 /// A rendered payload: `None` if the job's own payload is delivered. The error names what is missing.
@@ -442,7 +394,7 @@ impl ChildRow {
         cause: CauseKind,
         judged: Judged,
         judged_itself: bool,
-        standing: Option<&Standing>,
+        standing: Option<&LockedChild>,
         now: DbTime,
     ) -> Self {
         let (state, reason, error, payload) = match judged {

@@ -44,7 +44,42 @@ impl FlowState {
     }
 }
 
+/// How many jobs of one flow one transaction starts. Each may have a payload of 256 KiB.
+pub const STARTS_PER_STEP_MAX: usize = 100;
+
+/// The decisions that one transaction records for a flow.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Decided {
+    pub all: Vec<Decision>,
+    /// More jobs are to be started than one transaction may start.
+    pub more: bool,
+}
+
+impl Decided {
+    #[must_use]
+    pub fn starts(&self) -> Vec<JobId> {
+        self.all.iter().filter(|decision| decision.fate == Fate::Start).map(|decision| decision.job).collect()
+    }
+}
+
 impl Graph {
+    /// The decisions of one transaction: every skip, and at most [`STARTS_PER_STEP_MAX`] starts. `None` if the runs that
+    /// opened the flow were pruned: the flow is over.
+    #[must_use]
+    pub fn next_step(&self, states: &BTreeMap<JobId, State>, cancelled: bool) -> Option<Decided> {
+        if !self.is_recorded(states) {
+            return None;
+        }
+        let (mut all, mut starts) = (self.advance(states, cancelled), 0);
+        let count = all.len();
+        all.retain(|decision| {
+            starts += usize::from(decision.fate == Fate::Start);
+            decision.fate != Fate::Start || starts <= STARTS_PER_STEP_MAX
+        });
+        let more = all.len() < count;
+        Some(Decided { all, more })
+    }
+
     /// The decisions to record now. `states` are the states of the recorded runs. A cancelled flow starts nothing: its
     /// remaining jobs are skipped.
     #[must_use]
@@ -78,9 +113,8 @@ impl Graph {
         decided
     }
 
-    /// Whether the runs that opened the flow are still recorded. If they were pruned, the flow is over.
-    #[must_use]
-    pub fn stands(&self, states: &BTreeMap<JobId, State>) -> bool {
+    /// Whether the runs that opened the flow are still recorded.
+    fn is_recorded(&self, states: &BTreeMap<JobId, State>) -> bool {
         self.nodes.iter().filter(|node| node.starts).all(|node| states.contains_key(&node.job))
     }
 
@@ -214,5 +248,33 @@ mod tests {
             "a skip with reason error fails the flow"
         );
         assert_eq!(graph.state(&states(&broken[..2]), true, false).word(), "running");
+    }
+
+    #[test]
+    fn one_transaction_starts_a_limited_number_of_jobs_and_records_every_skip() {
+        let children = 2 * STARTS_PER_STEP_MAX;
+        let id = |n: usize| JobId::from_uuid(Uuid::from_u128(1_000 + n as u128));
+        let mut edges = Edges::default();
+        edges.add_job(job("a"), "a");
+        for n in 0..children {
+            edges.add_job(id(n), format!("child-{n}"));
+            edges.add(id(n), job("a"), if n % 2 == 0 { When::Succeeded } else { When::Failed });
+        }
+        let graph = edges.graph(job("a"));
+        let mut states = BTreeMap::from([(job("a"), State::Succeeded)]);
+        let step = graph.next_step(&states, false).unwrap();
+        assert_eq!((step.starts().len(), step.all.len(), step.more), (STARTS_PER_STEP_MAX, children, false));
+
+        let mut edges = Edges::default();
+        edges.add_job(job("a"), "a");
+        for n in 0..=STARTS_PER_STEP_MAX {
+            edges.add_job(id(n), format!("child-{n}"));
+            edges.add(id(n), job("a"), When::Succeeded);
+        }
+        let graph = edges.graph(job("a"));
+        let step = graph.next_step(&states, false).unwrap();
+        assert_eq!((step.all.len(), step.more), (STARTS_PER_STEP_MAX, true));
+        states.clear();
+        assert_eq!(graph.next_step(&states, false), None, "the run that opened the flow was pruned");
     }
 }

@@ -1,6 +1,7 @@
 //! Decides about a child whose edges are met: it follows the same rules as a triggered run, and its payload is rendered.
 
 use crate::{
+    flow::{Decision, Fate},
     job::Job,
     overlap::{Admission, OpenRuns, admit},
     run::SkipReason,
@@ -24,6 +25,36 @@ pub enum Judged {
         payload: Option<String>,
     },
     Skip(SkipReason, String),
+}
+
+impl Decision {
+    /// The row of the decided job: a skip because of its parents, or what [`judge`] says of the child.
+    #[must_use]
+    pub fn judge(&self, child: Child<'_>, payload: impl FnOnce(&Job) -> Result<Option<String>, String>) -> Judged {
+        match &self.fate {
+            Fate::Skip(why) => Judged::Skip(SkipReason::Parent, why.clone()),
+            Fate::Start => judge(child, payload),
+        }
+    }
+
+    /// The row of the decided job if the database rejects its start.
+    #[must_use]
+    pub fn give_up(&self, error: &str) -> Judged {
+        match &self.fate {
+            Fate::Skip(why) => Judged::Skip(SkipReason::Parent, why.clone()),
+            Fate::Start => Judged::Skip(SkipReason::Error, error.to_owned()),
+        }
+    }
+}
+
+/// Decides about a job at which a rerun starts. If the repeated run had a payload of its own, the new run gets it again.
+#[must_use]
+pub fn judge_rerun(
+    child: Child<'_>,
+    repeated: Option<String>,
+    payload: impl FnOnce(&Job) -> Result<Option<String>, String>,
+) -> Judged {
+    judge(child, |job| repeated.map_or_else(|| payload(job), |repeated| Ok(Some(repeated))))
 }
 
 /// Decides about a child. `payload` [renders](super::render) the job's payload.
@@ -96,5 +127,29 @@ mod tests {
             };
             assert_eq!(found, skipped);
         }
+    }
+
+    #[test]
+    fn a_rerun_repeats_the_payload_of_its_run_even_if_the_template_fails_now() {
+        let sound = job(spec(Span::minutes(1)));
+        let gone = Job { deleted_at: Some(DbTime::EPOCH), ..sound.clone() };
+        let child = |job| Child { job: Some(job), open: OpenRuns::NONE, waiting: 0, waiting_max: 10 };
+        let fails = |_: &Job| Err("it has no such field".to_owned());
+        let repeated = Some("{}".to_owned());
+        assert_eq!(judge_rerun(child(&sound), repeated.clone(), fails), Judged::Wait { payload: repeated.clone() });
+        assert!(matches!(judge_rerun(child(&sound), None, fails), Judged::Skip(SkipReason::Error, _)));
+        assert!(matches!(judge_rerun(child(&gone), repeated, fails), Judged::Skip(SkipReason::Error, _)));
+    }
+
+    #[test]
+    fn a_decision_to_skip_is_recorded_as_a_skip_because_of_a_parent() {
+        let sound = job(spec(Span::minutes(1)));
+        let child = Child { job: Some(&sound), open: OpenRuns::NONE, waiting: 0, waiting_max: 10 };
+        let decision = |fate| Decision { job: sound.id, fate };
+        let (skip, start) = (decision(Fate::Skip("no".into())), decision(Fate::Start));
+        assert_eq!(skip.judge(child, |_| Ok(None)), Judged::Skip(SkipReason::Parent, "no".into()));
+        assert_eq!(skip.give_up("why"), Judged::Skip(SkipReason::Parent, "no".into()));
+        assert_eq!(start.judge(child, |_| Ok(None)), Judged::Wait { payload: None });
+        assert_eq!(start.give_up("why"), Judged::Skip(SkipReason::Error, "why".into()));
     }
 }

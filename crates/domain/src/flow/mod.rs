@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{invalid::Invalid, job::JobSpec, run::State};
 
-pub use advance::{Decision, Fate, FlowState};
+pub use advance::{Decided, Decision, Fate, FlowState, STARTS_PER_STEP_MAX};
 pub use edges::{Edges, in_order};
 pub use graph::{Edge, Graph, Node, Outside};
-pub use judge::{Child, Judged, judge};
+pub use judge::{Child, Judged, judge, judge_rerun};
 pub use rerun::{Ended, rerun};
 pub use template::{Ancestor, PLACEHOLDERS_MAX, check_outside, is_template, render};
 

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     Advanced, OpenRun, Result,
-    flows::{ChildRow, FlowRow, How, Output, Rendered, Standing},
+    flows::{ChildRow, FlowRow, How, LockedChild, Output, Rendered},
 };
 
 const DOING: &str = "advance a flow";
@@ -63,7 +63,7 @@ async fn render(store: &PostgresStore, flow: RunId) -> Result<Rendered> {
     for found in horizon::readable_job_rows(&mut read, &store.unreadable, &starts, DOING).await? {
         if flow::is_template(found.job.spec.payload.as_deref()) && !rendered.is_full() {
             let mut outputs = outputs(&mut read, &row.parents_of(&[found.job.id]), DOING).await?;
-            decided.skipped_beside(&row, &mut outputs);
+            row.add_skipped(&decided, &mut outputs);
             rendered.add(&found.job, row.render(&found.job, &outputs));
         }
     }
@@ -118,7 +118,11 @@ pub(super) async fn hold(write: &mut Write, flow: RunId) -> Result<Option<FlowRo
 }
 
 /// Locks jobs against everything else that may create runs of them, in the order of their ids, and reads their state.
-pub(super) async fn standing(write: &mut Write, jobs: &[JobId], waiting_max: u64) -> Result<BTreeMap<JobId, Standing>> {
+pub(super) async fn standing(
+    write: &mut Write,
+    jobs: &[JobId],
+    waiting_max: u64,
+) -> Result<BTreeMap<JobId, LockedChild>> {
     if jobs.is_empty() {
         return Ok(BTreeMap::new());
     }
@@ -138,7 +142,7 @@ pub(super) async fn standing(write: &mut Write, jobs: &[JobId], waiting_max: u64
         let id = row.job.id;
         let waiting = request::waiting(write, id, waiting_max).await?;
         let open = open.remove(&id).map_or(OpenRuns::NONE, |open| OpenRun::count(&open));
-        standing.insert(id, Standing { job: row.job, open, waiting });
+        standing.insert(id, LockedChild { job: row.job, open, waiting });
     }
     Ok(standing)
 }
@@ -169,7 +173,7 @@ pub(super) async fn record(
     write: &mut Write,
     row: &FlowRow,
     children: &[ChildRow],
-    standing: &BTreeMap<JobId, Standing>,
+    standing: &BTreeMap<JobId, LockedChild>,
 ) -> Result<Advanced> {
     if children.is_empty() {
         return Ok(Advanced::default());

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     Advanced, OpenRun, Result, StoreError,
-    flows::{ChildRow, FlowRow, How, Output, Rendered, Standing},
+    flows::{ChildRow, FlowRow, How, LockedChild, Output, Rendered},
 };
 
 const DOING: &str = "advance a flow";
@@ -64,7 +64,7 @@ async fn render(store: &SqliteStore, flow: RunId) -> Result<Rendered> {
     for found in jobs(&mut read, &decided.starts(), DOING).await? {
         if flow::is_template(found.job.spec.payload.as_deref()) && !rendered.is_full() {
             let mut outputs = outputs(&mut read, &row.parents_of(&[found.job.id]), DOING).await?;
-            decided.skipped_beside(&row, &mut outputs);
+            row.add_skipped(&decided, &mut outputs);
             rendered.add(&found.job, row.render(&found.job, &outputs));
         }
     }
@@ -121,7 +121,11 @@ async fn jobs(connection: &mut SqliteConnection, ids: &[JobId], doing: &'static 
 }
 
 /// The state of jobs: definition, open runs, waiting runs.
-pub(super) async fn standing(write: &mut Write, jobs: &[JobId], waiting_max: u64) -> Result<BTreeMap<JobId, Standing>> {
+pub(super) async fn standing(
+    write: &mut Write,
+    jobs: &[JobId],
+    waiting_max: u64,
+) -> Result<BTreeMap<JobId, LockedChild>> {
     let mut standing = BTreeMap::new();
     if jobs.is_empty() {
         return Ok(standing);
@@ -135,7 +139,7 @@ pub(super) async fn standing(write: &mut Write, jobs: &[JobId], waiting_max: u64
         let id = row.job.id;
         let waiting = request::waiting(write, id, waiting_max).await?;
         let open = open.remove(&id).map_or(OpenRuns::NONE, |open| OpenRun::count(&open));
-        standing.insert(id, Standing { job: row.job, open, waiting });
+        standing.insert(id, LockedChild { job: row.job, open, waiting });
     }
     Ok(standing)
 }
@@ -166,7 +170,7 @@ pub(super) async fn record(
     write: &mut Write,
     row: &FlowRow,
     children: &[ChildRow],
-    standing: &BTreeMap<JobId, Standing>,
+    standing: &BTreeMap<JobId, LockedChild>,
 ) -> Result<Advanced> {
     if children.is_empty() {
         return Ok(Advanced::default());
