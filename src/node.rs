@@ -1,6 +1,6 @@
 //! Assembles a node from store, targets, engine and API, starts it, and stops it. No other file does this.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use everytick_api::{Api, Batches, InFlight, ServerLimits, Status};
@@ -62,49 +62,19 @@ pub(crate) async fn start(
     tokio::spawn(telemetry::upkeep(metrics.clone()));
     let (hints, live, entropy) = (Hints::default(), LiveLogs::default(), Arc::new(OsEntropy));
     let Stores { engine: store, api: api_store } = open(settings, &hints).await?;
-    let webhook = Webhook::asking(AddressPolicy::new(settings.allow_webhook_ranges.clone()), &settings.dns_servers)?;
-    let owner = owner(settings);
-    match end_orphans(&owner) {
-        0 => {}
-        count => tracing::warn!("killed {count} processes of commands that outlived the last server"),
-    }
-    let shell = settings.enable_shell.then(|| Shell::new(TERM_GRACE).owned_by(owner));
-    let mut incarnation = [0; 16];
-    entropy.fill(&mut incarnation);
-    let (poll, look) = match &settings.database {
-        DatabaseUrl::Sqlite(_) => (Duration::from_secs(1), Duration::from_secs(5)),
-        DatabaseUrl::Postgres(_) => (CLUSTER_POLL, CLUSTER_POLL),
-    };
     let shares = descriptors::divide(settings.slots, settings.enable_shell);
     let parts = Parts {
         store: store.clone(),
-        target: Arc::new(Targets::new(webhook, shell)),
+        target: Arc::new(targets(settings)?),
         hints: hints.clone(),
         live: live.clone(),
         entropy: entropy.clone(),
         spawn: Arc::new(TokioSpawn),
         wall: Arc::new(SystemClock),
         process_lives: identity::lives,
-        settings: everytick_engine::Settings {
-            region: settings.region.clone(),
-            may_own: settings.roles.plays,
-            poll,
-            look,
-            node: settings.node_name.clone(),
-            lease: settings.lease,
-            slots: shares.slots as usize,
-            max_job_share: settings.max_job_share,
-            history: settings.history,
-            process: Some(identity::own()),
-            listen: identity::listening(listener.local_addr()?),
-            replace_node: settings.replace_node,
-            audit_retention: settings.audit_retention,
-        },
+        settings: engine_settings(settings, shares.slots as usize, listener.local_addr()?),
     };
-    let engine =
-        Engine::start(parts, Incarnation::from_uuid(uuid::Builder::from_random_bytes(incarnation).into_uuid()))
-            .await
-            .context("could not start the engine")?;
+    let engine = Engine::start(parts, new_incarnation(&*entropy)).await.context("could not start the engine")?;
     let engine = Arc::new(engine);
     let _ = tokio::time::timeout(FIRST_LOAD, engine.loaded()).await;
 
@@ -120,16 +90,76 @@ pub(crate) async fn start(
         in_flight: InFlight::default(),
         listen: listener.local_addr()?,
     };
-    let answers = settings.roles.api;
     let connections_max = settings.max_connections.unwrap_or(shares.connections) as usize;
-    let limits = ServerLimits { connections_max, ..ServerLimits::default() };
-    let commands = api.commands.clone();
-    let drain = Duration::from(settings.drain_timeout);
-    let watch = watch::start(engine.clone(), BROKEN_STOP_MAX * 2)?;
+    let node = Node {
+        engine,
+        commands: api.commands.clone(),
+        router: if settings.roles.api { everytick_api::router(api) } else { everytick_api::node_router(api) },
+        limits: ServerLimits { connections_max, ..ServerLimits::default() },
+        drain: Duration::from(settings.drain_timeout),
+    };
+    let watch = watch::start(node.engine.clone(), BROKEN_STOP_MAX * 2)?;
     let ended = tokio::spawn(async move {
         let _watch = watch;
+        node.serve(listener, stopping).await
+    });
+    Ok(Running { soonest, ended })
+}
+
+/// The clients of all target kinds. First kills the commands that outlived the last server.
+fn targets(settings: &Settings) -> anyhow::Result<Targets> {
+    let webhook = Webhook::asking(AddressPolicy::new(settings.allow_webhook_ranges.clone()), &settings.dns_servers)?;
+    let owner = owner(settings);
+    match end_orphans(&owner) {
+        0 => {}
+        count => tracing::warn!("killed {count} processes of commands that outlived the last server"),
+    }
+    let shell = settings.enable_shell.then(|| Shell::new(TERM_GRACE).owned_by(owner));
+    Ok(Targets::new(webhook, shell))
+}
+
+fn engine_settings(settings: &Settings, slots: usize, listen: SocketAddr) -> everytick_engine::Settings {
+    let (poll, look) = match &settings.database {
+        DatabaseUrl::Sqlite(_) => (Duration::from_secs(1), Duration::from_secs(5)),
+        DatabaseUrl::Postgres(_) => (CLUSTER_POLL, CLUSTER_POLL),
+    };
+    everytick_engine::Settings {
+        region: settings.region.clone(),
+        may_own: settings.roles.plays,
+        poll,
+        look,
+        node: settings.node_name.clone(),
+        lease: settings.lease,
+        slots,
+        max_job_share: settings.max_job_share,
+        history: settings.history,
+        process: Some(identity::own()),
+        listen: identity::listening(listen),
+        replace_node: settings.replace_node,
+        audit_retention: settings.audit_retention,
+    }
+}
+
+fn new_incarnation(entropy: &dyn Entropy) -> Incarnation {
+    let mut random = [0; 16];
+    entropy.fill(&mut random);
+    Incarnation::from_uuid(uuid::Builder::from_random_bytes(random).into_uuid())
+}
+
+/// A started node.
+struct Node {
+    engine: Arc<Engine>,
+    commands: Commands,
+    router: axum::Router,
+    limits: ServerLimits,
+    drain: Duration,
+}
+
+impl Node {
+    /// Serves until the node must stop or a part of it breaks, then stops it.
+    async fn serve(self, listener: TcpListener, stopping: CancellationToken) -> anyhow::Result<()> {
+        let Self { engine, commands, router, limits, drain } = self;
         let closing = CancellationToken::new();
-        let router = if answers { everytick_api::router(api) } else { everytick_api::node_router(api) };
         let mut served = tokio::spawn(everytick_api::serve(listener, router, limits, closing.clone()));
         let broke = tokio::select! {
             () = stopping.cancelled() => None,
@@ -149,8 +179,7 @@ pub(crate) async fn start(
             served.abort();
         }
         broke.map_or(Ok(()), Err)
-    });
-    Ok(Running { soonest, ended })
+    }
 }
 
 /// The next ticks for the banner. The engine knows only near ticks. If there are none, this reads the first jobs by name, so
