@@ -1,4 +1,5 @@
-//! Mutants: named defects that the simulator must detect. Without the feature `mutants`, each is `false` at compile time.
+//! Mutants: named defects that the simulator must detect. Without the feature `mutants`, each is `false` at compile time. Code
+//! that only a mutant executes is in the `mutants.rs` of its crate.
 
 /// A design rule that is broken on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

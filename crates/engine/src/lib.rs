@@ -12,6 +12,7 @@ mod hints;
 pub mod live;
 mod memory;
 mod meters;
+mod mutants;
 mod outage;
 mod pulse;
 mod schedule;

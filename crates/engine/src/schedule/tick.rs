@@ -11,7 +11,7 @@ use crate::{
     cluster::unsure,
     dispatch::deliver,
     engine::Shared,
-    pulse,
+    mutants, pulse,
     settings::{FAILURE_PAUSE, TICKS_PER_BATCH_MAX},
 };
 
@@ -65,9 +65,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
     let mut any_unsure = false;
     let lease = shared.lease();
     if !due.batch.is_empty() {
-        if Mutant::DispatchBeforeCommit.is_on() {
-            send_early(shared, &due.batch);
-        }
+        mutants::send_early(shared, &due.batch);
         let sent = MonoTime::now();
         match shared.ask("record ticks", shared.parts.store.record(&lease, &due.batch)).await {
             Ok(answer) => {
@@ -140,21 +138,6 @@ fn apply(shared: &Arc<Shared>, batch: &[JobTicks], answer: &Recorded) {
     if waits {
         shared.wake_claim.notify_one();
         shared.parts.hints.queue_waits();
-    }
-}
-
-/// Only with the mutant `DispatchBeforeCommit`: sends runs before their commit. The simulator must find it.
-fn send_early(shared: &Arc<Shared>, batch: &[JobTicks]) {
-    let now = shared.clock.now();
-    let born: Vec<_> = {
-        let mut memory = shared.memory();
-        let rows = batch.iter().flat_map(|ticks| ticks.rows.iter().map(|row| (ticks.job, row)));
-        rows.filter(|(_, row)| row.born_claimed)
-            .filter_map(|(job, row)| memory.claim_tick(job, &row.tick, now))
-            .collect()
-    };
-    for claimed in born {
-        deliver::start(shared, claimed);
     }
 }
 

@@ -22,6 +22,7 @@ mod horizon;
 mod limit;
 mod lost;
 pub(crate) mod moving;
+mod mutants;
 mod node;
 mod open;
 mod probe;

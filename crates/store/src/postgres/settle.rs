@@ -6,7 +6,6 @@ use std::collections::{HashMap, HashSet};
 
 use everytick_domain::{
     ids::{Fence, RunId},
-    mutant::Mutant,
     queue::lead,
     run::{State, Verdict},
     time::DbTime,
@@ -14,7 +13,7 @@ use everytick_domain::{
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, day_sql, days, flows, is_locked, lost, rows, sql};
+use super::{Failed, PostgresStore, Write, day_sql, days, flows, is_locked, lost, mutants, rows, sql};
 use crate::{Result, Settle, SettleAnswer, StoreError, failures::error_hash};
 
 const DOING: &str = "settle runs";
@@ -23,8 +22,7 @@ pub(super) async fn settle(store: &PostgresStore, settles: &[Settle]) -> Result<
     if settles.is_empty() {
         return Ok(Vec::new());
     }
-    let unfenced = if Mutant::UnfencedSettle.is_on() { under_any_fence(store, settles).await? } else { Vec::new() };
-    let settles = if unfenced.is_empty() { settles } else { &unfenced };
+    let settles = &*mutants::any_fence(store, settles).await?;
     let Done { settled, locked } = with_known_days(store, || settle_free(store, settles)).await?;
     // If a run occurs twice, the first entry settles it; after that the claim no longer exists.
     let mut seen = HashSet::new();
@@ -57,25 +55,6 @@ async fn settle_free(store: &PostgresStore, settles: &[Settle]) -> Result<Done> 
         Err(error) if is_locked(&error) => settle_all(store, settles, true).await,
         done => done,
     }
-}
-
-/// The named mutant: settles under the run's current fence, even if the claim is not the caller's.
-async fn under_any_fence(store: &PostgresStore, settles: &[Settle]) -> Result<Vec<Settle>> {
-    let mut write = store.write(DOING).await?;
-    let found: Vec<(Uuid, i64)> = sqlx::query_as(sql!("any_fence"))
-        .bind(rows::run_ids(settles.iter().map(|settle| settle.settlement.run)))
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(DOING)?;
-    write.rollback().await;
-    let fences: HashMap<Uuid, i64> = found.into_iter().collect();
-    let mut settles = settles.to_vec();
-    for settle in &mut settles {
-        if let Some(fence) = fences.get(&settle.settlement.run.uuid()) {
-            settle.settlement.fence = Fence::from_raw(*fence);
-        }
-    }
-    Ok(settles)
 }
 
 /// Runs the call, and repeats it once if a known day was dropped by another node.
