@@ -112,6 +112,18 @@ pub fn admit(spec: &JobSpec, open: OpenRuns) -> Admission {
     }
 }
 
+/// Whether the open runs of a job must be read to decide about a trigger. A queue may have a long backlog.
+#[must_use]
+pub const fn trigger_needs_open(spec: &JobSpec, force: bool) -> bool {
+    !force && spec.in_progress_max().is_some()
+}
+
+/// Decides about a triggered run. A forced run is never skipped; it waits for a slot beside the open runs.
+#[must_use]
+pub fn admit_trigger(spec: &JobSpec, force: bool, open: OpenRuns) -> Admission {
+    if trigger_needs_open(spec, force) { admit(spec, open) } else { Admission::Start }
+}
+
 /// Whether a waiting run may start now, beside `starting` other runs of its job that are about to start. The caller does not
 /// ask for forced runs: these may always start. The caller goes through waiting runs in claim order, so the oldest due run
 /// starts first.
@@ -210,6 +222,21 @@ mod tests {
 
     fn runs(seconds: &[i64]) -> BTreeSet<RunId> {
         seconds.iter().map(|seconds| run(*seconds)).collect()
+    }
+
+    #[test]
+    fn a_trigger_follows_the_overlap_policy_unless_it_is_forced() {
+        let busy = OpenRuns { in_progress: 1, waiting: 0 };
+        for (overlap, max, force, admitted) in [
+            (Overlap::Skip, None, false, Skip),
+            (Overlap::Skip, None, true, Start),
+            (Overlap::Allow, None, false, Start),
+            (Overlap::Allow, Some(1), false, Skip),
+            (Overlap::Allow, Some(1), true, Start),
+            (QUEUE, None, false, Wait),
+        ] {
+            assert_eq!(admit_trigger(&under(overlap, max), force, busy), admitted, "{overlap:?} {max:?} {force}");
+        }
     }
 
     /// For each policy: the open runs, and what happens to a new run.

@@ -175,6 +175,29 @@ impl Verdict {
     }
 }
 
+/// How a run waits again after an attempt that did not end it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Requeue {
+    pub due_at: DbTime,
+    /// The recorded outcome of the attempt; `None` if nothing was sent, so that no attempt is used.
+    pub attempt: Option<&'static str>,
+    /// Whether the attempt counts as lost.
+    pub is_lost: bool,
+}
+
+impl Verdict {
+    /// How the run waits again; `None` if it is over.
+    #[must_use]
+    pub const fn requeue(self, now: DbTime) -> Option<Requeue> {
+        match self {
+            Self::Succeeded | Self::Failed | Self::Cancelled => None,
+            Self::Retry { due_at } => Some(Requeue { due_at, attempt: Some("failed"), is_lost: false }),
+            Self::Redeliver => Some(Requeue { due_at: now, attempt: Some("lost"), is_lost: true }),
+            Self::HandBack => Some(Requeue { due_at: now, attempt: None, is_lost: false }),
+        }
+    }
+}
+
 impl Claim {
     /// Derives the settlement. `None` when the receiver accepted the work and will report later: the claim stays.
     #[must_use]
@@ -309,6 +332,24 @@ mod tests {
     fn retry_after_is_honoured_even_when_the_backoff_is_shorter() {
         let busy = Outcome::Failed { error: "503".into(), output: None, retry: Retry::After(Span::minutes(2)) };
         assert_eq!(verdict(on(1, 0), busy), Verdict::Retry { due_at: DbTime::EPOCH.plus(Span::minutes(2)) });
+    }
+
+    #[test]
+    fn a_verdict_either_ends_the_run_or_makes_it_wait_again() {
+        let (now, later) = (DbTime::EPOCH, DbTime::EPOCH.plus(Span::minutes(1)));
+        for verdict in [
+            Verdict::Succeeded,
+            Verdict::Failed,
+            Verdict::Cancelled,
+            Verdict::Retry { due_at: later },
+            Verdict::Redeliver,
+            Verdict::HandBack,
+        ] {
+            assert_eq!(verdict.requeue(now).is_none(), verdict.is_terminal(), "{verdict:?}");
+            assert_eq!(verdict.state().is_open(), !verdict.is_terminal(), "{verdict:?}");
+        }
+        assert_eq!(Verdict::Retry { due_at: later }.requeue(now).map(|requeue| requeue.due_at), Some(later));
+        assert_eq!(Verdict::HandBack.requeue(now).map(|requeue| requeue.attempt), Some(None), "no attempt is used");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use everytick_domain::{
     ids::{Cause, Epoch, Fence, JobId, RunId, TenantId},
     job::{self, Creation, Overlap},
     mutant::Mutant,
-    overlap::{Admission, admit},
+    overlap::{Admission, admit_trigger},
     run::{CauseKind, Request, SkipReason, State, answer},
     time::DbTime,
 };
@@ -238,7 +238,7 @@ impl Db {
             return Err(StoreError::BacklogFull(self.limits.open_requests_per_job_max));
         }
         let id = RunId::of(job, Cause::Request { at: now, key: &ask.key });
-        let skipped = !ask.force && admit(&spec, open) == Admission::Skip;
+        let skipped = admit_trigger(&spec, ask.force, open) == Admission::Skip;
         let run = RunRow {
             job,
             tenant,

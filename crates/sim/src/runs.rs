@@ -7,7 +7,7 @@ use everytick_domain::{
     mutant::Mutant,
     partition::PartitionSet,
     recovery::in_turn,
-    run::{State, Verdict},
+    run::State,
     time::DbTime,
 };
 
@@ -206,13 +206,9 @@ impl Db {
             error: said.error.clone(),
             output: said.output.clone(),
         };
-        let waits = match said.verdict {
-            Verdict::Succeeded | Verdict::Failed | Verdict::Cancelled => {
-                run.state = match said.verdict {
-                    Verdict::Succeeded => State::Succeeded,
-                    Verdict::Failed => State::Failed,
-                    _ => State::Cancelled,
-                };
+        let waits = match said.verdict.requeue(now) {
+            None => {
+                run.state = said.verdict.state();
                 run.started_at = ended.started_at;
                 run.finished_at = ended.finished_at;
                 run.error.clone_from(&said.error);
@@ -220,20 +216,16 @@ impl Db {
                 self.open.remove(&(run.job, said.run));
                 None
             }
-            Verdict::Retry { due_at } => {
-                let ended = AttemptRecord { outcome: Some("failed".into()), ..ended };
-                self.attempts.insert((said.run, run.attempt), ended);
-                Some(due_at)
-            }
-            Verdict::Redeliver => {
-                let ended = AttemptRecord { outcome: Some("lost".into()), ..ended };
-                self.attempts.insert((said.run, run.attempt), ended);
-                run.lost += 1;
-                Some(now)
-            }
-            Verdict::HandBack => {
-                run.attempt = run.attempt.saturating_sub(1);
-                Some(now)
+            Some(requeue) => {
+                match requeue.attempt {
+                    Some(outcome) => {
+                        let ended = AttemptRecord { outcome: Some(outcome.into()), ..ended };
+                        self.attempts.insert((said.run, run.attempt), ended);
+                    }
+                    None => run.attempt = run.attempt.saturating_sub(1),
+                }
+                run.lost += u32::from(requeue.is_lost);
+                Some(requeue.due_at)
             }
         };
         let worked = self.worker_claims.remove(&said.run);

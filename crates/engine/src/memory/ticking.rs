@@ -151,7 +151,8 @@ impl Memory {
                     }
                     let overlap = |row: &TickRow| row.fate == Fate::Skip(SkipReason::Overlap);
                     // If no open run blocks the tick, a newer tick does, and a reload would not change that.
-                    let in_the_way = admit(&entry.job.spec, open) == Admission::Skip;
+                    let admission = admit(&entry.job.spec, open);
+                    let in_the_way = admission == Admission::Skip;
                     let crowded = rows.len() > entry.remaining;
                     if (in_the_way && rows.iter().any(overlap) || crowded) && entry.verified != Some(at) {
                         // The blocking runs may have ended elsewhere, so reload the job before a skip is written.
@@ -161,7 +162,7 @@ impl Memory {
                     }
                     let (job, user, epoch) = (entry.job.clone(), entry.user, entry.epoch);
                     // Under some policies a run has to wait although it is not skipped.
-                    let free = free && admit(&job.spec, open) == Admission::Start;
+                    let free = free && admission == Admission::Start;
                     // With jitter a run is due later than its tick, and only a claim checks the due time.
                     let now_or_never = |tick: &TickRow| tick.fate == Fate::Run && tick.due_at == tick.at;
                     if free

@@ -313,13 +313,7 @@ async fn keep(shared: &Arc<Shared>, kept: &[KeptOutput]) {
 
 /// Counts settlements by the new state of their runs.
 pub(crate) fn count(verdict: Verdict, settled: u64) {
-    let state = match verdict {
-        Verdict::Succeeded => "succeeded",
-        Verdict::Failed => "failed",
-        Verdict::Cancelled => "cancelled",
-        Verdict::Retry { .. } | Verdict::Redeliver | Verdict::HandBack => "waiting",
-    };
-    counter!("everytick_runs_total", "state" => state).increment(settled);
+    counter!("everytick_runs_total", "state" => verdict.state().word()).increment(settled);
 }
 
 /// In its own task: an edit may wait for the job's lock, and settlements must not.

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use everytick_domain::{
     ids::{Fence, RunId},
     queue::lead,
-    run::{State, Verdict},
+    run::Verdict,
     time::DbTime,
 };
 use sqlx::Row as _;
@@ -118,21 +118,12 @@ async fn locked_elsewhere(write: &mut Write, table: &str, settles: &[&Settle]) -
     Ok(found.into_iter().map(|(run, fence)| (RunId::from_uuid(run), Fence::from_raw(fence))).collect())
 }
 
-const fn state(verdict: Verdict) -> State {
-    match verdict {
-        Verdict::Succeeded => State::Succeeded,
-        Verdict::Failed => State::Failed,
-        Verdict::Cancelled => State::Cancelled,
-        Verdict::Retry { .. } | Verdict::Redeliver | Verdict::HandBack => State::Waiting,
-    }
-}
-
 async fn end(write: &mut Write, table: &str, settles: &[&Settle], settled: &mut HashMap<RunId, Fence>) -> Result<()> {
     let said = || settles.iter().map(|settle| &settle.settlement);
     let row = sqlx::query(day_sql!("settle_terminal", table))
         .bind(rows::run_ids(said().map(|said| said.run)))
         .bind(said().map(|said| said.fence.raw()).collect::<Vec<_>>())
-        .bind(said().map(|said| state(said.verdict).code()).collect::<Vec<_>>())
+        .bind(said().map(|said| said.verdict.state().code()).collect::<Vec<_>>())
         .bind(rows::unless_all(settles.iter().map(|settle| rows::or_none(settle.started_at)), &rows::or_none(None)))
         .bind(settles.iter().map(|settle| settle.ended_at.millis()).collect::<Vec<_>>())
         .bind(rows::unless_all(said().map(|said| rows::text_of(said.error.as_ref())), &None))
@@ -199,13 +190,8 @@ async fn put_back(
         let fence = Fence::from_raw(row.try_get("fence").failed(DOING)?);
         let Some(settle) = by_run.get(&(run, fence)) else { continue };
         let said = &settle.settlement;
-        let (outcome, due_at, unspent, lost) = match said.verdict {
-            Verdict::Retry { due_at } => (Some("failed"), due_at, 0, 0),
-            Verdict::Redeliver => (Some("lost"), now, 0, 1),
-            Verdict::HandBack => (None, now, 1, 0),
-            Verdict::Succeeded | Verdict::Failed | Verdict::Cancelled => continue,
-        };
-        if let Some(outcome) = outcome {
+        let Some(requeue) = said.verdict.requeue(now) else { continue };
+        if let Some(outcome) = requeue.attempt {
             attempts.run.push(run.uuid());
             attempts.attempt.push(row.try_get("attempt").failed(DOING)?);
             attempts.fence.push(fence.raw());
@@ -219,9 +205,9 @@ async fn put_back(
             attempts.output.push(rows::texts(said.output.as_ref()));
         }
         back.run.push(run.uuid());
-        back.due_at.push(due_at.millis());
-        back.unspent.push(unspent);
-        back.lost.push(lost);
+        back.due_at.push(requeue.due_at.millis());
+        back.unspent.push(i32::from(requeue.attempt.is_none()));
+        back.lost.push(i32::from(requeue.is_lost));
         back.error.push(rows::texts(said.error.as_ref()));
         back.priority.push(i16::from(settle.priority));
         back.lead.push(lead(settle.priority, false));

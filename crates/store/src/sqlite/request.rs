@@ -3,7 +3,7 @@
 use everytick_domain::{
     ids::{Cause, JobId, RunId, TenantId},
     job::Overlap,
-    overlap::{Admission, OpenRuns, admit},
+    overlap::{Admission, OpenRuns, admit_trigger, trigger_needs_open},
     run::{Request, SkipReason, State, answer},
 };
 
@@ -29,14 +29,13 @@ pub(super) async fn trigger(store: &SqliteStore, tenant: TenantId, actor: &Actor
     if waiting(&mut write, job.id, max).await? >= max {
         return Err(StoreError::BacklogFull(max));
     }
-    // Only if it matters: a queue may have a long backlog.
-    let overlaps = if ask.force || job.spec.in_progress_max().is_none() {
-        false
-    } else {
+    let open = if trigger_needs_open(&job.spec, ask.force) {
         let open = horizon::open_runs(&mut write.tx, [&job], DOING).await?;
-        let open = open.get(&job.id).map_or(OpenRuns::NONE, |open| OpenRun::count(open));
-        admit(&job.spec, open) == Admission::Skip
+        open.get(&job.id).map_or(OpenRuns::NONE, |open| OpenRun::count(open))
+    } else {
+        OpenRuns::NONE
     };
+    let overlaps = admit_trigger(&job.spec, ask.force, open) == Admission::Skip;
     let state = if overlaps { State::Skipped } else { State::Waiting };
     let id = RunId::of(job.id, Cause::Request { at: now, key: &ask.key });
     let inserted = sqlx::query(sql!("trigger"))

@@ -3,11 +3,7 @@
 
 use std::collections::HashSet;
 
-use everytick_domain::{
-    ids::RunId,
-    run::{State, Verdict},
-    time::DbTime,
-};
+use everytick_domain::{ids::RunId, run::Verdict, time::DbTime};
 use serde::Serialize;
 
 use super::{
@@ -94,21 +90,17 @@ async fn list_failures(write: &mut Write, ended: &[&Settle]) -> Result<()> {
 /// `None` if the verdict does not end the run.
 fn ended(settle: &Settle) -> Option<End<'_>> {
     let said = &settle.settlement;
-    let state = match said.verdict {
-        Verdict::Succeeded => State::Succeeded,
-        Verdict::Failed => State::Failed,
-        Verdict::Cancelled => State::Cancelled,
-        Verdict::Retry { .. } | Verdict::Redeliver | Verdict::HandBack => return None,
-    };
-    Some(End(
-        Hex(said.run.uuid()),
-        said.fence.raw(),
-        state.code(),
-        settle.started_at.map(DbTime::millis),
-        settle.ended_at.millis(),
-        said.error.as_deref().map(Text),
-        said.output.as_deref().map(Text),
-    ))
+    said.verdict.is_terminal().then(|| {
+        End(
+            Hex(said.run.uuid()),
+            said.fence.raw(),
+            said.verdict.state().code(),
+            settle.started_at.map(DbTime::millis),
+            settle.ended_at.millis(),
+            said.error.as_deref().map(Text),
+            said.output.as_deref().map(Text),
+        )
+    })
 }
 
 async fn answers(write: &mut Write, settles: &[&Settle]) -> Result<Vec<SettleAnswer>> {
@@ -139,18 +131,14 @@ async fn put_back(write: &mut Write, settles: &[&Settle]) -> Result<()> {
         let said = &settle.settlement;
         let id = Hex(said.run.uuid());
         let error = || said.error.as_deref().map(Text);
-        let (outcome, due_at, unspent, lost) = match said.verdict {
-            Verdict::Retry { due_at } => (Some("failed"), due_at, 0, 0),
-            Verdict::Redeliver => (Some("lost"), write.now, 0, 1),
-            Verdict::HandBack => (None, write.now, 1, 0),
-            Verdict::Succeeded | Verdict::Failed | Verdict::Cancelled => continue,
-        };
-        if let Some(outcome) = outcome {
+        let Some(requeue) = said.verdict.requeue(write.now) else { continue };
+        if let Some(outcome) = requeue.attempt {
             let output = said.output.as_deref().map(Text);
             let started_at = settle.started_at.map(DbTime::millis);
             attempts.push((id, outcome, started_at, settle.ended_at.millis(), error(), output));
         }
-        back.push((id, due_at.millis(), unspent, lost, error()));
+        let (unspent, lost) = (i32::from(requeue.attempt.is_none()), i32::from(requeue.is_lost));
+        back.push((id, requeue.due_at.millis(), unspent, lost, error()));
         queued.push(Queued { run: said.run, priority: settle.priority, late: false, key: None });
     }
     if !attempts.is_empty() {
