@@ -277,11 +277,11 @@ pub(crate) struct Roles {
     /// Serves the API. Without this role the node serves only health and metrics.
     pub(crate) api: bool,
     /// Records the ticks of the partitions that it owns, and delivers their runs (scheduler and dispatcher).
-    pub(crate) plays: bool,
+    pub(crate) runs_jobs: bool,
 }
 
 impl Roles {
-    pub(crate) const ALL: Self = Self { api: true, plays: true };
+    pub(crate) const ALL: Self = Self { api: true, runs_jobs: true };
 
     fn read(roles: &[String]) -> Result<Self, Failure> {
         const ROLES: [&str; 3] = ["api", "scheduler", "dispatcher"];
@@ -301,7 +301,7 @@ impl Roles {
                  runs; write api, or scheduler,dispatcher, or all three",
             ));
         }
-        Ok(Self { api, plays: scheduler })
+        Ok(Self { api, runs_jobs: scheduler })
     }
 }
 
@@ -565,8 +565,8 @@ mod tests {
         let settings = resolve(&["--database-url", url, "--listen", "127.0.0.1:9001", "--roles", "api"], "").unwrap();
         assert!(settings.node_name.ends_with(":9001"), "{}", settings.node_name);
         assert_eq!(settings.database.shown(), "postgres://me@db.example.org:5433/ticks");
-        assert_eq!(settings.roles, Roles { api: true, plays: false });
+        assert_eq!(settings.roles, Roles { api: true, runs_jobs: false });
         let settings = resolve(&["--database-url", url, "--roles", "dispatcher,scheduler"], "").unwrap();
-        assert_eq!(settings.roles, Roles { api: false, plays: true });
+        assert_eq!(settings.roles, Roles { api: false, runs_jobs: true });
     }
 }

@@ -125,7 +125,7 @@ fn engine_settings(settings: &Settings, slots: usize, listen: SocketAddr) -> eve
     };
     everytick_engine::Settings {
         region: settings.region.clone(),
-        may_own: settings.roles.plays,
+        may_own: settings.roles.runs_jobs,
         poll,
         look,
         node: settings.node_name.clone(),
@@ -214,7 +214,7 @@ async fn open(settings: &Settings, hints: &Hints) -> anyhow::Result<Stores> {
             Ok(Stores { api: Arc::new(store.api_handle()), engine: Arc::new(store) })
         }
         DatabaseUrl::Postgres(url) => {
-            let connections = if settings.roles.plays { ENGINE_CONNECTIONS } else { ENGINE_CONNECTIONS_API_ONLY };
+            let connections = if settings.roles.runs_jobs { ENGINE_CONNECTIONS } else { ENGINE_CONNECTIONS_API_ONLY };
             let options = PostgresOptions {
                 connections_max: connections,
                 transaction_pooler: settings.transaction_pooler,

@@ -18,16 +18,16 @@ pub(crate) async fn differences(api: &Api, rows: &[Row]) -> anyhow::Result<Vec<S
     }
     let mut found = Vec::new();
     for (job, recorded) in of_job {
-        let Some(told) = told(api, job).await? else { continue };
-        for (tick, state) in recorded.symmetric_difference(&told) {
-            let who = if told.contains(&(*tick, state.clone())) { "the API" } else { "the record" };
+        let Some(listed) = listed(api, job).await? else { continue };
+        for (tick, state) in recorded.symmetric_difference(&listed) {
+            let who = if listed.contains(&(*tick, state.clone())) { "the API" } else { "the record" };
             found.push(format!("{job}: only {who} has the tick {tick} as {state}"));
         }
     }
     Ok(found)
 }
 
-async fn told(api: &Api, job: &str) -> anyhow::Result<Option<BTreeSet<(i64, String)>>> {
+async fn listed(api: &Api, job: &str) -> anyhow::Result<Option<BTreeSet<(i64, String)>>> {
     let mut all = BTreeSet::new();
     let mut cursor = String::new();
     loop {

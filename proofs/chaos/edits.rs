@@ -35,7 +35,7 @@ struct Edited<'a> {
 }
 
 /// The answer to a request.
-enum Said {
+enum Answer {
     Done(Value),
     Gone,
     /// Outcome unknown, or refused.
@@ -75,19 +75,19 @@ impl Edited<'_> {
     /// Pauses, resumes or edits the job. Returns whether that was answered.
     async fn change(&mut self, random: &mut Random) -> bool {
         let path = format!("/api/v1/jobs/{}", self.name);
-        let said = match (self.paused, random.below(2)) {
+        let answer = match (self.paused, random.below(2)) {
             (true, _) => self.ask(random, "resume", Method::POST, &format!("{path}/resume"), None).await,
             (false, 0) => self.ask(random, "pause", Method::POST, &format!("{path}/pause"), Some(json!({}))).await,
             (false, _) => {
                 let seconds = 1 + self.seconds % 3;
                 let next = (self.version + 1, every(seconds));
                 self.load.plans.change(self.place, |planned| planned.sent.push(next));
-                let said = self.ask(random, "edit", Method::PUT, &path, Some(self.definition(seconds))).await;
+                let answer = self.ask(random, "edit", Method::PUT, &path, Some(self.definition(seconds))).await;
                 self.seconds = seconds;
-                said
+                answer
             }
         };
-        let Said::Done(body) = said else { return false };
+        let Answer::Done(body) = answer else { return false };
         self.paused = body["paused"].as_bool().unwrap_or(false);
         self.version = body["version"].as_i64().unwrap_or(0);
         true
@@ -99,8 +99,8 @@ impl Edited<'_> {
         self.version = 0;
         while now_ms() < self.load.ends_at {
             match self.ask(random, "delete", Method::DELETE, &path, None).await {
-                Said::Done(_) | Said::Gone => return,
-                Said::Nothing => sleep_ms(500).await,
+                Answer::Done(_) | Answer::Gone => return,
+                Answer::Nothing => sleep_ms(500).await,
             }
         }
     }
@@ -112,7 +112,7 @@ impl Edited<'_> {
         method: Method,
         path: &str,
         body: Option<Value>,
-    ) -> Said {
+    ) -> Answer {
         let mut request = self.load.any(random).request(method, path);
         if self.version > 0 {
             request = request.header("if-match", format!("\"{}\"", self.version));
@@ -122,17 +122,17 @@ impl Edited<'_> {
         }
         self.load.plans.change(self.place, |planned| planned.asked.push(action));
         let sent_at = now_ms();
-        let Ok(answer) = request.send().await else { return Said::Nothing };
+        let Ok(answer) = request.send().await else { return Answer::Nothing };
         let status = answer.status();
-        let Ok(body) = answer.json::<Value>().await else { return Said::Nothing };
+        let Ok(body) = answer.json::<Value>().await else { return Answer::Nothing };
         match (status.as_u16(), instant(&body["effective_at"])) {
             (200, Ok(x)) => {
                 let answered = Answered { action, x, sent_at, answered_at: now_ms() };
                 self.load.plans.change(self.place, |planned| planned.answered.push(answered));
-                Said::Done(body)
+                Answer::Done(body)
             }
-            (404, _) => Said::Gone,
-            _ => Said::Nothing,
+            (404, _) => Answer::Gone,
+            _ => Answer::Nothing,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Everything observed: the record, the deliveries, the answers. Data only; `check` judges it.
 
-use crate::oracle::{Answered, Held, Kind};
+use crate::oracle::{Answered, InForce, Kind};
 
 /// A row of `runs` whose cause is a tick.
 #[derive(Clone, Debug)]
@@ -98,7 +98,7 @@ pub(crate) struct Probe {
 pub(crate) struct Job {
     pub(crate) name: String,
     pub(crate) kind: Kind,
-    pub(crate) held: Vec<Held>,
+    pub(crate) in_force: Vec<InForce>,
     pub(crate) asked: Vec<&'static str>,
     pub(crate) answered: Vec<Answered>,
     /// Action and X of every row of the audit trail.

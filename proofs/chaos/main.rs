@@ -95,11 +95,11 @@ async fn main() -> anyhow::Result<ExitCode> {
     let folder = campaign::folder(options.seed)?;
     eprintln!("logs in {}", folder.display());
     // The first process of a PID namespace gets only the signals that it handles.
-    let mut told = signal(SignalKind::terminate())?;
+    let mut terminated = signal(SignalKind::terminate())?;
     let report = tokio::select! {
         report = campaign::run(&options, &folder) => report?,
         _ = tokio::signal::ctrl_c() => anyhow::bail!("stopped"),
-        _ = told.recv() => anyhow::bail!("stopped"),
+        _ = terminated.recv() => anyhow::bail!("stopped"),
     };
     let right = report.wrong().is_empty();
     match options.output {

@@ -100,21 +100,21 @@ pub(crate) struct Audited {
 
 /// A period in which one definition applied: its ticks after `after`, up to and including `to`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Held {
+pub(crate) struct InForce {
     pub(crate) schedule: Schedule,
     pub(crate) after: i64,
     pub(crate) to: i64,
 }
 
 /// When each definition applied: the definitions that were sent, at the instants of the audit trail.
-pub(crate) fn held(planned: &Planned, audit: &[Audited], until: i64) -> Result<Vec<Held>, String> {
+pub(crate) fn in_force(planned: &Planned, audit: &[Audited], until: i64) -> Result<Vec<InForce>, String> {
     let sent = |version: i64| planned.sent.iter().find(|(of, _)| *of == version).map(|(_, schedule)| *schedule);
     let mut stretches = Vec::new();
     let mut current: Option<(Schedule, i64)> = None;
     let mut last: Option<Schedule> = None;
     for change in audit {
         if let Some((schedule, after)) = current.take() {
-            stretches.push(Held { schedule, after, to: change.x.min(planned.ends_at) });
+            stretches.push(InForce { schedule, after, to: change.x.min(planned.ends_at) });
             last = Some(schedule);
         }
         let next = match change.action.as_str() {
@@ -127,13 +127,13 @@ pub(crate) fn held(planned: &Planned, audit: &[Audited], until: i64) -> Result<V
         current = next.map(|schedule| (schedule, change.x.max(planned.starts_at - 1)));
     }
     if let Some((schedule, after)) = current {
-        stretches.push(Held { schedule, after, to: until.min(planned.ends_at) });
+        stretches.push(InForce { schedule, after, to: until.min(planned.ends_at) });
     }
     Ok(stretches)
 }
 
-pub(crate) fn expected(stretches: &[Held]) -> BTreeSet<i64> {
-    stretches.iter().flat_map(|held| held.schedule.ticks(held.after, held.to)).collect()
+pub(crate) fn expected(stretches: &[InForce]) -> BTreeSet<i64> {
+    stretches.iter().flat_map(|in_force| in_force.schedule.ticks(in_force.after, in_force.to)).collect()
 }
 
 #[cfg(test)]
@@ -200,17 +200,17 @@ mod tests {
             audited("resume", 4, 20_000),
             audited("delete", 5, 23_000),
         ];
-        let stretches = held(&planned(), &audit, 60_000).unwrap();
+        let stretches = in_force(&planned(), &audit, 60_000).unwrap();
         assert_eq!(expected(&stretches).into_iter().collect::<Vec<_>>(), [11_000, 12_000, 14_000, 16_000, 22_000]);
     }
 
     #[test]
     fn a_change_that_was_not_sent_is_an_error() {
-        assert!(held(&planned(), &[audited("create", 1, 0), audited("edit", 7, 5)], 9).is_err());
+        assert!(in_force(&planned(), &[audited("create", 1, 0), audited("edit", 7, 5)], 9).is_err());
     }
 
     #[test]
     fn a_job_that_was_never_created_has_no_ticks() {
-        assert!(held(&planned(), &[], 60_000).unwrap().is_empty());
+        assert!(in_force(&planned(), &[], 60_000).unwrap().is_empty());
     }
 }

@@ -9,7 +9,7 @@ use sqlx::{PgConnection, Row as _};
 use crate::{
     common::instant,
     history::{Job, Range, Row, State},
-    oracle::{Audited, Planned, held},
+    oracle::{Audited, Planned, in_force},
 };
 
 /// The rows of ticks from `from` on. Ids start with the tick's milliseconds.
@@ -70,11 +70,12 @@ pub(crate) async fn jobs(connection: &mut PgConnection, planned: &[Planned], unt
         .iter()
         .map(|planned| {
             let changes = audit.remove(&planned.name).unwrap_or_default();
-            let held = held(planned, &changes, until).map_err(|wrong| anyhow::anyhow!("{}: {wrong}", planned.name))?;
+            let in_force =
+                in_force(planned, &changes, until).map_err(|wrong| anyhow::anyhow!("{}: {wrong}", planned.name))?;
             Ok(Job {
                 name: planned.name.clone(),
                 kind: planned.kind,
-                held,
+                in_force,
                 asked: planned.asked.clone(),
                 answered: planned.answered.clone(),
                 created_at: changes.iter().find(|change| change.action == "create").map(|change| change.x),

@@ -93,10 +93,10 @@ impl Report {
         line(format!("  old fences refused {}, not answered {}", found.stale_refused, found.stale_unanswered));
         for (name, breach) in found.breaches() {
             line(format!("  {name}: {}", breach.count));
-            breach.first.iter().for_each(|told| line(format!("      {told}")));
+            breach.first.iter().for_each(|text| line(format!("      {text}")));
         }
         line(format!("  the API differs from the record: {}", self.api_differs.len()));
-        self.api_differs.iter().take(10).for_each(|told| line(format!("      {told}")));
+        self.api_differs.iter().take(10).for_each(|text| line(format!("      {text}")));
         for (what, lag) in [("that no fault touched", &found.lag_untouched), ("of all", &found.lag_all)] {
             let (ticks, p50, p99, max) = (lag.ticks, lag.p50_ms, lag.p99_ms, lag.max_ms);
             line(format!("  lag of ticks {what} ({ticks}): p50 {p50} ms, p99 {p99} ms, max {max} ms"));

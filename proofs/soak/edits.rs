@@ -15,7 +15,7 @@ const AT_ONCE: usize = 25;
 struct Done {
     name: String,
     /// (from, to, period): the definition's ticks after `from` and up to `to`.
-    held: Vec<(i64, i64, i64)>,
+    in_force: Vec<(i64, i64, i64)>,
     /// No later tick is allowed.
     last: i64,
     answered_at: i64,
@@ -52,7 +52,7 @@ pub(crate) async fn run(times: u64, seed: u64) -> anyhow::Result<()> {
     let (mut lost, mut unexpected, mut expected_ticks) = (0, 0, 0);
     for job in &done {
         let mut expected = BTreeSet::new();
-        for (from, to, period) in &job.held {
+        for (from, to, period) in &job.in_force {
             let first = (from / period + 1) * period;
             expected.extend((0..).map(|n| first + n * period).take_while(|tick| tick <= to));
         }
@@ -89,7 +89,7 @@ async fn one(client: &reqwest::Client, api: &str, hook: &str, n: u64, kind: u64,
     let created = instant(&made["created_at"])?;
     sleep_until_ms((now_ms() / 1_000 + 2) * 1_000 + offset).await;
     let url = format!("{api}/{name}");
-    let (word, held, last, answered_at) = match kind {
+    let (word, in_force, last, answered_at) = match kind {
         0 => {
             let edited = answer(client.put(&url).json(&spec("2s"))).await?;
             let (x, answered_at) = (instant(&edited["effective_at"])?, now_ms());
@@ -110,7 +110,7 @@ async fn one(client: &reqwest::Client, api: &str, hook: &str, n: u64, kind: u64,
         }
     };
     tokio::time::sleep(Duration::from_millis(1_200)).await;
-    Ok(Done { name, held, last, answered_at, word })
+    Ok(Done { name, in_force, last, answered_at, word })
 }
 
 async fn answer(request: reqwest::RequestBuilder) -> anyhow::Result<Value> {

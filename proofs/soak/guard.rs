@@ -56,7 +56,7 @@ async fn measured(url: &str, bench: &[&str]) -> anyhow::Result<Value> {
         .kill_on_drop(true)
         .output()
         .await?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(output.status.success(), "bench {bench:?} failed: {said}");
-    serde_json::from_slice(&output.stdout).with_context(|| format!("bench {bench:?} printed no JSON: {said}"))
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "bench {bench:?} failed: {stderr}");
+    serde_json::from_slice(&output.stdout).with_context(|| format!("bench {bench:?} printed no JSON: {stderr}"))
 }

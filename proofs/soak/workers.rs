@@ -75,11 +75,11 @@ pub(crate) async fn killed(runs: u64, workers: u64, seed: u64) -> anyhow::Result
     let mut db = PgConnection::connect(&database.url).await?;
     loop {
         tokio::time::sleep(Duration::from_millis(100 + random.below(300))).await;
-        let [waiting, held, done] = counts(&mut db).await?;
-        if waiting + held == 0 {
+        let [waiting, claimed, done] = counts(&mut db).await?;
+        if waiting + claimed == 0 {
             break;
         }
-        anyhow::ensure!(now_ms() - begun < 600_000, "{waiting} runs wait and {held} are claimed after ten minutes");
+        anyhow::ensure!(now_ms() - begun < 600_000, "{waiting} runs wait and {claimed} are claimed after ten minutes");
         // No kills at the end, so that the last lost runs can be executed.
         if done < runs * 8 / 10 {
             let victim = usize::try_from(random.below(workers))?;
@@ -105,8 +105,8 @@ pub(crate) async fn killed(runs: u64, workers: u64, seed: u64) -> anyhow::Result
 
 async fn counts(db: &mut PgConnection) -> anyhow::Result<[u64; 3]> {
     let text = "select (select count(*) from waiting), (select count(*) from worker_claims), (select count(*) from runs where state = 2)";
-    let (waiting, held, done): (i64, i64, i64) = sqlx::query_as(text).fetch_one(db).await?;
-    Ok([waiting, held, done].map(i64::unsigned_abs))
+    let (waiting, claimed, done): (i64, i64, i64) = sqlx::query_as(text).fetch_one(db).await?;
+    Ok([waiting, claimed, done].map(i64::unsigned_abs))
 }
 
 /// `workers` wait for runs: measures what that costs node and database, and how soon a new run starts.

@@ -63,10 +63,10 @@ impl CronFlags {
             return Ok(report.rate("rate", rate(expr, zone)?));
         }
         let (mut kinds, mut slowest) = (Vec::new(), [f64::INFINITY; 2]);
-        for (place, (kind, list)) in [("common", &COMMON[..]), ("sparse", &SPARSE[..])].into_iter().enumerate() {
+        for (index, (kind, list)) in [("common", &COMMON[..]), ("sparse", &SPARSE[..])].into_iter().enumerate() {
             for (expr, zone) in list {
                 let rate = rate(expr, zone)?;
-                slowest[place] = slowest[place].min(rate);
+                slowest[index] = slowest[index].min(rate);
                 let item = Report::item().text("kind", kind).text("cron", expr).text("timezone", zone);
                 kinds.push(item.rate("rate", rate));
             }

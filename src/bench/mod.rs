@@ -5,6 +5,7 @@
 mod child;
 mod cron;
 mod database;
+mod interrupt;
 mod jobs;
 mod lag;
 mod life;
@@ -15,7 +16,6 @@ mod rig;
 mod sink;
 mod takeover;
 mod tick;
-mod told;
 mod watch;
 
 use clap::{Args, Subcommand};

@@ -96,8 +96,8 @@ fn rounded(value: f64, parts: f64) -> Value {
 fn grouped(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

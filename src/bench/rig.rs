@@ -19,9 +19,9 @@ use metrics_exporter_prometheus::PrometheusHandle;
 
 use super::{
     database::{BenchDatabase, Open},
+    interrupt::interrupted,
     jobs::IDLE_AT_LEAST,
     progress::Progress,
-    told::told,
 };
 use crate::{node::OsEntropy, telemetry};
 
@@ -39,11 +39,11 @@ const STOP: Duration = Duration::from_secs(2);
 
 /// Runs one measurement until it ends or the process receives a signal. Its remaining tasks end with its runtime.
 pub(super) fn measure<T>(what: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let told = told()?;
+    let interrupted = interrupted()?;
     finish(async {
         tokio::select! {
             biased;
-            () = told.cancelled() => Err(anyhow::anyhow!("interrupted")),
+            () = interrupted.cancelled() => Err(anyhow::anyhow!("interrupted")),
             done = what => done,
         }
     })

@@ -77,23 +77,23 @@ fn a_benchmark_names_the_directory_that_it_could_not_create() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = everytick_command(folder.path());
     let done: Done = command.args(["bench", "tick", "--database-url", "sqlite:none/x.db"]).output().unwrap().into();
-    let said = done.failed(1);
+    let printed = done.failed(1);
     assert!(
-        said.contains("could not create the directory none/x.db.bench-") && said.contains("--database-url"),
-        "{said}"
+        printed.contains("could not create the directory none/x.db.bench-") && printed.contains("--database-url"),
+        "{printed}"
     );
     assert_eq!(files(folder.path()), Vec::<String>::new());
 }
 
 #[test]
 fn a_benchmark_refuses_invalid_flags() {
-    for (args, said) in [
+    for (args, printed) in [
         (&["tick", "--jobs", "2000", "--from", "5000"][..], "--from: 5000 is more than --jobs 2000"),
         (&["tick", "--jobs", "999999999999"], "100000000"),
         (&["cron", "--tz", "Europe/Paris"], "--expr"),
     ] {
         let refused = everytick(&[&["bench"], args].concat()).failed(2);
-        assert!(refused.contains(said), "{refused}");
+        assert!(refused.contains(printed), "{refused}");
     }
 }
 

@@ -24,8 +24,8 @@ fn a_calendar_is_set_from_flags_and_files_shown_and_deleted() {
     let file = file.to_str().unwrap();
     let set = ["calendar", "set", "holidays-de", "--tz", "Europe/Berlin", "--file", file];
     let more = ["--date", "2026-12-27/2026-12-31", "--yearly", "12-25"];
-    let said = server.everytick(&[&set[..], &more].concat()).ok();
-    assert!(said.starts_with("holidays-de set; in effect since 20"), "{said}");
+    let printed = server.everytick(&[&set[..], &more].concat()).ok();
+    assert!(printed.starts_with("holidays-de set; in effect since 20"), "{printed}");
     let calendar = server.everytick(&["calendar", "get", "holidays-de", "-o", "json"]).json();
     assert_eq!(calendar["yearly"], json!(["01-01", "12-25"]));
     assert_eq!(calendar["dates"], json!(["2026-12-27/2026-12-31"]));

@@ -21,25 +21,25 @@ fn node(database: &Database, name: &str, more: &[&str]) -> Server {
 }
 
 /// The number of partitions that each live node owns, by name. `None` if a busy database does not answer in time.
-fn held(node: &Server) -> Option<Vec<(String, u64)>> {
+fn owned(node: &Server) -> Option<Vec<(String, u64)>> {
     let done = node.everytick(&["cluster", "-o", "json"]);
     let view = (done.code == 0).then(|| done.json())?;
     let live = view["nodes"].as_array()?.iter().filter(|node| node["state"] == "live");
     live.map(|node| Some((node["name"].as_str()?.to_owned(), node["partitions"].as_u64()?))).collect()
 }
 
-fn held_as(node: &Server, expected: &[(&str, u64)]) {
+fn wait_for_owners(node: &Server, expected: &[(&str, u64)]) {
     let expected: Vec<_> = expected.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
-    wait_for(&format!("partitions owned as {expected:?}"), || (held(node)? == expected).then_some(()));
+    wait_for(&format!("partitions owned as {expected:?}"), || (owned(node)? == expected).then_some(()));
 }
 
 #[test]
 fn nodes_share_the_partitions_and_each_serves_the_api() {
     let (database, sink) = (database(), Sink::start());
     let a = node(&database, "a", &[]);
-    held_as(&a, &[("a", 256)]);
+    wait_for_owners(&a, &[("a", 256)]);
     let b = node(&database, "b", &["--region", "north"]);
-    held_as(&b, &[("a", 128), ("b", 128)]);
+    wait_for_owners(&b, &[("a", 128), ("b", 128)]);
     for n in 0..20 {
         let name = format!("job-{n}");
         b.everytick(&["job", "create", &name, "--every", "1s", "--url", &sink.url()]).ok();
@@ -65,17 +65,17 @@ fn nodes_share_the_partitions_and_each_serves_the_api() {
 fn the_partitions_of_a_stopped_node_and_of_a_killed_node_move_to_the_others() {
     let (database, sink) = (database(), Sink::start());
     let (a, b) = (node(&database, "a", &[]), node(&database, "b", &[]));
-    held_as(&a, &[("a", 128), ("b", 128)]);
+    wait_for_owners(&a, &[("a", 128), ("b", 128)]);
     for n in 0..10 {
         a.everytick(&["job", "create", &format!("job-{n}"), "--every", "1s", "--url", &sink.url()]).ok();
     }
     let (_, status, log) = b.stop();
     assert!(status.success(), "{log}");
-    held_as(&a, &[("a", 256)]);
+    wait_for_owners(&a, &[("a", 256)]);
     let c = node(&database, "c", &[]);
-    held_as(&c, &[("a", 128), ("c", 128)]);
+    wait_for_owners(&c, &[("a", 128), ("c", 128)]);
     a.kill();
-    held_as(&c, &[("c", 256)]);
+    wait_for_owners(&c, &[("c", 256)]);
     let seen = sink.deliveries().len();
     sink.wait_for(seen + 20);
     // The sink received each attempt of each run once.
@@ -95,7 +95,7 @@ fn a_node_may_serve_only_the_api_or_only_run_jobs() {
     let (database, sink) = (database(), Sink::start());
     let answers = node(&database, "answers", &["--roles", "api"]);
     let plays = node(&database, "plays", &["--roles", "scheduler,dispatcher"]);
-    held_as(&answers, &[("answers", 0), ("plays", 256)]);
+    wait_for_owners(&answers, &[("answers", 0), ("plays", 256)]);
     answers.everytick(&["job", "create", "j", "--every", "1s", "--url", &sink.url()]).ok();
     let delivered = sink.wait_for(2);
     assert!(delivered.iter().all(|delivery| delivery.headers["everytick-node"] == "plays"));
@@ -106,7 +106,7 @@ fn a_node_may_serve_only_the_api_or_only_run_jobs() {
 fn a_second_process_with_the_name_of_a_live_node_is_refused_and_the_first_continues() {
     let database = database();
     let first = node(&database, "same", &[]);
-    held_as(&first, &[("same", 256)]);
+    wait_for_owners(&first, &[("same", 256)]);
     let second = everytick(&[
         "serve",
         "--listen",
@@ -123,7 +123,7 @@ fn a_second_process_with_the_name_of_a_live_node_is_refused_and_the_first_contin
     for part in ["\"same\"", &format!("process {}", first.pid()), "--node-name", "--replace-node"] {
         assert!(second.contains(part), "{part} is missing: {second}");
     }
-    held_as(&first, &[("same", 256)]);
+    wait_for_owners(&first, &[("same", 256)]);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn with_replace_node_the_older_process_stops_and_logs_the_reason() {
     let new = node(&database, "same", &["--replace-node"]);
     assert!(!old.ended().success());
     old.wait_for_log("--node-name");
-    held_as(&new, &[("same", 256)]);
+    wait_for_owners(&new, &[("same", 256)]);
 }
 
 /// A supervisor restarts a killed process at once, while its lease of 10 minutes is still valid.
@@ -145,10 +145,10 @@ fn a_killed_node_restarts_under_its_name_without_waiting_for_its_lease() {
         Server::builder().flags(&flags).start()
     };
     let first = start();
-    held_as(&first, &[("same", 256)]);
+    wait_for_owners(&first, &[("same", 256)]);
     first.kill();
     let again = start();
-    held_as(&again, &[("same", 256)]);
+    wait_for_owners(&again, &[("same", 256)]);
 }
 
 /// One of two nodes may neither run commands nor call the receiver. It owns half of the jobs, and fails none of their runs.
@@ -158,7 +158,7 @@ fn a_node_that_cannot_deliver_a_run_leaves_it_to_a_node_that_can() {
     let able = node(&database, "able", &["--enable-shell"]);
     let flags = ["--database-url", &database.url, "--node-name", "unable", "--lease", "8s"];
     let unable = Server::builder().flags(&flags).start();
-    held_as(&able, &[("able", 128), ("unable", 128)]);
+    wait_for_owners(&able, &[("able", 128), ("unable", 128)]);
     let by_name = sink.url().replace("127.0.0.1", "localhost");
     for n in 0..8 {
         let job = |kind: &str, target: &[&str]| {
@@ -191,7 +191,7 @@ fn a_node_that_cannot_deliver_a_run_leaves_it_to_a_node_that_can() {
     unable.wait_for_log("the nodes differ in what they can deliver");
     // Without the other node the run fails, and the error names the missing flag.
     able.stop();
-    held_as(&unable, &[("unable", 256)]);
+    wait_for_owners(&unable, &[("unable", 256)]);
     unable.everytick(&["job", "trigger", "shell-0", "--force"]).ok();
     wait_for("a run that fails", || {
         let runs = unable.everytick(&["run", "list", "--status", "failed", "-o", "json"]).json();
@@ -203,7 +203,7 @@ fn a_node_that_cannot_deliver_a_run_leaves_it_to_a_node_that_can() {
 fn a_webhook_cannot_call_the_api_of_a_node_of_the_cluster() {
     let database = database();
     let (a, b) = (node(&database, "a", &[]), node(&database, "b", &[]));
-    held_as(&a, &[("a", 128), ("b", 128)]);
+    wait_for_owners(&a, &[("a", 128), ("b", 128)]);
     let urls = [a.url(), b.url()].map(|url| [url.to_owned(), url.replace("127.0.0.1", "localhost")]).concat();
     for (n, url) in urls.iter().enumerate() {
         let name = format!("job-{n}");

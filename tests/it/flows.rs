@@ -36,8 +36,8 @@ fn trigger(server: &Server, job: &str) -> String {
 #[test]
 fn the_example_in_the_flows_page_works() {
     let server = with_shell();
-    let said = server.script(&example());
-    let drawn = said.rsplit("JOB ").next().unwrap();
+    let printed = server.script(&example());
+    let drawn = printed.rsplit("JOB ").next().unwrap();
     let lines: Vec<&str> = drawn.lines().skip(1).collect();
     let begins = ["extract", "├─ left", "└─ right", "   └─ load", "      ├─ clean", "      └─ mend"];
     assert_eq!(lines.len(), begins.len(), "{drawn}");
@@ -81,8 +81,8 @@ fn a_failed_flow_is_rerun_and_a_running_flow_is_cancelled() {
         let run = server.everytick(&["run", "get", &flow, "-o", "json"]).json();
         (run["state"] == "claimed").then_some(())
     });
-    let said = server.everytick(&["flow", "cancel", &flow]).ok();
-    assert_eq!(said, format!("{flow} cancelled; runs cancelled with it: 1\n"));
+    let printed = server.everytick(&["flow", "cancel", &flow]).ok();
+    assert_eq!(printed, format!("{flow} cancelled; runs cancelled with it: 1\n"));
     wait_for("the child to be skipped", || {
         let shown = server.everytick(&["flow", "get", &flow, "-o", "json"]).json();
         (states(&shown) == "slow cancelled, never skipped").then_some(())

@@ -158,7 +158,7 @@ async fn a_move_interrupted_after_every_batch_ends_the_same() {
         let id = Uuid::from_u128(begun);
         let mut moving = match Move::begin(&file, &database.url, Arc::new(SystemClock), id, batch).await {
             // The lock of the last pass may still be open in a forked child of another test that has not called exec yet.
-            Err(StoreError::Unusable(said)) if said.contains("is open in another") => {
+            Err(StoreError::Unusable(printed)) if printed.contains("is open in another") => {
                 pause(Duration::from_millis(5));
                 continue;
             }
@@ -170,11 +170,11 @@ async fn a_move_interrupted_after_every_batch_ends_the_same() {
             None => break,
         }
     }
-    let StoreError::Unusable(said) = target(&database).await.unwrap_err() else { panic!() };
-    assert!(said.contains("is not finished"), "{said}");
+    let StoreError::Unusable(printed) = target(&database).await.unwrap_err() else { panic!() };
+    assert!(printed.contains("is not finished"), "{printed}");
     assert!(steps > 20, "{steps}");
-    let said = serve(installation.folder()).failed(1);
-    assert!(said.contains("is being moved to postgres://localhost"), "{said}");
+    let printed = serve(installation.folder()).failed(1);
+    assert!(printed.contains("is being moved to postgres://localhost"), "{printed}");
     let report = everytick_move(installation.folder(), &["--to", &database.url, "-o", "json"]).json();
     assert_eq!(report["resumed"], true);
     seen(&database, &installation).await.assert_is(&installation.seen);
@@ -198,10 +198,10 @@ async fn a_batch_is_limited_by_its_bytes() {
 #[tokio::test]
 async fn a_move_that_is_killed_in_a_batch_continues_from_there() {
     let (installation, database) = (Installation::make().await, Postgres::shared().migrated().await);
-    let mut holder = PgConnection::connect(&database.url).await.unwrap();
+    let mut other = PgConnection::connect(&database.url).await.unwrap();
     let mut look = PgConnection::connect(&database.url).await.unwrap();
-    let mut held = holder.begin().await.unwrap();
-    sqlx::raw_sql("lock table skip_ranges in share mode").execute(&mut *held).await.unwrap();
+    let mut lock = other.begin().await.unwrap();
+    sqlx::raw_sql("lock table skip_ranges in share mode").execute(&mut *lock).await.unwrap();
     let mut child = everytick_command(installation.folder())
         .args(["move", "--from", "sqlite:everytick.db", "--to", &database.url])
         .stdout(Stdio::null())
@@ -217,7 +217,7 @@ async fn a_move_that_is_killed_in_a_batch_continues_from_there() {
             child.wait().unwrap();
         }
     }
-    held.rollback().await.unwrap();
+    lock.rollback().await.unwrap();
     let moved: i64 = sqlx::query_scalar("select count(*) from attempts").fetch_one(&mut look).await.unwrap();
     assert_eq!(moved, 1, "the earlier batches are committed");
     let report = everytick_move(installation.folder(), &["--to", &database.url, "-o", "json"]).json();
@@ -230,8 +230,8 @@ async fn a_moved_file_is_not_served_until_the_move_is_undone() {
     let (installation, database) = (Installation::make().await, Postgres::shared().migrated().await);
     let folder = installation.folder();
     everytick_move(folder, &["--to", &database.url]).ok();
-    let said = serve(folder).failed(1);
-    assert!(said.contains("was moved to postgres://") && said.contains("--undo"), "{said}");
+    let printed = serve(folder).failed(1);
+    assert!(printed.contains("was moved to postgres://") && printed.contains("--undo"), "{printed}");
     // A repeated move does nothing, even if the file does not record that the move has finished.
     let forget = "update moved_to set finished_at = null";
     let mut file = SqliteConnection::connect(&format!("sqlite:{}/everytick.db", folder.display())).await.unwrap();
@@ -243,19 +243,19 @@ async fn a_moved_file_is_not_served_until_the_move_is_undone() {
     }
     everytick_move(folder, &["--to", &database.url]).ok();
     let other = Postgres::shared().migrated().await;
-    let said = everytick_move(folder, &["--to", &other.url]).failed(1);
-    assert!(said.contains("was moved to postgres://"), "{said}");
+    let printed = everytick_move(folder, &["--to", &other.url]).failed(1);
+    assert!(printed.contains("was moved to postgres://"), "{printed}");
     file.close().await.unwrap();
 
-    let said = everytick_move(folder, &["--undo"]).failed(1);
-    assert!(said.contains("--to URL") && said.contains("--target-is-gone"), "{said}");
+    let printed = everytick_move(folder, &["--undo"]).failed(1);
+    assert!(printed.contains("--to URL") && printed.contains("--target-is-gone"), "{printed}");
     let served = target(&database).await.unwrap();
     let (lease, _) = served.join(&NodeInfo::named("somebody"), incarnation(5), TTL).await.unwrap();
-    let said = everytick_move(folder, &["--undo", "--to", &database.url]).failed(1);
-    assert!(said.contains("is being served by somebody"), "{said}");
+    let printed = everytick_move(folder, &["--undo", "--to", &database.url]).failed(1);
+    assert!(printed.contains("is being served by somebody"), "{printed}");
     served.leave(&lease).await.unwrap();
-    let said = everytick_move(folder, &["--undo", "--to", &database.url]).ok();
-    assert!(said.contains("can be served again") && said.contains("fire every job twice"), "{said}");
+    let printed = everytick_move(folder, &["--undo", "--to", &database.url]).ok();
+    assert!(printed.contains("can be served again") && printed.contains("fire every job twice"), "{printed}");
     assert!(target(&database).await.is_err(), "no node can serve the database any more");
     let store =
         SqliteStore::open(folder.join("everytick.db"), Arc::new(ManualClock::at(s(NOW))), LIMITS).await.unwrap();
@@ -263,8 +263,8 @@ async fn a_moved_file_is_not_served_until_the_move_is_undone() {
     store.close().await;
     assert!(everytick_move(folder, &["--undo"]).ok().contains("has no mark"));
     // The target now contains another installation.
-    let said = everytick_move(folder, &["--to", &database.url]).failed(1);
-    assert!(said.contains("the target has another installation"), "{said}");
+    let printed = everytick_move(folder, &["--to", &database.url]).failed(1);
+    assert!(printed.contains("the target has another installation"), "{printed}");
 }
 
 #[tokio::test]
@@ -273,14 +273,14 @@ async fn a_target_that_is_in_use_is_refused_and_the_source_stays_unmarked() {
     let folder = installation.folder();
     let store = target(&database).await.unwrap();
     let (lease, _) = store.join(&NodeInfo::named("somebody"), incarnation(5), TTL).await.unwrap();
-    let said = everytick_move(folder, &["--to", &database.url]).failed(1);
-    assert!(said.contains("is being served by somebody"), "{said}");
+    let printed = everytick_move(folder, &["--to", &database.url]).failed(1);
+    assert!(printed.contains("is being served by somebody"), "{printed}");
     store.leave(&lease).await.unwrap();
     let new = everytick_store::NewJob { id: JobId::from_uuid(Uuid::from_u128(5)), spec: spec("theirs") };
     store.create_jobs(TENANT, &actor(), vec![new], None).await.unwrap().remove(0).unwrap();
     for more in [&["--dry-run"][..], &[]] {
-        let said = everytick_move(folder, &[&["--to", &database.url], more].concat()).failed(1);
-        assert!(said.contains("the target is not empty: it has 1 jobs, 1 audit rows"), "{said}");
+        let printed = everytick_move(folder, &[&["--to", &database.url], more].concat()).failed(1);
+        assert!(printed.contains("the target is not empty: it has 1 jobs, 1 audit rows"), "{printed}");
     }
     assert!(everytick_move(folder, &["--undo"]).ok().contains("has no mark"));
     store.close().await;
@@ -308,8 +308,8 @@ async fn the_file_of_a_killed_server_moves_into_an_empty_database() {
     server.everytick(&["job", "create", "nightly", "--cron", "0 2 * * *", "--url", "https://example.org/hook"]).ok();
     let database = Postgres::shared().blank().await;
     let from = ["move", "--from", "sqlite:data/everytick.db", "--to", &database.url];
-    let said = server.everytick(&from).failed(1);
-    assert!(said.contains("is open in another everytick process"), "{said}");
+    let printed = server.everytick(&from).failed(1);
+    assert!(printed.contains("is open in another everytick process"), "{printed}");
     let folder = server.kill();
     let run = |more: &[&str]| -> Done {
         everytick_command(folder.path()).args(from).args(more).stdin(Stdio::null()).output().unwrap().into()
@@ -333,10 +333,10 @@ fn other_directions_than_sqlite_to_postgresql_are_refused() {
     let run = |args: &[&str]| crate::support::everytick(&[&["move"], args].concat());
     let postgres = "postgres://u@h/d";
     for args in [["--from", postgres, "--to", "sqlite:a.db"], ["--from", "sqlite:a.db", "--to", "sqlite:b.db"]] {
-        let said = run(&args).failed(2);
-        assert!(said.contains("everytick move --from sqlite:<file> --to postgres://..."), "{said}");
+        let printed = run(&args).failed(2);
+        assert!(printed.contains("everytick move --from sqlite:<file> --to postgres://..."), "{printed}");
     }
     run(&["--from", "sqlite:a.db"]).failed(2);
-    let said = run(&["--from", "sqlite:a.db", "--to", postgres]).failed(1);
-    assert!(said.contains("there is no file a.db"), "{said}");
+    let printed = run(&["--from", "sqlite:a.db", "--to", postgres]).failed(1);
+    assert!(printed.contains("there is no file a.db"), "{printed}");
 }

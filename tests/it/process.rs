@@ -178,11 +178,11 @@ fn a_loop_that_panics_ends_the_process_and_is_named_even_if_the_log_cannot_be_wr
             wait_for(&format!("the end after a panic of {name}"), || child.try_wait().unwrap()).code()
         };
         assert_eq!(run(File::create(&log).unwrap().into()), Some(1), "{name}");
-        let said = fs::read_to_string(&log).unwrap();
-        assert!(said.contains("panicked at crates/engine"), "{said}");
+        let printed = fs::read_to_string(&log).unwrap();
+        assert!(printed.contains("panicked at crates/engine"), "{printed}");
         assert!(
-            said.contains(&format!("error: the node stopped unexpectedly: the loop \"{name}\" panicked")),
-            "{said}"
+            printed.contains(&format!("error: the node stopped unexpectedly: the loop \"{name}\" panicked")),
+            "{printed}"
         );
         let full = File::options().write(true).open("/dev/full").unwrap();
         assert_eq!(run(full.into()), Some(1), "{name}");

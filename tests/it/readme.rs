@@ -35,8 +35,8 @@ fn every_command_of_the_readme_works() {
         let mut command = std::process::Command::new("sh");
         let run = command.args(["-c", line]).env("PATH", &path).env("EVERYTICK_SERVER", server.url());
         let done = run.current_dir(server.dir()).output().unwrap();
-        let (said, complained) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-        assert!(done.status.success(), "{line}\n{said}{complained}");
+        let (printed, complained) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        assert!(done.status.success(), "{line}\n{printed}{complained}");
         if line.starts_with("everytick job create hello") {
             wait_for("the first run of the README's job", || {
                 let runs = server.everytick(&["run", "list"]);
@@ -44,7 +44,7 @@ fn every_command_of_the_readme_works() {
             });
         }
         if line == "everytick run list" {
-            assert!(said.contains("hello") && said.contains("succeeded"), "{said}");
+            assert!(printed.contains("hello") && printed.contains("succeeded"), "{printed}");
         }
     }
 }

@@ -62,18 +62,18 @@ fn a_dry_run_predicts_the_restart_and_writes_nothing() {
     block_on(silent_since(&file, first));
 
     let before = block_on(ledger(&file));
-    let said = recover(dir.path(), &["--data-dir", "data", "-o", "json"]).json();
+    let printed = recover(dir.path(), &["--data-dir", "data", "-o", "json"]).json();
     assert_eq!(block_on(ledger(&file)), before, "the dry run writes nothing");
-    assert_eq!(said["total"]["jobs"], 3);
-    assert_eq!(said["total"]["ticks"], 33);
-    assert_eq!(said["total"]["late"], 5);
-    assert_eq!(said["total"]["on_time"], 0);
-    assert_eq!(said["late_take"], "1s");
-    let job = |name: &str| said["jobs"].as_array().unwrap().iter().find(|job| job["job"] == name).unwrap().clone();
+    assert_eq!(printed["total"]["jobs"], 3);
+    assert_eq!(printed["total"]["ticks"], 33);
+    assert_eq!(printed["total"]["late"], 5);
+    assert_eq!(printed["total"]["on_time"], 0);
+    assert_eq!(printed["late_take"], "1s");
+    let job = |name: &str| printed["jobs"].as_array().unwrap().iter().find(|job| job["job"] == name).unwrap().clone();
     assert_eq!(job("all")["skipped"], serde_json::json!({ "misfire": 3, "catch_up": 4 }));
     assert_eq!(job("latest")["skipped"], serde_json::json!({ "catch_up": 10 }));
     assert_eq!((&job("all")["from"], &job("all")["late"]), (&Value::from(starts_at), &Value::from(4)));
-    assert_eq!(said["jobs"][0]["job"], "all", "jobs with the most runs come first");
+    assert_eq!(printed["jobs"][0]["job"], "all", "jobs with the most runs come first");
 
     let text = recover(dir.path(), &["--data-dir", "data", "--limit", "1"]).ok();
     assert!(text.contains("3 misfire") && text.contains("and 2 more jobs"), "{text}");
@@ -147,9 +147,13 @@ fn a_dry_run_reads_postgresql() {
         store.close().await;
         let mut look = PgConnection::connect(&database.url).await.unwrap();
         sqlx::query("update cursors set next_tick = $1").bind(first.millis()).execute(&mut look).await.unwrap();
-        let said = ask().json();
-        assert_eq!((&said["total"]["ticks"], &said["total"]["late"]), (&Value::from(11), &Value::from(1)), "{said}");
-        assert_eq!(said["total"]["skipped"], serde_json::json!({ "misfire": 10 }));
+        let printed = ask().json();
+        assert_eq!(
+            (&printed["total"]["ticks"], &printed["total"]["late"]),
+            (&Value::from(11), &Value::from(1)),
+            "{printed}"
+        );
+        assert_eq!(printed["total"]["skipped"], serde_json::json!({ "misfire": 10 }));
         let cursor: i64 = sqlx::query_scalar("select next_tick from cursors").fetch_one(&mut look).await.unwrap();
         assert_eq!(cursor, first.millis(), "the dry run writes nothing");
         let runs: i64 = sqlx::query_scalar("select count(*) from runs").fetch_one(&mut look).await.unwrap();

@@ -55,10 +55,10 @@ fn the_requests_in_the_workers_page_work() {
     let page = include_str!("../../docs/how-to/workers.md");
     let block = page.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let server = Server::start();
-    let said = server.script(block);
-    assert!(said.contains("\"ada@example.org\"\n"), "{said}");
+    let printed = server.script(block);
+    assert!(printed.contains("\"ada@example.org\"\n"), "{printed}");
     let answers = ["\"cancelled\":false", "\"logged\":true", "\"state\":\"succeeded\""];
-    assert!(answers.iter().all(|answer| said.contains(answer)), "{said}");
+    assert!(answers.iter().all(|answer| printed.contains(answer)), "{printed}");
     let run = server.everytick(&["run", "list", "--job", "greeting", "-o", "json"]).json();
     let log = server.everytick(&["run", "log", run["items"][0]["id"].as_str().unwrap()]).ok();
     assert_eq!(log, "connecting");

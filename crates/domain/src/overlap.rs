@@ -303,7 +303,7 @@ mod tests {
         let allow = |max| under(Overlap::Allow, max);
         let (skip, queue, previous) =
             (under(Overlap::Skip, None), under(QUEUE, None), under(Overlap::CancelPrevious, None));
-        for (policy, standing, asked, starting, may) in [
+        for (policy, standing, candidate, starting, may) in [
             (&skip, &[(1, WAITS)][..], 1, 0, true),
             (&skip, &[(1, WAITS), (2, WAITS)], 2, 0, true),
             (&skip, &[(1, WAITS), (2, WAITS)], 2, 1, false),
@@ -325,8 +325,8 @@ mod tests {
             (&previous, &[(1, WAITS), (2, WAITS)], 2, 0, true),
             (&previous, &[(1, CLAIMED), (2, WAITS)], 2, 0, false),
         ] {
-            let found = may_start(policy, &open(standing), run(asked), starting);
-            assert_eq!(found, may, "{:?}: {standing:?}, {asked} beside {starting}", policy.overlap);
+            let found = may_start(policy, &open(standing), run(candidate), starting);
+            assert_eq!(found, may, "{:?}: {standing:?}, {candidate} beside {starting}", policy.overlap);
         }
     }
 

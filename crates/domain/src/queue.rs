@@ -82,8 +82,8 @@ impl JobLoad {
         let before = |run: &&RunId| **run != candidate.run && (candidate.attempts == 0 || **run < candidate.run);
         let claimed = self.claimed.keys().filter(|run| **run != candidate.run).count();
         let in_the_way = claimed + self.between.iter().filter(before).count();
-        let room = candidate.force || self.max.is_none_or(|max| in_the_way < max as usize);
-        room && candidate.key.as_ref().is_none_or(|key| self.of_key(key) < self.max_per_key as usize)
+        let below_max = candidate.force || self.max.is_none_or(|max| in_the_way < max as usize);
+        below_max && candidate.key.as_ref().is_none_or(|key| self.of_key(key) < self.max_per_key as usize)
     }
 
     fn of_key(&self, key: &str) -> usize {
@@ -104,11 +104,11 @@ impl JobLoad {
     }
 }
 
-/// Chooses up to `room` candidates in their order and adds them to `loads`. A job without a load is not limited.
-pub fn choose(candidates: &[Candidate], loads: &mut BTreeMap<JobId, JobLoad>, room: usize) -> Vec<RunId> {
+/// Chooses up to `max` candidates in their order and adds them to `loads`. A job without a load is not limited.
+pub fn choose(candidates: &[Candidate], loads: &mut BTreeMap<JobId, JobLoad>, max: usize) -> Vec<RunId> {
     let mut chosen = Vec::new();
     for candidate in candidates {
-        if chosen.len() >= room {
+        if chosen.len() >= max {
             break;
         }
         let Some(load) = loads.get_mut(&candidate.job) else {
@@ -146,7 +146,7 @@ impl QueueLimits {
 
     /// How many of `wanted` runs may be claimed now, while `claimed` runs are claimed already.
     #[must_use]
-    pub fn room(&self, wanted: usize, claimed: usize, spent_until: i64, now: DbTime) -> usize {
+    pub fn claimable(&self, wanted: usize, claimed: usize, spent_until: i64, now: DbTime) -> usize {
         let slots = self.concurrency.map_or(usize::MAX, |max| (max as usize).saturating_sub(claimed));
         let pace = self.rate.map_or(usize::MAX, |rate| rate.admits(spent_until, now) as usize);
         wanted.min(slots).min(pace)
@@ -297,8 +297,8 @@ mod tests {
         let job = JobId::from_uuid(uuid::Uuid::from_u128(1));
         Candidate { run: run(n), job, force: false, attempts: 0, key: None }
     }
-    fn chosen(candidates: &[Candidate], load: JobLoad, room: usize) -> Vec<RunId> {
-        choose(candidates, &mut BTreeMap::from([(candidates[0].job, load)]), room)
+    fn chosen(candidates: &[Candidate], load: JobLoad, max: usize) -> Vec<RunId> {
+        choose(candidates, &mut BTreeMap::from([(candidates[0].job, load)]), max)
     }
 
     #[test]
@@ -370,10 +370,10 @@ mod tests {
     #[test]
     fn a_queue_admits_runs_within_its_concurrency_and_rate() {
         let limits = QueueLimits { concurrency: Some(5), rate: Some(Rate { count: 3, per: Span::seconds(1) }) };
-        assert_eq!(limits.room(9, 0, 0, s(100)), 3);
-        assert_eq!(limits.room(9, 4, 0, s(100)), 1);
-        assert_eq!(limits.room(9, 7, 0, s(100)), 0);
-        assert_eq!(QueueLimits::default().room(9, 7, 0, s(100)), 9);
+        assert_eq!(limits.claimable(9, 0, 0, s(100)), 3);
+        assert_eq!(limits.claimable(9, 4, 0, s(100)), 1);
+        assert_eq!(limits.claimable(9, 7, 0, s(100)), 0);
+        assert_eq!(QueueLimits::default().claimable(9, 7, 0, s(100)), 9);
     }
 
     #[test]

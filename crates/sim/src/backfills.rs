@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 use everytick_domain::{
     backfill::{BACKFILL_OPEN_MAX, BACKFILLS_RUNNING_MAX, BackfillState, Origin, Progress, Step, Stretch, ticks},
-    explain::{BACKFILLED_TOLD_MAX, Backfilled},
+    explain::{BACKFILLED_SHOWN_MAX, Backfilled},
     ids::{BackfillId, Fence, JobId, RunId, TenantId},
     job::Job,
     mutant::Mutant,
@@ -337,7 +337,7 @@ impl Db {
     /// The runs that the newest backfills created for this tick of a job.
     pub(super) fn backfilled(&self, job: JobId, at: DbTime) -> Vec<Backfilled> {
         let covers = |row: &BackfillRow| row.job == job && (row.stretch.from..=row.stretch.to).contains(&at);
-        let newest = self.backfills.iter().rev().filter(|(_, row)| covers(row)).take(BACKFILLED_TOLD_MAX);
+        let newest = self.backfills.iter().rev().filter(|(_, row)| covers(row)).take(BACKFILLED_SHOWN_MAX);
         let runs = newest.map(|(id, row)| row.origin(*id).run(job, at));
         runs.filter_map(|run| Some(Backfilled { run, state: self.runs.get(&run)?.state })).collect()
     }

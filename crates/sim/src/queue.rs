@@ -154,7 +154,7 @@ impl Db {
         let mut loads: BTreeMap<JobId, JobLoad> = jobs.into_iter().filter_map(|job| self.load_of(job)).collect();
         let limited = self.queues.get(&(ask.tenant, ask.queue.clone())).copied().unwrap_or_default();
         let wanted = ask.limit.min(CLAIM_RUNS_MAX);
-        let room = limited.limits.room(wanted, self.claimed_of(ask.tenant, &ask.queue), limited.spent_until, now);
+        let room = limited.limits.claimable(wanted, self.claimed_of(ask.tenant, &ask.queue), limited.spent_until, now);
         let chosen = choose(&candidates, &mut loads, room);
         let claims: Vec<_> = chosen.into_iter().filter_map(|run| self.claim_for_worker(run, ask, now)).collect();
         if let (Some(rate), Some(row)) = (limited.limits.rate, self.queues.get_mut(&(ask.tenant, ask.queue.clone()))) {

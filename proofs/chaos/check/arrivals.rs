@@ -56,7 +56,7 @@ fn doubled(history: &History, findings: &mut Findings) {
 fn named(history: &History, findings: &mut Findings) {
     let rows: HashMap<&str, _> = history.rows.iter().map(|row| (row.id.as_str(), row)).collect();
     let jobs: HashMap<&str, BTreeSet<i64>> =
-        history.jobs.iter().map(|job| (job.name.as_str(), oracle::expected(&job.held))).collect();
+        history.jobs.iter().map(|job| (job.name.as_str(), oracle::expected(&job.in_force))).collect();
     for delivery in &history.deliveries {
         let (job, tick) = (&delivery.job, delivery.scheduled_at);
         match rows.get(delivery.run.as_str()) {

@@ -62,7 +62,7 @@ fn changes(job: &Job, findings: &mut Findings) {
 }
 
 fn ticks(history: &History, job: &Job, rows: &[&Row], findings: &mut Findings) {
-    let expected = oracle::expected(&job.held);
+    let expected = oracle::expected(&job.in_force);
     findings.expected += expected.len() as u64;
     let mut times: BTreeMap<i64, u32> = BTreeMap::new();
     for row in rows {

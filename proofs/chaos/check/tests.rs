@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     history::{Delivery, Fault, Job, Offset, Probe, Range, Row, State},
-    oracle::{Answered, Held, Kind, Schedule},
+    oracle::{Answered, InForce, Kind, Schedule},
 };
 
 fn row(tick: i64) -> Row {
@@ -37,12 +37,12 @@ fn delivery(tick: i64) -> Delivery {
 /// A job every second, deleted at 4.5 s, with all its rows and deliveries.
 fn sound() -> History {
     let ticks = [1_000, 2_000, 3_000, 4_000];
-    let held = Held { schedule: Schedule::Every { ms: 1_000 }, after: 0, to: 4_500 };
+    let in_force = InForce { schedule: Schedule::Every { ms: 1_000 }, after: 0, to: 4_500 };
     History {
         jobs: vec![Job {
             name: "j".to_owned(),
             kind: Kind::Plain,
-            held: vec![held],
+            in_force: vec![in_force],
             asked: vec!["delete"],
             answered: vec![Answered { action: "delete", x: 4_500, sent_at: 4_490, answered_at: 4_510 }],
             audited: vec![("create".to_owned(), 0), ("delete".to_owned(), 4_500)],
@@ -63,8 +63,8 @@ fn found(change: impl FnOnce(&mut History)) -> Vec<(&'static str, u64)> {
     let mut history = sound();
     change(&mut history);
     let findings = check(&history);
-    let told = findings.breaches().map(|(name, breach)| (name, breach.count));
-    told.into_iter().filter(|(_, count)| *count > 0).collect()
+    let broken = findings.breaches().map(|(name, breach)| (name, breach.count));
+    broken.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_tick_without_a_row_is_lost() {
 fn an_answered_job_that_is_not_recorded_is_lost() {
     let lost = found(|history| {
         history.jobs[0].created_at = None;
-        history.jobs[0].held.clear();
+        history.jobs[0].in_force.clear();
         history.rows.clear();
         history.deliveries.clear();
     });
@@ -168,7 +168,8 @@ fn a_skip_without_an_open_run_needs_a_newer_tick_that_was_due_when_it_was_record
     let skip = |recorded: i64| {
         found(|history| {
             history.jobs[0].kind = Kind::Slow;
-            history.jobs[0].held[0] = Held { schedule: Schedule::Every { ms: 10_000 }, after: 10_000, to: 30_000 };
+            history.jobs[0].in_force[0] =
+                InForce { schedule: Schedule::Every { ms: 10_000 }, after: 10_000, to: 30_000 };
             history.jobs[0].answered.clear();
             let skipped = Row { finished_at: Some(recorded), ..skipped(20_000, 1) };
             history.rows = vec![skipped, row(30_000)];
@@ -184,7 +185,7 @@ fn a_skip_needs_an_open_run_and_a_job_with_overlap_skip() {
     let skip = |kind: Kind, reason: i16, ended: Option<i64>| {
         found(|history| {
             history.jobs[0].kind = kind;
-            history.jobs[0].held[0] = Held { schedule: Schedule::Every { ms: 10_000 }, after: 0, to: 20_000 };
+            history.jobs[0].in_force[0] = InForce { schedule: Schedule::Every { ms: 10_000 }, after: 0, to: 20_000 };
             history.jobs[0].answered.clear();
             let state = if ended.is_some() { State::Succeeded } else { State::Claimed };
             history.rows = vec![Row { finished_at: ended, state, ..row(10_000) }, skipped(20_000, reason)];

@@ -159,9 +159,9 @@ impl Server {
         let mut shell = std::process::Command::new("sh");
         let run = shell.args(["-c", &format!("set -e\n{lines}")]).env("PATH", path).env("EVERYTICK_SERVER", &self.url);
         let done = run.current_dir(self.dir()).output().unwrap();
-        let (said, complained) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-        assert!(done.status.success(), "{said}{complained}");
-        said.into_owned()
+        let (stdout, stderr) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        assert!(done.status.success(), "{stdout}{stderr}");
+        stdout.into_owned()
     }
 
     /// A command of the CLI for this server, for the test to run.

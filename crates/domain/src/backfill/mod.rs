@@ -88,8 +88,8 @@ impl Origin {
     pub fn run(&self, job: JobId, tick: DbTime) -> RunId {
         let (of, all) =
             (tick.since(self.stretch.from).as_millis(), self.stretch.to.since(self.stretch.from).as_millis());
-        let place = u128::from(of.min(all)) * u128::from(IDS_SPREAD_MS) / u128::from(all.max(1));
-        let at = self.begins().plus(Span::millis(u64::try_from(place).unwrap_or(IDS_SPREAD_MS)));
+        let offset = u128::from(of.min(all)) * u128::from(IDS_SPREAD_MS) / u128::from(all.max(1));
+        let at = self.begins().plus(Span::millis(u64::try_from(offset).unwrap_or(IDS_SPREAD_MS)));
         RunId::of(job, Cause::Backfill { at, backfill: self.backfill, tick })
     }
 
@@ -102,7 +102,7 @@ impl Origin {
 /// Runs older than `oldest` are not kept, so the period must not begin before it.
 pub fn ticks(
     job: &Job,
-    asked: Stretch,
+    requested: Stretch,
     rate: Option<Rate>,
     oldest: DbTime,
     now: DbTime,
@@ -122,7 +122,7 @@ pub fn ticks(
             return Err(vec![Invalid::new("job", message)]);
         }
     };
-    let Stretch { from, to, order } = asked;
+    let Stretch { from, to, order } = requested;
     let mut wrong = Vec::new();
     if to < from {
         wrong.push(Invalid::new("to", format!("{to} is before from ({from}); it must be from or later")));

@@ -26,22 +26,23 @@ fn fields(found: Result<Vec<DbTime>, Vec<Invalid>>) -> Vec<String> {
 #[test]
 fn both_ends_of_the_period_are_included_and_the_order_is_as_requested() {
     let job = job(spec(Span::seconds(10)));
-    let asked = |from, to, order| ticks(&job, Stretch { order, ..stretch(from, to) }, None, s(0), s(1_000)).unwrap();
-    assert_eq!(asked(20, 40, Order::Oldest), [s(20), s(30), s(40)]);
-    assert_eq!(asked(20, 40, Order::Newest), [s(40), s(30), s(20)]);
-    assert_eq!(asked(20, 20, Order::Oldest), [s(20)]);
-    assert_eq!(asked(21, 39, Order::Oldest), [s(30)]);
+    let requested =
+        |from, to, order| ticks(&job, Stretch { order, ..stretch(from, to) }, None, s(0), s(1_000)).unwrap();
+    assert_eq!(requested(20, 40, Order::Oldest), [s(20), s(30), s(40)]);
+    assert_eq!(requested(20, 40, Order::Newest), [s(40), s(30), s(20)]);
+    assert_eq!(requested(20, 20, Order::Oldest), [s(20)]);
+    assert_eq!(requested(21, 39, Order::Oldest), [s(30)]);
 }
 
 #[test]
 fn an_inverted_future_too_old_or_empty_period_is_refused() {
     let job = job(spec(Span::seconds(10)));
-    let asked = |from, to| fields(ticks(&job, stretch(from, to), None, s(100), s(1_000)));
-    assert_eq!(asked(300, 200), ["to"]);
-    assert_eq!(asked(200, 1_001), ["to"]);
-    assert_eq!(asked(99, 200), ["from"]);
-    assert_eq!(asked(99, 2_000), ["to", "from"]);
-    assert_eq!(asked(201, 209), ["from"]);
+    let requested = |from, to| fields(ticks(&job, stretch(from, to), None, s(100), s(1_000)));
+    assert_eq!(requested(300, 200), ["to"]);
+    assert_eq!(requested(200, 1_001), ["to"]);
+    assert_eq!(requested(99, 200), ["from"]);
+    assert_eq!(requested(99, 2_000), ["to", "from"]);
+    assert_eq!(requested(201, 209), ["from"]);
 }
 
 #[test]
@@ -56,10 +57,10 @@ fn ten_thousand_ticks_are_covered_and_one_more_is_refused() {
 
 #[test]
 fn a_job_without_ticks_is_refused() {
-    let mut asked = job(spec(Span::seconds(10)));
-    asked.schedule = None;
-    Arc::make_mut(&mut asked.spec).schedule = None;
-    assert_eq!(fields(ticks(&asked, stretch(0, 100), None, s(0), s(1_000))), ["job"]);
+    let mut requested = job(spec(Span::seconds(10)));
+    requested.schedule = None;
+    Arc::make_mut(&mut requested.spec).schedule = None;
+    assert_eq!(fields(ticks(&requested, stretch(0, 100), None, s(0), s(1_000))), ["job"]);
     let mut once = spec(Span::seconds(10));
     once.schedule = Some(Timing::At { at: s(50) }.into());
     assert_eq!(fields(ticks(&job(once), stretch(0, 100), None, s(0), s(1_000))), ["job"]);
@@ -85,10 +86,10 @@ fn origin(created: i64) -> Origin {
 #[test]
 fn a_rate_that_would_take_too_long_is_refused() {
     let job = job(spec(Span::seconds(10)));
-    let asked = |rate: &str| ticks(&job, stretch(0, 10_000), rate.parse().ok(), s(0), s(10_000));
-    assert_eq!(asked("6/1h").unwrap().len(), 1_001, "it takes 166 hours, less than the limit");
-    assert_eq!(fields(asked("5/1h")), ["rate"]);
-    assert_eq!(fields(asked("1/1d")), ["rate"]);
+    let requested = |rate: &str| ticks(&job, stretch(0, 10_000), rate.parse().ok(), s(0), s(10_000));
+    assert_eq!(requested("6/1h").unwrap().len(), 1_001, "it takes 166 hours, less than the limit");
+    assert_eq!(fields(requested("5/1h")), ["rate"]);
+    assert_eq!(fields(requested("1/1d")), ["rate"]);
 }
 
 #[test]
@@ -217,8 +218,8 @@ proptest! {
         let overlap = if limited { Overlap::Skip } else { Overlap::Allow };
         let job = job(JobSpec { overlap, ..spec(Span::seconds(every)) });
         let order = if newest { Order::Newest } else { Order::Oldest };
-        let asked = Stretch { order, ..stretch(from, from + length) };
-        let Ok(ticks) = ticks(&job, asked, None, s(0), s(5_000)) else { return Ok(()) };
+        let requested = Stretch { order, ..stretch(from, from + length) };
+        let Ok(ticks) = ticks(&job, requested, None, s(0), s(5_000)) else { return Ok(()) };
         let rate = rate.map(|(count, seconds)| Rate { count, per: Span::seconds(seconds) });
         let (mut made, mut open, mut spent_until, mut passes) = (Vec::<DbTime>::new(), 0, 0, 0_i64);
         loop {

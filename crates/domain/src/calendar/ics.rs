@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn an_unsupported_event_is_refused_with_its_line() {
-        for (lines, told) in [
+        for (lines, message) in [
             ("DTSTART:20261225T100000Z", "line 6: DTSTART: \"20261225T100000Z\" has a time of day"),
             ("DTSTART;VALUE=DATE:2026-12-25", "is not a date; write it like 20261225"),
             ("DTSTART;VALUE=DATE:20260230", "is not a date"),
@@ -376,7 +376,7 @@ mod tests {
             ("DESCRIPTION:nothing", "the event \"Day\": has no DTSTART"),
         ] {
             let wrong = from_ics(&event(lines), None).unwrap_err();
-            assert!(wrong[0].to_string().contains(told), "{lines}: {}", wrong[0]);
+            assert!(wrong[0].to_string().contains(message), "{lines}: {}", wrong[0]);
         }
         assert!(from_ics("hello", None).unwrap_err()[0].message.contains("BEGIN:VCALENDAR"));
         let open = from_ics("BEGIN:VCALENDAR\nBEGIN:VEVENT\n", None).unwrap_err();

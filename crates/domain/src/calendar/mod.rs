@@ -76,10 +76,10 @@ pub(crate) fn check_exclude(names: &[String], wrong: &mut Vec<Invalid>) {
         let message = format!("names {} calendars; at most {EXCLUDE_MAX} are allowed", names.len());
         wrong.push(Invalid::new("exclude", message));
     }
-    for (place, name) in names.iter().enumerate() {
+    for (index, name) in names.iter().enumerate() {
         if let Err(message) = check_name(name) {
             wrong.push(Invalid::new("exclude", message));
-        } else if names[..place].contains(name) {
+        } else if names[..index].contains(name) {
             wrong.push(Invalid::new("exclude", format!("names {name:?} twice")));
         }
     }

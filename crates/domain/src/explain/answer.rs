@@ -12,7 +12,7 @@ use crate::{
 
 use super::{
     Changed, Explanation, Facts, Kind, OVERDUE_AFTER, TickRecord, What, after, before,
-    words::{reason_words, run_words, told},
+    words::{author_words, reason_words, run_words},
 };
 
 pub(super) fn explain_tick(facts: &Facts, at: DbTime) -> Explanation {
@@ -25,7 +25,7 @@ pub(super) fn explain_tick(facts: &Facts, at: DbTime) -> Explanation {
     }
     if let Some(gone) = facts.job.deleted_at.filter(|gone| at > *gone) {
         let by = answer.who(|what| *what == What::Deleted, gone);
-        return answer.of(Kind::Deleted, format!("the job was deleted{} at {gone}", told(by)), by, Some(gone));
+        return answer.of(Kind::Deleted, format!("the job was deleted{} at {gone}", author_words(by)), by, Some(gone));
     }
     if let Some(pause) = answer.pause() {
         return pause;
@@ -155,7 +155,7 @@ impl Answer<'_> {
             self.facts.job.paused.as_ref().filter(|paused| paused.at == since).and_then(|paused| paused.note.as_ref());
         let note = note.map(|note| format!(" ({note})")).unwrap_or_default();
         let by = by.map(String::as_str);
-        let words = format!("no tick: the job was paused{} at {since}{resumed}{note}", told(by));
+        let words = format!("no tick: the job was paused{} at {since}{resumed}{note}", author_words(by));
         Some(self.of(Kind::Paused, words, by, Some(since)))
     }
 
@@ -174,11 +174,12 @@ impl Answer<'_> {
         );
         match x {
             Some(x) if !self.in_force.known => {
-                let words = format!("the definition was changed{} at {x}, and the previous one is not known", told(by));
+                let words =
+                    format!("the definition was changed{} at {x}, and the previous one is not known", author_words(by));
                 self.of(Kind::DefinitionChanged, words, by, Some(x))
             }
             Some(x) => {
-                let words = format!("no tick: the job had no schedule; one was added{} at {x}", told(by));
+                let words = format!("no tick: the job had no schedule; one was added{} at {x}", author_words(by));
                 self.of(Kind::NoSchedule, words, by, Some(x))
             }
             None => self.of(

@@ -85,7 +85,7 @@ pub struct Explanation {
 }
 
 /// How many backfilled runs of one instant are listed.
-pub const BACKFILLED_TOLD_MAX: usize = 10;
+pub const BACKFILLED_SHOWN_MAX: usize = 10;
 
 /// The default instant to explain: the last tick that the schedule should have had by now.
 #[must_use]
@@ -97,12 +97,12 @@ pub fn expected(job: &Job, now: DbTime) -> DbTime {
 
 #[must_use]
 pub fn explain(facts: &Facts, at: DbTime) -> Explanation {
-    let mut told = explain_tick(facts, at);
+    let mut explanation = explain_tick(facts, at);
     for Backfilled { run, state } in &facts.backfilled {
-        told.words += &format!("; backfilled: run {run} {}", state_words(*state));
+        explanation.words += &format!("; backfilled: run {run} {}", state_words(*state));
     }
-    told.backfilled.clone_from(&facts.backfilled);
-    told
+    explanation.backfilled.clone_from(&facts.backfilled);
+    explanation
 }
 
 fn after(at: DbTime) -> DbTime {

@@ -243,13 +243,13 @@ const CASES: &[Case] = &[
 #[test]
 fn every_situation_is_explained() {
     assert!(CASES.len() >= 15);
-    for (situation, at, stand, kind, says) in CASES {
+    for (situation, at, change, kind, contains) in CASES {
         let mut facts = facts();
-        stand(&mut facts);
+        change(&mut facts);
         let answer = explain(&facts, s(*at));
         assert_eq!(answer.kind, *kind, "{situation}: {}", answer.words);
         assert!(answer.words.starts_with(&s(*at).to_string()), "{situation}: {}", answer.words);
-        for word in *says {
+        for word in *contains {
             assert!(answer.words.contains(word), "{situation}: {} does not contain {word:?}", answer.words);
         }
     }
@@ -289,16 +289,16 @@ fn the_id_of_a_tick_contains_its_instant() {
 #[test]
 fn backfilled_runs_are_listed_besides_the_record_of_the_tick() {
     let run = RunId::floor(DbTime::from_millis(7));
-    let told = |state| {
+    let explained = |state| {
         let facts = Facts { backfilled: vec![Backfilled { run, state }], ..facts() };
         explain(&facts, facts.job.created_at)
     };
     let alone = explain(&facts(), facts().job.created_at);
-    let beside = told(State::Failed);
+    let beside = explained(State::Failed);
     assert_eq!((beside.kind, &beside.record), (alone.kind, &alone.record));
     assert_eq!(beside.words, format!("{}; backfilled: run {run} failed", alone.words));
     assert_eq!(beside.backfilled, [Backfilled { run, state: State::Failed }]);
     for (state, words) in [(State::Waiting, "waits"), (State::Claimed, "is in progress")] {
-        assert!(told(state).words.ends_with(words));
+        assert!(explained(state).words.ends_with(words));
     }
 }

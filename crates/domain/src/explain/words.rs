@@ -19,7 +19,8 @@ pub(super) const fn state_words(state: State) -> &'static str {
     }
 }
 
-pub(super) fn told(by: Option<&str>) -> String {
+/// ` by ann`, or nothing if the author is not known.
+pub(super) fn author_words(by: Option<&str>) -> String {
     by.map(|by| format!(" by {by}")).unwrap_or_default()
 }
 

@@ -125,15 +125,15 @@ pub fn in_order(given: &[(&str, Vec<&str>)]) -> Vec<usize> {
     let mut order = Vec::with_capacity(given.len());
     let mut waiting: BTreeSet<&str> = given.iter().map(|(name, _)| *name).collect();
     loop {
-        let ready = |place: &usize| given[*place].1.iter().all(|parent| !waiting.contains(parent));
+        let ready = |index: &usize| given[*index].1.iter().all(|parent| !waiting.contains(parent));
         let (now, later): (Vec<usize>, Vec<usize>) = left.into_iter().partition(ready);
         if now.is_empty() {
             // Either nothing is left, or the rest form a cycle: their parents will not be found.
             order.extend(later);
             return order;
         }
-        for place in &now {
-            waiting.remove(given[*place].0);
+        for index in &now {
+            waiting.remove(given[*index].0);
         }
         order.extend(now);
         left = later;

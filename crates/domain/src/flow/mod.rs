@@ -95,12 +95,12 @@ pub fn problems(spec: &JobSpec) -> Vec<Invalid> {
     if count > PARENTS_MAX {
         found.push(Invalid::new("depends_on", format!("names {count} jobs; at most {PARENTS_MAX} are allowed")));
     }
-    for (place, parent) in spec.depends_on.iter().enumerate() {
-        let field = format!("depends_on[{place}].job");
+    for (index, parent) in spec.depends_on.iter().enumerate() {
+        let field = format!("depends_on[{index}].job");
         if parent.job == spec.name {
             found.push(Invalid::new(&field, format!("{:?} is the job itself: {0} -> {0} is a cycle", parent.job)));
         }
-        if spec.depends_on[..place].iter().any(|before| before.job == parent.job) {
+        if spec.depends_on[..index].iter().any(|before| before.job == parent.job) {
             found.push(Invalid::new(field, format!("{:?} is named twice", parent.job)));
         }
     }
@@ -110,8 +110,8 @@ pub fn problems(spec: &JobSpec) -> Vec<Invalid> {
 
 /// The error for a parent that does not exist.
 #[must_use]
-pub fn unknown_parent(place: usize, name: &str) -> Invalid {
-    Invalid::new(format!("depends_on[{place}].job"), format!("there is no job {name:?}; create it first"))
+pub fn unknown_parent(index: usize, name: &str) -> Invalid {
+    Invalid::new(format!("depends_on[{index}].job"), format!("there is no job {name:?}; create it first"))
 }
 
 #[cfg(test)]

@@ -26,8 +26,8 @@ pub fn rerun(old: &Graph, runs: &BTreeMap<JobId, Ended>, from: &[String]) -> Res
     let bad = |node: &&Node| runs.get(&node.job).is_some_and(ended_badly);
     let mut chosen: BTreeSet<JobId> = old.nodes.iter().filter(bad).map(|node| node.job).collect();
     if !from.is_empty() {
-        let find = |(place, name): (usize, &String)| {
-            let field = format!("from[{place}]");
+        let find = |(index, name): (usize, &String)| {
+            let field = format!("from[{index}]");
             let id = name.parse::<JobId>().ok();
             let node = old.named(name).or_else(|| id.and_then(|id| old.node(id)));
             node.map(|node| node.job).ok_or_else(|| Invalid::new(field, format!("the flow has no job {name:?}")))

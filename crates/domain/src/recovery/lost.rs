@@ -37,18 +37,18 @@ pub struct Missing {
     /// Ticks that the cursor has passed, with the rows to record for them.
     pub passed: Vec<TickRow>,
     /// Ticks from the cursor on: the owner of the job does not record them.
-    pub unplayed: Vec<DbTime>,
+    pub overdue: Vec<DbTime>,
 }
 
 impl Missing {
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.passed.is_empty() && self.unplayed.is_empty()
+        self.passed.is_empty() && self.overdue.is_empty()
     }
 
     /// Every missing tick.
     pub fn ticks(&self) -> impl Iterator<Item = DbTime> + '_ {
-        self.passed.iter().map(|row| row.at).chain(self.unplayed.iter().copied())
+        self.passed.iter().map(|row| row.at).chain(self.overdue.iter().copied())
     }
 }
 
@@ -82,7 +82,7 @@ pub fn missing(job: &Job, cursor: Option<DbTime>, window: Window, ledger: &Ledge
             };
             missing.passed.push(plan::row(job.id, schedule, tick, fate));
         } else {
-            missing.unplayed.push(tick);
+            missing.overdue.push(tick);
         }
     }
     missing
@@ -156,10 +156,10 @@ mod tests {
         let found = missing(&job, Some(s(5_640)), window, &ledger, now);
         let passed: Vec<_> = found.passed.iter().map(|row| (row.at, row.fate)).collect();
         assert_eq!(passed, [(s(5_580), Fate::Skip(SkipReason::CatchUp))]);
-        assert_eq!(found.unplayed, [s(5_640)]);
+        assert_eq!(found.overdue, [s(5_640)]);
         assert_eq!(found.ticks().collect::<Vec<_>>(), [s(5_580), s(5_640)]);
         let ended = missing(&job, None, window, &ledger, now);
-        assert_eq!((ended.passed.len(), ended.unplayed.len()), (2, 0), "a schedule that ended has passed all ticks");
+        assert_eq!((ended.passed.len(), ended.overdue.len()), (2, 0), "a schedule that ended has passed all ticks");
     }
 
     #[test]

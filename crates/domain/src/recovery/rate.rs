@@ -135,18 +135,18 @@ mod tests {
             an_hour in 0_u64..400_000,
         ) {
             let (mut starts, rate) = (LateStarts::default(), Rate::of_ticks(an_hour));
-            let mut looks = Vec::new();
+            let mut passes = Vec::new();
             for pause in &pauses {
                 starts.earn(Duration::from_millis(*pause), rate);
                 let budget = starts.budget();
                 starts.spend(budget);
-                looks.push((*pause, budget));
+                passes.push((*pause, budget));
             }
-            for from in 0..looks.len() {
+            for from in 0..passes.len() {
                 let (mut passed, mut started) = (0.0, 0_usize);
-                for (look, (pause, budget)) in looks.iter().enumerate().skip(from) {
+                for (pass, (pause, budget)) in passes.iter().enumerate().skip(from) {
                     // A stretch begins with a poll, not with the pause before it.
-                    passed += if look == from { 0.0 } else { *pause as f64 / 1_000.0 };
+                    passed += if pass == from { 0.0 } else { *pause as f64 / 1_000.0 };
                     started += budget;
                     prop_assert!(started as f64 <= rate.per_second() * (passed + KEPT_SECONDS) + 1e-6);
                 }

@@ -83,11 +83,11 @@ mod tests {
             schedule.check_interval(&spec, min).err().map(|invalid| invalid.to_string())
         };
         assert_eq!(refused(cron("*/5 * * * *"), Span::minutes(5)), None);
-        let told = refused(cron("*/5 * * * *"), Span::minutes(6)).unwrap();
-        assert!(told.starts_with("cron: fires 5m after") && told.contains("6m (--min-interval)"), "{told}");
+        let message = refused(cron("*/5 * * * *"), Span::minutes(6)).unwrap();
+        assert!(message.starts_with("cron: fires 5m after") && message.contains("6m (--min-interval)"), "{message}");
         let every: ScheduleSpec = ScheduleSpec::every("30s").unwrap().into();
-        let told = refused((Schedule::compile(&every).unwrap(), every), Span::minutes(1)).unwrap();
-        assert!(told.starts_with("every: fires 30s after"), "{told}");
+        let message = refused((Schedule::compile(&every).unwrap(), every), Span::minutes(1)).unwrap();
+        assert!(message.starts_with("every: fires 30s after"), "{message}");
         let once: ScheduleSpec = ScheduleSpec::at("2026-12-24T00:00:00Z").unwrap().into();
         assert_eq!(refused((Schedule::compile(&once).unwrap(), once), Span::days(9)), None);
     }

@@ -10,7 +10,7 @@ use super::{Schedule, When, date::DAY, search::Cron, zone::Stretch};
 pub const PREVIEW_TICKS_MAX: usize = 1_000;
 
 /// How many clock changes one note describes in full. Ticks of a sparse schedule can be years apart.
-const CHANGES_TOLD_MAX: usize = 3;
+const CHANGES_SHOWN_MAX: usize = 3;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Preview {
@@ -65,7 +65,7 @@ fn note(cron: &Cron, before: DbTime, tick: DbTime) -> Option<String> {
     }
     let last = changes.last().copied()?;
     let mut words = match changes.len() {
-        told if told <= CHANGES_TOLD_MAX => changes.iter().map(change).collect::<Vec<_>>().join("; "),
+        count if count <= CHANGES_SHOWN_MAX => changes.iter().map(change).collect::<Vec<_>>().join("; "),
         many => format!("{many} clock changes, the last of them: {}", change(&last)),
     };
     if last.start == tick

@@ -26,7 +26,7 @@ pub fn zone_data_number() -> i64 {
     year.parse::<i64>().map_or(0, |year| year * 100 + letter)
 }
 
-/// Clock changes before this (2100-01-01) are in a table; for later ones, jiff is asked.
+/// Clock changes before this (2100-01-01) are in a table; jiff computes later ones.
 const TABLE_UNTIL: i64 = 4_102_444_800;
 
 /// Where tables begin: 1969-12-01, before any tick.

@@ -106,12 +106,12 @@ fn is_dead(suspects: &mut BTreeMap<JobId, DbTime>, job: JobId, found: &Missing) 
     if !found.passed.is_empty() {
         return true;
     }
-    let Some(first) = found.unplayed.first() else { return false };
+    let Some(first) = found.overdue.first() else { return false };
     if suspect.is_some_and(|since| since >= *first) {
         return true;
     }
     if suspects.len() < SUSPECTS_MAX {
-        suspects.insert(job, *found.unplayed.last().unwrap_or(first));
+        suspects.insert(job, *found.overdue.last().unwrap_or(first));
     }
     false
 }
@@ -120,7 +120,7 @@ fn is_dead(suspects: &mut BTreeMap<JobId, DbTime>, job: JobId, found: &Missing) 
 async fn repair(shared: &Arc<Shared>, walked: &WalkedJob, found: Missing) -> Result<bool> {
     let job = &walked.job;
     let ticks: Vec<String> = found.ticks().take(TICKS_NAMED_MAX).map(|tick| tick.to_string()).collect();
-    let (passed, unplayed) = (found.passed.len(), found.unplayed.len());
+    let (passed, overdue) = (found.passed.len(), found.overdue.len());
     let lost = JobTicks {
         key: job.spec.key_of(None),
         job: job.id,
@@ -139,7 +139,7 @@ async fn repair(shared: &Arc<Shared>, walked: &WalkedJob, found: Missing) -> Res
             id = %job.id,
             ticks = ticks.join(" "),
             lost = passed,
-            unplayed,
+            overdue,
             "a dead schedule: ticks had no record; the lost ticks are recorded now, and the job is reloaded"
         );
     }
@@ -150,27 +150,27 @@ async fn repair(shared: &Arc<Shared>, walked: &WalkedJob, found: Missing) -> Res
 mod tests {
     use super::*;
 
-    fn unplayed(seconds: &[i64]) -> Missing {
+    fn overdue(seconds: &[i64]) -> Missing {
         let tick = |seconds: &i64| DbTime::from_millis(seconds * 1_000);
-        Missing { unplayed: seconds.iter().map(tick).collect(), ..Missing::default() }
+        Missing { overdue: seconds.iter().map(tick).collect(), ..Missing::default() }
     }
 
     #[test]
     fn a_job_with_unrecorded_ticks_is_dead_when_two_searches_find_them() {
         let (mut suspects, job) = (BTreeMap::new(), JobId::from_uuid(uuid::Uuid::from_u128(1)));
-        assert!(!is_dead(&mut suspects, job, &unplayed(&[10, 20])));
-        assert!(is_dead(&mut suspects, job, &unplayed(&[20, 30, 40])), "the same tick is missing again");
-        assert!(!is_dead(&mut suspects, job, &unplayed(&[40])), "it was repaired, so this is a first finding");
-        assert!(!is_dead(&mut suspects, job, &unplayed(&[50])), "the tick of the first finding was recorded");
-        assert!(!is_dead(&mut suspects, job, &unplayed(&[])));
-        assert!(!is_dead(&mut suspects, job, &unplayed(&[50])), "it is no longer a suspect");
+        assert!(!is_dead(&mut suspects, job, &overdue(&[10, 20])));
+        assert!(is_dead(&mut suspects, job, &overdue(&[20, 30, 40])), "the same tick is missing again");
+        assert!(!is_dead(&mut suspects, job, &overdue(&[40])), "it was repaired, so this is a first finding");
+        assert!(!is_dead(&mut suspects, job, &overdue(&[50])), "the tick of the first finding was recorded");
+        assert!(!is_dead(&mut suspects, job, &overdue(&[])));
+        assert!(!is_dead(&mut suspects, job, &overdue(&[50])), "it is no longer a suspect");
     }
 
     #[test]
     fn suspects_are_remembered_up_to_a_limit() {
         let mut suspects = BTreeMap::new();
         for n in 0..SUSPECTS_MAX as u128 + 5 {
-            is_dead(&mut suspects, JobId::from_uuid(uuid::Uuid::from_u128(n)), &unplayed(&[10]));
+            is_dead(&mut suspects, JobId::from_uuid(uuid::Uuid::from_u128(n)), &overdue(&[10]));
         }
         assert_eq!(suspects.len(), SUSPECTS_MAX);
     }

@@ -1,7 +1,7 @@
 //! Reads the facts about one instant of a job, which may be deleted, in one snapshot.
 
 use everytick_domain::{
-    explain::{BACKFILLED_TOLD_MAX, Backfilled, Facts, expected},
+    explain::{BACKFILLED_SHOWN_MAX, Backfilled, Facts, expected},
     ids::{BackfillId, Cause, RunId, TenantId},
     time::{DbTime, Span},
 };
@@ -44,7 +44,7 @@ pub(super) async fn load_facts(
     let found = sqlx::query(sql!("backfilled"))
         .bind(id.uuid())
         .bind(at.millis())
-        .bind(rows::limit(BACKFILLED_TOLD_MAX))
+        .bind(rows::limit(BACKFILLED_SHOWN_MAX))
         .fetch_all(&mut *read)
         .await
         .failed(DOING)?;

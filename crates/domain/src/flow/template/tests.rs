@@ -84,7 +84,7 @@ fn the_buffer_does_not_grow_beyond_the_limit() {
 /// A job of an earlier release may have that many.
 #[test]
 fn a_payload_with_too_many_placeholders_is_refused() {
-    let payload = |places: usize| serde_json::json!(vec!["{{ parents.extract.output.rows }}"; places]).to_string();
+    let payload = |count: usize| serde_json::json!(vec!["{{ parents.extract.output.rows }}"; count]).to_string();
     assert!(rendered(&payload(PLACEHOLDERS_MAX)).is_ok());
     let why = rendered(&payload(10_000)).unwrap_err();
     assert_eq!(why, "has 10000 placeholders {{ ... }}; at most 100 are allowed");
@@ -113,18 +113,18 @@ fn a_run_outside_a_flow_cannot_refer_to_parents() {
 
 #[test]
 fn a_definition_with_wrong_placeholders_is_refused() {
-    let told = |payload: &str, parents: &[&str]| {
+    let problems_of = |payload: &str, parents: &[&str]| {
         problems(&following(payload, parents))
             .into_iter()
             .map(|invalid| invalid.to_string())
             .collect::<Vec<_>>()
             .join("\n")
     };
-    assert_eq!(told(r#"{"n": "{{ parents.a.output.rows }} {{ flow }}"}"#, &["a"]), "");
-    assert_eq!(told(r#""{{ whatever }}""#, &[]), "", "a job without parents delivers its payload unchanged");
-    assert!(told(r#""{{ parents.a.run }}""#, &[]).contains("depends_on is empty"));
+    assert_eq!(problems_of(r#"{"n": "{{ parents.a.output.rows }} {{ flow }}"}"#, &["a"]), "");
+    assert_eq!(problems_of(r#""{{ whatever }}""#, &[]), "", "a job without parents delivers its payload unchanged");
+    assert!(problems_of(r#""{{ parents.a.run }}""#, &[]).contains("depends_on is empty"));
     let many = serde_json::json!(vec!["{{ flow }}"; PLACEHOLDERS_MAX + 1]).to_string();
-    assert_eq!(told(&many, &["a"]), "payload: has 101 placeholders {{ ... }}; at most 100 are allowed");
+    assert_eq!(problems_of(&many, &["a"]), "payload: has 101 placeholders {{ ... }}; at most 100 are allowed");
     let ticking =
         JobSpec { schedule: spec(Span::minutes(1)).schedule, ..following(r#""{{ parents.a.run }}""#, &["a"]) };
     assert!(problems(&ticking)[0].message.contains("the job has a schedule"));
@@ -135,6 +135,6 @@ fn a_definition_with_wrong_placeholders_is_refused() {
         (r#""{{ parent.a.output }}""#, "is not a known placeholder"),
         (r#""{{ flow""#, "has {{ without }}"),
     ] {
-        assert!(told(payload, &["a"]).contains(wrong), "{payload}: {}", told(payload, &["a"]));
+        assert!(problems_of(payload, &["a"]).contains(wrong), "{payload}: {}", problems_of(payload, &["a"]));
     }
 }

@@ -79,7 +79,7 @@ async fn claim_in(
             .fetch_one(&mut *write.tx)
             .await
             .failed(CLAIMING)?;
-        room = limits.room(room, usize::try_from(claimed).unwrap_or(usize::MAX), *spent_until, now);
+        room = limits.claimable(room, usize::try_from(claimed).unwrap_or(usize::MAX), *spent_until, now);
     }
     let mut held = HeldJobs::default();
     let mut claims = Vec::new();

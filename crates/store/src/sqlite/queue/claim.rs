@@ -49,7 +49,7 @@ async fn claim(write: &mut Write, ask: &ClaimQueue, one_by_one: bool) -> Result<
     if let Some((limits, spent_until)) = &limits {
         let counted = queue(sql!("queue_claimed")).fetch_one(&mut *write.tx).await.failed(CLAIMING)?;
         let claimed: i64 = counted.try_get(0).failed(CLAIMING)?;
-        room = limits.room(room, usize::try_from(claimed).unwrap_or(usize::MAX), *spent_until, now);
+        room = limits.claimable(room, usize::try_from(claimed).unwrap_or(usize::MAX), *spent_until, now);
     }
     let mut known = KnownJobs::default();
     let chosen = choose_runs(write, ask, room, &mut known).await?;

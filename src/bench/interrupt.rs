@@ -10,18 +10,18 @@ use tokio_util::sync::CancellationToken;
 const INTERRUPTED: i32 = 130;
 
 /// The token that the first signal cancels. Listens from the first call on.
-pub(super) fn told() -> anyhow::Result<&'static CancellationToken> {
-    static TOLD: OnceLock<CancellationToken> = OnceLock::new();
-    if let Some(told) = TOLD.get() {
-        return Ok(told);
+pub(super) fn interrupted() -> anyhow::Result<&'static CancellationToken> {
+    static TOKEN: OnceLock<CancellationToken> = OnceLock::new();
+    if let Some(token) = TOKEN.get() {
+        return Ok(token);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (mut interrupt, mut terminate) = {
         let _inside = runtime.enter();
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
     };
-    let told = CancellationToken::new();
-    let heard = told.clone();
+    let token = CancellationToken::new();
+    let first = token.clone();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         runtime.block_on(async {
             loop {
@@ -29,12 +29,12 @@ pub(super) fn told() -> anyhow::Result<&'static CancellationToken> {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
                 }
-                if heard.is_cancelled() {
+                if first.is_cancelled() {
                     std::process::exit(INTERRUPTED);
                 }
-                heard.cancel();
+                first.cancel();
             }
         });
     })?;
-    Ok(TOLD.get_or_init(|| told))
+    Ok(TOKEN.get_or_init(|| token))
 }
