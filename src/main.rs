@@ -10,6 +10,7 @@ mod identity;
 mod logging;
 mod node;
 mod output;
+mod sse;
 mod telemetry;
 mod watch;
 
