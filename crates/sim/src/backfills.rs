@@ -17,8 +17,9 @@ use everytick_domain::{
 
 use super::{
     Point, SimStore,
-    db::{Db, RunRow, Subject, WaitingRow},
+    db::{Db, RunRow, WaitingRow},
 };
+use everytick_store::tx::requests::{Kind, Made};
 use everytick_store::{
     Actor, BackfillAdvanced, BackfillPreview, BackfillRecord, BackfillStore, CancelledBackfill, EndedRuns, Lease,
     NewBackfill, Page, Result, StoreError,
@@ -126,8 +127,8 @@ impl Db {
         now: DbTime,
     ) -> Result<BackfillRecord> {
         match self.replayed(tenant, ask.idempotency.as_ref())? {
-            Some(Subject::Backfill(id)) => return self.get_backfill(tenant, id),
-            Some(Subject::Job(_) | Subject::Run(_) | Subject::Flow(_)) => return Err(StoreError::KeyReused),
+            Some(Made { kind: Kind::Backfill, id }) => return self.get_backfill(tenant, BackfillId::from_uuid(id)),
+            Some(_) => return Err(StoreError::KeyReused),
             None => {}
         }
         let job = self.find(tenant, &ask.job)?.job.clone();
@@ -140,7 +141,7 @@ impl Db {
         }
         let detail = made_detail(&job.spec.name, &ask, ticks.len());
         self.note(tenant, actor, "backfill", ask.id.to_string(), detail, now);
-        self.remember(tenant, ask.idempotency.as_ref(), Subject::Backfill(ask.id), now);
+        self.remember(tenant, ask.idempotency.as_ref(), Made { kind: Kind::Backfill, id: ask.id.uuid() }, now);
         let row = BackfillRow {
             tenant,
             job: job.id,

@@ -20,7 +20,7 @@ use everytick_store::{
     },
 };
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct CalendarRow {
     version: Version,
     created_at: DbTime,

@@ -23,14 +23,14 @@ use super::backfills::BackfillRow;
 use super::calendars::CalendarRow;
 use super::faults::{Faults, NoFaults, Row};
 use super::queue::{QueueRow, WorkerClaimRow};
-use everytick_store::shared::flows::FlowRow;
 use everytick_store::{
     AttemptRecord, AuditRecord, Beat, Cluster, Lease, Limits, NameOwner, NodeInfo, NodeRecord, OLD_CLAIM_AFTER,
     PartitionRecord, Result, StoreError,
 };
+use everytick_store::{shared::flows::FlowRow, tx::requests::Made};
 
 /// The content of the simulated database.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Db {
     /// Which rows the current transaction cannot decode.
     pub(super) damage: Damage,
@@ -75,6 +75,7 @@ pub struct Db {
 }
 
 /// Which rows a transaction cannot decode: decided by the faults of its connection and the time of its execution.
+#[derive(Clone)]
 pub(super) struct Damage {
     pub faults: Arc<dyn Faults>,
     pub now: DbTime,
@@ -101,7 +102,7 @@ impl Damage {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct JobRow {
     pub job: Job,
     pub epoch: Epoch,
@@ -200,16 +201,8 @@ impl LeaseRow {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestRow {
     pub fingerprint: [u8; 32],
-    pub subject: Subject,
+    pub made: Made,
     pub at: DbTime,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Subject {
-    Job(JobId),
-    Run(RunId),
-    Backfill(BackfillId),
-    Flow(RunId),
 }
 
 /// One change in the journal, which the simulator's checker reads.
@@ -315,7 +308,26 @@ pub enum Entry {
     },
 }
 
+/// The content of the database before a transaction. The journal is only extended, so its length is enough.
+pub(super) struct Snapshot {
+    db: Db,
+    journal: usize,
+}
+
 impl Db {
+    pub(super) fn snapshot(&mut self) -> Snapshot {
+        let journal = std::mem::take(&mut self.journal);
+        let snapshot = Snapshot { db: self.clone(), journal: journal.len() };
+        self.journal = journal;
+        snapshot
+    }
+
+    pub(super) fn restore(&mut self, snapshot: Snapshot) {
+        let mut journal = std::mem::take(&mut self.journal);
+        journal.truncate(snapshot.journal);
+        *self = Self { journal, ..snapshot.db };
+    }
+
     pub(super) fn new(limits: Limits, partitions: u16, shared: bool) -> Self {
         let free = |partition| {
             let (fence, since) = (Fence::default(), DbTime::EPOCH);

@@ -4,10 +4,8 @@ use std::{collections::BTreeMap, sync::PoisonError};
 
 use async_trait::async_trait;
 use everytick_domain::{
-    edit::Change,
-    flow::{Decided, Edges, FlowState, When, is_template},
+    flow::{Decided, Edges, FlowState, is_template},
     ids::{Cause, Fence, JobId, RunId, TenantId},
-    job::JobSpec,
     mutant::Mutant,
     run::State,
     time::DbTime,
@@ -15,11 +13,12 @@ use everytick_domain::{
 
 use super::{
     Point, SimStore,
-    db::{Db, JobRow, RunRow, Subject, WaitingRow},
+    db::{Db, JobRow, RunRow, WaitingRow},
 };
 use everytick_store::{
-    Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, JobRef, NodeRun, OpenRun, RerunFlow, Result, StoreError,
+    Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, NodeRun, OpenRun, RerunFlow, Result, StoreError,
     shared::flows::{self, ChildRow, Children, FlowRow, LockedChild, Output, Rendered},
+    tx::requests::{Kind, Made},
 };
 
 #[async_trait]
@@ -71,12 +70,12 @@ impl FlowStore for SimStore {
 }
 
 impl Db {
-    fn live(&self, tenant: TenantId) -> impl Iterator<Item = &JobRow> {
+    pub(super) fn live(&self, tenant: TenantId) -> impl Iterator<Item = &JobRow> {
         self.jobs.values().filter(move |row| row.job.tenant == tenant && row.job.deleted_at.is_none())
     }
 
     /// The edges between all live jobs of a tenant.
-    fn edges(&self, tenant: TenantId) -> Edges {
+    pub(super) fn edges(&self, tenant: TenantId) -> Edges {
         let ids: BTreeMap<&str, JobId> =
             self.live(tenant).map(|row| (row.job.spec.name.as_str(), row.job.id)).collect();
         let mut edges = Edges::default();
@@ -91,37 +90,13 @@ impl Db {
         edges
     }
 
-    fn children_of(&self, job: JobId) -> Vec<String> {
+    pub(super) fn children_of(&self, job: JobId) -> Vec<String> {
         let Some(row) = self.jobs.get(&job) else { return Vec::new() };
         let follows = |other: &&JobRow| other.job.spec.depends_on.iter().any(|on| on.job == row.job.spec.name);
         let mut names: Vec<_> =
             self.live(row.job.tenant).filter(follows).map(|other| other.job.spec.name.clone()).collect();
         names.sort_unstable();
         names
-    }
-
-    pub(super) fn define_parents(&self, tenant: TenantId, job: JobId, spec: &mut JobSpec) -> Result<()> {
-        let known = flows::by_call(self.live(tenant).map(|row| (row.job.id, row.job.spec.name.clone())));
-        let parents: Vec<(JobId, When)> =
-            flows::resolve(spec, |name| known.get(name).cloned()).map_err(StoreError::Invalid)?;
-        flows::define(&mut self.edges(tenant), job, &spec.name, &parents)
-    }
-
-    pub(super) fn check_edges(&self, tenant: TenantId, job: JobId, change: &mut Change) -> Result<()> {
-        let Ok(row) = self.find(tenant, &JobRef::Id(job)) else { return Ok(()) };
-        match change {
-            Change::Replace(spec) => {
-                if spec.name != row.job.spec.name {
-                    flows::followed(self.children_of(job))?;
-                }
-                if spec.depends_on != row.job.spec.depends_on {
-                    self.define_parents(tenant, job, spec)?;
-                }
-                Ok(())
-            }
-            Change::Delete => flows::followed(self.children_of(job)),
-            Change::Pause { .. } | Change::Quarantine { .. } | Change::Resume => Ok(()),
-        }
     }
 
     pub(super) fn leave_step(&mut self, id: RunId) {
@@ -327,8 +302,8 @@ impl Db {
     }
 
     fn rerun_flow(&mut self, tenant: TenantId, actor: &Actor, ask: &RerunFlow, now: DbTime) -> Result<FlowRecord> {
-        if let Some(Subject::Flow(made)) = self.replayed(tenant, ask.idempotency.as_ref())? {
-            let row = self.flows.get(&made).ok_or(StoreError::NotFound("flow"))?;
+        if let Some(made) = self.replayed(tenant, ask.idempotency.as_ref())? {
+            let row = self.flows.get(&RunId::from_uuid(made.id)).ok_or(StoreError::NotFound("flow"))?;
             return Ok(row.record(&self.node_runs(row)));
         }
         let old = self.flow_row(ask.flow, Some(now)).filter(|row| row.tenant == tenant);
@@ -346,7 +321,7 @@ impl Db {
         self.flows.insert(row.id, row.clone());
         self.record_children(&row, first, now);
         self.note(tenant, actor, "rerun_flow", flows::subject(row.id), flows::rerun_detail(&row), now);
-        self.remember(tenant, ask.idempotency.as_ref(), Subject::Flow(row.id), now);
+        self.remember(tenant, ask.idempotency.as_ref(), Made { kind: Kind::Flow, id: row.id.uuid() }, now);
         Ok(row.record(&self.node_runs(&row)))
     }
 

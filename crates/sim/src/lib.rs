@@ -15,6 +15,7 @@ mod reads;
 mod repair;
 mod runs;
 mod ticks;
+mod tx;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -34,6 +35,7 @@ pub use db::{Db, Entry, RangeRow, RunRow};
 pub use faults::{Call, Fate, Faults, NoFaults, Point, Row};
 
 use db::Damage;
+use everytick_store::tx::{cancel, create, edit, redrive, trigger};
 use everytick_store::{
     AcceptedRun, Actor, AttemptRecord, AuditRecord, Beat, Busy, CalendarPut, CalendarRecord, CancelledJob,
     CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, IdempotencyKey,
@@ -42,6 +44,7 @@ use everytick_store::{
     RunRecord, Settle, SettleAnswer, Store, StoreError, Supersede, UnreadableRows, Waiting, WaitingRun, Walked,
     WallClock,
 };
+use tx::SimTx;
 
 /// One node's connection to the simulated database. Clones with [`SimStore::connect`] share the database.
 pub struct SimStore {
@@ -114,6 +117,16 @@ impl SimStore {
     /// Makes every advance of this flow fail from now on.
     pub fn break_flow(&self, flow: RunId) {
         self.db.lock().unwrap_or_else(PoisonError::into_inner).broken_flows.insert(flow);
+    }
+
+    /// Runs a script of `everytick_store::tx` as one transaction.
+    async fn in_tx<T: Send + 'static>(
+        &self,
+        point: Point,
+        doing: &'static str,
+        script: impl AsyncFnOnce(&mut SimTx<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.transact(point, move |db, now, sent_at| tx::execute(db, doing, now, sent_at, script)).await
     }
 
     /// Runs one transaction: delays the request, executes the body at one instant, delays the reply. A caller that stops waiting
@@ -365,29 +378,34 @@ impl Store for SimStore {
         jobs: Vec<NewJob>,
         idempotency: Option<&IdempotencyKey>,
     ) -> Result<Vec<Result<Created>>> {
-        let (actor, idempotency) = (actor.clone(), idempotency.cloned());
-        self.transact(Point::Ask, move |db, now, _| Ok(db.create_jobs(tenant, &actor, jobs, idempotency.as_ref(), now)))
-            .await
+        let (actor, key) = (actor.clone(), idempotency.cloned());
+        let script = async move |tx: &mut SimTx<'_>| create::create_jobs(tx, tenant, &actor, jobs, key.as_ref()).await;
+        self.in_tx(Point::Ask, "create jobs", script).await
     }
     async fn edit_job(&self, tenant: TenantId, actor: &Actor, edit: EditJob) -> Result<Edited> {
         let actor = actor.clone();
-        self.transact(Point::Edit, move |db, now, sent_at| db.edit_job(tenant, &actor, edit, now, sent_at)).await
+        let script = async move |tx: &mut SimTx<'_>| edit::edit_job(tx, tenant, &actor, edit).await;
+        self.in_tx(Point::Edit, tx::EDIT, script).await
     }
     async fn trigger(&self, tenant: TenantId, actor: &Actor, run: NewRun) -> Result<RunRecord> {
         let actor = actor.clone();
-        self.transact(Point::Ask, move |db, now, _| db.trigger(tenant, &actor, run, now)).await
+        let script = async move |tx: &mut SimTx<'_>| trigger::trigger(tx, tenant, &actor, run).await;
+        self.in_tx(Point::Ask, tx::TRIGGER, script).await
     }
     async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<CancelledRun> {
         let actor = actor.clone();
-        self.transact(Point::Ask, move |db, now, _| db.cancel_run(tenant, &actor, run, now)).await
+        let script = async move |tx: &mut SimTx<'_>| cancel::cancel_run(tx, tenant, &actor, run).await;
+        self.in_tx(Point::Ask, "cancel a run", script).await
     }
     async fn cancel_job(&self, tenant: TenantId, actor: &Actor, job: &JobRef) -> Result<CancelledJob> {
         let (actor, job) = (actor.clone(), job.clone());
-        self.transact(Point::Ask, move |db, now, _| db.cancel_job(tenant, &actor, &job, now)).await
+        let script = async move |tx: &mut SimTx<'_>| cancel::cancel_job(tx, tenant, &actor, &job).await;
+        self.in_tx(Point::Ask, "cancel the runs of a job", script).await
     }
     async fn redrive(&self, tenant: TenantId, actor: &Actor, ask: &Redrive) -> Result<Redriven> {
         let (actor, ask) = (actor.clone(), ask.clone());
-        self.transact(Point::Ask, move |db, now, _| db.redrive(tenant, &actor, &ask, now)).await
+        let script = async move |tx: &mut SimTx<'_>| redrive::redrive(tx, tenant, &actor, &ask).await;
+        self.in_tx(Point::Ask, "redrive failed runs", script).await
     }
 
     async fn put_calendar(&self, tenant: TenantId, actor: &Actor, put: PutCalendar) -> Result<CalendarPut> {

@@ -23,6 +23,7 @@ mod redrives;
 pub mod shared;
 mod sqlite;
 mod statement;
+pub mod tx;
 mod types;
 mod unreadable;
 

@@ -55,7 +55,7 @@ pub struct RedrivenRun {
 impl Redriven {
     /// How many new runs may be created for a job with `open` open and `waits` waiting runs, and the error message if
     /// that is none. Under `cancel_previous` one at a time: a newer run would cancel the others for good.
-    pub fn room(spec: &JobSpec, open: usize, waits: u64, max: u64) -> (u64, String) {
+    pub fn remaining(spec: &JobSpec, open: usize, waits: u64, max: u64) -> (u64, String) {
         if spec.overlap == Overlap::CancelPrevious {
             let message = "a run of the job is open, and under cancel_previous the runs would cancel each other; retry when it has ended";
             return (u64::from(open == 0), message.to_owned());
@@ -67,10 +67,10 @@ impl Redriven {
         (job, job_name): (JobId, String),
         ask: &Redrive,
         failed: Vec<RunRecord>,
-        room: u64,
+        remaining: u64,
         state: impl Fn(RunId) -> Option<State>,
     ) -> Self {
-        let (mut runs, mut next_since, mut left) = (Vec::new(), None, room);
+        let (mut runs, mut next_since, mut left) = (Vec::new(), None, remaining);
         for failed in failed {
             let run = RunId::redriven(job, failed.id);
             let state = state(run);

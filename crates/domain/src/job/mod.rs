@@ -108,6 +108,12 @@ impl Overlap {
             Self::Allow => "allow",
         }
     }
+
+    /// Whether new runs wait behind the open ones.
+    #[must_use]
+    pub const fn is_queue(self) -> bool {
+        matches!(self, Self::Queue { .. })
+    }
 }
 
 /// What happens to ticks that were not recorded in time.

@@ -16,13 +16,17 @@ use everytick_domain::{
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, create, create::Kind, edit, horizon, node, range, request, rows, sql};
+use super::{Failed, PostgresStore, Write, horizon, jobs, node, range, rows, sql};
 use crate::{
     Actor, BackfillAdvanced, BackfillPreview, BackfillRecord, BackfillStore, CancelledBackfill, EndedRuns, JobRef,
     Lease, NewBackfill, Page, Result, StoreError,
     backfills::{
         Listed, TICK_BYTES, cancelled_by, cancelled_detail, made_detail, order_of, rate_of, ticks_from_bytes,
         ticks_to_bytes, too_many,
+    },
+    tx::{
+        JobLock, Tx as _, lock_for_request, lock_job,
+        requests::{self, Kind},
     },
 };
 
@@ -35,7 +39,7 @@ const CANCELLING: &str = "cancel a backfill";
 impl BackfillStore for PostgresStore {
     async fn preview_backfill(&self, tenant: TenantId, ask: &NewBackfill) -> Result<BackfillPreview> {
         let mut read = self.read(READING).await?;
-        let job = edit::find(&mut read, &self.unreadable, tenant, &ask.job, READING).await?.job;
+        let job = jobs::find(&mut read, &self.unreadable, tenant, &ask.job, READING).await?.job;
         let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(READING)?;
         let now = DbTime::from_millis(now);
         let ticks = ticks(&job, ask.stretch, ask.rate, now.minus(ask.kept), now).map_err(StoreError::Invalid)?;
@@ -108,12 +112,11 @@ impl BackfillStore for PostgresStore {
 }
 
 async fn create(write: &mut Write, tenant: TenantId, actor: &Actor, ask: &NewBackfill) -> Result<BackfillRecord> {
-    create::hold_key(write, tenant, ask.idempotency.as_ref()).await?;
-    write.read_clock().await?;
-    if let Some(made) = create::replayed(write, tenant, ask.idempotency.as_ref(), Kind::Backfill).await? {
+    requests::lock(write, tenant, ask.idempotency.as_ref()).await?;
+    if let Some(made) = requests::replayed(write, tenant, ask.idempotency.as_ref(), Kind::Backfill).await? {
         return get(&mut write.tx, tenant, BackfillId::from_uuid(made), CREATING).await;
     }
-    let job = edit::hold(write, sql!("job_held"), tenant, &ask.job).await?.job;
+    let job = lock_job(write, JobLock::Requests, tenant, &ask.job).await?.job;
     crate::flows::check_outside(&job.spec, ask.payload.as_deref())?;
     let now = write.now;
     let ticks = ticks(&job, ask.stretch, ask.rate, now.minus(ask.kept), now).map_err(StoreError::Invalid)?;
@@ -145,8 +148,8 @@ async fn create(write: &mut Write, tenant: TenantId, actor: &Actor, ask: &NewBac
         .await
         .failed_or_refused(CREATING)?;
     let note = (ask.id.to_string(), made_detail(&job.spec.name, ask, ticks.len()));
-    create::note(write, tenant, actor, "backfill", &[note]).await?;
-    create::remember(write, tenant, ask.idempotency.as_ref(), Kind::Backfill, ask.id.uuid()).await?;
+    write.audit(tenant, actor, "backfill", &[note]).await?;
+    requests::remember(write, tenant, ask.idempotency.as_ref(), Kind::Backfill, ask.id.uuid()).await?;
     get(&mut write.tx, tenant, ask.id, CREATING).await
 }
 
@@ -163,7 +166,7 @@ async fn cancel(write: &mut Write, tenant: TenantId, actor: &Actor, id: Backfill
             .await
             .failed(CANCELLING)?;
         let note = (id.to_string(), cancelled_detail(&was));
-        create::note(write, tenant, actor, "cancel_backfill", &[note]).await?;
+        write.audit(tenant, actor, "cancel_backfill", &[note]).await?;
     }
     let backfill = get(&mut write.tx, tenant, id, CANCELLING).await?;
     Ok(CancelledBackfill { backfill, open: listed(&mut write.tx, id, CANCELLING).await?.open })
@@ -250,9 +253,7 @@ async fn advance(write: &mut Write, lease: &Lease, id: BackfillId, kept: Span) -
     let mut step = row.standing(write.now, kept).step();
     if !step.make.is_empty() {
         // Only if runs are created: under `queue` this lock blocks the recording of ticks.
-        if let Some(statement) = there(request::holds(write, row.tenant, &row.job_ref()).await)? {
-            there(edit::hold(write, statement, row.tenant, &row.job_ref()).await)?;
-        }
+        there(lock_for_request(write, row.tenant, &row.job_ref()).await)?;
         row = Row::load(write, id).await?;
         step = row.standing(write.now, kept).step();
     }
@@ -322,7 +323,7 @@ impl Row {
             .failed(ADVANCING)?
             .ok_or(StoreError::NotFound("backfill"))?;
         let mut row = Self::read(id, &row).failed_or_refused(ADVANCING)?;
-        row.job = there(edit::find(&mut write.tx, &write.unreadable, row.tenant, &row.job_ref(), ADVANCING).await)?
+        row.job = there(jobs::find(&mut write.tx, &write.unreadable, row.tenant, &row.job_ref(), ADVANCING).await)?
             .map(|row| row.job);
         row.listed = listed(&mut write.tx, id, ADVANCING).await?;
         if let Some(job) = row.job.as_ref().filter(|job| job.spec.in_progress_max().is_some()) {

@@ -24,16 +24,44 @@ use everytick_domain::{
 use sqlx::{PgConnection, Row as _};
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, create, day_sql, edit, flows, homes, horizon, is_locked, range, rows, sql};
-use crate::{Actor, BacklogAction, BacklogStep, BacklogWork, Result};
+use super::{Failed, PostgresStore, Write, day_sql, flows, homes, horizon, is_locked, range, rows, sql};
+use crate::{
+    Actor, BacklogAction, BacklogStep, BacklogWork, CancelledJob, EditJob, Edited, JobRef, Result,
+    tx::{Tx as _, cancel, edit, in_tx},
+};
 
 const DOING: &str = "process a backlog";
+
+/// Edits a job. If it cancels a long backlog, waits for the claims that began before.
+pub(super) async fn edit_job(store: &PostgresStore, tenant: TenantId, actor: &Actor, ask: EditJob) -> Result<Edited> {
+    let cancel = ask.cancel;
+    let mut edited = in_tx!(store, "edit the job", tx => edit::edit_job(tx, tenant, actor, ask))?;
+    if edited.backlog && cancel {
+        edited.cancelled.extend(cancel_late_claims(store, tenant, actor, edited.job.id).await?);
+    }
+    Ok(edited)
+}
+
+/// Cancels all open runs of a job. If the backlog is long, waits for the claims that began before.
+pub(super) async fn cancel_job(
+    store: &PostgresStore,
+    tenant: TenantId,
+    actor: &Actor,
+    job: &JobRef,
+) -> Result<CancelledJob> {
+    let mut cancelled = in_tx!(store, "cancel the runs of a job", tx => cancel::cancel_job(tx, tenant, actor, job))?;
+    if cancelled.runs.backlog {
+        let late = cancel_late_claims(store, tenant, actor, cancelled.job).await?;
+        cancelled.runs.claimed.extend(late);
+    }
+    Ok(cancelled)
+}
 
 /// Whether more runs of a job wait than one transaction processes, or its backlog is being processed already.
 pub(super) async fn is_long(write: &mut Write, job: JobId) -> Result<bool> {
     sqlx::query_scalar(sql!("backlog_is_long"))
         .bind(job.uuid())
-        .bind(rows::limit(write.backlog_max))
+        .bind(rows::limit(write.limits.backlog_batch_max))
         .fetch_one(&mut *write.tx)
         .await
         .failed(write.doing)
@@ -63,7 +91,7 @@ pub(super) async fn mark(
         unmark(write, job, BacklogAction::Move).await?;
     }
     let detail = serde_json::json!({ "backlog": action.word() });
-    create::note(write, tenant, actor, "backlog", &[(job.to_string(), detail.to_string())]).await
+    write.audit(tenant, actor, "backlog", &[(job.to_string(), detail.to_string())]).await
 }
 
 async fn unmark(write: &mut Write, job: JobId, action: BacklogAction) -> Result<()> {
@@ -128,9 +156,9 @@ async fn late_claims(write: &mut Write, tenant: TenantId, actor: &Actor, job: Jo
     // Waits for settlements in progress, so that the runs they put back are below the bound.
     homes::hold_claimed(write, job.uuid()).await?;
     sqlx::query(sql!("backlog_bound")).bind(job.uuid()).execute(&mut *write.tx).await.failed(write.doing)?;
-    let claimed = edit::cancel_claimed(write, job).await?;
-    edit::note_cancelled(write, tenant, actor, &claimed).await?;
-    Ok(claimed.into_iter().map(RunId::from_uuid).collect())
+    let claimed = cancel::cancel_claimed(write, job).await?;
+    cancel::audit_cancelled(write, tenant, actor, &claimed).await?;
+    Ok(claimed)
 }
 
 /// The progress of a job's backlog.
@@ -222,7 +250,7 @@ async fn step(store: &PostgresStore, write: &mut Write) -> Result<BacklogStep> {
         }
         return Ok(BacklogStep::default());
     };
-    let batch = write.backlog_max;
+    let batch = write.limits.backlog_batch_max;
     let count = match mark.action {
         BacklogAction::Cancel => cancel(store, write, job, &mark).await?,
         BacklogAction::Move => {
@@ -273,7 +301,7 @@ async fn cancel(store: &PostgresStore, write: &mut Write, job: JobId, mark: &Mar
     let taken: Vec<Uuid> = sqlx::query_scalar(sql!("backlog_take"))
         .bind(job.uuid())
         .bind(mark.up_to)
-        .bind(rows::limit(write.backlog_max))
+        .bind(rows::limit(write.limits.backlog_batch_max))
         .fetch_all(&mut *write.tx)
         .await
         .failed(DOING)?;
@@ -297,6 +325,6 @@ async fn cancel(store: &PostgresStore, write: &mut Write, job: JobId, mark: &Mar
         flows::leave_steps(write, &steps).await?;
     }
     let detail = serde_json::json!({ "backlog": "cancel", "runs": ended.len() });
-    create::note(write, mark.tenant, &mark.actor, "cancel", &[(job.to_string(), detail.to_string())]).await?;
+    write.audit(mark.tenant, &mark.actor, "cancel", &[(job.to_string(), detail.to_string())]).await?;
     Ok(taken.len())
 }

@@ -12,7 +12,8 @@ use everytick_domain::{
 };
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
-use super::{Failed, PostgresStore, Write, create, range, read, rows, rows::JobRow, sql};
+use super::{Failed, PostgresStore, Write, range, read, rows, sql};
+use crate::tx::{JobRow, Tx as _};
 use crate::{
     Actor, CalendarPut, CalendarRecord, Page, PutCalendar, Result, StoreError,
     calendars::{JOBS_NAMED_MAX, Known, VersionRow, attach, detail, known, named, subject},
@@ -107,7 +108,7 @@ async fn put_in(
             .failed(doing)?;
         range::notify(write).await?;
     }
-    create::note(write, tenant, actor, "set_calendar", &[(subject(&put.name), detail(version, x))]).await?;
+    write.audit(tenant, actor, "set_calendar", &[(subject(&put.name), detail(version, x))]).await?;
     let calendar = find(&mut write.tx, tenant, &put.name, doing).await?.ok_or(StoreError::NotFound("calendar"))?;
     Ok(CalendarPut { calendar, made: was.is_none(), effective_at: Some(x) })
 }
@@ -176,7 +177,7 @@ async fn delete_in(
         .await
         .failed(doing)?;
     sqlx::query(sql!("calendar_forget")).bind(tenant.raw()).bind(name).execute(&mut *write.tx).await.failed(doing)?;
-    create::note(write, tenant, actor, "delete_calendar", &[(subject(name), detail(was.version, now))]).await?;
+    write.audit(tenant, actor, "delete_calendar", &[(subject(name), detail(was.version, now))]).await?;
     Ok(was)
 }
 

@@ -1,13 +1,10 @@
-//! Cancels runs: those superseded by a newer one, and all open runs of a job. Also stores the output of cancelled runs.
+//! Cancels runs that newer ones supersede, and stores the output of cancelled runs.
 
-use everytick_domain::{
-    ids::{RunId, TenantId},
-    overlap,
-};
+use everytick_domain::{ids::RunId, overlap};
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, backlog, edit, flows, node, rows, settle, sql};
-use crate::{Actor, CancelledJob, JobRef, KeptOutput, Lease, Result, Supersede};
+use super::{Failed, PostgresStore, Write, flows, node, rows, settle, sql};
+use crate::{KeptOutput, Lease, Result, Supersede};
 
 pub(super) async fn supersede(store: &PostgresStore, lease: &Lease, runs: &[Supersede]) -> Result<Vec<RunId>> {
     let mut write = store.write("cancel superseded runs").await?;
@@ -49,27 +46,4 @@ pub(super) async fn keep_outputs(store: &PostgresStore, outputs: &[KeptOutput]) 
         .await
         .failed_or_refused(DOING)?;
     write.commit().await
-}
-
-pub(super) async fn cancel_job(
-    store: &PostgresStore,
-    tenant: TenantId,
-    actor: &Actor,
-    job: &JobRef,
-) -> Result<CancelledJob> {
-    let mut write = store.write("cancel the runs of a job").await?;
-    let done = cancel_all(&mut write, tenant, actor, job).await;
-    let mut cancelled = write.finish(done).await?;
-    if cancelled.runs.backlog {
-        let late = backlog::cancel_late_claims(store, tenant, actor, cancelled.job).await?;
-        cancelled.runs.claimed.extend(late);
-    }
-    Ok(cancelled)
-}
-
-async fn cancel_all(write: &mut Write, tenant: TenantId, actor: &Actor, job: &JobRef) -> Result<CancelledJob> {
-    // Exclusive, so that a tick that is being recorded is already visible as open.
-    let job = edit::hold(write, sql!("epoch_held"), tenant, job).await?.job;
-    let runs = edit::cancel_open(write, tenant, actor, job.id).await?;
-    Ok(CancelledJob { job: job.id, job_name: job.spec.name.clone(), runs })
 }

@@ -12,6 +12,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 
 use super::{Failed, PostgresStore, open::MIGRATION_LOCK, sql};
 use crate::Result;
+use crate::tx::Tx as _;
 
 const DAY_MS: i64 = 86_400_000;
 /// Created ahead: enough for a week without a node that could create more.
@@ -80,6 +81,10 @@ impl Days {
 }
 
 impl PostgresStore {
+    pub(super) fn oldest_day(&self) -> Option<Day> {
+        self.days.read().unwrap_or_else(PoisonError::into_inner).oldest()
+    }
+
     pub(super) fn known_days(&self) -> Days {
         self.days.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -12,7 +12,8 @@ use everytick_domain::{
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, calendars, days, node, rows, rows::JobRow, sql};
+use super::{Failed, PostgresStore, calendars, days, node, rows, sql};
+use crate::tx::JobRow;
 use crate::{Backlog, ChangedJob, Lease, LoadedJob, OpenRun, Result, Unread, unreadable::Unreadable};
 
 pub(super) async fn load_horizon(

@@ -10,15 +10,14 @@ mod calendars;
 mod cancel;
 mod changes;
 mod claim;
-mod create;
 mod cursors;
 mod days;
 mod definitions;
-mod edit;
 mod facts;
 mod flows;
 mod homes;
 mod horizon;
+mod jobs;
 mod limit;
 mod lost;
 pub(crate) mod moving;
@@ -31,12 +30,11 @@ mod queue;
 mod range;
 mod read;
 mod record;
-mod redrive;
 mod repair;
-mod request;
 mod rows;
 mod settle;
 mod short;
+mod tx;
 mod unreadable;
 
 use std::{
@@ -60,6 +58,7 @@ use sqlx::{PgPool, Postgres, SqlStr, Transaction, postgres::PgListener};
 
 #[cfg(feature = "conformance")]
 use crate::WallClock;
+use crate::tx::{cancel as cancels, create, in_tx, redrive, trigger};
 use crate::{
     AcceptedRun, Actor, AttemptRecord, AuditRecord, BacklogStep, Beat, Busy, CalendarPut, CalendarRecord, CancelledJob,
     CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, IdempotencyKey,
@@ -274,8 +273,9 @@ impl PostgresStore {
             left_steps: false,
             steps: self.steps.clone(),
             unreadable: self.unreadable.clone(),
+            oldest_day: self.oldest_day(),
+            limits: self.limits,
             _admission: admission,
-            backlog_max: self.limits.backlog_batch_max,
         }
     }
 
@@ -330,19 +330,13 @@ struct Write {
     left_steps: bool,
     steps: Arc<AtomicBool>,
     unreadable: Arc<Unreadable>,
+    /// The oldest day that has a table.
+    oldest_day: Option<days::Day>,
+    limits: Limits,
     _admission: Admission,
-    /// Waiting runs that one transaction processes.
-    backlog_max: usize,
 }
 
 impl Write {
-    /// Reads the clock, after the locks are acquired.
-    async fn read_clock(&mut self) -> Result<DbTime> {
-        let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *self.tx).await.failed(self.doing)?;
-        self.now = DbTime::from_millis(now);
-        Ok(self.now)
-    }
-
     /// Commits, or on an error rolls back at once. A dropped transaction would keep its locks until the pool rolls it
     /// back.
     async fn finish<T>(self, done: Result<T>) -> Result<T> {
@@ -588,25 +582,27 @@ impl Store for PostgresStore {
         jobs: Vec<NewJob>,
         idempotency: Option<&IdempotencyKey>,
     ) -> Result<Vec<Result<Created>>> {
-        self.writes(create::create_jobs(self, tenant, actor, jobs, idempotency)).await
+        let made =
+            async { in_tx!(self, "create jobs", tx => create::create_jobs(tx, tenant, actor, jobs, idempotency)) };
+        self.writes(made).await
     }
     async fn edit_job(&self, tenant: TenantId, actor: &Actor, edit: EditJob) -> Result<Edited> {
-        self.writes(edit::edit_job(self, tenant, actor, edit)).await
+        self.writes(backlog::edit_job(self, tenant, actor, edit)).await
     }
     async fn trigger(&self, tenant: TenantId, actor: &Actor, run: NewRun) -> Result<RunRecord> {
-        self.writes(request::trigger(self, tenant, actor, run)).await
+        self.writes(async { in_tx!(self, "create a run", tx => trigger::trigger(tx, tenant, actor, run)) }).await
     }
     async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<CancelledRun> {
-        self.writes(request::cancel_run(self, tenant, actor, run)).await
+        self.writes(async { in_tx!(self, "cancel a run", tx => cancels::cancel_run(tx, tenant, actor, run)) }).await
     }
     async fn cancel_job(&self, tenant: TenantId, actor: &Actor, job: &JobRef) -> Result<CancelledJob> {
-        self.writes(cancel::cancel_job(self, tenant, actor, job)).await
+        self.writes(backlog::cancel_job(self, tenant, actor, job)).await
     }
     async fn advance_backlog(&self) -> Result<BacklogStep> {
         self.writes(backlog::advance(self)).await
     }
     async fn redrive(&self, tenant: TenantId, actor: &Actor, ask: &Redrive) -> Result<Redriven> {
-        self.writes(redrive::redrive(self, tenant, actor, ask)).await
+        self.writes(async { in_tx!(self, "redrive failed runs", tx => redrive::redrive(tx, tenant, actor, ask)) }).await
     }
 
     async fn put_calendar(&self, tenant: TenantId, actor: &Actor, put: PutCalendar) -> Result<CalendarPut> {

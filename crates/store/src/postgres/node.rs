@@ -10,6 +10,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::{Failed, PostgresStore, Write, days, lost, range, rows, sql};
+use crate::tx::Tx as _;
 use crate::{
     Beat, Cluster, Lease, NameOwner, NodeInfo, NodeProcess, NodeRecord, OLD_CLAIM_AFTER, PartitionRecord, Result,
     StoreError,

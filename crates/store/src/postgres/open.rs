@@ -15,6 +15,7 @@ use super::{
     limit::{self, CallLimit},
     moving, range, rows, short, sql,
 };
+use crate::tx::Tx as _;
 use crate::{Limits, Result, StoreError};
 
 const DOING: &str = "connect to PostgreSQL";

@@ -9,6 +9,7 @@ use super::{
     days::{self, Day},
     horizon, rows, sql,
 };
+use crate::tx::Tx as _;
 use crate::{IDEMPOTENCY_KEPT, Pruned, Result};
 
 const DOING: &str = "prune";

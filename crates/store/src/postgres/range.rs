@@ -79,13 +79,18 @@ pub(super) async fn insert_ranges(write: &mut Write, job: JobId, tenant: TenantI
 /// Sets the job's cursor and raises its epoch, so that ticks planned before are rejected as stale. The caller has the
 /// job locked.
 pub(super) async fn move_on(write: &mut Write, job: JobId, cursor: Option<DbTime>) -> Result<Epoch> {
+    set_cursor(write, job, cursor).await?;
+    raise_epoch(write, job).await
+}
+
+pub(super) async fn set_cursor(write: &mut Write, job: JobId, cursor: Option<DbTime>) -> Result<()> {
     sqlx::query(sql!("set_cursor"))
         .bind(job.uuid())
         .bind(cursor.map(DbTime::millis))
         .execute(&mut *write.tx)
         .await
         .failed(write.doing)?;
-    raise_epoch(write, job).await
+    Ok(())
 }
 
 /// Makes the owner plan again: ticks planned under the old epoch are rejected. The caller has the job locked.

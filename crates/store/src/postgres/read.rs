@@ -10,7 +10,8 @@ use everytick_domain::{
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, backlog, calendars, edit, rows, rows::JobRow, sql};
+use super::{Failed, PostgresStore, backlog, calendars, jobs, rows, sql};
+use crate::tx::JobRow;
 use crate::unreadable::Unreadable;
 use crate::{
     AttemptRecord, AuditRecord, JobFilter, JobRecord, JobRef, PAGE_BYTES_MAX, Page, Result, RunFilter, RunRecord,
@@ -21,7 +22,7 @@ use crate::{
 pub(super) async fn get_job(store: &PostgresStore, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {
     const DOING: &str = "read the job";
     let mut read = store.read(DOING).await?;
-    let row = edit::find(&mut read, &store.unreadable, tenant, job, DOING).await?;
+    let row = jobs::find(&mut read, &store.unreadable, tenant, job, DOING).await?;
     let mut last = last_runs(&mut read, &store.unreadable, &[row.job.id], DOING).await?;
     let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
     let max = store.limits.waiting_per_job_max;

@@ -8,7 +8,8 @@ use everytick_domain::{
 use sqlx::{Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, create, horizon, node, range, record, rows, sql};
+use super::{Failed, PostgresStore, Write, horizon, node, range, record, rows, sql};
+use crate::tx::{JobRow, Tx as _};
 use crate::{Actor, JobTicks, Lease, RANGES_PER_LEDGER_MAX, Result, Walked, WalkedJob};
 
 pub(super) async fn walk_jobs(store: &PostgresStore, after: Option<JobId>, limit: usize) -> Result<Walked> {
@@ -22,7 +23,7 @@ pub(super) async fn walk_jobs(store: &PostgresStore, after: Option<JobId>, limit
         .failed(DOING)?;
     let ids: Vec<JobId> = ids.into_iter().map(JobId::from_uuid).collect();
     let found = horizon::readable_job_rows(&mut read, &store.unreadable, &ids, DOING).await?;
-    let walked = |row: rows::JobRow| WalkedJob { job: row.job, epoch: row.epoch, cursor: row.cursor };
+    let walked = |row: JobRow| WalkedJob { job: row.job, epoch: row.epoch, cursor: row.cursor };
     Ok(Walked { jobs: found.into_iter().map(walked).collect(), last: ids.last().copied() })
 }
 
@@ -94,6 +95,6 @@ async fn write_repair(write: &mut Write, lease: &Lease, ticks: &JobTicks) -> Res
     range::move_on(write, ticks.job, cursor).await?;
     range::notify(write).await?;
     let actor = Actor(format!("node {}", lease.node));
-    create::note(write, tenant, &actor, "repair", &[(ticks.job.to_string(), ticks.repair_detail())]).await?;
+    write.audit(tenant, &actor, "repair", &[(ticks.job.to_string(), ticks.repair_detail())]).await?;
     Ok(true)
 }

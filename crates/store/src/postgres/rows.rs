@@ -15,16 +15,9 @@ use sqlx::{Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::short;
-use crate::{AttemptRecord, ClaimedRun, OpenRun, RunRecord, WaitingRun, crons::CRONS};
+use crate::{AttemptRecord, ClaimedRun, OpenRun, RunRecord, WaitingRun, crons::CRONS, tx::JobRow};
 
 type Decoded<T> = std::result::Result<T, sqlx::Error>;
-
-/// A job's row, with its epoch and cursor.
-pub(super) struct JobRow {
-    pub job: Job,
-    pub epoch: Epoch,
-    pub cursor: Option<DbTime>,
-}
 
 pub(super) fn job(row: &PgRow) -> Decoded<JobRow> {
     let spec = short::read(row.try_get("name")?, row.try_get("spec")?).map_err(|error| wrong("spec", error))?;

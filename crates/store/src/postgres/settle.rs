@@ -14,6 +14,7 @@ use sqlx::Row as _;
 use uuid::Uuid;
 
 use super::{Failed, PostgresStore, Write, day_sql, days, flows, is_locked, lost, mutants, rows, sql};
+use crate::tx::Tx as _;
 use crate::{Result, Settle, SettleAnswer, StoreError, failures::error_hash};
 
 const DOING: &str = "settle runs";

@@ -4,6 +4,7 @@ use everytick_domain::time::DbTime;
 use sqlx::Row as _;
 
 use super::{Failed, PostgresStore, Write, rows, sql};
+use crate::tx::Tx as _;
 use crate::{Result, UNREADABLE_KEPT, UnreadableRow, UnreadableRows};
 
 const SAVING: &str = "save undecodable rows";

@@ -14,13 +14,15 @@ use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 use uuid::Uuid;
 
 use super::{
-    Failed, SqliteStore, Write, create,
-    create::Kind,
-    edit, horizon, node, range,
+    Failed, SqliteStore, Write, horizon, jobs, node, range,
     record::{self, Queued},
     rows,
-    rows::{Hex, JobRow},
+    rows::Hex,
     sql,
+};
+use crate::tx::{
+    JobRow, Tx as _,
+    requests::{self, Kind},
 };
 use crate::{
     Actor, BackfillAdvanced, BackfillPreview, BackfillRecord, BackfillStore, CancelledBackfill, EndedRuns, JobRef,
@@ -39,7 +41,7 @@ const ADVANCING: &str = "create runs of a backfill";
 impl BackfillStore for SqliteStore {
     async fn preview_backfill(&self, tenant: TenantId, ask: &NewBackfill) -> Result<BackfillPreview> {
         let mut read = self.read(READING).await?;
-        let job = edit::find(&mut read, &self.unreadable, tenant, &ask.job, READING).await?.job;
+        let job = jobs::find(&mut read, &self.unreadable, tenant, &ask.job, READING).await?.job;
         let now = self.clock.now();
         let ticks = ticks(&job, ask.stretch, ask.rate, now.minus(ask.kept), now).map_err(StoreError::Invalid)?;
         Ok(BackfillPreview::of((job.id, job.spec.name.clone()), &ticks))
@@ -94,7 +96,7 @@ impl BackfillStore for SqliteStore {
                 .await
                 .failed(DOING)?;
             let note = (id.to_string(), cancelled_detail(&was));
-            create::note(&mut write, tenant, actor, "cancel_backfill", &[note]).await?;
+            write.audit(tenant, actor, "cancel_backfill", &[note]).await?;
         }
         let backfill = get(&mut write.tx, tenant, id, DOING).await?;
         let open = listed(&mut write.tx, id, DOING).await?.open;
@@ -134,10 +136,10 @@ impl BackfillStore for SqliteStore {
 
 async fn create(write: &mut Write, tenant: TenantId, actor: &Actor, ask: &NewBackfill) -> Result<BackfillRecord> {
     let now = write.now;
-    if let Some(made) = create::replayed(write, tenant, ask.idempotency.as_ref(), Kind::Backfill).await? {
+    if let Some(made) = requests::replayed(write, tenant, ask.idempotency.as_ref(), Kind::Backfill).await? {
         return get(&mut write.tx, tenant, BackfillId::from_uuid(made), CREATING).await;
     }
-    let job = edit::find(&mut write.tx, &write.unreadable, tenant, &ask.job, CREATING).await?.job;
+    let job = jobs::find(&mut write.tx, &write.unreadable, tenant, &ask.job, CREATING).await?.job;
     crate::flows::check_outside(&job.spec, ask.payload.as_deref())?;
     let ticks = ticks(&job, ask.stretch, ask.rate, now.minus(ask.kept), now).map_err(StoreError::Invalid)?;
     let running: i64 = sqlx::query_scalar(sql!("backfill_running"))
@@ -168,8 +170,8 @@ async fn create(write: &mut Write, tenant: TenantId, actor: &Actor, ask: &NewBac
         .await
         .failed_or_refused(CREATING)?;
     let note = (ask.id.to_string(), made_detail(&job.spec.name, ask, ticks.len()));
-    create::note(write, tenant, actor, "backfill", &[note]).await?;
-    create::remember(write, tenant, ask.idempotency.as_ref(), Kind::Backfill, ask.id.uuid()).await?;
+    write.audit(tenant, actor, "backfill", &[note]).await?;
+    requests::remember(write, tenant, ask.idempotency.as_ref(), Kind::Backfill, ask.id.uuid()).await?;
     get(&mut write.tx, tenant, ask.id, CREATING).await
 }
 
@@ -249,7 +251,7 @@ async fn advance(write: &mut Write, id: BackfillId, kept: Span) -> Result<Backfi
     let spent_until: i64 = row.try_get("spent_until").failed(ADVANCING)?;
     let payload: Option<String> = row.try_get("payload").failed(ADVANCING)?;
     let next = ticks_from_bytes(&row.try_get::<Vec<u8>, _>("next").failed(ADVANCING)?);
-    let job = match edit::find(&mut write.tx, &write.unreadable, tenant, &JobRef::Id(job_id), ADVANCING).await {
+    let job = match jobs::find(&mut write.tx, &write.unreadable, tenant, &JobRef::Id(job_id), ADVANCING).await {
         Err(StoreError::NotFound(_)) => None,
         found => Some(found?),
     };

@@ -11,7 +11,8 @@ use everytick_domain::{
 };
 use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 
-use super::{Failed, SqliteStore, Write, create, range, read, rows, rows::Hex, rows::JobRow, sql};
+use super::{Failed, SqliteStore, Write, range, read, rows, rows::Hex, sql};
+use crate::tx::{JobRow, Tx as _};
 use crate::unreadable::Unreadable;
 use crate::{
     Actor, CalendarPut, CalendarRecord, Page, PutCalendar, Result, StoreError,
@@ -85,7 +86,7 @@ pub(super) async fn put_calendar(
             .await
             .failed(DOING)?;
     }
-    create::note(&mut write, tenant, actor, "set_calendar", &[(subject(&put.name), detail(version, x))]).await?;
+    write.audit(tenant, actor, "set_calendar", &[(subject(&put.name), detail(version, x))]).await?;
     let calendar = find(&mut write.tx, tenant, &put.name, DOING).await?.ok_or(StoreError::NotFound("calendar"))?;
     write.commit().await?;
     Ok(CalendarPut { calendar, made: was.is_none(), effective_at: Some(x) })
@@ -123,7 +124,7 @@ pub(super) async fn delete_calendar(
         .failed(DOING)?;
     sqlx::query(sql!("calendar_forget")).bind(tenant.raw()).bind(name).execute(&mut *write.tx).await.failed(DOING)?;
     let told = detail(was.version, write.now);
-    create::note(&mut write, tenant, actor, "delete_calendar", &[(subject(name), told)]).await?;
+    write.audit(tenant, actor, "delete_calendar", &[(subject(name), told)]).await?;
     write.commit().await?;
     Ok(was)
 }

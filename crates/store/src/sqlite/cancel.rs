@@ -1,17 +1,14 @@
-//! Cancels runs: those superseded by a newer one, and all open runs of a job. Also stores the output of cancelled runs.
+//! Cancels runs that newer ones supersede, and stores the output of cancelled runs.
 
-use everytick_domain::{
-    ids::{RunId, TenantId},
-    overlap,
-};
+use everytick_domain::{ids::RunId, overlap};
 use uuid::Uuid;
 
 use super::{
-    Failed, SqliteStore, Write, edit, flows, node, rows,
+    Failed, SqliteStore, Write, flows, node, rows,
     rows::{Hex, Text},
     settle, sql,
 };
-use crate::{Actor, CancelledJob, JobRef, KeptOutput, Lease, Result, Supersede};
+use crate::{KeptOutput, Lease, Result, Supersede};
 
 pub(super) async fn supersede(store: &SqliteStore, lease: &Lease, runs: &[Supersede]) -> Result<Vec<RunId>> {
     const DOING: &str = "cancel superseded runs";
@@ -54,18 +51,4 @@ pub(super) async fn keep_outputs(store: &SqliteStore, outputs: &[KeptOutput]) ->
         .await
         .failed_or_refused(DOING)?;
     write.commit().await
-}
-
-pub(super) async fn cancel_job(
-    store: &SqliteStore,
-    tenant: TenantId,
-    actor: &Actor,
-    job: &JobRef,
-) -> Result<CancelledJob> {
-    const DOING: &str = "cancel the runs of a job";
-    let mut write = store.write(DOING).await?;
-    let job = edit::find(&mut write.tx, &write.unreadable, tenant, job, DOING).await?.job;
-    let runs = edit::cancel_open(&mut write, tenant, actor, job.id).await?;
-    write.commit().await?;
-    Ok(CancelledJob { job: job.id, job_name: job.spec.name.clone(), runs })
 }

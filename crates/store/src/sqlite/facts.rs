@@ -7,7 +7,8 @@ use everytick_domain::{
 };
 use sqlx::SqliteConnection;
 
-use super::{Failed, SqliteStore, backfill, calendars, edit, read, rows, rows::JobRow, sql};
+use super::{Failed, SqliteStore, backfill, calendars, jobs, read, rows, sql};
+use crate::tx::JobRow;
 use crate::unreadable::Unreadable;
 use crate::{
     JobRef, Result, StoreError,
@@ -88,7 +89,7 @@ pub(super) async fn load_facts(
 
 /// A live job, or a deleted one that still has a row; by name, the last deleted one.
 async fn find(read: &mut SqliteConnection, unreadable: &Unreadable, tenant: TenantId, job: &JobRef) -> Result<JobRow> {
-    match edit::find(read, unreadable, tenant, job, DOING).await {
+    match jobs::find(read, unreadable, tenant, job, DOING).await {
         Err(StoreError::NotFound(_)) => {}
         found => return found,
     }

@@ -15,6 +15,8 @@ use everytick_domain::{
 use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 
 use super::{Failed, SqliteStore, calendars, node, rows, sql};
+use crate::tx::JobRow;
+use crate::unreadable::Unreadable;
 use crate::{Backlog, ChangeMark, ChangedJob, Changes, Lease, LoadedJob, OpenRun, Result, Unread};
 
 pub(super) async fn load_horizon(
@@ -285,4 +287,18 @@ async fn waiting_rows(
         open.entry(job).or_default().push(run);
     }
     Ok(open)
+}
+
+/// The rows of these jobs, deleted ones included.
+pub(super) async fn job_rows(
+    connection: &mut SqliteConnection,
+    unreadable: &Unreadable,
+    ids: &[JobId],
+    doing: &'static str,
+) -> Result<Vec<JobRow>> {
+    let asked = rows::job_ids(ids.iter().copied()).failed(doing)?;
+    let found = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(&mut *connection).await.failed(doing)?;
+    let mut jobs = found.iter().map(rows::job).collect::<std::result::Result<Vec<_>, _>>().failed(doing)?;
+    calendars::give(connection, unreadable, &mut jobs, doing).await?;
+    Ok(jobs)
 }

@@ -7,12 +7,11 @@ mod backfill;
 mod calendars;
 mod cancel;
 mod claim;
-mod create;
 mod cursors;
-mod edit;
 mod facts;
 mod flows;
 mod horizon;
+mod jobs;
 mod lost;
 pub(crate) mod moving;
 mod node;
@@ -24,11 +23,10 @@ mod queue;
 mod range;
 mod read;
 mod record;
-mod redrive;
 mod repair;
-mod request;
 mod rows;
 mod settle;
+mod tx;
 mod unreadable;
 
 use std::{
@@ -51,6 +49,7 @@ use everytick_domain::{
 };
 use sqlx::{Sqlite, SqlitePool, Transaction};
 
+use crate::tx::{cancel as cancels, create, edit, in_tx, redrive, trigger};
 use crate::unreadable::{Unreadable, is_undecodable};
 use crate::{
     AcceptedRun, Actor, AttemptRecord, AuditRecord, Beat, Busy, CalendarPut, CalendarRecord, CancelledJob,
@@ -158,7 +157,7 @@ impl SqliteStore {
             begun => begun.failed(doing)?,
         };
         let (now, steps, unreadable) = (self.clock.now(), self.steps.clone(), self.unreadable.clone());
-        Ok(Write { tx, now, doing, left_steps: false, steps, unreadable, _admission: admission })
+        Ok(Write { tx, now, doing, left_steps: false, steps, unreadable, limits: self.limits, _admission: admission })
     }
 
     /// Begins a read of one snapshot. The first statement takes the snapshot; the caller reads the clock after that.
@@ -177,10 +176,18 @@ struct Write {
     left_steps: bool,
     steps: Arc<AtomicBool>,
     unreadable: Arc<Unreadable>,
+    limits: Limits,
     _admission: Admission,
 }
 
 impl Write {
+    /// Commits, or on an error rolls back before the next transaction begins.
+    async fn finish<T>(self, done: Result<T>) -> Result<T> {
+        let done = done?;
+        self.commit().await?;
+        Ok(done)
+    }
+
     async fn commit(self) -> Result<()> {
         let doing = self.doing;
         let committed = self.tx.commit().await;
@@ -365,22 +372,22 @@ impl Store for SqliteStore {
         jobs: Vec<NewJob>,
         idempotency: Option<&IdempotencyKey>,
     ) -> Result<Vec<Result<Created>>> {
-        create::create_jobs(self, tenant, actor, jobs, idempotency).await
+        in_tx!(self, "create jobs", tx => create::create_jobs(tx, tenant, actor, jobs, idempotency))
     }
     async fn edit_job(&self, tenant: TenantId, actor: &Actor, edit: EditJob) -> Result<Edited> {
-        edit::edit_job(self, tenant, actor, edit).await
+        in_tx!(self, "edit the job", tx => edit::edit_job(tx, tenant, actor, edit))
     }
     async fn trigger(&self, tenant: TenantId, actor: &Actor, run: NewRun) -> Result<RunRecord> {
-        request::trigger(self, tenant, actor, run).await
+        in_tx!(self, "create a run", tx => trigger::trigger(tx, tenant, actor, run))
     }
     async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<CancelledRun> {
-        request::cancel_run(self, tenant, actor, run).await
+        in_tx!(self, "cancel a run", tx => cancels::cancel_run(tx, tenant, actor, run))
     }
     async fn cancel_job(&self, tenant: TenantId, actor: &Actor, job: &JobRef) -> Result<CancelledJob> {
-        cancel::cancel_job(self, tenant, actor, job).await
+        in_tx!(self, "cancel the runs of a job", tx => cancels::cancel_job(tx, tenant, actor, job))
     }
     async fn redrive(&self, tenant: TenantId, actor: &Actor, ask: &Redrive) -> Result<Redriven> {
-        redrive::redrive(self, tenant, actor, ask).await
+        in_tx!(self, "redrive failed runs", tx => redrive::redrive(tx, tenant, actor, ask))
     }
 
     async fn put_calendar(&self, tenant: TenantId, actor: &Actor, put: PutCalendar) -> Result<CalendarPut> {

@@ -11,7 +11,8 @@ use futures::{Stream, TryStreamExt as _};
 use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 use uuid::Uuid;
 
-use super::{Failed, SqliteStore, calendars, edit, rows, rows::JobRow, sql};
+use super::{Failed, SqliteStore, calendars, jobs, rows, sql};
+use crate::tx::JobRow;
 use crate::unreadable::Unreadable;
 use crate::{
     AttemptRecord, AuditRecord, JobFilter, JobRecord, JobRef, PAGE_BYTES_MAX, Page, Result, RunFilter, RunRecord,
@@ -22,7 +23,7 @@ use crate::{
 pub(super) async fn get_job(store: &SqliteStore, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {
     const DOING: &str = "read the job";
     let mut read = store.read(DOING).await?;
-    let row = edit::find(&mut read, &store.unreadable, tenant, job, DOING).await?;
+    let row = jobs::find(&mut read, &store.unreadable, tenant, job, DOING).await?;
     let mut last = last_runs(&mut read, &store.unreadable, &[row.job.id], DOING).await?;
     Ok(record(row, &mut last, store.clock.now()))
 }

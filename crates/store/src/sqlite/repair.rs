@@ -7,7 +7,8 @@ use everytick_domain::{
 };
 use sqlx::Row as _;
 
-use super::{Failed, SqliteStore, calendars, create, node, range, record, rows, sql};
+use super::{Failed, SqliteStore, calendars, node, range, record, rows, sql};
+use crate::tx::{JobRow, Tx as _};
 use crate::{Actor, JobTicks, Lease, RANGES_PER_LEDGER_MAX, Result, Walked, WalkedJob};
 
 pub(super) async fn walk_jobs(store: &SqliteStore, after: Option<JobId>, limit: usize) -> Result<Walked> {
@@ -20,7 +21,7 @@ pub(super) async fn walk_jobs(store: &SqliteStore, after: Option<JobId>, limit: 
         .await
         .failed(DOING)?;
     let last = found.last().map(|row| rows::job_id(row, "id")).transpose().failed(DOING)?;
-    let walked = |row: rows::JobRow| WalkedJob { job: row.job, epoch: row.epoch, cursor: row.cursor };
+    let walked = |row: JobRow| WalkedJob { job: row.job, epoch: row.epoch, cursor: row.cursor };
     let mut jobs = store.unreadable.each("jobs", &found, rows::job);
     calendars::give(&mut read, &store.unreadable, &mut jobs, DOING).await?;
     Ok(Walked { jobs: jobs.into_iter().map(walked).collect(), last })
@@ -76,7 +77,7 @@ pub(super) async fn repair(store: &SqliteStore, lease: &Lease, ticks: &JobTicks)
     record::insert_edited(&mut write, ticks).await?;
     range::move_on(&mut write, ticks.job, cursor).await?;
     let actor = Actor(format!("node {}", lease.node));
-    create::note(&mut write, tenant, &actor, "repair", &[(ticks.job.to_string(), ticks.repair_detail())]).await?;
+    write.audit(tenant, &actor, "repair", &[(ticks.job.to_string(), ticks.repair_detail())]).await?;
     write.commit().await?;
     Ok(true)
 }

@@ -14,16 +14,9 @@ use serde::{Serialize, Serializer};
 use sqlx::{Row as _, sqlite::SqliteRow};
 use uuid::Uuid;
 
-use crate::{AttemptRecord, ClaimedRun, OpenRun, RunRecord, WaitingRun, crons::CRONS};
+use crate::{AttemptRecord, ClaimedRun, OpenRun, RunRecord, WaitingRun, crons::CRONS, tx::JobRow};
 
 type Decoded<T> = std::result::Result<T, sqlx::Error>;
-
-/// A job's row, with its epoch and cursor.
-pub(super) struct JobRow {
-    pub job: Job,
-    pub epoch: Epoch,
-    pub cursor: Option<DbTime>,
-}
 
 pub(super) fn job(row: &SqliteRow) -> Decoded<JobRow> {
     let spec: JobSpec = serde_json::from_str(row.try_get("spec")?).map_err(|error| wrong("spec", error))?;

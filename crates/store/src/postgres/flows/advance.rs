@@ -17,10 +17,11 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{
-    super::{Failed, PostgresStore, Write, horizon, range, request, rows},
+    super::{Failed, PostgresStore, Write, horizon, range, rows},
     asks::peek,
     edges, find, insert, leave_steps, root_of, runs_of, sql,
 };
+use crate::tx::Tx as _;
 use crate::{
     Advanced, OpenRun, Result,
     flows::{ChildRow, FlowRow, How, LockedChild, Output, Rendered},
@@ -140,7 +141,7 @@ pub(super) async fn standing(
     let mut standing = BTreeMap::new();
     for row in found {
         let id = row.job.id;
-        let waiting = request::waiting(write, id, waiting_max).await?;
+        let waiting = write.count_waiting(id, waiting_max).await?;
         let open = open.remove(&id).map_or(OpenRuns::NONE, |open| OpenRun::count(&open));
         standing.insert(id, LockedChild { job: row.job, open, waiting });
     }

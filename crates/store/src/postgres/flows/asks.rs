@@ -10,12 +10,16 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{
-    super::{Failed, PostgresStore, Write, create, create::Kind, rows, settle},
+    super::{Failed, PostgresStore, Write, rows, settle},
     advance, edges, find, insert, leave_steps, root_of, runs_of, sql,
 };
 use crate::{
     Actor, CancelledFlow, FlowRecord, RerunFlow, Result, StoreError,
     flows::{self, FlowRow},
+    tx::{
+        Tx as _,
+        requests::{self, Kind},
+    },
 };
 
 pub(super) async fn get_flow(store: &PostgresStore, tenant: TenantId, flow: RunId) -> Result<FlowRecord> {
@@ -81,10 +85,10 @@ async fn cancel(write: &mut Write, tenant: TenantId, actor: &Actor, flow: RunId)
     leave_steps(write, &cancelled).await?;
     let notes: Vec<_> = cancelled.iter().map(|run| (run.to_string(), "{}".to_owned())).collect();
     if !notes.is_empty() {
-        create::note(write, tenant, actor, "cancel", &notes).await?;
+        write.audit(tenant, actor, "cancel", &notes).await?;
     }
     let note = (flows::subject(flow), flows::cancel_detail(cancelled.len()));
-    create::note(write, tenant, actor, "cancel_flow", &[note]).await?;
+    write.audit(tenant, actor, "cancel_flow", &[note]).await?;
     let runs = runs_of(&mut write.tx, &row, doing).await?;
     let claimed = ended.iter().filter(|(_, _, claimed)| *claimed);
     Ok(CancelledFlow {
@@ -113,9 +117,8 @@ async fn rerun(
     ask: &RerunFlow,
 ) -> Result<FlowRecord> {
     let doing = write.doing;
-    create::hold_key(write, tenant, ask.idempotency.as_ref()).await?;
-    write.read_clock().await?;
-    if let Some(made) = create::replayed(write, tenant, ask.idempotency.as_ref(), Kind::Flow).await? {
+    requests::lock(write, tenant, ask.idempotency.as_ref()).await?;
+    if let Some(made) = requests::replayed(write, tenant, ask.idempotency.as_ref(), Kind::Flow).await? {
         let row = find(&mut write.tx, sql!("flow_get"), RunId::from_uuid(made), doing).await?;
         let row = row.ok_or(StoreError::NotFound("flow"))?;
         return Ok(row.record(&runs_of(&mut write.tx, &row, doing).await?));
@@ -133,8 +136,8 @@ async fn rerun(
     insert(write, &row).await?;
     advance::record(write, &row, &first, &standing).await?;
     let note = (flows::subject(row.id), flows::rerun_detail(&row));
-    create::note(write, tenant, actor, "rerun_flow", &[note]).await?;
-    create::remember(write, tenant, ask.idempotency.as_ref(), Kind::Flow, row.id.uuid()).await?;
+    write.audit(tenant, actor, "rerun_flow", &[note]).await?;
+    requests::remember(write, tenant, ask.idempotency.as_ref(), Kind::Flow, row.id.uuid()).await?;
     Ok(row.record(&runs_of(&mut write.tx, &row, doing).await?))
 }
 

@@ -3,7 +3,7 @@
 
 mod advance;
 mod asks;
-mod edges;
+pub(super) mod edges;
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,6 @@ use crate::{
     Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, NodeRun, RerunFlow, Result, StoreError,
     flows::{FlowRow, How},
 };
-
-pub(super) use edges::{born, edited, parents_now};
 
 /// The text of a statement, from its file.
 macro_rules! sql {

@@ -16,6 +16,7 @@ use uuid::Uuid;
 pub(crate) use write::write;
 
 use super::{Failed, PostgresOptions, PostgresStore, Write, days, homes, open, rows, sql};
+use crate::tx::Tx as _;
 use crate::{
     Limits, Result, StoreError,
     moving::{Begun, Heights, MoveMark, PARTS, Part, Progress},

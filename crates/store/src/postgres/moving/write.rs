@@ -7,7 +7,7 @@ use sqlx::{Postgres, postgres::PgArguments, query::Query};
 use uuid::Uuid;
 
 use super::{
-    super::{Failed, PostgresStore, Write, create::Listed, rows, short::Form},
+    super::{Failed, PostgresStore, Write, jobs::Listed, rows, short::Form},
     DOING, begin_write, nobody_lives, sql,
 };
 use crate::{

@@ -19,6 +19,7 @@ use super::{
     line::{BEGINNING, Place, Turn, Wanted},
     previous,
 };
+use crate::tx::Tx as _;
 use crate::{
     CLAIM_PAGE_MIN, CLAIM_PAGES_MAX, CLAIM_ROUNDS_MAX, ClaimQueue, ClaimedRun, QueueClaims, Result, WorkerClaim,
 };

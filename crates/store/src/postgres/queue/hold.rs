@@ -12,6 +12,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::super::{Failed, PostgresStore, definitions, read, rows, sql};
+use crate::tx::Tx as _;
 use crate::{ClaimBeat, ClaimedRun, HeldClaim, OverdueClaim, Result};
 
 pub(super) async fn beat_claim(

@@ -7,7 +7,8 @@ use everytick_domain::{
 };
 use sqlx::{Row as _, postgres::PgRow};
 
-use super::super::{Failed, PostgresStore, create, range, rows, sql};
+use super::super::{Failed, PostgresStore, range, rows, sql};
+use crate::tx::Tx as _;
 use crate::{Actor, DEPTH_COUNTED_MAX, Page, QueueLook, QueueRecord, Result, queues::limits_detail};
 
 pub(super) fn limits(row: &PgRow) -> std::result::Result<QueueLimits, sqlx::Error> {
@@ -94,7 +95,7 @@ pub(super) async fn set_queue(
         .await
         .failed_or_refused(DOING)?;
     write.read_clock().await?;
-    create::note(&mut write, tenant, actor, "limit", &[(format!("queue {name}"), limits_detail(&limits))]).await?;
+    write.audit(tenant, actor, "limit", &[(format!("queue {name}"), limits_detail(&limits))]).await?;
     range::notify(&mut write).await?;
     write.commit().await
 }

@@ -12,6 +12,7 @@ use sqlx::Row as _;
 use uuid::Uuid;
 
 use super::super::{Failed, PostgresStore, Write, cancel, horizon, rows, sql};
+use crate::tx::Tx as _;
 use crate::{Result, Supersede};
 
 const DOING: &str = "cancel superseded runs in queues";

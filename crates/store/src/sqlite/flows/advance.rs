@@ -19,12 +19,13 @@ use super::{
     super::{
         Failed, SqliteStore, Write, horizon, range,
         record::{self, Queued},
-        request, rows,
+        rows,
         rows::{Hex, Text},
     },
     asks::peek,
     edges, find, insert, leave_steps, root_of, runs_of, sql,
 };
+use crate::tx::Tx as _;
 use crate::{
     Advanced, OpenRun, Result, StoreError,
     flows::{ChildRow, FlowRow, How, LockedChild, Output, Rendered},
@@ -114,7 +115,7 @@ pub(super) async fn hold(write: &mut Write, flow: RunId) -> Result<Option<FlowRo
     Ok(Some(row))
 }
 
-async fn jobs(connection: &mut SqliteConnection, ids: &[JobId], doing: &'static str) -> Result<Vec<rows::JobRow>> {
+async fn jobs(connection: &mut SqliteConnection, ids: &[JobId], doing: &'static str) -> Result<Vec<crate::tx::JobRow>> {
     let asked = rows::job_ids(ids.iter().copied()).failed(doing)?;
     let found = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(connection).await.failed(doing)?;
     found.iter().map(rows::job).collect::<std::result::Result<_, _>>().failed(doing)
@@ -137,7 +138,7 @@ pub(super) async fn standing(
     let mut open = horizon::open_runs(&mut write.tx, counted, doing).await?;
     for row in found {
         let id = row.job.id;
-        let waiting = request::waiting(write, id, waiting_max).await?;
+        let waiting = write.count_waiting(id, waiting_max).await?;
         let open = open.remove(&id).map_or(OpenRuns::NONE, |open| OpenRun::count(&open));
         standing.insert(id, LockedChild { job: row.job, open, waiting });
     }

@@ -10,8 +10,12 @@ use sqlx::SqliteConnection;
 use uuid::Uuid;
 
 use super::{
-    super::{Failed, SqliteStore, Write, create, create::Kind, rows, settle},
+    super::{Failed, SqliteStore, Write, rows, settle},
     advance, edges, find, insert, leave_steps, root_of, runs_of, sql,
+};
+use crate::tx::{
+    Tx as _,
+    requests::{self, Kind},
 };
 use crate::{
     Actor, CancelledFlow, FlowRecord, RerunFlow, Result, StoreError,
@@ -82,10 +86,10 @@ async fn cancel(write: &mut Write, tenant: TenantId, actor: &Actor, flow: RunId)
     leave_steps(write, cancelled.iter().copied()).await?;
     let notes: Vec<_> = cancelled.iter().map(|run| (run.to_string(), "{}".to_owned())).collect();
     if !notes.is_empty() {
-        create::note(write, tenant, actor, "cancel", &notes).await?;
+        write.audit(tenant, actor, "cancel", &notes).await?;
     }
     let note = (flows::subject(flow), flows::cancel_detail(cancelled.len()));
-    create::note(write, tenant, actor, "cancel_flow", &[note]).await?;
+    write.audit(tenant, actor, "cancel_flow", &[note]).await?;
     let was_claimed = |(run, _): &&(Uuid, Uuid)| {
         before.get(&RunId::from_uuid(*run)).is_some_and(|run| run.state == everytick_domain::run::State::Claimed)
     };
@@ -115,7 +119,7 @@ async fn rerun(
     ask: &RerunFlow,
 ) -> Result<FlowRecord> {
     let doing = write.doing;
-    if let Some(made) = create::replayed(write, tenant, ask.idempotency.as_ref(), Kind::Flow).await? {
+    if let Some(made) = requests::replayed(write, tenant, ask.idempotency.as_ref(), Kind::Flow).await? {
         let row = find(&mut write.tx, RunId::from_uuid(made), doing).await?.ok_or(StoreError::NotFound("flow"))?;
         return Ok(row.record(&runs_of(&mut write.tx, &row, doing).await?));
     }
@@ -131,8 +135,8 @@ async fn rerun(
     insert(write, &row).await?;
     advance::record(write, &row, &first, &standing).await?;
     let note = (flows::subject(row.id), flows::rerun_detail(&row));
-    create::note(write, tenant, actor, "rerun_flow", &[note]).await?;
-    create::remember(write, tenant, ask.idempotency.as_ref(), Kind::Flow, row.id.uuid()).await?;
+    write.audit(tenant, actor, "rerun_flow", &[note]).await?;
+    requests::remember(write, tenant, ask.idempotency.as_ref(), Kind::Flow, row.id.uuid()).await?;
     Ok(row.record(&runs_of(&mut write.tx, &row, doing).await?))
 }
 

@@ -7,7 +7,8 @@ use everytick_domain::{
 };
 use sqlx::{Row as _, sqlite::SqliteRow};
 
-use super::super::{Failed, SqliteStore, create, rows, sql};
+use super::super::{Failed, SqliteStore, rows, sql};
+use crate::tx::Tx as _;
 use crate::{Actor, DEPTH_COUNTED_MAX, Page, QueueLook, QueueRecord, Result, queues::limits_detail};
 
 pub(super) fn limits(row: &SqliteRow) -> std::result::Result<QueueLimits, sqlx::Error> {
@@ -88,6 +89,6 @@ pub(super) async fn set_queue(
         .execute(&mut *write.tx)
         .await
         .failed_or_refused(DOING)?;
-    create::note(&mut write, tenant, actor, "limit", &[(format!("queue {name}"), limits_detail(&limits))]).await?;
+    write.audit(tenant, actor, "limit", &[(format!("queue {name}"), limits_detail(&limits))]).await?;
     write.commit().await
 }

@@ -1,0 +1,147 @@
+//! Rows of jobs: finds them, and writes their definitions.
+
+use everytick_domain::{
+    ids::TenantId,
+    job::{Job, JobSpec},
+    time::DbTime,
+};
+use sqlx::PgConnection;
+
+use super::{Failed, Write, calendars, range, rows, short, short::Form, sql};
+use crate::{Actor, Created, JobRef, Result, StoreError, announced::is_announced, tx::JobRow, unreadable::Unreadable};
+
+/// A live job by name or id.
+pub(super) async fn find(
+    connection: &mut PgConnection,
+    unreadable: &Unreadable,
+    tenant: TenantId,
+    job: &JobRef,
+    doing: &'static str,
+) -> Result<JobRow> {
+    let query = match job {
+        JobRef::Id(id) => sqlx::query(sql!("job_by_id")).bind(tenant.raw()).bind(id.uuid()),
+        JobRef::Name(name) => sqlx::query(sql!("job_by_name")).bind(tenant.raw()).bind(name),
+    };
+    let found = query.fetch_optional(&mut *connection).await.failed(doing)?;
+    let mut row = rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed_or_refused(doing)?;
+    calendars::give(connection, unreadable, std::slice::from_mut(&mut row), doing).await?;
+    Ok(row)
+}
+
+pub(super) async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, created: &[&Created]) -> Result<()> {
+    let doing = write.doing;
+    let form = short::form(write).await?;
+    let jobs: Vec<&Job> = created.iter().map(|created| &created.job).collect();
+    let jobs = || jobs.iter().copied();
+    let listed: Vec<Listed> = jobs().map(|job| Listed::of(&job.spec, form)).collect();
+    let specs: Vec<String> = jobs().map(|job| short::text(&job.spec, form)).collect::<Result<_>>()?;
+    let ids = rows::job_ids(jobs().map(|job| job.id));
+    let partitions: Vec<i16> = jobs().map(|job| rows::partition(job.partition)).collect();
+    let announced: Vec<bool> = created.iter().map(|created| is_announced(created.cursor, write.now)).collect();
+    sqlx::query(sql!("create_jobs"))
+        .bind(&ids)
+        .bind(jobs().map(|job| job.spec.name.as_str()).collect::<Vec<_>>())
+        .bind(specs)
+        .bind(listed.iter().map(|listed| listed.enabled).collect::<Vec<_>>())
+        .bind(listed.iter().map(|listed| listed.target).collect::<Vec<_>>())
+        .bind(listed.iter().map(|listed| listed.labels.as_str()).collect::<Vec<_>>())
+        .bind(listed.iter().map(|listed| listed.search.as_str()).collect::<Vec<_>>())
+        .bind(tenant.raw())
+        .bind(&*rows::text(&actor.0))
+        .bind(write.now.millis())
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(doing)?;
+    sqlx::query(sql!("create_epochs"))
+        .bind(&ids)
+        .bind(&partitions)
+        .bind(tenant.raw())
+        .bind(write.now.millis())
+        .bind(jobs().map(|job| job.spec.target.queue()).collect::<Vec<_>>())
+        .bind(jobs().map(|job| job.spec.is_guarded()).collect::<Vec<_>>())
+        .bind(&announced)
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(doing)?;
+    sqlx::query(sql!("create_cursors"))
+        .bind(&ids)
+        .bind(&partitions)
+        .bind(created.iter().map(|created| created.cursor.map(DbTime::millis)).collect::<Vec<_>>())
+        .bind(tenant.raw())
+        .execute(&mut *write.tx)
+        .await
+        .failed_or_refused(doing)?;
+    calendars::used(write, tenant, jobs().map(|job| (job.id, &*job.spec))).await?;
+    count(write, tenant, rows::limit(created.len())).await?;
+    if announced.contains(&true) {
+        range::notify(write).await?;
+    }
+    Ok(())
+}
+
+/// Adds to the number of live jobs of the tenant.
+pub(super) async fn count(write: &mut Write, tenant: TenantId, more: i64) -> Result<()> {
+    sqlx::query(sql!("add_jobs_count"))
+        .bind(tenant.raw())
+        .bind(more)
+        .execute(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    Ok(())
+}
+
+pub(super) async fn update(write: &mut Write, was: &JobRow, job: &Job) -> Result<()> {
+    let listed = Listed::of(&job.spec, Form::Whole);
+    sqlx::query(sql!("edit_job"))
+        .bind(job.id.uuid())
+        .bind(&job.spec.name)
+        .bind(job.version.raw())
+        .bind(short::text(&job.spec, Form::Whole)?)
+        .bind(job.updated_at.millis())
+        .bind(job.paused.as_ref().map(|paused| paused.at.millis()))
+        .bind(job.paused.as_ref().and_then(|paused| rows::texts(paused.note.as_ref())))
+        .bind(job.deleted_at.map(DbTime::millis))
+        .bind(listed.enabled)
+        .bind(listed.target)
+        .bind(listed.labels)
+        .bind(listed.search)
+        .execute(&mut *write.tx)
+        .await
+        .or_else(|error| match super::is_taken(&error, "jobs_name") {
+            true => Err(StoreError::NameTaken(job.spec.name.clone())),
+            false => Err(error).failed_or_refused(write.doing),
+        })?;
+    if job.deleted_at.is_some() {
+        count(write, job.tenant, -1).await?;
+    }
+    calendars::used_now(write, was, job).await
+}
+
+/// The values by which lists filter jobs, in columns of their own, so that no list reads a definition.
+pub(super) struct Listed {
+    pub enabled: bool,
+    pub target: &'static str,
+    pub labels: String,
+    pub search: String,
+}
+
+impl Listed {
+    pub(super) fn of(spec: &JobSpec, form: Form) -> Self {
+        let labels: serde_json::Map<_, _> = spec
+            .labels
+            .iter()
+            .map(|(key, value)| (rows::text(key).into_owned(), rows::text(value).into_owned().into()))
+            .collect();
+        let search = match form {
+            Form::Whole => format!("{}\n{}", spec.name, spec.description).to_lowercase(),
+            // The name is searched in its own column.
+            Form::Short => spec.description.to_lowercase(),
+        };
+        Self {
+            enabled: spec.enabled,
+            target: spec.target.kind(),
+            labels: serde_json::Value::Object(labels).to_string(),
+            search: rows::text(&search).into_owned(),
+        }
+    }
+}
