@@ -2,22 +2,23 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use everytick_domain::{
     calendar::{CALENDAR_VERSIONS_KEPT, Calendar, CalendarSpec, CalendarVersion},
     ids::{JobId, TenantId, Version},
-    invalid::Invalid,
     job,
     mutant::Mutant,
     time::DbTime,
 };
 
-use super::db::{Db, Entry};
+use super::{
+    db::{Db, Entry},
+    tx::SimTx,
+};
 use everytick_store::{
-    Actor, CalendarPut, CalendarRecord, Page, PutCalendar, Result, StoreError,
-    shared::{
-        CRONS,
-        calendars::{JOBS_NAMED_MAX, detail, subject},
-    },
+    Actor, CalendarRecord, Page, Result,
+    shared::CRONS,
+    tx::{Tx as _, calendar::CalendarTx},
 };
 
 #[derive(Clone, Debug)]
@@ -32,6 +33,63 @@ pub(super) struct CalendarRow {
 impl CalendarRow {
     fn newest(&self) -> Option<&(Version, DbTime, CalendarSpec)> {
         self.versions.last()
+    }
+}
+
+#[async_trait]
+impl CalendarTx for SimTx<'_> {
+    async fn find_calendar(&mut self, tenant: TenantId, name: &str) -> Result<Option<CalendarRecord>> {
+        Ok(self.db.calendar(tenant, name))
+    }
+    async fn count_calendars(&mut self, tenant: TenantId) -> Result<u64> {
+        Ok(self.db.calendars.keys().filter(|(owner, _)| *owner == tenant).count() as u64)
+    }
+    async fn calendar_users(&mut self, tenant: TenantId, name: &str) -> Result<Vec<(JobId, String)>> {
+        Ok(self.db.calendar_users(tenant, name))
+    }
+    async fn put_version(
+        &mut self,
+        tenant: TenantId,
+        actor: &Actor,
+        name: &str,
+        version: Version,
+        effective_at: DbTime,
+        spec: &CalendarSpec,
+    ) -> Result<()> {
+        let row = self.db.calendars.entry((tenant, name.to_owned())).or_insert_with(|| CalendarRow {
+            version,
+            created_at: self.at,
+            created_by: actor.0.clone(),
+            versions: Vec::new(),
+        });
+        row.version = version;
+        row.versions.push((version, effective_at, spec.clone()));
+        let forgotten = row.versions.len().saturating_sub(CALENDAR_VERSIONS_KEPT);
+        row.versions.drain(..forgotten);
+        // The real stores read the calendars with each job.
+        for (id, _) in self.db.calendar_users(tenant, name) {
+            let known = self.db.jobs.get(&id).map(|row| self.db.calendars_named(tenant, row.job.spec.exclude()));
+            if let (Some(row), Some(known)) = (self.db.jobs.get_mut(&id), known)
+                && let Ok(schedule) = job::compile(&row.job.spec, &known, &CRONS)
+            {
+                row.job.schedule = schedule;
+            }
+        }
+        let calendars = self.db.calendars_named(tenant, &[name.to_owned()]);
+        self.db.journal.extend(calendars.into_iter().map(|calendar| Entry::CalendarPut { tenant, calendar }));
+        Ok(())
+    }
+    async fn raise_epochs(&mut self, jobs: &[JobId]) -> Result<()> {
+        if !Mutant::CalendarKeepsEpoch.is_on() {
+            for job in jobs {
+                self.raise_epoch(*job).await?;
+            }
+        }
+        Ok(())
+    }
+    async fn remove_calendar(&mut self, tenant: TenantId, name: &str) -> Result<()> {
+        self.db.calendars.remove(&(tenant, name.to_owned()));
+        Ok(())
     }
 }
 
@@ -69,85 +127,6 @@ impl Db {
             Calendar::new(name, held.collect()).map(Arc::new)
         };
         names.iter().filter_map(calendar).collect()
-    }
-
-    pub(super) fn put_calendar(
-        &mut self,
-        tenant: TenantId,
-        actor: &Actor,
-        put: PutCalendar,
-        now: DbTime,
-    ) -> Result<CalendarPut> {
-        let was = self.calendar(tenant, &put.name);
-        let has = was.as_ref().map_or_else(Version::default, |was| was.version);
-        if let Some(wanted) = put.if_match.filter(|wanted| *wanted != has) {
-            return Err(StoreError::VersionMismatch { has, wanted });
-        }
-        if let Some(calendar) = was.as_ref().filter(|was| was.spec == put.spec) {
-            return Ok(CalendarPut { calendar: calendar.clone(), made: false, effective_at: None });
-        }
-        let max = self.limits.calendars_per_tenant_max;
-        if was.is_none() && self.calendars.keys().filter(|(owner, _)| *owner == tenant).count() as u64 >= max {
-            let message = format!("the tenant has {max} calendars, as many as it may have");
-            return Err(StoreError::Invalid(vec![Invalid::new("name", message)]));
-        }
-        let x = was.as_ref().map_or(now, |was| was.updated_at.max(now));
-        let version = has.next();
-        let row = self.calendars.entry((tenant, put.name.clone())).or_insert_with(|| CalendarRow {
-            version,
-            created_at: now,
-            created_by: actor.0.clone(),
-            versions: Vec::new(),
-        });
-        row.version = version;
-        row.versions.push((version, x, put.spec));
-        let forgotten = row.versions.len().saturating_sub(CALENDAR_VERSIONS_KEPT);
-        row.versions.drain(..forgotten);
-        for (id, _) in self.calendar_users(tenant, &put.name) {
-            let seq = self.next_seq();
-            let known = self.jobs.get(&id).map(|row| self.calendars_named(tenant, row.job.spec.exclude()));
-            if let (Some(row), Some(known)) = (self.jobs.get_mut(&id), known) {
-                if let Ok(schedule) = job::compile(&row.job.spec, &known, &CRONS) {
-                    row.job.schedule = schedule;
-                }
-                if !Mutant::CalendarKeepsEpoch.is_on() {
-                    row.epoch = row.epoch.raised(now);
-                    row.seq = seq;
-                }
-            }
-        }
-        let calendars = self.calendars_named(tenant, std::slice::from_ref(&put.name));
-        self.journal.extend(calendars.into_iter().map(|calendar| Entry::CalendarPut { tenant, calendar }));
-        self.note(tenant, actor, "set_calendar", subject(&put.name), detail(version, x), now);
-        let calendar = self.calendar(tenant, &put.name).ok_or(StoreError::NotFound("calendar"))?;
-        Ok(CalendarPut { calendar, made: was.is_none(), effective_at: Some(x) })
-    }
-
-    pub(super) fn delete_calendar(
-        &mut self,
-        tenant: TenantId,
-        actor: &Actor,
-        name: &str,
-        if_match: Option<Version>,
-        now: DbTime,
-    ) -> Result<CalendarRecord> {
-        let was = self.calendar(tenant, name).ok_or(StoreError::NotFound("calendar"))?;
-        if let Some(wanted) = if_match.filter(|wanted| *wanted != was.version) {
-            return Err(StoreError::VersionMismatch { has: was.version, wanted });
-        }
-        let users = self.calendar_users(tenant, name);
-        if !users.is_empty() {
-            let count = users.len();
-            let by = users.into_iter().take(JOBS_NAMED_MAX).map(|(_, name)| name).collect();
-            return Err(StoreError::InUse { what: "calendar", by, count });
-        }
-        self.calendars.remove(&(tenant, name.to_owned()));
-        self.note(tenant, actor, "delete_calendar", subject(name), detail(was.version, now), now);
-        Ok(was)
-    }
-
-    pub(super) fn get_calendar(&self, tenant: TenantId, name: &str) -> Result<CalendarRecord> {
-        self.calendar(tenant, name).ok_or(StoreError::NotFound("calendar"))
     }
 
     pub(super) fn list_calendars(

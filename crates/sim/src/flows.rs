@@ -1,10 +1,13 @@
 //! Flows on maps. The edges are read from the definitions, by name: a job with children cannot be renamed.
 
-use std::{collections::BTreeMap, sync::PoisonError};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::PoisonError,
+};
 
 use async_trait::async_trait;
 use everytick_domain::{
-    flow::{Decided, Edges, FlowState, is_template},
+    flow::Edges,
     ids::{Cause, Fence, JobId, RunId, TenantId},
     mutant::Mutant,
     run::State,
@@ -14,11 +17,15 @@ use everytick_domain::{
 use super::{
     Point, SimStore,
     db::{Db, JobRow, RunRow, WaitingRow},
+    tx::SimTx,
 };
 use everytick_store::{
-    Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, NodeRun, OpenRun, RerunFlow, Result, StoreError,
-    shared::flows::{self, ChildRow, Children, FlowRow, LockedChild, Output, Rendered},
-    tx::requests::{Kind, Made},
+    Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, NodeRun, RerunFlow, Result, StoreError,
+    shared::flows::{ChildRow, FlowRow, How, Output},
+    tx::{
+        self, Tx as _,
+        flow::{self, FlowTx, Root},
+    },
 };
 
 #[async_trait]
@@ -30,43 +37,136 @@ impl FlowStore for SimStore {
         }
         self.transact(Point::Read, move |db, _, _| Ok(db.flows_with_steps(after, limit))).await
     }
-    async fn advance_flow(&self, flow: RunId) -> Result<Advanced> {
-        if self.inspect(|db| db.broken_flows.contains(&flow)) {
+    async fn advance_flow(&self, id: RunId) -> Result<Advanced> {
+        if self.inspect(|db| db.broken_flows.contains(&id)) {
             return Err(StoreError::Refused { doing: "advance a flow", source: "broken by a fault".into() });
         }
         if Mutant::StepDroppedFirst.is_on() {
-            let dropped = self.transact(Point::Advance, move |db, now, _| {
-                db.drop_steps(flow, now);
+            let dropped = self.transact(Point::Advance, move |db, _, _| {
+                db.steps.retain(|_, of| *of != id);
                 Ok(())
             });
             dropped.await?;
         }
-        self.transact(Point::Advance, move |db, now, _| Ok(db.advance(flow, None, now))).await
+        let script = async move |tx: &mut SimTx<'_>| {
+            let rendered = flow::render(tx, id).await?;
+            flow::advance(tx, id, How::With(&rendered)).await
+        };
+        self.in_tx(Point::Advance, "advance a flow", script).await
     }
-    async fn give_up_flow(&self, flow: RunId, why: &str) -> Result<Advanced> {
+    async fn give_up_flow(&self, id: RunId, why: &str) -> Result<Advanced> {
         let why = why.to_owned();
-        self.transact(Point::Advance, move |db, now, _| Ok(db.advance(flow, Some(&why), now))).await
+        let script = async move |tx: &mut SimTx<'_>| flow::advance(tx, id, How::GiveUp(&why)).await;
+        self.in_tx(Point::Advance, "advance a flow", script).await
     }
     fn take_steps_written(&self) -> bool {
         let mut db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut db.left_steps)
     }
-    async fn get_flow(&self, tenant: TenantId, flow: RunId) -> Result<FlowRecord> {
-        self.transact(Point::Read, move |db, _, _| {
-            let row = db.flow_row(flow, None).filter(|row| row.tenant == tenant);
-            let row = row.ok_or(StoreError::NotFound("flow"))?;
-            Ok(row.record(&db.node_runs(&row)))
-        })
-        .await
+    async fn get_flow(&self, tenant: TenantId, id: RunId) -> Result<FlowRecord> {
+        let script = async move |tx: &mut SimTx<'_>| flow::get_flow(tx, tenant, id).await;
+        self.in_tx(Point::Read, "read the flow", script).await
     }
-    async fn cancel_flow(&self, tenant: TenantId, actor: &Actor, flow: RunId) -> Result<CancelledFlow> {
+    async fn cancel_flow(&self, tenant: TenantId, actor: &Actor, id: RunId) -> Result<CancelledFlow> {
         let actor = actor.clone();
-        self.transact(Point::Ask, move |db, now, _| db.cancel_flow(tenant, &actor, flow, now)).await
+        let script = async move |tx: &mut SimTx<'_>| flow::cancel_flow(tx, tenant, &actor, id).await;
+        self.in_tx(Point::Ask, "cancel a flow", script).await
     }
     async fn rerun_flow(&self, tenant: TenantId, actor: &Actor, ask: RerunFlow) -> Result<FlowRecord> {
         let actor = actor.clone();
-        self.transact(Point::Ask, move |db, now, _| db.rerun_flow(tenant, &actor, &ask, now)).await
+        let script = async move |tx: &mut SimTx<'_>| flow::rerun_flow(tx, tenant, &actor, &ask).await;
+        self.in_tx(Point::Ask, "rerun a flow", script).await
     }
+}
+
+#[async_trait]
+impl FlowTx for SimTx<'_> {
+    async fn find_flow(&mut self, flow: RunId) -> Result<Option<FlowRow>> {
+        Ok(self.db.flows.get(&flow).cloned())
+    }
+    async fn insert_flow(&mut self, row: &FlowRow) -> Result<()> {
+        self.db.flows.entry(row.id).or_insert_with(|| row.clone());
+        Ok(())
+    }
+    async fn root_of(&mut self, flow: RunId) -> Result<Option<Root>> {
+        let run = self.db.runs.get(&flow).filter(|run| run.flow.is_none());
+        let opens = |run: &RunRow| run.state.is_open() || self.db.steps.contains_key(&flow) || dropped_first();
+        Ok(run.map(|run| Root { job: run.job, tenant: run.tenant, scheduled_at: run.scheduled_at, opens: opens(run) }))
+    }
+    async fn edges_below(&mut self, job: JobId) -> Result<Edges> {
+        self.edges_near(&[job]).await
+    }
+    async fn node_runs(&mut self, row: &FlowRow) -> Result<BTreeMap<RunId, NodeRun>> {
+        let node = |id: RunId| {
+            let run = self.db.runs.get(&id)?;
+            let node = NodeRun {
+                id,
+                state: run.state,
+                skip_reason: run.skip_reason,
+                started_at: run.started_at,
+                finished_at: run.finished_at,
+                error: run.error.clone(),
+            };
+            Some((id, node))
+        };
+        Ok(row.run_ids().into_iter().filter_map(node).collect())
+    }
+    async fn readable_jobs(&mut self, jobs: &[JobId]) -> Result<Vec<tx::JobRow>> {
+        self.load_jobs(jobs).await
+    }
+    async fn steps_of(&mut self, flow: RunId) -> Result<Vec<RunId>> {
+        // The mutant dropped the steps in a transaction before this one.
+        let mutant = dropped_first().then_some(flow);
+        Ok(self.db.steps_of(flow).chain(mutant).collect())
+    }
+    async fn drop_steps(&mut self, runs: &[RunId]) -> Result<()> {
+        self.db.steps.retain(|run, _| !runs.contains(run));
+        Ok(())
+    }
+    async fn forget_steps(&mut self, flow: RunId) -> Result<()> {
+        self.db.steps.retain(|_, of| *of != flow);
+        Ok(())
+    }
+    async fn outputs(&mut self, runs: &[RunId]) -> Result<BTreeMap<RunId, Output>> {
+        let output = |id: &RunId| {
+            let run = self.db.runs.get(id)?;
+            Some((*id, Output { state: run.state, output: run.output.clone(), error: run.error.clone() }))
+        };
+        Ok(runs.iter().filter_map(output).collect())
+    }
+    async fn payloads(&mut self, runs: &[RunId]) -> Result<BTreeMap<JobId, String>> {
+        let found = runs.iter().filter_map(|run| self.db.runs.get(run));
+        Ok(found.filter_map(|run| Some((run.job, run.payload.clone()?))).collect())
+    }
+    async fn insert_children(&mut self, row: &FlowRow, children: &[ChildRow]) -> Result<BTreeSet<RunId>> {
+        let mut children = children.to_vec();
+        if Mutant::FanInByParent.is_on() {
+            children.extend(self.db.again_by_parent(row, &children));
+        }
+        let new: Vec<_> = children.into_iter().filter(|child| !self.db.runs.contains_key(&child.run)).collect();
+        for child in &new {
+            self.db.insert_child(row, child, self.at);
+        }
+        Ok(new.iter().map(|child| child.run).collect())
+    }
+    async fn set_flow_cancelled(&mut self, flow: RunId) -> Result<()> {
+        let at = self.at;
+        if let Some(row) = self.db.flows.get_mut(&flow) {
+            row.cancelled_at.get_or_insert(at);
+        }
+        Ok(())
+    }
+    async fn cancel_flow_runs(&mut self, runs: &[RunId]) -> Result<Vec<(RunId, JobId, bool)>> {
+        let open = runs.iter().filter_map(|id| Some((*id, self.db.runs.get(id)?)));
+        let open = open.filter(|(_, run)| run.state.is_open());
+        let open: Vec<_> = open.map(|(id, run)| (id, run.job, run.state == State::Claimed)).collect();
+        self.cancel_runs(runs).await?;
+        Ok(open)
+    }
+}
+
+fn dropped_first() -> bool {
+    Mutant::StepDroppedFirst.is_on()
 }
 
 impl Db {
@@ -117,212 +217,73 @@ impl Db {
     }
 
     fn flows_with_steps(&self, after: Option<RunId>, limit: usize) -> Vec<RunId> {
-        let flows: std::collections::BTreeSet<RunId> =
+        let flows: BTreeSet<RunId> =
             self.steps.values().copied().filter(|flow| after.is_none_or(|after| *flow > after)).collect();
         flows.into_iter().take(limit).collect()
     }
 
-    /// The row of a flow. If it has none, the row that its root opens at `now`, or else at the root's tick.
-    fn flow_row(&self, flow: RunId, now: Option<DbTime>) -> Option<FlowRow> {
-        if let Some(row) = self.flows.get(&flow) {
-            return Some(row.clone());
-        }
-        let root = self.runs.get(&flow).filter(|run| run.flow.is_none())?;
-        let graph = self.edges(root.tenant).graph(root.job);
-        flows::check_open(root.state.is_open() || self.steps.contains_key(&flow), &graph).ok()?;
-        let opened_at = now.unwrap_or(root.scheduled_at);
-        Some(FlowRow::opened(flow, (root.tenant, root.scheduled_at), graph, opened_at))
+    fn steps_of(&self, flow: RunId) -> impl Iterator<Item = RunId> {
+        self.steps.iter().filter(move |(_, of)| **of == flow).map(|(run, _)| *run)
     }
 
-    fn node_runs(&self, row: &FlowRow) -> BTreeMap<RunId, NodeRun> {
-        let node = |id: RunId| {
-            let run = self.runs.get(&id)?;
-            let node = NodeRun {
-                id,
-                state: run.state,
-                skip_reason: run.skip_reason,
-                started_at: run.started_at,
-                finished_at: run.finished_at,
-                error: run.error.clone(),
-            };
-            Some((id, node))
-        };
-        row.run_ids().into_iter().filter_map(node).collect()
-    }
-
-    fn stands(&self, jobs: impl Iterator<Item = JobId>) -> BTreeMap<JobId, LockedChild> {
-        let standing = |job: JobId| {
-            let row = self.jobs.get(&job)?;
-            let open = OpenRun::count(&self.open_runs(job));
-            let waiting = self.waiting.values().filter(|row| row.job == job).count() as u64;
-            Some((job, LockedChild { job: row.job.clone(), open, waiting }))
-        };
-        jobs.filter_map(standing).collect()
-    }
-
-    fn outputs(&self, runs: &[RunId]) -> BTreeMap<RunId, Output> {
-        let output = |id: &RunId| {
-            let run = self.runs.get(id)?;
-            Some((*id, Output { state: run.state, output: run.output.clone(), error: run.error.clone() }))
-        };
-        runs.iter().filter_map(output).collect()
-    }
-
-    /// For a mutant: drops the steps before the flow is advanced.
-    fn drop_steps(&mut self, flow: RunId, now: DbTime) {
-        if let Some(row) = self.flow_row(flow, Some(now)) {
-            self.flows.insert(flow, row);
-        }
-        self.steps.retain(|_, of| *of != flow);
-    }
-
-    /// For a mutant: each ended parent creates the children that can start. Only the first derives their ids from the flow, so
-    /// a child of two parents starts twice.
-    fn advance_by_parent(&mut self, row: &FlowRow, now: DbTime) -> Advanced {
-        let steps: Vec<RunId> = self.steps.iter().filter(|(_, of)| **of == row.id).map(|(run, _)| *run).collect();
-        let decided = row.decide(&self.node_runs(row)).unwrap_or_default();
-        let mut children = self.judged(row, &decided, now).rows;
+    /// For a mutant: each ended parent but the first creates the children again, under an id derived from the parent. A
+    /// child of two parents then starts twice.
+    fn again_by_parent(&self, row: &FlowRow, children: &[ChildRow]) -> Vec<ChildRow> {
         let ended: Vec<(RunId, JobId)> =
-            steps.iter().filter_map(|step| Some((*step, self.runs.get(step)?.job))).collect();
-        for child in children.clone() {
+            self.steps_of(row.id).filter_map(|step| Some((step, self.runs.get(&step)?.job))).collect();
+        let again = |child: &ChildRow| {
             let node = row.graph.node(child.job);
             let follows = |parent: JobId| node.is_some_and(|node| node.parents.iter().any(|edge| edge.job == parent));
             let others = ended.iter().filter(|(_, parent)| follows(*parent)).skip(1);
-            let again = |(step, _): &(RunId, JobId)| RunId::of(child.job, Cause::Parent { flow: *step });
-            children.extend(others.map(|other| ChildRow { run: again(other), ..child.clone() }));
-        }
-        self.record_children(row, children, now)
-    }
-
-    pub(super) fn advance(&mut self, flow: RunId, give_up: Option<&str>, now: DbTime) -> Advanced {
-        let Some(row) = self.flow_row(flow, Some(now)) else {
-            self.steps.retain(|_, of| *of != flow);
-            return Advanced::default();
+            let copies = others.map(|(step, _)| ChildRow {
+                run: RunId::of(child.job, Cause::Parent { flow: *step }),
+                ..child.clone()
+            });
+            copies.collect::<Vec<_>>()
         };
-        self.flows.insert(flow, row.clone());
-        if Mutant::FanInByParent.is_on() {
-            let advanced = self.advance_by_parent(&row, now);
-            self.steps.retain(|_, of| *of != flow);
-            return advanced;
-        }
-        let decided = row.decide(&self.node_runs(&row)).unwrap_or_default();
-        let children = match give_up {
-            None => self.judged(&row, &decided, now),
-            Some(why) => row.given_up(&decided, why, now),
+        children.iter().flat_map(again).collect()
+    }
+
+    fn insert_child(&mut self, row: &FlowRow, child: &ChildRow, now: DbTime) {
+        let waits = child.waits();
+        let due_at = now.max(row.scheduled_at);
+        let run = RunRow {
+            job: child.job,
+            tenant: row.tenant,
+            cause: child.cause,
+            scheduled_at: row.scheduled_at,
+            due_at,
+            state: child.state,
+            attempt: 0,
+            lost: 0,
+            fence: Fence::default(),
+            node: None,
+            worker: None,
+            incarnation: None,
+            started_at: None,
+            finished_at: (!waits).then_some(now),
+            error: child.error.clone(),
+            output: None,
+            skip_reason: child.reason,
+            payload: child.payload.clone(),
+            flow: Some(row.id),
         };
-        if !children.more {
-            self.steps.retain(|_, of| *of != flow);
-        }
-        Advanced { more: children.more, ..self.record_children(&row, children.rows, now) }
-    }
-
-    fn judged(&self, row: &FlowRow, decided: &Decided, now: DbTime) -> Children {
-        let starts = decided.starts();
-        let standing = self.stands(starts.iter().copied());
-        let mut rendered = Rendered::default();
-        for stands in standing.values().filter(|stands| is_template(stands.job.spec.payload.as_deref())) {
-            let mut outputs = self.outputs(&row.parents_of(&[stands.job.id]));
-            row.add_skipped(decided, &mut outputs);
-            if !rendered.is_full() {
-                rendered.add(&stands.job, row.render(&stands.job, &outputs));
-            }
-        }
-        row.children(decided, &standing, &rendered, self.limits.open_requests_per_job_max, now)
-    }
-
-    fn record_children(&mut self, row: &FlowRow, children: Vec<ChildRow>, now: DbTime) -> Advanced {
-        let new: Vec<ChildRow> = children.into_iter().filter(|child| !self.runs.contains_key(&child.run)).collect();
-        let advanced = row.advanced(new.iter());
-        for child in new {
-            let waits = child.waits();
-            let due_at = now.max(row.scheduled_at);
-            let run = RunRow {
+        if waits {
+            let waiting = WaitingRow {
                 job: child.job,
                 tenant: row.tenant,
-                cause: child.cause,
-                scheduled_at: row.scheduled_at,
+                priority: child.priority,
                 due_at,
-                state: child.state,
-                attempt: 0,
-                lost: 0,
-                fence: Fence::default(),
-                node: None,
-                worker: None,
-                incarnation: None,
-                started_at: None,
-                finished_at: (!waits).then_some(now),
-                error: child.error,
-                output: None,
-                skip_reason: child.reason,
-                payload: child.payload,
-                flow: Some(row.id),
+                late: false,
+                force: false,
+                attempts: 0,
+                queue: child.queue.clone(),
+                rank: child.rank.unwrap_or_default(),
+                key: child.key.clone(),
             };
-            if waits {
-                let waiting = WaitingRow {
-                    job: child.job,
-                    tenant: row.tenant,
-                    priority: child.priority,
-                    due_at,
-                    late: false,
-                    force: false,
-                    attempts: 0,
-                    queue: child.queue,
-                    rank: child.rank.unwrap_or_default(),
-                    key: child.key,
-                };
-                self.waiting.insert(child.run, waiting);
-                self.plan_anew(child.job, now);
-            }
-            self.insert_run(child.run, run, None, now);
-            if child.leaves_step {
-                self.leave_step(child.run);
-            }
+            self.waiting.insert(child.run, waiting);
         }
-        advanced
-    }
-
-    fn cancel_flow(&mut self, tenant: TenantId, actor: &Actor, flow: RunId, now: DbTime) -> Result<CancelledFlow> {
-        let row = self.flow_row(flow, Some(now)).filter(|row| row.tenant == tenant);
-        let mut row = row.ok_or(StoreError::NotFound("flow"))?;
-        // A flow that has ended keeps its state.
-        if row.record(&self.node_runs(&row)).state == FlowState::Running {
-            row.cancelled_at = Some(now);
-        }
-        self.flows.insert(flow, row.clone());
-        let open: Vec<NodeRun> = self.node_runs(&row).into_values().filter(|run| run.state.is_open()).collect();
-        for run in &open {
-            self.cancel(run.id, None, now);
-            self.note(tenant, actor, "cancel", run.id.to_string(), "{}".into(), now);
-        }
-        self.note(tenant, actor, "cancel_flow", flows::subject(flow), flows::cancel_detail(open.len()), now);
-        let was_claimed = open.iter().filter(|run| run.state == State::Claimed);
-        let claimed = was_claimed.filter_map(|run| Some((self.runs.get(&run.id)?.job, run.id))).collect();
-        let cancelled = open.iter().map(|run| run.id).collect();
-        Ok(CancelledFlow { flow: row.record(&self.node_runs(&row)), claimed, cancelled })
-    }
-
-    fn rerun_flow(&mut self, tenant: TenantId, actor: &Actor, ask: &RerunFlow, now: DbTime) -> Result<FlowRecord> {
-        if let Some(made) = self.replayed(tenant, ask.idempotency.as_ref())? {
-            let row = self.flows.get(&RunId::from_uuid(made.id)).ok_or(StoreError::NotFound("flow"))?;
-            return Ok(row.record(&self.node_runs(row)));
-        }
-        let old = self.flow_row(ask.flow, Some(now)).filter(|row| row.tenant == tenant);
-        let old = old.ok_or(StoreError::NotFound("flow"))?;
-        let row = flows::rerun(&old, &self.node_runs(&old), ask, now)?;
-        let starts: Vec<JobId> = row.graph.nodes.iter().filter(|node| node.starts).map(|node| node.job).collect();
-        let standing = self.stands(starts.iter().copied());
-        let payload = |job: &JobId| {
-            let was = self.runs.get(&old.graph.run_of(old.id, *job))?;
-            was.payload.clone().map(|payload| (*job, payload))
-        };
-        let payloads = starts.iter().filter_map(payload).collect();
-        let outputs = self.outputs(&row.parents_of(&starts));
-        let first = row.starts(&standing, &payloads, &outputs, self.limits.open_requests_per_job_max, now);
-        self.flows.insert(row.id, row.clone());
-        self.record_children(&row, first, now);
-        self.note(tenant, actor, "rerun_flow", flows::subject(row.id), flows::rerun_detail(&row), now);
-        self.remember(tenant, ask.idempotency.as_ref(), Made { kind: Kind::Flow, id: row.id.uuid() }, now);
-        Ok(row.record(&self.node_runs(&row)))
+        self.insert_run(child.run, run, None, now);
     }
 
     pub(super) fn prune_flows(&mut self, before: DbTime) {

@@ -35,7 +35,7 @@ pub use db::{Db, Entry, RangeRow, RunRow};
 pub use faults::{Call, Fate, Faults, NoFaults, Point, Row};
 
 use db::Damage;
-use everytick_store::tx::{cancel, create, edit, redrive, trigger};
+use everytick_store::tx::{calendar, cancel, create, edit, redrive, trigger};
 use everytick_store::{
     AcceptedRun, Actor, AttemptRecord, AuditRecord, Beat, Busy, CalendarPut, CalendarRecord, CancelledJob,
     CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, IdempotencyKey,
@@ -410,7 +410,8 @@ impl Store for SimStore {
 
     async fn put_calendar(&self, tenant: TenantId, actor: &Actor, put: PutCalendar) -> Result<CalendarPut> {
         let actor = actor.clone();
-        self.transact(Point::Edit, move |db, now, _| db.put_calendar(tenant, &actor, put, now)).await
+        let script = async move |tx: &mut SimTx<'_>| calendar::put_calendar(tx, tenant, &actor, put).await;
+        self.in_tx(Point::Edit, "write the calendar", script).await
     }
     async fn delete_calendar(
         &self,
@@ -420,11 +421,14 @@ impl Store for SimStore {
         if_match: Option<Version>,
     ) -> Result<CalendarRecord> {
         let (actor, name) = (actor.clone(), name.to_owned());
-        self.transact(Point::Edit, move |db, now, _| db.delete_calendar(tenant, &actor, &name, if_match, now)).await
+        let script =
+            async move |tx: &mut SimTx<'_>| calendar::delete_calendar(tx, tenant, &actor, &name, if_match).await;
+        self.in_tx(Point::Edit, "delete the calendar", script).await
     }
     async fn get_calendar(&self, tenant: TenantId, name: &str) -> Result<CalendarRecord> {
         let name = name.to_owned();
-        self.transact(Point::Read, move |db, _, _| db.get_calendar(tenant, &name)).await
+        let script = async move |tx: &mut SimTx<'_>| calendar::get_calendar(tx, tenant, &name).await;
+        self.in_tx(Point::Read, "read the calendar", script).await
     }
     async fn list_calendars(
         &self,

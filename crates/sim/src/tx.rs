@@ -40,10 +40,10 @@ pub(super) const TRIGGER: &str = "create a run";
 /// A write transaction with exclusive access to the database.
 #[derive(Debug)]
 pub(super) struct SimTx<'a> {
-    db: &'a mut Db,
+    pub db: &'a mut Db,
     doing: &'static str,
     /// The time at which the transaction executes.
-    at: DbTime,
+    pub at: DbTime,
     /// The time that the script knows. A mutant makes it older than `at`.
     now: DbTime,
     limits: Limits,

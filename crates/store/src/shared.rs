@@ -17,7 +17,7 @@ pub mod facts {
 
 pub mod flows {
     pub use crate::flows::{
-        ChildRow, Children, FlowRow, LockedChild, Output, Rendered, by_call, cancel_detail, check_open, check_outside,
-        define, each_in_order, followed, rerun, rerun_detail, resolve, subject,
+        ChildRow, Children, FlowRow, How, LockedChild, Output, Rendered, by_call, cancel_detail, check_open,
+        check_outside, define, each_in_order, followed, rerun, rerun_detail, resolve, subject,
     };
 }

@@ -12,10 +12,12 @@
 //! - A script may return an error at any point: the caller rolls the transaction back.
 //! - A store with one writer needs no locks. The default of each `lock_` verb does nothing.
 
+pub mod calendar;
 pub mod cancel;
 pub mod create;
 mod edges;
 pub mod edit;
+pub mod flow;
 pub mod redrive;
 pub mod requests;
 pub mod trigger;
@@ -203,6 +205,16 @@ macro_rules! in_tx {
     }};
 }
 pub(crate) use in_tx;
+
+/// Runs a script that only reads, in one snapshot.
+macro_rules! in_read {
+    ($store:expr, $doing:literal, $tx:ident => $script:expr) => {{
+        let mut read = $store.read_tx($doing).await?;
+        let $tx = &mut read;
+        $script.await
+    }};
+}
+pub(crate) use in_read;
 
 /// Locks a live job by name or id. Then reads it and the clock in later verbs, which see what was committed meanwhile.
 pub async fn lock_job<T: Tx + ?Sized>(tx: &mut T, lock: JobLock, tenant: TenantId, job: &JobRef) -> Result<JobRow> {

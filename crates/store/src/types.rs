@@ -624,6 +624,42 @@ pub struct RunRecord {
     pub range: Option<SkipRange>,
 }
 
+impl RunRecord {
+    /// A range of skips, in the form of a run as the API returns it.
+    #[must_use]
+    pub fn of_range(
+        id: RunId,
+        (job, job_name): (JobId, String),
+        tenant: TenantId,
+        range: SkipRange,
+        recorded_at: DbTime,
+    ) -> Self {
+        Self {
+            id,
+            job,
+            job_name,
+            tenant,
+            cause: CauseKind::Tick,
+            scheduled_at: range.from,
+            due_at: range.from,
+            state: State::Skipped,
+            attempt: 0,
+            lost: 0,
+            fence: Fence::default(),
+            node: None,
+            worker: None,
+            started_at: None,
+            finished_at: Some(recorded_at),
+            error: None,
+            output: None,
+            skip_reason: Some(range.reason),
+            payload: None,
+            flow: None,
+            range: Some(range),
+        }
+    }
+}
+
 /// One attempt of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AttemptRecord {

@@ -58,7 +58,7 @@ use sqlx::{PgPool, Postgres, SqlStr, Transaction, postgres::PgListener};
 
 #[cfg(feature = "conformance")]
 use crate::WallClock;
-use crate::tx::{cancel as cancels, create, in_tx, redrive, trigger};
+use crate::tx::{calendar, cancel as cancels, create, in_read, in_tx, redrive, trigger};
 use crate::{
     AcceptedRun, Actor, AttemptRecord, AuditRecord, BacklogStep, Beat, Busy, CalendarPut, CalendarRecord, CancelledJob,
     CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, IdempotencyKey,
@@ -277,6 +277,11 @@ impl PostgresStore {
             limits: self.limits,
             _admission: admission,
         }
+    }
+
+    /// Begins a read of one snapshot, for a script that only reads.
+    async fn read_tx(&self, doing: &'static str) -> Result<Write> {
+        Ok(self.writing(self.begin(&self.begin.read, doing).await?, doing))
     }
 
     /// Begins a read of one snapshot.
@@ -606,7 +611,8 @@ impl Store for PostgresStore {
     }
 
     async fn put_calendar(&self, tenant: TenantId, actor: &Actor, put: PutCalendar) -> Result<CalendarPut> {
-        self.writes(calendars::put_calendar(self, tenant, actor, put)).await
+        self.writes(async { in_tx!(self, "write the calendar", tx => calendar::put_calendar(tx, tenant, actor, put)) })
+            .await
     }
     async fn delete_calendar(
         &self,
@@ -615,10 +621,13 @@ impl Store for PostgresStore {
         name: &str,
         if_match: Option<Version>,
     ) -> Result<CalendarRecord> {
-        self.writes(calendars::delete_calendar(self, tenant, actor, name, if_match)).await
+        self.writes(async {
+            in_tx!(self, "delete the calendar", tx => calendar::delete_calendar(tx, tenant, actor, name, if_match))
+        })
+        .await
     }
     async fn get_calendar(&self, tenant: TenantId, name: &str) -> Result<CalendarRecord> {
-        self.reads(calendars::get_calendar(self, tenant, name)).await
+        self.reads(async { in_read!(self, "read the calendar", tx => calendar::get_calendar(tx, tenant, name)) }).await
     }
     async fn list_calendars(
         &self,

@@ -21,10 +21,7 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{
-    Failed, Write, backlog, calendars,
-    days::Day,
-    flows::{self, edges},
-    homes, horizon, jobs, range, read, record, rows, settle, sql,
+    Failed, Write, backlog, calendars, days::Day, flows, homes, horizon, jobs, range, read, record, rows, settle, sql,
 };
 use crate::{
     Actor, BacklogAction, Created, IdempotencyKey, JobRef, JobTicks, Limits, OpenRun, RecordRow, Result, RunRecord,
@@ -208,7 +205,7 @@ impl Tx for Write {
         Ok(found.into_iter().map(|(id, name)| (JobId::from_uuid(id), name)).collect())
     }
     async fn edges_near(&mut self, jobs: &[JobId]) -> Result<Edges> {
-        edges::load(&mut self.tx, sql!("flow_near"), jobs, self.doing).await
+        flows::edges(&mut self.tx, sql!("flow_near"), jobs, self.doing).await
     }
     async fn children_of(&mut self, job: JobId) -> Result<Vec<String>> {
         let found = sqlx::query_scalar(sql!("flow_children")).bind(job.uuid());
@@ -336,8 +333,7 @@ impl Tx for Write {
     async fn run_states(&mut self, runs: &[RunId]) -> Result<HashMap<RunId, State>> {
         let found = sqlx::query(sql!("run_states")).bind(rows::run_ids(runs.iter().copied()));
         let found = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
-        let state = |row| Ok((rows::run_id(row, "id")?, rows::state(row)?));
-        found.iter().map(state).collect::<std::result::Result<_, sqlx::Error>>().failed(self.doing)
+        found.iter().map(rows::run_state).collect::<std::result::Result<_, _>>().failed(self.doing)
     }
     async fn insert_redriven(&mut self, job: &Job, runs: &[(RunId, RunId, Option<String>)]) -> Result<()> {
         let queue = job.spec.target.queue();

@@ -49,7 +49,7 @@ use everytick_domain::{
 };
 use sqlx::{Sqlite, SqlitePool, Transaction};
 
-use crate::tx::{cancel as cancels, create, edit, in_tx, redrive, trigger};
+use crate::tx::{calendar, cancel as cancels, create, edit, in_read, in_tx, redrive, trigger};
 use crate::unreadable::{Unreadable, is_undecodable};
 use crate::{
     AcceptedRun, Actor, AttemptRecord, AuditRecord, Beat, Busy, CalendarPut, CalendarRecord, CancelledJob,
@@ -157,7 +157,17 @@ impl SqliteStore {
             begun => begun.failed(doing)?,
         };
         let (now, steps, unreadable) = (self.clock.now(), self.steps.clone(), self.unreadable.clone());
-        Ok(Write { tx, now, doing, left_steps: false, steps, unreadable, limits: self.limits, _admission: admission })
+        let (limits, clock) = (self.limits, None);
+        Ok(Write { tx, now, doing, left_steps: false, steps, unreadable, limits, clock, _admission: admission })
+    }
+
+    /// Begins a read of one snapshot, for a script that only reads. The script reads the clock after its first statement,
+    /// which takes the snapshot.
+    async fn read_tx(&self, doing: &'static str) -> Result<Write> {
+        let Admitted { tx, admission } = self.read(doing).await?;
+        let (now, steps, unreadable) = (DbTime::EPOCH, self.steps.clone(), self.unreadable.clone());
+        let (limits, clock) = (self.limits, Some(self.clock.clone()));
+        Ok(Write { tx, now, doing, left_steps: false, steps, unreadable, limits, clock, _admission: admission })
     }
 
     /// Begins a read of one snapshot. The first statement takes the snapshot; the caller reads the clock after that.
@@ -177,6 +187,8 @@ struct Write {
     steps: Arc<AtomicBool>,
     unreadable: Arc<Unreadable>,
     limits: Limits,
+    /// The clock of a transaction that only reads. A write reads the clock once, when it has the write lock.
+    clock: Option<Arc<dyn WallClock>>,
     _admission: Admission,
 }
 
@@ -391,7 +403,7 @@ impl Store for SqliteStore {
     }
 
     async fn put_calendar(&self, tenant: TenantId, actor: &Actor, put: PutCalendar) -> Result<CalendarPut> {
-        calendars::put_calendar(self, tenant, actor, put).await
+        in_tx!(self, "write the calendar", tx => calendar::put_calendar(tx, tenant, actor, put))
     }
     async fn delete_calendar(
         &self,
@@ -400,10 +412,10 @@ impl Store for SqliteStore {
         name: &str,
         if_match: Option<Version>,
     ) -> Result<CalendarRecord> {
-        calendars::delete_calendar(self, tenant, actor, name, if_match).await
+        in_tx!(self, "delete the calendar", tx => calendar::delete_calendar(tx, tenant, actor, name, if_match))
     }
     async fn get_calendar(&self, tenant: TenantId, name: &str) -> Result<CalendarRecord> {
-        calendars::get_calendar(self, tenant, name).await
+        in_read!(self, "read the calendar", tx => calendar::get_calendar(tx, tenant, name))
     }
     async fn list_calendars(
         &self,

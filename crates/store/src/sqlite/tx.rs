@@ -20,9 +20,7 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{
-    Failed, Write, calendars,
-    flows::{self, edges},
-    horizon, jobs, queue, range, read,
+    Failed, Write, calendars, flows, horizon, jobs, queue, range, read,
     record::{self, Queued},
     rows::{self, Hex},
     settle, sql,
@@ -50,8 +48,10 @@ impl Tx for Write {
     fn limits(&self) -> &Limits {
         &self.limits
     }
-    /// The clock was read when the transaction acquired the write lock.
     async fn read_clock(&mut self) -> Result<DbTime> {
+        if let Some(clock) = &self.clock {
+            self.now = clock.now();
+        }
         Ok(self.now)
     }
     async fn audit(&mut self, tenant: TenantId, actor: &Actor, action: &str, audit: &[(String, String)]) -> Result<()> {
@@ -171,7 +171,7 @@ impl Tx for Write {
         Ok(found.into_iter().map(|(id, name)| (JobId::from_uuid(id), name)).collect())
     }
     async fn edges_near(&mut self, jobs: &[JobId]) -> Result<Edges> {
-        edges::load(&mut self.tx, sql!("flow_near"), jobs, self.doing).await
+        flows::edges(&mut self.tx, sql!("flow_near"), jobs, self.doing).await
     }
     async fn children_of(&mut self, job: JobId) -> Result<Vec<String>> {
         let found = sqlx::query_scalar(sql!("flow_children")).bind(job.uuid());
@@ -273,8 +273,7 @@ impl Tx for Write {
     async fn run_states(&mut self, runs: &[RunId]) -> Result<HashMap<RunId, State>> {
         let runs = rows::run_ids(runs.iter().copied()).failed(self.doing)?;
         let found = sqlx::query(sql!("run_states")).bind(runs).fetch_all(&mut *self.tx).await.failed(self.doing)?;
-        let state = |row| Ok((rows::run_id(row, "id")?, rows::state(row)?));
-        found.iter().map(state).collect::<std::result::Result<_, sqlx::Error>>().failed(self.doing)
+        found.iter().map(rows::run_state).collect::<std::result::Result<_, _>>().failed(self.doing)
     }
     async fn insert_redriven(&mut self, job: &Job, runs: &[(RunId, RunId, Option<String>)]) -> Result<()> {
         let pairs: Vec<_> = runs.iter().map(|(failed, run, _)| (Hex(failed.uuid()), Hex(run.uuid()))).collect();

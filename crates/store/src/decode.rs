@@ -1,0 +1,234 @@
+//! Decodes the rows of both databases. The columns have the same names and meanings, but the row types of the drivers
+//! have no common trait for their values, so the functions are generated for each.
+
+/// Generates the decoders of a store's rows. The module that uses it has the functions whose columns differ: `count`,
+/// `small`, `spec` and `partition_of`.
+macro_rules! decoders {
+    ($Row:ty) => {
+        pub(super) type Decoded<T> = std::result::Result<T, sqlx::Error>;
+
+        pub(super) fn job(row: &$Row) -> Decoded<JobRow> {
+            let spec = spec(row)?;
+            let schedule = match &spec.schedule {
+                None => None,
+                Some(schedule) => {
+                    let compiled = Schedule::compile_with(schedule, &CRONS);
+                    let first = |found: Vec<_>| found.first().map_or_else(String::new, ToString::to_string);
+                    Some(compiled.map_err(|found| wrong("spec", format!("its schedule is wrong: {}", first(found))))?)
+                }
+            };
+            let paused = match time(row, "paused_at")? {
+                None => None,
+                Some(at) => Some(Paused { at, note: row.try_get("pause_note")? }),
+            };
+            let job = Job {
+                id: job_id(row, "id")?,
+                tenant: tenant(row)?,
+                partition: partition_of(row)?,
+                version: Version::from_raw(row.try_get("version")?),
+                spec: Arc::new(spec),
+                schedule,
+                created_at: at(row, "created_at")?,
+                created_by: row.try_get("created_by")?,
+                updated_at: at(row, "updated_at")?,
+                paused,
+                deleted_at: time(row, "deleted_at")?,
+            };
+            Ok(JobRow { job, epoch: Epoch::from_raw(row.try_get("epoch")?), cursor: time(row, "next_tick")? })
+        }
+
+        pub(super) fn open_run(row: &$Row) -> Decoded<(JobId, OpenRun)> {
+            let (id, state) = (run_id(row, "id")?, state(row)?);
+            let open = OpenRun { id, state, attempt: count(row, "attempt")?, fence: fence(row)? };
+            Ok((job_id(row, "job")?, open))
+        }
+
+        pub(super) fn waiting(row: &$Row) -> Decoded<WaitingRun> {
+            Ok(WaitingRun {
+                id: run_id(row, "run")?,
+                job: job_id(row, "job")?,
+                tenant: tenant(row)?,
+                priority: small(row, "priority")?,
+                due_at: at(row, "due_at")?,
+                late: row.try_get("late")?,
+                force: row.try_get("force")?,
+                attempts: count(row, "attempts")?,
+            })
+        }
+
+        pub(super) fn claimed(row: &$Row) -> Decoded<ClaimedRun> {
+            Ok(ClaimedRun {
+                id: run_id(row, "id")?,
+                job: job_id(row, "job")?,
+                tenant: tenant(row)?,
+                cause: cause(row)?,
+                scheduled_at: at(row, "scheduled_at")?,
+                fence: fence(row)?,
+                attempt: count(row, "attempt")?,
+                lost: count(row, "lost")?,
+                payload: row.try_get("payload")?,
+            })
+        }
+
+        pub(super) fn run(row: &$Row) -> Decoded<RunRecord> {
+            Ok(RunRecord {
+                id: run_id(row, "id")?,
+                job: job_id(row, "job")?,
+                job_name: row.try_get::<Option<String>, _>("job_name")?.unwrap_or_default(),
+                tenant: tenant(row)?,
+                cause: cause(row)?,
+                scheduled_at: at(row, "scheduled_at")?,
+                due_at: at(row, "due_at")?,
+                state: state(row)?,
+                attempt: count(row, "attempt")?,
+                lost: count(row, "lost")?,
+                fence: fence(row)?,
+                node: row.try_get("node")?,
+                worker: row.try_get("worker")?,
+                started_at: time(row, "started_at")?,
+                finished_at: time(row, "finished_at")?,
+                error: row.try_get("error")?,
+                output: row.try_get("output")?,
+                skip_reason: skip_reason(row)?,
+                payload: row.try_get("payload")?,
+                flow: row.try_get::<Option<Uuid>, _>("flow")?.map(RunId::from_uuid),
+                range: None,
+            })
+        }
+
+        /// A range of skips, in the form of a run as the API returns it.
+        pub(super) fn range(row: &$Row) -> Decoded<RunRecord> {
+            let range = SkipRange {
+                from: at(row, "from_tick")?,
+                to: at(row, "to_tick")?,
+                count: u64::try_from(row.try_get::<i64, _>("count")?).map_err(|error| wrong("count", error))?,
+                reason: SkipReason::from_code(row.try_get("reason")?),
+            };
+            let (id, job, recorded_at) = (run_id(row, "id")?, job_id(row, "job")?, at(row, "recorded_at")?);
+            let job_name = row.try_get::<Option<String>, _>("job_name")?.unwrap_or_default();
+            Ok(RunRecord::of_range(id, (job, job_name), tenant(row)?, range, recorded_at))
+        }
+
+        pub(super) fn attempt(run: RunId, row: &$Row) -> Decoded<AttemptRecord> {
+            Ok(AttemptRecord {
+                run,
+                attempt: count(row, "attempt")?,
+                fence: fence(row)?,
+                node: row.try_get("node")?,
+                worker: row.try_get("worker")?,
+                started_at: time(row, "started_at")?,
+                finished_at: time(row, "finished_at")?,
+                outcome: Some(row.try_get("outcome")?),
+                error: row.try_get("error")?,
+                output: row.try_get("output")?,
+            })
+        }
+
+        pub(super) fn flow(row: &$Row) -> Decoded<FlowRow> {
+            let graph = serde_json::from_str(row.try_get("graph")?).map_err(|error| wrong("graph", error))?;
+            Ok(FlowRow {
+                id: run_id(row, "id")?,
+                tenant: tenant(row)?,
+                opened_at: at(row, "opened_at")?,
+                scheduled_at: at(row, "scheduled_at")?,
+                rerun_of: row.try_get::<Option<Uuid>, _>("rerun_of")?.map(RunId::from_uuid),
+                cancelled_at: time(row, "cancelled_at")?,
+                graph,
+            })
+        }
+
+        pub(super) fn node_run(row: &$Row) -> Decoded<(RunId, NodeRun)> {
+            let id = run_id(row, "id")?;
+            let run = NodeRun {
+                id,
+                state: state(row)?,
+                skip_reason: skip_reason(row)?,
+                started_at: time(row, "started_at")?,
+                finished_at: time(row, "finished_at")?,
+                error: row.try_get("error")?,
+            };
+            Ok((id, run))
+        }
+
+        /// The root of a flow that has no row yet.
+        pub(super) fn root(row: &$Row) -> Decoded<Root> {
+            Ok(Root {
+                job: job_id(row, "job")?,
+                tenant: tenant(row)?,
+                scheduled_at: at(row, "scheduled_at")?,
+                opens: state(row)?.is_open() || row.try_get("stepped")?,
+            })
+        }
+
+        pub(super) fn calendar(row: &$Row) -> Decoded<CalendarRecord> {
+            let spec = serde_json::from_str(row.try_get("spec")?).map_err(|error| sqlx::Error::Decode(error.into()))?;
+            Ok(CalendarRecord {
+                name: row.try_get("name")?,
+                version: Version::from_raw(row.try_get("version")?),
+                created_at: at(row, "created_at")?,
+                created_by: row.try_get("created_by")?,
+                updated_at: at(row, "updated_at")?,
+                spec,
+                jobs: row.try_get::<i64, _>("jobs")?.unsigned_abs(),
+            })
+        }
+
+        pub(super) fn calendar_version(row: &$Row) -> Decoded<VersionRow> {
+            Ok(VersionRow {
+                tenant: tenant(row)?,
+                name: row.try_get("name")?,
+                version: Version::from_raw(row.try_get("version")?),
+                valid_from: at(row, "valid_from")?,
+                spec: row.try_get("spec")?,
+            })
+        }
+
+        /// A job and its name.
+        pub(super) fn named_job(row: &$Row) -> Decoded<(JobId, String)> {
+            Ok((job_id(row, "job")?, row.try_get("name")?))
+        }
+
+        /// The state of a run: id, state.
+        pub(super) fn run_state(row: &$Row) -> Decoded<(RunId, State)> {
+            Ok((run_id(row, "id")?, state(row)?))
+        }
+
+        pub(super) fn run_id(row: &$Row, column: &str) -> Decoded<RunId> {
+            row.try_get(column).map(RunId::from_uuid)
+        }
+        pub(super) fn job_id(row: &$Row, column: &str) -> Decoded<JobId> {
+            row.try_get(column).map(JobId::from_uuid)
+        }
+        pub(super) fn at(row: &$Row, column: &str) -> Decoded<DbTime> {
+            row.try_get(column).map(DbTime::from_millis)
+        }
+        pub(super) fn time(row: &$Row, column: &str) -> Decoded<Option<DbTime>> {
+            Ok(row.try_get::<Option<i64>, _>(column)?.map(DbTime::from_millis))
+        }
+        pub(super) fn tenant(row: &$Row) -> Decoded<TenantId> {
+            row.try_get("tenant").map(TenantId::from_raw)
+        }
+        fn fence(row: &$Row) -> Decoded<Fence> {
+            row.try_get("fence").map(Fence::from_raw)
+        }
+        pub(super) fn state(row: &$Row) -> Decoded<State> {
+            row.try_get("state").map(State::from_code)
+        }
+        fn cause(row: &$Row) -> Decoded<CauseKind> {
+            row.try_get("cause").map(CauseKind::from_code)
+        }
+        fn skip_reason(row: &$Row) -> Decoded<Option<SkipReason>> {
+            Ok(row.try_get::<Option<i16>, _>("skip_reason")?.map(SkipReason::from_code))
+        }
+
+        fn wrong(column: &str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> sqlx::Error {
+            sqlx::Error::ColumnDecode { index: column.to_owned(), source: source.into() }
+        }
+
+        /// A `limit` for SQL.
+        pub(super) fn limit(limit: usize) -> i64 {
+            i64::try_from(limit).unwrap_or(i64::MAX)
+        }
+    };
+}
+pub(crate) use decoders;

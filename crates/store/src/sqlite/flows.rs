@@ -1,0 +1,210 @@
+//! The verbs of flows on SQLite. The transactions that use them are in `crate::tx::flow`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use async_trait::async_trait;
+use everytick_domain::{
+    flow::{Edges, FLOW_JOBS_MAX, When},
+    ids::{JobId, RunId, TenantId},
+    run::{SkipReason, State},
+};
+use sqlx::SqliteConnection;
+use uuid::Uuid;
+
+use super::{
+    Failed, SqliteStore, Write, horizon,
+    record::{self, Queued},
+    rows::{self, Hex, Text},
+    sql,
+};
+use crate::{
+    Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, NodeRun, RerunFlow, Result, StoreError,
+    flows::{ChildRow, FlowRow, How, Output},
+    tx::{
+        JobRow,
+        flow::{self, FlowTx, Root},
+        in_read, in_tx,
+    },
+};
+
+#[async_trait]
+impl FlowStore for SqliteStore {
+    async fn flows_with_steps(&self, after: Option<RunId>, limit: usize) -> Result<Vec<RunId>> {
+        with_steps(self, after, limit).await
+    }
+    async fn advance_flow(&self, flow: RunId) -> Result<Advanced> {
+        let rendered = in_read!(self, "advance a flow", tx => flow::render(tx, flow))?;
+        in_tx!(self, "advance a flow", tx => flow::advance(tx, flow, How::With(&rendered)))
+    }
+    async fn give_up_flow(&self, flow: RunId, why: &str) -> Result<Advanced> {
+        in_tx!(self, "advance a flow", tx => flow::advance(tx, flow, How::GiveUp(why)))
+    }
+    fn take_steps_written(&self) -> bool {
+        self.steps.swap(false, std::sync::atomic::Ordering::AcqRel)
+    }
+    async fn get_flow(&self, tenant: TenantId, id: RunId) -> Result<FlowRecord> {
+        in_read!(self, "read the flow", tx => flow::get_flow(tx, tenant, id))
+    }
+    async fn cancel_flow(&self, tenant: TenantId, actor: &Actor, id: RunId) -> Result<CancelledFlow> {
+        in_tx!(self, "cancel a flow", tx => flow::cancel_flow(tx, tenant, actor, id))
+    }
+    async fn rerun_flow(&self, tenant: TenantId, actor: &Actor, ask: RerunFlow) -> Result<FlowRecord> {
+        in_tx!(self, "rerun a flow", tx => flow::rerun_flow(tx, tenant, actor, &ask))
+    }
+}
+
+async fn with_steps(store: &SqliteStore, after: Option<RunId>, limit: usize) -> Result<Vec<RunId>> {
+    const DOING: &str = "read the steps of flows";
+    let mut read = store.read(DOING).await?;
+    let found = sqlx::query_scalar(sql!("flow_steps_after")).bind(after.map_or(Uuid::nil(), RunId::uuid));
+    let found: Vec<Uuid> = found.bind(rows::limit(limit)).fetch_all(&mut *read).await.failed(DOING)?;
+    Ok(found.into_iter().map(RunId::from_uuid).collect())
+}
+
+#[async_trait]
+impl FlowTx for Write {
+    async fn find_flow(&mut self, flow: RunId) -> Result<Option<FlowRow>> {
+        let found = sqlx::query(sql!("flow_get")).bind(flow.uuid());
+        let found = found.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
+        found.as_ref().map(rows::flow).transpose().failed_or_refused(self.doing)
+    }
+    async fn insert_flow(&mut self, row: &FlowRow) -> Result<()> {
+        let graph = serde_json::to_string(&row.graph)
+            .map_err(|error| StoreError::Refused { doing: self.doing, source: error.into() })?;
+        sqlx::query(sql!("flow_insert"))
+            .bind(row.id.uuid())
+            .bind(row.tenant.raw())
+            .bind(row.opened_at.millis())
+            .bind(row.scheduled_at.millis())
+            .bind(row.rerun_of.map(RunId::uuid))
+            .bind(graph)
+            .execute(&mut *self.tx)
+            .await
+            .failed_or_refused(self.doing)?;
+        Ok(())
+    }
+    async fn root_of(&mut self, flow: RunId) -> Result<Option<Root>> {
+        let found = sqlx::query(sql!("flow_root")).bind(flow.uuid());
+        let found = found.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
+        found.as_ref().map(rows::root).transpose().failed(self.doing)
+    }
+    async fn edges_below(&mut self, job: JobId) -> Result<Edges> {
+        edges(&mut self.tx, sql!("flow_below"), &[job], self.doing).await
+    }
+    async fn node_runs(&mut self, row: &FlowRow) -> Result<BTreeMap<RunId, NodeRun>> {
+        let found = sqlx::query(sql!("flow_runs")).bind(rows::run_ids(row.run_ids()).failed(self.doing)?);
+        let found = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
+        found.iter().map(rows::node_run).collect::<std::result::Result<_, _>>().failed(self.doing)
+    }
+    async fn readable_jobs(&mut self, jobs: &[JobId]) -> Result<Vec<JobRow>> {
+        horizon::job_rows(&mut self.tx, &self.unreadable, jobs, self.doing).await
+    }
+    async fn steps_of(&mut self, flow: RunId) -> Result<Vec<RunId>> {
+        let found = sqlx::query_scalar(sql!("flow_steps_of")).bind(flow.uuid());
+        let found: Vec<Uuid> = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
+        Ok(found.into_iter().map(RunId::from_uuid).collect())
+    }
+    async fn drop_steps(&mut self, runs: &[RunId]) -> Result<()> {
+        let drop = sqlx::query(sql!("flow_drop_steps")).bind(rows::run_ids(runs.iter().copied()).failed(self.doing)?);
+        drop.execute(&mut *self.tx).await.failed(self.doing)?;
+        Ok(())
+    }
+    async fn forget_steps(&mut self, flow: RunId) -> Result<()> {
+        sqlx::query(sql!("flow_forget_steps")).bind(flow.uuid()).execute(&mut *self.tx).await.failed(self.doing)?;
+        Ok(())
+    }
+    async fn outputs(&mut self, runs: &[RunId]) -> Result<BTreeMap<RunId, Output>> {
+        let found = sqlx::query_as(sql!("flow_outputs")).bind(rows::run_ids(runs.iter().copied()).failed(self.doing)?);
+        let found: Vec<(Uuid, i16, Option<String>, Option<String>)> =
+            found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
+        let output = |(run, state, output, error)| {
+            (RunId::from_uuid(run), Output { state: State::from_code(state), output, error })
+        };
+        Ok(found.into_iter().map(output).collect())
+    }
+    async fn payloads(&mut self, runs: &[RunId]) -> Result<BTreeMap<JobId, String>> {
+        let found = sqlx::query_as(sql!("flow_payloads")).bind(rows::run_ids(runs.iter().copied()).failed(self.doing)?);
+        let found: Vec<(Uuid, Option<String>)> = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
+        Ok(found.into_iter().filter_map(|(job, payload)| Some((JobId::from_uuid(job), payload?))).collect())
+    }
+    async fn insert_children(&mut self, row: &FlowRow, children: &[ChildRow]) -> Result<BTreeSet<RunId>> {
+        let batch: Vec<_> = children
+            .iter()
+            .map(|child| {
+                let (run, job, reason) =
+                    (Hex(child.run.uuid()), Hex(child.job.uuid()), child.reason.map(SkipReason::code));
+                let (error, payload) = (child.error.as_deref().map(Text), child.payload.as_deref().map(Text));
+                (run, job, child.cause.code(), child.state.code(), reason, error, payload)
+            })
+            .collect();
+        let made: Vec<Uuid> = sqlx::query_scalar(sql!("flow_record"))
+            .bind(rows::json(&batch).failed(self.doing)?)
+            .bind(row.tenant.raw())
+            .bind(row.id.uuid())
+            .bind(row.scheduled_at.millis())
+            .bind(self.now.millis())
+            .fetch_all(&mut *self.tx)
+            .await
+            .failed_or_refused(self.doing)?;
+        let made: BTreeSet<RunId> = made.into_iter().map(RunId::from_uuid).collect();
+        let waiting = children.iter().filter(|child| child.waits() && made.contains(&child.run));
+        let queued: Vec<_> = waiting
+            .map(|child| Queued { run: child.run, priority: child.priority, late: false, key: child.key.as_deref() })
+            .collect();
+        record::wait(self, &queued, self.doing).await?;
+        Ok(made)
+    }
+    async fn set_flow_cancelled(&mut self, flow: RunId) -> Result<()> {
+        let cancel = sqlx::query(sql!("flow_cancel")).bind(flow.uuid()).bind(self.now.millis());
+        cancel.execute(&mut *self.tx).await.failed(self.doing)?;
+        Ok(())
+    }
+    async fn cancel_flow_runs(&mut self, runs: &[RunId]) -> Result<Vec<(RunId, JobId, bool)>> {
+        let runs = rows::run_ids(runs.iter().copied()).failed(self.doing)?;
+        let ended: Vec<(Uuid, Uuid, bool)> =
+            sqlx::query_as(sql!("flow_open")).bind(&runs).fetch_all(&mut *self.tx).await.failed(self.doing)?;
+        let cancel = sqlx::query(sql!("cancel_runs")).bind(&runs).bind(self.now.millis());
+        cancel.execute(&mut *self.tx).await.failed(self.doing)?;
+        let ended =
+            ended.into_iter().map(|(run, job, claimed)| (RunId::from_uuid(run), JobId::from_uuid(job), claimed));
+        Ok(ended.collect())
+    }
+}
+
+/// Writes a step for each of these ended runs that a flow may follow. Every transaction that ends runs calls this.
+pub(super) async fn leave_steps(write: &mut Write, runs: impl IntoIterator<Item = RunId>) -> Result<()> {
+    let any: bool = sqlx::query_scalar(sql!("flow_any")).fetch_one(&mut *write.tx).await.failed(write.doing)?;
+    if !any {
+        return Ok(());
+    }
+    let left = sqlx::query(sql!("flow_leave_steps"))
+        .bind(rows::run_ids(runs).failed(write.doing)?)
+        .execute(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
+    write.left_steps |= left.rows_affected() > 0;
+    Ok(())
+}
+
+/// The jobs connected with these, or those that follow them. One more than a flow may have shows that there are too
+/// many.
+pub(super) async fn edges(
+    connection: &mut SqliteConnection,
+    statement: &'static str,
+    jobs: &[JobId],
+    doing: &'static str,
+) -> Result<Edges> {
+    let asked = rows::job_ids(jobs.iter().copied()).failed(doing)?;
+    let limit = rows::limit((FLOW_JOBS_MAX + 1).saturating_mul(jobs.len().max(1)));
+    let found: Vec<(Uuid, String, Option<Uuid>, Option<i64>)> =
+        sqlx::query_as(statement).bind(asked).bind(limit).fetch_all(connection).await.failed(doing)?;
+    let mut edges = Edges::default();
+    for (job, name, parent, when) in found {
+        let job = JobId::from_uuid(job);
+        edges.add_job(job, name);
+        if let (Some(parent), Some(when)) = (parent, when.and_then(When::from_code)) {
+            edges.add(job, JobId::from_uuid(parent), when);
+        }
+    }
+    Ok(edges)
+}
