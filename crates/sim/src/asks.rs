@@ -2,14 +2,11 @@
 
 use everytick_domain::{
     ids::{JobId, RunId, TenantId},
-    job::Overlap,
     time::DbTime,
 };
 
-use super::db::{Db, JobRow, RangeRow, RequestRow, RunRow};
-use everytick_store::{
-    Actor, AuditRecord, IDEMPOTENCY_KEPT, IdempotencyKey, JobRef, Pruned, Result, StoreError, tx::requests::Made,
-};
+use super::db::{Db, JobRow, RangeRow, RunRow};
+use everytick_store::{Actor, AuditRecord, IDEMPOTENCY_KEPT, JobRef, Pruned, Result, StoreError};
 
 impl Db {
     pub(super) fn find(&self, tenant: TenantId, job: &JobRef) -> Result<&JobRow> {
@@ -21,15 +18,6 @@ impl Db {
                 .find(|row| row.job.tenant == tenant && row.job.deleted_at.is_none() && row.job.spec.name == *name),
         };
         row.filter(|row| row.job.tenant == tenant && row.job.deleted_at.is_none()).ok_or(StoreError::NotFound("job"))
-    }
-
-    /// Under overlap `queue`, raises the job's epoch: ticks that were planned without the new waiting run are planned again.
-    pub(super) fn plan_anew(&mut self, job: JobId, now: DbTime) {
-        let seq = self.next_seq();
-        if let Some(row) = self.jobs.get_mut(&job).filter(|row| matches!(row.job.spec.overlap, Overlap::Queue { .. })) {
-            row.epoch = row.epoch.raised(now);
-            row.seq = seq;
-        }
     }
 
     pub(super) fn note(
@@ -44,22 +32,6 @@ impl Db {
         let id = self.audit.last().map_or(0, |(_, last)| last.id) + 1;
         let record = AuditRecord { id, at, actor: actor.0.clone(), action: action.to_owned(), subject, detail };
         self.audit.push((tenant, record));
-    }
-
-    pub(super) fn replayed(&self, tenant: TenantId, key: Option<&IdempotencyKey>) -> Result<Option<Made>> {
-        let Some(asked) = key else { return Ok(None) };
-        match self.requests.get(&(tenant, asked.key.clone())) {
-            None => Ok(None),
-            Some(row) if row.fingerprint == asked.fingerprint => Ok(Some(row.made)),
-            Some(_) => Err(StoreError::KeyReused),
-        }
-    }
-
-    pub(super) fn remember(&mut self, tenant: TenantId, key: Option<&IdempotencyKey>, made: Made, at: DbTime) {
-        if let Some(asked) = key {
-            let row = RequestRow { fingerprint: asked.fingerprint, made, at };
-            self.requests.insert((tenant, asked.key.clone()), row);
-        }
     }
 
     pub(super) fn prune_audit(&mut self, before: DbTime, limit: usize) -> u64 {

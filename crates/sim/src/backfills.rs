@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use everytick_domain::{
-    backfill::{BACKFILL_OPEN_MAX, BACKFILLS_RUNNING_MAX, BackfillState, Origin, Progress, Step, Stretch, ticks},
+    backfill::{BACKFILL_OPEN_MAX, BackfillState, Origin, Step, Stretch},
     explain::{BACKFILLED_SHOWN_MAX, Backfilled},
     ids::{BackfillId, Fence, JobId, RunId, TenantId},
     job::Job,
@@ -18,15 +18,13 @@ use everytick_domain::{
 use super::{
     Point, SimStore,
     db::{Db, RunRow, WaitingRow},
+    tx::SimTx,
 };
-use everytick_store::tx::requests::{Kind, Made};
 use everytick_store::{
     Actor, BackfillAdvanced, BackfillPreview, BackfillRecord, BackfillStore, CancelledBackfill, EndedRuns, Lease,
     NewBackfill, Page, Result, StoreError,
-    shared::{
-        backfills::{Listed, cancelled_by, cancelled_detail, made_detail, too_many},
-        flows,
-    },
+    shared::backfills::Listed,
+    tx::backfill::{self, BackfillTx, StoredProgress},
 };
 
 #[derive(Clone, Debug)]
@@ -63,16 +61,13 @@ impl BackfillRow {
 impl BackfillStore for SimStore {
     async fn preview_backfill(&self, tenant: TenantId, ask: &NewBackfill) -> Result<BackfillPreview> {
         let ask = ask.clone();
-        self.transact(Point::Read, move |db, now, _| {
-            let job = &db.find(tenant, &ask.job)?.job;
-            let ticks = ticks(job, ask.stretch, ask.rate, now.minus(ask.kept), now).map_err(StoreError::Invalid)?;
-            Ok(BackfillPreview::of((job.id, job.spec.name.clone()), &ticks))
-        })
-        .await
+        let script = async move |tx: &mut SimTx<'_>| backfill::preview(tx, tenant, &ask).await;
+        self.in_tx(Point::Read, "read a backfill", script).await
     }
     async fn create_backfill(&self, tenant: TenantId, actor: &Actor, ask: NewBackfill) -> Result<BackfillRecord> {
         let actor = actor.clone();
-        self.transact(Point::Ask, move |db, now, _| db.create_backfill(tenant, &actor, ask, now)).await
+        let script = async move |tx: &mut SimTx<'_>| backfill::create(tx, tenant, &actor, &ask).await;
+        self.in_tx(Point::Ask, "create a backfill", script).await
     }
     async fn get_backfill(&self, tenant: TenantId, id: BackfillId) -> Result<BackfillRecord> {
         self.transact(Point::Read, move |db, _, _| db.get_backfill(tenant, id)).await
@@ -88,7 +83,8 @@ impl BackfillStore for SimStore {
     }
     async fn cancel_backfill(&self, tenant: TenantId, actor: &Actor, id: BackfillId) -> Result<CancelledBackfill> {
         let actor = actor.clone();
-        self.transact(Point::Ask, move |db, now, _| db.cancel_backfill(tenant, &actor, id, now)).await
+        let script = async move |tx: &mut SimTx<'_>| backfill::cancel(tx, tenant, &actor, id).await;
+        self.in_tx(Point::Ask, "cancel a backfill", script).await
     }
     async fn load_backfills(
         &self,
@@ -101,69 +97,124 @@ impl BackfillStore for SimStore {
     }
     async fn advance_backfill(&self, lease: &Lease, id: BackfillId, kept: Span) -> Result<BackfillAdvanced> {
         let lease = lease.clone();
-        if Mutant::BackfillPositionFirst.is_on() {
-            let step = self.transact(Point::Record, {
-                let lease = lease.clone();
-                move |db, now, _| db.step_of(&lease, id, kept, now).inspect(|step| db.move_on(id, step, now))
-            });
-            let step = step.await?;
-            return self.transact(Point::Record, move |db, now, _| Ok(db.make_runs(id, &step, now))).await;
+        let script = async move |tx: &mut SimTx<'_>| {
+            let advanced = backfill::advance(tx, &lease, id, kept).await?;
+            Ok((advanced, std::mem::take(&mut tx.deferred)))
+        };
+        let (advanced, deferred) = self.in_tx(Point::Record, "create runs of a backfill", script).await?;
+        // A mutant creates the runs in a transaction after the one that moves the position.
+        if !deferred.is_empty() {
+            self.transact(Point::Record, move |db, now, _| {
+                for Deferred { row, job, ticks } in deferred {
+                    db.insert_backfilled(&row, &job, &ticks, now);
+                }
+                Ok(())
+            })
+            .await?;
         }
-        self.transact(Point::Record, move |db, now, _| {
-            let step = db.step_of(&lease, id, kept, now)?;
-            db.move_on(id, &step, now);
-            Ok(db.make_runs(id, &step, now))
-        })
-        .await
+        Ok(advanced)
     }
 }
 
-impl Db {
-    fn create_backfill(
-        &mut self,
-        tenant: TenantId,
-        actor: &Actor,
-        ask: NewBackfill,
-        now: DbTime,
-    ) -> Result<BackfillRecord> {
-        match self.replayed(tenant, ask.idempotency.as_ref())? {
-            Some(Made { kind: Kind::Backfill, id }) => return self.get_backfill(tenant, BackfillId::from_uuid(id)),
-            Some(_) => return Err(StoreError::KeyReused),
-            None => {}
-        }
-        let job = self.find(tenant, &ask.job)?.job.clone();
-        flows::check_outside(&job.spec, ask.payload.as_deref())?;
-        let ticks = ticks(&job, ask.stretch, ask.rate, now.minus(ask.kept), now).map_err(StoreError::Invalid)?;
-        let running = |row: &&BackfillRow| row.job == job.id && row.state == BackfillState::Running;
-        let running = self.backfills.values().filter(running).count();
-        if running >= BACKFILLS_RUNNING_MAX {
-            return Err(too_many(running));
-        }
-        let detail = made_detail(&job.spec.name, &ask, ticks.len());
-        self.note(tenant, actor, "backfill", ask.id.to_string(), detail, now);
-        self.remember(tenant, ask.idempotency.as_ref(), Made { kind: Kind::Backfill, id: ask.id.uuid() }, now);
+/// Runs that a mutant creates too late.
+#[derive(Debug)]
+pub(super) struct Deferred {
+    row: StoredProgress,
+    job: Job,
+    ticks: Vec<DbTime>,
+}
+
+#[async_trait]
+impl BackfillTx for SimTx<'_> {
+    async fn get_backfill(&mut self, tenant: TenantId, id: BackfillId) -> Result<BackfillRecord> {
+        self.db.get_backfill(tenant, id)
+    }
+    async fn count_running_backfills(&mut self, job: JobId) -> Result<usize> {
+        let running = |row: &&BackfillRow| row.job == job && row.state == BackfillState::Running;
+        Ok(self.db.backfills.values().filter(running).count())
+    }
+    async fn insert_backfill(&mut self, actor: &Actor, job: &Job, ask: &NewBackfill, ticks: &[DbTime]) -> Result<()> {
         let row = BackfillRow {
-            tenant,
+            tenant: job.tenant,
             job: job.id,
             stretch: ask.stretch,
             rate: ask.rate,
-            payload: ask.payload,
-            ticks,
+            payload: ask.payload.clone(),
+            ticks: ticks.to_vec(),
             position: 0,
             state: BackfillState::Running,
             spent_until: 0,
             listed: BTreeSet::new(),
             ended: EndedRuns::default(),
             active: true,
-            created_at: now,
+            created_at: self.at,
             created_by: actor.0.clone(),
             finished_at: None,
             note: None,
         };
-        self.backfills.insert(ask.id, row);
-        self.get_backfill(tenant, ask.id)
+        self.db.backfills.insert(ask.id, row);
+        Ok(())
     }
+    async fn set_backfill_cancelled(&mut self, id: BackfillId, note: &str) -> Result<()> {
+        let at = self.at;
+        if let Some(row) = self.db.backfills.get_mut(&id) {
+            row.state = BackfillState::Cancelled;
+            row.finished_at = Some(at);
+            row.note = Some(note.to_owned());
+        }
+        Ok(())
+    }
+    async fn load_progress(&mut self, id: BackfillId) -> Result<StoredProgress> {
+        let row = self.db.backfills.get(&id).ok_or(StoreError::NotFound("backfill"))?;
+        let next = &row.ticks[row.position..];
+        Ok(StoredProgress {
+            origin: row.origin(id),
+            tenant: row.tenant,
+            job: row.job,
+            state: row.state,
+            left: next.len(),
+            rate: row.rate,
+            spent_until: row.spent_until,
+            payload: row.payload.clone(),
+            next: next[..next.len().min(BACKFILL_OPEN_MAX)].to_vec(),
+        })
+    }
+    async fn listed_runs(&mut self, id: BackfillId) -> Result<Listed> {
+        Ok(self.db.backfills.get(&id).map(|row| self.db.listed(row)).unwrap_or_default())
+    }
+    async fn insert_backfilled(&mut self, row: &StoredProgress, job: &Job, ticks: &[DbTime]) -> Result<()> {
+        if Mutant::BackfillPositionFirst.is_on() {
+            self.deferred.push(Deferred { row: row.clone(), job: job.clone(), ticks: ticks.to_vec() });
+        } else {
+            self.db.insert_backfilled(row, job, ticks, self.at);
+        }
+        Ok(())
+    }
+    async fn unlist_runs(&mut self, id: BackfillId, runs: &[RunId]) -> Result<()> {
+        if let Some(row) = self.db.backfills.get_mut(&id) {
+            row.listed.retain(|run| !runs.contains(run));
+        }
+        Ok(())
+    }
+    async fn update_backfill(&mut self, id: BackfillId, step: &Step, listed: &Listed) -> Result<()> {
+        let at = self.at;
+        let Some(row) = self.db.backfills.get_mut(&id) else { return Ok(()) };
+        row.ended.succeeded += listed.ended.succeeded;
+        row.ended.failed += listed.ended.failed;
+        row.ended.cancelled += listed.ended.cancelled;
+        row.position += step.make.len();
+        row.spent_until = step.spent_until;
+        row.state = step.state;
+        row.active = step.active;
+        row.note = row.note.take().or_else(|| step.note.clone());
+        if step.state != BackfillState::Running {
+            row.finished_at = row.finished_at.or(Some(at));
+        }
+        Ok(())
+    }
+}
 
+impl Db {
     fn listed(&self, row: &BackfillRow) -> Listed {
         row.listed.iter().map(|id| (*id, self.runs.get(id).map(|run| run.state))).collect()
     }
@@ -213,24 +264,6 @@ impl Db {
         Ok(Page { items: ids.into_iter().map(|id| self.get_backfill(tenant, id)).collect::<Result<_>>()?, next })
     }
 
-    fn cancel_backfill(
-        &mut self,
-        tenant: TenantId,
-        actor: &Actor,
-        id: BackfillId,
-        now: DbTime,
-    ) -> Result<CancelledBackfill> {
-        let was = self.get_backfill(tenant, id)?;
-        if let Some(row) = self.backfills.get_mut(&id).filter(|row| row.state == BackfillState::Running) {
-            row.state = BackfillState::Cancelled;
-            row.finished_at = Some(now);
-            row.note = Some(cancelled_by(actor));
-            self.note(tenant, actor, "cancel_backfill", id.to_string(), cancelled_detail(&was), now);
-        }
-        let open = self.backfills.get(&id).map(|row| self.listed(row).open).unwrap_or_default();
-        Ok(CancelledBackfill { backfill: self.get_backfill(tenant, id)?, open })
-    }
-
     fn load_backfills(&self, partitions: &PartitionSet, after: Option<BackfillId>, limit: usize) -> Vec<BackfillId> {
         let stands = |job: JobId| self.jobs.get(&job).is_some_and(|row| partitions.contains(row.job.partition));
         let ours = |(id, row): &(&BackfillId, &BackfillRow)| {
@@ -239,60 +272,14 @@ impl Db {
         self.backfills.iter().filter(ours).map(|(id, _)| *id).take(limit).collect()
     }
 
-    fn step_of(&self, lease: &Lease, id: BackfillId, kept: Span, now: DbTime) -> Result<Step> {
-        self.held(lease, now)?;
-        let row = self.backfills.get(&id).ok_or(StoreError::NotFound("backfill"))?;
-        let job = self.jobs.get(&row.job).map(|row| &row.job).filter(|job| job.deleted_at.is_none());
-        let next = &row.ticks[row.position..];
-        let standing = Progress {
-            state: row.state,
-            next: &next[..next.len().min(BACKFILL_OPEN_MAX)],
-            left: next.len(),
-            rate: row.rate,
-            spent_until: row.spent_until,
-            open: self.listed(row).open.len(),
-            job: job.map(|job| &*job.spec),
-            job_open: self.open_of(row.job).count(),
-            origin: row.origin(id),
-            kept,
-            now,
-        };
-        Ok(standing.step())
-    }
-
-    fn move_on(&mut self, id: BackfillId, step: &Step, now: DbTime) {
-        let Some(listed) = self.backfills.get(&id).map(|row| self.listed(row)) else { return };
-        let Some(row) = self.backfills.get_mut(&id) else { return };
-        row.listed.retain(|run| !listed.over.contains(run));
-        row.ended.succeeded += listed.ended.succeeded;
-        row.ended.failed += listed.ended.failed;
-        row.ended.cancelled += listed.ended.cancelled;
-        row.position += step.make.len();
-        row.spent_until = step.spent_until;
-        row.state = step.state;
-        row.active = step.active;
-        row.note = row.note.take().or_else(|| step.note.clone());
-        if step.state != BackfillState::Running {
-            row.finished_at = row.finished_at.or(Some(now));
-        }
-    }
-
-    fn make_runs(&mut self, id: BackfillId, step: &Step, now: DbTime) -> BackfillAdvanced {
-        let found = self.backfills.get(&id).and_then(|row| {
-            let job = self.jobs.get(&row.job)?.job.clone();
-            Some((job, row.origin(id), row.payload.clone()))
-        });
-        if let Some((job, origin, payload)) = found.filter(|_| !step.make.is_empty()) {
-            for tick in &step.make {
-                let run = origin.run(job.id, *tick);
-                if !self.runs.contains_key(&run) {
-                    self.make_run(&job, run, *tick, payload.clone(), now);
-                    self.backfills.entry(id).and_modify(|row| _ = row.listed.insert(run));
-                }
+    fn insert_backfilled(&mut self, row: &StoredProgress, job: &Job, ticks: &[DbTime], now: DbTime) {
+        for tick in ticks {
+            let run = row.origin.run(job.id, *tick);
+            if !self.runs.contains_key(&run) {
+                self.make_run(job, run, *tick, row.payload.clone(), now);
+                self.backfills.entry(row.origin.backfill).and_modify(|row| _ = row.listed.insert(run));
             }
-            self.plan_anew(job.id, now);
         }
-        BackfillAdvanced { state: step.state, made: step.make.len() }
     }
 
     fn make_run(&mut self, job: &Job, id: RunId, tick: DbTime, payload: Option<String>, now: DbTime) {

@@ -23,7 +23,7 @@ use everytick_domain::{
     time::DbTime,
 };
 use everytick_store::{
-    Actor, Created, IdempotencyKey, JobRef, Limits, OpenRun, Result, RunRecord, StoreError,
+    Actor, Created, IdempotencyKey, JobRef, Lease, Limits, OpenRun, Result, RunRecord, StoreError,
     shared::is_announced,
     tx::{
         JobRow, RequestedRun, Tx,
@@ -31,7 +31,10 @@ use everytick_store::{
     },
 };
 
-use super::db::{self, Db, Entry, RequestRow, RunRow, WaitingRow};
+use super::{
+    backfills::Deferred,
+    db::{self, Db, Entry, RequestRow, RunRow, WaitingRow},
+};
 
 /// Transactions that mutants break.
 pub(super) const EDIT: &str = "edit the job";
@@ -49,6 +52,8 @@ pub(super) struct SimTx<'a> {
     limits: Limits,
     /// The effective instant of the edit in progress.
     effective_at: Option<DbTime>,
+    /// Runs of backfills that a mutant creates after this transaction.
+    pub deferred: Vec<Deferred>,
 }
 
 /// Executes a script at one instant. On an error, everything that it wrote is undone.
@@ -62,7 +67,7 @@ pub(super) fn execute<T>(
     let backup = db.snapshot();
     let limits = db.limits;
     let now = if doing == EDIT && Mutant::EditInstantBeforeLock.is_on() { sent_at } else { at };
-    let mut tx = SimTx { db, doing, at, now, limits, effective_at: None };
+    let mut tx = SimTx { db, doing, at, now, limits, effective_at: None, deferred: Vec::new() };
     // The verbs never wait, so one poll completes the script.
     let done = match pin!(script(&mut tx)).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(done) => done,
@@ -124,6 +129,10 @@ impl Tx for SimTx<'_> {
             self.db.note(tenant, actor, action, subject.clone(), detail.clone(), self.at);
         }
         Ok(())
+    }
+
+    async fn lock_lease(&mut self, lease: &Lease) -> Result<()> {
+        self.db.held(lease, self.at)
     }
 
     async fn find_request(&mut self, tenant: TenantId, key: &str, since: DbTime) -> Result<Option<StoredRequest>> {

@@ -2,7 +2,7 @@
 //! have no common trait for their values, so the functions are generated for each.
 
 /// Generates the decoders of a store's rows. The module that uses it has the functions whose columns differ: `count`,
-/// `small`, `spec` and `partition_of`.
+/// `rate_count`, `small`, `spec` and `partition_of`.
 macro_rules! decoders {
     ($Row:ty) => {
         pub(super) type Decoded<T> = std::result::Result<T, sqlx::Error>;
@@ -181,6 +181,61 @@ macro_rules! decoders {
                 valid_from: at(row, "valid_from")?,
                 spec: row.try_get("spec")?,
             })
+        }
+
+        pub(super) fn backfill(row: &$Row) -> Decoded<BackfillRecord> {
+            let ended = EndedRuns {
+                succeeded: count(row, "succeeded")?,
+                failed: count(row, "failed")?,
+                cancelled: count(row, "cancelled")?,
+            };
+            Ok(BackfillRecord {
+                id: BackfillId::from_uuid(row.try_get("id")?),
+                tenant: tenant(row)?,
+                job: job_id(row, "job")?,
+                job_name: row.try_get::<Option<String>, _>("job_name")?.unwrap_or_default(),
+                stretch: stretch(row)?,
+                rate: rate_of(rate_count(row)?, row.try_get("rate_ms")?),
+                payload: row.try_get("payload")?,
+                state: row.try_get("state").map(BackfillState::from_code)?,
+                total: count(row, "total")?,
+                made: count(row, "position")?,
+                ended,
+                created_at: at(row, "created_at")?,
+                created_by: row.try_get("created_by")?,
+                finished_at: time(row, "finished_at")?,
+                note: row.try_get("note")?,
+            })
+        }
+
+        pub(super) fn progress(id: BackfillId, row: &$Row) -> Decoded<StoredProgress> {
+            Ok(StoredProgress {
+                origin: origin(id, row)?,
+                tenant: tenant(row)?,
+                job: job_id(row, "job")?,
+                state: row.try_get("state").map(BackfillState::from_code)?,
+                left: count(row, "total")?.saturating_sub(count(row, "position")?) as usize,
+                rate: rate_of(rate_count(row)?, row.try_get("rate_ms")?),
+                spent_until: row.try_get("spent_until")?,
+                payload: row.try_get("payload")?,
+                next: ticks_from_bytes(&row.try_get::<Vec<u8>, _>("next")?),
+            })
+        }
+
+        /// The data from which the ids of a backfill's runs are derived.
+        pub(super) fn origin(backfill: BackfillId, row: &$Row) -> Decoded<Origin> {
+            Ok(Origin { backfill, created_at: at(row, "created_at")?, stretch: stretch(row)? })
+        }
+
+        fn stretch(row: &$Row) -> Decoded<Stretch> {
+            let order = order_of(row.try_get("newest_first")?);
+            Ok(Stretch { from: at(row, "from_at")?, to: at(row, "to_at")?, order })
+        }
+
+        /// A run of a backfill, and its state if it still exists.
+        pub(super) fn listed_run(row: &$Row) -> Decoded<(RunId, Option<State>)> {
+            let state: Option<i16> = row.try_get("state")?;
+            Ok((run_id(row, "run")?, state.map(State::from_code)))
         }
 
         /// A job and its name.

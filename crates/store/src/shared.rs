@@ -4,7 +4,7 @@
 pub use crate::{announced::is_announced, crons::CRONS, queues::limits_detail};
 
 pub mod backfills {
-    pub use crate::backfills::{Listed, cancelled_by, cancelled_detail, made_detail, too_many};
+    pub use crate::backfills::Listed;
 }
 
 pub mod calendars {

@@ -12,6 +12,7 @@
 //! - A script may return an error at any point: the caller rolls the transaction back.
 //! - A store with one writer needs no locks. The default of each `lock_` verb does nothing.
 
+pub mod backfill;
 pub mod calendar;
 pub mod cancel;
 pub mod create;
@@ -41,7 +42,9 @@ use everytick_domain::{
     time::DbTime,
 };
 
-use crate::{Actor, BacklogAction, Created, IdempotencyKey, JobRef, Limits, OpenRun, Result, RunRecord, StoreError};
+use crate::{
+    Actor, BacklogAction, Created, IdempotencyKey, JobRef, Lease, Limits, OpenRun, Result, RunRecord, StoreError,
+};
 use requests::{Made, StoredRequest};
 
 /// A job's row, with its epoch and cursor.
@@ -89,6 +92,9 @@ pub trait Tx: Send {
     async fn notify_owners(&mut self) -> Result<()> {
         Ok(())
     }
+
+    /// Locks the lease against a higher fence, and checks that it is alive. Reads the clock.
+    async fn lock_lease(&mut self, lease: &Lease) -> Result<()>;
 
     // Idempotency keys.
 

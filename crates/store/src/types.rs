@@ -775,6 +775,16 @@ pub struct Page<T, K> {
     pub next: Option<K>,
 }
 
+impl<T, C> Page<T, C> {
+    /// The first `limit` items, and the position after the last of them if there are more.
+    pub fn cut(mut items: Vec<T>, limit: usize, position: impl Fn(&T) -> C) -> Self {
+        let more = items.len() > limit;
+        items.truncate(limit);
+        let next = items.last().filter(|_| more).map(position);
+        Self { items, next }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct AuditRecord {
     pub id: i64,

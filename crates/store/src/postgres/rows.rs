@@ -3,7 +3,8 @@
 use std::{borrow::Cow, sync::Arc};
 
 use everytick_domain::{
-    ids::{Epoch, Fence, JobId, RunId, TenantId, Version},
+    backfill::{BackfillState, Origin, Stretch},
+    ids::{BackfillId, Epoch, Fence, JobId, RunId, TenantId, Version},
     job::{Job, JobSpec, Paused},
     partition::PartitionSet,
     plan::SkipRange,
@@ -16,12 +17,13 @@ use uuid::Uuid;
 
 use super::short;
 use crate::{
-    AttemptRecord, CalendarRecord, ClaimedRun, NodeRun, OpenRun, RunRecord, WaitingRun,
+    AttemptRecord, BackfillRecord, CalendarRecord, ClaimedRun, EndedRuns, NodeRun, OpenRun, RunRecord, WaitingRun,
+    backfills::{order_of, rate_of, ticks_from_bytes},
     calendars::VersionRow,
     crons::CRONS,
     decode::decoders,
     flows::FlowRow,
-    tx::{JobRow, flow::Root},
+    tx::{JobRow, backfill::StoredProgress, flow::Root},
 };
 
 decoders!(PgRow);
@@ -34,6 +36,9 @@ fn partition_of(row: &PgRow) -> Decoded<u16> {
 }
 fn count(row: &PgRow, column: &str) -> Decoded<u32> {
     u32::try_from(row.try_get::<i32, _>(column)?).map_err(|error| wrong(column, error))
+}
+fn rate_count(row: &PgRow) -> Decoded<Option<i64>> {
+    Ok(row.try_get::<Option<i32>, _>("rate_count")?.map(i64::from))
 }
 fn small(row: &PgRow, column: &str) -> Decoded<u8> {
     u8::try_from(row.try_get::<i16, _>(column)?).map_err(|error| wrong(column, error))

@@ -21,10 +21,12 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{
-    Failed, Write, backlog, calendars, days::Day, flows, homes, horizon, jobs, range, read, record, rows, settle, sql,
+    Failed, Write, backlog, calendars, days::Day, flows, homes, horizon, jobs, node, range, read, record, rows, settle,
+    sql,
 };
 use crate::{
-    Actor, BacklogAction, Created, IdempotencyKey, JobRef, JobTicks, Limits, OpenRun, RecordRow, Result, RunRecord,
+    Actor, BacklogAction, Created, IdempotencyKey, JobRef, JobTicks, Lease, Limits, OpenRun, RecordRow, Result,
+    RunRecord,
     tx::{
         JobLock, JobRow, RequestedRun, Tx,
         requests::{Made, StoredRequest},
@@ -66,6 +68,10 @@ impl Tx for Write {
     }
     async fn notify_owners(&mut self) -> Result<()> {
         range::notify(self).await
+    }
+
+    async fn lock_lease(&mut self, lease: &Lease) -> Result<()> {
+        node::hold(self, lease).await.map(drop)
     }
 
     async fn lock_key(&mut self, tenant: TenantId, key: &str) -> Result<()> {

@@ -7,7 +7,7 @@ use everytick_domain::{
 };
 use sqlx::SqliteConnection;
 
-use super::{Failed, SqliteStore, backfill, calendars, jobs, read, rows, sql};
+use super::{Failed, SqliteStore, calendars, jobs, read, rows, sql};
 use crate::tx::JobRow;
 use crate::unreadable::Unreadable;
 use crate::{
@@ -50,7 +50,7 @@ pub(super) async fn load_facts(
         .await
         .failed(DOING)?;
     let run = |row: &sqlx::sqlite::SqliteRow| {
-        Ok(backfill::origin(BackfillId::from_uuid(sqlx::Row::try_get(row, "id")?), row)?.run(id, at))
+        Ok(rows::origin(BackfillId::from_uuid(sqlx::Row::try_get(row, "id")?), row)?.run(id, at))
     };
     let runs = store.unreadable.each("backfills", &found, run);
     let found = sqlx::query(sql!("run_states"))

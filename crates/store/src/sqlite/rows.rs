@@ -3,7 +3,8 @@
 use std::{fmt, sync::Arc};
 
 use everytick_domain::{
-    ids::{Epoch, Fence, JobId, RunId, TenantId, Version},
+    backfill::{BackfillState, Origin, Stretch},
+    ids::{BackfillId, Epoch, Fence, JobId, RunId, TenantId, Version},
     job::{Job, JobSpec, Paused},
     plan::SkipRange,
     run::{CauseKind, SkipReason, State},
@@ -15,12 +16,13 @@ use sqlx::{Row as _, sqlite::SqliteRow};
 use uuid::Uuid;
 
 use crate::{
-    AttemptRecord, CalendarRecord, ClaimedRun, NodeRun, OpenRun, RunRecord, WaitingRun,
+    AttemptRecord, BackfillRecord, CalendarRecord, ClaimedRun, EndedRuns, NodeRun, OpenRun, RunRecord, WaitingRun,
+    backfills::{order_of, rate_of, ticks_from_bytes},
     calendars::VersionRow,
     crons::CRONS,
     decode::decoders,
     flows::FlowRow,
-    tx::{JobRow, flow::Root},
+    tx::{JobRow, backfill::StoredProgress, flow::Root},
 };
 
 decoders!(SqliteRow);
@@ -34,6 +36,9 @@ const fn partition_of(_: &SqliteRow) -> Decoded<u16> {
 }
 fn count(row: &SqliteRow, column: &str) -> Decoded<u32> {
     row.try_get(column)
+}
+fn rate_count(row: &SqliteRow) -> Decoded<Option<i64>> {
+    row.try_get("rate_count")
 }
 fn small(row: &SqliteRow, column: &str) -> Decoded<u8> {
     row.try_get(column)

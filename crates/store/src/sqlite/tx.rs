@@ -20,13 +20,13 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{
-    Failed, Write, calendars, flows, horizon, jobs, queue, range, read,
+    Failed, Write, calendars, flows, horizon, jobs, node, queue, range, read,
     record::{self, Queued},
     rows::{self, Hex},
     settle, sql,
 };
 use crate::{
-    Actor, Created, IdempotencyKey, JobRef, JobTicks, Limits, OpenRun, RecordRow, Result, RunRecord,
+    Actor, Created, IdempotencyKey, JobRef, JobTicks, Lease, Limits, OpenRun, RecordRow, Result, RunRecord,
     tx::{
         JobRow, RequestedRun, Tx,
         requests::{Made, StoredRequest},
@@ -65,6 +65,10 @@ impl Tx for Write {
             .await
             .failed(self.doing)?;
         Ok(())
+    }
+
+    async fn lock_lease(&mut self, lease: &Lease) -> Result<()> {
+        node::check(&mut self.tx, lease, self.now, self.doing).await.map(drop)
     }
 
     async fn find_request(&mut self, tenant: TenantId, key: &str, since: DbTime) -> Result<Option<StoredRequest>> {
