@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 use everytick_domain::{
     backfill::{BACKFILL_OPEN_MAX, BackfillState, Origin, Step, Stretch},
-    explain::{BACKFILLED_SHOWN_MAX, Backfilled},
+    explain::BACKFILLED_SHOWN_MAX,
     ids::{BackfillId, Fence, JobId, RunId, TenantId},
     job::Job,
     mutant::Mutant,
@@ -322,12 +322,11 @@ impl Db {
         self.insert_run(id, run, None, now);
     }
 
-    /// The runs that the newest backfills created for this tick of a job.
-    pub(super) fn backfilled(&self, job: JobId, at: DbTime) -> Vec<Backfilled> {
+    /// The ids that the newest backfills over this tick of a job give to their runs.
+    pub(super) fn backfilled(&self, job: JobId, at: DbTime) -> Vec<RunId> {
         let covers = |row: &BackfillRow| row.job == job && (row.stretch.from..=row.stretch.to).contains(&at);
         let newest = self.backfills.iter().rev().filter(|(_, row)| covers(row)).take(BACKFILLED_SHOWN_MAX);
-        let runs = newest.map(|(id, row)| row.origin(*id).run(job, at));
-        runs.filter_map(|run| Some(Backfilled { run, state: self.runs.get(&run)?.state })).collect()
+        newest.map(|(id, row)| row.origin(*id).run(job, at)).collect()
     }
 
     pub(super) fn prune_backfills(&mut self, before: DbTime) {

@@ -8,6 +8,7 @@ mod backfills;
 mod calendars;
 mod cancels;
 mod db;
+mod explain;
 mod faults;
 mod flows;
 mod queue;
@@ -35,7 +36,7 @@ pub use db::{Db, Entry, RangeRow, RunRow};
 pub use faults::{Call, Fate, Faults, NoFaults, Point, Row};
 
 use db::Damage;
-use everytick_store::tx::{calendar, cancel, create, edit, redrive, trigger};
+use everytick_store::tx::{calendar, cancel, create, edit, explain as explains, redrive, trigger};
 use everytick_store::{
     AcceptedRun, Actor, AttemptRecord, AuditRecord, Beat, Busy, CalendarPut, CalendarRecord, CancelledJob,
     CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, IdempotencyKey,
@@ -467,7 +468,8 @@ impl Store for SimStore {
         kept: Span,
     ) -> Result<(Facts, DbTime)> {
         let job = job.clone();
-        self.transact(Point::Read, move |db, now, _| db.load_facts(tenant, &job, at, kept, now)).await
+        let script = async move |tx: &mut SimTx<'_>| explains::load_facts(tx, tenant, &job, at, kept).await;
+        self.in_tx(Point::Read, "read the facts about a tick", script).await
     }
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
         self.transact(Point::Read, move |db, _, _| db.get_run(tenant, run)).await

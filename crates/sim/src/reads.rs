@@ -1,16 +1,15 @@
 //! Reads for users: jobs, runs, attempts, audit rows and the facts of `explain`.
 
 use everytick_domain::{
-    explain::{Facts, expected},
-    ids::{Cause, Fence, RunId, TenantId},
+    ids::{Fence, RunId, TenantId},
     run::{CauseKind, State},
-    time::{DbTime, Span},
+    time::DbTime,
 };
 
 use super::db::{Db, JobRow, RangeRow, RunRow};
 use everytick_store::{
     AttemptRecord, AuditRecord, JobFilter, JobRecord, JobRef, PAGE_BYTES_MAX, Page, Result, RunFilter, RunRecord,
-    StoreError, shared::facts,
+    StoreError,
 };
 
 impl Db {
@@ -77,45 +76,6 @@ impl Db {
 
     pub(super) fn get_job(&self, tenant: TenantId, job: &JobRef, now: DbTime) -> Result<JobRecord> {
         self.find(tenant, job).map(|row| self.job_record(row, now))
-    }
-
-    pub(super) fn load_facts(
-        &self,
-        tenant: TenantId,
-        job: &JobRef,
-        at: Option<DbTime>,
-        kept: Span,
-        now: DbTime,
-    ) -> Result<(Facts, DbTime)> {
-        let gone = |row: &&JobRow| {
-            let named = match job {
-                JobRef::Id(id) => row.job.id == *id,
-                JobRef::Name(name) => row.job.spec.name == *name,
-            };
-            named && row.job.tenant == tenant && row.job.deleted_at.is_some()
-        };
-        let row = self
-            .find(tenant, job)
-            .or_else(|error| self.jobs.values().filter(gone).max_by_key(|row| row.job.deleted_at).ok_or(error))?;
-        let at = at.unwrap_or_else(|| expected(&row.job, now));
-        let id = row.job.id;
-        let tick = RunId::of(id, Cause::Tick(at));
-        let mut ranges = self.ranges.values().filter(|row| row.job == id).map(|row| row.range);
-        let subject = id.to_string();
-        let trail = self.audit.iter().filter(|(owner, record)| *owner == tenant && record.subject == subject);
-        let mut facts = Facts {
-            job: row.job.clone(),
-            cursor: row.cursor,
-            now,
-            kept_from: now.minus(kept),
-            changes: facts::changes(trail.rev().map(|(_, record)| record.clone()).collect()),
-            calendars: Vec::new(),
-            record: self.runs.get(&tick).map(|run| facts::record(self.run_record(tick, run))),
-            range: ranges.find(|range| (range.from..=range.to).contains(&at)),
-            backfilled: self.backfilled(id, at),
-        };
-        facts.calendars = self.calendars_named(tenant, &facts::named(&facts));
-        Ok((facts, at))
     }
 
     pub(super) fn list_jobs(

@@ -80,7 +80,7 @@ pub(super) fn execute<T>(
 }
 
 impl SimTx<'_> {
-    fn job_row(row: &db::JobRow) -> JobRow {
+    pub(super) fn job_row(row: &db::JobRow) -> JobRow {
         JobRow { job: row.job.clone(), epoch: row.epoch, cursor: row.cursor }
     }
 

@@ -7,14 +7,6 @@ pub mod backfills {
     pub use crate::backfills::Listed;
 }
 
-pub mod calendars {
-    pub use crate::calendars::{JOBS_NAMED_MAX, detail, subject};
-}
-
-pub mod facts {
-    pub use crate::facts::{changes, check_inserted, created, edit_detail, named, record};
-}
-
 pub mod flows {
     pub use crate::flows::{
         ChildRow, Children, FlowRow, How, LockedChild, Output, Rendered, by_call, cancel_detail, check_open,

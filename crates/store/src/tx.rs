@@ -18,6 +18,7 @@ pub mod cancel;
 pub mod create;
 mod edges;
 pub mod edit;
+pub mod explain;
 pub mod flow;
 pub mod redrive;
 pub mod requests;

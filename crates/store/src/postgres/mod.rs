@@ -13,7 +13,7 @@ mod claim;
 mod cursors;
 mod days;
 mod definitions;
-mod facts;
+mod explain;
 mod flows;
 mod homes;
 mod horizon;
@@ -58,7 +58,7 @@ use sqlx::{PgPool, Postgres, SqlStr, Transaction, postgres::PgListener};
 
 #[cfg(feature = "conformance")]
 use crate::WallClock;
-use crate::tx::{calendar, cancel as cancels, create, in_read, in_tx, redrive, trigger};
+use crate::tx::{calendar, cancel as cancels, create, explain as explains, in_read, in_tx, redrive, trigger};
 use crate::{
     AcceptedRun, Actor, AttemptRecord, AuditRecord, BacklogStep, Beat, Busy, CalendarPut, CalendarRecord, CancelledJob,
     CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, IdempotencyKey,
@@ -660,7 +660,10 @@ impl Store for PostgresStore {
         at: Option<DbTime>,
         kept: Span,
     ) -> Result<(Facts, DbTime)> {
-        self.reads(facts::load_facts(self, tenant, job, at, kept)).await
+        self.reads(async {
+            in_read!(self, "read the facts about a tick", tx => explains::load_facts(tx, tenant, job, at, kept))
+        })
+        .await
     }
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
         self.reads(read::get_run(self, tenant, run)).await

@@ -8,7 +8,7 @@ mod calendars;
 mod cancel;
 mod claim;
 mod cursors;
-mod facts;
+mod explain;
 mod flows;
 mod horizon;
 mod jobs;
@@ -49,7 +49,7 @@ use everytick_domain::{
 };
 use sqlx::{Sqlite, SqlitePool, Transaction};
 
-use crate::tx::{calendar, cancel as cancels, create, edit, in_read, in_tx, redrive, trigger};
+use crate::tx::{calendar, cancel as cancels, create, edit, explain as explains, in_read, in_tx, redrive, trigger};
 use crate::unreadable::{Unreadable, is_undecodable};
 use crate::{
     AcceptedRun, Actor, AttemptRecord, AuditRecord, Beat, Busy, CalendarPut, CalendarRecord, CancelledJob,
@@ -448,7 +448,7 @@ impl Store for SqliteStore {
         at: Option<DbTime>,
         kept: Span,
     ) -> Result<(Facts, DbTime)> {
-        facts::load_facts(self, tenant, job, at, kept).await
+        in_read!(self, "read the facts about a tick", tx => explains::load_facts(tx, tenant, job, at, kept))
     }
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
         read::get_run(self, tenant, run).await
