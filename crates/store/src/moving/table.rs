@@ -144,8 +144,8 @@ macro_rules! part {
             rows: $rows,
             columns: $columns,
             key: $key,
-            read: include_str!(concat!("../sqlite/sql/", $read, ".sql")),
-            write: include_str!(concat!("../postgres/sql/", $write, ".sql")),
+            read: include_str!(concat!("../sqlite/sql/move/", $read, ".sql")),
+            write: include_str!(concat!("../postgres/sql/move/", $write, ".sql")),
         }
     };
     ($name:literal, $file:literal, $key:literal, $columns:expr) => {

@@ -61,7 +61,7 @@ async fn take_in(
             done.locked.extend(runs.iter().map(|run| run.run).filter(|run| !free.contains(run)));
             runs.retain(|run| free.contains(&run.run));
         }
-        let found: Vec<Uuid> = sqlx::query_scalar(day_sql!("accept", &table))
+        let found: Vec<Uuid> = sqlx::query_scalar(day_sql!("settle/accept", &table))
             .bind(lease.incarnation.uuid())
             .bind(rows::run_ids(runs.iter().map(|run| run.run)))
             .bind(runs.iter().map(|run| run.fence.raw()).collect::<Vec<_>>())

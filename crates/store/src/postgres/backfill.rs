@@ -42,7 +42,7 @@ impl BackfillStore for PostgresStore {
     ) -> Result<Page<BackfillRecord, BackfillId>> {
         const DOING: &str = "read a backfill";
         let mut read = self.read(DOING).await?;
-        let found = sqlx::query(sql!("backfill_list")).bind(tenant.raw()).bind(job.uuid());
+        let found = sqlx::query(sql!("backfills/backfill_list")).bind(tenant.raw()).bind(job.uuid());
         let found = found.bind(before.map_or(Uuid::max(), BackfillId::uuid)).bind(rows::limit(limit.saturating_add(1)));
         let found = found.fetch_all(&mut *read).await.failed(DOING)?;
         let items = self.unreadable.each("backfills", &found, rows::backfill);
@@ -59,7 +59,7 @@ impl BackfillStore for PostgresStore {
     ) -> Result<Vec<BackfillId>> {
         const DOING: &str = "find backfills";
         let mut read = self.read(DOING).await?;
-        let found = sqlx::query_scalar(sql!("backfill_load")).bind(rows::partition_bits(partitions));
+        let found = sqlx::query_scalar(sql!("backfills/backfill_load")).bind(rows::partition_bits(partitions));
         let found = found.bind(after.map_or(Uuid::nil(), BackfillId::uuid)).bind(rows::limit(limit));
         let found: Vec<Uuid> = found.fetch_all(&mut *read).await.failed(DOING)?;
         Ok(found.into_iter().map(BackfillId::from_uuid).collect())
@@ -72,22 +72,22 @@ impl BackfillStore for PostgresStore {
 #[async_trait]
 impl BackfillTx for Write {
     async fn get_backfill(&mut self, tenant: TenantId, id: BackfillId) -> Result<BackfillRecord> {
-        let row = sqlx::query(sql!("backfill_get")).bind(tenant.raw()).bind(id.uuid());
+        let row = sqlx::query(sql!("backfills/backfill_get")).bind(tenant.raw()).bind(id.uuid());
         let row = row.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
         rows::backfill(&row.ok_or(StoreError::NotFound("backfill"))?).failed_or_refused(self.doing)
     }
     async fn lock_backfill(&mut self, id: BackfillId) -> Result<()> {
-        sqlx::query(sql!("backfill_held")).bind(id.uuid()).execute(&mut *self.tx).await.failed(self.doing)?;
+        sqlx::query(sql!("backfills/lock_backfill")).bind(id.uuid()).execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
     }
     async fn count_running_backfills(&mut self, job: JobId) -> Result<usize> {
-        let running = sqlx::query_scalar(sql!("backfill_running")).bind(job.uuid());
+        let running = sqlx::query_scalar(sql!("backfills/backfill_running")).bind(job.uuid());
         let running: i64 = running.fetch_one(&mut *self.tx).await.failed(self.doing)?;
         Ok(usize::try_from(running).unwrap_or(usize::MAX))
     }
     async fn insert_backfill(&mut self, actor: &Actor, job: &Job, ask: &NewBackfill, ticks: &[DbTime]) -> Result<()> {
         let Stretch { from, to, order } = ask.stretch;
-        sqlx::query(sql!("backfill_create"))
+        sqlx::query(sql!("backfills/backfill_create"))
             .bind(ask.id.uuid())
             .bind(job.tenant.raw())
             .bind(job.id.uuid())
@@ -107,26 +107,26 @@ impl BackfillTx for Write {
         Ok(())
     }
     async fn set_backfill_cancelled(&mut self, id: BackfillId, note: &str) -> Result<()> {
-        let cancel = sqlx::query(sql!("backfill_cancel")).bind(id.uuid()).bind(self.now.millis());
+        let cancel = sqlx::query(sql!("backfills/backfill_cancel")).bind(id.uuid()).bind(self.now.millis());
         cancel.bind(&*rows::text(note)).execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
     }
     async fn load_progress(&mut self, id: BackfillId) -> Result<StoredProgress> {
-        let row = sqlx::query(sql!("backfill_stands")).bind(id.uuid());
+        let row = sqlx::query(sql!("backfills/backfill_progress")).bind(id.uuid());
         let row = row.bind(count(BACKFILL_OPEN_MAX * TICK_BYTES));
         let row = row.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
         let row = row.ok_or(StoreError::NotFound("backfill"))?;
         rows::progress(id, &row).failed_or_refused(self.doing)
     }
     async fn listed_runs(&mut self, id: BackfillId) -> Result<Listed> {
-        let found = sqlx::query(sql!("backfill_runs_stand")).bind(id.uuid());
+        let found = sqlx::query(sql!("backfills/backfill_listed_runs")).bind(id.uuid());
         let found = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
         found.iter().map(rows::listed_run).collect::<std::result::Result<_, _>>().failed_or_refused(self.doing)
     }
     async fn insert_backfilled(&mut self, row: &StoredProgress, job: &Job, ticks: &[DbTime]) -> Result<()> {
         let (spec, now, queue) = (&job.spec, self.now.millis(), job.spec.target.queue());
         let payload = row.payload.as_deref();
-        sqlx::query(sql!("backfill_make"))
+        sqlx::query(sql!("backfills/backfill_make"))
             .bind(rows::run_ids(ticks.iter().map(|tick| row.origin.run(job.id, *tick))))
             .bind(ticks.iter().map(|tick| tick.millis()).collect::<Vec<_>>())
             .bind(job.tenant.raw())
@@ -148,14 +148,14 @@ impl BackfillTx for Write {
         if runs.is_empty() {
             return Ok(());
         }
-        let unlist = sqlx::query(sql!("backfill_runs_over")).bind(rows::run_ids(runs.iter().copied()));
+        let unlist = sqlx::query(sql!("backfills/backfill_runs_over")).bind(rows::run_ids(runs.iter().copied()));
         unlist.execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
     }
     async fn update_backfill(&mut self, id: BackfillId, step: &Step, listed: &Listed) -> Result<()> {
         let ended = listed.ended;
         let ended = [ended.succeeded, ended.failed, ended.cancelled].map(|n| i32::try_from(n).unwrap_or(i32::MAX));
-        sqlx::query(sql!("backfill_move_on"))
+        sqlx::query(sql!("backfills/backfill_move_on"))
             .bind(id.uuid())
             .bind(count(step.make.len()))
             .bind(step.spent_until)

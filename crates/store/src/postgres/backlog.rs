@@ -59,7 +59,7 @@ pub(super) async fn cancel_job(
 
 /// Whether more runs of a job wait than one transaction processes, or its backlog is being processed already.
 pub(super) async fn is_long(write: &mut Write, job: JobId) -> Result<bool> {
-    sqlx::query_scalar(sql!("backlog_is_long"))
+    sqlx::query_scalar(sql!("backlog/backlog_is_long"))
         .bind(job.uuid())
         .bind(rows::limit(write.limits.backlog_batch_max))
         .fetch_one(&mut *write.tx)
@@ -77,7 +77,7 @@ pub(super) async fn mark(
     action: BacklogAction,
 ) -> Result<()> {
     homes::hold_claimed(write, job.uuid()).await?;
-    sqlx::query(sql!("backlog_mark"))
+    sqlx::query(sql!("backlog/backlog_mark"))
         .bind(job.uuid())
         .bind(tenant.raw())
         .bind(action.code())
@@ -95,7 +95,7 @@ pub(super) async fn mark(
 }
 
 async fn unmark(write: &mut Write, job: JobId, action: BacklogAction) -> Result<()> {
-    sqlx::query(sql!("backlog_unmark"))
+    sqlx::query(sql!("backlog/backlog_unmark"))
         .bind(job.uuid())
         .bind(action.code())
         .execute(&mut *write.tx)
@@ -136,18 +136,20 @@ async fn bound(store: &PostgresStore, tenant: TenantId, actor: &Actor, job: JobI
 async fn claims_end(store: &PostgresStore) -> Result<()> {
     const DOING: &str = "wait for claims";
     let mut read = store.read(DOING).await?;
-    let leases: Vec<Uuid> = sqlx::query_scalar(sql!("backlog_leases")).fetch_all(&mut *read).await.failed(DOING)?;
+    let leases: Vec<Uuid> =
+        sqlx::query_scalar(sql!("backlog/backlog_leases")).fetch_all(&mut *read).await.failed(DOING)?;
     drop(read);
     for lease in leases {
         let mut wait = store.write(DOING).await?;
-        let waited = sqlx::query(sql!("backlog_claims_end")).bind(lease).execute(&mut *wait.tx).await.failed(DOING);
+        let waited =
+            sqlx::query(sql!("backlog/backlog_claims_end")).bind(lease).execute(&mut *wait.tx).await.failed(DOING);
         wait.finish(waited).await?;
     }
     Ok(())
 }
 
 async fn late_claims(write: &mut Write, tenant: TenantId, actor: &Actor, job: JobId) -> Result<Vec<RunId>> {
-    sqlx::query(sql!("epoch_held")).bind(job.uuid()).execute(&mut *write.tx).await.failed(write.doing)?;
+    sqlx::query(sql!("epochs/lock_epoch")).bind(job.uuid()).execute(&mut *write.tx).await.failed(write.doing)?;
     write.read_clock().await?;
     // Another node may have done this step meanwhile. Runs claimed since then are not part of the cancel.
     if !mark_of(&mut write.tx, job, write.doing).await?.is_some_and(|mark| mark.is_unbounded()) {
@@ -155,7 +157,7 @@ async fn late_claims(write: &mut Write, tenant: TenantId, actor: &Actor, job: Jo
     }
     // Waits for settlements in progress, so that the runs they put back are below the bound.
     homes::hold_claimed(write, job.uuid()).await?;
-    sqlx::query(sql!("backlog_bound")).bind(job.uuid()).execute(&mut *write.tx).await.failed(write.doing)?;
+    sqlx::query(sql!("backlog/backlog_bound")).bind(job.uuid()).execute(&mut *write.tx).await.failed(write.doing)?;
     let claimed = cancel::cancel_claimed(write, job).await?;
     cancel::audit_cancelled(write, tenant, actor, &claimed).await?;
     Ok(claimed)
@@ -189,7 +191,7 @@ impl Mark {
 }
 
 async fn mark_of(read: &mut PgConnection, job: JobId, doing: &'static str) -> Result<Option<Mark>> {
-    let found = sqlx::query(sql!("backlog_of")).bind(job.uuid()).fetch_optional(read).await.failed(doing)?;
+    let found = sqlx::query(sql!("backlog/backlog_of")).bind(job.uuid()).fetch_optional(read).await.failed(doing)?;
     let Some(row) = found else { return Ok(None) };
     let Some(action) = BacklogAction::from_code(row.try_get("action").failed(doing)?) else { return Ok(None) };
     Ok(Some(Mark {
@@ -202,7 +204,7 @@ async fn mark_of(read: &mut PgConnection, job: JobId, doing: &'static str) -> Re
 }
 
 async fn left(read: &mut PgConnection, job: JobId, up_to: i64, max: usize, doing: &'static str) -> Result<u64> {
-    let left: i64 = sqlx::query_scalar(sql!("backlog_left"))
+    let left: i64 = sqlx::query_scalar(sql!("backlog/backlog_left"))
         .bind(job.uuid())
         .bind(up_to)
         .bind(rows::limit(max))
@@ -232,14 +234,18 @@ async fn bound_next(store: &PostgresStore) -> Result<()> {
 }
 
 async fn next(read: &mut PgConnection) -> Result<Option<JobId>> {
-    let next: Option<Uuid> = sqlx::query_scalar(sql!("backlog_next")).fetch_optional(read).await.failed(DOING)?;
+    let next: Option<Uuid> =
+        sqlx::query_scalar(sql!("backlog/backlog_next")).fetch_optional(read).await.failed(DOING)?;
     Ok(next.map(JobId::from_uuid))
 }
 
 async fn step(store: &PostgresStore, write: &mut Write) -> Result<BacklogStep> {
     let Some(job) = next(&mut write.tx).await? else { return Ok(BacklogStep::default()) };
-    let held: Option<(Option<String>, i16)> =
-        sqlx::query_as(sql!("backlog_job_held")).bind(job.uuid()).fetch_optional(&mut *write.tx).await.failed(DOING)?;
+    let held: Option<(Option<String>, i16)> = sqlx::query_as(sql!("backlog/lock_backlog_job"))
+        .bind(job.uuid())
+        .fetch_optional(&mut *write.tx)
+        .await
+        .failed(DOING)?;
     let now = write.read_clock().await?;
     let mark = mark_of(&mut write.tx, job, DOING).await?.filter(|mark| !mark.is_unbounded());
     let (Some((queue, partition)), Some(mark)) = (held, mark) else {
@@ -260,7 +266,7 @@ async fn step(store: &PostgresStore, write: &mut Write) -> Result<BacklogStep> {
                 .next()
                 .map(|row| row.job.spec);
             let priority = spec.map_or(0, |spec| spec.priority);
-            let moved = sqlx::query(sql!("backlog_move"))
+            let moved = sqlx::query(sql!("backlog/backlog_move"))
                 .bind(job.uuid())
                 .bind(mark.up_to)
                 .bind(rows::limit(batch))
@@ -285,7 +291,7 @@ async fn step(store: &PostgresStore, write: &mut Write) -> Result<BacklogStep> {
 }
 
 async fn worked(write: &mut Write, job: JobId, action: BacklogAction, count: usize) -> Result<()> {
-    sqlx::query(sql!("backlog_worked"))
+    sqlx::query(sql!("backlog/backlog_worked"))
         .bind(job.uuid())
         .bind(action.code())
         .bind(rows::limit(count))
@@ -298,7 +304,7 @@ async fn worked(write: &mut Write, job: JobId, action: BacklogAction, count: usi
 
 /// Cancels a batch. Returns the number of runs.
 async fn cancel(store: &PostgresStore, write: &mut Write, job: JobId, mark: &Mark) -> Result<usize> {
-    let taken: Vec<Uuid> = sqlx::query_scalar(sql!("backlog_take"))
+    let taken: Vec<Uuid> = sqlx::query_scalar(sql!("backlog/backlog_take"))
         .bind(job.uuid())
         .bind(mark.up_to)
         .bind(rows::limit(write.limits.backlog_batch_max))
@@ -310,7 +316,7 @@ async fn cancel(store: &PostgresStore, write: &mut Write, job: JobId, mark: &Mar
     }
     let mut ended: Vec<(Uuid, bool)> = Vec::with_capacity(taken.len());
     for (table, ids) in store.by_table(taken.iter().copied().map(RunId::from_uuid).collect(), |id| *id) {
-        let found = sqlx::query_as(day_sql!("backlog_cancel", &table))
+        let found = sqlx::query_as(day_sql!("backlog/backlog_cancel", &table))
             .bind(rows::run_ids(ids))
             .bind(write.now.millis())
             .fetch_all(&mut *write.tx)
@@ -318,8 +324,11 @@ async fn cancel(store: &PostgresStore, write: &mut Write, job: JobId, mark: &Mar
             .failed(DOING)?;
         ended.extend::<Vec<(Uuid, bool)>>(found);
     }
-    let followed: bool =
-        sqlx::query_scalar(sql!("backlog_followed")).bind(job.uuid()).fetch_one(&mut *write.tx).await.failed(DOING)?;
+    let followed: bool = sqlx::query_scalar(sql!("backlog/backlog_followed"))
+        .bind(job.uuid())
+        .fetch_one(&mut *write.tx)
+        .await
+        .failed(DOING)?;
     let steps: Vec<Uuid> = ended.iter().filter(|(_, of_flow)| *of_flow || followed).map(|(run, _)| *run).collect();
     if !steps.is_empty() {
         flows::leave_steps(write, &steps).await?;

@@ -21,7 +21,7 @@ async fn end(write: &mut Write, lease: &Lease, runs: &[Supersede]) -> Result<Vec
 /// for it, and the caller repeats the call.
 pub(super) async fn end_given(write: &mut Write, runs: &[Supersede]) -> Result<Vec<RunId>> {
     let doing = write.doing;
-    let cancelled: Vec<Uuid> = sqlx::query_scalar(sql!("supersede"))
+    let cancelled: Vec<Uuid> = sqlx::query_scalar(sql!("runs/supersede"))
         .bind(rows::run_ids(runs.iter().map(|given| given.run)))
         .bind(runs.iter().map(|given| overlap::superseded_error(given.to)).collect::<Vec<_>>())
         .bind(write.now.millis())
@@ -29,7 +29,7 @@ pub(super) async fn end_given(write: &mut Write, runs: &[Supersede]) -> Result<V
         .await
         .failed(doing)?;
     // In a statement after the locks: a settlement that ended before them may have put a run back.
-    sqlx::query(sql!("dequeue_runs")).bind(&cancelled).execute(&mut *write.tx).await.failed(doing)?;
+    sqlx::query(sql!("waiting/dequeue_runs")).bind(&cancelled).execute(&mut *write.tx).await.failed(doing)?;
     settle::end_cancelled(write, cancelled.clone()).await?;
     flows::leave_steps(write, &cancelled).await?;
     Ok(cancelled.into_iter().map(RunId::from_uuid).collect())
@@ -38,7 +38,7 @@ pub(super) async fn end_given(write: &mut Write, runs: &[Supersede]) -> Result<V
 pub(super) async fn keep_outputs(store: &PostgresStore, outputs: &[KeptOutput]) -> Result<()> {
     const DOING: &str = "store the outputs of cancelled runs";
     let mut write = store.write_brief(DOING).await?;
-    sqlx::query(sql!("keep_outputs"))
+    sqlx::query(sql!("runs/keep_outputs"))
         .bind(rows::run_ids(outputs.iter().map(|kept| kept.run)))
         .bind(outputs.iter().map(|kept| i32::try_from(kept.attempt).unwrap_or(i32::MAX)).collect::<Vec<_>>())
         .bind(outputs.iter().map(|kept| rows::text(&kept.output).into_owned()).collect::<Vec<_>>())

@@ -75,15 +75,16 @@ pub(super) async fn changes(
 ) -> Result<Changes> {
     let mut read = store.read(DOING).await?;
     if limit == 0 {
-        let mark = sqlx::query_scalar(sql!("present_mark")).fetch_one(&mut *read).await.failed(DOING)?;
+        let mark = sqlx::query_scalar(sql!("horizon/present_mark")).fetch_one(&mut *read).await.failed(DOING)?;
         return Ok(Changes { jobs: Vec::new(), mark: ChangeMark(mark), more: false });
     }
-    let (now, over): (i64, String) = sqlx::query_as(sql!("look_now")).fetch_one(&mut *read).await.failed(DOING)?;
+    let (now, over): (i64, String) =
+        sqlx::query_as(sql!("horizon/look_now")).fetch_one(&mut *read).await.failed(DOING)?;
     let reached = since.0 & !1;
     let overlap = if since.0 & 1 == 1 { 0 } else { overlap_ms(reached, now) };
     let from = reached.saturating_sub(overlap * SEQ_PER_MS).max(0);
     let before = store.looked.before(since, partitions);
-    let mut found = sqlx::query(sql!("changes"))
+    let mut found = sqlx::query(sql!("horizon/changes"))
         .bind(from)
         .bind(rows::limit(limit.saturating_add(1)))
         .bind(rows::partition_bits(partitions))

@@ -27,7 +27,7 @@ pub(super) async fn peek_waiting(
     let jobs_aside = store.unreadable.jobs_aside();
     let mut read = store.read_many(DOING).await?;
     let now = node::check(&mut read, lease, DOING).await?;
-    let found = sqlx::query(sql!("peek_waiting"))
+    let found = sqlx::query(sql!("claim/peek_waiting"))
         .bind(now.millis())
         .bind(&partitions)
         .bind(rows::job_ids(busy.iter().map(|busy| busy.job)))
@@ -42,7 +42,7 @@ pub(super) async fn peek_waiting(
     let late = due.split_off(due.partition_point(|run| !run.late));
     due.extend(in_turn(late, |run| run.tenant, late_after));
     due.truncate(limit);
-    let next_due: Option<i64> = sqlx::query_scalar(sql!("next_due"))
+    let next_due: Option<i64> = sqlx::query_scalar(sql!("claim/next_due"))
         .bind(now.millis())
         .bind(&partitions)
         .fetch_optional(&mut *read)
@@ -128,7 +128,7 @@ async fn claim_in(
         if how.skip_locked {
             ids = free(write, &table, ids).await?;
         }
-        let found = sqlx::query(day_sql!("claim", &table))
+        let found = sqlx::query(day_sql!("claim/claim", &table))
             .bind(rows::run_ids(ids))
             .bind(now.millis())
             .bind(&lease.node)
@@ -161,7 +161,7 @@ pub(super) async fn delegate(
     let mut write = store.write_batch(DOING).await?;
     node::hold(&mut write, lease).await?;
     let (ids, nodes): (Vec<Uuid>, Vec<Uuid>) = runs.iter().map(|(run, node)| (run.uuid(), node.uuid())).unzip();
-    let handed: Vec<Uuid> = sqlx::query_scalar(sql!("delegate"))
+    let handed: Vec<Uuid> = sqlx::query_scalar(sql!("claim/delegate"))
         .bind(ids)
         .bind(nodes)
         .bind(rows::partition_bits(partitions))
@@ -184,7 +184,7 @@ pub(super) async fn peek_delegated(
     let aside: HashSet<RunId> = store.unreadable.runs_aside().into_iter().collect();
     let mut read = store.read_many(DOING).await?;
     let now = node::check(&mut read, lease, DOING).await?;
-    let found = sqlx::query(sql!("peek_delegated"))
+    let found = sqlx::query(sql!("claim/peek_delegated"))
         .bind(lease.incarnation.uuid())
         .bind(now.millis())
         .bind(rows::limit(limit + aside.len()))
@@ -200,7 +200,7 @@ pub(super) async fn peek_delegated(
 /// Locks those of the runs that no other session has locked, and returns them.
 pub(super) async fn free(write: &mut Write, table: &str, runs: Vec<RunId>) -> Result<Vec<RunId>> {
     let doing = write.doing;
-    let statement = sqlx::query_scalar(day_sql!("runs_free", table));
+    let statement = sqlx::query_scalar(day_sql!("claim/runs_free", table));
     let found: Vec<Uuid> = statement.bind(rows::run_ids(runs)).fetch_all(&mut *write.tx).await.failed(doing)?;
     Ok(found.into_iter().map(RunId::from_uuid).collect())
 }

@@ -15,8 +15,8 @@ pub(super) async fn raise_cursors(store: &PostgresStore, raises: &[Raise]) -> Re
     if raises.is_empty() {
         return Ok(Vec::new());
     }
-    match raise(store, raises, sql!("raise_cursors")).await {
-        Err(error) if is_locked(&error) => raise(store, raises, sql!("raise_cursors_free")).await,
+    match raise(store, raises, sql!("cursors/raise_cursors")).await {
+        Err(error) if is_locked(&error) => raise(store, raises, sql!("cursors/raise_cursors_free")).await,
         raised => raised,
     }
 }
@@ -54,8 +54,8 @@ mod tests {
     fn the_statement_that_skips_locked_cursors_has_the_same_guards() {
         let locks =
             "     cross join lateral (select 1 from cursors c where c.job = p.job for update of c skip locked) c\n";
-        let free = body(sql!("raise_cursors_free"));
+        let free = body(sql!("cursors/raise_cursors_free"));
         assert!(free.contains(locks));
-        assert_eq!(free.replace(locks, ""), body(sql!("raise_cursors")));
+        assert_eq!(free.replace(locks, ""), body(sql!("cursors/raise_cursors")));
     }
 }

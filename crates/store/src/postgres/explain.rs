@@ -23,8 +23,8 @@ use crate::{
 impl ExplainTx for Write {
     async fn find_deleted_job(&mut self, tenant: TenantId, job: &JobRef) -> Result<JobRow> {
         let query = match job {
-            JobRef::Id(id) => sqlx::query(sql!("job_gone_by_id")).bind(tenant.raw()).bind(id.uuid()),
-            JobRef::Name(name) => sqlx::query(sql!("job_gone_by_name")).bind(tenant.raw()).bind(name),
+            JobRef::Id(id) => sqlx::query(sql!("reads/job_gone_by_id")).bind(tenant.raw()).bind(id.uuid()),
+            JobRef::Name(name) => sqlx::query(sql!("reads/job_gone_by_name")).bind(tenant.raw()).bind(name),
         };
         let found = query.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
         let mut row = rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed_or_refused(self.doing)?;
@@ -32,13 +32,13 @@ impl ExplainTx for Write {
         Ok(row)
     }
     async fn range_before(&mut self, tenant: TenantId, job: JobId, at: DbTime) -> Result<Option<SkipRange>> {
-        let range = sqlx::query(sql!("range_before")).bind(tenant.raw()).bind(job.uuid());
+        let range = sqlx::query(sql!("reads/range_before")).bind(tenant.raw()).bind(job.uuid());
         let range = range.bind(RunId::floor(at.plus(Span::millis(1))).uuid());
         let range = range.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
         Ok(range.as_ref().map(rows::range).transpose().failed(self.doing)?.and_then(|run| run.range))
     }
     async fn backfilled_at(&mut self, job: JobId, at: DbTime) -> Result<Vec<RunId>> {
-        let found = sqlx::query(sql!("backfilled")).bind(job.uuid()).bind(at.millis());
+        let found = sqlx::query(sql!("reads/backfilled")).bind(job.uuid()).bind(at.millis());
         let found = found.bind(rows::limit(BACKFILLED_SHOWN_MAX));
         let found = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
         let run = |row: &PgRow| Ok(rows::origin(BackfillId::from_uuid(row.try_get("id")?), row)?.run(job, at));
@@ -49,7 +49,7 @@ impl ExplainTx for Write {
         Ok(known.into_values().collect())
     }
     async fn job_audit(&mut self, tenant: TenantId, job: JobId) -> Result<Vec<AuditRecord>> {
-        let trail = sqlx::query(sql!("job_audit")).bind(tenant.raw()).bind(job.to_string());
+        let trail = sqlx::query(sql!("audit/job_audit")).bind(tenant.raw()).bind(job.to_string());
         let trail = trail.bind(rows::limit(CHANGES_MAX)).fetch_all(&mut *self.tx).await.failed(self.doing)?;
         Ok(self.unreadable.each("audit", &trail, read::audit))
     }

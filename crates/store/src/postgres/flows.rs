@@ -54,7 +54,7 @@ impl FlowStore for PostgresStore {
 async fn with_steps(store: &PostgresStore, after: Option<RunId>, limit: usize) -> Result<Vec<RunId>> {
     const DOING: &str = "read the steps of flows";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query_scalar(sql!("flow_steps_after")).bind(after.map_or(Uuid::nil(), RunId::uuid));
+    let found = sqlx::query_scalar(sql!("flows/flow_steps_after")).bind(after.map_or(Uuid::nil(), RunId::uuid));
     let found: Vec<Uuid> = found.bind(rows::limit(limit)).fetch_all(&mut *read).await.failed(DOING)?;
     Ok(found.into_iter().map(RunId::from_uuid).collect())
 }
@@ -62,18 +62,18 @@ async fn with_steps(store: &PostgresStore, after: Option<RunId>, limit: usize) -
 #[async_trait]
 impl FlowTx for Write {
     async fn find_flow(&mut self, flow: RunId) -> Result<Option<FlowRow>> {
-        let found = sqlx::query(sql!("flow_get")).bind(flow.uuid());
+        let found = sqlx::query(sql!("flows/flow_get")).bind(flow.uuid());
         let found = found.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
         found.as_ref().map(rows::flow).transpose().failed_or_refused(self.doing)
     }
     async fn lock_flow(&mut self, flow: RunId) -> Result<()> {
-        sqlx::query(sql!("flow_held")).bind(flow.uuid()).execute(&mut *self.tx).await.failed(self.doing)?;
+        sqlx::query(sql!("flows/lock_flow")).bind(flow.uuid()).execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
     }
     async fn insert_flow(&mut self, row: &FlowRow) -> Result<()> {
         let graph = serde_json::to_string(&row.graph)
             .map_err(|error| StoreError::Refused { doing: self.doing, source: error.into() })?;
-        sqlx::query(sql!("flow_insert"))
+        sqlx::query(sql!("flows/flow_insert"))
             .bind(row.id.uuid())
             .bind(row.tenant.raw())
             .bind(row.opened_at.millis())
@@ -86,15 +86,15 @@ impl FlowTx for Write {
         Ok(())
     }
     async fn root_of(&mut self, flow: RunId) -> Result<Option<Root>> {
-        let found = sqlx::query(sql!("flow_root")).bind(flow.uuid());
+        let found = sqlx::query(sql!("flows/flow_root")).bind(flow.uuid());
         let found = found.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
         found.as_ref().map(rows::root).transpose().failed(self.doing)
     }
     async fn edges_below(&mut self, job: JobId) -> Result<Edges> {
-        edges(&mut self.tx, sql!("flow_below"), &[job], self.doing).await
+        edges(&mut self.tx, sql!("edges/flow_below"), &[job], self.doing).await
     }
     async fn node_runs(&mut self, row: &FlowRow) -> Result<BTreeMap<RunId, NodeRun>> {
-        let found = sqlx::query(sql!("flow_runs")).bind(rows::run_ids(row.run_ids()));
+        let found = sqlx::query(sql!("flows/flow_runs")).bind(rows::run_ids(row.run_ids()));
         let found = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
         found.iter().map(rows::node_run).collect::<std::result::Result<_, _>>().failed_or_refused(self.doing)
     }
@@ -102,21 +102,25 @@ impl FlowTx for Write {
         horizon::readable_job_rows(&mut self.tx, &self.unreadable, jobs, self.doing).await
     }
     async fn steps_of(&mut self, flow: RunId) -> Result<Vec<RunId>> {
-        let found = sqlx::query_scalar(sql!("flow_steps_of")).bind(flow.uuid());
+        let found = sqlx::query_scalar(sql!("flows/flow_steps_of")).bind(flow.uuid());
         let found: Vec<Uuid> = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
         Ok(found.into_iter().map(RunId::from_uuid).collect())
     }
     async fn drop_steps(&mut self, runs: &[RunId]) -> Result<()> {
-        let drop = sqlx::query(sql!("flow_drop_steps")).bind(rows::run_ids(runs.iter().copied()));
+        let drop = sqlx::query(sql!("flows/flow_drop_steps")).bind(rows::run_ids(runs.iter().copied()));
         drop.execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
     }
     async fn forget_steps(&mut self, flow: RunId) -> Result<()> {
-        sqlx::query(sql!("flow_forget_steps")).bind(flow.uuid()).execute(&mut *self.tx).await.failed(self.doing)?;
+        sqlx::query(sql!("flows/flow_forget_steps"))
+            .bind(flow.uuid())
+            .execute(&mut *self.tx)
+            .await
+            .failed(self.doing)?;
         Ok(())
     }
     async fn outputs(&mut self, runs: &[RunId]) -> Result<BTreeMap<RunId, Output>> {
-        let found = sqlx::query_as(sql!("flow_outputs")).bind(rows::run_ids(runs.iter().copied()));
+        let found = sqlx::query_as(sql!("flows/flow_outputs")).bind(rows::run_ids(runs.iter().copied()));
         let found: Vec<(Uuid, i16, Option<String>, Option<String>)> =
             found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
         let output = |(run, state, output, error)| {
@@ -125,13 +129,13 @@ impl FlowTx for Write {
         Ok(found.into_iter().map(output).collect())
     }
     async fn payloads(&mut self, runs: &[RunId]) -> Result<BTreeMap<JobId, String>> {
-        let found = sqlx::query_as(sql!("flow_payloads")).bind(rows::run_ids(runs.iter().copied()));
+        let found = sqlx::query_as(sql!("flows/flow_payloads")).bind(rows::run_ids(runs.iter().copied()));
         let found: Vec<(Uuid, Option<String>)> = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
         Ok(found.into_iter().filter_map(|(job, payload)| Some((JobId::from_uuid(job), payload?))).collect())
     }
     async fn insert_children(&mut self, row: &FlowRow, children: &[ChildRow]) -> Result<BTreeSet<RunId>> {
         let all = || children.iter();
-        let made: Vec<(Uuid, i16)> = sqlx::query_as(sql!("flow_record"))
+        let made: Vec<(Uuid, i16)> = sqlx::query_as(sql!("flows/flow_record"))
             .bind(rows::run_ids(all().map(|child| child.run)))
             .bind(rows::job_ids(all().map(|child| child.job)))
             .bind(all().map(|child| child.cause.code()).collect::<Vec<_>>())
@@ -154,12 +158,12 @@ impl FlowTx for Write {
         Ok(made.into_iter().map(|(run, _)| RunId::from_uuid(run)).collect())
     }
     async fn set_flow_cancelled(&mut self, flow: RunId) -> Result<()> {
-        let cancel = sqlx::query(sql!("flow_cancel")).bind(flow.uuid()).bind(self.now.millis());
+        let cancel = sqlx::query(sql!("flows/flow_cancel")).bind(flow.uuid()).bind(self.now.millis());
         cancel.execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
     }
     async fn cancel_flow_runs(&mut self, runs: &[RunId]) -> Result<Vec<(RunId, JobId, bool)>> {
-        let cancel = sqlx::query_as(sql!("flow_cancel_runs")).bind(rows::run_ids(runs.iter().copied()));
+        let cancel = sqlx::query_as(sql!("flows/flow_cancel_runs")).bind(rows::run_ids(runs.iter().copied()));
         let ended: Vec<(Uuid, Uuid, bool)> =
             cancel.bind(self.now.millis()).fetch_all(&mut *self.tx).await.failed(self.doing)?;
         let ended =
@@ -173,7 +177,8 @@ pub(super) async fn leave_steps(write: &mut Write, runs: &[Uuid]) -> Result<()> 
     if runs.is_empty() {
         return Ok(());
     }
-    let left = sqlx::query(sql!("flow_leave_steps")).bind(runs).execute(&mut *write.tx).await.failed(write.doing)?;
+    let left =
+        sqlx::query(sql!("flows/flow_leave_steps")).bind(runs).execute(&mut *write.tx).await.failed(write.doing)?;
     write.left_steps |= left.rows_affected() > 0;
     Ok(())
 }

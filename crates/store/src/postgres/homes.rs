@@ -23,7 +23,7 @@ pub(super) async fn load(write: &mut Write, regions: &[&str]) -> Result<Homes> {
     if regions.iter().all(|region| homes.knows(region)) {
         return Ok(homes);
     }
-    sqlx::query(sql!("acquire_lock"))
+    sqlx::query(sql!("partitions/lock_partitions"))
         .bind(rows::partitions(&PartitionSet::all(PARTITIONS)))
         .execute(&mut *write.tx)
         .await
@@ -32,7 +32,7 @@ pub(super) async fn load(write: &mut Write, regions: &[&str]) -> Result<Homes> {
 }
 
 async fn read(write: &mut Write) -> Result<Homes> {
-    let found = sqlx::query(sql!("homes")).fetch_all(&mut *write.tx).await.failed(write.doing)?;
+    let found = sqlx::query(sql!("partitions/homes")).fetch_all(&mut *write.tx).await.failed(write.doing)?;
     let mut claimed = Vec::with_capacity(found.len());
     for row in &found {
         let partition: i16 = row.try_get("partition").failed(write.doing)?;
@@ -42,7 +42,7 @@ async fn read(write: &mut Write) -> Result<Homes> {
 }
 
 pub(super) async fn claim(write: &mut Write, claim: &BlockClaim) -> Result<()> {
-    sqlx::query(sql!("claim_block"))
+    sqlx::query(sql!("partitions/claim_block"))
         .bind(claim.partitions().map(rows::partition).collect::<Vec<_>>())
         .bind(&claim.region)
         .execute(&mut *write.tx)
@@ -59,11 +59,21 @@ pub(super) async fn move_job(write: &mut Write, job: &Job, marked: bool) -> Resu
     let doing = write.doing;
     let (id, partition) = (job.id.uuid(), rows::partition(job.partition));
     if !marked {
-        sqlx::query(sql!("rehome_waiting")).bind(id).bind(partition).execute(&mut *write.tx).await.failed(doing)?;
+        sqlx::query(sql!("waiting/rehome_waiting"))
+            .bind(id)
+            .bind(partition)
+            .execute(&mut *write.tx)
+            .await
+            .failed(doing)?;
         hold_claimed(write, id).await?;
-        sqlx::query(sql!("rehome_waiting")).bind(id).bind(partition).execute(&mut *write.tx).await.failed(doing)?;
+        sqlx::query(sql!("waiting/rehome_waiting"))
+            .bind(id)
+            .bind(partition)
+            .execute(&mut *write.tx)
+            .await
+            .failed(doing)?;
     }
-    for statement in [sql!("rehome_cursor"), sql!("rehome_epoch")] {
+    for statement in [sql!("cursors/rehome_cursor"), sql!("epochs/rehome_epoch")] {
         sqlx::query(statement).bind(id).bind(partition).execute(&mut *write.tx).await.failed(doing)?;
     }
     Ok(())
@@ -73,8 +83,8 @@ pub(super) async fn move_job(write: &mut Write, job: &Job, marked: bool) -> Resu
 pub(super) async fn hold_claimed(write: &mut Write, job: Uuid) -> Result<()> {
     let doing = write.doing;
     let lowest = horizon::lowest_open_from(&mut write.tx, write.now, doing).await?;
-    sqlx::query(sql!("claimed_listed_held")).bind(job).execute(&mut *write.tx).await.failed(doing)?;
-    sqlx::query(sql!("claimed_held")).bind(job).bind(lowest.uuid()).execute(&mut *write.tx).await.failed(doing)?;
+    sqlx::query(sql!("runs/lock_claimed_listed")).bind(job).execute(&mut *write.tx).await.failed(doing)?;
+    sqlx::query(sql!("runs/lock_claimed")).bind(job).bind(lowest.uuid()).execute(&mut *write.tx).await.failed(doing)?;
     Ok(())
 }
 
@@ -83,7 +93,7 @@ pub(super) async fn hold_claimed(write: &mut Write, job: Uuid) -> Result<()> {
 pub(super) async fn requeue(write: &mut Write, job: &Job, waiting: bool) -> Result<()> {
     let (doing, id, queue, now) = (write.doing, job.id.uuid(), job.spec.target.queue(), write.now.millis());
     let requeue = || {
-        let statement = sqlx::query(sql!("requeue_waiting")).bind(id).bind(queue);
+        let statement = sqlx::query(sql!("waiting/requeue_waiting")).bind(id).bind(queue);
         statement.bind(lead(job.spec.priority, false)).bind(lead(job.spec.priority, true)).bind(now)
     };
     if waiting {
@@ -92,7 +102,7 @@ pub(super) async fn requeue(write: &mut Write, job: &Job, waiting: bool) -> Resu
         requeue().execute(&mut *write.tx).await.failed(doing)?;
     }
     let guarded = job.spec.is_guarded();
-    sqlx::query(sql!("requeue_epoch"))
+    sqlx::query(sql!("epochs/requeue_epoch"))
         .bind(id)
         .bind(queue)
         .bind(guarded)

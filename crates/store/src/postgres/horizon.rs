@@ -61,7 +61,7 @@ pub(super) async fn epochs_of(
 ) -> Result<Vec<(JobId, Epoch)>> {
     let asked = rows::job_ids(jobs.iter().copied());
     let (jobs, epochs): (Vec<Uuid>, Vec<i64>) =
-        sqlx::query_as(sql!("epochs_of")).bind(asked).fetch_one(connection).await.failed(doing)?;
+        sqlx::query_as(sql!("horizon/epochs_of")).bind(asked).fetch_one(connection).await.failed(doing)?;
     Ok(jobs.into_iter().map(JobId::from_uuid).zip(epochs.into_iter().map(Epoch::from_raw)).collect())
 }
 
@@ -73,7 +73,7 @@ pub(super) async fn load_overdue(
 ) -> Result<Vec<LoadedJob>> {
     const DOING: &str = "load overdue jobs";
     let mut read = store.read_many(DOING).await?;
-    let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
+    let now = sqlx::query_scalar(sql!("setup/now")).fetch_one(&mut *read).await.failed(DOING)?;
     let places = places(&mut read, &PartitionSet::all(PARTITIONS), before, after, limit, DOING).await?;
     let found = placed_rows(&mut read, &store.unreadable, &places, DOING).await?;
     loaded(store, &mut read, found, DbTime::from_millis(now), DOING).await
@@ -95,7 +95,7 @@ async fn places(
     let mut places: Vec<(i64, JobId)> = Vec::new();
     while !asked.is_empty() && places.len() < limit {
         let share = ((limit - places.len()) * 2 / asked.len() + 8).min(limit);
-        let (at, ticks, jobs): (Vec<i16>, Vec<i64>, Vec<Uuid>) = sqlx::query_as(sql!("horizon_places"))
+        let (at, ticks, jobs): (Vec<i16>, Vec<i64>, Vec<Uuid>) = sqlx::query_as(sql!("horizon/horizon_places"))
             .bind(&asked)
             .bind(until.millis())
             .bind(after.0)
@@ -133,7 +133,7 @@ pub(super) async fn load_jobs(store: &PostgresStore, ids: &[JobId]) -> Result<Ve
     const DOING: &str = "load jobs";
     let mut read = store.read_many(DOING).await?;
     let found = readable_job_rows(&mut read, &store.unreadable, ids, DOING).await?;
-    let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
+    let now = sqlx::query_scalar(sql!("setup/now")).fetch_one(&mut *read).await.failed(DOING)?;
     loaded(store, &mut read, found, DbTime::from_millis(now), DOING).await
 }
 
@@ -145,7 +145,7 @@ pub(super) async fn job_rows(
     doing: &'static str,
 ) -> Result<Vec<JobRow>> {
     let asked = rows::job_ids(ids.iter().copied());
-    let found = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(&mut *connection).await.failed(doing)?;
+    let found = sqlx::query(sql!("jobs/load_jobs")).bind(asked).fetch_all(&mut *connection).await.failed(doing)?;
     let mut jobs = found.iter().map(rows::job).collect::<std::result::Result<Vec<_>, _>>().failed(doing)?;
     calendars::give(connection, unreadable, &mut jobs, doing).await?;
     Ok(jobs)
@@ -162,7 +162,7 @@ pub(super) async fn readable_job_rows(
         return Ok(Vec::new());
     }
     let asked = rows::job_ids(ids.iter().copied());
-    let found = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(&mut *connection).await.failed(doing)?;
+    let found = sqlx::query(sql!("jobs/load_jobs")).bind(asked).fetch_all(&mut *connection).await.failed(doing)?;
     let mut jobs = unreadable.each("jobs", &found, rows::job);
     calendars::give(connection, unreadable, &mut jobs, doing).await?;
     Ok(jobs)
@@ -179,7 +179,8 @@ async fn placed_rows(
         return Ok(Vec::new());
     }
     let (cursors, jobs): (Vec<i64>, Vec<Uuid>) = places.iter().map(|(at, job)| (*at, job.uuid())).unzip();
-    let found = sqlx::query(sql!("placed_jobs")).bind(jobs).bind(cursors).fetch_all(&mut *read).await.failed(doing)?;
+    let found =
+        sqlx::query(sql!("horizon/placed_jobs")).bind(jobs).bind(cursors).fetch_all(&mut *read).await.failed(doing)?;
     let mut found = unreadable.each("jobs", &found, rows::job);
     calendars::give(read, unreadable, &mut found, doing).await?;
     found.sort_unstable_by_key(|row| (row.cursor, row.job.id));
@@ -230,7 +231,7 @@ async fn counts(
     if asked.is_empty() {
         return Ok(HashMap::new());
     }
-    let found: Vec<(Uuid, i64)> = sqlx::query_as(sql!("waiting_counts"))
+    let found: Vec<(Uuid, i64)> = sqlx::query_as(sql!("horizon/waiting_counts"))
         .bind(rows::job_ids(asked))
         .bind(rows::limit(max))
         .fetch_all(read)
@@ -253,13 +254,13 @@ async fn recent(read: &mut PgConnection, jobs: &[JobRow], lowest: RunId, doing: 
     // The youngest run of this snapshot. Without this bound, each of the empty days ahead would be searched for each
     // job.
     let youngest: Option<Uuid> =
-        sqlx::query_scalar(sql!("youngest_run")).fetch_optional(&mut *read).await.failed(doing)?;
+        sqlx::query_scalar(sql!("horizon/youngest_run")).fetch_optional(&mut *read).await.failed(doing)?;
     let Some(youngest) = youngest else { return Ok(Recent::default()) };
     // A job without further ticks has no rows from there on.
     let low: Vec<RunId> =
         jobs.iter().map(|row| row.cursor.map_or_else(|| RunId::floor(DbTime::MAX), RunId::floor)).collect();
     let from = low.iter().copied().min().map_or(lowest, |low| low.min(lowest));
-    let found = sqlx::query(sql!("recent_runs"))
+    let found = sqlx::query(sql!("horizon/recent_runs"))
         .bind(rows::job_ids(jobs.iter().map(|row| row.job.id)))
         .bind(rows::run_ids(low))
         .bind(lowest.uuid())
@@ -318,7 +319,7 @@ async fn open_of(
     let jobs: Vec<JobId> = needed.iter().map(|(job, _)| *job).collect();
     let mut found = claimed_rows(connection, claimed, &jobs, lowest, now, doing).await?;
     let counted = needed.iter().filter(|(_, needed)| *needed > 0).map(|(job, _)| *job);
-    let workers = sqlx::query(sql!("open_workers")).bind(rows::job_ids(counted));
+    let workers = sqlx::query(sql!("horizon/open_workers")).bind(rows::job_ids(counted));
     found.extend(workers.fetch_all(&mut *connection).await.failed(doing)?);
     let mut open: HashMap<JobId, OpenOf> = HashMap::new();
     for (job, Backlog { runs, unread }) in waiting {
@@ -343,13 +344,13 @@ async fn waiting_of(
     doing: &'static str,
 ) -> Result<HashMap<JobId, Backlog>> {
     let of: HashMap<JobId, usize> = needed.iter().copied().collect();
-    let mut found = waiting_rows(connection, sql!("open_waiting"), needed.iter().copied(), doing).await?;
+    let mut found = waiting_rows(connection, sql!("horizon/open_waiting"), needed.iter().copied(), doing).await?;
     let long = |(job, runs): (&JobId, &Vec<OpenRun>)| {
         of.get(job).filter(|needed| **needed > 0 && runs.len() > **needed).map(|needed| (*job, *needed))
     };
     let long: Vec<(JobId, usize)> = found.iter().filter_map(long).collect();
     if !long.is_empty() {
-        found.extend(waiting_rows(connection, sql!("open_backlog"), long.into_iter(), doing).await?);
+        found.extend(waiting_rows(connection, sql!("horizon/open_backlog"), long.into_iter(), doing).await?);
     }
     let backlog = |(job, runs)| (job, Backlog::of(runs, of.get(&job).copied().unwrap_or_default()));
     Ok(found.into_iter().map(backlog).collect())
@@ -395,11 +396,11 @@ async fn claimed_rows(
     now: DbTime,
     doing: &'static str,
 ) -> Result<Vec<PgRow>> {
-    let listed = sqlx::query(sql!("open_listed")).bind(rows::job_ids(listed.iter().copied()));
+    let listed = sqlx::query(sql!("horizon/open_listed")).bind(rows::job_ids(listed.iter().copied()));
     let mut found = listed.fetch_all(&mut *connection).await.failed(doing)?;
     if !recent.is_empty() {
         found.extend(
-            sqlx::query(sql!("open_claimed"))
+            sqlx::query(sql!("horizon/open_claimed"))
                 .bind(rows::job_ids(recent.iter().copied()))
                 .bind(lowest.uuid())
                 .bind(days::ahead(now).uuid())
@@ -415,6 +416,6 @@ async fn claimed_rows(
 /// claimed.
 pub(super) async fn lowest_open_from(connection: &mut PgConnection, now: DbTime, doing: &'static str) -> Result<RunId> {
     let lowest: Option<Uuid> =
-        sqlx::query_scalar(sql!("lowest_open_from")).fetch_optional(connection).await.failed(doing)?;
+        sqlx::query_scalar(sql!("horizon/lowest_open_from")).fetch_optional(connection).await.failed(doing)?;
     Ok(lowest.map_or_else(|| RunId::floor(now.plus(Span::days(1))), RunId::from_uuid))
 }

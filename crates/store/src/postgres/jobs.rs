@@ -19,8 +19,8 @@ pub(super) async fn find(
     doing: &'static str,
 ) -> Result<JobRow> {
     let query = match job {
-        JobRef::Id(id) => sqlx::query(sql!("job_by_id")).bind(tenant.raw()).bind(id.uuid()),
-        JobRef::Name(name) => sqlx::query(sql!("job_by_name")).bind(tenant.raw()).bind(name),
+        JobRef::Id(id) => sqlx::query(sql!("jobs/job_by_id")).bind(tenant.raw()).bind(id.uuid()),
+        JobRef::Name(name) => sqlx::query(sql!("jobs/job_by_name")).bind(tenant.raw()).bind(name),
     };
     let found = query.fetch_optional(&mut *connection).await.failed(doing)?;
     let mut row = rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed_or_refused(doing)?;
@@ -38,7 +38,7 @@ pub(super) async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, c
     let ids = rows::job_ids(jobs().map(|job| job.id));
     let partitions: Vec<i16> = jobs().map(|job| rows::partition(job.partition)).collect();
     let announced: Vec<bool> = created.iter().map(|created| is_announced(created.cursor, write.now)).collect();
-    sqlx::query(sql!("create_jobs"))
+    sqlx::query(sql!("jobs/create_jobs"))
         .bind(&ids)
         .bind(jobs().map(|job| job.spec.name.as_str()).collect::<Vec<_>>())
         .bind(specs)
@@ -52,7 +52,7 @@ pub(super) async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, c
         .execute(&mut *write.tx)
         .await
         .failed_or_refused(doing)?;
-    sqlx::query(sql!("create_epochs"))
+    sqlx::query(sql!("epochs/create_epochs"))
         .bind(&ids)
         .bind(&partitions)
         .bind(tenant.raw())
@@ -63,7 +63,7 @@ pub(super) async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, c
         .execute(&mut *write.tx)
         .await
         .failed_or_refused(doing)?;
-    sqlx::query(sql!("create_cursors"))
+    sqlx::query(sql!("cursors/create_cursors"))
         .bind(&ids)
         .bind(&partitions)
         .bind(created.iter().map(|created| created.cursor.map(DbTime::millis)).collect::<Vec<_>>())
@@ -81,7 +81,7 @@ pub(super) async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, c
 
 /// Adds to the number of live jobs of the tenant.
 pub(super) async fn count(write: &mut Write, tenant: TenantId, more: i64) -> Result<()> {
-    sqlx::query(sql!("add_jobs_count"))
+    sqlx::query(sql!("tenants/add_jobs_count"))
         .bind(tenant.raw())
         .bind(more)
         .execute(&mut *write.tx)
@@ -92,7 +92,7 @@ pub(super) async fn count(write: &mut Write, tenant: TenantId, more: i64) -> Res
 
 pub(super) async fn update(write: &mut Write, was: &JobRow, job: &Job) -> Result<()> {
     let listed = Listed::of(&job.spec, Form::Whole);
-    sqlx::query(sql!("edit_job"))
+    sqlx::query(sql!("jobs/edit_job"))
         .bind(job.id.uuid())
         .bind(&job.spec.name)
         .bind(job.version.raw())

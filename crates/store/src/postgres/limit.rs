@@ -54,7 +54,7 @@ impl PostgresStore {
 /// probes too, but without a timeout, so a silent connection would occupy its slot in the pool. And if a caller gave up
 /// while `begin` was in flight, sqlx does not know that it must roll back.
 pub(super) async fn is_sound(connection: &mut PgConnection, limit: Duration) -> sqlx::Result<bool> {
-    match tokio::time::timeout(limit, sqlx::raw_sql(sql!("in_transaction")).fetch_one(connection)).await {
+    match tokio::time::timeout(limit, sqlx::raw_sql(sql!("setup/in_transaction")).fetch_one(connection)).await {
         Ok(answer) => Ok(!answer?.try_get::<bool, _>("open")?),
         // An error closes the connection without further messages to the server.
         Err(_) => Err(sqlx::Error::PoolTimedOut),

@@ -22,7 +22,7 @@ pub(super) async fn listed_claims(
 ) -> Result<ListedClaims> {
     const DOING: &str = "read this node's listed claims";
     let mut read = store.read(DOING).await?;
-    let open_from: Option<Uuid> = sqlx::query_scalar(sql!("open_from"))
+    let open_from: Option<Uuid> = sqlx::query_scalar(sql!("open_claims/open_from"))
         .bind(lease.incarnation.uuid())
         .fetch_optional(&mut *read)
         .await
@@ -40,7 +40,7 @@ pub(super) async fn listed_claims(
 pub(super) async fn list_old_claims(store: &PostgresStore, lease: &Lease, to: RunId) -> Result<RunId> {
     const DOING: &str = "list this node's old claims";
     let mut write = store.write(DOING).await?;
-    let listed: Option<Uuid> = sqlx::query_scalar(sql!("lease_compared_to"))
+    let listed: Option<Uuid> = sqlx::query_scalar(sql!("open_claims/lease_compared_to"))
         .bind(lease.incarnation.uuid())
         .fetch_optional(&mut *write.tx)
         .await
@@ -53,7 +53,7 @@ pub(super) async fn list_old_claims(store: &PostgresStore, lease: &Lease, to: Ru
     note(&mut write, lease.incarnation, from, to).await?;
     // Locked only now, so that recording and claiming do not wait while the runs are read.
     node::hold_alone(&mut write, lease).await?;
-    sqlx::query(sql!("lease_compared"))
+    sqlx::query(sql!("open_claims/lease_compared"))
         .bind(lease.incarnation.uuid())
         .bind(to.uuid())
         .execute(&mut *write.tx)
@@ -65,7 +65,7 @@ pub(super) async fn list_old_claims(store: &PostgresStore, lease: &Lease, to: Ru
 
 /// Lists the claims of an incarnation on runs from `from` up to but not including `to`, as the database has them.
 async fn note(write: &mut Write, incarnation: Incarnation, from: RunId, to: RunId) -> Result<()> {
-    sqlx::query(sql!("claims_note"))
+    sqlx::query(sql!("open_claims/claims_note"))
         .bind(incarnation.uuid())
         .bind(from.uuid())
         .bind(to.uuid())
@@ -83,7 +83,7 @@ pub(super) async fn claims_between(
 ) -> Result<Vec<ClaimedRun>> {
     const DOING: &str = "read this node's claims";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(sql!("claims_between"))
+    let found = sqlx::query(sql!("open_claims/claims_between"))
         .bind(lease.incarnation.uuid())
         .bind(from.uuid())
         .bind(to.uuid())
@@ -96,7 +96,7 @@ pub(super) async fn claims_between(
 pub(super) async fn still_claimed(store: &PostgresStore, lease: &Lease, runs: &[RunId]) -> Result<Vec<(RunId, Fence)>> {
     const DOING: &str = "read this node's claims";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(sql!("still_claimed"))
+    let found = sqlx::query(sql!("open_claims/still_claimed"))
         .bind(lease.incarnation.uuid())
         .bind(rows::run_ids(runs.iter().copied()))
         .fetch_all(&mut *read)
@@ -123,7 +123,11 @@ pub(super) async fn load_lost(store: &PostgresStore, lease: &Lease, limit: usize
         }
         let (found, skipped) = listed_until(&mut write, incarnation, limit - lost.len()).await?;
         if found.is_empty() && !skipped {
-            sqlx::query(sql!("forget_lease")).bind(incarnation.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
+            sqlx::query(sql!("open_claims/forget_lease"))
+                .bind(incarnation.uuid())
+                .execute(&mut *write.tx)
+                .await
+                .failed(DOING)?;
         }
         lost.extend(found);
     }
@@ -135,7 +139,7 @@ pub(super) async fn load_lost(store: &PostgresStore, lease: &Lease, limit: usize
 pub(super) async fn undelegate(store: &PostgresStore) -> Result<()> {
     const DOING: &str = "take back delegated runs of dead nodes";
     let mut write = store.write(DOING).await?;
-    sqlx::query(sql!("undelegate")).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::query(sql!("open_claims/undelegate")).execute(&mut *write.tx).await.failed(DOING)?;
     write.commit().await
 }
 
@@ -145,7 +149,8 @@ pub(super) async fn undelegate(store: &PostgresStore) -> Result<()> {
 async fn dead(write: &mut Write, but: Incarnation) -> Result<Vec<Incarnation>> {
     let doing = write.doing;
     let old_release = old_release_lives(write).await?;
-    let ended = sqlx::query(sql!("lost_leases")).bind(but.uuid()).fetch_all(&mut *write.tx).await.failed(doing)?;
+    let ended =
+        sqlx::query(sql!("open_claims/lost_leases")).bind(but.uuid()).fetch_all(&mut *write.tx).await.failed(doing)?;
     let mut dead = Vec::with_capacity(ended.len());
     let lease = |row: &PgRow| Ok((row.try_get("incarnation")?, rows::run_id(row, "open_from")?));
     for (incarnation, open_from) in write.unreadable.clone().each("leases", &ended, lease) {
@@ -155,11 +160,11 @@ async fn dead(write: &mut Write, but: Incarnation) -> Result<Vec<Incarnation>> {
         }
         note(write, Incarnation::from_uuid(incarnation), open_from, RunId::from_uuid(Uuid::max())).await?;
         if !old_release {
-            let noted = sqlx::query(sql!("lease_listed")).bind(incarnation).bind(Uuid::max());
+            let noted = sqlx::query(sql!("open_claims/lease_listed")).bind(incarnation).bind(Uuid::max());
             noted.execute(&mut *write.tx).await.failed(doing)?;
         }
     }
-    let orphaned: Vec<Uuid> = sqlx::query_scalar(sql!("claims_orphaned"))
+    let orphaned: Vec<Uuid> = sqlx::query_scalar(sql!("open_claims/claims_orphaned"))
         .bind(rows::limit(ORPHANS_MAX))
         .fetch_all(&mut *write.tx)
         .await
@@ -205,7 +210,7 @@ async fn listed(
     limit: usize,
     doing: &'static str,
 ) -> Result<Listed> {
-    let found = sqlx::query(sql!("claims_listed"))
+    let found = sqlx::query(sql!("open_claims/claims_listed"))
         .bind(incarnation.uuid())
         .bind(after.map_or(Uuid::nil(), RunId::uuid))
         .bind(rows::limit(limit))
@@ -232,7 +237,7 @@ async fn unlist_stale(write: &mut Write, stale: &[(Uuid, i64)]) -> Result<()> {
         return Ok(());
     }
     let (runs, fences): (Vec<Uuid>, Vec<i64>) = stale.iter().copied().unzip();
-    sqlx::query(sql!("claims_unlist_stale"))
+    sqlx::query(sql!("open_claims/claims_unlist_stale"))
         .bind(runs)
         .bind(fences)
         .execute(&mut *write.tx)
@@ -246,7 +251,7 @@ pub(super) async fn list(write: &mut Write, lease: &Lease, claims: &[OldClaim]) 
     if claims.is_empty() {
         return Ok(());
     }
-    sqlx::query(sql!("claims_list"))
+    sqlx::query(sql!("open_claims/claims_list"))
         .bind(lease.incarnation.uuid())
         .bind(rows::run_ids(claims.iter().map(|claim| claim.run)))
         .bind(rows::job_ids(claims.iter().map(|claim| claim.job)))
@@ -260,13 +265,13 @@ pub(super) async fn list(write: &mut Write, lease: &Lease, claims: &[OldClaim]) 
 
 /// Whether a node of a release that does not read `open_claims` is alive. Then `open_from` must not pass a claim.
 pub(super) async fn old_release_lives(write: &mut Write) -> Result<bool> {
-    sqlx::query_scalar(sql!("leases_before_lists")).fetch_one(&mut *write.tx).await.failed(write.doing)
+    sqlx::query_scalar(sql!("open_claims/leases_before_lists")).fetch_one(&mut *write.tx).await.failed(write.doing)
 }
 
 /// Removes runs from `open_claims`. The caller has them locked, and no node has them claimed any more.
 pub(super) async fn unlist(write: &mut Write, runs: Vec<RunId>) -> Result<()> {
     if !runs.is_empty() {
-        sqlx::query(sql!("claims_unlist"))
+        sqlx::query(sql!("open_claims/claims_unlist"))
             .bind(rows::run_ids(runs))
             .execute(&mut *write.tx)
             .await

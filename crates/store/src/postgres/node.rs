@@ -34,7 +34,7 @@ pub(super) async fn join(
     cap(store).await;
     let mut write = store.write(DOING).await?;
     // Waits for the executing statements of older incarnations of the node.
-    sqlx::query(sql!("join_lock"))
+    sqlx::query(sql!("leases/lock_name"))
         .bind(incarnation.uuid())
         .bind(&node.name)
         .execute(&mut *write.tx)
@@ -50,7 +50,7 @@ pub(super) async fn join(
         }
     }
     let fence = next_fence(&mut write).await?;
-    sqlx::query(sql!("join_end_older"))
+    sqlx::query(sql!("leases/join_end_older"))
         .bind(incarnation.uuid())
         .bind(&node.name)
         .bind(fence.raw())
@@ -58,7 +58,7 @@ pub(super) async fn join(
         .await
         .failed(DOING)?;
     let fence = next_fence(&mut write).await?;
-    sqlx::query(sql!("join"))
+    sqlx::query(sql!("leases/join"))
         .bind(incarnation.uuid())
         .bind(&node.name)
         .bind(fence.raw())
@@ -83,7 +83,7 @@ pub(super) async fn join(
 
 /// Another live process under the node's name. The leases of that name are locked.
 async fn name_holder(write: &mut Write, node: &NodeInfo, incarnation: Incarnation) -> Result<Option<NameOwner>> {
-    let found = sqlx::query(sql!("join_name_holder"))
+    let found = sqlx::query(sql!("leases/join_name_owner"))
         .bind(incarnation.uuid())
         .bind(&node.name)
         .bind(write.now.millis())
@@ -116,7 +116,7 @@ pub(super) async fn renew(store: &PostgresStore, lease: &Lease, ttl: Span, beat:
     hold_alone(&mut write, lease).await?;
     let now = write.now;
     lost::list(&mut write, lease, &beat.old_claims).await?;
-    sqlx::query(sql!("renew"))
+    sqlx::query(sql!("leases/renew"))
         .bind(lease.incarnation.uuid())
         .bind(now.plus(ttl).millis())
         .bind(beat.open_from.map(RunId::uuid))
@@ -141,7 +141,7 @@ async fn cap(store: &PostgresStore) {
     let shorten = async {
         let mut write = store.write(DOING).await?;
         let now = write.read_clock().await?;
-        let cap = sqlx::query(sql!("cap_leases")).bind(now.millis()).bind(millis(LEASE_MAX));
+        let cap = sqlx::query(sql!("leases/cap_leases")).bind(now.millis()).bind(millis(LEASE_MAX));
         cap.execute(&mut *write.tx).await.failed(DOING)?;
         write.commit().await
     };
@@ -159,7 +159,7 @@ pub(super) async fn raise_fence(store: &PostgresStore, lease: &Lease) -> Result<
     let mut write = store.write(DOING).await?;
     hold_alone(&mut write, lease).await?;
     let fence = next_fence(&mut write).await?;
-    sqlx::query(sql!("raise_fence"))
+    sqlx::query(sql!("leases/raise_fence"))
         .bind(lease.incarnation.uuid())
         .bind(fence.raw())
         .execute(&mut *write.tx)
@@ -174,7 +174,7 @@ pub(super) async fn retire(store: &PostgresStore, lease: &Lease) -> Result<()> {
     let mut write = store.write(DOING).await?;
     hold_alone(&mut write, lease).await?;
     free(&mut write, lease, &PartitionSet::all(u16::MAX)).await?;
-    sqlx::query(sql!("retire")).bind(lease.incarnation.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::query(sql!("leases/retire")).bind(lease.incarnation.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
     range::notify(&mut write).await?;
     write.commit().await?;
     // Any node does this periodically; done at once, so that other nodes can start these runs.
@@ -187,7 +187,7 @@ pub(super) async fn leave(store: &PostgresStore, lease: &Lease) -> Result<()> {
     hold_alone(&mut write, lease).await?;
     free(&mut write, lease, &PartitionSet::all(u16::MAX)).await?;
     let fence = next_fence(&mut write).await?;
-    sqlx::query(sql!("leave"))
+    sqlx::query(sql!("leases/leave"))
         .bind(lease.incarnation.uuid())
         .bind(fence.raw())
         .bind(write.now.millis())
@@ -227,9 +227,9 @@ pub(super) async fn cluster(store: &PostgresStore) -> Result<Cluster> {
             home_region: row.try_get("home_region")?,
         })
     };
-    let nodes = sqlx::query(sql!("cluster_nodes")).fetch_all(&mut *read).await.failed(DOING)?;
-    let partitions = sqlx::query(sql!("cluster_partitions")).fetch_all(&mut *read).await.failed(DOING)?;
-    let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
+    let nodes = sqlx::query(sql!("leases/cluster_nodes")).fetch_all(&mut *read).await.failed(DOING)?;
+    let partitions = sqlx::query(sql!("partitions/cluster_partitions")).fetch_all(&mut *read).await.failed(DOING)?;
+    let now = sqlx::query_scalar(sql!("setup/now")).fetch_one(&mut *read).await.failed(DOING)?;
     Ok(Cluster {
         now: DbTime::from_millis(now),
         nodes: store.unreadable.each("leases", &nodes, node),
@@ -242,17 +242,17 @@ pub(super) async fn acquire(store: &PostgresStore, lease: &Lease, asked: &Partit
     let named = rows::partitions(asked);
     let mut write = store.write(DOING).await?;
     hold(&mut write, lease).await?;
-    sqlx::query(sql!("acquire_lock")).bind(&named).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::query(sql!("partitions/lock_partitions")).bind(&named).execute(&mut *write.tx).await.failed(DOING)?;
     fence_expired(&mut write, lease.incarnation).await?;
     let now = write.read_clock().await?;
-    sqlx::query(sql!("acquire"))
+    sqlx::query(sql!("partitions/acquire"))
         .bind(&named)
         .bind(lease.incarnation.uuid())
         .bind(now.millis())
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
-    let held: Vec<i16> = sqlx::query_scalar(sql!("held"))
+    let held: Vec<i16> = sqlx::query_scalar(sql!("partitions/owned"))
         .bind(&named)
         .bind(lease.incarnation.uuid())
         .fetch_all(&mut *write.tx)
@@ -273,8 +273,8 @@ pub(super) async fn release(store: &PostgresStore, lease: &Lease, partitions: &P
 
 async fn free(write: &mut Write, lease: &Lease, partitions: &PartitionSet) -> Result<()> {
     let named = rows::partitions(partitions);
-    sqlx::query(sql!("acquire_lock")).bind(&named).execute(&mut *write.tx).await.failed(write.doing)?;
-    sqlx::query(sql!("release"))
+    sqlx::query(sql!("partitions/lock_partitions")).bind(&named).execute(&mut *write.tx).await.failed(write.doing)?;
+    sqlx::query(sql!("partitions/release"))
         .bind(&named)
         .bind(lease.incarnation.uuid())
         .bind(write.now.millis())
@@ -287,7 +287,7 @@ async fn free(write: &mut Write, lease: &Lease, partitions: &PartitionSet) -> Re
 /// Ends expired leases of other nodes. Locking their rows waits for their executing statements. Statements that they
 /// send later have an old fence.
 pub(super) async fn fence_expired(write: &mut Write, but: Incarnation) -> Result<()> {
-    let expired: Vec<Uuid> = sqlx::query_scalar(sql!("expired_lock"))
+    let expired: Vec<Uuid> = sqlx::query_scalar(sql!("leases/lock_expired"))
         .bind(but.uuid())
         .bind(write.now.millis())
         .fetch_all(&mut *write.tx)
@@ -295,7 +295,7 @@ pub(super) async fn fence_expired(write: &mut Write, but: Incarnation) -> Result
         .failed(write.doing)?;
     if !expired.is_empty() {
         let fence = next_fence(write).await?;
-        sqlx::query(sql!("fence_lost"))
+        sqlx::query(sql!("leases/fence_lost"))
             .bind(expired)
             .bind(fence.raw())
             .execute(&mut *write.tx)
@@ -308,21 +308,21 @@ pub(super) async fn fence_expired(write: &mut Write, but: Incarnation) -> Result
 /// Share-locks the lease until the transaction ends. Checks that it is alive and carries the fence, reads the clock,
 /// and returns the lease's `open_from`: the lowest run id that it may have claimed without a listing.
 pub(super) async fn hold(write: &mut Write, lease: &Lease) -> Result<RunId> {
-    let (now, open_from) = lives(&mut write.tx, sql!("lease_held"), lease, write.doing).await?;
+    let (now, open_from) = lives(&mut write.tx, sql!("leases/lock_lease"), lease, write.doing).await?;
     write.now = now;
     Ok(open_from)
 }
 
 /// The same with an exclusive lock, for transactions that change the lease.
 pub(super) async fn hold_alone(write: &mut Write, lease: &Lease) -> Result<RunId> {
-    let (now, open_from) = lives(&mut write.tx, sql!("lease_held_alone"), lease, write.doing).await?;
+    let (now, open_from) = lives(&mut write.tx, sql!("leases/lock_lease_alone"), lease, write.doing).await?;
     write.now = now;
     Ok(open_from)
 }
 
 /// Checks the lease without a lock, for read transactions; returns the clock.
 pub(super) async fn check(read: &mut PgConnection, lease: &Lease, doing: &'static str) -> Result<DbTime> {
-    lives(read, sql!("lease_lives"), lease, doing).await.map(|(now, _)| now)
+    lives(read, sql!("leases/lease_lives"), lease, doing).await.map(|(now, _)| now)
 }
 
 async fn lives(
@@ -349,7 +349,7 @@ async fn lives(
 /// Lowers `open_from` to this run, for nodes that do not read `open_claims`. The caller has the lease locked
 /// exclusively.
 pub(super) async fn lower_open_from(write: &mut Write, lease: &Lease, lowest: RunId) -> Result<()> {
-    sqlx::query(sql!("lower_open_from"))
+    sqlx::query(sql!("leases/lower_open_from"))
         .bind(lease.incarnation.uuid())
         .bind(lowest.uuid())
         .execute(&mut *write.tx)
@@ -361,7 +361,7 @@ pub(super) async fn lower_open_from(write: &mut Write, lease: &Lease, lowest: Ru
 /// Call it after the lease rows are locked: a transaction that waits for a lease while it has the counter locked would
 /// block all others.
 async fn next_fence(write: &mut Write) -> Result<Fence> {
-    let fence = sqlx::query_scalar(sql!("next_lease_fence"))
+    let fence = sqlx::query_scalar(sql!("leases/next_lease_fence"))
         .bind(write.now.millis())
         .fetch_one(&mut *write.tx)
         .await

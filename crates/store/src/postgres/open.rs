@@ -129,7 +129,7 @@ pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
     let options = PostgresOptions { connections_max: 1, transaction_pooler: true, ..PostgresOptions::default() };
     let connect = parse(url)?.statement_cache_capacity(0);
     let mut connection = first(&connect).await?;
-    match sqlx::raw_sql(sql!("migrated")).fetch_all(&mut connection).await {
+    match sqlx::raw_sql(sql!("setup/migrated")).fetch_all(&mut connection).await {
         Ok(found) => steps_made(&found)?,
         Err(sqlx::Error::Database(said)) if said.code().as_deref() == Some("42P01") => {
             return Err(StoreError::Unusable("the database contains no everytick data".to_owned()));
@@ -174,7 +174,7 @@ pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
 async fn replan(store: &PostgresStore) -> Result<()> {
     const DOING: &str = "replan with this release's zone data";
     let mut read = store.read(DOING).await?;
-    let planned: i64 = sqlx::query_scalar(sql!("zone_data")).fetch_one(&mut *read).await.failed(DOING)?;
+    let planned: i64 = sqlx::query_scalar(sql!("setup/zone_data")).fetch_one(&mut *read).await.failed(DOING)?;
     drop(read);
     if planned >= store.zone_data {
         return Ok(());
@@ -182,7 +182,7 @@ async fn replan(store: &PostgresStore) -> Result<()> {
     let mut after = Uuid::nil();
     loop {
         let mut read = store.read(DOING).await?;
-        let page = sqlx::query(sql!("replan_jobs")).bind(after).bind(rows::limit(REPLANNED_AT_ONCE));
+        let page = sqlx::query(sql!("setup/replan_jobs")).bind(after).bind(rows::limit(REPLANNED_AT_ONCE));
         let page = page.fetch_all(&mut *read).await.failed(DOING)?;
         drop(read);
         let Some(last) = page.last() else { break };
@@ -193,7 +193,7 @@ async fn replan(store: &PostgresStore) -> Result<()> {
         }
     }
     let mut write = store.write(DOING).await?;
-    sqlx::query(sql!("set_zone_data")).bind(store.zone_data).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::query(sql!("setup/set_zone_data")).bind(store.zone_data).execute(&mut *write.tx).await.failed(DOING)?;
     write.commit().await
 }
 
@@ -202,11 +202,16 @@ async fn replan(store: &PostgresStore) -> Result<()> {
 async fn replan_jobs(store: &PostgresStore, jobs: &[Uuid]) -> Result<()> {
     const DOING: &str = "replan with this release's zone data";
     let mut write = store.write(DOING).await?;
-    sqlx::query(sql!("epochs_held")).bind(jobs).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::query(sql!("epochs/lock_epochs")).bind(jobs).execute(&mut *write.tx).await.failed(DOING)?;
     let now = write.read_clock().await?.millis();
-    sqlx::query(sql!("replan")).bind(jobs).bind(now).execute(&mut *write.tx).await.failed(DOING)?;
-    sqlx::query(sql!("replan_epochs")).bind(jobs).bind(store.zone_data).execute(&mut *write.tx).await.failed(DOING)?;
-    sqlx::query(sql!("raise_epochs")).bind(jobs).bind(now).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::query(sql!("setup/replan")).bind(jobs).bind(now).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::query(sql!("setup/replan_epochs"))
+        .bind(jobs)
+        .bind(store.zone_data)
+        .execute(&mut *write.tx)
+        .await
+        .failed(DOING)?;
+    sqlx::query(sql!("epochs/raise_epochs")).bind(jobs).bind(now).execute(&mut *write.tx).await.failed(DOING)?;
     range::notify(&mut write).await?;
     write.commit().await
 }
@@ -264,7 +269,7 @@ pub(super) async fn first(options: &PgConnectOptions) -> Result<PgConnection> {
 async fn begin(pool: &sqlx::PgPool, options: &PostgresOptions) -> Result<Begin> {
     // As a simple query: outside a transaction, a pooler might send the parts of a prepared statement to different
     // connections.
-    let row = sqlx::raw_sql(sql!("timeouts")).fetch_one(pool).await.failed(DOING)?;
+    let row = sqlx::raw_sql(sql!("setup/timeouts")).fetch_one(pool).await.failed(DOING)?;
     let mut settings = String::new();
     for (name, wanted) in [
         ("statement_timeout", options.statement_timeout),
@@ -382,15 +387,20 @@ async fn migrate_once(connection: &mut PgConnection) -> Result<()> {
 
 async fn migrate_in(tx: &mut PgConnection) -> Result<()> {
     const DOING: &str = "migrate the schema";
-    sqlx::query(sql!("migration_lock")).bind(MIGRATION_LOCK).persistent(false).execute(&mut *tx).await.failed(DOING)?;
+    sqlx::query(sql!("setup/migration_lock"))
+        .bind(MIGRATION_LOCK)
+        .persistent(false)
+        .execute(&mut *tx)
+        .await
+        .failed(DOING)?;
     let patience = format!("set local lock_timeout = {}", STEP_LOCK_TIMEOUT.as_millis());
     sqlx::raw_sql(AssertSqlSafe(patience)).execute(&mut *tx).await.failed(DOING)?;
-    sqlx::raw_sql(sql!("migration_table")).execute(&mut *tx).await.failed(DOING)?;
-    let found = sqlx::query(sql!("migrated")).persistent(false).fetch_all(&mut *tx).await.failed(DOING)?;
+    sqlx::raw_sql(sql!("setup/migration_table")).execute(&mut *tx).await.failed(DOING)?;
+    let found = sqlx::query(sql!("setup/migrated")).persistent(false).fetch_all(&mut *tx).await.failed(DOING)?;
     let has = steps_made(&found)?;
     for (number, step) in (1..).zip(&STEPS).filter(|(number, _)| *number > has) {
         sqlx::raw_sql(step.text).execute(&mut *tx).await.failed(DOING)?;
-        sqlx::query(sql!("migrated_step"))
+        sqlx::query(sql!("setup/migrated_step"))
             .bind(number)
             .bind(step.name)
             .bind(step.works_from)

@@ -49,11 +49,11 @@ async fn raw(pool: &PgPool, text: &'static str) -> Result<()> {
 #[async_trait]
 impl Probe for PostgresStore {
     async fn begin_limit(&self) -> Result<()> {
-        raw(&self.pool, sql!("probe_limit_begin")).await
+        raw(&self.pool, sql!("probe/probe_limit_begin")).await
     }
 
     async fn insert_plainly(&self, ticks: &[PlainTick]) -> Result<()> {
-        sqlx::query(sql!("probe_insert"))
+        sqlx::query(sql!("probe/probe_insert"))
             .bind(rows::run_ids(ticks.iter().map(|tick| tick.run)))
             .bind(rows::job_ids(ticks.iter().map(|tick| tick.job)))
             .bind(ticks.iter().map(|tick| tick.tick.millis()).collect::<Vec<_>>())
@@ -64,7 +64,7 @@ impl Probe for PostgresStore {
     }
 
     async fn end_limit(&self) -> Result<()> {
-        raw(&self.pool, sql!("probe_limit_end")).await
+        raw(&self.pool, sql!("probe/probe_limit_end")).await
     }
 
     async fn tidy(&self) -> Result<()> {
@@ -78,26 +78,32 @@ impl Probe for PostgresStore {
     }
 
     async fn job_bytes(&self) -> Result<JobBytes> {
-        let row = sqlx::raw_sql(sql!("probe_job_bytes")).fetch_one(&self.pool).await.failed(DOING)?;
+        let row = sqlx::raw_sql(sql!("probe/probe_job_bytes")).fetch_one(&self.pool).await.failed(DOING)?;
         let bytes = |column: &str| row.try_get::<i64, _>(column).failed(DOING).map(i64::unsigned_abs);
         Ok(JobBytes { jobs: bytes("jobs")?, audit: bytes("audit")? })
     }
 
     async fn hold_snapshot(&self) -> Result<OpenSnapshot> {
         let mut connection = self.pool.acquire().await.failed(DOING)?.detach();
-        sqlx::raw_sql(sql!("probe_snapshot")).execute(&mut connection).await.failed(DOING)?;
+        sqlx::raw_sql(sql!("probe/probe_snapshot")).execute(&mut connection).await.failed(DOING)?;
         Ok(OpenSnapshot::new(connection))
     }
 
     async fn forget_runs(&self, until: DbTime) -> Result<()> {
-        let schema: String = sqlx::query_scalar(sql!("probe_schema")).fetch_one(&self.pool).await.failed(DOING)?;
+        let schema: String =
+            sqlx::query_scalar(sql!("probe/probe_schema")).fetch_one(&self.pool).await.failed(DOING)?;
         if !schema.starts_with(BENCH_PLACE) {
             return Err(StoreError::Unusable(format!(
                 "{schema:?} is not a benchmark's own schema; nothing is removed there"
             )));
         }
-        raw(&self.pool, sql!("probe_forget_runs")).await?;
-        sqlx::query(sql!("probe_forget_ticks")).bind(until.millis()).execute(&self.pool).await.failed(DOING).map(drop)
+        raw(&self.pool, sql!("probe/probe_forget_runs")).await?;
+        sqlx::query(sql!("probe/probe_forget_ticks"))
+            .bind(until.millis())
+            .execute(&self.pool)
+            .await
+            .failed(DOING)
+            .map(drop)
     }
 }
 

@@ -17,7 +17,7 @@ const DOING: &str = "prune";
 pub(super) async fn prune_audit(store: &PostgresStore, before: DbTime, limit: usize) -> Result<u64> {
     const DOING: &str = "prune the audit trail";
     let mut write = store.write(DOING).await?;
-    let gone = sqlx::query(sql!("prune_audit"))
+    let gone = sqlx::query(sql!("audit/prune_audit"))
         .bind(before.millis())
         .bind(rows::limit(limit))
         .execute(&mut *write.tx)
@@ -63,7 +63,7 @@ async fn drop_day(store: &PostgresStore, day: Day) -> Result<u64> {
 /// From now on no redrive creates a run in a day before this one.
 async fn close_days(store: &PostgresStore, first: Day) -> Result<()> {
     let mut write = store.write(DOING).await?;
-    sqlx::query(sql!("days_close")).bind(first.start().millis()).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::query(sql!("days/days_close")).bind(first.start().millis()).execute(&mut *write.tx).await.failed(DOING)?;
     write.commit().await
 }
 
@@ -74,7 +74,7 @@ async fn close_days(store: &PostgresStore, first: Day) -> Result<()> {
 async fn finish(store: &PostgresStore, day: Day) -> Result<u64> {
     let ((low, high), table) = (day.ids(), day.table());
     let mut read = store.begin(&store.begin.slow, DOING).await?;
-    let open: bool = sqlx::query_scalar(day_sql!("day_open", &table))
+    let open: bool = sqlx::query_scalar(day_sql!("days/day_open", &table))
         .bind(low.uuid())
         .bind(high.uuid())
         .fetch_one(&mut *read)
@@ -97,12 +97,12 @@ async fn finish(store: &PostgresStore, day: Day) -> Result<u64> {
 async fn is_done_with(store: &PostgresStore, day: Day) -> Result<bool> {
     let (low, high) = day.ids();
     let mut read = store.read(DOING).await?;
-    let lags: bool = sqlx::query_scalar(sql!("day_cursors"))
+    let lags: bool = sqlx::query_scalar(sql!("days/day_cursors"))
         .bind(day.next().start().millis())
         .fetch_one(&mut *read)
         .await
         .failed(DOING)?;
-    let waits: bool = sqlx::query_scalar(sql!("day_waiting"))
+    let waits: bool = sqlx::query_scalar(sql!("days/day_waiting"))
         .bind(low.uuid())
         .bind(high.uuid())
         .fetch_one(&mut *read)
@@ -112,7 +112,7 @@ async fn is_done_with(store: &PostgresStore, day: Day) -> Result<bool> {
         return Ok(false);
     }
     let lowest = horizon::lowest_open_from(&mut read, day.next().start(), DOING).await?;
-    let claimed: bool = sqlx::query_scalar(sql!("day_claimed"))
+    let claimed: bool = sqlx::query_scalar(sql!("days/day_claimed"))
         .bind(low.uuid())
         .bind(high.uuid())
         .bind(lowest.uuid())
@@ -127,14 +127,15 @@ async fn is_done_with(store: &PostgresStore, day: Day) -> Result<bool> {
 async fn keep_last_runs(store: &PostgresStore, day: Day) -> Result<u64> {
     let ((low, high), table) = (day.ids(), day.table());
     let mut write = store.writing(store.begin(&store.begin.slow, DOING).await?, DOING);
-    let count: i64 = sqlx::query_scalar(day_sql!("day_count", &table)).fetch_one(&mut *write.tx).await.failed(DOING)?;
-    let kept = sqlx::query(day_sql!("day_last_runs", &table))
+    let count: i64 =
+        sqlx::query_scalar(day_sql!("days/day_count", &table)).fetch_one(&mut *write.tx).await.failed(DOING)?;
+    let kept = sqlx::query(day_sql!("days/day_last_runs", &table))
         .bind(high.uuid())
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?
         .rows_affected();
-    for statement in [sql!("day_attempts"), sql!("day_failures")] {
+    for statement in [sql!("days/day_attempts"), sql!("days/day_failures")] {
         sqlx::query(statement).bind(low.uuid()).bind(high.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
     }
     write.commit().await?;
@@ -148,15 +149,15 @@ async fn prune_rows(store: &PostgresStore, before: DbTime, limit: usize, pruned:
         sqlx::query_scalar::<_, Uuid>(statement).bind(before.millis()).bind(ids_before.uuid()).bind(rows::limit(limit))
     };
     let whole_days = RunId::floor(Day::of(before).start());
-    let runs = old(sql!("prune_runs"), whole_days).fetch_all(&mut *write.tx).await.failed(DOING)?;
+    let runs = old(sql!("prune/prune_runs"), whole_days).fetch_all(&mut *write.tx).await.failed(DOING)?;
     pruned.runs += runs.len() as u64;
     if !runs.is_empty() {
-        for statement in [sql!("prune_attempts"), sql!("prune_failures")] {
+        for statement in [sql!("prune/prune_attempts"), sql!("prune/prune_failures")] {
             sqlx::query(statement).bind(&runs).execute(&mut *write.tx).await.failed(DOING)?;
         }
     }
-    old(sql!("prune_ranges"), RunId::floor(before)).fetch_all(&mut *write.tx).await.failed(DOING)?;
-    let jobs: Vec<Uuid> = sqlx::query_scalar(sql!("prune_jobs"))
+    old(sql!("prune/prune_ranges"), RunId::floor(before)).fetch_all(&mut *write.tx).await.failed(DOING)?;
+    let jobs: Vec<Uuid> = sqlx::query_scalar(sql!("prune/prune_jobs"))
         .bind(before.millis())
         .bind(rows::limit(limit))
         .fetch_all(&mut *write.tx)
@@ -164,18 +165,18 @@ async fn prune_rows(store: &PostgresStore, before: DbTime, limit: usize, pruned:
         .failed(DOING)?;
     pruned.jobs = jobs.len() as u64;
     if !jobs.is_empty() {
-        for statement in [sql!("prune_epochs"), sql!("prune_cursors"), sql!("prune_last_runs")] {
+        for statement in [sql!("prune/prune_epochs"), sql!("prune/prune_cursors"), sql!("prune/prune_last_runs")] {
             sqlx::query(statement).bind(&jobs).execute(&mut *write.tx).await.failed(DOING)?;
         }
     }
-    sqlx::query(sql!("prune_backfills"))
+    sqlx::query(sql!("prune/prune_backfills"))
         .bind(before.millis())
         .bind(rows::limit(limit))
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
     prune_flows(&mut write, RunId::floor(before), limit).await?;
-    pruned.requests = sqlx::query(sql!("prune_requests"))
+    pruned.requests = sqlx::query(sql!("requests/prune_requests"))
         .bind(now.minus(IDEMPOTENCY_KEPT).millis())
         .bind(rows::limit(limit))
         .execute(&mut *write.tx)
@@ -189,7 +190,7 @@ async fn prune_rows(store: &PostgresStore, before: DbTime, limit: usize, pruned:
 async fn prune_flows(write: &mut Write, before: RunId, limit: usize) -> Result<()> {
     let (mut gone, mut after) = (0, Uuid::nil());
     loop {
-        let page: Vec<Uuid> = sqlx::query_scalar(sql!("flow_prune_page"))
+        let page: Vec<Uuid> = sqlx::query_scalar(sql!("prune/flow_prune_page"))
             .bind(before.uuid())
             .bind(after)
             .bind(rows::limit(limit))
@@ -199,7 +200,7 @@ async fn prune_flows(write: &mut Write, before: RunId, limit: usize) -> Result<(
         let Some(last) = page.last() else { return Ok(()) };
         after = *last;
         let full = page.len() >= limit;
-        let pruned = sqlx::query(sql!("flow_prune")).bind(&page).execute(&mut *write.tx).await.failed(DOING)?;
+        let pruned = sqlx::query(sql!("prune/flow_prune")).bind(&page).execute(&mut *write.tx).await.failed(DOING)?;
         gone += usize::try_from(pruned.rows_affected()).unwrap_or(usize::MAX);
         if !full || gone >= limit {
             return Ok(());

@@ -32,21 +32,22 @@ async fn write_range(write: &mut Write, lease: &Lease, plan: &RangePlan) -> Resu
 
 /// Locks the job if it has this epoch. Then, in the next statement, reads its cursor and the clock.
 pub(super) async fn hold(write: &mut Write, job: JobId, epoch: Epoch) -> Result<Option<(TenantId, Option<DbTime>)>> {
-    let tenant: Option<i32> = sqlx::query_scalar(sql!("range_held"))
+    let tenant: Option<i32> = sqlx::query_scalar(sql!("ranges/lock_range"))
         .bind(job.uuid())
         .bind(epoch.raw())
         .fetch_optional(&mut *write.tx)
         .await
         .failed(write.doing)?;
     let Some(tenant) = tenant else { return Ok(None) };
-    let row = sqlx::query(sql!("cursor_now")).bind(job.uuid()).fetch_one(&mut *write.tx).await.failed(write.doing)?;
+    let row =
+        sqlx::query(sql!("ranges/cursor_now")).bind(job.uuid()).fetch_one(&mut *write.tx).await.failed(write.doing)?;
     write.now = rows::at(&row, "now").failed(write.doing)?;
     Ok(Some((TenantId::from_raw(tenant), rows::time(&row, "next_tick").failed(write.doing)?)))
 }
 
 /// Whether a tick of the range has a row.
 pub(super) async fn is_occupied(write: &mut Write, job: JobId, range: SkipRange) -> Result<bool> {
-    let occupied: Option<i32> = sqlx::query_scalar(sql!("range_probe"))
+    let occupied: Option<i32> = sqlx::query_scalar(sql!("ranges/range_probe"))
         .bind(job.uuid())
         .bind(RunId::floor(range.from).uuid())
         .bind(RunId::floor(range.to.plus(Span::millis(1))).uuid())
@@ -61,7 +62,7 @@ pub(super) async fn insert_ranges(write: &mut Write, job: JobId, tenant: TenantI
         return Ok(());
     }
     let column = |of: fn(&SkipRange) -> i64| ranges.iter().map(of).collect::<Vec<_>>();
-    sqlx::query(sql!("range_insert"))
+    sqlx::query(sql!("ranges/range_insert"))
         .bind(rows::run_ids(ranges.iter().map(|range| RunId::of(job, Cause::Range { from: range.from }))))
         .bind(column(|range| range.from.millis()))
         .bind(column(|range| range.to.millis()))
@@ -84,7 +85,7 @@ pub(super) async fn move_on(write: &mut Write, job: JobId, cursor: Option<DbTime
 }
 
 pub(super) async fn set_cursor(write: &mut Write, job: JobId, cursor: Option<DbTime>) -> Result<()> {
-    sqlx::query(sql!("set_cursor"))
+    sqlx::query(sql!("cursors/set_cursor"))
         .bind(job.uuid())
         .bind(cursor.map(DbTime::millis))
         .execute(&mut *write.tx)
@@ -95,7 +96,7 @@ pub(super) async fn set_cursor(write: &mut Write, job: JobId, cursor: Option<DbT
 
 /// Makes the owner plan again: ticks planned under the old epoch are rejected. The caller has the job locked.
 pub(super) async fn raise_epoch(write: &mut Write, job: JobId) -> Result<Epoch> {
-    let epoch = sqlx::query_scalar(sql!("raise_epoch"))
+    let epoch = sqlx::query_scalar(sql!("epochs/raise_epoch"))
         .bind(job.uuid())
         .bind(write.now.millis())
         .fetch_one(&mut *write.tx)
@@ -106,6 +107,6 @@ pub(super) async fn raise_epoch(write: &mut Write, job: JobId) -> Result<Epoch> 
 
 /// Notifies the listeners for job changes when this transaction commits.
 pub(super) async fn notify(write: &mut Write) -> Result<()> {
-    sqlx::query(sql!("notify")).execute(&mut *write.tx).await.failed(write.doing)?;
+    sqlx::query(sql!("ranges/notify")).execute(&mut *write.tx).await.failed(write.doing)?;
     Ok(())
 }

@@ -24,7 +24,7 @@ pub(super) async fn get_job(store: &PostgresStore, tenant: TenantId, job: &JobRe
     let mut read = store.read(DOING).await?;
     let row = jobs::find(&mut read, &store.unreadable, tenant, job, DOING).await?;
     let mut last = last_runs(&mut read, &store.unreadable, &[row.job.id], DOING).await?;
-    let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
+    let now = sqlx::query_scalar(sql!("setup/now")).fetch_one(&mut *read).await.failed(DOING)?;
     let max = store.limits.waiting_per_job_max;
     let backlog = backlog::work_of(&mut read, row.job.id, max, DOING).await?;
     Ok(JobRecord { backlog, ..record(row, &mut last, DbTime::from_millis(now)) })
@@ -39,7 +39,7 @@ pub(super) async fn list_jobs(
 ) -> Result<Page<JobRecord, String>> {
     const DOING: &str = "list jobs";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(ended_by_bytes(sql!("list_jobs"), "name", "spec"))
+    let found = sqlx::query(ended_by_bytes(sql!("reads/list_jobs"), "name", "spec"))
         .bind(tenant.raw())
         .bind(after.unwrap_or_default())
         .bind(filter.enabled)
@@ -62,7 +62,7 @@ pub(super) async fn list_jobs(
     calendars::give(&mut read, &store.unreadable, &mut jobs, DOING).await?;
     let ids: Vec<_> = jobs.iter().map(|row| row.job.id).collect();
     let mut last = last_runs(&mut read, &store.unreadable, &ids, DOING).await?;
-    let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
+    let now = sqlx::query_scalar(sql!("setup/now")).fetch_one(&mut *read).await.failed(DOING)?;
     let now = DbTime::from_millis(now);
     Ok(Page { items: jobs.into_iter().map(|row| record(row, &mut last, now)).collect(), next })
 }
@@ -97,7 +97,7 @@ async fn last_runs(
     doing: &'static str,
 ) -> Result<HashMap<JobId, RunRecord>> {
     let asked = rows::job_ids(jobs.iter().copied());
-    let found = sqlx::query(sql!("last_runs")).bind(asked).fetch_all(read).await.failed(doing)?;
+    let found = sqlx::query(sql!("reads/last_runs")).bind(asked).fetch_all(read).await.failed(doing)?;
     Ok(unreadable.each("runs", &found, rows::run).into_iter().map(|run| (run.job, run)).collect())
 }
 
@@ -115,12 +115,12 @@ pub(super) async fn run_record(
     doing: &'static str,
 ) -> Result<RunRecord> {
     let by_id = |statement| sqlx::query(statement).bind(tenant.raw()).bind(id.uuid());
-    for statement in [sql!("get_run"), sql!("get_last_run")] {
+    for statement in [sql!("runs/get_run"), sql!("reads/get_last_run")] {
         if let Some(row) = by_id(statement).fetch_optional(&mut *connection).await.failed(doing)? {
             return rows::run(&row).failed_or_refused(doing);
         }
     }
-    match by_id(sql!("get_range")).fetch_optional(connection).await.failed(doing)? {
+    match by_id(sql!("reads/get_range")).fetch_optional(connection).await.failed(doing)? {
         Some(row) => rows::range(&row).failed_or_refused(doing),
         None => Err(StoreError::NotFound("run")),
     }
@@ -150,7 +150,7 @@ pub(super) async fn list_runs(
     let job = filter.job.map(JobId::uuid);
     let mut items = Vec::new();
     if search == Search::Failures {
-        let statement = if job.is_some() { sql!("list_job_failed") } else { sql!("list_failed") };
+        let statement = if job.is_some() { sql!("reads/list_job_failed") } else { sql!("reads/list_failed") };
         let mut query = sqlx::query(statement).bind(tenant.raw()).bind(low).bind(high).bind(one_more);
         if let Some(job) = job {
             query = query.bind(job);
@@ -159,8 +159,8 @@ pub(super) async fn list_runs(
     }
     // Also runs that outlived their day's table.
     let (runs, last_runs) = match job {
-        Some(_) => (sql!("list_job_runs"), sql!("list_job_last_runs")),
-        None => (sql!("list_runs"), sql!("list_last_runs")),
+        Some(_) => (sql!("reads/list_job_runs"), sql!("reads/list_job_last_runs")),
+        None => (sql!("reads/list_runs"), sql!("reads/list_last_runs")),
     };
     for statement in Some(runs).filter(|_| search != Search::Failures).into_iter().chain([last_runs]) {
         let mut query = sqlx::query(statement).bind(tenant.raw()).bind(low).bind(high).bind(&states).bind(one_more);
@@ -171,7 +171,7 @@ pub(super) async fn list_runs(
     }
 
     if filter.states.is_empty() || filter.states.contains(&State::Skipped) {
-        let statement = if job.is_some() { sql!("list_job_ranges") } else { sql!("list_ranges") };
+        let statement = if job.is_some() { sql!("reads/list_job_ranges") } else { sql!("reads/list_ranges") };
         let from = filter.from.map_or(i64::MIN, DbTime::millis);
         let mut query = sqlx::query(statement).bind(tenant.raw()).bind(from).bind(high).bind(one_more);
         if let Some(job) = job {
@@ -192,7 +192,7 @@ async fn search_end(
     most: usize,
     doing: &'static str,
 ) -> Result<Option<RunId>> {
-    let statement = if job.is_some() { sql!("search_job_end") } else { sql!("search_end") };
+    let statement = if job.is_some() { sql!("reads/search_job_end") } else { sql!("reads/search_end") };
     let mut query =
         sqlx::query_scalar::<_, Uuid>(statement).bind(low).bind(high).bind(rows::limit(most.saturating_sub(1)));
     if let Some(job) = job {
@@ -205,7 +205,7 @@ pub(super) async fn list_attempts(store: &PostgresStore, tenant: TenantId, id: R
     const DOING: &str = "list attempts";
     let mut read = store.read(DOING).await?;
     let run = run_record(&mut read, tenant, id, DOING).await?;
-    let found = sqlx::query(sql!("list_attempts")).bind(id.uuid()).fetch_all(&mut *read).await.failed(DOING)?;
+    let found = sqlx::query(sql!("reads/list_attempts")).bind(id.uuid()).fetch_all(&mut *read).await.failed(DOING)?;
     let mut attempts = store.unreadable.each("attempts", &found, |row| rows::attempt(id, row));
     let outcome = match run.state {
         State::Waiting | State::Skipped | State::Unknown(_) => return Ok(attempts),
@@ -238,7 +238,7 @@ pub(super) async fn list_audit(
 ) -> Result<Page<AuditRecord, i64>> {
     const DOING: &str = "list the audit trail";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(ended_by_bytes(sql!("list_audit"), "id desc", "detail"))
+    let found = sqlx::query(ended_by_bytes(sql!("audit/list_audit"), "id desc", "detail"))
         .bind(tenant.raw())
         .bind(before.unwrap_or(i64::MAX))
         .bind(rows::limit(limit.saturating_add(1)))

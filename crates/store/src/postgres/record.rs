@@ -128,9 +128,9 @@ async fn insert(write: &mut Write, lease: &Lease, all: &Ticks<'_>, how: How) -> 
     }
     let waits = all.iter().any(|(_, row)| state(row) == State::Waiting);
     let statement = match (how.again, waits) {
-        (true, _) => sql!("record_again"),
-        (false, true) => sql!("record_waiting"),
-        (false, false) => sql!("record"),
+        (true, _) => sql!("record/record_again"),
+        (false, true) => sql!("record/record_waiting"),
+        (false, false) => sql!("record/record"),
     };
     let column = |of: fn(&(&JobTicks, &RecordRow)) -> i64| all.iter().map(of).collect::<Vec<_>>();
     let on_tick = all.iter().all(|(_, row)| row.tick.due_at == row.tick.at);
@@ -232,7 +232,7 @@ fn reason(tick: &TickRow) -> Option<i16> {
 
 /// Why these were left out.
 async fn why(write: &mut Write, left: &Ticks<'_>, now: DbTime) -> Result<Vec<(RunId, RowAnswer)>> {
-    let found: Vec<i16> = sqlx::query_scalar(sql!("record_answers"))
+    let found: Vec<i16> = sqlx::query_scalar(sql!("record/record_answers"))
         .bind(rows::run_ids(left.iter().map(|(_, row)| row.tick.id)))
         .bind(rows::job_ids(left.iter().map(|(ticks, _)| ticks.job)))
         .bind(left.iter().map(|(ticks, _)| ticks.epoch.raw()).collect::<Vec<_>>())
@@ -304,7 +304,7 @@ pub(super) async fn insert_edited(write: &mut Write, due: &JobTicks, queue: Opti
         return Ok(BTreeSet::new());
     }
     let rows = &due.rows;
-    let inserted: Vec<Uuid> = sqlx::query_scalar(sql!("edit_ticks"))
+    let inserted: Vec<Uuid> = sqlx::query_scalar(sql!("record/edit_ticks"))
         .bind(rows::run_ids(rows.iter().map(|row| row.tick.id)))
         .bind(rows.iter().map(|row| row.tick.at.millis()).collect::<Vec<_>>())
         .bind(rows.iter().map(|row| row.tick.due_at.millis()).collect::<Vec<_>>())
@@ -337,7 +337,8 @@ mod tests {
             let begin = text.find(from).unwrap();
             &text[begin..begin + text[begin..].find(to).unwrap()]
         };
-        let [plain, waiting, again] = [sql!("record"), sql!("record_waiting"), sql!("record_again")];
+        let [plain, waiting, again] =
+            [sql!("record/record"), sql!("record/record_waiting"), sql!("record/record_again")];
         let (to_insert, to_wait) =
             (between(plain, "with lease", ")\nselect"), between(waiting, "with lease", "), queued as ("));
         assert_eq!(to_insert, to_wait);

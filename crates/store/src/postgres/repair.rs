@@ -15,7 +15,7 @@ use crate::{Actor, JobTicks, Lease, RANGES_PER_LEDGER_MAX, Result, Walked, Walke
 pub(super) async fn walk_jobs(store: &PostgresStore, after: Option<JobId>, limit: usize) -> Result<Walked> {
     const DOING: &str = "page through the jobs";
     let mut read = store.read(DOING).await?;
-    let ids: Vec<Uuid> = sqlx::query_scalar(sql!("walk_jobs"))
+    let ids: Vec<Uuid> = sqlx::query_scalar(sql!("repair/walk_jobs"))
         .bind(after.map_or_else(Uuid::nil, JobId::uuid))
         .bind(rows::limit(limit))
         .fetch_all(&mut *read)
@@ -35,7 +35,7 @@ pub(super) async fn load_ledgers(store: &PostgresStore, asked: &[(JobId, Window)
     let (Some(lowest), Some(highest)) = (low.iter().min(), high.iter().max()) else { return Ok(ledgers) };
     let jobs = rows::job_ids(asked.iter().map(|(job, _)| *job));
     let mut read = store.read(DOING).await?;
-    let ticks = sqlx::query(sql!("ledger_ticks"))
+    let ticks = sqlx::query(sql!("repair/ledger_ticks"))
         .bind(&jobs)
         .bind(rows::run_ids(low.iter().copied()))
         .bind(rows::run_ids(high.iter().copied()))
@@ -49,7 +49,7 @@ pub(super) async fn load_ledgers(store: &PostgresStore, asked: &[(JobId, Window)
             ledger.ticks.push(rows::at(row, "scheduled_at").failed(DOING)?);
         }
     }
-    let ranges = sqlx::query(sql!("ledger_ranges"))
+    let ranges = sqlx::query(sql!("repair/ledger_ranges"))
         .bind(&jobs)
         .bind(rows::run_ids(high.iter().copied()))
         .bind(rows::limit(RANGES_PER_LEDGER_MAX))

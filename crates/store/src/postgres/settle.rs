@@ -110,7 +110,7 @@ async fn settle_in(store: &PostgresStore, write: &mut Write, settles: &[Settle],
 
 /// Locks those of the runs that no other session has locked, and returns the others.
 async fn locked_elsewhere(write: &mut Write, table: &str, settles: &[&Settle]) -> Result<Vec<(RunId, Fence)>> {
-    let found: Vec<(Uuid, i64)> = sqlx::query_as(day_sql!("settle_locked", table))
+    let found: Vec<(Uuid, i64)> = sqlx::query_as(day_sql!("settle/settle_locked", table))
         .bind(rows::run_ids(settles.iter().map(|settle| settle.settlement.run)))
         .bind(settles.iter().map(|settle| settle.settlement.fence.raw()).collect::<Vec<_>>())
         .fetch_all(&mut *write.tx)
@@ -121,7 +121,7 @@ async fn locked_elsewhere(write: &mut Write, table: &str, settles: &[&Settle]) -
 
 async fn end(write: &mut Write, table: &str, settles: &[&Settle], settled: &mut HashMap<RunId, Fence>) -> Result<()> {
     let said = || settles.iter().map(|settle| &settle.settlement);
-    let row = sqlx::query(day_sql!("settle_terminal", table))
+    let row = sqlx::query(day_sql!("settle/settle_terminal", table))
         .bind(rows::run_ids(said().map(|said| said.run)))
         .bind(said().map(|said| said.fence.raw()).collect::<Vec<_>>())
         .bind(said().map(|said| said.verdict.state().code()).collect::<Vec<_>>())
@@ -155,7 +155,7 @@ async fn list_failures(write: &mut Write, failed: Vec<&Settle>) -> Result<()> {
         return Ok(());
     }
     let hash = |settle: &&Settle| settle.settlement.error.as_deref().map(error_hash);
-    sqlx::query(sql!("failures_insert"))
+    sqlx::query(sql!("settle/failures_insert"))
         .bind(rows::run_ids(failed.iter().map(|settle| settle.settlement.run)))
         .bind(failed.iter().map(|settle| settle.tenant.raw()).collect::<Vec<_>>())
         .bind(rows::job_ids(failed.iter().map(|settle| settle.job)))
@@ -173,7 +173,7 @@ async fn put_back(
     settles: &[&Settle],
     settled: &mut HashMap<RunId, Fence>,
 ) -> Result<()> {
-    let held = sqlx::query(day_sql!("settle_held", table))
+    let held = sqlx::query(day_sql!("settle/lock_settled", table))
         .bind(rows::run_ids(settles.iter().map(|settle| settle.settlement.run)))
         .bind(settles.iter().map(|settle| settle.settlement.fence.raw()).collect::<Vec<_>>())
         .fetch_all(&mut *write.tx)
@@ -218,7 +218,7 @@ async fn put_back(
         settled.insert(run, fence);
     }
     attempts.insert(write).await?;
-    sqlx::query(day_sql!("settle_back", table))
+    sqlx::query(day_sql!("settle/settle_back", table))
         .bind(back.run)
         .bind(back.due_at)
         .bind(back.unspent)
@@ -235,8 +235,8 @@ async fn put_back(
 /// Ends the claims of workers and nodes on these cancelled runs. Keeps the workers' logs as output.
 pub(super) async fn end_cancelled(write: &mut Write, runs: Vec<Uuid>) -> Result<()> {
     if !runs.is_empty() {
-        sqlx::query(sql!("worker_logs_kept")).bind(&runs).execute(&mut *write.tx).await.failed(DOING)?;
-        sqlx::query(sql!("claims_unlist")).bind(&runs).execute(&mut *write.tx).await.failed(DOING)?;
+        sqlx::query(sql!("worker_claims/worker_logs_kept")).bind(&runs).execute(&mut *write.tx).await.failed(DOING)?;
+        sqlx::query(sql!("open_claims/claims_unlist")).bind(&runs).execute(&mut *write.tx).await.failed(DOING)?;
     }
     end_claims(write, runs).await
 }
@@ -244,7 +244,7 @@ pub(super) async fn end_cancelled(write: &mut Write, runs: Vec<Uuid>) -> Result<
 /// Removes the workers' claims on these runs.
 pub(super) async fn end_claims(write: &mut Write, runs: Vec<Uuid>) -> Result<()> {
     if !runs.is_empty() {
-        sqlx::query(sql!("worker_claims_end")).bind(runs).execute(&mut *write.tx).await.failed(DOING)?;
+        sqlx::query(sql!("worker_claims/worker_claims_end")).bind(runs).execute(&mut *write.tx).await.failed(DOING)?;
     }
     Ok(())
 }
@@ -281,7 +281,7 @@ impl Attempts {
         if self.run.is_empty() {
             return Ok(());
         }
-        sqlx::query(sql!("settle_attempts"))
+        sqlx::query(sql!("settle/settle_attempts"))
             .bind(self.run)
             .bind(self.attempt)
             .bind(self.fence)

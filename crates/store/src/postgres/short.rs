@@ -18,12 +18,12 @@ pub(super) enum Form {
 /// The form for new jobs. Checked each time: a node of an earlier step that was suspended may resume and join again.
 pub(super) async fn form(write: &mut Write) -> Result<Form> {
     let (readers_only, shut): (bool, bool) =
-        sqlx::query_as(sql!("short_readers")).fetch_one(&mut *write.tx).await.failed(write.doing)?;
+        sqlx::query_as(sql!("setup/short_readers")).fetch_one(&mut *write.tx).await.failed(write.doing)?;
     if !readers_only {
         return Ok(Form::Whole);
     }
     if !shut {
-        sqlx::query(sql!("short_only")).execute(&mut *write.tx).await.failed(write.doing)?;
+        sqlx::query(sql!("setup/short_only")).execute(&mut *write.tx).await.failed(write.doing)?;
     }
     Ok(Form::Short)
 }

@@ -49,12 +49,12 @@ impl Tx for Write {
         &self.limits
     }
     async fn read_clock(&mut self) -> Result<DbTime> {
-        let now = sqlx::query_scalar(sql!("now")).fetch_one(&mut *self.tx).await.failed(self.doing)?;
+        let now = sqlx::query_scalar(sql!("setup/now")).fetch_one(&mut *self.tx).await.failed(self.doing)?;
         self.now = DbTime::from_millis(now);
         Ok(self.now)
     }
     async fn audit(&mut self, tenant: TenantId, actor: &Actor, action: &str, audit: &[(String, String)]) -> Result<()> {
-        sqlx::query(sql!("audit"))
+        sqlx::query(sql!("audit/audit"))
             .bind(tenant.raw())
             .bind(self.now.millis())
             .bind(&*rows::text(&actor.0))
@@ -75,12 +75,12 @@ impl Tx for Write {
     }
 
     async fn lock_key(&mut self, tenant: TenantId, key: &str) -> Result<()> {
-        let lock = sqlx::query(sql!("request_lock")).bind(i64::from(tenant.raw())).bind(key);
+        let lock = sqlx::query(sql!("requests/lock_key")).bind(i64::from(tenant.raw())).bind(key);
         lock.execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
     }
     async fn find_request(&mut self, tenant: TenantId, key: &str, since: DbTime) -> Result<Option<StoredRequest>> {
-        let found: Option<(Vec<u8>, String, Uuid)> = sqlx::query_as(sql!("find_request"))
+        let found: Option<(Vec<u8>, String, Uuid)> = sqlx::query_as(sql!("requests/find_request"))
             .bind(tenant.raw())
             .bind(key)
             .bind(since.millis())
@@ -90,7 +90,7 @@ impl Tx for Write {
         Ok(found.map(|(fingerprint, kind, id)| StoredRequest { fingerprint, kind, id }))
     }
     async fn insert_request(&mut self, tenant: TenantId, key: &IdempotencyKey, made: Made) -> Result<()> {
-        sqlx::query(sql!("remember_request"))
+        sqlx::query(sql!("requests/remember_request"))
             .bind(tenant.raw())
             .bind(&key.key)
             .bind(key.fingerprint.as_slice())
@@ -112,10 +112,10 @@ impl Tx for Write {
     async fn lock_jobs(&mut self, ids: &[JobId], lock: JobLock) -> Result<()> {
         let query = match (ids, lock) {
             ([], _) => return Ok(()),
-            ([job], JobLock::All) => sqlx::query(sql!("epoch_held")).bind(job.uuid()),
-            ([job], JobLock::Requests) => sqlx::query(sql!("job_held")).bind(job.uuid()),
-            (_, JobLock::All) => sqlx::query(sql!("epochs_held")).bind(rows::job_ids(ids.iter().copied())),
-            (_, JobLock::Requests) => sqlx::query(sql!("flow_jobs_held")).bind(rows::job_ids(ids.iter().copied())),
+            ([job], JobLock::All) => sqlx::query(sql!("epochs/lock_epoch")).bind(job.uuid()),
+            ([job], JobLock::Requests) => sqlx::query(sql!("epochs/lock_job")).bind(job.uuid()),
+            (_, JobLock::All) => sqlx::query(sql!("epochs/lock_epochs")).bind(rows::job_ids(ids.iter().copied())),
+            (_, JobLock::Requests) => sqlx::query(sql!("epochs/lock_jobs")).bind(rows::job_ids(ids.iter().copied())),
         };
         query.execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
@@ -128,20 +128,24 @@ impl Tx for Write {
     }
 
     async fn lock_tenant(&mut self, tenant: TenantId) -> Result<u64> {
-        let lock = || sqlx::query_scalar(sql!("tenant_held")).bind(tenant.raw());
+        let lock = || sqlx::query_scalar(sql!("tenants/lock_tenant")).bind(tenant.raw());
         let live: Option<i64> = lock().fetch_optional(&mut *self.tx).await.failed(self.doing)?;
         let live = match live {
             Some(live) => live,
             // Only before the tenant's first job does the row not exist.
             None => {
-                sqlx::query(sql!("add_tenant")).bind(tenant.raw()).execute(&mut *self.tx).await.failed(self.doing)?;
+                sqlx::query(sql!("tenants/add_tenant"))
+                    .bind(tenant.raw())
+                    .execute(&mut *self.tx)
+                    .await
+                    .failed(self.doing)?;
                 lock().fetch_one(&mut *self.tx).await.failed(self.doing)?
             }
         };
         Ok(live.unsigned_abs())
     }
     async fn names_taken(&mut self, tenant: TenantId, names: &[String]) -> Result<HashSet<String>> {
-        let taken = sqlx::query_scalar(sql!("names_taken")).bind(tenant.raw()).bind(names);
+        let taken = sqlx::query_scalar(sql!("jobs/names_taken")).bind(tenant.raw()).bind(names);
         Ok(taken.fetch_all(&mut *self.tx).await.failed(self.doing)?.into_iter().collect())
     }
     async fn lock_homes(&mut self, regions: &[&str]) -> Result<Homes> {
@@ -160,9 +164,9 @@ impl Tx for Write {
         jobs::update(self, was, job).await
     }
     async fn last_recorded(&mut self, job: JobId, from: DbTime) -> Result<Option<DbTime>> {
-        let tick = sqlx::query_scalar(sql!("last_tick")).bind(job.uuid()).bind(RunId::floor(from).uuid());
+        let tick = sqlx::query_scalar(sql!("runs/last_tick")).bind(job.uuid()).bind(RunId::floor(from).uuid());
         let tick: Option<i64> = tick.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
-        let range = sqlx::query_scalar(sql!("last_range")).bind(job.uuid());
+        let range = sqlx::query_scalar(sql!("ranges/last_range")).bind(job.uuid());
         let range: Option<i64> = range.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
         Ok(tick.max(range).map(DbTime::from_millis))
     }
@@ -201,7 +205,7 @@ impl Tx for Write {
     }
 
     async fn jobs_called(&mut self, tenant: TenantId, names: &[String], ids: &[JobId]) -> Result<Vec<(JobId, String)>> {
-        let found: Vec<(Uuid, String)> = sqlx::query_as(sql!("flow_named"))
+        let found: Vec<(Uuid, String)> = sqlx::query_as(sql!("edges/flow_named"))
             .bind(tenant.raw())
             .bind(names)
             .bind(rows::job_ids(ids.iter().copied()))
@@ -211,18 +215,18 @@ impl Tx for Write {
         Ok(found.into_iter().map(|(id, name)| (JobId::from_uuid(id), name)).collect())
     }
     async fn edges_near(&mut self, jobs: &[JobId]) -> Result<Edges> {
-        flows::edges(&mut self.tx, sql!("flow_near"), jobs, self.doing).await
+        flows::edges(&mut self.tx, sql!("edges/flow_near"), jobs, self.doing).await
     }
     async fn children_of(&mut self, job: JobId) -> Result<Vec<String>> {
-        let found = sqlx::query_scalar(sql!("flow_children")).bind(job.uuid());
+        let found = sqlx::query_scalar(sql!("edges/flow_children")).bind(job.uuid());
         found.fetch_all(&mut *self.tx).await.failed(self.doing)
     }
     async fn set_parents(&mut self, job: &Job, parents: &[(JobId, When)]) -> Result<()> {
-        sqlx::query(sql!("flow_orphan")).bind(job.id.uuid()).execute(&mut *self.tx).await.failed(self.doing)?;
+        sqlx::query(sql!("edges/flow_orphan")).bind(job.id.uuid()).execute(&mut *self.tx).await.failed(self.doing)?;
         if parents.is_empty() {
             return Ok(());
         }
-        sqlx::query(sql!("flow_adopt"))
+        sqlx::query(sql!("edges/flow_adopt"))
             .bind(job.tenant.raw())
             .bind(job.id.uuid())
             .bind(rows::job_ids(parents.iter().map(|(id, _)| *id)))
@@ -237,7 +241,7 @@ impl Tx for Write {
         read::run_record(&mut self.tx, tenant, run, self.doing).await
     }
     async fn lock_run(&mut self, tenant: TenantId, run: RunId) -> Result<()> {
-        let lock = sqlx::query(sql!("run_held")).bind(tenant.raw()).bind(run.uuid());
+        let lock = sqlx::query(sql!("runs/lock_run")).bind(tenant.raw()).bind(run.uuid());
         lock.execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
     }
@@ -248,7 +252,7 @@ impl Tx for Write {
         horizon::open_runs(&mut self.tx, jobs.iter().copied(), self.now, self.doing).await
     }
     async fn count_waiting(&mut self, job: JobId, max: u64) -> Result<u64> {
-        let count = sqlx::query_scalar(sql!("count_waiting")).bind(job.uuid());
+        let count = sqlx::query_scalar(sql!("waiting/count_waiting")).bind(job.uuid());
         let count = count.bind(i64::try_from(max).unwrap_or(i64::MAX));
         let waiting: i64 = count.fetch_one(&mut *self.tx).await.failed(self.doing)?;
         Ok(waiting.unsigned_abs())
@@ -256,7 +260,7 @@ impl Tx for Write {
     async fn insert_requested(&mut self, run: RequestedRun<'_>) -> Result<bool> {
         let (job, spec, now) = (run.job, &run.job.spec, self.now.millis());
         let skipped = run.state == State::Skipped;
-        let inserted = sqlx::query(sql!("trigger"))
+        let inserted = sqlx::query(sql!("runs/trigger"))
             .bind(run.id.uuid())
             .bind(job.tenant.raw())
             .bind(job.id.uuid())
@@ -273,7 +277,7 @@ impl Tx for Write {
             return Ok(false);
         }
         if !skipped {
-            sqlx::query(sql!("enqueue_run"))
+            sqlx::query(sql!("waiting/enqueue_run"))
                 .bind(run.id.uuid())
                 .bind(job.id.uuid())
                 .bind(job.tenant.raw())
@@ -291,25 +295,25 @@ impl Tx for Write {
         Ok(true)
     }
     async fn dequeue(&mut self, runs: &[RunId]) -> Result<()> {
-        let dequeue = sqlx::query(sql!("dequeue_runs")).bind(rows::run_ids(runs.iter().copied()));
+        let dequeue = sqlx::query(sql!("waiting/dequeue_runs")).bind(rows::run_ids(runs.iter().copied()));
         dequeue.execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
     }
     async fn dequeue_job(&mut self, job: JobId) -> Result<Vec<RunId>> {
-        let dequeue = sqlx::query_scalar(sql!("dequeue_job")).bind(job.uuid());
+        let dequeue = sqlx::query_scalar(sql!("waiting/dequeue_job")).bind(job.uuid());
         dequeue.fetch_all(&mut *self.tx).await.failed(self.doing).map(run_ids)
     }
     async fn cancel_runs(&mut self, runs: &[RunId]) -> Result<()> {
-        let cancel = sqlx::query(sql!("cancel_runs")).bind(rows::run_ids(runs.iter().copied()));
+        let cancel = sqlx::query(sql!("runs/cancel_runs")).bind(rows::run_ids(runs.iter().copied()));
         cancel.bind(self.now.millis()).execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
     }
     async fn cancel_claimed(&mut self, job: JobId) -> Result<Vec<RunId>> {
         let lowest = horizon::lowest_open_from(&mut self.tx, self.now, self.doing).await?;
-        let cancel = sqlx::query_scalar(sql!("cancel_claimed")).bind(job.uuid());
+        let cancel = sqlx::query_scalar(sql!("runs/cancel_claimed")).bind(job.uuid());
         let cancel = cancel.bind(self.now.millis()).bind(lowest.uuid());
         let mut claimed = cancel.fetch_all(&mut *self.tx).await.failed(self.doing).map(run_ids)?;
-        let listed = sqlx::query_scalar(sql!("claimed_listed_held")).bind(job.uuid());
+        let listed = sqlx::query_scalar(sql!("runs/lock_claimed_listed")).bind(job.uuid());
         let listed = listed.fetch_all(&mut *self.tx).await.failed(self.doing).map(run_ids)?;
         self.cancel_runs(&listed).await?;
         claimed.extend(listed);
@@ -323,9 +327,10 @@ impl Tx for Write {
     }
     async fn failed_runs(&mut self, job: &Job, from: RunId, to: RunId, limit: usize) -> Result<Vec<RunRecord>> {
         // Without runs that outlived their day: the day's table for a new run no longer exists.
-        let closed: i64 = sqlx::query_scalar(sql!("days_closed")).fetch_one(&mut *self.tx).await.failed(self.doing)?;
+        let closed: i64 =
+            sqlx::query_scalar(sql!("days/days_closed")).fetch_one(&mut *self.tx).await.failed(self.doing)?;
         let from = from.max(RunId::floor(DbTime::from_millis(closed)));
-        let found = sqlx::query(sql!("redrive_failed"))
+        let found = sqlx::query(sql!("runs/redrive_failed"))
             .bind(job.id.uuid())
             .bind(from.uuid())
             .bind(to.uuid())
@@ -337,13 +342,13 @@ impl Tx for Write {
         Ok(self.unreadable.each("runs", &found, rows::run))
     }
     async fn run_states(&mut self, runs: &[RunId]) -> Result<HashMap<RunId, State>> {
-        let found = sqlx::query(sql!("run_states")).bind(rows::run_ids(runs.iter().copied()));
+        let found = sqlx::query(sql!("runs/run_states")).bind(rows::run_ids(runs.iter().copied()));
         let found = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
         found.iter().map(rows::run_state).collect::<std::result::Result<_, _>>().failed(self.doing)
     }
     async fn insert_redriven(&mut self, job: &Job, runs: &[(RunId, RunId, Option<String>)]) -> Result<()> {
         let queue = job.spec.target.queue();
-        sqlx::query(sql!("redrive_runs"))
+        sqlx::query(sql!("runs/redrive_runs"))
             .bind(rows::run_ids(runs.iter().map(|(failed, _, _)| *failed)))
             .bind(rows::run_ids(runs.iter().map(|(_, run, _)| *run)))
             .bind(self.now.millis())

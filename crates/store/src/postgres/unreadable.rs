@@ -26,7 +26,7 @@ async fn save_in(write: &mut Write, unsaved: &[UnreadableRow], now: DbTime) -> R
         let texts = |of: fn(&UnreadableRow) -> &String| -> Vec<String> {
             unsaved.iter().map(|row| rows::text(of(row)).into_owned()).collect()
         };
-        sqlx::query(sql!("unreadable_save"))
+        sqlx::query(sql!("unreadable/unreadable_save"))
             .bind(texts(|row| &row.table))
             .bind(texts(|row| &row.key))
             .bind(texts(|row| &row.error))
@@ -35,7 +35,7 @@ async fn save_in(write: &mut Write, unsaved: &[UnreadableRow], now: DbTime) -> R
             .await
             .failed(SAVING)?;
     }
-    let forget = sqlx::query(sql!("unreadable_forget")).bind(now.minus(UNREADABLE_KEPT).millis());
+    let forget = sqlx::query(sql!("unreadable/unreadable_forget")).bind(now.minus(UNREADABLE_KEPT).millis());
     forget.execute(&mut *write.tx).await.failed(SAVING)?;
     let count = sqlx::query_scalar::<_, i64>("select count(*) from unreadable").fetch_one(&mut *write.tx).await;
     count.failed(SAVING).map(i64::unsigned_abs)
@@ -44,7 +44,7 @@ async fn save_in(write: &mut Write, unsaved: &[UnreadableRow], now: DbTime) -> R
 pub(super) async fn list(store: &PostgresStore, limit: usize) -> Result<UnreadableRows> {
     const DOING: &str = "list undecodable rows";
     let mut read = store.read(DOING).await?;
-    let list = sqlx::query(sql!("unreadable_list")).bind(rows::limit(limit));
+    let list = sqlx::query(sql!("unreadable/unreadable_list")).bind(rows::limit(limit));
     let mut listed = UnreadableRows::default();
     for row in list.fetch_all(&mut *read).await.failed(DOING)? {
         listed.count = row.try_get::<i64, _>("count").failed(DOING)?.unsigned_abs();

@@ -19,7 +19,7 @@ pub(super) async fn accept(store: &SqliteStore, lease: &Lease, runs: &[AcceptedR
     let mut write = store.write(DOING).await?;
     let now = write.now;
     node::check(&mut write.tx, lease, now, DOING).await?;
-    let found: Vec<Uuid> = sqlx::query_scalar(sql!("accept"))
+    let found: Vec<Uuid> = sqlx::query_scalar(sql!("settle/accept"))
         .bind(lease.incarnation.uuid())
         .bind(rows::json(&runs.iter().map(claim).collect::<Vec<_>>()).failed(DOING)?)
         .fetch_all(&mut *write.tx)
@@ -27,7 +27,7 @@ pub(super) async fn accept(store: &SqliteStore, lease: &Lease, runs: &[AcceptedR
         .failed_or_refused(DOING)?;
     let mut taken: HashSet<RunId> = found.into_iter().map(RunId::from_uuid).collect();
     let claims: Vec<_> = runs.iter().filter(|run| taken.contains(&run.run)).map(claim).collect();
-    sqlx::query(sql!("accept_claims"))
+    sqlx::query(sql!("settle/accept_claims"))
         .bind(rows::json(&claims).failed(DOING)?)
         .execute(&mut *write.tx)
         .await

@@ -46,7 +46,7 @@ impl BackfillStore for SqliteStore {
     ) -> Result<Page<BackfillRecord, BackfillId>> {
         const DOING: &str = "read a backfill";
         let mut read = self.read(DOING).await?;
-        let found = sqlx::query(sql!("backfill_list")).bind(tenant.raw()).bind(job.uuid());
+        let found = sqlx::query(sql!("backfills/backfill_list")).bind(tenant.raw()).bind(job.uuid());
         let found = found.bind(before.map_or(Uuid::max(), BackfillId::uuid)).bind(rows::limit(limit.saturating_add(1)));
         let found = found.fetch_all(&mut *read).await.failed(DOING)?;
         let items = self.unreadable.each("backfills", &found, rows::backfill);
@@ -66,7 +66,8 @@ impl BackfillStore for SqliteStore {
             return Ok(Vec::new());
         }
         let mut read = self.read(DOING).await?;
-        let found = sqlx::query_scalar(sql!("backfill_load")).bind(after.map_or(Uuid::nil(), BackfillId::uuid));
+        let found =
+            sqlx::query_scalar(sql!("backfills/backfill_load")).bind(after.map_or(Uuid::nil(), BackfillId::uuid));
         let found = found.bind(rows::limit(limit));
         let found: Vec<Uuid> = found.fetch_all(&mut *read).await.failed(DOING)?;
         Ok(found.into_iter().map(BackfillId::from_uuid).collect())
@@ -79,18 +80,18 @@ impl BackfillStore for SqliteStore {
 #[async_trait]
 impl BackfillTx for Write {
     async fn get_backfill(&mut self, tenant: TenantId, id: BackfillId) -> Result<BackfillRecord> {
-        let row = sqlx::query(sql!("backfill_get")).bind(tenant.raw()).bind(id.uuid());
+        let row = sqlx::query(sql!("backfills/backfill_get")).bind(tenant.raw()).bind(id.uuid());
         let row = row.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
         rows::backfill(&row.ok_or(StoreError::NotFound("backfill"))?).failed(self.doing)
     }
     async fn count_running_backfills(&mut self, job: JobId) -> Result<usize> {
-        let running = sqlx::query_scalar(sql!("backfill_running")).bind(job.uuid());
+        let running = sqlx::query_scalar(sql!("backfills/backfill_running")).bind(job.uuid());
         let running: i64 = running.fetch_one(&mut *self.tx).await.failed(self.doing)?;
         Ok(usize::try_from(running).unwrap_or(usize::MAX))
     }
     async fn insert_backfill(&mut self, actor: &Actor, job: &Job, ask: &NewBackfill, ticks: &[DbTime]) -> Result<()> {
         let Stretch { from, to, order } = ask.stretch;
-        sqlx::query(sql!("backfill_create"))
+        sqlx::query(sql!("backfills/backfill_create"))
             .bind(ask.id.uuid())
             .bind(job.tenant.raw())
             .bind(job.id.uuid())
@@ -110,26 +111,26 @@ impl BackfillTx for Write {
         Ok(())
     }
     async fn set_backfill_cancelled(&mut self, id: BackfillId, note: &str) -> Result<()> {
-        let cancel = sqlx::query(sql!("backfill_cancel")).bind(id.uuid()).bind(self.now.millis());
+        let cancel = sqlx::query(sql!("backfills/backfill_cancel")).bind(id.uuid()).bind(self.now.millis());
         cancel.bind(note).execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
     }
     async fn load_progress(&mut self, id: BackfillId) -> Result<StoredProgress> {
-        let row = sqlx::query(sql!("backfill_stands")).bind(id.uuid());
+        let row = sqlx::query(sql!("backfills/backfill_progress")).bind(id.uuid());
         let row = row.bind(rows::limit(BACKFILL_OPEN_MAX * TICK_BYTES));
         let row = row.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
         let row = row.ok_or(StoreError::NotFound("backfill"))?;
         rows::progress(id, &row).failed(self.doing)
     }
     async fn listed_runs(&mut self, id: BackfillId) -> Result<Listed> {
-        let found = sqlx::query(sql!("backfill_runs_stand")).bind(id.uuid());
+        let found = sqlx::query(sql!("backfills/backfill_listed_runs")).bind(id.uuid());
         let found = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
         found.iter().map(rows::listed_run).collect::<std::result::Result<_, _>>().failed(self.doing)
     }
     async fn insert_backfilled(&mut self, row: &StoredProgress, job: &Job, ticks: &[DbTime]) -> Result<()> {
         let (spec, payload) = (&job.spec, row.payload.as_deref());
         let runs = ticks.iter().map(|tick| (Hex(row.origin.run(job.id, *tick).uuid()), tick.millis()));
-        let made: Vec<Uuid> = sqlx::query_scalar(sql!("backfill_make"))
+        let made: Vec<Uuid> = sqlx::query_scalar(sql!("backfills/backfill_make"))
             .bind(rows::json(&runs.collect::<Vec<_>>()).failed(self.doing)?)
             .bind(job.tenant.raw())
             .bind(job.id.uuid())
@@ -142,19 +143,19 @@ impl BackfillTx for Write {
         let key = spec.key_of(payload);
         let queued = |run: &RunId| Queued { run: *run, priority: spec.priority, late: true, key: key.as_deref() };
         record::wait(self, &made.iter().map(queued).collect::<Vec<_>>(), self.doing).await?;
-        let list = sqlx::query(sql!("backfill_runs_add")).bind(rows::run_ids(made).failed(self.doing)?);
+        let list = sqlx::query(sql!("backfills/backfill_runs_add")).bind(rows::run_ids(made).failed(self.doing)?);
         list.bind(row.origin.backfill.uuid()).execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
     }
     async fn unlist_runs(&mut self, _: BackfillId, runs: &[RunId]) -> Result<()> {
         let over = rows::run_ids(runs.iter().copied()).failed(self.doing)?;
-        sqlx::query(sql!("backfill_runs_over")).bind(over).execute(&mut *self.tx).await.failed(self.doing)?;
+        sqlx::query(sql!("backfills/backfill_runs_over")).bind(over).execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
     }
     async fn update_backfill(&mut self, id: BackfillId, step: &Step, listed: &Listed) -> Result<()> {
         let ended = listed.ended;
         let ended = [ended.succeeded, ended.failed, ended.cancelled];
-        sqlx::query(sql!("backfill_move_on"))
+        sqlx::query(sql!("backfills/backfill_move_on"))
             .bind(id.uuid())
             .bind(rows::limit(step.make.len()))
             .bind(step.spent_until)

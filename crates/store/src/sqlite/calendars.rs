@@ -22,16 +22,16 @@ use crate::{
 #[async_trait]
 impl CalendarTx for Write {
     async fn find_calendar(&mut self, tenant: TenantId, name: &str) -> Result<Option<CalendarRecord>> {
-        let found = sqlx::query(sql!("calendar_get")).bind(tenant.raw()).bind(name);
+        let found = sqlx::query(sql!("calendars/calendar_get")).bind(tenant.raw()).bind(name);
         let found = found.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
         found.as_ref().map(rows::calendar).transpose().failed(self.doing)
     }
     async fn count_calendars(&mut self, tenant: TenantId) -> Result<u64> {
-        let count = sqlx::query_scalar(sql!("calendar_count")).bind(tenant.raw());
+        let count = sqlx::query_scalar(sql!("calendars/calendar_count")).bind(tenant.raw());
         Ok(count.fetch_one(&mut *self.tx).await.map(i64::unsigned_abs).failed(self.doing)?)
     }
     async fn calendar_users(&mut self, tenant: TenantId, name: &str) -> Result<Vec<(JobId, String)>> {
-        let found = sqlx::query(sql!("calendar_users")).bind(tenant.raw()).bind(name);
+        let found = sqlx::query(sql!("calendars/calendar_users")).bind(tenant.raw()).bind(name);
         let found = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
         found.iter().map(rows::named_job).collect::<std::result::Result<_, _>>().failed(self.doing)
     }
@@ -46,28 +46,29 @@ impl CalendarTx for Write {
     ) -> Result<()> {
         let doing = self.doing;
         let spec = serde_json::to_string(spec).map_err(|error| StoreError::Refused { doing, source: error.into() })?;
-        let set = sqlx::query(sql!("calendar_set")).bind(tenant.raw()).bind(name).bind(version.raw());
+        let set = sqlx::query(sql!("calendars/calendar_set")).bind(tenant.raw()).bind(name).bind(version.raw());
         let set = set.bind(effective_at.millis()).bind(&actor.0);
         set.execute(&mut *self.tx).await.failed_or_refused(doing)?;
-        let add = sqlx::query(sql!("calendar_add_version")).bind(tenant.raw()).bind(name).bind(version.raw());
+        let add = sqlx::query(sql!("calendars/calendar_add_version")).bind(tenant.raw()).bind(name).bind(version.raw());
         let add = add.bind(effective_at.millis()).bind(spec);
         add.execute(&mut *self.tx).await.failed_or_refused(doing)?;
-        let forget = sqlx::query(sql!("calendar_forget_versions")).bind(tenant.raw()).bind(name);
+        let forget = sqlx::query(sql!("calendars/calendar_forget_versions")).bind(tenant.raw()).bind(name);
         let forget = forget.bind(version.raw() - rows::limit(CALENDAR_VERSIONS_KEPT));
         forget.execute(&mut *self.tx).await.failed(doing)?;
         Ok(())
     }
     async fn raise_epochs(&mut self, jobs: &[JobId]) -> Result<()> {
         let before = range::next_change(self, jobs.len()).await? - rows::limit(jobs.len());
-        let raise = sqlx::query(sql!("calendar_raise_epochs"));
+        let raise = sqlx::query(sql!("calendars/calendar_raise_epochs"));
         let raise = raise.bind(rows::job_ids(jobs.iter().copied()).failed(self.doing)?).bind(before);
         raise.bind(self.now.millis()).execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
     }
     async fn remove_calendar(&mut self, tenant: TenantId, name: &str) -> Result<()> {
-        let forget = sqlx::query(sql!("calendar_forget_versions")).bind(tenant.raw()).bind(name).bind(i64::MAX);
+        let forget =
+            sqlx::query(sql!("calendars/calendar_forget_versions")).bind(tenant.raw()).bind(name).bind(i64::MAX);
         forget.execute(&mut *self.tx).await.failed(self.doing)?;
-        let forget = sqlx::query(sql!("calendar_forget")).bind(tenant.raw()).bind(name);
+        let forget = sqlx::query(sql!("calendars/calendar_forget")).bind(tenant.raw()).bind(name);
         forget.execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
     }
@@ -81,7 +82,7 @@ pub(super) async fn list_calendars(
 ) -> Result<Page<CalendarRecord, String>> {
     const DOING: &str = "list calendars";
     let mut read = store.read(DOING).await?;
-    let list = sqlx::query(sql!("calendar_list"))
+    let list = sqlx::query(sql!("calendars/calendar_list"))
         .bind(tenant.raw())
         .bind(after.unwrap_or_default())
         .bind(rows::limit(limit.saturating_add(1)));
@@ -113,7 +114,7 @@ pub(super) async fn of_tenant(
     if names.is_empty() {
         return Ok(Known::new());
     }
-    let found = sqlx::query(sql!("calendar_named"))
+    let found = sqlx::query(sql!("calendars/calendar_named"))
         .bind(tenant.raw())
         .bind(rows::json(&names).failed(doing)?)
         .fetch_all(connection)
@@ -160,7 +161,7 @@ pub(super) async fn used<'a>(
     if uses.is_empty() {
         return Ok(());
     }
-    sqlx::query(sql!("calendar_use"))
+    sqlx::query(sql!("calendars/calendar_use"))
         .bind(tenant.raw())
         .bind(rows::json(&uses).failed(write.doing)?)
         .execute(&mut *write.tx)
@@ -176,7 +177,11 @@ pub(super) async fn used_now(write: &mut Write, was: &JobRow, job: &everytick_do
     if names == was.job.spec.exclude() {
         return Ok(());
     }
-    sqlx::query(sql!("calendar_unuse")).bind(job.id.uuid()).execute(&mut *write.tx).await.failed(write.doing)?;
+    sqlx::query(sql!("calendars/calendar_unuse"))
+        .bind(job.id.uuid())
+        .execute(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
     if job.deleted_at.is_some() {
         return Ok(());
     }

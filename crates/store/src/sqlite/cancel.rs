@@ -24,14 +24,14 @@ pub(super) async fn supersede(store: &SqliteStore, lease: &Lease, runs: &[Supers
 pub(super) async fn end_given(write: &mut Write, runs: &[Supersede]) -> Result<Vec<RunId>> {
     let (doing, now) = (write.doing, write.now);
     let asked: Vec<_> = runs.iter().map(|given| (Hex(given.run.uuid()), overlap::superseded_error(given.to))).collect();
-    let cancelled: Vec<Uuid> = sqlx::query_scalar(sql!("supersede"))
+    let cancelled: Vec<Uuid> = sqlx::query_scalar(sql!("runs/supersede"))
         .bind(rows::json(&asked).failed(doing)?)
         .bind(now.millis())
         .fetch_all(&mut *write.tx)
         .await
         .failed(doing)?;
     let cancelled: Vec<_> = cancelled.into_iter().map(RunId::from_uuid).collect();
-    sqlx::query(sql!("dequeue"))
+    sqlx::query(sql!("waiting/dequeue"))
         .bind(rows::run_ids(cancelled.iter().copied()).failed(doing)?)
         .execute(&mut *write.tx)
         .await
@@ -45,7 +45,7 @@ pub(super) async fn keep_outputs(store: &SqliteStore, outputs: &[KeptOutput]) ->
     const DOING: &str = "store the outputs of cancelled runs";
     let mut write = store.write(DOING).await?;
     let kept: Vec<_> = outputs.iter().map(|kept| (Hex(kept.run.uuid()), kept.attempt, Text(&kept.output))).collect();
-    sqlx::query(sql!("keep_outputs"))
+    sqlx::query(sql!("runs/keep_outputs"))
         .bind(rows::json(&kept).failed(DOING)?)
         .execute(&mut *write.tx)
         .await

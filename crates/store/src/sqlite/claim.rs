@@ -33,7 +33,7 @@ pub(super) async fn peek_waiting(
     let full = busy.iter().filter(|busy| busy.full).map(|busy| busy.job).chain(store.unreadable.jobs_aside());
     let full = rows::job_ids(full).failed(DOING)?;
     let busy = rows::job_ids(busy.iter().map(|busy| busy.job)).failed(DOING)?;
-    let found = sqlx::query(sql!("peek_waiting"))
+    let found = sqlx::query(sql!("claim/peek_waiting"))
         .bind(now.millis())
         .bind(&busy)
         .bind(rows::limit(limit + aside.len()))
@@ -49,7 +49,7 @@ pub(super) async fn peek_waiting(
     }
     due.truncate(limit);
     let next_due: Option<i64> =
-        sqlx::query_scalar(sql!("next_due")).bind(now.millis()).fetch_one(&mut *read).await.failed(DOING)?;
+        sqlx::query_scalar(sql!("claim/next_due")).bind(now.millis()).fetch_one(&mut *read).await.failed(DOING)?;
     Ok(Waiting { now, due, next_due: next_due.map(DbTime::from_millis) })
 }
 
@@ -62,10 +62,10 @@ async fn peek_late(
     aside: &HashSet<RunId>,
     limit: usize,
 ) -> Result<Vec<WaitingRun>> {
-    let tenants: Vec<i64> = sqlx::query_scalar(sql!("late_tenants")).fetch_all(&mut *read).await.failed(DOING)?;
+    let tenants: Vec<i64> = sqlx::query_scalar(sql!("claim/late_tenants")).fetch_all(&mut *read).await.failed(DOING)?;
     let mut late = Vec::new();
     for tenant in &tenants {
-        let found = sqlx::query(sql!("peek_late"))
+        let found = sqlx::query(sql!("claim/peek_late"))
             .bind(now.millis())
             .bind(busy)
             .bind(rows::limit(limit.div_ceil(tenants.len()).clamp(1, LATE_PER_TENANT_MAX) + aside.len()))
@@ -94,7 +94,7 @@ async fn claim_all(store: &SqliteStore, lease: &Lease, runs: &[RunId]) -> Result
     let mut write = store.write(DOING).await?;
     let now = write.now;
     let open_from = node::check(&mut write.tx, lease, now, DOING).await?;
-    let found = sqlx::query(sql!("claim"))
+    let found = sqlx::query(sql!("claim/claim"))
         .bind(rows::run_ids(runs.iter().copied()).failed(DOING)?)
         .bind(now.millis())
         .bind(&lease.node)
@@ -107,7 +107,7 @@ async fn claim_all(store: &SqliteStore, lease: &Lease, runs: &[RunId]) -> Result
     if claimed.is_empty() {
         return Ok(claimed);
     }
-    sqlx::query(sql!("dequeue"))
+    sqlx::query(sql!("waiting/dequeue"))
         .bind(rows::run_ids(claimed.iter().map(|run| run.id)).failed(DOING)?)
         .execute(&mut *write.tx)
         .await

@@ -14,7 +14,7 @@ pub(super) async fn raise_cursors(store: &SqliteStore, raises: &[Raise]) -> Resu
         .collect();
     let asked = rows::json(&asked).failed(DOING)?;
     let mut write = store.write(DOING).await?;
-    let raised = sqlx::query(sql!("raise_cursors"))
+    let raised = sqlx::query(sql!("cursors/raise_cursors"))
         .bind(asked.as_str())
         .execute(&mut *write.tx)
         .await
@@ -23,7 +23,7 @@ pub(super) async fn raise_cursors(store: &SqliteStore, raises: &[Raise]) -> Resu
     let jobs = if raised == raises.len() as u64 {
         raises.iter().map(|raise| raise.job).collect()
     } else {
-        let found: Vec<Uuid> = sqlx::query_scalar(sql!("raised_cursors"))
+        let found: Vec<Uuid> = sqlx::query_scalar(sql!("cursors/raised_cursors"))
             .bind(asked.as_str())
             .fetch_all(&mut *write.tx)
             .await

@@ -56,7 +56,7 @@ impl FlowStore for SqliteStore {
 async fn with_steps(store: &SqliteStore, after: Option<RunId>, limit: usize) -> Result<Vec<RunId>> {
     const DOING: &str = "read the steps of flows";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query_scalar(sql!("flow_steps_after")).bind(after.map_or(Uuid::nil(), RunId::uuid));
+    let found = sqlx::query_scalar(sql!("flows/flow_steps_after")).bind(after.map_or(Uuid::nil(), RunId::uuid));
     let found: Vec<Uuid> = found.bind(rows::limit(limit)).fetch_all(&mut *read).await.failed(DOING)?;
     Ok(found.into_iter().map(RunId::from_uuid).collect())
 }
@@ -64,14 +64,14 @@ async fn with_steps(store: &SqliteStore, after: Option<RunId>, limit: usize) -> 
 #[async_trait]
 impl FlowTx for Write {
     async fn find_flow(&mut self, flow: RunId) -> Result<Option<FlowRow>> {
-        let found = sqlx::query(sql!("flow_get")).bind(flow.uuid());
+        let found = sqlx::query(sql!("flows/flow_get")).bind(flow.uuid());
         let found = found.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
         found.as_ref().map(rows::flow).transpose().failed_or_refused(self.doing)
     }
     async fn insert_flow(&mut self, row: &FlowRow) -> Result<()> {
         let graph = serde_json::to_string(&row.graph)
             .map_err(|error| StoreError::Refused { doing: self.doing, source: error.into() })?;
-        sqlx::query(sql!("flow_insert"))
+        sqlx::query(sql!("flows/flow_insert"))
             .bind(row.id.uuid())
             .bind(row.tenant.raw())
             .bind(row.opened_at.millis())
@@ -84,15 +84,15 @@ impl FlowTx for Write {
         Ok(())
     }
     async fn root_of(&mut self, flow: RunId) -> Result<Option<Root>> {
-        let found = sqlx::query(sql!("flow_root")).bind(flow.uuid());
+        let found = sqlx::query(sql!("flows/flow_root")).bind(flow.uuid());
         let found = found.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
         found.as_ref().map(rows::root).transpose().failed(self.doing)
     }
     async fn edges_below(&mut self, job: JobId) -> Result<Edges> {
-        edges(&mut self.tx, sql!("flow_below"), &[job], self.doing).await
+        edges(&mut self.tx, sql!("edges/flow_below"), &[job], self.doing).await
     }
     async fn node_runs(&mut self, row: &FlowRow) -> Result<BTreeMap<RunId, NodeRun>> {
-        let found = sqlx::query(sql!("flow_runs")).bind(rows::run_ids(row.run_ids()).failed(self.doing)?);
+        let found = sqlx::query(sql!("flows/flow_runs")).bind(rows::run_ids(row.run_ids()).failed(self.doing)?);
         let found = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
         found.iter().map(rows::node_run).collect::<std::result::Result<_, _>>().failed(self.doing)
     }
@@ -100,21 +100,27 @@ impl FlowTx for Write {
         horizon::job_rows(&mut self.tx, &self.unreadable, jobs, self.doing).await
     }
     async fn steps_of(&mut self, flow: RunId) -> Result<Vec<RunId>> {
-        let found = sqlx::query_scalar(sql!("flow_steps_of")).bind(flow.uuid());
+        let found = sqlx::query_scalar(sql!("flows/flow_steps_of")).bind(flow.uuid());
         let found: Vec<Uuid> = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
         Ok(found.into_iter().map(RunId::from_uuid).collect())
     }
     async fn drop_steps(&mut self, runs: &[RunId]) -> Result<()> {
-        let drop = sqlx::query(sql!("flow_drop_steps")).bind(rows::run_ids(runs.iter().copied()).failed(self.doing)?);
+        let drop =
+            sqlx::query(sql!("flows/flow_drop_steps")).bind(rows::run_ids(runs.iter().copied()).failed(self.doing)?);
         drop.execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
     }
     async fn forget_steps(&mut self, flow: RunId) -> Result<()> {
-        sqlx::query(sql!("flow_forget_steps")).bind(flow.uuid()).execute(&mut *self.tx).await.failed(self.doing)?;
+        sqlx::query(sql!("flows/flow_forget_steps"))
+            .bind(flow.uuid())
+            .execute(&mut *self.tx)
+            .await
+            .failed(self.doing)?;
         Ok(())
     }
     async fn outputs(&mut self, runs: &[RunId]) -> Result<BTreeMap<RunId, Output>> {
-        let found = sqlx::query_as(sql!("flow_outputs")).bind(rows::run_ids(runs.iter().copied()).failed(self.doing)?);
+        let found =
+            sqlx::query_as(sql!("flows/flow_outputs")).bind(rows::run_ids(runs.iter().copied()).failed(self.doing)?);
         let found: Vec<(Uuid, i16, Option<String>, Option<String>)> =
             found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
         let output = |(run, state, output, error)| {
@@ -123,7 +129,8 @@ impl FlowTx for Write {
         Ok(found.into_iter().map(output).collect())
     }
     async fn payloads(&mut self, runs: &[RunId]) -> Result<BTreeMap<JobId, String>> {
-        let found = sqlx::query_as(sql!("flow_payloads")).bind(rows::run_ids(runs.iter().copied()).failed(self.doing)?);
+        let found =
+            sqlx::query_as(sql!("flows/flow_payloads")).bind(rows::run_ids(runs.iter().copied()).failed(self.doing)?);
         let found: Vec<(Uuid, Option<String>)> = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
         Ok(found.into_iter().filter_map(|(job, payload)| Some((JobId::from_uuid(job), payload?))).collect())
     }
@@ -137,7 +144,7 @@ impl FlowTx for Write {
                 (run, job, child.cause.code(), child.state.code(), reason, error, payload)
             })
             .collect();
-        let made: Vec<Uuid> = sqlx::query_scalar(sql!("flow_record"))
+        let made: Vec<Uuid> = sqlx::query_scalar(sql!("flows/flow_record"))
             .bind(rows::json(&batch).failed(self.doing)?)
             .bind(row.tenant.raw())
             .bind(row.id.uuid())
@@ -155,15 +162,15 @@ impl FlowTx for Write {
         Ok(made)
     }
     async fn set_flow_cancelled(&mut self, flow: RunId) -> Result<()> {
-        let cancel = sqlx::query(sql!("flow_cancel")).bind(flow.uuid()).bind(self.now.millis());
+        let cancel = sqlx::query(sql!("flows/flow_cancel")).bind(flow.uuid()).bind(self.now.millis());
         cancel.execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
     }
     async fn cancel_flow_runs(&mut self, runs: &[RunId]) -> Result<Vec<(RunId, JobId, bool)>> {
         let runs = rows::run_ids(runs.iter().copied()).failed(self.doing)?;
         let ended: Vec<(Uuid, Uuid, bool)> =
-            sqlx::query_as(sql!("flow_open")).bind(&runs).fetch_all(&mut *self.tx).await.failed(self.doing)?;
-        let cancel = sqlx::query(sql!("cancel_runs")).bind(&runs).bind(self.now.millis());
+            sqlx::query_as(sql!("flows/flow_open")).bind(&runs).fetch_all(&mut *self.tx).await.failed(self.doing)?;
+        let cancel = sqlx::query(sql!("runs/cancel_runs")).bind(&runs).bind(self.now.millis());
         cancel.execute(&mut *self.tx).await.failed(self.doing)?;
         let ended =
             ended.into_iter().map(|(run, job, claimed)| (RunId::from_uuid(run), JobId::from_uuid(job), claimed));
@@ -173,11 +180,11 @@ impl FlowTx for Write {
 
 /// Writes a step for each of these ended runs that a flow may follow. Every transaction that ends runs calls this.
 pub(super) async fn leave_steps(write: &mut Write, runs: impl IntoIterator<Item = RunId>) -> Result<()> {
-    let any: bool = sqlx::query_scalar(sql!("flow_any")).fetch_one(&mut *write.tx).await.failed(write.doing)?;
+    let any: bool = sqlx::query_scalar(sql!("flows/flow_any")).fetch_one(&mut *write.tx).await.failed(write.doing)?;
     if !any {
         return Ok(());
     }
-    let left = sqlx::query(sql!("flow_leave_steps"))
+    let left = sqlx::query(sql!("flows/flow_leave_steps"))
         .bind(rows::run_ids(runs).failed(write.doing)?)
         .execute(&mut *write.tx)
         .await

@@ -51,7 +51,7 @@ pub(super) async fn look_at_horizon(
         return Ok(Vec::new());
     }
     let (tick, job) = place(after);
-    let found = sqlx::query(sql!("look_at_horizon"))
+    let found = sqlx::query(sql!("horizon/look_at_horizon"))
         .bind(until.millis())
         .bind(tick)
         .bind(job)
@@ -95,7 +95,7 @@ async fn page(
     doing: &'static str,
 ) -> Result<Vec<LoadedJob>> {
     let (tick, job) = place(after);
-    let found = sqlx::query(sql!("load_horizon"))
+    let found = sqlx::query(sql!("horizon/load_horizon"))
         .bind(until.millis())
         .bind(tick)
         .bind(job)
@@ -110,7 +110,7 @@ pub(super) async fn load_jobs(store: &SqliteStore, ids: &[JobId]) -> Result<Vec<
     const DOING: &str = "load jobs";
     let mut read = store.read(DOING).await?;
     let asked = rows::job_ids(ids.iter().copied()).failed(DOING)?;
-    let found = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(&mut *read).await.failed(DOING)?;
+    let found = sqlx::query(sql!("jobs/load_jobs")).bind(asked).fetch_all(&mut *read).await.failed(DOING)?;
     loaded(store, &mut read, &found, DOING).await
 }
 
@@ -123,10 +123,10 @@ pub(super) async fn changes(
     const DOING: &str = "read changed jobs";
     let mut read = store.read(DOING).await?;
     if limit == 0 {
-        let mark = sqlx::query_scalar(sql!("present_mark")).fetch_one(&mut *read).await.failed(DOING)?;
+        let mark = sqlx::query_scalar(sql!("horizon/present_mark")).fetch_one(&mut *read).await.failed(DOING)?;
         return Ok(Changes { jobs: Vec::new(), mark: ChangeMark(mark), more: false });
     }
-    let mut found = sqlx::query(sql!("changes"))
+    let mut found = sqlx::query(sql!("horizon/changes"))
         .bind(since.0)
         .bind(rows::limit(limit.saturating_add(1)))
         .fetch_all(&mut *read)
@@ -191,7 +191,7 @@ pub(super) async fn count_waiting(
     max: usize,
     doing: &'static str,
 ) -> Result<usize> {
-    let waiting: i64 = sqlx::query_scalar(sql!("count_waiting"))
+    let waiting: i64 = sqlx::query_scalar(sql!("waiting/count_waiting"))
         .bind(job.uuid())
         .bind(rows::limit(max))
         .fetch_one(connection)
@@ -238,7 +238,7 @@ async fn open_of(
     }
     let counted = needed.iter().filter(|(_, needed)| *needed > 0).map(|(job, _)| *job);
     let asked = rows::job_ids(counted).failed(doing)?;
-    let found = sqlx::query(sql!("open_runs")).bind(asked).fetch_all(connection).await.failed(doing)?;
+    let found = sqlx::query(sql!("horizon/open_runs")).bind(asked).fetch_all(connection).await.failed(doing)?;
     for row in &found {
         let (job, run) = rows::open_run(row).failed(doing)?;
         open.entry(job).or_default().runs.push(run);
@@ -256,12 +256,12 @@ async fn waiting_of(
     needed: usize,
     doing: &'static str,
 ) -> Result<HashMap<JobId, Backlog>> {
-    let mut found = waiting_rows(connection, sql!("open_waiting"), jobs, needed, doing).await?;
+    let mut found = waiting_rows(connection, sql!("horizon/open_waiting"), jobs, needed, doing).await?;
     let long: Vec<JobId> =
         found.iter().filter(|(_, runs)| needed > 0 && runs.len() > needed).map(|(job, _)| *job).collect();
     if !long.is_empty() {
-        let mut tried = waiting_rows(connection, sql!("open_tried"), &long, needed, doing).await?;
-        for (job, mut runs) in waiting_rows(connection, sql!("open_new"), &long, needed, doing).await? {
+        let mut tried = waiting_rows(connection, sql!("horizon/open_tried"), &long, needed, doing).await?;
+        for (job, mut runs) in waiting_rows(connection, sql!("horizon/open_new"), &long, needed, doing).await? {
             runs.extend(tried.remove(&job).unwrap_or_default());
             found.insert(job, runs);
         }
@@ -297,7 +297,7 @@ pub(super) async fn job_rows(
     doing: &'static str,
 ) -> Result<Vec<JobRow>> {
     let asked = rows::job_ids(ids.iter().copied()).failed(doing)?;
-    let found = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(&mut *connection).await.failed(doing)?;
+    let found = sqlx::query(sql!("jobs/load_jobs")).bind(asked).fetch_all(&mut *connection).await.failed(doing)?;
     let mut jobs = found.iter().map(rows::job).collect::<std::result::Result<Vec<_>, _>>().failed(doing)?;
     calendars::give(connection, unreadable, &mut jobs, doing).await?;
     Ok(jobs)

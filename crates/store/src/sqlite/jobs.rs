@@ -15,8 +15,8 @@ pub(super) async fn find(
     doing: &'static str,
 ) -> Result<JobRow> {
     let query = match job {
-        JobRef::Id(id) => sqlx::query(sql!("job_by_id")).bind(tenant.raw()).bind(id.uuid()),
-        JobRef::Name(name) => sqlx::query(sql!("job_by_name")).bind(tenant.raw()).bind(name),
+        JobRef::Id(id) => sqlx::query(sql!("jobs/job_by_id")).bind(tenant.raw()).bind(id.uuid()),
+        JobRef::Name(name) => sqlx::query(sql!("jobs/job_by_name")).bind(tenant.raw()).bind(name),
     };
     let found = query.fetch_optional(&mut *connection).await.failed(doing)?;
     let mut row = rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed(doing)?;
@@ -34,7 +34,7 @@ pub(super) async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, c
         epochs.push((id, change, job.spec.target.queue()));
         cursors.push((id, cursor.map(DbTime::millis)));
     }
-    sqlx::query(sql!("create_jobs"))
+    sqlx::query(sql!("jobs/create_jobs"))
         .bind(rows::json(&jobs).failed(doing)?)
         .bind(tenant.raw())
         .bind(&actor.0)
@@ -43,13 +43,13 @@ pub(super) async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, c
         .await
         .failed_or_refused(doing)?;
     for (statement, batch) in [
-        (sql!("create_epochs"), rows::json(&epochs).failed(doing)?),
-        (sql!("create_cursors"), rows::json(&cursors).failed(doing)?),
+        (sql!("epochs/create_epochs"), rows::json(&epochs).failed(doing)?),
+        (sql!("cursors/create_cursors"), rows::json(&cursors).failed(doing)?),
     ] {
         sqlx::query(statement).bind(batch).bind(tenant.raw()).execute(&mut *write.tx).await.failed_or_refused(doing)?;
     }
     calendars::used(write, tenant, created.iter().map(|created| (created.job.id, &*created.job.spec))).await?;
-    sqlx::query(sql!("add_tenant")).bind(tenant.raw()).execute(&mut *write.tx).await.failed(doing)?;
+    sqlx::query(sql!("tenants/add_tenant")).bind(tenant.raw()).execute(&mut *write.tx).await.failed(doing)?;
     add_to_count(write, tenant, count).await
 }
 
@@ -59,13 +59,13 @@ fn definition(job: &Job, doing: &'static str) -> Result<String> {
 
 /// Adds to the number of live jobs of the tenant.
 async fn add_to_count(write: &mut Write, tenant: TenantId, more: i64) -> Result<()> {
-    let add = sqlx::query(sql!("add_jobs_count")).bind(tenant.raw()).bind(more);
+    let add = sqlx::query(sql!("tenants/add_jobs_count")).bind(tenant.raw()).bind(more);
     add.execute(&mut *write.tx).await.failed(write.doing)?;
     Ok(())
 }
 
 pub(super) async fn update(write: &mut Write, was: &JobRow, job: &Job) -> Result<()> {
-    sqlx::query(sql!("edit_job"))
+    sqlx::query(sql!("jobs/edit_job"))
         .bind(job.id.uuid())
         .bind(&job.spec.name)
         .bind(job.version.raw())

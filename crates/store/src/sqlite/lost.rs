@@ -20,7 +20,7 @@ pub(super) async fn listed_claims(
 ) -> Result<ListedClaims> {
     const DOING: &str = "read this node's listed claims";
     let mut read = store.read(DOING).await?;
-    let open_from: Option<Uuid> = sqlx::query_scalar(sql!("open_from"))
+    let open_from: Option<Uuid> = sqlx::query_scalar(sql!("open_claims/open_from"))
         .bind(lease.incarnation.uuid())
         .fetch_optional(&mut *read)
         .await
@@ -40,7 +40,7 @@ pub(super) async fn listed_claims(
 pub(super) async fn list_old_claims(store: &SqliteStore, lease: &Lease, to: RunId) -> Result<RunId> {
     const DOING: &str = "list this node's old claims";
     let mut write = store.write(DOING).await?;
-    let listed: Option<Uuid> = sqlx::query_scalar(sql!("lease_compared_to"))
+    let listed: Option<Uuid> = sqlx::query_scalar(sql!("open_claims/lease_compared_to"))
         .bind(lease.incarnation.uuid())
         .fetch_optional(&mut *write.tx)
         .await
@@ -53,7 +53,7 @@ pub(super) async fn list_old_claims(store: &SqliteStore, lease: &Lease, to: RunI
     note(&mut write, lease.incarnation, from, to).await?;
     let now = write.now;
     node::check(&mut write.tx, lease, now, DOING).await?;
-    sqlx::query(sql!("lease_compared"))
+    sqlx::query(sql!("open_claims/lease_compared"))
         .bind(lease.incarnation.uuid())
         .bind(to.uuid())
         .execute(&mut *write.tx)
@@ -65,7 +65,7 @@ pub(super) async fn list_old_claims(store: &SqliteStore, lease: &Lease, to: RunI
 
 /// Lists the claims of an incarnation on runs from `from` up to but not including `to`, as the database has them.
 async fn note(write: &mut Write, incarnation: Incarnation, from: RunId, to: RunId) -> Result<()> {
-    sqlx::query(sql!("claims_note"))
+    sqlx::query(sql!("open_claims/claims_note"))
         .bind(incarnation.uuid())
         .bind(from.uuid())
         .bind(to.uuid())
@@ -83,7 +83,7 @@ pub(super) async fn claims_between(
 ) -> Result<Vec<ClaimedRun>> {
     const DOING: &str = "read this node's claims";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(sql!("claims_between"))
+    let found = sqlx::query(sql!("open_claims/claims_between"))
         .bind(lease.incarnation.uuid())
         .bind(from.uuid())
         .bind(to.uuid())
@@ -97,7 +97,7 @@ pub(super) async fn still_claimed(store: &SqliteStore, lease: &Lease, runs: &[Ru
     const DOING: &str = "read this node's claims";
     let mut read = store.read(DOING).await?;
     let ids = rows::run_ids(runs.iter().copied()).failed(DOING)?;
-    let found = sqlx::query(sql!("still_claimed"))
+    let found = sqlx::query(sql!("open_claims/still_claimed"))
         .bind(lease.incarnation.uuid())
         .bind(ids)
         .fetch_all(&mut *read)
@@ -121,7 +121,11 @@ pub(super) async fn load_lost(store: &SqliteStore, lease: &Lease, limit: usize) 
         }
         let (found, skipped) = listed_until(&mut write, incarnation, limit - lost.len()).await?;
         if found.is_empty() && !skipped {
-            sqlx::query(sql!("forget_lease")).bind(incarnation.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
+            sqlx::query(sql!("open_claims/forget_lease"))
+                .bind(incarnation.uuid())
+                .execute(&mut *write.tx)
+                .await
+                .failed(DOING)?;
         }
         lost.extend(found);
     }
@@ -133,7 +137,8 @@ pub(super) async fn load_lost(store: &SqliteStore, lease: &Lease, limit: usize) 
 /// read once, not in each call.
 async fn dead(write: &mut Write, but: Incarnation) -> Result<Vec<Incarnation>> {
     let doing = write.doing;
-    let ended = sqlx::query(sql!("lost_leases")).bind(but.uuid()).fetch_all(&mut *write.tx).await.failed(doing)?;
+    let ended =
+        sqlx::query(sql!("open_claims/lost_leases")).bind(but.uuid()).fetch_all(&mut *write.tx).await.failed(doing)?;
     let mut dead = Vec::with_capacity(ended.len());
     let lease = |row: &SqliteRow| Ok((row.try_get("incarnation")?, rows::run_id(row, "open_from")?));
     for (incarnation, open_from) in write.unreadable.clone().each("leases", &ended, lease) {
@@ -142,7 +147,7 @@ async fn dead(write: &mut Write, but: Incarnation) -> Result<Vec<Incarnation>> {
             continue;
         }
         note(write, Incarnation::from_uuid(incarnation), open_from, RunId::from_uuid(Uuid::max())).await?;
-        let noted = sqlx::query(sql!("lease_listed")).bind(incarnation).bind(Uuid::max());
+        let noted = sqlx::query(sql!("open_claims/lease_listed")).bind(incarnation).bind(Uuid::max());
         noted.execute(&mut *write.tx).await.failed(doing)?;
     }
     Ok(dead)
@@ -185,7 +190,7 @@ async fn listed(
     limit: usize,
     doing: &'static str,
 ) -> Result<Listed> {
-    let found = sqlx::query(sql!("claims_listed"))
+    let found = sqlx::query(sql!("open_claims/claims_listed"))
         .bind(incarnation.uuid())
         .bind(after.map_or(Uuid::nil(), RunId::uuid))
         .bind(rows::limit(limit))
@@ -213,7 +218,7 @@ pub(super) async fn list(write: &mut Write, lease: &Lease, claims: &[OldClaim]) 
         return Ok(());
     }
     let row = |claim: &OldClaim| (Hex(claim.run.uuid()), Hex(claim.job.uuid()), claim.tenant.raw(), claim.fence.raw());
-    sqlx::query(sql!("claims_list"))
+    sqlx::query(sql!("open_claims/claims_list"))
         .bind(lease.incarnation.uuid())
         .bind(rows::json(&claims.iter().map(row).collect::<Vec<_>>()).failed(write.doing)?)
         .execute(&mut *write.tx)
@@ -225,7 +230,7 @@ pub(super) async fn list(write: &mut Write, lease: &Lease, claims: &[OldClaim]) 
 /// Removes runs that no node has claimed any more from `open_claims`.
 pub(super) async fn unlist(write: &mut Write, runs: Vec<RunId>) -> Result<()> {
     if !runs.is_empty() {
-        sqlx::query(sql!("claims_unlist"))
+        sqlx::query(sql!("open_claims/claims_unlist"))
             .bind(rows::run_ids(runs).failed(write.doing)?)
             .execute(&mut *write.tx)
             .await

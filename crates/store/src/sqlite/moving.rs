@@ -26,11 +26,11 @@ pub(crate) async fn open(path: &Path, clock: Arc<dyn WallClock>) -> Result<Sqlit
 pub(crate) async fn mark(store: &SqliteStore) -> Result<Option<MoveMark>> {
     const DOING: &str = "read the move mark of the file";
     let mut read = store.read(DOING).await?;
-    let marked: i64 = sqlx::query_scalar(sql!("move_marked")).fetch_one(&mut *read).await.failed(DOING)?;
+    let marked: i64 = sqlx::query_scalar(sql!("move/move_marked")).fetch_one(&mut *read).await.failed(DOING)?;
     if marked == 0 {
         return Ok(None);
     }
-    let found = sqlx::query(sql!("move_mark")).fetch_optional(&mut *read).await.failed(DOING)?;
+    let found = sqlx::query(sql!("move/move_mark")).fetch_optional(&mut *read).await.failed(DOING)?;
     let mark = |row: &SqliteRow| {
         Ok(MoveMark {
             id: row.try_get("id")?,
@@ -46,8 +46,8 @@ pub(crate) async fn mark(store: &SqliteStore) -> Result<Option<MoveMark>> {
 pub(crate) async fn set_mark(store: &SqliteStore, id: Uuid, target: &str) -> Result<MoveMark> {
     const DOING: &str = "mark the file as moved";
     let mut write = store.write(DOING).await?;
-    sqlx::query(sql!("move_mark_table")).execute(&mut *write.tx).await.failed(DOING)?;
-    sqlx::query(sql!("move_set_mark"))
+    sqlx::query(sql!("move/move_mark_table")).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::query(sql!("move/move_set_mark"))
         .bind(id)
         .bind(target)
         .bind(write.now.millis())
@@ -61,26 +61,27 @@ pub(crate) async fn set_mark(store: &SqliteStore, id: Uuid, target: &str) -> Res
 pub(crate) async fn finish(store: &SqliteStore) -> Result<()> {
     const DOING: &str = "mark the file as moved";
     let mut write = store.write(DOING).await?;
-    sqlx::query(sql!("move_finish")).bind(write.now.millis()).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::query(sql!("move/move_finish")).bind(write.now.millis()).execute(&mut *write.tx).await.failed(DOING)?;
     write.commit().await
 }
 
 pub(crate) async fn forget(store: &SqliteStore) -> Result<()> {
     const DOING: &str = "remove the move mark of the file";
     let mut write = store.write(DOING).await?;
-    sqlx::query(sql!("move_forget")).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::query(sql!("move/move_forget")).execute(&mut *write.tx).await.failed(DOING)?;
     write.commit().await
 }
 
 pub(crate) async fn count(store: &SqliteStore) -> Result<Vec<(String, u64)>> {
     let mut read = store.read(DOING).await?;
-    let found: Vec<(String, i64)> = sqlx::query_as(sql!("move_count")).fetch_all(&mut *read).await.failed(DOING)?;
+    let found: Vec<(String, i64)> =
+        sqlx::query_as(sql!("move/move_count")).fetch_all(&mut *read).await.failed(DOING)?;
     Ok(found.into_iter().map(|(table, count)| (table, count.unsigned_abs())).collect())
 }
 
 pub(crate) async fn heights(store: &SqliteStore) -> Result<Heights> {
     let mut read = store.read(DOING).await?;
-    let row = sqlx::query(sql!("move_heights")).fetch_one(&mut *read).await.failed(DOING)?;
+    let row = sqlx::query(sql!("move/move_heights")).fetch_one(&mut *read).await.failed(DOING)?;
     let number = |name| row.try_get::<Option<i64>, _>(name).map(Option::unwrap_or_default).failed(DOING);
     Ok(Heights {
         lease_fence: number("lease_fence")?,
@@ -93,14 +94,17 @@ pub(crate) async fn heights(store: &SqliteStore) -> Result<Heights> {
 pub(crate) async fn first_run_of_a_day(store: &SqliteStore) -> Result<Option<RunId>> {
     let mut read = store.read(DOING).await?;
     let found: Option<Uuid> =
-        sqlx::query_scalar(sql!("move_first_run")).fetch_optional(&mut *read).await.failed(DOING)?;
+        sqlx::query_scalar(sql!("move/move_first_run")).fetch_optional(&mut *read).await.failed(DOING)?;
     Ok(found.map(RunId::from_uuid))
 }
 
 pub(crate) async fn run_after(store: &SqliteStore, after: RunId) -> Result<Option<RunId>> {
     let mut read = store.read(DOING).await?;
-    let found: Option<Uuid> =
-        sqlx::query_scalar(sql!("move_run_after")).bind(after.uuid()).fetch_optional(&mut *read).await.failed(DOING)?;
+    let found: Option<Uuid> = sqlx::query_scalar(sql!("move/move_run_after"))
+        .bind(after.uuid())
+        .fetch_optional(&mut *read)
+        .await
+        .failed(DOING)?;
     Ok(found.map(RunId::from_uuid))
 }
 

@@ -24,7 +24,7 @@ pub(super) async fn join(
     let mut write = store.write(DOING).await?;
     let now = write.now;
     let fence = next_fence(&mut write).await?;
-    sqlx::query(sql!("join_end_others"))
+    sqlx::query(sql!("leases/join_end_others"))
         .bind(incarnation.uuid())
         .bind(fence.raw())
         .execute(&mut *write.tx)
@@ -33,7 +33,7 @@ pub(super) async fn join(
     let open_from = RunId::floor(now.minus(OLD_CLAIM_AFTER));
     // The ended leases and the new one must have different fences.
     let fence = next_fence(&mut write).await?;
-    sqlx::query(sql!("join"))
+    sqlx::query(sql!("leases/join"))
         .bind(incarnation.uuid())
         .bind(&node.name)
         .bind(fence.raw())
@@ -61,7 +61,7 @@ pub(super) async fn renew(store: &SqliteStore, lease: &Lease, ttl: Span, beat: &
     let now = write.now;
     check(&mut write.tx, lease, now, DOING).await?;
     lost::list(&mut write, lease, &beat.old_claims).await?;
-    sqlx::query(sql!("renew"))
+    sqlx::query(sql!("leases/renew"))
         .bind(lease.incarnation.uuid())
         .bind(now.plus(ttl).millis())
         .bind(beat.open_from.map(RunId::uuid))
@@ -79,7 +79,7 @@ pub(super) async fn raise_fence(store: &SqliteStore, lease: &Lease) -> Result<Le
     const DOING: &str = "raise the lease's fence";
     let mut write = store.write(DOING).await?;
     let fence = next_fence(&mut write).await?;
-    let raised = sqlx::query(sql!("raise_fence"))
+    let raised = sqlx::query(sql!("leases/raise_fence"))
         .bind(lease.incarnation.uuid())
         .bind(&lease.node)
         .bind(fence.raw())
@@ -101,7 +101,7 @@ pub(super) async fn retire(store: &SqliteStore, lease: &Lease) -> Result<()> {
     let now = write.now;
     check(&mut write.tx, lease, now, DOING).await?;
     free(&mut write, lease, &PartitionSet::all(store.partitions())).await?;
-    sqlx::query(sql!("retire")).bind(lease.incarnation.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::query(sql!("leases/retire")).bind(lease.incarnation.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
     write.commit().await
 }
 
@@ -112,7 +112,7 @@ pub(super) async fn leave(store: &SqliteStore, lease: &Lease) -> Result<()> {
     check(&mut write.tx, lease, now, DOING).await?;
     free(&mut write, lease, &PartitionSet::all(store.partitions())).await?;
     let fence = next_fence(&mut write).await?;
-    sqlx::query(sql!("leave"))
+    sqlx::query(sql!("leases/leave"))
         .bind(lease.incarnation.uuid())
         .bind(fence.raw())
         .execute(&mut *write.tx)
@@ -151,8 +151,8 @@ pub(super) async fn cluster(store: &SqliteStore) -> Result<Cluster> {
             home_region: None,
         })
     };
-    let nodes = sqlx::query(sql!("cluster_nodes")).fetch_all(&mut *read).await.failed(DOING)?;
-    let partitions = sqlx::query(sql!("cluster_partitions")).fetch_all(&mut *read).await.failed(DOING)?;
+    let nodes = sqlx::query(sql!("leases/cluster_nodes")).fetch_all(&mut *read).await.failed(DOING)?;
+    let partitions = sqlx::query(sql!("partitions/cluster_partitions")).fetch_all(&mut *read).await.failed(DOING)?;
     Ok(Cluster {
         now: store.clock.now(),
         nodes: store.unreadable.each("leases", &nodes, node),
@@ -174,14 +174,14 @@ pub(super) async fn acquire(store: &SqliteStore, lease: &Lease, asked: &Partitio
     check(&mut write.tx, lease, now, DOING).await?;
     let named = rows::json(&asked.iter().collect::<Vec<_>>()).failed(DOING)?;
     fence_expired(&mut write, lease.incarnation).await?;
-    sqlx::query(sql!("acquire"))
+    sqlx::query(sql!("partitions/acquire"))
         .bind(named.as_str())
         .bind(lease.incarnation.uuid())
         .bind(now.millis())
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
-    let held: Vec<u16> = sqlx::query_scalar(sql!("held"))
+    let held: Vec<u16> = sqlx::query_scalar(sql!("partitions/owned"))
         .bind(named.as_str())
         .bind(lease.incarnation.uuid())
         .fetch_all(&mut *write.tx)
@@ -201,7 +201,7 @@ pub(super) async fn release(store: &SqliteStore, lease: &Lease, partitions: &Par
 }
 
 async fn free(write: &mut Write, lease: &Lease, partitions: &PartitionSet) -> Result<()> {
-    sqlx::query(sql!("release"))
+    sqlx::query(sql!("partitions/release"))
         .bind(rows::json(&partitions.iter().collect::<Vec<_>>()).failed(write.doing)?)
         .bind(lease.incarnation.uuid())
         .bind(write.now.millis())
@@ -213,7 +213,7 @@ async fn free(write: &mut Write, lease: &Lease, partitions: &PartitionSet) -> Re
 
 /// Ends expired leases of other nodes: statements that they send later have an old fence and are rejected.
 pub(super) async fn fence_expired(write: &mut Write, but: Incarnation) -> Result<()> {
-    let expired: bool = sqlx::query_scalar(sql!("has_expired"))
+    let expired: bool = sqlx::query_scalar(sql!("leases/has_expired"))
         .bind(but.uuid())
         .bind(write.now.millis())
         .fetch_one(&mut *write.tx)
@@ -221,7 +221,7 @@ pub(super) async fn fence_expired(write: &mut Write, but: Incarnation) -> Result
         .failed(write.doing)?;
     if expired {
         let fence = next_fence(write).await?;
-        sqlx::query(sql!("fence_lost"))
+        sqlx::query(sql!("leases/fence_lost"))
             .bind(but.uuid())
             .bind(write.now.millis())
             .bind(fence.raw())
@@ -240,7 +240,7 @@ pub(super) async fn check(
     now: DbTime,
     doing: &'static str,
 ) -> Result<RunId> {
-    let open_from: Option<Uuid> = sqlx::query_scalar(sql!("lease_lives"))
+    let open_from: Option<Uuid> = sqlx::query_scalar(sql!("leases/lease_lives"))
         .bind(lease.incarnation.uuid())
         .bind(&lease.node)
         .bind(lease.fence.raw())
@@ -252,7 +252,7 @@ pub(super) async fn check(
 }
 
 pub(super) async fn next_fence(write: &mut Write) -> Result<Fence> {
-    let fence = sqlx::query_scalar(sql!("next_lease_fence"))
+    let fence = sqlx::query_scalar(sql!("leases/next_lease_fence"))
         .bind(write.now.millis())
         .fetch_one(&mut *write.tx)
         .await

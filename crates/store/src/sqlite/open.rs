@@ -93,7 +93,7 @@ pub(super) async fn open_read_only(path: &Path, clock: Arc<dyn WallClock>) -> Re
         .disable_statement_logging();
     let pool = || SqlitePoolOptions::new().max_connections(1).test_before_acquire(false);
     let readers = pool().connect_with(options.clone()).await.map_err(|error| unopened(path, error))?;
-    let found: i64 = match sqlx::query_scalar(sql!("schema_step")).fetch_one(&readers).await {
+    let found: i64 = match sqlx::query_scalar(sql!("setup/schema_step")).fetch_one(&readers).await {
         Err(error) if error.as_database_error().is_some_and(|said| said.message().contains("no such table")) => {
             return Err(StoreError::Unusable(format!("{file} contains no everytick data")));
         }
@@ -164,10 +164,14 @@ fn unopened(path: &Path, error: sqlx::Error) -> StoreError {
 async fn replan(writer: &SqlitePool, now: DbTime) -> Result<()> {
     let doing = "replan with this release's zone data";
     let mut transaction = writer.begin().await.failed(doing)?;
-    let planned: i64 = sqlx::query_scalar(sql!("zone_data")).fetch_one(&mut *transaction).await.failed(doing)?;
+    let planned: i64 = sqlx::query_scalar(sql!("setup/zone_data")).fetch_one(&mut *transaction).await.failed(doing)?;
     if planned != zone_data_number() {
-        sqlx::query(sql!("replan")).bind(now.millis()).execute(&mut *transaction).await.failed(doing)?;
-        sqlx::query(sql!("set_zone_data")).bind(zone_data_number()).execute(&mut *transaction).await.failed(doing)?;
+        sqlx::query(sql!("setup/replan")).bind(now.millis()).execute(&mut *transaction).await.failed(doing)?;
+        sqlx::query(sql!("setup/set_zone_data"))
+            .bind(zone_data_number())
+            .execute(&mut *transaction)
+            .await
+            .failed(doing)?;
     }
     transaction.commit().await.failed(doing)
 }

@@ -16,7 +16,8 @@ const DOING: &str = "measure";
 impl Probe for SqliteStore {
     async fn begin_limit(&self) -> Result<()> {
         self.end_limit().await?;
-        let made: Vec<String> = sqlx::query_scalar(sql!("probe_table")).fetch_all(&self.writer).await.failed(DOING)?;
+        let made: Vec<String> =
+            sqlx::query_scalar(sql!("probe/probe_table")).fetch_all(&self.writer).await.failed(DOING)?;
         for text in made {
             let text = text.replace("runs_history", "probe_runs_history").replace(" runs", " probe_runs");
             sqlx::raw_sql(AssertSqlSafe(text)).execute(&self.writer).await.failed(DOING)?;
@@ -31,7 +32,7 @@ impl Probe for SqliteStore {
         let rows = serde_json::to_string(&ticks.iter().map(row).collect::<Vec<_>>());
         let rows = rows.map_err(|error| StoreError::Failed { doing: DOING, source: error.into() })?;
         let mut write = self.write(DOING).await?;
-        sqlx::query(sql!("probe_insert")).bind(rows).execute(&mut *write.tx).await.failed(DOING)?;
+        sqlx::query(sql!("probe/probe_insert")).bind(rows).execute(&mut *write.tx).await.failed(DOING)?;
         write.commit().await
     }
 
@@ -44,7 +45,7 @@ impl Probe for SqliteStore {
     }
 
     async fn job_bytes(&self) -> Result<JobBytes> {
-        let row = sqlx::query(sql!("probe_job_bytes")).fetch_one(&self.readers).await.failed(DOING)?;
+        let row = sqlx::query(sql!("probe/probe_job_bytes")).fetch_one(&self.readers).await.failed(DOING)?;
         let bytes = |column: &str| row.try_get::<i64, _>(column).failed(DOING).map(i64::unsigned_abs);
         Ok(JobBytes { jobs: bytes("jobs")?, audit: bytes("audit")? })
     }
@@ -56,7 +57,12 @@ impl Probe for SqliteStore {
     }
 
     async fn forget_runs(&self, until: DbTime) -> Result<()> {
-        sqlx::raw_sql(sql!("probe_forget_runs")).execute(&self.writer).await.failed(DOING)?;
-        sqlx::query(sql!("probe_forget_ticks")).bind(until.millis()).execute(&self.writer).await.failed(DOING).map(drop)
+        sqlx::raw_sql(sql!("probe/probe_forget_runs")).execute(&self.writer).await.failed(DOING)?;
+        sqlx::query(sql!("probe/probe_forget_ticks"))
+            .bind(until.millis())
+            .execute(&self.writer)
+            .await
+            .failed(DOING)
+            .map(drop)
     }
 }

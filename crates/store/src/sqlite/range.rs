@@ -14,7 +14,7 @@ pub(super) async fn record_range(store: &SqliteStore, lease: &Lease, plan: &Rang
     let mut write = store.write(DOING).await?;
     let now = write.now;
     node::check(&mut write.tx, lease, now, DOING).await?;
-    let tenant: Option<i32> = sqlx::query_scalar(sql!("range_stands"))
+    let tenant: Option<i32> = sqlx::query_scalar(sql!("ranges/range_cursor"))
         .bind(plan.job.uuid())
         .bind(plan.epoch.raw())
         .bind(plan.cursor_was.millis())
@@ -22,7 +22,7 @@ pub(super) async fn record_range(store: &SqliteStore, lease: &Lease, plan: &Rang
         .await
         .failed(DOING)?;
     let Some(tenant) = tenant.filter(|_| plan.range.to <= now) else { return Ok(RangeAnswer::Stale) };
-    let occupied: Option<i64> = sqlx::query_scalar(sql!("range_probe"))
+    let occupied: Option<i64> = sqlx::query_scalar(sql!("ranges/range_probe"))
         .bind(plan.job.uuid())
         .bind(RunId::floor(plan.range.from).uuid())
         .bind(RunId::floor(plan.range.to.plus(Span::millis(1))).uuid())
@@ -46,7 +46,7 @@ pub(super) async fn insert_ranges(write: &mut Write, job: JobId, tenant: TenantI
         let id = RunId::of(job, Cause::Range { from: range.from });
         (Hex(id.uuid()), range.from.millis(), range.to.millis(), range.count, range.reason.code())
     };
-    sqlx::query(sql!("range_insert"))
+    sqlx::query(sql!("ranges/range_insert"))
         .bind(job.uuid())
         .bind(tenant.raw())
         .bind(write.now.millis())
@@ -66,7 +66,7 @@ pub(super) async fn move_on(write: &mut Write, job: JobId, cursor: Option<DbTime
 /// Makes the owner plan again: ticks planned under the old epoch are rejected.
 pub(super) async fn raise_epoch(write: &mut Write, job: JobId) -> Result<Epoch> {
     let change = next_change(write, 1).await?;
-    let epoch = sqlx::query_scalar(sql!("raise_epoch"))
+    let epoch = sqlx::query_scalar(sql!("epochs/raise_epoch"))
         .bind(job.uuid())
         .bind(change)
         .bind(write.now.millis())
@@ -77,7 +77,7 @@ pub(super) async fn raise_epoch(write: &mut Write, job: JobId) -> Result<Epoch> 
 }
 
 pub(super) async fn set_cursor(write: &mut Write, job: JobId, cursor: Option<DbTime>) -> Result<()> {
-    sqlx::query(sql!("set_cursor"))
+    sqlx::query(sql!("cursors/set_cursor"))
         .bind(job.uuid())
         .bind(cursor.map(DbTime::millis))
         .execute(&mut *write.tx)
@@ -88,5 +88,9 @@ pub(super) async fn set_cursor(write: &mut Write, job: JobId, cursor: Option<DbT
 
 /// Reserves this many change numbers and returns the last of them.
 pub(super) async fn next_change(write: &mut Write, count: usize) -> Result<i64> {
-    sqlx::query_scalar(sql!("next_change")).bind(rows::limit(count)).fetch_one(&mut *write.tx).await.failed(write.doing)
+    sqlx::query_scalar(sql!("epochs/next_change"))
+        .bind(rows::limit(count))
+        .fetch_one(&mut *write.tx)
+        .await
+        .failed(write.doing)
 }

@@ -38,7 +38,7 @@ pub(super) async fn list_jobs(
     const DOING: &str = "list jobs";
     let mut read = store.read(DOING).await?;
     let labels = rows::json(&filter.labels).failed(DOING)?;
-    let list = sqlx::query(sql!("list_jobs"))
+    let list = sqlx::query(sql!("reads/list_jobs"))
         .bind(tenant.raw())
         .bind(after.unwrap_or_default())
         .bind(filter.enabled)
@@ -91,7 +91,7 @@ async fn last_runs(
     doing: &'static str,
 ) -> Result<HashMap<JobId, RunRecord>> {
     let asked = rows::job_ids(jobs.iter().copied()).failed(doing)?;
-    let found = sqlx::query(sql!("last_runs")).bind(asked).fetch_all(read).await.failed(doing)?;
+    let found = sqlx::query(sql!("reads/last_runs")).bind(asked).fetch_all(read).await.failed(doing)?;
     Ok(unreadable.each("runs", &found, rows::run).into_iter().map(|run| (run.job, run)).collect())
 }
 
@@ -109,10 +109,10 @@ pub(super) async fn run_record(
     doing: &'static str,
 ) -> Result<RunRecord> {
     let by_id = |statement| sqlx::query(statement).bind(tenant.raw()).bind(id.uuid());
-    if let Some(row) = by_id(sql!("get_run")).fetch_optional(&mut *connection).await.failed(doing)? {
+    if let Some(row) = by_id(sql!("runs/get_run")).fetch_optional(&mut *connection).await.failed(doing)? {
         return rows::run(&row).failed(doing);
     }
-    match by_id(sql!("get_range")).fetch_optional(connection).await.failed(doing)? {
+    match by_id(sql!("reads/get_range")).fetch_optional(connection).await.failed(doing)? {
         Some(row) => rows::range(&row).failed(doing),
         None => Err(StoreError::NotFound("run")),
     }
@@ -145,11 +145,11 @@ pub(super) async fn list_runs(
     let job = filter.job.map(JobId::uuid);
     let mut query = match search {
         Search::Failures => {
-            let statement = if job.is_some() { sql!("list_job_failed") } else { sql!("list_failed") };
+            let statement = if job.is_some() { sql!("reads/list_job_failed") } else { sql!("reads/list_failed") };
             sqlx::query(statement).bind(tenant.raw()).bind(low).bind(&high).bind(one_more)
         }
         Search::All | Search::Scan => {
-            let statement = if job.is_some() { sql!("list_job_runs") } else { sql!("list_runs") };
+            let statement = if job.is_some() { sql!("reads/list_job_runs") } else { sql!("reads/list_runs") };
             sqlx::query(statement).bind(tenant.raw()).bind(low).bind(&high).bind(states).bind(one_more)
         }
     };
@@ -159,7 +159,7 @@ pub(super) async fn list_runs(
     let mut items = store.unreadable.each("runs", &query.fetch_all(&mut *read).await.failed(DOING)?, rows::run);
 
     if filter.states.is_empty() || filter.states.contains(&State::Skipped) {
-        let statement = if job.is_some() { sql!("list_job_ranges") } else { sql!("list_ranges") };
+        let statement = if job.is_some() { sql!("reads/list_job_ranges") } else { sql!("reads/list_ranges") };
         let from = filter.from.map_or(i64::MIN, DbTime::millis);
         let mut query = sqlx::query(statement).bind(tenant.raw()).bind(from).bind(&high).bind(one_more);
         if let Some(job) = job {
@@ -183,7 +183,7 @@ async fn search_end(
     most: usize,
     doing: &'static str,
 ) -> Result<Option<RunId>> {
-    let statement = if job.is_some() { sql!("search_job_end") } else { sql!("search_end") };
+    let statement = if job.is_some() { sql!("reads/search_job_end") } else { sql!("reads/search_end") };
     let mut query =
         sqlx::query_scalar::<_, Uuid>(statement).bind(low).bind(high).bind(rows::limit(most.saturating_sub(1)));
     if let Some(job) = job {
@@ -196,7 +196,7 @@ pub(super) async fn list_attempts(store: &SqliteStore, tenant: TenantId, id: Run
     const DOING: &str = "list attempts";
     let mut read = store.read(DOING).await?;
     let run = run_record(&mut read, tenant, id, DOING).await?;
-    let found = sqlx::query(sql!("list_attempts")).bind(id.uuid()).fetch_all(&mut *read).await.failed(DOING)?;
+    let found = sqlx::query(sql!("reads/list_attempts")).bind(id.uuid()).fetch_all(&mut *read).await.failed(DOING)?;
     let mut attempts = store.unreadable.each("attempts", &found, |row| rows::attempt(id, row));
     let outcome = match run.state {
         State::Waiting | State::Skipped | State::Unknown(_) => return Ok(attempts),
@@ -229,7 +229,7 @@ pub(super) async fn list_audit(
 ) -> Result<Page<AuditRecord, i64>> {
     const DOING: &str = "list the audit trail";
     let mut read = store.read(DOING).await?;
-    let list = sqlx::query(sql!("list_audit"))
+    let list = sqlx::query(sql!("audit/list_audit"))
         .bind(tenant.raw())
         .bind(before.unwrap_or(i64::MAX))
         .bind(rows::limit(limit.saturating_add(1)));

@@ -110,7 +110,7 @@ fn ticks(lease: Option<&Lease>, all: &[(&JobTicks, &RecordRow)]) -> Result<Strin
 }
 
 async fn insert(write: &mut Write, lease: Option<&Lease>, all: &[(&JobTicks, &RecordRow)]) -> Result<u64> {
-    let inserted = sqlx::query(sql!("record"))
+    let inserted = sqlx::query(sql!("record/record"))
         .bind(ticks(lease, all)?)
         .bind(write.now.millis())
         .bind(lease.map(|lease| lease.node.as_str()))
@@ -143,7 +143,7 @@ pub(super) async fn insert_edited(write: &mut Write, due: &JobTicks) -> Result<B
         return Ok(BTreeSet::new());
     }
     let all: Vec<(&JobTicks, &RecordRow)> = due.rows.iter().map(|row| (due, row)).collect();
-    let inserted: Vec<Uuid> = sqlx::query_scalar(sql!("edit_ticks"))
+    let inserted: Vec<Uuid> = sqlx::query_scalar(sql!("record/edit_ticks"))
         .bind(ticks(None, &all)?)
         .bind(write.now.millis())
         .bind(due.tenant.raw())
@@ -175,7 +175,7 @@ pub(super) async fn wait(write: &mut Write, runs: &[Queued<'_>], doing: &'static
             (Hex(queued.run.uuid()), queued.priority, lead(queued.priority, queued.late), queued.key.map(Text))
         })
         .collect();
-    sqlx::query(sql!("enqueue"))
+    sqlx::query(sql!("waiting/enqueue"))
         .bind(rows::json(&queued).failed(doing)?)
         .bind(write.now.millis())
         .execute(&mut *write.tx)
@@ -185,7 +185,7 @@ pub(super) async fn wait(write: &mut Write, runs: &[Queued<'_>], doing: &'static
 }
 
 async fn answers(write: &mut Write, lease: Option<&Lease>, all: &[(&JobTicks, &RecordRow)]) -> Result<Vec<RowAnswer>> {
-    let found: Vec<i64> = sqlx::query_scalar(sql!("record_answers"))
+    let found: Vec<i64> = sqlx::query_scalar(sql!("record/record_answers"))
         .bind(ticks(lease, all)?)
         .bind(write.now.millis())
         .fetch_all(&mut *write.tx)

@@ -14,7 +14,7 @@ use crate::{Actor, JobTicks, Lease, RANGES_PER_LEDGER_MAX, Result, Walked, Walke
 pub(super) async fn walk_jobs(store: &SqliteStore, after: Option<JobId>, limit: usize) -> Result<Walked> {
     const DOING: &str = "page through the jobs";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(sql!("walk_jobs"))
+    let found = sqlx::query(sql!("repair/walk_jobs"))
         .bind(after.map_or_else(Vec::new, |after| after.uuid().into_bytes().to_vec()))
         .bind(rows::limit(limit))
         .fetch_all(&mut *read)
@@ -33,14 +33,14 @@ pub(super) async fn load_ledgers(store: &SqliteStore, asked: &[(JobId, Window)])
     let mut ledgers = Vec::with_capacity(asked.len());
     for (job, window) in asked {
         let behind = RunId::floor(window.to.plus(Span::millis(1)));
-        let ticks: Vec<i64> = sqlx::query_scalar(sql!("ledger_ticks"))
+        let ticks: Vec<i64> = sqlx::query_scalar(sql!("repair/ledger_ticks"))
             .bind(job.uuid())
             .bind(RunId::floor(window.from).uuid())
             .bind(behind.uuid())
             .fetch_all(&mut *read)
             .await
             .failed(DOING)?;
-        let found = sqlx::query(sql!("ledger_ranges"))
+        let found = sqlx::query(sql!("repair/ledger_ranges"))
             .bind(job.uuid())
             .bind(behind.uuid())
             .bind(rows::limit(RANGES_PER_LEDGER_MAX))
@@ -63,7 +63,7 @@ pub(super) async fn repair(store: &SqliteStore, lease: &Lease, ticks: &JobTicks)
     let mut write = store.write(DOING).await?;
     let now = write.now;
     node::check(&mut write.tx, lease, now, DOING).await?;
-    let stands = sqlx::query(sql!("repair_stands"))
+    let stands = sqlx::query(sql!("repair/repair_cursor"))
         .bind(ticks.job.uuid())
         .bind(ticks.epoch.raw())
         .fetch_optional(&mut *write.tx)

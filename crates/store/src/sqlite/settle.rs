@@ -60,7 +60,7 @@ struct End<'a>(Hex, i64, i16, Option<i64>, i64, Option<Text<'a>>, Option<Text<'a
 
 async fn end(write: &mut Write, settles: &[&Settle]) -> Result<u64> {
     let ends: Vec<_> = settles.iter().filter_map(|settle| ended(settle)).collect();
-    let ended = sqlx::query(sql!("settle_terminal"))
+    let ended = sqlx::query(sql!("settle/settle_terminal"))
         .bind(rows::json(&ends).failed(DOING)?)
         .execute(&mut *write.tx)
         .await
@@ -79,7 +79,7 @@ async fn list_failures(write: &mut Write, ended: &[&Settle]) -> Result<()> {
     if failed.is_empty() {
         return Ok(());
     }
-    sqlx::query(sql!("failures_insert"))
+    sqlx::query(sql!("settle/failures_insert"))
         .bind(rows::json(&failed).failed(DOING)?)
         .execute(&mut *write.tx)
         .await
@@ -106,7 +106,7 @@ fn ended(settle: &Settle) -> Option<End<'_>> {
 async fn answers(write: &mut Write, settles: &[&Settle]) -> Result<Vec<SettleAnswer>> {
     let asked: Vec<_> =
         settles.iter().map(|settle| (Hex(settle.settlement.run.uuid()), settle.settlement.fence.raw())).collect();
-    let held: Vec<i64> = sqlx::query_scalar(sql!("settle_held"))
+    let held: Vec<i64> = sqlx::query_scalar(sql!("settle/lock_settled"))
         .bind(rows::json(&asked).failed(DOING)?)
         .fetch_all(&mut *write.tx)
         .await
@@ -142,13 +142,13 @@ async fn put_back(write: &mut Write, settles: &[&Settle]) -> Result<()> {
         queued.push(Queued { run: said.run, priority: settle.priority, late: false, key: None });
     }
     if !attempts.is_empty() {
-        sqlx::query(sql!("settle_attempts"))
+        sqlx::query(sql!("settle/settle_attempts"))
             .bind(rows::json(&attempts).failed(DOING)?)
             .execute(&mut *write.tx)
             .await
             .failed_or_refused(DOING)?;
     }
-    sqlx::query(sql!("settle_back"))
+    sqlx::query(sql!("settle/settle_back"))
         .bind(rows::json(&back).failed(DOING)?)
         .execute(&mut *write.tx)
         .await
@@ -158,7 +158,7 @@ async fn put_back(write: &mut Write, settles: &[&Settle]) -> Result<()> {
 
 /// Ends the claims of workers and nodes on these cancelled runs. Keeps the workers' logs as output.
 pub(super) async fn end_cancelled(write: &mut Write, runs: impl Iterator<Item = RunId> + Clone) -> Result<()> {
-    sqlx::query(sql!("worker_logs_kept"))
+    sqlx::query(sql!("worker_claims/worker_logs_kept"))
         .bind(rows::run_ids(runs.clone()).failed(write.doing)?)
         .execute(&mut *write.tx)
         .await
@@ -169,10 +169,12 @@ pub(super) async fn end_cancelled(write: &mut Write, runs: impl Iterator<Item = 
 
 /// Removes the workers' claims on these runs.
 pub(super) async fn end_claims(write: &mut Write, runs: impl Iterator<Item = RunId>) -> Result<()> {
-    let any: bool =
-        sqlx::query_scalar(sql!("worker_claims_any")).fetch_one(&mut *write.tx).await.failed(write.doing)?;
+    let any: bool = sqlx::query_scalar(sql!("worker_claims/worker_claims_any"))
+        .fetch_one(&mut *write.tx)
+        .await
+        .failed(write.doing)?;
     if any {
-        sqlx::query(sql!("worker_claims_end"))
+        sqlx::query(sql!("worker_claims/worker_claims_end"))
             .bind(rows::run_ids(runs).failed(write.doing)?)
             .execute(&mut *write.tx)
             .await

@@ -55,7 +55,7 @@ impl Tx for Write {
         Ok(self.now)
     }
     async fn audit(&mut self, tenant: TenantId, actor: &Actor, action: &str, audit: &[(String, String)]) -> Result<()> {
-        sqlx::query(sql!("audit"))
+        sqlx::query(sql!("audit/audit"))
             .bind(tenant.raw())
             .bind(self.now.millis())
             .bind(&actor.0)
@@ -72,7 +72,7 @@ impl Tx for Write {
     }
 
     async fn find_request(&mut self, tenant: TenantId, key: &str, since: DbTime) -> Result<Option<StoredRequest>> {
-        let found: Option<(Vec<u8>, String, Uuid)> = sqlx::query_as(sql!("find_request"))
+        let found: Option<(Vec<u8>, String, Uuid)> = sqlx::query_as(sql!("requests/find_request"))
             .bind(tenant.raw())
             .bind(key)
             .bind(since.millis())
@@ -82,7 +82,7 @@ impl Tx for Write {
         Ok(found.map(|(fingerprint, kind, id)| StoredRequest { fingerprint, kind, id }))
     }
     async fn insert_request(&mut self, tenant: TenantId, key: &IdempotencyKey, made: Made) -> Result<()> {
-        sqlx::query(sql!("remember_request"))
+        sqlx::query(sql!("requests/remember_request"))
             .bind(tenant.raw())
             .bind(&key.key)
             .bind(key.fingerprint.as_slice())
@@ -109,13 +109,13 @@ impl Tx for Write {
     }
 
     async fn lock_tenant(&mut self, tenant: TenantId) -> Result<u64> {
-        let count = sqlx::query_scalar(sql!("count_jobs")).bind(tenant.raw());
+        let count = sqlx::query_scalar(sql!("tenants/count_jobs")).bind(tenant.raw());
         let live: Option<i64> = count.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
         Ok(live.unwrap_or(0).unsigned_abs())
     }
     async fn names_taken(&mut self, tenant: TenantId, names: &[String]) -> Result<HashSet<String>> {
         let names = rows::json(&names).failed(self.doing)?;
-        let taken = sqlx::query_scalar(sql!("names_taken")).bind(tenant.raw()).bind(names);
+        let taken = sqlx::query_scalar(sql!("jobs/names_taken")).bind(tenant.raw()).bind(names);
         Ok(taken.fetch_all(&mut *self.tx).await.failed(self.doing)?.into_iter().collect())
     }
     /// A file has one partition and no regions.
@@ -136,9 +136,9 @@ impl Tx for Write {
         jobs::update(self, was, job).await
     }
     async fn last_recorded(&mut self, job: JobId, from: DbTime) -> Result<Option<DbTime>> {
-        let tick = sqlx::query_scalar(sql!("last_tick")).bind(job.uuid()).bind(RunId::floor(from).uuid());
+        let tick = sqlx::query_scalar(sql!("runs/last_tick")).bind(job.uuid()).bind(RunId::floor(from).uuid());
         let tick: Option<i64> = tick.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
-        let range = sqlx::query_scalar(sql!("last_range")).bind(job.uuid());
+        let range = sqlx::query_scalar(sql!("ranges/last_range")).bind(job.uuid());
         let range: Option<i64> = range.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
         Ok(tick.max(range).map(DbTime::from_millis))
     }
@@ -165,7 +165,7 @@ impl Tx for Write {
     }
 
     async fn jobs_called(&mut self, tenant: TenantId, names: &[String], ids: &[JobId]) -> Result<Vec<(JobId, String)>> {
-        let found: Vec<(Uuid, String)> = sqlx::query_as(sql!("flow_named"))
+        let found: Vec<(Uuid, String)> = sqlx::query_as(sql!("edges/flow_named"))
             .bind(tenant.raw())
             .bind(rows::json(&names).failed(self.doing)?)
             .bind(rows::job_ids(ids.iter().copied()).failed(self.doing)?)
@@ -175,19 +175,19 @@ impl Tx for Write {
         Ok(found.into_iter().map(|(id, name)| (JobId::from_uuid(id), name)).collect())
     }
     async fn edges_near(&mut self, jobs: &[JobId]) -> Result<Edges> {
-        flows::edges(&mut self.tx, sql!("flow_near"), jobs, self.doing).await
+        flows::edges(&mut self.tx, sql!("edges/flow_near"), jobs, self.doing).await
     }
     async fn children_of(&mut self, job: JobId) -> Result<Vec<String>> {
-        let found = sqlx::query_scalar(sql!("flow_children")).bind(job.uuid());
+        let found = sqlx::query_scalar(sql!("edges/flow_children")).bind(job.uuid());
         found.fetch_all(&mut *self.tx).await.failed(self.doing)
     }
     async fn set_parents(&mut self, job: &Job, parents: &[(JobId, When)]) -> Result<()> {
-        sqlx::query(sql!("flow_orphan")).bind(job.id.uuid()).execute(&mut *self.tx).await.failed(self.doing)?;
+        sqlx::query(sql!("edges/flow_orphan")).bind(job.id.uuid()).execute(&mut *self.tx).await.failed(self.doing)?;
         if parents.is_empty() {
             return Ok(());
         }
         let parents: Vec<_> = parents.iter().map(|(id, when)| (Hex(id.uuid()), when.code())).collect();
-        sqlx::query(sql!("flow_adopt"))
+        sqlx::query(sql!("edges/flow_adopt"))
             .bind(job.tenant.raw())
             .bind(job.id.uuid())
             .bind(rows::json(&parents).failed(self.doing)?)
@@ -210,7 +210,7 @@ impl Tx for Write {
     async fn insert_requested(&mut self, run: RequestedRun<'_>) -> Result<bool> {
         let (job, spec, now) = (run.job, &run.job.spec, self.now.millis());
         let skipped = run.state == State::Skipped;
-        let inserted = sqlx::query(sql!("trigger"))
+        let inserted = sqlx::query(sql!("runs/trigger"))
             .bind(run.id.uuid())
             .bind(job.tenant.raw())
             .bind(job.id.uuid())
@@ -235,22 +235,22 @@ impl Tx for Write {
     }
     async fn dequeue(&mut self, runs: &[RunId]) -> Result<()> {
         let runs = rows::run_ids(runs.iter().copied()).failed(self.doing)?;
-        sqlx::query(sql!("dequeue")).bind(runs).execute(&mut *self.tx).await.failed(self.doing)?;
+        sqlx::query(sql!("waiting/dequeue")).bind(runs).execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
     }
     async fn dequeue_job(&mut self, job: JobId) -> Result<Vec<RunId>> {
-        let dequeue = sqlx::query_scalar(sql!("dequeue_job")).bind(job.uuid());
+        let dequeue = sqlx::query_scalar(sql!("waiting/dequeue_job")).bind(job.uuid());
         dequeue.fetch_all(&mut *self.tx).await.failed(self.doing).map(run_ids)
     }
     async fn cancel_runs(&mut self, runs: &[RunId]) -> Result<()> {
         let runs = rows::run_ids(runs.iter().copied()).failed(self.doing)?;
-        let cancel = sqlx::query(sql!("cancel_runs")).bind(runs).bind(self.now.millis());
+        let cancel = sqlx::query(sql!("runs/cancel_runs")).bind(runs).bind(self.now.millis());
         cancel.execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
     }
     async fn cancel_claimed(&mut self, job: JobId) -> Result<Vec<RunId>> {
         let mut claimed = Vec::new();
-        for statement in [sql!("cancel_claimed"), sql!("cancel_listed")] {
+        for statement in [sql!("runs/cancel_claimed"), sql!("runs/cancel_listed")] {
             let cancel = sqlx::query_scalar(statement).bind(job.uuid()).bind(self.now.millis());
             claimed.extend(cancel.fetch_all(&mut *self.tx).await.failed(self.doing).map(run_ids)?);
         }
@@ -263,7 +263,7 @@ impl Tx for Write {
         flows::leave_steps(self, runs.iter().copied()).await
     }
     async fn failed_runs(&mut self, job: &Job, from: RunId, to: RunId, limit: usize) -> Result<Vec<RunRecord>> {
-        let found = sqlx::query(sql!("redrive_failed"))
+        let found = sqlx::query(sql!("runs/redrive_failed"))
             .bind(job.id.uuid())
             .bind(from.uuid())
             .bind(to.uuid())
@@ -276,12 +276,13 @@ impl Tx for Write {
     }
     async fn run_states(&mut self, runs: &[RunId]) -> Result<HashMap<RunId, State>> {
         let runs = rows::run_ids(runs.iter().copied()).failed(self.doing)?;
-        let found = sqlx::query(sql!("run_states")).bind(runs).fetch_all(&mut *self.tx).await.failed(self.doing)?;
+        let found =
+            sqlx::query(sql!("runs/run_states")).bind(runs).fetch_all(&mut *self.tx).await.failed(self.doing)?;
         found.iter().map(rows::run_state).collect::<std::result::Result<_, _>>().failed(self.doing)
     }
     async fn insert_redriven(&mut self, job: &Job, runs: &[(RunId, RunId, Option<String>)]) -> Result<()> {
         let pairs: Vec<_> = runs.iter().map(|(failed, run, _)| (Hex(failed.uuid()), Hex(run.uuid()))).collect();
-        sqlx::query(sql!("redrive_runs"))
+        sqlx::query(sql!("runs/redrive_runs"))
             .bind(rows::json(&pairs).failed(self.doing)?)
             .bind(self.now.millis())
             .execute(&mut *self.tx)

@@ -24,10 +24,11 @@ async fn save_in(write: &mut Write, unsaved: &[UnreadableRow]) -> Result<u64> {
     let now = write.now;
     if !unsaved.is_empty() {
         let noted: Vec<_> = unsaved.iter().map(|row| (&row.table, Text(&row.key), Text(&row.error))).collect();
-        let save = sqlx::query(sql!("unreadable_save")).bind(rows::json(&noted).failed(SAVING)?).bind(now.millis());
+        let save =
+            sqlx::query(sql!("unreadable/unreadable_save")).bind(rows::json(&noted).failed(SAVING)?).bind(now.millis());
         save.execute(&mut *write.tx).await.failed(SAVING)?;
     }
-    let forget = sqlx::query(sql!("unreadable_forget")).bind(now.minus(UNREADABLE_KEPT).millis());
+    let forget = sqlx::query(sql!("unreadable/unreadable_forget")).bind(now.minus(UNREADABLE_KEPT).millis());
     forget.execute(&mut *write.tx).await.failed(SAVING)?;
     let count = sqlx::query_scalar::<_, i64>("select count(*) from unreadable").fetch_one(&mut *write.tx).await;
     count.failed(SAVING).map(i64::unsigned_abs)
@@ -36,7 +37,7 @@ async fn save_in(write: &mut Write, unsaved: &[UnreadableRow]) -> Result<u64> {
 pub(super) async fn list(store: &SqliteStore, limit: usize) -> Result<UnreadableRows> {
     const DOING: &str = "list undecodable rows";
     let mut read = store.read(DOING).await?;
-    let list = sqlx::query(sql!("unreadable_list")).bind(rows::limit(limit));
+    let list = sqlx::query(sql!("unreadable/unreadable_list")).bind(rows::limit(limit));
     let mut listed = UnreadableRows::default();
     for row in list.fetch_all(&mut *read).await.failed(DOING)? {
         listed.count = row.try_get::<i64, _>("count").failed(DOING)?.unsigned_abs();

@@ -289,9 +289,10 @@ async fn pruning_reads_the_runs_of_an_instant_once() {
     let (bench, folder) = bench().await;
     drop(bench);
     let mut file = look(folder.path()).await;
-    for text in
-        [include_str!("../../src/sqlite/sql/prune_runs.sql"), include_str!("../../src/sqlite/sql/flow_prune.sql")]
-    {
+    for text in [
+        include_str!("../../src/sqlite/sql/prune/prune_runs.sql"),
+        include_str!("../../src/sqlite/sql/prune/flow_prune.sql"),
+    ] {
         let explain = sqlx::AssertSqlSafe(format!("explain query plan {text}"));
         let rows = sqlx::query(explain).fetch_all(&mut file).await.unwrap();
         let steps: std::collections::BTreeMap<i64, (i64, String)> =
@@ -313,10 +314,11 @@ async fn no_statement_scans_a_table_that_grows() {
     drop(bench);
     let mut file = look(folder.path()).await;
     // This table exists only in a file that was moved.
-    sqlx::raw_sql(include_str!("../../src/sqlite/sql/move_mark_table.sql")).execute(&mut file).await.unwrap();
+    sqlx::raw_sql(include_str!("../../src/sqlite/sql/move/move_mark_table.sql")).execute(&mut file).await.unwrap();
     let statements = concat!(env!("CARGO_MANIFEST_DIR"), "/src/sqlite/sql");
     let mut seen = 0;
-    for entry in std::fs::read_dir(statements).unwrap() {
+    let folders = std::fs::read_dir(statements).unwrap().map(|folder| folder.unwrap().path());
+    for entry in folders.flat_map(|folder| std::fs::read_dir(folder).unwrap()) {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("-- "), "{} has no header comment", path.display());

@@ -55,7 +55,7 @@ pub(crate) async fn connect(url: &str) -> Result<PostgresStore> {
 pub(crate) async fn close(url: &str, mark: &MoveMark) -> Result<()> {
     let mut connection = open::first(&open::parse(url)?).await?;
     let mut write = connection.begin().await.failed(DOING)?;
-    sqlx::query(sql!("migration_lock")).bind(open::MIGRATION_LOCK).execute(&mut *write).await.failed(DOING)?;
+    sqlx::query(sql!("setup/migration_lock")).bind(open::MIGRATION_LOCK).execute(&mut *write).await.failed(DOING)?;
     let here = the_move(&mut write).await?.map(|row| row.try_get::<Uuid, _>("id")).transpose().failed(DOING)?;
     if here != Some(mark.id) {
         return Err(StoreError::Unusable(format!(
@@ -64,7 +64,7 @@ pub(crate) async fn close(url: &str, mark: &MoveMark) -> Result<()> {
         )));
     }
     nobody_lives(&mut write).await?;
-    sqlx::query(sql!("move_reopen")).bind(mark.id).execute(&mut *write).await.failed(DOING)?;
+    sqlx::query(sql!("move/move_reopen")).bind(mark.id).execute(&mut *write).await.failed(DOING)?;
     write.commit().await.failed(DOING)?;
     connection.close().await.failed(DOING)
 }
@@ -82,14 +82,14 @@ pub(crate) async fn begin(
 }
 
 async fn begin_in(write: &mut Write, mark: &MoveMark, source: &str, first_run: Option<RunId>) -> Result<Begun> {
-    sqlx::query(sql!("migration_lock")).bind(open::MIGRATION_LOCK).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::query(sql!("setup/migration_lock")).bind(open::MIGRATION_LOCK).execute(&mut *write.tx).await.failed(DOING)?;
     if let Some(begun) = admit(&mut write.tx, Some(mark)).await? {
         return Ok(begun);
     }
-    sqlx::raw_sql(sql!("move_tables")).execute(&mut *write.tx).await.failed(DOING)?;
+    sqlx::raw_sql(sql!("move/move_tables")).execute(&mut *write.tx).await.failed(DOING)?;
     // The days around now exist in any case.
     let days_from = days::first_kept(write.read_clock().await?, first_run);
-    sqlx::query(sql!("move_begin"))
+    sqlx::query(sql!("move/move_begin"))
         .bind(mark.id)
         .bind(source)
         .bind(days_from.uuid())
@@ -122,7 +122,7 @@ async fn admit(read: &mut PgConnection, mark: Option<&MoveMark>) -> Result<Optio
     }
     nobody_lives(read).await?;
     let found: Vec<(String, i64)> =
-        sqlx::query_as(sql!("move_contents")).bind(CONTENTS_MAX).fetch_all(&mut *read).await.failed(DOING)?;
+        sqlx::query_as(sql!("move/move_contents")).bind(CONTENTS_MAX).fetch_all(&mut *read).await.failed(DOING)?;
     let some = |(what, count): &(String, i64)| match *count {
         0 => None,
         count if count < CONTENTS_MAX => Some(format!("{count} {what}")),
@@ -142,15 +142,15 @@ async fn the_move(read: &mut PgConnection) -> Result<Option<PgRow>> {
     if !has_table(read, "moves").await? {
         return Ok(None);
     }
-    sqlx::query(sql!("moves")).fetch_optional(read).await.failed(DOING)
+    sqlx::query(sql!("move/moves")).fetch_optional(read).await.failed(DOING)
 }
 
 async fn has_table(read: &mut PgConnection, table: &str) -> Result<bool> {
-    sqlx::query_scalar(sql!("move_has_table")).bind(table).fetch_one(read).await.failed(DOING)
+    sqlx::query_scalar(sql!("move/move_has_table")).bind(table).fetch_one(read).await.failed(DOING)
 }
 
 async fn places(read: &mut PgConnection, id: Uuid) -> Result<Vec<Progress>> {
-    let found = sqlx::query(sql!("move_parts")).bind(id).fetch_all(read).await.failed(DOING)?;
+    let found = sqlx::query(sql!("move/move_parts")).bind(id).fetch_all(read).await.failed(DOING)?;
     let mut places = BTreeMap::new();
     for row in &found {
         let place: Option<String> = row.try_get("place").failed(DOING)?;
@@ -171,7 +171,7 @@ async fn places(read: &mut PgConnection, id: Uuid) -> Result<Vec<Progress>> {
 }
 
 async fn nobody_lives(read: &mut PgConnection) -> Result<()> {
-    let nodes: Vec<String> = sqlx::query_scalar(sql!("move_live")).fetch_all(read).await.failed(DOING)?;
+    let nodes: Vec<String> = sqlx::query_scalar(sql!("move/move_live")).fetch_all(read).await.failed(DOING)?;
     if nodes.is_empty() {
         return Ok(());
     }
@@ -203,7 +203,8 @@ pub(crate) async fn look_at_days(store: &PostgresStore) -> Result<()> {
 
 pub(crate) async fn count(store: &PostgresStore) -> Result<Vec<(String, u64)>> {
     let mut read = begin_write(store).await?;
-    let found: Vec<(String, i64)> = sqlx::query_as(sql!("move_count")).fetch_all(&mut *read.tx).await.failed(DOING)?;
+    let found: Vec<(String, i64)> =
+        sqlx::query_as(sql!("move/move_count")).fetch_all(&mut *read.tx).await.failed(DOING)?;
     read.rollback().await;
     Ok(found.into_iter().map(|(table, count)| (table, count.unsigned_abs())).collect())
 }
@@ -218,21 +219,21 @@ pub(crate) async fn finish(store: &PostgresStore, id: Uuid, heights: Heights) ->
 async fn finish_in(write: &mut Write, id: Uuid, heights: Heights) -> Result<()> {
     nobody_lives(&mut write.tx).await?;
     settle_homes(write).await?;
-    sqlx::query(sql!("move_heights"))
+    sqlx::query(sql!("move/move_heights"))
         .bind(heights.lease_fence)
         .bind(heights.partition_fence)
         .bind(heights.zone_data)
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
-    let finished = sqlx::query(sql!("move_finish")).bind(id).execute(&mut *write.tx).await.failed(DOING)?;
+    let finished = sqlx::query(sql!("move/move_finish")).bind(id).execute(&mut *write.tx).await.failed(DOING)?;
     if finished.rows_affected() == 1 { Ok(()) } else { Err(StoreError::NotFound("move with all parts copied")) }
 }
 
 /// Moves jobs with a home region to the region's block of partitions: a SQLite file has no blocks.
 async fn settle_homes(write: &mut Write) -> Result<()> {
     let found: Vec<(Uuid, String)> =
-        sqlx::query_as(sql!("move_homed")).fetch_all(&mut *write.tx).await.failed(DOING)?;
+        sqlx::query_as(sql!("move/move_homed")).fetch_all(&mut *write.tx).await.failed(DOING)?;
     // A definition that cannot be decoded is copied as it is.
     let homed: Vec<(Uuid, String)> = found
         .into_iter()
@@ -247,7 +248,7 @@ async fn settle_homes(write: &mut Write) -> Result<()> {
             homes::claim(write, claim).await?;
             homes.claim(claim);
         }
-        for statement in [sql!("rehome_waiting"), sql!("rehome_cursor"), sql!("rehome_epoch")] {
+        for statement in [sql!("waiting/rehome_waiting"), sql!("cursors/rehome_cursor"), sql!("epochs/rehome_epoch")] {
             let partition = rows::partition(place.partition);
             sqlx::query(statement).bind(id).bind(partition).execute(&mut *write.tx).await.failed(DOING)?;
         }

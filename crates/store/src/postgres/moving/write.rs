@@ -39,7 +39,7 @@ async fn write_in(
 ) -> Result<()> {
     let place = |progress: &Progress| progress.place.as_ref().map(serde_json::to_string).transpose();
     let place = |progress| place(progress).map_err(|error| StoreError::Failed { doing: DOING, source: error.into() });
-    let marked = sqlx::query(sql!("move_mark"))
+    let marked = sqlx::query(sql!("move/move_mark"))
         .bind(id)
         .bind(part.name)
         .bind(place(before)?)
@@ -65,7 +65,7 @@ async fn write_in(
         return Err(StoreError::Unusable(format!("{written} of {} rows of {} were written", batch.rows, part.table)));
     }
     if !claimed.is_empty() {
-        sqlx::query(sql!("move_claims_list")).bind(claimed).execute(&mut *write.tx).await.failed(DOING)?;
+        sqlx::query(sql!("move/move_claims_list")).bind(claimed).execute(&mut *write.tx).await.failed(DOING)?;
     }
     Ok(())
 }
@@ -92,7 +92,7 @@ async fn note_claims(write: &mut Write, part: &Part, batch: &Batch, heights: Hei
     if claimed.is_empty() {
         return Ok(claimed);
     }
-    sqlx::query(sql!("move_claims"))
+    sqlx::query(sql!("move/move_claims"))
         .bind(nodes_of.keys().copied().collect::<Vec<_>>())
         .bind(nodes_of.into_values().collect::<Vec<_>>())
         .bind(heights.lease_fence)

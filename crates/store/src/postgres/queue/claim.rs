@@ -74,7 +74,7 @@ async fn claim_in(
     let now = write.read_clock().await?;
     let mut room = ask.limit.min(CLAIM_RUNS_MAX);
     if let Some((limits, spent_until)) = &limits {
-        let claimed: i64 = sqlx::query_scalar(sql!("queue_claimed"))
+        let claimed: i64 = sqlx::query_scalar(sql!("queue/queue_claimed"))
             .bind(ask.tenant.raw())
             .bind(&ask.queue)
             .fetch_one(&mut *write.tx)
@@ -110,7 +110,7 @@ async fn claim_in(
     if let Some((QueueLimits { rate: Some(rate), .. }, spent_until)) = &limits
         && !claims.is_empty()
     {
-        sqlx::query(sql!("queue_spend"))
+        sqlx::query(sql!("queue/queue_spend"))
             .bind(ask.tenant.raw())
             .bind(&ask.queue)
             .bind(rate.spend(*spent_until, now, claims.len()))
@@ -122,7 +122,7 @@ async fn claim_in(
 }
 
 async fn hold_limits(write: &mut Write, ask: &ClaimQueue) -> Result<Option<(QueueLimits, i64)>> {
-    let found = sqlx::query(sql!("queue_limits_held"))
+    let found = sqlx::query(sql!("queue/lock_queue_limits"))
         .bind(ask.tenant.raw())
         .bind(&ask.queue)
         .fetch_optional(&mut *write.tx)
@@ -293,7 +293,7 @@ async fn peek(
         load.full_keys().into_iter().map(|key| (job.uuid(), key.to_owned())).collect::<Vec<_>>()
     };
     let (key_jobs, keys): (Vec<Uuid>, Vec<String>) = held.loads.iter().flat_map(of_job).unzip();
-    let found = sqlx::query(sql!("queue_peek"))
+    let found = sqlx::query(sql!("queue/queue_peek"))
         .bind(ask.tenant.raw())
         .bind(&ask.queue)
         .bind(write.now.millis())
@@ -340,7 +340,7 @@ async fn hold_jobs(
         return Ok(());
     }
     let shared: Vec<(Uuid, bool, i64)> =
-        sqlx::query_as(if wait { sql!("epochs_shared") } else { sql!("epochs_shared_free") })
+        sqlx::query_as(if wait { sql!("epochs/epochs_shared") } else { sql!("queue/epochs_shared_free") })
             .bind(rows::job_ids(new.iter().copied()))
             .fetch_all(&mut *write.tx)
             .await
@@ -355,7 +355,7 @@ async fn hold_jobs(
         guarded.clear();
     }
     if !guarded.is_empty() {
-        let statement = if wait { sql!("epochs_guarded") } else { sql!("epochs_guarded_free") };
+        let statement = if wait { sql!("epochs/epochs_guarded") } else { sql!("queue/epochs_guarded_free") };
         guarded = sqlx::query_scalar(statement).bind(guarded).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
     }
     // Locked since the share lock was taken: no edit came in between.
@@ -384,7 +384,8 @@ async fn load(write: &mut Write, jobs: &BTreeSet<JobId>, held: &mut HeldJobs) ->
         return Ok(());
     }
     let asked = rows::job_ids(jobs.iter().copied());
-    let found = sqlx::query(sql!("jobs_in_progress")).bind(&asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
+    let found =
+        sqlx::query(sql!("queue/jobs_in_progress")).bind(&asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
     for row in &found {
         let (job, run) = (rows::job_id(row, "job").failed(CLAIMING)?, rows::run_id(row, "run").failed(CLAIMING)?);
         let Some(load) = held.loads.get_mut(&job) else { continue };
@@ -452,7 +453,7 @@ async fn take(
     if chosen.is_empty() {
         return Ok(Vec::new());
     }
-    let taken: Vec<(Uuid, Option<String>)> = sqlx::query_as(sql!("queue_dequeue"))
+    let taken: Vec<(Uuid, Option<String>)> = sqlx::query_as(sql!("queue/queue_dequeue"))
         .bind(rows::run_ids(chosen.iter().copied()))
         .bind(ask.tenant.raw())
         .bind(&ask.queue)
@@ -464,7 +465,7 @@ async fn take(
     let now = write.now;
     let mut claimed: Vec<ClaimedRun> = Vec::with_capacity(keys.len());
     for (table, ids) in store.by_table(keys.keys().copied().collect(), |id| *id) {
-        let found = sqlx::query(day_sql!("queue_claim", &table))
+        let found = sqlx::query(day_sql!("queue/queue_claim", &table))
             .bind(rows::run_ids(ids))
             .bind(now.millis())
             .bind(&*rows::text(&ask.worker))
@@ -486,7 +487,7 @@ async fn take(
             Some(WorkerClaim { run, job, until, timeout_at })
         })
         .collect();
-    sqlx::query(sql!("worker_claims_insert"))
+    sqlx::query(sql!("worker_claims/worker_claims_insert"))
         .bind(claims.iter().map(|claim| claim.run.id.uuid()).collect::<Vec<_>>())
         .bind(claims.iter().map(|claim| claim.run.job.uuid()).collect::<Vec<_>>())
         .bind(claims.iter().map(|claim| claim.run.fence.raw()).collect::<Vec<_>>())

@@ -25,7 +25,7 @@ pub(super) async fn beat_claim(
     const DOING: &str = "extend a worker's claim";
     let mut write = store.write(DOING).await?;
     let until = write.read_clock().await?.plus(lease);
-    let held = sqlx::query(sql!("worker_beat"))
+    let held = sqlx::query(sql!("worker_claims/worker_beat"))
         .bind(tenant.raw())
         .bind(run.uuid())
         .bind(fence.raw())
@@ -51,7 +51,7 @@ pub(super) async fn log_claim(
 ) -> Result<bool> {
     const DOING: &str = "append to a worker's log";
     let mut write = store.write(DOING).await?;
-    let logged = sqlx::query(sql!("worker_log"))
+    let logged = sqlx::query(sql!("worker_claims/worker_log"))
         .bind(tenant.raw())
         .bind(run.uuid())
         .bind(fence.raw())
@@ -70,7 +70,7 @@ pub(super) async fn log_claim(
 pub(super) async fn claim_log(store: &PostgresStore, tenant: TenantId, run: RunId) -> Result<Option<String>> {
     const DOING: &str = "read a worker's log";
     let mut read = store.read(DOING).await?;
-    let log: Option<Option<String>> = sqlx::query_scalar(sql!("worker_log_get"))
+    let log: Option<Option<String>> = sqlx::query_scalar(sql!("worker_claims/worker_log_get"))
         .bind(tenant.raw())
         .bind(run.uuid())
         .fetch_optional(&mut *read)
@@ -84,7 +84,7 @@ pub(super) async fn load_overdue_claims(store: &PostgresStore, grace: Span, limi
     loop {
         let mut write = store.write(DOING).await?;
         let before = write.read_clock().await?.minus(grace);
-        let found = sqlx::query(sql!("worker_claims_overdue"))
+        let found = sqlx::query(sql!("worker_claims/worker_claims_overdue"))
             .bind(before.millis())
             .bind(rows::limit(limit))
             .bind(rows::run_ids(store.unreadable.runs_aside()))
@@ -109,7 +109,11 @@ pub(super) async fn load_overdue_claims(store: &PostgresStore, grace: Span, limi
             overdue.push(OverdueClaim { held, worker, timed_out });
         }
         if !ended.is_empty() {
-            sqlx::query(sql!("worker_claims_end")).bind(ended).execute(&mut *write.tx).await.failed(DOING)?;
+            sqlx::query(sql!("worker_claims/worker_claims_end"))
+                .bind(ended)
+                .execute(&mut *write.tx)
+                .await
+                .failed(DOING)?;
         }
         write.commit().await?;
         // Undecodable claims hide the others only until they are aside.
@@ -122,7 +126,7 @@ pub(super) async fn load_overdue_claims(store: &PostgresStore, grace: Span, limi
 pub(super) async fn held_claims(store: &PostgresStore, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>> {
     const DOING: &str = "read workers' claims";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(sql!("worker_claims_held"))
+    let found = sqlx::query(sql!("worker_claims/worker_claims_of"))
         .bind(tenant.raw())
         .bind(rows::run_ids(runs.iter().copied()))
         .fetch_all(&mut *read)

@@ -21,8 +21,8 @@ pub(super) fn limits(row: &PgRow) -> std::result::Result<QueueLimits, sqlx::Erro
 pub(super) async fn look_at_queues(store: &PostgresStore, queues: &[(TenantId, String)]) -> Result<QueueLook> {
     const DOING: &str = "read the queues";
     let mut read = store.read(DOING).await?;
-    let now: i64 = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
-    let found = sqlx::query(sql!("queues_look"))
+    let now: i64 = sqlx::query_scalar(sql!("setup/now")).fetch_one(&mut *read).await.failed(DOING)?;
+    let found = sqlx::query(sql!("queue/queues_look"))
         .bind(queues.iter().map(|(tenant, _)| tenant.raw()).collect::<Vec<_>>())
         .bind(queues.iter().map(|(_, name)| name.clone()).collect::<Vec<_>>())
         .bind(now)
@@ -48,8 +48,8 @@ pub(super) async fn list_queues(
 ) -> Result<Page<QueueRecord, String>> {
     const DOING: &str = "list queues";
     let mut read = store.read(DOING).await?;
-    let now: i64 = sqlx::query_scalar(sql!("now")).fetch_one(&mut *read).await.failed(DOING)?;
-    let found = sqlx::query(sql!("queues_list"))
+    let now: i64 = sqlx::query_scalar(sql!("setup/now")).fetch_one(&mut *read).await.failed(DOING)?;
+    let found = sqlx::query(sql!("queue/queues_list"))
         .bind(tenant.raw())
         .bind(from.unwrap_or_default())
         .bind(rows::limit(limit.saturating_add(1)))
@@ -85,7 +85,7 @@ pub(super) async fn set_queue(
     const DOING: &str = "set queue limits";
     let mut write = store.write(DOING).await?;
     let number = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
-    sqlx::query(sql!("queues_set"))
+    sqlx::query(sql!("queue/queues_set"))
         .bind(tenant.raw())
         .bind(name)
         .bind(limits.concurrency.map(number))

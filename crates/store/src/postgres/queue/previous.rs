@@ -25,7 +25,7 @@ pub(super) async fn supersede_in_queues(store: &PostgresStore, limit: usize) -> 
 
 async fn look(write: &mut Write, limit: usize) -> Result<Vec<RunId>> {
     let now = write.read_clock().await?;
-    let found: Vec<Uuid> = sqlx::query_scalar(sql!("queue_previous"))
+    let found: Vec<Uuid> = sqlx::query_scalar(sql!("queue/queue_previous"))
         .bind(now.millis())
         .bind(rows::limit(limit))
         .fetch_all(&mut *write.tx)
@@ -35,7 +35,7 @@ async fn look(write: &mut Write, limit: usize) -> Result<Vec<RunId>> {
         return Ok(Vec::new());
     }
     let held: Vec<Uuid> =
-        sqlx::query_scalar(sql!("epochs_guarded")).bind(found).fetch_all(&mut *write.tx).await.failed(DOING)?;
+        sqlx::query_scalar(sql!("epochs/epochs_guarded")).bind(found).fetch_all(&mut *write.tx).await.failed(DOING)?;
     let held: Vec<JobId> = held.into_iter().map(JobId::from_uuid).collect();
     let jobs = horizon::readable_job_rows(&mut write.tx, &write.unreadable, &held, DOING).await?;
     let jobs: Vec<Arc<Job>> = jobs.into_iter().map(|row| Arc::new(row.job)).collect();
@@ -64,7 +64,7 @@ pub(super) async fn supersede(write: &mut Write, jobs: &[Arc<Job>]) -> Result<Ve
 async fn standing(write: &mut Write, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId, JobRuns>> {
     let mut standing: BTreeMap<JobId, JobRuns> = BTreeMap::new();
     let asked = rows::job_ids(jobs.iter().map(|job| job.id));
-    let found = sqlx::query(sql!("queue_standing"))
+    let found = sqlx::query(sql!("queue/queue_counts"))
         .bind(&asked)
         .bind(write.now.millis())
         .fetch_all(&mut *write.tx)

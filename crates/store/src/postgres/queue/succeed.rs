@@ -39,7 +39,7 @@ async fn end_in(
     let said: Vec<Settlement> =
         done.iter().map(|done| Settlement::success(done.run, done.fence, done.output.clone())).collect();
     for (table, said) in store.by_table(said.iter().collect(), |said| said.run) {
-        let found = sqlx::query(day_sql!("succeed", &table))
+        let found = sqlx::query(day_sql!("settle/succeed", &table))
             .bind(tenant.raw())
             .bind(rows::run_ids(said.iter().map(|said| said.run)))
             .bind(said.iter().map(|said| said.fence.raw()).collect::<Vec<_>>())

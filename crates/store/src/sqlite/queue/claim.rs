@@ -41,13 +41,13 @@ async fn claim(write: &mut Write, ask: &ClaimQueue, one_by_one: bool) -> Result<
     let now = write.now;
     let mut room = ask.limit.min(CLAIM_RUNS_MAX);
     let queue = |statement| sqlx::query(statement).bind(ask.tenant.raw()).bind(&ask.queue);
-    let found = queue(sql!("queue_limits")).fetch_optional(&mut *write.tx).await.failed(CLAIMING)?;
+    let found = queue(sql!("queue/queue_limits")).fetch_optional(&mut *write.tx).await.failed(CLAIMING)?;
     let limits = match found {
         None => None,
         Some(row) => Some((limits(&row).failed(CLAIMING)?, row.try_get::<i64, _>("spent_until").failed(CLAIMING)?)),
     };
     if let Some((limits, spent_until)) = &limits {
-        let counted = queue(sql!("queue_claimed")).fetch_one(&mut *write.tx).await.failed(CLAIMING)?;
+        let counted = queue(sql!("queue/queue_claimed")).fetch_one(&mut *write.tx).await.failed(CLAIMING)?;
         let claimed: i64 = counted.try_get(0).failed(CLAIMING)?;
         room = limits.claimable(room, usize::try_from(claimed).unwrap_or(usize::MAX), *spent_until, now);
     }
@@ -61,7 +61,7 @@ async fn claim(write: &mut Write, ask: &ClaimQueue, one_by_one: bool) -> Result<
     if let Some((QueueLimits { rate: Some(rate), .. }, spent_until)) = &limits
         && !claims.is_empty()
     {
-        queue(sql!("queue_spend"))
+        queue(sql!("queue/queue_spend"))
             .bind(rate.spend(*spent_until, now, claims.len()))
             .execute(&mut *write.tx)
             .await
@@ -113,7 +113,7 @@ async fn peek(
         load.full_keys().into_iter().map(|key| (Hex(job.uuid()), key.to_owned())).collect::<Vec<_>>()
     };
     let keys: Vec<_> = known.loads.iter().flat_map(of_job).collect();
-    let found = sqlx::query(sql!("queue_peek"))
+    let found = sqlx::query(sql!("queue/queue_peek"))
         .bind(ask.tenant.raw())
         .bind(&ask.queue)
         .bind(write.now.millis())
@@ -150,7 +150,7 @@ async fn load_jobs(write: &mut Write, candidates: &[Candidate], known: &mut Know
         return Ok(());
     }
     let asked = rows::job_ids(new.iter().copied()).failed(CLAIMING)?;
-    let found = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
+    let found = sqlx::query(sql!("jobs/load_jobs")).bind(asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
     let mut guarded = Vec::new();
     for row in write.unreadable.each("jobs", &found, rows::job) {
         if row.job.spec.is_guarded() {
@@ -170,7 +170,8 @@ async fn load_jobs(write: &mut Write, candidates: &[Candidate], known: &mut Know
         .collect();
     known.gone.extend(previous::supersede(write, &cancelling).await?);
     let asked = rows::job_ids(guarded).failed(CLAIMING)?;
-    let found = sqlx::query(sql!("jobs_in_progress")).bind(&asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
+    let found =
+        sqlx::query(sql!("queue/jobs_in_progress")).bind(&asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
     for row in &found {
         let (job, run) = (rows::job_id(row, "job").failed(CLAIMING)?, rows::run_id(row, "run").failed(CLAIMING)?);
         let Some(load) = known.loads.get_mut(&job) else { continue };
@@ -181,7 +182,8 @@ async fn load_jobs(write: &mut Write, candidates: &[Candidate], known: &mut Know
         }
     }
     // The node may still have claims on runs of a job that had another target.
-    let found = sqlx::query(sql!("open_claimed")).bind(&asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
+    let found =
+        sqlx::query(sql!("horizon/open_claimed")).bind(&asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
     for row in &found {
         let (job, run) = rows::open_run(row).failed(CLAIMING)?;
         if let Some(load) = known.loads.get_mut(&job) {
@@ -220,7 +222,7 @@ async fn take(write: &mut Write, ask: &ClaimQueue, chosen: &[RunId], known: &Kno
     }
     let now = write.now;
     let ids = rows::run_ids(chosen.iter().copied()).failed(CLAIMING)?;
-    let found = sqlx::query(sql!("queue_claim"))
+    let found = sqlx::query(sql!("queue/queue_claim"))
         .bind(&ids)
         .bind(now.millis())
         .bind(&ask.worker)
@@ -245,7 +247,7 @@ async fn take(write: &mut Write, ask: &ClaimQueue, chosen: &[RunId], known: &Kno
         let previous = claim.job.spec.overlap == Overlap::CancelPrevious;
         (Hex(run.id.uuid()), Hex(run.job.uuid()), run.fence.raw(), claim.timeout_at.millis(), u8::from(previous))
     };
-    sqlx::query(sql!("worker_claims_insert"))
+    sqlx::query(sql!("worker_claims/worker_claims_insert"))
         .bind(rows::json(&claims.iter().map(noted).collect::<Vec<_>>()).failed(CLAIMING)?)
         .bind(ask.tenant.raw())
         .bind(&ask.queue)
@@ -254,6 +256,6 @@ async fn take(write: &mut Write, ask: &ClaimQueue, chosen: &[RunId], known: &Kno
         .execute(&mut *write.tx)
         .await
         .failed_or_refused(CLAIMING)?;
-    sqlx::query(sql!("dequeue")).bind(ids).execute(&mut *write.tx).await.failed(CLAIMING)?;
+    sqlx::query(sql!("waiting/dequeue")).bind(ids).execute(&mut *write.tx).await.failed(CLAIMING)?;
     Ok(claims)
 }

@@ -27,7 +27,7 @@ pub(super) async fn beat_claim(
     const DOING: &str = "extend a worker's claim";
     let mut write = store.write(DOING).await?;
     let until = write.now.plus(lease);
-    let held = sqlx::query(sql!("worker_beat"))
+    let held = sqlx::query(sql!("worker_claims/worker_beat"))
         .bind(tenant.raw())
         .bind(run.uuid())
         .bind(fence.raw())
@@ -52,7 +52,7 @@ pub(super) async fn log_claim(
 ) -> Result<bool> {
     const DOING: &str = "append to a worker's log";
     let mut write = store.write(DOING).await?;
-    let logged = sqlx::query(sql!("worker_log"))
+    let logged = sqlx::query(sql!("worker_claims/worker_log"))
         .bind(tenant.raw())
         .bind(run.uuid())
         .bind(fence.raw())
@@ -72,7 +72,7 @@ pub(super) async fn load_overdue_claims(store: &SqliteStore, grace: Span, limit:
     const DOING: &str = "find expired worker claims";
     loop {
         let mut read = store.read(DOING).await?;
-        let found = sqlx::query(sql!("worker_claims_overdue"))
+        let found = sqlx::query(sql!("worker_claims/worker_claims_overdue"))
             .bind(store.clock.now().minus(grace).millis())
             .bind(rows::limit(limit))
             .bind(rows::run_ids(store.unreadable.runs_aside()).failed(DOING)?)
@@ -96,7 +96,7 @@ pub(super) async fn load_overdue_claims(store: &SqliteStore, grace: Span, limit:
 pub(super) async fn held_claims(store: &SqliteStore, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>> {
     const DOING: &str = "read workers' claims";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(sql!("worker_claims_held"))
+    let found = sqlx::query(sql!("worker_claims/worker_claims_of"))
         .bind(tenant.raw())
         .bind(rows::run_ids(runs.iter().copied()).failed(DOING)?)
         .fetch_all(&mut *read)
@@ -128,7 +128,7 @@ async fn held<'r>(
     let runs: Vec<(&SqliteRow, ClaimedRun)> = found.iter().filter_map(claim).collect();
     let ids: BTreeSet<JobId> = runs.iter().map(|(_, run)| run.job).collect();
     let asked = rows::job_ids(ids).failed(doing)?;
-    let jobs = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(connection).await.failed(doing)?;
+    let jobs = sqlx::query(sql!("jobs/load_jobs")).bind(asked).fetch_all(connection).await.failed(doing)?;
     let jobs: HashMap<JobId, Arc<Job>> = store
         .unreadable
         .each("jobs", &jobs, rows::job)

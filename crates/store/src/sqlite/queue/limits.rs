@@ -22,7 +22,7 @@ pub(super) async fn look_at_queues(store: &SqliteStore, queues: &[(TenantId, Str
     let mut read = store.read(DOING).await?;
     let now = store.clock.now();
     let asked: Vec<_> = queues.iter().map(|(tenant, name)| (tenant.raw(), name)).collect();
-    let found = sqlx::query(sql!("queues_look"))
+    let found = sqlx::query(sql!("queue/queues_look"))
         .bind(rows::json(&asked).failed(DOING)?)
         .bind(now.millis())
         .fetch_all(&mut *read)
@@ -46,7 +46,7 @@ pub(super) async fn list_queues(
 ) -> Result<Page<QueueRecord, String>> {
     const DOING: &str = "list queues";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(sql!("queues_list"))
+    let found = sqlx::query(sql!("queue/queues_list"))
         .bind(tenant.raw())
         .bind(from.unwrap_or_default())
         .bind(rows::limit(limit.saturating_add(1)))
@@ -80,7 +80,7 @@ pub(super) async fn set_queue(
 ) -> Result<()> {
     const DOING: &str = "set queue limits";
     let mut write = store.write(DOING).await?;
-    sqlx::query(sql!("queues_set"))
+    sqlx::query(sql!("queue/queues_set"))
         .bind(tenant.raw())
         .bind(name)
         .bind(limits.concurrency)

@@ -34,7 +34,7 @@ impl QueueStore for SqliteStore {
     async fn claim_log(&self, tenant: TenantId, run: RunId) -> Result<Option<String>> {
         const DOING: &str = "read a worker's log";
         let mut read = self.read(DOING).await?;
-        let query = sqlx::query_scalar(sql!("worker_log_get")).bind(tenant.raw()).bind(run.uuid());
+        let query = sqlx::query_scalar(sql!("worker_claims/worker_log_get")).bind(tenant.raw()).bind(run.uuid());
         let log: Option<Option<String>> = query.fetch_optional(&mut *read).await.failed(DOING)?;
         Ok(log.flatten())
     }
@@ -69,7 +69,7 @@ impl QueueStore for SqliteStore {
 /// Moves the waiting runs of a job to the queue of its new target.
 pub(super) async fn requeue(write: &mut Write, job: &Job) -> Result<()> {
     let (doing, queue) = (write.doing, job.spec.target.queue());
-    sqlx::query(sql!("requeue_waiting"))
+    sqlx::query(sql!("waiting/requeue_waiting"))
         .bind(job.id.uuid())
         .bind(queue)
         .bind(lead(job.spec.priority, false))
@@ -78,7 +78,7 @@ pub(super) async fn requeue(write: &mut Write, job: &Job) -> Result<()> {
         .execute(&mut *write.tx)
         .await
         .failed(doing)?;
-    let epoch = sqlx::query(sql!("requeue_epoch")).bind(job.id.uuid()).bind(queue);
+    let epoch = sqlx::query(sql!("epochs/requeue_epoch")).bind(job.id.uuid()).bind(queue);
     epoch.execute(&mut *write.tx).await.failed(doing)?;
     Ok(())
 }

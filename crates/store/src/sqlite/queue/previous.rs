@@ -18,7 +18,8 @@ const DOING: &str = "cancel superseded runs in queues";
 
 pub(super) async fn supersede_in_queues(store: &SqliteStore, limit: usize) -> Result<Vec<RunId>> {
     let mut read = store.read(DOING).await?;
-    let look = sqlx::query_scalar(sql!("queue_previous")).bind(store.clock.now().millis()).bind(rows::limit(limit));
+    let look =
+        sqlx::query_scalar(sql!("queue/queue_previous")).bind(store.clock.now().millis()).bind(rows::limit(limit));
     let found: Vec<Uuid> = look.fetch_all(&mut *read).await.failed(DOING)?;
     drop(read);
     if found.is_empty() {
@@ -26,7 +27,7 @@ pub(super) async fn supersede_in_queues(store: &SqliteStore, limit: usize) -> Re
     }
     let mut write = store.write(DOING).await?;
     let asked = rows::job_ids(found.into_iter().map(JobId::from_uuid)).failed(DOING)?;
-    let jobs = sqlx::query(sql!("load_jobs")).bind(asked).fetch_all(&mut *write.tx).await.failed(DOING)?;
+    let jobs = sqlx::query(sql!("jobs/load_jobs")).bind(asked).fetch_all(&mut *write.tx).await.failed(DOING)?;
     let jobs: Vec<Arc<Job>> =
         write.unreadable.each("jobs", &jobs, rows::job).into_iter().map(|row| Arc::new(row.job)).collect();
     let gone = supersede(&mut write, &jobs).await?;
@@ -56,7 +57,7 @@ pub(super) async fn supersede(write: &mut Write, jobs: &[Arc<Job>]) -> Result<Ve
 async fn standing(write: &mut Write, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId, JobRuns>> {
     let mut standing: BTreeMap<JobId, JobRuns> = BTreeMap::new();
     let asked = rows::job_ids(jobs.iter().map(|job| job.id)).failed(DOING)?;
-    let found = sqlx::query(sql!("queue_standing"))
+    let found = sqlx::query(sql!("queue/queue_counts"))
         .bind(&asked)
         .bind(write.now.millis())
         .fetch_all(&mut *write.tx)
@@ -75,7 +76,7 @@ async fn standing(write: &mut Write, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId
         }
     }
     // The node may still have claims on runs of a job that had another target.
-    let found = sqlx::query(sql!("open_claimed")).bind(&asked).fetch_all(&mut *write.tx).await.failed(DOING)?;
+    let found = sqlx::query(sql!("horizon/open_claimed")).bind(&asked).fetch_all(&mut *write.tx).await.failed(DOING)?;
     for row in &found {
         let (job, run) = rows::open_run(row).failed(DOING)?;
         let open = Open { claimed: run.state == State::Claimed, attempts: run.attempt };

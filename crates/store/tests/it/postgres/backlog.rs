@@ -373,10 +373,11 @@ async fn a_load_reads_no_more_of_a_long_backlog_than_the_policy_needs() {
     let opened = bench().await;
     let (_, job, _) = backlog(&opened.bench, overlapping("j"), LONG).await;
     let mut look = opened.connect().await;
-    for (statement, most) in [("open_waiting", 2), ("open_backlog", 2), ("waiting_counts", 7)] {
+    for (statement, most) in [("horizon/open_waiting", 2), ("horizon/open_backlog", 2), ("horizon/waiting_counts", 7)] {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql/").to_owned() + statement + ".sql";
         let text = std::fs::read_to_string(file).unwrap();
-        let limit = if statement == "waiting_counts" { most.to_string() } else { format!("array[{most}::bigint]") };
+        let limit =
+            if statement == "horizon/waiting_counts" { most.to_string() } else { format!("array[{most}::bigint]") };
         let text = text.replace("$1", &format!("array['{}'::uuid]", job.id)).replace("$2", &limit);
         // For a small table the planner would use a bitmap scan, which reads all entries of the job.
         let alone = "set enable_seqscan = off; set enable_bitmapscan = off";

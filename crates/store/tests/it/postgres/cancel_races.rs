@@ -90,7 +90,7 @@ async fn a_claim_queues_behind_an_edit_that_already_waits() {
     bench.go(10);
     bench.record(&lease, ticks(&job, 1, vec![tick(&job, 10, Fate::Run)])).await;
     let mut claimer = opened.connect().await;
-    let claim = include_str!("../../../src/postgres/sql/epochs_shared.sql")
+    let claim = include_str!("../../../src/postgres/sql/epochs/epochs_shared.sql")
         .replace("$1", &format!("array['{}'::uuid]", job.id));
     run(&mut claimer, &format!("begin; {claim}")).await;
     let store = opened.store.clone();

@@ -59,10 +59,11 @@ async fn plan(look: &mut PgConnection, name: &str, text: &str) -> Vec<String> {
 async fn no_statement_scans_a_table_that_grows() {
     let (_database, mut look) = migrated().await;
     // These tables exist only in the target of a move.
-    sqlx::raw_sql(include_str!("../../../src/postgres/sql/move_tables.sql")).execute(&mut look).await.unwrap();
+    sqlx::raw_sql(include_str!("../../../src/postgres/sql/move/move_tables.sql")).execute(&mut look).await.unwrap();
     let statements = concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql");
     let mut seen = 0;
-    for entry in std::fs::read_dir(statements).unwrap() {
+    let folders = std::fs::read_dir(statements).unwrap().map(|folder| folder.unwrap().path());
+    for entry in folders.flat_map(|folder| std::fs::read_dir(folder).unwrap()) {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
         let text = std::fs::read_to_string(&path).unwrap();
@@ -103,12 +104,12 @@ async fn no_statement_scans_a_table_that_grows() {
 async fn plans_made_while_the_day_is_young_find_runs_by_their_keys() {
     let (_database, mut look) = migrated().await;
     let forms = [
-        ("claim", include_str!("../../../src/postgres/sql/claim.sql")),
-        ("queue_claim", include_str!("../../../src/postgres/sql/queue_claim.sql")),
-        ("settle_back", include_str!("../../../src/postgres/sql/settle_back.sql")),
-        ("settle_held", include_str!("../../../src/postgres/sql/settle_held.sql")),
-        ("settle_terminal", include_str!("../../../src/postgres/sql/settle_terminal.sql")),
-        ("succeed", include_str!("../../../src/postgres/sql/succeed.sql")),
+        ("claim", include_str!("../../../src/postgres/sql/claim/claim.sql")),
+        ("queue_claim", include_str!("../../../src/postgres/sql/queue/queue_claim.sql")),
+        ("settle_back", include_str!("../../../src/postgres/sql/settle/settle_back.sql")),
+        ("lock_settled", include_str!("../../../src/postgres/sql/settle/lock_settled.sql")),
+        ("settle_terminal", include_str!("../../../src/postgres/sql/settle/settle_terminal.sql")),
+        ("succeed", include_str!("../../../src/postgres/sql/settle/succeed.sql")),
     ];
     let bound = "select substr(split_part(pg_get_expr(relpartbound, oid), '''', 2), 1, 13) from pg_class \
                   where oid = (select inhrelid from pg_inherits where inhparent = 'runs'::regclass limit 1)";
@@ -137,9 +138,9 @@ async fn plans_made_while_the_day_is_young_find_runs_by_their_keys() {
 async fn recording_reads_the_clock_after_the_lease_and_probes_each_guard_by_its_key() {
     let (_database, mut look) = migrated().await;
     let forms = [
-        ("record", include_str!("../../../src/postgres/sql/record.sql")),
-        ("record_waiting", include_str!("../../../src/postgres/sql/record_waiting.sql")),
-        ("record_again", include_str!("../../../src/postgres/sql/record_again.sql")),
+        ("record", include_str!("../../../src/postgres/sql/record/record.sql")),
+        ("record_waiting", include_str!("../../../src/postgres/sql/record/record_waiting.sql")),
+        ("record_again", include_str!("../../../src/postgres/sql/record/record_again.sql")),
     ];
     // Without jobs in the statistics, and with a few thousand, which the planner might prefer to scan.
     for jobs in [0, 10_000] {
@@ -177,8 +178,8 @@ async fn recording_reads_the_clock_after_the_lease_and_probes_each_guard_by_its_
 async fn a_claim_finds_waiting_rows_by_their_key() {
     let (_database, mut look) = migrated().await;
     let forms = [
-        ("claim", include_str!("../../../src/postgres/sql/claim.sql")),
-        ("queue_dequeue", include_str!("../../../src/postgres/sql/queue_dequeue.sql")),
+        ("claim", include_str!("../../../src/postgres/sql/claim/claim.sql")),
+        ("queue_dequeue", include_str!("../../../src/postgres/sql/queue/queue_dequeue.sql")),
     ];
     for backlog in [0, 20_000] {
         let fill = format!(
@@ -202,7 +203,7 @@ async fn a_claim_finds_waiting_rows_by_their_key() {
 #[tokio::test]
 async fn each_kind_of_waiting_run_is_found_by_its_own_index() {
     let (_database, mut look) = migrated().await;
-    let text = include_str!("../../../src/postgres/sql/peek_waiting.sql");
+    let text = include_str!("../../../src/postgres/sql/claim/peek_waiting.sql");
     for backlog in [0, 20_000] {
         let fill = format!(
             "insert into waiting select gen_random_uuid(), gen_random_uuid(), case when n = 1 then 2 else 1 end, n % 256, 5, n, \
@@ -278,9 +279,9 @@ async fn pruning_reads_the_runs_of_an_instant_once() {
     );
     sqlx::raw_sql(sqlx::AssertSqlSafe(fill)).execute(&mut look).await.unwrap();
     let last = "'ffffffff-ffff-ffff-ffff-ffffffffffff'";
-    let prune = include_str!("../../../src/postgres/sql/prune_runs.sql");
+    let prune = include_str!("../../../src/postgres/sql/prune/prune_runs.sql");
     let prune = prune.replace("$1", "9").replace("$2", last).replace("$3", "1000");
-    let flows = include_str!("../../../src/postgres/sql/flow_prune.sql");
+    let flows = include_str!("../../../src/postgres/sql/prune/flow_prune.sql");
     let flows = flows.replace("$1", &format!("array(select {gone} from generate_series(1, {FLOWS}) n)"));
     for (name, text) in [("prune_runs", prune), ("flow_prune", flows)] {
         let read = runs_read(&mut look, &text).await;

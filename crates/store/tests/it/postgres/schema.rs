@@ -142,7 +142,7 @@ async fn a_migration_that_waits_for_a_table_does_not_block_other_statements() {
     steps.retain(|path| path.file_name().unwrap().to_str().unwrap().starts_with("000"));
     steps.sort();
     steps.pop();
-    let mut text = include_str!("../../../src/postgres/sql/migration_table.sql").to_owned();
+    let mut text = include_str!("../../../src/postgres/sql/setup/migration_table.sql").to_owned();
     for (number, step) in (1..).zip(&steps) {
         text.push_str(&std::fs::read_to_string(step).unwrap());
         text.push_str(&format!("insert into schema_steps (step, name, works_from) values ({number}, '{number}', 1);"));
@@ -253,7 +253,7 @@ async fn replanning_and_raising_cursors_do_not_deadlock() {
         while sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut look).await.unwrap() == 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let raise = sqlx::query(include_str!("../../../src/postgres/sql/raise_cursors.sql"))
+        let raise = sqlx::query(include_str!("../../../src/postgres/sql/cursors/raise_cursors.sql"))
             .bind(vec![first.id.uuid()])
             .bind(vec![1_i64])
             .bind(vec![s(86_400).millis()])

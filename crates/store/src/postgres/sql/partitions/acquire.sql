@@ -1,5 +1,5 @@
 -- Gives the partitions $1 to incarnation $2 at time $3, unless their owner has a lease that has not ended.
--- Primary keys: partitions, leases. The caller has locked the rows (acquire_lock.sql) and ended expired leases.
+-- Primary keys: partitions, leases. The caller has locked the rows (lock_partitions.sql) and ended expired leases.
 update partitions p set holder = $2, fence = greatest(p.fence + 1, $3::bigint * 1000), since = $3
  where p.partition = any($1)
    and p.holder is distinct from $2
