@@ -336,14 +336,14 @@ impl Engine {
         }
         // Settle the claims of earlier incarnations before jobs are loaded, so that no job is loaded with such a claim as
         // active.
-        if let Err(error) = lease::reap(&engine.shared).await {
+        if let Err(error) = settle::lost::reap(&engine.shared).await {
             unsure::report(&engine.shared, &error);
         }
         engine.spawn(pulse::SETTLE, settle::batch::run(engine.shared.clone(), ended));
         engine.spawn("accept", accept::run(engine.shared.clone(), accepted));
         engine.spawn("renew", lease::run(engine.shared.clone()));
         engine.spawn("compare", compare::run(engine.shared.clone()));
-        engine.spawn("reap", lease::run_reaper(engine.shared.clone()));
+        engine.spawn("reap", settle::lost::run(engine.shared.clone()));
         engine.spawn("partitions", partitions::run(engine.shared.clone()));
         engine.spawn(pulse::LOAD, load::run(engine.shared.clone(), mark));
         for _ in 0..RECORDERS {

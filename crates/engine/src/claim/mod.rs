@@ -1,4 +1,7 @@
 //! Claims: which waiting runs start on this node, and which worker gets a run of a queue.
 
 pub(crate) mod choose;
+mod delegate;
+mod pace;
+pub(crate) mod supersede;
 pub(crate) mod waiters;

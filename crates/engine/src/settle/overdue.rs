@@ -13,11 +13,12 @@ use everytick_store::{OverdueClaim, Result, Settle, SettleAnswer};
 use metrics::counter;
 
 use crate::{
+    claim::supersede,
     clock::MonoTime,
     cluster::unsure,
     engine::Shared,
     pulse,
-    settings::{LOST_PER_BATCH_MAX, SUPERSEDE_EVERY, SUPERSEDE_JOBS_MAX, WATCH_EVERY, WATCH_GRACE},
+    settings::{LOST_PER_BATCH_MAX, SUPERSEDE_EVERY, WATCH_EVERY, WATCH_GRACE},
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -32,7 +33,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let mut looked = pass(&shared).await;
         if looked.is_ok() && MonoTime::now().since(superseded_at) >= SUPERSEDE_EVERY {
             superseded_at = MonoTime::now();
-            looked = supersede(&shared).await;
+            looked = supersede::in_queues(&shared).await;
         }
         if let Err(error) = looked {
             unsure::report(&shared, &error);
@@ -54,18 +55,6 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<()> {
             return Ok(());
         }
     }
-}
-
-/// Supersedes older runs in queues. Normally a claim of the newer run does this, but no claim comes while all workers are busy.
-async fn supersede(shared: &Arc<Shared>) -> Result<()> {
-    let asked = shared.parts.store.supersede_in_queues(SUPERSEDE_JOBS_MAX);
-    let cancelled = shared.ask("cancel superseded runs in queues", asked).await?;
-    if !cancelled.is_empty() {
-        counter!("everytick_runs_total", "state" => "cancelled").increment(cancelled.len() as u64);
-        shared.parts.hints.run_waits();
-        shared.notify_flows();
-    }
-    Ok(())
 }
 
 async fn settle(shared: &Arc<Shared>, overdue: Vec<OverdueClaim>) -> Result<usize> {

@@ -1,0 +1,97 @@
+//! Settles the claims of dead nodes. Their runs are lost: each is delivered again with the next attempt, or fails.
+
+use std::sync::Arc;
+
+use everytick_domain::{
+    run::{Claim, Policy},
+    target::Outcome,
+};
+use everytick_store::{ClaimedRun, Result, Settle, SettleAnswer, StoreError};
+use metrics::{counter, gauge};
+
+use super::batch;
+use crate::{
+    cluster::unsure,
+    engine::Shared,
+    pulse,
+    settings::{LOST_PER_BATCH_MAX, REAP_LIMIT},
+};
+
+/// Settles the claims of dead nodes, as often as the lease is renewed. A separate loop, because it may take longer.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    loop {
+        tokio::select! {
+            biased;
+            () = shared.stopped.cancelled() => return,
+            () = tokio::time::sleep(shared.parts.settings.renew_every()) => {}
+        }
+        let _pass = pulse::pass();
+        if let Err(error) = reap(&shared).await {
+            unsure::report(&shared, &error);
+        }
+        // This makes no claims and may be repeated, so a lost answer is a plain failure.
+        match shared.read("save rows that cannot be decoded", shared.parts.store.save_unreadable()).await {
+            Ok(rows) => gauge!("everytick_unreadable_rows").set(rows as f64),
+            Err(error) => unsure::report(&shared, &error),
+        }
+    }
+}
+
+/// Settles the claims of expired leases as lost: each run is redelivered under the same id with the next attempt, or fails.
+pub(crate) async fn reap(shared: &Arc<Shared>) -> Result<()> {
+    loop {
+        let lease = shared.lease();
+        let asked = shared.parts.store.load_lost(&lease, LOST_PER_BATCH_MAX);
+        // It reads all runs since the oldest open run of the dead nodes. It makes no claims, so a lost answer is a plain
+        // failure.
+        let silent = |_| StoreError::Failed { doing: "find lost runs", source: "no answer in time".into() };
+        let lost = pulse::excused(tokio::time::timeout(REAP_LIMIT, asked)).await.map_err(silent)??;
+        if lost.is_empty() {
+            return Ok(());
+        }
+        // The rest cannot be settled now: a job cannot be loaded, or another node was faster. It is not read again at once.
+        if settle_lost(shared, &lost).await? == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Returns how many were settled.
+async fn settle_lost(shared: &Arc<Shared>, lost: &[ClaimedRun]) -> Result<usize> {
+    let mut ids: Vec<_> = lost.iter().map(|run| run.job).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let jobs = shared.read("load jobs", shared.parts.store.load_jobs(&ids)).await?;
+    let now = shared.clock.now();
+    let settles: Vec<_> = lost
+        .iter()
+        .filter_map(|run| {
+            let job = &jobs.iter().find(|loaded| loaded.job.id == run.job)?.job;
+            let claim = Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
+            let policy = Policy { retry: job.spec.retry, on_lost: job.spec.on_lost };
+            let settlement = claim.settle(Outcome::Lost, policy, now, shared.parts.entropy.u64())?;
+            Some(Settle {
+                settlement,
+                job: job.id,
+                tenant: run.tenant,
+                partition: job.partition,
+                priority: job.spec.priority,
+                started_at: None,
+                ended_at: now,
+            })
+        })
+        .collect();
+    let answers = batch::settle_in_parts(shared, "settle lost runs", &settles).await?;
+    let settled = answers.iter().filter(|answer| **answer == SettleAnswer::Settled).count();
+    counter!("everytick_runs_lost_total").increment(settled as u64);
+    if settled > 0 {
+        tracing::info!(runs = settled, "settled runs whose node vanished");
+        shared.notify_flows();
+    }
+    for settle in &settles {
+        shared.memory().mark_stale(settle.job);
+    }
+    shared.wake_load.notify_one();
+    shared.wake_claim.notify_one();
+    Ok(settled)
+}
