@@ -14,7 +14,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use everytick_domain::{ids::RunId, run::Claim, target::Outcome, time::DbTime};
+use everytick_domain::{ids::RunId, target::Outcome, time::DbTime};
 use everytick_store::{ClaimedRun, LISTED_PER_PAGE_MAX, OLD_CLAIM_AFTER, OldClaim, Result, StoreError};
 use metrics::counter;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +27,7 @@ use crate::{
     memory::{OwnClaim, SlotUser},
     pulse,
     settings::CLAIMS_PER_COMPARISON_MAX,
+    settle::conclude::claim_of,
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -160,7 +161,7 @@ async fn settle_unknown(shared: &Arc<Shared>, claims: Vec<ClaimedRun>) -> Result
             tracing::warn!(job = loaded.job.spec.name, run = %run.id, "the database has lost a settlement; the run is lost");
         }
         let own = OwnClaim {
-            claim: Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost },
+            claim: claim_of(&run),
             user: SlotUser::of(&loaded.job),
             job: loaded.job.clone(),
             tenant: run.tenant,

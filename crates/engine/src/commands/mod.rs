@@ -18,8 +18,9 @@ use crate::{Hints, claim::waiters::ClaimWaiters, live::LiveLogs};
 
 pub use backfill::Backfill;
 pub use claim_work::Work;
-pub use report_result::Report;
 pub use trigger::Trigger;
+
+pub use crate::settle::report::Report;
 
 /// A source of randomness, passed in so that a simulator can replace it.
 pub trait Entropy: Send + Sync + 'static {

@@ -7,7 +7,7 @@ use everytick_domain::{
     mutant::Mutant,
     overlap::{Admission, Open, admit},
     plan::{Fate, Plan, TickRow, decide},
-    run::{CauseKind, Claim, SkipReason},
+    run::{CauseKind, SkipReason},
     time::DbTime,
 };
 use everytick_store::{ClaimedRun, JobTicks, RangeAnswer, RangePlan, RecordRow, Recorded, RowAnswer};
@@ -17,6 +17,7 @@ use super::{Memory, OwnClaim, SlotUser, entry::Entry};
 use crate::{
     clock::MonoTime,
     settings::{PARK_MAX, RANGES_PER_PASS_MAX, RECORDERS, SLOT_PATIENCE, SLOTS_WORTH_A_BATCH, TICKS_PER_BATCH_MAX},
+    settle::conclude::claim_of,
 };
 
 /// The ticks and ranges that are due now.
@@ -301,7 +302,7 @@ impl Memory {
         job: Arc<everytick_domain::job::Job>,
         due_at: DbTime,
     ) -> Claimed {
-        let claim = Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
+        let claim = claim_of(&run);
         let (cancel, since) = (CancellationToken::new(), MonoTime::now());
         let user = SlotUser::of(&job);
         let own = OwnClaim { claim, tenant: run.tenant, job, user, cancel, accepted: false, ended: false, since };

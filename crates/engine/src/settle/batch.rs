@@ -3,16 +3,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use everytick_domain::{
-    edit::Change,
-    run::{Policy, Verdict},
-    target::Outcome,
-};
+use everytick_domain::{edit::Change, run::Verdict};
 use everytick_store::{Actor, EditJob, JobRef, KeptOutput, Settle, SettleAnswer, StoreError};
 use metrics::{counter, gauge};
 use tokio::sync::mpsc;
 
-use super::retry::{Queue, Unsettled};
+use super::{
+    conclude::{EndedAttempt, conclude, count},
+    retry::{Queue, Unsettled},
+};
 use crate::{
     clock::MonoTime,
     cluster::unsure,
@@ -29,14 +28,14 @@ use crate::{
 const ERROR_NOT_KEPT: &str = "the error text could not be stored";
 
 /// A settlement that is being stored, with the attempt it ends.
-struct Filed {
+struct Pending {
     settle: Settle,
     attempt: u32,
     /// The job's name, for log messages.
     name: String,
 }
 
-impl Filed {
+impl Pending {
     fn bytes(&self) -> usize {
         let settlement = &self.settle.settlement;
         settlement.output.as_ref().map_or(0, String::len) + settlement.error.as_ref().map_or(0, String::len)
@@ -63,18 +62,18 @@ async fn settle_new(
         let Some(first) = first else { return };
         let _pass = pulse::pass();
         tokio::time::sleep(SETTLE_GROUP).await;
-        let mut group: Vec<_> = file(shared, first).into_iter().collect();
-        let mut bytes = group.iter().map(Filed::bytes).sum::<usize>();
+        let mut group: Vec<_> = pending(shared, first).into_iter().collect();
+        let mut bytes = group.iter().map(Pending::bytes).sum::<usize>();
         while group.len() < SETTLES_PER_BATCH_MAX
             && bytes < SETTLE_BYTES_MAX
             && let Ok(next) = ended.try_recv()
         {
-            let filed = file(shared, next);
-            bytes += filed.as_ref().map_or(0, Filed::bytes);
-            group.extend(filed);
+            let next = pending(shared, next);
+            bytes += next.as_ref().map_or(0, Pending::bytes);
+            group.extend(next);
         }
         let now = MonoTime::now();
-        let group = group.into_iter().map(|filed| Unsettled::new(filed, now)).collect();
+        let group = group.into_iter().map(|pending| Unsettled::new(pending, now)).collect();
         let rest = pass(shared, group).await;
         if !rest.unsettled.is_empty() {
             let _ = left.send(rest);
@@ -101,7 +100,7 @@ async fn settle_again(shared: &Arc<Shared>, mut left: mpsc::UnboundedReceiver<Le
             },
             () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
         }
-        let group = queue.take(MonoTime::now(), Filed::bytes);
+        let group = queue.take(MonoTime::now(), Pending::bytes);
         if !group.is_empty() {
             let rest = pass(shared, group).await;
             let pause = rest.failed.is_some_and(|failed| !failed.refused);
@@ -114,7 +113,7 @@ async fn settle_again(shared: &Arc<Shared>, mut left: mpsc::UnboundedReceiver<Le
     }
 }
 
-fn requeue(queue: &mut Queue<Filed>, rest: Left) {
+fn requeue(queue: &mut Queue<Pending>, rest: Left) {
     match rest.failed {
         Some(failed) => queue.failed(failed.size),
         None => queue.succeeded(),
@@ -123,7 +122,7 @@ fn requeue(queue: &mut Queue<Filed>, rest: Left) {
 }
 
 /// Sets the gauge of the oldest pending settlement in every pass; logs it rarely.
-fn report_age(queue: &Queue<Filed>, warned: &mut Option<MonoTime>) {
+fn report_age(queue: &Queue<Pending>, warned: &mut Option<MonoTime>) {
     let now = MonoTime::now();
     let oldest = queue.oldest();
     let age = oldest.map_or(Duration::ZERO, |oldest| now.since(oldest.since));
@@ -136,28 +135,17 @@ fn report_age(queue: &Queue<Filed>, warned: &mut Option<MonoTime>) {
     }
 }
 
-fn file(shared: &Shared, ended: Ended) -> Option<Filed> {
+fn pending(shared: &Shared, ended: Ended) -> Option<Pending> {
     let Ended { own, outcome, started_at, ended_at } = ended;
-    let (job, attempt) = (own.job, own.claim.attempt);
-    let policy = Policy { retry: job.spec.retry, on_lost: job.spec.on_lost };
-    // Only the delay of a retry needs randomness.
-    let random = if matches!(outcome, Outcome::Succeeded { .. }) { 0 } else { shared.parts.entropy.u64() };
-    let settlement = own.claim.settle(outcome, policy, shared.clock.now(), random)?;
-    let settle = Settle {
-        settlement,
-        job: job.id,
-        tenant: own.tenant,
-        partition: job.partition,
-        priority: job.spec.priority,
-        started_at,
-        ended_at,
-    };
-    Some(Filed { settle, attempt, name: job.spec.name.clone() })
+    let (attempt, job) = (own.claim.attempt, &own.job);
+    let ended = EndedAttempt { claim: own.claim, job, tenant: own.tenant, started_at, ended_at, log: None };
+    let settle = conclude(ended, outcome, shared.clock.now(), shared.parts.entropy.as_ref())?;
+    Some(Pending { settle, attempt, name: job.spec.name.clone() })
 }
 
 /// The part of a group that was not settled.
 struct Left {
-    unsettled: Vec<Unsettled<Filed>>,
+    unsettled: Vec<Unsettled<Pending>>,
     failed: Option<FailedGroup>,
 }
 
@@ -172,19 +160,19 @@ struct FailedGroup {
 /// Settles one group. Returns what has to be sent again: after an error the whole group, otherwise the runs that another
 /// session has locked. If a settlement was committed already, its repeat is refused, because its run is no longer claimed under
 /// that fence.
-async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Filed>>) -> Left {
+async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Pending>>) -> Left {
     {
         let mut memory = shared.memory();
-        for filed in &group {
-            memory.settling(filed.item.settle.job);
+        for pending in &group {
+            memory.settling(pending.item.settle.job);
         }
     }
-    let settles: Vec<_> = group.iter().map(|filed| filed.item.settle.clone()).collect();
+    let settles: Vec<_> = group.iter().map(|pending| pending.item.settle.clone()).collect();
     let answers = match shared.ask("settle runs", shared.parts.store.settle(&settles)).await {
         Ok(answers) => answers,
         Err(error) => {
-            for filed in &group {
-                shared.memory().unsettled(filed.item.settle.job);
+            for pending in &group {
+                shared.memory().unsettled(pending.item.settle.job);
             }
             unsure::report(shared, &error);
             let refused = error.is_for_its_data();
@@ -197,25 +185,25 @@ async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Filed>>) -> Left {
     };
     let (mut kept, waits) = (Vec::new(), apply(shared, &group, &answers));
     let mut unsettled = Vec::new();
-    for (mut filed, answer) in group.into_iter().zip(answers) {
-        let settlement = &filed.item.settle.settlement;
+    for (mut pending, answer) in group.into_iter().zip(answers) {
+        let settlement = &pending.item.settle.settlement;
         match answer {
             SettleAnswer::Settled => {
                 if settlement.verdict == Verdict::Failed {
-                    let (job, attempt) = (&filed.item.name, filed.item.attempt);
+                    let (job, attempt) = (&pending.item.name, pending.item.attempt);
                     tracing::warn!(job, run = %settlement.run, attempt, error = settlement.error, "a run failed");
                 }
                 if let Some(note) = settlement.pause.clone() {
-                    pause(shared, filed.item, note);
+                    pause(shared, pending.item, note);
                 }
             }
             SettleAnswer::Stale => {
                 counter!("everytick_settles_refused_total").increment(1);
-                kept.extend(printed(&filed.item));
+                kept.extend(printed(&pending.item));
             }
             SettleAnswer::Locked => {
-                filed.postpone(MonoTime::now());
-                unsettled.push(filed);
+                pending.postpone(MonoTime::now());
+                unsettled.push(pending);
             }
         }
     }
@@ -257,26 +245,26 @@ pub(crate) async fn settle_in_parts(
 }
 
 /// If the database refuses a settlement for its data, retries it without output and error text.
-fn failed_alone(filed: &mut Unsettled<Filed>, refused: bool) {
-    let settlement = &mut filed.item.settle.settlement;
+fn failed_alone(pending: &mut Unsettled<Pending>, refused: bool) {
+    let settlement = &mut pending.item.settle.settlement;
     if refused
         && (settlement.output.is_some() || settlement.error.as_ref().is_some_and(|error| error != ERROR_NOT_KEPT))
     {
         (settlement.output, settlement.error) = (None, settlement.error.take().map(|_| ERROR_NOT_KEPT.to_owned()));
     } else {
-        filed.failed_alone(MonoTime::now());
+        pending.failed_alone(MonoTime::now());
     }
 }
 
 /// Applies all answers to memory under one lock. Returns whether a run waits that may start now.
-fn apply(shared: &Shared, group: &[Unsettled<Filed>], answers: &[SettleAnswer]) -> bool {
+fn apply(shared: &Shared, group: &[Unsettled<Pending>], answers: &[SettleAnswer]) -> bool {
     let mut memory = shared.memory();
     let (mut waits, mut succeeded) = (false, 0);
-    for (Unsettled { item: filed, .. }, answer) in group.iter().zip(answers) {
-        let (job, settlement) = (filed.settle.job, &filed.settle.settlement);
+    for (Unsettled { item: pending, .. }, answer) in group.iter().zip(answers) {
+        let (job, settlement) = (pending.settle.job, &pending.settle.settlement);
         match answer {
             SettleAnswer::Settled => {
-                waits |= memory.settled(job, settlement.run, settlement.fence, settlement.verdict, filed.attempt);
+                waits |= memory.settled(job, settlement.run, settlement.fence, settlement.verdict, pending.attempt);
                 match settlement.verdict {
                     Verdict::Succeeded => succeeded += 1,
                     verdict => count(verdict, 1),
@@ -296,10 +284,10 @@ fn apply(shared: &Shared, group: &[Unsettled<Filed>], answers: &[SettleAnswer]) 
 }
 
 /// A run that was cancelled meanwhile is over already. The output that it printed until then is still stored.
-fn printed(filed: &Filed) -> Option<KeptOutput> {
-    let settlement = &filed.settle.settlement;
+fn printed(pending: &Pending) -> Option<KeptOutput> {
+    let settlement = &pending.settle.settlement;
     let output = settlement.output.clone().filter(|_| settlement.verdict == Verdict::Cancelled)?;
-    Some(KeptOutput { run: settlement.run, attempt: filed.attempt, output })
+    Some(KeptOutput { run: settlement.run, attempt: pending.attempt, output })
 }
 
 async fn keep(shared: &Arc<Shared>, kept: &[KeptOutput]) {
@@ -311,29 +299,24 @@ async fn keep(shared: &Arc<Shared>, kept: &[KeptOutput]) {
     }
 }
 
-/// Counts settlements by the new state of their runs.
-pub(crate) fn count(verdict: Verdict, settled: u64) {
-    counter!("everytick_runs_total", "state" => verdict.state().word()).increment(settled);
-}
-
 /// In its own task: an edit may wait for the job's lock, and settlements must not.
-fn pause(shared: &Arc<Shared>, filed: Filed, note: String) {
-    let task = pause_job(shared.clone(), filed, note);
+fn pause(shared: &Arc<Shared>, pending: Pending, note: String) {
+    let task = pause_job(shared.clone(), pending, note);
     shared.parts.spawn.spawn(Box::pin(shared.loops.track_future(task)));
 }
 
-async fn pause_job(shared: Arc<Shared>, filed: Filed, note: String) {
-    let settle = &filed.settle;
+async fn pause_job(shared: Arc<Shared>, pending: Pending, note: String) {
+    let settle = &pending.settle;
     let change = Change::Pause { note: Some(note.clone()) };
     let edit = EditJob { job: JobRef::Id(settle.job), change, if_match: None, cancel: false };
     let actor = Actor(format!("node {}", shared.parts.settings.node));
     let asked = shared.parts.store.edit_job(settle.tenant, &actor, edit);
     match shared.ask("pause a job whose receiver is gone", asked).await {
         Ok(_) => {
-            tracing::warn!(job = filed.name, run = %settle.settlement.run, note, "a job was paused: its receiver is gone")
+            tracing::warn!(job = pending.name, run = %settle.settlement.run, note, "a job was paused: its receiver is gone")
         }
         Err(error) => {
-            tracing::error!(%error, job = filed.name, note, "could not pause a job whose receiver is gone")
+            tracing::error!(%error, job = pending.name, note, "could not pause a job whose receiver is gone")
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use everytick_domain::{
-    run::{Claim, Policy},
-    target::Outcome,
-};
-use everytick_store::{ClaimedRun, Result, Settle, SettleAnswer, StoreError};
+use everytick_domain::target::Outcome;
+use everytick_store::{ClaimedRun, Result, SettleAnswer, StoreError};
 use metrics::{counter, gauge};
 
-use super::batch;
+use super::{
+    batch,
+    conclude::{EndedAttempt, claim_of, conclude},
+};
 use crate::{
     cluster::unsure,
     engine::Shared,
@@ -67,18 +67,15 @@ async fn settle_lost(shared: &Arc<Shared>, lost: &[ClaimedRun]) -> Result<usize>
         .iter()
         .filter_map(|run| {
             let job = &jobs.iter().find(|loaded| loaded.job.id == run.job)?.job;
-            let claim = Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
-            let policy = Policy { retry: job.spec.retry, on_lost: job.spec.on_lost };
-            let settlement = claim.settle(Outcome::Lost, policy, now, shared.parts.entropy.u64())?;
-            Some(Settle {
-                settlement,
-                job: job.id,
+            let attempt = EndedAttempt {
+                claim: claim_of(run),
+                job,
                 tenant: run.tenant,
-                partition: job.partition,
-                priority: job.spec.priority,
                 started_at: None,
                 ended_at: now,
-            })
+                log: None,
+            };
+            conclude(attempt, Outcome::Lost, now, shared.parts.entropy.as_ref())
         })
         .collect();
     let answers = batch::settle_in_parts(shared, "settle lost runs", &settles).await?;

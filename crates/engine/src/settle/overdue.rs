@@ -4,14 +4,14 @@
 
 use std::sync::Arc;
 
-use everytick_domain::{
-    run::{Claim, Policy},
-    target::Outcome,
-    time::Span,
-};
-use everytick_store::{OverdueClaim, Result, Settle, SettleAnswer};
+use everytick_domain::{target::Outcome, time::Span};
+use everytick_store::{OverdueClaim, Result, SettleAnswer};
 use metrics::counter;
 
+use super::{
+    batch,
+    conclude::{EndedAttempt, claim_of, conclude, count},
+};
 use crate::{
     claim::supersede,
     clock::MonoTime,
@@ -61,33 +61,28 @@ async fn settle(shared: &Arc<Shared>, overdue: Vec<OverdueClaim>) -> Result<usiz
     let now = shared.clock.now();
     let (mut settles, mut lost) = (Vec::new(), Vec::new());
     for OverdueClaim { held, worker, timed_out } in overdue {
-        let (run, spec) = (&held.run, &held.job.spec);
-        let claim = Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
-        let outcome =
-            if timed_out { Outcome::TimedOut { after: spec.timeout, output: held.log.clone() } } else { Outcome::Lost };
-        let policy = Policy { retry: spec.retry, on_lost: spec.on_lost };
-        let Some(mut settlement) = claim.settle(outcome, policy, now, shared.parts.entropy.u64()) else { continue };
-        settlement.output = settlement.output.or(held.log);
-        let ended_at = held.started_at.map_or(now, |started_at| now.max(started_at));
-        settles.push(Settle {
-            settlement,
-            job: held.job.id,
-            tenant: run.tenant,
-            partition: held.job.partition,
-            priority: spec.priority,
+        let timeout = held.job.spec.timeout;
+        let outcome = if timed_out { Outcome::TimedOut { after: timeout, output: None } } else { Outcome::Lost };
+        let attempt = EndedAttempt {
+            claim: claim_of(&held.run),
+            job: &held.job,
+            tenant: held.run.tenant,
             started_at: held.started_at,
-            ended_at,
-        });
-        lost.push((held.job.clone(), worker, timed_out));
+            ended_at: held.started_at.map_or(now, |started_at| now.max(started_at)),
+            log: held.log,
+        };
+        let Some(settle) = conclude(attempt, outcome, now, shared.parts.entropy.as_ref()) else { continue };
+        settles.push(settle);
+        lost.push((held.job, worker, timed_out));
     }
-    let answers = super::batch::settle_in_parts(shared, "settle runs of lost workers", &settles).await?;
+    let answers = batch::settle_in_parts(shared, "settle runs of lost workers", &settles).await?;
     let mut settled = 0;
     for ((settle, answer), (job, worker, timed_out)) in settles.iter().zip(&answers).zip(&lost) {
         if *answer != SettleAnswer::Settled {
             continue;
         }
         settled += 1;
-        super::batch::count(settle.settlement.verdict, 1);
+        count(settle.settlement.verdict, 1);
         let outcome = if *timed_out { "timed_out" } else { "lost" };
         counter!("everytick_attempts_total", "target" => job.spec.target.kind(), "outcome" => outcome).increment(1);
         if !timed_out {

@@ -1,0 +1,55 @@
+//! The one place where an outcome becomes a settlement. Every way a run can end comes here: the outcome of a delivery, the report
+//! of a worker or receiver, a timeout, a lost node or worker, and a cancelled delivery. The domain decides the settlement
+//! ([`Claim::settle`]); this file adds the data that a store needs to write it.
+
+use everytick_domain::{
+    ids::TenantId,
+    job::Job,
+    run::{Claim, Policy, Verdict, kept},
+    target::Outcome,
+    time::DbTime,
+};
+use everytick_store::{ClaimedRun, Settle};
+use metrics::counter;
+
+use crate::commands::Entropy;
+
+/// An attempt that has ended or never began.
+#[derive(Debug)]
+pub(crate) struct EndedAttempt<'a> {
+    pub claim: Claim,
+    pub job: &'a Job,
+    pub tenant: TenantId,
+    /// When the target was called; `None` for a claim that was never sent.
+    pub started_at: Option<DbTime>,
+    pub ended_at: DbTime,
+    /// What a worker has logged. It is stored if the outcome has no output.
+    pub log: Option<String>,
+}
+
+/// The settlement of an attempt that ended with `outcome`; `None` if its receiver accepted the work and will report later.
+pub(crate) fn conclude(
+    attempt: EndedAttempt<'_>,
+    outcome: Outcome,
+    now: DbTime,
+    entropy: &dyn Entropy,
+) -> Option<Settle> {
+    let EndedAttempt { claim, job, tenant, started_at, ended_at, log } = attempt;
+    let policy = Policy { retry: job.spec.retry, on_lost: job.spec.on_lost };
+    // Only the delay of a retry needs randomness.
+    let random = if matches!(outcome, Outcome::Succeeded { .. }) { 0 } else { entropy.u64() };
+    let mut settlement = claim.settle(outcome, policy, now, random)?;
+    settlement.output = settlement.output.or_else(|| kept(log, None).0);
+    let (partition, priority) = (job.partition, job.spec.priority);
+    Some(Settle { settlement, job: job.id, tenant, partition, priority, started_at, ended_at })
+}
+
+/// The claim of a run that was read from the store.
+pub(crate) fn claim_of(run: &ClaimedRun) -> Claim {
+    Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost }
+}
+
+/// Counts settlements by the new state of their runs.
+pub(crate) fn count(verdict: Verdict, settled: u64) {
+    counter!("everytick_runs_total", "state" => verdict.state().word()).increment(settled);
+}
