@@ -70,7 +70,7 @@ impl Memory {
     /// Adds all waiting runs to memory, before any of them is judged.
     pub(super) fn note(&mut self, waiting: &Waiting) {
         for run in &waiting.due {
-            let Some(entry) = self.jobs.get_mut(&run.job).filter(|entry| !entry.stale) else { continue };
+            let Some(entry) = self.jobs.get_mut(&run.job).filter(|entry| !entry.is_stale()) else { continue };
             self.with_waiting.insert(run.job);
             let known = entry.open.entry(run.id).or_insert(Open { claimed: false, attempts: run.attempts });
             if !known.claimed {
@@ -106,7 +106,7 @@ impl Memory {
             if self.locked.contains_key(&run.id) {
                 continue;
             }
-            if entry.stale || entry.open.get(&run.id).is_none_or(|known| known.claimed) {
+            if entry.is_stale() || entry.open.get(&run.id).is_none_or(|known| known.claimed) {
                 continue;
             }
             if self.routes.awaited(entry.needs) {
@@ -114,7 +114,7 @@ impl Memory {
             }
             let starting = started.entry(run.job).or_default();
             // A tick that is being recorded may already be in progress. Its answer wakes the claim loop.
-            if entry.job.spec.in_progress_max().is_some() && entry.recording {
+            if entry.job.spec.in_progress_max().is_some() && entry.is_recording() {
                 self.deferred = true;
                 continue;
             }

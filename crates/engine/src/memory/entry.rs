@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use everytick_domain::{
     ids::{Epoch, RunId},
     job::Job,
+    mutant::Mutant,
     overlap::{Open, OpenRuns, is_decided, may_start},
     time::DbTime,
 };
@@ -13,6 +14,62 @@ use everytick_targets::Needs;
 
 use super::SlotUser;
 use crate::{clock::MonoTime, settings::OPEN_UNTOLD_MAX};
+
+/// Whether the job may be planned, and if not, what has to happen first.
+///
+/// ```text
+///            begin_recording                mark
+///   Ready ------------------> Recording ----------> Recording { stale }
+///     | <---------------------    |                      |
+///     |       end_recording                              | end_recording
+///     |  mark                                            v
+///     +-----------------------------------------------> Stale
+///     ^                                                  |
+///     +----------------- reloaded -----------------------+
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// The job is planned at its next tick. `timer` is set unless the job has no next tick or is being planned.
+    Ready { timer: Option<DbTime>, verified: Option<DbTime> },
+    /// Ticks of the job are being recorded. The next are planned after the answer, or after the reload if it became stale.
+    Recording { stale: Option<Stale>, verified: Option<DbTime> },
+    /// The job must be reloaded before anything is planned.
+    Stale(Stale),
+}
+
+/// A job that must be reloaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Stale {
+    reason: StaleReason,
+    /// The tick for which the job is reloaded before a skip is written. After the reload it is `verified`.
+    verify: Option<DbTime>,
+}
+
+/// Why a job must be reloaded. A later reason includes the earlier ones.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum StaleReason {
+    /// The definition or the open runs may have changed.
+    Changed,
+    /// The first unrecorded tick is wrong too, and must come from the reload.
+    Forgotten,
+    /// A statement about the job may still take effect. The job is not reloaded before the fence has been raised.
+    Unsure,
+}
+
+/// How far the cursor in the database is behind the recorded ticks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Lag {
+    /// Ticks recorded since the cursor was raised.
+    pub ticks: u32,
+    pub since: MonoTime,
+}
+
+impl Lag {
+    /// The cursor lags from now on.
+    pub(super) fn begin() -> Self {
+        Self { ticks: 0, since: MonoTime::now() }
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -24,7 +81,7 @@ pub(super) struct Entry {
     pub cursor: Option<DbTime>,
     /// The first tick that is not known to be recorded.
     pub next: Option<DbTime>,
-    pub timer: Option<DbTime>,
+    state: State,
     /// Open runs. A run is removed only when its own terminal settlement is committed, or by a reload.
     pub open: BTreeMap<RunId, Open>,
     /// How many open runs the last load returned.
@@ -33,24 +90,12 @@ pub(super) struct Entry {
     pub unread: Unread,
     /// How many more runs of this job may wait. It only decreases until the job is reloaded.
     pub remaining: usize,
-    /// Ticks of this job are being recorded. The next are claimed after the answer.
-    pub recording: bool,
     /// Statements about this job without an answer yet. A load meanwhile may be older than their effect.
     pub under_way: u32,
     /// Counts answers, so that a load from before one is recognized as old.
     pub seq: u64,
-    /// The job must be reloaded before anything is claimed.
-    pub stale: bool,
-    /// `next` is wrong too, and must come from the reload.
-    pub forgotten: bool,
-    /// A statement about the job may still take effect. The job is not reloaded before the fence has been raised.
-    pub unsure: bool,
-    /// The tick for which the job was reloaded before a skip was written; `verify` is the tick for which it is being reloaded.
-    pub verified: Option<DbTime>,
-    pub verify: Option<DbTime>,
-    /// Ticks recorded since the cursor was raised, and since when it lags.
-    pub lag: u32,
-    pub lags_since: Option<MonoTime>,
+    /// `None` if the cursor is where the next tick is. Otherwise the job is in `Memory::lagging`.
+    pub lag: Option<Lag>,
     /// What a delivery needs that not every node can do.
     pub needs: Option<Needs>,
 }
@@ -67,21 +112,111 @@ impl Entry {
             job: loaded.job,
             epoch: loaded.epoch,
             cursor: loaded.cursor,
-            timer: None,
-            recording: false,
+            state: State::Ready { timer: None, verified: None },
             under_way: 0,
             seq: 0,
-            stale: false,
-            forgotten: false,
-            unsure: false,
-            verified: None,
-            verify: None,
-            lag: 0,
-            lags_since: None,
+            lag: None,
             needs: None,
         };
         entry.set_open(None);
         entry
+    }
+
+    pub(super) fn is_stale(&self) -> bool {
+        self.stale().is_some()
+    }
+
+    /// Whether ticks of the job are being recorded.
+    pub(super) fn is_recording(&self) -> bool {
+        matches!(self.state, State::Recording { .. })
+    }
+
+    /// Whether the first unrecorded tick must come from the reload.
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.stale().is_some_and(|stale| stale.reason >= StaleReason::Forgotten)
+    }
+
+    /// Whether a statement with an unknown outcome may still change the job, so that a load now may be too old.
+    pub(super) fn is_unsure(&self) -> bool {
+        self.stale().is_some_and(|stale| stale.reason == StaleReason::Unsure) && !Mutant::ReadWhileUnsure.is_on()
+    }
+
+    /// Whether the job was reloaded for this tick, so that a skip may be written.
+    pub(super) fn is_verified_for(&self, tick: DbTime) -> bool {
+        match self.state {
+            State::Ready { verified, .. } | State::Recording { verified, .. } => verified == Some(tick),
+            State::Stale(_) => false,
+        }
+    }
+
+    fn stale(&self) -> Option<Stale> {
+        match self.state {
+            State::Ready { .. } => None,
+            State::Recording { stale, .. } => stale,
+            State::Stale(stale) => Some(stale),
+        }
+    }
+
+    /// Sets the timer. Returns `false` if the job may not be planned now.
+    pub(super) fn set_timer(&mut self, at: DbTime) -> bool {
+        match &mut self.state {
+            State::Ready { timer, .. } => *timer = Some(at),
+            State::Recording { .. } | State::Stale(_) => return false,
+        }
+        true
+    }
+
+    /// Clears the timer and returns it.
+    pub(super) fn take_timer(&mut self) -> Option<DbTime> {
+        match &mut self.state {
+            State::Ready { timer, .. } => timer.take(),
+            State::Recording { .. } | State::Stale(_) => None,
+        }
+    }
+
+    /// Ticks of the job are sent to be recorded.
+    pub(super) fn begin_recording(&mut self) {
+        self.under_way += 1;
+        self.state = match self.state {
+            State::Ready { verified, .. } => State::Recording { stale: None, verified },
+            State::Stale(stale) => State::Recording { stale: Some(stale), verified: None },
+            recording @ State::Recording { .. } => recording,
+        };
+    }
+
+    /// The recording is answered, or failed.
+    pub(super) fn end_recording(&mut self) {
+        if let State::Recording { stale, verified } = self.state {
+            self.state = stale.map_or(State::Ready { timer: None, verified }, State::Stale);
+        }
+    }
+
+    /// The job must be reloaded, for this reason or one that includes it. The caller has taken the timer.
+    pub(super) fn mark(&mut self, reason: StaleReason, verify: Option<DbTime>) {
+        let was = self.stale();
+        let reason = was.map_or(reason, |was| was.reason.max(reason));
+        let stale = Stale { reason, verify: verify.or(was.and_then(|was| was.verify)) };
+        self.state = match self.state {
+            State::Recording { verified, .. } => State::Recording { stale: Some(stale), verified },
+            State::Ready { .. } | State::Stale(_) => State::Stale(stale),
+        };
+    }
+
+    /// The fence has been raised: no statement with an unknown outcome can change the job any more.
+    pub(super) fn mark_sure(&mut self) {
+        if let State::Stale(stale) | State::Recording { stale: Some(stale), .. } = &mut self.state {
+            stale.reason = stale.reason.min(StaleReason::Forgotten);
+        }
+    }
+
+    /// The job was reloaded.
+    pub(super) fn mark_reloaded(&mut self) {
+        let verified = self.stale().and_then(|stale| stale.verify);
+        self.state = match self.state {
+            State::Ready { timer, .. } => State::Ready { timer, verified },
+            State::Recording { .. } => State::Recording { stale: None, verified },
+            State::Stale(_) => State::Ready { timer: None, verified },
+        };
     }
 
     pub(super) fn set_job(&mut self, job: Arc<Job>) {

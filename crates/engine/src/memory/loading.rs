@@ -10,7 +10,10 @@ use everytick_domain::{
 };
 use everytick_store::{ChangedJob, LoadedJob, Raise};
 
-use super::{Aside, Memory, entry::Entry};
+use super::{
+    Aside, Memory,
+    entry::{Entry, Lag},
+};
 use crate::{
     clock::MonoTime,
     settings::{ASIDE_FIRST, ASIDE_MAX, JOBS_WATCHED_MAX, RAISE_EVERY, RAISE_LAG_TICKS},
@@ -71,7 +74,7 @@ impl Memory {
         entry.needs = needs;
         // Nothing is missing between the cursor and the first unrecorded tick, so the cursor may be raised.
         if entry.cursor.is_some() && entry.next != entry.cursor {
-            entry.lags_since = Some(MonoTime::now());
+            entry.lag = Some(Lag::begin());
             self.lagging.insert(id);
         }
         if entry.open_runs().waiting > 0 {
@@ -97,7 +100,7 @@ impl Memory {
     /// outcome. Pages rotate over all jobs. A job that could not be loaded comes alone, after its delay, when no other job is
     /// left.
     pub(crate) fn take_wanted(&mut self, limit: usize, now: MonoTime) -> Vec<(JobId, u64)> {
-        let quiet = |id: &JobId| self.jobs.get(id).is_none_or(|entry| entry.under_way == 0 && !is_unsure(entry));
+        let quiet = |id: &JobId| self.jobs.get(id).is_none_or(|entry| entry.under_way == 0 && !entry.is_unsure());
         let after = self.wanted_after.map_or(Bound::Unbounded, Bound::Excluded);
         let behind = self.wanted.range((after, Bound::Unbounded));
         let before = self.wanted_after.iter().flat_map(|last| self.wanted.range(..=*last));
@@ -134,7 +137,7 @@ impl Memory {
         for (id, seq) in asked {
             self.aside.remove(id);
             match (self.jobs.get_mut(id), found.remove(id)) {
-                (Some(entry), _) if entry.under_way > 0 || is_unsure(entry) || entry.seq != *seq => {}
+                (Some(entry), _) if entry.under_way > 0 || entry.is_unsure() || entry.seq != *seq => {}
                 (Some(_), None) => self.remove(*id),
                 // Its home region was changed, and with it its partition.
                 (Some(_), Some(job)) if !self.partitions.contains(job.job.partition) => self.remove(*id),
@@ -157,7 +160,7 @@ impl Memory {
         let Some(entry) = self.jobs.get_mut(&id) else { return };
         entry.needs = needs;
         let read = loaded.first_unrecorded();
-        let same = entry.epoch == loaded.epoch && !entry.forgotten;
+        let same = entry.epoch == loaded.epoch && !entry.is_forgotten();
         entry.next = match (entry.next, read) {
             // Ticks recorded since the cursor was written are not claimed again.
             (Some(next), Some(read)) if same => Some(next.max(read)),
@@ -165,8 +168,7 @@ impl Memory {
             (_, read) => read,
         };
         if entry.epoch != loaded.epoch {
-            entry.lag = 0;
-            entry.lags_since = None;
+            entry.lag = None;
             self.lagging.remove(&id);
         }
         entry.epoch = loaded.epoch;
@@ -178,9 +180,7 @@ impl Memory {
         if entry.open_runs().waiting > 0 {
             self.with_waiting.insert(id);
         }
-        entry.stale = false;
-        entry.forgotten = false;
-        entry.verified = entry.verify.take();
+        entry.mark_reloaded();
         entry.seq += 1;
         self.waits.remove(&id);
         self.wanted.remove(&id);
@@ -191,13 +191,13 @@ impl Memory {
     /// that lag longest.
     pub(crate) fn raises(&self, now: MonoTime, all: bool, limit: usize) -> Vec<Raise> {
         let due = |entry: &Entry| {
-            let waited = entry.lags_since.map_or(Duration::ZERO, |since| now.since(since));
-            all || waited >= RAISE_EVERY || entry.lag >= RAISE_LAG_TICKS
+            let lasts = |lag: Lag| now.since(lag.since) >= RAISE_EVERY || lag.ticks >= RAISE_LAG_TICKS;
+            all || entry.lag.is_some_and(lasts)
         };
         let lagging = self.lagging.iter().filter_map(|id| self.jobs.get(id).map(|entry| (*id, entry)));
-        let mut chosen: Vec<_> = lagging.filter(|(_, entry)| !entry.stale && due(entry)).collect();
+        let mut chosen: Vec<_> = lagging.filter(|(_, entry)| !entry.is_stale() && due(entry)).collect();
         if chosen.len() > limit {
-            chosen.sort_by_key(|(_, entry)| entry.lags_since);
+            chosen.sort_by_key(|(_, entry)| entry.lag.map(|lag| lag.since));
             chosen.truncate(limit);
         }
         let raise = |(job, entry): (JobId, &Entry)| Raise { job, epoch: entry.epoch, cursor: entry.next };
@@ -214,12 +214,11 @@ impl Memory {
                 continue;
             }
             entry.cursor = raise.cursor;
-            entry.lag = 0;
-            entry.lags_since = None;
             if entry.next != raise.cursor {
-                entry.lags_since = Some(MonoTime::now());
+                entry.lag = Some(Lag::begin());
                 continue;
             }
+            entry.lag = None;
             self.lagging.remove(&raise.job);
             self.remove_if_idle(raise.job, until);
         }
@@ -243,14 +242,9 @@ impl Memory {
     fn remove_if_idle(&mut self, job: JobId, until: DbTime) {
         let Some(entry) = self.jobs.get(&job) else { return };
         let idle = entry.next.is_none_or(|next| next > until) && (entry.open.is_empty() || entry.is_pulled());
-        if idle && entry.under_way == 0 && !entry.stale && !self.lagging.contains(&job) {
+        if idle && entry.under_way == 0 && !entry.is_stale() && !self.lagging.contains(&job) {
             self.unset_timer(job);
             self.jobs.remove(&job);
         }
     }
-}
-
-/// Whether a statement with an unknown outcome may still change the job, so that a load now may be too old.
-fn is_unsure(entry: &Entry) -> bool {
-    entry.unsure && !Mutant::ReadWhileUnsure.is_on()
 }

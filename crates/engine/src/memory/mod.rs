@@ -7,6 +7,7 @@ mod entry;
 mod loading;
 mod parked;
 mod partitions;
+mod planning;
 mod routes;
 mod settling;
 mod slots;
@@ -36,7 +37,7 @@ use crate::{
     clock::MonoTime,
     settings::{SET_ASIDE, UNSETTLED_MAX},
 };
-use entry::Entry;
+use entry::{Entry, StaleReason};
 
 pub(crate) use routes::{Chosen, DelegatedRun, Routes};
 pub(crate) use slots::{JOB_SHARE_DEFAULT, SlotUser};
@@ -232,42 +233,45 @@ impl Memory {
 
     /// Marks the job as stale: it is reloaded before anything more is claimed for it.
     pub(crate) fn mark_stale(&mut self, job: JobId) {
+        self.mark(job, StaleReason::Changed, None);
+    }
+
+    /// Reloads the job before a skip of this tick is written.
+    fn verify(&mut self, job: JobId, tick: DbTime) {
+        self.mark(job, StaleReason::Changed, Some(tick));
+    }
+
+    fn mark(&mut self, job: JobId, reason: StaleReason, verify: Option<DbTime>) {
+        self.unset_timer(job);
         if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.stale = true;
+            entry.mark(reason, verify);
             // A load in progress may be older than this mark.
             entry.seq += 1;
             self.wanted.insert(job);
-            self.unset_timer(job);
         }
     }
 
     /// After an unsure answer, forgets the state of the job. The job is not reloaded before the fence has been raised: an
     /// earlier load may miss the effect of the unsure statement.
     pub(crate) fn unsure(&mut self, job: JobId) {
-        if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.unsure = true;
-        }
-        self.forget(job);
+        self.mark(job, StaleReason::Unsure, None);
     }
 
     /// The fence has been raised: no unknown statement of this node can take effect any more.
     pub(crate) fn sure(&mut self) {
         for entry in self.jobs.values_mut() {
-            entry.unsure = false;
+            entry.mark_sure();
         }
         self.sure_of_claims();
     }
 
     /// The state of the job in memory is wrong: reload all of it.
     pub(crate) fn forget(&mut self, job: JobId) {
-        if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.forgotten = true;
-        }
-        self.mark_stale(job);
+        self.mark(job, StaleReason::Forgotten, None);
     }
 
     fn unset_timer(&mut self, job: JobId) {
-        let timer = self.jobs.get_mut(&job).and_then(|entry| entry.timer.take());
+        let timer = self.jobs.get_mut(&job).and_then(Entry::take_timer);
         if let Some(at) = timer.filter(|at| !self.timers.remove(&(*at, job))) {
             self.remove_parked(at, job);
         }
@@ -277,11 +281,9 @@ impl Memory {
     fn set_timer(&mut self, job: JobId) {
         self.unset_timer(job);
         let Some(entry) = self.jobs.get_mut(&job) else { return };
-        if entry.recording || entry.stale {
-            return;
-        }
-        if let Some(next) = entry.next {
-            entry.timer = Some(next);
+        if let Some(next) = entry.next
+            && entry.set_timer(next)
+        {
             self.timers.insert((next, job));
         }
     }

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use everytick_domain::{ids::JobId, target::Destination, time::DbTime};
 
-use super::{Memory, ticking::worth_a_batch};
+use super::{Memory, planning::worth_a_batch};
 use crate::{
     clock::MonoTime,
     settings::{PARK_MAX, SLOT_PATIENCE},
@@ -37,8 +37,7 @@ impl Memory {
         if now.since(parked.since) >= SLOT_PATIENCE {
             return false;
         }
-        if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.timer = Some(tick);
+        if self.jobs.get_mut(&job).is_some_and(|entry| entry.set_timer(tick)) {
             parked.ticks.insert((tick, job));
         }
         true

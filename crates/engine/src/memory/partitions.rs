@@ -40,7 +40,8 @@ impl Memory {
     /// being recorded or claimed. Claims of this node stay until they are settled. Returns the cursors that lag.
     pub(crate) fn remove_partitions(&mut self, partitions: &PartitionSet) -> Vec<Raise> {
         let raise = |id: &JobId| {
-            let entry = self.jobs.get(id).filter(|entry| !entry.stale && partitions.contains(entry.job.partition))?;
+            let entry =
+                self.jobs.get(id).filter(|entry| !entry.is_stale() && partitions.contains(entry.job.partition))?;
             Some(Raise { job: *id, epoch: entry.epoch, cursor: entry.next })
         };
         let raises = self.lagging.iter().filter_map(raise).collect();

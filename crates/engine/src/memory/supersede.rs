@@ -26,10 +26,10 @@ impl Memory {
         }
         let mut named = Vec::new();
         for (job, (due, forced)) in due {
-            let Some(entry) = self.jobs.get_mut(&job).filter(|entry| !entry.stale) else { continue };
+            let Some(entry) = self.jobs.get_mut(&job).filter(|entry| !entry.is_stale()) else { continue };
             let Some((older, to)) = overlap::supersede(&entry.job.spec, &entry.open, &due, &forced) else { continue };
             // A tick that is being recorded may be newer still. Its answer wakes the claim loop.
-            if entry.recording {
+            if entry.is_recording() {
                 self.deferred = true;
                 continue;
             }
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn no_run_is_superseded_while_a_tick_is_being_recorded() {
         let mut memory = remembering(&[(10, State::Claimed)]);
-        memory.jobs.get_mut(&job()).unwrap().recording = true;
+        memory.jobs.get_mut(&job()).unwrap().begin_recording();
         assert!(memory.choose_superseded(&waiting(&[20])).is_empty());
         assert!(memory.take_deferred());
     }
