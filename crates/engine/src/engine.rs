@@ -1,46 +1,25 @@
-//! One node: the state that its loops share, how it starts, and how it stops.
+//! One node: how it starts, how it stops, and how it is.
 
-use std::{
-    future::Future,
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64},
-    },
-    time::Duration,
-};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use everytick_domain::{ids::Incarnation, partition::PartitionSet, time::DbTime};
-use everytick_store::{
-    ChangeMark, Lease, NameOwner, NodeInfo, NodeProcess, Result, Store, StoreError, TakeOver, WallClock,
-};
+use everytick_store::{ChangeMark, NodeProcess, Result, Store, WallClock};
 use everytick_targets::Target;
 use futures::FutureExt as _;
-use tokio::sync::{Notify, RwLock, mpsc};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Hints, Settings, Spawn, claim,
     clock::{DbClock, MonoTime},
-    cluster::{assign, compare, lease, partitions, unsure},
+    cluster::{compare, join, lease, partitions, unsure},
     commands::Entropy,
-    dispatch::{
-        accept::{self, Accepted},
-        cancel,
-        deliver::Ended,
-    },
+    dispatch::{accept, cancel},
     live::LiveLogs,
-    memory::{Memory, Routes},
-    meters::Meters,
-    outage::Outage,
-    pulse::{self, Pulse},
+    pulse,
     schedule::{load, raise, tick},
-    settings::{FAILURE_PAUSE, JOIN_PATIENCE, NAME_IN_USE_POLL, RECORDERS},
+    settings::RECORDERS,
     settle,
-    upkeep::{
-        backfill, backlog, detect,
-        flows::{self, Round},
-        prune,
-    },
+    shared::Shared,
+    upkeep::{backfill, backlog, detect, flows, prune},
 };
 
 /// The parts that an engine is built from.
@@ -65,214 +44,6 @@ impl std::fmt::Debug for Parts {
     }
 }
 
-/// The state that the loops of one node share.
-pub(crate) struct Shared {
-    pub parts: Parts,
-    pub clock: DbClock,
-    pub meters: Meters,
-    pub incarnation: Incarnation,
-    lease: Mutex<Lease>,
-    memory: Mutex<Memory>,
-    /// Statements that may create claims take this lock for reading, from before they are sent until their answer is applied to
-    /// memory. Code that renews the lease, raises the fence or compares claims with the database takes it for writing.
-    pub statements: RwLock<()>,
-    pub outcomes: mpsc::UnboundedSender<Ended>,
-    pub acceptances: mpsc::UnboundedSender<Accepted>,
-    pub wake_tick: Notify,
-    pub wake_load: Notify,
-    pub wake_claim: Notify,
-    pub wake_renew: Notify,
-    pub wake_compare: Notify,
-    pub wake_partitions: Notify,
-    /// Set: record no more ticks and make no more claims.
-    pub stopping: CancellationToken,
-    /// Set: the loops end.
-    pub stopped: CancellationToken,
-    pub deliveries: TaskTracker,
-    pub loops: TaskTracker,
-    /// Set once the cluster has been read for the first time.
-    pub cluster_read: CancellationToken,
-    /// Set once the jobs of the partitions that this node owns are loaded.
-    pub loaded: CancellationToken,
-    /// When the request that last renewed the lease was sent.
-    renewed: Mutex<MonoTime>,
-    /// A statement of this node has an unknown outcome and may still take effect. Set before the next renewal can run; cleared
-    /// when the fence has been raised.
-    pub unsure: AtomicBool,
-    /// The next comparison of claims also reads young claims.
-    pub compare_all: AtomicBool,
-    /// The longest delay between due time and delivery since the last renewal, in milliseconds.
-    pub lag_ms: AtomicU64,
-    outage: Mutex<Outage>,
-    flows: Mutex<Round>,
-    pub pulse: Pulse,
-    /// The node cannot continue. `broken_by` has the reason.
-    broken: CancellationToken,
-    broken_by: OnceLock<String>,
-}
-
-impl Shared {
-    pub(crate) fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn lease(&self) -> Lease {
-        self.lease.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn set_lease(&self, lease: Lease) {
-        *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = lease;
-    }
-
-    /// Sends a read-only request to the store. It changes nothing, so a missing answer is `Failed`, never `Unsure`, and the
-    /// fence need not be raised.
-    pub(crate) async fn read<T>(&self, doing: &'static str, asked: impl Future<Output = Result<T>>) -> Result<T> {
-        match self.ask(doing, asked).await {
-            Err(StoreError::Unsure { doing, source }) => Err(StoreError::Failed { doing, source }),
-            answer => answer,
-        }
-    }
-
-    /// Sends a request to the store and waits for the answer at most one statement timeout. A missing answer is `Unsure`.
-    pub(crate) async fn ask<T>(&self, doing: &'static str, asked: impl Future<Output = Result<T>>) -> Result<T> {
-        let limit = self.parts.settings.statement_timeout();
-        let answer = tokio::time::timeout(limit, asked).await;
-        match &answer {
-            // Any other error is an answer of the store, so the database works.
-            Err(_) | Ok(Err(StoreError::Failed { .. } | StoreError::Unsure { .. })) => pulse::failed(limit),
-            Ok(_) => pulse::answered(),
-        }
-        match answer {
-            Ok(Ok(answer)) => {
-                let away = self.outage().answered(MonoTime::now());
-                if let Some(away) = away {
-                    tracing::info!(?away, "the database answers again");
-                }
-                Ok(answer)
-            }
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(StoreError::Unsure { doing, source: "no answer in time".into() }),
-        }
-    }
-
-    pub(crate) fn outage(&self) -> MutexGuard<'_, Outage> {
-        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The state of the flows loop.
-    pub(crate) fn flows(&self) -> MutexGuard<'_, Round> {
-        self.flows.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The partitions that this node owns and runs.
-    pub(crate) fn partitions(&self) -> PartitionSet {
-        self.memory().partitions()
-    }
-
-    /// The leader does what must be done once. It is the node that owns partition 0.
-    pub(crate) fn is_leader(&self) -> bool {
-        self.partitions().contains(0)
-    }
-
-    /// How this node describes itself when it joins again after it lost its lease.
-    pub(crate) fn info(&self) -> NodeInfo {
-        NodeInfo { again: true, ..info(&self.parts, !self.stopping()) }
-    }
-
-    /// The lease was renewed by a request sent at `sent`.
-    pub(crate) fn renewed(&self, sent: MonoTime) {
-        *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = sent;
-    }
-
-    /// Whether the lease is certainly alive, judged by monotonic time.
-    pub(crate) fn trusts_lease(&self) -> bool {
-        let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
-        MonoTime::now().since(renewed) < self.parts.settings.trust()
-    }
-
-    /// Runs have ended: wakes the flows loop if the store has recorded flow steps, so that it need not wait for its poll.
-    pub(crate) fn notify_flows(&self) {
-        if self.parts.store.take_steps_written() {
-            self.parts.hints.flow_steps();
-        }
-    }
-
-    pub(crate) fn stopping(&self) -> bool {
-        self.stopping.is_cancelled()
-    }
-
-    /// Marks the node as not ready and makes the process end. The log message comes last, because logging may fail.
-    pub(crate) fn break_down(&self, reason: String) {
-        let first = self.broken_by.set(reason.clone()).is_ok();
-        self.broken.cancel();
-        if first {
-            tracing::error!(reason, "the node cannot continue; the process ends");
-        }
-    }
-}
-
-fn info(parts: &Parts, may_own: bool) -> NodeInfo {
-    let settings = &parts.settings;
-    NodeInfo {
-        can: Some(parts.target.capabilities().publish()),
-        listen: (!settings.listen.is_empty()).then(|| assign::listen_text(&settings.listen)),
-        region: settings.region.clone(),
-        may_own: settings.may_own && may_own,
-        takes_over: if settings.replace_node { TakeOver::Any } else { TakeOver::Expired },
-        process: settings.process.clone(),
-        ..NodeInfo::named(&settings.node)
-    }
-}
-
-/// Joins for the first time. Retries for 30 s while the database is busy or unreachable.
-///
-/// A live process with the same node name is not replaced. If that process ran on this host, it is known at once whether it
-/// lives. Otherwise its lease decides: a live process renews it, a dead one lets it expire.
-async fn join(parts: &Parts, incarnation: Incarnation, clock: &DbClock) -> Result<(Lease, MonoTime)> {
-    let mut node = info(parts, true);
-    let mut watched: Option<Box<NameOwner>> = None;
-    let begun = MonoTime::now();
-    loop {
-        let sent = MonoTime::now();
-        match parts.store.join(&node, incarnation, parts.settings.lease).await {
-            Ok((lease, now)) => {
-                clock.observe(sent, now);
-                return Ok((lease, sent));
-            }
-            Err(StoreError::NameHeld(owner)) => {
-                let lives = owner.process.as_ref().and_then(parts.process_lives);
-                if lives == Some(false) {
-                    let pid = owner.process.as_ref().map(|process| process.pid);
-                    tracing::info!(
-                        node = owner.node,
-                        pid,
-                        "the previous process of this node has ended; taking over its lease"
-                    );
-                    node.takes_over = TakeOver::Only(owner.incarnation);
-                    continue;
-                }
-                let renewed = watched.as_ref().is_some_and(|seen| seen.renewed_at != owner.renewed_at);
-                if lives == Some(true) || renewed {
-                    return Err(StoreError::NameHeld(owner));
-                }
-                if watched.is_none() {
-                    tracing::warn!("the node name is in use; waiting until its lease expires or is renewed: {owner}");
-                }
-                watched = Some(owner);
-                tokio::time::sleep(NAME_IN_USE_POLL).await;
-            }
-            Err(error @ (StoreError::Failed { .. } | StoreError::Unsure { .. })) => {
-                if MonoTime::now().since(begun) >= JOIN_PATIENCE {
-                    return Err(error);
-                }
-                tracing::warn!(%error, "could not join the cluster yet; trying again");
-                tokio::time::sleep(FAILURE_PAUSE).await;
-            }
-            Err(error) => return Err(error),
-        }
-    }
-}
-
 /// A running node.
 pub struct Engine {
     shared: Arc<Shared>,
@@ -288,44 +59,10 @@ impl Engine {
     /// Joins and starts the loops. Claims of earlier incarnations of this node are settled as lost before jobs are loaded.
     pub async fn start(parts: Parts, incarnation: Incarnation) -> Result<Self> {
         let clock = DbClock::default();
-        let (lease, sent) = join(&parts, incarnation, &clock).await?;
+        let (lease, sent) = join::join(&parts, incarnation, &clock).await?;
         let mark = parts.store.changes(&PartitionSet::none(), ChangeMark::default(), 0).await?.mark;
-        let (outcomes, ended) = mpsc::unbounded_channel();
-        let (acceptances, accepted) = mpsc::unbounded_channel();
-        let can = parts.target.capabilities();
-        let shared = Arc::new(Shared {
-            parts,
-            clock,
-            meters: Meters::new(),
-            incarnation,
-            lease: Mutex::new(lease),
-            memory: Mutex::new(Memory::with_routes(Routes::new(can))),
-            statements: RwLock::new(()),
-            outcomes,
-            acceptances,
-            wake_tick: Notify::new(),
-            wake_load: Notify::new(),
-            wake_claim: Notify::new(),
-            wake_renew: Notify::new(),
-            wake_compare: Notify::new(),
-            wake_partitions: Notify::new(),
-            stopping: CancellationToken::new(),
-            stopped: CancellationToken::new(),
-            deliveries: TaskTracker::new(),
-            loops: TaskTracker::new(),
-            cluster_read: CancellationToken::new(),
-            loaded: CancellationToken::new(),
-            renewed: Mutex::new(sent),
-            unsure: AtomicBool::new(false),
-            compare_all: AtomicBool::new(false),
-            lag_ms: AtomicU64::new(0),
-            outage: Mutex::default(),
-            flows: Mutex::default(),
-            pulse: Pulse::default(),
-            broken: CancellationToken::new(),
-            broken_by: OnceLock::new(),
-        });
-        shared.memory().set_job_share(shared.parts.settings.max_job_share);
+        let (shared, ended, accepted) = Shared::new(parts, clock, incarnation, lease, sent);
+        let shared = Arc::new(shared);
         let engine = Self { shared };
         engine.spawn("pulse", pulse::run(engine.shared.clone()));
         if !engine.shared.parts.settings.may_own {

@@ -18,6 +18,7 @@ mod pulse;
 mod schedule;
 mod settings;
 mod settle;
+mod shared;
 mod spawn;
 mod upkeep;
 

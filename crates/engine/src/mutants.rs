@@ -6,7 +6,7 @@ use std::sync::Arc;
 use everytick_domain::mutant::Mutant;
 use everytick_store::JobTicks;
 
-use crate::{dispatch::deliver, engine::Shared};
+use crate::{dispatch::deliver, shared::Shared};
 
 /// `DispatchBeforeCommit`: sends runs before the commit that records and claims them.
 pub(crate) fn send_early(shared: &Arc<Shared>, batch: &[JobTicks]) {

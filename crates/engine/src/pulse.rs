@@ -23,9 +23,9 @@ use everytick_domain::{mutant::LoopFault, time::DbTime};
 
 use crate::{
     clock::MonoTime,
-    engine::Shared,
     memory::Memory,
     settings::{CHECK_EVERY, FAILING_MAX, IDLE_MAX, LOAD_WAIT_MAX, SLOTS_BUSY_MAX},
+    shared::Shared,
 };
 
 /// Loops whose failures make the node not ready, and what each does.

@@ -15,9 +15,9 @@ use crate::{
     clock::MonoTime,
     cluster::unsure,
     dispatch::deliver,
-    engine::Shared,
     pulse,
     settings::{BLOCKED_LOOK_EVERY, CLAIMS_PER_BATCH_MAX, FAILURE_PAUSE, LOOK_WITHOUT_SLOT_MAX},
+    shared::Shared,
 };
 
 /// When to make the next pass.

@@ -15,10 +15,10 @@ use super::choose::{Next, unclaimed};
 use crate::{
     cluster::unsure,
     dispatch::deliver,
-    engine::Shared,
     memory::{Chosen, DelegatedRun},
     pulse,
     settings::CLAIMS_PER_BATCH_MAX,
+    shared::Shared,
 };
 
 /// Delegates runs to nodes that can deliver them. The next pass follows at once and claims the runs that this node delivers

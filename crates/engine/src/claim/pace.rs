@@ -7,7 +7,7 @@ use everytick_domain::{
     recovery::{LateStarts, Rate},
 };
 
-use crate::{clock::MonoTime, engine::Shared, settings::RATE_ESTIMATED_EVERY};
+use crate::{clock::MonoTime, settings::RATE_ESTIMATED_EVERY, shared::Shared};
 
 /// How fast late runs start: no faster than the jobs in memory tick in normal times (I14).
 pub(super) struct Pace {

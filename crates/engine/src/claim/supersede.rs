@@ -8,7 +8,7 @@ use metrics::counter;
 use tokio::sync::RwLockReadGuard;
 
 use super::choose::Next;
-use crate::{cluster::unsure, engine::Shared, settings::SUPERSEDE_JOBS_MAX};
+use crate::{cluster::unsure, settings::SUPERSEDE_JOBS_MAX, shared::Shared};
 
 /// Cancels the runs that newer ones supersede. The newer runs start in a later pass.
 pub(super) async fn supersede(shared: &Arc<Shared>, statement: RwLockReadGuard<'_, ()>, older: &[Supersede]) -> Next {

@@ -23,11 +23,11 @@ use super::unsure;
 use crate::{
     clock::MonoTime,
     dispatch::deliver::Ended,
-    engine::Shared,
     memory::{OwnClaim, SlotUser},
     pulse,
     settings::CLAIMS_PER_COMPARISON_MAX,
     settle::conclude::claim_of,
+    shared::Shared,
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {

@@ -7,7 +7,7 @@ use everytick_store::{Beat, Result, StoreError};
 use metrics::gauge;
 
 use super::unsure;
-use crate::{clock::MonoTime, engine::Shared, pulse, settings::FAILURE_PAUSE};
+use crate::{clock::MonoTime, pulse, settings::FAILURE_PAUSE, shared::Shared};
 
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {

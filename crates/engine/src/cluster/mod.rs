@@ -3,6 +3,7 @@
 
 pub(crate) mod assign;
 pub(crate) mod compare;
+pub(crate) mod join;
 pub(crate) mod lease;
 pub(crate) mod partitions;
 pub(crate) mod unsure;

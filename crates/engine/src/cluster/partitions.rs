@@ -19,10 +19,10 @@ use super::{
 };
 use crate::{
     clock::MonoTime,
-    engine::Shared,
     pulse,
     schedule::raise,
     settings::{FAILURE_PAUSE, UNOWNED_MAX},
+    shared::Shared,
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {

@@ -9,7 +9,7 @@ use everytick_store::{Result, StoreError};
 use metrics::counter;
 
 use super::compare;
-use crate::{clock::MonoTime, engine::Shared, pulse, settings::FAILURE_PAUSE};
+use crate::{clock::MonoTime, pulse, settings::FAILURE_PAUSE, shared::Shared};
 
 /// Whether the statement may have been committed. `LeaseLost` is certain: nothing was written.
 pub(crate) const fn is(error: &StoreError) -> bool {

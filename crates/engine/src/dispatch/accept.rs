@@ -11,11 +11,11 @@ use tokio::sync::mpsc;
 use crate::{
     clock::MonoTime,
     cluster::unsure,
-    engine::Shared,
     memory::OwnClaim,
     pulse,
     settings::{FAILURE_PAUSE, SETTLE_GROUP, SETTLES_PER_BATCH_MAX},
     settle::retry::{Queue, Unsettled},
+    shared::Shared,
 };
 
 /// A claim whose receiver has accepted the work.

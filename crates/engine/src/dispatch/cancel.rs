@@ -7,10 +7,10 @@ use everytick_domain::ids::RunId;
 use crate::{
     clock::MonoTime,
     cluster::compare,
-    engine::Shared,
     memory::OwnClaim,
     pulse,
     settings::{CANCEL_LOOK_EVERY, CANCEL_LOOK_MAX},
+    shared::Shared,
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {

@@ -18,10 +18,10 @@ use futures::FutureExt as _;
 
 use super::accept::Accepted;
 use crate::{
-    engine::Shared,
     live::LiveLog,
     memory::{Claimed, OwnClaim},
     settings::UNSENT_PAUSE,
+    shared::Shared,
 };
 
 /// A claim whose work has ended or never began.

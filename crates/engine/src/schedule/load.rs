@@ -11,12 +11,12 @@ use metrics::histogram;
 use crate::{
     clock::MonoTime,
     cluster::unsure,
-    engine::Shared,
     pulse,
     settings::{
         CHANGES_PER_LOOK_MAX, FAILURE_PAUSE, HORIZON, HORIZON_EVERY, HORIZONS_AT_ONCE, JOBS_PER_HORIZON_MAX,
         JOBS_PER_LOAD_MAX, LOAD_SPLITS, PLACES_PER_LOOK_MAX,
     },
+    shared::Shared,
 };
 
 pub(crate) async fn run(shared: Arc<Shared>, mut mark: ChangeMark) {

@@ -8,9 +8,9 @@ use everytick_store::Raise;
 use crate::{
     clock::MonoTime,
     cluster::unsure,
-    engine::Shared,
     pulse,
     settings::{HORIZON, RAISE_LOOK_EVERY, RAISES_PER_LOOK_MAX, TICKS_PER_BATCH_MAX},
+    shared::Shared,
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {

@@ -10,9 +10,9 @@ use crate::{
     clock::MonoTime,
     cluster::unsure,
     dispatch::deliver,
-    engine::Shared,
     mutants, pulse,
     settings::{FAILURE_PAUSE, TICKS_PER_BATCH_MAX},
+    shared::Shared,
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {

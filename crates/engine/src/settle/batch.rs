@@ -16,12 +16,12 @@ use crate::{
     clock::MonoTime,
     cluster::unsure,
     dispatch::deliver::Ended,
-    engine::Shared,
     pulse,
     settings::{
         FAILURE_PAUSE, SETTLE_BYTES_MAX, SETTLE_GROUP, SETTLES_PER_BATCH_MAX, UNSETTLED_LOOK_EVERY,
         UNSETTLED_WARN_AFTER, UNSETTLED_WARN_EVERY,
     },
+    shared::Shared,
 };
 
 /// The stored error of a run if the database refuses the real one.

@@ -12,9 +12,9 @@ use super::{
 };
 use crate::{
     cluster::unsure,
-    engine::Shared,
     pulse,
     settings::{LOST_PER_BATCH_MAX, REAP_LIMIT},
+    shared::Shared,
 };
 
 /// Settles the claims of dead nodes, as often as the lease is renewed. A separate loop, because it may take longer.

@@ -16,9 +16,9 @@ use crate::{
     claim::supersede,
     clock::MonoTime,
     cluster::unsure,
-    engine::Shared,
     pulse,
     settings::{LOST_PER_BATCH_MAX, SUPERSEDE_EVERY, WATCH_EVERY, WATCH_GRACE},
+    shared::Shared,
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {

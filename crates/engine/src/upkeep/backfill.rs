@@ -8,9 +8,9 @@ use everytick_store::{Result, StoreError};
 
 use crate::{
     cluster::unsure,
-    engine::Shared,
     pulse,
     settings::{BACKFILL_EVERY, BACKFILLS_PER_LOOK_MAX},
+    shared::Shared,
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {

@@ -8,9 +8,9 @@ use metrics::counter;
 
 use crate::{
     cluster::unsure,
-    engine::Shared,
     pulse,
     settings::{BACKLOG_BATCHES_MAX, BACKLOG_EVERY},
+    shared::Shared,
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {

@@ -15,9 +15,9 @@ use metrics::counter;
 use super::expire;
 use crate::{
     cluster::unsure,
-    engine::Shared,
     pulse,
     settings::{DEAD_AFTER, DETECT_JOBS_PER_PAGE, DETECT_PAGE_EVERY, DETECT_WALK_EVERY, SUSPECTS_MAX, TICKS_NAMED_MAX},
+    shared::Shared,
 };
 
 /// The position of a search.

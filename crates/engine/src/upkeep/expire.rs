@@ -10,7 +10,7 @@ use everytick_domain::{
 };
 use everytick_store::{Actor, EditJob, JobRef, Result, StoreError};
 
-use crate::{cluster::unsure, engine::Shared};
+use crate::{cluster::unsure, shared::Shared};
 
 /// Deletes the jobs whose `keep` time has passed.
 pub(crate) async fn pass<'a>(shared: &Arc<Shared>, jobs: impl Iterator<Item = (&'a Job, Option<DbTime>)>, now: DbTime) {

@@ -20,9 +20,9 @@ use round::{Failure, Next};
 use crate::{
     clock::MonoTime,
     cluster::unsure,
-    engine::Shared,
     pulse,
     settings::{FLOW_STEPS_PER_PASS_MAX, FLOWS_LOOK_EVERY, FLOWS_PER_BATCH_MAX},
+    shared::Shared,
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {

@@ -6,9 +6,9 @@ use everytick_domain::time::DbTime;
 use everytick_store::Pruned;
 
 use crate::{
-    engine::Shared,
     pulse,
     settings::{PRUNE_BATCH, PRUNE_EVERY, PRUNE_FIRST},
+    shared::Shared,
 };
 
 pub(crate) async fn run(shared: Arc<Shared>) {
