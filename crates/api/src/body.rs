@@ -7,7 +7,7 @@ use axum::{
 };
 use bytes::{Bytes, BytesMut};
 use everytick_domain::invalid::Invalid;
-use everytick_engine::store::IdempotencyKey;
+use everytick_engine::types::IdempotencyKey;
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_json::{error::Category, value::RawValue};

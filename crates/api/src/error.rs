@@ -5,7 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use everytick_domain::{ids::Fence, invalid::Invalid};
-use everytick_engine::store::StoreError;
+use everytick_engine::types::StoreError;
 
 use crate::wire::{ERRORS_MAX, FieldError, Problem};
 

@@ -2,7 +2,7 @@
 //! Requests are the same when method, path and body are equal. The store keeps keys for one day.
 
 use axum::http::request::Parts;
-use everytick_engine::store::IdempotencyKey;
+use everytick_engine::types::IdempotencyKey;
 
 use crate::error::{ApiError, Result};
 

@@ -1,4 +1,4 @@
-//! The HTTP API: reads requests, calls the engine's commands or the store, and writes answers. It contains no scheduling rules.
+//! The HTTP API: reads requests, calls the engine's commands and queries, and writes answers. It contains no scheduling rules.
 //! `wire` has the only public serde types. Only `error` knows status codes. `guard` decides which callers are allowed.
 //! `server` limits connections.
 
@@ -25,7 +25,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use everytick_domain::{ids::TenantId, time::Span};
-use everytick_engine::{commands::Commands, store::Actor};
+use everytick_engine::{Queries, commands::Commands, types::Actor};
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -81,6 +81,9 @@ impl Api {
     }
     fn allowed(&self) -> Allowed {
         Allowed { shell: self.shell_enabled, min_interval: self.min_interval }
+    }
+    fn queries(&self) -> &Queries {
+        self.commands.queries()
     }
     fn tenant(&self) -> TenantId {
         TenantId::DEFAULT

@@ -13,7 +13,7 @@ use everytick_domain::{
     job::check_name,
     queue::check_queue,
 };
-use everytick_engine::store::JobRef;
+use everytick_engine::types::JobRef;
 
 use crate::error::{ApiError, Result};
 

@@ -15,6 +15,7 @@ mod meters;
 mod mutants;
 mod outage;
 mod pulse;
+mod queries;
 mod schedule;
 mod settings;
 mod settle;
@@ -24,7 +25,18 @@ mod upkeep;
 
 pub use cluster::assign::differences;
 pub use engine::{Engine, Parts};
-pub use everytick_store as store;
 pub use hints::Hints;
+pub use queries::Queries;
 pub use settings::Settings;
 pub use spawn::{Spawn, TokioSpawn};
+
+/// The types that commands and queries take and return. The API sees these, never a store.
+pub mod types {
+    pub use everytick_store::{
+        Actor, AttemptRecord, AuditRecord, BackfillPreview, BackfillRecord, BacklogAction, BacklogWork, CalendarPut,
+        CalendarRecord, CancelledFlow, CancelledJob, ClaimBeat, Cluster, Created, EditJob, Edited, FlowNode,
+        FlowRecord, IdempotencyKey, JobFilter, JobRecord, JobRef, NodeRecord, NodeRun, Page, PartitionRecord,
+        PutCalendar, QueueClaims, QueueRecord, Redrive, Redriven, RedrivenRun, RunFilter, RunRecord, StoreError,
+        UnreadableRow, UnreadableRows, WorkerClaim,
+    };
+}

@@ -24,7 +24,7 @@ use crate::{
 pub(crate) async fn list_audit(State(api): Shared, mut params: Params) -> Result<Json<AuditPage>> {
     let (limit, before) = paging::asked::<i64>(&mut params);
     params.finish()?;
-    let page = api.commands.store().list_audit(api.tenant(), before, limit).await?;
+    let page = api.queries().audit(api.tenant(), before, limit).await?;
     let items = page.items.into_iter().map(AuditEntry::from).collect();
     Ok(Json(AuditPage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
 }

@@ -80,8 +80,8 @@ pub(crate) async fn list_backfills(
 ) -> Result<Json<BackfillPage>> {
     let (limit, before) = paging::asked::<BackfillId>(&mut params);
     params.finish()?;
-    let job = api.commands.store().get_job(api.tenant(), &job).await?.job.id;
-    let page = api.commands.store().list_backfills(api.tenant(), job, before, limit).await?;
+    let job = api.queries().job_id(api.tenant(), &job).await?;
+    let page = api.queries().backfills(api.tenant(), job, before, limit).await?;
     let items = page.items.into_iter().map(Backfill::from).collect();
     Ok(Json(BackfillPage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
 }
@@ -103,7 +103,7 @@ pub(crate) async fn get_backfill(
     params: Params,
 ) -> Result<Json<Backfill>> {
     params.finish()?;
-    Ok(Json(api.commands.store().get_backfill(api.tenant(), id).await?.into()))
+    Ok(Json(api.queries().backfill(api.tenant(), id).await?.into()))
 }
 
 /// Cancel a backfill: create no more runs

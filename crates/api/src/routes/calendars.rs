@@ -9,7 +9,7 @@ use everytick_domain::{
     calendar::{CalendarSpec, from_ics},
     ids::Version,
 };
-use everytick_engine::store::PutCalendar;
+use everytick_engine::types::PutCalendar;
 
 use super::{Shared, created, tagged};
 use crate::{
@@ -39,7 +39,7 @@ use crate::{
 pub(crate) async fn list_calendars(State(api): Shared, mut params: Params) -> Result<Json<CalendarPage>> {
     let (limit, after) = paging::asked::<String>(&mut params);
     params.finish()?;
-    let page = api.commands.store().list_calendars(api.tenant(), after.as_deref(), limit).await?;
+    let page = api.queries().calendars(api.tenant(), after.as_deref(), limit).await?;
     let items = page.items.into_iter().map(Calendar::from).collect();
     Ok(Json(CalendarPage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
 }
@@ -61,7 +61,7 @@ pub(crate) async fn get_calendar(
     params: Params,
 ) -> Result<Response> {
     params.finish()?;
-    let record = api.commands.store().get_calendar(api.tenant(), &name).await?;
+    let record = api.queries().calendar(api.tenant(), &name).await?;
     Ok(tagged(record.version, Json(Calendar::from(record)).into_response()))
 }
 
@@ -152,7 +152,7 @@ async fn expected(api: &Api, name: &str, if_match: &IfMatch) -> Result<Option<Ve
         IfMatch::OneOf(tags) => match tags.as_slice() {
             [Some(version)] => Some(*version),
             _ => {
-                let record = api.commands.store().get_calendar(api.tenant(), name).await?;
+                let record = api.queries().calendar(api.tenant(), name).await?;
                 if_match.check(record.version)?;
                 Some(record.version)
             }

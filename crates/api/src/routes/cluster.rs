@@ -17,8 +17,7 @@ const UNREADABLE_LISTED_MAX: usize = 20;
 )]
 pub(crate) async fn get_cluster(State(api): Shared, params: Params) -> Result<Json<ClusterView>> {
     params.finish()?;
-    let store = api.commands.store();
-    let cluster = store.cluster().await?;
-    let unreadable = store.list_unreadable(UNREADABLE_LISTED_MAX).await?;
+    let cluster = api.queries().cluster().await?;
+    let unreadable = api.queries().unreadable(UNREADABLE_LISTED_MAX).await?;
     Ok(Json(ClusterView::new(&cluster, unreadable)))
 }

@@ -33,6 +33,6 @@ pub(crate) async fn explain_job(
 ) -> Result<Json<Explanation>> {
     let at = params.parsed("at");
     params.finish()?;
-    let (facts, at) = api.commands.store().load_facts(api.tenant(), &job, at, api.history).await?;
+    let (facts, at) = api.queries().facts(api.tenant(), &job, at, api.history).await?;
     Ok(Json(Explanation::new(&facts.job.spec.name, explain(&facts, at))))
 }

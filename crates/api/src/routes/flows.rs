@@ -28,7 +28,7 @@ use crate::{
 )]
 pub(crate) async fn get_flow(State(api): Shared, RunPath(id): RunPath, params: Params) -> Result<Json<Flow>> {
     params.finish()?;
-    Ok(Json(api.commands.store().get_flow(api.tenant(), id).await?.into()))
+    Ok(Json(api.queries().flow(api.tenant(), id).await?.into()))
 }
 
 /// Cancel a flow

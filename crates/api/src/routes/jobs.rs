@@ -8,7 +8,7 @@ use axum::{
 use everytick_domain::{edit::Change, invalid::Invalid, time::Span};
 use everytick_engine::{
     commands::Trigger,
-    store::{EditJob, Edited, JobFilter, JobRef, StoreError},
+    types::{EditJob, Edited, JobFilter, JobRef, StoreError},
 };
 
 use super::{Shared, created, tagged};
@@ -52,7 +52,7 @@ pub(crate) async fn create_job(State(api): Shared, body: JsonBody) -> Result<Res
     let made = made.into_iter().next().ok_or(ApiError::Internal)?.map_err(gone)?;
     let location = format!("/api/v1/jobs/{}", made.job.id);
     if made.replayed {
-        let record = api.commands.store().get_job(api.tenant(), &JobRef::Id(made.job.id)).await.map_err(gone)?;
+        let record = api.queries().job(api.tenant(), &JobRef::Id(made.job.id)).await.map_err(gone)?;
         return Ok(tagged(record.job.version, created(&location, Job::from(&record))));
     }
     Ok(tagged(made.job.version, created(&location, Job::from(&made))))
@@ -105,7 +105,7 @@ pub(crate) async fn list_jobs(State(api): Shared, mut params: Params) -> Result<
     }
     let (limit, after) = paging::asked::<String>(&mut params);
     params.finish()?;
-    let page = api.commands.store().list_jobs(api.tenant(), &filter, after.as_deref(), limit).await?;
+    let page = api.queries().jobs(api.tenant(), &filter, after.as_deref(), limit).await?;
     let items = page.items.iter().map(|record| Job::listed(record, include.is_some())).collect();
     Ok(Json(JobPage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
 }
@@ -130,7 +130,7 @@ fn label(text: String) -> (String, Option<String>) {
 )]
 pub(crate) async fn get_job(State(api): Shared, JobPath(job): JobPath, params: Params) -> Result<Response> {
     params.finish()?;
-    let record = api.commands.store().get_job(api.tenant(), &job).await?;
+    let record = api.queries().job(api.tenant(), &job).await?;
     Ok(tagged(record.job.version, Json(Job::from(&record)).into_response()))
 }
 
@@ -219,7 +219,7 @@ async fn replace(
     define: impl Fn(&Job) -> Result<JobDefinition>,
 ) -> Result<Response> {
     for _ in 0..RACES_MAX {
-        let record = api.commands.store().get_job(api.tenant(), &job).await?;
+        let record = api.queries().job(api.tenant(), &job).await?;
         let definition = define(&Job::from(&record))?;
         let spec = definition.read(Some(&record.job), api.allowed()).map_err(ApiError::Invalid)?;
         if_match.check(record.job.version)?;
@@ -341,7 +341,7 @@ async fn change(api: &Api, job: JobRef, if_match: &IfMatch, change: Change, canc
         IfMatch::OneOf(tags) => match tags.as_slice() {
             [Some(version)] => Some(*version),
             _ => {
-                let record = api.commands.store().get_job(api.tenant(), &job).await?;
+                let record = api.queries().job(api.tenant(), &job).await?;
                 if_match.check(record.job.version)?;
                 Some(record.job.version)
             }
@@ -352,7 +352,7 @@ async fn change(api: &Api, job: JobRef, if_match: &IfMatch, change: Change, canc
 
 /// The edit is committed. If the read after it fails, the answer only lacks the last run and the backlog.
 async fn edited_job(api: &Api, edited: &Edited) -> Response {
-    let read = api.commands.store().get_job(api.tenant(), &JobRef::Id(edited.job.id)).await.ok();
+    let read = api.queries().job(api.tenant(), &JobRef::Id(edited.job.id)).await.ok();
     tagged(edited.job.version, Json(Job::edited(edited, read.as_ref())).into_response())
 }
 
@@ -409,7 +409,7 @@ pub(crate) async fn trigger_job(
 pub(crate) async fn next_ticks(State(api): Shared, JobPath(job): JobPath, mut params: Params) -> Result<Json<Preview>> {
     let count = params.number("count", 1..=PREVIEW_MAX, PREVIEW_DEFAULT);
     params.finish()?;
-    let record = api.commands.store().get_job(api.tenant(), &job).await?;
+    let record = api.queries().job(api.tenant(), &job).await?;
     let preview = match (record.job.ticking(), record.cursor) {
         (Some(schedule), Some(cursor)) => {
             // Start after now, but not before the cursor.

@@ -4,7 +4,7 @@ use std::{future::pending, time::Duration};
 
 use axum::{Json, extract::State};
 use everytick_domain::run;
-use everytick_engine::{commands::Work, store::StoreError};
+use everytick_engine::{commands::Work, types::StoreError};
 
 use super::Shared;
 use crate::{
@@ -36,7 +36,7 @@ use crate::{
 pub(crate) async fn list_queues(State(api): Shared, mut params: Params) -> Result<Json<QueuePage>> {
     let (limit, from) = paging::asked::<String>(&mut params);
     params.finish()?;
-    let page = api.commands.store().list_queues(api.tenant(), from.as_deref(), limit).await?;
+    let page = api.queries().queues(api.tenant(), from.as_deref(), limit).await?;
     let items = page.items.into_iter().map(Queue::from).collect();
     Ok(Json(QueuePage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
 }
@@ -54,7 +54,7 @@ pub(crate) async fn list_queues(State(api): Shared, mut params: Params) -> Resul
 )]
 pub(crate) async fn get_queue(State(api): Shared, QueuePath(queue): QueuePath, params: Params) -> Result<Json<Queue>> {
     params.finish()?;
-    let page = api.commands.store().list_queues(api.tenant(), Some(&queue), 1).await?;
+    let page = api.queries().queues(api.tenant(), Some(&queue), 1).await?;
     let found = page.items.into_iter().next().filter(|found| found.name == queue);
     Ok(Json(found.ok_or(ApiError::NotFound("queue"))?.into()))
 }

@@ -15,7 +15,7 @@ use everytick_domain::{
     ids::{JobId, RunId},
     run::State as RunState,
 };
-use everytick_engine::store::{JobRef, RunFilter};
+use everytick_engine::types::{JobRef, RunFilter};
 use futures::{Stream, StreamExt as _, stream};
 use serde_json::json;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
@@ -59,7 +59,7 @@ pub(crate) async fn list_runs(State(api): Shared, mut params: Params) -> Result<
         // By id also after the job was deleted, while its runs are kept.
         Some(named) => match job_ref(&named) {
             JobRef::Id(id) => Some(id),
-            name @ JobRef::Name(_) => Some(api.commands.store().get_job(api.tenant(), &name).await?.job.id),
+            name @ JobRef::Name(_) => Some(api.queries().job_id(api.tenant(), &name).await?),
         },
         None => None,
     };
@@ -86,7 +86,7 @@ pub(crate) async fn list_runs(State(api): Shared, mut params: Params) -> Result<
 )]
 pub(crate) async fn list_job_runs(State(api): Shared, JobPath(job): JobPath, params: Params) -> Result<Json<RunPage>> {
     let asked = Asked::read(params)?;
-    let job = api.commands.store().get_job(api.tenant(), &job).await?.job.id;
+    let job = api.queries().job_id(api.tenant(), &job).await?;
     list(&api, Some(job), asked).await
 }
 
@@ -124,7 +124,7 @@ fn states(params: &mut Params) -> Vec<RunState> {
 async fn list(api: &Api, job: Option<JobId>, asked: Asked) -> Result<Json<RunPage>> {
     let Asked { filter, limit, before } = asked;
     let filter = RunFilter { job, ..filter };
-    let page = api.commands.store().list_runs(api.tenant(), &filter, before, limit).await?;
+    let page = api.queries().runs(api.tenant(), &filter, before, limit).await?;
     let items = page.items.into_iter().map(Run::from).collect();
     let searched_to = page.next.map(RunId::time);
     Ok(Json(RunPage { items, next_cursor: page.next.as_ref().map(paging::cursor), searched_to }))
@@ -143,7 +143,7 @@ async fn list(api: &Api, job: Option<JobId>, asked: Asked) -> Result<Json<RunPag
 )]
 pub(crate) async fn get_run(State(api): Shared, RunPath(id): RunPath, params: Params) -> Result<Json<Run>> {
     params.finish()?;
-    Ok(Json(api.commands.store().get_run(api.tenant(), id).await?.into()))
+    Ok(Json(api.queries().run(api.tenant(), id).await?.into()))
 }
 
 /// List the attempts of a run, the first attempt first
@@ -163,9 +163,7 @@ pub(crate) async fn list_attempts(
     params: Params,
 ) -> Result<Json<AttemptPage>> {
     params.finish()?;
-    let store = api.commands.store();
-    store.get_run(api.tenant(), id).await?;
-    let items = store.list_attempts(api.tenant(), id).await?.into_iter().map(Attempt::from).collect();
+    let items = api.queries().attempts(api.tenant(), id).await?.into_iter().map(Attempt::from).collect();
     Ok(Json(AttemptPage { items, next_cursor: None }))
 }
 
@@ -191,14 +189,14 @@ pub(crate) async fn get_log(
     carrier: Carrier,
 ) -> Result<Response> {
     params.finish()?;
-    let run = api.commands.store().get_run(api.tenant(), id).await?;
+    let run = api.queries().run(api.tenant(), id).await?;
     if run.state.is_open()
         && let Some((tail, chunks)) = api.commands.live().watch(id)
     {
         let long = carrier.begin_long(false)?;
         return Ok(Sse::new(watch(api, id, tail, chunks, long)).keep_alive(KeepAlive::default()).into_response());
     }
-    let log = if run.state.is_open() { api.commands.store().claim_log(api.tenant(), id).await? } else { None };
+    let log = if run.state.is_open() { api.queries().claim_log(api.tenant(), id).await? } else { None };
     let mut response = log.or(run.output).unwrap_or_default().into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     Ok(response)
@@ -233,7 +231,7 @@ fn watch(
                     ));
                 }
                 Err(RecvError::Closed) => {
-                    let state = api.commands.store().get_run(api.tenant(), run).await.ok().map(|run| run.state.word());
+                    let state = api.queries().run(api.tenant(), run).await.ok().map(|run| run.state.word());
                     return Some((Ok(event("end", json!({ "state": state }))), (api, Watching::Over)));
                 }
             }

@@ -24,11 +24,11 @@ pub(crate) async fn preview_schedule(State(api): Shared, params: Params, body: J
     let asked = body.read::<PreviewRequest>()?.read().map_err(ApiError::Invalid)?;
     let from = match asked.from {
         Some(from) => from,
-        None => api.commands.store().now().await?,
+        None => api.queries().now().await?,
     };
     let known = match asked.exclude.as_slice() {
         [] => Vec::new(),
-        names => api.commands.store().load_calendars(api.tenant(), names).await?,
+        names => api.queries().load_calendars(api.tenant(), names).await?,
     };
     let exclusion = Exclusion::named(&asked.exclude, &known).map_err(ApiError::Invalid)?;
     Ok(Json(asked.schedule.excluding(exclusion).preview(from, asked.count).into()))

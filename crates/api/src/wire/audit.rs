@@ -1,7 +1,7 @@
 //! The audit trail as the API answers it.
 
 use everytick_domain::time::DbTime;
-use everytick_engine::store::AuditRecord;
+use everytick_engine::types::AuditRecord;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;

@@ -9,7 +9,7 @@ use everytick_domain::{
 };
 use everytick_engine::{
     commands::Backfill as Ask,
-    store::{BackfillPreview, BackfillRecord, IdempotencyKey, JobRef},
+    types::{BackfillPreview, BackfillRecord, IdempotencyKey, JobRef},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

@@ -6,7 +6,7 @@ use everytick_domain::{
     invalid::Invalid,
     time::DbTime,
 };
-use everytick_engine::store::{CalendarPut, CalendarRecord};
+use everytick_engine::types::{CalendarPut, CalendarRecord};
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use utoipa::ToSchema;
 

@@ -1,7 +1,7 @@
 //! The answer of `/cluster`.
 
 use everytick_domain::{ids::Incarnation, time::DbTime};
-use everytick_engine::store::{Cluster, NodeRecord, PartitionRecord, UnreadableRow, UnreadableRows};
+use everytick_engine::types::{Cluster, NodeRecord, PartitionRecord, UnreadableRow, UnreadableRows};
 use serde::Serialize;
 use utoipa::ToSchema;
 

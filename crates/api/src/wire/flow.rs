@@ -5,7 +5,7 @@ use everytick_domain::{
     ids::{JobId, RunId},
     time::DbTime,
 };
-use everytick_engine::store::{self, FlowNode, FlowRecord};
+use everytick_engine::types::{self, FlowNode, FlowRecord};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -126,8 +126,8 @@ pub(crate) struct CancelledFlow {
     cancelled: Vec<RunId>,
 }
 
-impl From<store::CancelledFlow> for CancelledFlow {
-    fn from(cancelled: store::CancelledFlow) -> Self {
+impl From<types::CancelledFlow> for CancelledFlow {
+    fn from(cancelled: types::CancelledFlow) -> Self {
         Self { flow: cancelled.flow.into(), cancelled: cancelled.cancelled }
     }
 }

@@ -15,7 +15,7 @@ use everytick_domain::{
     target::TargetSpec,
     time::{DbTime, Span},
 };
-use everytick_engine::store::{self, Created, Edited, JobRecord, RunRecord};
+use everytick_engine::types::{self, Created, Edited, JobRecord, RunRecord};
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -487,8 +487,8 @@ pub(crate) struct BacklogWork {
     remaining: u64,
 }
 
-impl From<&store::BacklogWork> for BacklogWork {
-    fn from(work: &store::BacklogWork) -> Self {
+impl From<&types::BacklogWork> for BacklogWork {
+    fn from(work: &types::BacklogWork) -> Self {
         Self { action: work.action.word(), done: work.done, remaining: work.remaining }
     }
 }

@@ -8,7 +8,7 @@ use everytick_domain::{
 };
 use everytick_engine::{
     commands::Report,
-    store::{ClaimBeat, QueueRecord, WorkerClaim},
+    types::{ClaimBeat, QueueRecord, WorkerClaim},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

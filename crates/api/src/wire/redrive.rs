@@ -6,7 +6,7 @@ use everytick_domain::{
     redrive::{REDRIVE_RUNS_DEFAULT, REDRIVE_RUNS_MAX},
     time::DbTime,
 };
-use everytick_engine::store::{self, JobRef};
+use everytick_engine::types::{self, JobRef};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -36,7 +36,7 @@ pub(crate) struct RedriveRequest {
 }
 
 impl RedriveRequest {
-    pub(crate) fn read(self, job: JobRef) -> Result<store::Redrive, Vec<Invalid>> {
+    pub(crate) fn read(self, job: JobRef) -> Result<types::Redrive, Vec<Invalid>> {
         let mut wrong = Complaints::default();
         let mut instant = |field: &str, text: Option<&str>| -> Option<DbTime> {
             text?.parse().map_err(|message| wrong.add(field, message)).ok()
@@ -47,7 +47,7 @@ impl RedriveRequest {
         }
         let limit = wrong.number("limit", self.limit, 1, i64::try_from(REDRIVE_RUNS_MAX).unwrap_or(i64::MAX));
         let (limit, dry_run) = (limit.unwrap_or(REDRIVE_RUNS_DEFAULT), self.dry_run.unwrap_or(false));
-        wrong.end(since.map(|since| store::Redrive { job, since, until, limit, dry_run }))
+        wrong.end(since.map(|since| types::Redrive { job, since, until, limit, dry_run }))
     }
 }
 
@@ -78,9 +78,9 @@ pub(crate) struct RedrivenRun {
     made: bool,
 }
 
-impl From<store::Redriven> for Redriven {
-    fn from(redriven: store::Redriven) -> Self {
-        let item = |run: store::RedrivenRun| RedrivenRun {
+impl From<types::Redriven> for Redriven {
+    fn from(redriven: types::Redriven) -> Self {
+        let item = |run: types::RedrivenRun| RedrivenRun {
             failed: run.failed.into(),
             run: run.run,
             state: run.state.map(Into::into),
@@ -113,8 +113,8 @@ pub(crate) struct CancelledJob {
     cancelling: bool,
 }
 
-impl From<store::CancelledJob> for CancelledJob {
-    fn from(cancelled: store::CancelledJob) -> Self {
+impl From<types::CancelledJob> for CancelledJob {
+    fn from(cancelled: types::CancelledJob) -> Self {
         let (all, cancelling) = (cancelled.runs.all(), cancelled.runs.backlog);
         Self {
             job: cancelled.job_name,

@@ -8,7 +8,7 @@ use everytick_domain::{
 };
 use everytick_engine::{
     commands::Report,
-    store::{AttemptRecord, RunRecord},
+    types::{AttemptRecord, RunRecord},
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

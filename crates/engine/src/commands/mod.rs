@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use everytick_store::Store;
 
-use crate::{Hints, claim::waiters::ClaimWaiters, live::LiveLogs};
+use crate::{Hints, Queries, claim::waiters::ClaimWaiters, live::LiveLogs};
 
 pub use backfill::Backfill;
 pub use claim_work::Work;
@@ -37,6 +37,7 @@ pub trait Entropy: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Commands {
     store: Arc<dyn Store>,
+    queries: Queries,
     hints: Hints,
     entropy: Arc<dyn Entropy>,
     live: LiveLogs,
@@ -52,13 +53,13 @@ impl std::fmt::Debug for Commands {
 impl Commands {
     #[must_use]
     pub fn new(store: Arc<dyn Store>, hints: Hints, entropy: Arc<dyn Entropy>, live: LiveLogs) -> Self {
-        Self { store, hints, entropy, live, waiters: ClaimWaiters::default() }
+        Self { queries: Queries::new(store.clone()), store, hints, entropy, live, waiters: ClaimWaiters::default() }
     }
 
-    /// For reads: lists and single records need no command.
+    /// The reads over the same connections.
     #[must_use]
-    pub fn store(&self) -> &dyn Store {
-        self.store.as_ref()
+    pub fn queries(&self) -> &Queries {
+        &self.queries
     }
 
     #[must_use]

@@ -137,7 +137,7 @@ fn parents(random: &Random, n: u64) -> Vec<DependsOn> {
 /// Cancels or reruns a flow.
 async fn ask_of_a_flow(world: &World, random: &Random) {
     let commands = world.commands(random);
-    let Ok(page) = commands.store().list_runs(TenantId::DEFAULT, &RunFilter::default(), None, 30).await else { return };
+    let Ok(page) = commands.queries().runs(TenantId::DEFAULT, &RunFilter::default(), None, 30).await else { return };
     let flows: Vec<_> = page.items.iter().filter_map(|run| run.flow).collect();
     if flows.is_empty() {
         return;
@@ -162,14 +162,14 @@ async fn edit(world: &World, random: &Random, job: JobId, change: Change, cancel
 
 async fn current(world: &World, random: &Random, job: JobId) -> Option<JobSpec> {
     let commands = world.commands(random);
-    let record = commands.store().get_job(TenantId::DEFAULT, &JobRef::Id(job)).await.ok()?;
+    let record = commands.queries().job(TenantId::DEFAULT, &JobRef::Id(job)).await.ok()?;
     Some((*record.job.spec).clone())
 }
 
 async fn cancel(world: &World, random: &Random, job: JobId) {
     let commands = world.commands(random);
     let filter = RunFilter { job: Some(job), ..RunFilter::default() };
-    let Ok(page) = commands.store().list_runs(TenantId::DEFAULT, &filter, None, 5).await else { return };
+    let Ok(page) = commands.queries().runs(TenantId::DEFAULT, &filter, None, 5).await else { return };
     if !page.items.is_empty() {
         let _ = commands.cancel_run(TenantId::DEFAULT, &people(), random.pick(&page.items).id).await;
     }

@@ -37,7 +37,7 @@ pub async fn ask(world: &World, random: &Random, job: JobId) {
 
 pub async fn cancel(world: &World, random: &Random, job: JobId) {
     let commands = world.commands(random);
-    let Ok(page) = commands.store().list_backfills(TenantId::DEFAULT, job, None, 5).await else { return };
+    let Ok(page) = commands.queries().backfills(TenantId::DEFAULT, job, None, 5).await else { return };
     if !page.items.is_empty() {
         let backfill = random.pick(&page.items).id;
         let _ = commands.cancel_backfill(TenantId::DEFAULT, &people(), backfill, random.chance(500)).await;

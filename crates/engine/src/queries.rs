@@ -1,0 +1,153 @@
+//! Reads for users: single records and lists, as the database has them. A query changes nothing and needs no loop, so a node that
+//! only serves the API has them too.
+
+use std::sync::Arc;
+
+use everytick_domain::{
+    calendar::Calendar,
+    explain::Facts,
+    ids::{BackfillId, JobId, RunId, TenantId},
+    time::{DbTime, Span},
+};
+use everytick_store::{
+    AttemptRecord, AuditRecord, BackfillRecord, CalendarRecord, Cluster, FlowRecord, JobFilter, JobRecord, JobRef,
+    Page, QueueRecord, Result, RunFilter, RunRecord, Store, UnreadableRows,
+};
+
+/// The queries of one process. Cheap to clone.
+#[derive(Clone)]
+pub struct Queries {
+    store: Arc<dyn Store>,
+}
+
+impl std::fmt::Debug for Queries {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queries").finish_non_exhaustive()
+    }
+}
+
+impl Queries {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store }
+    }
+
+    /// The database clock.
+    pub async fn now(&self) -> Result<DbTime> {
+        self.store.now().await
+    }
+
+    pub async fn job(&self, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {
+        self.store.get_job(tenant, job).await
+    }
+
+    /// The id of a job, for requests that name it. An error if there is no such job.
+    pub async fn job_id(&self, tenant: TenantId, job: &JobRef) -> Result<JobId> {
+        Ok(self.job(tenant, job).await?.job.id)
+    }
+
+    pub async fn jobs(
+        &self,
+        tenant: TenantId,
+        filter: &JobFilter,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<JobRecord, String>> {
+        self.store.list_jobs(tenant, filter, after, limit).await
+    }
+
+    pub async fn run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
+        self.store.get_run(tenant, run).await
+    }
+
+    pub async fn runs(
+        &self,
+        tenant: TenantId,
+        filter: &RunFilter,
+        before: Option<RunId>,
+        limit: usize,
+    ) -> Result<Page<RunRecord, RunId>> {
+        self.store.list_runs(tenant, filter, before, limit).await
+    }
+
+    /// The attempts of a run, in their order. An error if there is no such run.
+    pub async fn attempts(&self, tenant: TenantId, run: RunId) -> Result<Vec<AttemptRecord>> {
+        self.run(tenant, run).await?;
+        self.store.list_attempts(tenant, run).await
+    }
+
+    /// What a worker has logged about a run that it still claims.
+    pub async fn claim_log(&self, tenant: TenantId, run: RunId) -> Result<Option<String>> {
+        self.store.claim_log(tenant, run).await
+    }
+
+    pub async fn flow(&self, tenant: TenantId, flow: RunId) -> Result<FlowRecord> {
+        self.store.get_flow(tenant, flow).await
+    }
+
+    pub async fn backfill(&self, tenant: TenantId, id: BackfillId) -> Result<BackfillRecord> {
+        self.store.get_backfill(tenant, id).await
+    }
+
+    pub async fn backfills(
+        &self,
+        tenant: TenantId,
+        job: JobId,
+        before: Option<BackfillId>,
+        limit: usize,
+    ) -> Result<Page<BackfillRecord, BackfillId>> {
+        self.store.list_backfills(tenant, job, before, limit).await
+    }
+
+    /// The queues from the name `from` on.
+    pub async fn queues(
+        &self,
+        tenant: TenantId,
+        from: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<QueueRecord, String>> {
+        self.store.list_queues(tenant, from, limit).await
+    }
+
+    pub async fn calendar(&self, tenant: TenantId, name: &str) -> Result<CalendarRecord> {
+        self.store.get_calendar(tenant, name).await
+    }
+
+    pub async fn calendars(
+        &self,
+        tenant: TenantId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<CalendarRecord, String>> {
+        self.store.list_calendars(tenant, after, limit).await
+    }
+
+    /// The calendars with these names, to compute ticks.
+    pub async fn load_calendars(&self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>> {
+        self.store.load_calendars(tenant, names).await
+    }
+
+    pub async fn audit(&self, tenant: TenantId, before: Option<i64>, limit: usize) -> Result<Page<AuditRecord, i64>> {
+        self.store.list_audit(tenant, before, limit).await
+    }
+
+    /// What explains a tick of a job: the facts at `at`, or at the present, and the instant at which they are true.
+    pub async fn facts(
+        &self,
+        tenant: TenantId,
+        job: &JobRef,
+        at: Option<DbTime>,
+        history: Span,
+    ) -> Result<(Facts, DbTime)> {
+        self.store.load_facts(tenant, job, at, history).await
+    }
+
+    /// The nodes, and the owners of the partitions.
+    pub async fn cluster(&self) -> Result<Cluster> {
+        self.store.cluster().await
+    }
+
+    /// Rows that could not be decoded, up to `limit` of them.
+    pub async fn unreadable(&self, limit: usize) -> Result<UnreadableRows> {
+        self.store.list_unreadable(limit).await
+    }
+}
