@@ -69,9 +69,9 @@ impl QueueStore for SimStore {
     }
     async fn held_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>> {
         let runs = runs.to_vec();
-        self.transact(Point::Load, move |db, _, _| {
+        self.transact(Point::Load, move |db, now, _| {
             let held = |run: &RunId| db.worker_claims.get(run).filter(|claim| claim.tenant == tenant);
-            Ok(runs.iter().filter_map(|run| db.held_claim(*run, held(run)?)).collect())
+            Ok(runs.iter().filter_map(|run| db.held_claim(*run, held(run)?, now)).collect())
         })
         .await
     }
@@ -83,7 +83,7 @@ impl QueueStore for SimStore {
         .await
     }
     async fn load_overdue_claims(&self, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>> {
-        self.transact(Point::Load, move |db, now, _| Ok(db.overdue_claims(now.minus(grace), limit))).await
+        self.transact(Point::Load, move |db, now, _| Ok(db.overdue_claims(now, grace, limit))).await
     }
     async fn supersede_in_queues(&self, limit: usize) -> Result<Vec<RunId>> {
         self.transact(Point::Claim, move |db, now, _| Ok(db.supersede_in_queues(limit, now))).await
@@ -245,7 +245,8 @@ impl Db {
         Ok(true)
     }
 
-    fn overdue_claims(&self, before: DbTime, limit: usize) -> Vec<OverdueClaim> {
+    fn overdue_claims(&self, now: DbTime, grace: Span, limit: usize) -> Vec<OverdueClaim> {
+        let before = now.minus(grace);
         let mut overdue: Vec<_> =
             self.worker_claims.iter().filter(|(_, claim)| claim.until.min(claim.timeout_at) <= before).collect();
         let readable = |run: &RunId| {
@@ -257,21 +258,21 @@ impl Db {
         overdue.truncate(limit);
         let found = overdue.into_iter().filter_map(|(run, claim)| {
             let (worker, timed_out) = (claim.worker.clone(), claim.timeout_at <= before);
-            Some(OverdueClaim { held: self.held_claim(*run, claim)?, worker, timed_out })
+            Some(OverdueClaim { held: self.held_claim(*run, claim, now)?, worker, timed_out })
         });
         found.collect()
     }
 
-    fn held_claim(&self, run: RunId, claim: &WorkerClaimRow) -> Option<HeldClaim> {
+    fn held_claim(&self, run: RunId, claim: &WorkerClaimRow, now: DbTime) -> Option<HeldClaim> {
         let row = self.runs.get(&run)?;
         let job = Arc::new(self.jobs.get(&row.job)?.job.clone());
         let (log, accepted) = (claim.log.clone(), claim.queue.is_empty());
-        Some(HeldClaim { run: claimed_run(run, row), job, started_at: row.started_at, log, accepted })
+        Some(HeldClaim { run: claimed_run(run, row), job, started_at: row.started_at, log, accepted, now })
     }
 
     fn succeed(&mut self, tenant: TenantId, done: &Success, now: DbTime) -> Option<JobId> {
         let claim = self.worker_claims.get(&done.run).filter(|claim| claim.tenant == tenant)?;
-        let held = self.held_claim(done.run, claim)?;
+        let held = self.held_claim(done.run, claim, now)?;
         let answers = self.settle(&[held.success(done, now)?], now, |_| false);
         matches!(answers.as_deref(), Ok([SettleAnswer::Settled])).then_some(held.job.id)
     }

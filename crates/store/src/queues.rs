@@ -65,6 +65,8 @@ pub struct HeldClaim {
     pub log: Option<String>,
     /// A receiver accepted it from a node; no worker claimed it from a queue.
     pub accepted: bool,
+    /// The database clock when the claim was read. The settlement is derived for this instant.
+    pub now: DbTime,
 }
 
 impl HeldClaim {

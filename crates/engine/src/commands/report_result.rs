@@ -1,8 +1,8 @@
 //! Reports of receivers and workers about work they took. Each ends in the same settlement as any other outcome, under the
 //! fence of the claim. A repeated report gets the same answer as the first, so a caller that lost the answer can retry.
 //!
-//! A report of success on a worker's claim costs one call of the store, any other report on such a claim two or three. A
-//! single report reads its run once more, for the answer.
+//! Reports of success on claims of workers cost one call of the store, all other reports on such claims two. A single report
+//! also reads its run, for the answer.
 
 use std::collections::{HashMap, HashSet};
 
@@ -113,17 +113,16 @@ impl Commands {
         if batch.is_empty() {
             return Ok(Settled::new());
         }
-        let now = self.store.now().await?;
         let settle = |(claim, report): &(&HeldClaim, &Report)| {
             let attempt = EndedAttempt {
                 claim: claim_of(&claim.run),
                 job: &claim.job,
                 tenant: claim.run.tenant,
                 started_at: claim.started_at,
-                ended_at: now,
+                ended_at: claim.now,
                 log: claim.log.clone(),
             };
-            conclude(attempt, report.outcome(), now, self.entropy.as_ref())
+            conclude(attempt, report.outcome(), claim.now, self.entropy.as_ref())
         };
         let settles: Vec<Settle> = batch.iter().filter_map(settle).collect();
         let answers = self.store.settle(&settles).await?;

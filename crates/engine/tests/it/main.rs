@@ -3,6 +3,7 @@
 
 mod accepted;
 mod alone;
+mod calls;
 mod delegated;
 mod detect;
 mod flows;

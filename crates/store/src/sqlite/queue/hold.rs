@@ -140,7 +140,7 @@ async fn held<'r>(
         let Some(job) = jobs.get(&run.job).cloned() else { continue };
         let (started_at, log) = (rows::time(row, "started_at").failed(doing)?, row.try_get("log").failed(doing)?);
         let accepted = row.try_get("accepted").failed(doing)?;
-        claims.push((row, HeldClaim { run, job, started_at, log, accepted }));
+        claims.push((row, HeldClaim { run, job, started_at, log, accepted, now: store.clock.now() }));
     }
     Ok(claims)
 }
