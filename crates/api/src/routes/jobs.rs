@@ -8,7 +8,7 @@ use axum::{
 use everytick_domain::{edit::Change, invalid::Invalid, time::Span};
 use everytick_engine::{
     commands::Trigger,
-    types::{EditJob, Edited, JobFilter, JobRef, StoreError},
+    types::{EditJob, Edited, JobFilter, JobRecord, JobRef, StoreError},
 };
 
 use super::{Shared, created, tagged};
@@ -230,7 +230,7 @@ async fn replace(
             cancel: false,
         };
         match api.commands.edit_job(api.tenant(), &api.actor(), edit).await {
-            Ok(edited) => return Ok(edited_job(api, &edited).await),
+            Ok(edited) => return Ok(edited_job(api, &edited, Some(record)).await),
             // Another edit came first: read its result, and check If-Match again.
             Err(StoreError::VersionMismatch { .. }) => {}
             Err(error) => return Err(error.into()),
@@ -305,7 +305,7 @@ pub(crate) async fn pause_job(
     asked.check().map_err(ApiError::Invalid)?;
     let cancel = asked.cancel.unwrap_or(false);
     let edited = change(&api, job, &if_match, Change::Pause { note: asked.note }, cancel).await?;
-    Ok(edited_job(&api, &edited).await)
+    Ok(edited_job(&api, &edited, None).await)
 }
 
 /// Resume a paused job
@@ -331,7 +331,7 @@ pub(crate) async fn resume_job(
 ) -> Result<Response> {
     params.finish()?;
     let edited = change(&api, job, &if_match, Change::Resume, false).await?;
-    Ok(edited_job(&api, &edited).await)
+    Ok(edited_job(&api, &edited, None).await)
 }
 
 /// Edits without reading the job first, unless `If-Match` has several tags, or one that this server never sent.
@@ -350,9 +350,14 @@ async fn change(api: &Api, job: JobRef, if_match: &IfMatch, change: Change, canc
     Ok(api.commands.edit_job(api.tenant(), &api.actor(), EditJob { job, change, if_match, cancel }).await?)
 }
 
-/// The edit is committed. If the read after it fails, the answer only lacks the last run and the backlog.
-async fn edited_job(api: &Api, edited: &Edited) -> Response {
-    let read = api.queries().job(api.tenant(), &JobRef::Id(edited.job.id)).await.ok();
+/// The answer to a committed edit. `before` is the job as it was read for the edit. The job is read again only if it was not
+/// read before, or if runs are cancelled or moved in the background: the answer shows how far that is. If the read fails, the
+/// answer only lacks the last run and the backlog.
+async fn edited_job(api: &Api, edited: &Edited, before: Option<JobRecord>) -> Response {
+    let read = match before.filter(|before| !edited.backlog && before.backlog.is_none()) {
+        Some(before) => Some(before),
+        None => api.queries().job(api.tenant(), &JobRef::Id(edited.job.id)).await.ok(),
+    };
     tagged(edited.job.version, Json(Job::edited(edited, read.as_ref())).into_response())
 }
 

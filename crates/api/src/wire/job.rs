@@ -547,9 +547,9 @@ impl Job {
         Self { payload: None, payload_bytes: Some(bytes), ..job }
     }
 
-    /// The job after an edit. `read` is a later read; it provides what the edit does not return.
+    /// The job after an edit. `read` is a read before or after it; it provides what the edit does not return.
     pub(crate) fn edited(edited: &Edited, read: Option<&JobRecord>) -> Self {
-        let now = read.map_or(edited.job.updated_at, |read| read.now);
+        let now = read.map_or(edited.job.updated_at, |read| read.now.max(edited.job.updated_at));
         let last_run = read.and_then(|read| read.last_run.as_ref());
         let cancelled = Some(edited.cancelled.clone());
         let backlog = read.and_then(|read| read.backlog.as_ref()).map(BacklogWork::from);

@@ -6,6 +6,7 @@ mod backfills;
 mod batch;
 mod busy;
 mod calendars;
+mod calls;
 mod connections;
 mod document;
 mod flows;

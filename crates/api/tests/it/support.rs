@@ -16,9 +16,9 @@ use everytick_engine::{
     Hints,
     commands::{Commands, Entropy},
     live::LiveLogs,
-    store::Store,
 };
-use everytick_store::{Lease, Limits, NodeInfo, SqliteStore, SystemClock};
+use everytick_sim::{Faults, SimStore};
+use everytick_store::{Lease, Limits, NodeInfo, SqliteStore, Store, SystemClock};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt;
@@ -96,12 +96,30 @@ impl Server {
         Self::build(true, Span::seconds(1), bytes_max).await
     }
 
+    /// A server on the simulated store, which passes each call to `faults`.
+    pub(crate) fn simulated(faults: Arc<dyn Faults>) -> Self {
+        let store = SimStore::new(Arc::new(SystemClock), Limits::default());
+        let (api_store, store) = (Arc::new(store.connect(faults)), Arc::new(store));
+        Self::on(api_store, store, TempDir::new().unwrap(), true, Span::seconds(1), BYTES_IN_FLIGHT_MAX)
+    }
+
     async fn build(shell_enabled: bool, min_interval: Span, bytes_in_flight_max: usize) -> Self {
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("everytick.db");
         let store = SqliteStore::open(path, Arc::new(SystemClock), Limits::default()).await.unwrap();
         // As in a node, the API has its own handle to the store.
         let (api_store, store) = (Arc::new(store.api_handle()), Arc::new(store));
+        Self::on(api_store, store, dir, shell_enabled, min_interval, bytes_in_flight_max)
+    }
+
+    fn on(
+        api_store: Arc<dyn Store>,
+        store: Arc<dyn Store>,
+        dir: TempDir,
+        shell_enabled: bool,
+        min_interval: Span,
+        bytes_in_flight_max: usize,
+    ) -> Self {
         let live = LiveLogs::default();
         let commands = Commands::new(api_store, Hints::default(), Arc::new(Counting(AtomicU64::new(1))), live.clone());
         let ready = Arc::new(AtomicBool::new(true));
