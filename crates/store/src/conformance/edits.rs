@@ -290,6 +290,21 @@ pub async fn a_delete_with_cancel_ends_open_runs(bench: &Bench) {
     cancels(bench, Change::Delete).await;
 }
 
+pub async fn an_edit_or_a_resume_cancels_no_open_run(bench: &Bench) {
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(20);
+    let claimed = bench.claimed(&lease, &job, 10).await;
+    let waiting = bench.waiting(&lease, &job, 20).await;
+    let replaced = JobSpec { description: "new".into(), ..overlapping("j") };
+    for with in [replace(replaced), Change::Resume] {
+        let ask = EditJob { cancel: true, ..change("j", with) };
+        let edited = bench.store.edit_job(TENANT, &actor(), ask).await.unwrap();
+        assert!(edited.cancelled.is_empty());
+    }
+    assert_eq!(bench.run(waiting).await.state, State::Waiting);
+    assert_eq!(bench.settle(&claimed, Verdict::Succeeded).await, SettleAnswer::Settled);
+}
+
 pub async fn an_edit_has_an_audit_row_that_names_x(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     bench.go(25);

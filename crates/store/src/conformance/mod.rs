@@ -378,6 +378,7 @@ macro_rules! conformance_suite {
         }
         $crate::conformance_suite! { @group $open, edits:
             a_pause_records_the_due_ticks_and_no_later_tick,
+            an_edit_or_a_resume_cancels_no_open_run,
             a_resumed_job_continues_after_the_pause,
             an_edit_never_gets_the_epoch_of_an_earlier_edit_that_was_lost,
             a_deleted_job_is_not_found_and_frees_its_name,
