@@ -26,7 +26,7 @@ impl Db {
     }
 
     pub(super) fn supersede(&mut self, lease: &Lease, runs: &[Supersede], now: DbTime) -> Result<Vec<RunId>> {
-        self.held(lease, now)?;
+        self.check_lease(lease, now)?;
         let is_open = |given: &&Supersede| self.runs.get(&given.run).is_some_and(|run| run.state.is_open());
         let open: Vec<_> = runs.iter().filter(is_open).copied().collect();
         for given in &open {

@@ -186,7 +186,7 @@ pub(super) struct LeaseRow {
 }
 
 impl LeaseRow {
-    fn holder(&self, now: DbTime) -> NameOwner {
+    fn name_owner(&self, now: DbTime) -> NameOwner {
         NameOwner {
             node: self.info.name.clone(),
             incarnation: self.incarnation,
@@ -380,7 +380,7 @@ impl Db {
     }
     /// When a worker's claim on a run expires without another heartbeat.
     #[must_use]
-    pub fn worker_holds_until(&self, run: RunId) -> Option<DbTime> {
+    pub fn worker_claims_until(&self, run: RunId) -> Option<DbTime> {
         self.worker_claims.get(&run).map(|claim| claim.until)
     }
     /// The living leases by node name, and the partitions with their owners.
@@ -425,7 +425,7 @@ impl Db {
             }
             // In a store for one process, an older process is gone: only one can open it.
             if self.shared && !node.takes_over.includes(other.incarnation) {
-                return Err(StoreError::NameHeld(Box::new(other.holder(now))));
+                return Err(StoreError::NameHeld(Box::new(other.name_owner(now))));
             }
         }
         // An ended row of this incarnation under another name: the new row replaces it.
@@ -470,7 +470,7 @@ impl Db {
     }
 
     pub(super) fn renew(&mut self, lease: &Lease, ttl: Span, beat: &Beat, now: DbTime) -> Result<DbTime> {
-        self.held(lease, now)?;
+        self.check_lease(lease, now)?;
         self.cap_leases(now);
         if let Some(row) = self.leases.get_mut(&lease.node) {
             let raised = beat.open_from.map_or(row.open_from, |to| to.min(row.compared_to));
@@ -497,7 +497,7 @@ impl Db {
     }
 
     pub(super) fn raise_fence(&mut self, lease: &Lease, now: DbTime) -> Result<Lease> {
-        self.held(lease, now)?;
+        self.check_lease(lease, now)?;
         let fence = self.next_lease_fence(now);
         let row = self.leases.get_mut(&lease.node).ok_or(StoreError::LeaseLost)?;
         row.fence = fence;
@@ -506,7 +506,7 @@ impl Db {
     }
 
     pub(super) fn retire(&mut self, lease: &Lease, now: DbTime) -> Result<()> {
-        self.held(lease, now)?;
+        self.check_lease(lease, now)?;
         self.free(lease, &PartitionSet::all(u16::MAX), now);
         if let Some(row) = self.leases.get_mut(&lease.node) {
             row.info.may_own = false;
@@ -517,7 +517,7 @@ impl Db {
     }
 
     pub(super) fn leave(&mut self, lease: &Lease, now: DbTime) -> Result<()> {
-        self.held(lease, now)?;
+        self.check_lease(lease, now)?;
         self.free(lease, &PartitionSet::all(u16::MAX), now);
         let fence = self.next_lease_fence(now);
         if let Some(row) = self.leases.get_mut(&lease.node) {
@@ -555,7 +555,7 @@ impl Db {
     }
 
     pub(super) fn acquire(&mut self, lease: &Lease, asked: &PartitionSet, now: DbTime) -> Result<PartitionSet> {
-        self.held(lease, now)?;
+        self.check_lease(lease, now)?;
         let unfenced = Mutant::TakeOverUnfenced.is_on();
         if !unfenced {
             self.fence_expired(lease.incarnation, now);
@@ -564,7 +564,7 @@ impl Db {
         let living: BTreeSet<_> = self.leases.values().filter(lives).map(|row| row.incarnation).collect();
         let mut ours = PartitionSet::none();
         for row in self.partitions.iter_mut().filter(|row| asked.contains(row.partition)) {
-            if row.owner.is_none_or(|holder| !living.contains(&holder)) {
+            if row.owner.is_none_or(|owner| !living.contains(&owner)) {
                 row.owner = Some(lease.incarnation);
                 row.fence = row.fence.raised(now);
                 row.since = now;
@@ -579,7 +579,7 @@ impl Db {
     }
 
     pub(super) fn release(&mut self, lease: &Lease, partitions: &PartitionSet, now: DbTime) -> Result<()> {
-        self.held(lease, now)?;
+        self.check_lease(lease, now)?;
         self.free(lease, partitions, now);
         Ok(())
     }
@@ -622,7 +622,7 @@ impl Db {
     }
 
     /// The guard of every write of a node: its lease must be alive and carry the fence that the call names.
-    pub(super) fn held(&self, lease: &Lease, now: DbTime) -> Result<()> {
+    pub(super) fn check_lease(&self, lease: &Lease, now: DbTime) -> Result<()> {
         match self.leases.get(&lease.node) {
             Some(row)
                 if row.incarnation == lease.incarnation

@@ -208,7 +208,7 @@ impl Store for SimStore {
             let cluster = db.cluster(now);
             Ok(match told {
                 None => cluster,
-                Some(told) => all_held_by(cluster, told),
+                Some(told) => all_owned_by(cluster, told),
             })
         })
         .await
@@ -216,7 +216,7 @@ impl Store for SimStore {
     async fn acquire(&self, lease: &Lease, partitions: &PartitionSet) -> Result<PartitionSet> {
         let (lease, partitions, lies) = (lease.clone(), *partitions, self.lied_to.is_some());
         self.transact(Point::Acquire, move |db, now, _| {
-            if lies { db.held(&lease, now).map(|()| partitions) } else { db.acquire(&lease, &partitions, now) }
+            if lies { db.check_lease(&lease, now).map(|()| partitions) } else { db.acquire(&lease, &partitions, now) }
         })
         .await
     }
@@ -506,7 +506,7 @@ impl Store for SimStore {
 }
 
 /// The false answer of a lying connection: no other node exists, and this node owns every partition.
-fn all_held_by(mut cluster: Cluster, told: Option<Incarnation>) -> Cluster {
+fn all_owned_by(mut cluster: Cluster, told: Option<Incarnation>) -> Cluster {
     cluster.nodes.retain(|node| Some(node.incarnation) == told);
     for row in &mut cluster.partitions {
         row.owner = told;

@@ -49,7 +49,7 @@ impl Db {
     }
 
     pub(super) fn repair(&mut self, lease: &Lease, ticks: &JobTicks, now: DbTime) -> Result<bool> {
-        self.held(lease, now)?;
+        self.check_lease(lease, now)?;
         let Some(row) = self.jobs.get(&ticks.job).filter(|row| row.epoch == ticks.epoch) else { return Ok(false) };
         if !ticks.passed_by(row.cursor, now) {
             return Ok(false);

@@ -28,7 +28,7 @@ impl Db {
         limit: usize,
         now: DbTime,
     ) -> Result<Waiting> {
-        self.held(lease, now)?;
+        self.check_lease(lease, now)?;
         self.note_unreadable(now);
         let ours = |row: &WaitingRow| row.queue.is_none() && self.stands_in(row.job, partitions);
         let mut due: Vec<_> = self
@@ -75,7 +75,7 @@ impl Db {
         runs: &[(RunId, Incarnation)],
         now: DbTime,
     ) -> Result<Vec<RunId>> {
-        self.held(lease, now)?;
+        self.check_lease(lease, now)?;
         let mut handed = Vec::new();
         for (id, node) in runs {
             let takes = |row: &LeaseRow| row.incarnation == *node && !row.ended && row.info.may_own && row.until > now;
@@ -97,7 +97,7 @@ impl Db {
         limit: usize,
         now: DbTime,
     ) -> Result<Vec<WaitingRun>> {
-        self.held(lease, now)?;
+        self.check_lease(lease, now)?;
         let ours = self.delegated.iter().filter(|(_, node)| **node == lease.incarnation);
         let waiting = ours.filter_map(|(id, _)| self.waiting.get(id).map(|row| waiting_run(*id, row)));
         let found =
@@ -129,7 +129,7 @@ impl Db {
         runs: &[RunId],
         now: DbTime,
     ) -> Result<Vec<ClaimedRun>> {
-        self.held(lease, now)?;
+        self.check_lease(lease, now)?;
         self.note_unreadable(now);
         let mut claimed = Vec::new();
         for id in runs.iter().filter(|id| self.damage.readable_run(**id)).copied().collect::<Vec<_>>() {
@@ -266,7 +266,7 @@ impl Db {
         now: DbTime,
         locked: impl Fn(RunId) -> bool,
     ) -> Result<Vec<SettleAnswer>> {
-        self.held(lease, now)?;
+        self.check_lease(lease, now)?;
         let answer =
             |run: &AcceptedRun| if locked(run.run) { SettleAnswer::Locked } else { self.accept_one(lease, run) };
         Ok(runs.iter().map(answer).collect())
@@ -311,7 +311,7 @@ impl Db {
     }
 
     pub(super) fn list_old_claims(&mut self, lease: &Lease, to: RunId, now: DbTime) -> Result<RunId> {
-        self.held(lease, now)?;
+        self.check_lease(lease, now)?;
         let old: Vec<_> = self.claims_of(lease.incarnation).map(|run| run.id).filter(|run| *run < to).collect();
         self.listed.extend(old.into_iter().map(|run| (run, lease.incarnation)));
         if let Some(row) = self.leases.get_mut(&lease.node) {
@@ -331,7 +331,7 @@ impl Db {
     }
 
     pub(super) fn load_lost(&mut self, lease: &Lease, limit: usize, now: DbTime) -> Result<Vec<ClaimedRun>> {
-        self.held(lease, now)?;
+        self.check_lease(lease, now)?;
         self.fence_expired(lease.incarnation, now);
         self.undelegate();
         let ended = self.leases.values().filter(|row| row.ended && row.incarnation != lease.incarnation);

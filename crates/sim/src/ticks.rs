@@ -58,7 +58,7 @@ impl Db {
         limit: usize,
         now: DbTime,
     ) -> Result<Vec<LoadedJob>> {
-        self.held(lease, now)?;
+        self.check_lease(lease, now)?;
         self.load(self.places(partitions, until, after, limit))
     }
 
@@ -71,7 +71,7 @@ impl Db {
         limit: usize,
         now: DbTime,
     ) -> Result<Vec<ChangedJob>> {
-        self.held(lease, now)?;
+        self.check_lease(lease, now)?;
         let seen = |row: &JobRow| ChangedJob { id: row.job.id, epoch: row.epoch, cursor: row.cursor };
         Ok(self.places(partitions, until, after, limit).map(seen).collect())
     }
@@ -126,7 +126,7 @@ impl Db {
     }
 
     pub(super) fn record(&mut self, lease: &Lease, batch: &[JobTicks], now: DbTime) -> Result<Recorded> {
-        self.held(lease, now)?;
+        self.check_lease(lease, now)?;
         let jobs = batch
             .iter()
             .map(|ticks| ticks.rows.iter().map(|row| self.record_row(lease, ticks, row, now)).collect())
@@ -215,7 +215,7 @@ impl Db {
     }
 
     pub(super) fn record_range(&mut self, lease: &Lease, plan: &RangePlan, now: DbTime) -> Result<RangeAnswer> {
-        self.held(lease, now)?;
+        self.check_lease(lease, now)?;
         let Some(row) = self.jobs.get(&plan.job) else { return Ok(RangeAnswer::Stale) };
         let same_epoch = row.epoch == plan.epoch;
         let same_cursor = row.cursor == Some(plan.cursor_was);

@@ -132,7 +132,7 @@ impl Tx for SimTx<'_> {
     }
 
     async fn lock_lease(&mut self, lease: &Lease) -> Result<()> {
-        self.db.held(lease, self.at)
+        self.db.check_lease(lease, self.at)
     }
 
     async fn find_request(&mut self, tenant: TenantId, key: &str, since: DbTime) -> Result<Option<StoredRequest>> {

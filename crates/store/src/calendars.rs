@@ -62,14 +62,14 @@ pub type Known = HashMap<(TenantId, String), Arc<Calendar>>;
 
 /// Groups versions by calendar. Notes and leaves out a version that cannot be decoded.
 pub(crate) fn known(unreadable: &Unreadable, rows: Vec<VersionRow>) -> Known {
-    let mut held: BTreeMap<(TenantId, String), Vec<CalendarVersion>> = BTreeMap::new();
+    let mut by_name: BTreeMap<(TenantId, String), Vec<CalendarVersion>> = BTreeMap::new();
     for row in rows {
         let read = serde_json::from_str::<CalendarSpec>(&row.spec).map_err(|error| error.to_string());
         let made = read.and_then(|spec| {
             CalendarVersion::new(row.version, row.valid_from, &spec).map_err(|invalid| invalid.to_string())
         });
         match made {
-            Ok(version) => held.entry((row.tenant, row.name)).or_default().push(version),
+            Ok(version) => by_name.entry((row.tenant, row.name)).or_default().push(version),
             Err(error) => {
                 let key = format!("{}/{}/{}", row.tenant.raw(), row.name, row.version);
                 unreadable.note("calendar_versions", key, &error);
@@ -80,7 +80,7 @@ pub(crate) fn known(unreadable: &Unreadable, rows: Vec<VersionRow>) -> Known {
         let calendar = Calendar::new(&key.1, versions)?;
         Some((key, Arc::new(calendar)))
     };
-    held.into_iter().filter_map(calendar).collect()
+    by_name.into_iter().filter_map(calendar).collect()
 }
 
 /// The calendars that these jobs use, by tenant.

@@ -44,10 +44,10 @@ pub enum TakeOver {
 
 impl TakeOver {
     #[must_use]
-    pub fn includes(self, holder: Incarnation) -> bool {
+    pub fn includes(self, owner: Incarnation) -> bool {
         match self {
             Self::Expired => false,
-            Self::Only(gone) => gone == holder,
+            Self::Only(gone) => gone == owner,
             Self::Any => true,
         }
     }

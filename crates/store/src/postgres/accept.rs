@@ -52,7 +52,7 @@ async fn take_in(
     runs: &[AcceptedRun],
     skip_locked: bool,
 ) -> Result<Done> {
-    node::hold(write, lease).await?;
+    node::lock_lease(write, lease).await?;
     let mut done = Done::default();
     for (table, mut runs) in store.by_table(runs.iter().collect(), |run| run.run) {
         if skip_locked {

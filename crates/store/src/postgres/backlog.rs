@@ -76,7 +76,7 @@ pub(super) async fn mark(
     job: JobId,
     action: BacklogAction,
 ) -> Result<()> {
-    homes::hold_claimed(write, job.uuid()).await?;
+    homes::lock_claimed(write, job.uuid()).await?;
     sqlx::query(sql!("backlog/backlog_mark"))
         .bind(job.uuid())
         .bind(tenant.raw())
@@ -156,7 +156,7 @@ async fn late_claims(write: &mut Write, tenant: TenantId, actor: &Actor, job: Jo
         return Ok(Vec::new());
     }
     // Waits for settlements in progress, so that the runs they put back are below the bound.
-    homes::hold_claimed(write, job.uuid()).await?;
+    homes::lock_claimed(write, job.uuid()).await?;
     sqlx::query(sql!("backlog/backlog_bound")).bind(job.uuid()).execute(&mut *write.tx).await.failed(write.doing)?;
     let claimed = cancel::cancel_claimed(write, job).await?;
     cancel::audit_cancelled(write, tenant, actor, &claimed).await?;
@@ -241,14 +241,14 @@ async fn next(read: &mut PgConnection) -> Result<Option<JobId>> {
 
 async fn step(store: &PostgresStore, write: &mut Write) -> Result<BacklogStep> {
     let Some(job) = next(&mut write.tx).await? else { return Ok(BacklogStep::default()) };
-    let held: Option<(Option<String>, i16)> = sqlx::query_as(sql!("backlog/lock_backlog_job"))
+    let locked: Option<(Option<String>, i16)> = sqlx::query_as(sql!("backlog/lock_backlog_job"))
         .bind(job.uuid())
         .fetch_optional(&mut *write.tx)
         .await
         .failed(DOING)?;
     let now = write.read_clock().await?;
     let mark = mark_of(&mut write.tx, job, DOING).await?.filter(|mark| !mark.is_unbounded());
-    let (Some((queue, partition)), Some(mark)) = (held, mark) else {
+    let (Some((queue, partition)), Some(mark)) = (locked, mark) else {
         // Another session has the job locked, or its cancel is not bounded yet: try the next job.
         let actions = [BacklogAction::Cancel, BacklogAction::Move];
         for action in actions {

@@ -78,7 +78,7 @@ impl CalendarTx for Write {
 }
 
 /// Locks the named calendars against changes, and returns those that exist.
-pub(super) async fn hold(write: &mut Write, tenant: TenantId, names: &[String]) -> Result<Known> {
+pub(super) async fn lock(write: &mut Write, tenant: TenantId, names: &[String]) -> Result<Known> {
     if names.is_empty() {
         return Ok(Known::new());
     }

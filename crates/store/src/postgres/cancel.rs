@@ -13,7 +13,7 @@ pub(super) async fn supersede(store: &PostgresStore, lease: &Lease, runs: &[Supe
 }
 
 async fn end(write: &mut Write, lease: &Lease, runs: &[Supersede]) -> Result<Vec<RunId>> {
-    node::hold(write, lease).await?;
+    node::lock_lease(write, lease).await?;
     end_given(write, runs).await
 }
 

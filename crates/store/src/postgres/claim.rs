@@ -83,14 +83,14 @@ async fn claim_all(
 ) -> Result<Vec<ClaimedRun>> {
     let Some(lowest) = runs.iter().min().copied() else { return Ok(Vec::new()) };
     let mut write = store.write_batch(CLAIMING).await?;
-    let open_from = node::hold(&mut write, lease).await?;
+    let open_from = node::lock_lease(&mut write, lease).await?;
     let lowers = lowest < open_from && lost::old_release_lives(&mut write).await?;
     if lowers {
         // Restarts with an exclusive lock: two transactions that share-lock the lease and then both change it would
         // deadlock.
         write.rollback().await;
         write = store.write_batch(CLAIMING).await?;
-        node::hold_alone(&mut write, lease).await?;
+        node::lock_lease_alone(&mut write, lease).await?;
     }
     let done =
         claim_in(store, &mut write, lease, partitions, runs, Claiming { open_from, lowers, delegated, skip_locked })
@@ -159,7 +159,7 @@ pub(super) async fn delegate(
 ) -> Result<Vec<RunId>> {
     const DOING: &str = "delegate runs to other nodes";
     let mut write = store.write_batch(DOING).await?;
-    node::hold(&mut write, lease).await?;
+    node::lock_lease(&mut write, lease).await?;
     let (ids, nodes): (Vec<Uuid>, Vec<Uuid>) = runs.iter().map(|(run, node)| (run.uuid(), node.uuid())).unzip();
     let handed: Vec<Uuid> = sqlx::query_scalar(sql!("claim/delegate"))
         .bind(ids)

@@ -34,11 +34,11 @@ async fn raise(store: &PostgresStore, raises: &[Raise], statement: &'static str)
         .await
         .failed(DOING);
     // Rolled back before a repeat on another connection, which skips locked rows.
-    let held: Option<Vec<Uuid>> = write.finish(row).await?.try_get("jobs").failed(DOING)?;
+    let unchanged: Option<Vec<Uuid>> = write.finish(row).await?.try_get("jobs").failed(DOING)?;
     let raised = raises.iter().map(|raise| raise.job);
-    let Some(held) = held else { return Ok(raised.collect()) };
-    let held: HashSet<Uuid> = held.into_iter().collect();
-    Ok(raised.filter(|job| held.contains(&job.uuid())).collect())
+    let Some(unchanged) = unchanged else { return Ok(raised.collect()) };
+    let unchanged: HashSet<Uuid> = unchanged.into_iter().collect();
+    Ok(raised.filter(|job| unchanged.contains(&job.uuid())).collect())
 }
 
 #[cfg(test)]

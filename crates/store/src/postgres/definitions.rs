@@ -16,7 +16,7 @@ use super::{PostgresStore, horizon};
 use crate::Result;
 
 /// The definitions of workers' last claims are kept alive up to this many bytes: a payload may be long.
-const HELD_BYTES_MAX: usize = 32 * 1024 * 1024;
+const KEPT_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// The size of a definition without its payload.
 const DEFINITION_BYTES: usize = 1_536;
 /// Other definitions, above all the scheduler's, are only referenced weakly. Beyond this number, dead references are
@@ -29,8 +29,8 @@ pub(super) struct Definitions(Mutex<Kept>);
 #[derive(Default)]
 struct Kept {
     known: HashMap<JobId, (Epoch, Weak<Job>)>,
-    held: VecDeque<Arc<Job>>,
-    held_bytes: usize,
+    jobs: VecDeque<Arc<Job>>,
+    bytes: usize,
 }
 
 impl Definitions {
@@ -47,12 +47,12 @@ impl Definitions {
     fn keep(&self, job: &Arc<Job>, epoch: Epoch) {
         let mut kept = self.kept();
         kept.note(job, epoch);
-        kept.held_bytes += bytes(job);
-        kept.held.push_back(job.clone());
-        while kept.held_bytes > HELD_BYTES_MAX
-            && let Some(first) = kept.held.pop_front()
+        kept.bytes += bytes(job);
+        kept.jobs.push_back(job.clone());
+        while kept.bytes > KEPT_BYTES_MAX
+            && let Some(first) = kept.jobs.pop_front()
         {
-            kept.held_bytes -= bytes(&first);
+            kept.bytes -= bytes(&first);
         }
     }
 
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn the_definitions_of_the_last_worker_claims_are_kept() {
         let (definitions, long) = (Definitions::default(), "x".repeat(256 * 1024));
-        let fit = HELD_BYTES_MAX / (long.len() + DEFINITION_BYTES);
+        let fit = KEPT_BYTES_MAX / (long.len() + DEFINITION_BYTES);
         for n in 0..=fit {
             let mut job = job(&format!("j{n}"));
             let made = Arc::get_mut(&mut job).unwrap();

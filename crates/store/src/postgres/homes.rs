@@ -65,7 +65,7 @@ pub(super) async fn move_job(write: &mut Write, job: &Job, marked: bool) -> Resu
             .execute(&mut *write.tx)
             .await
             .failed(doing)?;
-        hold_claimed(write, id).await?;
+        lock_claimed(write, id).await?;
         sqlx::query(sql!("waiting/rehome_waiting"))
             .bind(id)
             .bind(partition)
@@ -80,7 +80,7 @@ pub(super) async fn move_job(write: &mut Write, job: &Job, marked: bool) -> Resu
 }
 
 /// Locks the claimed runs of a job, which waits for their settlements.
-pub(super) async fn hold_claimed(write: &mut Write, job: Uuid) -> Result<()> {
+pub(super) async fn lock_claimed(write: &mut Write, job: Uuid) -> Result<()> {
     let doing = write.doing;
     let lowest = horizon::lowest_open_from(&mut write.tx, write.now, doing).await?;
     sqlx::query(sql!("runs/lock_claimed_listed")).bind(job).execute(&mut *write.tx).await.failed(doing)?;
@@ -98,7 +98,7 @@ pub(super) async fn requeue(write: &mut Write, job: &Job, waiting: bool) -> Resu
     };
     if waiting {
         requeue().execute(&mut *write.tx).await.failed(doing)?;
-        hold_claimed(write, id).await?;
+        lock_claimed(write, id).await?;
         requeue().execute(&mut *write.tx).await.failed(doing)?;
     }
     let guarded = job.spec.is_guarded();

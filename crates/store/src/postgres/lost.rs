@@ -52,7 +52,7 @@ pub(super) async fn list_old_claims(store: &PostgresStore, lease: &Lease, to: Ru
     let to = OldClaim::page_end(from, to);
     note(&mut write, lease.incarnation, from, to).await?;
     // Locked only now, so that recording and claiming do not wait while the runs are read.
-    node::hold_alone(&mut write, lease).await?;
+    node::lock_lease_alone(&mut write, lease).await?;
     sqlx::query(sql!("open_claims/lease_compared"))
         .bind(lease.incarnation.uuid())
         .bind(to.uuid())
@@ -109,7 +109,7 @@ pub(super) async fn still_claimed(store: &PostgresStore, lease: &Lease, runs: &[
 pub(super) async fn load_lost(store: &PostgresStore, lease: &Lease, limit: usize) -> Result<Vec<ClaimedRun>> {
     const DOING: &str = "load lost claims";
     let mut write = store.write(DOING).await?;
-    node::hold(&mut write, lease).await?;
+    node::lock_lease(&mut write, lease).await?;
     // Fences before it reads their claims. Commits first, so that no other transaction waits for the reads, which may
     // take long.
     node::fence_expired(&mut write, lease.incarnation).await?;

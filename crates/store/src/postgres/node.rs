@@ -41,12 +41,12 @@ pub(super) async fn join(
         .await
         .failed(DOING)?;
     let now = write.read_clock().await?;
-    if let Some(holder) = name_holder(&mut write, node, incarnation).await? {
+    if let Some(owner) = name_owner(&mut write, node, incarnation).await? {
         if node.again {
             return Err(StoreError::replaced(&node.name));
         }
-        if !node.takes_over.includes(holder.incarnation) {
-            return Err(StoreError::NameHeld(Box::new(holder)));
+        if !node.takes_over.includes(owner.incarnation) {
+            return Err(StoreError::NameHeld(Box::new(owner)));
         }
     }
     let fence = next_fence(&mut write).await?;
@@ -82,7 +82,7 @@ pub(super) async fn join(
 }
 
 /// Another live process under the node's name. The leases of that name are locked.
-async fn name_holder(write: &mut Write, node: &NodeInfo, incarnation: Incarnation) -> Result<Option<NameOwner>> {
+async fn name_owner(write: &mut Write, node: &NodeInfo, incarnation: Incarnation) -> Result<Option<NameOwner>> {
     let found = sqlx::query(sql!("leases/join_name_owner"))
         .bind(incarnation.uuid())
         .bind(&node.name)
@@ -90,7 +90,7 @@ async fn name_holder(write: &mut Write, node: &NodeInfo, incarnation: Incarnatio
         .fetch_optional(&mut *write.tx)
         .await
         .failed(write.doing)?;
-    let holder = |row: PgRow| {
+    let owner = |row: PgRow| {
         Ok(NameOwner {
             node: node.name.clone(),
             incarnation: Incarnation::from_uuid(row.try_get("incarnation")?),
@@ -100,7 +100,7 @@ async fn name_holder(write: &mut Write, node: &NodeInfo, incarnation: Incarnatio
             now: write.now,
         })
     };
-    found.map(holder).transpose().failed(write.doing)
+    found.map(owner).transpose().failed(write.doing)
 }
 
 fn process(row: &PgRow) -> std::result::Result<Option<NodeProcess>, sqlx::Error> {
@@ -113,7 +113,7 @@ fn process(row: &PgRow) -> std::result::Result<Option<NodeProcess>, sqlx::Error>
 pub(super) async fn renew(store: &PostgresStore, lease: &Lease, ttl: Span, beat: &Beat) -> Result<DbTime> {
     const DOING: &str = "renew the lease";
     let mut write = store.write(DOING).await?;
-    hold_alone(&mut write, lease).await?;
+    lock_lease_alone(&mut write, lease).await?;
     let now = write.now;
     lost::list(&mut write, lease, &beat.old_claims).await?;
     sqlx::query(sql!("leases/renew"))
@@ -157,7 +157,7 @@ fn millis(span: Span) -> i64 {
 pub(super) async fn raise_fence(store: &PostgresStore, lease: &Lease) -> Result<Lease> {
     const DOING: &str = "raise the lease's fence";
     let mut write = store.write(DOING).await?;
-    hold_alone(&mut write, lease).await?;
+    lock_lease_alone(&mut write, lease).await?;
     let fence = next_fence(&mut write).await?;
     sqlx::query(sql!("leases/raise_fence"))
         .bind(lease.incarnation.uuid())
@@ -172,7 +172,7 @@ pub(super) async fn raise_fence(store: &PostgresStore, lease: &Lease) -> Result<
 pub(super) async fn retire(store: &PostgresStore, lease: &Lease) -> Result<()> {
     const DOING: &str = "release all partitions";
     let mut write = store.write(DOING).await?;
-    hold_alone(&mut write, lease).await?;
+    lock_lease_alone(&mut write, lease).await?;
     free(&mut write, lease, &PartitionSet::all(u16::MAX)).await?;
     sqlx::query(sql!("leases/retire")).bind(lease.incarnation.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
     range::notify(&mut write).await?;
@@ -184,7 +184,7 @@ pub(super) async fn retire(store: &PostgresStore, lease: &Lease) -> Result<()> {
 pub(super) async fn leave(store: &PostgresStore, lease: &Lease) -> Result<()> {
     const DOING: &str = "leave the cluster";
     let mut write = store.write(DOING).await?;
-    hold_alone(&mut write, lease).await?;
+    lock_lease_alone(&mut write, lease).await?;
     free(&mut write, lease, &PartitionSet::all(u16::MAX)).await?;
     let fence = next_fence(&mut write).await?;
     sqlx::query(sql!("leases/leave"))
@@ -241,7 +241,7 @@ pub(super) async fn acquire(store: &PostgresStore, lease: &Lease, asked: &Partit
     const DOING: &str = "acquire partitions";
     let named = rows::partitions(asked);
     let mut write = store.write(DOING).await?;
-    hold(&mut write, lease).await?;
+    lock_lease(&mut write, lease).await?;
     sqlx::query(sql!("partitions/lock_partitions")).bind(&named).execute(&mut *write.tx).await.failed(DOING)?;
     fence_expired(&mut write, lease.incarnation).await?;
     let now = write.read_clock().await?;
@@ -252,20 +252,20 @@ pub(super) async fn acquire(store: &PostgresStore, lease: &Lease, asked: &Partit
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
-    let held: Vec<i16> = sqlx::query_scalar(sql!("partitions/owned"))
+    let owned: Vec<i16> = sqlx::query_scalar(sql!("partitions/owned"))
         .bind(&named)
         .bind(lease.incarnation.uuid())
         .fetch_all(&mut *write.tx)
         .await
         .failed(DOING)?;
     write.commit().await?;
-    Ok(held.into_iter().map(i16::unsigned_abs).collect())
+    Ok(owned.into_iter().map(i16::unsigned_abs).collect())
 }
 
 pub(super) async fn release(store: &PostgresStore, lease: &Lease, partitions: &PartitionSet) -> Result<()> {
     const DOING: &str = "release partitions";
     let mut write = store.write(DOING).await?;
-    hold(&mut write, lease).await?;
+    lock_lease(&mut write, lease).await?;
     free(&mut write, lease, partitions).await?;
     range::notify(&mut write).await?;
     write.commit().await
@@ -307,14 +307,14 @@ pub(super) async fn fence_expired(write: &mut Write, but: Incarnation) -> Result
 
 /// Share-locks the lease until the transaction ends. Checks that it is alive and carries the fence, reads the clock,
 /// and returns the lease's `open_from`: the lowest run id that it may have claimed without a listing.
-pub(super) async fn hold(write: &mut Write, lease: &Lease) -> Result<RunId> {
+pub(super) async fn lock_lease(write: &mut Write, lease: &Lease) -> Result<RunId> {
     let (now, open_from) = lives(&mut write.tx, sql!("leases/lock_lease"), lease, write.doing).await?;
     write.now = now;
     Ok(open_from)
 }
 
 /// The same with an exclusive lock, for transactions that change the lease.
-pub(super) async fn hold_alone(write: &mut Write, lease: &Lease) -> Result<RunId> {
+pub(super) async fn lock_lease_alone(write: &mut Write, lease: &Lease) -> Result<RunId> {
     let (now, open_from) = lives(&mut write.tx, sql!("leases/lock_lease_alone"), lease, write.doing).await?;
     write.now = now;
     Ok(open_from)

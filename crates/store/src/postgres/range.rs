@@ -17,8 +17,8 @@ pub(super) async fn record_range(store: &PostgresStore, lease: &Lease, plan: &Ra
 }
 
 async fn write_range(write: &mut Write, lease: &Lease, plan: &RangePlan) -> Result<RangeAnswer> {
-    node::hold(write, lease).await?;
-    let Some((tenant, cursor)) = hold(write, plan.job, plan.epoch).await? else { return Ok(RangeAnswer::Stale) };
+    node::lock_lease(write, lease).await?;
+    let Some((tenant, cursor)) = lock(write, plan.job, plan.epoch).await? else { return Ok(RangeAnswer::Stale) };
     if cursor != Some(plan.cursor_was) || plan.range.to > write.now {
         return Ok(RangeAnswer::Stale);
     }
@@ -31,7 +31,7 @@ async fn write_range(write: &mut Write, lease: &Lease, plan: &RangePlan) -> Resu
 }
 
 /// Locks the job if it has this epoch. Then, in the next statement, reads its cursor and the clock.
-pub(super) async fn hold(write: &mut Write, job: JobId, epoch: Epoch) -> Result<Option<(TenantId, Option<DbTime>)>> {
+pub(super) async fn lock(write: &mut Write, job: JobId, epoch: Epoch) -> Result<Option<(TenantId, Option<DbTime>)>> {
     let tenant: Option<i32> = sqlx::query_scalar(sql!("ranges/lock_range"))
         .bind(job.uuid())
         .bind(epoch.raw())

@@ -124,7 +124,7 @@ async fn try_record(store: &PostgresStore, lease: &Lease, all: &Ticks<'_>, how: 
 
 async fn insert(write: &mut Write, lease: &Lease, all: &Ticks<'_>, how: How) -> Result<Tried> {
     if how.lowers {
-        node::hold_alone(write, lease).await?;
+        node::lock_lease_alone(write, lease).await?;
     }
     let waits = all.iter().any(|(_, row)| state(row) == State::Waiting);
     let statement = match (how.again, waits) {
@@ -262,8 +262,8 @@ async fn skip_old(store: &PostgresStore, lease: &Lease, old: &Ticks<'_>) -> Resu
 
 async fn write_old(write: &mut Write, lease: &Lease, old: &Ticks<'_>) -> Result<()> {
     let (Some((ticks, first)), Some((_, last))) = (old.first(), old.last()) else { return Ok(()) };
-    node::hold(write, lease).await?;
-    let Some((tenant, cursor)) = range::hold(write, ticks.job, ticks.epoch).await? else { return Ok(()) };
+    node::lock_lease(write, lease).await?;
+    let Some((tenant, cursor)) = range::lock(write, ticks.job, ticks.epoch).await? else { return Ok(()) };
     // Ticks are planned in order, so all ticks between the cursor and the first of these are recorded.
     if cursor.is_none_or(|cursor| cursor > first.tick.at) || last.tick.at > write.now {
         return Ok(());

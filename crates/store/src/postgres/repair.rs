@@ -84,8 +84,8 @@ pub(super) async fn repair(store: &PostgresStore, lease: &Lease, ticks: &JobTick
 }
 
 async fn write_repair(write: &mut Write, lease: &Lease, ticks: &JobTicks) -> Result<bool> {
-    node::hold(write, lease).await?;
-    let Some((tenant, cursor)) = range::hold(write, ticks.job, ticks.epoch).await? else { return Ok(false) };
+    node::lock_lease(write, lease).await?;
+    let Some((tenant, cursor)) = range::lock(write, ticks.job, ticks.epoch).await? else { return Ok(false) };
     if !ticks.passed_by(cursor, write.now) {
         return Ok(false);
     }

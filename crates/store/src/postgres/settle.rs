@@ -173,20 +173,20 @@ async fn put_back(
     settles: &[&Settle],
     settled: &mut HashMap<RunId, Fence>,
 ) -> Result<()> {
-    let held = sqlx::query(day_sql!("settle/lock_settled", table))
+    let locked = sqlx::query(day_sql!("settle/lock_settled", table))
         .bind(rows::run_ids(settles.iter().map(|settle| settle.settlement.run)))
         .bind(settles.iter().map(|settle| settle.settlement.fence.raw()).collect::<Vec<_>>())
         .fetch_all(&mut *write.tx)
         .await
         .failed(DOING)?;
-    if held.is_empty() {
+    if locked.is_empty() {
         return Ok(());
     }
     let now = write.read_clock().await?;
     let by_run: HashMap<(RunId, Fence), &Settle> =
         settles.iter().map(|settle| ((settle.settlement.run, settle.settlement.fence), *settle)).collect();
     let (mut attempts, mut back, mut worked) = (Attempts::default(), Back::default(), Vec::new());
-    for row in &held {
+    for row in &locked {
         let run = rows::run_id(row, "id").failed(DOING)?;
         let fence = Fence::from_raw(row.try_get("fence").failed(DOING)?);
         let Some(settle) = by_run.get(&(run, fence)) else { continue };

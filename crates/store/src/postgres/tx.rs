@@ -71,7 +71,7 @@ impl Tx for Write {
     }
 
     async fn lock_lease(&mut self, lease: &Lease) -> Result<()> {
-        node::hold(self, lease).await.map(drop)
+        node::lock_lease(self, lease).await.map(drop)
     }
 
     async fn lock_key(&mut self, tenant: TenantId, key: &str) -> Result<()> {
@@ -155,7 +155,7 @@ impl Tx for Write {
         homes::claim(self, claim).await
     }
     async fn lock_calendars(&mut self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>> {
-        Ok(calendars::hold(self, tenant, names).await?.into_values().collect())
+        Ok(calendars::lock(self, tenant, names).await?.into_values().collect())
     }
     async fn insert_jobs(&mut self, tenant: TenantId, actor: &Actor, created: &[&Created]) -> Result<()> {
         jobs::insert(self, tenant, actor, created).await
@@ -246,7 +246,7 @@ impl Tx for Write {
         Ok(())
     }
     async fn lock_claimed(&mut self, job: JobId) -> Result<()> {
-        homes::hold_claimed(self, job.uuid()).await
+        homes::lock_claimed(self, job.uuid()).await
     }
     async fn open_runs(&mut self, jobs: &[&Job]) -> Result<HashMap<JobId, Vec<OpenRun>>> {
         horizon::open_runs(&mut self.tx, jobs.iter().copied(), self.now, self.doing).await

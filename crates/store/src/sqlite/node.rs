@@ -181,14 +181,14 @@ pub(super) async fn acquire(store: &SqliteStore, lease: &Lease, asked: &Partitio
         .execute(&mut *write.tx)
         .await
         .failed(DOING)?;
-    let held: Vec<u16> = sqlx::query_scalar(sql!("partitions/owned"))
+    let owned: Vec<u16> = sqlx::query_scalar(sql!("partitions/owned"))
         .bind(named.as_str())
         .bind(lease.incarnation.uuid())
         .fetch_all(&mut *write.tx)
         .await
         .failed(DOING)?;
     write.commit().await?;
-    Ok(held.into_iter().collect())
+    Ok(owned.into_iter().collect())
 }
 
 pub(super) async fn release(store: &SqliteStore, lease: &Lease, partitions: &PartitionSet) -> Result<()> {

@@ -36,9 +36,9 @@ pub(super) async fn settle(store: &SqliteStore, settles: &[Settle]) -> Result<Ve
         sqlx::query("rollback to batch").execute(&mut *write.tx).await.failed(DOING)?;
     }
     let answers = answers(&mut write, &all).await?;
-    let held =
+    let locked =
         all.iter().zip(&answers).filter(|(_, answer)| **answer == SettleAnswer::Settled).map(|(settle, _)| *settle);
-    let (ended, back): (Vec<_>, Vec<_>) = held.partition(|settle| settle.settlement.verdict.is_terminal());
+    let (ended, back): (Vec<_>, Vec<_>) = locked.partition(|settle| settle.settlement.verdict.is_terminal());
     if !ended.is_empty() {
         end(&mut write, &ended).await?;
         flows::leave_steps(&mut write, ended.iter().map(|settle| settle.settlement.run)).await?;
@@ -106,16 +106,16 @@ fn ended(settle: &Settle) -> Option<End<'_>> {
 async fn answers(write: &mut Write, settles: &[&Settle]) -> Result<Vec<SettleAnswer>> {
     let asked: Vec<_> =
         settles.iter().map(|settle| (Hex(settle.settlement.run.uuid()), settle.settlement.fence.raw())).collect();
-    let held: Vec<i64> = sqlx::query_scalar(sql!("settle/lock_settled"))
+    let locked: Vec<i64> = sqlx::query_scalar(sql!("settle/lock_settled"))
         .bind(rows::json(&asked).failed(DOING)?)
         .fetch_all(&mut *write.tx)
         .await
         .failed(DOING)?;
-    let held: HashSet<usize> = held.into_iter().filter_map(|key| usize::try_from(key).ok()).collect();
+    let locked: HashSet<usize> = locked.into_iter().filter_map(|key| usize::try_from(key).ok()).collect();
     // If a run occurs twice, the first entry settles it; after that the claim no longer exists.
     let mut seen = HashSet::new();
     let answer = |(place, settle): (usize, &&Settle)| {
-        if held.contains(&place) && seen.insert(settle.settlement.run) {
+        if locked.contains(&place) && seen.insert(settle.settlement.run) {
             SettleAnswer::Settled
         } else {
             SettleAnswer::Stale

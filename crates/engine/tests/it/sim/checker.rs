@@ -217,7 +217,7 @@ fn nothing_is_stuck(db: &Db, deliveries: &[Delivery], end: DbTime, found: &mut V
     for (run, row) in db.all_runs().filter(|(_, row)| row.due_at < end.minus(STUCK)) {
         let recent = row.started_at.is_some_and(|at| at >= end.minus(ON_THEIR_WAY));
         // A worker that vanished keeps its lease by the database clock, which may have been set back since.
-        let leased = db.worker_holds_until(run).is_some_and(|until| until >= end.minus(ON_THEIR_WAY));
+        let leased = db.worker_claims_until(run).is_some_and(|until| until >= end.minus(ON_THEIR_WAY));
         if row.state == State::Claimed && !at_work.contains(&(run, row.fence)) && !recent && !leased {
             found.push(format!("I19: {run} is claimed under {} and no process works on it", row.fence));
         }

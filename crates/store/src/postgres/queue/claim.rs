@@ -70,7 +70,7 @@ async fn claim_in(
     ask: &ClaimQueue,
     look: &mut Look<'_>,
 ) -> Result<QueueClaims> {
-    let limits = hold_limits(write, ask).await?;
+    let limits = lock_limits(write, ask).await?;
     let now = write.read_clock().await?;
     let mut room = ask.limit.min(CLAIM_RUNS_MAX);
     if let Some((limits, spent_until)) = &limits {
@@ -82,25 +82,25 @@ async fn claim_in(
             .failed(CLAIMING)?;
         room = limits.claimable(room, usize::try_from(claimed).unwrap_or(usize::MAX), *spent_until, now);
     }
-    let mut held = HeldJobs::default();
+    let mut locked = LockedJobs::default();
     let mut claims = Vec::new();
     // Claims of several nodes choose among the same runs. If others took some of the chosen runs, the claim chooses
     // again after them.
     for round in 0..CLAIM_ROUNDS_MAX {
-        let chosen = choose_runs(store, write, ask, room - claims.len(), &mut held, look, round == 0).await?;
+        let chosen = choose_runs(store, write, ask, room - claims.len(), &mut locked, look, round == 0).await?;
         let count = chosen.len();
         let chosen = if look.skip_locked { free_runs(store, write, chosen).await? } else { chosen };
         let taken = if look.one_by_one {
-            take_one_by_one(store, write, ask, &chosen, &held).await?
+            take_one_by_one(store, write, ask, &chosen, &locked).await?
         } else {
-            take(store, write, ask, &chosen, &held).await?
+            take(store, write, ask, &chosen, &locked).await?
         };
         let mut missed = taken.len() < count;
         claims.extend(taken);
-        if claims.len() < room && (look.behind_others || held.left_out) {
+        if claims.len() < room && (look.behind_others || locked.left_out) {
             // Some runs could not be claimed, or were not read: earlier ones may exist, so search from the beginning.
             look.begin_anew();
-            held.left_out = false;
+            locked.left_out = false;
             missed = true;
         }
         if !missed || claims.len() >= room {
@@ -121,7 +121,7 @@ async fn claim_in(
     Ok(QueueClaims { now, claims })
 }
 
-async fn hold_limits(write: &mut Write, ask: &ClaimQueue) -> Result<Option<(QueueLimits, i64)>> {
+async fn lock_limits(write: &mut Write, ask: &ClaimQueue) -> Result<Option<(QueueLimits, i64)>> {
     let found = sqlx::query(sql!("queue/lock_queue_limits"))
         .bind(ask.tenant.raw())
         .bind(&ask.queue)
@@ -134,7 +134,7 @@ async fn hold_limits(write: &mut Write, ask: &ClaimQueue) -> Result<Option<(Queu
 
 /// The jobs whose runs are candidates. They are locked, so no edit changes them meanwhile.
 #[derive(Default)]
-struct HeldJobs {
+struct LockedJobs {
     /// All of them, with their epochs. The definition of an unguarded job is read when one of its runs is chosen.
     epochs: BTreeMap<JobId, Epoch>,
     jobs: HashMap<JobId, Arc<Job>>,
@@ -154,7 +154,7 @@ async fn choose_runs(
     write: &mut Write,
     ask: &ClaimQueue,
     room: usize,
-    held: &mut HeldJobs,
+    locked: &mut LockedJobs,
     look: &mut Look<'_>,
     first: bool,
 ) -> Result<Vec<RunId>> {
@@ -168,25 +168,25 @@ async fn choose_runs(
         let candidates = if first && page == 0 {
             first_page(write, ask, look, size).await?
         } else {
-            page_behind(write, ask, held, look, size).await?
+            page_behind(write, ask, locked, look, size).await?
         };
         let last = candidates.len() < size;
-        hold_jobs(store, write, &candidates, held, first && page == 0 && !look.skip_locked, look.is_of_a_part())
+        lock_jobs(store, write, &candidates, locked, first && page == 0 && !look.skip_locked, look.is_of_a_part())
             .await?;
-        if held.ordered
+        if locked.ordered
             && let Some(wanted) = &look.wanted
         {
             wanted.came_upon_order(write.now);
         }
         let open =
-            |candidate: &Candidate| held.epochs.contains_key(&candidate.job) && !held.gone.contains(&candidate.run);
+            |candidate: &Candidate| locked.epochs.contains_key(&candidate.job) && !locked.gone.contains(&candidate.run);
         let known: Vec<_> = candidates.into_iter().filter(open).collect();
         let of: HashMap<RunId, JobId> = known.iter().map(|candidate| (candidate.run, candidate.job)).collect();
-        let picked = choose(&known, &mut held.loads, room - chosen.len());
+        let picked = choose(&known, &mut locked.loads, room - chosen.len());
         let jobs: BTreeSet<JobId> = picked.iter().filter_map(|run| of.get(run).copied()).collect();
-        define(store, write, &jobs, held).await?;
+        define(store, write, &jobs, locked).await?;
         // A run whose definition cannot be decoded stays in the queue.
-        let readable = |run: &RunId| of.get(run).is_some_and(|job| held.jobs.contains_key(job));
+        let readable = |run: &RunId| of.get(run).is_some_and(|job| locked.jobs.contains_key(job));
         chosen.extend(picked.into_iter().filter(readable));
         if last {
             break;
@@ -196,10 +196,15 @@ async fn choose_runs(
 }
 
 /// Reads the definitions of these jobs unless they are known.
-async fn define(store: &PostgresStore, write: &mut Write, jobs: &BTreeSet<JobId>, held: &mut HeldJobs) -> Result<()> {
-    let new = jobs.iter().filter(|job| !held.jobs.contains_key(job));
-    let asked: Vec<(JobId, Epoch)> = new.filter_map(|job| Some((*job, *held.epochs.get(job)?))).collect();
-    held.jobs.extend(definitions::of(store, &mut write.tx, &asked, CLAIMING).await?);
+async fn define(
+    store: &PostgresStore,
+    write: &mut Write,
+    jobs: &BTreeSet<JobId>,
+    locked: &mut LockedJobs,
+) -> Result<()> {
+    let new = jobs.iter().filter(|job| !locked.jobs.contains_key(job));
+    let asked: Vec<(JobId, Epoch)> = new.filter_map(|job| Some((*job, *locked.epochs.get(job)?))).collect();
+    locked.jobs.extend(definitions::of(store, &mut write.tx, &asked, CLAIMING).await?);
     Ok(())
 }
 
@@ -234,7 +239,7 @@ impl Look<'_> {
 async fn first_page(write: &mut Write, ask: &ClaimQueue, look: &mut Look<'_>, size: usize) -> Result<Vec<Candidate>> {
     let now = write.now;
     let Some(turn) = look.turn.take().filter(|turn| !turn.is_ordered(now)) else {
-        return page_behind(write, ask, &HeldJobs::default(), look, size).await;
+        return page_behind(write, ask, &LockedJobs::default(), look, size).await;
     };
     let wanted = turn.wanted();
     let mut from = turn.behind(now).unwrap_or(BEGINNING);
@@ -260,7 +265,7 @@ async fn free_page(
 ) -> Result<Vec<Candidate>> {
     // Behind the other claims' position there are no runs that they are about to take.
     let more = if from == BEGINNING { wanted.len() } else { 0 };
-    let mut found = peek(write, ask, &HeldJobs::default(), from, size + more).await?;
+    let mut found = peek(write, ask, &LockedJobs::default(), from, size + more).await?;
     found.retain(|(_, candidate)| !wanted.contains(&candidate.run));
     found.truncate(size);
     look.place = found.last().map_or(from, |(place, _)| *place);
@@ -271,11 +276,11 @@ async fn free_page(
 async fn page_behind(
     write: &mut Write,
     ask: &ClaimQueue,
-    held: &HeldJobs,
+    locked: &LockedJobs,
     look: &mut Look<'_>,
     size: usize,
 ) -> Result<Vec<Candidate>> {
-    let found = peek(write, ask, held, look.place, size).await?;
+    let found = peek(write, ask, locked, look.place, size).await?;
     look.place = found.last().map_or(look.place, |(place, _)| *place);
     Ok(found.into_iter().map(|(_, candidate)| candidate).collect())
 }
@@ -284,15 +289,15 @@ async fn page_behind(
 async fn peek(
     write: &mut Write,
     ask: &ClaimQueue,
-    held: &HeldJobs,
+    locked: &LockedJobs,
     place: Place,
     size: usize,
 ) -> Result<Vec<(Place, Candidate)>> {
-    let full = held.loads.iter().filter(|(_, load)| load.is_full()).map(|(job, _)| *job);
+    let full = locked.loads.iter().filter(|(_, load)| load.is_full()).map(|(job, _)| *job);
     let of_job = |(job, load): (&JobId, &JobLoad)| {
         load.full_keys().into_iter().map(|key| (job.uuid(), key.to_owned())).collect::<Vec<_>>()
     };
-    let (key_jobs, keys): (Vec<Uuid>, Vec<String>) = held.loads.iter().flat_map(of_job).unzip();
+    let (key_jobs, keys): (Vec<Uuid>, Vec<String>) = locked.loads.iter().flat_map(of_job).unzip();
     let found = sqlx::query(sql!("queue/queue_peek"))
         .bind(ask.tenant.raw())
         .bind(&ask.queue)
@@ -326,16 +331,16 @@ fn candidate(row: &PgRow) -> std::result::Result<(Place, Candidate), sqlx::Error
 /// Share-locks the jobs of these runs against edits. Guarded jobs are also locked against other claims, but only if the
 /// search is not limited to a part of the queue. Only the first page waits for the locks: a later page already has
 /// locks, and waiting out of order could deadlock.
-async fn hold_jobs(
+async fn lock_jobs(
     store: &PostgresStore,
     write: &mut Write,
     candidates: &[Candidate],
-    held: &mut HeldJobs,
+    locked: &mut LockedJobs,
     wait: bool,
     part: bool,
 ) -> Result<()> {
     let new: BTreeSet<JobId> =
-        candidates.iter().map(|candidate| candidate.job).filter(|job| !held.epochs.contains_key(job)).collect();
+        candidates.iter().map(|candidate| candidate.job).filter(|job| !locked.epochs.contains_key(job)).collect();
     if new.is_empty() {
         return Ok(());
     }
@@ -347,11 +352,11 @@ async fn hold_jobs(
             .failed(CLAIMING)?;
     let epochs: HashMap<Uuid, Epoch> = shared.iter().map(|(job, _, epoch)| (*job, Epoch::from_raw(*epoch))).collect();
     let (guarded, free): (Vec<_>, Vec<_>) = shared.into_iter().partition(|(_, guarded, _)| *guarded);
-    held.epochs.extend(free.iter().map(|(job, _, epoch)| (JobId::from_uuid(*job), Epoch::from_raw(*epoch))));
+    locked.epochs.extend(free.iter().map(|(job, _, epoch)| (JobId::from_uuid(*job), Epoch::from_raw(*epoch))));
     let mut guarded: Vec<Uuid> = guarded.into_iter().map(|(job, ..)| job).collect();
-    held.ordered |= !guarded.is_empty();
+    locked.ordered |= !guarded.is_empty();
     if part && !guarded.is_empty() {
-        held.left_out = true;
+        locked.left_out = true;
         guarded.clear();
     }
     if !guarded.is_empty() {
@@ -364,22 +369,22 @@ async fn hold_jobs(
     let guarded: BTreeSet<JobId> = asked.iter().map(|(job, _)| *job).collect();
     let epochs: BTreeMap<JobId, Epoch> = asked.iter().copied().collect();
     for (id, job) in definitions::of(store, &mut write.tx, &asked, CLAIMING).await? {
-        held.epochs.extend(epochs.get(&id).map(|epoch| (id, *epoch)));
-        held.loads.insert(id, JobLoad::of(&job.spec));
-        held.jobs.insert(id, job);
+        locked.epochs.extend(epochs.get(&id).map(|epoch| (id, *epoch)));
+        locked.loads.insert(id, JobLoad::of(&job.spec));
+        locked.jobs.insert(id, job);
     }
     let cancelling: Vec<Arc<Job>> = guarded
         .iter()
-        .filter_map(|job| held.jobs.get(job))
+        .filter_map(|job| locked.jobs.get(job))
         .filter(|job| job.spec.overlap == Overlap::CancelPrevious)
         .cloned()
         .collect();
-    held.gone.extend(previous::supersede(write, &cancelling).await?);
-    load(write, &guarded, held).await
+    locked.gone.extend(previous::supersede(write, &cancelling).await?);
+    load(write, &guarded, locked).await
 }
 
 /// The runs in progress of these jobs, read under their locks.
-async fn load(write: &mut Write, jobs: &BTreeSet<JobId>, held: &mut HeldJobs) -> Result<()> {
+async fn load(write: &mut Write, jobs: &BTreeSet<JobId>, locked: &mut LockedJobs) -> Result<()> {
     if jobs.is_empty() {
         return Ok(());
     }
@@ -388,7 +393,7 @@ async fn load(write: &mut Write, jobs: &BTreeSet<JobId>, held: &mut HeldJobs) ->
         sqlx::query(sql!("queue/jobs_in_progress")).bind(&asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
     for row in &found {
         let (job, run) = (rows::job_id(row, "job").failed(CLAIMING)?, rows::run_id(row, "run").failed(CLAIMING)?);
-        let Some(load) = held.loads.get_mut(&job) else { continue };
+        let Some(load) = locked.loads.get_mut(&job) else { continue };
         if row.try_get("claimed").failed(CLAIMING)? {
             load.claimed.insert(run, row.try_get("key").failed(CLAIMING)?);
         } else {
@@ -398,7 +403,7 @@ async fn load(write: &mut Write, jobs: &BTreeSet<JobId>, held: &mut HeldJobs) ->
     // Nodes may still have claims on runs of a job that had another target.
     let jobs: Vec<JobId> = jobs.iter().copied().collect();
     for (job, run) in horizon::claimed_runs(&mut write.tx, &jobs, write.now, CLAIMING).await? {
-        if let Some(load) = held.loads.get_mut(&job) {
+        if let Some(load) = locked.loads.get_mut(&job) {
             load.claimed.entry(run.id).or_insert(None);
         }
     }
@@ -421,12 +426,12 @@ async fn take_one_by_one(
     write: &mut Write,
     ask: &ClaimQueue,
     chosen: &[RunId],
-    held: &HeldJobs,
+    locked: &LockedJobs,
 ) -> Result<Vec<WorkerClaim>> {
     let mut claims = Vec::new();
     for run in chosen {
         sqlx::raw_sql("savepoint one").execute(&mut *write.tx).await.failed(CLAIMING)?;
-        let end = match take(store, write, ask, &[*run], held).await {
+        let end = match take(store, write, ask, &[*run], locked).await {
             Ok(taken) => {
                 claims.extend(taken);
                 "release savepoint one"
@@ -448,7 +453,7 @@ async fn take(
     write: &mut Write,
     ask: &ClaimQueue,
     chosen: &[RunId],
-    held: &HeldJobs,
+    locked: &LockedJobs,
 ) -> Result<Vec<WorkerClaim>> {
     if chosen.is_empty() {
         return Ok(Vec::new());
@@ -482,7 +487,7 @@ async fn take(
     let claims: Vec<WorkerClaim> = claimed
         .into_iter()
         .filter_map(|run| {
-            let job = held.jobs.get(&run.job)?.clone();
+            let job = locked.jobs.get(&run.job)?.clone();
             let timeout_at = now.plus(job.spec.timeout);
             Some(WorkerClaim { run, job, until, timeout_at })
         })

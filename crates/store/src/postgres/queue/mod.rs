@@ -3,11 +3,11 @@
 //! claim.
 
 mod claim;
-mod hold;
 mod limits;
 pub(super) mod line;
 mod previous;
 mod succeed;
+mod worker_claims;
 
 use async_trait::async_trait;
 use everytick_domain::{
@@ -28,22 +28,22 @@ impl QueueStore for PostgresStore {
         self.writes(claim::claim_queue(self, ask)).await
     }
     async fn beat_claim(&self, tenant: TenantId, run: RunId, fence: Fence, lease: Span) -> Result<ClaimBeat> {
-        self.writes(hold::beat_claim(self, tenant, run, fence, lease)).await
+        self.writes(worker_claims::beat_claim(self, tenant, run, fence, lease)).await
     }
     async fn log_claim(&self, tenant: TenantId, run: RunId, fence: Fence, text: &str) -> Result<bool> {
-        self.writes(hold::log_claim(self, tenant, run, fence, text)).await
+        self.writes(worker_claims::log_claim(self, tenant, run, fence, text)).await
     }
     async fn claim_log(&self, tenant: TenantId, run: RunId) -> Result<Option<String>> {
-        self.reads(hold::claim_log(self, tenant, run)).await
+        self.reads(worker_claims::claim_log(self, tenant, run)).await
     }
     async fn held_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>> {
-        self.reads(hold::held_claims(self, tenant, runs)).await
+        self.reads(worker_claims::held_claims(self, tenant, runs)).await
     }
     async fn succeed(&self, tenant: TenantId, done: &[Success]) -> Result<Vec<Option<JobId>>> {
         self.writes(succeed::succeed(self, tenant, done)).await
     }
     async fn load_overdue_claims(&self, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>> {
-        self.writes(hold::load_overdue_claims(self, grace, limit)).await
+        self.writes(worker_claims::load_overdue_claims(self, grace, limit)).await
     }
     async fn look_at_queues(&self, queues: &[(TenantId, String)]) -> Result<QueueLook> {
         self.reads(limits::look_at_queues(self, queues)).await

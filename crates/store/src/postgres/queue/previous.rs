@@ -34,10 +34,10 @@ async fn look(write: &mut Write, limit: usize) -> Result<Vec<RunId>> {
     if found.is_empty() {
         return Ok(Vec::new());
     }
-    let held: Vec<Uuid> =
+    let locked: Vec<Uuid> =
         sqlx::query_scalar(sql!("epochs/epochs_guarded")).bind(found).fetch_all(&mut *write.tx).await.failed(DOING)?;
-    let held: Vec<JobId> = held.into_iter().map(JobId::from_uuid).collect();
-    let jobs = horizon::readable_job_rows(&mut write.tx, &write.unreadable, &held, DOING).await?;
+    let locked: Vec<JobId> = locked.into_iter().map(JobId::from_uuid).collect();
+    let jobs = horizon::readable_job_rows(&mut write.tx, &write.unreadable, &locked, DOING).await?;
     let jobs: Vec<Arc<Job>> = jobs.into_iter().map(|row| Arc::new(row.job)).collect();
     supersede(write, &jobs).await
 }

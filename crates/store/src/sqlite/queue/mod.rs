@@ -2,9 +2,9 @@
 //! at a time, so what a claim reads does not change before its commit.
 
 mod claim;
-mod hold;
 mod limits;
 mod previous;
+mod worker_claims;
 
 use async_trait::async_trait;
 use everytick_domain::{
@@ -26,10 +26,10 @@ impl QueueStore for SqliteStore {
         claim::claim_queue(self, ask).await
     }
     async fn beat_claim(&self, tenant: TenantId, run: RunId, fence: Fence, lease: Span) -> Result<ClaimBeat> {
-        hold::beat_claim(self, tenant, run, fence, lease).await
+        worker_claims::beat_claim(self, tenant, run, fence, lease).await
     }
     async fn log_claim(&self, tenant: TenantId, run: RunId, fence: Fence, text: &str) -> Result<bool> {
-        hold::log_claim(self, tenant, run, fence, text).await
+        worker_claims::log_claim(self, tenant, run, fence, text).await
     }
     async fn claim_log(&self, tenant: TenantId, run: RunId) -> Result<Option<String>> {
         const DOING: &str = "read a worker's log";
@@ -39,13 +39,13 @@ impl QueueStore for SqliteStore {
         Ok(log.flatten())
     }
     async fn held_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>> {
-        hold::held_claims(self, tenant, runs).await
+        worker_claims::held_claims(self, tenant, runs).await
     }
     async fn succeed(&self, tenant: TenantId, done: &[Success]) -> Result<Vec<Option<JobId>>> {
-        hold::succeed(self, tenant, done).await
+        worker_claims::succeed(self, tenant, done).await
     }
     async fn load_overdue_claims(&self, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>> {
-        hold::load_overdue_claims(self, grace, limit).await
+        worker_claims::load_overdue_claims(self, grace, limit).await
     }
     async fn look_at_queues(&self, queues: &[(TenantId, String)]) -> Result<QueueLook> {
         limits::look_at_queues(self, queues).await
