@@ -3,6 +3,7 @@
 pub mod assignment;
 pub mod backfill;
 pub mod calendar;
+pub mod compact;
 pub mod edit;
 pub mod explain;
 pub mod flow;
@@ -20,7 +21,6 @@ pub mod redrive;
 pub mod retry;
 pub mod run;
 pub mod schedule;
-pub mod short;
 pub mod splitmix;
 pub mod target;
 pub mod time;

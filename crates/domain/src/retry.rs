@@ -44,7 +44,7 @@ impl RetryPolicy {
         Self { max_retries, base_delay: Span::seconds(5), max_delay: Span::minutes(10), jitter: Jitter::Equal }
     }
 
-    /// The defaults up to release 0.1. Definitions stored then omit them; see `short`.
+    /// The defaults up to release 0.1. Definitions stored then omit them; see `compact`.
     #[must_use]
     pub const fn first_default(max_retries: u32) -> Self {
         Self { max_retries, base_delay: Span::seconds(5), max_delay: Span::hours(1), jitter: Jitter::Full }

@@ -7,7 +7,7 @@ use everytick_domain::{
 };
 use sqlx::PgConnection;
 
-use super::{Failed, Write, calendars, range, rows, short, short::Form, sql};
+use super::{Failed, Write, calendars, compact, compact::Form, range, rows, sql};
 use crate::{Actor, Created, JobRef, Result, StoreError, announced::is_announced, tx::JobRow, unreadable::Unreadable};
 
 /// A live job by name or id.
@@ -30,11 +30,11 @@ pub(super) async fn find(
 
 pub(super) async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, created: &[&Created]) -> Result<()> {
     let doing = write.doing;
-    let form = short::form(write).await?;
+    let form = compact::form(write).await?;
     let jobs: Vec<&Job> = created.iter().map(|created| &created.job).collect();
     let jobs = || jobs.iter().copied();
     let listed: Vec<Listed> = jobs().map(|job| Listed::of(&job.spec, form)).collect();
-    let specs: Vec<String> = jobs().map(|job| short::text(&job.spec, form)).collect::<Result<_>>()?;
+    let specs: Vec<String> = jobs().map(|job| compact::text(&job.spec, form)).collect::<Result<_>>()?;
     let ids = rows::job_ids(jobs().map(|job| job.id));
     let partitions: Vec<i16> = jobs().map(|job| rows::partition(job.partition)).collect();
     let announced: Vec<bool> = created.iter().map(|created| is_announced(created.cursor, write.now)).collect();
@@ -91,12 +91,12 @@ pub(super) async fn count(write: &mut Write, tenant: TenantId, more: i64) -> Res
 }
 
 pub(super) async fn update(write: &mut Write, was: &JobRow, job: &Job) -> Result<()> {
-    let listed = Listed::of(&job.spec, Form::Whole);
+    let listed = Listed::of(&job.spec, Form::Full);
     sqlx::query(sql!("jobs/edit_job"))
         .bind(job.id.uuid())
         .bind(&job.spec.name)
         .bind(job.version.raw())
-        .bind(short::text(&job.spec, Form::Whole)?)
+        .bind(compact::text(&job.spec, Form::Full)?)
         .bind(job.updated_at.millis())
         .bind(job.paused.as_ref().map(|paused| paused.at.millis()))
         .bind(job.paused.as_ref().and_then(|paused| rows::texts(paused.note.as_ref())))
@@ -133,9 +133,9 @@ impl Listed {
             .map(|(key, value)| (rows::text(key).into_owned(), rows::text(value).into_owned().into()))
             .collect();
         let search = match form {
-            Form::Whole => format!("{}\n{}", spec.name, spec.description).to_lowercase(),
+            Form::Full => format!("{}\n{}", spec.name, spec.description).to_lowercase(),
             // The name is searched in its own column.
-            Form::Short => spec.description.to_lowercase(),
+            Form::Compact => spec.description.to_lowercase(),
         };
         Self {
             enabled: spec.enabled,

@@ -10,6 +10,7 @@ mod calendars;
 mod cancel;
 mod changes;
 mod claim;
+mod compact;
 mod cursors;
 mod days;
 mod definitions;
@@ -33,7 +34,6 @@ mod record;
 mod repair;
 mod rows;
 mod settle;
-mod short;
 mod tx;
 mod unreadable;
 

@@ -11,9 +11,9 @@ use sqlx::{
 use uuid::Uuid;
 
 use super::{
-    Begin, Failed, Gate, PostgresStore, days, is_locked,
+    Begin, Failed, Gate, PostgresStore, compact, days, is_locked,
     limit::{self, CallLimit},
-    moving, range, rows, short, sql,
+    moving, range, rows, sql,
 };
 use crate::tx::Tx as _;
 use crate::{Limits, Result, StoreError};
@@ -218,7 +218,7 @@ async fn replan_jobs(store: &PostgresStore, jobs: &[Uuid]) -> Result<()> {
 
 /// The id of a job whose ticks depend on zone data. A job that cannot be decoded has no ticks.
 fn zoned_job(row: &PgRow) -> Option<Uuid> {
-    let spec = short::read(row.try_get("name").ok()?, row.try_get("spec").ok()?).ok()?;
+    let spec = compact::read(row.try_get("name").ok()?, row.try_get("spec").ok()?).ok()?;
     match &spec.schedule.as_ref()?.timing {
         Timing::Cron { timezone, .. } if timezone != "UTC" => row.try_get("id").ok(),
         _ => None,
@@ -340,7 +340,7 @@ const STEPS: [Step; 7] = [
     Step { name: "queues", text: include_str!("../../migrations/postgres/0003_queues.sql"), works_from: 1 },
     Step { name: "backfills", text: include_str!("../../migrations/postgres/0004_backfills.sql"), works_from: 1 },
     Step { name: "flows", text: include_str!("../../migrations/postgres/0005_flows.sql"), works_from: 1 },
-    // Until the first compact definition is written; see `short`.
+    // Until the first compact definition is written; see `compact`.
     Step { name: "short", text: include_str!("../../migrations/postgres/0006_short.sql"), works_from: 1 },
     Step { name: "trust", text: include_str!("../../migrations/postgres/0007_trust.sql"), works_from: 1 },
 ];

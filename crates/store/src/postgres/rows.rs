@@ -15,7 +15,7 @@ use everytick_domain::{
 use sqlx::{Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::short;
+use super::compact;
 use crate::{
     AttemptRecord, BackfillRecord, CalendarRecord, ClaimedRun, EndedRuns, NodeRun, OpenRun, RunRecord, WaitingRun,
     backfills::{order_of, rate_of, ticks_from_bytes},
@@ -29,7 +29,7 @@ use crate::{
 decoders!(PgRow);
 
 fn spec(row: &PgRow) -> Decoded<JobSpec> {
-    short::read(row.try_get("name")?, row.try_get("spec")?).map_err(|error| wrong("spec", error))
+    compact::read(row.try_get("name")?, row.try_get("spec")?).map_err(|error| wrong("spec", error))
 }
 fn partition_of(row: &PgRow) -> Decoded<u16> {
     Ok(row.try_get::<i16, _>("partition")?.unsigned_abs())

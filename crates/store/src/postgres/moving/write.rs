@@ -7,7 +7,7 @@ use sqlx::{Postgres, postgres::PgArguments, query::Query};
 use uuid::Uuid;
 
 use super::{
-    super::{Failed, PostgresStore, Write, jobs::Listed, rows, short::Form},
+    super::{Failed, PostgresStore, Write, compact::Form, jobs::Listed, rows},
     DOING, begin_write, nobody_lives, sql,
 };
 use crate::{
@@ -119,7 +119,7 @@ fn derived(part: &Part, batch: &Batch) -> Vec<Column> {
             for spec in specs {
                 // A definition that cannot be decoded is copied as it is.
                 let spec = spec.as_deref().and_then(|spec| serde_json::from_str::<JobSpec>(spec).ok());
-                let listed = spec.as_ref().map(|spec| Listed::of(spec, Form::Whole));
+                let listed = spec.as_ref().map(|spec| Listed::of(spec, Form::Full));
                 enabled.push(Some(listed.as_ref().is_some_and(|listed| listed.enabled)));
                 targets.push(Some(listed.as_ref().map_or_else(String::new, |listed| listed.target.to_owned())));
                 labels.push(Some(listed.as_ref().map_or_else(|| "{}".to_owned(), |listed| listed.labels.clone())));

@@ -18,7 +18,7 @@ use crate::{
 
 /// The compact form. A new field may be added if its absence means the behaviour of jobs stored without it.
 #[derive(Serialize, Deserialize)]
-pub struct Short<'a> {
+pub struct CompactSpec<'a> {
     /// A cron expression without `H` and its zone, if the schedule has nothing else.
     #[serde(skip_serializing_if = "Option::is_none")]
     cron: Option<(Cow<'a, str>, Cow<'a, str>)>,
@@ -65,13 +65,13 @@ pub struct Short<'a> {
     depends_on: Option<Cow<'a, [DependsOn]>>,
 }
 
-impl std::fmt::Debug for Short<'_> {
+impl std::fmt::Debug for CompactSpec<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Short").finish_non_exhaustive()
+        f.debug_struct("CompactSpec").finish_non_exhaustive()
     }
 }
 
-impl<'a> Short<'a> {
+impl<'a> CompactSpec<'a> {
     #[must_use]
     pub fn of(spec: &'a JobSpec) -> Self {
         // Every field is named, so that a new field does not compile until it is handled here.
@@ -112,7 +112,7 @@ impl<'a> Short<'a> {
             max_concurrent: *max_concurrent,
             priority: unless(*priority, PRIORITY_DEFAULT),
             misfire: unless(*misfire, Misfire::default()),
-            retry: unless(*retry, retry_left_out(target)),
+            retry: unless(*retry, retry_when_omitted(target)),
             on_lost: unless(*on_lost, OnLost::default()),
             timeout: unless(*timeout, target.timeout_default()),
             home_region: home_region.as_deref().map(Cow::Borrowed),
@@ -125,7 +125,7 @@ impl<'a> Short<'a> {
 
     /// The full definition of the job `name`; `None` if the document has no target.
     #[must_use]
-    pub fn whole(self, name: &str) -> Option<JobSpec> {
+    pub fn expand(self, name: &str) -> Option<JobSpec> {
         let target = match (self.target, self.http) {
             (Some(target), _) => target.into_owned(),
             (None, Some(url)) => http_to(url.into_owned()),
@@ -151,7 +151,7 @@ impl<'a> Short<'a> {
             max_concurrent: self.max_concurrent,
             priority: self.priority.unwrap_or(PRIORITY_DEFAULT),
             misfire: self.misfire.unwrap_or_default(),
-            retry: self.retry.unwrap_or_else(|| retry_left_out(&target)),
+            retry: self.retry.unwrap_or_else(|| retry_when_omitted(&target)),
             on_lost: self.on_lost.unwrap_or_default(),
             timeout: self.timeout.unwrap_or(target.timeout_default()),
             home_region: self.home_region.map(Cow::into_owned),
@@ -201,7 +201,7 @@ const fn http_to(url: String) -> TargetSpec {
 
 /// The retry policy of a definition that omits it. These are the defaults of the first release and never change, so that jobs
 /// stored then keep their retries. Newer defaults are written out, so that nodes of that release read them too.
-const fn retry_left_out(target: &TargetSpec) -> RetryPolicy {
+const fn retry_when_omitted(target: &TargetSpec) -> RetryPolicy {
     match target {
         TargetSpec::Http(_) | TargetSpec::Queue(_) => RetryPolicy::first_default(3),
         TargetSpec::Shell(_) => RetryPolicy::first_default(0),
@@ -213,24 +213,24 @@ mod tests {
     use super::*;
     use crate::{plan::tests::spec, retry::Jitter, target::QueueTarget};
 
-    fn there_and_back(spec: &JobSpec) -> (String, JobSpec) {
-        let text = serde_json::to_string(&Short::of(spec)).unwrap();
-        let read: Short<'_> = serde_json::from_str(&text).unwrap();
-        (text.clone(), read.whole(&spec.name).unwrap())
+    fn write_and_read(spec: &JobSpec) -> (String, JobSpec) {
+        let text = serde_json::to_string(&CompactSpec::of(spec)).unwrap();
+        let read: CompactSpec<'_> = serde_json::from_str(&text).unwrap();
+        (text.clone(), read.expand(&spec.name).unwrap())
     }
 
     fn plain() -> JobSpec {
         let target = http_to("https://example.org/hook".into());
         let timing =
             ScheduleSpec::cron("15 3 * * *", Some("Europe/Paris"), Gap::default(), Fold::default(), "j").unwrap();
-        let (retry, timeout) = (retry_left_out(&target), target.timeout_default());
+        let (retry, timeout) = (retry_when_omitted(&target), target.timeout_default());
         let schedule = Some(timing.into());
         JobSpec { schedule, target, retry, timeout, ..spec(Span::seconds(10)) }
     }
 
     #[test]
     fn a_plain_job_is_stored_as_expression_zone_and_url() {
-        let (text, read) = there_and_back(&plain());
+        let (text, read) = write_and_read(&plain());
         assert_eq!(text, r#"{"cron":["15 3 * * *","Europe/Paris"],"http":"https://example.org/hook"}"#);
         assert_eq!(read, plain());
     }
@@ -289,7 +289,7 @@ mod tests {
         for change in changes {
             let mut spec = plain();
             change(&mut spec);
-            let (text, read) = there_and_back(&spec);
+            let (text, read) = write_and_read(&spec);
             assert_eq!(read, spec, "{text}");
         }
     }
@@ -298,17 +298,17 @@ mod tests {
     /// kind of jitter.
     #[test]
     fn changed_defaults_are_written_out_and_old_definitions_keep_theirs() {
-        let old: Short<'_> = serde_json::from_str(r#"{"every":"1m","http":"https://example.org/"}"#).unwrap();
+        let old: CompactSpec<'_> = serde_json::from_str(r#"{"every":"1m","http":"https://example.org/"}"#).unwrap();
         let first = RetryPolicy {
             max_retries: 3,
             base_delay: Span::seconds(5),
             max_delay: Span::hours(1),
             jitter: Jitter::Full,
         };
-        assert_eq!(old.whole("j").unwrap().retry, first);
+        assert_eq!(old.expand("j").unwrap().retry, first);
         let target = plain().target;
         let today = JobSpec { retry: RetryPolicy::with_retries(target.max_retries_default()), ..plain() };
-        let (text, read) = there_and_back(&today);
+        let (text, read) = write_and_read(&today);
         assert_eq!(read, today);
         let retry = r#""retry":{"max_retries":10,"base_delay":"5s","max_delay":"10m","jitter":"equal"}"#;
         assert!(text.contains(retry), "{text}");
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_document_without_a_target_is_rejected() {
-        let read: Short<'_> = serde_json::from_str("{}").unwrap();
-        assert!(read.whole("j").is_none());
+        let read: CompactSpec<'_> = serde_json::from_str("{}").unwrap();
+        assert!(read.expand("j").is_none());
     }
 }
