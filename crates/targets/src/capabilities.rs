@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use url::Host;
 
-use crate::{AddressPolicy, validate::read_url};
+use crate::{AddressPolicy, http::validate::read_url};
 
 /// What a delivery needs and not every node provides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

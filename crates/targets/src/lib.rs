@@ -2,13 +2,11 @@
 
 mod address;
 mod capabilities;
-mod dns;
-mod orphans;
-mod own;
+mod http;
+mod queue;
 mod shell;
 mod tail;
 mod validate;
-mod webhook;
 
 use std::{fmt::Display, net::SocketAddr};
 
@@ -22,12 +20,10 @@ use tokio_util::sync::CancellationToken;
 
 pub use address::{AddressPolicy, Refused};
 pub use capabilities::{Capabilities, Needs, needs};
-pub use orphans::end_orphans;
-pub use own::{OwnAddresses, OwnApi};
-pub use shell::{Shell, TERM_GRACE};
+pub use http::{OwnAddresses, OwnApi, RESPONSE_BYTES_MAX, RETRY_AFTER_MAX, Webhook};
+pub use shell::{Shell, TERM_GRACE, end_orphans};
 pub use tail::OUTPUT_TAIL_BYTES_MAX;
-pub use validate::*;
-pub use webhook::{RESPONSE_BYTES_MAX, RETRY_AFTER_MAX, Webhook};
+pub use validate::validate;
 
 /// One attempt at one run, as a target receives it.
 #[derive(Clone, Debug)]

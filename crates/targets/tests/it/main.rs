@@ -3,6 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "clippy excuses tests, but not the helpers beside them")]
 
 mod dns;
+mod http;
 mod shell;
 mod support;
-mod webhook;

@@ -20,7 +20,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Dispatch, LiveOutput, Stream, hopeless, tail::Tail, validate::validate_shell};
+use super::{orphans, validate::validate_shell};
+use crate::{Dispatch, LiveOutput, Stream, hopeless, tail::Tail};
 
 /// Time between TERM and KILL.
 pub const TERM_GRACE: Duration = Duration::from_secs(5);
@@ -71,7 +72,7 @@ impl Shell {
         }
         let mut group = match self.spawn(dispatch, what) {
             Ok(group) => group,
-            Err(error) if crate::webhook::is_out_of_descriptors(&error) => {
+            Err(error) if crate::http::is_out_of_descriptors(&error) => {
                 tracing::warn!("out of file descriptors: a run is released unsent; raise the open-file limit");
                 return Outcome::Unsent;
             }
@@ -113,7 +114,7 @@ impl Shell {
             }
             command.envs(&what.env);
             if let Some(owner) = &self.owner {
-                command.env(crate::orphans::OWNER, crate::orphans::mark(owner));
+                command.env(orphans::OWNER, orphans::mark(owner));
             }
             command.envs(dispatch.facts().map(|fact| (fact.variable, fact.value.to_string())));
             if let Some(workdir) = &what.workdir {

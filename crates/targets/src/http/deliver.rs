@@ -23,13 +23,12 @@ use reqwest::{
 use tokio_util::sync::CancellationToken;
 use url::{Host, Url};
 
-use crate::{
-    AddressPolicy, Dispatch, OwnAddresses, OwnApi, Refused, TargetError,
+use super::{
     dns::{CheckedResolver, Unresolved},
-    hopeless,
-    tail::Tail,
+    own::{OwnAddresses, OwnApi},
     validate::{read_url, validate_beside_url},
 };
+use crate::{AddressPolicy, Dispatch, Refused, TargetError, hopeless, tail::Tail};
 
 /// Maximum number of bytes read of an answer. The status has decided by then, and the connection is closed.
 pub const RESPONSE_BYTES_MAX: usize = 1024 * 1024;

@@ -29,10 +29,11 @@ use hickory_resolver::{
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::{
-    AddressPolicy, OwnAddresses,
-    webhook::{OUT_OF_DESCRIPTORS, is_out_of_descriptors},
+use super::{
+    deliver::{OUT_OF_DESCRIPTORS, is_out_of_descriptors},
+    own::OwnAddresses,
 };
+use crate::AddressPolicy;
 
 /// Time limit of a lookup, and of its wait for a permit.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(2);

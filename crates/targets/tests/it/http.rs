@@ -318,7 +318,7 @@ async fn a_run_cancelled_before_delivery_sends_nothing() {
 /// A process cannot safely change its own environment, so this test runs itself again in a process with a proxy variable.
 #[tokio::test]
 async fn a_proxy_in_the_environment_is_not_used() {
-    const NAME: &str = "webhook::a_proxy_in_the_environment_is_not_used";
+    const NAME: &str = "http::a_proxy_in_the_environment_is_not_used";
     if std::env::var_os("HTTP_PROXY").is_some() {
         let mut receiver = Receiver::with_status(200).await;
         assert!(matches!(deliver(&post(receiver.url())).await, Outcome::Succeeded { .. }));

@@ -1,0 +1,52 @@
+//! The outcome of one attempt, as a target reports it.
+
+use std::net::IpAddr;
+
+use crate::time::Span;
+
+/// The outcome of one attempt. A failed delivery is an outcome, not an error of everytick.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    Succeeded {
+        output: Option<String>,
+    },
+    /// The receiver accepted the work and will report through the settle call. The claim stays until then or until its timeout.
+    Accepted,
+    Failed {
+        error: String,
+        output: Option<String>,
+        retry: Retry,
+    },
+    /// The receiver is gone permanently (HTTP 410): the run fails and the job is paused with this note.
+    Gone {
+        note: String,
+        output: Option<String>,
+    },
+    TimedOut {
+        after: Span,
+        output: Option<String>,
+    },
+    /// Stopped because the run was cancelled.
+    Cancelled {
+        output: Option<String>,
+    },
+    /// The node or worker that claimed the run vanished.
+    Lost,
+    /// Claimed but never sent: released without using an attempt.
+    Unsent,
+    /// This node's settings forbid the delivery; another node's may allow it. Nothing was sent. `address` is the forbidden
+    /// address; `None` means that the node may not run commands.
+    NotHere {
+        error: String,
+        address: Option<IpAddr>,
+    },
+}
+
+/// Whether and when a failed attempt may be retried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Retry {
+    Allowed,
+    /// The receiver named a delay (`Retry-After`).
+    After(Span),
+    Never,
+}

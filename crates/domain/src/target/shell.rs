@@ -1,0 +1,28 @@
+//! `shell`: a node runs a command.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShellTarget {
+    /// The program and its arguments, or one line for `sh -c`.
+    pub command: Command,
+    pub env: BTreeMap<String, String>,
+    pub workdir: Option<String>,
+}
+
+/// Prints variable names but no values: they may be credentials.
+impl fmt::Debug for ShellTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (command, env, workdir) = (&self.command, self.env.keys(), &self.workdir);
+        write!(f, "ShellTarget {{ command: {command:?}, env: {env:?}, workdir: {workdir:?} }}")
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    Argv(Vec<String>),
+    Script(String),
+}

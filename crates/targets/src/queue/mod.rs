@@ -1,0 +1,3 @@
+//! `queue`: workers claim the runs; no node delivers them.
+
+pub(crate) mod validate;
