@@ -2,10 +2,9 @@
 //! Idle jobs, daily to yearly, have no tick in the next hours.
 
 use everytick_domain::{
-    job::{JobSpec, Misfire, Overlap, PRIORITY_DEFAULT},
-    retry::{OnLost, RetryPolicy},
+    job::{JobSpec, Overlap},
     schedule::{Fold, Gap, ScheduleSpec, Timing},
-    target::{HttpMethod, HttpTarget, QueueTarget, TargetSpec},
+    target::{HttpTarget, QueueTarget, TargetSpec},
     time::{DbTime, Span},
 };
 use jiff::{Timestamp, Zoned, tz::TimeZone};
@@ -112,37 +111,13 @@ impl Maker {
             Goes::Http(url) => http(url),
             Goes::Queue(name) => TargetSpec::Queue(QueueTarget { name: name.clone() }),
         };
-        JobSpec {
-            name: format!("bench-{:08}", self.made),
-            description: String::new(),
-            labels: Default::default(),
-            enabled: true,
-            schedule: Some(ScheduleSpec::from(timing)),
-            payload: None,
-            overlap,
-            max_concurrent: None,
-            priority: PRIORITY_DEFAULT,
-            misfire: Misfire::default(),
-            retry: RetryPolicy::with_retries(target.max_retries_default()),
-            on_lost: OnLost::Retry,
-            timeout: target.timeout_default(),
-            home_region: None,
-            concurrency_key: None,
-            max_per_key: 1,
-            keep: None,
-            depends_on: Vec::new(),
-            target,
-        }
+        let name = format!("bench-{:08}", self.made);
+        JobSpec { schedule: Some(ScheduleSpec::from(timing)), overlap, ..JobSpec::new(name, target) }
     }
 }
 
 fn http(url: &str) -> TargetSpec {
-    TargetSpec::Http(HttpTarget {
-        url: url.to_owned(),
-        method: HttpMethod::Post,
-        headers: Default::default(),
-        secret: None,
-    })
+    TargetSpec::Http(HttpTarget::post(url.to_owned()))
 }
 
 fn cron_timing(cron: String, zone: &str) -> Timing {

@@ -112,7 +112,8 @@ impl<'a> CompactSpec<'a> {
             max_concurrent: *max_concurrent,
             priority: unless(*priority, PRIORITY_DEFAULT),
             misfire: unless(*misfire, Misfire::default()),
-            retry: unless(*retry, retry_when_omitted(target)),
+            // The defaults of the first release. Newer defaults are written out, so that nodes of that release read them too.
+            retry: unless(*retry, target.retry_when_omitted()),
             on_lost: unless(*on_lost, OnLost::default()),
             timeout: unless(*timeout, target.timeout_default()),
             home_region: home_region.as_deref().map(Cow::Borrowed),
@@ -128,7 +129,7 @@ impl<'a> CompactSpec<'a> {
     pub fn expand(self, name: &str) -> Option<JobSpec> {
         let target = match (self.target, self.http) {
             (Some(target), _) => target.into_owned(),
-            (None, Some(url)) => http_to(url.into_owned()),
+            (None, Some(url)) => TargetSpec::Http(HttpTarget::post(url.into_owned())),
             (None, None) => return None,
         };
         let timing = match (self.cron, self.every) {
@@ -151,7 +152,7 @@ impl<'a> CompactSpec<'a> {
             max_concurrent: self.max_concurrent,
             priority: self.priority.unwrap_or(PRIORITY_DEFAULT),
             misfire: self.misfire.unwrap_or_default(),
-            retry: self.retry.unwrap_or_else(|| retry_when_omitted(&target)),
+            retry: self.retry.unwrap_or_else(|| target.retry_when_omitted()),
             on_lost: self.on_lost.unwrap_or_default(),
             timeout: self.timeout.unwrap_or(target.timeout_default()),
             home_region: self.home_region.map(Cow::into_owned),
@@ -186,26 +187,11 @@ fn plain_timing(schedule: &ScheduleSpec) -> PlainTiming<'_> {
     }
 }
 
+/// The URL, if the target is a plain POST without headers and unsigned.
 fn plain_http(target: &TargetSpec) -> Option<&str> {
-    match target {
-        TargetSpec::Http(HttpTarget { url, method: HttpMethod::Post, headers, secret: None }) if headers.is_empty() => {
-            Some(url)
-        }
-        TargetSpec::Http(_) | TargetSpec::Shell(_) | TargetSpec::Queue(_) => None,
-    }
-}
-
-const fn http_to(url: String) -> TargetSpec {
-    TargetSpec::Http(HttpTarget { url, method: HttpMethod::Post, headers: BTreeMap::new(), secret: None })
-}
-
-/// The retry policy of a definition that omits it. These are the defaults of the first release and never change, so that jobs
-/// stored then keep their retries. Newer defaults are written out, so that nodes of that release read them too.
-const fn retry_when_omitted(target: &TargetSpec) -> RetryPolicy {
-    match target {
-        TargetSpec::Http(_) | TargetSpec::Queue(_) => RetryPolicy::first_default(3),
-        TargetSpec::Shell(_) => RetryPolicy::first_default(0),
-    }
+    let TargetSpec::Http(http) = target else { return None };
+    let HttpTarget { url, method, headers, secret } = http;
+    (*method == HttpMethod::Post && headers.is_empty() && secret.is_none()).then_some(url)
 }
 
 #[cfg(test)]
@@ -220,10 +206,10 @@ mod tests {
     }
 
     fn plain() -> JobSpec {
-        let target = http_to("https://example.org/hook".into());
+        let target = TargetSpec::Http(HttpTarget::post("https://example.org/hook".into()));
         let timing =
             ScheduleSpec::cron("15 3 * * *", Some("Europe/Paris"), Gap::default(), Fold::default(), "j").unwrap();
-        let (retry, timeout) = (retry_when_omitted(&target), target.timeout_default());
+        let (retry, timeout) = (target.retry_when_omitted(), target.timeout_default());
         let schedule = Some(timing.into());
         JobSpec { schedule, target, retry, timeout, ..spec(Span::seconds(10)) }
     }
@@ -250,7 +236,7 @@ mod tests {
         };
         let at = crate::time::DbTime::from_millis(1_000);
         let http = |change: fn(&mut HttpTarget)| {
-            let TargetSpec::Http(mut http) = http_to("https://example.org/".into()) else { unreachable!() };
+            let mut http = HttpTarget::post("https://example.org/".into());
             change(&mut http);
             TargetSpec::Http(http)
         };
@@ -307,7 +293,7 @@ mod tests {
         };
         assert_eq!(old.expand("j").unwrap().retry, first);
         let target = plain().target;
-        let today = JobSpec { retry: RetryPolicy::with_retries(target.max_retries_default()), ..plain() };
+        let today = JobSpec { retry: target.retry_default(), ..plain() };
         let (text, read) = write_and_read(&today);
         assert_eq!(read, today);
         let retry = r#""retry":{"max_retries":10,"base_delay":"5s","max_delay":"10m","jitter":"equal"}"#;

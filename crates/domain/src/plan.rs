@@ -154,8 +154,7 @@ pub(crate) mod tests {
     use crate::{
         ids::{TenantId, Version},
         job::{JobSpec, Misfire},
-        retry::{OnLost, RetryPolicy},
-        schedule::{ScheduleSpec, Timing},
+        schedule::Timing,
         target::{Command, ShellTarget, TargetSpec},
     };
 
@@ -165,33 +164,8 @@ pub(crate) mod tests {
             env: Default::default(),
             workdir: None,
         });
-        JobSpec {
-            name: "j".into(),
-            description: String::new(),
-            labels: Default::default(),
-            enabled: true,
-            schedule: Some(ScheduleSpec {
-                timing: Timing::Every { every },
-                starts_at: None,
-                ends_at: None,
-                jitter: None,
-                exclude: vec![],
-            }),
-            payload: None,
-            overlap: Overlap::Skip,
-            max_concurrent: None,
-            priority: 5,
-            misfire: Misfire::default(),
-            retry: RetryPolicy::with_retries(target.max_retries_default()),
-            on_lost: OnLost::Retry,
-            timeout: target.timeout_default(),
-            home_region: None,
-            concurrency_key: None,
-            max_per_key: 1,
-            keep: None,
-            depends_on: Vec::new(),
-            target,
-        }
+        let schedule = Some(Timing::Every { every }.into());
+        JobSpec { schedule, ..JobSpec::new("j", target) }
     }
 
     pub(crate) fn job(spec: JobSpec) -> Job {

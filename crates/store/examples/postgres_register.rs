@@ -6,7 +6,6 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a probe, run by hand")]
 
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -18,15 +17,14 @@ use everytick_domain::{
     ids::{JobId, TenantId},
     job::JobSpec,
     partition::PartitionSet,
-    retry::RetryPolicy,
     schedule::{Fold, Gap, ScheduleSpec},
     splitmix::SplitMix64,
-    target::{HttpMethod, HttpTarget, TargetSpec},
+    target::{HttpTarget, TargetSpec},
     time::Span,
 };
 use everytick_store::{
     Actor, ChangeMark, Limits, NewJob, NodeInfo, PostgresOptions, PostgresStore, Store,
-    conformance::{incarnation, server::Server, spec},
+    conformance::{incarnation, server::Server},
 };
 
 #[tokio::main]
@@ -85,10 +83,9 @@ async fn main() {
 /// A job as most are: daily, by a webhook, and no word about anything else.
 fn plain() -> JobSpec {
     let url = "https://example.org/hook".to_owned();
-    let target = TargetSpec::Http(HttpTarget { url, method: HttpMethod::Post, headers: BTreeMap::new(), secret: None });
+    let target = TargetSpec::Http(HttpTarget::post(url));
     let daily = ScheduleSpec::cron("15 3 * * *", Some("Europe/Paris"), Gap::Shift, Fold::First, "job").unwrap();
-    let (timeout, retry) = (target.timeout_default(), RetryPolicy::with_retries(target.max_retries_default()));
-    JobSpec { schedule: Some(daily.into()), target, timeout, retry, ..spec("job") }
+    JobSpec { schedule: Some(daily.into()), ..JobSpec::new("job", target) }
 }
 
 /// Looks for changes every 200 ms, and says what it read and how long it took.

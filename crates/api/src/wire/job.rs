@@ -388,7 +388,7 @@ impl Misfire {
 
 impl Retry {
     fn read(self, target: &TargetSpec, wrong: &mut Complaints) -> RetryPolicy {
-        let default = RetryPolicy::with_retries(target.max_retries_default());
+        let default = target.retry_default();
         let base_delay = wrong.span("retry.base_delay", self.base_delay.as_deref()).unwrap_or(default.base_delay);
         RetryPolicy {
             max_retries: wrong

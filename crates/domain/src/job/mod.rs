@@ -142,6 +142,32 @@ pub enum CatchUp {
 }
 
 impl JobSpec {
+    /// A definition in which every field has its default. It has no schedule.
+    #[must_use]
+    pub fn new(name: impl Into<String>, target: TargetSpec) -> Self {
+        Self {
+            name: name.into(),
+            description: String::new(),
+            labels: BTreeMap::new(),
+            enabled: true,
+            schedule: None,
+            payload: None,
+            overlap: Overlap::default(),
+            max_concurrent: None,
+            priority: PRIORITY_DEFAULT,
+            misfire: Misfire::default(),
+            retry: target.retry_default(),
+            on_lost: OnLost::default(),
+            timeout: target.timeout_default(),
+            home_region: None,
+            concurrency_key: None,
+            max_per_key: 1,
+            keep: None,
+            depends_on: Vec::new(),
+            target,
+        }
+    }
+
     /// How many of the job's runs may be in progress together; `None` means no limit.
     #[must_use]
     pub const fn in_progress_max(&self) -> Option<u32> {

@@ -4,12 +4,27 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
+use super::TargetRules;
+use crate::retry::RetryPolicy;
+
+/// A command that the node executes.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShellTarget {
     /// The program and its arguments, or one line for `sh -c`.
     pub command: Command,
     pub env: BTreeMap<String, String>,
     pub workdir: Option<String>,
+}
+
+impl TargetRules for ShellTarget {
+    /// A command may have done half its work, so it is not repeated by default.
+    fn retry_default(&self) -> RetryPolicy {
+        RetryPolicy::with_retries(0)
+    }
+
+    fn retry_when_omitted(&self) -> RetryPolicy {
+        RetryPolicy::first_default(0)
+    }
 }
 
 /// Prints variable names but no values: they may be credentials.

@@ -37,10 +37,9 @@ use std::{any::Any, collections::BTreeMap, fmt, sync::Arc};
 use everytick_domain::{
     edit::Change,
     ids::{Cause, Epoch, Fence, Incarnation, JobId, RunId, TenantId, Version},
-    job::{Job, JobSpec, Misfire, Overlap},
+    job::{Job, JobSpec, Overlap},
     partition::PartitionSet,
     plan::{Fate, SkipRange, TickRow},
-    retry::{OnLost, RetryPolicy},
     run::{Settlement, SkipReason, Verdict},
     schedule::{ScheduleSpec, Timing},
     target::{Command, ShellTarget, TargetSpec},
@@ -626,27 +625,8 @@ pub fn incarnation(n: u128) -> Incarnation {
 pub fn spec(name: &str) -> JobSpec {
     let command = Command::Argv(vec!["true".into()]);
     let target = TargetSpec::Shell(ShellTarget { command, env: BTreeMap::new(), workdir: None });
-    JobSpec {
-        name: name.into(),
-        description: String::new(),
-        labels: BTreeMap::new(),
-        enabled: true,
-        schedule: Some(schedule(Timing::Every { every: Span::seconds(10) })),
-        payload: None,
-        overlap: Overlap::Skip,
-        max_concurrent: None,
-        priority: 5,
-        misfire: Misfire::default(),
-        retry: RetryPolicy::with_retries(0),
-        on_lost: OnLost::Retry,
-        timeout: Span::hours(1),
-        home_region: None,
-        concurrency_key: None,
-        max_per_key: 1,
-        keep: None,
-        depends_on: Vec::new(),
-        target,
-    }
+    let schedule = Some(schedule(Timing::Every { every: Span::seconds(10) }));
+    JobSpec { schedule, ..JobSpec::new(name, target) }
 }
 
 #[must_use]

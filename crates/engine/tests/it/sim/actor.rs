@@ -254,13 +254,7 @@ fn spec(world: &World, random: &Random, n: u64) -> JobSpec {
         schedule = None;
     }
     JobSpec {
-        name: format!("job-{n}"),
-        description: String::new(),
-        labels: Default::default(),
-        enabled: true,
         schedule,
-        target,
-        payload: None,
         overlap,
         max_concurrent,
         priority: random.below(10) as u8,
@@ -278,10 +272,7 @@ fn spec(world: &World, random: &Random, n: u64) -> JobSpec {
         },
         on_lost: if random.chance(150) { OnLost::Fail } else { OnLost::Retry },
         timeout: if pulled { worker::timeout(random) } else { Span::seconds(6) },
-        home_region: None,
-        concurrency_key: None,
-        max_per_key: 1,
-        keep: None,
         depends_on,
+        ..JobSpec::new(format!("job-{n}"), target)
     }
 }
