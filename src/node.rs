@@ -13,7 +13,7 @@ use everytick_engine::{
 use everytick_store::{
     JobFilter, JobRecord, Limits, PostgresOptions, PostgresStore, SqliteStore, Store, StoreError, SystemClock,
 };
-use everytick_targets::{AddressPolicy, Shell, TERM_GRACE, Targets, Webhook, end_orphans};
+use everytick_targets::{AddressPolicy, ShellSettings, TERM_GRACE, TargetSettings, Targets, end_orphans};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -62,10 +62,11 @@ pub(crate) async fn start(
     tokio::spawn(telemetry::upkeep(metrics.clone()));
     let (hints, live, entropy) = (Hints::default(), LiveLogs::default(), Arc::new(OsEntropy));
     let Stores { engine: store, api: api_store } = open(settings, &hints).await?;
+    let targets = target_settings(settings);
     let shares = descriptors::divide(settings.slots, settings.enable_shell);
     let parts = Parts {
         store: store.clone(),
-        target: Arc::new(targets(settings)?),
+        target: Arc::new(Targets::start(&targets)?),
         hints: hints.clone(),
         live: live.clone(),
         entropy: entropy.clone(),
@@ -83,7 +84,7 @@ pub(crate) async fn start(
         commands: Commands::new(api_store, hints, entropy, live),
         metrics_text: Arc::new(move || metrics.render()),
         status: Arc::new(NodeStatus { engine: engine.clone(), node: settings.node_name.clone() }),
-        shell_enabled: settings.enable_shell,
+        targets,
         min_interval: settings.min_interval,
         history: settings.history,
         batches: Batches::default(),
@@ -106,16 +107,18 @@ pub(crate) async fn start(
     Ok(Running { soonest, ended })
 }
 
-/// The clients of all target kinds. First kills the commands that outlived the last server.
-fn targets(settings: &Settings) -> anyhow::Result<Targets> {
-    let webhook = Webhook::asking(AddressPolicy::new(settings.allow_webhook_ranges.clone()), &settings.dns_servers)?;
+/// The operator's settings for targets. First kills the commands that outlived the last server.
+fn target_settings(settings: &Settings) -> TargetSettings {
     let owner = owner(settings);
     match end_orphans(&owner) {
         0 => {}
         count => tracing::warn!("killed {count} processes of commands that outlived the last server"),
     }
-    let shell = settings.enable_shell.then(|| Shell::new(TERM_GRACE).owned_by(owner));
-    Ok(Targets::new(webhook, shell))
+    TargetSettings {
+        addresses: AddressPolicy::new(settings.allow_webhook_ranges.clone()),
+        dns_servers: settings.dns_servers.clone(),
+        shell: settings.enable_shell.then_some(ShellSettings { grace: TERM_GRACE, owner: Some(owner) }),
+    }
 }
 
 fn engine_settings(settings: &Settings, slots: usize, listen: SocketAddr) -> everytick_engine::Settings {

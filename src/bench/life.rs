@@ -13,7 +13,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use everytick_domain::time::{DbTime, Span};
 use everytick_engine::{Engine, TokioSpawn};
-use everytick_targets::{AddressPolicy, Target, Targets, Webhook};
+use everytick_targets::{AddressPolicy, Target, TargetSettings, Targets};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::json;
@@ -140,7 +140,8 @@ impl LifeFlags {
         let ahead = Duration::from_secs(self.bare_requests() / BARE_A_SECOND_LEAST);
         let (limit, first) = self.register(&open, progress, Goes::Http(sink.url.clone()), ahead).await?;
         let loopback = "127.0.0.0/8".parse().context("loopback")?;
-        let target = Targets::new(Webhook::new(AddressPolicy::new(vec![loopback]))?, None);
+        let addresses = AddressPolicy::new(vec![loopback]);
+        let target = Targets::start(&TargetSettings { addresses, ..TargetSettings::default() })?;
         let bare = self.bare(progress).await?;
         let _engine = self.start(&open, Arc::new(target)).await?;
         let rate = self.settled(&open, progress, first, succeeded).await?;

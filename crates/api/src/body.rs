@@ -8,6 +8,7 @@ use axum::{
 use bytes::{Bytes, BytesMut};
 use everytick_domain::invalid::Invalid;
 use everytick_engine::types::IdempotencyKey;
+use everytick_targets::object::Object;
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_json::{error::Category, value::RawValue};
@@ -16,7 +17,6 @@ use crate::{
     error::{ApiError, Result},
     idempotency,
     in_flight::{Charge, InFlight},
-    wire::object::Object,
 };
 
 pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024;

@@ -11,7 +11,7 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::{
     error::PROBLEM_JSON,
     routes,
-    wire::{IdempotencyKey, IfMatchTag},
+    wire::{IdempotencyKey, IfMatchTag, target::Kind},
 };
 
 /// Error answers of every request.
@@ -58,6 +58,7 @@ pub fn openapi() -> OpenApi {
     // The router does not collect schemas that only parameters name.
     let components = document.components.get_or_insert_default();
     components.schemas.insert(IfMatchTag::name().into_owned(), IfMatchTag::schema());
+    components.schemas.insert(Kind::name().into_owned(), Kind::schema());
     components.schemas.insert(IdempotencyKey::name().into_owned(), IdempotencyKey::schema());
     for (route, path) in &mut document.paths.paths {
         let named: &[_] = if route.contains('{') { &[("404", "Nothing has this name or id")] } else { &[] };

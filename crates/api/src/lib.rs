@@ -26,6 +26,7 @@ use axum::{
 };
 use everytick_domain::{ids::TenantId, time::Span};
 use everytick_engine::{Queries, commands::Commands, types::Actor};
+use everytick_targets::TargetSettings;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -54,8 +55,8 @@ pub struct Api {
     /// Renders the text of `/metrics`.
     pub metrics_text: Arc<dyn Fn() -> String + Send + Sync>,
     pub status: Arc<dyn Status>,
-    /// Whether jobs may have shell targets.
-    pub shell_enabled: bool,
+    /// The operator's settings for targets, which decide what jobs may name.
+    pub targets: TargetSettings,
     /// Minimum distance between two ticks of one job.
     pub min_interval: Span,
     /// How long the history of ended runs is kept.
@@ -79,8 +80,8 @@ impl Api {
     fn actor(&self) -> Actor {
         Actor("local".to_owned())
     }
-    fn allowed(&self) -> Allowed {
-        Allowed { shell: self.shell_enabled, min_interval: self.min_interval }
+    fn allowed(&self) -> Allowed<'_> {
+        Allowed { targets: &self.targets, min_interval: self.min_interval }
     }
     fn queries(&self) -> &Queries {
         self.commands.queries()

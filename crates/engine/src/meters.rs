@@ -2,10 +2,10 @@
 
 use std::sync::OnceLock;
 
-use everytick_domain::target::{Outcome, TargetSpec};
+use everytick_domain::target::{Outcome, TargetKind, TargetSpec};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
-const KINDS: usize = 3;
+const KINDS: usize = TargetKind::ALL.len();
 const OUTCOMES: usize = 9;
 
 pub(crate) struct Meters {
@@ -23,25 +23,20 @@ impl Meters {
             lag: histogram!("everytick_dispatch_lag_seconds"),
             in_progress: gauge!("everytick_runs_in_progress"),
             recorded: counter!("everytick_ticks_recorded_total"),
-            durations: Default::default(),
-            attempts: Default::default(),
+            durations: std::array::from_fn(|_| OnceLock::new()),
+            attempts: std::array::from_fn(|_| std::array::from_fn(|_| OnceLock::new())),
         }
     }
 
     /// An attempt has ended.
     pub(crate) fn attempt(&self, target: &TargetSpec, outcome: &Outcome, took: std::time::Duration) {
-        let kind = match target {
-            TargetSpec::Http(_) => 0,
-            TargetSpec::Shell(_) => 1,
-            TargetSpec::Queue(_) => 2,
-        };
-        let (place, word) = word(outcome);
-        let name = target.kind();
-        self.durations[kind]
-            .get_or_init(|| histogram!("everytick_attempt_duration_seconds", "target" => name))
+        let kind = TargetKind::of(target);
+        let (index, word) = word(outcome);
+        self.durations[kind.index()]
+            .get_or_init(|| histogram!("everytick_attempt_duration_seconds", "target" => kind.word()))
             .record(took.as_secs_f64());
-        self.attempts[kind][place]
-            .get_or_init(|| counter!("everytick_attempts_total", "target" => name, "outcome" => word))
+        self.attempts[kind.index()][index]
+            .get_or_init(|| counter!("everytick_attempts_total", "target" => kind.word(), "outcome" => word))
             .increment(1);
     }
 }

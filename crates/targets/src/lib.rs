@@ -1,73 +1,41 @@
 //! Delivers runs: a [`Dispatch`] goes in, an [`Outcome`] comes out. Targets know no store; the engine decides on retries.
+//!
+//! Each kind of target has a folder: its form in the API and its CLI flags (`spec`), its checks (`validate`) and its delivery
+//! (`deliver`). `for_each_target_kind!` of the domain lists the kinds.
 
 mod address;
 mod capabilities;
-mod http;
-mod queue;
-mod shell;
+mod dispatch;
+pub mod http;
+mod kind;
+mod mask;
+pub mod object;
+pub mod queue;
+mod reference;
+pub mod shell;
 mod tail;
-mod validate;
 
-use std::{fmt::Display, net::SocketAddr};
+use std::net::SocketAddr;
 
 use async_trait::async_trait;
 use everytick_domain::{
-    ids::{Fence, JobId, RunId},
-    target::{Outcome, Retry, TargetSpec},
-    time::{DbTime, Span},
+    for_each_target_kind,
+    invalid::Invalid,
+    target::{Outcome, Retry, TargetKind, TargetSpec},
 };
 use tokio_util::sync::CancellationToken;
 
-pub use address::{AddressPolicy, Refused};
-pub use capabilities::{Capabilities, Needs, needs};
-pub use http::{OwnAddresses, OwnApi, RESPONSE_BYTES_MAX, RETRY_AFTER_MAX, Webhook};
-pub use shell::{Shell, TERM_GRACE, end_orphans};
-pub use tail::OUTPUT_TAIL_BYTES_MAX;
-pub use validate::validate;
-
-/// One attempt at one run, as a target receives it.
-#[derive(Clone, Debug)]
-pub struct Dispatch {
-    pub run: RunId,
-    pub job_id: JobId,
-    pub job: String,
-    /// `tick`, `request`, `backfill` or `parent`.
-    pub cause: &'static str,
-    pub scheduled_at: DbTime,
-    pub attempt: u32,
-    pub fence: Fence,
-    pub node: String,
-    /// The database clock when the attempt starts; the timestamp of the signature.
-    pub now: DbTime,
-    /// JSON text, or `None`.
-    pub payload: Option<String>,
-    pub timeout: Span,
-    pub target: TargetSpec,
-}
-
-/// One fact about the run that the receiver gets, as a header or as an environment variable.
-struct Fact<'a> {
-    header: &'static str,
-    variable: &'static str,
-    value: &'a dyn Display,
-}
-
-impl Dispatch {
-    fn facts(&self) -> [Fact<'_>; 7] {
-        fn fact<'a>(header: &'static str, variable: &'static str, value: &'a dyn Display) -> Fact<'a> {
-            Fact { header, variable, value }
-        }
-        [
-            fact("everytick-job", "EVERYTICK_JOB", &self.job),
-            fact("everytick-run", "EVERYTICK_RUN", &self.run),
-            fact("everytick-scheduled-at", "EVERYTICK_SCHEDULED_AT", &self.scheduled_at),
-            fact("everytick-attempt", "EVERYTICK_ATTEMPT", &self.attempt),
-            fact("everytick-fence", "EVERYTICK_FENCE", &self.fence),
-            fact("everytick-cause", "EVERYTICK_CAUSE", &self.cause),
-            fact("everytick-node", "EVERYTICK_NODE", &self.node),
-        ]
-    }
-}
+pub use self::{
+    address::{AddressPolicy, Refused},
+    capabilities::{Capabilities, Needs},
+    dispatch::{Discard, Dispatch, LiveOutput, Stream},
+    http::{OwnAddresses, OwnApi, RESPONSE_BYTES_MAX, RETRY_AFTER_MAX},
+    kind::{Flag, FlagValue, Kind, KindInfo, WireForm},
+    mask::MASK,
+    reference::{by_kind, listed, reference_table},
+    shell::{ShellSettings, TERM_GRACE, end_orphans},
+    tail::OUTPUT_TAIL_BYTES_MAX,
+};
 
 /// A way to execute runs.
 #[async_trait]
@@ -85,61 +53,96 @@ pub trait Target: Send + Sync {
     fn forbid(&self, _: Vec<SocketAddr>) {}
 }
 
-/// Receives a command's output while it runs. The delivery itself calls it, so it must not block.
-pub trait LiveOutput: Send + Sync {
-    fn push(&self, stream: Stream, chunk: &[u8]);
+/// The operator's settings that targets read.
+#[derive(Clone, Debug, Default)]
+pub struct TargetSettings {
+    /// The addresses that webhooks may use.
+    pub addresses: AddressPolicy,
+    /// The name servers for webhooks; the system's if there are none.
+    pub dns_servers: Vec<SocketAddr>,
+    /// `None` unless the operator enabled commands.
+    pub shell: Option<ShellSettings>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stream {
-    Stdout,
-    Stderr,
+macro_rules! define {
+    ($($variant:ident($spec:ident) $name:ident,)*) => {
+        /// All targets of a node. Chooses by the kind of the dispatch's target.
+        #[derive(Debug)]
+        pub struct Targets {
+            $($name: $name::$variant,)*
+        }
+
+        /// What CLI, API and documents show of each kind, in the order of [`TargetKind::ALL`].
+        pub const KINDS: &[KindInfo] = &[$(<$name::$variant as Kind>::INFO,)*];
+
+        impl Targets {
+            pub fn start(settings: &TargetSettings) -> Result<Self, TargetError> {
+                Ok(Self { $($name: $name::$variant::start(settings)?,)* })
+            }
+
+            /// The kinds that this node delivers and other nodes may not deliver.
+            fn kinds(&self) -> impl Iterator<Item = TargetKind> {
+                [$(self.$name.meets_need().then_some(TargetKind::$variant),)*].into_iter().flatten()
+            }
+
+            async fn choose(&self, dispatch: &Dispatch, live: &dyn LiveOutput, cancel: &CancellationToken) -> Outcome {
+                match &dispatch.target {
+                    $(TargetSpec::$variant(spec) => self.$name.deliver(dispatch, spec, live, cancel).await,)*
+                }
+            }
+        }
+
+        /// The example of each kind as it is stored.
+        #[must_use]
+        pub fn examples() -> Vec<TargetSpec> {
+            let read = [$(example::<$name::Wire>(<$name::$variant as Kind>::INFO).map(TargetSpec::$variant),)*];
+            read.into_iter().flatten().collect()
+        }
+
+        /// All errors of `spec`, by field; empty when it can be delivered.
+        #[must_use]
+        pub fn validate(spec: &TargetSpec) -> Vec<Invalid> {
+            let found = match spec { $(TargetSpec::$variant(spec) => $name::$variant::validate(spec),)* };
+            below(spec, found)
+        }
+
+        /// Why the operator of a node with these settings does not permit `spec`, by field.
+        #[must_use]
+        pub fn forbidden(spec: &TargetSpec, settings: &TargetSettings) -> Vec<Invalid> {
+            let found = match spec { $(TargetSpec::$variant(spec) => $name::$variant::forbidden(spec, settings),)* };
+            below(spec, found)
+        }
+
+        /// What a job with this target needs, as far as its definition shows.
+        #[must_use]
+        pub fn needs(spec: &TargetSpec) -> Option<Needs> {
+            match spec { $(TargetSpec::$variant(spec) => $name::$variant::needs(spec),)* }
+        }
+    };
+}
+for_each_target_kind!(define);
+
+fn example<W: WireForm>(info: KindInfo) -> Option<W::Spec> {
+    serde_json::from_str::<W>(info.example).ok()?.read(None, &mut Vec::new())
 }
 
-/// Ignores the output.
-#[derive(Clone, Copy, Debug)]
-pub struct Discard;
-
-impl LiveOutput for Discard {
-    fn push(&self, _: Stream, _: &[u8]) {}
-}
-
-/// All targets of a node. Chooses by the kind of the dispatch's target.
-#[derive(Debug)]
-pub struct Targets {
-    webhook: Webhook,
-    shell: Option<Shell>,
-}
-
-impl Targets {
-    /// `shell` is `None` unless the operator enabled it.
-    #[must_use]
-    pub fn new(webhook: Webhook, shell: Option<Shell>) -> Self {
-        Self { webhook, shell }
-    }
+/// The errors of a target under the fields of the job.
+fn below(spec: &TargetSpec, found: Vec<Invalid>) -> Vec<Invalid> {
+    found.into_iter().map(|invalid| invalid.under(spec.kind()).under("target")).collect()
 }
 
 #[async_trait]
 impl Target for Targets {
     async fn deliver(&self, dispatch: &Dispatch, live: &dyn LiveOutput, cancel: &CancellationToken) -> Outcome {
-        match (&dispatch.target, &self.shell) {
-            (TargetSpec::Http(to), _) => self.webhook.deliver(dispatch, to, cancel).await,
-            (TargetSpec::Shell(what), Some(shell)) => shell.deliver(dispatch, what, live, cancel).await,
-            // Does not happen: no node claims runs of a queue.
-            (TargetSpec::Queue(_), _) => Outcome::Unsent,
-            (TargetSpec::Shell(_), None) => Outcome::NotHere {
-                error: "shell targets are not enabled on this node; start it with --enable-shell".to_owned(),
-                address: None,
-            },
-        }
+        self.choose(dispatch, live, cancel).await
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { shell: self.shell.is_some(), addresses: self.webhook.policy() }
+        Capabilities { kinds: self.kinds().collect(), addresses: self.http.policy() }
     }
 
     fn forbid(&self, addresses: Vec<SocketAddr>) {
-        self.webhook.forbid(addresses);
+        self.http.forbid(addresses);
     }
 }
 

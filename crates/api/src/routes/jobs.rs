@@ -5,11 +5,12 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use everytick_domain::{edit::Change, invalid::Invalid, time::Span};
+use everytick_domain::{edit::Change, invalid::Invalid, target::TargetKind, time::Span};
 use everytick_engine::{
     commands::Trigger,
     types::{EditJob, Edited, JobFilter, JobRecord, JobRef, StoreError},
 };
+use everytick_targets::listed;
 
 use super::{Shared, created, tagged};
 use crate::{
@@ -25,6 +26,7 @@ use crate::{
         merge::merge,
         run::Run,
         schedule::{PREVIEW_DEFAULT, PREVIEW_MAX, Preview},
+        target::Kind,
     },
 };
 
@@ -79,7 +81,7 @@ fn gone(error: StoreError) -> ApiError {
     params(
         ("enabled" = Option<bool>, Query, description = "`true`: only enabled jobs; `false`: only disabled jobs"),
         ("paused" = Option<bool>, Query, description = "`true`: only paused jobs; `false`: only jobs that are not paused"),
-        ("target" = Option<String>, Query, description = "Only jobs with this kind of target", pattern = "^(http|shell|queue)$"),
+        ("target" = Option<Kind>, Query, description = "Only jobs with this kind of target"),
         ("label" = Option<Vec<String>>, Query, description = "`key` or `key=value`; a job must match all of them"),
         ("q" = Option<String>, Query, description = "Part of the name or the description, ignoring case"),
         ("include" = Option<String>, Query, description = "`payload`: include payloads over 4 KiB, which are otherwise `null` with `payload_bytes`", pattern = "^payload$"),
@@ -96,8 +98,9 @@ pub(crate) async fn list_jobs(State(api): Shared, mut params: Params) -> Result<
         labels: params.all("label").into_iter().map(label).collect(),
         q: params.one("q").filter(|q| !q.is_empty()),
     };
-    if let Some(other) = filter.target.as_deref().filter(|kind| !matches!(*kind, "http" | "shell" | "queue")) {
-        params.refuse("target", format!("{other:?} is not a kind of target; write \"http\", \"shell\" or \"queue\""));
+    if let Some(other) = filter.target.as_deref().filter(|kind| TargetKind::from_word(kind).is_none()) {
+        let kinds = listed(|kind| format!("{kind:?}"));
+        params.refuse("target", format!("{other:?} is not a kind of target; write one of {kinds}"));
     }
     let include = params.one("include");
     if let Some(other) = include.as_deref().filter(|what| *what != "payload") {

@@ -12,15 +12,16 @@ use everytick_domain::{
     queue::KeyExpression,
     retry::{self, RETRIES_MAX, RetryPolicy},
     schedule::ScheduleSpec,
-    target::TargetSpec,
+    target::{HttpTarget, TargetSpec},
     time::{DbTime, Span},
 };
 use everytick_engine::types::{self, Created, Edited, JobRecord, RunRecord};
+use everytick_targets::{TargetSettings, object};
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::{Complaints, Duration, Name, depends::Parent, object, run::LastRun, schedule::Schedule, target::Target};
+use super::{Complaints, Duration, Name, depends::Parent, run::LastRun, schedule::Schedule, target::Target};
 
 /// What to run, and when. An absent field gets its default, also when a job is replaced.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -68,7 +69,7 @@ pub(crate) struct JobDefinition {
     misfire: Option<Misfire>,
     #[serde(default, deserialize_with = "object::optional")]
     retry: Option<Retry>,
-    /// Time limit of an attempt. Default: 30s for http, 1h for shell and queue.
+    /// Time limit of an attempt. The default depends on the kind of target: 30s for http.
     #[schema(value_type = Option<Duration>, example = "30s")]
     timeout: Option<String>,
     #[schema(inline)]
@@ -156,7 +157,7 @@ pub(crate) enum CatchUp {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Retry {
-    /// Default: 10 for http and queue, 0 for shell.
+    /// The default depends on the kind of target: 10 for http, 0 for shell.
     #[schema(minimum = 0, maximum = 100)]
     max_retries: Option<i64>,
     #[schema(value_type = Option<Duration>, default = "5s")]
@@ -192,8 +193,8 @@ const LISTED_PAYLOAD_BYTES_MAX: usize = 4 * 1024;
 
 /// What the operator allows jobs to do.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Allowed {
-    pub(crate) shell: bool,
+pub(crate) struct Allowed<'a> {
+    pub(crate) targets: &'a TargetSettings,
     pub(crate) min_interval: Span,
 }
 
@@ -202,7 +203,7 @@ const RESERVED_NAME: &str = "batch";
 
 impl JobDefinition {
     /// The complete spec, or every error. `old` is the job that is replaced.
-    pub(crate) fn read(self, old: Option<&domain::Job>, allowed: Allowed) -> Result<JobSpec, Vec<Invalid>> {
+    pub(crate) fn read(self, old: Option<&domain::Job>, allowed: Allowed<'_>) -> Result<JobSpec, Vec<Invalid>> {
         let mut wrong = Complaints::default();
         self.check_read_only(old, &mut wrong);
         if self.name.is_none() {
@@ -233,12 +234,9 @@ impl JobDefinition {
             }
         });
         let target = match self.target {
-            Some(target) => target.read(old.map(|old| &old.spec.target), allowed.shell, &mut wrong),
+            Some(target) => target.read(old.map(|old| &old.spec.target), allowed.targets, &mut wrong),
             None => {
-                wrong.add(
-                    "target",
-                    "is missing; write one of {\"http\": {...}}, {\"shell\": {...}} and {\"queue\": {...}}",
-                );
+                wrong.add("target", Target::missing());
                 None
             }
         };
@@ -289,9 +287,10 @@ impl JobDefinition {
         let judged = spec.timeout <= TIMEOUT_MAX && !kept;
         if let Some(longest) = longest.filter(|longest| spec.timeout > *longest && judged) {
             let message = format!(
-                "{} is longer than {longest}, the limit for http; for longer work, use a queue target, whose workers may \
-                 take up to {TIMEOUT_MAX}",
-                spec.timeout
+                "{} is longer than {longest}, the limit for {}; for longer work, use a queue target, whose workers may take \
+                 up to {TIMEOUT_MAX}",
+                spec.timeout,
+                spec.target.kind()
             );
             wrong.add("timeout", message);
         }
@@ -338,13 +337,7 @@ impl JobDefinition {
 }
 
 fn stand_in_target() -> TargetSpec {
-    use everytick_domain::target::{HttpMethod, HttpTarget};
-    TargetSpec::Http(HttpTarget {
-        url: String::new(),
-        method: HttpMethod::Post,
-        headers: BTreeMap::new(),
-        secret: None,
-    })
+    TargetSpec::Http(HttpTarget::post(String::new()))
 }
 
 impl Complaints {

@@ -28,7 +28,6 @@ pub(crate) mod flow;
 pub(crate) mod job;
 pub(crate) mod merge;
 pub(crate) mod node;
-pub(crate) mod object;
 pub(crate) mod problem;
 pub(crate) mod queue;
 pub(crate) mod redrive;

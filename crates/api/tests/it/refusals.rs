@@ -163,7 +163,7 @@ fn cases() -> Vec<Bad> {
         schedule("jitter that is not a duration", json!({"every": "5m", "jitter": "some"}), "schedule.jitter"),
         // Targets.
         target("no target", json!(null), "target").says("missing"),
-        target("no kind of target", json!({}), "target").says("http, shell and queue"),
+        target("no kind of target", json!({}), "target").says("http, shell"),
         target(
             "two kinds of target",
             json!({"http": {"url": "https://example.org"}, "shell": {"command": {"script": "a"}}}),

@@ -19,6 +19,7 @@ use everytick_engine::{
 };
 use everytick_sim::{Faults, SimStore};
 use everytick_store::{Lease, Limits, NodeInfo, SqliteStore, Store, SystemClock};
+use everytick_targets::{ShellSettings, TERM_GRACE, TargetSettings};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt;
@@ -121,13 +122,14 @@ impl Server {
         bytes_in_flight_max: usize,
     ) -> Self {
         let live = LiveLogs::default();
+        let shell = shell_enabled.then_some(ShellSettings { grace: TERM_GRACE, owner: None });
         let commands = Commands::new(api_store, Hints::default(), Arc::new(Counting(AtomicU64::new(1))), live.clone());
         let ready = Arc::new(AtomicBool::new(true));
         let api = Api {
             commands,
             metrics_text: Arc::new(|| "everytick_ticks_total 7\n".to_owned()),
             status: Arc::new(Ready(ready.clone())),
-            shell_enabled,
+            targets: TargetSettings { shell, ..TargetSettings::default() },
             min_interval,
             history: Span::days(90),
             batches: Batches::default(),

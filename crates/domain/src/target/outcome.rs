@@ -35,7 +35,7 @@ pub enum Outcome {
     /// Claimed but never sent: released without using an attempt.
     Unsent,
     /// This node's settings forbid the delivery; another node's may allow it. Nothing was sent. `address` is the forbidden
-    /// address; `None` means that the node may not run commands.
+    /// address; `None` means that the node does not deliver this kind of target.
     NotHere {
         error: String,
         address: Option<IpAddr>,

@@ -13,7 +13,7 @@ use everytick_domain::{
     time::DbTime,
 };
 use everytick_store::ClaimedRun;
-use everytick_targets::{Dispatch, LiveOutput, Needs, Stream};
+use everytick_targets::{Dispatch, LiveOutput, Needs, Stream, needs};
 use futures::FutureExt as _;
 
 use super::accept::Accepted;
@@ -141,9 +141,10 @@ fn goes_elsewhere(shared: &Shared, own: &OwnClaim, delegated: bool, address: Opt
     if shared.stopping() {
         return true;
     }
-    let needs = address.map_or(Needs::Shell, Needs::Address);
+    let needs = address.map(Needs::Address).or_else(|| needs(&own.job.spec.target));
     let owns = shared.partitions().contains(own.job.partition);
-    !delegated && (!owns || shared.memory().learned(own.job.id, needs))
+    let another_can = || needs.is_some_and(|needs| shared.memory().learned(own.job.id, needs));
+    !delegated && (!owns || another_can())
 }
 
 /// Only with the mutant `AcceptedStaysWithNode`: the claim stays with this node. When the receiver reports through the settle

@@ -215,10 +215,12 @@ pub(crate) struct DelegatedRun {
 
 #[cfg(test)]
 mod tests {
-    use everytick_domain::ids::Cause;
+    use everytick_domain::{ids::Cause, target::TargetKind};
     use everytick_store::conformance::{TENANT, incarnation, job_id};
 
     use super::*;
+
+    const SHELL: Needs = Needs::Kind(TargetKind::Shell);
 
     fn run(n: i64) -> RunId {
         RunId::of(job_id(TENANT, "j"), Cause::Tick(DbTime::from_millis(n)))
@@ -226,40 +228,40 @@ mod tests {
 
     #[test]
     fn a_run_is_delegated_only_if_this_node_cannot_deliver_it_and_another_can() {
-        let (none, shell) = (Capabilities::default(), Capabilities::new(true, vec![]));
+        let (none, shell) = (Capabilities::default(), Capabilities::new(&[TargetKind::Shell], vec![]));
         let mut routes = Routes::new(none.clone());
-        assert!(!routes.away(Some(Needs::Shell)), "no node can: the attempt is made here and fails with the reason");
+        assert!(!routes.away(Some(SHELL)), "no node can: the attempt is made here and fails with the reason");
         routes.others = vec![(incarnation(2), none), (incarnation(3), shell.clone()), (incarnation(4), shell.clone())];
-        assert!(routes.away(Some(Needs::Shell)) && !routes.away(None));
-        let mut nodes: Vec<_> = (0..100).filter_map(|n| routes.node(Needs::Shell, run(n))).collect();
+        assert!(routes.away(Some(SHELL)) && !routes.away(None));
+        let mut nodes: Vec<_> = (0..100).filter_map(|n| routes.node(SHELL, run(n))).collect();
         assert_eq!(nodes.len(), 100);
         nodes.sort_unstable();
         nodes.dedup();
         assert_eq!(nodes, [incarnation(3), incarnation(4)]);
         let able = Routes { own: shell, ..routes };
-        assert!(!able.away(Some(Needs::Shell)) && able.node(Needs::Shell, run(1)).is_none());
+        assert!(!able.away(Some(SHELL)) && able.node(SHELL, run(1)).is_none());
     }
     #[tokio::test(start_paused = true)]
     async fn runs_wait_for_a_capable_node_until_it_has_been_gone_for_too_long() {
-        let (patience, shell) = (Duration::from_secs(30), Capabilities::new(true, vec![]));
+        let (patience, shell) = (Duration::from_secs(30), Capabilities::new(&[TargetKind::Shell], vec![]));
         let mut routes = Routes::new(Capabilities::default());
         routes.set_others(vec![(incarnation(2), shell.clone())], &[incarnation(2)], patience);
-        assert!(!routes.awaited(Some(Needs::Shell)), "the node lives");
+        assert!(!routes.awaited(Some(SHELL)), "the node lives");
         for _ in 0..3 {
             routes.set_others(vec![], &[incarnation(2)], patience);
-            assert!(routes.awaited(Some(Needs::Shell)) && !routes.awaited(None), "the node is stopping");
+            assert!(routes.awaited(Some(SHELL)) && !routes.awaited(None), "the node is stopping");
             tokio::time::advance(patience).await;
         }
         routes.set_others(vec![], &[incarnation(2)], patience);
         tokio::time::advance(patience / 2).await;
         routes.set_others(vec![], &[], patience);
-        assert!(routes.awaited(Some(Needs::Shell)));
+        assert!(routes.awaited(Some(SHELL)));
         routes.set_others(vec![(incarnation(3), shell)], &[incarnation(3)], patience);
-        assert!(!routes.awaited(Some(Needs::Shell)) && routes.away(Some(Needs::Shell)), "the node has restarted");
+        assert!(!routes.awaited(Some(SHELL)) && routes.away(Some(SHELL)), "the node has restarted");
         tokio::time::advance(patience).await;
         routes.set_others(vec![(incarnation(3), Capabilities::default())], &[], patience);
         tokio::time::advance(patience).await;
         routes.set_others(vec![], &[], patience);
-        assert!(!routes.awaited(Some(Needs::Shell)), "the attempt is made here and fails with the reason");
+        assert!(!routes.awaited(Some(SHELL)), "the attempt is made here and fails with the reason");
     }
 }

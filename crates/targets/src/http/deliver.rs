@@ -45,11 +45,11 @@ const HTTP2_PING_INTERVAL: Duration = Duration::from_secs(20);
 const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of headers that a delivery adds to those of the job, including those of the HTTP client.
 const HEADERS_OF_OURS: usize = 16;
-pub(crate) const OUT_OF_DESCRIPTORS: &str = "out of file descriptors; raise the open-file limit";
+pub(super) const OUT_OF_DESCRIPTORS: &str = "out of file descriptors; raise the open-file limit";
 const USER_AGENT: &str = concat!("everytick/", env!("CARGO_PKG_VERSION"));
 
 #[derive(Debug)]
-pub struct Webhook {
+pub struct Http {
     client: Client,
     /// For URLs with a host name and a port on which a node serves its API: this client connects to no address of a node. A
     /// resolver does not know the port, so it takes a second client.
@@ -58,15 +58,10 @@ pub struct Webhook {
     own: OwnAddresses,
 }
 
-impl Webhook {
-    /// Resolves names with the system's name servers. Without the system's CA certificates, http still works and https fails
-    /// with its own message.
-    pub fn new(policy: AddressPolicy) -> Result<Self, TargetError> {
-        Self::asking(policy, &[])
-    }
-
-    /// Resolves names with these servers, or with the system's if there are none.
-    pub fn asking(policy: AddressPolicy, dns_servers: &[SocketAddr]) -> Result<Self, TargetError> {
+impl Http {
+    /// Resolves names with these servers, or with the system's if there are none. Without the system's CA certificates, http
+    /// still works and https fails with its own message.
+    pub(super) fn new(policy: AddressPolicy, dns_servers: &[SocketAddr]) -> Result<Self, TargetError> {
         let (policy, own) = (Arc::new(policy), OwnAddresses::default());
         let resolver = CheckedResolver::new(Arc::clone(&policy), dns_servers.to_vec());
         let build = |own: Option<&OwnAddresses>| {
@@ -90,7 +85,7 @@ impl Webhook {
 
     /// Sends one request. A body that ends early fails the attempt even after a 2xx: a receiver that streams may have died
     /// halfway.
-    pub(crate) async fn deliver(&self, dispatch: &Dispatch, to: &HttpTarget, cancel: &CancellationToken) -> Outcome {
+    pub(super) async fn send(&self, dispatch: &Dispatch, to: &HttpTarget, cancel: &CancellationToken) -> Outcome {
         let (request, authority) = match self.request(dispatch, to) {
             Ok(ready) => ready,
             Err(Unsendable::Wrong(error)) => return hopeless(error),

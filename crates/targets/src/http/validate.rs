@@ -34,17 +34,18 @@ const HEADERS_RESERVED: [&str; 11] = [
 ];
 const HEADER_PREFIXES_RESERVED: [&str; 2] = ["webhook-", "everytick-"];
 
-pub(crate) fn validate_http(http: &HttpTarget) -> Vec<Invalid> {
+/// All errors, by field; empty when the definition can be delivered.
+pub(super) fn validate(http: &HttpTarget) -> Vec<Invalid> {
     let url = read_url(http).err();
     url.into_iter().chain(validate_beside_url(http)).collect()
 }
 
-pub(crate) fn read_url(http: &HttpTarget) -> Result<Url, Invalid> {
+pub(super) fn read_url(http: &HttpTarget) -> Result<Url, Invalid> {
     parse_url(&http.url).map_err(|message| Invalid::new("url", message))
 }
 
 /// The errors outside the URL. Separate, because a delivery parses the URL itself and parsing is expensive.
-pub(crate) fn validate_beside_url(http: &HttpTarget) -> Vec<Invalid> {
+pub(super) fn validate_beside_url(http: &HttpTarget) -> Vec<Invalid> {
     let mut found = Vec::new();
     check_headers(http, &mut found);
     if let Some(Err(message)) = http.secret.as_deref().map(check_secret) {
@@ -129,7 +130,6 @@ mod tests {
     use everytick_domain::target::{HttpMethod, TargetSpec};
 
     use super::*;
-    use crate::validate;
 
     fn http() -> HttpTarget {
         let url = "https://example.org/hook".to_owned();
@@ -161,7 +161,7 @@ mod tests {
             signed(&secret(24)),
             signed(&secret(64)),
         ] {
-            assert_eq!(validate(&spec), [], "{spec:?}");
+            assert_eq!(crate::validate(&spec), [], "{spec:?}");
         }
     }
 
@@ -193,7 +193,7 @@ mod tests {
             (signed(&secret(23)), "target.http.secret", "24 to 64"),
             (signed(&secret(65)), "target.http.secret", "24 to 64"),
         ] {
-            let found = validate(&spec);
+            let found = crate::validate(&spec);
             assert_eq!(found.len(), 1, "{spec:?}: {found:?}");
             assert_eq!(found[0].field, field);
             assert!(found[0].message.contains(message), "{}", found[0]);
@@ -205,11 +205,15 @@ mod tests {
     fn counts_are_limited_and_all_errors_are_reported_together() {
         let many = |count: usize| (0..count).map(|n| (format!("n{n}"), String::new())).collect();
         let headers = TargetSpec::Http(HttpTarget { headers: many(HEADERS_MAX + 1), ..http() });
-        assert_eq!(validate(&headers)[0].to_string(), "target.http.headers: has 51 headers; at most 50 are allowed");
+        assert_eq!(
+            crate::validate(&headers)[0].to_string(),
+            "target.http.headers: has 51 headers; at most 50 are allowed"
+        );
 
         let headers = [("X-A".to_owned(), String::new()), ("x-a".to_owned(), String::new())].into();
         let http = HttpTarget { url: "no".to_owned(), secret: Some("no".to_owned()), headers, ..http() };
-        let fields: Vec<String> = validate(&TargetSpec::Http(http)).into_iter().map(|found| found.field).collect();
+        let fields: Vec<String> =
+            crate::validate(&TargetSpec::Http(http)).into_iter().map(|found| found.field).collect();
         assert_eq!(fields, ["target.http.url", "target.http.headers.x-a", "target.http.secret"]);
     }
 }

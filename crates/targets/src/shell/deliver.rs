@@ -20,7 +20,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{orphans, validate::validate_shell};
+use super::{orphans, validate::validate};
 use crate::{Dispatch, LiveOutput, Stream, hopeless, tail::Tail};
 
 /// Time between TERM and KILL.
@@ -35,36 +35,36 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 const SH: &str = "/bin/sh";
 const SIGTERM: i32 = 15;
 
-/// Commands get only `HOME` from the node's environment, because its settings may contain passwords.
-#[derive(Debug)]
-pub struct Shell {
-    grace: Duration,
-    home: Option<OsString>,
-    /// The installation that the commands belong to.
-    owner: Option<String>,
+/// The operator's settings for commands.
+#[derive(Clone, Debug)]
+pub struct ShellSettings {
+    /// The time between TERM and KILL, normally [`TERM_GRACE`].
+    pub grace: Duration,
+    /// The installation that the commands belong to. Commands carry this mark, by which [`super::end_orphans`] finds those
+    /// that outlived their server.
+    pub owner: Option<String>,
 }
 
-impl Shell {
-    /// `grace` is the time between TERM and KILL, normally [`TERM_GRACE`].
-    #[must_use]
-    pub fn new(grace: Duration) -> Self {
-        Self { grace, home: std::env::var_os("HOME"), owner: None }
+/// Commands get only `HOME` from the node's environment, because its settings may contain passwords.
+#[derive(Debug)]
+pub(super) struct Runner {
+    settings: ShellSettings,
+    home: Option<OsString>,
+}
+
+impl Runner {
+    pub(super) fn new(settings: ShellSettings) -> Self {
+        Self { settings, home: std::env::var_os("HOME") }
     }
 
-    /// Commands carry this mark, by which [`crate::end_orphans`] finds those that outlived their server.
-    #[must_use]
-    pub fn owned_by(self, owner: String) -> Self {
-        Self { owner: Some(owner), ..self }
-    }
-
-    pub(crate) async fn deliver(
+    pub(super) async fn run(
         &self,
         dispatch: &Dispatch,
         what: &ShellTarget,
         live: &dyn LiveOutput,
         cancel: &CancellationToken,
     ) -> Outcome {
-        if let Some(invalid) = validate_shell(what).first() {
+        if let Some(invalid) = validate(what).first() {
             return hopeless(invalid.to_string());
         }
         if cancel.is_cancelled() {
@@ -91,7 +91,7 @@ impl Shell {
         };
         match ended {
             Ended::ByItself(_) => drop(timeout(LINGER, output.read()).await),
-            Ended::Cancelled | Ended::TimedOut => group.stop(&mut output, self.grace).await,
+            Ended::Cancelled | Ended::TimedOut => group.stop(&mut output, self.settings.grace).await,
         }
         drop(group);
         let output = output.tail.into_text();
@@ -113,7 +113,7 @@ impl Shell {
                 command.env("HOME", home);
             }
             command.envs(&what.env);
-            if let Some(owner) = &self.owner {
+            if let Some(owner) = &self.settings.owner {
                 command.env(orphans::OWNER, orphans::mark(owner));
             }
             command.envs(dispatch.facts().map(|fact| (fact.variable, fact.value.to_string())));

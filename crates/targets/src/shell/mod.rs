@@ -1,8 +1,68 @@
-//! `shell`: runs a command on the node.
+//! `shell`: runs a command on the node, if its operator allows it.
 
 mod deliver;
 mod orphans;
-pub(crate) mod validate;
+mod spec;
+mod validate;
 
-pub use deliver::{Shell, TERM_GRACE};
-pub use orphans::end_orphans;
+use async_trait::async_trait;
+use everytick_domain::{
+    invalid::Invalid,
+    target::{Outcome, ShellTarget, TargetKind},
+};
+use tokio_util::sync::CancellationToken;
+
+pub use self::{
+    deliver::{ShellSettings, TERM_GRACE},
+    orphans::end_orphans,
+    spec::Wire,
+};
+use crate::{Dispatch, Kind, KindInfo, LiveOutput, Needs, TargetError, TargetSettings, shell::deliver::Runner};
+
+/// `None` unless the operator enabled it.
+#[derive(Debug)]
+pub struct Shell(Option<Runner>);
+
+#[async_trait]
+impl Kind for Shell {
+    type Spec = ShellTarget;
+
+    const INFO: KindInfo = spec::INFO;
+
+    fn validate(spec: &ShellTarget) -> Vec<Invalid> {
+        validate::validate(spec)
+    }
+
+    fn forbidden(_: &ShellTarget, settings: &TargetSettings) -> Vec<Invalid> {
+        let message = "is not enabled on this node; start the node with --enable-shell";
+        if settings.shell.is_some() { Vec::new() } else { vec![Invalid::new("", message)] }
+    }
+
+    fn needs(_: &ShellTarget) -> Option<Needs> {
+        Some(Needs::Kind(TargetKind::Shell))
+    }
+
+    fn start(settings: &TargetSettings) -> Result<Self, TargetError> {
+        Ok(Self(settings.shell.clone().map(Runner::new)))
+    }
+
+    fn meets_need(&self) -> bool {
+        self.0.is_some()
+    }
+
+    async fn deliver(
+        &self,
+        dispatch: &Dispatch,
+        spec: &ShellTarget,
+        live: &dyn LiveOutput,
+        cancel: &CancellationToken,
+    ) -> Outcome {
+        match &self.0 {
+            Some(runner) => runner.run(dispatch, spec, live, cancel).await,
+            None => Outcome::NotHere {
+                error: "shell targets are not enabled on this node; start it with --enable-shell".to_owned(),
+                address: None,
+            },
+        }
+    }
+}

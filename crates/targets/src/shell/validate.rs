@@ -16,7 +16,8 @@ const ENV_BYTES_MAX: usize = 64 * 1024;
 const WORKDIR_BYTES_MAX: usize = 4_096;
 const ENV_PREFIX_RESERVED: &str = "EVERYTICK_";
 
-pub(crate) fn validate_shell(shell: &ShellTarget) -> Vec<Invalid> {
+/// All errors, by field; empty when the definition can be delivered.
+pub(super) fn validate(shell: &ShellTarget) -> Vec<Invalid> {
     let mut found = Vec::new();
     if let Err(message) = check_command(&shell.command) {
         found.push(Invalid::new("command", message));
@@ -100,7 +101,6 @@ mod tests {
     use everytick_domain::target::TargetSpec;
 
     use super::*;
-    use crate::validate;
 
     fn shell() -> ShellTarget {
         ShellTarget { command: Command::Script("true".to_owned()), env: [].into(), workdir: None }
@@ -128,7 +128,7 @@ mod tests {
             env("_a1", ""),
             workdir("/srv"),
         ] {
-            assert_eq!(validate(&spec), [], "{spec:?}");
+            assert_eq!(crate::validate(&spec), [], "{spec:?}");
         }
     }
 
@@ -153,7 +153,7 @@ mod tests {
             (workdir("/a\0"), "target.shell.workdir", "NUL"),
             (workdir(&format!("/{}", "x".repeat(WORKDIR_BYTES_MAX))), "target.shell.workdir", "at most 4096"),
         ] {
-            let found = validate(&spec);
+            let found = crate::validate(&spec);
             assert_eq!(found.len(), 1, "{spec:?}: {found:?}");
             assert_eq!(found[0].field, field);
             assert!(found[0].message.contains(message), "{}", found[0]);
@@ -165,6 +165,9 @@ mod tests {
     fn the_number_of_variables_is_limited() {
         let many = |count: usize| (0..count).map(|n| (format!("n{n}"), String::new())).collect();
         let env = TargetSpec::Shell(ShellTarget { env: many(ENV_MAX + 1), ..shell() });
-        assert_eq!(validate(&env)[0].to_string(), "target.shell.env: has 101 variables; at most 100 are allowed");
+        assert_eq!(
+            crate::validate(&env)[0].to_string(),
+            "target.shell.env: has 101 variables; at most 100 are allowed"
+        );
     }
 }

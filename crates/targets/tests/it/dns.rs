@@ -9,11 +9,11 @@ use std::{
 };
 
 use everytick_domain::{target::Outcome, time::Span};
-use everytick_targets::{AddressPolicy, Discard, Dispatch, Target as _, Targets, Webhook};
+use everytick_targets::{AddressPolicy, Discard, Dispatch, Target as _, TargetSettings, Targets};
 use tokio::{net::UdpSocket, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Receiver, post, within};
+use crate::support::{Receiver, post, started, within};
 
 /// Answers 127.0.0.1 for every name except those under `dead.test`. Counts the queries.
 async fn name_server() -> (SocketAddr, Arc<AtomicUsize>) {
@@ -53,10 +53,14 @@ fn answer(question: &[u8]) -> Option<Vec<u8>> {
     Some(answer)
 }
 
+fn asking_server(addresses: AddressPolicy, server: SocketAddr) -> Targets {
+    started(TargetSettings { addresses, dns_servers: vec![server], shell: None })
+}
+
 async fn asking() -> (Arc<Targets>, Arc<AtomicUsize>) {
     let (server, asked) = name_server().await;
     let loopback = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
-    (Arc::new(Targets::new(Webhook::asking(loopback, &[server]).unwrap(), None)), asked)
+    (Arc::new(asking_server(loopback, server)), asked)
 }
 
 fn to(host: &str, receiver: &Receiver) -> Dispatch {
@@ -103,10 +107,10 @@ async fn localhost_needs_no_name_server() {
     let receiver = Receiver::with_status(200).await;
     let loopback = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
     let nobody: SocketAddr = ([127, 0, 0, 1], 9).into();
-    let targets = Targets::new(Webhook::asking(loopback, &[nobody]).unwrap(), None);
+    let targets = asking_server(loopback, nobody);
     let outcome = deliver(&targets, &to("localhost", &receiver)).await;
     assert!(matches!(outcome, Outcome::Succeeded { .. }), "{outcome:?}");
-    let refused = Targets::new(Webhook::asking(AddressPolicy::default(), &[nobody]).unwrap(), None);
+    let refused = asking_server(AddressPolicy::default(), nobody);
     let Outcome::NotHere { error, .. } = deliver(&refused, &to("localhost", &receiver)).await else {
         panic!("refused")
     };

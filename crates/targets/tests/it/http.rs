@@ -7,14 +7,12 @@ use everytick_domain::{
     target::{HttpMethod, HttpTarget, Outcome, Retry, TargetSpec},
     time::{DbTime, Span},
 };
-use everytick_targets::{
-    AddressPolicy, Discard, Dispatch, OUTPUT_TAIL_BYTES_MAX, RESPONSE_BYTES_MAX, Target, Targets, Webhook,
-};
+use everytick_targets::{Discard, Dispatch, OUTPUT_TAIL_BYTES_MAX, RESPONSE_BYTES_MAX, Target, TargetSettings};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{
-    Receiver, babbling, breaking_off_after, deliver, dispatch, http, post, stalling_after, targets, within,
+    Receiver, babbling, breaking_off_after, deliver, dispatch, http, post, stalling_after, started, targets, within,
 };
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -214,7 +212,7 @@ async fn a_connection_is_reused_for_many_runs() {
 async fn a_refused_address_is_not_connected_to_in_any_form() {
     let mut receiver = Receiver::with_status(200).await;
     let port = receiver.address.port();
-    let strict = Targets::new(Webhook::new(AddressPolicy::default()).unwrap(), None);
+    let strict = started(TargetSettings::default());
     for host in [
         "127.0.0.1",
         "127.1",
@@ -258,7 +256,7 @@ async fn a_host_name_is_allowed_when_its_address_is_in_an_allowed_range() {
 
 #[tokio::test]
 async fn a_refused_host_name_has_its_address_in_the_error() {
-    let strict = Targets::new(Webhook::new(AddressPolicy::default()).unwrap(), None);
+    let strict = started(TargetSettings::default());
     let (error, _) = failure(strict.deliver(&post("http://localhost:1/"), &Discard, &CancellationToken::new()).await);
     assert!(error.starts_with("cannot deliver to localhost:1: "), "{error}");
     assert!(error.contains("is a loopback address; an operator can allow it"), "{error}");

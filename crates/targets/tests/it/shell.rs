@@ -6,12 +6,10 @@ use everytick_domain::{
     target::{Command, Outcome, Retry, ShellTarget, TargetSpec},
     time::Span,
 };
-use everytick_targets::{
-    AddressPolicy, Discard, Dispatch, OUTPUT_TAIL_BYTES_MAX, Shell, Stream, Target, Targets, Webhook,
-};
+use everytick_targets::{Discard, Dispatch, OUTPUT_TAIL_BYTES_MAX, Stream, Target, TargetSettings};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Heard, deliver, dispatch, targets, within};
+use crate::support::{Heard, deliver, dispatch, started, targets, within};
 
 fn command(command: Command) -> ShellTarget {
     ShellTarget { command, env: BTreeMap::new(), workdir: None }
@@ -281,9 +279,9 @@ async fn dropping_the_delivery_kills_the_group() {
 
 #[tokio::test]
 async fn commands_are_refused_unless_the_operator_enables_shell() {
-    let without = Targets::new(Webhook::new(AddressPolicy::default()).unwrap(), None::<Shell>);
+    let without = started(TargetSettings::default());
     let outcome = without.deliver(&script("true"), &Discard, &CancellationToken::new()).await;
     let error = "shell targets are not enabled on this node; start it with --enable-shell".to_owned();
     assert_eq!(outcome, Outcome::NotHere { error, address: None });
-    assert!(!without.capabilities().shell);
+    assert!(without.capabilities().kinds.is_empty());
 }

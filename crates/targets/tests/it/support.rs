@@ -19,10 +19,12 @@ use axum::{
 };
 use everytick_domain::{
     ids::{Cause, Fence, JobId, RunId},
-    target::{HttpMethod, HttpTarget, Outcome, TargetSpec},
+    target::{HttpTarget, Outcome, TargetSpec},
     time::{DbTime, Span},
 };
-use everytick_targets::{AddressPolicy, Discard, Dispatch, LiveOutput, Shell, Stream, Target, Targets, Webhook};
+use everytick_targets::{
+    AddressPolicy, Discard, Dispatch, LiveOutput, ShellSettings, Stream, Target, TargetSettings, Targets,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -55,7 +57,7 @@ pub(crate) fn dispatch(target: TargetSpec) -> Dispatch {
 }
 
 pub(crate) fn http(url: impl Into<String>) -> HttpTarget {
-    HttpTarget { url: url.into(), method: HttpMethod::Post, headers: [].into(), secret: None }
+    HttpTarget::post(url.into())
 }
 
 pub(crate) fn post(url: impl Into<String>) -> Dispatch {
@@ -65,7 +67,12 @@ pub(crate) fn post(url: impl Into<String>) -> Dispatch {
 /// Targets that may deliver to loopback addresses and to the shell.
 pub(crate) fn targets() -> Targets {
     let loopback = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
-    Targets::new(Webhook::new(loopback).unwrap(), Some(Shell::new(GRACE)))
+    let shell = Some(ShellSettings { grace: GRACE, owner: None });
+    started(TargetSettings { addresses: loopback, shell, ..TargetSettings::default() })
+}
+
+pub(crate) fn started(settings: TargetSettings) -> Targets {
+    Targets::start(&settings).unwrap()
 }
 
 pub(crate) async fn deliver(dispatch: &Dispatch) -> Outcome {

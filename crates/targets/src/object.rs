@@ -1,5 +1,5 @@
 //! Reads a struct only from a JSON object. serde also accepts a list of values in the order of the fields, which the OpenAPI
-//! document does not declare.
+//! document does not declare. The API and the wire forms of targets use it.
 
 use std::{fmt, marker::PhantomData};
 
@@ -8,7 +8,8 @@ use serde::{
     de::{MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-pub(crate) struct Object<T>(pub(crate) T);
+#[derive(Debug)]
+pub struct Object<T>(pub T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -27,15 +28,20 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 }
 
 /// For a field that may be absent or `null`.
-pub(crate) fn optional<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+pub fn optional<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     Ok(Option::<Object<T>>::deserialize(from)?.map(|object| object.0))
 }
 
 /// For one of several alternative fields: it may be absent, but not `null`.
-pub(crate) fn named<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+pub fn named<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     required(from).map(Some)
 }
 
-pub(crate) fn required<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+pub fn required<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<T, D::Error> {
     Ok(Object::<T>::deserialize(from)?.0)
+}
+
+/// For one of several alternative fields that are not objects: it may be absent, but not `null`.
+pub fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
 }
