@@ -11,10 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{
-    job::{PageFlags, job_ref},
-    job_flags,
-};
+use super::job::{self, PageFlags, job_ref};
 use crate::{
     client::{Answer, Client},
     failure::{Exit, Failure},
@@ -155,7 +152,7 @@ struct View {
 
 impl Backfill {
     pub(crate) async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
-        let payload = self.payload.as_deref().map(job_flags::payload).transpose()?;
+        let payload = self.payload.as_deref().map(job::payload).transpose()?;
         let order = if self.newest_first { Order::Newest } else { Order::Oldest };
         let rate = self.rate.map(|rate| rate.to_string());
         let body = Asked { from: self.from, to: self.to, order: order.word(), rate, payload, dry_run: self.dry_run };

@@ -10,7 +10,10 @@ use everytick_domain::{
 };
 use serde::Deserialize;
 
-use super::{job::PageFlags, job_flags, run};
+use super::{
+    job::{self, PageFlags},
+    run,
+};
 use crate::{
     client::{Answer, Client},
     failure::{Exit, Failure},
@@ -154,7 +157,7 @@ impl Set {
 }
 
 fn read(path: &Path, zone: Option<&str>) -> anyhow::Result<CalendarSpec> {
-    let text = job_flags::read_text(path)?;
+    let text = job::read_text(path)?;
     let shown = path.display().to_string();
     if !text.trim_start().starts_with('{') {
         return Ok(from_ics(&text, zone).map_err(|found| wrong(&shown, &found))?);

@@ -1,7 +1,6 @@
 //! The command line, one file per command. A command parses its flags, calls the server, and prints the answer.
 //! The rules are in the server and the domain.
 
-mod after_flags;
 mod backfill;
 mod calendar;
 mod cluster;
@@ -10,7 +9,6 @@ mod cron;
 mod flow;
 mod flow_graph;
 mod job;
-mod job_flags;
 mod move_to;
 mod preview;
 mod queue;

@@ -1,24 +1,16 @@
-//! The flags that define a job, and the JSON that they produce. The JSON contains only fields whose flag is set: for a new
-//! job the server adds its defaults, and an update changes nothing else.
+//! The flags that define a job, and the document that they produce.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::{self, Read},
-    path::Path,
-};
+use std::path::Path;
 
-use anyhow::Context;
 use clap::Args;
 use everytick_domain::time::{DbTime, Span};
-use serde::Serialize;
-use serde_json::{Map, Value, json, value::RawValue};
+use serde_json::Value;
 
 use super::{
     after_flags::AfterFlags,
-    cron::{FoldWord, GapWord},
+    document::{Document, payload, read_text},
 };
-use crate::failure::Failure;
+use crate::cli::cron::{FoldWord, GapWord};
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct JobFlags {
@@ -182,102 +174,6 @@ pub(crate) struct UpdateFlags {
     remove_header: Vec<String>,
 }
 
-/// The JSON of a job. The payload stays raw text, because it is delivered byte for byte.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct Document {
-    #[serde(flatten)]
-    fields: Map<String, Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<Box<RawValue>>,
-}
-
-/// Fields that the server adds to a job. Reading a file drops them, so that the output of `job get -o json` is valid input.
-const SET_BY_SERVER: [&str; 11] = [
-    "id",
-    "version",
-    "created_at",
-    "created_by",
-    "updated_at",
-    "next_tick",
-    "last_run",
-    "paused",
-    "pause_note",
-    "effective_at",
-    "cancelled",
-];
-
-impl Document {
-    /// Reads a job from a file. `-` is stdin.
-    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = read_text(path)?;
-        let wrong = |error: serde_json::Error| {
-            Failure::usage(format!("{} does not contain a job as a JSON object: {error}", path.display()))
-        };
-        let mut parts: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&text).map_err(wrong)?;
-        parts.retain(|name, _| !SET_BY_SERVER.contains(&name.as_str()));
-        let payload = parts.remove("payload");
-        let fields = parts.into_iter().map(|(name, raw)| Ok((name, serde_json::from_str(raw.get())?)));
-        Ok(Self { fields: fields.collect::<Result<_, _>>().map_err(wrong)?, payload })
-    }
-
-    pub(crate) fn name(&mut self, name: String) {
-        self.fields.insert("name".to_owned(), Value::String(name));
-    }
-
-    pub(crate) fn payload(&mut self, payload: Option<Box<RawValue>>) {
-        self.payload = payload;
-    }
-
-    pub(crate) fn force(&mut self) {
-        self.fields.insert("force".to_owned(), Value::Bool(true));
-    }
-
-    pub(crate) fn has_name(&self) -> bool {
-        self.fields.contains_key("name")
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.fields.is_empty() && self.payload.is_none()
-    }
-
-    /// Merges `other` into this document. Its fields win.
-    pub(crate) fn overlay(&mut self, other: Self) {
-        merge(&mut self.fields, other.fields);
-        self.payload = other.payload.or(self.payload.take());
-    }
-
-    fn set(&mut self, path: &[&str], value: Value) {
-        let Some((last, parents)) = path.split_last() else { return };
-        let mut at = &mut self.fields;
-        for parent in parents {
-            let slot = at.entry(*parent).or_insert_with(|| json!({}));
-            if !slot.is_object() {
-                *slot = json!({});
-            }
-            let Some(object) = slot.as_object_mut() else { return };
-            at = object;
-        }
-        at.insert((*last).to_owned(), value);
-    }
-
-    fn set_some(&mut self, path: &[&str], value: Option<impl Into<Value>>) {
-        if let Some(value) = value {
-            self.set(path, value.into());
-        }
-    }
-}
-
-fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
-    for (name, value) in from {
-        match (into.get_mut(&name), value) {
-            (Some(Value::Object(old)), Value::Object(new)) => merge(old, new),
-            (_, value) => {
-                into.insert(name, value);
-            }
-        }
-    }
-}
-
 impl JobFlags {
     /// The definition of a new job, with only the fields whose flags are set.
     pub(crate) fn for_create(self) -> anyhow::Result<Document> {
@@ -411,32 +307,11 @@ impl JobFlags {
     }
 }
 
-/// Reads raw JSON text from the command line or from a `@file`.
-pub(crate) fn payload(text: &str) -> anyhow::Result<Box<RawValue>> {
-    let text = match text.strip_prefix('@') {
-        Some(path) => read_text(Path::new(path))?,
-        None => text.to_owned(),
-    };
-    RawValue::from_string(text.trim().to_owned()).map_err(|error| {
-        Failure::usage(format!("--payload is not JSON: {error}; write a string with JSON quotes: '\"hello\"'")).into()
-    })
-}
-
 fn secret(text: String) -> anyhow::Result<String> {
     match text.strip_prefix('@') {
         Some(path) => Ok(read_text(Path::new(path))?.trim().to_owned()),
         None => Ok(text),
     }
-}
-
-pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
-    if path == Path::new("-") {
-        let mut text = String::new();
-        io::stdin().read_to_string(&mut text).context("could not read stdin")?;
-        return Ok(text);
-    }
-    fs::read_to_string(path)
-        .map_err(|error| Failure::usage(format!("could not read {}: {error}", path.display())).into())
 }
 
 fn header(text: &str) -> Result<(String, String), String> {
@@ -456,6 +331,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use serde_json::{json, value::RawValue};
 
     use super::*;
 

@@ -1,0 +1,132 @@
+//! The JSON of a job that a command sends. It contains only fields whose flag is set: for a new job the server adds its
+//! defaults, and an update changes nothing else.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Read},
+    path::Path,
+};
+
+use anyhow::Context;
+use serde::Serialize;
+use serde_json::{Map, Value, json, value::RawValue};
+
+use crate::failure::Failure;
+
+/// The JSON of a job. The payload stays raw text, because it is delivered byte for byte.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Document {
+    #[serde(flatten)]
+    pub(super) fields: Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) payload: Option<Box<RawValue>>,
+}
+
+/// Fields that the server adds to a job. Reading a file drops them, so that the output of `job get -o json` is valid input.
+const SET_BY_SERVER: [&str; 11] = [
+    "id",
+    "version",
+    "created_at",
+    "created_by",
+    "updated_at",
+    "next_tick",
+    "last_run",
+    "paused",
+    "pause_note",
+    "effective_at",
+    "cancelled",
+];
+
+impl Document {
+    /// Reads a job from a file. `-` is stdin.
+    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = read_text(path)?;
+        let wrong = |error: serde_json::Error| {
+            Failure::usage(format!("{} does not contain a job as a JSON object: {error}", path.display()))
+        };
+        let mut parts: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&text).map_err(wrong)?;
+        parts.retain(|name, _| !SET_BY_SERVER.contains(&name.as_str()));
+        let payload = parts.remove("payload");
+        let fields = parts.into_iter().map(|(name, raw)| Ok((name, serde_json::from_str(raw.get())?)));
+        Ok(Self { fields: fields.collect::<Result<_, _>>().map_err(wrong)?, payload })
+    }
+
+    pub(super) fn name(&mut self, name: String) {
+        self.fields.insert("name".to_owned(), Value::String(name));
+    }
+
+    pub(super) fn payload(&mut self, payload: Option<Box<RawValue>>) {
+        self.payload = payload;
+    }
+
+    pub(super) fn force(&mut self) {
+        self.fields.insert("force".to_owned(), Value::Bool(true));
+    }
+
+    pub(super) fn has_name(&self) -> bool {
+        self.fields.contains_key("name")
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.fields.is_empty() && self.payload.is_none()
+    }
+
+    /// Merges `other` into this document. Its fields win.
+    pub(super) fn overlay(&mut self, other: Self) {
+        merge(&mut self.fields, other.fields);
+        self.payload = other.payload.or(self.payload.take());
+    }
+
+    pub(super) fn set(&mut self, path: &[&str], value: Value) {
+        let Some((last, parents)) = path.split_last() else { return };
+        let mut at = &mut self.fields;
+        for parent in parents {
+            let slot = at.entry(*parent).or_insert_with(|| json!({}));
+            if !slot.is_object() {
+                *slot = json!({});
+            }
+            let Some(object) = slot.as_object_mut() else { return };
+            at = object;
+        }
+        at.insert((*last).to_owned(), value);
+    }
+
+    pub(super) fn set_some(&mut self, path: &[&str], value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.set(path, value.into());
+        }
+    }
+}
+
+fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
+    for (name, value) in from {
+        match (into.get_mut(&name), value) {
+            (Some(Value::Object(old)), Value::Object(new)) => merge(old, new),
+            (_, value) => {
+                into.insert(name, value);
+            }
+        }
+    }
+}
+
+/// Reads raw JSON text from the command line or from a `@file`.
+pub(crate) fn payload(text: &str) -> anyhow::Result<Box<RawValue>> {
+    let text = match text.strip_prefix('@') {
+        Some(path) => read_text(Path::new(path))?,
+        None => text.to_owned(),
+    };
+    RawValue::from_string(text.trim().to_owned()).map_err(|error| {
+        Failure::usage(format!("--payload is not JSON: {error}; write a string with JSON quotes: '\"hello\"'")).into()
+    })
+}
+
+pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
+    if path == Path::new("-") {
+        let mut text = String::new();
+        io::stdin().read_to_string(&mut text).context("could not read stdin")?;
+        return Ok(text);
+    }
+    fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("could not read {}: {error}", path.display())).into())
+}

@@ -1,0 +1,86 @@
+//! The examples in the help texts of `everytick job`.
+
+pub(super) const CREATE_HELP: &str = "\
+Examples:
+  everytick job create nightly --cron '0 2 * * *' --tz Europe/Paris --url https://example.org/hook
+  everytick job create poll --every 15m --url https://example.org/poll --method GET --timeout 10s
+  everytick job create cleanup --cron '@daily' -- /usr/local/bin/cleanup --older-than 7d
+  everytick job create dump --cron 'H 3 * * *' --shell 'pg_dump app | gzip > /backup/app.gz'
+  everytick job create report --cron '0 6 * * 1-5' --exclude holidays --url https://example.org/hook
+  everytick job create launch --at 2026-11-16T07:00:00Z --url https://example.org/go --payload '[1]'
+  everytick job create load --after extract --url https://example.org/load
+  everytick job create -f job.json
+  everytick job create --batch jobs.ndjson
+
+A job without --cron, --every or --at runs when it is triggered, or after its --after jobs have ended.
+With -f, flags override the file. --batch reads one job per line: it creates every valid job and lists
+the errors of the others.";
+
+pub(super) const LIST_HELP: &str = "\
+Examples:
+  everytick job list
+  everytick job list --label team=billing --target http
+  everytick job list -q report -o json | jq -r '.items[].name'";
+
+pub(super) const GET_HELP: &str = "\
+Examples:
+  everytick job get nightly
+  everytick job get nightly -o json";
+
+pub(super) const UPDATE_HELP: &str = "\
+Examples:
+  everytick job update nightly --cron '30 2 * * *'
+  everytick job update nightly --timeout 2m --max-retries 5 --label team=billing
+  everytick job update nightly --no-schedule --if-version 3
+
+Fields without a flag do not change. Ticks already due under the old definition are recorded first.";
+
+pub(super) const DELETE_HELP: &str = "\
+Examples:
+  everytick job delete nightly
+  everytick job delete nightly --cancel
+
+The history keeps the job's runs. Runs in progress continue, unless --cancel is set.";
+
+pub(super) const PAUSE_HELP: &str = "\
+Examples:
+  everytick job pause nightly --note 'the receiver is being moved'
+
+Once the command returns, no tick gets a run. Runs in progress continue, unless --cancel is set.";
+
+pub(super) const RESUME_HELP: &str = "\
+Examples:
+  everytick job resume nightly
+
+Ticks during the pause get no run.";
+
+pub(super) const TRIGGER_HELP: &str = "\
+Examples:
+  everytick job trigger nightly
+  everytick job trigger nightly --payload '{\"report\": \"monthly\"}'
+  everytick job trigger nightly --idempotency-key deploy-812";
+
+pub(super) const CANCEL_HELP: &str = "\
+Examples:
+  everytick job cancel nightly
+
+The job continues with its next tick. To stop its ticks too, use `everytick job pause nightly --cancel`.";
+
+pub(super) const NEXT_HELP: &str = "\
+Examples:
+  everytick job next nightly
+  everytick job next nightly -n 30";
+
+pub(super) const EXPLAIN_HELP: &str = "\
+Examples:
+  everytick job explain nightly
+  everytick job explain nightly --at 2026-12-25T02:00:00Z
+  everytick job explain nightly --at 2026-12-25T02:00:00Z -o json | jq -r .kind
+
+Without --at, the command explains the last tick up to now. A deleted job can be explained while its record is stored.";
+
+pub(super) const RUNS_HELP: &str = "\
+Examples:
+  everytick job runs nightly
+  everytick job runs nightly --status failed,cancelled --limit 20
+  everytick job runs nightly --from 2026-11-01T00:00:00Z --to 2026-12-01T00:00:00Z";

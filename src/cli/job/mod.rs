@@ -1,0 +1,367 @@
+//! `everytick job`: creates, lists, shows, changes, pauses and triggers jobs on a server.
+
+mod after_flags;
+mod batch;
+mod document;
+mod flags;
+mod help;
+mod view;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use everytick_domain::{ids::JobId, job::check_name, time::DbTime};
+use serde_json::json;
+
+use self::{
+    batch::create_batch,
+    document::Document,
+    flags::{JobFlags, UpdateFlags},
+    help::*,
+    view::{JobView, print_cancelled, print_changed, print_explanation, print_job, print_next},
+};
+use super::{
+    backfill::{self, Backfill},
+    run::{self, RunFilter, RunView},
+};
+use crate::{
+    client::Client,
+    failure::Failure,
+    output::{self, Output, Text},
+};
+pub(crate) use document::{payload, read_text};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobCommand {
+    /// Create a job from flags or a file
+    #[command(after_help = CREATE_HELP)]
+    Create(Box<Create>),
+    /// List jobs by name
+    #[command(after_help = LIST_HELP)]
+    List(List),
+    /// Show one job
+    #[command(after_help = GET_HELP)]
+    Get(Named),
+    /// Change the given fields of a job
+    #[command(after_help = UPDATE_HELP)]
+    Update(Box<Update>),
+    /// Delete a job
+    #[command(after_help = DELETE_HELP)]
+    Delete(Delete),
+    /// Pause a job: it has no ticks until it is resumed
+    #[command(after_help = PAUSE_HELP)]
+    Pause(Pause),
+    /// Resume a paused job
+    #[command(after_help = RESUME_HELP)]
+    Resume(Named),
+    /// Trigger a run of a job now
+    #[command(after_help = TRIGGER_HELP)]
+    Trigger(Trigger),
+    /// Create runs for past ticks of a job
+    #[command(after_help = backfill::AFTER_HELP)]
+    Backfill(Backfill),
+    /// Cancel all runs of a job that wait or are in progress
+    #[command(after_help = CANCEL_HELP)]
+    Cancel(Named),
+    /// Show the next ticks of a job
+    #[command(after_help = NEXT_HELP)]
+    Next(Next),
+    /// Explain why a job ran or did not run at an instant
+    #[command(after_help = EXPLAIN_HELP)]
+    Explain(Explain),
+    /// List the runs of a job, newest first
+    #[command(after_help = RUNS_HELP)]
+    Runs(Runs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Named {
+    /// The job's name or id
+    #[arg(value_name = "JOB", value_parser = job_ref)]
+    job: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Create {
+    /// The job's name; may be in the file instead
+    #[arg(value_name = "NAME", required_unless_present_any = ["file", "batch"])]
+    name: Option<String>,
+    /// Read the job as JSON from this file; - is stdin
+    #[arg(long, short, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Create many jobs from this file, one JSON object per line; - is stdin
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "name"])]
+    batch: Option<PathBuf>,
+    /// Create only one job, even if the request is repeated with this key
+    #[arg(long, value_name = "KEY", conflicts_with = "batch")]
+    idempotency_key: Option<String>,
+    #[command(flatten)]
+    flags: JobFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// List only enabled jobs, or with =false only disabled jobs
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    enabled: Option<bool>,
+    /// List only paused jobs, or with =false only jobs that are not paused
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    paused: Option<bool>,
+    /// List only jobs with this kind of target
+    #[arg(long, value_parser = ["http", "shell", "queue"])]
+    target: Option<String>,
+    /// List only jobs with this label; if repeated, with all of them
+    #[arg(long, value_name = "KEY[=VALUE]")]
+    label: Vec<String>,
+    /// List only jobs with this text in the name or description
+    #[arg(long, short, value_name = "TEXT")]
+    q: Option<String>,
+    #[command(flatten)]
+    page: PageFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PageFlags {
+    /// List at most this many
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit)]
+    pub(crate) limit: usize,
+    /// Continue from the next_cursor of an earlier list
+    #[arg(long, value_name = "CURSOR")]
+    pub(crate) cursor: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Update {
+    #[command(flatten)]
+    job: Named,
+    /// Change the job only if it has this version; otherwise exit with 4
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<i64>,
+    /// Read the change as a JSON merge patch from this file; - is stdin
+    #[arg(long, short, value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    update: UpdateFlags,
+    #[command(flatten)]
+    flags: JobFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Delete {
+    #[command(flatten)]
+    job: Named,
+    /// Also cancel its runs that wait or are in progress
+    #[arg(long)]
+    cancel: bool,
+    /// Delete the job only if it has this version; otherwise exit with 4
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<i64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Pause {
+    #[command(flatten)]
+    job: Named,
+    /// Store this note with the pause, such as the reason
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+    /// Also cancel its runs that wait or are in progress
+    #[arg(long)]
+    cancel: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Trigger {
+    #[command(flatten)]
+    job: Named,
+    /// Deliver this instead of the job's payload: JSON, or @file, or @- for stdin
+    #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
+    payload: Option<String>,
+    /// Start the run even if the job's overlap policy would skip it
+    #[arg(long)]
+    force: bool,
+    /// Create only one run, even if the request is repeated with this key
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Next {
+    #[command(flatten)]
+    job: Named,
+    /// Show this many ticks
+    #[arg(short = 'n', long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    count: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    #[command(flatten)]
+    job: Named,
+    /// Explain this instant, such as 2026-12-25T02:00:00Z [default: the last tick up to now]
+    #[arg(long, value_name = "INSTANT")]
+    at: Option<DbTime>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Runs {
+    #[command(flatten)]
+    job: Named,
+    #[command(flatten)]
+    filter: RunFilter,
+    #[command(flatten)]
+    page: PageFlags,
+}
+
+/// Accepts a job id or a valid job name, so that a typing error needs no request.
+pub(crate) fn job_ref(text: &str) -> Result<String, String> {
+    match text.parse::<JobId>() {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => check_name(text).map(|()| text.to_owned()),
+    }
+}
+
+fn limit(text: &str) -> Result<usize, String> {
+    let limit = text.parse().ok().filter(|limit| *limit > 0);
+    limit.ok_or_else(|| format!("{text:?} is not a number of rows; write 1 or more"))
+}
+
+impl JobCommand {
+    pub(crate) async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        match self {
+            Self::Create(create) => create.run(client, out).await,
+            Self::List(list) => list.run(client, out).await,
+            Self::Get(Named { job }) => {
+                let answer = client.get(&["jobs", &job]).send().await?;
+                if out.is_json() { Ok(out.json(&answer)?) } else { print_job(out, answer.read()?) }
+            }
+            Self::Update(update) => update.run(client, out).await,
+            Self::Delete(Delete { job: Named { job }, cancel, if_version }) => {
+                let request = client.delete(&["jobs", &job]).header_some("if-match", if_version.map(tag));
+                let answer = request.query_some("cancel", cancel.then_some(true)).send().await?;
+                print_changed(out, answer, "deleted")
+            }
+            Self::Pause(Pause { job: Named { job }, note, cancel }) => {
+                let body = json!({ "note": note, "cancel": cancel });
+                print_changed(out, client.post(&["jobs", &job, "pause"]).json(&body)?.send().await?, "paused")
+            }
+            Self::Resume(Named { job }) => {
+                print_changed(out, client.post(&["jobs", &job, "resume"]).send().await?, "resumed")
+            }
+            Self::Trigger(trigger) => trigger.run(client, out).await,
+            Self::Backfill(backfill) => backfill.run(client, out).await,
+            Self::Cancel(Named { job }) => {
+                let answer = client.post(&["jobs", &job, "cancel"]).send().await?;
+                if out.is_json() { Ok(out.json(&answer)?) } else { print_cancelled(out, &answer.read()?) }
+            }
+            Self::Next(Next { job: Named { job }, count }) => {
+                let answer = client.get(&["jobs", &job, "next"]).query("count", count).send().await?;
+                if out.is_json() { Ok(out.json(&answer)?) } else { print_next(out, answer.read()?) }
+            }
+            Self::Explain(Explain { job: Named { job }, at }) => {
+                let answer = client.get(&["jobs", &job, "explain"]).query_some("at", at).send().await?;
+                if out.is_json() { Ok(out.json(&answer)?) } else { print_explanation(out, answer.read()?) }
+            }
+            Self::Runs(Runs { job: Named { job }, filter, page }) => {
+                let request = filter.apply(client.get(&["jobs", &job, "runs"]));
+                run::print_list(out, request.list(page.limit, page.cursor).await?)
+            }
+        }
+    }
+}
+
+impl Create {
+    async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        if let Some(path) = &self.batch {
+            if !self.flags.for_create()?.is_empty() {
+                return Err(Failure::usage("--batch reads each job from its line; remove the other flags").into());
+            }
+            return create_batch(client, out, path).await;
+        }
+        let mut document = match &self.file {
+            Some(path) => Document::read(path)?,
+            None => Document::default(),
+        };
+        document.overlay(self.flags.for_create()?);
+        if let Some(name) = self.name {
+            document.name(name);
+        }
+        if !document.has_name() {
+            return Err(
+                Failure::usage("the job has no name; write NAME on the command line, or \"name\" in the file").into()
+            );
+        }
+        let request = client.post(&["jobs"]).header_some("idempotency-key", self.idempotency_key);
+        print_changed(out, request.json(&document)?.send().await?, "created")
+    }
+}
+
+impl List {
+    async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        let mut request = client
+            .get(&["jobs"])
+            .query_some("enabled", self.enabled)
+            .query_some("paused", self.paused)
+            .query_some("target", self.target)
+            .query_some("q", self.q);
+        for label in self.label {
+            request = request.query("label", label);
+        }
+        let answer = request.list(self.page.limit, self.page.cursor).await?;
+        if out.is_json() {
+            return Ok(out.json(&answer)?);
+        }
+        let jobs: Vec<JobView> = answer.read()?;
+        if jobs.is_empty() {
+            output::note_line("no jobs");
+            return Ok(());
+        }
+        let rows = jobs.into_iter().map(|job| {
+            vec![
+                Text::strong(&job.name),
+                job.status(),
+                Text::plain(job.schedule_summary()),
+                Text::plain(output::first_line(&job.target_summary(), 48)),
+                Text::plain(job.next_tick.as_deref().unwrap_or("-")),
+                job.last_run.as_ref().map_or(Text::plain("-"), RunView::in_short),
+            ]
+        });
+        out.table(&["NAME", "STATUS", "SCHEDULE", "TARGET", "NEXT TICK", "LAST RUN"], rows.collect())?;
+        run::note_more(&answer);
+        Ok(())
+    }
+}
+
+impl Update {
+    async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        let mut document = match &self.file {
+            Some(path) => Document::read(path)?,
+            None => Document::default(),
+        };
+        document.overlay(self.flags.for_update(self.update)?);
+        if document.is_empty() {
+            return Err(Failure::usage("nothing to change; set a flag such as --timeout 2m").into());
+        }
+        let body = serde_json::to_vec(&document)?;
+        let request = client.patch(&["jobs", &self.job.job]).header_some("if-match", self.if_version.map(tag));
+        print_changed(out, request.body("application/merge-patch+json", body).send().await?, "updated")
+    }
+}
+
+impl Trigger {
+    async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        let mut document = Document::default();
+        document.payload(self.payload.as_deref().map(document::payload).transpose()?);
+        if self.force {
+            document.force();
+        }
+        let request =
+            client.post(&["jobs", &self.job.job, "trigger"]).header_some("idempotency-key", self.idempotency_key);
+        run::print_started(out, request.json(&document)?.send().await?)
+    }
+}
+
+/// Formats a version for `If-Match`.
+fn tag(version: i64) -> String {
+    format!("\"{version}\"")
+}

@@ -1,0 +1,272 @@
+//! Jobs as tables and lists show them.
+
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+
+use crate::{
+    cli::{
+        flow_graph::ParentView,
+        preview::{self, PreviewTick},
+        run::RunView,
+    },
+    client::Answer,
+    output::{self, Output, Text, Tone},
+};
+
+/// The fields of the API's answer that tables show. A missing field is shown empty.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct JobView {
+    id: String,
+    pub(super) name: String,
+    description: String,
+    labels: std::collections::BTreeMap<String, String>,
+    enabled: bool,
+    schedule: Option<ScheduleView>,
+    target: Value,
+    payload: Option<Box<RawValue>>,
+    overlap: String,
+    max_concurrent: Option<u32>,
+    queue_limit: Option<u32>,
+    priority: u8,
+    misfire: Value,
+    retry: Value,
+    timeout: String,
+    on_lost: String,
+    home_region: Option<String>,
+    keep: Option<String>,
+    depends_on: Vec<ParentView>,
+    version: i64,
+    created_at: String,
+    created_by: String,
+    updated_at: String,
+    pub(super) next_tick: Option<String>,
+    pub(super) last_run: Option<RunView>,
+    paused: bool,
+    pause_note: Option<String>,
+    effective_at: Option<String>,
+    backlog: Option<BacklogView>,
+    cancelling: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct BacklogView {
+    action: String,
+    done: u64,
+    remaining: u64,
+}
+
+impl BacklogView {
+    fn summary(&self) -> String {
+        format!("{} in the background: {} done, {} left", self.action, self.done, self.remaining)
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ScheduleView {
+    cron: Option<String>,
+    timezone: Option<String>,
+    gap: Option<String>,
+    fold: Option<String>,
+    every: Option<String>,
+    at: Option<String>,
+    starts_at: Option<String>,
+    ends_at: Option<String>,
+    jitter: Option<String>,
+    exclude: Vec<String>,
+}
+
+pub(super) fn print_changed(out: Output, answer: Answer, verb: &str) -> anyhow::Result<()> {
+    if out.is_json() {
+        return Ok(out.json(&answer)?);
+    }
+    let job: JobView = answer.read()?;
+    let since = job.effective_at.as_ref().map(|at| format!("; in effect since {at}")).unwrap_or_default();
+    let next = job.next_tick.as_ref().map(|at| format!("; next tick {at}")).unwrap_or_default();
+    let retries = job.longest_retry().filter(|_| verb == "created");
+    let retries = retries.map(|total| format!("; retried for at most {total}")).unwrap_or_default();
+    let backlog = match (&job.backlog, job.cancelling) {
+        (Some(work), _) => format!("; waiting runs: {}", work.summary()),
+        (None, true) => "; its waiting runs are being cancelled in the background and will not start".to_owned(),
+        (None, false) => String::new(),
+    };
+    Ok(out.line(&format!("{} {verb}{since}{next}{retries}{backlog}", job.name))?)
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct CancelledView {
+    job: String,
+    cancelled: Vec<String>,
+    stopped: Vec<String>,
+    #[serde(default)]
+    cancelling: bool,
+}
+
+pub(super) fn print_cancelled(out: Output, cancelled: &CancelledView) -> anyhow::Result<()> {
+    let CancelledView { job, cancelled, stopped, cancelling } = cancelled;
+    if *cancelling {
+        let stopped = stopped.len();
+        return Ok(out.line(&format!(
+            "{job}: {stopped} in progress cancelled; the waiting runs are being cancelled and will not start. \
+             `everytick job get {job}` shows how many are left"
+        ))?);
+    }
+    if cancelled.is_empty() {
+        return Ok(out.line(&format!("{job}: no open runs"))?);
+    }
+    let runs = if cancelled.len() == 1 { "run" } else { "runs" };
+    Ok(out.line(&format!("{job}: {} {runs} cancelled, {} of them in progress", cancelled.len(), stopped.len()))?)
+}
+
+#[derive(Deserialize)]
+pub(super) struct ExplanationView {
+    message: String,
+    run: Option<String>,
+}
+
+pub(super) fn print_explanation(out: Output, explanation: ExplanationView) -> anyhow::Result<()> {
+    out.line(&explanation.message)?;
+    if let Some(run) = explanation.run {
+        out.line(&format!("everytick run get {run}"))?;
+    }
+    Ok(())
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Preview {
+    description: Option<String>,
+    ticks: Vec<PreviewTick>,
+}
+
+pub(super) fn print_next(out: Output, preview: Preview) -> anyhow::Result<()> {
+    if let Some(description) = &preview.description {
+        out.line(description)?;
+        out.line("")?;
+    }
+    if preview.ticks.is_empty() {
+        output::note_line("no upcoming ticks");
+        return Ok(());
+    }
+    Ok(preview::print(out, &preview.ticks)?)
+}
+
+pub(super) fn print_job(out: Output, job: JobView) -> anyhow::Result<()> {
+    let labels: Vec<String> = job.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let some = |text: &Option<String>| Text::plain(text.as_deref().unwrap_or_default());
+    let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+    let overlap = match (job.max_concurrent, job.queue_limit) {
+        (Some(max), _) if job.overlap == "allow" => format!("allow, at most {max} in progress"),
+        (_, Some(limit)) => format!("queue, at most {limit} waiting"),
+        _ => job.overlap.clone(),
+    };
+    let misfire = format!(
+        "late after {}, catch up {} (at most {}){}",
+        word(&job.misfire["late_after"]),
+        word(&job.misfire["catch_up"]),
+        word(&job.misfire["max_runs"]),
+        job.misfire["grace"].as_str().map(|grace| format!(", none older than {grace}")).unwrap_or_default(),
+    );
+    let retry = format!(
+        "{} times, {} doubling to {}, {} in all; {} when lost",
+        word(&job.retry["max_retries"]),
+        word(&job.retry["base_delay"]),
+        word(&job.retry["max_delay"]),
+        job.longest_retry().map_or_else(|| "0s".to_owned(), |total| format!("at most {total}")),
+        job.on_lost,
+    );
+    Ok(out.facts(vec![
+        ("Name", Text::strong(&job.name)),
+        ("Id", Text::plain(&job.id)),
+        ("Status", job.status()),
+        ("Note", some(&job.pause_note)),
+        ("Description", Text::plain(&job.description)),
+        ("Labels", Text::plain(labels.join(", "))),
+        ("Schedule", Text::plain(job.full_schedule())),
+        ("Target", Text::plain(job.target_summary())),
+        ("Payload", Text::plain(job.payload.as_ref().map(|raw| raw.get()).unwrap_or_default())),
+        ("Timeout", Text::plain(&job.timeout)),
+        ("Retries", Text::plain(retry)),
+        ("Overlap", Text::plain(overlap)),
+        ("Misfire", Text::plain(misfire)),
+        ("Priority", Text::plain(job.priority.to_string())),
+        ("Home region", some(&job.home_region)),
+        ("Kept for", some(&job.keep)),
+        ("After", Text::plain(job.depends_on.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))),
+        ("Backlog", Text::plain(job.backlog.as_ref().map(BacklogView::summary).unwrap_or_default())),
+        ("Next tick", some(&job.next_tick)),
+        ("Last run", job.last_run.as_ref().map_or(Text::plain(""), RunView::in_short)),
+        ("Version", Text::plain(job.version.to_string())),
+        ("Created", Text::plain(format!("{} by {}", job.created_at, job.created_by))),
+        ("Updated", Text::plain(&job.updated_at)),
+    ])?)
+}
+
+impl JobView {
+    /// The longest total time of all retries of a run. `None` if the job has no retries.
+    fn longest_retry(&self) -> Option<&str> {
+        self.retry["longest_total"].as_str().filter(|_| self.retry["max_retries"] != 0)
+    }
+
+    pub(super) fn status(&self) -> Text {
+        match (self.enabled, self.paused) {
+            (false, _) => Text::new("disabled", Tone::Quiet),
+            (true, true) => Text::new("paused", Tone::Warn),
+            (true, false) => Text::new("enabled", Tone::Good),
+        }
+    }
+
+    pub(super) fn schedule_summary(&self) -> String {
+        let Some(schedule) = &self.schedule else {
+            let parents: Vec<String> = self.depends_on.iter().map(ToString::to_string).collect();
+            return if parents.is_empty() {
+                "when triggered".to_owned()
+            } else {
+                format!("after {}", parents.join(", "))
+            };
+        };
+        match (&schedule.cron, &schedule.every, &schedule.at) {
+            (Some(cron), _, _) => match schedule.timezone.as_deref() {
+                None | Some("UTC") => cron.clone(),
+                Some(zone) => format!("{cron} {zone}"),
+            },
+            (_, Some(every), _) => format!("every {every}"),
+            (_, _, Some(at)) => format!("at {at}"),
+            _ => String::new(),
+        }
+    }
+
+    fn full_schedule(&self) -> String {
+        let mut text = self.schedule_summary();
+        let Some(schedule) = &self.schedule else { return text };
+        let parts = [
+            ("gap", schedule.gap.as_deref().filter(|gap| *gap != "shift")),
+            ("fold", schedule.fold.as_deref().filter(|fold| *fold != "first")),
+            ("from", schedule.starts_at.as_deref()),
+            ("until", schedule.ends_at.as_deref()),
+            ("jitter", schedule.jitter.as_deref()),
+        ];
+        for (name, value) in parts {
+            text += &value.map(|value| format!(", {name} {value}")).unwrap_or_default();
+        }
+        if !schedule.exclude.is_empty() {
+            text += &format!(", except on {}", schedule.exclude.join(", "));
+        }
+        text
+    }
+
+    pub(super) fn target_summary(&self) -> String {
+        let http = &self.target["http"];
+        if let (Some(url), method) = (http["url"].as_str(), http["method"].as_str().unwrap_or("POST")) {
+            return format!("{method} {url}");
+        }
+        if let Some(queue) = self.target["queue"]["name"].as_str() {
+            return format!("queue {queue}");
+        }
+        let command = &self.target["shell"]["command"];
+        if let Some(argv) = command["argv"].as_array() {
+            return argv.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ");
+        }
+        command["script"].as_str().map(|script| format!("sh -c {script}")).unwrap_or_default()
+    }
+}
