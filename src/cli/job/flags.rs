@@ -1,14 +1,13 @@
 //! The flags that define a job, and the document that they produce.
 
-use std::path::Path;
-
 use clap::Args;
 use everytick_domain::time::{DbTime, Span};
 use serde_json::Value;
 
 use super::{
     after_flags::AfterFlags,
-    document::{Document, payload, read_text},
+    document::{Document, payload},
+    target_flags::{RemoveFlags, TargetFlags, pair},
 };
 use crate::cli::cron::{FoldWord, GapWord};
 
@@ -48,33 +47,8 @@ pub(crate) struct JobFlags {
     #[command(flatten)]
     after: AfterFlags,
 
-    /// Deliver runs to this webhook
-    #[arg(long, value_name = "URL", group = "target", help_heading = "What")]
-    url: Option<String>,
-    /// Call the webhook with this method: GET, POST, PUT, PATCH or DELETE [default: POST]
-    #[arg(long, value_name = "METHOD", conflicts_with_all = ["shell", "command", "queue"], help_heading = "What")]
-    method: Option<String>,
-    /// Send this header with the webhook; repeatable
-    #[arg(long, value_name = "NAME: VALUE", value_parser = header, conflicts_with_all = ["shell", "command", "queue"], help_heading = "What")]
-    header: Vec<(String, String)>,
-    /// Sign deliveries with this Standard Webhooks secret (whsec_...), or with the secret in @file
-    #[arg(long, value_name = "SECRET", conflicts_with_all = ["shell", "command", "queue"], help_heading = "What")]
-    secret: Option<String>,
-    /// Run this line with `sh -c`; the server needs --enable-shell
-    #[arg(long, value_name = "SCRIPT", group = "target", help_heading = "What")]
-    shell: Option<String>,
-    /// Set this environment variable of the command; repeatable
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair, conflicts_with_all = ["url", "queue"], help_heading = "What")]
-    env: Vec<(String, String)>,
-    /// Run the command in this directory
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["url", "queue"], help_heading = "What")]
-    workdir: Option<String>,
-    /// Put runs into this queue, from which workers claim them; see `everytick worker`
-    #[arg(long, value_name = "NAME", group = "target", help_heading = "What")]
-    queue: Option<String>,
-    /// Run this program with its arguments, without a shell; the server needs --enable-shell
-    #[arg(last = true, value_name = "CMD", group = "target")]
-    command: Vec<String>,
+    #[command(flatten)]
+    target: TargetFlags,
     /// Deliver this payload: JSON, or @file, or @- for stdin
     #[arg(long, value_name = "JSON", allow_hyphen_values = true, help_heading = "What")]
     payload: Option<String>,
@@ -103,11 +77,9 @@ pub(crate) struct JobFlags {
     /// With --at, delete the job this long after its last run ended [default: never]
     #[arg(long, value_name = "DURATION", help_heading = "How")]
     keep: Option<Span>,
-    /// End an attempt after this time [default: 30s for webhooks, 1h for commands and queues]
-    #[arg(long, value_name = "DURATION", help_heading = "How")]
+    #[arg(long, value_name = "DURATION", help_heading = "How", help = timeout_help())]
     timeout: Option<Span>,
-    /// Retry a failed run at most this many times [default: 10 for webhooks and queues, 0 for commands]
-    #[arg(long, value_name = "N", help_heading = "How")]
+    #[arg(long, value_name = "N", help_heading = "How", help = max_retries_help())]
     max_retries: Option<u32>,
     /// Wait up to this, at least half of it, before the first retry; doubles for each further retry [default: 5s]
     #[arg(long, value_name = "DURATION", help_heading = "How")]
@@ -169,9 +141,8 @@ pub(crate) struct UpdateFlags {
     /// Remove this label; repeatable
     #[arg(long, value_name = "KEY", help_heading = "About")]
     remove_label: Vec<String>,
-    /// Remove this header; repeatable
-    #[arg(long, value_name = "NAME", help_heading = "What")]
-    remove_header: Vec<String>,
+    #[command(flatten)]
+    target: RemoveFlags,
 }
 
 impl JobFlags {
@@ -184,8 +155,7 @@ impl JobFlags {
     /// fields of the other kinds to null.
     pub(crate) fn for_update(self, update: UpdateFlags) -> anyhow::Result<Document> {
         let (cron, every, at) = (self.cron.is_some(), self.every.is_some(), self.at.is_some());
-        let (http, script, argv) = (self.url.is_some(), self.shell.is_some(), !self.command.is_empty());
-        let queue = self.queue.is_some();
+        let target = self.target.clone();
         let policy = self.overlap.clone();
         let other_than = |word: &str| policy.as_deref().is_some_and(|policy| policy != word);
         let one_at_a_time = other_than("allow") && self.max_concurrent.is_none();
@@ -200,19 +170,8 @@ impl JobFlags {
         for field in gone {
             document.set(&["schedule", field], Value::Null);
         }
-        if http || queue {
-            document.set(&["target", "shell"], Value::Null);
-        }
-        if queue || script || argv {
-            document.set(&["target", "http"], Value::Null);
-        }
-        if http || script || argv {
-            document.set(&["target", "queue"], Value::Null);
-        }
-        if script || argv {
-            let other = if script { "argv" } else { "script" };
-            document.set(&["target", "shell", "command", other], Value::Null);
-        }
+        target.replace(&mut document);
+        update.target.set(&mut document)?;
         if one_at_a_time {
             document.set(&["max_concurrent"], Value::Null);
         }
@@ -240,9 +199,6 @@ impl JobFlags {
         for key in &update.remove_label {
             document.set(&["labels", key], Value::Null);
         }
-        for name in &update.remove_header {
-            document.set(&["target", "http", "headers", name], Value::Null);
-        }
         document.set_some(&["name"], update.rename);
         Ok(document)
     }
@@ -266,19 +222,7 @@ impl JobFlags {
 
         document.set_some(&["depends_on"], self.after.depends_on());
 
-        document.set_some(&["target", "http", "url"], self.url);
-        document.set_some(&["target", "http", "method"], self.method.map(|method| method.to_ascii_uppercase()));
-        for (name, value) in self.header {
-            document.set(&["target", "http", "headers", &name], value.into());
-        }
-        document.set_some(&["target", "http", "secret"], self.secret.map(secret).transpose()?);
-        document.set_some(&["target", "shell", "command", "argv"], (!self.command.is_empty()).then_some(self.command));
-        document.set_some(&["target", "shell", "command", "script"], self.shell);
-        for (name, value) in self.env {
-            document.set(&["target", "shell", "env", &name], value.into());
-        }
-        document.set_some(&["target", "shell", "workdir"], self.workdir);
-        document.set_some(&["target", "queue", "name"], self.queue);
+        self.target.set(&mut document)?;
 
         document.set_some(&["overlap"], self.overlap);
         document.set_some(&["max_concurrent"], self.max_concurrent);
@@ -307,30 +251,20 @@ impl JobFlags {
     }
 }
 
-fn secret(text: String) -> anyhow::Result<String> {
-    match text.strip_prefix('@') {
-        Some(path) => Ok(read_text(Path::new(path))?.trim().to_owned()),
-        None => Ok(text),
-    }
+fn timeout_help() -> String {
+    let defaults = everytick_targets::by_kind(|spec| spec.timeout_default().to_string());
+    format!("End an attempt after this time [default: {defaults}]")
 }
 
-fn header(text: &str) -> Result<(String, String), String> {
-    match text.split_once(':') {
-        Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.trim().to_owned())),
-        _ => Err(format!("{text:?} is not a header; write it like \"Authorization: Bearer abc\"")),
-    }
-}
-
-fn pair(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(format!("{text:?} is not a name and a value; write it like \"team=billing\"")),
-    }
+fn max_retries_help() -> String {
+    let defaults = everytick_targets::by_kind(|spec| spec.retry_default().max_retries.to_string());
+    format!("Retry a failed run at most this many times [default: {defaults}]")
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use everytick_domain::target::TargetKind;
     use serde_json::{json, value::RawValue};
 
     use super::*;
@@ -355,6 +289,13 @@ mod tests {
     fn updated(args: &[&str]) -> Value {
         let Update { flags, update } = Update::try_parse_from([&["update"], args].concat()).unwrap();
         serde_json::to_value(flags.for_update(update).unwrap()).unwrap()
+    }
+
+    /// The patch of a target: all other kinds are removed.
+    fn only(kind: &str, target: Value) -> Value {
+        let mut kinds: Value = TargetKind::ALL.iter().map(|kind| (kind.word(), Value::Null)).collect();
+        kinds[kind] = target;
+        kinds
     }
 
     #[test]
@@ -420,17 +361,17 @@ mod tests {
             updated(&["--every", "5m", "--url", "http://h/"]),
             json!({
                 "schedule": {"every": "5m", "cron": null, "timezone": null, "gap": null, "fold": null, "at": null},
-                "target": {"http": {"url": "http://h/"}, "shell": null, "queue": null},
+                "target": only("http", json!({"url": "http://h/"})),
             })
         );
         assert_eq!(
             updated(&["--queue", "emails", "--no-concurrency-key"]),
-            json!({"target": {"queue": {"name": "emails"}, "shell": null, "http": null}, "concurrency_key": null})
+            json!({"target": only("queue", json!({"name": "emails"})), "concurrency_key": null})
         );
         assert_eq!(
             updated(&["--shell", "date", "--overlap", "skip"]),
             json!({
-                "target": {"shell": {"command": {"script": "date", "argv": null}}, "http": null, "queue": null},
+                "target": only("shell", json!({"command": {"script": "date", "argv": null}})),
                 "overlap": "skip", "max_concurrent": null, "queue_limit": null,
             })
         );

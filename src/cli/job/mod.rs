@@ -5,12 +5,13 @@ mod batch;
 mod document;
 mod flags;
 mod help;
+mod target_flags;
 mod view;
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
-use everytick_domain::{ids::JobId, job::check_name, time::DbTime};
+use clap::{Args, Subcommand, builder::PossibleValuesParser};
+use everytick_domain::{ids::JobId, job::check_name, target::TargetKind, time::DbTime};
 use serde_json::json;
 
 use self::{
@@ -108,7 +109,7 @@ pub(crate) struct List {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     paused: Option<bool>,
     /// List only jobs with this kind of target
-    #[arg(long, value_parser = ["http", "shell", "queue"])]
+    #[arg(long, value_parser = PossibleValuesParser::new(TargetKind::ALL.iter().map(|kind| kind.word())))]
     target: Option<String>,
     /// List only jobs with this label; if repeated, with all of them
     #[arg(long, value_name = "KEY[=VALUE]")]

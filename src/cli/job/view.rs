@@ -1,5 +1,6 @@
 //! Jobs as tables and lists show them.
 
+use everytick_targets::{KINDS, KindInfo};
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
@@ -256,17 +257,7 @@ impl JobView {
     }
 
     pub(super) fn target_summary(&self) -> String {
-        let http = &self.target["http"];
-        if let (Some(url), method) = (http["url"].as_str(), http["method"].as_str().unwrap_or("POST")) {
-            return format!("{method} {url}");
-        }
-        if let Some(queue) = self.target["queue"]["name"].as_str() {
-            return format!("queue {queue}");
-        }
-        let command = &self.target["shell"]["command"];
-        if let Some(argv) = command["argv"].as_array() {
-            return argv.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ");
-        }
-        command["script"].as_str().map(|script| format!("sh -c {script}")).unwrap_or_default()
+        let summary = |info: &KindInfo| (info.summary)(&self.target[info.kind.word()]);
+        KINDS.iter().find_map(summary).unwrap_or_default()
     }
 }
