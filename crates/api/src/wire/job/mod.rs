@@ -1,26 +1,34 @@
 //! A job: the definition that clients send, with defaults filled in when it is read, and the job that the API answers.
 
+mod patch;
+mod policies;
+mod requests;
+
 use std::collections::BTreeMap;
 
 use everytick_domain::{
     ids::{JobId, RunId},
     invalid::Invalid,
-    job::{
-        self as domain, CATCH_UP_RUNS_MAX, JobSpec, MAX_CONCURRENT_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX,
-        QUEUE_LIMIT_DEFAULT, QUEUE_LIMIT_MAX, TIMEOUT_MAX,
-    },
+    job::{self as domain, JobSpec, MAX_CONCURRENT_MAX, PRIORITY_MAX, TIMEOUT_MAX},
     queue::KeyExpression,
-    retry::{self, RETRIES_MAX, RetryPolicy},
     schedule::ScheduleSpec,
     target::{HttpTarget, TargetSpec},
     time::{DbTime, Span},
 };
-use everytick_engine::types::{self, Created, Edited, JobRecord, RunRecord};
+use everytick_engine::types::{Created, Edited, JobRecord, RunRecord};
 use everytick_targets::{TargetSettings, object};
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+pub(crate) use self::{
+    patch::JobPatch,
+    requests::{DeletedJob, JobPage, PauseRequest, TriggerRequest},
+};
+use self::{
+    policies::{Misfire, OnLost, Overlap, Retry},
+    requests::BacklogWork,
+};
 use super::{Complaints, Duration, Name, depends::Parent, run::LastRun, schedule::Schedule, target::Target};
 
 /// What to run, and when. An absent field gets its default, also when a job is replaced.
@@ -119,75 +127,6 @@ pub(crate) struct JobDefinition {
     backlog: Option<IgnoredAny>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Overlap {
-    Skip,
-    Queue,
-    CancelPrevious,
-    Allow,
-}
-
-/// What happens to ticks that were not recorded in time.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Misfire {
-    /// A tick recorded later than this is late, and `catch_up` decides whether it runs. At most 1h.
-    #[schema(value_type = Option<Duration>, default = "1m")]
-    late_after: Option<String>,
-    /// A tick older than this never runs. Default: the larger of 1h and one period.
-    #[schema(value_type = Option<Duration>, example = "1h")]
-    grace: Option<String>,
-    /// Which late ticks run: none, the latest, or all of the newest `max_runs`.
-    #[schema(inline)]
-    catch_up: Option<CatchUp>,
-    #[schema(minimum = 1, maximum = 1000, default = 10)]
-    max_runs: Option<i64>,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum CatchUp {
-    None,
-    Latest,
-    All,
-}
-
-/// When a failed run is retried. Delays double from `base_delay` to `max_delay`; `jitter` makes them shorter at random.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Retry {
-    /// The default depends on the kind of target: 10 for http, 0 for shell.
-    #[schema(minimum = 0, maximum = 100)]
-    max_retries: Option<i64>,
-    #[schema(value_type = Option<Duration>, default = "5s")]
-    base_delay: Option<String>,
-    #[schema(value_type = Option<Duration>, default = "10m")]
-    max_delay: Option<String>,
-    /// `equal`: half of each delay is fixed and half is random. `full`: all of it is random.
-    #[schema(inline, default = "equal")]
-    jitter: Option<Jitter>,
-    /// The longest possible sum of all delays, without the attempts. Set by the server.
-    #[schema(value_type = Option<Duration>, read_only, example = "40m35s")]
-    longest_total: Option<String>,
-}
-
-/// How much of a delay is random.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Jitter {
-    Full,
-    Equal,
-}
-
-/// What happens to a run whose node or worker disappeared while it had the claim.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum OnLost {
-    Retry,
-    Fail,
-}
-
 /// Lists omit a longer payload.
 const LISTED_PAYLOAD_BYTES_MAX: usize = 4 * 1024;
 
@@ -206,33 +145,8 @@ impl JobDefinition {
     pub(crate) fn read(self, old: Option<&domain::Job>, allowed: Allowed<'_>) -> Result<JobSpec, Vec<Invalid>> {
         let mut wrong = Complaints::default();
         self.check_read_only(old, &mut wrong);
-        if self.name.is_none() {
-            wrong.add("name", "is missing; every job needs a name");
-        }
-        let name = self.name.unwrap_or_else(|| "unnamed".to_owned());
-        // A job that got this name from an older release keeps it.
-        if name == RESERVED_NAME && old.is_none_or(|old| old.spec.name != name) {
-            wrong.add(
-                "name",
-                format!("{name:?} is reserved: POST /api/v1/jobs/batch creates many jobs; choose another name"),
-            );
-        }
-        let schedule = self.schedule.and_then(|schedule| {
-            // An unchanged schedule keeps its resolved form, so that `H` does not move when only the name changes.
-            let kept = old.and_then(|old| old.spec.schedule.as_ref()).filter(|kept| Schedule::from(*kept) == schedule);
-            let read = || -> Result<ScheduleSpec, Vec<Invalid>> {
-                let (spec, compiled) = schedule.read(&name)?;
-                compiled.check_interval(&spec, allowed.min_interval).map_err(|invalid| vec![invalid])?;
-                Ok(spec)
-            };
-            match kept.map_or_else(read, |kept| Ok(kept.clone())) {
-                Ok(spec) => Some(spec),
-                Err(found) => {
-                    wrong.extend(found.into_iter().map(|invalid| invalid.under("schedule")));
-                    None
-                }
-            }
-        });
+        let name = wrong.job_name(self.name, old);
+        let schedule = self.schedule.and_then(|schedule| wrong.schedule(schedule, &name, old, allowed.min_interval));
         let target = match self.target {
             Some(target) => target.read(old.map(|old| &old.spec.target), allowed.targets, &mut wrong),
             None => {
@@ -240,65 +154,41 @@ impl JobDefinition {
                 None
             }
         };
-        let payload = self.payload.map(|payload| payload.get().to_owned());
+        // An unreadable target has its error already. A placeholder lets the remaining checks run.
+        let unreadable = target.is_none();
+        let target = target.unwrap_or_else(|| TargetSpec::Http(HttpTarget::post(String::new())));
+        let (description, labels) = wrong.texts(self.description, self.labels);
         let overlap = wrong.overlap(self.overlap.as_deref(), self.queue_limit);
         let max_concurrent = wrong.number("max_concurrent", self.max_concurrent, 1, MAX_CONCURRENT_MAX.into());
         let priority = wrong.number("priority", self.priority, 0, PRIORITY_MAX.into());
-        let misfire = self.misfire.unwrap_or_default().read(&mut wrong);
-        let timeout = wrong.span("timeout", self.timeout.as_deref());
         let key = self.concurrency_key.and_then(|key| wrong.keep("concurrency_key", KeyExpression::try_from(key)));
         let max_per_key = wrong.number("max_per_key", self.max_per_key, 1, MAX_CONCURRENT_MAX.into());
-        let keep = wrong.span("keep", self.keep.as_deref());
-        let description = self.description.unwrap_or_default();
-        let labels = self.labels.unwrap_or_default();
-        wrong.no_nul("description", &description);
-        for (key, value) in &labels {
-            wrong.no_nul("labels", key);
-            wrong.no_nul("labels", value);
-        }
-
-        // An unreadable target has its error already. A placeholder lets the remaining checks run.
-        let stand_in = target.is_none();
-        let target = target.unwrap_or_else(stand_in_target);
-        let mut spec = JobSpec {
+        let spec = JobSpec {
             name,
             description,
             labels,
             enabled: self.enabled.unwrap_or(true),
             schedule,
-            payload,
+            payload: self.payload.map(|payload| payload.get().to_owned()),
             overlap,
             max_concurrent,
             priority: priority.unwrap_or(domain::PRIORITY_DEFAULT),
-            misfire,
+            misfire: self.misfire.unwrap_or_default().read(&mut wrong),
             retry: self.retry.unwrap_or_default().read(&target, &mut wrong),
             on_lost: self.on_lost.map_or_else(Default::default, Into::into),
-            timeout: timeout.unwrap_or(target.timeout_default()),
+            timeout: wrong.span("timeout", self.timeout.as_deref()).unwrap_or(target.timeout_default()),
             home_region: self.home_region,
             concurrency_key: key,
             max_per_key: max_per_key.unwrap_or(1),
-            keep,
+            keep: wrong.span("keep", self.keep.as_deref()),
             depends_on: self.depends_on.unwrap_or_default().into_iter().map(Into::into).collect(),
             target,
         };
         wrong.extend(spec.problems());
-        let (longest, kept) = (spec.target.timeout_max(), old.is_some_and(|old| old.spec.timeout == spec.timeout));
-        // A timeout above the limit for all targets has its error already. An unchanged timeout is accepted.
-        let judged = spec.timeout <= TIMEOUT_MAX && !kept;
-        if let Some(longest) = longest.filter(|longest| spec.timeout > *longest && judged) {
-            let message = format!(
-                "{} is longer than {longest}, the limit for {}; for longer work, use a queue target, whose workers may take \
-                 up to {TIMEOUT_MAX}",
-                spec.timeout,
-                spec.target.kind()
-            );
-            wrong.add("timeout", message);
-        }
-        if spec.overlap != domain::Overlap::Allow {
-            // Under any other policy the limit is always one, whatever the client wrote.
-            spec.max_concurrent = None;
-        }
-        wrong.end((!stand_in).then_some(spec))
+        wrong.extend(too_long(&spec, old));
+        // Under any other policy the limit is always one, whatever the client wrote.
+        let max_concurrent = spec.max_concurrent.filter(|_| spec.overlap == domain::Overlap::Allow);
+        wrong.end((!unreadable).then_some(JobSpec { max_concurrent, ..spec }))
     }
 
     fn check_read_only(&self, old: Option<&domain::Job>, wrong: &mut Complaints) {
@@ -336,64 +226,69 @@ impl JobDefinition {
     }
 }
 
-fn stand_in_target() -> TargetSpec {
-    TargetSpec::Http(HttpTarget::post(String::new()))
-}
-
 impl Complaints {
-    fn overlap(&mut self, text: Option<&str>, queue_limit: Option<i64>) -> domain::Overlap {
-        let given = queue_limit.is_some();
-        let limit = self.number("queue_limit", queue_limit, 1, QUEUE_LIMIT_MAX.into());
-        let overlap = match text {
-            None | Some("skip") => domain::Overlap::Skip,
-            Some("queue") => domain::Overlap::Queue { limit: limit.unwrap_or(QUEUE_LIMIT_DEFAULT) },
-            Some("cancel_previous") => domain::Overlap::CancelPrevious,
-            Some("allow") => domain::Overlap::Allow,
-            Some(other) => {
-                let message =
-                    format!("{other:?} is not a policy; write \"skip\", \"queue\", \"cancel_previous\" or \"allow\"");
-                self.add("overlap", message);
-                return domain::Overlap::Skip;
-            }
+    fn job_name(&mut self, name: Option<String>, old: Option<&domain::Job>) -> String {
+        let Some(name) = name else {
+            self.add("name", "is missing; every job needs a name");
+            return "unnamed".to_owned();
         };
-        if let (true, false, Some(limit)) = (given, matches!(overlap, domain::Overlap::Queue { .. }), limit) {
-            let message =
-                format!("{limit} needs overlap \"queue\"; under {:?} no run waits for another", overlap.word());
-            self.add("queue_limit", message);
+        // A job that got this name from an older release keeps it.
+        if name == RESERVED_NAME && old.is_none_or(|old| old.spec.name != name) {
+            self.add(
+                "name",
+                format!("{name:?} is reserved: POST /api/v1/jobs/batch creates many jobs; choose another name"),
+            );
         }
-        overlap
+        name
+    }
+
+    /// An unchanged schedule keeps its resolved form, so that `H` does not move when only the name changes.
+    fn schedule(
+        &mut self,
+        schedule: Schedule,
+        name: &str,
+        old: Option<&domain::Job>,
+        min_interval: Span,
+    ) -> Option<ScheduleSpec> {
+        let stored = old.and_then(|old| old.spec.schedule.as_ref());
+        if let Some(stored) = stored.filter(|stored| Schedule::from(*stored) == schedule) {
+            return Some(stored.clone());
+        }
+        let read = schedule.read(name).and_then(|(spec, compiled)| {
+            compiled.check_interval(&spec, min_interval).map_err(|invalid| vec![invalid])?;
+            Ok(spec)
+        });
+        read.map_err(|found| self.extend(found.into_iter().map(|invalid| invalid.under("schedule")))).ok()
+    }
+
+    fn texts(
+        &mut self,
+        description: Option<String>,
+        labels: Option<BTreeMap<String, String>>,
+    ) -> (String, BTreeMap<String, String>) {
+        let (description, labels) = (description.unwrap_or_default(), labels.unwrap_or_default());
+        self.no_nul("description", &description);
+        for (key, value) in &labels {
+            self.no_nul("labels", key);
+            self.no_nul("labels", value);
+        }
+        (description, labels)
     }
 }
 
-impl Misfire {
-    fn read(self, wrong: &mut Complaints) -> domain::Misfire {
-        let default = domain::Misfire::default();
-        domain::Misfire {
-            late_after: wrong.span("misfire.late_after", self.late_after.as_deref()).unwrap_or(default.late_after),
-            grace: wrong.span("misfire.grace", self.grace.as_deref()),
-            catch_up: self.catch_up.map_or(default.catch_up, Into::into),
-            max_runs: wrong
-                .number("misfire.max_runs", self.max_runs, 1, CATCH_UP_RUNS_MAX.into())
-                .unwrap_or(default.max_runs),
-        }
+/// The error of a timeout above the limit of the target's kind. A timeout above the limit for all targets has its error
+/// already. An unchanged timeout is accepted.
+fn too_long(spec: &JobSpec, old: Option<&domain::Job>) -> Option<Invalid> {
+    let (timeout, kind) = (spec.timeout, spec.target.kind());
+    let longest = spec.target.timeout_max().filter(|longest| timeout > *longest)?;
+    if timeout > TIMEOUT_MAX || old.is_some_and(|old| old.spec.timeout == timeout) {
+        return None;
     }
-}
-
-impl Retry {
-    fn read(self, target: &TargetSpec, wrong: &mut Complaints) -> RetryPolicy {
-        let default = target.retry_default();
-        let base_delay = wrong.span("retry.base_delay", self.base_delay.as_deref()).unwrap_or(default.base_delay);
-        RetryPolicy {
-            max_retries: wrong
-                .number("retry.max_retries", self.max_retries, 0, RETRIES_MAX.into())
-                .unwrap_or(default.max_retries),
-            base_delay,
-            max_delay: wrong
-                .span("retry.max_delay", self.max_delay.as_deref())
-                .unwrap_or(default.max_delay.max(base_delay)),
-            jitter: self.jitter.map_or(default.jitter, Into::into),
-        }
-    }
+    let message = format!(
+        "{timeout} is longer than {longest}, the limit for {kind}; for longer work, use a queue target, whose workers may \
+         take up to {TIMEOUT_MAX}"
+    );
+    Some(Invalid::new("timeout", message))
 }
 
 /// A stored job. `********` replaces a credential; a client that sends it back keeps the stored value.
@@ -467,23 +362,6 @@ pub(crate) struct Job {
     /// before that. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     backlog: Option<BacklogWork>,
-}
-
-/// Waiting runs that are cancelled, or moved to the job's new target, in the background.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct BacklogWork {
-    /// `cancel` or `move`.
-    action: &'static str,
-    /// Runs already cancelled or moved.
-    done: u64,
-    /// Runs still to be cancelled or moved, counted up to 100,000.
-    remaining: u64,
-}
-
-impl From<&types::BacklogWork> for BacklogWork {
-    fn from(work: &types::BacklogWork) -> Self {
-        Self { action: work.action.word(), done: work.done, remaining: work.remaining }
-    }
 }
 
 impl Job {
@@ -566,170 +444,4 @@ impl From<&Created> for Job {
     fn from(created: &Created) -> Self {
         Self::new(&created.job, created.cursor, created.job.created_at, None)
     }
-}
-
-impl From<&domain::Misfire> for Misfire {
-    fn from(misfire: &domain::Misfire) -> Self {
-        Self {
-            late_after: Some(misfire.late_after.to_string()),
-            grace: misfire.grace.map(|grace| grace.to_string()),
-            catch_up: Some(misfire.catch_up.into()),
-            max_runs: Some(misfire.max_runs.into()),
-        }
-    }
-}
-
-impl From<&RetryPolicy> for Retry {
-    fn from(retry: &RetryPolicy) -> Self {
-        Self {
-            max_retries: Some(retry.max_retries.into()),
-            base_delay: Some(retry.base_delay.to_string()),
-            max_delay: Some(retry.max_delay.to_string()),
-            jitter: Some(retry.jitter.into()),
-            longest_total: Some(retry.longest_total().to_string()),
-        }
-    }
-}
-
-impl From<domain::Overlap> for Overlap {
-    fn from(overlap: domain::Overlap) -> Self {
-        match overlap {
-            domain::Overlap::Skip => Self::Skip,
-            domain::Overlap::Queue { .. } => Self::Queue,
-            domain::Overlap::CancelPrevious => Self::CancelPrevious,
-            domain::Overlap::Allow => Self::Allow,
-        }
-    }
-}
-
-same_words! {
-    CatchUp = domain::CatchUp { None, Latest, All }
-    OnLost = retry::OnLost { Retry, Fail }
-    Jitter = retry::Jitter { Full, Equal }
-}
-
-/// A part of a definition, as a JSON merge patch. A field that is absent stays unchanged; `null` restores the default. Nested
-/// objects are patched in the same way.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(example = json!({"description": "nightly", "schedule": {"timezone": "Europe/Paris"}, "priority": 7}))]
-#[expect(
-    dead_code,
-    reason = "only the OpenAPI document uses it; a patch is merged as text, and the result is read as a definition"
-)]
-pub(crate) struct JobPatch {
-    #[schema(nullable = false)]
-    name: Option<Name>,
-    #[schema(max_length = 4096)]
-    description: Option<String>,
-    labels: Option<BTreeMap<String, Option<String>>>,
-    enabled: Option<bool>,
-    #[schema(value_type = Option<Object>)]
-    schedule: Option<IgnoredAny>,
-    #[schema(value_type = Option<Object>, nullable = false)]
-    target: Option<IgnoredAny>,
-    #[schema(value_type = Value, required = false)]
-    payload: Option<IgnoredAny>,
-    #[schema(inline)]
-    overlap: Option<Overlap>,
-    #[schema(minimum = 1, maximum = 1000)]
-    max_concurrent: Option<i64>,
-    #[schema(minimum = 1, maximum = 1000)]
-    queue_limit: Option<i64>,
-    #[schema(minimum = 0, maximum = 9)]
-    priority: Option<i64>,
-    #[schema(value_type = Option<Object>)]
-    misfire: Option<IgnoredAny>,
-    #[schema(value_type = Option<Object>)]
-    retry: Option<IgnoredAny>,
-    timeout: Option<Duration>,
-    #[schema(inline)]
-    on_lost: Option<OnLost>,
-    #[schema(min_length = 1, max_length = 63, pattern = "^[a-z0-9-]{1,63}$")]
-    home_region: Option<String>,
-    #[schema(max_length = 256, pattern = "^(payload|labels)\\.[A-Za-z0-9_-]+$")]
-    concurrency_key: Option<String>,
-    #[schema(minimum = 1, maximum = 1000)]
-    max_per_key: Option<i64>,
-    keep: Option<Duration>,
-    #[schema(max_items = 50)]
-    depends_on: Option<Vec<Parent>>,
-}
-
-/// A page of jobs, by name.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct JobPage {
-    pub(crate) items: Vec<Job>,
-    /// Cursor of the next page; `null` on the last page.
-    #[schema(required)]
-    pub(crate) next_cursor: Option<String>,
-}
-
-/// Pauses a job: it has no ticks until it is resumed.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-#[schema(example = json!({"note": "until the move is done"}))]
-pub(crate) struct PauseRequest {
-    /// The reason, shown with the job.
-    #[schema(max_length = 1024)]
-    pub(crate) note: Option<String>,
-    /// Also cancels the waiting and claimed runs.
-    #[schema(default = false)]
-    pub(crate) cancel: Option<bool>,
-}
-
-const NOTE_BYTES_MAX: usize = 1_024;
-
-impl PauseRequest {
-    pub(crate) fn check(&self) -> Result<(), Vec<Invalid>> {
-        let mut wrong = Complaints::default();
-        if let Some(note) = &self.note {
-            wrong.no_nul("note", note);
-            if note.len() > NOTE_BYTES_MAX {
-                wrong.add("note", format!("is {} bytes long; at most {NOTE_BYTES_MAX} are allowed", note.len()));
-            }
-        }
-        wrong.end(Some(()))
-    }
-}
-
-/// Starts a run now.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-#[schema(example = json!({"payload": {"report": "again"}}))]
-pub(crate) struct TriggerRequest {
-    /// Delivered by this run instead of the job's payload. Any JSON, up to 256 KiB; `null` means the job's payload.
-    #[schema(value_type = Value)]
-    pub(crate) payload: Option<Box<RawValue>>,
-    /// Creates the run even if the job's overlap policy would skip it.
-    #[schema(default = false)]
-    pub(crate) force: Option<bool>,
-}
-
-impl TriggerRequest {
-    pub(crate) fn payload(&self) -> Result<Option<String>, Vec<Invalid>> {
-        let Some(payload) = &self.payload else { return Ok(None) };
-        let size = payload.get().len();
-        if size > PAYLOAD_BYTES_MAX {
-            let message = format!("is {size} bytes long; at most {PAYLOAD_BYTES_MAX} (256 KiB) are delivered");
-            return Err(vec![Invalid::new("payload", message)]);
-        }
-        Ok(Some(payload.get().to_owned()))
-    }
-}
-
-/// The answer to deleting a job.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct DeletedJob {
-    #[schema(value_type = String, format = Uuid)]
-    pub(crate) id: JobId,
-    pub(crate) name: String,
-    /// The job has no tick after this instant; `null` when it had been deleted before.
-    #[schema(required, value_type = Option<String>, format = DateTime)]
-    pub(crate) effective_at: Option<DbTime>,
-    /// The runs cancelled with it.
-    #[schema(value_type = Vec<String>)]
-    pub(crate) cancelled: Vec<RunId>,
-    /// Whether more runs wait than one transaction cancels. None of them starts; they are cancelled in the background.
-    pub(crate) cancelling: bool,
 }
