@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use everytick_domain::{
+    explain::reason_words,
     ids::RunId,
     run::{SkipReason, State},
     time::{DbTime, Span},
@@ -333,7 +334,7 @@ fn print_run(out: Output, run: RunView) -> anyhow::Result<()> {
         ("Flow", some(&run.flow)),
         ("Due", Text::plain(if run.due_at == run.scheduled_at { "" } else { &run.due_at })),
         ("Skipped", Text::plain(if run.skip_reason.is_some() { run.note() } else { String::new() })),
-        ("Because", Text::plain(run.skip_reason.as_deref().map_or("", because))),
+        ("Because", Text::plain(run.skip_reason.as_deref().map(because).unwrap_or_default())),
         ("Attempt", Text::plain(attempt)),
         ("Node", some(&run.node)),
         ("Started", some(&run.started_at)),
@@ -387,21 +388,9 @@ impl RunView {
     }
 }
 
-/// Explains a skip reason. Exhaustive, so that the compiler finds this place when a reason is added.
-fn because(reason: &str) -> &'static str {
-    match SkipReason::from_word(reason) {
-        Some(SkipReason::Overlap) => {
-            "other runs of the job were open, and its overlap policy allows no more to wait or start"
-        }
-        Some(SkipReason::Misfire) => "the tick was recorded after the job's grace period",
-        Some(SkipReason::CatchUp) => "the tick was late, and the job's catch_up policy did not select it",
-        Some(SkipReason::Calendar) => "a calendar of the job excludes the tick",
-        Some(SkipReason::Quota) => "too many runs of the job wait already",
-        Some(SkipReason::Error) => "the tick could not be recorded as a run; see the error, or the job's pause note",
-        Some(SkipReason::Parent) => "a parent in the flow ended in a state that the job's depends_on does not accept",
-        Some(SkipReason::Paused) => "the job was paused when the flow reached it",
-        Some(SkipReason::Unknown(_)) | None => "",
-    }
+/// Explains a skip reason; empty for a reason that only a later release knows.
+fn because(reason: &str) -> String {
+    SkipReason::from_word(reason).map(|reason| reason_words(reason, None)).unwrap_or_default()
 }
 
 pub(crate) fn took(millis: Option<u64>) -> String {

@@ -1,5 +1,7 @@
 //! Runs and attempts as the API answers them, and the result that a receiver reports.
 
+use std::borrow::Cow;
+
 use everytick_domain::{
     ids::{Fence, JobId, RunId},
     invalid::Invalid,
@@ -10,33 +12,48 @@ use everytick_engine::{
     commands::Report,
     types::{AttemptRecord, RunRecord},
 };
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use serde::{Deserialize, Serialize, Serializer};
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{ObjectBuilder, RefOr, Schema, schema::Type},
+};
 
 use super::Complaints;
 
-/// Defines a wire enum with the variants of a domain enum.
+/// Defines a wire form for a domain enum: its words. A new value of the domain needs no change here.
 macro_rules! words {
-    ($($(#[$doc:meta])* $name:ident = $domain:ident { $($word:ident),* })*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
-        #[serde(rename_all = "snake_case")]
-        pub(crate) enum $name {
-            $($word,)*
-            /// Written by a node of a later release.
-            Unknown,
-        }
+    ($($name:ident = $domain:ident)*) => {$(
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) struct $name($domain);
+
         impl From<$domain> for $name {
             fn from(domain: $domain) -> Self {
-                match domain { $($domain::$word => Self::$word,)* $domain::Unknown(_) => Self::Unknown }
+                Self(domain)
+            }
+        }
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.serialize_str(self.0.word())
+            }
+        }
+        impl ToSchema for $name {
+            fn name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+        }
+        impl PartialSchema for $name {
+            /// `unknown` is a value that a node of a later release wrote.
+            fn schema() -> RefOr<Schema> {
+                let words = $domain::ALL.iter().map(|value| value.word()).chain(["unknown"]);
+                ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words)).build().into()
             }
         }
     )*};
 }
 words! {
-    RunState = DomainState { Waiting, Claimed, Succeeded, Failed, Cancelled, Skipped }
-    Skip = SkipReason { Overlap, Misfire, CatchUp, Calendar, Quota, Error, Parent, Paused }
-    Cause = CauseKind { Tick, Request, Backfill, Parent }
+    RunState = DomainState
+    Skip = SkipReason
+    Cause = CauseKind
 }
 
 /// One execution of a job; or, with `from`, `to` and `count`, a range of skipped ticks.
