@@ -7,7 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use everytick_domain::run::{CauseKind, SkipReason, State};
+use everytick_domain::{
+    run::{CauseKind, SkipReason, State},
+    target::TargetKind,
+};
 use serde_json::Value;
 
 use crate::support::{Server, everytick};
@@ -166,6 +169,24 @@ fn the_reference_names_every_state_cause_and_skip_reason() {
     }
 }
 
+/// The name in a reference to a schema.
+fn schema_name(reference: &Value) -> &str {
+    reference["$ref"].as_str().and_then(|path| path.rsplit('/').next()).unwrap()
+}
+
+/// `UPDATE_DOCS=1` writes the table.
+#[test]
+fn the_table_of_targets_is_that_of_the_registry() {
+    let (page, table) = (read("docs/reference/jobs.md"), everytick_targets::reference_table());
+    let begin = page.find("## Targets\n\n").unwrap() + "## Targets\n\n".len();
+    let end = begin + page[begin..].find("\n\n").unwrap() + 1;
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(root("docs/reference/jobs.md"), format!("{}{table}{}", &page[..begin], &page[end..])).unwrap();
+    } else {
+        assert_eq!(page[begin..end], table, "`UPDATE_DOCS=1 cargo test --test it docs` writes the table");
+    }
+}
+
 #[test]
 fn the_reference_names_every_field_of_a_job_and_its_example_is_accepted() {
     let server = Server::builder().flags(&["--enable-shell"]).start();
@@ -176,8 +197,11 @@ fn the_reference_names_every_field_of_a_job_and_its_example_is_accepted() {
     let document: Value =
         serde_json::from_str(&server.script(&format!("curl -fsS {}/openapi.json", server.url()))).unwrap();
     let pages = page + &read("docs/reference/schedules.md");
-    for schema in ["JobDefinition", "Schedule", "Misfire", "Retry", "Http", "Shell"] {
-        let fields = document["components"]["schemas"][schema]["properties"].as_object();
+    let schemas = &document["components"]["schemas"];
+    let kinds: Vec<&str> = schemas["Target"]["properties"].as_object().unwrap().values().map(schema_name).collect();
+    assert_eq!(kinds.len(), TargetKind::ALL.len());
+    for schema in kinds.into_iter().chain(["JobDefinition", "Schedule", "Misfire", "Retry"]) {
+        let fields = schemas[schema]["properties"].as_object();
         for field in fields.unwrap_or_else(|| panic!("the API has no schema {schema}")).keys() {
             assert!(pages.contains(&format!("`{field}`")), "{schema}.{field} is in neither jobs.md nor schedules.md");
         }
