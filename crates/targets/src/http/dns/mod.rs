@@ -1,16 +1,18 @@
 //! Resolves names for webhooks and returns only addresses that the policy accepts: the checked address is the one dialled.
 //! A lookup has a time limit. Answers are cached, failures too. `/etc/hosts` and `localhost` work as for other programs.
 //!
-//! Concurrent lookups are limited. A name has one of three standings, each with its own permits:
+//! Concurrent lookups are limited. A name has one of three reputations, each with its own permits:
 //!
-//! | standing | names | permits |
+//! | reputation | names | permits |
 //! |---|---|---|
 //! | proven | the last quick answer is at most 2 days old, and fewer than 4 lookups since then were slow or unanswered | 6 |
 //! | new | all others | 6, at most 4 of one zone |
 //! | suspect | the last lookup was slow or unanswered, at most 60 s ago | 4 |
 //!
 //! So dead names, however many and in whatever zones, do not delay names that resolve. After their first lookup they do not delay
-//! new names either. The zone is only a guess; if it is wrong, the limits by standing still apply.
+//! new names either. The zone is only a guess; if it is wrong, the limits by reputation still apply.
+
+mod known;
 
 use std::{
     collections::HashMap,
@@ -29,6 +31,7 @@ use hickory_resolver::{
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use self::known::{Answer, Known, NAMES_MAX, NEGATIVE, Pace, Reputation, zone};
 use super::{
     deliver::{OUT_OF_DESCRIPTORS, is_out_of_descriptors},
     own::OwnAddresses,
@@ -46,23 +49,12 @@ const SERVERS_AT_ONCE: usize = 3;
 /// Bounds for the time to live of an answer.
 const POSITIVE_MIN: Duration = Duration::from_secs(5);
 const POSITIVE_MAX: Duration = Duration::from_secs(60);
-/// A failed lookup is not repeated within this time.
-const NEGATIVE: Duration = Duration::from_secs(5);
-/// Maximum number of concurrent lookups: per name, per zone (new names only), and per standing; 16 in total.
+/// Maximum number of concurrent lookups: per name, per zone (new names only), and per reputation; 16 in total.
 const LOOKUPS_PER_NAME_MAX: usize = 4;
 const LOOKUPS_PER_ZONE_MAX: usize = 4;
 const LOOKUPS_PROVEN_MAX: usize = 6;
 const LOOKUPS_NEW_MAX: usize = 6;
 const LOOKUPS_SUSPECT_MAX: usize = 4;
-/// An answer within this time is quick. A slow server occupies permits like one that does not answer.
-const QUICK: Duration = Duration::from_millis(500);
-/// Long enough for the host name of a daily job.
-const PROVEN_FOR: Duration = Duration::from_secs(2 * 24 * 3_600);
-const SUSPECT_FOR: Duration = Duration::from_secs(60);
-/// After this many unanswered lookups in a row a zone counts as silent. A proven name loses its standing after as many.
-const SILENT_LOOKUPS: u32 = 4;
-/// Maximum number of names, and of zones, that are remembered.
-const NAMES_MAX: usize = 10_000;
 /// The system's resolver settings and hosts file are reloaded this often.
 const SETTINGS_KEPT: Duration = Duration::from_secs(60);
 
@@ -76,8 +68,6 @@ pub(crate) enum Unresolved {
     #[error("{0}")]
     NotAsked(&'static str),
 }
-
-type Answer = Result<Arc<[IpAddr]>, Unresolved>;
 
 /// The resolver of the HTTP client. Clones share their lookups.
 #[derive(Clone)]
@@ -183,11 +173,11 @@ impl Lookups {
     /// One permit of each kind, the narrowest first: a lookup that waits for its name blocks no permit that other names need.
     async fn permits(&self, name: &str) -> [Option<OwnedSemaphorePermit>; 3] {
         let name_permit = self.names.enter(name).await;
-        let standing = self.known().standing(name, now());
-        let (zone_permit, permits) = match standing {
-            Standing::Proven => (None, &self.proven),
-            Standing::New => (self.zones.enter(zone(name)).await, &self.new),
-            Standing::Suspect => (None, &self.suspect),
+        let reputation = self.known().reputation(name, now());
+        let (zone_permit, permits) = match reputation {
+            Reputation::Proven => (None, &self.proven),
+            Reputation::New => (self.zones.enter(zone(name)).await, &self.new),
+            Reputation::Suspect => (None, &self.suspect),
         };
         [name_permit, zone_permit, Arc::clone(permits).acquire_owned().await.ok()]
     }
@@ -289,17 +279,6 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// The zone of a name: everything after its first dot. If that is only a top-level domain, or one like `co.uk`, the zone is the
-/// name itself: unrelated names must not share a zone.
-fn zone(name: &str) -> &str {
-    let name = name.trim_end_matches('.');
-    let shared = |zone: &str| match zone.split_once('.') {
-        None => true,
-        Some((first, rest)) => first.len() <= 3 && !rest.contains('.'),
-    };
-    name.split_once('.').map(|(_, zone)| zone).filter(|zone| !shared(zone)).unwrap_or(name)
-}
-
 /// Limits the concurrent lookups per key.
 struct Gates {
     most: usize,
@@ -324,236 +303,13 @@ impl Gates {
     }
 }
 
-/// How fast a lookup was answered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Pace {
-    Quick,
-    Slow,
-    Silent,
-}
-
-impl Pace {
-    fn of(silent: bool, took: Duration) -> Self {
-        match silent {
-            true => Self::Silent,
-            false if took > QUICK => Self::Slow,
-            false => Self::Quick,
-        }
-    }
-}
-
-/// Which permits a name uses. See the table in the header of this file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Standing {
-    Proven,
-    New,
-    Suspect,
-}
-
-/// The results of past lookups, by name and by zone.
-#[derive(Default)]
-struct Known {
-    names: HashMap<Box<str>, KnownName>,
-    /// The number of unanswered lookups in a row, and until when it counts.
-    zones: HashMap<Box<str>, (u32, Instant)>,
-}
-
-struct KnownName {
-    answer: Answer,
-    /// The answer is valid until then.
-    until: Instant,
-    /// When the last quick answer with an address was received.
-    resolved_at: Option<Instant>,
-    /// Number of slow or unanswered lookups since the last quick one, and the time of the latest.
-    late: u32,
-    late_at: Instant,
-}
-
-impl KnownName {
-    fn standing(&self, now: Instant) -> Standing {
-        let resolves = self.resolved_at.is_some_and(|at| now < at + PROVEN_FOR);
-        if resolves && self.late < SILENT_LOOKUPS {
-            Standing::Proven
-        } else if self.late > 0 && now < self.late_at + SUSPECT_FOR {
-            Standing::Suspect
-        } else {
-            Standing::New
-        }
-    }
-}
-
-impl Known {
-    fn standing(&self, name: &str, now: Instant) -> Standing {
-        self.names.get(name).map_or(Standing::New, |name| name.standing(now))
-    }
-
-    fn answer(&self, name: &str, now: Instant) -> Option<Answer> {
-        if let Some(known) = self.names.get(name)
-            && now < known.until
-        {
-            return Some(known.answer.clone());
-        }
-        if self.standing(name, now) == Standing::Proven {
-            return None;
-        }
-        let (silent, until) = self.zones.get(zone(name))?;
-        (*silent >= SILENT_LOOKUPS && now < *until)
-            .then(|| Err(Unresolved::Failed(format!("the name servers of {} do not answer", zone(name)).into())))
-    }
-
-    /// The answer when other lookups occupied the permits. A suspect name whose last lookup failed counts as failed again;
-    /// otherwise its runs would be released unsent forever. In all other cases nothing is known against the name.
-    fn crowded_out(&mut self, name: &str, now: Instant) -> Unresolved {
-        match self.names.get_mut(name) {
-            Some(known) if known.standing(now) == Standing::Suspect => match &known.answer {
-                Err(failed @ Unresolved::Failed(_)) => {
-                    (known.until, known.late_at) = (now + NEGATIVE, now);
-                    failed.clone()
-                }
-                Err(Unresolved::NotAsked(_)) | Ok(_) => CROWDED_OUT,
-            },
-            _ => CROWDED_OUT,
-        }
-    }
-
-    fn remember(&mut self, name: &str, answer: Answer, until: Instant, pace: Pace, now: Instant) {
-        self.make_room(now);
-        if self.names.len() < NAMES_MAX || self.names.contains_key(name) {
-            let fresh = KnownName { answer: answer.clone(), until, resolved_at: None, late: 0, late_at: now };
-            let known = self.names.entry(name.into()).or_insert(fresh);
-            (known.answer, known.until) = (answer, until);
-            match (pace, &known.answer) {
-                (Pace::Quick, Ok(_)) => (known.resolved_at, known.late) = (Some(now), 0),
-                (Pace::Quick, Err(_)) => known.late = 0,
-                (Pace::Slow | Pace::Silent, _) => (known.late, known.late_at) = (known.late.saturating_add(1), now),
-            }
-        }
-        if pace != Pace::Silent {
-            self.zones.remove(zone(name));
-            return;
-        }
-        if self.zones.len() >= NAMES_MAX {
-            self.zones.retain(|_, (_, until)| now < *until);
-        }
-        if self.zones.len() < NAMES_MAX {
-            let (count, counts_until) = self.zones.entry(zone(name).into()).or_insert((0, until));
-            (*count, *counts_until) = (count.saturating_add(1), until);
-        }
-    }
-
-    /// Keeps names that resolve longest, so that a flood of dead names does not make them new again.
-    fn make_room(&mut self, now: Instant) {
-        if self.names.len() >= NAMES_MAX {
-            self.names.retain(|_, name| now < name.until || name.standing(now) != Standing::New);
-        }
-        if self.names.len() >= NAMES_MAX {
-            self.names.retain(|_, name| name.standing(now) == Standing::Proven);
-        }
-    }
-}
-
-const CROWDED_OUT: Unresolved =
-    Unresolved::NotAsked("other DNS lookups occupy all permits, so its name could not be looked up");
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        known::tests::{failed, found},
+        *,
+    };
     use crate::Refused;
-
-    #[test]
-    fn the_zone_of_a_name_is_everything_after_the_first_dot() {
-        for (name, expected) in [
-            ("a.b.example.org", "b.example.org"),
-            ("www.example.org", "example.org"),
-            ("www.example.org.", "example.org"),
-            ("example.org", "example.org"),
-            ("shop.co.uk", "shop.co.uk"),
-            ("www.shop.co.uk", "shop.co.uk"),
-            ("localhost", "localhost"),
-        ] {
-            assert_eq!(zone(name), expected);
-        }
-    }
-
-    fn failed() -> Answer {
-        Err(Unresolved::Failed("no answer".into()))
-    }
-    fn found() -> Answer {
-        Ok(Arc::new([IpAddr::from([192, 0, 2, 1])]))
-    }
-
-    #[test]
-    fn a_zone_is_silent_for_5_s_after_4_unanswered_lookups() {
-        let (mut known, start) = (Known::default(), now());
-        let silent = start + NEGATIVE;
-        for n in 0..SILENT_LOOKUPS {
-            assert!(known.answer("new.dead.example", start).is_none(), "{n} lookups had no answer");
-            known.remember(&format!("n{n}.dead.example"), failed(), silent, Pace::Silent, start);
-        }
-        assert!(known.answer("new.dead.example", start).is_some_and(|answer| answer.is_err()));
-        assert!(known.answer("new.live.example", start).is_none());
-        assert!(known.answer("new.dead.example", silent).is_none(), "the zone is queried again");
-        known.remember("n9.dead.example", found(), start + POSITIVE_MAX, Pace::Quick, start);
-        assert!(known.answer("new.dead.example", start).is_none(), "one answer ends the silence");
-    }
-
-    #[test]
-    fn a_silent_zone_does_not_fail_a_name_that_resolves() {
-        let (mut known, start) = (Known::default(), now());
-        known.remember("ok.shared.example", found(), start, Pace::Quick, start);
-        for n in 0..SILENT_LOOKUPS {
-            known.remember(&format!("n{n}.shared.example"), failed(), start + NEGATIVE, Pace::Silent, start);
-        }
-        assert!(known.answer("new.shared.example", start).is_some());
-        assert!(known.answer("ok.shared.example", start).is_none(), "it is looked up, because it is proven");
-    }
-
-    #[test]
-    fn the_standing_of_a_name_follows_its_lookups() {
-        let (mut known, start) = (Known::default(), now());
-        let name = "a.example";
-        assert_eq!(known.standing(name, start), Standing::New);
-        known.remember(name, failed(), start, Pace::Silent, start);
-        assert_eq!(known.standing(name, start), Standing::Suspect);
-        assert_eq!(known.standing(name, start + SUSPECT_FOR), Standing::New);
-        known.remember(name, found(), start, Pace::Slow, start);
-        assert_eq!(known.standing(name, start), Standing::Suspect, "a slow answer occupies a permit like none");
-        known.remember(name, found(), start, Pace::Quick, start);
-        assert_eq!(known.standing(name, start), Standing::Proven);
-        for _ in 1..SILENT_LOOKUPS {
-            known.remember(name, failed(), start, Pace::Silent, start);
-            assert_eq!(known.standing(name, start), Standing::Proven, "lost packets alone do not change its standing");
-        }
-        known.remember(name, failed(), start, Pace::Silent, start);
-        assert_eq!(known.standing(name, start), Standing::Suspect);
-        known.remember(name, found(), start, Pace::Quick, start);
-        assert_eq!(known.standing(name, start + PROVEN_FOR), Standing::New);
-        known.remember("none.example", failed(), start, Pace::Quick, start);
-        assert_eq!(known.standing("none.example", start), Standing::New, "its server answers, so it is not suspect");
-    }
-
-    #[test]
-    fn a_name_without_a_permit_in_time_counts_as_not_asked_unless_it_failed_before() {
-        let (mut known, start) = (Known::default(), now());
-        known.remember("dead.example", failed(), start, Pace::Silent, start);
-        known.remember("slow.example", found(), start, Pace::Slow, start);
-        known.remember("live.example", found(), start, Pace::Quick, start);
-        for name in ["new.example", "slow.example", "live.example"] {
-            assert!(matches!(known.crowded_out(name, start), Unresolved::NotAsked(_)), "{name}");
-        }
-        assert!(matches!(known.crowded_out("dead.example", start), Unresolved::Failed(_)));
-    }
-
-    #[test]
-    fn a_flood_of_dead_names_does_not_evict_names_that_resolve() {
-        let (mut known, start) = (Known::default(), now());
-        known.remember("ok.example", found(), start, Pace::Quick, start);
-        for n in 0..NAMES_MAX + 10 {
-            known.remember(&format!("n{n}.example"), failed(), start + NEGATIVE, Pace::Silent, start);
-        }
-        assert_eq!(known.standing("ok.example", start), Standing::Proven);
-        assert!(known.names.len() <= NAMES_MAX);
-    }
 
     /// Whether a lookup of the name can start now. Its permits are added to `begun`.
     fn begins(lookups: &Lookups, name: &str, begun: &mut Vec<[Option<OwnedSemaphorePermit>; 3]>) -> bool {
