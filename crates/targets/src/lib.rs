@@ -147,7 +147,7 @@ impl Target for Targets {
 }
 
 /// A failure that a retry would only repeat.
-fn hopeless(error: impl Into<String>) -> Outcome {
+fn permanent_failure(error: impl Into<String>) -> Outcome {
     Outcome::Failed { error: error.into(), output: None, retry: Retry::Never }
 }
 

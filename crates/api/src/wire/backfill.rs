@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::Complaints;
+use super::FieldErrors;
 
 /// Which ticks get their runs first.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
@@ -83,7 +83,7 @@ impl BackfillRequest {
         kept: Span,
         idempotency: Option<IdempotencyKey>,
     ) -> Result<(Ask, bool), Vec<Invalid>> {
-        let mut wrong = Complaints::default();
+        let mut wrong = FieldErrors::default();
         let mut instant = |field: &str, text: Option<&str>| -> Option<DbTime> {
             match text {
                 None => wrong.add(field, "is missing; write an instant such as \"2026-11-16T00:00:00Z\""),

@@ -10,7 +10,7 @@ use everytick_engine::types::{CalendarPut, CalendarRecord};
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use utoipa::ToSchema;
 
-use super::{Complaints, Name};
+use super::{FieldErrors, Name};
 
 /// A set of dates that schedules can exclude.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -47,7 +47,7 @@ pub(crate) struct CalendarDefinition {
 
 impl CalendarDefinition {
     pub(crate) fn read(self) -> Result<CalendarSpec, Vec<Invalid>> {
-        let mut wrong = Complaints::default();
+        let mut wrong = FieldErrors::default();
         let dates: Vec<Option<Days>> =
             self.dates.iter().flatten().map(|text| wrong.keep("dates", text.parse())).collect();
         let yearly: Vec<Option<MonthDay>> =

@@ -73,9 +73,9 @@ pub(crate) struct IdempotencyKey(String);
 
 /// Collects the errors of one object while it is read.
 #[derive(Default)]
-pub(crate) struct Complaints(Vec<Invalid>);
+pub(crate) struct FieldErrors(Vec<Invalid>);
 
-impl Complaints {
+impl FieldErrors {
     pub(crate) fn add(&mut self, field: &str, message: impl Into<String>) {
         self.0.push(Invalid::new(field, message));
     }

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::{
-    Complaints, Duration, FieldError,
+    Duration, FieldError, FieldErrors,
     run::{Cause, RunState, SettleRequest},
 };
 
@@ -47,7 +47,7 @@ pub(crate) struct Wanted {
 
 impl ClaimRequest {
     pub(crate) fn read(self) -> Result<Wanted, Vec<Invalid>> {
-        let mut wrong = Complaints::default();
+        let mut wrong = FieldErrors::default();
         let limit = wrong.number::<u16>("limit", self.limit, 1, i64::try_from(CLAIM_RUNS_MAX).unwrap_or(i64::MAX));
         let wait = wrong.span("wait", self.wait.as_deref()).unwrap_or(Span::ZERO);
         if wait > CLAIM_WAIT_MAX {
@@ -132,13 +132,13 @@ pub(crate) struct BeatRequest {
 
 impl BeatRequest {
     pub(crate) fn read(self) -> Result<Fence, Vec<Invalid>> {
-        let mut wrong = Complaints::default();
+        let mut wrong = FieldErrors::default();
         let fence = wrong.fence(self.fence);
         wrong.end(fence)
     }
 }
 
-impl Complaints {
+impl FieldErrors {
     fn fence(&mut self, fence: Option<i64>) -> Option<Fence> {
         if fence.is_none() {
             self.add("fence", "is missing; send the fence of the claimed run");
@@ -181,7 +181,7 @@ pub(crate) struct LogRequest {
 
 impl LogRequest {
     pub(crate) fn read(self) -> Result<(Fence, String), Vec<Invalid>> {
-        let mut wrong = Complaints::default();
+        let mut wrong = FieldErrors::default();
         let fence = wrong.fence(self.fence);
         let text = self.text.unwrap_or_default();
         if text.is_empty() {
@@ -228,7 +228,7 @@ pub(crate) struct SettleItem {
 
 impl SettleBatch {
     pub(crate) fn read(self) -> Result<Vec<(RunId, Report)>, Vec<Invalid>> {
-        let mut wrong = Complaints::default();
+        let mut wrong = FieldErrors::default();
         let items = self.settles.unwrap_or_default();
         if !(1..=SETTLES_MAX).contains(&items.len()) {
             wrong.add("settles", format!("has {} entries; send 1 to {SETTLES_MAX}", items.len()));
@@ -333,7 +333,7 @@ pub(crate) struct QueueRequest {
 
 impl QueueRequest {
     pub(crate) fn read(self) -> Result<QueueLimits, Vec<Invalid>> {
-        let mut wrong = Complaints::default();
+        let mut wrong = FieldErrors::default();
         let concurrency = wrong.number("concurrency", self.concurrency, 1, QUEUE_CONCURRENCY_MAX.into());
         let rate = self.rate.and_then(|rate| wrong.keep("rate", rate.parse()));
         wrong.end(Some(QueueLimits { concurrency, rate }))

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
-    Complaints,
+    FieldErrors,
     run::{Run, RunState},
 };
 
@@ -37,7 +37,7 @@ pub(crate) struct RedriveRequest {
 
 impl RedriveRequest {
     pub(crate) fn read(self, job: JobRef) -> Result<types::Redrive, Vec<Invalid>> {
-        let mut wrong = Complaints::default();
+        let mut wrong = FieldErrors::default();
         let mut instant = |field: &str, text: Option<&str>| -> Option<DbTime> {
             text?.parse().map_err(|message| wrong.add(field, message)).ok()
         };

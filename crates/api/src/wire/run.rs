@@ -18,7 +18,7 @@ use utoipa::{
     openapi::{ObjectBuilder, RefOr, Schema, schema::Type},
 };
 
-use super::Complaints;
+use super::FieldErrors;
 
 /// Defines a wire form for a domain enum: its words. A new value of the domain needs no change here.
 macro_rules! words {
@@ -282,7 +282,7 @@ impl SettleRequest {
     }
 
     pub(crate) fn read(self) -> Result<Report, Vec<Invalid>> {
-        let mut wrong = Complaints::default();
+        let mut wrong = FieldErrors::default();
         if self.fence.is_none() {
             wrong.add("fence", "is missing; send the fence of the claim, or the everytick-fence of the delivery");
         }

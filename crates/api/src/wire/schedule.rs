@@ -10,7 +10,7 @@ use everytick_domain::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Complaints, Duration, Name};
+use super::{Duration, FieldErrors, Name};
 
 /// Clients register many jobs with few different expressions.
 static CRONS: LazyLock<CronCache> = LazyLock::new(CronCache::default);
@@ -80,9 +80,9 @@ pub(crate) enum Fold {
 impl Schedule {
     /// `seed` is the job's name, from which `H` is derived. Errors name fields of this object.
     pub(crate) fn read(&self, seed: &str) -> Result<(ScheduleSpec, domain::Schedule), Vec<Invalid>> {
-        let mut wrong = Complaints::default();
+        let mut wrong = FieldErrors::default();
         let timing = self.timing(seed, &mut wrong);
-        let instant = |wrong: &mut Complaints, field, text: &Option<String>| -> Option<DbTime> {
+        let instant = |wrong: &mut FieldErrors, field, text: &Option<String>| -> Option<DbTime> {
             wrong.keep(field, text.as_deref()?.parse())
         };
         let starts_at = instant(&mut wrong, "starts_at", &self.starts_at);
@@ -99,7 +99,7 @@ impl Schedule {
         Ok((spec, compiled))
     }
 
-    fn timing(&self, seed: &str, wrong: &mut Complaints) -> Option<Timing> {
+    fn timing(&self, seed: &str, wrong: &mut FieldErrors) -> Option<Timing> {
         if self.cron.is_none() {
             let of_cron =
                 [("timezone", self.timezone.is_some()), ("gap", self.gap.is_some()), ("fold", self.fold.is_some())];
@@ -210,7 +210,7 @@ pub(crate) const PREVIEW_MAX: usize = 1_000;
 
 impl PreviewRequest {
     pub(crate) fn read(self) -> Result<PreviewAsked, Vec<Invalid>> {
-        let mut wrong = Complaints::default();
+        let mut wrong = FieldErrors::default();
         let seed = self.name.unwrap_or_default();
         let schedule = Schedule {
             cron: self.cron,

@@ -5,7 +5,7 @@ use everytick_targets::{TargetSettings, WireForm, listed, object};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Complaints;
+use super::FieldErrors;
 
 macro_rules! define {
     ($($variant:ident($spec:ident) $name:ident,)*) => {
@@ -71,7 +71,7 @@ impl Target {
         self,
         old: Option<&TargetSpec>,
         settings: &TargetSettings,
-        wrong: &mut Complaints,
+        wrong: &mut FieldErrors,
     ) -> Option<TargetSpec> {
         match self.kinds_given() {
             0 => wrong.add("target", format!("is empty; write one of {}", listed(str::to_owned))),

@@ -28,7 +28,7 @@ use super::{
     own::{OwnAddresses, OwnApi},
     validate::{read_url, validate_beside_url},
 };
-use crate::{AddressPolicy, Dispatch, Refused, TargetError, hopeless, tail::Tail};
+use crate::{AddressPolicy, Dispatch, Refused, TargetError, permanent_failure, tail::Tail};
 
 /// Maximum number of bytes read of an answer. The status has decided by then, and the connection is closed.
 pub const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
@@ -88,9 +88,9 @@ impl Http {
     pub(super) async fn send(&self, dispatch: &Dispatch, to: &HttpTarget, cancel: &CancellationToken) -> Outcome {
         let (request, authority) = match self.request(dispatch, to) {
             Ok(ready) => ready,
-            Err(Unsendable::Wrong(error)) => return hopeless(error),
+            Err(Unsendable::Wrong(error)) => return permanent_failure(error),
             Err(Unsendable::Refused(refused)) => return not_here(refused.to_string(), refused),
-            Err(Unsendable::OwnApi(own)) => return hopeless(own.to_string()),
+            Err(Unsendable::OwnApi(own)) => return permanent_failure(own.to_string()),
         };
         let mut tail = Tail::default();
         tokio::select! {
@@ -338,7 +338,7 @@ fn retry_after(value: &str, now: DbTime) -> Option<Span> {
 /// No answer was received: reports the innermost cause, once.
 fn unanswered(error: &reqwest::Error, authority: &str) -> Outcome {
     if let Some(own) = causes(error).find_map(|cause| cause.downcast_ref::<OwnApi>()) {
-        return hopeless(format!("cannot deliver to {authority}: {own}"));
+        return permanent_failure(format!("cannot deliver to {authority}: {own}"));
     }
     if let Some(refused) = causes(error).find_map(|cause| cause.downcast_ref::<Refused>()) {
         return not_here(format!("cannot deliver to {authority}: {refused}"), *refused);

@@ -21,7 +21,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{orphans, validate::validate};
-use crate::{Dispatch, LiveOutput, Stream, hopeless, tail::Tail};
+use crate::{Dispatch, LiveOutput, Stream, permanent_failure, tail::Tail};
 
 /// Time between TERM and KILL.
 pub const TERM_GRACE: Duration = Duration::from_secs(5);
@@ -65,7 +65,7 @@ impl Runner {
         cancel: &CancellationToken,
     ) -> Outcome {
         if let Some(invalid) = validate(what).first() {
-            return hopeless(invalid.to_string());
+            return permanent_failure(invalid.to_string());
         }
         if cancel.is_cancelled() {
             return Outcome::Cancelled { output: None };

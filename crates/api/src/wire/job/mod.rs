@@ -29,7 +29,7 @@ use self::{
     policies::{Misfire, OnLost, Overlap, Retry},
     requests::BacklogWork,
 };
-use super::{Complaints, Duration, Name, depends::Parent, run::LastRun, schedule::Schedule, target::Target};
+use super::{Duration, FieldErrors, Name, depends::Parent, run::LastRun, schedule::Schedule, target::Target};
 
 /// What to run, and when. An absent field gets its default, also when a job is replaced.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -143,7 +143,7 @@ const RESERVED_NAME: &str = "batch";
 impl JobDefinition {
     /// The complete spec, or every error. `old` is the job that is replaced.
     pub(crate) fn read(self, old: Option<&domain::Job>, allowed: Allowed<'_>) -> Result<JobSpec, Vec<Invalid>> {
-        let mut wrong = Complaints::default();
+        let mut wrong = FieldErrors::default();
         self.check_read_only(old, &mut wrong);
         let name = wrong.job_name(self.name, old);
         let schedule = self.schedule.and_then(|schedule| wrong.schedule(schedule, &name, old, allowed.min_interval));
@@ -191,7 +191,7 @@ impl JobDefinition {
         wrong.end((!unreadable).then_some(JobSpec { max_concurrent, ..spec }))
     }
 
-    fn check_read_only(&self, old: Option<&domain::Job>, wrong: &mut Complaints) {
+    fn check_read_only(&self, old: Option<&domain::Job>, wrong: &mut FieldErrors) {
         // A client that sends an item of a list back unchanged would remove the payload.
         if self.payload.is_none() && self.payload_bytes.is_some_and(|bytes| bytes > 0) {
             wrong.add("payload", "was omitted from the list; read the job itself, or the list with include=payload");
@@ -226,7 +226,7 @@ impl JobDefinition {
     }
 }
 
-impl Complaints {
+impl FieldErrors {
     fn job_name(&mut self, name: Option<String>, old: Option<&domain::Job>) -> String {
         let Some(name) = name else {
             self.add("name", "is missing; every job needs a name");

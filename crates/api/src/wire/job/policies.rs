@@ -8,7 +8,7 @@ use everytick_domain::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::wire::{Complaints, Duration};
+use crate::wire::{Duration, FieldErrors};
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -79,7 +79,7 @@ pub(crate) enum OnLost {
     Fail,
 }
 
-impl Complaints {
+impl FieldErrors {
     pub(super) fn overlap(&mut self, text: Option<&str>, queue_limit: Option<i64>) -> domain::Overlap {
         let given = queue_limit.is_some();
         let limit = self.number("queue_limit", queue_limit, 1, QUEUE_LIMIT_MAX.into());
@@ -105,7 +105,7 @@ impl Complaints {
 }
 
 impl Misfire {
-    pub(super) fn read(self, wrong: &mut Complaints) -> domain::Misfire {
+    pub(super) fn read(self, wrong: &mut FieldErrors) -> domain::Misfire {
         let default = domain::Misfire::default();
         domain::Misfire {
             late_after: wrong.span("misfire.late_after", self.late_after.as_deref()).unwrap_or(default.late_after),
@@ -119,7 +119,7 @@ impl Misfire {
 }
 
 impl Retry {
-    pub(super) fn read(self, target: &TargetSpec, wrong: &mut Complaints) -> RetryPolicy {
+    pub(super) fn read(self, target: &TargetSpec, wrong: &mut FieldErrors) -> RetryPolicy {
         let default = target.retry_default();
         let base_delay = wrong.span("retry.base_delay", self.base_delay.as_deref()).unwrap_or(default.base_delay);
         RetryPolicy {

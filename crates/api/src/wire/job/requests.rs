@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::Job;
-use crate::wire::Complaints;
+use crate::wire::FieldErrors;
 
 /// A page of jobs, by name.
 #[derive(Debug, Serialize, ToSchema)]
@@ -40,7 +40,7 @@ const NOTE_BYTES_MAX: usize = 1_024;
 
 impl PauseRequest {
     pub(crate) fn check(&self) -> Result<(), Vec<Invalid>> {
-        let mut wrong = Complaints::default();
+        let mut wrong = FieldErrors::default();
         if let Some(note) = &self.note {
             wrong.no_nul("note", note);
             if note.len() > NOTE_BYTES_MAX {
