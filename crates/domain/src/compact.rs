@@ -300,6 +300,30 @@ mod tests {
         assert!(text.contains(retry), "{text}");
     }
 
+    /// Definitions that release 0.1 wrote, in both forms. Each is read as it was, and written as that release wrote it.
+    #[test]
+    fn definitions_of_release_0_1_are_read_back_equal() {
+        for (full, compact) in [
+            (
+                r#"{"name":"a","description":"","labels":{},"enabled":true,"schedule":{"timing":{"kind":"cron","cron":"0 2 * * *","resolved":"0 2 * * *","timezone":"Europe/Paris","gap":"shift","fold":"first"}},"target":{"http":{"url":"https://example.org/hook","method":"POST","headers":{},"secret":null}},"payload":null,"overlap":"skip","max_concurrent":null,"priority":5,"misfire":{"late_after":"1m","grace":null,"catch_up":"latest","max_runs":10},"retry":{"max_retries":10,"base_delay":"5s","max_delay":"10m","jitter":"equal"},"on_lost":"retry","timeout":"30s","home_region":null,"concurrency_key":null,"max_per_key":1}"#,
+                r#"{"cron":["0 2 * * *","Europe/Paris"],"http":"https://example.org/hook","retry":{"max_retries":10,"base_delay":"5s","max_delay":"10m","jitter":"equal"}}"#,
+            ),
+            (
+                r#"{"name":"b","description":"","labels":{"team":"x"},"enabled":true,"schedule":{"timing":{"kind":"every","every":"5m"}},"target":{"shell":{"command":{"argv":["echo","hi"]},"env":{"A":"b"},"workdir":"/tmp"}},"payload":"{\"a\": 1}","overlap":"allow","max_concurrent":4,"priority":5,"misfire":{"late_after":"1m","grace":null,"catch_up":"latest","max_runs":10},"retry":{"max_retries":0,"base_delay":"5s","max_delay":"10m","jitter":"equal"},"on_lost":"retry","timeout":"1h","home_region":null,"concurrency_key":null,"max_per_key":1}"#,
+                r#"{"every":"5m","target":{"shell":{"command":{"argv":["echo","hi"]},"env":{"A":"b"},"workdir":"/tmp"}},"labels":{"team":"x"},"payload":"{\"a\": 1}","overlap":"allow","max_concurrent":4,"retry":{"max_retries":0,"base_delay":"5s","max_delay":"10m","jitter":"equal"}}"#,
+            ),
+            (
+                r#"{"name":"c","description":"","labels":{},"enabled":true,"schedule":null,"target":{"queue":{"name":"q"}},"payload":null,"overlap":"skip","max_concurrent":null,"priority":5,"misfire":{"late_after":"1m","grace":null,"catch_up":"latest","max_runs":10},"retry":{"max_retries":10,"base_delay":"5s","max_delay":"10m","jitter":"equal"},"on_lost":"retry","timeout":"1h","home_region":"eu","concurrency_key":"payload.a","max_per_key":2,"depends_on":[{"job":"a","when":"succeeded"}]}"#,
+                r#"{"target":{"queue":{"name":"q"}},"retry":{"max_retries":10,"base_delay":"5s","max_delay":"10m","jitter":"equal"},"home_region":"eu","concurrency_key":"payload.a","max_per_key":2,"depends_on":[{"job":"a","when":"succeeded"}]}"#,
+            ),
+        ] {
+            let spec: JobSpec = serde_json::from_str(full).unwrap();
+            assert_eq!(serde_json::to_string(&spec).unwrap(), full);
+            let (written, read) = write_and_read(&spec);
+            assert_eq!((written.as_str(), &read), (compact, &spec));
+        }
+    }
+
     #[test]
     fn a_document_without_a_target_is_rejected() {
         let read: CompactSpec<'_> = serde_json::from_str("{}").unwrap();
