@@ -1,5 +1,5 @@
-//! The only public serde types: request and response bodies. Reading a definition converts it to a domain value and collects
-//! every error, each under the field path that the client wrote.
+//! The public serde types: request and response bodies. The form of a target is in its folder of the targets crate. Reading a
+//! definition converts it to a domain value and collects every error, each under the field path that the client wrote.
 
 /// Converts between a wire enum and a domain enum with the same variants.
 macro_rules! same_words {
