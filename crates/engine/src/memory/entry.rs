@@ -272,3 +272,83 @@ impl Entry {
         open.waiting > 0 && self.job.spec.in_progress_max().is_some_and(|max| open.in_progress >= max as usize)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use everytick_domain::{
+        job::{Creation, create},
+        schedule::CronCache,
+    };
+    use everytick_store::conformance::{START, TENANT, job_id, overlapping, s};
+
+    use super::*;
+
+    fn entry() -> Entry {
+        let creation = Creation { id: job_id(TENANT, "j"), tenant: TENANT, partition: 0, by: "test".into(), at: START };
+        let (job, cursor) = create(creation, overlapping("j"), &[], &CronCache::default()).unwrap();
+        let loaded = LoadedJob {
+            job: Arc::new(job),
+            epoch: Epoch::from_raw(1),
+            cursor,
+            last_tick: None,
+            open: Vec::new(),
+            unread: Unread::default(),
+            room: 100,
+        };
+        Entry::new(loaded, BTreeMap::new())
+    }
+
+    #[test]
+    fn a_job_has_a_timer_only_while_it_may_be_planned() {
+        let mut entry = entry();
+        assert!(entry.set_timer(s(10)));
+        assert_eq!(entry.take_timer(), Some(s(10)));
+        entry.begin_recording();
+        assert!(entry.is_recording() && !entry.is_stale() && !entry.set_timer(s(20)));
+        entry.end_recording();
+        assert!(entry.set_timer(s(20)));
+        entry.mark(StaleReason::Changed, None);
+        assert!(!entry.set_timer(s(20)) && entry.take_timer().is_none());
+        entry.mark_reloaded();
+        assert!(entry.set_timer(s(20)));
+    }
+
+    #[test]
+    fn a_job_that_becomes_stale_while_its_ticks_are_recorded_is_stale_after_the_answer() {
+        let mut entry = entry();
+        entry.begin_recording();
+        entry.mark(StaleReason::Changed, None);
+        assert!(entry.is_recording() && entry.is_stale());
+        entry.end_recording();
+        assert!(!entry.is_recording() && entry.is_stale());
+    }
+
+    #[test]
+    fn a_weaker_reason_does_not_replace_a_stronger_one() {
+        let mut entry = entry();
+        entry.mark(StaleReason::Unsure, None);
+        entry.mark(StaleReason::Changed, None);
+        assert!(entry.is_unsure() && entry.is_forgotten());
+        entry.mark_sure();
+        assert!(!entry.is_unsure() && entry.is_forgotten(), "the fence was raised; the reload is still to come");
+        entry.mark_reloaded();
+        assert!(!entry.is_stale() && !entry.is_forgotten());
+        entry.mark_sure();
+        assert!(!entry.is_stale());
+    }
+
+    #[test]
+    fn a_reload_verifies_one_tick_until_the_next_reload() {
+        let mut entry = entry();
+        entry.mark(StaleReason::Changed, Some(s(10)));
+        entry.mark(StaleReason::Changed, None);
+        assert!(!entry.is_verified_for(s(10)), "the reload is still to come");
+        entry.mark_reloaded();
+        entry.begin_recording();
+        entry.end_recording();
+        assert!(entry.is_verified_for(s(10)) && !entry.is_verified_for(s(20)), "a failed recording is planned again");
+        entry.mark(StaleReason::Changed, None);
+        entry.mark_reloaded();
+        assert!(!entry.is_verified_for(s(10)));
+    }
+}
