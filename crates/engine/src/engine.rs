@@ -88,7 +88,7 @@ impl Engine {
         }
         engine.spawn(pulse::CLAIM, claim::choose::run(engine.shared.clone()));
         engine.spawn("cancel", cancel::run(engine.shared.clone()));
-        engine.spawn("cancel-look", cancel::run_looks(engine.shared.clone()));
+        engine.spawn("cancel-look", cancel::run_poll(engine.shared.clone()));
         engine.spawn("raise", raise::run(engine.shared.clone()));
         engine.spawn("prune", prune::run(engine.shared.clone()));
         engine.spawn("detect", detect::run(engine.shared.clone()));

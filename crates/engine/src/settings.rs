@@ -118,15 +118,15 @@ pub(crate) const ASIDE_FIRST: Duration = Duration::from_secs(1);
 /// The longest delay between two such retries.
 pub(crate) const ASIDE_MAX: Duration = Duration::from_secs(30);
 /// Changes read in one statement. The rows are narrow, and bulk registration makes many of them.
-pub(crate) const CHANGES_PER_LOOK_MAX: usize = 4_000;
+pub(crate) const CHANGES_PER_READ_MAX: usize = 4_000;
 /// Jobs of the horizon read in one page. Each page costs a lookup in every partition, so a node that takes over 40,000 jobs
 /// reads them in ten pages.
 pub(crate) const JOBS_PER_HORIZON_MAX: usize = 4_000;
 /// Cursors of the horizon read in one statement. The rows are narrow.
-pub(crate) const PLACES_PER_LOOK_MAX: usize = 10_000;
+pub(crate) const CURSORS_PER_READ_MAX: usize = 10_000;
 /// A queue job is reloaded when memory has more than twice the open runs that were last read, plus this many: workers may
 /// report to another node, so this node does not learn that their runs have ended.
-pub(crate) const OPEN_UNTOLD_MAX: usize = 64;
+pub(crate) const OPEN_UNSEEN_MAX: usize = 64;
 /// Parts of the horizon read concurrently.
 pub(crate) const HORIZONS_AT_ONCE: usize = 3;
 /// Runs claimed in one statement.
@@ -134,9 +134,9 @@ pub(crate) const CLAIMS_PER_BATCH_MAX: usize = 500;
 /// How many jobs at their slot limit a search for delegated runs can skip.
 pub(crate) const FULL_DELEGATED_MAX: usize = 1_000;
 /// Waiting runs read when no slot is free.
-pub(crate) const LOOK_WITHOUT_SLOT_MAX: usize = 100;
+pub(crate) const PEEK_WITHOUT_SLOT_MAX: usize = 100;
 /// The shortest interval between polls for flow steps of other nodes. The node's own steps wake the loop at once.
-pub(crate) const FLOWS_LOOK_EVERY: Duration = Duration::from_millis(500);
+pub(crate) const FLOWS_POLL_EVERY: Duration = Duration::from_millis(500);
 /// Flows read in one page. Each is advanced by its own call.
 pub(crate) const FLOWS_PER_BATCH_MAX: usize = 100;
 /// Transactions of one flow in one pass. A flow that starts many jobs at once continues in the next pass.
@@ -166,7 +166,7 @@ pub(crate) const SETTLE_RETRY_FIRST: Duration = Duration::from_millis(100);
 /// The longest such delay.
 pub(crate) const SETTLE_RETRY_MAX: Duration = Duration::from_secs(5);
 /// How often the age of the oldest pending settlement is measured.
-pub(crate) const UNSETTLED_LOOK_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const UNSETTLED_CHECK_EVERY: Duration = Duration::from_secs(1);
 /// The age from which on the oldest pending settlement is logged.
 pub(crate) const UNSETTLED_WARN_AFTER: Duration = Duration::from_secs(10);
 /// How often it is logged.
@@ -182,9 +182,9 @@ pub(crate) const RAISE_EVERY: Duration = Duration::from_secs(5);
 /// A cursor that lags by this many ticks is raised at once.
 pub(crate) const RAISE_LAG_TICKS: u32 = 48;
 /// Cursors selected in one pass.
-pub(crate) const RAISES_PER_LOOK_MAX: usize = 20_000;
+pub(crate) const RAISES_PER_PASS_MAX: usize = 20_000;
 /// How often the node checks for cursors to raise.
-pub(crate) const RAISE_LOOK_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const RAISE_POLL_EVERY: Duration = Duration::from_secs(1);
 /// A run that could not be sent for lack of file descriptors is released after this pause.
 pub(crate) const UNSENT_PAUSE: Duration = Duration::from_secs(1);
 /// How long a loop pauses after the store has failed.
@@ -202,14 +202,14 @@ pub(crate) const PRUNE_FIRST: Duration = Duration::from_secs(60);
 /// Rows deleted in one pruning statement.
 pub(crate) const PRUNE_BATCH: usize = 1_000;
 /// How often a job is reloaded whose waiting runs are blocked by a run in progress on another node.
-pub(crate) const BLOCKED_LOOK_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const BLOCKED_RELOAD_EVERY: Duration = Duration::from_secs(1);
 /// How many jobs are reloaded at a time whose waiting runs are blocked by a run between two attempts.
-pub(crate) const BLOCKED_LOOKS_MAX: usize = 100;
+pub(crate) const BLOCKED_RELOADS_MAX: usize = 100;
 /// How often the node checks whether it still owns the claims it works on: a user may have cancelled a run through another
 /// node. Only runs that have lasted this long are checked.
-pub(crate) const CANCEL_LOOK_EVERY: Duration = Duration::from_millis(800);
+pub(crate) const CANCEL_POLL_EVERY: Duration = Duration::from_millis(800);
 /// How many claims one such check reads. The comparison after each renewal reads all.
-pub(crate) const CANCEL_LOOK_MAX: usize = 1_000;
+pub(crate) const CANCEL_POLL_MAX: usize = 1_000;
 /// Any node may take a partition that has had no live owner for this long.
 pub(crate) const UNOWNED_MAX: Duration = Duration::from_secs(2);
 /// How often the normal rate is estimated while late runs wait. The estimate reads all jobs in memory, so not every pass makes
@@ -244,7 +244,7 @@ pub(crate) const WATCH_GRACE: Span = Span::millis(400);
 /// How often backfills are advanced.
 pub(crate) const BACKFILL_EVERY: Duration = Duration::from_secs(1);
 /// Backfills found by one query.
-pub(crate) const BACKFILLS_PER_LOOK_MAX: usize = 100;
+pub(crate) const BACKFILLS_PER_READ_MAX: usize = 100;
 /// How often a node polls for backlogs. While there is one, batch follows batch.
 pub(crate) const BACKLOG_EVERY: Duration = Duration::from_secs(1);
 /// Batches in one pass. The pause that follows lets other transactions write.

@@ -16,7 +16,7 @@ use crate::{
     cluster::unsure,
     dispatch::deliver,
     pulse,
-    settings::{BLOCKED_LOOK_EVERY, CLAIMS_PER_BATCH_MAX, FAILURE_PAUSE, LOOK_WITHOUT_SLOT_MAX},
+    settings::{BLOCKED_RELOAD_EVERY, CLAIMS_PER_BATCH_MAX, FAILURE_PAUSE, PEEK_WITHOUT_SLOT_MAX},
     shared::Shared,
 };
 
@@ -33,7 +33,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut blocked_at = MonoTime::now();
     let mut delegated_at = None;
     while !shared.stopping() {
-        if MonoTime::now().since(blocked_at) >= BLOCKED_LOOK_EVERY {
+        if MonoTime::now().since(blocked_at) >= BLOCKED_RELOAD_EVERY {
             blocked_at = MonoTime::now();
             shared.memory().mark_blocked_stale();
             shared.wake_load.notify_one();
@@ -90,7 +90,7 @@ async fn pass(shared: &Arc<Shared>, pace: &mut Pace, delegated_at: &mut Option<M
     };
     let lease = shared.lease();
     // Search even without a free slot, because a due run may supersede a run in progress.
-    let limit = if free == 0 { LOOK_WITHOUT_SLOT_MAX } else { free.min(CLAIMS_PER_BATCH_MAX) };
+    let limit = if free == 0 { PEEK_WITHOUT_SLOT_MAX } else { free.min(CLAIMS_PER_BATCH_MAX) };
     let sent = MonoTime::now();
     let asked = shared.parts.store.peek_waiting(&lease, &partitions, &busy, late_after, limit);
     let waiting = match shared.read("find waiting runs", asked).await {

@@ -9,7 +9,7 @@ use crate::{
     cluster::compare,
     memory::OwnClaim,
     pulse,
-    settings::{CANCEL_LOOK_EVERY, CANCEL_LOOK_MAX},
+    settings::{CANCEL_POLL_EVERY, CANCEL_POLL_MAX},
     shared::Shared,
 };
 
@@ -29,18 +29,18 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 }
 
 /// Compares claims on a timer: the cancel may have gone to another node, or its commit may have had no answer.
-pub(crate) async fn run_looks(shared: Arc<Shared>) {
+pub(crate) async fn run_poll(shared: Arc<Shared>) {
     let mut after = None;
     loop {
         tokio::select! {
             biased;
             () = shared.stopped.cancelled() => return,
-            () = tokio::time::sleep(CANCEL_LOOK_EVERY) => {}
+            () = tokio::time::sleep(CANCEL_POLL_EVERY) => {}
         }
         let _pass = pulse::pass();
         // It only reads, so no outcome is unknown. The comparison after each renewal does the same and reports errors.
         let own = lasting(&shared, after);
-        after = own.keys().next_back().copied().filter(|_| own.len() == CANCEL_LOOK_MAX);
+        after = own.keys().next_back().copied().filter(|_| own.len() == CANCEL_POLL_MAX);
         if let Err(error) = compare::compare_own(&shared, own).await {
             tracing::debug!(%error, "could not check whether runs were cancelled");
         }
@@ -50,9 +50,9 @@ pub(crate) async fn run_looks(shared: Arc<Shared>) {
 /// The claims after `after` that have lasted for a while. Most runs end before they are checked.
 fn lasting(shared: &Shared, after: Option<RunId>) -> BTreeMap<RunId, OwnClaim> {
     let now = MonoTime::now();
-    let lasts = |own: &OwnClaim| now.since(own.since) >= CANCEL_LOOK_EVERY && !own.cancel.is_cancelled();
+    let lasts = |own: &OwnClaim| now.since(own.since) >= CANCEL_POLL_EVERY && !own.cancel.is_cancelled();
     let memory = shared.memory();
     let from = after.map_or(Bound::Unbounded, Bound::Excluded);
     let lasting = memory.claims().range((from, Bound::Unbounded)).filter(|(_, own)| lasts(own));
-    lasting.take(CANCEL_LOOK_MAX).map(|(run, own)| (*run, own.clone())).collect()
+    lasting.take(CANCEL_POLL_MAX).map(|(run, own)| (*run, own.clone())).collect()
 }

@@ -15,7 +15,7 @@ use everytick_domain::{
 use everytick_store::{ClaimedRun, Waiting, WaitingRun};
 
 use super::{Claimed, Memory, entry::Entry};
-use crate::settings::{BLOCKED_LOOKS_MAX, SLOTS_PER_ONE_KEPT};
+use crate::settings::{BLOCKED_RELOADS_MAX, SLOTS_PER_ONE_KEPT};
 
 impl Memory {
     /// Jobs with a waiting run that may not start another one. A search for their runs would find nothing to do.
@@ -49,9 +49,9 @@ impl Memory {
             busy.into_iter().partition(|job| self.jobs.get(job).is_some_and(elsewhere));
         let later: BTreeSet<_> = later.into_iter().filter(|job| self.jobs.contains_key(job)).collect();
         let after = self.blocked_after.map_or(Bound::Unbounded, Bound::Excluded);
-        let page: Vec<_> = later.range((after, Bound::Unbounded)).copied().take(BLOCKED_LOOKS_MAX).collect();
+        let page: Vec<_> = later.range((after, Bound::Unbounded)).copied().take(BLOCKED_RELOADS_MAX).collect();
         // After the last job it starts again from the first.
-        self.blocked_after = page.last().copied().filter(|_| page.len() == BLOCKED_LOOKS_MAX);
+        self.blocked_after = page.last().copied().filter(|_| page.len() == BLOCKED_RELOADS_MAX);
         for job in now.into_iter().chain(page) {
             self.mark_stale(job);
         }
@@ -264,7 +264,7 @@ mod tests {
     fn jobs_blocked_by_a_run_between_two_attempts_are_reloaded_in_rotation() {
         let mut memory = Memory::default();
         memory.add_partitions(&everytick_domain::partition::PartitionSet::all(1));
-        let jobs = BLOCKED_LOOKS_MAX + 1;
+        let jobs = BLOCKED_RELOADS_MAX + 1;
         for n in 0..jobs {
             let mut loaded = loaded(TENANT, &format!("j{n}"));
             let mut spec = (*loaded.job.spec).clone();
@@ -281,7 +281,7 @@ mod tests {
             memory.horizon(vec![loaded], partition_generation);
         }
         let mut read = BTreeSet::new();
-        for expected in [BLOCKED_LOOKS_MAX, 1] {
+        for expected in [BLOCKED_RELOADS_MAX, 1] {
             memory.mark_blocked_stale();
             let wanted: BTreeSet<_> =
                 memory.take_wanted(usize::MAX, MonoTime::now()).into_iter().map(|(job, _)| job).collect();

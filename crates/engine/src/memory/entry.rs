@@ -13,7 +13,7 @@ use everytick_store::{LoadedJob, Unread};
 use everytick_targets::Needs;
 
 use super::SlotUser;
-use crate::{clock::MonoTime, settings::OPEN_UNTOLD_MAX};
+use crate::{clock::MonoTime, settings::OPEN_UNSEEN_MAX};
 
 /// Whether the job may be planned, and if not, what has to happen first.
 ///
@@ -237,7 +237,7 @@ impl Entry {
 
     /// Whether many of the open runs may have ended meanwhile: workers report to any node, so this node does not learn it.
     pub(super) fn may_be_over(&self) -> bool {
-        self.is_pulled() && self.open.len() > self.open_read * 2 + OPEN_UNTOLD_MAX
+        self.is_pulled() && self.open.len() > self.open_read * 2 + OPEN_UNSEEN_MAX
     }
 
     /// Whether workers claim its runs from a queue. This node does not learn when they end; its open runs are only those last

@@ -13,8 +13,8 @@ use crate::{
     cluster::unsure,
     pulse,
     settings::{
-        CHANGES_PER_LOOK_MAX, FAILURE_PAUSE, HORIZON, HORIZON_EVERY, HORIZONS_AT_ONCE, JOBS_PER_HORIZON_MAX,
-        JOBS_PER_LOAD_MAX, LOAD_SPLITS, PLACES_PER_LOOK_MAX,
+        CHANGES_PER_READ_MAX, CURSORS_PER_READ_MAX, FAILURE_PAUSE, HORIZON, HORIZON_EVERY, HORIZONS_AT_ONCE,
+        JOBS_PER_HORIZON_MAX, JOBS_PER_LOAD_MAX, LOAD_SPLITS,
     },
     shared::Shared,
 };
@@ -81,7 +81,7 @@ async fn all(shared: &Arc<Shared>) -> Result<bool> {
     let mut after = None;
     loop {
         let lease = shared.lease();
-        let asked = shared.parts.store.look_at_horizon(&lease, &partitions, until, after, PLACES_PER_LOOK_MAX);
+        let asked = shared.parts.store.look_at_horizon(&lease, &partitions, until, after, CURSORS_PER_READ_MAX);
         let seen = shared.read("read the horizon", asked).await?;
         if !shared.memory().seen(&seen, until, partition_generation) {
             return Ok(false);
@@ -152,7 +152,7 @@ async fn pass(shared: &Arc<Shared>, mark: &mut ChangeMark) -> Result<()> {
         if partitions.is_empty() {
             break;
         }
-        let asked = shared.parts.store.changes(&partitions, *mark, CHANGES_PER_LOOK_MAX);
+        let asked = shared.parts.store.changes(&partitions, *mark, CHANGES_PER_READ_MAX);
         let changes = shared.read("read changes of jobs", asked).await?;
         let until = shared.clock.now().plus(HORIZON);
         {

@@ -9,7 +9,7 @@ use crate::{
     clock::MonoTime,
     cluster::unsure,
     pulse,
-    settings::{HORIZON, RAISE_LOOK_EVERY, RAISES_PER_LOOK_MAX, TICKS_PER_BATCH_MAX},
+    settings::{HORIZON, RAISE_POLL_EVERY, RAISES_PER_PASS_MAX, TICKS_PER_BATCH_MAX},
     shared::Shared,
 };
 
@@ -18,7 +18,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         tokio::select! {
             biased;
             () = shared.stopped.cancelled() => return,
-            () = tokio::time::sleep(RAISE_LOOK_EVERY) => {}
+            () = tokio::time::sleep(RAISE_POLL_EVERY) => {}
         }
         let _pass = pulse::pass();
         pass(&shared, false).await;
@@ -41,7 +41,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>, all: bool) {
         // Select cursors for many batches at once: the selection reads all lagging jobs, with memory locked.
         let (raises, partition_generation) = {
             let memory = shared.memory();
-            (memory.raises(MonoTime::now(), all, RAISES_PER_LOOK_MAX), memory.partition_generation())
+            (memory.raises(MonoTime::now(), all, RAISES_PER_PASS_MAX), memory.partition_generation())
         };
         for part in raises.chunks(TICKS_PER_BATCH_MAX) {
             // The partitions have changed. Their new owner raises these cursors too.
@@ -63,7 +63,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>, all: bool) {
             }
             shared.wake_load.notify_one();
         }
-        if raises.len() < RAISES_PER_LOOK_MAX {
+        if raises.len() < RAISES_PER_PASS_MAX {
             return;
         }
     }

@@ -18,7 +18,7 @@ use crate::{
     dispatch::deliver::Ended,
     pulse,
     settings::{
-        FAILURE_PAUSE, SETTLE_BYTES_MAX, SETTLE_GROUP, SETTLES_PER_BATCH_MAX, UNSETTLED_LOOK_EVERY,
+        FAILURE_PAUSE, SETTLE_BYTES_MAX, SETTLE_GROUP, SETTLES_PER_BATCH_MAX, UNSETTLED_CHECK_EVERY,
         UNSETTLED_WARN_AFTER, UNSETTLED_WARN_EVERY,
     },
     shared::Shared,
@@ -90,7 +90,7 @@ async fn settle_again(shared: &Arc<Shared>, mut left: mpsc::UnboundedReceiver<Le
     let mut queue = Queue::default();
     let mut warned = None;
     loop {
-        let wait = queue.wait(MonoTime::now()).map(|wait| wait.min(UNSETTLED_LOOK_EVERY));
+        let wait = queue.wait(MonoTime::now()).map(|wait| wait.min(UNSETTLED_CHECK_EVERY));
         tokio::select! {
             biased;
             () = shared.stopped.cancelled() => return,

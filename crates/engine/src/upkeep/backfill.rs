@@ -9,7 +9,7 @@ use everytick_store::{Result, StoreError};
 use crate::{
     cluster::unsure,
     pulse,
-    settings::{BACKFILL_EVERY, BACKFILLS_PER_LOOK_MAX},
+    settings::{BACKFILL_EVERY, BACKFILLS_PER_READ_MAX},
     shared::Shared,
 };
 
@@ -36,7 +36,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<usize> {
         if partitions.is_empty() {
             return Ok(made);
         }
-        let asked = shared.parts.store.load_backfills(&partitions, after, BACKFILLS_PER_LOOK_MAX);
+        let asked = shared.parts.store.load_backfills(&partitions, after, BACKFILLS_PER_READ_MAX);
         let found = shared.read("find backfills", asked).await?;
         if found.is_empty() {
             return Ok(made);

@@ -21,7 +21,7 @@ use crate::{
     clock::MonoTime,
     cluster::unsure,
     pulse,
-    settings::{FLOW_STEPS_PER_PASS_MAX, FLOWS_LOOK_EVERY, FLOWS_PER_BATCH_MAX},
+    settings::{FLOW_STEPS_PER_PASS_MAX, FLOWS_PER_BATCH_MAX, FLOWS_POLL_EVERY},
     shared::Shared,
 };
 
@@ -31,7 +31,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             biased;
             () = shared.stopped.cancelled() => return,
             () = shared.parts.hints.on_flow_steps() => {}
-            () = tokio::time::sleep(shared.parts.settings.poll.max(FLOWS_LOOK_EVERY)) => {}
+            () = tokio::time::sleep(shared.parts.settings.poll.max(FLOWS_POLL_EVERY)) => {}
         }
         let _pass = pulse::pass();
         match pass(&shared).await {
