@@ -69,8 +69,9 @@ impl Commands {
                 continue;
             }
             match self.settle_node_claim(tenant, *run, report).await {
-                // The caller answers this report on its own.
-                Err(StoreError::NotFound(_)) => {}
+                // The caller answers this report on its own. A single report on a run whose job cannot be read is not
+                // stale, so its error is returned: the worker may report again.
+                Err(StoreError::NotFound(what)) if what == "run" || reports.len() > 1 => {}
                 state => settled.extend(state?.map(|state| (*run, state))),
             }
         }
