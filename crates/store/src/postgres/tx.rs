@@ -308,6 +308,8 @@ impl Tx for Write {
         cancel.bind(self.now.millis()).execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
     }
+    // A worker's claim on a run that has ended already is not removed here: every transaction that ends a run removes it,
+    // and the search for overdue claims removes what a node of an early release left.
     async fn cancel_claimed(&mut self, job: JobId) -> Result<Vec<RunId>> {
         let lowest = horizon::lowest_open_from(&mut self.tx, self.now, self.doing).await?;
         let cancel = sqlx::query_scalar(sql!("runs/cancel_claimed")).bind(job.uuid());

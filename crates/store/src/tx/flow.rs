@@ -58,7 +58,7 @@ pub trait FlowTx: Tx {
     async fn edges_below(&mut self, job: JobId) -> Result<Edges>;
     /// The recorded runs of a flow.
     async fn node_runs(&mut self, row: &FlowRow) -> Result<BTreeMap<RunId, NodeRun>>;
-    /// The rows of these jobs. Notes and leaves out a row that cannot be decoded.
+    /// The rows of these jobs. A store that many nodes share notes and leaves out a row that cannot be decoded.
     async fn readable_jobs(&mut self, jobs: &[JobId]) -> Result<Vec<JobRow>>;
     async fn steps_of(&mut self, flow: RunId) -> Result<Vec<RunId>>;
     /// Removes the steps of these runs.

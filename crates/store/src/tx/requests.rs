@@ -44,7 +44,7 @@ pub struct StoredRequest {
     pub id: Uuid,
 }
 
-/// Locks the key. Then returns the object that the same request created before, if any.
+/// The object that the same request created before, if any. The caller has locked the key with [`lock`].
 pub async fn replayed<T: Tx + ?Sized>(
     tx: &mut T,
     tenant: TenantId,
