@@ -14,6 +14,26 @@ use crate::{
     AcceptedRun, ClaimBeat, ClaimedRun, HeldClaim, Lease, NodeInfo, SettleAnswer, StoreError, Success, Supersede,
 };
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_accepted {
+    ($open:path) => {
+        $crate::conformance_group! { $open, accepted:
+            an_accepted_run_outlives_its_node_and_is_settled_by_its_fence,
+            only_a_current_claim_of_the_incarnation_is_accepted,
+            a_claim_of_another_incarnation_is_not_accepted,
+            a_lost_lease_accepts_nothing,
+            an_accepted_run_counts_for_overlap,
+            an_accepted_run_can_be_superseded_and_cancelled,
+            an_accepted_run_of_an_edited_job_is_redelivered_to_the_new_target,
+            an_accepted_run_times_out_without_a_report,
+            an_accepted_run_is_never_pruned,
+            an_accepted_run_is_not_ended_by_a_workers_success,
+        }
+    };
+}
+
 fn taken(run: &ClaimedRun) -> AcceptedRun {
     AcceptedRun { run: run.id, fence: run.fence, worker: "http".into(), timeout_at: s(100), previous: false }
 }

@@ -18,6 +18,39 @@ use crate::{
     BackfillAdvanced, BackfillRecord, EndedRuns, IdempotencyKey, Lease, NewBackfill, NodeInfo, Result, StoreError,
 };
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_backfills {
+    ($open:path) => {
+        $crate::conformance_group! { $open, backfills:
+            a_new_backfill_has_no_runs_and_returns_its_ticks,
+            backfilled_runs_wait_as_late_and_do_not_change_ticks_or_cursor,
+            a_backfill_is_done_after_all_its_runs_ended_and_counts_their_states,
+            a_job_that_may_not_overlap_gets_one_backfilled_run_at_a_time,
+            a_backfill_obeys_its_rate_and_the_limit_of_open_runs,
+            a_backfill_creates_runs_in_the_requested_order,
+            an_edit_does_not_change_the_ticks_of_a_backfill,
+            a_cancelled_backfill_creates_no_more_runs,
+            a_cancel_does_not_end_another_backfill,
+            a_cancel_does_not_change_a_backfill_that_is_done,
+            a_pause_does_not_stop_a_backfill_but_a_delete_does,
+            a_repeated_request_returns_the_same_backfill,
+            running_backfills_per_job_are_limited,
+            an_impossible_backfill_is_refused_with_its_field,
+            runs_for_old_ticks_have_recent_ids,
+            a_backfill_that_takes_too_long_is_ended_with_a_note,
+            a_lost_lease_creates_no_backfilled_runs,
+            backfills_are_loaded_by_the_partition_of_their_job,
+            backfills_are_listed_newest_first_in_pages_and_stay_with_their_tenant,
+            backfills_have_audit_rows,
+            an_ended_backfill_is_pruned,
+            a_cancelled_backfill_is_kept_until_its_open_runs_are_counted,
+            an_explanation_lists_the_backfilled_runs_of_the_instant,
+        }
+    };
+}
+
 const KEPT: Span = Span::days(90);
 
 /// A backfill of the job `j` from second `from` to second `to`, oldest first.

@@ -15,7 +15,33 @@ use super::{
 };
 use crate::{CalendarPut, JobFilter, PutCalendar, Result, RowAnswer, StoreError};
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_calendars {
+    ($open:path) => {
+        $crate::conformance_group! { $open, calendars:
+            a_calendar_is_created_read_listed_and_deleted,
+            deleting_a_calendar_does_not_change_others,
+            putting_an_unchanged_calendar_makes_no_new_version,
+            a_put_with_a_wrong_version_is_refused,
+            calendars_per_tenant_are_limited,
+            a_job_that_uses_an_unknown_calendar_is_refused,
+            a_loaded_job_has_its_calendars,
+            a_new_version_raises_the_epochs_of_the_jobs_that_use_it,
+            ticks_planned_under_an_old_version_are_stale,
+            an_edit_applies_to_each_tick_the_calendar_version_of_its_instant,
+            versions_keep_their_order_when_the_clock_goes_back,
+            only_the_newest_versions_are_kept,
+            a_calendar_that_a_job_uses_cannot_be_deleted,
+            calendars_do_not_cross_tenants,
+            calendars_have_audit_rows,
+        }
+    };
+}
+
 const TODAY: &str = "2026-11-16";
+
 const OTHER_DAY: &str = "2026-12-25";
 
 fn dates(dates: &[&str]) -> CalendarSpec {

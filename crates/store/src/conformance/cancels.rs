@@ -9,6 +9,28 @@ use everytick_domain::{
 use super::{Bench, OTHER_TENANT, TENANT, actor, by_name, new_run, overlapping, s, settle, spec, tick, ticks};
 use crate::{KeptOutput, RowAnswer, SettleAnswer, StoreError, Supersede};
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_cancels {
+    ($open:path) => {
+        $crate::conformance_group! { $open, cancels:
+            a_superseded_run_is_cancelled_with_a_raised_fence_and_a_reason,
+            an_ended_run_is_not_superseded,
+            a_lost_lease_supersedes_nothing,
+            a_cancelled_run_keeps_the_output_of_its_last_attempt,
+            an_output_is_stored_only_on_the_named_run,
+            a_succeeded_run_keeps_its_own_output,
+            cancelling_a_job_cancels_all_its_open_runs,
+            an_unknown_deleted_or_foreign_job_cannot_be_cancelled,
+            under_queue_requests_wait_up_to_the_limit,
+            under_queue_a_run_between_two_attempts_does_not_count_as_waiting,
+            under_queue_a_request_makes_earlier_plans_stale,
+            under_cancel_previous_requests_wait,
+        }
+    };
+}
+
 fn previous(name: &str) -> JobSpec {
     JobSpec { overlap: Overlap::CancelPrevious, ..spec(name) }
 }

@@ -10,6 +10,37 @@ use everytick_domain::{
 use super::{Bench, OTHER_TENANT, START, TENANT, TTL, incarnation, new_run, overlapping, s, spec, tick, ticks};
 use crate::{Beat, Busy, LATE_PER_TENANT_MAX, NewRun, NodeInfo, StoreError, WaitingRun};
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_claims {
+    ($open:path) => {
+        $crate::conformance_group! { $open, claims:
+            on_time_runs_come_first_then_by_priority_then_the_oldest,
+            late_runs_rotate_between_tenants,
+            a_run_that_is_not_due_is_neither_returned_nor_claimed,
+            runs_of_busy_jobs_are_skipped_except_forced_runs_and_retries,
+            a_search_for_waiting_runs_obeys_its_limit,
+            a_lost_lease_reads_no_waiting_runs,
+            a_claim_raises_fence_and_attempt_and_removes_the_run_from_waiting,
+            a_run_is_claimed_once,
+            a_node_can_check_which_claims_it_still_has,
+            claims_are_returned_in_the_requested_order,
+            a_lost_lease_claims_nothing,
+            unknown_and_ended_runs_are_not_claimed,
+            a_claim_returns_the_payload_of_the_run,
+            an_incarnation_can_load_its_claims,
+            the_claims_of_an_ended_lease_are_lost,
+            a_lost_claim_on_an_old_run_is_found,
+            a_node_that_left_loses_its_claims,
+            a_live_nodes_own_claims_are_not_lost,
+            a_search_for_lost_claims_obeys_its_limit,
+            a_settled_run_is_no_longer_lost,
+            a_renewal_may_raise_the_bound_past_ended_runs,
+        }
+    };
+}
+
 pub async fn on_time_runs_come_first_then_by_priority_then_the_oldest(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     let mut jobs = Vec::new();

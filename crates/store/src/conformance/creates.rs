@@ -13,6 +13,34 @@ use everytick_domain::{
 use super::{Bench, LIMITS, OTHER_TENANT, START, TENANT, actor, by_name, job_id, s, schedule, spec};
 use crate::{Created, IDEMPOTENCY_KEPT, IdempotencyKey, JobFilter, NewJob, Result, StoreError};
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_creates {
+    ($open:path) => {
+        $crate::conformance_group! { $open, creates:
+            a_new_job_starts_at_its_first_tick_after_now,
+            a_home_region_is_stored_until_an_edit_changes_it,
+            a_disabled_job_and_one_without_a_schedule_have_no_cursor,
+            a_job_name_is_unique,
+            a_job_name_is_unique_in_a_batch,
+            tenants_may_have_jobs_of_the_same_name,
+            the_quota_is_enforced_and_a_deleted_job_does_not_count,
+            a_refused_job_does_not_stop_the_others_of_its_batch,
+            an_at_in_the_past_is_refused_with_the_time_of_the_store,
+            an_at_that_has_just_passed_is_accepted,
+            a_schedule_that_never_fires_is_refused_unless_disabled,
+            a_repeated_request_returns_the_same_job,
+            a_key_reused_for_another_job_is_refused,
+            a_key_belongs_to_its_tenant,
+            a_refused_request_does_not_use_its_key,
+            a_new_job_has_an_audit_row,
+            jobs_created_together_have_an_audit_row_each,
+            a_job_is_read_as_it_was_created,
+        }
+    };
+}
+
 pub async fn a_new_job_starts_at_its_first_tick_after_now(bench: &Bench) {
     bench.go(20);
     let created = bench.created(TENANT, spec("j")).await.unwrap();

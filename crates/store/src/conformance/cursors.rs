@@ -5,6 +5,21 @@ use everytick_domain::ids::{Epoch, JobId};
 use super::{Bench, s, spec};
 use crate::Raise;
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_cursors {
+    ($open:path) => {
+        $crate::conformance_group! { $open, cursors:
+            a_cursor_is_raised,
+            a_cursor_is_never_lowered,
+            a_cursor_is_not_raised_under_another_epoch,
+            a_cursor_raised_to_no_next_tick_stays_there,
+            a_batch_of_raises_returns_the_jobs_whose_cursor_reached_the_value,
+        }
+    };
+}
+
 pub async fn a_cursor_is_raised(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     assert_eq!(bench.raise(&job, 1, Some(s(50))).await, [job.id]);

@@ -16,6 +16,39 @@ use super::{
 };
 use crate::{EditJob, JobRef, RowAnswer, SettleAnswer, StoreError};
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_edits {
+    ($open:path) => {
+        $crate::conformance_group! { $open, edits:
+            a_pause_records_the_due_ticks_and_no_later_tick,
+            an_edit_or_a_resume_cancels_no_open_run,
+            a_resumed_job_continues_after_the_pause,
+            an_edit_never_gets_the_epoch_of_an_earlier_edit_that_was_lost,
+            a_deleted_job_is_not_found_and_frees_its_name,
+            a_new_definition_applies_after_x,
+            ticks_planned_before_an_edit_are_stale_after_it,
+            an_edit_with_a_wrong_version_is_refused,
+            a_job_can_be_renamed_but_not_to_a_name_that_is_taken,
+            an_edit_that_changes_nothing_writes_nothing,
+            an_unknown_job_and_one_of_another_tenant_cannot_be_edited,
+            an_edit_to_an_at_that_has_passed_is_refused,
+            an_edit_to_an_at_that_has_just_passed_records_its_tick,
+            an_edit_to_an_at_that_is_already_recorded_is_refused,
+            x_is_not_before_the_last_recorded_tick_when_the_clock_goes_back,
+            ticks_already_recorded_are_not_recorded_again_by_an_edit,
+            an_edit_skips_due_ticks_that_overlap_an_open_run,
+            an_edit_records_a_long_backlog_as_ranges,
+            a_pause_does_not_change_open_runs,
+            a_pause_with_cancel_ends_open_runs_and_returns_the_claimed_ones,
+            a_delete_with_cancel_ends_open_runs,
+            an_edit_has_an_audit_row_that_names_x,
+            a_pause_keeps_its_note,
+        }
+    };
+}
+
 fn every(name: &str, seconds: u64) -> JobSpec {
     JobSpec { schedule: Some(schedule(Timing::Every { every: Span::seconds(seconds) })), ..spec(name) }
 }

@@ -16,6 +16,22 @@ use super::{
 };
 use crate::{JobRef, NewJob, PutCalendar, StoreError};
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_facts {
+    ($open:path) => {
+        $crate::conformance_group! { $open, facts:
+            the_row_and_the_range_of_an_instant_are_loaded,
+            changes_are_listed_oldest_first_with_the_previous_definition,
+            a_deleted_job_is_explained_by_its_id_and_by_its_name,
+            the_default_instant_is_the_last_expected_tick_of_the_job,
+            calendars_of_past_definitions_are_loaded,
+            facts_do_not_cross_tenants,
+        }
+    };
+}
+
 async fn facts(bench: &Bench, job: &JobRef, at: Option<DbTime>) -> (Facts, DbTime) {
     bench.store.load_facts(TENANT, job, at, Span::days(90)).await.unwrap()
 }

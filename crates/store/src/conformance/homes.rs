@@ -17,6 +17,25 @@ use super::{
 };
 use crate::{ChangeMark, EditJob, Edited, Lease, NewJob, Result, RowAnswer, StoreError};
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_homes {
+    ($open:path) => {
+        $crate::conformance_group! { $open, homes:
+            the_first_job_of_a_region_claims_a_block_and_later_jobs_use_it,
+            each_region_has_its_own_block_and_one_region_too_many_is_refused,
+            a_refused_job_claims_no_block,
+            regions_claimed_at_the_same_time_get_different_blocks,
+            changing_the_home_moves_the_job_and_its_waiting_runs,
+            the_last_ticks_before_a_move_wait_in_the_new_partition,
+            a_run_released_after_a_move_waits_in_the_new_partition,
+            a_move_is_a_change_in_the_old_and_the_new_partition,
+            an_edit_that_keeps_the_home_keeps_the_partition,
+        }
+    };
+}
+
 fn at_home(name: &str, region: &str) -> JobSpec {
     JobSpec { home_region: Some(region.to_owned()), ..spec(name) }
 }

@@ -18,6 +18,30 @@ use super::{
 };
 use crate::{ChangeMark, NodeInfo, StoreError, Unread};
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_loads {
+    ($open:path) => {
+        $crate::conformance_group! { $open, loads:
+            the_horizon_returns_jobs_by_cursor_in_pages,
+            the_horizon_has_no_jobs_without_ticks,
+            the_horizon_needs_a_lease,
+            a_loaded_job_has_its_open_runs_and_no_others,
+            a_load_reads_as_many_waiting_runs_as_the_policy_needs,
+            a_load_reads_runs_between_two_attempts_before_others,
+            waiting_runs_of_a_queue_job_are_counted_but_not_read,
+            a_loaded_job_has_its_last_recorded_tick_from_the_cursor_on,
+            a_claim_of_a_dead_incarnation_is_still_an_open_run,
+            deleted_jobs_are_loaded_and_unknown_jobs_are_not,
+            changes_include_created_and_edited_jobs,
+            a_new_job_whose_first_tick_is_far_ahead_is_found_by_the_horizon,
+            changes_come_in_pages,
+            a_reader_of_changes_that_is_up_to_date_gets_nothing_new,
+        }
+    };
+}
+
 pub async fn the_horizon_returns_jobs_by_cursor_in_pages(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     let every = |seconds| Some(schedule(Timing::Every { every: Span::seconds(seconds) }));

@@ -5,6 +5,29 @@ use everytick_domain::{ids::RunId, time::Span};
 use super::{Bench, START, TTL, incarnation, s};
 use crate::{Beat, Lease, NodeInfo, NodeProcess, StoreError, TakeOver};
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_nodes {
+    ($open:path) => {
+        $crate::conformance_group! { $open, nodes:
+            the_store_uses_the_given_clock,
+            a_renewal_records_the_status_of_the_node,
+            a_lease_is_valid_until_it_expires,
+            a_renewal_extends_the_lease,
+            an_expired_lease_cannot_be_renewed,
+            a_new_incarnation_has_a_higher_fence_and_ends_the_old_one,
+            after_raising_the_fence_the_old_fence_is_rejected,
+            the_fence_of_a_lost_lease_cannot_be_raised,
+            only_the_node_and_incarnation_of_a_lease_can_raise_its_fence,
+            a_node_that_left_has_no_lease,
+            lease_fences_increase_even_when_the_clock_goes_back,
+            the_cluster_lists_nodes_with_their_join_and_renewal_data,
+            a_node_that_left_or_was_replaced_is_not_listed,
+        }
+    };
+}
+
 pub(super) async fn lives(bench: &Bench, lease: &Lease) -> bool {
     match bench.store.peek_waiting(lease, &bench.all(), &[], None, 1).await {
         Ok(_) => true,

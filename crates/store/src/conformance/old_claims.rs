@@ -12,6 +12,31 @@ use crate::{
     Beat, ClaimedRun, LISTED_PER_PAGE_MAX, Lease, ListedClaims, NodeInfo, OldClaim, RowAnswer, StoreError, Supersede,
 };
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_old_claims {
+    ($open:path) => {
+        $crate::conformance_group! { $open, old_claims:
+            an_old_claim_is_listed_before_the_bound_passes_it,
+            the_bound_does_not_pass_unlisted_claims,
+            a_claim_made_after_the_listing_is_listed_by_the_renewal,
+            a_claim_below_the_bound_is_listed_and_does_not_move_the_bound,
+            a_repeated_tick_does_not_change_the_listed_claim_of_another_node,
+            a_renewal_with_an_older_fence_does_not_change_a_listed_claim,
+            a_node_lists_no_claims_of_other_nodes,
+            a_renewal_does_not_raise_the_bound_of_another_lease,
+            an_old_claim_that_ended_is_not_listed_any_more,
+            cancelling_a_job_keeps_the_old_claims_of_other_jobs,
+            an_old_claim_counts_for_overlap,
+            listed_claims_come_in_pages,
+            a_lost_lease_lists_nothing,
+            an_old_claim_is_not_pruned,
+            a_listed_claim_on_a_run_that_is_over_does_not_keep_the_run,
+        }
+    };
+}
+
 async fn listed(bench: &Bench, lease: &Lease) -> ListedClaims {
     bench.store.listed_claims(lease, None, LISTED_PER_PAGE_MAX).await.unwrap()
 }

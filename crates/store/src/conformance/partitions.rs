@@ -5,6 +5,29 @@ use everytick_domain::{edit::Change, ids::Incarnation, partition::PartitionSet, 
 use super::{Bench, START, TTL, incarnation, new_run, raised, s, spec};
 use crate::{ChangeMark, NodeInfo, PartitionRecord, StoreError};
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_partitions {
+    ($open:path) => {
+        $crate::conformance_group! { $open, partitions:
+            the_partition_of_a_job_follows_from_its_id,
+            acquiring_a_free_partition_raises_its_fence,
+            acquiring_an_owned_partition_again_keeps_its_fence,
+            an_unknown_partition_is_not_acquired,
+            only_the_named_partitions_are_acquired_and_released,
+            a_partition_of_another_incarnation_is_not_released,
+            a_released_partition_is_free,
+            a_node_that_leaves_releases_its_partitions,
+            a_lost_lease_acquires_and_releases_nothing,
+            a_new_incarnation_acquires_the_partitions_of_the_old_one,
+            the_horizon_has_only_jobs_of_the_requested_partitions,
+            changes_come_only_from_the_requested_partitions,
+            waiting_runs_come_only_from_the_requested_partitions,
+        }
+    };
+}
+
 pub(super) async fn record(bench: &Bench, partition: u16) -> PartitionRecord {
     bench.store.cluster().await.unwrap().partitions.swap_remove(usize::from(partition))
 }

@@ -12,6 +12,32 @@ use everytick_domain::{
 use super::{Bench, START, TENANT, actor, new_run, overlapping, range, s, settle, spec, tick, ticks};
 use crate::{IDEMPOTENCY_KEPT, IdempotencyKey, Lease, NewJob, RangePlan, RowAnswer, RunFilter, Settle, StoreError};
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_pruning {
+    ($open:path) => {
+        $crate::conformance_group! { $open, pruning:
+            old_runs_are_pruned_except_the_last_of_each_job,
+            open_runs_are_never_pruned,
+            runs_that_ended_after_the_limit_are_kept,
+            a_tick_that_the_cursor_has_not_passed_is_kept,
+            a_pruned_tick_is_never_recorded_again,
+            pruning_obeys_its_limit,
+            attempts_are_pruned_with_their_run,
+            a_deleted_job_is_pruned_after_its_runs_have_ended,
+            only_old_idempotency_keys_are_pruned,
+            only_old_audit_rows_are_pruned,
+            an_old_run_that_ended_later_stays,
+            attempts_and_failures_of_runs_that_stay_are_left,
+            old_ranges_go_and_newer_ones_stay,
+            a_range_that_the_cursor_has_not_passed_stays,
+            a_deleted_job_stays_while_a_range_of_it_is_left,
+            a_deleted_job_goes_alone,
+        }
+    };
+}
+
 /// [`START`] is a midnight. Stores that drop whole days keep the day that contains the given instant.
 const NEXT_DAY: i64 = 2 * 86_400;
 

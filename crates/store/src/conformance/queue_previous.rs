@@ -12,6 +12,19 @@ use everytick_domain::{
 use super::{Bench, TENANT, spec, tick, ticks};
 use crate::{ClaimBeat, ClaimQueue, ClaimedRun, Lease};
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_queue_previous {
+    ($open:path) => {
+        $crate::conformance_group! { $open, queue_previous:
+            a_claim_supersedes_older_runs,
+            a_due_run_supersedes_runs_that_workers_have_claimed,
+            a_run_that_is_not_due_supersedes_nothing,
+        }
+    };
+}
+
 const LEASE: Span = Span::seconds(30);
 
 async fn joined(bench: &Bench) -> (Lease, Job) {

@@ -9,6 +9,26 @@ use everytick_domain::{
 use super::{Bench, TTL, incarnation, new_run, raised, range, s, spec, tick, ticks};
 use crate::{ChangeMark, NodeInfo, RangeAnswer, RangePlan, RowAnswer, StoreError};
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_ranges {
+    ($open:path) => {
+        $crate::conformance_group! { $open, ranges:
+            a_range_is_written_with_the_cursor_that_passes_it_and_raises_the_epoch,
+            a_range_is_stale_when_the_cursor_has_changed,
+            a_range_is_stale_when_the_epoch_has_changed,
+            a_range_that_ends_in_the_future_is_stale,
+            a_range_is_stale_when_one_of_its_ticks_has_a_row,
+            a_triggered_run_does_not_make_a_range_stale,
+            a_range_of_an_unknown_job_is_stale,
+            a_lost_lease_records_no_range,
+            ticks_planned_before_a_range_are_stale_after_it,
+            a_range_may_end_the_schedule,
+        }
+    };
+}
+
 pub async fn a_range_is_written_with_the_cursor_that_passes_it_and_raises_the_epoch(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     let mark = bench.store.changes(&bench.all(), ChangeMark::default(), 10).await.unwrap().mark;

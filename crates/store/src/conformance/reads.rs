@@ -12,6 +12,32 @@ use everytick_domain::{
 use super::{Bench, OTHER_TENANT, START, TENANT, by_name, new_run, overlapping, pause, range, s, spec, tick, ticks};
 use crate::{JobFilter, JobRef, PAGE_BYTES_MAX, RunFilter, SettleAnswer, StoreError};
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_reads {
+    ($open:path) => {
+        $crate::conformance_group! { $open, reads:
+            a_job_is_read_by_name_and_by_id_with_its_last_run,
+            jobs_are_listed_by_name_in_pages,
+            a_page_of_jobs_is_limited_in_bytes_and_the_next_page_continues,
+            deleted_jobs_are_not_listed,
+            jobs_are_filtered,
+            runs_and_ranges_are_listed_together_newest_first_in_pages,
+            runs_are_filtered_by_job_state_and_time,
+            failed_runs_are_listed_however_many_other_runs_are_between,
+            a_retry_or_a_stale_settlement_is_not_listed_as_a_failure,
+            a_list_by_state_reads_a_bounded_number_of_runs_per_page,
+            an_output_is_returned_with_its_run_but_not_in_lists,
+            a_range_is_read_by_its_id,
+            runs_show_the_present_name_of_their_job,
+            the_audit_trail_is_read_newest_first_in_pages,
+            unknown_runs_are_not_found,
+            nothing_crosses_tenants,
+        }
+    };
+}
+
 pub async fn a_job_is_read_by_name_and_by_id_with_its_last_run(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     assert!(bench.store.get_job(TENANT, &by_name("j")).await.unwrap().last_run.is_none());

@@ -9,6 +9,26 @@ use everytick_domain::{
 use super::{Bench, LIMITS, OTHER_TENANT, TENANT, actor, by_name, new_run, overlapping, s, spec};
 use crate::{NewRun, Redrive, Redriven, StoreError};
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_redrives {
+    ($open:path) => {
+        $crate::conformance_group! { $open, redrives:
+            each_failed_run_gets_one_new_run,
+            a_failed_run_is_redriven_once,
+            under_cancel_previous_failed_runs_are_redriven_one_at_a_time,
+            a_redrive_obeys_its_period_and_limit_and_returns_where_to_continue,
+            a_dry_run_of_a_redrive_creates_nothing,
+            a_redriven_run_has_the_payload_of_the_failed_run,
+            a_redrive_obeys_the_limit_of_waiting_requests,
+            a_redrive_has_audit_rows,
+            under_queue_a_redrive_raises_the_epoch,
+            an_unknown_or_foreign_job_cannot_be_redriven,
+        }
+    };
+}
+
 fn since(seconds: i64) -> Redrive {
     Redrive { job: by_name("j"), since: s(seconds), until: None, limit: 10, dry_run: false }
 }

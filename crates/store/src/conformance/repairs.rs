@@ -14,6 +14,25 @@ use super::{
 };
 use crate::{NodeInfo, StoreError};
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_repairs {
+    ($open:path) => {
+        $crate::conformance_group! { $open, repairs:
+            overdue_jobs_come_in_cursor_order_without_a_lease,
+            a_walk_returns_every_job_that_is_not_deleted,
+            a_ledger_has_the_ticks_and_ranges_of_its_window,
+            a_repair_records_a_missing_tick_that_the_cursor_has_passed,
+            a_repair_does_not_change_recorded_ticks,
+            a_repair_without_ticks_only_raises_the_epoch,
+            a_repair_under_another_epoch_does_nothing,
+            a_tick_that_the_cursor_has_not_passed_is_not_repaired,
+            a_lost_lease_repairs_nothing,
+        }
+    };
+}
+
 pub async fn overdue_jobs_come_in_cursor_order_without_a_lease(bench: &Bench) {
     let (a, b) = (bench.create(spec("a")).await, bench.create(spec("b")).await);
     let theirs = bench.created(OTHER_TENANT, spec("theirs")).await.unwrap().job;

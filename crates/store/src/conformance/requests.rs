@@ -10,6 +10,31 @@ use everytick_domain::{
 use super::{Bench, LIMITS, OTHER_TENANT, START, TENANT, actor, new_run, overlapping, pause, range, s, spec};
 use crate::{Busy, IdempotencyKey, JobRef, NewRun, SettleAnswer, StoreError};
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_requests {
+    ($open:path) => {
+        $crate::conformance_group! { $open, requests:
+            a_triggered_run_waits_and_is_due_at_once,
+            a_request_that_overlaps_an_open_run_is_recorded_as_skipped,
+            a_forced_request_waits_although_a_run_is_open,
+            a_request_obeys_max_concurrent,
+            requests_beyond_the_backlog_limit_are_refused,
+            a_paused_job_can_be_triggered,
+            a_repeated_request_returns_the_same_run,
+            a_key_reused_for_another_run_is_refused,
+            an_unknown_deleted_or_foreign_job_cannot_be_triggered,
+            a_waiting_run_is_cancelled,
+            a_claimed_run_is_cancelled_and_later_settlements_are_stale,
+            an_ended_run_cannot_be_cancelled,
+            a_range_cannot_be_cancelled,
+            an_unknown_or_foreign_run_cannot_be_cancelled,
+            requests_have_audit_rows,
+        }
+    };
+}
+
 pub async fn a_triggered_run_waits_and_is_due_at_once(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(3);

@@ -10,6 +10,37 @@ use everytick_domain::{
 use super::{Bench, START, TENANT, born, overlapping, s, settle, settle_with, spec, tick, ticks};
 use crate::{ClaimedRun, SettleAnswer};
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_settles {
+    ($open:path) => {
+        $crate::conformance_group! { $open, settles:
+            a_success_ends_the_run_with_its_output,
+            a_failure_ends_the_run_with_its_error,
+            a_cancelled_outcome_ends_the_run_as_cancelled,
+            an_old_fence_changes_nothing,
+            an_ended_run_cannot_be_settled_again,
+            a_waiting_run_cannot_be_settled,
+            a_run_is_not_released_under_an_old_fence,
+            an_unknown_run_cannot_be_settled,
+            a_retry_waits_until_it_is_due_and_keeps_the_failed_attempt,
+            a_lost_attempt_is_recorded_and_the_run_waits_at_once,
+            an_unsent_claim_is_released_without_using_an_attempt,
+            a_retry_that_is_released_unsent_keeps_its_earlier_attempts,
+            a_batch_answers_for_each_settlement,
+            a_batch_of_terminal_settlements_answers_for_each,
+            a_batch_records_the_result_of_each_run_separately,
+            a_run_named_twice_is_settled_by_the_first,
+            a_thousand_runs_are_settled_in_one_batch,
+            a_settlement_needs_no_lease,
+            attempts_are_listed_in_order,
+            the_attempt_in_progress_is_listed_without_an_outcome,
+            the_fence_of_a_claim_increases_even_when_the_clock_goes_back,
+        }
+    };
+}
+
 /// A run that was born claimed at second 10.
 async fn claimed(bench: &Bench) -> (crate::Lease, ClaimedRun) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);

@@ -18,6 +18,44 @@ use super::{
 };
 use crate::{Beat, Lease, NodeInfo, NodeProcess, RowAnswer, StoreError, TakeOver};
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_sharing {
+    ($open:path) => {
+        $crate::conformance_group! { $open, sharing:
+            joining_does_not_end_the_leases_of_other_nodes,
+            a_partition_has_one_owner,
+            taking_over_the_partitions_of_an_expired_lease_raises_their_fences,
+            the_partitions_of_a_node_that_left_can_be_acquired,
+            a_take_over_fences_the_dead_node,
+            raising_the_fence_of_a_lease_keeps_the_fences_of_others,
+            a_returning_node_keeps_partitions_that_were_not_taken_over,
+            a_retiring_node_releases_its_partitions_and_keeps_its_claims,
+            a_newer_process_of_the_same_name_replaces_the_older_one,
+            a_second_process_with_the_name_of_a_live_node_is_refused,
+            an_expired_lease_frees_its_name,
+            a_lease_written_by_a_fast_clock_lasts_no_longer_than_its_ttl,
+            a_delegated_run_is_claimed_only_by_its_node,
+            a_delegated_run_counts_as_in_progress,
+            a_search_for_delegated_runs_skips_full_jobs_and_returns_the_oldest_first,
+            a_run_delegated_to_a_dead_or_retiring_node_waits_again_unspent,
+            a_run_is_delegated_only_to_a_live_node_and_only_by_the_owner,
+            only_the_owner_releases_a_partition,
+            the_lost_claims_of_one_node_are_found_by_another,
+            the_claims_of_a_live_node_are_not_lost,
+            two_nodes_record_a_tick_once,
+            a_run_is_claimed_by_one_of_two_nodes,
+            only_the_due_runs_named_are_handed_over,
+            no_run_is_handed_to_a_node_that_left_was_replaced_or_is_about_to_stop,
+            a_run_that_was_handed_to_a_living_node_stays_there,
+            a_node_leaves_or_stops_alone,
+            a_run_is_claimed_only_in_the_partitions_named,
+            a_node_that_has_compared_its_claims_raises_no_bound_of_another_node,
+        }
+    };
+}
+
 async fn two(bench: &Bench) -> (Lease, Lease) {
     (bench.join("a", 1).await, bench.join("b", 2).await)
 }

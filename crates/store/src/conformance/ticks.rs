@@ -12,6 +12,36 @@ use super::{
 };
 use crate::{Lease, NewJob, NodeInfo, RecordRow, RowAnswer, RunFilter, StoreError};
 
+/// The rules of this file.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_ticks {
+    ($open:path) => {
+        $crate::conformance_group! { $open, ticks:
+            a_tick_is_recorded_once,
+            a_tick_after_the_clock_is_early_and_is_not_written,
+            a_tick_that_the_cursor_has_passed_is_stale,
+            a_tick_planned_under_another_epoch_is_stale,
+            a_tick_of_an_unknown_job_is_stale,
+            a_tick_of_a_paused_job_is_stale,
+            a_run_born_claimed_is_the_first_attempt_of_its_node,
+            a_run_that_is_not_born_claimed_waits,
+            a_run_that_catch_up_chose_waits_as_late,
+            a_run_is_due_at_its_tick_plus_jitter,
+            a_skip_is_terminal_and_has_its_reason,
+            a_batch_answers_for_each_row_in_its_order,
+            a_tick_named_twice_in_a_batch_is_recorded_once,
+            a_lost_lease_records_nothing,
+            an_empty_batch_is_recorded,
+            a_thousand_jobs_are_recorded_in_one_batch,
+            rows_of_several_ticks_of_one_job_are_recorded_in_order,
+            batches_of_every_kind_need_the_lease_the_epoch_and_the_cursor,
+            a_batch_with_several_ticks_of_a_job_records_each_under_its_own_plan,
+            of_a_batch_only_what_was_not_born_claimed_waits,
+        }
+    };
+}
+
 pub async fn a_tick_is_recorded_once(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
