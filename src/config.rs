@@ -1,9 +1,10 @@
 //! Resolves settings: a flag, else its `EVERYTICK_*` variable, else its key in `everytick.toml`, else the default.
 //! Clap merges flags and variables. This file adds the other two and refuses values that this release does not support.
 
+mod database;
+
 use std::{
-    fmt, fs,
-    io::{self, Read as _},
+    fmt, fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
     str::FromStr,
@@ -21,10 +22,10 @@ use crate::{
     output::Format,
 };
 
+pub(crate) use database::{DatabaseUrl, Named, database};
+
 pub(crate) const FILE_DEFAULT: &str = "everytick.toml";
 pub(crate) const SERVER_DEFAULT: &str = "http://127.0.0.1:8640";
-const DATABASE_FILE: &str = "everytick.db";
-const DATA_DIR_DEFAULT: &str = "./everytick-data";
 
 const LEASE_RANGE: (Span, Span) = (Span::seconds(2), Span::minutes(10));
 const DRAIN_MAX: Span = Span::hours(1);
@@ -84,56 +85,6 @@ impl File {
     fn parse(text: &str) -> Result<Self, String> {
         toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())
     }
-}
-
-/// The database as one source names it: flags and variables, or the settings file.
-#[derive(Debug, Default)]
-pub(crate) struct Named {
-    pub(crate) url: Option<String>,
-    /// A file that contains the URL.
-    pub(crate) url_file: Option<PathBuf>,
-}
-
-/// Limit for a URL that is read from a file.
-const URL_BYTES_MAX: u64 = 16 * 1024;
-
-impl Named {
-    fn read(self) -> Result<Option<DatabaseUrl>, Failure> {
-        match (self.url, self.url_file) {
-            (None, None) => Ok(None),
-            (Some(text), None) => DatabaseUrl::read(&text).map(Some),
-            (None, Some(path)) => Self::in_file(&path).map(Some),
-            (Some(_), Some(path)) => Err(Failure::usage(format!(
-                "--database-url and --database-url-file {} both name the database; set only one of them",
-                path.display()
-            ))),
-        }
-    }
-
-    /// No message repeats the content of the file: it may contain a password.
-    fn in_file(path: &Path) -> Result<DatabaseUrl, Failure> {
-        let wrong = |what: &str| Failure::usage(format!("--database-url-file: {} {what}", path.display()));
-        let mut text = String::new();
-        let read = fs::File::open(path).and_then(|file| file.take(URL_BYTES_MAX + 1).read_to_string(&mut text));
-        match read {
-            Err(error) => Err(wrong(&format!("could not be read: {error}"))),
-            Ok(bytes) if bytes as u64 > URL_BYTES_MAX => Err(wrong(&format!("is longer than {URL_BYTES_MAX} bytes"))),
-            Ok(_) => text.trim().parse().map_err(|message: String| wrong(&format!("contains a URL that {message}"))),
-        }
-    }
-}
-
-/// The database that flags and variables name, else the one in the settings file, else the file in the data directory.
-pub(crate) fn database(flags: Named, data_dir: Option<PathBuf>, file: &File) -> Result<DatabaseUrl, Failure> {
-    let in_file = Named { url: file.database_url.clone(), url_file: file.database_url_file.clone() };
-    let named = match flags.read()? {
-        Some(named) => Some(named),
-        None => in_file.read()?,
-    };
-    Ok(named.unwrap_or_else(|| {
-        let data_dir = data_dir.or_else(|| file.data_dir.clone()).unwrap_or_else(|| PathBuf::from(DATA_DIR_DEFAULT));
-        DatabaseUrl::Sqlite(data_dir.join(DATABASE_FILE))
-    }))
 }
 
 /// All settings of `everytick serve`, complete and validated.
@@ -355,60 +306,6 @@ impl TryFrom<String> for Listen {
 
     fn try_from(text: String) -> Result<Self, String> {
         text.parse()
-    }
-}
-
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) enum DatabaseUrl {
-    Sqlite(PathBuf),
-    /// The whole URL, which may contain a password.
-    Postgres(String),
-}
-
-/// Without a password.
-impl fmt::Debug for DatabaseUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("DatabaseUrl").field(&self.shown()).finish()
-    }
-}
-
-impl DatabaseUrl {
-    /// Parses the value of the flag, variable or key `database_url`.
-    pub(crate) fn read(text: &str) -> Result<Self, Failure> {
-        text.parse().map_err(|wrong| Failure::usage(format!("--database-url {wrong}")))
-    }
-
-    /// The URL for messages: without password and parameters.
-    pub(crate) fn shown(&self) -> String {
-        match self {
-            Self::Sqlite(file) => file.display().to_string(),
-            Self::Postgres(url) => {
-                let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
-                let rest = rest.split_once('?').map_or(rest, |(place, _)| place);
-                let Some((who, place)) = rest.rsplit_once('@') else { return format!("postgres://{rest}") };
-                format!("postgres://{}@{place}", who.split_once(':').map_or(who, |(user, _)| user))
-            }
-        }
-    }
-}
-
-impl FromStr for DatabaseUrl {
-    type Err = String;
-
-    /// The message does not repeat the URL, which may contain a password.
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-            return Ok(Self::Postgres(text.to_owned()));
-        }
-        let file = text.strip_prefix("sqlite:").map(|rest| rest.strip_prefix("//").unwrap_or(rest));
-        match file {
-            Some(":memory:") => {
-                Err("names an in-memory database, which would forget every tick; write sqlite:<file>".to_owned())
-            }
-            Some(file) if !file.is_empty() => Ok(Self::Sqlite(PathBuf::from(file))),
-            _ => Err("is not a database URL; write it like \"sqlite:jobs.db\" or \"postgres://user@host/database\""
-                .to_owned()),
-        }
     }
 }
 
