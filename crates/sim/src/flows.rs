@@ -21,7 +21,7 @@ use super::{
 };
 use everytick_store::{
     Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, NodeRun, RerunFlow, Result, StoreError,
-    shared::flows::{ChildRow, FlowRow, How, Output},
+    shared::flows::{ChildRow, FlowRow, NextRuns, Output},
     tx::{
         self, Tx as _,
         flow::{self, FlowTx, Root},
@@ -50,13 +50,13 @@ impl FlowStore for SimStore {
         }
         let script = async move |tx: &mut SimTx<'_>| {
             let rendered = flow::render(tx, id).await?;
-            flow::advance(tx, id, How::With(&rendered)).await
+            flow::advance(tx, id, NextRuns::Start(&rendered)).await
         };
         self.in_tx(Point::Advance, "advance a flow", script).await
     }
     async fn give_up_flow(&self, id: RunId, why: &str) -> Result<Advanced> {
         let why = why.to_owned();
-        let script = async move |tx: &mut SimTx<'_>| flow::advance(tx, id, How::GiveUp(&why)).await;
+        let script = async move |tx: &mut SimTx<'_>| flow::advance(tx, id, NextRuns::Skip(&why)).await;
         self.in_tx(Point::Advance, "advance a flow", script).await
     }
     fn take_steps_written(&self) -> bool {

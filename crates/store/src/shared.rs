@@ -8,8 +8,5 @@ pub mod backfills {
 }
 
 pub mod flows {
-    pub use crate::flows::{
-        ChildRow, Children, FlowRow, How, LockedChild, Output, Rendered, by_call, cancel_detail, check_open,
-        check_outside, define, each_in_order, followed, rerun, rerun_detail, resolve, subject,
-    };
+    pub use crate::flows::{ChildRow, FlowRow, NextRuns, Output};
 }

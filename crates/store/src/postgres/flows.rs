@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::{Failed, PostgresStore, Write, horizon, rows, sql};
 use crate::{
     Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, NodeRun, RerunFlow, Result, StoreError,
-    flows::{ChildRow, FlowRow, How, Output},
+    flows::{ChildRow, FlowRow, NextRuns, Output},
     tx::{
         JobRow,
         flow::{self, FlowTx, Root},
@@ -30,12 +30,12 @@ impl FlowStore for PostgresStore {
     async fn advance_flow(&self, flow: RunId) -> Result<Advanced> {
         let advanced = async {
             let rendered = in_read!(self, "advance a flow", tx => flow::render(tx, flow))?;
-            in_tx!(self, "advance a flow", tx => flow::advance(tx, flow, How::With(&rendered)))
+            in_tx!(self, "advance a flow", tx => flow::advance(tx, flow, NextRuns::Start(&rendered)))
         };
         self.writes(advanced).await
     }
     async fn give_up_flow(&self, flow: RunId, why: &str) -> Result<Advanced> {
-        self.writes(async { in_tx!(self, "advance a flow", tx => flow::advance(tx, flow, How::GiveUp(why))) }).await
+        self.writes(async { in_tx!(self, "advance a flow", tx => flow::advance(tx, flow, NextRuns::Skip(why))) }).await
     }
     fn take_steps_written(&self) -> bool {
         self.steps.swap(false, std::sync::atomic::Ordering::AcqRel)

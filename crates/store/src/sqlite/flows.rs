@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, NodeRun, RerunFlow, Result, StoreError,
-    flows::{ChildRow, FlowRow, How, Output},
+    flows::{ChildRow, FlowRow, NextRuns, Output},
     tx::{
         JobRow,
         flow::{self, FlowTx, Root},
@@ -34,10 +34,10 @@ impl FlowStore for SqliteStore {
     }
     async fn advance_flow(&self, flow: RunId) -> Result<Advanced> {
         let rendered = in_read!(self, "advance a flow", tx => flow::render(tx, flow))?;
-        in_tx!(self, "advance a flow", tx => flow::advance(tx, flow, How::With(&rendered)))
+        in_tx!(self, "advance a flow", tx => flow::advance(tx, flow, NextRuns::Start(&rendered)))
     }
     async fn give_up_flow(&self, flow: RunId, why: &str) -> Result<Advanced> {
-        in_tx!(self, "advance a flow", tx => flow::advance(tx, flow, How::GiveUp(why)))
+        in_tx!(self, "advance a flow", tx => flow::advance(tx, flow, NextRuns::Skip(why)))
     }
     fn take_steps_written(&self) -> bool {
         self.steps.swap(false, std::sync::atomic::Ordering::AcqRel)

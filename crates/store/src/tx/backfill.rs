@@ -4,6 +4,7 @@
 use async_trait::async_trait;
 use everytick_domain::{
     backfill::{BACKFILLS_RUNNING_MAX, BackfillState, Origin, Progress, Step, ticks},
+    flow,
     ids::{BackfillId, JobId, RunId, TenantId},
     job::Job,
     queue::Rate,
@@ -11,14 +12,13 @@ use everytick_domain::{
 };
 
 use super::{
-    JobLock, Tx, audit_one, lock_for_request, lock_job,
+    JobLock, Tx, audit_one, invalid, lock_for_request, lock_job,
     requests::{self, Kind},
 };
 use crate::{
     Actor, BackfillAdvanced, BackfillPreview, BackfillRecord, CancelledBackfill, JobRef, Lease, NewBackfill, Result,
     StoreError,
     backfills::{Listed, cancelled_by, cancelled_detail, made_detail, too_many},
-    flows,
 };
 
 /// The stored progress of a backfill.
@@ -81,7 +81,7 @@ pub async fn create<T: BackfillTx + ?Sized>(
         return tx.get_backfill(tenant, BackfillId::from_uuid(made)).await;
     }
     let job = lock_job(tx, JobLock::Requests, tenant, &ask.job).await?.job;
-    flows::check_outside(&job.spec, ask.payload.as_deref())?;
+    flow::check_outside(&job.spec, ask.payload.as_deref()).map_err(invalid)?;
     let now = tx.now();
     let ticks = ticks(&job, ask.stretch, ask.rate, now.minus(ask.kept), now).map_err(StoreError::Invalid)?;
     let running = tx.count_running_backfills(job.id).await?;

@@ -16,15 +16,12 @@ use everytick_domain::{
 };
 
 use super::{
-    Tx, edges, invalid,
+    Tx,
+    edges::{self, Family},
+    invalid,
     requests::{self, Kind},
 };
-use crate::{
-    Actor, Created, IdempotencyKey, NewJob, Result, StoreError,
-    crons::CRONS,
-    facts,
-    flows::{Family, each_in_order},
-};
+use crate::{Actor, Created, IdempotencyKey, NewJob, Result, StoreError, crons::CRONS, facts};
 
 pub async fn create_jobs<T: Tx + ?Sized>(
     tx: &mut T,
@@ -66,7 +63,7 @@ pub async fn create_jobs<T: Tx + ?Sized>(
         claims: Vec::new(),
         parents: HashMap::new(),
     };
-    let answers = each_in_order(jobs, |new| create.decide(new));
+    let answers = edges::each_in_order(jobs, |new| create.decide(new));
     let created: Vec<&Created> = answers.iter().flatten().collect();
     write(tx, &create, &created).await?;
     if let [created] = created[..] {

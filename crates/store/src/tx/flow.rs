@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     Actor, Advanced, CancelledFlow, FlowRecord, NodeRun, OpenRun, RerunFlow, Result, StoreError,
-    flows::{self, ChildRow, FlowRow, How, LockedChild, Output, Rendered},
+    flows::{self, ChildRow, FlowRow, LockedChild, NextRuns, Output, Rendered},
 };
 
 /// The root run of a flow that has no row yet.
@@ -89,7 +89,7 @@ async fn peek<T: FlowTx + ?Sized>(tx: &mut T, flow: RunId) -> Result<Option<Flow
     let Some(root) = tx.root_of(flow).await? else { return Ok(None) };
     let graph = tx.edges_below(root.job).await?.graph(root.job);
     let row = FlowRow::opened(flow, (root.tenant, root.scheduled_at), graph, root.scheduled_at);
-    Ok(flows::check_open(root.opens, &row.graph).is_ok().then_some(row))
+    Ok(flows::opens_flow(root.opens, &row.graph).then_some(row))
 }
 
 /// Renders the payloads of the children that may start, before any lock is taken.
@@ -111,7 +111,7 @@ pub async fn render<T: FlowTx + ?Sized>(tx: &mut T, flow: RunId) -> Result<Rende
     Ok(rendered)
 }
 
-pub async fn advance<T: FlowTx + ?Sized>(tx: &mut T, flow: RunId, how: How<'_>) -> Result<Advanced> {
+pub async fn advance<T: FlowTx + ?Sized>(tx: &mut T, flow: RunId, next: NextRuns<'_>) -> Result<Advanced> {
     let Some(row) = lock(tx, flow).await? else {
         tx.forget_steps(flow).await?;
         return Ok(Advanced::default());
@@ -121,14 +121,14 @@ pub async fn advance<T: FlowTx + ?Sized>(tx: &mut T, flow: RunId, how: How<'_>) 
         return Ok(Advanced::default());
     }
     let decided = row.decide(&tx.node_runs(&row).await?).unwrap_or_default();
-    let (locked, children) = match how {
-        How::With(rendered) => {
+    let (locked, children) = match next {
+        NextRuns::Start(rendered) => {
             let locked = lock_children(tx, &decided.starts()).await?;
             let now = tx.read_clock().await?;
             let children = row.children(&decided, &locked, rendered, tx.limits().open_requests_per_job_max, now);
             (locked, children)
         }
-        How::GiveUp(why) => {
+        NextRuns::Skip(why) => {
             let now = tx.read_clock().await?;
             (BTreeMap::new(), row.given_up(&decided, why, now))
         }
@@ -150,7 +150,7 @@ async fn lock<T: FlowTx + ?Sized>(tx: &mut T, flow: RunId) -> Result<Option<Flow
     }
     let Some(root) = tx.root_of(flow).await? else { return Ok(None) };
     let graph = tx.edges_below(root.job).await?.graph(root.job);
-    if flows::check_open(root.opens, &graph).is_err() {
+    if !flows::opens_flow(root.opens, &graph) {
         return Ok(None);
     }
     let now = tx.read_clock().await?;

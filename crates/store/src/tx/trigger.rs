@@ -1,16 +1,17 @@
 //! Creates a run by request. If the overlap policy forbids it, the run is recorded as skipped.
 
 use everytick_domain::{
+    flow,
     ids::{Cause, RunId, TenantId},
     overlap::{Admission, OpenRuns, admit_trigger, trigger_needs_open},
     run::State,
 };
 
 use super::{
-    RequestedRun, Tx, audit_one, count_open, lock_for_request,
+    RequestedRun, Tx, audit_one, count_open, invalid, lock_for_request,
     requests::{self, Kind},
 };
-use crate::{Actor, NewRun, Result, RunRecord, StoreError, flows};
+use crate::{Actor, NewRun, Result, RunRecord, StoreError};
 
 pub async fn trigger<T: Tx + ?Sized>(tx: &mut T, tenant: TenantId, actor: &Actor, ask: NewRun) -> Result<RunRecord> {
     let key = ask.idempotency.as_ref();
@@ -19,7 +20,7 @@ pub async fn trigger<T: Tx + ?Sized>(tx: &mut T, tenant: TenantId, actor: &Actor
         return tx.get_run(tenant, RunId::from_uuid(made)).await;
     }
     let job = lock_for_request(tx, tenant, &ask.job).await?.job;
-    flows::check_outside(&job.spec, ask.payload.as_deref())?;
+    flow::check_outside(&job.spec, ask.payload.as_deref()).map_err(invalid)?;
     let max = tx.limits().open_requests_per_job_max;
     if tx.count_waiting(job.id, max).await? >= max {
         return Err(StoreError::BacklogFull(max));
