@@ -2,12 +2,12 @@
 
 use clap::{Args, Subcommand};
 use everytick_domain::{
-    schedule::{Fold, Gap, PREVIEW_TICKS_MAX, Schedule, ScheduleSpec},
+    schedule::{Fold, Gap, PREVIEW_TICKS_MAX, Preview, Schedule, ScheduleSpec},
     time::DbTime,
 };
 use everytick_store::{SystemClock, WallClock};
 
-use super::preview::{self, PreviewTick};
+use super::preview::Ticks;
 use crate::{
     failure::{Exit, Failure},
     output::Output,
@@ -128,25 +128,22 @@ impl CronCommand {
                 }
                 out.line(&preview.description)?;
                 out.line("")?;
-                print_ticks(out, preview.ticks)
+                print_ticks(out, preview)
             }
             Self::Next(Next { expression, count }) => {
                 let preview = expression.schedule()?.preview(expression.from(), *count);
-                if out.is_json() { Ok(out.json(&preview)?) } else { print_ticks(out, preview.ticks) }
+                if out.is_json() { Ok(out.json(&preview)?) } else { print_ticks(out, preview) }
             }
         }
     }
 }
 
-fn print_ticks(out: Output, ticks: Vec<everytick_domain::schedule::PreviewTick>) -> anyhow::Result<()> {
+fn print_ticks(out: Output, preview: Preview) -> anyhow::Result<()> {
+    let ticks = Ticks::from(preview);
     if ticks.is_empty() {
         return Err(Failure::new(Exit::Failed, "the expression has no further ticks").into());
     }
-    let ticks: Vec<PreviewTick> = ticks
-        .into_iter()
-        .map(|tick| PreviewTick { at: tick.at.to_string(), local: tick.local, note: tick.note })
-        .collect();
-    Ok(preview::print(out, &ticks)?)
+    Ok(ticks.print(out)?)
 }
 
 impl Expression {

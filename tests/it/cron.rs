@@ -23,7 +23,9 @@ fn explain_describes_the_expression_in_english_and_notes_clock_changes() {
     assert_eq!(lines[1], "");
     assert!(lines[2].starts_with("UTC") && lines[2].contains("LOCAL") && lines[2].ends_with("NOTE"), "{text}");
     assert_eq!(lines[3], "2026-03-07T07:30:00Z  2026-03-07T02:30:00-05:00", "{text}");
-    assert!(lines[4].starts_with("2026-03-08T07:00:00Z  2026-03-08T03:00:00-04:00  clocks go forward"), "{text}");
+    let shifted =
+        "2026-03-08T07:00:00Z  2026-03-08T03:00:00-04:00  02:30 does not exist, fires at 03:00; clocks go forward";
+    assert!(lines[4].starts_with(shifted), "{text}");
     assert_eq!(lines[5], "2026-03-09T06:30:00Z  2026-03-09T02:30:00-04:00", "{text}");
     assert_eq!(lines.len(), 6);
 }
@@ -36,6 +38,35 @@ fn gap_and_fold_flags_change_the_ticks() {
     let autumn = ["--tz", "Europe/Paris", "--from", "2026-10-25T00:00:00Z"];
     assert!(next(&[&autumn[..], &["--fold", "first"]].concat()).contains("2026-10-25T00:30:00Z"));
     assert!(next(&[&autumn[..], &["--fold", "last"]].concat()).contains("2026-10-25T01:30:00Z"));
+}
+
+#[test]
+fn a_day_without_a_tick_is_a_row_between_the_ticks() {
+    let from = ["--tz", "America/New_York", "--from", "2026-03-07T00:00:00Z"];
+    let args = [&["cron", "next", "30 2 * * *", "--gap", "skip", "-n", "2"], &from[..]].concat();
+    let text = everytick(&args).ok();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[1], "2026-03-07T07:30:00Z  2026-03-07T02:30:00-05:00", "{text}");
+    assert!(lines[2].starts_with("-  "), "{text}");
+    assert!(
+        lines[2].contains("  2026-03-08T02:30:00  ") && lines[2].contains("does not exist, does not fire"),
+        "{text}"
+    );
+    assert_eq!(lines[3], "2026-03-09T06:30:00Z  2026-03-09T02:30:00-04:00", "{text}");
+    let preview = everytick(&[&args[..], &["-o", "json"]].concat()).json();
+    assert_eq!(preview["ticks"].as_array().unwrap().len(), 2, "a row without a tick is not among the ticks");
+    let absent = &preview["nonexistent"][0];
+    assert_eq!((&absent["at"], &absent["local"]), (&"2026-03-08T07:00:00Z".into(), &"2026-03-08T02:30:00".into()));
+}
+
+#[test]
+fn the_note_of_a_time_that_comes_twice_is_in_its_own_row() {
+    let from = ["--tz", "America/New_York", "--from", "2026-10-31T00:00:00Z"];
+    let text = everytick(&[&["cron", "next", "30 1 * * *", "-n", "3"], &from[..]].concat()).ok();
+    let noted: Vec<&str> = text.lines().filter(|line| line.contains("comes twice")).collect();
+    assert_eq!(noted.len(), 1, "{text}");
+    let row = "2026-11-01T05:30:00Z  2026-11-01T01:30:00-04:00  01:30 comes twice, fires at the first pass";
+    assert!(noted[0].starts_with(row), "{text}");
 }
 
 #[test]

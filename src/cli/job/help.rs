@@ -69,7 +69,10 @@ The job continues with its next tick. To stop its ticks too, use `everytick job 
 pub(super) const NEXT_HELP: &str = "\
 Examples:
   everytick job next nightly
-  everytick job next nightly -n 30";
+  everytick job next nightly -n 30
+  everytick job next nightly -n 3 --from 2027-03-12T00:00:00Z
+
+A note says what a clock change does to a tick. A time that does not exist, and so has no tick, is a row without a UTC time.";
 
 pub(super) const EXPLAIN_HELP: &str = "\
 Examples:

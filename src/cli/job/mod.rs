@@ -193,6 +193,9 @@ pub(crate) struct Next {
     /// Show this many ticks
     #[arg(short = 'n', long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     count: u32,
+    /// Show the ticks after this instant [default: now]
+    #[arg(long, value_name = "INSTANT")]
+    from: Option<DbTime>,
 }
 
 #[derive(Debug, Args)]
@@ -255,8 +258,9 @@ impl JobCommand {
                 let answer = client.post(&["jobs", &job, "cancel"]).send().await?;
                 if out.is_json() { Ok(out.json(&answer)?) } else { print_cancelled(out, &answer.read()?) }
             }
-            Self::Next(Next { job: Named { job }, count }) => {
-                let answer = client.get(&["jobs", &job, "next"]).query("count", count).send().await?;
+            Self::Next(Next { job: Named { job }, count, from }) => {
+                let request = client.get(&["jobs", &job, "next"]).query("count", count);
+                let answer = request.query_some("from", from).send().await?;
                 if out.is_json() { Ok(out.json(&answer)?) } else { print_next(out, answer.read()?) }
             }
             Self::Explain(Explain { job: Named { job }, at }) => {

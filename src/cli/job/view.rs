@@ -5,11 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
 use crate::{
-    cli::{
-        flow_graph::ParentView,
-        preview::{self, PreviewTick},
-        run::RunView,
-    },
+    cli::{flow_graph::ParentView, preview::Ticks, run::RunView},
     client::Answer,
     output::{self, Output, Text, Tone},
 };
@@ -137,7 +133,8 @@ pub(super) fn print_explanation(out: Output, explanation: ExplanationView) -> an
 #[derive(Debug, Deserialize)]
 pub(super) struct Preview {
     description: Option<String>,
-    ticks: Vec<PreviewTick>,
+    #[serde(flatten)]
+    ticks: Ticks,
 }
 
 pub(super) fn print_next(out: Output, preview: Preview) -> anyhow::Result<()> {
@@ -149,7 +146,7 @@ pub(super) fn print_next(out: Output, preview: Preview) -> anyhow::Result<()> {
         output::note_line("no upcoming ticks");
         return Ok(());
     }
-    Ok(preview::print(out, &preview.ticks)?)
+    Ok(preview.ticks.print(out)?)
 }
 
 pub(super) fn print_job(out: Output, job: JobView) -> anyhow::Result<()> {

@@ -5,7 +5,12 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use everytick_domain::{edit::Change, invalid::Invalid, target::TargetKind, time::Span};
+use everytick_domain::{
+    edit::Change,
+    invalid::Invalid,
+    target::TargetKind,
+    time::{DbTime, Span},
+};
 use everytick_engine::{
     commands::Trigger,
     types::{EditJob, Edited, JobFilter, JobRecord, JobRef, StoreError},
@@ -400,7 +405,7 @@ pub(crate) async fn trigger_job(
 /// Show the next ticks of a job
 ///
 /// Empty for a job that is paused, disabled or without a schedule. Ticks that a calendar excludes are listed with
-/// `excluded_by`: they will be skips.
+/// `excluded_by`: they will be skips. With `from`, the ticks of the present definition after that instant.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{job}/next",
@@ -408,6 +413,7 @@ pub(crate) async fn trigger_job(
     params(
         ("job" = Name, Path, description = "Name or id"),
         ("count" = Option<usize>, Query, minimum = 1, maximum = 1000),
+        ("from" = Option<String>, Query, description = "Shows the ticks after this instant, RFC 3339; default now", format = DateTime),
     ),
     responses(
         (status = 200, description = "The description of the schedule and its next ticks", body = Preview),
@@ -416,16 +422,15 @@ pub(crate) async fn trigger_job(
 )]
 pub(crate) async fn next_ticks(State(api): Shared, JobPath(job): JobPath, mut params: Params) -> Result<Json<Preview>> {
     let count = params.number("count", 1..=PREVIEW_MAX, PREVIEW_DEFAULT);
+    let from: Option<DbTime> = params.parsed("from");
     params.finish()?;
     let record = api.queries().job(api.tenant(), &job).await?;
-    let preview = match (record.job.ticking(), record.cursor) {
-        (Some(schedule), Some(cursor)) => {
-            // Start after now, but not before the cursor.
-            schedule.preview(record.now.max(cursor.minus(Span::millis(1))), count).into()
-        }
-        _ => {
-            Preview { description: record.job.schedule.as_ref().map(|schedule| schedule.describe()), ticks: Vec::new() }
-        }
+    // Without `from`, start after now, but not before the cursor. No tick precedes the job's creation.
+    let from = from.or(record.cursor.map(|cursor| record.now.max(cursor.minus(Span::millis(1)))));
+    let from = from.map(|from| from.max(record.job.created_at));
+    let preview = match (record.job.ticking(), from) {
+        (Some(schedule), Some(from)) => schedule.preview(from, count).into(),
+        _ => Preview::without_ticks(record.job.schedule.as_ref()),
     };
     Ok(Json(preview))
 }

@@ -239,6 +239,15 @@ pub(crate) struct Preview {
     #[schema(example = "at 02:00 every day, America/New_York")]
     pub(crate) description: Option<String>,
     pub(crate) ticks: Vec<PreviewTick>,
+    /// Times of the schedule that do not exist because clocks go forward, and that do not fire: with `gap: skip`, or on a
+    /// date that the zone skipped.
+    pub(crate) nonexistent: Vec<Nonexistent>,
+}
+
+impl Preview {
+    pub(crate) fn without_ticks(schedule: Option<&domain::Schedule>) -> Self {
+        Self { description: schedule.map(domain::Schedule::describe), ticks: Vec::new(), nonexistent: Vec::new() }
+    }
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -248,12 +257,33 @@ pub(crate) struct PreviewTick {
     /// The same instant in the schedule's zone.
     #[schema(format = DateTime, example = "2026-11-16T02:00:00-05:00")]
     local: String,
-    /// A clock change since the previous tick, and whether a calendar excludes this one.
+    /// What a clock change does to this tick, and whether a calendar excludes it.
+    #[schema(
+        example = "02:30 does not exist, fires at 03:00; clocks go forward 1h at 2026-03-08T07:00:00Z (02:00 -> 03:00)"
+    )]
     note: Option<String>,
     /// The calendar that excludes it: the tick will be a skip.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     excluded_by: Option<String>,
+}
+
+/// Times of a schedule that a clock change skips. They have no tick.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Nonexistent {
+    /// The instant of the clock change.
+    #[schema(value_type = String, format = DateTime)]
+    at: DbTime,
+    /// The first of the skipped times, without an offset.
+    #[schema(example = "2026-03-08T02:30:00")]
+    local: String,
+    note: String,
+}
+
+impl From<domain::Nonexistent> for Nonexistent {
+    fn from(times: domain::Nonexistent) -> Self {
+        Self { at: times.at, local: times.local, note: times.note }
+    }
 }
 
 impl From<domain::Preview> for Preview {
@@ -269,6 +299,7 @@ impl From<domain::Preview> for Preview {
                     excluded_by: tick.excluded_by,
                 })
                 .collect(),
+            nonexistent: preview.nonexistent.into_iter().map(Into::into).collect(),
         }
     }
 }

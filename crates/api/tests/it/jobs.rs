@@ -326,6 +326,27 @@ async fn a_schedule_is_previewed_before_and_after_a_job_uses_it() {
 }
 
 #[tokio::test]
+async fn the_next_ticks_of_a_job_and_a_preview_from_an_instant_show_clock_changes() {
+    let server = Server::new().await;
+    let schedule = json!({"cron": "30 2 * * *", "timezone": "America/New_York", "gap": "skip"});
+    let mut made = job("j");
+    made["schedule"] = schedule.clone();
+    server.post("/api/v1/jobs", made).await.expect(201);
+    let next = server.get("/api/v1/jobs/j/next?count=2&from=2027-03-13T00:00:00Z").await.expect(200);
+    let at: Vec<_> = next["ticks"].as_array().unwrap().iter().map(|tick| tick["at"].clone()).collect();
+    assert_eq!(at, ["2027-03-13T07:30:00Z", "2027-03-15T06:30:00Z"]);
+    assert_eq!(next["nonexistent"].as_array().unwrap().len(), 1);
+    assert_eq!(next["nonexistent"][0]["local"], "2027-03-14T02:30:00");
+    let mut asked = schedule;
+    asked["count"] = 2.into();
+    asked["from"] = "2027-03-13T00:00:00Z".into();
+    assert_eq!(server.post("/api/v1/schedules/preview", asked).await.expect(200), next);
+    let past = server.get("/api/v1/jobs/j/next?count=1&from=1990-01-01T00:00:00Z").await.expect(200);
+    let now = server.get("/api/v1/jobs/j/next?count=1").await.expect(200);
+    assert_eq!(past["ticks"], now["ticks"], "no tick precedes the job's creation");
+}
+
+#[tokio::test]
 async fn a_masked_credential_is_kept_only_for_the_same_receiver() {
     let server = Server::new().await;
     let http = |url: &str, method: &str| json!({"name": "h", "target": {"http": {"url": url, "method": method, "headers": {"authorization": "********"}}}});

@@ -307,6 +307,7 @@ fn cases() -> Vec<Bad> {
         bad("bad status", "GET", "/api/v1/runs?status=done", 400, "status").says("succeeded"),
         bad("count 0", "GET", "/api/v1/jobs/taken/next?count=0", 400, "count"),
         bad("count -1", "GET", "/api/v1/jobs/taken/next?count=-1", 400, "count"),
+        bad("from noon", "GET", "/api/v1/jobs/taken/next?from=noon", 400, "from").says("noon"),
         bad("cancel that is not a boolean", "DELETE", "/api/v1/jobs/taken?cancel=1", 400, "cancel"),
         // Missing resources.
         bad("no such job", "GET", "/api/v1/jobs/nobody", 404, "").says("no such job"),

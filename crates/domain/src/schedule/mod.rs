@@ -1,6 +1,8 @@
 //! Schedules: from the stored definition (`spec`) to ticks. `parse` reads the cron dialect, `pattern` matches dates, `zone` and
-//! `search` handle clock changes, `excluded` applies calendars, and `describe` and `preview` produce text for users.
+//! `search` handle clock changes, `excluded` applies calendars, and `describe`, `preview` and `clock_change` produce text for
+//! users.
 
+mod clock_change;
 mod compiled;
 pub(crate) mod date;
 mod describe;
@@ -22,7 +24,7 @@ use jiff::tz::Offset;
 pub use self::{
     compiled::CronCache,
     parse::EXPRESSION_BYTES_MAX,
-    preview::{PREVIEW_TICKS_MAX, Preview, PreviewTick},
+    preview::{Nonexistent, PREVIEW_TICKS_MAX, Preview, PreviewTick},
     spec::{EVERY_MIN, Fold, Gap, ScheduleSpec, Timing},
     zone::{zone_data_number, zone_data_version},
 };

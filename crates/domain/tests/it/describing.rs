@@ -1,8 +1,8 @@
 //! Texts for users: descriptions, previews and their notes.
 
-use everytick_domain::schedule::{Schedule, ScheduleSpec};
+use everytick_domain::schedule::{Fold, Gap, Schedule, ScheduleSpec};
 
-use crate::{at, cron};
+use crate::{at, cron, cron_with};
 
 #[test]
 fn expressions_read_as_english() {
@@ -93,8 +93,8 @@ fn a_preview_marks_every_clock_change_it_crosses() {
             (
                 "2026-03-08T03:00:00-04:00",
                 Some(
-                    "clocks go forward 1h at 2026-03-08T07:00:00Z (02:00 -> 03:00); 02:30 does not exist that day, so it \
-                     fires right after"
+                    "02:30 does not exist, fires at 03:00; clocks go forward 1h at 2026-03-08T07:00:00Z (02:00 -> \
+                     03:00)"
                 )
             ),
             ("2026-03-09T02:30:00-04:00", None),
@@ -131,6 +131,93 @@ fn a_preview_marks_clocks_going_back_and_many_changes_at_once() {
             .iter()
             .all(|t| t.note.is_none())
     );
+}
+
+/// Pairs of local time and note.
+type Rows = Vec<(String, String)>;
+
+/// The rows of the ticks, and of the times that do not exist.
+fn rows(schedule: &Schedule, from: &str, count: usize) -> (Rows, Rows) {
+    let preview = schedule.preview(at(from), count);
+    let ticks = preview.ticks.into_iter().map(|tick| (tick.local, tick.note.unwrap_or_default()));
+    (ticks.collect(), preview.nonexistent.into_iter().map(|times| (times.local, times.note)).collect())
+}
+
+fn pairs(rows: &[(&str, &str)]) -> Rows {
+    rows.iter().map(|(local, note)| ((*local).to_owned(), (*note).to_owned())).collect()
+}
+
+const BACK: &str = "clocks go back 1h at 2026-11-01T06:00:00Z (02:00 -> 01:00)";
+
+#[test]
+fn the_note_of_a_time_that_comes_twice_is_at_its_own_tick() {
+    let ticks = |expression: &str, fold, count| {
+        let schedule = cron_with(expression, "America/New_York", Gap::Shift, fold).unwrap();
+        rows(&schedule, "2026-10-31T04:00:00Z", count).0
+    };
+    let (before, after) = (("2026-10-31T01:30:00-04:00", ""), ("2026-11-02T01:30:00-05:00", ""));
+    let note = |words: &str| format!("01:30 comes twice, {words}; {BACK}");
+    let first = note("fires at the first pass");
+    assert_eq!(ticks("30 1 * * *", Fold::First, 3), pairs(&[before, ("2026-11-01T01:30:00-04:00", &first), after]));
+    let last = note("fires at the second pass");
+    assert_eq!(ticks("30 1 * * *", Fold::Last, 3), pairs(&[before, ("2026-11-01T01:30:00-05:00", &last), after]));
+    let both = note("fires at both passes; this is the first");
+    let second = "01:30 comes twice, fires at both passes; this is the second";
+    let passes = [("2026-11-01T01:30:00-04:00", both.as_str()), ("2026-11-01T01:30:00-05:00", second)];
+    assert_eq!(ticks("30 1 * * *", Fold::Both, 4), pairs(&[before, passes[0], passes[1], after]));
+    let elapsed = ticks("30 * * * *", Fold::First, 30);
+    assert_eq!(elapsed[25..27], pairs(&passes), "elapsed time");
+    assert!(elapsed.iter().filter(|(_, note)| !note.is_empty()).count() == 2, "{elapsed:?}");
+    let noon = ticks("0 12 * * *", Fold::First, 3);
+    assert_eq!(noon[1], ("2026-11-01T12:00:00-05:00".to_owned(), BACK.to_owned()), "the first tick after the change");
+    assert_eq!(noon[2].1, "");
+}
+
+#[test]
+fn times_that_do_not_exist_and_do_not_fire_are_rows_of_their_own() {
+    let skip = |expression: &str| cron_with(expression, "America/New_York", Gap::Skip, Fold::First).unwrap();
+    let forward = "does not fire (gap: skip); clocks go forward 1h at 2026-03-08T07:00:00Z (02:00 -> 03:00)";
+    for (expression, count, local, words) in [
+        ("30 2 * * *", 2, "2026-03-08T02:30:00", "02:30 does not exist"),
+        ("0,15,45 2 * * *", 4, "2026-03-08T02:00:00", "02:00, 02:15 and 02:45 do not exist"),
+        ("0,10,20,30 2 * * *", 5, "2026-03-08T02:00:00", "02:00 and 3 more times do not exist"),
+        ("30 2,14 * * *", 4, "2026-03-08T02:30:00", "02:30 does not exist"),
+        ("30 2 8 3 *", 1, "2026-03-08T02:30:00", "02:30 does not exist"),
+        ("0 30 2 8 3 * 2026", 1, "2026-03-08T02:30:00", "02:30 does not exist"),
+    ] {
+        let (ticks, missing) = rows(&skip(expression), "2026-03-07T00:00:00Z", count);
+        assert_eq!(missing, pairs(&[(local, &format!("{words}, {forward}"))]), "{expression}");
+        assert!(ticks.iter().all(|(_, note)| !note.contains("2026-03-08")), "described once: {ticks:?}");
+    }
+    let before = rows(&skip("30 2 * * *"), "2026-03-07T00:00:00Z", 1).1;
+    assert_eq!(before, [], "the last tick is before the change");
+    let elapsed = rows(&skip("30 * * * *"), "2026-03-07T00:00:00Z", 90).1;
+    assert_eq!(elapsed, [], "elapsed time has no such times");
+    let shifted = rows(&cron("30 2 * * *", "America/New_York").unwrap(), "2026-03-07T00:00:00Z", 5).1;
+    assert_eq!(shifted, [], "it fires after the gap");
+}
+
+#[test]
+fn a_date_that_a_zone_skipped_is_a_row_of_its_own() {
+    let forward = "clocks go forward 1d at 2011-12-30T10:00:00Z (2011-12-30 00:00 -> 2011-12-31 00:00)";
+    let (ticks, missing) = rows(&cron("0 12 * * *", "Pacific/Apia").unwrap(), "2011-12-29T00:00:00Z", 2);
+    assert_eq!(ticks, pairs(&[("2011-12-29T12:00:00-10:00", ""), ("2011-12-31T12:00:00+14:00", "")]));
+    let note = format!("12:00 on 2011-12-30 does not exist, does not fire; {forward}");
+    assert_eq!(missing, pairs(&[("2011-12-30T12:00:00", &note)]));
+    let (ticks, missing) = rows(&cron("0 */12 * * *", "Pacific/Apia").unwrap(), "2011-12-30T00:00:00Z", 1);
+    assert_eq!((ticks, missing), (pairs(&[("2011-12-31T00:00:00+14:00", forward)]), Vec::new()));
+}
+
+#[test]
+fn the_effect_of_a_clock_change_is_described_for_one_instant() {
+    let daily = cron("30 2 * * *", "America/New_York").unwrap();
+    let note = daily.clock_note(at("2026-03-08T07:00:00Z")).unwrap();
+    assert!(note.starts_with("02:30 does not exist, fires at 03:00; clocks go forward 1h"), "{note}");
+    assert_eq!(daily.clock_note(at("2026-03-09T06:30:00Z")), None);
+    assert_eq!(daily.nonexistent_at(at("2026-03-08T07:00:00Z")), None);
+    let skip = cron_with("30 2 * * *", "America/New_York", Gap::Skip, Fold::First).unwrap();
+    assert_eq!(skip.nonexistent_at(at("2026-03-08T07:00:00Z")).unwrap().local, "2026-03-08T02:30:00");
+    assert_eq!(skip.nonexistent_at(at("2026-03-08T07:00:01Z")), None);
 }
 
 #[test]
