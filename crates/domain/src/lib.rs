@@ -1,5 +1,6 @@
 //! The rules of everytick, as pure code: no async, no I/O, no clock. Time, randomness and ids are arguments.
 
+pub mod access;
 pub mod assignment;
 pub mod backfill;
 pub mod calendar;

@@ -1,0 +1,164 @@
+//! Access control: roles, permissions, scopes and tokens, as pure rules. The API authenticates a caller and asks here whether the
+//! caller may do what it asks for. The store keeps only hashes of tokens.
+//!
+//! | file | rule |
+//! |---|---|
+//! | `permission` | which role has which permission: the matrix |
+//! | `scope` | what a credential sees of its tenant: queues, job names, reads only |
+//! | `token` | the text of a token, its checksum and its hash |
+
+mod permission;
+mod scope;
+mod token;
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::TenantId;
+
+pub use permission::Permission;
+pub use scope::{PATTERNS_MAX, Pattern, Scope};
+pub use token::{BadToken, TOKEN_PREFIX_CHARS, Token, TokenHash};
+
+/// What a credential allows. Roles of a tenant are ordered: each has the permissions of the roles before it, except `worker`, which
+/// only works on runs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Reads jobs and runs.
+    Viewer,
+    /// Also pauses, triggers and cancels.
+    Operator,
+    /// Also creates and edits jobs.
+    Editor,
+    /// Also manages tokens and secrets of its tenant.
+    Admin,
+    /// Claims and settles runs of some queues.
+    Worker,
+    /// Manages tenants and the installation. Belongs to no tenant.
+    Instance,
+}
+
+impl Role {
+    pub const ALL: [Self; 6] = [Self::Viewer, Self::Operator, Self::Editor, Self::Admin, Self::Worker, Self::Instance];
+
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Editor => "editor",
+            Self::Admin => "admin",
+            Self::Worker => "worker",
+            Self::Instance => "instance",
+        }
+    }
+
+    /// Whether a caller with this role may create a credential with the other role.
+    #[must_use]
+    pub const fn may_grant(self, other: Self) -> bool {
+        match self {
+            Self::Instance => true,
+            Self::Admin => !matches!(other, Self::Instance),
+            Self::Viewer | Self::Operator | Self::Editor | Self::Worker => false,
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Role {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let names = Self::ALL.map(Self::name).join(", ");
+        let found = Self::ALL.into_iter().find(|role| role.name() == text);
+        found.ok_or_else(|| format!("{text:?} is not a role; write one of {names}"))
+    }
+}
+
+/// What an authenticated caller may do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// `None` for the role `instance`, which belongs to no tenant.
+    pub tenant: Option<TenantId>,
+    pub role: Role,
+    pub scope: Scope,
+}
+
+impl Grant {
+    /// Full access to one tenant.
+    #[must_use]
+    pub fn admin(tenant: TenantId) -> Self {
+        Self { tenant: Some(tenant), role: Role::Admin, scope: Scope::default() }
+    }
+
+    /// Whether the grant includes a permission. A read-only scope keeps only permissions that read.
+    #[must_use]
+    pub fn allows(&self, permission: Permission) -> bool {
+        permission.granted_to(self.role) && (permission.only_reads() || !self.scope.read_only)
+    }
+
+    /// Whether a caller with this grant may create a credential with the other one: a credential is never stronger than its
+    /// creator.
+    #[must_use]
+    pub fn may_create(&self, other: &Self) -> bool {
+        let tenant = self.role == Role::Instance || self.tenant == other.tenant;
+        tenant && self.role.may_grant(other.role) && self.scope.contains(&other.scope)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(tenant: i32, role: Role) -> Grant {
+        let tenant = (role != Role::Instance).then(|| TenantId::from_raw(tenant));
+        Grant { tenant, role, scope: Scope::default() }
+    }
+
+    #[test]
+    fn each_role_reads_back_from_its_name() {
+        for role in Role::ALL {
+            assert_eq!(role.name().parse(), Ok(role));
+        }
+        let error = "root".parse::<Role>().unwrap_err();
+        assert!(error.contains("\"root\"") && error.contains("viewer, operator"), "{error}");
+    }
+
+    #[test]
+    fn a_credential_is_never_stronger_than_its_creator() {
+        let (admin, instance) = (grant(1, Role::Admin), grant(1, Role::Instance));
+        for role in Role::ALL {
+            assert_eq!(admin.may_create(&grant(1, role)), role != Role::Instance, "{role}");
+            assert!(!admin.may_create(&grant(2, role)), "{role} of another tenant");
+            assert!(instance.may_create(&grant(2, role)), "{role}");
+            for weak in [Role::Viewer, Role::Operator, Role::Editor, Role::Worker] {
+                assert!(!grant(1, weak).may_create(&grant(1, role)), "{weak} creates {role}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_scope_limits_what_its_owner_may_create() {
+        let scope = Scope { job_prefix: Some("etl-".to_owned()), ..Scope::default() };
+        let limited = Grant { scope: scope.clone(), ..grant(1, Role::Admin) };
+        assert!(!limited.may_create(&grant(1, Role::Viewer)));
+        assert!(limited.may_create(&Grant { scope, ..grant(1, Role::Viewer) }));
+    }
+
+    #[test]
+    fn a_read_only_grant_keeps_only_permissions_that_read() {
+        let scope = Scope { read_only: true, ..Scope::default() };
+        let reads = Grant { scope, ..grant(1, Role::Admin) };
+        assert!(reads.allows(Permission::Read) && reads.allows(Permission::Cluster));
+        for writes in [Permission::Control, Permission::Write, Permission::Manage, Permission::Work] {
+            assert!(!reads.allows(writes), "{}", writes.name());
+        }
+    }
+}
