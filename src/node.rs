@@ -80,8 +80,9 @@ pub(crate) async fn start(
     let _ = tokio::time::timeout(FIRST_LOAD, engine.loaded()).await;
 
     let soonest = soonest(&engine, store.as_ref()).await?;
+    let commands = Commands::new(api_store, hints, entropy, live);
     let api = Api {
-        commands: Commands::new(api_store, hints, entropy, live),
+        commands: commands.clone().into(),
         metrics_text: Arc::new(move || metrics.render()),
         status: Arc::new(NodeStatus { engine: engine.clone(), node: settings.node_name.clone() }),
         targets,
@@ -94,7 +95,7 @@ pub(crate) async fn start(
     let connections_max = settings.max_connections.unwrap_or(shares.connections) as usize;
     let node = Node {
         engine,
-        commands: api.commands.clone(),
+        commands,
         router: if settings.roles.api { everytick_api::router(api) } else { everytick_api::node_router(api) },
         limits: ServerLimits { connections_max, ..ServerLimits::default() },
         drain: Duration::from(settings.drain_timeout),

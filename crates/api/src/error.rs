@@ -4,7 +4,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use everytick_domain::{ids::Fence, invalid::Invalid};
+use everytick_domain::{access::Permission, ids::Fence, invalid::Invalid};
 use everytick_engine::types::StoreError;
 
 use crate::wire::{ERRORS_MAX, FieldError, Problem};
@@ -25,6 +25,8 @@ pub(crate) enum ApiError {
     Invalid(Vec<Invalid>),
     /// The `Host`, the `Origin` or the header `everytick-run` is not allowed.
     Forbidden(String),
+    /// The caller's role or scope does not include what the route needs.
+    NotPermitted(Permission),
     /// A browser sends the request for a page of another site.
     CrossSite,
     NoSuchPath,
@@ -77,7 +79,7 @@ impl ApiError {
         match self {
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Forbidden(_) | Self::CrossSite => StatusCode::FORBIDDEN,
+            Self::Forbidden(_) | Self::NotPermitted(_) | Self::CrossSite => StatusCode::FORBIDDEN,
             Self::NoSuchPath | Self::NotFound(_) | Self::NotAName { .. } => StatusCode::NOT_FOUND,
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::Conflict(_) => StatusCode::CONFLICT,
@@ -96,7 +98,7 @@ impl ApiError {
         match self {
             Self::Malformed(_) => "malformed",
             Self::Invalid(_) => "invalid",
-            Self::Forbidden(_) => "forbidden",
+            Self::Forbidden(_) | Self::NotPermitted(_) => "forbidden",
             Self::NoSuchPath => "no-such-path",
             Self::CrossSite => "cross-site",
             Self::NotFound(_) | Self::NotAName { .. } => "not-found",
@@ -118,7 +120,7 @@ impl ApiError {
         match self {
             Self::Malformed(_) => "The request cannot be read",
             Self::Invalid(_) => "The request is not valid",
-            Self::Forbidden(_) | Self::CrossSite => "The request is not allowed",
+            Self::Forbidden(_) | Self::NotPermitted(_) | Self::CrossSite => "The request is not allowed",
             Self::NoSuchPath => "No such path",
             Self::NotFound(_) | Self::NotAName { .. } => "Not found",
             Self::WrongMethod => "The path does not support this method",
@@ -156,6 +158,7 @@ impl ApiError {
             Self::TooLarge { field, .. } => vec![FieldError::new(field, &self.detail())],
             Self::WrongMediaType(message) => vec![FieldError::new("Content-Type", message)],
             Self::Forbidden(_)
+            | Self::NotPermitted(_)
             | Self::CrossSite
             | Self::NoSuchPath
             | Self::NotFound(_)
@@ -191,6 +194,12 @@ impl ApiError {
             | Self::Busy(message)
             | Self::TooMany(message)
             | Self::Unreadable(message) => message.clone(),
+            Self::NotPermitted(permission) => {
+                format!(
+                    "this needs the permission {:?}, which the caller's role or scope does not have",
+                    permission.name()
+                )
+            }
             Self::NoSuchPath => "no such path; /docs lists all paths".to_owned(),
             Self::CrossSite => {
                 "pages of other sites may not send requests here (Sec-Fetch-Site); open this server's own page"

@@ -2,6 +2,7 @@
 //! `wire` has the only public serde types. Only `error` knows status codes. `guard` decides which callers are allowed.
 //! `server` limits connections.
 
+mod auth;
 mod body;
 mod docs;
 mod document;
@@ -24,12 +25,12 @@ use axum::{
     middleware::{Next, from_fn, from_fn_with_state},
     response::{IntoResponse, Response},
 };
-use everytick_domain::{ids::TenantId, time::Span};
-use everytick_engine::{Queries, commands::Commands, types::Actor};
+use everytick_domain::time::Span;
 use everytick_targets::TargetSettings;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
 
+pub use auth::Guarded;
 pub use document::openapi;
 pub use in_flight::{BYTES_IN_FLIGHT_MAX, InFlight};
 pub use routes::Batches;
@@ -51,7 +52,7 @@ pub trait Status: Send + Sync + 'static {
 
 /// What the API needs from its process.
 pub struct Api {
-    pub commands: Commands,
+    pub commands: Guarded,
     /// Renders the text of `/metrics`.
     pub metrics_text: Arc<dyn Fn() -> String + Send + Sync>,
     pub status: Arc<dyn Status>,
@@ -76,18 +77,8 @@ impl std::fmt::Debug for Api {
 }
 
 impl Api {
-    /// Until tokens exist, all callers are one actor.
-    fn actor(&self) -> Actor {
-        Actor("local".to_owned())
-    }
     fn allowed(&self) -> Allowed<'_> {
         Allowed { targets: &self.targets, min_interval: self.min_interval }
-    }
-    fn queries(&self) -> &Queries {
-        self.commands.queries()
-    }
-    fn tenant(&self) -> TenantId {
-        TenantId::DEFAULT
     }
 }
 
@@ -109,6 +100,7 @@ fn with_guards(api: Api, routes: OpenApiRouter<Arc<Api>>) -> Router {
         .fallback(async || ApiError::NoSuchPath)
         .layer(from_fn(within_time))
         .layer(from_fn_with_state(api.clone(), in_flight::limit))
+        .layer(from_fn_with_state(api.clone(), auth::admit))
         .layer(from_fn_with_state(api.clone(), guard::check))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(from_fn(guard::harden))

@@ -52,6 +52,12 @@ impl JobId {
     }
 }
 
+/// An id for a request to the API, by which its log lines and audit rows are found. UUIDv7, so ids sort by time.
+#[must_use]
+pub fn request_id(at: DbTime, random: [u8; 10]) -> String {
+    uuid::Builder::from_unix_timestamp_millis(at.millis().unsigned_abs(), &random).into_uuid().to_string()
+}
+
 /// A backfill: one request for runs of past ticks. UUIDv7, so backfills list in creation order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct BackfillId(Uuid);

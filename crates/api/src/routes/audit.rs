@@ -1,8 +1,8 @@
 //! The audit trail.
 
-use axum::{Json, extract::State};
+use axum::Json;
 
-use super::Shared;
+use super::{Shared, State};
 use crate::{
     error::Result,
     paging,

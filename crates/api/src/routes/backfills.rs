@@ -2,12 +2,11 @@
 
 use axum::{
     Json,
-    extract::State,
     response::{IntoResponse, Response},
 };
 use everytick_domain::ids::BackfillId;
 
-use super::{Shared, created};
+use super::{Shared, State, created};
 use crate::{
     body::JsonBody,
     error::{ApiError, Result},

@@ -12,7 +12,7 @@ use std::{
 
 use axum::{
     body::{Body, HttpBody},
-    extract::{Request, State},
+    extract::Request,
     http::{HeaderValue, header},
     response::{IntoResponse, Response},
 };
@@ -25,9 +25,9 @@ use tokio::sync::{
     mpsc::{self, Receiver, Sender, UnboundedSender, unbounded_channel},
 };
 
-use super::Shared;
+use super::{Shared, State};
 use crate::{
-    Api,
+    auth::Call,
     body::{BODY_BYTES_MAX, check_announced, check_media_type, read_object},
     error::{ApiError, Result},
     in_flight::Charge,
@@ -118,7 +118,7 @@ struct Lines {
 }
 
 struct Batch {
-    api: Arc<Api>,
+    api: Arc<Call>,
     chunks: Sender<Chunk>,
     answers: UnboundedSender<Lines>,
     /// Number of lines read, including empty ones.
@@ -140,7 +140,7 @@ enum Line {
 }
 
 impl Batch {
-    fn new(api: Arc<Api>, chunks: Sender<Chunk>, answers: UnboundedSender<Lines>) -> Self {
+    fn new(api: Arc<Call>, chunks: Sender<Chunk>, answers: UnboundedSender<Lines>) -> Self {
         Self { api, chunks, answers, line: 0, chunk: Chunk::default(), chunk_bytes: 0 }
     }
 
@@ -249,7 +249,7 @@ fn now() -> Instant {
 
 /// Creates the jobs of each chunk and answers their lines.
 async fn make(
-    api: Arc<Api>,
+    api: Arc<Call>,
     mut chunks: Receiver<Chunk>,
     answers: UnboundedSender<Lines>,
     begun: OwnedSemaphorePermit,

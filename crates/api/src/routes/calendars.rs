@@ -2,7 +2,6 @@
 
 use axum::{
     Json,
-    extract::State,
     response::{IntoResponse, Response},
 };
 use everytick_domain::{
@@ -11,9 +10,9 @@ use everytick_domain::{
 };
 use everytick_engine::types::PutCalendar;
 
-use super::{Shared, created, tagged};
+use super::{Shared, State, created, tagged};
 use crate::{
-    Api,
+    auth::Call,
     body::CalendarBody,
     error::{ApiError, Result},
     paging,
@@ -146,7 +145,7 @@ pub(crate) async fn delete_calendar(
 }
 
 /// The version that `If-Match` requires. Reads the calendar only if several tags are given, or one that this server never sent.
-async fn expected(api: &Api, name: &str, if_match: &IfMatch) -> Result<Option<Version>> {
+async fn expected(api: &Call, name: &str, if_match: &IfMatch) -> Result<Option<Version>> {
     Ok(match if_match {
         IfMatch::Any => None,
         IfMatch::OneOf(tags) => match tags.as_slice() {

@@ -1,8 +1,8 @@
 //! The nodes of the cluster and their partitions.
 
-use axum::{Json, extract::State};
+use axum::Json;
 
-use super::Shared;
+use super::{Shared, State};
 use crate::{error::Result, params::Params, wire::cluster::ClusterView};
 
 /// How many undecodable rows an answer lists.

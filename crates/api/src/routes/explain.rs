@@ -1,9 +1,9 @@
 //! Explains why a job ran or did not run at an instant.
 
-use axum::{Json, extract::State};
+use axum::Json;
 use everytick_domain::explain::explain;
 
-use super::Shared;
+use super::{Shared, State};
 use crate::{
     error::Result,
     params::{JobPath, Params},

@@ -1,8 +1,8 @@
 //! Flows: read, cancel, rerun.
 
-use axum::{Json, extract::State, response::Response};
+use axum::{Json, response::Response};
 
-use super::{Shared, created};
+use super::{Shared, State, created};
 use crate::{
     body::JsonBody,
     error::Result,

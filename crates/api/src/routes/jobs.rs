@@ -2,7 +2,6 @@
 
 use axum::{
     Json,
-    extract::State,
     response::{IntoResponse, Response},
 };
 use everytick_domain::{
@@ -17,9 +16,9 @@ use everytick_engine::{
 };
 use everytick_targets::listed;
 
-use super::{Shared, created, tagged};
+use super::{Shared, State, created, tagged};
 use crate::{
-    Api,
+    auth::Call,
     body::{JsonBody, read_object},
     error::{ApiError, Result},
     paging,
@@ -221,7 +220,7 @@ pub(crate) async fn patch_job(
 
 /// Reads the job, derives its new definition, and writes it only if the job's version is unchanged.
 async fn replace(
-    api: &Api,
+    api: &Call,
     job: JobRef,
     if_match: IfMatch,
     define: impl Fn(&Job) -> Result<JobDefinition>,
@@ -343,7 +342,7 @@ pub(crate) async fn resume_job(
 }
 
 /// Edits without reading the job first, unless `If-Match` has several tags, or one that this server never sent.
-async fn change(api: &Api, job: JobRef, if_match: &IfMatch, change: Change, cancel: bool) -> Result<Edited> {
+async fn change(api: &Call, job: JobRef, if_match: &IfMatch, change: Change, cancel: bool) -> Result<Edited> {
     let if_match = match if_match {
         IfMatch::Any => None,
         IfMatch::OneOf(tags) => match tags.as_slice() {
@@ -361,7 +360,7 @@ async fn change(api: &Api, job: JobRef, if_match: &IfMatch, change: Change, canc
 /// The answer to a committed edit. `before` is the job as it was read for the edit. The job is read again only if it was not
 /// read before, or if runs are cancelled or moved in the background: the answer shows how far that is. If the read fails, the
 /// answer only lacks the last run and the backlog.
-async fn edited_job(api: &Api, edited: &Edited, before: Option<JobRecord>) -> Response {
+async fn edited_job(api: &Call, edited: &Edited, before: Option<JobRecord>) -> Response {
     let read = match before.filter(|before| !edited.backlog && before.backlog.is_none()) {
         Some(before) => Some(before),
         None => api.queries().job(api.tenant(), &JobRef::Id(edited.job.id)).await.ok(),

@@ -17,8 +17,7 @@ mod schedules;
 use std::sync::Arc;
 
 use axum::{
-    Json,
-    extract::State,
+    Json, extract,
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
@@ -26,11 +25,15 @@ use everytick_domain::ids::Version;
 use serde::Serialize;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
+pub(crate) use crate::auth::State;
 use crate::{Api, docs, version::etag};
 
 pub use batch::Batches;
 
-pub(crate) type Shared = State<Arc<Api>>;
+/// The argument of a handler that serves an authenticated caller.
+pub(crate) type Shared = State;
+/// The argument of a handler that needs no caller.
+pub(crate) type Public = extract::State<Arc<Api>>;
 
 pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new()

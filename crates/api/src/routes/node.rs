@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State, http::header, response::IntoResponse};
 
-use super::Shared;
+use super::Public;
 use crate::{
     error::{ApiError, Result},
     wire::{Problem, node::Health},
@@ -10,7 +10,7 @@ use crate::{
 
 /// Check that the process answers
 #[utoipa::path(get, path = "/healthz", tag = "node", responses((status = 200, description = "The process answers", body = Health)))]
-pub(crate) async fn healthz(State(api): Shared) -> Json<Health> {
+pub(crate) async fn healthz(State(api): Public) -> Json<Health> {
     Json(Health { status: "ok", node: api.status.node().to_owned(), version: api.status.version().to_owned() })
 }
 
@@ -24,7 +24,7 @@ pub(crate) async fn healthz(State(api): Shared) -> Json<Health> {
         (status = 503, description = "The node cannot work; the detail has the reasons", body = Problem, content_type = "application/problem+json"),
     )
 )]
-pub(crate) async fn readyz(State(api): Shared) -> Result<Json<Health>> {
+pub(crate) async fn readyz(State(api): Public) -> Result<Json<Health>> {
     api.status.ready().map_err(ApiError::Unavailable)?;
     Ok(Json(Health { status: "ready", node: api.status.node().to_owned(), version: api.status.version().to_owned() }))
 }
@@ -36,6 +36,6 @@ pub(crate) async fn readyz(State(api): Shared) -> Result<Json<Health>> {
     tag = "node",
     responses((status = 200, description = "The metrics in the text format of Prometheus", body = String, content_type = "text/plain"))
 )]
-pub(crate) async fn metrics(State(api): Shared) -> impl IntoResponse {
+pub(crate) async fn metrics(State(api): Public) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], (api.metrics_text)())
 }

@@ -2,11 +2,11 @@
 
 use std::{future::pending, time::Duration};
 
-use axum::{Json, extract::State};
+use axum::Json;
 use everytick_domain::run;
 use everytick_engine::{commands::Work, types::StoreError};
 
-use super::Shared;
+use super::{Shared, State};
 use crate::{
     body::JsonBody,
     error::{ApiError, Result},

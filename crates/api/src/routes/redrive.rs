@@ -1,8 +1,8 @@
 //! Commands on many runs of a job: cancel the open ones, redrive the failed ones.
 
-use axum::{Json, extract::State};
+use axum::Json;
 
-use super::Shared;
+use super::{Shared, State};
 use crate::{
     body::JsonBody,
     error::{ApiError, Result},

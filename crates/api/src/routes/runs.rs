@@ -4,7 +4,6 @@ use std::convert::Infallible;
 
 use axum::{
     Json,
-    extract::State,
     http::{HeaderValue, header},
     response::{
         IntoResponse, Response,
@@ -20,9 +19,9 @@ use futures::{Stream, StreamExt as _, stream};
 use serde_json::json;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
-use super::{Shared, created};
+use super::{Shared, State, created};
 use crate::{
-    Api,
+    auth::Call,
     body::JsonBody,
     error::{ApiError, Result},
     paging,
@@ -121,7 +120,7 @@ fn states(params: &mut Params) -> Vec<RunState> {
     states
 }
 
-async fn list(api: &Api, job: Option<JobId>, asked: Asked) -> Result<Json<RunPage>> {
+async fn list(api: &Call, job: Option<JobId>, asked: Asked) -> Result<Json<RunPage>> {
     let Asked { filter, limit, before } = asked;
     let filter = RunFilter { job, ..filter };
     let page = api.queries().runs(api.tenant(), &filter, before, limit).await?;
@@ -209,7 +208,7 @@ enum Watching {
 }
 
 fn watch(
-    api: std::sync::Arc<Api>,
+    api: std::sync::Arc<Call>,
     run: RunId,
     tail: Vec<u8>,
     chunks: Receiver<Vec<u8>>,

@@ -1,9 +1,9 @@
 //! Preview of a schedule that is not stored.
 
-use axum::{Json, extract::State};
+use axum::Json;
 use everytick_domain::calendar::Exclusion;
 
-use super::Shared;
+use super::{Shared, State};
 use crate::{
     body::JsonBody,
     error::{ApiError, Result},

@@ -54,3 +54,20 @@ async fn metrics_are_served_in_the_text_format_of_prometheus() {
     assert_eq!(answer.text, "everytick_ticks_total 7\n");
     assert!(answer.header("content-type").starts_with("text/plain; version=0.0.4"));
 }
+
+#[tokio::test]
+async fn an_answer_carries_the_id_of_its_request() {
+    let server = Server::new().await;
+    let ask = async |path: &'static str, id: &str| server.ask("GET", path, &[("everytick-request-id", id)], "").await;
+    for path in ["/api/v1/jobs", "/nowhere", "/api/v1/jobs/unknown"] {
+        assert_eq!(ask(path, "deploy-7/2").await.header("everytick-request-id"), "deploy-7/2", "{path}");
+    }
+    let (first, second) = (server.get("/api/v1/jobs").await, server.get("/api/v1/jobs").await);
+    assert_eq!(first.header("everytick-request-id").len(), 36);
+    assert_ne!(first.header("everytick-request-id"), second.header("everytick-request-id"));
+    let long = "x".repeat(65);
+    for wrong in ["", "a b", &long] {
+        let problem = ask("/api/v1/jobs", wrong).await.expect(400);
+        assert_eq!(problem["errors"][0]["field"], "everytick-request-id", "{problem}");
+    }
+}

@@ -126,7 +126,7 @@ impl Server {
         let commands = Commands::new(api_store, Hints::default(), Arc::new(Counting(AtomicU64::new(1))), live.clone());
         let ready = Arc::new(AtomicBool::new(true));
         let api = Api {
-            commands,
+            commands: commands.into(),
             metrics_text: Arc::new(|| "everytick_ticks_total 7\n".to_owned()),
             status: Arc::new(Ready(ready.clone())),
             targets: TargetSettings { shell, ..TargetSettings::default() },

@@ -12,7 +12,8 @@ mod trigger;
 
 use std::sync::Arc;
 
-use everytick_store::Store;
+use everytick_domain::ids;
+use everytick_store::{Store, SystemClock, WallClock as _};
 
 use crate::{Hints, Queries, claim::waiters::ClaimWaiters, live::LiveLogs};
 
@@ -60,6 +61,14 @@ impl Commands {
     #[must_use]
     pub fn queries(&self) -> &Queries {
         &self.queries
+    }
+
+    /// An id for a request without one.
+    #[must_use]
+    pub fn new_request_id(&self) -> String {
+        let mut random = [0; 10];
+        self.entropy.fill(&mut random);
+        ids::request_id(SystemClock.now(), random)
     }
 
     #[must_use]
