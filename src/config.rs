@@ -43,6 +43,7 @@ const NODE_NAME_BYTES_MAX: usize = 128;
 pub(crate) struct File {
     pub(crate) server: Option<String>,
     pub(crate) output: Option<Format>,
+    pub(crate) utc: Option<bool>,
     pub(crate) listen: Option<Listen>,
     pub(crate) data_dir: Option<PathBuf>,
     /// Unparsed. It may contain a password, so no message repeats it.
@@ -393,7 +394,7 @@ mod tests {
             }
             seen += 1;
         }
-        assert_eq!(seen, 25);
+        assert_eq!(seen, 26);
     }
 
     #[test]

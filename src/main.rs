@@ -12,6 +12,7 @@ mod node;
 mod output;
 mod sse;
 mod telemetry;
+mod times;
 mod watch;
 
 use std::process::ExitCode;

@@ -6,6 +6,8 @@ use std::io::{self, IsTerminal, Write};
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde::{Deserialize, Serialize};
 
+use crate::times::Times;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Format {
@@ -22,6 +24,7 @@ const LAST_WIDTH_MIN: u16 = 24;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     format: Format,
+    times: Times,
     terminal: bool,
     colour: bool,
 }
@@ -29,7 +32,16 @@ pub(crate) struct Output {
 impl Output {
     pub(crate) fn new(format: Format) -> Self {
         let terminal = io::stdout().is_terminal();
-        Self { format, terminal, colour: terminal && colour_wanted() }
+        Self { format, times: Times::default(), terminal, colour: terminal && colour_wanted() }
+    }
+
+    pub(crate) fn with_times(self, times: Times) -> Self {
+        Self { times, ..self }
+    }
+
+    /// How the command reads and shows times.
+    pub(crate) fn times(&self) -> Times {
+        self.times
     }
 
     pub(crate) fn is_json(&self) -> bool {

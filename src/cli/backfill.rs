@@ -6,7 +6,13 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use everytick_domain::{backfill::Order, ids::BackfillId, queue::Rate, time::DbTime};
+use everytick_domain::{
+    backfill::Order,
+    ids::BackfillId,
+    instant::{InstantText, Lean},
+    queue::Rate,
+    time::DbTime,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -23,9 +29,9 @@ const LOOKED_AT_EVERY: Duration = Duration::from_millis(500);
 
 pub(crate) const AFTER_HELP: &str = "\
 Examples:
-  everytick job backfill nightly --from 2026-11-01T00:00:00Z --to 2026-11-15T00:00:00Z --dry-run
-  everytick job backfill nightly --from 2026-11-01T00:00:00Z --to 2026-11-15T00:00:00Z --wait
-  everytick job backfill poll --from 2026-11-16T00:00:00Z --to 2026-11-16T06:00:00Z --rate 10/1m
+  everytick job backfill nightly --from 2026-11-01 --to 2026-11-15 --dry-run
+  everytick job backfill nightly --from 2026-11-01 --to 2026-11-15 --wait
+  everytick job backfill poll --from '6h ago' --to now --rate 10/1m
 
 Creates a run for each tick of the job's present schedule from --from to --to, both included, at most 10,000.
 Dates that the job's calendars exclude get no run. Runs that are on time start before backfill runs.
@@ -52,12 +58,12 @@ pub(crate) struct Backfill {
     /// The job's name or id
     #[arg(value_name = "JOB", value_parser = job_ref)]
     job: String,
-    /// Start at this instant; no earlier than the stored history
-    #[arg(long, value_name = "INSTANT")]
-    from: DbTime,
-    /// End at this instant; not in the future
-    #[arg(long, value_name = "INSTANT")]
-    to: DbTime,
+    /// Start at this time; no earlier than the stored history
+    #[arg(long, visible_alias = "since", value_name = "TIME", allow_hyphen_values = true)]
+    from: InstantText,
+    /// End at this time; not in the future
+    #[arg(long, visible_alias = "until", value_name = "TIME", allow_hyphen_values = true)]
+    to: InstantText,
     /// Create at most this many runs per period, such as 10/1m [default: as many as may wait]
     #[arg(long, value_name = "N/DURATION")]
     rate: Option<Rate>,
@@ -155,7 +161,10 @@ impl Backfill {
         let payload = self.payload.as_deref().map(job::payload).transpose()?;
         let order = if self.newest_first { Order::Newest } else { Order::Oldest };
         let rate = self.rate.map(|rate| rate.to_string());
-        let body = Asked { from: self.from, to: self.to, order: order.word(), rate, payload, dry_run: self.dry_run };
+        let zone = job::zone_for(client, &self.job, [Some(&self.from), Some(&self.to)]).await?;
+        let read = |flag, text: &InstantText| out.times().read(flag, text, Lean::Past, zone.as_deref());
+        let (from, to) = (read("from", &self.from)?, read("to", &self.to)?);
+        let body = Asked { from, to, order: order.word(), rate, payload, dry_run: self.dry_run };
         let request = client.post(&["jobs", &self.job, "backfill"]);
         let request = request.header_some("idempotency-key", self.idempotency_key);
         let answer = request.json(&body)?.send().await?;

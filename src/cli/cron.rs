@@ -2,8 +2,8 @@
 
 use clap::{Args, Subcommand};
 use everytick_domain::{
+    instant::{InstantText, Lean},
     schedule::{Fold, Gap, PREVIEW_TICKS_MAX, Preview, Schedule, ScheduleSpec},
-    time::DbTime,
 };
 use everytick_store::{SystemClock, WallClock};
 
@@ -16,7 +16,7 @@ use crate::{
 const EXPLAIN_HELP: &str = "\
 Examples:
   everytick cron explain '*/15 9-17 * * MON-FRI' --tz Europe/Paris
-  everytick cron explain '0 2 * * *' --tz America/New_York --from 2026-03-07T00:00:00Z
+  everytick cron explain '0 2 * * *' --tz America/New_York --from 2026-03-07
   everytick cron explain 'H H * * *' --name nightly-report
   everytick -o json cron explain '@daily'
 
@@ -26,7 +26,7 @@ Also L, W, # and +, names, @daily and similar, `@every 90s`, and H for a value d
 const NEXT_HELP: &str = "\
 Examples:
   everytick cron next '0 2 * * *' --tz Europe/Paris -n 5
-  everytick cron next '0 0 L * *' --from 2026-01-01T00:00:00Z
+  everytick cron next '0 0 L * *' --from 2026-01-01
   everytick -o json cron next '30 2 * * *' --tz America/New_York | jq -r '.ticks[].at'";
 
 #[derive(Debug, Subcommand)]
@@ -71,9 +71,9 @@ struct Expression {
     /// When clocks go back and a fixed time occurs twice, fire at this occurrence
     #[arg(long, value_enum, default_value_t)]
     fold: FoldWord,
-    /// Show the ticks after this instant [default: now]
-    #[arg(long, value_name = "INSTANT")]
-    from: Option<DbTime>,
+    /// Show the ticks after this time [default: now]
+    #[arg(long, visible_alias = "since", value_name = "TIME", allow_hyphen_values = true)]
+    from: Option<InstantText>,
     /// Derive the value of an H in the expression from this job name
     #[arg(long, value_name = "JOB", default_value = "", hide_default_value = true)]
     name: String,
@@ -122,7 +122,7 @@ impl CronCommand {
     pub(crate) fn run(&self, out: Output) -> anyhow::Result<()> {
         match self {
             Self::Explain(Explain { expression, count }) => {
-                let preview = expression.schedule()?.preview(expression.from(), *count);
+                let preview = expression.preview(out, *count)?;
                 if out.is_json() {
                     return Ok(out.json(&preview)?);
                 }
@@ -131,7 +131,7 @@ impl CronCommand {
                 print_ticks(out, preview)
             }
             Self::Next(Next { expression, count }) => {
-                let preview = expression.schedule()?.preview(expression.from(), *count);
+                let preview = expression.preview(out, *count)?;
                 if out.is_json() { Ok(out.json(&preview)?) } else { print_ticks(out, preview) }
             }
         }
@@ -168,7 +168,12 @@ impl Expression {
             })
     }
 
-    fn from(&self) -> DbTime {
-        self.from.unwrap_or_else(|| SystemClock.now())
+    fn preview(&self, out: Output, count: usize) -> Result<Preview, Failure> {
+        let schedule = self.schedule()?;
+        let from = match &self.from {
+            Some(text) => out.times().read("from", text, Lean::Future, schedule.zone_name())?,
+            None => SystemClock.now(),
+        };
+        Ok(schedule.preview(from, count))
     }
 }

@@ -20,13 +20,14 @@ mod worker;
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, builder::BoolishValueParser};
 
 use crate::{
     bench::BenchCommand,
     client::Client,
     config::{File, SERVER_DEFAULT},
     output::{Format, Output},
+    times::Times,
 };
 
 const AFTER_HELP: &str = "\
@@ -66,6 +67,20 @@ pub(crate) struct Cli {
         help_heading = "Global options"
     )]
     output: Option<Format>,
+    /// Read and show times in UTC [default: the job's zone, else the local zone]
+    #[arg(
+        long,
+        global = true,
+        env = "EVERYTICK_UTC",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_parser = BoolishValueParser::new(),
+        hide_possible_values = true,
+        help_heading = "Global options"
+    )]
+    utc: Option<bool>,
     #[command(subcommand)]
     command: Command,
 }
@@ -117,12 +132,13 @@ enum Command {
 }
 
 pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
-    let Cli { config, server, output, command } = cli;
+    let Cli { config, server, output, utc, command } = cli;
     if let Command::Completions(completions) = command {
         return completions.run(); // before the file is read, so that it works when everytick.toml is invalid
     }
     let file = File::load(config.as_deref())?;
-    let out = Output::new(output.or(file.output).unwrap_or_default());
+    let times = Times::new(utc.or(file.utc).unwrap_or(false));
+    let out = Output::new(output.or(file.output).unwrap_or_default()).with_times(times);
     let address = |file: File| server.clone().or(file.server).unwrap_or_else(|| SERVER_DEFAULT.to_owned());
     let client = |file: File| Client::new(&address(file));
     match command {

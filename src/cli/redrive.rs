@@ -1,12 +1,12 @@
 //! `everytick run redrive`: repeats the failed runs of a job, which are its dead-letter list.
 
 use clap::Args;
-use everytick_domain::time::DbTime;
+use everytick_domain::instant::{InstantText, Lean};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    job::job_ref,
+    job::{self, job_ref},
     run::{RunView, state_text},
 };
 use crate::{
@@ -16,8 +16,8 @@ use crate::{
 
 pub(crate) const AFTER_HELP: &str = "\
 Examples:
-  everytick run redrive --job nightly --since 2026-11-16T00:00:00Z --dry-run
-  everytick run redrive --job nightly --since 2026-11-16T00:00:00Z
+  everytick run redrive --job nightly --since yesterday --dry-run
+  everytick run redrive --job nightly --since '2026-11-16 02:00'
   everytick run list --job nightly --status failed
 
 Creates one new run for each failed run, for the same instant and with the same payload. The failed run does not change.
@@ -28,12 +28,12 @@ pub(crate) struct Redrive {
     /// Repeat failed runs of this job
     #[arg(long, value_name = "JOB", value_parser = job_ref)]
     job: String,
-    /// Repeat failed runs scheduled at this instant or later; at most 7 days ago
-    #[arg(long, value_name = "INSTANT")]
-    since: DbTime,
-    /// Repeat failed runs scheduled at this instant or earlier
-    #[arg(long, value_name = "INSTANT")]
-    until: Option<DbTime>,
+    /// Repeat failed runs scheduled at this time or later; at most 7 days ago
+    #[arg(long, visible_alias = "from", value_name = "TIME", allow_hyphen_values = true)]
+    since: InstantText,
+    /// Repeat failed runs scheduled at this time or earlier
+    #[arg(long, visible_alias = "to", value_name = "TIME", allow_hyphen_values = true)]
+    until: Option<InstantText>,
     /// Repeat at most this many, oldest first
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: u32,
@@ -58,8 +58,12 @@ struct Pair {
 
 impl Redrive {
     pub(crate) async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        let zone = job::zone_for(client, &self.job, [Some(&self.since), self.until.as_ref()]).await?;
+        let read = |flag, text: &InstantText| out.times().read(flag, text, Lean::Past, zone.as_deref());
+        let since = read("since", &self.since)?;
+        let until = self.until.as_ref().map(|text| read("until", text)).transpose()?;
         let body = json!({
-            "since": self.since.to_string(), "until": self.until.map(|at| at.to_string()),
+            "since": since.to_string(), "until": until.map(|at| at.to_string()),
             "limit": self.limit, "dry_run": self.dry_run,
         });
         let answer = client.post(&["jobs", &self.job, "redrive"]).json(&body)?.send().await?;

@@ -6,15 +6,16 @@ use clap::{Args, Subcommand};
 use everytick_domain::{
     explain::reason_words,
     ids::RunId,
+    instant::{InstantText, Lean},
     run::{SkipReason, State},
-    time::{DbTime, Span},
+    time::Span,
 };
 use futures::{StreamExt, pin_mut};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    job::{PageFlags, job_ref},
+    job::{self, PageFlags, job_ref},
     redrive::{self, Redrive},
 };
 use crate::{
@@ -31,7 +32,8 @@ const LIST_HELP: &str = "\
 Examples:
   everytick run list
   everytick run list --job nightly --status failed
-  everytick run list --from 2026-11-16T00:00:00Z -o json | jq -r '.items[].id'
+  everytick run list --from yesterday --to '2h ago'
+  everytick run list --from 2026-11-16 -o json | jq -r '.items[].id'
 
 The list includes skipped ticks with the reason. A range of skipped ticks is one line.";
 
@@ -106,12 +108,12 @@ pub(crate) struct List {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunFilter {
-    /// List only runs scheduled at this instant or later
-    #[arg(long, value_name = "INSTANT")]
-    from: Option<DbTime>,
-    /// List only runs scheduled before this instant
-    #[arg(long, value_name = "INSTANT")]
-    to: Option<DbTime>,
+    /// List only runs scheduled at this time or later
+    #[arg(long, visible_alias = "since", value_name = "TIME", allow_hyphen_values = true)]
+    from: Option<InstantText>,
+    /// List only runs scheduled before this time
+    #[arg(long, visible_alias = "until", value_name = "TIME", allow_hyphen_values = true)]
+    to: Option<InstantText>,
     /// List only runs in this state: waiting, claimed, succeeded, failed, cancelled or skipped; repeatable
     #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = state)]
     status: Vec<String>,
@@ -135,11 +137,28 @@ fn state(text: &str) -> Result<String, String> {
 }
 
 impl RunFilter {
-    pub(crate) fn apply<'a>(&self, mut request: Request<'a>) -> Request<'a> {
+    /// Requests the runs, of one job or of all. The bounds are read in the job's zone.
+    pub(crate) async fn request<'a>(
+        &self,
+        client: &'a Client,
+        out: Output,
+        job: Option<&str>,
+    ) -> anyhow::Result<Request<'a>> {
+        let (mut request, zone) = match job {
+            Some(job) => {
+                let zone = job::zone_for(client, job, [self.from.as_ref(), self.to.as_ref()]).await?;
+                (client.get(&["jobs", job, "runs"]), zone)
+            }
+            None => (client.get(&["runs"]), None),
+        };
         for state in &self.status {
             request = request.query("status", state);
         }
-        request.query_some("from", self.from).query_some("to", self.to)
+        for (name, text) in [("from", &self.from), ("to", &self.to)] {
+            let read = |text| out.times().read(name, text, Lean::Past, zone.as_deref());
+            request = request.query_some(name, text.as_ref().map(read).transpose()?);
+        }
+        Ok(request)
     }
 }
 
@@ -182,12 +201,9 @@ struct AttemptView {
 impl RunCommand {
     pub(crate) async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
         match self {
-            Self::List(List { job: Some(job), filter, page }) => {
-                let request = filter.apply(client.get(&["jobs", &job, "runs"]));
+            Self::List(List { job, filter, page }) => {
+                let request = filter.request(client, out, job.as_deref()).await?;
                 print_list(out, request.list(page.limit, page.cursor).await?)
-            }
-            Self::List(List { job: None, filter, page }) => {
-                print_list(out, filter.apply(client.get(&["runs"])).list(page.limit, page.cursor).await?)
             }
             Self::Get(One { run }) => {
                 let answer = client.get(&["runs", &run.to_string()]).send().await?;

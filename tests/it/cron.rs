@@ -100,7 +100,7 @@ fn an_invalid_argument_is_named_and_exits_with_2() {
         (&["61 * * * *"][..], "cron: minute"),
         (&["0 0 30 2 *"], "never fires"),
         (&["* * * * *", "--tz", "EST"], "timezone"),
-        (&["* * * * *", "--from", "tomorrow"], "RFC 3339"),
+        (&["* * * * *", "--from", "soon"], "RFC 3339"),
         (&["* * * * *", "-n", "0"], "1 to 1000"),
         (&["@reboot"], "cron"),
         (&[], "<EXPR>"),

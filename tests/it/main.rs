@@ -22,5 +22,6 @@ mod readme;
 mod recover;
 mod settings;
 mod support;
+mod times;
 mod unreadable;
 mod workers;

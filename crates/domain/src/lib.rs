@@ -10,6 +10,7 @@ pub mod explain;
 pub mod flow;
 pub mod home;
 pub mod ids;
+pub mod instant;
 pub mod invalid;
 pub mod job;
 pub mod mutant;

@@ -64,6 +64,11 @@ impl Document {
         self.fields.insert("force".to_owned(), Value::Bool(true));
     }
 
+    /// The zone of the job's schedule.
+    pub(super) fn zone(&self) -> Option<String> {
+        self.fields.get("schedule")?.get("timezone")?.as_str().map(ToOwned::to_owned)
+    }
+
     pub(super) fn has_name(&self) -> bool {
         self.fields.contains_key("name")
     }

@@ -1,7 +1,10 @@
 //! The flags that define a job, and the document that they produce.
 
 use clap::Args;
-use everytick_domain::time::{DbTime, Span};
+use everytick_domain::{
+    instant::{InstantText, Lean, LocalZone},
+    time::Span,
+};
 use serde_json::Value;
 
 use super::{
@@ -9,7 +12,11 @@ use super::{
     document::{Document, payload},
     target_flags::{RemoveFlags, TargetFlags, pair},
 };
-use crate::cli::cron::{FoldWord, GapWord};
+use crate::{
+    cli::cron::{FoldWord, GapWord},
+    failure::Failure,
+    times::Times,
+};
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct JobFlags {
@@ -19,10 +26,10 @@ pub(crate) struct JobFlags {
     /// Run at this interval: 15m means :00, :15, :30 and :45, or counts from --starts-at
     #[arg(long, value_name = "DURATION", group = "timing", help_heading = "When")]
     every: Option<Span>,
-    /// Run once, at this instant, such as 2026-11-16T07:00:00Z
-    #[arg(long, value_name = "INSTANT", group = "timing", help_heading = "When")]
-    at: Option<DbTime>,
-    /// Evaluate the cron expression in this time zone, an IANA name [default: UTC]
+    /// Run once, at this time, such as '2026-11-16 07:00' or 'in 2h'
+    #[arg(long, value_name = "TIME", group = "timing", allow_hyphen_values = true, help_heading = "When")]
+    at: Option<InstantText>,
+    /// Evaluate the cron expression, and read the times of flags, in this time zone, an IANA name [default: UTC for cron]
     #[arg(long, visible_alias = "timezone", value_name = "ZONE", help_heading = "When")]
     tz: Option<String>,
     /// When clocks go forward over a fixed time, fire after the change (shift) or not on that day (skip) [default: shift]
@@ -31,12 +38,12 @@ pub(crate) struct JobFlags {
     /// When clocks go back and a fixed time occurs twice, fire at the first, the last or both [default: first]
     #[arg(long, value_enum, value_name = "RULE", help_heading = "When", hide_possible_values = true)]
     fold: Option<FoldWord>,
-    /// Have no tick before this instant
-    #[arg(long, value_name = "INSTANT", help_heading = "When")]
-    starts_at: Option<DbTime>,
-    /// Have no tick after this instant
-    #[arg(long, value_name = "INSTANT", help_heading = "When")]
-    ends_at: Option<DbTime>,
+    /// Have no tick before this time
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, help_heading = "When")]
+    starts_at: Option<InstantText>,
+    /// Have no tick after this time
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, help_heading = "When")]
+    ends_at: Option<InstantText>,
     /// Delay each run by a part of this time, to spread the load
     #[arg(long, value_name = "DURATION", help_heading = "When")]
     jitter: Option<Span>,
@@ -146,6 +153,30 @@ pub(crate) struct UpdateFlags {
 }
 
 impl JobFlags {
+    pub(crate) fn instants(&self) -> [Option<&InstantText>; 3] {
+        [&self.at, &self.starts_at, &self.ends_at].map(Option::as_ref)
+    }
+
+    /// Resolves the times: in the zone of `--tz`, else in `zone`, the zone that the job already has.
+    pub(crate) fn resolve(mut self, times: Times, zone: Option<&str>) -> Result<Self, Failure> {
+        let local = self.instants().into_iter().flatten().any(InstantText::needs_zone);
+        if let Some(tz) = self.tz.as_ref().filter(|_| local) {
+            LocalZone::named(tz).map_err(|wrong| Failure::usage(format!("--tz: {wrong}")))?;
+        }
+        let zone = self.tz.as_deref().or(zone);
+        let texts = [("at", &mut self.at), ("starts-at", &mut self.starts_at), ("ends-at", &mut self.ends_at)];
+        for (flag, slot) in texts {
+            if let Some(text) = slot {
+                *slot = Some(times.read(flag, text, Lean::Future, zone)?.into());
+            }
+        }
+        // Only cron expressions have a zone. For the others, --tz was the zone of the times above.
+        if self.at.is_some() || (self.every.is_some() && local) {
+            self.tz = None;
+        }
+        Ok(self)
+    }
+
     /// The definition of a new job, with only the fields whose flags are set.
     pub(crate) fn for_create(self) -> anyhow::Result<Document> {
         self.document()
@@ -205,7 +236,7 @@ impl JobFlags {
 
     fn document(self) -> anyhow::Result<Document> {
         let text = |value: Option<Span>| value.map(|span| span.to_string());
-        let instant = |value: Option<DbTime>| value.map(|at| at.to_string());
+        let instant = |value: Option<InstantText>| value.map(|at| at.to_string());
         let mut document =
             Document { payload: self.payload.as_deref().map(payload).transpose()?, ..Document::default() };
 
@@ -408,7 +439,7 @@ mod tests {
             &["--header", "novalue", "--url", "http://h/"],
             &["--label", "novalue"],
             &["--every", "5"],
-            &["--at", "tomorrow"],
+            &["--at", "soon"],
             &["--overlap", "maybe"],
         ] {
             assert!(Create::try_parse_from([&["create"], args].concat()).is_err(), "{args:?}");

@@ -7,7 +7,7 @@ Examples:
   everytick job create cleanup --cron '@daily' -- /usr/local/bin/cleanup --older-than 7d
   everytick job create dump --cron 'H 3 * * *' --shell 'pg_dump app | gzip > /backup/app.gz'
   everytick job create report --cron '0 6 * * 1-5' --exclude holidays --url https://example.org/hook
-  everytick job create launch --at 2026-11-16T07:00:00Z --url https://example.org/go --payload '[1]'
+  everytick job create launch --at '2026-11-16 07:00' --url https://example.org/go --payload '[1]'
   everytick job create load --after extract --url https://example.org/load
   everytick job create -f job.json
   everytick job create --batch jobs.ndjson
@@ -70,14 +70,14 @@ pub(super) const NEXT_HELP: &str = "\
 Examples:
   everytick job next nightly
   everytick job next nightly -n 30
-  everytick job next nightly -n 3 --from 2027-03-12T00:00:00Z
+  everytick job next nightly -n 3 --from 2027-03-12
 
 A note says what a clock change does to a tick. A time that does not exist, and so has no tick, is a row without a UTC time.";
 
 pub(super) const EXPLAIN_HELP: &str = "\
 Examples:
   everytick job explain nightly
-  everytick job explain nightly --at 2026-12-25T02:00:00Z
+  everytick job explain nightly --at '2026-12-25 02:00'
   everytick job explain nightly --at 2026-12-25T02:00:00Z -o json | jq -r .kind
 
 Without --at, the command explains the last tick up to now. A deleted job can be explained while its record is stored.";
@@ -86,4 +86,4 @@ pub(super) const RUNS_HELP: &str = "\
 Examples:
   everytick job runs nightly
   everytick job runs nightly --status failed,cancelled --limit 20
-  everytick job runs nightly --from 2026-11-01T00:00:00Z --to 2026-12-01T00:00:00Z";
+  everytick job runs nightly --from 2026-11-01 --to 2026-12-01";

@@ -11,7 +11,12 @@ mod view;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
-use everytick_domain::{ids::JobId, job::check_name, target::TargetKind, time::DbTime};
+use everytick_domain::{
+    ids::JobId,
+    instant::{InstantText, Lean},
+    job::check_name,
+    target::TargetKind,
+};
 use serde_json::json;
 
 use self::{
@@ -27,7 +32,7 @@ use super::{
 };
 use crate::{
     client::Client,
-    failure::Failure,
+    failure::{Failure, is_not_found},
     output::{self, Output, Text},
 };
 pub(crate) use document::{payload, read_text};
@@ -193,18 +198,18 @@ pub(crate) struct Next {
     /// Show this many ticks
     #[arg(short = 'n', long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     count: u32,
-    /// Show the ticks after this instant [default: now]
-    #[arg(long, value_name = "INSTANT")]
-    from: Option<DbTime>,
+    /// Show the ticks after this time [default: now]
+    #[arg(long, visible_alias = "since", value_name = "TIME", allow_hyphen_values = true)]
+    from: Option<InstantText>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
     #[command(flatten)]
     job: Named,
-    /// Explain this instant, such as 2026-12-25T02:00:00Z [default: the last tick up to now]
-    #[arg(long, value_name = "INSTANT")]
-    at: Option<DbTime>,
+    /// Explain this time, such as '2026-12-25 02:00' [default: the last tick up to now]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    at: Option<InstantText>,
 }
 
 #[derive(Debug, Args)]
@@ -222,6 +227,23 @@ pub(crate) fn job_ref(text: &str) -> Result<String, String> {
     match text.parse::<JobId>() {
         Ok(_) => Ok(text.to_owned()),
         Err(_) => check_name(text).map(|()| text.to_owned()),
+    }
+}
+
+/// The name of the job's zone, if one of the texts needs it. `None` if the job has no zone, or does not exist: then the
+/// request itself answers that.
+pub(crate) async fn zone_for<const N: usize>(
+    client: &Client,
+    job: &str,
+    texts: [Option<&InstantText>; N],
+) -> anyhow::Result<Option<String>> {
+    if texts.into_iter().flatten().all(InstantText::is_exact) {
+        return Ok(None);
+    }
+    match client.get(&["jobs", job]).send().await {
+        Ok(answer) => Ok(answer.read::<JobView>()?.zone()),
+        Err(error) if is_not_found(&error) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -259,16 +281,21 @@ impl JobCommand {
                 if out.is_json() { Ok(out.json(&answer)?) } else { print_cancelled(out, &answer.read()?) }
             }
             Self::Next(Next { job: Named { job }, count, from }) => {
+                let zone = zone_for(client, &job, [from.as_ref()]).await?;
+                let read = |text| out.times().read("from", &text, Lean::Future, zone.as_deref());
+                let from = from.map(read).transpose()?;
                 let request = client.get(&["jobs", &job, "next"]).query("count", count);
                 let answer = request.query_some("from", from).send().await?;
                 if out.is_json() { Ok(out.json(&answer)?) } else { print_next(out, answer.read()?) }
             }
             Self::Explain(Explain { job: Named { job }, at }) => {
+                let zone = zone_for(client, &job, [at.as_ref()]).await?;
+                let at = at.map(|at| out.times().read("at", &at, Lean::Either, zone.as_deref())).transpose()?;
                 let answer = client.get(&["jobs", &job, "explain"]).query_some("at", at).send().await?;
                 if out.is_json() { Ok(out.json(&answer)?) } else { print_explanation(out, answer.read()?) }
             }
             Self::Runs(Runs { job: Named { job }, filter, page }) => {
-                let request = filter.apply(client.get(&["jobs", &job, "runs"]));
+                let request = filter.request(client, out, Some(&job)).await?;
                 run::print_list(out, request.list(page.limit, page.cursor).await?)
             }
         }
@@ -287,7 +314,8 @@ impl Create {
             Some(path) => Document::read(path)?,
             None => Document::default(),
         };
-        document.overlay(self.flags.for_create()?);
+        let zone = document.zone();
+        document.overlay(self.flags.resolve(out.times(), zone.as_deref())?.for_create()?);
         if let Some(name) = self.name {
             document.name(name);
         }
@@ -343,7 +371,8 @@ impl Update {
             Some(path) => Document::read(path)?,
             None => Document::default(),
         };
-        document.overlay(self.flags.for_update(self.update)?);
+        let zone = zone_for(client, &self.job.job, self.flags.instants()).await?;
+        document.overlay(self.flags.resolve(out.times(), zone.as_deref())?.for_update(self.update)?);
         if document.is_empty() {
             return Err(Failure::usage("nothing to change; set a flag such as --timeout 2m").into());
         }

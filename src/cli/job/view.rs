@@ -206,6 +206,11 @@ impl JobView {
         self.retry["longest_total"].as_str().filter(|_| self.retry["max_retries"] != 0)
     }
 
+    /// The name of the zone of the schedule. `None` for a schedule without a zone.
+    pub(super) fn zone(&self) -> Option<String> {
+        self.schedule.as_ref()?.timezone.clone()
+    }
+
     pub(super) fn status(&self) -> Text {
         match (self.enabled, self.paused) {
             (false, _) => Text::new("disabled", Tone::Quiet),

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use jiff::tz::Offset;
 
+pub(crate) use self::zone::Zone;
 pub use self::{
     compiled::CronCache,
     parse::EXPRESSION_BYTES_MAX,
@@ -28,7 +29,7 @@ pub use self::{
     spec::{EVERY_MIN, Fold, Gap, ScheduleSpec, Timing},
     zone::{zone_data_number, zone_data_version},
 };
-use self::{pattern::Pattern, search::Cron, zone::Zone};
+use self::{pattern::Pattern, search::Cron};
 use crate::{
     calendar::Exclusion,
     ids::JobId,
@@ -186,6 +187,15 @@ impl Schedule {
         tick.plus(Span::millis(hashed::jitter(job, tick, self.jitter.as_millis())))
     }
 
+    /// The name of the zone of a cron expression. Other schedules have no zone.
+    #[must_use]
+    pub fn zone_name(&self) -> Option<&str> {
+        match &self.when {
+            When::Cron(cron) => Some(cron.zone.name()),
+            When::Every { .. } | When::At(_) => None,
+        }
+    }
+
     /// An instant in the schedule's zone, in RFC 3339: `2026-11-16T02:00:00-05:00`, or with a `Z` in UTC.
     #[must_use]
     pub fn local(&self, tick: DbTime) -> String {
@@ -227,7 +237,7 @@ fn compile_cron(
     Some(When::Cron(cron))
 }
 
-fn is_utc(zone: &str) -> bool {
+pub(crate) fn is_utc(zone: &str) -> bool {
     matches!(zone, "UTC" | "Etc/UTC")
 }
 

@@ -86,6 +86,10 @@ impl Zone {
         &self.name
     }
 
+    pub(crate) fn time_zone(&self) -> &TimeZone {
+        &self.zone
+    }
+
     /// The offset from UTC in force at an instant.
     pub(crate) fn offset_at(&self, second: i64) -> Offset {
         let seconds = self.stretch_at(second).offset;

@@ -1,0 +1,44 @@
+//! The zone in which commands read and show times: UTC with `--utc`, else the job's zone, else the local zone.
+//! The rules for reading are in [`everytick_domain::instant`]; this file supplies the present time and the zone.
+
+use std::sync::LazyLock;
+
+use everytick_domain::{
+    instant::{InstantText, Lean, LocalZone},
+    time::DbTime,
+};
+use everytick_store::{SystemClock, WallClock};
+use jiff::tz::TimeZone;
+
+use crate::{failure::Failure, output::note_line};
+
+static LOCAL: LazyLock<LocalZone> = LazyLock::new(|| LocalZone::system(TimeZone::system()));
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Times {
+    utc: bool,
+}
+
+impl Times {
+    pub(crate) const fn new(utc: bool) -> Self {
+        Self { utc }
+    }
+
+    /// `job` is the name of the job's zone, if the command is about one job and it has a zone.
+    fn zone(self, job: Option<&str>) -> LocalZone {
+        if self.utc {
+            return LocalZone::utc();
+        }
+        job.and_then(|name| LocalZone::named(name).ok()).unwrap_or_else(|| LOCAL.clone())
+    }
+
+    /// Resolves the value of a flag and prints how it was read, unless it was RFC 3339.
+    pub(crate) fn read(self, flag: &str, text: &InstantText, lean: Lean, job: Option<&str>) -> Result<DbTime, Failure> {
+        let resolved = text.resolve(SystemClock.now(), &self.zone(job), lean);
+        let resolved = resolved.map_err(|wrong| Failure::usage(format!("--{flag}: {wrong}")))?;
+        if let Some(reading) = &resolved.reading {
+            note_line(&format!("{} {reading}", flag.replace('-', "_")));
+        }
+        Ok(resolved.at)
+    }
+}

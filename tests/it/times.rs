@@ -1,0 +1,116 @@
+//! Times as people type them, in every flag that takes one, and the zone in which tables show them.
+
+use serde_json::{Value, json};
+
+use crate::support::{Done, Server, everytick, everytick_command};
+
+/// A server with a job in Paris, and one without a zone.
+fn server() -> Server {
+    let server = Server::start();
+    let paris = ["--cron", "0 2 * * *", "--tz", "Europe/Paris", "--url", "https://example.org/"];
+    server.everytick(&[&["job", "create", "paris"], &paris[..]].concat()).ok();
+    server.everytick(&["job", "create", "plain", "--every", "1h", "--url", "https://example.org/"]).ok();
+    server
+}
+
+/// Runs a command on a machine in New York.
+fn in_new_york(server: &Server, args: &[&str]) -> Done {
+    server.command(args).env("TZ", "America/New_York").output().unwrap().into()
+}
+
+#[test]
+fn every_flag_for_a_time_reads_dates_as_people_type_them_and_prints_how() {
+    let server = server();
+    let (day, paris, york) = ("2026-01-20 02:00", "2026-01-20T02:00:00+01:00", "2026-01-20T02:00:00-05:00");
+    let (paris, york) = (format!("{paris} (Europe/Paris)"), format!("{york} (America/New_York)"));
+    for (args, flag, read) in [
+        (&["run", "list", "--from"][..], "from", &york),
+        (&["run", "list", "--to"], "to", &york),
+        (&["run", "list", "--since"], "from", &york),
+        (&["run", "list", "--until"], "to", &york),
+        (&["run", "list", "--job", "paris", "--from"], "from", &paris),
+        (&["job", "runs", "paris", "--from"], "from", &paris),
+        (&["job", "runs", "paris", "--to"], "to", &paris),
+        (&["job", "runs", "plain", "--to"], "to", &york),
+        (&["job", "explain", "paris", "--at"], "at", &paris),
+        (&["job", "next", "paris", "--from"], "from", &paris),
+        (&["job", "explain", "plain", "--at"], "at", &york),
+        (&["run", "redrive", "--job", "paris", "--since", "now", "--dry-run", "--until"], "until", &paris),
+        (&["run", "redrive", "--job", "paris", "--dry-run", "--since"], "since", &paris),
+        (&["job", "backfill", "paris", "--dry-run", "--to", "now", "--from"], "from", &paris),
+        (&["job", "backfill", "paris", "--dry-run", "--from", "now", "--to"], "to", &paris),
+        (&["cron", "next", "0 2 * * *", "--tz", "Europe/Paris", "--from"], "from", &paris),
+        (&["cron", "explain", "CRON_TZ=Europe/Paris 0 2 * * *", "--from"], "from", &paris),
+        (&["job", "update", "paris", "--starts-at"], "starts_at", &paris),
+        (&["job", "update", "plain", "--starts-at"], "starts_at", &york),
+    ] {
+        // The server refuses some of these bounds, which it checks after the time is read.
+        let done = in_new_york(&server, &[args, &[day]].concat());
+        assert!(done.stderr.contains(&format!("{flag} {read}\n")), "{args:?}: {done:?}");
+        let exact = in_new_york(&server, &[args, &["2026-01-20T02:00:00+01:00"]].concat());
+        assert!(!exact.stderr.contains("2026-01-20T02:00:00+01:00 ("), "RFC 3339 needs no reading: {exact:?}");
+        let utc = in_new_york(&server, &[&["--utc"], args, &[day]].concat());
+        assert!(utc.stderr.contains(&format!("{flag} 2026-01-20T02:00:00Z (UTC)\n")), "{args:?}: {utc:?}");
+        let wrong = in_new_york(&server, &[args, &["2026-02-30"]].concat()).failed(2);
+        assert!(wrong.contains("2026-02 has 28 days"), "{args:?}: {wrong}");
+    }
+}
+
+#[test]
+fn a_job_is_created_at_a_time_as_people_type_it() {
+    let server = server();
+    let at = |name: &str, flags: &[&str]| -> (Value, String) {
+        let create = ["job", "create", name, "--url", "https://example.org/"];
+        let done = in_new_york(&server, &[&create, flags].concat());
+        let stderr = done.stderr.clone();
+        done.ok();
+        (server.everytick(&["job", "get", name, "-o", "json"]).json()["schedule"].clone(), stderr)
+    };
+    let (schedule, read) = at("a", &["--at", "2199-01-20 02:00"]);
+    assert_eq!(schedule["at"], "2199-01-20T07:00:00Z");
+    assert_eq!(read, "at 2199-01-20T02:00:00-05:00 (America/New_York)\n");
+    // With --at, --tz is the zone of the time.
+    let (schedule, read) = at("b", &["--at", "2199-01-20 02:00", "--tz", "Europe/Paris"]);
+    assert_eq!(schedule, json!({"at": "2199-01-20T01:00:00Z"}));
+    assert_eq!(read, "at 2199-01-20T02:00:00+01:00 (Europe/Paris)\n");
+    let (schedule, _) = at("c", &["--every", "24h", "--starts-at", "2199-01-20 02:00", "--tz", "Europe/Paris"]);
+    assert_eq!(schedule, json!({"every": "1d", "starts_at": "2199-01-20T01:00:00Z"}));
+    let (schedule, _) = at("d", &["--cron", "@daily", "--ends-at", "2199-01-20 UTC", "--tz", "Europe/Paris"]);
+    assert_eq!((&schedule["ends_at"], &schedule["timezone"]), (&json!("2199-01-20T00:00:00Z"), &json!("Europe/Paris")));
+    let (_, read) = at("e", &["--at", "in 2h"]);
+    assert!(read.starts_with("at 20") && read.ends_with(" (America/New_York)\n"), "{read}");
+
+    let create = ["job", "create", "f", "--url", "https://example.org/", "--at", "2199-01-20", "--tz", "Paris"];
+    let wrong = in_new_york(&server, &create).failed(2);
+    assert!(wrong.contains("--tz: \"Paris\"") && wrong.contains("Europe/Paris"), "{wrong}");
+}
+
+#[test]
+fn the_printed_reading_mentions_a_clock_change() {
+    let next = |from: &str| -> String {
+        let args = ["cron", "next", "0 12 * * *", "-n", "1", "--tz", "Europe/Paris", "--from", from];
+        let done = everytick(&args);
+        assert_eq!(done.code, 0, "{done:?}");
+        done.stderr
+    };
+    assert_eq!(
+        next("2026-03-29 02:30"),
+        "from 2026-03-29T03:00:00+02:00 (Europe/Paris; 02:30 does not exist on this day: this is the first instant after \
+         the clock change)\n"
+    );
+    assert_eq!(
+        next("2026-10-25 02:30"),
+        "from 2026-10-25T02:30:00+02:00 (Europe/Paris; 02:30 comes twice on this day: this is the first; the second is \
+         2026-10-25T02:30:00+01:00)\n"
+    );
+}
+
+#[test]
+fn a_machine_without_a_valid_zone_uses_utc() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = everytick_command(dir.path());
+    let done: Done =
+        command.args(["cron", "next", "@daily", "--from", "now"]).env("TZ", "Nowhere").output().unwrap().into();
+    assert!(done.stderr.ends_with("Z (UTC)\n"), "{done:?}");
+    done.ok();
+}
