@@ -2,13 +2,8 @@
 //! handle is not limited. The API's handle admits a fixed number of calls; further calls wait for a limited time. So no
 //! number of requests delays the recording of ticks.
 
-use std::{
-    ops::{Deref, DerefMut},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use sqlx::{Database, Transaction};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{Result, StoreError};
@@ -44,25 +39,6 @@ impl Gate {
             // The semaphore is never closed.
             Ok(Err(_)) | Err(_) => Err(StoreError::Busy { doing }),
         }
-    }
-}
-
-/// A read transaction and its admission. It dereferences to the connection.
-pub(crate) struct Admitted<DB: Database> {
-    pub(crate) tx: Transaction<'static, DB>,
-    pub(crate) admission: Admission,
-}
-
-impl<DB: Database> Deref for Admitted<DB> {
-    type Target = DB::Connection;
-    fn deref(&self) -> &DB::Connection {
-        &self.tx
-    }
-}
-
-impl<DB: Database> DerefMut for Admitted<DB> {
-    fn deref_mut(&mut self) -> &mut DB::Connection {
-        &mut self.tx
     }
 }
 

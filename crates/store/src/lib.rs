@@ -2,6 +2,8 @@
 //! statements. Each transaction is atomic and checks its own guards (lease, epoch, clock, fence) where it commits. It
 //! takes no decisions; the domain does.
 
+#![allow(clippy::duplicate_mod, reason = "a file in `both/` is a module of `postgres` and of `sqlite`")]
+
 mod announced;
 mod backfills;
 mod calendars;

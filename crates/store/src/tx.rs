@@ -216,7 +216,7 @@ pub(crate) use in_tx;
 /// Runs a script that only reads, in one snapshot.
 macro_rules! in_read {
     ($store:expr, $doing:literal, $tx:ident => $script:expr) => {{
-        let mut read = $store.read_tx($doing).await?;
+        let mut read = $store.read($doing).await?;
         let $tx = &mut read;
         $script.await
     }};

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use everytick_domain::ids::RunId;
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, claim, day_sql, is_locked, lost, node, rows, settle};
+use super::{DbTx, Failed, PostgresStore, claim, is_locked, lost, node, rows, settle};
 use crate::{AcceptedRun, Lease, OldClaim, Result, SettleAnswer};
 
 const DOING: &str = "transfer claims to receivers";
@@ -47,7 +47,7 @@ async fn take(store: &PostgresStore, lease: &Lease, runs: &[AcceptedRun], skip_l
 
 async fn take_in(
     store: &PostgresStore,
-    write: &mut Write,
+    write: &mut DbTx,
     lease: &Lease,
     runs: &[AcceptedRun],
     skip_locked: bool,

@@ -24,7 +24,7 @@ use everytick_domain::{
 use sqlx::{PgConnection, Row as _};
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, day_sql, flows, homes, horizon, is_locked, range, rows, sql};
+use super::{DbTx, Failed, PostgresStore, flows, homes, horizon, is_locked, range, rows};
 use crate::{
     Actor, BacklogAction, BacklogStep, BacklogWork, CancelledJob, EditJob, Edited, JobRef, Result,
     tx::{Tx as _, cancel, edit, in_tx},
@@ -58,34 +58,23 @@ pub(super) async fn cancel_job(
 }
 
 /// Whether more runs of a job wait than one transaction processes, or its backlog is being processed already.
-pub(super) async fn is_long(write: &mut Write, job: JobId) -> Result<bool> {
-    sqlx::query_scalar(sql!("backlog/backlog_is_long"))
-        .bind(job.uuid())
-        .bind(rows::limit(write.limits.backlog_batch_max))
-        .fetch_one(&mut *write.tx)
-        .await
-        .failed(write.doing)
+pub(super) async fn is_long(write: &mut DbTx, job: JobId) -> Result<bool> {
+    write.scalar(query!("backlog/backlog_is_long", job.uuid(), rows::limit(write.limits.backlog_batch_max))).await
 }
 
 /// Marks the waiting runs of a job. The caller has the job locked. Waits for settlements in progress, so that the runs
 /// they put back are marked too.
 pub(super) async fn mark(
-    write: &mut Write,
+    write: &mut DbTx,
     tenant: TenantId,
     actor: &Actor,
     job: JobId,
     action: BacklogAction,
 ) -> Result<()> {
     homes::lock_claimed(write, job.uuid()).await?;
-    sqlx::query(sql!("backlog/backlog_mark"))
-        .bind(job.uuid())
-        .bind(tenant.raw())
-        .bind(action.code())
-        .bind(write.now.millis())
-        .bind(&actor.0)
-        .execute(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+    write
+        .execute(query!("backlog/backlog_mark", job.uuid(), tenant.raw(), action.code(), write.now.millis(), &actor.0))
+        .await?;
     if action == BacklogAction::Cancel {
         // A cancelled run need not be moved.
         unmark(write, job, BacklogAction::Move).await?;
@@ -94,13 +83,8 @@ pub(super) async fn mark(
     write.audit(tenant, actor, "backlog", &[(job.to_string(), detail.to_string())]).await
 }
 
-async fn unmark(write: &mut Write, job: JobId, action: BacklogAction) -> Result<()> {
-    sqlx::query(sql!("backlog/backlog_unmark"))
-        .bind(job.uuid())
-        .bind(action.code())
-        .execute(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+async fn unmark(write: &mut DbTx, job: JobId, action: BacklogAction) -> Result<()> {
+    write.execute(query!("backlog/backlog_unmark", job.uuid(), action.code())).await?;
     Ok(())
 }
 
@@ -136,20 +120,18 @@ async fn bound(store: &PostgresStore, tenant: TenantId, actor: &Actor, job: JobI
 async fn claims_end(store: &PostgresStore) -> Result<()> {
     const DOING: &str = "wait for claims";
     let mut read = store.read(DOING).await?;
-    let leases: Vec<Uuid> =
-        sqlx::query_scalar(sql!("backlog/backlog_leases")).fetch_all(&mut *read).await.failed(DOING)?;
+    let leases: Vec<Uuid> = read.scalars(query!("backlog/backlog_leases")).await?;
     drop(read);
     for lease in leases {
         let mut wait = store.write(DOING).await?;
-        let waited =
-            sqlx::query(sql!("backlog/backlog_claims_end")).bind(lease).execute(&mut *wait.tx).await.failed(DOING);
+        let waited = wait.execute(query!("backlog/backlog_claims_end", lease)).await;
         wait.finish(waited).await?;
     }
     Ok(())
 }
 
-async fn late_claims(write: &mut Write, tenant: TenantId, actor: &Actor, job: JobId) -> Result<Vec<RunId>> {
-    sqlx::query(sql!("epochs/lock_epoch")).bind(job.uuid()).execute(&mut *write.tx).await.failed(write.doing)?;
+async fn late_claims(write: &mut DbTx, tenant: TenantId, actor: &Actor, job: JobId) -> Result<Vec<RunId>> {
+    write.execute(query!("epochs/lock_epoch", job.uuid())).await?;
     write.read_clock().await?;
     // Another node may have done this step meanwhile. Runs claimed since then are not part of the cancel.
     if !mark_of(&mut write.tx, job, write.doing).await?.is_some_and(|mark| mark.is_unbounded()) {
@@ -157,7 +139,7 @@ async fn late_claims(write: &mut Write, tenant: TenantId, actor: &Actor, job: Jo
     }
     // Waits for settlements in progress, so that the runs they put back are below the bound.
     homes::lock_claimed(write, job.uuid()).await?;
-    sqlx::query(sql!("backlog/backlog_bound")).bind(job.uuid()).execute(&mut *write.tx).await.failed(write.doing)?;
+    write.execute(query!("backlog/backlog_bound", job.uuid())).await?;
     let claimed = cancel::cancel_claimed(write, job).await?;
     cancel::audit_cancelled(write, tenant, actor, &claimed).await?;
     Ok(claimed)
@@ -191,7 +173,7 @@ impl Mark {
 }
 
 async fn mark_of(read: &mut PgConnection, job: JobId, doing: &'static str) -> Result<Option<Mark>> {
-    let found = sqlx::query(sql!("backlog/backlog_of")).bind(job.uuid()).fetch_optional(read).await.failed(doing)?;
+    let found = query!("backlog/backlog_of", job.uuid()).fetch_optional(read).await.failed(doing)?;
     let Some(row) = found else { return Ok(None) };
     let Some(action) = BacklogAction::from_code(row.try_get("action").failed(doing)?) else { return Ok(None) };
     Ok(Some(Mark {
@@ -239,13 +221,10 @@ async fn next(read: &mut PgConnection) -> Result<Option<JobId>> {
     Ok(next.map(JobId::from_uuid))
 }
 
-async fn step(store: &PostgresStore, write: &mut Write) -> Result<BacklogStep> {
+async fn step(store: &PostgresStore, write: &mut DbTx) -> Result<BacklogStep> {
     let Some(job) = next(&mut write.tx).await? else { return Ok(BacklogStep::default()) };
-    let locked: Option<(Option<String>, i16)> = sqlx::query_as(sql!("backlog/lock_backlog_job"))
-        .bind(job.uuid())
-        .fetch_optional(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    let locked: Option<(Option<String>, i16)> =
+        write.fetch_optional_as(query!("backlog/lock_backlog_job", job.uuid())).await?;
     let now = write.read_clock().await?;
     let mark = mark_of(&mut write.tx, job, DOING).await?.filter(|mark| !mark.is_unbounded());
     let (Some((queue, partition)), Some(mark)) = (locked, mark) else {
@@ -266,20 +245,21 @@ async fn step(store: &PostgresStore, write: &mut Write) -> Result<BacklogStep> {
                 .next()
                 .map(|row| row.job.spec);
             let priority = spec.map_or(0, |spec| spec.priority);
-            let moved = sqlx::query(sql!("backlog/backlog_move"))
-                .bind(job.uuid())
-                .bind(mark.up_to)
-                .bind(rows::limit(batch))
-                .bind(queue)
-                .bind(partition)
-                .bind(lead(priority, false))
-                .bind(lead(priority, true))
-                .bind(now.millis())
-                .execute(&mut *write.tx)
-                .await
-                .failed(DOING)?;
+            let moved = write
+                .execute(query!(
+                    "backlog/backlog_move",
+                    job.uuid(),
+                    mark.up_to,
+                    rows::limit(batch),
+                    queue,
+                    partition,
+                    lead(priority, false),
+                    lead(priority, true),
+                    now.millis()
+                ))
+                .await?;
             range::notify(write).await?;
-            usize::try_from(moved.rows_affected()).unwrap_or(usize::MAX)
+            usize::try_from(moved).unwrap_or(usize::MAX)
         }
     };
     worked(write, job, mark.action, count).await?;
@@ -290,27 +270,18 @@ async fn step(store: &PostgresStore, write: &mut Write) -> Result<BacklogStep> {
     Ok(BacklogStep { job: Some(job), cancelled, moved })
 }
 
-async fn worked(write: &mut Write, job: JobId, action: BacklogAction, count: usize) -> Result<()> {
-    sqlx::query(sql!("backlog/backlog_worked"))
-        .bind(job.uuid())
-        .bind(action.code())
-        .bind(rows::limit(count))
-        .bind(write.now.millis())
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+async fn worked(write: &mut DbTx, job: JobId, action: BacklogAction, count: usize) -> Result<()> {
+    write
+        .execute(query!("backlog/backlog_worked", job.uuid(), action.code(), rows::limit(count), write.now.millis()))
+        .await?;
     Ok(())
 }
 
 /// Cancels a batch. Returns the number of runs.
-async fn cancel(store: &PostgresStore, write: &mut Write, job: JobId, mark: &Mark) -> Result<usize> {
-    let taken: Vec<Uuid> = sqlx::query_scalar(sql!("backlog/backlog_take"))
-        .bind(job.uuid())
-        .bind(mark.up_to)
-        .bind(rows::limit(write.limits.backlog_batch_max))
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+async fn cancel(store: &PostgresStore, write: &mut DbTx, job: JobId, mark: &Mark) -> Result<usize> {
+    let taken: Vec<Uuid> = write
+        .scalars(query!("backlog/backlog_take", job.uuid(), mark.up_to, rows::limit(write.limits.backlog_batch_max)))
+        .await?;
     if taken.is_empty() {
         return Ok(0);
     }
@@ -324,11 +295,7 @@ async fn cancel(store: &PostgresStore, write: &mut Write, job: JobId, mark: &Mar
             .failed(DOING)?;
         ended.extend::<Vec<(Uuid, bool)>>(found);
     }
-    let followed: bool = sqlx::query_scalar(sql!("backlog/backlog_followed"))
-        .bind(job.uuid())
-        .fetch_one(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    let followed: bool = write.scalar(query!("backlog/backlog_followed", job.uuid())).await?;
     let steps: Vec<Uuid> = ended.iter().filter(|(_, of_flow)| *of_flow || followed).map(|(run, _)| *run).collect();
     if !steps.is_empty() {
         flows::leave_steps(write, &steps).await?;

@@ -11,7 +11,7 @@ use everytick_domain::{
 };
 use sqlx::{PgConnection, Row as _};
 
-use super::{Failed, PostgresStore, Write, read, rows, sql};
+use super::{DbTx, Failed, PostgresStore, read, rows};
 use crate::{
     Actor, CalendarRecord, Page, Result, StoreError,
     calendars::{Known, attach, known, named},
@@ -20,15 +20,13 @@ use crate::{
 };
 
 #[async_trait]
-impl CalendarTx for Write {
+impl CalendarTx for DbTx {
     async fn find_calendar(&mut self, tenant: TenantId, name: &str) -> Result<Option<CalendarRecord>> {
-        let found = sqlx::query(sql!("calendars/calendar_get")).bind(tenant.raw()).bind(name);
-        let found = found.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
+        let found = self.fetch_optional(query!("calendars/calendar_get", tenant.raw(), name)).await?;
         found.as_ref().map(rows::calendar).transpose().failed(self.doing)
     }
     async fn lock_calendar(&mut self, tenant: TenantId, name: &str) -> Result<()> {
-        let lock = sqlx::query(sql!("calendars/lock_calendar")).bind(tenant.raw()).bind(name);
-        lock.execute(&mut *self.tx).await.failed(self.doing)?;
+        self.execute(query!("calendars/lock_calendar", tenant.raw(), name)).await?;
         Ok(())
     }
     async fn count_calendars(&mut self, tenant: TenantId) -> Result<u64> {
@@ -36,8 +34,7 @@ impl CalendarTx for Write {
         Ok(count.fetch_one(&mut *self.tx).await.map(i64::unsigned_abs).failed(self.doing)?)
     }
     async fn calendar_users(&mut self, tenant: TenantId, name: &str) -> Result<Vec<(JobId, String)>> {
-        let found = sqlx::query(sql!("calendars/calendar_users")).bind(tenant.raw()).bind(name);
-        let found = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
+        let found = self.fetch_all(query!("calendars/calendar_users", tenant.raw(), name)).await?;
         found.iter().map(rows::named_job).collect::<std::result::Result<_, _>>().failed(self.doing)
     }
     async fn put_version(
@@ -51,44 +48,52 @@ impl CalendarTx for Write {
     ) -> Result<()> {
         let doing = self.doing;
         let spec = serde_json::to_string(spec).map_err(|error| StoreError::Refused { doing, source: error.into() })?;
-        let set = sqlx::query(sql!("calendars/calendar_set")).bind(tenant.raw()).bind(name).bind(version.raw());
-        let set = set.bind(effective_at.millis()).bind(&*rows::text(&actor.0));
-        set.execute(&mut *self.tx).await.failed_or_refused(doing)?;
-        let add = sqlx::query(sql!("calendars/calendar_add_version")).bind(tenant.raw()).bind(name).bind(version.raw());
-        let add = add.bind(effective_at.millis()).bind(spec);
-        add.execute(&mut *self.tx).await.failed_or_refused(doing)?;
-        let forget = sqlx::query(sql!("calendars/calendar_forget_versions")).bind(tenant.raw()).bind(name);
-        let forget = forget.bind(version.raw() - rows::limit(CALENDAR_VERSIONS_KEPT));
-        forget.execute(&mut *self.tx).await.failed(doing)?;
+        self.execute_or_refuse(query!(
+            "calendars/calendar_set",
+            tenant.raw(),
+            name,
+            version.raw(),
+            effective_at.millis(),
+            &*rows::text(&actor.0)
+        ))
+        .await?;
+        self.execute_or_refuse(query!(
+            "calendars/calendar_add_version",
+            tenant.raw(),
+            name,
+            version.raw(),
+            effective_at.millis(),
+            spec
+        ))
+        .await?;
+        self.execute(query!(
+            "calendars/calendar_forget_versions",
+            tenant.raw(),
+            name,
+            version.raw() - rows::limit(CALENDAR_VERSIONS_KEPT)
+        ))
+        .await?;
         Ok(())
     }
     async fn raise_epochs(&mut self, jobs: &[JobId]) -> Result<()> {
-        let raise = sqlx::query(sql!("epochs/raise_epochs")).bind(rows::job_ids(jobs.iter().copied()));
-        raise.bind(self.now.millis()).execute(&mut *self.tx).await.failed(self.doing)?;
+        self.execute(query!("epochs/raise_epochs", rows::job_ids(jobs.iter().copied()), self.now.millis())).await?;
         Ok(())
     }
     async fn remove_calendar(&mut self, tenant: TenantId, name: &str) -> Result<()> {
-        let forget =
-            sqlx::query(sql!("calendars/calendar_forget_versions")).bind(tenant.raw()).bind(name).bind(i64::MAX);
+        let forget = query!("calendars/calendar_forget_versions", tenant.raw(), name, i64::MAX);
         forget.execute(&mut *self.tx).await.failed(self.doing)?;
-        let forget = sqlx::query(sql!("calendars/calendar_forget")).bind(tenant.raw()).bind(name);
-        forget.execute(&mut *self.tx).await.failed(self.doing)?;
+        self.execute(query!("calendars/calendar_forget", tenant.raw(), name)).await?;
         Ok(())
     }
 }
 
 /// Locks the named calendars against changes, and returns those that exist.
-pub(super) async fn lock(write: &mut Write, tenant: TenantId, names: &[String]) -> Result<Known> {
+pub(super) async fn lock(write: &mut DbTx, tenant: TenantId, names: &[String]) -> Result<Known> {
     if names.is_empty() {
         return Ok(Known::new());
     }
     let doing = write.doing;
-    sqlx::query(sql!("calendars/lock_calendars"))
-        .bind(tenant.raw())
-        .bind(names)
-        .execute(&mut *write.tx)
-        .await
-        .failed(doing)?;
+    write.execute(query!("calendars/lock_calendars", tenant.raw(), names)).await?;
     of_tenant(&mut write.tx, &write.unreadable, tenant, names, doing).await
 }
 
@@ -135,12 +140,7 @@ pub(super) async fn of_tenant(
     if names.is_empty() {
         return Ok(Known::new());
     }
-    let found = sqlx::query(sql!("calendars/calendar_named"))
-        .bind(tenant.raw())
-        .bind(names)
-        .fetch_all(connection)
-        .await
-        .failed(doing)?;
+    let found = query!("calendars/calendar_named", tenant.raw(), names).fetch_all(connection).await.failed(doing)?;
     Ok(known(unreadable, unreadable.each("calendar_versions", &found, rows::calendar_version)))
 }
 
@@ -173,7 +173,7 @@ pub(super) async fn give_what_there_is(
 
 /// Stores which calendars new jobs use.
 pub(super) async fn used<'a>(
-    write: &mut Write,
+    write: &mut DbTx,
     tenant: TenantId,
     jobs: impl Iterator<Item = (JobId, &'a JobSpec)>,
 ) -> Result<()> {
@@ -182,28 +182,18 @@ pub(super) async fn used<'a>(
     if ids.is_empty() {
         return Ok(());
     }
-    sqlx::query(sql!("calendars/calendar_use"))
-        .bind(tenant.raw())
-        .bind(ids)
-        .bind(names)
-        .execute(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+    write.execute(query!("calendars/calendar_use", tenant.raw(), ids, names)).await?;
     Ok(())
 }
 
 /// Stores which calendars a job uses now, if that has changed.
-pub(super) async fn used_now(write: &mut Write, was: &JobRow, job: &everytick_domain::job::Job) -> Result<()> {
+pub(super) async fn used_now(write: &mut DbTx, was: &JobRow, job: &everytick_domain::job::Job) -> Result<()> {
     let none: &[String] = &[];
     let names = if job.deleted_at.is_some() { none } else { job.spec.exclude() };
     if names == was.job.spec.exclude() {
         return Ok(());
     }
-    sqlx::query(sql!("calendars/calendar_unuse"))
-        .bind(job.id.uuid())
-        .execute(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+    write.execute(query!("calendars/calendar_unuse", job.id.uuid())).await?;
     if job.deleted_at.is_some() {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use everytick_domain::{ids::Epoch, partition::PartitionSet};
 use sqlx::{Row as _, postgres::PgRow};
 
-use super::{Failed, PostgresStore, rows, sql};
+use super::{Failed, PostgresStore, rows};
 use crate::{ChangeMark, ChangedJob, Changes, Result};
 
 /// Each read goes back 2 s, and one read in 5 s goes back 60 s. No commit becomes visible later than 60 s, and few
@@ -75,23 +75,23 @@ pub(super) async fn changes(
 ) -> Result<Changes> {
     let mut read = store.read(DOING).await?;
     if limit == 0 {
-        let mark = sqlx::query_scalar(sql!("horizon/present_mark")).fetch_one(&mut *read).await.failed(DOING)?;
+        let mark = read.scalar(query!("horizon/present_mark")).await?;
         return Ok(Changes { jobs: Vec::new(), mark: ChangeMark(mark), more: false });
     }
-    let (now, over): (i64, String) =
-        sqlx::query_as(sql!("horizon/look_now")).fetch_one(&mut *read).await.failed(DOING)?;
+    let (now, over): (i64, String) = read.fetch_one_as(query!("horizon/look_now")).await?;
     let reached = since.0 & !1;
     let overlap = if since.0 & 1 == 1 { 0 } else { overlap_ms(reached, now) };
     let from = reached.saturating_sub(overlap * SEQ_PER_MS).max(0);
     let before = store.looked.before(since, partitions);
-    let mut found = sqlx::query(sql!("horizon/changes"))
-        .bind(from)
-        .bind(rows::limit(limit.saturating_add(1)))
-        .bind(rows::partition_bits(partitions))
-        .bind(before.as_ref().and_then(|look| look.told.clone()))
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
+    let mut found = read
+        .fetch_all(query!(
+            "horizon/changes",
+            from,
+            rows::limit(limit.saturating_add(1)),
+            rows::partition_bits(partitions),
+            before.as_ref().and_then(|look| look.told.clone())
+        ))
+        .await?;
     let more = found.len() > limit;
     found.truncate(limit);
     let changed = |row: &PgRow| {

@@ -10,7 +10,7 @@ use everytick_domain::{
 };
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, day_sql, is_locked, lost, node, range, rows, sql};
+use super::{DbTx, Failed, PostgresStore, is_locked, lost, node, range, rows};
 use crate::{Busy, ClaimedRun, LATE_PER_TENANT_MAX, Lease, OldClaim, Result, Waiting, WaitingRun, unreadable::Parts};
 
 pub(super) async fn peek_waiting(
@@ -27,27 +27,23 @@ pub(super) async fn peek_waiting(
     let jobs_aside = store.unreadable.jobs_aside();
     let mut read = store.read_many(DOING).await?;
     let now = node::check(&mut read, lease, DOING).await?;
-    let found = sqlx::query(sql!("claim/peek_waiting"))
-        .bind(now.millis())
-        .bind(&partitions)
-        .bind(rows::job_ids(busy.iter().map(|busy| busy.job)))
-        .bind(rows::limit(limit + aside.len()))
-        .bind(rows::limit(LATE_PER_TENANT_MAX + aside.len()))
-        .bind(rows::job_ids(busy.iter().filter(|busy| busy.full).map(|busy| busy.job).chain(jobs_aside)))
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
+    let found = read
+        .fetch_all(query!(
+            "claim/peek_waiting",
+            now.millis(),
+            &partitions,
+            rows::job_ids(busy.iter().map(|busy| busy.job)),
+            rows::limit(limit + aside.len()),
+            rows::limit(LATE_PER_TENANT_MAX + aside.len()),
+            rows::job_ids(busy.iter().filter(|busy| busy.full).map(|busy| busy.job).chain(jobs_aside))
+        ))
+        .await?;
     let mut due: Vec<WaitingRun> = store.unreadable.each("waiting", &found, rows::waiting);
     due.retain(|run| !aside.contains(&run.id));
     let late = due.split_off(due.partition_point(|run| !run.late));
     due.extend(in_turn(late, |run| run.tenant, late_after));
     due.truncate(limit);
-    let next_due: Option<i64> = sqlx::query_scalar(sql!("claim/next_due"))
-        .bind(now.millis())
-        .bind(&partitions)
-        .fetch_optional(&mut *read)
-        .await
-        .failed(DOING)?;
+    let next_due: Option<i64> = read.optional_scalar(query!("claim/next_due", now.millis(), &partitions)).await?;
     Ok(Waiting { now, due, next_due: next_due.map(DbTime::from_millis) })
 }
 
@@ -115,7 +111,7 @@ struct Claiming {
 
 async fn claim_in(
     store: &PostgresStore,
-    write: &mut Write,
+    write: &mut DbTx,
     lease: &Lease,
     partitions: &PartitionSet,
     runs: &[RunId],
@@ -161,14 +157,9 @@ pub(super) async fn delegate(
     let mut write = store.write_batch(DOING).await?;
     node::lock_lease(&mut write, lease).await?;
     let (ids, nodes): (Vec<Uuid>, Vec<Uuid>) = runs.iter().map(|(run, node)| (run.uuid(), node.uuid())).unzip();
-    let handed: Vec<Uuid> = sqlx::query_scalar(sql!("claim/delegate"))
-        .bind(ids)
-        .bind(nodes)
-        .bind(rows::partition_bits(partitions))
-        .bind(write.now.millis())
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    let handed: Vec<Uuid> = write
+        .scalars(query!("claim/delegate", ids, nodes, rows::partition_bits(partitions), write.now.millis()))
+        .await?;
     range::notify(&mut write).await?;
     write.commit().await?;
     Ok(handed.into_iter().map(RunId::from_uuid).collect())
@@ -184,21 +175,22 @@ pub(super) async fn peek_delegated(
     let aside: HashSet<RunId> = store.unreadable.runs_aside().into_iter().collect();
     let mut read = store.read_many(DOING).await?;
     let now = node::check(&mut read, lease, DOING).await?;
-    let found = sqlx::query(sql!("claim/peek_delegated"))
-        .bind(lease.incarnation.uuid())
-        .bind(now.millis())
-        .bind(rows::limit(limit + aside.len()))
-        .bind(rows::job_ids(full.iter().copied()))
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
+    let found = read
+        .fetch_all(query!(
+            "claim/peek_delegated",
+            lease.incarnation.uuid(),
+            now.millis(),
+            rows::limit(limit + aside.len()),
+            rows::job_ids(full.iter().copied())
+        ))
+        .await?;
     let mut found = store.unreadable.each("waiting", &found, rows::waiting);
     found.retain(|run| !aside.contains(&run.id));
     Ok(found)
 }
 
 /// Locks those of the runs that no other session has locked, and returns them.
-pub(super) async fn free(write: &mut Write, table: &str, runs: Vec<RunId>) -> Result<Vec<RunId>> {
+pub(super) async fn free(write: &mut DbTx, table: &str, runs: Vec<RunId>) -> Result<Vec<RunId>> {
     let doing = write.doing;
     let statement = sqlx::query_scalar(day_sql!("claim/runs_free", table));
     let found: Vec<Uuid> = statement.bind(rows::run_ids(runs)).fetch_all(&mut *write.tx).await.failed(doing)?;

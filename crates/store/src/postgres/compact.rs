@@ -6,7 +6,7 @@
 use everytick_domain::{compact::CompactSpec, job::JobSpec};
 use serde_json::Error;
 
-use super::{Failed, Write, sql};
+use super::DbTx;
 use crate::{Result, StoreError};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,14 +16,13 @@ pub(super) enum Form {
 }
 
 /// The form for new jobs. Checked each time: a node of an earlier step that was suspended may resume and join again.
-pub(super) async fn form(write: &mut Write) -> Result<Form> {
-    let (readers_only, shut): (bool, bool) =
-        sqlx::query_as(sql!("setup/short_readers")).fetch_one(&mut *write.tx).await.failed(write.doing)?;
+pub(super) async fn form(write: &mut DbTx) -> Result<Form> {
+    let (readers_only, shut): (bool, bool) = write.fetch_one_as(query!("setup/short_readers")).await?;
     if !readers_only {
         return Ok(Form::Full);
     }
     if !shut {
-        sqlx::query(sql!("setup/short_only")).execute(&mut *write.tx).await.failed(write.doing)?;
+        write.execute(query!("setup/short_only")).await?;
     }
     Ok(Form::Compact)
 }

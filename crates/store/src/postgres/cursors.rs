@@ -6,7 +6,7 @@ use everytick_domain::ids::JobId;
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, is_locked, rows, sql};
+use super::{Failed, PostgresStore, is_locked, rows};
 use crate::{Raise, Result};
 
 const DOING: &str = "raise cursors";
@@ -43,7 +43,6 @@ async fn raise(store: &PostgresStore, raises: &[Raise], statement: &'static str)
 
 #[cfg(test)]
 mod tests {
-    use super::sql;
 
     /// The statement without its comment.
     fn body(text: &'static str) -> String {

@@ -10,7 +10,7 @@ use everytick_domain::{
 };
 use sqlx::{AssertSqlSafe, Row as _};
 
-use super::{Failed, PostgresStore, open::MIGRATION_LOCK, sql};
+use super::{Failed, PostgresStore, open::MIGRATION_LOCK};
 use crate::Result;
 use crate::tx::Tx as _;
 
@@ -106,7 +106,7 @@ impl PostgresStore {
 pub(super) async fn look(store: &PostgresStore) -> Result<Days> {
     const DOING: &str = "read the day tables";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(sql!("days/days")).fetch_all(&mut *read).await.failed(DOING)?;
+    let found = read.fetch_all(query!("days/days")).await?;
     let mut days = Days::default();
     for row in &found {
         let (name, going): (String, bool) = (row.try_get("name").failed(DOING)?, row.try_get("going").failed(DOING)?);
@@ -125,8 +125,7 @@ pub(super) async fn make(store: &PostgresStore) -> Result<Days> {
     const DOING: &str = "create the day tables ahead";
     let mut write = store.write(DOING).await?;
     let now = Day::of(write.read_clock().await?);
-    let lowest: Option<i64> =
-        sqlx::query_scalar(sql!("days/lowest_cursor")).fetch_one(&mut *write.tx).await.failed(DOING)?;
+    let lowest: Option<i64> = write.scalar(query!("days/lowest_cursor")).await?;
     drop(write);
     let days = look(store).await?;
     let needed = lowest.map_or(now.0, |lowest| Day::of(DbTime::from_millis(lowest)).0).min(now.0 - BACK);
@@ -168,7 +167,7 @@ async fn make_one(store: &PostgresStore, day: Day) -> Result<()> {
     const DOING: &str = "create a day table";
     let ((low, high), table) = (day.ids(), day.table());
     let mut write = store.write(DOING).await?;
-    sqlx::query(sql!("setup/migration_lock")).bind(MIGRATION_LOCK).execute(&mut *write.tx).await.failed(DOING)?;
+    write.execute(query!("setup/migration_lock", MIGRATION_LOCK)).await?;
     let text = sql!("days/day_make").replace("runs_of_the_day", &table);
     let text = text.replace("'low'", &format!("'{}'", low.uuid())).replace("'high'", &format!("'{}'", high.uuid()));
     let text = text.replace("'lock_timeout_ms'", &LOCK_TIMEOUT_MS.to_string());
@@ -225,7 +224,7 @@ pub(super) async fn drop_detached(store: &PostgresStore, day: Day) -> Result<()>
 pub(super) async fn half_dropped(store: &PostgresStore) -> Result<Vec<Day>> {
     const DOING: &str = "find half-dropped days";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(sql!("days/days_going")).fetch_all(&mut *read).await.failed(DOING)?;
+    let found = read.fetch_all(query!("days/days_going")).await?;
     drop(read);
     let mut days = Vec::new();
     for row in &found {

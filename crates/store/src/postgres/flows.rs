@@ -11,7 +11,7 @@ use everytick_domain::{
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, horizon, rows, sql};
+use super::{DbTx, Failed, PostgresStore, horizon, rows};
 use crate::{
     Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, NodeRun, RerunFlow, Result, StoreError,
     flows::{ChildRow, FlowRow, NextRuns, Output},
@@ -54,83 +54,74 @@ impl FlowStore for PostgresStore {
 async fn with_steps(store: &PostgresStore, after: Option<RunId>, limit: usize) -> Result<Vec<RunId>> {
     const DOING: &str = "read the steps of flows";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query_scalar(sql!("flows/flow_steps_after")).bind(after.map_or(Uuid::nil(), RunId::uuid));
-    let found: Vec<Uuid> = found.bind(rows::limit(limit)).fetch_all(&mut *read).await.failed(DOING)?;
+    let found: Vec<Uuid> = read
+        .scalars(query!("flows/flow_steps_after", after.map_or(Uuid::nil(), RunId::uuid), rows::limit(limit)))
+        .await?;
     Ok(found.into_iter().map(RunId::from_uuid).collect())
 }
 
 #[async_trait]
-impl FlowTx for Write {
+impl FlowTx for DbTx {
     async fn find_flow(&mut self, flow: RunId) -> Result<Option<FlowRow>> {
-        let found = sqlx::query(sql!("flows/flow_get")).bind(flow.uuid());
-        let found = found.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
+        let found = self.fetch_optional(query!("flows/flow_get", flow.uuid())).await?;
         found.as_ref().map(rows::flow).transpose().failed_or_refused(self.doing)
     }
     async fn lock_flow(&mut self, flow: RunId) -> Result<()> {
-        sqlx::query(sql!("flows/lock_flow")).bind(flow.uuid()).execute(&mut *self.tx).await.failed(self.doing)?;
+        self.execute(query!("flows/lock_flow", flow.uuid())).await?;
         Ok(())
     }
     async fn insert_flow(&mut self, row: &FlowRow) -> Result<()> {
         let graph = serde_json::to_string(&row.graph)
             .map_err(|error| StoreError::Refused { doing: self.doing, source: error.into() })?;
-        sqlx::query(sql!("flows/flow_insert"))
-            .bind(row.id.uuid())
-            .bind(row.tenant.raw())
-            .bind(row.opened_at.millis())
-            .bind(row.scheduled_at.millis())
-            .bind(row.rerun_of.map(RunId::uuid))
-            .bind(graph)
-            .execute(&mut *self.tx)
-            .await
-            .failed_or_refused(self.doing)?;
+        self.execute_or_refuse(query!(
+            "flows/flow_insert",
+            row.id.uuid(),
+            row.tenant.raw(),
+            row.opened_at.millis(),
+            row.scheduled_at.millis(),
+            row.rerun_of.map(RunId::uuid),
+            graph
+        ))
+        .await?;
         Ok(())
     }
     async fn root_of(&mut self, flow: RunId) -> Result<Option<Root>> {
-        let found = sqlx::query(sql!("flows/flow_root")).bind(flow.uuid());
-        let found = found.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
+        let found = self.fetch_optional(query!("flows/flow_root", flow.uuid())).await?;
         found.as_ref().map(rows::root).transpose().failed(self.doing)
     }
     async fn edges_below(&mut self, job: JobId) -> Result<Edges> {
         edges(&mut self.tx, sql!("edges/flow_below"), &[job], self.doing).await
     }
     async fn node_runs(&mut self, row: &FlowRow) -> Result<BTreeMap<RunId, NodeRun>> {
-        let found = sqlx::query(sql!("flows/flow_runs")).bind(rows::run_ids(row.run_ids()));
-        let found = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
+        let found = self.fetch_all(query!("flows/flow_runs", rows::run_ids(row.run_ids()))).await?;
         found.iter().map(rows::node_run).collect::<std::result::Result<_, _>>().failed_or_refused(self.doing)
     }
     async fn readable_jobs(&mut self, jobs: &[JobId]) -> Result<Vec<JobRow>> {
         horizon::readable_job_rows(&mut self.tx, &self.unreadable, jobs, self.doing).await
     }
     async fn steps_of(&mut self, flow: RunId) -> Result<Vec<RunId>> {
-        let found = sqlx::query_scalar(sql!("flows/flow_steps_of")).bind(flow.uuid());
-        let found: Vec<Uuid> = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
+        let found: Vec<Uuid> = self.scalars(query!("flows/flow_steps_of", flow.uuid())).await?;
         Ok(found.into_iter().map(RunId::from_uuid).collect())
     }
     async fn drop_steps(&mut self, runs: &[RunId]) -> Result<()> {
-        let drop = sqlx::query(sql!("flows/flow_drop_steps")).bind(rows::run_ids(runs.iter().copied()));
-        drop.execute(&mut *self.tx).await.failed(self.doing)?;
+        self.execute(query!("flows/flow_drop_steps", rows::run_ids(runs.iter().copied()))).await?;
         Ok(())
     }
     async fn forget_steps(&mut self, flow: RunId) -> Result<()> {
-        sqlx::query(sql!("flows/flow_forget_steps"))
-            .bind(flow.uuid())
-            .execute(&mut *self.tx)
-            .await
-            .failed(self.doing)?;
+        self.execute(query!("flows/flow_forget_steps", flow.uuid())).await?;
         Ok(())
     }
     async fn outputs(&mut self, runs: &[RunId]) -> Result<BTreeMap<RunId, Output>> {
-        let found = sqlx::query_as(sql!("flows/flow_outputs")).bind(rows::run_ids(runs.iter().copied()));
         let found: Vec<(Uuid, i16, Option<String>, Option<String>)> =
-            found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
+            self.fetch_all_as(query!("flows/flow_outputs", rows::run_ids(runs.iter().copied()))).await?;
         let output = |(run, state, output, error)| {
             (RunId::from_uuid(run), Output { state: State::from_code(state), output, error })
         };
         Ok(found.into_iter().map(output).collect())
     }
     async fn payloads(&mut self, runs: &[RunId]) -> Result<BTreeMap<JobId, String>> {
-        let found = sqlx::query_as(sql!("flows/flow_payloads")).bind(rows::run_ids(runs.iter().copied()));
-        let found: Vec<(Uuid, Option<String>)> = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
+        let found: Vec<(Uuid, Option<String>)> =
+            self.fetch_all_as(query!("flows/flow_payloads", rows::run_ids(runs.iter().copied()))).await?;
         Ok(found.into_iter().filter_map(|(job, payload)| Some((JobId::from_uuid(job), payload?))).collect())
     }
     async fn insert_children(&mut self, row: &FlowRow, children: &[ChildRow]) -> Result<BTreeSet<RunId>> {
@@ -158,14 +149,13 @@ impl FlowTx for Write {
         Ok(made.into_iter().map(|(run, _)| RunId::from_uuid(run)).collect())
     }
     async fn set_flow_cancelled(&mut self, flow: RunId) -> Result<()> {
-        let cancel = sqlx::query(sql!("flows/flow_cancel")).bind(flow.uuid()).bind(self.now.millis());
-        cancel.execute(&mut *self.tx).await.failed(self.doing)?;
+        self.execute(query!("flows/flow_cancel", flow.uuid(), self.now.millis())).await?;
         Ok(())
     }
     async fn cancel_flow_runs(&mut self, runs: &[RunId]) -> Result<Vec<(RunId, JobId, bool)>> {
-        let cancel = sqlx::query_as(sql!("flows/flow_cancel_runs")).bind(rows::run_ids(runs.iter().copied()));
-        let ended: Vec<(Uuid, Uuid, bool)> =
-            cancel.bind(self.now.millis()).fetch_all(&mut *self.tx).await.failed(self.doing)?;
+        let ended: Vec<(Uuid, Uuid, bool)> = self
+            .fetch_all_as(query!("flows/flow_cancel_runs", rows::run_ids(runs.iter().copied()), self.now.millis()))
+            .await?;
         let ended =
             ended.into_iter().map(|(run, job, claimed)| (RunId::from_uuid(run), JobId::from_uuid(job), claimed));
         Ok(ended.collect())
@@ -173,13 +163,12 @@ impl FlowTx for Write {
 }
 
 /// Writes a step for each of these ended runs that a flow may follow. Every transaction that ends runs calls this.
-pub(super) async fn leave_steps(write: &mut Write, runs: &[Uuid]) -> Result<()> {
+pub(super) async fn leave_steps(write: &mut DbTx, runs: &[Uuid]) -> Result<()> {
     if runs.is_empty() {
         return Ok(());
     }
-    let left =
-        sqlx::query(sql!("flows/flow_leave_steps")).bind(runs).execute(&mut *write.tx).await.failed(write.doing)?;
-    write.left_steps |= left.rows_affected() > 0;
+    let left = write.execute(query!("flows/flow_leave_steps", runs)).await?;
+    write.left_steps |= left > 0;
     Ok(())
 }
 

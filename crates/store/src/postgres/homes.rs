@@ -10,12 +10,12 @@ use everytick_domain::{
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use super::{Failed, Write, horizon, rows, sql};
+use super::{DbTx, Failed, horizon, rows};
 use crate::Result;
 
 /// The blocks by which jobs of these regions are placed. If one of the regions has no block yet, locks every partition
 /// until this transaction ends, so that regions claim blocks one after another.
-pub(super) async fn load(write: &mut Write, regions: &[&str]) -> Result<Homes> {
+pub(super) async fn load(write: &mut DbTx, regions: &[&str]) -> Result<Homes> {
     if regions.is_empty() {
         return Ok(Homes::new(PARTITIONS, []));
     }
@@ -23,16 +23,12 @@ pub(super) async fn load(write: &mut Write, regions: &[&str]) -> Result<Homes> {
     if regions.iter().all(|region| homes.knows(region)) {
         return Ok(homes);
     }
-    sqlx::query(sql!("partitions/lock_partitions"))
-        .bind(rows::partitions(&PartitionSet::all(PARTITIONS)))
-        .execute(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+    write.execute(query!("partitions/lock_partitions", rows::partitions(&PartitionSet::all(PARTITIONS)))).await?;
     read(write).await
 }
 
-async fn read(write: &mut Write) -> Result<Homes> {
-    let found = sqlx::query(sql!("partitions/homes")).fetch_all(&mut *write.tx).await.failed(write.doing)?;
+async fn read(write: &mut DbTx) -> Result<Homes> {
+    let found = write.fetch_all(query!("partitions/homes")).await?;
     let mut claimed = Vec::with_capacity(found.len());
     for row in &found {
         let partition: i16 = row.try_get("partition").failed(write.doing)?;
@@ -41,13 +37,14 @@ async fn read(write: &mut Write) -> Result<Homes> {
     Ok(Homes::new(PARTITIONS, claimed))
 }
 
-pub(super) async fn claim(write: &mut Write, claim: &BlockClaim) -> Result<()> {
-    sqlx::query(sql!("partitions/claim_block"))
-        .bind(claim.partitions().map(rows::partition).collect::<Vec<_>>())
-        .bind(&claim.region)
-        .execute(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+pub(super) async fn claim(write: &mut DbTx, claim: &BlockClaim) -> Result<()> {
+    write
+        .execute(query!(
+            "partitions/claim_block",
+            claim.partitions().map(rows::partition).collect::<Vec<_>>(),
+            &claim.region
+        ))
+        .await?;
     Ok(())
 }
 
@@ -55,23 +52,13 @@ pub(super) async fn claim(write: &mut Write, claim: &BlockClaim) -> Result<()> {
 /// dequeue a run of the job or put one back. So it moves the waiting runs, which waits for the claims; then locks the
 /// claimed runs, which waits for the settlements; then moves the runs that those put back. Later settlements wait for
 /// this transaction and read the job's new partition. A `marked` backlog is moved later, in batches.
-pub(super) async fn move_job(write: &mut Write, job: &Job, marked: bool) -> Result<()> {
+pub(super) async fn move_job(write: &mut DbTx, job: &Job, marked: bool) -> Result<()> {
     let doing = write.doing;
     let (id, partition) = (job.id.uuid(), rows::partition(job.partition));
     if !marked {
-        sqlx::query(sql!("waiting/rehome_waiting"))
-            .bind(id)
-            .bind(partition)
-            .execute(&mut *write.tx)
-            .await
-            .failed(doing)?;
+        write.execute(query!("waiting/rehome_waiting", id, partition)).await?;
         lock_claimed(write, id).await?;
-        sqlx::query(sql!("waiting/rehome_waiting"))
-            .bind(id)
-            .bind(partition)
-            .execute(&mut *write.tx)
-            .await
-            .failed(doing)?;
+        write.execute(query!("waiting/rehome_waiting", id, partition)).await?;
     }
     for statement in [sql!("cursors/rehome_cursor"), sql!("epochs/rehome_epoch")] {
         sqlx::query(statement).bind(id).bind(partition).execute(&mut *write.tx).await.failed(doing)?;
@@ -80,21 +67,20 @@ pub(super) async fn move_job(write: &mut Write, job: &Job, marked: bool) -> Resu
 }
 
 /// Locks the claimed runs of a job, which waits for their settlements.
-pub(super) async fn lock_claimed(write: &mut Write, job: Uuid) -> Result<()> {
+pub(super) async fn lock_claimed(write: &mut DbTx, job: Uuid) -> Result<()> {
     let doing = write.doing;
     let lowest = horizon::lowest_open_from(&mut write.tx, write.now, doing).await?;
-    sqlx::query(sql!("runs/lock_claimed_listed")).bind(job).execute(&mut *write.tx).await.failed(doing)?;
-    sqlx::query(sql!("runs/lock_claimed")).bind(job).bind(lowest.uuid()).execute(&mut *write.tx).await.failed(doing)?;
+    write.execute(query!("runs/lock_claimed_listed", job)).await?;
+    write.execute(query!("runs/lock_claimed", job, lowest.uuid())).await?;
     Ok(())
 }
 
 /// Moves the waiting runs of a job to the queue of its new target, in the same order as [`move_job`] and for the same
 /// reasons. The caller has the job's epoch locked. Runs that already wait stay unless `waiting` is set.
-pub(super) async fn requeue(write: &mut Write, job: &Job, waiting: bool) -> Result<()> {
+pub(super) async fn requeue(write: &mut DbTx, job: &Job, waiting: bool) -> Result<()> {
     let (doing, id, queue, now) = (write.doing, job.id.uuid(), job.spec.target.queue(), write.now.millis());
     let requeue = || {
-        let statement = sqlx::query(sql!("waiting/requeue_waiting")).bind(id).bind(queue);
-        statement.bind(lead(job.spec.priority, false)).bind(lead(job.spec.priority, true)).bind(now)
+        query!("waiting/requeue_waiting", id, queue, lead(job.spec.priority, false), lead(job.spec.priority, true), now)
     };
     if waiting {
         requeue().execute(&mut *write.tx).await.failed(doing)?;
@@ -102,12 +88,6 @@ pub(super) async fn requeue(write: &mut Write, job: &Job, waiting: bool) -> Resu
         requeue().execute(&mut *write.tx).await.failed(doing)?;
     }
     let guarded = job.spec.is_guarded();
-    sqlx::query(sql!("epochs/requeue_epoch"))
-        .bind(id)
-        .bind(queue)
-        .bind(guarded)
-        .execute(&mut *write.tx)
-        .await
-        .failed(doing)?;
+    write.execute(query!("epochs/requeue_epoch", id, queue, guarded)).await?;
     Ok(())
 }

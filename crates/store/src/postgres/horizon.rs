@@ -12,7 +12,7 @@ use everytick_domain::{
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, calendars, days, node, rows, sql};
+use super::{Failed, PostgresStore, calendars, days, node, rows};
 use crate::tx::JobRow;
 use crate::{Backlog, ChangedJob, Lease, LoadedJob, OpenRun, Result, Unread, unreadable::Unreadable};
 
@@ -73,7 +73,7 @@ pub(super) async fn load_overdue(
 ) -> Result<Vec<LoadedJob>> {
     const DOING: &str = "load overdue jobs";
     let mut read = store.read_many(DOING).await?;
-    let now = sqlx::query_scalar(sql!("setup/now")).fetch_one(&mut *read).await.failed(DOING)?;
+    let now = read.scalar(query!("setup/now")).await?;
     let places = places(&mut read, &PartitionSet::all(PARTITIONS), before, after, limit, DOING).await?;
     let found = placed_rows(&mut read, &store.unreadable, &places, DOING).await?;
     loaded(store, &mut read, found, DbTime::from_millis(now), DOING).await
@@ -133,7 +133,7 @@ pub(super) async fn load_jobs(store: &PostgresStore, ids: &[JobId]) -> Result<Ve
     const DOING: &str = "load jobs";
     let mut read = store.read_many(DOING).await?;
     let found = readable_job_rows(&mut read, &store.unreadable, ids, DOING).await?;
-    let now = sqlx::query_scalar(sql!("setup/now")).fetch_one(&mut *read).await.failed(DOING)?;
+    let now = read.scalar(query!("setup/now")).await?;
     loaded(store, &mut read, found, DbTime::from_millis(now), DOING).await
 }
 
@@ -145,7 +145,7 @@ pub(super) async fn job_rows(
     doing: &'static str,
 ) -> Result<Vec<JobRow>> {
     let asked = rows::job_ids(ids.iter().copied());
-    let found = sqlx::query(sql!("jobs/load_jobs")).bind(asked).fetch_all(&mut *connection).await.failed(doing)?;
+    let found = query!("jobs/load_jobs", asked).fetch_all(&mut *connection).await.failed(doing)?;
     let mut jobs = found.iter().map(rows::job).collect::<std::result::Result<Vec<_>, _>>().failed(doing)?;
     calendars::give(connection, unreadable, &mut jobs, doing).await?;
     Ok(jobs)
@@ -162,7 +162,7 @@ pub(super) async fn readable_job_rows(
         return Ok(Vec::new());
     }
     let asked = rows::job_ids(ids.iter().copied());
-    let found = sqlx::query(sql!("jobs/load_jobs")).bind(asked).fetch_all(&mut *connection).await.failed(doing)?;
+    let found = query!("jobs/load_jobs", asked).fetch_all(&mut *connection).await.failed(doing)?;
     let mut jobs = unreadable.each("jobs", &found, rows::job);
     calendars::give(connection, unreadable, &mut jobs, doing).await?;
     Ok(jobs)
@@ -179,8 +179,7 @@ async fn placed_rows(
         return Ok(Vec::new());
     }
     let (cursors, jobs): (Vec<i64>, Vec<Uuid>) = places.iter().map(|(at, job)| (*at, job.uuid())).unzip();
-    let found =
-        sqlx::query(sql!("horizon/placed_jobs")).bind(jobs).bind(cursors).fetch_all(&mut *read).await.failed(doing)?;
+    let found = query!("horizon/placed_jobs", jobs, cursors).fetch_all(&mut *read).await.failed(doing)?;
     let mut found = unreadable.each("jobs", &found, rows::job);
     calendars::give(read, unreadable, &mut found, doing).await?;
     found.sort_unstable_by_key(|row| (row.cursor, row.job.id));
@@ -260,15 +259,17 @@ async fn recent(read: &mut PgConnection, jobs: &[JobRow], lowest: RunId, doing: 
     let low: Vec<RunId> =
         jobs.iter().map(|row| row.cursor.map_or_else(|| RunId::floor(DbTime::MAX), RunId::floor)).collect();
     let from = low.iter().copied().min().map_or(lowest, |low| low.min(lowest));
-    let found = sqlx::query(sql!("horizon/recent_runs"))
-        .bind(rows::job_ids(jobs.iter().map(|row| row.job.id)))
-        .bind(rows::run_ids(low))
-        .bind(lowest.uuid())
-        .bind(from.uuid())
-        .bind(youngest)
-        .fetch_all(read)
-        .await
-        .failed(doing)?;
+    let found = query!(
+        "horizon/recent_runs",
+        rows::job_ids(jobs.iter().map(|row| row.job.id)),
+        rows::run_ids(low),
+        lowest.uuid(),
+        from.uuid(),
+        youngest
+    )
+    .fetch_all(read)
+    .await
+    .failed(doing)?;
     let mut recent = Recent { last_ticks: HashMap::with_capacity(found.len()), claimed: Vec::new() };
     for row in &found {
         let job = rows::job_id(row, "job").failed(doing)?;
@@ -319,7 +320,7 @@ async fn open_of(
     let jobs: Vec<JobId> = needed.iter().map(|(job, _)| *job).collect();
     let mut found = claimed_rows(connection, claimed, &jobs, lowest, now, doing).await?;
     let counted = needed.iter().filter(|(_, needed)| *needed > 0).map(|(job, _)| *job);
-    let workers = sqlx::query(sql!("horizon/open_workers")).bind(rows::job_ids(counted));
+    let workers = query!("horizon/open_workers", rows::job_ids(counted));
     found.extend(workers.fetch_all(&mut *connection).await.failed(doing)?);
     let mut open: HashMap<JobId, OpenOf> = HashMap::new();
     for (job, Backlog { runs, unread }) in waiting {
@@ -396,17 +397,21 @@ async fn claimed_rows(
     now: DbTime,
     doing: &'static str,
 ) -> Result<Vec<PgRow>> {
-    let listed = sqlx::query(sql!("horizon/open_listed")).bind(rows::job_ids(listed.iter().copied()));
-    let mut found = listed.fetch_all(&mut *connection).await.failed(doing)?;
+    let mut found = query!("horizon/open_listed", rows::job_ids(listed.iter().copied()))
+        .fetch_all(&mut *connection)
+        .await
+        .failed(doing)?;
     if !recent.is_empty() {
         found.extend(
-            sqlx::query(sql!("horizon/open_claimed"))
-                .bind(rows::job_ids(recent.iter().copied()))
-                .bind(lowest.uuid())
-                .bind(days::ahead(now).uuid())
-                .fetch_all(&mut *connection)
-                .await
-                .failed(doing)?,
+            query!(
+                "horizon/open_claimed",
+                rows::job_ids(recent.iter().copied()),
+                lowest.uuid(),
+                days::ahead(now).uuid()
+            )
+            .fetch_all(&mut *connection)
+            .await
+            .failed(doing)?,
         );
     }
     Ok(found)

@@ -7,7 +7,7 @@ use everytick_domain::{
 };
 use sqlx::PgConnection;
 
-use super::{Failed, Write, calendars, compact, compact::Form, range, rows, sql};
+use super::{DbTx, Failed, calendars, compact, compact::Form, range, rows};
 use crate::{Actor, Created, JobRef, Result, StoreError, announced::is_announced, tx::JobRow, unreadable::Unreadable};
 
 /// A live job by name or id.
@@ -19,8 +19,8 @@ pub(super) async fn find(
     doing: &'static str,
 ) -> Result<JobRow> {
     let query = match job {
-        JobRef::Id(id) => sqlx::query(sql!("jobs/job_by_id")).bind(tenant.raw()).bind(id.uuid()),
-        JobRef::Name(name) => sqlx::query(sql!("jobs/job_by_name")).bind(tenant.raw()).bind(name),
+        JobRef::Id(id) => query!("jobs/job_by_id", tenant.raw(), id.uuid()),
+        JobRef::Name(name) => query!("jobs/job_by_name", tenant.raw(), name),
     };
     let found = query.fetch_optional(&mut *connection).await.failed(doing)?;
     let mut row = rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed_or_refused(doing)?;
@@ -28,8 +28,7 @@ pub(super) async fn find(
     Ok(row)
 }
 
-pub(super) async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, created: &[&Created]) -> Result<()> {
-    let doing = write.doing;
+pub(super) async fn insert(write: &mut DbTx, tenant: TenantId, actor: &Actor, created: &[&Created]) -> Result<()> {
     let form = compact::form(write).await?;
     let jobs: Vec<&Job> = created.iter().map(|created| &created.job).collect();
     let jobs = || jobs.iter().copied();
@@ -38,39 +37,42 @@ pub(super) async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, c
     let ids = rows::job_ids(jobs().map(|job| job.id));
     let partitions: Vec<i16> = jobs().map(|job| rows::partition(job.partition)).collect();
     let announced: Vec<bool> = created.iter().map(|created| is_announced(created.cursor, write.now)).collect();
-    sqlx::query(sql!("jobs/create_jobs"))
-        .bind(&ids)
-        .bind(jobs().map(|job| job.spec.name.as_str()).collect::<Vec<_>>())
-        .bind(specs)
-        .bind(listed.iter().map(|listed| listed.enabled).collect::<Vec<_>>())
-        .bind(listed.iter().map(|listed| listed.target).collect::<Vec<_>>())
-        .bind(listed.iter().map(|listed| listed.labels.as_str()).collect::<Vec<_>>())
-        .bind(listed.iter().map(|listed| listed.search.as_str()).collect::<Vec<_>>())
-        .bind(tenant.raw())
-        .bind(&*rows::text(&actor.0))
-        .bind(write.now.millis())
-        .execute(&mut *write.tx)
-        .await
-        .failed_or_refused(doing)?;
-    sqlx::query(sql!("epochs/create_epochs"))
-        .bind(&ids)
-        .bind(&partitions)
-        .bind(tenant.raw())
-        .bind(write.now.millis())
-        .bind(jobs().map(|job| job.spec.target.queue()).collect::<Vec<_>>())
-        .bind(jobs().map(|job| job.spec.is_guarded()).collect::<Vec<_>>())
-        .bind(&announced)
-        .execute(&mut *write.tx)
-        .await
-        .failed_or_refused(doing)?;
-    sqlx::query(sql!("cursors/create_cursors"))
-        .bind(&ids)
-        .bind(&partitions)
-        .bind(created.iter().map(|created| created.cursor.map(DbTime::millis)).collect::<Vec<_>>())
-        .bind(tenant.raw())
-        .execute(&mut *write.tx)
-        .await
-        .failed_or_refused(doing)?;
+    write
+        .execute_or_refuse(query!(
+            "jobs/create_jobs",
+            &ids,
+            jobs().map(|job| job.spec.name.as_str()).collect::<Vec<_>>(),
+            specs,
+            listed.iter().map(|listed| listed.enabled).collect::<Vec<_>>(),
+            listed.iter().map(|listed| listed.target).collect::<Vec<_>>(),
+            listed.iter().map(|listed| listed.labels.as_str()).collect::<Vec<_>>(),
+            listed.iter().map(|listed| listed.search.as_str()).collect::<Vec<_>>(),
+            tenant.raw(),
+            &*rows::text(&actor.0),
+            write.now.millis()
+        ))
+        .await?;
+    write
+        .execute_or_refuse(query!(
+            "epochs/create_epochs",
+            &ids,
+            &partitions,
+            tenant.raw(),
+            write.now.millis(),
+            jobs().map(|job| job.spec.target.queue()).collect::<Vec<_>>(),
+            jobs().map(|job| job.spec.is_guarded()).collect::<Vec<_>>(),
+            &announced
+        ))
+        .await?;
+    write
+        .execute_or_refuse(query!(
+            "cursors/create_cursors",
+            &ids,
+            &partitions,
+            created.iter().map(|created| created.cursor.map(DbTime::millis)).collect::<Vec<_>>(),
+            tenant.raw()
+        ))
+        .await?;
     calendars::used(write, tenant, jobs().map(|job| (job.id, &*job.spec))).await?;
     count(write, tenant, rows::limit(created.len())).await?;
     if announced.contains(&true) {
@@ -80,37 +82,34 @@ pub(super) async fn insert(write: &mut Write, tenant: TenantId, actor: &Actor, c
 }
 
 /// Adds to the number of live jobs of the tenant.
-pub(super) async fn count(write: &mut Write, tenant: TenantId, more: i64) -> Result<()> {
-    sqlx::query(sql!("tenants/add_jobs_count"))
-        .bind(tenant.raw())
-        .bind(more)
-        .execute(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+pub(super) async fn count(write: &mut DbTx, tenant: TenantId, more: i64) -> Result<()> {
+    write.execute(query!("tenants/add_jobs_count", tenant.raw(), more)).await?;
     Ok(())
 }
 
-pub(super) async fn update(write: &mut Write, was: &JobRow, job: &Job) -> Result<()> {
+pub(super) async fn update(write: &mut DbTx, was: &JobRow, job: &Job) -> Result<()> {
     let listed = Listed::of(&job.spec, Form::Full);
-    sqlx::query(sql!("jobs/edit_job"))
-        .bind(job.id.uuid())
-        .bind(&job.spec.name)
-        .bind(job.version.raw())
-        .bind(compact::text(&job.spec, Form::Full)?)
-        .bind(job.updated_at.millis())
-        .bind(job.paused.as_ref().map(|paused| paused.at.millis()))
-        .bind(job.paused.as_ref().and_then(|paused| rows::texts(paused.note.as_ref())))
-        .bind(job.deleted_at.map(DbTime::millis))
-        .bind(listed.enabled)
-        .bind(listed.target)
-        .bind(listed.labels)
-        .bind(listed.search)
-        .execute(&mut *write.tx)
-        .await
-        .or_else(|error| match super::is_taken(&error, "jobs_name") {
-            true => Err(StoreError::NameTaken(job.spec.name.clone())),
-            false => Err(error).failed_or_refused(write.doing),
-        })?;
+    query!(
+        "jobs/edit_job",
+        job.id.uuid(),
+        &job.spec.name,
+        job.version.raw(),
+        compact::text(&job.spec, Form::Full)?,
+        job.updated_at.millis(),
+        job.paused.as_ref().map(|paused| paused.at.millis()),
+        job.paused.as_ref().and_then(|paused| rows::texts(paused.note.as_ref())),
+        job.deleted_at.map(DbTime::millis),
+        listed.enabled,
+        listed.target,
+        listed.labels,
+        listed.search
+    )
+    .execute(&mut *write.tx)
+    .await
+    .or_else(|error| match super::is_taken(&error, "jobs_name") {
+        true => Err(StoreError::NameTaken(job.spec.name.clone())),
+        false => Err(error).failed_or_refused(write.doing),
+    })?;
     if job.deleted_at.is_some() {
         count(write, job.tenant, -1).await?;
     }

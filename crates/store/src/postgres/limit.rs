@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sqlx::{PgConnection, Row as _};
 
-use super::{PostgresStore, open::PostgresOptions, sql};
+use super::{PostgresStore, open::PostgresOptions};
 use crate::{Result, StoreError};
 
 /// The limit of a call, in statement timeouts. Most calls have a handful of statements, of which one is slow if the

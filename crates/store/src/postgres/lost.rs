@@ -8,7 +8,7 @@ use everytick_domain::ids::{Fence, Incarnation, JobId, RunId};
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, node, rows, sql};
+use super::{DbTx, Failed, PostgresStore, node, rows};
 use crate::{ClaimedRun, Lease, ListedClaims, OldClaim, Result, StoreError, unreadable::Unreadable};
 
 /// Incarnations without a lease whose claims one call reads.
@@ -22,11 +22,8 @@ pub(super) async fn listed_claims(
 ) -> Result<ListedClaims> {
     const DOING: &str = "read this node's listed claims";
     let mut read = store.read(DOING).await?;
-    let open_from: Option<Uuid> = sqlx::query_scalar(sql!("open_claims/open_from"))
-        .bind(lease.incarnation.uuid())
-        .fetch_optional(&mut *read)
-        .await
-        .failed(DOING)?;
+    let open_from: Option<Uuid> =
+        read.optional_scalar(query!("open_claims/open_from", lease.incarnation.uuid())).await?;
     let page = listed(&mut read, &store.unreadable, lease.incarnation, after, limit, DOING).await?;
     drop(read);
     if !page.stale.is_empty() {
@@ -40,11 +37,8 @@ pub(super) async fn listed_claims(
 pub(super) async fn list_old_claims(store: &PostgresStore, lease: &Lease, to: RunId) -> Result<RunId> {
     const DOING: &str = "list this node's old claims";
     let mut write = store.write(DOING).await?;
-    let listed: Option<Uuid> = sqlx::query_scalar(sql!("open_claims/lease_compared_to"))
-        .bind(lease.incarnation.uuid())
-        .fetch_optional(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    let listed: Option<Uuid> =
+        write.optional_scalar(query!("open_claims/lease_compared_to", lease.incarnation.uuid())).await?;
     let from = listed.map(RunId::from_uuid).ok_or(StoreError::LeaseLost)?;
     if from >= to {
         return Ok(from);
@@ -53,25 +47,14 @@ pub(super) async fn list_old_claims(store: &PostgresStore, lease: &Lease, to: Ru
     note(&mut write, lease.incarnation, from, to).await?;
     // Locked only now, so that recording and claiming do not wait while the runs are read.
     node::lock_lease_alone(&mut write, lease).await?;
-    sqlx::query(sql!("open_claims/lease_compared"))
-        .bind(lease.incarnation.uuid())
-        .bind(to.uuid())
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    write.execute(query!("open_claims/lease_compared", lease.incarnation.uuid(), to.uuid())).await?;
     write.commit().await?;
     Ok(to)
 }
 
 /// Lists the claims of an incarnation on runs from `from` up to but not including `to`, as the database has them.
-async fn note(write: &mut Write, incarnation: Incarnation, from: RunId, to: RunId) -> Result<()> {
-    sqlx::query(sql!("open_claims/claims_note"))
-        .bind(incarnation.uuid())
-        .bind(from.uuid())
-        .bind(to.uuid())
-        .execute(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+async fn note(write: &mut DbTx, incarnation: Incarnation, from: RunId, to: RunId) -> Result<()> {
+    write.execute(query!("open_claims/claims_note", incarnation.uuid(), from.uuid(), to.uuid())).await?;
     Ok(())
 }
 
@@ -83,25 +66,17 @@ pub(super) async fn claims_between(
 ) -> Result<Vec<ClaimedRun>> {
     const DOING: &str = "read this node's claims";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(sql!("open_claims/claims_between"))
-        .bind(lease.incarnation.uuid())
-        .bind(from.uuid())
-        .bind(to.uuid())
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
+    let found =
+        read.fetch_all(query!("open_claims/claims_between", lease.incarnation.uuid(), from.uuid(), to.uuid())).await?;
     Ok(store.unreadable.each("runs", &found, rows::claimed))
 }
 
 pub(super) async fn still_claimed(store: &PostgresStore, lease: &Lease, runs: &[RunId]) -> Result<Vec<(RunId, Fence)>> {
     const DOING: &str = "read this node's claims";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(sql!("open_claims/still_claimed"))
-        .bind(lease.incarnation.uuid())
-        .bind(rows::run_ids(runs.iter().copied()))
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
+    let found = read
+        .fetch_all(query!("open_claims/still_claimed", lease.incarnation.uuid(), rows::run_ids(runs.iter().copied())))
+        .await?;
     let claim = |row: &PgRow| Ok((rows::run_id(row, "id")?, Fence::from_raw(row.try_get("fence")?)));
     found.iter().map(claim).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)
 }
@@ -115,7 +90,7 @@ pub(super) async fn load_lost(store: &PostgresStore, lease: &Lease, limit: usize
     node::fence_expired(&mut write, lease.incarnation).await?;
     write.commit().await?;
     undelegate(store).await?;
-    let mut write = store.writing(store.begin(&store.begin.slow, DOING).await?, DOING);
+    let mut write = store.write_slow(DOING).await?;
     let mut lost = Vec::new();
     for incarnation in dead(&mut write, lease.incarnation).await? {
         if lost.len() >= limit {
@@ -123,11 +98,7 @@ pub(super) async fn load_lost(store: &PostgresStore, lease: &Lease, limit: usize
         }
         let (found, skipped) = listed_until(&mut write, incarnation, limit - lost.len()).await?;
         if found.is_empty() && !skipped {
-            sqlx::query(sql!("open_claims/forget_lease"))
-                .bind(incarnation.uuid())
-                .execute(&mut *write.tx)
-                .await
-                .failed(DOING)?;
+            write.execute(query!("open_claims/forget_lease", incarnation.uuid())).await?;
         }
         lost.extend(found);
     }
@@ -139,18 +110,16 @@ pub(super) async fn load_lost(store: &PostgresStore, lease: &Lease, limit: usize
 pub(super) async fn undelegate(store: &PostgresStore) -> Result<()> {
     const DOING: &str = "take back delegated runs of dead nodes";
     let mut write = store.write(DOING).await?;
-    sqlx::query(sql!("open_claims/undelegate")).execute(&mut *write.tx).await.failed(DOING)?;
+    write.execute(query!("open_claims/undelegate")).await?;
     write.commit().await
 }
 
 /// The incarnations that have ended, or that have claims and no lease. All their claims are then listed: the runs from
 /// the lease's `open_from` on are read once. While a node of a release that does not read `open_claims` is alive, they
 /// are read in each call and `open_from` stays, because that node searches claims from the lowest `open_from` on.
-async fn dead(write: &mut Write, but: Incarnation) -> Result<Vec<Incarnation>> {
-    let doing = write.doing;
+async fn dead(write: &mut DbTx, but: Incarnation) -> Result<Vec<Incarnation>> {
     let old_release = old_release_lives(write).await?;
-    let ended =
-        sqlx::query(sql!("open_claims/lost_leases")).bind(but.uuid()).fetch_all(&mut *write.tx).await.failed(doing)?;
+    let ended = write.fetch_all(query!("open_claims/lost_leases", but.uuid())).await?;
     let mut dead = Vec::with_capacity(ended.len());
     let lease = |row: &PgRow| Ok((row.try_get("incarnation")?, rows::run_id(row, "open_from")?));
     for (incarnation, open_from) in write.unreadable.clone().each("leases", &ended, lease) {
@@ -160,22 +129,17 @@ async fn dead(write: &mut Write, but: Incarnation) -> Result<Vec<Incarnation>> {
         }
         note(write, Incarnation::from_uuid(incarnation), open_from, RunId::from_uuid(Uuid::max())).await?;
         if !old_release {
-            let noted = sqlx::query(sql!("open_claims/lease_listed")).bind(incarnation).bind(Uuid::max());
-            noted.execute(&mut *write.tx).await.failed(doing)?;
+            write.execute(query!("open_claims/lease_listed", incarnation, Uuid::max())).await?;
         }
     }
-    let orphaned: Vec<Uuid> = sqlx::query_scalar(sql!("open_claims/claims_orphaned"))
-        .bind(rows::limit(ORPHANS_MAX))
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(doing)?;
+    let orphaned: Vec<Uuid> = write.scalars(query!("open_claims/claims_orphaned", rows::limit(ORPHANS_MAX))).await?;
     dead.extend(orphaned.into_iter().map(Incarnation::from_uuid));
     Ok(dead)
 }
 
 /// Up to `limit` claims of an incarnation whose claims are all listed, and whether some were skipped because they or
 /// their jobs cannot be decoded. Removes stale rows.
-async fn listed_until(write: &mut Write, incarnation: Incarnation, limit: usize) -> Result<(Vec<ClaimedRun>, bool)> {
+async fn listed_until(write: &mut DbTx, incarnation: Incarnation, limit: usize) -> Result<(Vec<ClaimedRun>, bool)> {
     let unreadable_jobs: HashSet<JobId> = write.unreadable.jobs_aside().into_iter().collect();
     let (mut found, mut skipped, mut after) = (Vec::new(), false, None);
     loop {
@@ -210,13 +174,15 @@ async fn listed(
     limit: usize,
     doing: &'static str,
 ) -> Result<Listed> {
-    let found = sqlx::query(sql!("open_claims/claims_listed"))
-        .bind(incarnation.uuid())
-        .bind(after.map_or(Uuid::nil(), RunId::uuid))
-        .bind(rows::limit(limit))
-        .fetch_all(connection)
-        .await
-        .failed(doing)?;
+    let found = query!(
+        "open_claims/claims_listed",
+        incarnation.uuid(),
+        after.map_or(Uuid::nil(), RunId::uuid),
+        rows::limit(limit)
+    )
+    .fetch_all(connection)
+    .await
+    .failed(doing)?;
     let last = found.last().map(|row| rows::run_id(row, "run")).transpose().failed(doing)?;
     let next = last.filter(|_| found.len() >= limit);
     let mut page = Listed { claims: Vec::with_capacity(found.len()), stale: Vec::new(), skipped: false, next };
@@ -232,50 +198,42 @@ async fn listed(
     Ok(page)
 }
 
-async fn unlist_stale(write: &mut Write, stale: &[(Uuid, i64)]) -> Result<()> {
+async fn unlist_stale(write: &mut DbTx, stale: &[(Uuid, i64)]) -> Result<()> {
     if stale.is_empty() {
         return Ok(());
     }
     let (runs, fences): (Vec<Uuid>, Vec<i64>) = stale.iter().copied().unzip();
-    sqlx::query(sql!("open_claims/claims_unlist_stale"))
-        .bind(runs)
-        .bind(fences)
-        .execute(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+    write.execute(query!("open_claims/claims_unlist_stale", runs, fences)).await?;
     Ok(())
 }
 
 /// Lists claims of the lease's incarnation that are below its `open_from`, or that `open_from` is about to pass.
-pub(super) async fn list(write: &mut Write, lease: &Lease, claims: &[OldClaim]) -> Result<()> {
+pub(super) async fn list(write: &mut DbTx, lease: &Lease, claims: &[OldClaim]) -> Result<()> {
     if claims.is_empty() {
         return Ok(());
     }
-    sqlx::query(sql!("open_claims/claims_list"))
-        .bind(lease.incarnation.uuid())
-        .bind(rows::run_ids(claims.iter().map(|claim| claim.run)))
-        .bind(rows::job_ids(claims.iter().map(|claim| claim.job)))
-        .bind(claims.iter().map(|claim| claim.tenant.raw()).collect::<Vec<_>>())
-        .bind(claims.iter().map(|claim| claim.fence.raw()).collect::<Vec<_>>())
-        .execute(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+    write
+        .execute(query!(
+            "open_claims/claims_list",
+            lease.incarnation.uuid(),
+            rows::run_ids(claims.iter().map(|claim| claim.run)),
+            rows::job_ids(claims.iter().map(|claim| claim.job)),
+            claims.iter().map(|claim| claim.tenant.raw()).collect::<Vec<_>>(),
+            claims.iter().map(|claim| claim.fence.raw()).collect::<Vec<_>>()
+        ))
+        .await?;
     Ok(())
 }
 
 /// Whether a node of a release that does not read `open_claims` is alive. Then `open_from` must not pass a claim.
-pub(super) async fn old_release_lives(write: &mut Write) -> Result<bool> {
-    sqlx::query_scalar(sql!("open_claims/leases_before_lists")).fetch_one(&mut *write.tx).await.failed(write.doing)
+pub(super) async fn old_release_lives(write: &mut DbTx) -> Result<bool> {
+    write.scalar(query!("open_claims/leases_before_lists")).await
 }
 
 /// Removes runs from `open_claims`. The caller has them locked, and no node has them claimed any more.
-pub(super) async fn unlist(write: &mut Write, runs: Vec<RunId>) -> Result<()> {
+pub(super) async fn unlist(write: &mut DbTx, runs: Vec<RunId>) -> Result<()> {
     if !runs.is_empty() {
-        sqlx::query(sql!("open_claims/claims_unlist"))
-            .bind(rows::run_ids(runs))
-            .execute(&mut *write.tx)
-            .await
-            .failed(write.doing)?;
+        write.execute(query!("open_claims/claims_unlist", rows::run_ids(runs))).await?;
     }
     Ok(())
 }

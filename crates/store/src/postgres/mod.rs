@@ -3,6 +3,35 @@
 //! reads. No call depends on session state, so a transaction pooler may be used. The database clock
 //! (`everytick_now()`), read after the locks are acquired, decides what is due and which lease is alive.
 
+// Macros come first: the modules below use them without an import.
+
+/// The text of a statement, from its file.
+macro_rules! sql {
+    ($name:literal) => {
+        $crate::statement::statement(
+            concat!("postgres/", $name),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql/", $name, ".sql")),
+        )
+    };
+}
+
+/// A statement on one day's table, by name, so that the planner considers only that table.
+macro_rules! day_sql {
+    ($name:literal, $table:expr) => {
+        sqlx::AssertSqlSafe(
+            $crate::statement::statement(
+                concat!("postgres/", $name),
+                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql/", $name, ".sql")),
+            )
+            .replace("runs_of_the_day", $table),
+        )
+    };
+}
+
+#[macro_use]
+#[path = "../both/db_tx.rs"]
+mod db_tx;
+
 mod accept;
 mod backfill;
 mod backlog;
@@ -14,6 +43,7 @@ mod compact;
 mod cursors;
 mod days;
 mod definitions;
+#[path = "../both/explain.rs"]
 mod explain;
 mod flows;
 mod homes;
@@ -38,10 +68,8 @@ mod tx;
 mod unreadable;
 
 use std::{
-    sync::{
-        Arc, RwLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    ops::{Deref, DerefMut},
+    sync::{Arc, RwLock, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -54,7 +82,10 @@ use everytick_domain::{
     recovery::{Ledger, Window},
     time::{DbTime, Span},
 };
-use sqlx::{PgPool, Postgres, SqlStr, Transaction, postgres::PgListener};
+use sqlx::{
+    PgConnection, PgPool, Postgres, SqlStr, Transaction,
+    postgres::{PgListener, PgRow},
+};
 
 #[cfg(feature = "conformance")]
 use crate::WallClock;
@@ -65,36 +96,16 @@ use crate::{
     JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease, Limits, ListedClaims, LoadedJob, NewJob, NewRun,
     NodeInfo, Page, Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result, RunFilter,
     RunRecord, Settle, SettleAnswer, Store, StoreError, Supersede, UnreadableRows, Waiting, WaitingRun, Walked,
-    gate::{Admission, Admitted, Gate},
-    unreadable::{Unreadable, is_undecodable},
+    gate::{Admission, Gate},
+    unreadable::Unreadable,
 };
 
+use db_tx::Failed;
 pub use open::PostgresOptions;
 
-/// The text of a statement, from its file.
-macro_rules! sql {
-    ($name:literal) => {
-        $crate::statement::statement(
-            concat!("postgres/", $name),
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql/", $name, ".sql")),
-        )
-    };
-}
-use sql;
-
-/// A statement on one day's table, by name, so that the planner considers only that table.
-macro_rules! day_sql {
-    ($name:literal, $table:expr) => {
-        sqlx::AssertSqlSafe(
-            $crate::statement::statement(
-                concat!("postgres/", $name),
-                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql/", $name, ".sql")),
-            )
-            .replace("runs_of_the_day", $table),
-        )
-    };
-}
-use day_sql;
+// The names under which the code in `both/` knows this database.
+type Db = Postgres;
+type DbRow = PgRow;
 
 /// A store in one PostgreSQL database. The handles of one process (see [`PostgresStore::api_handle`]) share what the
 /// process knows of the database; each has its own connections.
@@ -243,30 +254,53 @@ impl PostgresStore {
     }
 
     /// Begins a write transaction. Dropped without a commit, even during a statement, it rolls back.
-    async fn write(&self, doing: &'static str) -> Result<Write> {
-        Ok(self.writing(self.begin(&self.begin.write, doing).await?, doing))
+    async fn write(&self, doing: &'static str) -> Result<DbTx> {
+        self.begin(&self.begin.write, doing).await
     }
 
     /// Begins a write transaction for a batch. Its statements are planned once per connection.
-    async fn write_batch(&self, doing: &'static str) -> Result<Write> {
-        Ok(self.writing(self.begin(&self.begin.hot, doing).await?, doing))
+    async fn write_batch(&self, doing: &'static str) -> Result<DbTx> {
+        self.begin(&self.begin.hot, doing).await
     }
 
     /// Begins a write transaction for a batch that waits for a locked row no longer than `row_lock_timeout`. The caller
     /// then repeats the batch without the locked rows; see [`is_locked`].
-    async fn write_brief(&self, doing: &'static str) -> Result<Write> {
-        Ok(self.writing(self.begin(&self.begin.brief, doing).await?, doing))
+    async fn write_brief(&self, doing: &'static str) -> Result<DbTx> {
+        self.begin(&self.begin.brief, doing).await
     }
 
     /// Begins a claim from a queue. Its statements read in index order.
-    async fn write_in_order(&self, brief: bool, doing: &'static str) -> Result<Write> {
+    async fn write_in_order(&self, brief: bool, doing: &'static str) -> Result<DbTx> {
         let begin = if brief { &self.begin.claim_brief } else { &self.begin.claim };
-        Ok(self.writing(self.begin(begin, doing).await?, doing))
+        self.begin(begin, doing).await
     }
 
-    fn writing(&self, begun: Admitted<Postgres>, doing: &'static str) -> Write {
-        let Admitted { tx, admission } = begun;
-        Write {
+    /// Begins a write transaction for long background work.
+    async fn write_slow(&self, doing: &'static str) -> Result<DbTx> {
+        self.begin(&self.begin.slow, doing).await
+    }
+
+    /// Begins a read of one snapshot.
+    async fn read(&self, doing: &'static str) -> Result<DbTx> {
+        self.begin(&self.begin.read, doing).await
+    }
+
+    /// Begins a read of many jobs in one snapshot.
+    async fn read_many(&self, doing: &'static str) -> Result<DbTx> {
+        self.begin(&self.begin.load, doing).await
+    }
+
+    async fn begin(&self, text: &SqlStr, doing: &'static str) -> Result<DbTx> {
+        let admission = self.gate.enter(doing).await?;
+        self.tell_clock(doing).await?;
+        let mut stale = 0;
+        let tx = loop {
+            match self.pool.begin_with(text.clone()).await {
+                Err(error) if is_closed(&error) && stale < STALE_CONNECTIONS_MAX => stale += 1,
+                begun => break begun.failed(doing)?,
+            }
+        };
+        Ok(DbTx {
             tx,
             now: DbTime::EPOCH,
             doing,
@@ -276,34 +310,7 @@ impl PostgresStore {
             oldest_day: self.oldest_day(),
             limits: self.limits,
             _admission: admission,
-        }
-    }
-
-    /// Begins a read of one snapshot, for a script that only reads.
-    async fn read_tx(&self, doing: &'static str) -> Result<Write> {
-        Ok(self.writing(self.begin(&self.begin.read, doing).await?, doing))
-    }
-
-    /// Begins a read of one snapshot.
-    async fn read(&self, doing: &'static str) -> Result<Admitted<Postgres>> {
-        self.begin(&self.begin.read, doing).await
-    }
-
-    /// Begins a read of many jobs in one snapshot.
-    async fn read_many(&self, doing: &'static str) -> Result<Admitted<Postgres>> {
-        self.begin(&self.begin.load, doing).await
-    }
-
-    async fn begin(&self, text: &SqlStr, doing: &'static str) -> Result<Admitted<Postgres>> {
-        let admission = self.gate.enter(doing).await?;
-        self.tell_clock(doing).await?;
-        let mut stale = 0;
-        loop {
-            match self.pool.begin_with(text.clone()).await {
-                Err(error) if is_closed(&error) && stale < STALE_CONNECTIONS_MAX => stale += 1,
-                begun => return Ok(Admitted { tx: begun.failed(doing)?, admission }),
-            }
-        }
+        })
     }
 
     #[cfg(not(feature = "conformance"))]
@@ -326,8 +333,8 @@ impl PostgresStore {
     }
 }
 
-/// A write transaction and its time, read after the locks are acquired.
-struct Write {
+/// A transaction and its time, read after the locks are acquired.
+struct DbTx {
     tx: Transaction<'static, Postgres>,
     now: DbTime,
     doing: &'static str,
@@ -341,66 +348,26 @@ struct Write {
     _admission: Admission,
 }
 
-impl Write {
-    /// Commits, or on an error rolls back at once. A dropped transaction would keep its locks until the pool rolls it
-    /// back.
-    async fn finish<T>(self, done: Result<T>) -> Result<T> {
-        match done {
-            Ok(done) => {
-                self.commit().await?;
-                Ok(done)
-            }
-            Err(error) => {
-                self.rollback().await;
-                Err(error)
-            }
-        }
-    }
-
-    /// Rolls back. If that fails, the connection is lost, and the server rolls back by itself.
-    async fn rollback(self) {
-        if let Err(error) = self.tx.rollback().await {
-            tracing::debug!(error = %error, doing = self.doing, "could not roll back");
-        }
-    }
-
-    async fn commit(self) -> Result<()> {
-        let doing = self.doing;
-        let committed = self.tx.commit().await;
-        // Set also if the commit's outcome is unknown: an unneeded check costs little.
-        self.steps.fetch_or(self.left_steps, Ordering::AcqRel);
-        committed.map_err(|error| match &error {
-            // The server reports that the commit failed.
-            sqlx::Error::Database(said) if !is_closed(&error) && said.code().is_some() => {
-                StoreError::Failed { doing, source: error.into() }
-            }
-            _ => StoreError::Unsure { doing, source: error.into() },
-        })
+impl Deref for DbTx {
+    type Target = PgConnection;
+    fn deref(&self) -> &PgConnection {
+        &self.tx
     }
 }
 
-trait Failed<T> {
-    /// Maps an error before the commit: the transaction rolls back, so nothing was done.
-    fn failed(self, doing: &'static str) -> Result<T>;
-    /// The same, but an error caused by the data becomes `Refused`: a repeat would fail too.
-    fn failed_or_refused(self, doing: &'static str) -> Result<T>;
+impl DerefMut for DbTx {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.tx
+    }
 }
 
-impl<T> Failed<T> for std::result::Result<T, sqlx::Error> {
-    fn failed(self, doing: &'static str) -> Result<T> {
-        self.map_err(|source| {
-            if is_undecodable(&source) {
-                StoreError::Unreadable { doing, source: source.into() }
-            } else {
-                StoreError::Failed { doing, source: source.into() }
-            }
-        })
-    }
-    fn failed_or_refused(self, doing: &'static str) -> Result<T> {
-        match self {
-            Err(source) if is_refusal(&source) => Err(StoreError::Refused { doing, source: source.into() }),
-            other => other.failed(doing),
+/// The error of a commit: failed if the server reports it, otherwise unsure.
+fn commit_error(error: sqlx::Error, doing: &'static str) -> StoreError {
+    match &error {
+        sqlx::Error::Database(answer) if !is_closed(&error) && answer.code().is_some() => {
+            StoreError::Failed { doing, source: error.into() }
         }
+        _ => StoreError::Unsure { doing, source: error.into() },
     }
 }
 

@@ -9,7 +9,7 @@ use everytick_domain::{
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, days, lost, range, rows, sql};
+use super::{DbTx, Failed, PostgresStore, days, lost, range, rows};
 use crate::tx::Tx as _;
 use crate::{
     Beat, Cluster, Lease, NameOwner, NodeInfo, NodeProcess, NodeRecord, OLD_CLAIM_AFTER, PartitionRecord, Result,
@@ -34,12 +34,7 @@ pub(super) async fn join(
     cap(store).await;
     let mut write = store.write(DOING).await?;
     // Waits for the executing statements of older incarnations of the node.
-    sqlx::query(sql!("leases/lock_name"))
-        .bind(incarnation.uuid())
-        .bind(&node.name)
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    write.execute(query!("leases/lock_name", incarnation.uuid(), &node.name)).await?;
     let now = write.read_clock().await?;
     if let Some(owner) = name_owner(&mut write, node, incarnation).await? {
         if node.again {
@@ -50,46 +45,37 @@ pub(super) async fn join(
         }
     }
     let fence = next_fence(&mut write).await?;
-    sqlx::query(sql!("leases/join_end_older"))
-        .bind(incarnation.uuid())
-        .bind(&node.name)
-        .bind(fence.raw())
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    write.execute(query!("leases/join_end_older", incarnation.uuid(), &node.name, fence.raw())).await?;
     let fence = next_fence(&mut write).await?;
-    sqlx::query(sql!("leases/join"))
-        .bind(incarnation.uuid())
-        .bind(&node.name)
-        .bind(fence.raw())
-        .bind(now.plus(ttl).millis())
-        .bind(RunId::floor(now.minus(OLD_CLAIM_AFTER)).uuid())
-        .bind(&node.region)
-        .bind(&node.version)
-        .bind(now.millis())
-        .bind(node.may_own)
-        .bind(node.process.as_ref().map(|process| &process.host))
-        .bind(node.process.as_ref().map(|process| i64::from(process.pid)))
-        .bind(node.process.as_ref().map(|process| &process.mark))
-        .bind(&node.can)
-        .bind(&node.listen)
-        .bind(millis(ttl))
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    write
+        .execute(query!(
+            "leases/join",
+            incarnation.uuid(),
+            &node.name,
+            fence.raw(),
+            now.plus(ttl).millis(),
+            RunId::floor(now.minus(OLD_CLAIM_AFTER)).uuid(),
+            &node.region,
+            &node.version,
+            now.millis(),
+            node.may_own,
+            node.process.as_ref().map(|process| &process.host),
+            node.process.as_ref().map(|process| i64::from(process.pid)),
+            node.process.as_ref().map(|process| &process.mark),
+            &node.can,
+            &node.listen,
+            millis(ttl)
+        ))
+        .await?;
     write.commit().await?;
     Ok((Lease { node: node.name.clone(), incarnation, fence }, now))
 }
 
 /// Another live process under the node's name. The leases of that name are locked.
-async fn name_owner(write: &mut Write, node: &NodeInfo, incarnation: Incarnation) -> Result<Option<NameOwner>> {
-    let found = sqlx::query(sql!("leases/join_name_owner"))
-        .bind(incarnation.uuid())
-        .bind(&node.name)
-        .bind(write.now.millis())
-        .fetch_optional(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+async fn name_owner(write: &mut DbTx, node: &NodeInfo, incarnation: Incarnation) -> Result<Option<NameOwner>> {
+    let found = write
+        .fetch_optional(query!("leases/join_name_owner", incarnation.uuid(), &node.name, write.now.millis()))
+        .await?;
     let owner = |row: PgRow| {
         Ok(NameOwner {
             node: node.name.clone(),
@@ -116,18 +102,19 @@ pub(super) async fn renew(store: &PostgresStore, lease: &Lease, ttl: Span, beat:
     lock_lease_alone(&mut write, lease).await?;
     let now = write.now;
     lost::list(&mut write, lease, &beat.old_claims).await?;
-    sqlx::query(sql!("leases/renew"))
-        .bind(lease.incarnation.uuid())
-        .bind(now.plus(ttl).millis())
-        .bind(beat.open_from.map(RunId::uuid))
-        .bind(now.millis())
-        .bind(i64::try_from(beat.lag.as_millis()).unwrap_or(i64::MAX))
-        .bind(beat.clock_offset_ms)
-        .bind(beat.old_claims.iter().map(|claim| claim.run).min().map(RunId::uuid))
-        .bind(millis(ttl))
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    write
+        .execute(query!(
+            "leases/renew",
+            lease.incarnation.uuid(),
+            now.plus(ttl).millis(),
+            beat.open_from.map(RunId::uuid),
+            now.millis(),
+            i64::try_from(beat.lag.as_millis()).unwrap_or(i64::MAX),
+            beat.clock_offset_ms,
+            beat.old_claims.iter().map(|claim| claim.run).min().map(RunId::uuid),
+            millis(ttl)
+        ))
+        .await?;
     write.commit().await?;
     cap(store).await;
     days::make_ahead(store, now).await;
@@ -141,8 +128,7 @@ async fn cap(store: &PostgresStore) {
     let shorten = async {
         let mut write = store.write(DOING).await?;
         let now = write.read_clock().await?;
-        let cap = sqlx::query(sql!("leases/cap_leases")).bind(now.millis()).bind(millis(LEASE_MAX));
-        cap.execute(&mut *write.tx).await.failed(DOING)?;
+        write.execute(query!("leases/cap_leases", now.millis(), millis(LEASE_MAX))).await?;
         write.commit().await
     };
     if let Err(error) = shorten.await {
@@ -159,12 +145,7 @@ pub(super) async fn raise_fence(store: &PostgresStore, lease: &Lease) -> Result<
     let mut write = store.write(DOING).await?;
     lock_lease_alone(&mut write, lease).await?;
     let fence = next_fence(&mut write).await?;
-    sqlx::query(sql!("leases/raise_fence"))
-        .bind(lease.incarnation.uuid())
-        .bind(fence.raw())
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    write.execute(query!("leases/raise_fence", lease.incarnation.uuid(), fence.raw())).await?;
     write.commit().await?;
     Ok(Lease { fence, ..lease.clone() })
 }
@@ -174,7 +155,7 @@ pub(super) async fn retire(store: &PostgresStore, lease: &Lease) -> Result<()> {
     let mut write = store.write(DOING).await?;
     lock_lease_alone(&mut write, lease).await?;
     free(&mut write, lease, &PartitionSet::all(u16::MAX)).await?;
-    sqlx::query(sql!("leases/retire")).bind(lease.incarnation.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
+    write.execute(query!("leases/retire", lease.incarnation.uuid())).await?;
     range::notify(&mut write).await?;
     write.commit().await?;
     // Any node does this periodically; done at once, so that other nodes can start these runs.
@@ -187,13 +168,7 @@ pub(super) async fn leave(store: &PostgresStore, lease: &Lease) -> Result<()> {
     lock_lease_alone(&mut write, lease).await?;
     free(&mut write, lease, &PartitionSet::all(u16::MAX)).await?;
     let fence = next_fence(&mut write).await?;
-    sqlx::query(sql!("leases/leave"))
-        .bind(lease.incarnation.uuid())
-        .bind(fence.raw())
-        .bind(write.now.millis())
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    write.execute(query!("leases/leave", lease.incarnation.uuid(), fence.raw(), write.now.millis())).await?;
     write.commit().await
 }
 
@@ -227,9 +202,9 @@ pub(super) async fn cluster(store: &PostgresStore) -> Result<Cluster> {
             home_region: row.try_get("home_region")?,
         })
     };
-    let nodes = sqlx::query(sql!("leases/cluster_nodes")).fetch_all(&mut *read).await.failed(DOING)?;
-    let partitions = sqlx::query(sql!("partitions/cluster_partitions")).fetch_all(&mut *read).await.failed(DOING)?;
-    let now = sqlx::query_scalar(sql!("setup/now")).fetch_one(&mut *read).await.failed(DOING)?;
+    let nodes = read.fetch_all(query!("leases/cluster_nodes")).await?;
+    let partitions = read.fetch_all(query!("partitions/cluster_partitions")).await?;
+    let now = read.scalar(query!("setup/now")).await?;
     Ok(Cluster {
         now: DbTime::from_millis(now),
         nodes: store.unreadable.each("leases", &nodes, node),
@@ -242,22 +217,11 @@ pub(super) async fn acquire(store: &PostgresStore, lease: &Lease, asked: &Partit
     let named = rows::partitions(asked);
     let mut write = store.write(DOING).await?;
     lock_lease(&mut write, lease).await?;
-    sqlx::query(sql!("partitions/lock_partitions")).bind(&named).execute(&mut *write.tx).await.failed(DOING)?;
+    write.execute(query!("partitions/lock_partitions", &named)).await?;
     fence_expired(&mut write, lease.incarnation).await?;
     let now = write.read_clock().await?;
-    sqlx::query(sql!("partitions/acquire"))
-        .bind(&named)
-        .bind(lease.incarnation.uuid())
-        .bind(now.millis())
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
-    let owned: Vec<i16> = sqlx::query_scalar(sql!("partitions/owned"))
-        .bind(&named)
-        .bind(lease.incarnation.uuid())
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    write.execute(query!("partitions/acquire", &named, lease.incarnation.uuid(), now.millis())).await?;
+    let owned: Vec<i16> = write.scalars(query!("partitions/owned", &named, lease.incarnation.uuid())).await?;
     write.commit().await?;
     Ok(owned.into_iter().map(i16::unsigned_abs).collect())
 }
@@ -271,50 +235,34 @@ pub(super) async fn release(store: &PostgresStore, lease: &Lease, partitions: &P
     write.commit().await
 }
 
-async fn free(write: &mut Write, lease: &Lease, partitions: &PartitionSet) -> Result<()> {
+async fn free(write: &mut DbTx, lease: &Lease, partitions: &PartitionSet) -> Result<()> {
     let named = rows::partitions(partitions);
-    sqlx::query(sql!("partitions/lock_partitions")).bind(&named).execute(&mut *write.tx).await.failed(write.doing)?;
-    sqlx::query(sql!("partitions/release"))
-        .bind(&named)
-        .bind(lease.incarnation.uuid())
-        .bind(write.now.millis())
-        .execute(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+    write.execute(query!("partitions/lock_partitions", &named)).await?;
+    write.execute(query!("partitions/release", &named, lease.incarnation.uuid(), write.now.millis())).await?;
     Ok(())
 }
 
 /// Ends expired leases of other nodes. Locking their rows waits for their executing statements. Statements that they
 /// send later have an old fence.
-pub(super) async fn fence_expired(write: &mut Write, but: Incarnation) -> Result<()> {
-    let expired: Vec<Uuid> = sqlx::query_scalar(sql!("leases/lock_expired"))
-        .bind(but.uuid())
-        .bind(write.now.millis())
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+pub(super) async fn fence_expired(write: &mut DbTx, but: Incarnation) -> Result<()> {
+    let expired: Vec<Uuid> = write.scalars(query!("leases/lock_expired", but.uuid(), write.now.millis())).await?;
     if !expired.is_empty() {
         let fence = next_fence(write).await?;
-        sqlx::query(sql!("leases/fence_lost"))
-            .bind(expired)
-            .bind(fence.raw())
-            .execute(&mut *write.tx)
-            .await
-            .failed(write.doing)?;
+        write.execute(query!("leases/fence_lost", expired, fence.raw())).await?;
     }
     Ok(())
 }
 
 /// Share-locks the lease until the transaction ends. Checks that it is alive and carries the fence, reads the clock,
 /// and returns the lease's `open_from`: the lowest run id that it may have claimed without a listing.
-pub(super) async fn lock_lease(write: &mut Write, lease: &Lease) -> Result<RunId> {
+pub(super) async fn lock_lease(write: &mut DbTx, lease: &Lease) -> Result<RunId> {
     let (now, open_from) = lives(&mut write.tx, sql!("leases/lock_lease"), lease, write.doing).await?;
     write.now = now;
     Ok(open_from)
 }
 
 /// The same with an exclusive lock, for transactions that change the lease.
-pub(super) async fn lock_lease_alone(write: &mut Write, lease: &Lease) -> Result<RunId> {
+pub(super) async fn lock_lease_alone(write: &mut DbTx, lease: &Lease) -> Result<RunId> {
     let (now, open_from) = lives(&mut write.tx, sql!("leases/lock_lease_alone"), lease, write.doing).await?;
     write.now = now;
     Ok(open_from)
@@ -348,23 +296,14 @@ async fn lives(
 
 /// Lowers `open_from` to this run, for nodes that do not read `open_claims`. The caller has the lease locked
 /// exclusively.
-pub(super) async fn lower_open_from(write: &mut Write, lease: &Lease, lowest: RunId) -> Result<()> {
-    sqlx::query(sql!("leases/lower_open_from"))
-        .bind(lease.incarnation.uuid())
-        .bind(lowest.uuid())
-        .execute(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+pub(super) async fn lower_open_from(write: &mut DbTx, lease: &Lease, lowest: RunId) -> Result<()> {
+    write.execute(query!("leases/lower_open_from", lease.incarnation.uuid(), lowest.uuid())).await?;
     Ok(())
 }
 
 /// Call it after the lease rows are locked: a transaction that waits for a lease while it has the counter locked would
 /// block all others.
-async fn next_fence(write: &mut Write) -> Result<Fence> {
-    let fence = sqlx::query_scalar(sql!("leases/next_lease_fence"))
-        .bind(write.now.millis())
-        .fetch_one(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+async fn next_fence(write: &mut DbTx) -> Result<Fence> {
+    let fence = write.scalar(query!("leases/next_lease_fence", write.now.millis())).await?;
     Ok(Fence::from_raw(fence))
 }

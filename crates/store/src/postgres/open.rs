@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::{
     Begin, Failed, Gate, PostgresStore, compact, days, is_locked,
     limit::{self, CallLimit},
-    moving, range, rows, sql,
+    moving, range, rows,
 };
 use crate::tx::Tx as _;
 use crate::{Limits, Result, StoreError};
@@ -174,7 +174,7 @@ pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
 async fn replan(store: &PostgresStore) -> Result<()> {
     const DOING: &str = "replan with this release's zone data";
     let mut read = store.read(DOING).await?;
-    let planned: i64 = sqlx::query_scalar(sql!("setup/zone_data")).fetch_one(&mut *read).await.failed(DOING)?;
+    let planned: i64 = read.scalar(query!("setup/zone_data")).await?;
     drop(read);
     if planned >= store.zone_data {
         return Ok(());
@@ -182,8 +182,7 @@ async fn replan(store: &PostgresStore) -> Result<()> {
     let mut after = Uuid::nil();
     loop {
         let mut read = store.read(DOING).await?;
-        let page = sqlx::query(sql!("setup/replan_jobs")).bind(after).bind(rows::limit(REPLANNED_AT_ONCE));
-        let page = page.fetch_all(&mut *read).await.failed(DOING)?;
+        let page = read.fetch_all(query!("setup/replan_jobs", after, rows::limit(REPLANNED_AT_ONCE))).await?;
         drop(read);
         let Some(last) = page.last() else { break };
         after = last.try_get("id").failed(DOING)?;
@@ -193,7 +192,7 @@ async fn replan(store: &PostgresStore) -> Result<()> {
         }
     }
     let mut write = store.write(DOING).await?;
-    sqlx::query(sql!("setup/set_zone_data")).bind(store.zone_data).execute(&mut *write.tx).await.failed(DOING)?;
+    write.execute(query!("setup/set_zone_data", store.zone_data)).await?;
     write.commit().await
 }
 
@@ -202,16 +201,11 @@ async fn replan(store: &PostgresStore) -> Result<()> {
 async fn replan_jobs(store: &PostgresStore, jobs: &[Uuid]) -> Result<()> {
     const DOING: &str = "replan with this release's zone data";
     let mut write = store.write(DOING).await?;
-    sqlx::query(sql!("epochs/lock_epochs")).bind(jobs).execute(&mut *write.tx).await.failed(DOING)?;
+    write.execute(query!("epochs/lock_epochs", jobs)).await?;
     let now = write.read_clock().await?.millis();
-    sqlx::query(sql!("setup/replan")).bind(jobs).bind(now).execute(&mut *write.tx).await.failed(DOING)?;
-    sqlx::query(sql!("setup/replan_epochs"))
-        .bind(jobs)
-        .bind(store.zone_data)
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
-    sqlx::query(sql!("epochs/raise_epochs")).bind(jobs).bind(now).execute(&mut *write.tx).await.failed(DOING)?;
+    write.execute(query!("setup/replan", jobs, now)).await?;
+    write.execute(query!("setup/replan_epochs", jobs, store.zone_data)).await?;
+    write.execute(query!("epochs/raise_epochs", jobs, now)).await?;
     range::notify(&mut write).await?;
     write.commit().await
 }
@@ -387,23 +381,15 @@ async fn migrate_once(connection: &mut PgConnection) -> Result<()> {
 
 async fn migrate_in(tx: &mut PgConnection) -> Result<()> {
     const DOING: &str = "migrate the schema";
-    sqlx::query(sql!("setup/migration_lock"))
-        .bind(MIGRATION_LOCK)
-        .persistent(false)
-        .execute(&mut *tx)
-        .await
-        .failed(DOING)?;
+    query!("setup/migration_lock", MIGRATION_LOCK).persistent(false).execute(&mut *tx).await.failed(DOING)?;
     let patience = format!("set local lock_timeout = {}", STEP_LOCK_TIMEOUT.as_millis());
     sqlx::raw_sql(AssertSqlSafe(patience)).execute(&mut *tx).await.failed(DOING)?;
     sqlx::raw_sql(sql!("setup/migration_table")).execute(&mut *tx).await.failed(DOING)?;
-    let found = sqlx::query(sql!("setup/migrated")).persistent(false).fetch_all(&mut *tx).await.failed(DOING)?;
+    let found = query!("setup/migrated").persistent(false).fetch_all(&mut *tx).await.failed(DOING)?;
     let has = steps_made(&found)?;
     for (number, step) in (1..).zip(&STEPS).filter(|(number, _)| *number > has) {
         sqlx::raw_sql(step.text).execute(&mut *tx).await.failed(DOING)?;
-        sqlx::query(sql!("setup/migrated_step"))
-            .bind(number)
-            .bind(step.name)
-            .bind(step.works_from)
+        query!("setup/migrated_step", number, step.name, step.works_from)
             .persistent(false)
             .execute(&mut *tx)
             .await

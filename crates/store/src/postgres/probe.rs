@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use everytick_domain::time::DbTime;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Row as _};
 
-use super::{Failed, PostgresStore, open, rows, sql};
+use super::{Failed, PostgresStore, open, rows};
 use crate::{
     Result, StoreError,
     probe::{BENCH_PLACE, JobBytes, OpenSnapshot, PlainTick, Probe},
@@ -53,14 +53,16 @@ impl Probe for PostgresStore {
     }
 
     async fn insert_plainly(&self, ticks: &[PlainTick]) -> Result<()> {
-        sqlx::query(sql!("probe/probe_insert"))
-            .bind(rows::run_ids(ticks.iter().map(|tick| tick.run)))
-            .bind(rows::job_ids(ticks.iter().map(|tick| tick.job)))
-            .bind(ticks.iter().map(|tick| tick.tick.millis()).collect::<Vec<_>>())
-            .execute(&self.pool)
-            .await
-            .failed(DOING)
-            .map(drop)
+        query!(
+            "probe/probe_insert",
+            rows::run_ids(ticks.iter().map(|tick| tick.run)),
+            rows::job_ids(ticks.iter().map(|tick| tick.job)),
+            ticks.iter().map(|tick| tick.tick.millis()).collect::<Vec<_>>()
+        )
+        .execute(&self.pool)
+        .await
+        .failed(DOING)
+        .map(drop)
     }
 
     async fn end_limit(&self) -> Result<()> {
@@ -98,12 +100,7 @@ impl Probe for PostgresStore {
             )));
         }
         raw(&self.pool, sql!("probe/probe_forget_runs")).await?;
-        sqlx::query(sql!("probe/probe_forget_ticks"))
-            .bind(until.millis())
-            .execute(&self.pool)
-            .await
-            .failed(DOING)
-            .map(drop)
+        query!("probe/probe_forget_ticks", until.millis()).execute(&self.pool).await.failed(DOING).map(drop)
     }
 }
 

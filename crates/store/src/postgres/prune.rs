@@ -5,9 +5,9 @@ use everytick_domain::{ids::RunId, time::DbTime};
 use uuid::Uuid;
 
 use super::{
-    Failed, PostgresStore, Write, day_sql,
+    DbTx, Failed, PostgresStore,
     days::{self, Day},
-    horizon, rows, sql,
+    horizon, rows,
 };
 use crate::tx::Tx as _;
 use crate::{IDEMPOTENCY_KEPT, Pruned, Result};
@@ -17,14 +17,9 @@ const DOING: &str = "prune";
 pub(super) async fn prune_audit(store: &PostgresStore, before: DbTime, limit: usize) -> Result<u64> {
     const DOING: &str = "prune the audit trail";
     let mut write = store.write(DOING).await?;
-    let gone = sqlx::query(sql!("audit/prune_audit"))
-        .bind(before.millis())
-        .bind(rows::limit(limit))
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    let gone = write.execute(query!("audit/prune_audit", before.millis(), rows::limit(limit))).await?;
     write.commit().await?;
-    Ok(gone.rows_affected())
+    Ok(gone)
 }
 
 pub(super) async fn prune(store: &PostgresStore, before: DbTime, limit: usize) -> Result<Pruned> {
@@ -63,7 +58,7 @@ async fn drop_day(store: &PostgresStore, day: Day) -> Result<u64> {
 /// From now on no redrive creates a run in a day before this one.
 async fn close_days(store: &PostgresStore, first: Day) -> Result<()> {
     let mut write = store.write(DOING).await?;
-    sqlx::query(sql!("days/days_close")).bind(first.start().millis()).execute(&mut *write.tx).await.failed(DOING)?;
+    write.execute(query!("days/days_close", first.start().millis())).await?;
     write.commit().await
 }
 
@@ -73,7 +68,7 @@ async fn close_days(store: &PostgresStore, first: Day) -> Result<()> {
 /// a large day.
 async fn finish(store: &PostgresStore, day: Day) -> Result<u64> {
     let ((low, high), table) = (day.ids(), day.table());
-    let mut read = store.begin(&store.begin.slow, DOING).await?;
+    let mut read = store.write_slow(DOING).await?;
     let open: bool = sqlx::query_scalar(day_sql!("days/day_open", &table))
         .bind(low.uuid())
         .bind(high.uuid())
@@ -97,28 +92,13 @@ async fn finish(store: &PostgresStore, day: Day) -> Result<u64> {
 async fn is_done_with(store: &PostgresStore, day: Day) -> Result<bool> {
     let (low, high) = day.ids();
     let mut read = store.read(DOING).await?;
-    let lags: bool = sqlx::query_scalar(sql!("days/day_cursors"))
-        .bind(day.next().start().millis())
-        .fetch_one(&mut *read)
-        .await
-        .failed(DOING)?;
-    let waits: bool = sqlx::query_scalar(sql!("days/day_waiting"))
-        .bind(low.uuid())
-        .bind(high.uuid())
-        .fetch_one(&mut *read)
-        .await
-        .failed(DOING)?;
+    let lags: bool = read.scalar(query!("days/day_cursors", day.next().start().millis())).await?;
+    let waits: bool = read.scalar(query!("days/day_waiting", low.uuid(), high.uuid())).await?;
     if lags || waits {
         return Ok(false);
     }
     let lowest = horizon::lowest_open_from(&mut read, day.next().start(), DOING).await?;
-    let claimed: bool = sqlx::query_scalar(sql!("days/day_claimed"))
-        .bind(low.uuid())
-        .bind(high.uuid())
-        .bind(lowest.uuid())
-        .fetch_one(&mut *read)
-        .await
-        .failed(DOING)?;
+    let claimed: bool = read.scalar(query!("days/day_claimed", low.uuid(), high.uuid(), lowest.uuid())).await?;
     Ok(!claimed)
 }
 
@@ -126,7 +106,7 @@ async fn is_done_with(store: &PostgresStore, day: Day) -> Result<bool> {
 /// removed with the day.
 async fn keep_last_runs(store: &PostgresStore, day: Day) -> Result<u64> {
     let ((low, high), table) = (day.ids(), day.table());
-    let mut write = store.writing(store.begin(&store.begin.slow, DOING).await?, DOING);
+    let mut write = store.write_slow(DOING).await?;
     let count: i64 =
         sqlx::query_scalar(day_sql!("days/day_count", &table)).fetch_one(&mut *write.tx).await.failed(DOING)?;
     let kept = sqlx::query(day_sql!("days/day_last_runs", &table))
@@ -157,51 +137,32 @@ async fn prune_rows(store: &PostgresStore, before: DbTime, limit: usize, pruned:
         }
     }
     old(sql!("prune/prune_ranges"), RunId::floor(before)).fetch_all(&mut *write.tx).await.failed(DOING)?;
-    let jobs: Vec<Uuid> = sqlx::query_scalar(sql!("prune/prune_jobs"))
-        .bind(before.millis())
-        .bind(rows::limit(limit))
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    let jobs: Vec<Uuid> = write.scalars(query!("prune/prune_jobs", before.millis(), rows::limit(limit))).await?;
     pruned.jobs = jobs.len() as u64;
     if !jobs.is_empty() {
         for statement in [sql!("prune/prune_epochs"), sql!("prune/prune_cursors"), sql!("prune/prune_last_runs")] {
             sqlx::query(statement).bind(&jobs).execute(&mut *write.tx).await.failed(DOING)?;
         }
     }
-    sqlx::query(sql!("prune/prune_backfills"))
-        .bind(before.millis())
-        .bind(rows::limit(limit))
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    write.execute(query!("prune/prune_backfills", before.millis(), rows::limit(limit))).await?;
     prune_flows(&mut write, RunId::floor(before), limit).await?;
-    pruned.requests = sqlx::query(sql!("requests/prune_requests"))
-        .bind(now.minus(IDEMPOTENCY_KEPT).millis())
-        .bind(rows::limit(limit))
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?
-        .rows_affected();
+    pruned.requests = write
+        .execute(query!("requests/prune_requests", now.minus(IDEMPOTENCY_KEPT).millis(), rows::limit(limit)))
+        .await?;
     write.commit().await
 }
 
 /// Removes about `limit` flows that have no runs left. Continues page by page after flows that must stay.
-async fn prune_flows(write: &mut Write, before: RunId, limit: usize) -> Result<()> {
+async fn prune_flows(write: &mut DbTx, before: RunId, limit: usize) -> Result<()> {
     let (mut gone, mut after) = (0, Uuid::nil());
     loop {
-        let page: Vec<Uuid> = sqlx::query_scalar(sql!("prune/flow_prune_page"))
-            .bind(before.uuid())
-            .bind(after)
-            .bind(rows::limit(limit))
-            .fetch_all(&mut *write.tx)
-            .await
-            .failed(DOING)?;
+        let page: Vec<Uuid> =
+            write.scalars(query!("prune/flow_prune_page", before.uuid(), after, rows::limit(limit))).await?;
         let Some(last) = page.last() else { return Ok(()) };
         after = *last;
         let full = page.len() >= limit;
-        let pruned = sqlx::query(sql!("prune/flow_prune")).bind(&page).execute(&mut *write.tx).await.failed(DOING)?;
-        gone += usize::try_from(pruned.rows_affected()).unwrap_or(usize::MAX);
+        let pruned = write.execute(query!("prune/flow_prune", &page)).await?;
+        gone += usize::try_from(pruned).unwrap_or(usize::MAX);
         if !full || gone >= limit {
             return Ok(());
         }

@@ -10,7 +10,7 @@ use everytick_domain::{
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, backlog, calendars, jobs, rows, sql};
+use super::{Failed, PostgresStore, backlog, calendars, jobs, rows};
 use crate::tx::JobRow;
 use crate::unreadable::Unreadable;
 use crate::{
@@ -24,7 +24,7 @@ pub(super) async fn get_job(store: &PostgresStore, tenant: TenantId, job: &JobRe
     let mut read = store.read(DOING).await?;
     let row = jobs::find(&mut read, &store.unreadable, tenant, job, DOING).await?;
     let mut last = last_runs(&mut read, &store.unreadable, &[row.job.id], DOING).await?;
-    let now = sqlx::query_scalar(sql!("setup/now")).fetch_one(&mut *read).await.failed(DOING)?;
+    let now = read.scalar(query!("setup/now")).await?;
     let max = store.limits.waiting_per_job_max;
     let backlog = backlog::work_of(&mut read, row.job.id, max, DOING).await?;
     Ok(JobRecord { backlog, ..record(row, &mut last, DbTime::from_millis(now)) })
@@ -62,7 +62,7 @@ pub(super) async fn list_jobs(
     calendars::give(&mut read, &store.unreadable, &mut jobs, DOING).await?;
     let ids: Vec<_> = jobs.iter().map(|row| row.job.id).collect();
     let mut last = last_runs(&mut read, &store.unreadable, &ids, DOING).await?;
-    let now = sqlx::query_scalar(sql!("setup/now")).fetch_one(&mut *read).await.failed(DOING)?;
+    let now = read.scalar(query!("setup/now")).await?;
     let now = DbTime::from_millis(now);
     Ok(Page { items: jobs.into_iter().map(|row| record(row, &mut last, now)).collect(), next })
 }
@@ -97,7 +97,7 @@ async fn last_runs(
     doing: &'static str,
 ) -> Result<HashMap<JobId, RunRecord>> {
     let asked = rows::job_ids(jobs.iter().copied());
-    let found = sqlx::query(sql!("reads/last_runs")).bind(asked).fetch_all(read).await.failed(doing)?;
+    let found = query!("reads/last_runs", asked).fetch_all(read).await.failed(doing)?;
     Ok(unreadable.each("runs", &found, rows::run).into_iter().map(|run| (run.job, run)).collect())
 }
 
@@ -205,7 +205,7 @@ pub(super) async fn list_attempts(store: &PostgresStore, tenant: TenantId, id: R
     const DOING: &str = "list attempts";
     let mut read = store.read(DOING).await?;
     let run = run_record(&mut read, tenant, id, DOING).await?;
-    let found = sqlx::query(sql!("reads/list_attempts")).bind(id.uuid()).fetch_all(&mut *read).await.failed(DOING)?;
+    let found = read.fetch_all(query!("reads/list_attempts", id.uuid())).await?;
     let mut attempts = store.unreadable.each("attempts", &found, |row| rows::attempt(id, row));
     let outcome = match run.state {
         State::Waiting | State::Skipped | State::Unknown(_) => return Ok(attempts),

@@ -17,9 +17,9 @@ use sqlx::Row as _;
 use uuid::Uuid;
 
 use super::{
-    Failed, PostgresStore, Write,
+    DbTx, Failed, PostgresStore,
     days::{self, Day},
-    horizon, lost, node, range, rows, sql,
+    horizon, lost, node, range, rows,
 };
 use crate::{JobTicks, Lease, OldClaim, RecordRow, Recorded, Result, RowAnswer, StoreError};
 
@@ -122,7 +122,7 @@ async fn try_record(store: &PostgresStore, lease: &Lease, all: &Ticks<'_>, how: 
     }
 }
 
-async fn insert(write: &mut Write, lease: &Lease, all: &Ticks<'_>, how: How) -> Result<Tried> {
+async fn insert(write: &mut DbTx, lease: &Lease, all: &Ticks<'_>, how: How) -> Result<Tried> {
     if how.lowers {
         node::lock_lease_alone(write, lease).await?;
     }
@@ -231,16 +231,17 @@ fn reason(tick: &TickRow) -> Option<i16> {
 }
 
 /// Why these were left out.
-async fn why(write: &mut Write, left: &Ticks<'_>, now: DbTime) -> Result<Vec<(RunId, RowAnswer)>> {
-    let found: Vec<i16> = sqlx::query_scalar(sql!("record/record_answers"))
-        .bind(rows::run_ids(left.iter().map(|(_, row)| row.tick.id)))
-        .bind(rows::job_ids(left.iter().map(|(ticks, _)| ticks.job)))
-        .bind(left.iter().map(|(ticks, _)| ticks.epoch.raw()).collect::<Vec<_>>())
-        .bind(left.iter().map(|(_, row)| row.tick.at.millis()).collect::<Vec<_>>())
-        .bind(now.millis())
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+async fn why(write: &mut DbTx, left: &Ticks<'_>, now: DbTime) -> Result<Vec<(RunId, RowAnswer)>> {
+    let found: Vec<i16> = write
+        .scalars(query!(
+            "record/record_answers",
+            rows::run_ids(left.iter().map(|(_, row)| row.tick.id)),
+            rows::job_ids(left.iter().map(|(ticks, _)| ticks.job)),
+            left.iter().map(|(ticks, _)| ticks.epoch.raw()).collect::<Vec<_>>(),
+            left.iter().map(|(_, row)| row.tick.at.millis()).collect::<Vec<_>>(),
+            now.millis()
+        ))
+        .await?;
     let answer = |(answer, (_, row)): (i16, &(&JobTicks, &RecordRow))| {
         let answer = match answer {
             1 => RowAnswer::Existed,
@@ -260,7 +261,7 @@ async fn skip_old(store: &PostgresStore, lease: &Lease, old: &Ticks<'_>) -> Resu
     write.finish(done).await
 }
 
-async fn write_old(write: &mut Write, lease: &Lease, old: &Ticks<'_>) -> Result<()> {
+async fn write_old(write: &mut DbTx, lease: &Lease, old: &Ticks<'_>) -> Result<()> {
     let (Some((ticks, first)), Some((_, last))) = (old.first(), old.last()) else { return Ok(()) };
     node::lock_lease(write, lease).await?;
     let Some((tenant, cursor)) = range::lock(write, ticks.job, ticks.epoch).await? else { return Ok(()) };
@@ -299,7 +300,7 @@ pub(super) fn ranges_of<'a>(ticks: impl Iterator<Item = &'a TickRow>) -> Vec<Ski
 
 /// Inserts the last ticks of a definition that an edit ends, or ticks that were lost. Returns those that had no row.
 /// The caller has locked the job, so no other transaction records any.
-pub(super) async fn insert_edited(write: &mut Write, due: &JobTicks, queue: Option<&str>) -> Result<BTreeSet<RunId>> {
+pub(super) async fn insert_edited(write: &mut DbTx, due: &JobTicks, queue: Option<&str>) -> Result<BTreeSet<RunId>> {
     if due.rows.is_empty() {
         return Ok(BTreeSet::new());
     }
@@ -328,7 +329,6 @@ pub(super) async fn insert_edited(write: &mut Write, due: &JobTicks, queue: Opti
 
 #[cfg(test)]
 mod tests {
-    use super::sql;
 
     /// Compares the statements up to the parts that differ: every form of a batch must have the same guards.
     #[test]

@@ -8,19 +8,15 @@ use everytick_domain::{
 use sqlx::{Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, horizon, node, range, record, rows, sql};
+use super::{DbTx, Failed, PostgresStore, horizon, node, range, record, rows};
 use crate::tx::{JobRow, Tx as _};
 use crate::{Actor, JobTicks, Lease, RANGES_PER_LEDGER_MAX, Result, Walked, WalkedJob};
 
 pub(super) async fn walk_jobs(store: &PostgresStore, after: Option<JobId>, limit: usize) -> Result<Walked> {
     const DOING: &str = "page through the jobs";
     let mut read = store.read(DOING).await?;
-    let ids: Vec<Uuid> = sqlx::query_scalar(sql!("repair/walk_jobs"))
-        .bind(after.map_or_else(Uuid::nil, JobId::uuid))
-        .bind(rows::limit(limit))
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
+    let ids: Vec<Uuid> =
+        read.scalars(query!("repair/walk_jobs", after.map_or_else(Uuid::nil, JobId::uuid), rows::limit(limit))).await?;
     let ids: Vec<JobId> = ids.into_iter().map(JobId::from_uuid).collect();
     let found = horizon::readable_job_rows(&mut read, &store.unreadable, &ids, DOING).await?;
     let walked = |row: JobRow| WalkedJob { job: row.job, epoch: row.epoch, cursor: row.cursor };
@@ -35,27 +31,29 @@ pub(super) async fn load_ledgers(store: &PostgresStore, asked: &[(JobId, Window)
     let (Some(lowest), Some(highest)) = (low.iter().min(), high.iter().max()) else { return Ok(ledgers) };
     let jobs = rows::job_ids(asked.iter().map(|(job, _)| *job));
     let mut read = store.read(DOING).await?;
-    let ticks = sqlx::query(sql!("repair/ledger_ticks"))
-        .bind(&jobs)
-        .bind(rows::run_ids(low.iter().copied()))
-        .bind(rows::run_ids(high.iter().copied()))
-        .bind(lowest.uuid())
-        .bind(highest.uuid())
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
+    let ticks = read
+        .fetch_all(query!(
+            "repair/ledger_ticks",
+            &jobs,
+            rows::run_ids(low.iter().copied()),
+            rows::run_ids(high.iter().copied()),
+            lowest.uuid(),
+            highest.uuid()
+        ))
+        .await?;
     for row in &ticks {
         if let Some(ledger) = ledgers.get_mut(place(row).failed(DOING)?) {
             ledger.ticks.push(rows::at(row, "scheduled_at").failed(DOING)?);
         }
     }
-    let ranges = sqlx::query(sql!("repair/ledger_ranges"))
-        .bind(&jobs)
-        .bind(rows::run_ids(high.iter().copied()))
-        .bind(rows::limit(RANGES_PER_LEDGER_MAX))
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
+    let ranges = read
+        .fetch_all(query!(
+            "repair/ledger_ranges",
+            &jobs,
+            rows::run_ids(high.iter().copied()),
+            rows::limit(RANGES_PER_LEDGER_MAX)
+        ))
+        .await?;
     for row in &ranges {
         let place = place(row).failed(DOING)?;
         let range =
@@ -83,7 +81,7 @@ pub(super) async fn repair(store: &PostgresStore, lease: &Lease, ticks: &JobTick
     write.finish(done).await
 }
 
-async fn write_repair(write: &mut Write, lease: &Lease, ticks: &JobTicks) -> Result<bool> {
+async fn write_repair(write: &mut DbTx, lease: &Lease, ticks: &JobTicks) -> Result<bool> {
     node::lock_lease(write, lease).await?;
     let Some((tenant, cursor)) = range::lock(write, ticks.job, ticks.epoch).await? else { return Ok(false) };
     if !ticks.passed_by(cursor, write.now) {

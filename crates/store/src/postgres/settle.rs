@@ -13,7 +13,7 @@ use everytick_domain::{
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, Write, day_sql, days, flows, is_locked, lost, mutants, rows, sql};
+use super::{DbTx, Failed, PostgresStore, days, flows, is_locked, lost, mutants, rows};
 use crate::tx::Tx as _;
 use crate::{Result, Settle, SettleAnswer, StoreError, failures::error_hash};
 
@@ -84,7 +84,7 @@ async fn settle_all(store: &PostgresStore, settles: &[Settle], skip_locked: bool
     write.finish(done).await
 }
 
-async fn settle_in(store: &PostgresStore, write: &mut Write, settles: &[Settle], skip_locked: bool) -> Result<Done> {
+async fn settle_in(store: &PostgresStore, write: &mut DbTx, settles: &[Settle], skip_locked: bool) -> Result<Done> {
     let mut done = Done::default();
     // Two settlements may name one run under different fences; at most one of them matches.
     let mut seen = HashSet::new();
@@ -109,7 +109,7 @@ async fn settle_in(store: &PostgresStore, write: &mut Write, settles: &[Settle],
 }
 
 /// Locks those of the runs that no other session has locked, and returns the others.
-async fn locked_elsewhere(write: &mut Write, table: &str, settles: &[&Settle]) -> Result<Vec<(RunId, Fence)>> {
+async fn locked_elsewhere(write: &mut DbTx, table: &str, settles: &[&Settle]) -> Result<Vec<(RunId, Fence)>> {
     let found: Vec<(Uuid, i64)> = sqlx::query_as(day_sql!("settle/settle_locked", table))
         .bind(rows::run_ids(settles.iter().map(|settle| settle.settlement.run)))
         .bind(settles.iter().map(|settle| settle.settlement.fence.raw()).collect::<Vec<_>>())
@@ -119,7 +119,7 @@ async fn locked_elsewhere(write: &mut Write, table: &str, settles: &[&Settle]) -
     Ok(found.into_iter().map(|(run, fence)| (RunId::from_uuid(run), Fence::from_raw(fence))).collect())
 }
 
-async fn end(write: &mut Write, table: &str, settles: &[&Settle], settled: &mut HashMap<RunId, Fence>) -> Result<()> {
+async fn end(write: &mut DbTx, table: &str, settles: &[&Settle], settled: &mut HashMap<RunId, Fence>) -> Result<()> {
     let said = || settles.iter().map(|settle| &settle.settlement);
     let row = sqlx::query(day_sql!("settle/settle_terminal", table))
         .bind(rows::run_ids(said().map(|said| said.run)))
@@ -150,25 +150,26 @@ async fn end(write: &mut Write, table: &str, settles: &[&Settle], settled: &mut 
 }
 
 /// Lists runs that have failed for good in `failures`, so that they are found without reading others.
-async fn list_failures(write: &mut Write, failed: Vec<&Settle>) -> Result<()> {
+async fn list_failures(write: &mut DbTx, failed: Vec<&Settle>) -> Result<()> {
     if failed.is_empty() {
         return Ok(());
     }
     let hash = |settle: &&Settle| settle.settlement.error.as_deref().map(error_hash);
-    sqlx::query(sql!("settle/failures_insert"))
-        .bind(rows::run_ids(failed.iter().map(|settle| settle.settlement.run)))
-        .bind(failed.iter().map(|settle| settle.tenant.raw()).collect::<Vec<_>>())
-        .bind(rows::job_ids(failed.iter().map(|settle| settle.job)))
-        .bind(failed.iter().map(hash).collect::<Vec<_>>())
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    write
+        .execute(query!(
+            "settle/failures_insert",
+            rows::run_ids(failed.iter().map(|settle| settle.settlement.run)),
+            failed.iter().map(|settle| settle.tenant.raw()).collect::<Vec<_>>(),
+            rows::job_ids(failed.iter().map(|settle| settle.job)),
+            failed.iter().map(hash).collect::<Vec<_>>()
+        ))
+        .await?;
     Ok(())
 }
 
 /// Makes runs wait again: retries, lost runs, and claims never sent.
 async fn put_back(
-    write: &mut Write,
+    write: &mut DbTx,
     table: &str,
     settles: &[&Settle],
     settled: &mut HashMap<RunId, Fence>,
@@ -233,18 +234,18 @@ async fn put_back(
 }
 
 /// Ends the claims of workers and nodes on these cancelled runs. Keeps the workers' logs as output.
-pub(super) async fn end_cancelled(write: &mut Write, runs: Vec<Uuid>) -> Result<()> {
+pub(super) async fn end_cancelled(write: &mut DbTx, runs: Vec<Uuid>) -> Result<()> {
     if !runs.is_empty() {
-        sqlx::query(sql!("worker_claims/worker_logs_kept")).bind(&runs).execute(&mut *write.tx).await.failed(DOING)?;
-        sqlx::query(sql!("open_claims/claims_unlist")).bind(&runs).execute(&mut *write.tx).await.failed(DOING)?;
+        write.execute(query!("worker_claims/worker_logs_kept", &runs)).await?;
+        write.execute(query!("open_claims/claims_unlist", &runs)).await?;
     }
     end_claims(write, runs).await
 }
 
 /// Removes the workers' claims on these runs.
-pub(super) async fn end_claims(write: &mut Write, runs: Vec<Uuid>) -> Result<()> {
+pub(super) async fn end_claims(write: &mut DbTx, runs: Vec<Uuid>) -> Result<()> {
     if !runs.is_empty() {
-        sqlx::query(sql!("worker_claims/worker_claims_end")).bind(runs).execute(&mut *write.tx).await.failed(DOING)?;
+        write.execute(query!("worker_claims/worker_claims_end", runs)).await?;
     }
     Ok(())
 }
@@ -277,24 +278,25 @@ struct Attempts {
 }
 
 impl Attempts {
-    async fn insert(self, write: &mut Write) -> Result<()> {
+    async fn insert(self, write: &mut DbTx) -> Result<()> {
         if self.run.is_empty() {
             return Ok(());
         }
-        sqlx::query(sql!("settle/settle_attempts"))
-            .bind(self.run)
-            .bind(self.attempt)
-            .bind(self.fence)
-            .bind(self.node)
-            .bind(self.started_at)
-            .bind(self.finished_at)
-            .bind(self.outcome)
-            .bind(self.error)
-            .bind(self.output)
-            .bind(self.worker)
-            .execute(&mut *write.tx)
-            .await
-            .failed_or_refused(DOING)?;
+        write
+            .execute_or_refuse(query!(
+                "settle/settle_attempts",
+                self.run,
+                self.attempt,
+                self.fence,
+                self.node,
+                self.started_at,
+                self.finished_at,
+                self.outcome,
+                self.error,
+                self.output,
+                self.worker
+            ))
+            .await?;
         Ok(())
     }
 }

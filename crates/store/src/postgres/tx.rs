@@ -21,8 +21,7 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{
-    Failed, Write, backlog, calendars, days::Day, flows, homes, horizon, jobs, node, range, read, record, rows, settle,
-    sql,
+    DbTx, Failed, backlog, calendars, days::Day, flows, homes, horizon, jobs, node, range, read, record, rows, settle,
 };
 use crate::{
     Actor, BacklogAction, Created, IdempotencyKey, JobRef, JobTicks, Lease, Limits, OpenRun, RecordRow, Result,
@@ -38,7 +37,7 @@ fn run_ids(found: Vec<Uuid>) -> Vec<RunId> {
 }
 
 #[async_trait]
-impl Tx for Write {
+impl Tx for DbTx {
     fn doing(&self) -> &'static str {
         self.doing
     }
@@ -49,21 +48,21 @@ impl Tx for Write {
         &self.limits
     }
     async fn read_clock(&mut self) -> Result<DbTime> {
-        let now = sqlx::query_scalar(sql!("setup/now")).fetch_one(&mut *self.tx).await.failed(self.doing)?;
+        let now = self.scalar(query!("setup/now")).await?;
         self.now = DbTime::from_millis(now);
         Ok(self.now)
     }
     async fn audit(&mut self, tenant: TenantId, actor: &Actor, action: &str, audit: &[(String, String)]) -> Result<()> {
-        sqlx::query(sql!("audit/audit"))
-            .bind(tenant.raw())
-            .bind(self.now.millis())
-            .bind(&*rows::text(&actor.0))
-            .bind(action)
-            .bind(audit.iter().map(|(subject, _)| subject.clone()).collect::<Vec<_>>())
-            .bind(audit.iter().map(|(_, detail)| detail.clone()).collect::<Vec<_>>())
-            .execute(&mut *self.tx)
-            .await
-            .failed(self.doing)?;
+        self.execute(query!(
+            "audit/audit",
+            tenant.raw(),
+            self.now.millis(),
+            &*rows::text(&actor.0),
+            action,
+            audit.iter().map(|(subject, _)| subject.clone()).collect::<Vec<_>>(),
+            audit.iter().map(|(_, detail)| detail.clone()).collect::<Vec<_>>()
+        ))
+        .await?;
         Ok(())
     }
     async fn notify_owners(&mut self) -> Result<()> {
@@ -75,31 +74,25 @@ impl Tx for Write {
     }
 
     async fn lock_key(&mut self, tenant: TenantId, key: &str) -> Result<()> {
-        let lock = sqlx::query(sql!("requests/lock_key")).bind(i64::from(tenant.raw())).bind(key);
-        lock.execute(&mut *self.tx).await.failed(self.doing)?;
+        self.execute(query!("requests/lock_key", i64::from(tenant.raw()), key)).await?;
         Ok(())
     }
     async fn find_request(&mut self, tenant: TenantId, key: &str, since: DbTime) -> Result<Option<StoredRequest>> {
-        let found: Option<(Vec<u8>, String, Uuid)> = sqlx::query_as(sql!("requests/find_request"))
-            .bind(tenant.raw())
-            .bind(key)
-            .bind(since.millis())
-            .fetch_optional(&mut *self.tx)
-            .await
-            .failed(self.doing)?;
+        let found: Option<(Vec<u8>, String, Uuid)> =
+            self.fetch_optional_as(query!("requests/find_request", tenant.raw(), key, since.millis())).await?;
         Ok(found.map(|(fingerprint, kind, id)| StoredRequest { fingerprint, kind, id }))
     }
     async fn insert_request(&mut self, tenant: TenantId, key: &IdempotencyKey, made: Made) -> Result<()> {
-        sqlx::query(sql!("requests/remember_request"))
-            .bind(tenant.raw())
-            .bind(&key.key)
-            .bind(key.fingerprint.as_slice())
-            .bind(made.kind.word())
-            .bind(made.id)
-            .bind(self.now.millis())
-            .execute(&mut *self.tx)
-            .await
-            .failed(self.doing)?;
+        self.execute(query!(
+            "requests/remember_request",
+            tenant.raw(),
+            &key.key,
+            key.fingerprint.as_slice(),
+            made.kind.word(),
+            made.id,
+            self.now.millis()
+        ))
+        .await?;
         Ok(())
     }
 
@@ -112,10 +105,10 @@ impl Tx for Write {
     async fn lock_jobs(&mut self, ids: &[JobId], lock: JobLock) -> Result<()> {
         let query = match (ids, lock) {
             ([], _) => return Ok(()),
-            ([job], JobLock::All) => sqlx::query(sql!("epochs/lock_epoch")).bind(job.uuid()),
-            ([job], JobLock::Requests) => sqlx::query(sql!("epochs/lock_job")).bind(job.uuid()),
-            (_, JobLock::All) => sqlx::query(sql!("epochs/lock_epochs")).bind(rows::job_ids(ids.iter().copied())),
-            (_, JobLock::Requests) => sqlx::query(sql!("epochs/lock_jobs")).bind(rows::job_ids(ids.iter().copied())),
+            ([job], JobLock::All) => query!("epochs/lock_epoch", job.uuid()),
+            ([job], JobLock::Requests) => query!("epochs/lock_job", job.uuid()),
+            (_, JobLock::All) => query!("epochs/lock_epochs", rows::job_ids(ids.iter().copied())),
+            (_, JobLock::Requests) => query!("epochs/lock_jobs", rows::job_ids(ids.iter().copied())),
         };
         query.execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
@@ -134,11 +127,7 @@ impl Tx for Write {
             Some(live) => live,
             // Only before the tenant's first job does the row not exist.
             None => {
-                sqlx::query(sql!("tenants/add_tenant"))
-                    .bind(tenant.raw())
-                    .execute(&mut *self.tx)
-                    .await
-                    .failed(self.doing)?;
+                self.execute(query!("tenants/add_tenant", tenant.raw())).await?;
                 lock().fetch_one(&mut *self.tx).await.failed(self.doing)?
             }
         };
@@ -164,10 +153,9 @@ impl Tx for Write {
         jobs::update(self, was, job).await
     }
     async fn last_recorded(&mut self, job: JobId, from: DbTime) -> Result<Option<DbTime>> {
-        let tick = sqlx::query_scalar(sql!("runs/last_tick")).bind(job.uuid()).bind(RunId::floor(from).uuid());
-        let tick: Option<i64> = tick.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
-        let range = sqlx::query_scalar(sql!("ranges/last_range")).bind(job.uuid());
-        let range: Option<i64> = range.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
+        let tick: Option<i64> =
+            self.optional_scalar(query!("runs/last_tick", job.uuid(), RunId::floor(from).uuid())).await?;
+        let range: Option<i64> = self.optional_scalar(query!("ranges/last_range", job.uuid())).await?;
         Ok(tick.max(range).map(DbTime::from_millis))
     }
     async fn insert_edited(&mut self, was: &JobRow, edit: &Edit) -> Result<BTreeSet<RunId>> {
@@ -205,35 +193,30 @@ impl Tx for Write {
     }
 
     async fn jobs_called(&mut self, tenant: TenantId, names: &[String], ids: &[JobId]) -> Result<Vec<(JobId, String)>> {
-        let found: Vec<(Uuid, String)> = sqlx::query_as(sql!("edges/flow_named"))
-            .bind(tenant.raw())
-            .bind(names)
-            .bind(rows::job_ids(ids.iter().copied()))
-            .fetch_all(&mut *self.tx)
-            .await
-            .failed(self.doing)?;
+        let found: Vec<(Uuid, String)> = self
+            .fetch_all_as(query!("edges/flow_named", tenant.raw(), names, rows::job_ids(ids.iter().copied())))
+            .await?;
         Ok(found.into_iter().map(|(id, name)| (JobId::from_uuid(id), name)).collect())
     }
     async fn edges_near(&mut self, jobs: &[JobId]) -> Result<Edges> {
         flows::edges(&mut self.tx, sql!("edges/flow_near"), jobs, self.doing).await
     }
     async fn children_of(&mut self, job: JobId) -> Result<Vec<String>> {
-        let found = sqlx::query_scalar(sql!("edges/flow_children")).bind(job.uuid());
-        found.fetch_all(&mut *self.tx).await.failed(self.doing)
+        self.scalars(query!("edges/flow_children", job.uuid())).await
     }
     async fn set_parents(&mut self, job: &Job, parents: &[(JobId, When)]) -> Result<()> {
-        sqlx::query(sql!("edges/flow_orphan")).bind(job.id.uuid()).execute(&mut *self.tx).await.failed(self.doing)?;
+        self.execute(query!("edges/flow_orphan", job.id.uuid())).await?;
         if parents.is_empty() {
             return Ok(());
         }
-        sqlx::query(sql!("edges/flow_adopt"))
-            .bind(job.tenant.raw())
-            .bind(job.id.uuid())
-            .bind(rows::job_ids(parents.iter().map(|(id, _)| *id)))
-            .bind(parents.iter().map(|(_, when)| when.code()).collect::<Vec<_>>())
-            .execute(&mut *self.tx)
-            .await
-            .failed_or_refused(self.doing)?;
+        self.execute_or_refuse(query!(
+            "edges/flow_adopt",
+            job.tenant.raw(),
+            job.id.uuid(),
+            rows::job_ids(parents.iter().map(|(id, _)| *id)),
+            parents.iter().map(|(_, when)| when.code()).collect::<Vec<_>>()
+        ))
+        .await?;
         Ok(())
     }
 
@@ -241,8 +224,7 @@ impl Tx for Write {
         read::run_record(&mut self.tx, tenant, run, self.doing).await
     }
     async fn lock_run(&mut self, tenant: TenantId, run: RunId) -> Result<()> {
-        let lock = sqlx::query(sql!("runs/lock_run")).bind(tenant.raw()).bind(run.uuid());
-        lock.execute(&mut *self.tx).await.failed(self.doing)?;
+        self.execute(query!("runs/lock_run", tenant.raw(), run.uuid())).await?;
         Ok(())
     }
     async fn lock_claimed(&mut self, job: JobId) -> Result<()> {
@@ -252,71 +234,68 @@ impl Tx for Write {
         horizon::open_runs(&mut self.tx, jobs.iter().copied(), self.now, self.doing).await
     }
     async fn count_waiting(&mut self, job: JobId, max: u64) -> Result<u64> {
-        let count = sqlx::query_scalar(sql!("waiting/count_waiting")).bind(job.uuid());
-        let count = count.bind(i64::try_from(max).unwrap_or(i64::MAX));
-        let waiting: i64 = count.fetch_one(&mut *self.tx).await.failed(self.doing)?;
+        let waiting: i64 =
+            self.scalar(query!("waiting/count_waiting", job.uuid(), i64::try_from(max).unwrap_or(i64::MAX))).await?;
         Ok(waiting.unsigned_abs())
     }
     async fn insert_requested(&mut self, run: RequestedRun<'_>) -> Result<bool> {
         let (job, spec, now) = (run.job, &run.job.spec, self.now.millis());
         let skipped = run.state == State::Skipped;
-        let inserted = sqlx::query(sql!("runs/trigger"))
-            .bind(run.id.uuid())
-            .bind(job.tenant.raw())
-            .bind(job.id.uuid())
-            .bind(now)
-            .bind(run.state.code())
-            .bind(run.force)
-            .bind(skipped.then_some(now))
-            .bind(skipped.then_some(SkipReason::Overlap.code()))
-            .bind(rows::texts(run.payload))
-            .execute(&mut *self.tx)
-            .await
-            .failed_or_refused(self.doing)?;
-        if inserted.rows_affected() == 0 {
+        let inserted = self
+            .execute_or_refuse(query!(
+                "runs/trigger",
+                run.id.uuid(),
+                job.tenant.raw(),
+                job.id.uuid(),
+                now,
+                run.state.code(),
+                run.force,
+                skipped.then_some(now),
+                skipped.then_some(SkipReason::Overlap.code()),
+                rows::texts(run.payload)
+            ))
+            .await?;
+        if inserted == 0 {
             return Ok(false);
         }
         if !skipped {
-            sqlx::query(sql!("waiting/enqueue_run"))
-                .bind(run.id.uuid())
-                .bind(job.id.uuid())
-                .bind(job.tenant.raw())
-                .bind(rows::partition(job.partition))
-                .bind(i16::from(spec.priority))
-                .bind(now)
-                .bind(run.force)
-                .bind(spec.target.queue())
-                .bind(spec.target.queue().map(|_| now - lead(spec.priority, false)))
-                .bind(spec.key_of(run.payload.map(String::as_str)))
-                .execute(&mut *self.tx)
-                .await
-                .failed_or_refused(self.doing)?;
+            self.execute_or_refuse(query!(
+                "waiting/enqueue_run",
+                run.id.uuid(),
+                job.id.uuid(),
+                job.tenant.raw(),
+                rows::partition(job.partition),
+                i16::from(spec.priority),
+                now,
+                run.force,
+                spec.target.queue(),
+                spec.target.queue().map(|_| now - lead(spec.priority, false)),
+                spec.key_of(run.payload.map(String::as_str))
+            ))
+            .await?;
         }
         Ok(true)
     }
     async fn dequeue(&mut self, runs: &[RunId]) -> Result<()> {
-        let dequeue = sqlx::query(sql!("waiting/dequeue_runs")).bind(rows::run_ids(runs.iter().copied()));
-        dequeue.execute(&mut *self.tx).await.failed(self.doing)?;
+        self.execute(query!("waiting/dequeue_runs", rows::run_ids(runs.iter().copied()))).await?;
         Ok(())
     }
     async fn dequeue_job(&mut self, job: JobId) -> Result<Vec<RunId>> {
-        let dequeue = sqlx::query_scalar(sql!("waiting/dequeue_job")).bind(job.uuid());
-        dequeue.fetch_all(&mut *self.tx).await.failed(self.doing).map(run_ids)
+        self.scalars(query!("waiting/dequeue_job", job.uuid())).await.map(run_ids)
     }
     async fn cancel_runs(&mut self, runs: &[RunId]) -> Result<()> {
-        let cancel = sqlx::query(sql!("runs/cancel_runs")).bind(rows::run_ids(runs.iter().copied()));
-        cancel.bind(self.now.millis()).execute(&mut *self.tx).await.failed(self.doing)?;
+        self.execute(query!("runs/cancel_runs", rows::run_ids(runs.iter().copied()), self.now.millis())).await?;
         Ok(())
     }
     // A worker's claim on a run that has ended already is not removed here: every transaction that ends a run removes it,
     // and the search for overdue claims removes what a node of an early release left.
     async fn cancel_claimed(&mut self, job: JobId) -> Result<Vec<RunId>> {
         let lowest = horizon::lowest_open_from(&mut self.tx, self.now, self.doing).await?;
-        let cancel = sqlx::query_scalar(sql!("runs/cancel_claimed")).bind(job.uuid());
-        let cancel = cancel.bind(self.now.millis()).bind(lowest.uuid());
-        let mut claimed = cancel.fetch_all(&mut *self.tx).await.failed(self.doing).map(run_ids)?;
-        let listed = sqlx::query_scalar(sql!("runs/lock_claimed_listed")).bind(job.uuid());
-        let listed = listed.fetch_all(&mut *self.tx).await.failed(self.doing).map(run_ids)?;
+        let mut claimed = self
+            .scalars(query!("runs/cancel_claimed", job.uuid(), self.now.millis(), lowest.uuid()))
+            .await
+            .map(run_ids)?;
+        let listed = self.scalars(query!("runs/lock_claimed_listed", job.uuid())).await.map(run_ids)?;
         self.cancel_runs(&listed).await?;
         claimed.extend(listed);
         Ok(claimed)
@@ -329,39 +308,38 @@ impl Tx for Write {
     }
     async fn failed_runs(&mut self, job: &Job, from: RunId, to: RunId, limit: usize) -> Result<Vec<RunRecord>> {
         // Without runs that outlived their day: the day's table for a new run no longer exists.
-        let closed: i64 =
-            sqlx::query_scalar(sql!("days/days_closed")).fetch_one(&mut *self.tx).await.failed(self.doing)?;
+        let closed: i64 = self.scalar(query!("days/days_closed")).await?;
         let from = from.max(RunId::floor(DbTime::from_millis(closed)));
-        let found = sqlx::query(sql!("runs/redrive_failed"))
-            .bind(job.id.uuid())
-            .bind(from.uuid())
-            .bind(to.uuid())
-            .bind(rows::limit(limit))
-            .bind(job.spec.concurrency_key.is_some())
-            .fetch_all(&mut *self.tx)
-            .await
-            .failed(self.doing)?;
+        let found = self
+            .fetch_all(query!(
+                "runs/redrive_failed",
+                job.id.uuid(),
+                from.uuid(),
+                to.uuid(),
+                rows::limit(limit),
+                job.spec.concurrency_key.is_some()
+            ))
+            .await?;
         Ok(self.unreadable.each("runs", &found, rows::run))
     }
     async fn run_states(&mut self, runs: &[RunId]) -> Result<HashMap<RunId, State>> {
-        let found = sqlx::query(sql!("runs/run_states")).bind(rows::run_ids(runs.iter().copied()));
-        let found = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
+        let found = self.fetch_all(query!("runs/run_states", rows::run_ids(runs.iter().copied()))).await?;
         found.iter().map(rows::run_state).collect::<std::result::Result<_, _>>().failed(self.doing)
     }
     async fn insert_redriven(&mut self, job: &Job, runs: &[(RunId, RunId, Option<String>)]) -> Result<()> {
         let queue = job.spec.target.queue();
-        sqlx::query(sql!("runs/redrive_runs"))
-            .bind(rows::run_ids(runs.iter().map(|(failed, _, _)| *failed)))
-            .bind(rows::run_ids(runs.iter().map(|(_, run, _)| *run)))
-            .bind(self.now.millis())
-            .bind(rows::partition(job.partition))
-            .bind(i16::from(job.spec.priority))
-            .bind(queue)
-            .bind(queue.map(|_| self.now.millis() - lead(job.spec.priority, true)))
-            .bind(runs.iter().map(|(_, _, key)| key.clone()).collect::<Vec<_>>())
-            .execute(&mut *self.tx)
-            .await
-            .failed_or_refused(self.doing)?;
+        self.execute_or_refuse(query!(
+            "runs/redrive_runs",
+            rows::run_ids(runs.iter().map(|(failed, _, _)| *failed)),
+            rows::run_ids(runs.iter().map(|(_, run, _)| *run)),
+            self.now.millis(),
+            rows::partition(job.partition),
+            i16::from(job.spec.priority),
+            queue,
+            queue.map(|_| self.now.millis() - lead(job.spec.priority, true)),
+            runs.iter().map(|(_, _, key)| key.clone()).collect::<Vec<_>>()
+        ))
+        .await?;
         Ok(())
     }
 

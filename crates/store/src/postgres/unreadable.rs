@@ -3,7 +3,7 @@
 use everytick_domain::time::DbTime;
 use sqlx::Row as _;
 
-use super::{Failed, PostgresStore, Write, rows, sql};
+use super::{DbTx, Failed, PostgresStore, rows};
 use crate::tx::Tx as _;
 use crate::{Result, UNREADABLE_KEPT, UnreadableRow, UnreadableRows};
 
@@ -21,22 +21,26 @@ pub(super) async fn save(store: &PostgresStore) -> Result<u64> {
     saved
 }
 
-async fn save_in(write: &mut Write, unsaved: &[UnreadableRow], now: DbTime) -> Result<u64> {
+async fn save_in(write: &mut DbTx, unsaved: &[UnreadableRow], now: DbTime) -> Result<u64> {
     if !unsaved.is_empty() {
         let texts = |of: fn(&UnreadableRow) -> &String| -> Vec<String> {
             unsaved.iter().map(|row| rows::text(of(row)).into_owned()).collect()
         };
-        sqlx::query(sql!("unreadable/unreadable_save"))
-            .bind(texts(|row| &row.table))
-            .bind(texts(|row| &row.key))
-            .bind(texts(|row| &row.error))
-            .bind(now.millis())
-            .execute(&mut *write.tx)
-            .await
-            .failed(SAVING)?;
+        query!(
+            "unreadable/unreadable_save",
+            texts(|row| &row.table),
+            texts(|row| &row.key),
+            texts(|row| &row.error),
+            now.millis()
+        )
+        .execute(&mut *write.tx)
+        .await
+        .failed(SAVING)?;
     }
-    let forget = sqlx::query(sql!("unreadable/unreadable_forget")).bind(now.minus(UNREADABLE_KEPT).millis());
-    forget.execute(&mut *write.tx).await.failed(SAVING)?;
+    query!("unreadable/unreadable_forget", now.minus(UNREADABLE_KEPT).millis())
+        .execute(&mut *write.tx)
+        .await
+        .failed(SAVING)?;
     let count = sqlx::query_scalar::<_, i64>("select count(*) from unreadable").fetch_one(&mut *write.tx).await;
     count.failed(SAVING).map(i64::unsigned_abs)
 }
@@ -44,7 +48,7 @@ async fn save_in(write: &mut Write, unsaved: &[UnreadableRow], now: DbTime) -> R
 pub(super) async fn list(store: &PostgresStore, limit: usize) -> Result<UnreadableRows> {
     const DOING: &str = "list undecodable rows";
     let mut read = store.read(DOING).await?;
-    let list = sqlx::query(sql!("unreadable/unreadable_list")).bind(rows::limit(limit));
+    let list = query!("unreadable/unreadable_list", rows::limit(limit));
     let mut listed = UnreadableRows::default();
     for row in list.fetch_all(&mut *read).await.failed(DOING)? {
         listed.count = row.try_get::<i64, _>("count").failed(DOING)?.unsigned_abs();

@@ -9,7 +9,6 @@ use uuid::Uuid;
 use super::{
     Failed, SqliteStore, lost, node, rows,
     rows::{Hex, Text},
-    sql,
 };
 use crate::{AcceptedRun, Lease, OldClaim, Result, SettleAnswer};
 
@@ -21,17 +20,13 @@ pub(super) async fn accept(store: &SqliteStore, lease: &Lease, runs: &[AcceptedR
     node::check(&mut write.tx, lease, now, DOING).await?;
     let found: Vec<Uuid> = sqlx::query_scalar(sql!("settle/accept"))
         .bind(lease.incarnation.uuid())
-        .bind(rows::json(&runs.iter().map(claim).collect::<Vec<_>>()).failed(DOING)?)
+        .bind(rows::json(&runs.iter().map(claim).collect::<Vec<_>>()))
         .fetch_all(&mut *write.tx)
         .await
         .failed_or_refused(DOING)?;
     let mut taken: HashSet<RunId> = found.into_iter().map(RunId::from_uuid).collect();
     let claims: Vec<_> = runs.iter().filter(|run| taken.contains(&run.run)).map(claim).collect();
-    sqlx::query(sql!("settle/accept_claims"))
-        .bind(rows::json(&claims).failed(DOING)?)
-        .execute(&mut *write.tx)
-        .await
-        .failed_or_refused(DOING)?;
+    write.execute_or_refuse(query!("settle/accept_claims", rows::json(&claims))).await?;
     let listed = taken.iter().copied().filter(|run| OldClaim::may_be_listed(*run, now)).collect();
     lost::unlist(&mut write, listed).await?;
     write.commit().await?;

@@ -11,10 +11,9 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{
-    Failed, SqliteStore, Write,
+    DbTx, Failed, SqliteStore,
     record::{self, Queued},
     rows::{self, Hex},
-    sql,
 };
 use crate::{
     Actor, BackfillAdvanced, BackfillPreview, BackfillRecord, BackfillStore, CancelledBackfill, Lease, NewBackfill,
@@ -46,9 +45,15 @@ impl BackfillStore for SqliteStore {
     ) -> Result<Page<BackfillRecord, BackfillId>> {
         const DOING: &str = "read a backfill";
         let mut read = self.read(DOING).await?;
-        let found = sqlx::query(sql!("backfills/backfill_list")).bind(tenant.raw()).bind(job.uuid());
-        let found = found.bind(before.map_or(Uuid::max(), BackfillId::uuid)).bind(rows::limit(limit.saturating_add(1)));
-        let found = found.fetch_all(&mut *read).await.failed(DOING)?;
+        let found = read
+            .fetch_all(query!(
+                "backfills/backfill_list",
+                tenant.raw(),
+                job.uuid(),
+                before.map_or(Uuid::max(), BackfillId::uuid),
+                rows::limit(limit.saturating_add(1))
+            ))
+            .await?;
         let items = self.unreadable.each("backfills", &found, rows::backfill);
         Ok(Page::cut(items, limit, |backfill: &BackfillRecord| backfill.id))
     }
@@ -78,60 +83,60 @@ impl BackfillStore for SqliteStore {
 }
 
 #[async_trait]
-impl BackfillTx for Write {
+impl BackfillTx for DbTx {
     async fn get_backfill(&mut self, tenant: TenantId, id: BackfillId) -> Result<BackfillRecord> {
-        let row = sqlx::query(sql!("backfills/backfill_get")).bind(tenant.raw()).bind(id.uuid());
-        let row = row.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
+        let row = self.fetch_optional(query!("backfills/backfill_get", tenant.raw(), id.uuid())).await?;
         rows::backfill(&row.ok_or(StoreError::NotFound("backfill"))?).failed(self.doing)
     }
     async fn count_running_backfills(&mut self, job: JobId) -> Result<usize> {
-        let running = sqlx::query_scalar(sql!("backfills/backfill_running")).bind(job.uuid());
-        let running: i64 = running.fetch_one(&mut *self.tx).await.failed(self.doing)?;
+        let running: i64 = self.scalar(query!("backfills/backfill_running", job.uuid())).await?;
         Ok(usize::try_from(running).unwrap_or(usize::MAX))
     }
     async fn insert_backfill(&mut self, actor: &Actor, job: &Job, ask: &NewBackfill, ticks: &[DbTime]) -> Result<()> {
         let Stretch { from, to, order } = ask.stretch;
-        sqlx::query(sql!("backfills/backfill_create"))
-            .bind(ask.id.uuid())
-            .bind(job.tenant.raw())
-            .bind(job.id.uuid())
-            .bind(from.millis())
-            .bind(to.millis())
-            .bind(order == Order::Newest)
-            .bind(ask.rate.map(|rate| rate.count))
-            .bind(ask.rate.map(|rate| i64::try_from(rate.per.as_millis()).unwrap_or(i64::MAX)))
-            .bind(&ask.payload)
-            .bind(ticks_to_bytes(ticks))
-            .bind(rows::limit(ticks.len()))
-            .bind(self.now.millis())
-            .bind(&actor.0)
-            .execute(&mut *self.tx)
-            .await
-            .failed_or_refused(self.doing)?;
+        self.execute_or_refuse(query!(
+            "backfills/backfill_create",
+            ask.id.uuid(),
+            job.tenant.raw(),
+            job.id.uuid(),
+            from.millis(),
+            to.millis(),
+            order == Order::Newest,
+            ask.rate.map(|rate| rate.count),
+            ask.rate.map(|rate| i64::try_from(rate.per.as_millis()).unwrap_or(i64::MAX)),
+            &ask.payload,
+            ticks_to_bytes(ticks),
+            rows::limit(ticks.len()),
+            self.now.millis(),
+            &actor.0
+        ))
+        .await?;
         Ok(())
     }
     async fn set_backfill_cancelled(&mut self, id: BackfillId, note: &str) -> Result<()> {
-        let cancel = sqlx::query(sql!("backfills/backfill_cancel")).bind(id.uuid()).bind(self.now.millis());
-        cancel.bind(note).execute(&mut *self.tx).await.failed(self.doing)?;
+        self.execute(query!("backfills/backfill_cancel", id.uuid(), self.now.millis(), note)).await?;
         Ok(())
     }
     async fn load_progress(&mut self, id: BackfillId) -> Result<StoredProgress> {
-        let row = sqlx::query(sql!("backfills/backfill_progress")).bind(id.uuid());
-        let row = row.bind(rows::limit(BACKFILL_OPEN_MAX * TICK_BYTES));
-        let row = row.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
+        let row = self
+            .fetch_optional(query!(
+                "backfills/backfill_progress",
+                id.uuid(),
+                rows::limit(BACKFILL_OPEN_MAX * TICK_BYTES)
+            ))
+            .await?;
         let row = row.ok_or(StoreError::NotFound("backfill"))?;
         rows::progress(id, &row).failed(self.doing)
     }
     async fn listed_runs(&mut self, id: BackfillId) -> Result<Listed> {
-        let found = sqlx::query(sql!("backfills/backfill_listed_runs")).bind(id.uuid());
-        let found = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
+        let found = self.fetch_all(query!("backfills/backfill_listed_runs", id.uuid())).await?;
         found.iter().map(rows::listed_run).collect::<std::result::Result<_, _>>().failed(self.doing)
     }
     async fn insert_backfilled(&mut self, row: &StoredProgress, job: &Job, ticks: &[DbTime]) -> Result<()> {
         let (spec, payload) = (&job.spec, row.payload.as_deref());
         let runs = ticks.iter().map(|tick| (Hex(row.origin.run(job.id, *tick).uuid()), tick.millis()));
         let made: Vec<Uuid> = sqlx::query_scalar(sql!("backfills/backfill_make"))
-            .bind(rows::json(&runs.collect::<Vec<_>>()).failed(self.doing)?)
+            .bind(rows::json(&runs.collect::<Vec<_>>()))
             .bind(job.tenant.raw())
             .bind(job.id.uuid())
             .bind(self.now.millis())
@@ -142,33 +147,32 @@ impl BackfillTx for Write {
         let made: Vec<_> = made.into_iter().map(RunId::from_uuid).collect();
         let key = spec.key_of(payload);
         let queued = |run: &RunId| Queued { run: *run, priority: spec.priority, late: true, key: key.as_deref() };
-        record::wait(self, &made.iter().map(queued).collect::<Vec<_>>(), self.doing).await?;
-        let list = sqlx::query(sql!("backfills/backfill_runs_add")).bind(rows::run_ids(made).failed(self.doing)?);
-        list.bind(row.origin.backfill.uuid()).execute(&mut *self.tx).await.failed(self.doing)?;
+        record::wait(self, &made.iter().map(queued).collect::<Vec<_>>()).await?;
+        self.execute(query!("backfills/backfill_runs_add", rows::run_ids(made), row.origin.backfill.uuid())).await?;
         Ok(())
     }
     async fn unlist_runs(&mut self, _: BackfillId, runs: &[RunId]) -> Result<()> {
-        let over = rows::run_ids(runs.iter().copied()).failed(self.doing)?;
-        sqlx::query(sql!("backfills/backfill_runs_over")).bind(over).execute(&mut *self.tx).await.failed(self.doing)?;
+        let over = rows::run_ids(runs.iter().copied());
+        self.execute(query!("backfills/backfill_runs_over", over)).await?;
         Ok(())
     }
     async fn update_backfill(&mut self, id: BackfillId, step: &Step, listed: &Listed) -> Result<()> {
         let ended = listed.ended;
         let ended = [ended.succeeded, ended.failed, ended.cancelled];
-        sqlx::query(sql!("backfills/backfill_move_on"))
-            .bind(id.uuid())
-            .bind(rows::limit(step.make.len()))
-            .bind(step.spent_until)
-            .bind(ended[0])
-            .bind(ended[1])
-            .bind(ended[2])
-            .bind(step.state.code())
-            .bind(step.active)
-            .bind((step.state != BackfillState::Running).then_some(self.now.millis()))
-            .bind(&step.note)
-            .execute(&mut *self.tx)
-            .await
-            .failed(self.doing)?;
+        self.execute(query!(
+            "backfills/backfill_move_on",
+            id.uuid(),
+            rows::limit(step.make.len()),
+            step.spent_until,
+            ended[0],
+            ended[1],
+            ended[2],
+            step.state.code(),
+            step.active,
+            (step.state != BackfillState::Running).then_some(self.now.millis()),
+            &step.note
+        ))
+        .await?;
         Ok(())
     }
 }

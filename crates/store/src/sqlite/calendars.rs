@@ -11,7 +11,7 @@ use everytick_domain::{
 };
 use sqlx::{Row as _, SqliteConnection};
 
-use super::{Failed, SqliteStore, Write, range, read, rows, rows::Hex, sql};
+use super::{DbTx, Failed, SqliteStore, range, read, rows, rows::Hex};
 use crate::{
     Actor, CalendarRecord, Page, Result, StoreError,
     calendars::{Known, attach, known, named},
@@ -20,10 +20,9 @@ use crate::{
 };
 
 #[async_trait]
-impl CalendarTx for Write {
+impl CalendarTx for DbTx {
     async fn find_calendar(&mut self, tenant: TenantId, name: &str) -> Result<Option<CalendarRecord>> {
-        let found = sqlx::query(sql!("calendars/calendar_get")).bind(tenant.raw()).bind(name);
-        let found = found.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
+        let found = self.fetch_optional(query!("calendars/calendar_get", tenant.raw(), name)).await?;
         found.as_ref().map(rows::calendar).transpose().failed(self.doing)
     }
     async fn count_calendars(&mut self, tenant: TenantId) -> Result<u64> {
@@ -31,8 +30,7 @@ impl CalendarTx for Write {
         Ok(count.fetch_one(&mut *self.tx).await.map(i64::unsigned_abs).failed(self.doing)?)
     }
     async fn calendar_users(&mut self, tenant: TenantId, name: &str) -> Result<Vec<(JobId, String)>> {
-        let found = sqlx::query(sql!("calendars/calendar_users")).bind(tenant.raw()).bind(name);
-        let found = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
+        let found = self.fetch_all(query!("calendars/calendar_users", tenant.raw(), name)).await?;
         found.iter().map(rows::named_job).collect::<std::result::Result<_, _>>().failed(self.doing)
     }
     async fn put_version(
@@ -46,30 +44,48 @@ impl CalendarTx for Write {
     ) -> Result<()> {
         let doing = self.doing;
         let spec = serde_json::to_string(spec).map_err(|error| StoreError::Refused { doing, source: error.into() })?;
-        let set = sqlx::query(sql!("calendars/calendar_set")).bind(tenant.raw()).bind(name).bind(version.raw());
-        let set = set.bind(effective_at.millis()).bind(&actor.0);
-        set.execute(&mut *self.tx).await.failed_or_refused(doing)?;
-        let add = sqlx::query(sql!("calendars/calendar_add_version")).bind(tenant.raw()).bind(name).bind(version.raw());
-        let add = add.bind(effective_at.millis()).bind(spec);
-        add.execute(&mut *self.tx).await.failed_or_refused(doing)?;
-        let forget = sqlx::query(sql!("calendars/calendar_forget_versions")).bind(tenant.raw()).bind(name);
-        let forget = forget.bind(version.raw() - rows::limit(CALENDAR_VERSIONS_KEPT));
-        forget.execute(&mut *self.tx).await.failed(doing)?;
+        self.execute_or_refuse(query!(
+            "calendars/calendar_set",
+            tenant.raw(),
+            name,
+            version.raw(),
+            effective_at.millis(),
+            &actor.0
+        ))
+        .await?;
+        self.execute_or_refuse(query!(
+            "calendars/calendar_add_version",
+            tenant.raw(),
+            name,
+            version.raw(),
+            effective_at.millis(),
+            spec
+        ))
+        .await?;
+        self.execute(query!(
+            "calendars/calendar_forget_versions",
+            tenant.raw(),
+            name,
+            version.raw() - rows::limit(CALENDAR_VERSIONS_KEPT)
+        ))
+        .await?;
         Ok(())
     }
     async fn raise_epochs(&mut self, jobs: &[JobId]) -> Result<()> {
         let before = range::next_change(self, jobs.len()).await? - rows::limit(jobs.len());
-        let raise = sqlx::query(sql!("calendars/calendar_raise_epochs"));
-        let raise = raise.bind(rows::job_ids(jobs.iter().copied()).failed(self.doing)?).bind(before);
-        raise.bind(self.now.millis()).execute(&mut *self.tx).await.failed(self.doing)?;
+        self.execute(query!(
+            "calendars/calendar_raise_epochs",
+            rows::job_ids(jobs.iter().copied()),
+            before,
+            self.now.millis()
+        ))
+        .await?;
         Ok(())
     }
     async fn remove_calendar(&mut self, tenant: TenantId, name: &str) -> Result<()> {
-        let forget =
-            sqlx::query(sql!("calendars/calendar_forget_versions")).bind(tenant.raw()).bind(name).bind(i64::MAX);
+        let forget = query!("calendars/calendar_forget_versions", tenant.raw(), name, i64::MAX);
         forget.execute(&mut *self.tx).await.failed(self.doing)?;
-        let forget = sqlx::query(sql!("calendars/calendar_forget")).bind(tenant.raw()).bind(name);
-        forget.execute(&mut *self.tx).await.failed(self.doing)?;
+        self.execute(query!("calendars/calendar_forget", tenant.raw(), name)).await?;
         Ok(())
     }
 }
@@ -82,10 +98,12 @@ pub(super) async fn list_calendars(
 ) -> Result<Page<CalendarRecord, String>> {
     const DOING: &str = "list calendars";
     let mut read = store.read(DOING).await?;
-    let list = sqlx::query(sql!("calendars/calendar_list"))
-        .bind(tenant.raw())
-        .bind(after.unwrap_or_default())
-        .bind(rows::limit(limit.saturating_add(1)));
+    let list = query!(
+        "calendars/calendar_list",
+        tenant.raw(),
+        after.unwrap_or_default(),
+        rows::limit(limit.saturating_add(1))
+    );
     let (found, more) = read::page(list.fetch(&mut *read), limit, "spec").await.failed(DOING)?;
     // Set even if the last row cannot be decoded.
     let next = found.last().filter(|_| more).map(|row| row.try_get("name")).transpose().failed(DOING)?;
@@ -114,9 +132,7 @@ pub(super) async fn of_tenant(
     if names.is_empty() {
         return Ok(Known::new());
     }
-    let found = sqlx::query(sql!("calendars/calendar_named"))
-        .bind(tenant.raw())
-        .bind(rows::json(&names).failed(doing)?)
+    let found = query!("calendars/calendar_named", tenant.raw(), rows::json(&names))
         .fetch_all(connection)
         .await
         .failed(doing)?;
@@ -152,7 +168,7 @@ pub(super) async fn give_what_there_is(
 
 /// Stores which calendars new jobs use.
 pub(super) async fn used<'a>(
-    write: &mut Write,
+    write: &mut DbTx,
     tenant: TenantId,
     jobs: impl Iterator<Item = (JobId, &'a JobSpec)>,
 ) -> Result<()> {
@@ -161,27 +177,18 @@ pub(super) async fn used<'a>(
     if uses.is_empty() {
         return Ok(());
     }
-    sqlx::query(sql!("calendars/calendar_use"))
-        .bind(tenant.raw())
-        .bind(rows::json(&uses).failed(write.doing)?)
-        .execute(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+    write.execute(query!("calendars/calendar_use", tenant.raw(), rows::json(&uses))).await?;
     Ok(())
 }
 
 /// Stores which calendars a job uses now, if that has changed.
-pub(super) async fn used_now(write: &mut Write, was: &JobRow, job: &everytick_domain::job::Job) -> Result<()> {
+pub(super) async fn used_now(write: &mut DbTx, was: &JobRow, job: &everytick_domain::job::Job) -> Result<()> {
     let none: &[String] = &[];
     let names = if job.deleted_at.is_some() { none } else { job.spec.exclude() };
     if names == was.job.spec.exclude() {
         return Ok(());
     }
-    sqlx::query(sql!("calendars/calendar_unuse"))
-        .bind(job.id.uuid())
-        .execute(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+    write.execute(query!("calendars/calendar_unuse", job.id.uuid())).await?;
     if job.deleted_at.is_some() {
         return Ok(());
     }

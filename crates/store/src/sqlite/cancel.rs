@@ -4,9 +4,9 @@ use everytick_domain::{ids::RunId, overlap};
 use uuid::Uuid;
 
 use super::{
-    Failed, SqliteStore, Write, flows, node, rows,
+    DbTx, SqliteStore, flows, node, rows,
     rows::{Hex, Text},
-    settle, sql,
+    settle,
 };
 use crate::{KeptOutput, Lease, Result, Supersede};
 
@@ -21,21 +21,12 @@ pub(super) async fn supersede(store: &SqliteStore, lease: &Lease, runs: &[Supers
 }
 
 /// Cancels those of the runs that are open.
-pub(super) async fn end_given(write: &mut Write, runs: &[Supersede]) -> Result<Vec<RunId>> {
-    let (doing, now) = (write.doing, write.now);
+pub(super) async fn end_given(write: &mut DbTx, runs: &[Supersede]) -> Result<Vec<RunId>> {
+    let now = write.now;
     let asked: Vec<_> = runs.iter().map(|given| (Hex(given.run.uuid()), overlap::superseded_error(given.to))).collect();
-    let cancelled: Vec<Uuid> = sqlx::query_scalar(sql!("runs/supersede"))
-        .bind(rows::json(&asked).failed(doing)?)
-        .bind(now.millis())
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(doing)?;
+    let cancelled: Vec<Uuid> = write.scalars(query!("runs/supersede", rows::json(&asked), now.millis())).await?;
     let cancelled: Vec<_> = cancelled.into_iter().map(RunId::from_uuid).collect();
-    sqlx::query(sql!("waiting/dequeue"))
-        .bind(rows::run_ids(cancelled.iter().copied()).failed(doing)?)
-        .execute(&mut *write.tx)
-        .await
-        .failed(doing)?;
+    write.execute(query!("waiting/dequeue", rows::run_ids(cancelled.iter().copied()))).await?;
     settle::end_cancelled(write, cancelled.iter().copied()).await?;
     flows::leave_steps(write, cancelled.iter().copied()).await?;
     Ok(cancelled)
@@ -45,10 +36,6 @@ pub(super) async fn keep_outputs(store: &SqliteStore, outputs: &[KeptOutput]) ->
     const DOING: &str = "store the outputs of cancelled runs";
     let mut write = store.write(DOING).await?;
     let kept: Vec<_> = outputs.iter().map(|kept| (Hex(kept.run.uuid()), kept.attempt, Text(&kept.output))).collect();
-    sqlx::query(sql!("runs/keep_outputs"))
-        .bind(rows::json(&kept).failed(DOING)?)
-        .execute(&mut *write.tx)
-        .await
-        .failed_or_refused(DOING)?;
+    write.execute_or_refuse(query!("runs/keep_outputs", rows::json(&kept))).await?;
     write.commit().await
 }

@@ -8,9 +8,8 @@ use everytick_domain::{
     recovery::in_turn,
     time::DbTime,
 };
-use sqlx::SqliteConnection;
 
-use super::{Failed, SqliteStore, lost, node, rows, sql};
+use super::{DbTx, Failed, SqliteStore, lost, node, rows, rows::Json};
 use crate::{Busy, ClaimedRun, LATE_PER_TENANT_MAX, Lease, OldClaim, Result, Waiting, WaitingRun, unreadable::Parts};
 
 const DOING: &str = "read waiting runs";
@@ -31,16 +30,11 @@ pub(super) async fn peek_waiting(
     }
     let aside: HashSet<RunId> = store.unreadable.runs_aside().into_iter().collect();
     let full = busy.iter().filter(|busy| busy.full).map(|busy| busy.job).chain(store.unreadable.jobs_aside());
-    let full = rows::job_ids(full).failed(DOING)?;
-    let busy = rows::job_ids(busy.iter().map(|busy| busy.job)).failed(DOING)?;
-    let found = sqlx::query(sql!("claim/peek_waiting"))
-        .bind(now.millis())
-        .bind(&busy)
-        .bind(rows::limit(limit + aside.len()))
-        .bind(&full)
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
+    let full = rows::job_ids(full);
+    let busy = rows::job_ids(busy.iter().map(|busy| busy.job));
+    let found = read
+        .fetch_all(query!("claim/peek_waiting", now.millis(), &busy, rows::limit(limit + aside.len()), &full))
+        .await?;
     let mut due: Vec<WaitingRun> = store.unreadable.each("waiting", &found, rows::waiting);
     due.retain(|run| !aside.contains(&run.id));
     if due.len() < limit {
@@ -48,32 +42,32 @@ pub(super) async fn peek_waiting(
         due.extend(in_turn(late, |run| run.tenant, late_after));
     }
     due.truncate(limit);
-    let next_due: Option<i64> =
-        sqlx::query_scalar(sql!("claim/next_due")).bind(now.millis()).fetch_one(&mut *read).await.failed(DOING)?;
+    let next_due: Option<i64> = read.scalar(query!("claim/next_due", now.millis())).await?;
     Ok(Waiting { now, due, next_due: next_due.map(DbTime::from_millis) })
 }
 
 /// An equal share of the late runs of each tenant, in order.
 async fn peek_late(
     store: &SqliteStore,
-    read: &mut SqliteConnection,
+    read: &mut DbTx,
     now: DbTime,
-    (busy, full): (&str, &str),
+    (busy, full): (&Json, &Json),
     aside: &HashSet<RunId>,
     limit: usize,
 ) -> Result<Vec<WaitingRun>> {
-    let tenants: Vec<i64> = sqlx::query_scalar(sql!("claim/late_tenants")).fetch_all(&mut *read).await.failed(DOING)?;
+    let tenants: Vec<i64> = read.scalars(query!("claim/late_tenants")).await?;
     let mut late = Vec::new();
     for tenant in &tenants {
-        let found = sqlx::query(sql!("claim/peek_late"))
-            .bind(now.millis())
-            .bind(busy)
-            .bind(rows::limit(limit.div_ceil(tenants.len()).clamp(1, LATE_PER_TENANT_MAX) + aside.len()))
-            .bind(tenant)
-            .bind(full)
-            .fetch_all(&mut *read)
-            .await
-            .failed(DOING)?;
+        let found = read
+            .fetch_all(query!(
+                "claim/peek_late",
+                now.millis(),
+                busy,
+                rows::limit(limit.div_ceil(tenants.len()).clamp(1, LATE_PER_TENANT_MAX) + aside.len()),
+                tenant,
+                full
+            ))
+            .await?;
         let found = store.unreadable.each("waiting", &found, rows::waiting);
         late.extend(found.into_iter().filter(|run| !aside.contains(&run.id)));
     }
@@ -94,24 +88,17 @@ async fn claim_all(store: &SqliteStore, lease: &Lease, runs: &[RunId]) -> Result
     let mut write = store.write(DOING).await?;
     let now = write.now;
     let open_from = node::check(&mut write.tx, lease, now, DOING).await?;
-    let found = sqlx::query(sql!("claim/claim"))
-        .bind(rows::run_ids(runs.iter().copied()).failed(DOING)?)
-        .bind(now.millis())
-        .bind(&lease.node)
-        .bind(lease.incarnation.uuid())
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed_or_refused(DOING)?;
+    let found =
+        query!("claim/claim", rows::run_ids(runs.iter().copied()), now.millis(), &lease.node, lease.incarnation.uuid())
+            .fetch_all(&mut *write.tx)
+            .await
+            .failed_or_refused(DOING)?;
     let mut claimed: Vec<ClaimedRun> =
         found.iter().map(rows::claimed).collect::<std::result::Result<_, _>>().failed(DOING)?;
     if claimed.is_empty() {
         return Ok(claimed);
     }
-    sqlx::query(sql!("waiting/dequeue"))
-        .bind(rows::run_ids(claimed.iter().map(|run| run.id)).failed(DOING)?)
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    write.execute(query!("waiting/dequeue", rows::run_ids(claimed.iter().map(|run| run.id)))).await?;
     let old: Vec<OldClaim> = claimed.iter().filter(|run| run.id < open_from).map(OldClaim::of).collect();
     lost::list(&mut write, lease, &old).await?;
     write.commit().await?;

@@ -3,7 +3,7 @@
 use everytick_domain::{ids::JobId, time::DbTime};
 use uuid::Uuid;
 
-use super::{Failed, SqliteStore, rows, rows::Hex, sql};
+use super::{SqliteStore, rows, rows::Hex};
 use crate::{Raise, Result};
 
 pub(super) async fn raise_cursors(store: &SqliteStore, raises: &[Raise]) -> Result<Vec<JobId>> {
@@ -12,22 +12,13 @@ pub(super) async fn raise_cursors(store: &SqliteStore, raises: &[Raise]) -> Resu
         .iter()
         .map(|raise| (Hex(raise.job.uuid()), raise.epoch.raw(), raise.cursor.map(DbTime::millis)))
         .collect();
-    let asked = rows::json(&asked).failed(DOING)?;
+    let asked = rows::json(&asked);
     let mut write = store.write(DOING).await?;
-    let raised = sqlx::query(sql!("cursors/raise_cursors"))
-        .bind(asked.as_str())
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?
-        .rows_affected();
+    let raised = write.execute(query!("cursors/raise_cursors", &asked)).await?;
     let jobs = if raised == raises.len() as u64 {
         raises.iter().map(|raise| raise.job).collect()
     } else {
-        let found: Vec<Uuid> = sqlx::query_scalar(sql!("cursors/raised_cursors"))
-            .bind(asked.as_str())
-            .fetch_all(&mut *write.tx)
-            .await
-            .failed(DOING)?;
+        let found: Vec<Uuid> = write.scalars(query!("cursors/raised_cursors", &asked)).await?;
         found.into_iter().map(JobId::from_uuid).collect()
     };
     write.commit().await?;

@@ -12,10 +12,9 @@ use sqlx::SqliteConnection;
 use uuid::Uuid;
 
 use super::{
-    Failed, SqliteStore, Write, horizon,
+    DbTx, Failed, SqliteStore, horizon,
     record::{self, Queued},
     rows::{self, Hex, Text},
-    sql,
 };
 use crate::{
     Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, NodeRun, RerunFlow, Result, StoreError,
@@ -56,71 +55,62 @@ impl FlowStore for SqliteStore {
 async fn with_steps(store: &SqliteStore, after: Option<RunId>, limit: usize) -> Result<Vec<RunId>> {
     const DOING: &str = "read the steps of flows";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query_scalar(sql!("flows/flow_steps_after")).bind(after.map_or(Uuid::nil(), RunId::uuid));
-    let found: Vec<Uuid> = found.bind(rows::limit(limit)).fetch_all(&mut *read).await.failed(DOING)?;
+    let found: Vec<Uuid> = read
+        .scalars(query!("flows/flow_steps_after", after.map_or(Uuid::nil(), RunId::uuid), rows::limit(limit)))
+        .await?;
     Ok(found.into_iter().map(RunId::from_uuid).collect())
 }
 
 #[async_trait]
-impl FlowTx for Write {
+impl FlowTx for DbTx {
     async fn find_flow(&mut self, flow: RunId) -> Result<Option<FlowRow>> {
-        let found = sqlx::query(sql!("flows/flow_get")).bind(flow.uuid());
-        let found = found.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
+        let found = self.fetch_optional(query!("flows/flow_get", flow.uuid())).await?;
         found.as_ref().map(rows::flow).transpose().failed_or_refused(self.doing)
     }
     async fn insert_flow(&mut self, row: &FlowRow) -> Result<()> {
         let graph = serde_json::to_string(&row.graph)
             .map_err(|error| StoreError::Refused { doing: self.doing, source: error.into() })?;
-        sqlx::query(sql!("flows/flow_insert"))
-            .bind(row.id.uuid())
-            .bind(row.tenant.raw())
-            .bind(row.opened_at.millis())
-            .bind(row.scheduled_at.millis())
-            .bind(row.rerun_of.map(RunId::uuid))
-            .bind(graph)
-            .execute(&mut *self.tx)
-            .await
-            .failed_or_refused(self.doing)?;
+        self.execute_or_refuse(query!(
+            "flows/flow_insert",
+            row.id.uuid(),
+            row.tenant.raw(),
+            row.opened_at.millis(),
+            row.scheduled_at.millis(),
+            row.rerun_of.map(RunId::uuid),
+            graph
+        ))
+        .await?;
         Ok(())
     }
     async fn root_of(&mut self, flow: RunId) -> Result<Option<Root>> {
-        let found = sqlx::query(sql!("flows/flow_root")).bind(flow.uuid());
-        let found = found.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
+        let found = self.fetch_optional(query!("flows/flow_root", flow.uuid())).await?;
         found.as_ref().map(rows::root).transpose().failed(self.doing)
     }
     async fn edges_below(&mut self, job: JobId) -> Result<Edges> {
         edges(&mut self.tx, sql!("edges/flow_below"), &[job], self.doing).await
     }
     async fn node_runs(&mut self, row: &FlowRow) -> Result<BTreeMap<RunId, NodeRun>> {
-        let found = sqlx::query(sql!("flows/flow_runs")).bind(rows::run_ids(row.run_ids()).failed(self.doing)?);
-        let found = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
+        let found = self.fetch_all(query!("flows/flow_runs", rows::run_ids(row.run_ids()))).await?;
         found.iter().map(rows::node_run).collect::<std::result::Result<_, _>>().failed(self.doing)
     }
     async fn readable_jobs(&mut self, jobs: &[JobId]) -> Result<Vec<JobRow>> {
         horizon::job_rows(&mut self.tx, &self.unreadable, jobs, self.doing).await
     }
     async fn steps_of(&mut self, flow: RunId) -> Result<Vec<RunId>> {
-        let found = sqlx::query_scalar(sql!("flows/flow_steps_of")).bind(flow.uuid());
-        let found: Vec<Uuid> = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
+        let found: Vec<Uuid> = self.scalars(query!("flows/flow_steps_of", flow.uuid())).await?;
         Ok(found.into_iter().map(RunId::from_uuid).collect())
     }
     async fn drop_steps(&mut self, runs: &[RunId]) -> Result<()> {
-        let drop =
-            sqlx::query(sql!("flows/flow_drop_steps")).bind(rows::run_ids(runs.iter().copied()).failed(self.doing)?);
+        let drop = query!("flows/flow_drop_steps", rows::run_ids(runs.iter().copied()));
         drop.execute(&mut *self.tx).await.failed(self.doing)?;
         Ok(())
     }
     async fn forget_steps(&mut self, flow: RunId) -> Result<()> {
-        sqlx::query(sql!("flows/flow_forget_steps"))
-            .bind(flow.uuid())
-            .execute(&mut *self.tx)
-            .await
-            .failed(self.doing)?;
+        self.execute(query!("flows/flow_forget_steps", flow.uuid())).await?;
         Ok(())
     }
     async fn outputs(&mut self, runs: &[RunId]) -> Result<BTreeMap<RunId, Output>> {
-        let found =
-            sqlx::query_as(sql!("flows/flow_outputs")).bind(rows::run_ids(runs.iter().copied()).failed(self.doing)?);
+        let found = sqlx::query_as(sql!("flows/flow_outputs")).bind(rows::run_ids(runs.iter().copied()));
         let found: Vec<(Uuid, i16, Option<String>, Option<String>)> =
             found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
         let output = |(run, state, output, error)| {
@@ -129,8 +119,7 @@ impl FlowTx for Write {
         Ok(found.into_iter().map(output).collect())
     }
     async fn payloads(&mut self, runs: &[RunId]) -> Result<BTreeMap<JobId, String>> {
-        let found =
-            sqlx::query_as(sql!("flows/flow_payloads")).bind(rows::run_ids(runs.iter().copied()).failed(self.doing)?);
+        let found = sqlx::query_as(sql!("flows/flow_payloads")).bind(rows::run_ids(runs.iter().copied()));
         let found: Vec<(Uuid, Option<String>)> = found.fetch_all(&mut *self.tx).await.failed(self.doing)?;
         Ok(found.into_iter().filter_map(|(job, payload)| Some((JobId::from_uuid(job), payload?))).collect())
     }
@@ -145,7 +134,7 @@ impl FlowTx for Write {
             })
             .collect();
         let made: Vec<Uuid> = sqlx::query_scalar(sql!("flows/flow_record"))
-            .bind(rows::json(&batch).failed(self.doing)?)
+            .bind(rows::json(&batch))
             .bind(row.tenant.raw())
             .bind(row.id.uuid())
             .bind(row.scheduled_at.millis())
@@ -158,20 +147,17 @@ impl FlowTx for Write {
         let queued: Vec<_> = waiting
             .map(|child| Queued { run: child.run, priority: child.priority, late: false, key: child.key.as_deref() })
             .collect();
-        record::wait(self, &queued, self.doing).await?;
+        record::wait(self, &queued).await?;
         Ok(made)
     }
     async fn set_flow_cancelled(&mut self, flow: RunId) -> Result<()> {
-        let cancel = sqlx::query(sql!("flows/flow_cancel")).bind(flow.uuid()).bind(self.now.millis());
-        cancel.execute(&mut *self.tx).await.failed(self.doing)?;
+        self.execute(query!("flows/flow_cancel", flow.uuid(), self.now.millis())).await?;
         Ok(())
     }
     async fn cancel_flow_runs(&mut self, runs: &[RunId]) -> Result<Vec<(RunId, JobId, bool)>> {
-        let runs = rows::run_ids(runs.iter().copied()).failed(self.doing)?;
-        let ended: Vec<(Uuid, Uuid, bool)> =
-            sqlx::query_as(sql!("flows/flow_open")).bind(&runs).fetch_all(&mut *self.tx).await.failed(self.doing)?;
-        let cancel = sqlx::query(sql!("runs/cancel_runs")).bind(&runs).bind(self.now.millis());
-        cancel.execute(&mut *self.tx).await.failed(self.doing)?;
+        let runs = rows::run_ids(runs.iter().copied());
+        let ended: Vec<(Uuid, Uuid, bool)> = self.fetch_all_as(query!("flows/flow_open", &runs)).await?;
+        self.execute(query!("runs/cancel_runs", &runs, self.now.millis())).await?;
         let ended =
             ended.into_iter().map(|(run, job, claimed)| (RunId::from_uuid(run), JobId::from_uuid(job), claimed));
         Ok(ended.collect())
@@ -179,17 +165,13 @@ impl FlowTx for Write {
 }
 
 /// Writes a step for each of these ended runs that a flow may follow. Every transaction that ends runs calls this.
-pub(super) async fn leave_steps(write: &mut Write, runs: impl IntoIterator<Item = RunId>) -> Result<()> {
-    let any: bool = sqlx::query_scalar(sql!("flows/flow_any")).fetch_one(&mut *write.tx).await.failed(write.doing)?;
+pub(super) async fn leave_steps(write: &mut DbTx, runs: impl IntoIterator<Item = RunId>) -> Result<()> {
+    let any: bool = write.scalar(query!("flows/flow_any")).await?;
     if !any {
         return Ok(());
     }
-    let left = sqlx::query(sql!("flows/flow_leave_steps"))
-        .bind(rows::run_ids(runs).failed(write.doing)?)
-        .execute(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
-    write.left_steps |= left.rows_affected() > 0;
+    let left = write.execute(query!("flows/flow_leave_steps", rows::run_ids(runs))).await?;
+    write.left_steps |= left > 0;
     Ok(())
 }
 
@@ -201,7 +183,7 @@ pub(super) async fn edges(
     jobs: &[JobId],
     doing: &'static str,
 ) -> Result<Edges> {
-    let asked = rows::job_ids(jobs.iter().copied()).failed(doing)?;
+    let asked = rows::job_ids(jobs.iter().copied());
     let limit = rows::limit((FLOW_JOBS_MAX + 1).saturating_mul(jobs.len().max(1)));
     let found: Vec<(Uuid, String, Option<Uuid>, Option<i64>)> =
         sqlx::query_as(statement).bind(asked).bind(limit).fetch_all(connection).await.failed(doing)?;

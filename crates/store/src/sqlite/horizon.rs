@@ -14,7 +14,7 @@ use everytick_domain::{
 };
 use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 
-use super::{Failed, SqliteStore, calendars, node, rows, sql};
+use super::{Failed, SqliteStore, calendars, node, rows};
 use crate::tx::JobRow;
 use crate::unreadable::Unreadable;
 use crate::{Backlog, ChangeMark, ChangedJob, Changes, Lease, LoadedJob, OpenRun, Result, Unread};
@@ -51,14 +51,8 @@ pub(super) async fn look_at_horizon(
         return Ok(Vec::new());
     }
     let (tick, job) = place(after);
-    let found = sqlx::query(sql!("horizon/look_at_horizon"))
-        .bind(until.millis())
-        .bind(tick)
-        .bind(job)
-        .bind(rows::limit(limit))
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
+    let found =
+        read.fetch_all(query!("horizon/look_at_horizon", until.millis(), tick, job, rows::limit(limit))).await?;
     found.iter().map(changed).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)
 }
 
@@ -95,11 +89,7 @@ async fn page(
     doing: &'static str,
 ) -> Result<Vec<LoadedJob>> {
     let (tick, job) = place(after);
-    let found = sqlx::query(sql!("horizon/load_horizon"))
-        .bind(until.millis())
-        .bind(tick)
-        .bind(job)
-        .bind(rows::limit(limit))
+    let found = query!("horizon/load_horizon", until.millis(), tick, job, rows::limit(limit))
         .fetch_all(&mut *read)
         .await
         .failed(doing)?;
@@ -109,8 +99,8 @@ async fn page(
 pub(super) async fn load_jobs(store: &SqliteStore, ids: &[JobId]) -> Result<Vec<LoadedJob>> {
     const DOING: &str = "load jobs";
     let mut read = store.read(DOING).await?;
-    let asked = rows::job_ids(ids.iter().copied()).failed(DOING)?;
-    let found = sqlx::query(sql!("jobs/load_jobs")).bind(asked).fetch_all(&mut *read).await.failed(DOING)?;
+    let asked = rows::job_ids(ids.iter().copied());
+    let found = read.fetch_all(query!("jobs/load_jobs", asked)).await?;
     loaded(store, &mut read, &found, DOING).await
 }
 
@@ -123,15 +113,10 @@ pub(super) async fn changes(
     const DOING: &str = "read changed jobs";
     let mut read = store.read(DOING).await?;
     if limit == 0 {
-        let mark = sqlx::query_scalar(sql!("horizon/present_mark")).fetch_one(&mut *read).await.failed(DOING)?;
+        let mark = read.scalar(query!("horizon/present_mark")).await?;
         return Ok(Changes { jobs: Vec::new(), mark: ChangeMark(mark), more: false });
     }
-    let mut found = sqlx::query(sql!("horizon/changes"))
-        .bind(since.0)
-        .bind(rows::limit(limit.saturating_add(1)))
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
+    let mut found = read.fetch_all(query!("horizon/changes", since.0, rows::limit(limit.saturating_add(1)))).await?;
     let more = found.len() > limit;
     found.truncate(limit);
     let numbered = |row: &SqliteRow| Ok((changed(row)?, row.try_get::<i64, _>("seq")?));
@@ -237,8 +222,8 @@ async fn open_of(
         }
     }
     let counted = needed.iter().filter(|(_, needed)| *needed > 0).map(|(job, _)| *job);
-    let asked = rows::job_ids(counted).failed(doing)?;
-    let found = sqlx::query(sql!("horizon/open_runs")).bind(asked).fetch_all(connection).await.failed(doing)?;
+    let asked = rows::job_ids(counted);
+    let found = query!("horizon/open_runs", asked).fetch_all(connection).await.failed(doing)?;
     for row in &found {
         let (job, run) = rows::open_run(row).failed(doing)?;
         open.entry(job).or_default().runs.push(run);
@@ -278,7 +263,7 @@ async fn waiting_rows(
     needed: usize,
     doing: &'static str,
 ) -> Result<HashMap<JobId, Vec<OpenRun>>> {
-    let asked = rows::job_ids(jobs.iter().copied()).failed(doing)?;
+    let asked = rows::job_ids(jobs.iter().copied());
     let most = rows::limit(needed.saturating_add(1));
     let found = sqlx::query(statement).bind(asked).bind(most).fetch_all(connection).await.failed(doing)?;
     let mut open: HashMap<JobId, Vec<OpenRun>> = HashMap::new();
@@ -296,8 +281,8 @@ pub(super) async fn job_rows(
     ids: &[JobId],
     doing: &'static str,
 ) -> Result<Vec<JobRow>> {
-    let asked = rows::job_ids(ids.iter().copied()).failed(doing)?;
-    let found = sqlx::query(sql!("jobs/load_jobs")).bind(asked).fetch_all(&mut *connection).await.failed(doing)?;
+    let asked = rows::job_ids(ids.iter().copied());
+    let found = query!("jobs/load_jobs", asked).fetch_all(&mut *connection).await.failed(doing)?;
     let mut jobs = found.iter().map(rows::job).collect::<std::result::Result<Vec<_>, _>>().failed(doing)?;
     calendars::give(connection, unreadable, &mut jobs, doing).await?;
     Ok(jobs)

@@ -8,7 +8,7 @@ use everytick_domain::ids::{Fence, Incarnation, JobId, RunId};
 use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 use uuid::Uuid;
 
-use super::{Failed, SqliteStore, Write, node, rows, rows::Hex, sql};
+use super::{DbTx, Failed, SqliteStore, node, rows, rows::Hex};
 use crate::unreadable::Unreadable;
 use crate::{ClaimedRun, Lease, ListedClaims, OldClaim, Result, StoreError};
 
@@ -20,11 +20,8 @@ pub(super) async fn listed_claims(
 ) -> Result<ListedClaims> {
     const DOING: &str = "read this node's listed claims";
     let mut read = store.read(DOING).await?;
-    let open_from: Option<Uuid> = sqlx::query_scalar(sql!("open_claims/open_from"))
-        .bind(lease.incarnation.uuid())
-        .fetch_optional(&mut *read)
-        .await
-        .failed(DOING)?;
+    let open_from: Option<Uuid> =
+        read.optional_scalar(query!("open_claims/open_from", lease.incarnation.uuid())).await?;
     let page = listed(&mut read, &store.unreadable, lease.incarnation, after, limit, DOING).await?;
     drop(read);
     if !page.stale.is_empty() {
@@ -40,11 +37,8 @@ pub(super) async fn listed_claims(
 pub(super) async fn list_old_claims(store: &SqliteStore, lease: &Lease, to: RunId) -> Result<RunId> {
     const DOING: &str = "list this node's old claims";
     let mut write = store.write(DOING).await?;
-    let listed: Option<Uuid> = sqlx::query_scalar(sql!("open_claims/lease_compared_to"))
-        .bind(lease.incarnation.uuid())
-        .fetch_optional(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    let listed: Option<Uuid> =
+        write.optional_scalar(query!("open_claims/lease_compared_to", lease.incarnation.uuid())).await?;
     let from = listed.map(RunId::from_uuid).ok_or(StoreError::LeaseLost)?;
     if from >= to {
         return Ok(from);
@@ -53,25 +47,14 @@ pub(super) async fn list_old_claims(store: &SqliteStore, lease: &Lease, to: RunI
     note(&mut write, lease.incarnation, from, to).await?;
     let now = write.now;
     node::check(&mut write.tx, lease, now, DOING).await?;
-    sqlx::query(sql!("open_claims/lease_compared"))
-        .bind(lease.incarnation.uuid())
-        .bind(to.uuid())
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    write.execute(query!("open_claims/lease_compared", lease.incarnation.uuid(), to.uuid())).await?;
     write.commit().await?;
     Ok(to)
 }
 
 /// Lists the claims of an incarnation on runs from `from` up to but not including `to`, as the database has them.
-async fn note(write: &mut Write, incarnation: Incarnation, from: RunId, to: RunId) -> Result<()> {
-    sqlx::query(sql!("open_claims/claims_note"))
-        .bind(incarnation.uuid())
-        .bind(from.uuid())
-        .bind(to.uuid())
-        .execute(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+async fn note(write: &mut DbTx, incarnation: Incarnation, from: RunId, to: RunId) -> Result<()> {
+    write.execute(query!("open_claims/claims_note", incarnation.uuid(), from.uuid(), to.uuid())).await?;
     Ok(())
 }
 
@@ -83,26 +66,16 @@ pub(super) async fn claims_between(
 ) -> Result<Vec<ClaimedRun>> {
     const DOING: &str = "read this node's claims";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(sql!("open_claims/claims_between"))
-        .bind(lease.incarnation.uuid())
-        .bind(from.uuid())
-        .bind(to.uuid())
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
+    let found =
+        read.fetch_all(query!("open_claims/claims_between", lease.incarnation.uuid(), from.uuid(), to.uuid())).await?;
     Ok(store.unreadable.each("runs", &found, rows::claimed))
 }
 
 pub(super) async fn still_claimed(store: &SqliteStore, lease: &Lease, runs: &[RunId]) -> Result<Vec<(RunId, Fence)>> {
     const DOING: &str = "read this node's claims";
     let mut read = store.read(DOING).await?;
-    let ids = rows::run_ids(runs.iter().copied()).failed(DOING)?;
-    let found = sqlx::query(sql!("open_claims/still_claimed"))
-        .bind(lease.incarnation.uuid())
-        .bind(ids)
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
+    let ids = rows::run_ids(runs.iter().copied());
+    let found = read.fetch_all(query!("open_claims/still_claimed", lease.incarnation.uuid(), ids)).await?;
     let claim = |row: &SqliteRow| Ok((rows::run_id(row, "id")?, Fence::from_raw(row.try_get("fence")?)));
     found.iter().map(claim).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)
 }
@@ -121,11 +94,7 @@ pub(super) async fn load_lost(store: &SqliteStore, lease: &Lease, limit: usize) 
         }
         let (found, skipped) = listed_until(&mut write, incarnation, limit - lost.len()).await?;
         if found.is_empty() && !skipped {
-            sqlx::query(sql!("open_claims/forget_lease"))
-                .bind(incarnation.uuid())
-                .execute(&mut *write.tx)
-                .await
-                .failed(DOING)?;
+            write.execute(query!("open_claims/forget_lease", incarnation.uuid())).await?;
         }
         lost.extend(found);
     }
@@ -135,10 +104,8 @@ pub(super) async fn load_lost(store: &SqliteStore, lease: &Lease, limit: usize) 
 
 /// The incarnations that have ended. All their claims are then listed: the runs from the lease's `open_from` on are
 /// read once, not in each call.
-async fn dead(write: &mut Write, but: Incarnation) -> Result<Vec<Incarnation>> {
-    let doing = write.doing;
-    let ended =
-        sqlx::query(sql!("open_claims/lost_leases")).bind(but.uuid()).fetch_all(&mut *write.tx).await.failed(doing)?;
+async fn dead(write: &mut DbTx, but: Incarnation) -> Result<Vec<Incarnation>> {
+    let ended = write.fetch_all(query!("open_claims/lost_leases", but.uuid())).await?;
     let mut dead = Vec::with_capacity(ended.len());
     let lease = |row: &SqliteRow| Ok((row.try_get("incarnation")?, rows::run_id(row, "open_from")?));
     for (incarnation, open_from) in write.unreadable.clone().each("leases", &ended, lease) {
@@ -147,15 +114,14 @@ async fn dead(write: &mut Write, but: Incarnation) -> Result<Vec<Incarnation>> {
             continue;
         }
         note(write, Incarnation::from_uuid(incarnation), open_from, RunId::from_uuid(Uuid::max())).await?;
-        let noted = sqlx::query(sql!("open_claims/lease_listed")).bind(incarnation).bind(Uuid::max());
-        noted.execute(&mut *write.tx).await.failed(doing)?;
+        write.execute(query!("open_claims/lease_listed", incarnation, Uuid::max())).await?;
     }
     Ok(dead)
 }
 
 /// Up to `limit` claims of an incarnation whose claims are all listed, and whether some were skipped because they or
 /// their jobs cannot be decoded. Removes stale rows.
-async fn listed_until(write: &mut Write, incarnation: Incarnation, limit: usize) -> Result<(Vec<ClaimedRun>, bool)> {
+async fn listed_until(write: &mut DbTx, incarnation: Incarnation, limit: usize) -> Result<(Vec<ClaimedRun>, bool)> {
     let unreadable_jobs: HashSet<JobId> = write.unreadable.jobs_aside().into_iter().collect();
     let (mut found, mut skipped, mut after) = (Vec::new(), false, None);
     loop {
@@ -190,13 +156,15 @@ async fn listed(
     limit: usize,
     doing: &'static str,
 ) -> Result<Listed> {
-    let found = sqlx::query(sql!("open_claims/claims_listed"))
-        .bind(incarnation.uuid())
-        .bind(after.map_or(Uuid::nil(), RunId::uuid))
-        .bind(rows::limit(limit))
-        .fetch_all(connection)
-        .await
-        .failed(doing)?;
+    let found = query!(
+        "open_claims/claims_listed",
+        incarnation.uuid(),
+        after.map_or(Uuid::nil(), RunId::uuid),
+        rows::limit(limit)
+    )
+    .fetch_all(connection)
+    .await
+    .failed(doing)?;
     let last = found.last().map(|row| rows::run_id(row, "run")).transpose().failed(doing)?;
     let next = last.filter(|_| found.len() >= limit);
     let mut page = Listed { claims: Vec::with_capacity(found.len()), stale: Vec::new(), skipped: false, next };
@@ -213,28 +181,25 @@ async fn listed(
 }
 
 /// Lists claims of the lease's incarnation that are below its `open_from`, or that `open_from` is about to pass.
-pub(super) async fn list(write: &mut Write, lease: &Lease, claims: &[OldClaim]) -> Result<()> {
+pub(super) async fn list(write: &mut DbTx, lease: &Lease, claims: &[OldClaim]) -> Result<()> {
     if claims.is_empty() {
         return Ok(());
     }
     let row = |claim: &OldClaim| (Hex(claim.run.uuid()), Hex(claim.job.uuid()), claim.tenant.raw(), claim.fence.raw());
-    sqlx::query(sql!("open_claims/claims_list"))
-        .bind(lease.incarnation.uuid())
-        .bind(rows::json(&claims.iter().map(row).collect::<Vec<_>>()).failed(write.doing)?)
-        .execute(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+    write
+        .execute(query!(
+            "open_claims/claims_list",
+            lease.incarnation.uuid(),
+            rows::json(&claims.iter().map(row).collect::<Vec<_>>())
+        ))
+        .await?;
     Ok(())
 }
 
 /// Removes runs that no node has claimed any more from `open_claims`.
-pub(super) async fn unlist(write: &mut Write, runs: Vec<RunId>) -> Result<()> {
+pub(super) async fn unlist(write: &mut DbTx, runs: Vec<RunId>) -> Result<()> {
     if !runs.is_empty() {
-        sqlx::query(sql!("open_claims/claims_unlist"))
-            .bind(rows::run_ids(runs).failed(write.doing)?)
-            .execute(&mut *write.tx)
-            .await
-            .failed(write.doing)?;
+        write.execute(query!("open_claims/claims_unlist", rows::run_ids(runs))).await?;
     }
     Ok(())
 }

@@ -2,12 +2,29 @@
 //! and its SQL in `sql/`. One connection writes, a few read. The given clock, read once per write transaction after the
 //! write lock is acquired, decides what is due and which lease is alive.
 
+// Macros come first: the modules below use them without an import.
+
+/// The text of a statement, from its file.
+macro_rules! sql {
+    ($name:literal) => {
+        $crate::statement::statement(
+            concat!("sqlite/", $name),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/sqlite/sql/", $name, ".sql")),
+        )
+    };
+}
+
+#[macro_use]
+#[path = "../both/db_tx.rs"]
+mod db_tx;
+
 mod accept;
 mod backfill;
 mod calendars;
 mod cancel;
 mod claim;
 mod cursors;
+#[path = "../both/explain.rs"]
 mod explain;
 mod flows;
 mod horizon;
@@ -31,11 +48,9 @@ mod unreadable;
 
 use std::{
     fs::File,
+    ops::{Deref, DerefMut},
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use async_trait::async_trait;
@@ -47,29 +62,23 @@ use everytick_domain::{
     recovery::{Ledger, Window},
     time::{DbTime, Span},
 };
-use sqlx::{Sqlite, SqlitePool, Transaction};
+use sqlx::{Sqlite, SqliteConnection, SqlitePool, Transaction, sqlite::SqliteRow};
 
 use crate::tx::{calendar, cancel as cancels, create, edit, explain as explains, in_read, in_tx, redrive, trigger};
-use crate::unreadable::{Unreadable, is_undecodable};
 use crate::{
     AcceptedRun, Actor, AttemptRecord, AuditRecord, Beat, Busy, CalendarPut, CalendarRecord, CancelledJob,
     CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, IdempotencyKey,
     JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease, Limits, ListedClaims, LoadedJob, NewJob, NewRun,
     NodeInfo, Page, Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result, RunFilter,
     RunRecord, Settle, SettleAnswer, Store, StoreError, Supersede, Waiting, WaitingRun, Walked, WallClock,
-    gate::{Admission, Admitted, Gate},
+    gate::{Admission, Gate},
+    unreadable::Unreadable,
 };
+use db_tx::Failed;
 
-/// The text of a statement, from its file.
-macro_rules! sql {
-    ($name:literal) => {
-        $crate::statement::statement(
-            concat!("sqlite/", $name),
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/sqlite/sql/", $name, ".sql")),
-        )
-    };
-}
-use sql;
+// The names under which the code in `both/` knows this database.
+type Db = Sqlite;
+type DbRow = SqliteRow;
 
 /// A store in one SQLite file. The handles of one process (see [`SqliteStore::api_handle`]) share the one connection
 /// that writes; each has its own connections for reads.
@@ -142,7 +151,7 @@ impl SqliteStore {
 
     /// Begins a write transaction. There is one writer at a time, so nothing that is read here changes before the
     /// commit. Dropped without a commit, even during a statement, it rolls back before the next transaction begins.
-    async fn write(&self, doing: &'static str) -> Result<Write> {
+    async fn write(&self, doing: &'static str) -> Result<DbTx> {
         let admission = self.gates.write.enter(doing).await?;
         let tx = match self.writer.begin_with("begin immediate").await {
             Err(error) if !matches!(error, sqlx::Error::Database(_)) => {
@@ -156,29 +165,31 @@ impl SqliteStore {
             }
             begun => begun.failed(doing)?,
         };
-        let (now, steps, unreadable) = (self.clock.now(), self.steps.clone(), self.unreadable.clone());
-        let (limits, clock) = (self.limits, None);
-        Ok(Write { tx, now, doing, left_steps: false, steps, unreadable, limits, clock, _admission: admission })
-    }
-
-    /// Begins a read of one snapshot, for a script that only reads. The script reads the clock after its first statement,
-    /// which takes the snapshot.
-    async fn read_tx(&self, doing: &'static str) -> Result<Write> {
-        let Admitted { tx, admission } = self.read(doing).await?;
-        let (now, steps, unreadable) = (DbTime::EPOCH, self.steps.clone(), self.unreadable.clone());
-        let (limits, clock) = (self.limits, Some(self.clock.clone()));
-        Ok(Write { tx, now, doing, left_steps: false, steps, unreadable, limits, clock, _admission: admission })
+        Ok(self.begun(tx, self.clock.now(), None, doing, admission))
     }
 
     /// Begins a read of one snapshot. The first statement takes the snapshot; the caller reads the clock after that.
-    async fn read(&self, doing: &'static str) -> Result<Admitted<Sqlite>> {
+    async fn read(&self, doing: &'static str) -> Result<DbTx> {
         let admission = self.gates.read.enter(doing).await?;
-        Ok(Admitted { tx: self.readers.begin().await.failed(doing)?, admission })
+        let tx = self.readers.begin().await.failed(doing)?;
+        Ok(self.begun(tx, DbTime::EPOCH, Some(self.clock.clone()), doing, admission))
+    }
+
+    fn begun(
+        &self,
+        tx: Transaction<'static, Sqlite>,
+        now: DbTime,
+        clock: Option<Arc<dyn WallClock>>,
+        doing: &'static str,
+        admission: Admission,
+    ) -> DbTx {
+        let (steps, unreadable, limits) = (self.steps.clone(), self.unreadable.clone(), self.limits);
+        DbTx { tx, now, doing, left_steps: false, steps, unreadable, limits, clock, _admission: admission }
     }
 }
 
-/// A write transaction and its time.
-struct Write {
+/// A transaction and its time.
+struct DbTx {
     tx: Transaction<'static, Sqlite>,
     now: DbTime,
     doing: &'static str,
@@ -192,45 +203,21 @@ struct Write {
     _admission: Admission,
 }
 
-impl Write {
-    /// Commits, or on an error rolls back before the next transaction begins.
-    async fn finish<T>(self, done: Result<T>) -> Result<T> {
-        let done = done?;
-        self.commit().await?;
-        Ok(done)
-    }
-
-    async fn commit(self) -> Result<()> {
-        let doing = self.doing;
-        let committed = self.tx.commit().await;
-        self.steps.fetch_or(self.left_steps, Ordering::AcqRel);
-        committed.map_err(|source| StoreError::Unsure { doing, source: source.into() })
+impl Deref for DbTx {
+    type Target = SqliteConnection;
+    fn deref(&self) -> &SqliteConnection {
+        &self.tx
     }
 }
 
-trait Failed<T> {
-    /// Maps an error before the commit: the transaction rolls back, so nothing was done.
-    fn failed(self, doing: &'static str) -> Result<T>;
-    /// The same, but an error caused by the data becomes `Refused`: a repeat would fail too.
-    fn failed_or_refused(self, doing: &'static str) -> Result<T>;
+impl DerefMut for DbTx {
+    fn deref_mut(&mut self) -> &mut SqliteConnection {
+        &mut self.tx
+    }
 }
 
-impl<T> Failed<T> for std::result::Result<T, sqlx::Error> {
-    fn failed(self, doing: &'static str) -> Result<T> {
-        self.map_err(|source| {
-            if is_undecodable(&source) {
-                StoreError::Unreadable { doing, source: source.into() }
-            } else {
-                StoreError::Failed { doing, source: source.into() }
-            }
-        })
-    }
-    fn failed_or_refused(self, doing: &'static str) -> Result<T> {
-        match self {
-            Err(source) if is_refusal(&source) => Err(StoreError::Refused { doing, source: source.into() }),
-            other => other.failed(doing),
-        }
-    }
+fn commit_error(error: sqlx::Error, doing: &'static str) -> StoreError {
+    StoreError::Unsure { doing, source: error.into() }
 }
 
 /// SQLITE_TOOBIG, SQLITE_CONSTRAINT and SQLITE_MISMATCH, with any extended code.

@@ -7,7 +7,7 @@ use futures::TryStreamExt as _;
 use sqlx::{Row as _, Sqlite, query::Query, sqlite::SqliteRow};
 use uuid::Uuid;
 
-use super::{Failed, SqliteStore, open, rows, sql};
+use super::{Failed, SqliteStore, open, rows};
 use crate::{
     Limits, Result, StoreError, WallClock,
     moving::{Batch, Column, Heights, MoveBatch, MoveMark, Part, Place, Value},
@@ -26,11 +26,11 @@ pub(crate) async fn open(path: &Path, clock: Arc<dyn WallClock>) -> Result<Sqlit
 pub(crate) async fn mark(store: &SqliteStore) -> Result<Option<MoveMark>> {
     const DOING: &str = "read the move mark of the file";
     let mut read = store.read(DOING).await?;
-    let marked: i64 = sqlx::query_scalar(sql!("move/move_marked")).fetch_one(&mut *read).await.failed(DOING)?;
+    let marked: i64 = read.scalar(query!("move/move_marked")).await?;
     if marked == 0 {
         return Ok(None);
     }
-    let found = sqlx::query(sql!("move/move_mark")).fetch_optional(&mut *read).await.failed(DOING)?;
+    let found = read.fetch_optional(query!("move/move_mark")).await?;
     let mark = |row: &SqliteRow| {
         Ok(MoveMark {
             id: row.try_get("id")?,
@@ -46,14 +46,8 @@ pub(crate) async fn mark(store: &SqliteStore) -> Result<Option<MoveMark>> {
 pub(crate) async fn set_mark(store: &SqliteStore, id: Uuid, target: &str) -> Result<MoveMark> {
     const DOING: &str = "mark the file as moved";
     let mut write = store.write(DOING).await?;
-    sqlx::query(sql!("move/move_mark_table")).execute(&mut *write.tx).await.failed(DOING)?;
-    sqlx::query(sql!("move/move_set_mark"))
-        .bind(id)
-        .bind(target)
-        .bind(write.now.millis())
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    write.execute(query!("move/move_mark_table")).await?;
+    write.execute(query!("move/move_set_mark", id, target, write.now.millis())).await?;
     write.commit().await?;
     mark(store).await?.ok_or(StoreError::NotFound("mark"))
 }
@@ -61,27 +55,26 @@ pub(crate) async fn set_mark(store: &SqliteStore, id: Uuid, target: &str) -> Res
 pub(crate) async fn finish(store: &SqliteStore) -> Result<()> {
     const DOING: &str = "mark the file as moved";
     let mut write = store.write(DOING).await?;
-    sqlx::query(sql!("move/move_finish")).bind(write.now.millis()).execute(&mut *write.tx).await.failed(DOING)?;
+    write.execute(query!("move/move_finish", write.now.millis())).await?;
     write.commit().await
 }
 
 pub(crate) async fn forget(store: &SqliteStore) -> Result<()> {
     const DOING: &str = "remove the move mark of the file";
     let mut write = store.write(DOING).await?;
-    sqlx::query(sql!("move/move_forget")).execute(&mut *write.tx).await.failed(DOING)?;
+    write.execute(query!("move/move_forget")).await?;
     write.commit().await
 }
 
 pub(crate) async fn count(store: &SqliteStore) -> Result<Vec<(String, u64)>> {
     let mut read = store.read(DOING).await?;
-    let found: Vec<(String, i64)> =
-        sqlx::query_as(sql!("move/move_count")).fetch_all(&mut *read).await.failed(DOING)?;
+    let found: Vec<(String, i64)> = read.fetch_all_as(query!("move/move_count")).await?;
     Ok(found.into_iter().map(|(table, count)| (table, count.unsigned_abs())).collect())
 }
 
 pub(crate) async fn heights(store: &SqliteStore) -> Result<Heights> {
     let mut read = store.read(DOING).await?;
-    let row = sqlx::query(sql!("move/move_heights")).fetch_one(&mut *read).await.failed(DOING)?;
+    let row = read.fetch_one(query!("move/move_heights")).await?;
     let number = |name| row.try_get::<Option<i64>, _>(name).map(Option::unwrap_or_default).failed(DOING);
     Ok(Heights {
         lease_fence: number("lease_fence")?,
@@ -93,18 +86,13 @@ pub(crate) async fn heights(store: &SqliteStore) -> Result<Heights> {
 /// The oldest run that needs its day's table. Older runs are only last runs, as if their days had been dropped.
 pub(crate) async fn first_run_of_a_day(store: &SqliteStore) -> Result<Option<RunId>> {
     let mut read = store.read(DOING).await?;
-    let found: Option<Uuid> =
-        sqlx::query_scalar(sql!("move/move_first_run")).fetch_optional(&mut *read).await.failed(DOING)?;
+    let found: Option<Uuid> = read.optional_scalar(query!("move/move_first_run")).await?;
     Ok(found.map(RunId::from_uuid))
 }
 
 pub(crate) async fn run_after(store: &SqliteStore, after: RunId) -> Result<Option<RunId>> {
     let mut read = store.read(DOING).await?;
-    let found: Option<Uuid> = sqlx::query_scalar(sql!("move/move_run_after"))
-        .bind(after.uuid())
-        .fetch_optional(&mut *read)
-        .await
-        .failed(DOING)?;
+    let found: Option<Uuid> = read.optional_scalar(query!("move/move_run_after", after.uuid())).await?;
     Ok(found.map(RunId::from_uuid))
 }
 

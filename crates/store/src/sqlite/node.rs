@@ -8,7 +8,7 @@ use everytick_domain::{
 use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 use uuid::Uuid;
 
-use super::{Failed, SqliteStore, Write, lost, rows, sql};
+use super::{DbTx, Failed, SqliteStore, lost, rows};
 use crate::{
     Beat, Cluster, Lease, NodeInfo, NodeProcess, NodeRecord, OLD_CLAIM_AFTER, PartitionRecord, Result, Store as _,
     StoreError,
@@ -24,33 +24,29 @@ pub(super) async fn join(
     let mut write = store.write(DOING).await?;
     let now = write.now;
     let fence = next_fence(&mut write).await?;
-    sqlx::query(sql!("leases/join_end_others"))
-        .bind(incarnation.uuid())
-        .bind(fence.raw())
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    write.execute(query!("leases/join_end_others", incarnation.uuid(), fence.raw())).await?;
     let open_from = RunId::floor(now.minus(OLD_CLAIM_AFTER));
     // The ended leases and the new one must have different fences.
     let fence = next_fence(&mut write).await?;
-    sqlx::query(sql!("leases/join"))
-        .bind(incarnation.uuid())
-        .bind(&node.name)
-        .bind(fence.raw())
-        .bind(now.plus(ttl).millis())
-        .bind(open_from.uuid())
-        .bind(&node.region)
-        .bind(&node.version)
-        .bind(now.millis())
-        .bind(node.may_own)
-        .bind(node.process.as_ref().map(|process| &process.host))
-        .bind(node.process.as_ref().map(|process| i64::from(process.pid)))
-        .bind(node.process.as_ref().map(|process| &process.mark))
-        .bind(&node.can)
-        .bind(&node.listen)
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    write
+        .execute(query!(
+            "leases/join",
+            incarnation.uuid(),
+            &node.name,
+            fence.raw(),
+            now.plus(ttl).millis(),
+            open_from.uuid(),
+            &node.region,
+            &node.version,
+            now.millis(),
+            node.may_own,
+            node.process.as_ref().map(|process| &process.host),
+            node.process.as_ref().map(|process| i64::from(process.pid)),
+            node.process.as_ref().map(|process| &process.mark),
+            &node.can,
+            &node.listen
+        ))
+        .await?;
     write.commit().await?;
     Ok((Lease { node: node.name.clone(), incarnation, fence }, now))
 }
@@ -61,16 +57,17 @@ pub(super) async fn renew(store: &SqliteStore, lease: &Lease, ttl: Span, beat: &
     let now = write.now;
     check(&mut write.tx, lease, now, DOING).await?;
     lost::list(&mut write, lease, &beat.old_claims).await?;
-    sqlx::query(sql!("leases/renew"))
-        .bind(lease.incarnation.uuid())
-        .bind(now.plus(ttl).millis())
-        .bind(beat.open_from.map(RunId::uuid))
-        .bind(now.millis())
-        .bind(i64::try_from(beat.lag.as_millis()).unwrap_or(i64::MAX))
-        .bind(beat.clock_offset_ms)
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    write
+        .execute(query!(
+            "leases/renew",
+            lease.incarnation.uuid(),
+            now.plus(ttl).millis(),
+            beat.open_from.map(RunId::uuid),
+            now.millis(),
+            i64::try_from(beat.lag.as_millis()).unwrap_or(i64::MAX),
+            beat.clock_offset_ms
+        ))
+        .await?;
     write.commit().await?;
     Ok(now)
 }
@@ -79,16 +76,17 @@ pub(super) async fn raise_fence(store: &SqliteStore, lease: &Lease) -> Result<Le
     const DOING: &str = "raise the lease's fence";
     let mut write = store.write(DOING).await?;
     let fence = next_fence(&mut write).await?;
-    let raised = sqlx::query(sql!("leases/raise_fence"))
-        .bind(lease.incarnation.uuid())
-        .bind(&lease.node)
-        .bind(fence.raw())
-        .bind(write.now.millis())
-        .bind(lease.fence.raw())
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
-    if raised.rows_affected() == 0 {
+    let raised = write
+        .execute(query!(
+            "leases/raise_fence",
+            lease.incarnation.uuid(),
+            &lease.node,
+            fence.raw(),
+            write.now.millis(),
+            lease.fence.raw()
+        ))
+        .await?;
+    if raised == 0 {
         return Err(StoreError::LeaseLost);
     }
     write.commit().await?;
@@ -101,7 +99,7 @@ pub(super) async fn retire(store: &SqliteStore, lease: &Lease) -> Result<()> {
     let now = write.now;
     check(&mut write.tx, lease, now, DOING).await?;
     free(&mut write, lease, &PartitionSet::all(store.partitions())).await?;
-    sqlx::query(sql!("leases/retire")).bind(lease.incarnation.uuid()).execute(&mut *write.tx).await.failed(DOING)?;
+    write.execute(query!("leases/retire", lease.incarnation.uuid())).await?;
     write.commit().await
 }
 
@@ -112,12 +110,7 @@ pub(super) async fn leave(store: &SqliteStore, lease: &Lease) -> Result<()> {
     check(&mut write.tx, lease, now, DOING).await?;
     free(&mut write, lease, &PartitionSet::all(store.partitions())).await?;
     let fence = next_fence(&mut write).await?;
-    sqlx::query(sql!("leases/leave"))
-        .bind(lease.incarnation.uuid())
-        .bind(fence.raw())
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    write.execute(query!("leases/leave", lease.incarnation.uuid(), fence.raw())).await?;
     write.commit().await
 }
 
@@ -151,8 +144,8 @@ pub(super) async fn cluster(store: &SqliteStore) -> Result<Cluster> {
             home_region: None,
         })
     };
-    let nodes = sqlx::query(sql!("leases/cluster_nodes")).fetch_all(&mut *read).await.failed(DOING)?;
-    let partitions = sqlx::query(sql!("partitions/cluster_partitions")).fetch_all(&mut *read).await.failed(DOING)?;
+    let nodes = read.fetch_all(query!("leases/cluster_nodes")).await?;
+    let partitions = read.fetch_all(query!("partitions/cluster_partitions")).await?;
     Ok(Cluster {
         now: store.clock.now(),
         nodes: store.unreadable.each("leases", &nodes, node),
@@ -172,21 +165,10 @@ pub(super) async fn acquire(store: &SqliteStore, lease: &Lease, asked: &Partitio
     let mut write = store.write(DOING).await?;
     let now = write.now;
     check(&mut write.tx, lease, now, DOING).await?;
-    let named = rows::json(&asked.iter().collect::<Vec<_>>()).failed(DOING)?;
+    let named = rows::json(&asked.iter().collect::<Vec<_>>());
     fence_expired(&mut write, lease.incarnation).await?;
-    sqlx::query(sql!("partitions/acquire"))
-        .bind(named.as_str())
-        .bind(lease.incarnation.uuid())
-        .bind(now.millis())
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
-    let owned: Vec<u16> = sqlx::query_scalar(sql!("partitions/owned"))
-        .bind(named.as_str())
-        .bind(lease.incarnation.uuid())
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    write.execute(query!("partitions/acquire", &named, lease.incarnation.uuid(), now.millis())).await?;
+    let owned: Vec<u16> = write.scalars(query!("partitions/owned", &named, lease.incarnation.uuid())).await?;
     write.commit().await?;
     Ok(owned.into_iter().collect())
 }
@@ -200,34 +182,24 @@ pub(super) async fn release(store: &SqliteStore, lease: &Lease, partitions: &Par
     write.commit().await
 }
 
-async fn free(write: &mut Write, lease: &Lease, partitions: &PartitionSet) -> Result<()> {
-    sqlx::query(sql!("partitions/release"))
-        .bind(rows::json(&partitions.iter().collect::<Vec<_>>()).failed(write.doing)?)
-        .bind(lease.incarnation.uuid())
-        .bind(write.now.millis())
-        .execute(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+async fn free(write: &mut DbTx, lease: &Lease, partitions: &PartitionSet) -> Result<()> {
+    write
+        .execute(query!(
+            "partitions/release",
+            rows::json(&partitions.iter().collect::<Vec<_>>()),
+            lease.incarnation.uuid(),
+            write.now.millis()
+        ))
+        .await?;
     Ok(())
 }
 
 /// Ends expired leases of other nodes: statements that they send later have an old fence and are rejected.
-pub(super) async fn fence_expired(write: &mut Write, but: Incarnation) -> Result<()> {
-    let expired: bool = sqlx::query_scalar(sql!("leases/has_expired"))
-        .bind(but.uuid())
-        .bind(write.now.millis())
-        .fetch_one(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+pub(super) async fn fence_expired(write: &mut DbTx, but: Incarnation) -> Result<()> {
+    let expired: bool = write.scalar(query!("leases/has_expired", but.uuid(), write.now.millis())).await?;
     if expired {
         let fence = next_fence(write).await?;
-        sqlx::query(sql!("leases/fence_lost"))
-            .bind(but.uuid())
-            .bind(write.now.millis())
-            .bind(fence.raw())
-            .execute(&mut *write.tx)
-            .await
-            .failed(write.doing)?;
+        write.execute(query!("leases/fence_lost", but.uuid(), write.now.millis(), fence.raw())).await?;
     }
     Ok(())
 }
@@ -251,11 +223,7 @@ pub(super) async fn check(
     open_from.map(RunId::from_uuid).ok_or(StoreError::LeaseLost)
 }
 
-pub(super) async fn next_fence(write: &mut Write) -> Result<Fence> {
-    let fence = sqlx::query_scalar(sql!("leases/next_lease_fence"))
-        .bind(write.now.millis())
-        .fetch_one(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+pub(super) async fn next_fence(write: &mut DbTx) -> Result<Fence> {
+    let fence = write.scalar(query!("leases/next_lease_fence", write.now.millis())).await?;
     Ok(Fence::from_raw(fence))
 }

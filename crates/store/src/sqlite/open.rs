@@ -16,7 +16,7 @@ use sqlx::{
 
 use everytick_domain::{schedule::zone_data_number, time::DbTime};
 
-use super::{Failed, Gates, SqliteStore, moving, private, sql};
+use super::{Failed, Gates, SqliteStore, moving, private};
 use crate::{Limits, Result, StoreError, WallClock, gate::Gate};
 
 /// In addition to those of the API's handle.
@@ -166,12 +166,8 @@ async fn replan(writer: &SqlitePool, now: DbTime) -> Result<()> {
     let mut transaction = writer.begin().await.failed(doing)?;
     let planned: i64 = sqlx::query_scalar(sql!("setup/zone_data")).fetch_one(&mut *transaction).await.failed(doing)?;
     if planned != zone_data_number() {
-        sqlx::query(sql!("setup/replan")).bind(now.millis()).execute(&mut *transaction).await.failed(doing)?;
-        sqlx::query(sql!("setup/set_zone_data"))
-            .bind(zone_data_number())
-            .execute(&mut *transaction)
-            .await
-            .failed(doing)?;
+        query!("setup/replan", now.millis()).execute(&mut *transaction).await.failed(doing)?;
+        query!("setup/set_zone_data", zone_data_number()).execute(&mut *transaction).await.failed(doing)?;
     }
     transaction.commit().await.failed(doing)
 }

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use everytick_domain::time::DbTime;
 use sqlx::{AssertSqlSafe, Row as _};
 
-use super::{Failed, SqliteStore, sql};
+use super::{Failed, SqliteStore};
 use crate::{
     Result, StoreError,
     probe::{JobBytes, OpenSnapshot, PlainTick, Probe},
@@ -32,7 +32,7 @@ impl Probe for SqliteStore {
         let rows = serde_json::to_string(&ticks.iter().map(row).collect::<Vec<_>>());
         let rows = rows.map_err(|error| StoreError::Failed { doing: DOING, source: error.into() })?;
         let mut write = self.write(DOING).await?;
-        sqlx::query(sql!("probe/probe_insert")).bind(rows).execute(&mut *write.tx).await.failed(DOING)?;
+        write.execute(query!("probe/probe_insert", rows)).await?;
         write.commit().await
     }
 
@@ -45,7 +45,7 @@ impl Probe for SqliteStore {
     }
 
     async fn job_bytes(&self) -> Result<JobBytes> {
-        let row = sqlx::query(sql!("probe/probe_job_bytes")).fetch_one(&self.readers).await.failed(DOING)?;
+        let row = query!("probe/probe_job_bytes").fetch_one(&self.readers).await.failed(DOING)?;
         let bytes = |column: &str| row.try_get::<i64, _>(column).failed(DOING).map(i64::unsigned_abs);
         Ok(JobBytes { jobs: bytes("jobs")?, audit: bytes("audit")? })
     }
@@ -58,11 +58,6 @@ impl Probe for SqliteStore {
 
     async fn forget_runs(&self, until: DbTime) -> Result<()> {
         sqlx::raw_sql(sql!("probe/probe_forget_runs")).execute(&self.writer).await.failed(DOING)?;
-        sqlx::query(sql!("probe/probe_forget_ticks"))
-            .bind(until.millis())
-            .execute(&self.writer)
-            .await
-            .failed(DOING)
-            .map(drop)
+        query!("probe/probe_forget_ticks", until.millis()).execute(&self.writer).await.failed(DOING).map(drop)
     }
 }

@@ -6,7 +6,7 @@ use everytick_domain::{
     time::{DbTime, Span},
 };
 
-use super::{Failed, SqliteStore, Write, node, rows, rows::Hex, sql};
+use super::{DbTx, SqliteStore, node, rows, rows::Hex};
 use crate::{Lease, RangeAnswer, RangePlan, Result};
 
 pub(super) async fn record_range(store: &SqliteStore, lease: &Lease, plan: &RangePlan) -> Result<RangeAnswer> {
@@ -14,21 +14,18 @@ pub(super) async fn record_range(store: &SqliteStore, lease: &Lease, plan: &Rang
     let mut write = store.write(DOING).await?;
     let now = write.now;
     node::check(&mut write.tx, lease, now, DOING).await?;
-    let tenant: Option<i32> = sqlx::query_scalar(sql!("ranges/range_cursor"))
-        .bind(plan.job.uuid())
-        .bind(plan.epoch.raw())
-        .bind(plan.cursor_was.millis())
-        .fetch_optional(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    let tenant: Option<i32> = write
+        .optional_scalar(query!("ranges/range_cursor", plan.job.uuid(), plan.epoch.raw(), plan.cursor_was.millis()))
+        .await?;
     let Some(tenant) = tenant.filter(|_| plan.range.to <= now) else { return Ok(RangeAnswer::Stale) };
-    let occupied: Option<i64> = sqlx::query_scalar(sql!("ranges/range_probe"))
-        .bind(plan.job.uuid())
-        .bind(RunId::floor(plan.range.from).uuid())
-        .bind(RunId::floor(plan.range.to.plus(Span::millis(1))).uuid())
-        .fetch_optional(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    let occupied: Option<i64> = write
+        .optional_scalar(query!(
+            "ranges/range_probe",
+            plan.job.uuid(),
+            RunId::floor(plan.range.from).uuid(),
+            RunId::floor(plan.range.to.plus(Span::millis(1))).uuid()
+        ))
+        .await?;
     if occupied.is_some() {
         return Ok(RangeAnswer::Stale);
     }
@@ -38,7 +35,7 @@ pub(super) async fn record_range(store: &SqliteStore, lease: &Lease, plan: &Rang
     Ok(RangeAnswer::Recorded { epoch })
 }
 
-pub(super) async fn insert_ranges(write: &mut Write, job: JobId, tenant: TenantId, ranges: &[SkipRange]) -> Result<()> {
+pub(super) async fn insert_ranges(write: &mut DbTx, job: JobId, tenant: TenantId, ranges: &[SkipRange]) -> Result<()> {
     if ranges.is_empty() {
         return Ok(());
     }
@@ -46,51 +43,37 @@ pub(super) async fn insert_ranges(write: &mut Write, job: JobId, tenant: TenantI
         let id = RunId::of(job, Cause::Range { from: range.from });
         (Hex(id.uuid()), range.from.millis(), range.to.millis(), range.count, range.reason.code())
     };
-    sqlx::query(sql!("ranges/range_insert"))
-        .bind(job.uuid())
-        .bind(tenant.raw())
-        .bind(write.now.millis())
-        .bind(rows::json(&ranges.iter().map(row).collect::<Vec<_>>()).failed(write.doing)?)
-        .execute(&mut *write.tx)
-        .await
-        .failed_or_refused(write.doing)?;
+    write
+        .execute_or_refuse(query!(
+            "ranges/range_insert",
+            job.uuid(),
+            tenant.raw(),
+            write.now.millis(),
+            rows::json(&ranges.iter().map(row).collect::<Vec<_>>())
+        ))
+        .await?;
     Ok(())
 }
 
 /// Sets the job's cursor and raises its epoch, so that ticks planned before are rejected as stale.
-pub(super) async fn move_on(write: &mut Write, job: JobId, cursor: Option<DbTime>) -> Result<Epoch> {
+pub(super) async fn move_on(write: &mut DbTx, job: JobId, cursor: Option<DbTime>) -> Result<Epoch> {
     set_cursor(write, job, cursor).await?;
     raise_epoch(write, job).await
 }
 
 /// Makes the owner plan again: ticks planned under the old epoch are rejected.
-pub(super) async fn raise_epoch(write: &mut Write, job: JobId) -> Result<Epoch> {
+pub(super) async fn raise_epoch(write: &mut DbTx, job: JobId) -> Result<Epoch> {
     let change = next_change(write, 1).await?;
-    let epoch = sqlx::query_scalar(sql!("epochs/raise_epoch"))
-        .bind(job.uuid())
-        .bind(change)
-        .bind(write.now.millis())
-        .fetch_one(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+    let epoch = write.scalar(query!("epochs/raise_epoch", job.uuid(), change, write.now.millis())).await?;
     Ok(Epoch::from_raw(epoch))
 }
 
-pub(super) async fn set_cursor(write: &mut Write, job: JobId, cursor: Option<DbTime>) -> Result<()> {
-    sqlx::query(sql!("cursors/set_cursor"))
-        .bind(job.uuid())
-        .bind(cursor.map(DbTime::millis))
-        .execute(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+pub(super) async fn set_cursor(write: &mut DbTx, job: JobId, cursor: Option<DbTime>) -> Result<()> {
+    write.execute(query!("cursors/set_cursor", job.uuid(), cursor.map(DbTime::millis))).await?;
     Ok(())
 }
 
 /// Reserves this many change numbers and returns the last of them.
-pub(super) async fn next_change(write: &mut Write, count: usize) -> Result<i64> {
-    sqlx::query_scalar(sql!("epochs/next_change"))
-        .bind(rows::limit(count))
-        .fetch_one(&mut *write.tx)
-        .await
-        .failed(write.doing)
+pub(super) async fn next_change(write: &mut DbTx, count: usize) -> Result<i64> {
+    write.scalar(query!("epochs/next_change", rows::limit(count))).await
 }

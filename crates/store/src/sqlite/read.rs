@@ -11,7 +11,7 @@ use futures::{Stream, TryStreamExt as _};
 use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 use uuid::Uuid;
 
-use super::{Failed, SqliteStore, calendars, jobs, rows, sql};
+use super::{Failed, SqliteStore, calendars, jobs, rows};
 use crate::tx::JobRow;
 use crate::unreadable::Unreadable;
 use crate::{
@@ -37,17 +37,19 @@ pub(super) async fn list_jobs(
 ) -> Result<Page<JobRecord, String>> {
     const DOING: &str = "list jobs";
     let mut read = store.read(DOING).await?;
-    let labels = rows::json(&filter.labels).failed(DOING)?;
-    let list = sqlx::query(sql!("reads/list_jobs"))
-        .bind(tenant.raw())
-        .bind(after.unwrap_or_default())
-        .bind(filter.enabled)
-        .bind(filter.paused)
-        .bind(&filter.target)
-        .bind(labels)
-        // SQLite lowercases only ASCII letters, so other letters must match exactly.
-        .bind(filter.q.as_ref().map(|q| q.to_ascii_lowercase()))
-        .bind(rows::limit(limit.saturating_add(1)));
+    let labels = rows::json(&filter.labels);
+    let list = query!(
+        "reads/list_jobs",
+        tenant.raw(),
+        after.unwrap_or_default(),
+        filter.enabled,
+        filter.paused,
+        &filter.target,
+        labels
+    )
+    // SQLite lowercases only ASCII letters, so other letters must match exactly.
+    .bind(filter.q.as_ref().map(|q| q.to_ascii_lowercase()))
+    .bind(rows::limit(limit.saturating_add(1)));
     let (found, more) = page(list.fetch(&mut *read), limit, "spec").await.failed(DOING)?;
     // The next page starts after the last row, even if that row cannot be decoded.
     let next = match found.last() {
@@ -90,8 +92,8 @@ async fn last_runs(
     jobs: &[JobId],
     doing: &'static str,
 ) -> Result<HashMap<JobId, RunRecord>> {
-    let asked = rows::job_ids(jobs.iter().copied()).failed(doing)?;
-    let found = sqlx::query(sql!("reads/last_runs")).bind(asked).fetch_all(read).await.failed(doing)?;
+    let asked = rows::job_ids(jobs.iter().copied());
+    let found = query!("reads/last_runs", asked).fetch_all(read).await.failed(doing)?;
     Ok(unreadable.each("runs", &found, rows::run).into_iter().map(|run| (run.job, run)).collect())
 }
 
@@ -134,7 +136,7 @@ pub(super) async fn list_runs(
     let one_more = rows::limit(limit.saturating_add(1));
     let states = match filter.states.as_slice() {
         [] => None,
-        states => Some(rows::json(&states.iter().map(|state| state.code()).collect::<Vec<_>>()).failed(DOING)?),
+        states => Some(rows::json(&states.iter().map(|state| state.code()).collect::<Vec<_>>())),
     };
     let search = Search::of(filter);
     let end = match search {
@@ -196,7 +198,7 @@ pub(super) async fn list_attempts(store: &SqliteStore, tenant: TenantId, id: Run
     const DOING: &str = "list attempts";
     let mut read = store.read(DOING).await?;
     let run = run_record(&mut read, tenant, id, DOING).await?;
-    let found = sqlx::query(sql!("reads/list_attempts")).bind(id.uuid()).fetch_all(&mut *read).await.failed(DOING)?;
+    let found = read.fetch_all(query!("reads/list_attempts", id.uuid())).await?;
     let mut attempts = store.unreadable.each("attempts", &found, |row| rows::attempt(id, row));
     let outcome = match run.state {
         State::Waiting | State::Skipped | State::Unknown(_) => return Ok(attempts),
@@ -229,10 +231,8 @@ pub(super) async fn list_audit(
 ) -> Result<Page<AuditRecord, i64>> {
     const DOING: &str = "list the audit trail";
     let mut read = store.read(DOING).await?;
-    let list = sqlx::query(sql!("audit/list_audit"))
-        .bind(tenant.raw())
-        .bind(before.unwrap_or(i64::MAX))
-        .bind(rows::limit(limit.saturating_add(1)));
+    let list =
+        query!("audit/list_audit", tenant.raw(), before.unwrap_or(i64::MAX), rows::limit(limit.saturating_add(1)));
     let (found, more) = page(list.fetch(&mut *read), limit, "detail").await.failed(DOING)?;
     // Set even if the last row cannot be decoded.
     let next = found.last().filter(|_| more).map(|row| row.try_get("id")).transpose().failed(DOING)?;

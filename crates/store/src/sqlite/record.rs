@@ -13,9 +13,8 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{
-    Failed, SqliteStore, Write, lost, node, rows,
-    rows::{Hex, Text},
-    sql,
+    DbTx, Failed, SqliteStore, lost, node, rows,
+    rows::{Hex, Json, Text},
 };
 use crate::{JobTicks, Lease, OldClaim, RecordRow, Recorded, Result, RowAnswer};
 
@@ -51,7 +50,7 @@ fn born_below(batch: &[JobTicks], answers: &[Vec<RowAnswer>], open_from: RunId, 
 
 /// Inserts the rows that pass the guards and returns the answer for each. Rows are born claimed only under a lease.
 pub(super) async fn insert_ticks(
-    write: &mut Write,
+    write: &mut DbTx,
     lease: Option<&Lease>,
     batch: &[JobTicks],
 ) -> Result<Vec<Vec<RowAnswer>>> {
@@ -89,7 +88,7 @@ fn state(lease: Option<&Lease>, row: &RecordRow) -> State {
 
 /// Each tick as a string of fixed-width fields, as `record.sql` parses it: id, job, state, late, reason, tick, due_at,
 /// epoch.
-fn ticks(lease: Option<&Lease>, all: &[(&JobTicks, &RecordRow)]) -> Result<String> {
+fn ticks(lease: Option<&Lease>, all: &[(&JobTicks, &RecordRow)]) -> Json {
     let tick = |(ticks, row): &(&JobTicks, &RecordRow)| {
         let reason = match row.tick.fate {
             Fate::Skip(reason) => reason.code(),
@@ -106,22 +105,23 @@ fn ticks(lease: Option<&Lease>, all: &[(&JobTicks, &RecordRow)]) -> Result<Strin
             ticks.epoch.raw(),
         )
     };
-    rows::json(&all.iter().map(tick).collect::<Vec<_>>()).failed(DOING)
+    rows::json(&all.iter().map(tick).collect::<Vec<_>>())
 }
 
-async fn insert(write: &mut Write, lease: Option<&Lease>, all: &[(&JobTicks, &RecordRow)]) -> Result<u64> {
-    let inserted = sqlx::query(sql!("record/record"))
-        .bind(ticks(lease, all)?)
-        .bind(write.now.millis())
-        .bind(lease.map(|lease| lease.node.as_str()))
-        .bind(lease.map(|lease| lease.incarnation.uuid()))
-        .execute(&mut *write.tx)
-        .await
-        .failed_or_refused(DOING)?;
-    Ok(inserted.rows_affected())
+async fn insert(write: &mut DbTx, lease: Option<&Lease>, all: &[(&JobTicks, &RecordRow)]) -> Result<u64> {
+    let inserted = write
+        .execute_or_refuse(query!(
+            "record/record",
+            ticks(lease, all),
+            write.now.millis(),
+            lease.map(|lease| lease.node.as_str()),
+            lease.map(|lease| lease.incarnation.uuid())
+        ))
+        .await?;
+    Ok(inserted)
 }
 
-async fn enqueue(write: &mut Write, lease: Option<&Lease>, inserted: &[(&JobTicks, &RecordRow)]) -> Result<()> {
+async fn enqueue(write: &mut DbTx, lease: Option<&Lease>, inserted: &[(&JobTicks, &RecordRow)]) -> Result<()> {
     let waiting: Vec<_> = inserted
         .iter()
         .filter(|(_, row)| state(lease, row) == State::Waiting)
@@ -132,19 +132,19 @@ async fn enqueue(write: &mut Write, lease: Option<&Lease>, inserted: &[(&JobTick
             key: ticks.key.as_deref(),
         })
         .collect();
-    wait(write, &waiting, DOING).await
+    wait(write, &waiting).await
 }
 
 /// Inserts the last ticks of a definition that an edit ends, or ticks that were lost. Returns those that had no row. It
 /// has no recording guards: the caller decided in this write transaction, and the cursor may already have passed an
 /// `at` of a moment ago.
-pub(super) async fn insert_edited(write: &mut Write, due: &JobTicks) -> Result<BTreeSet<RunId>> {
+pub(super) async fn insert_edited(write: &mut DbTx, due: &JobTicks) -> Result<BTreeSet<RunId>> {
     if due.rows.is_empty() {
         return Ok(BTreeSet::new());
     }
     let all: Vec<(&JobTicks, &RecordRow)> = due.rows.iter().map(|row| (due, row)).collect();
     let inserted: Vec<Uuid> = sqlx::query_scalar(sql!("record/edit_ticks"))
-        .bind(ticks(None, &all)?)
+        .bind(ticks(None, &all))
         .bind(write.now.millis())
         .bind(due.tenant.raw())
         .fetch_all(&mut *write.tx)
@@ -165,7 +165,7 @@ pub(super) struct Queued<'a> {
 }
 
 /// Enqueues runs with the values of their rows, in the queue of their job if it has one.
-pub(super) async fn wait(write: &mut Write, runs: &[Queued<'_>], doing: &'static str) -> Result<()> {
+pub(super) async fn wait(write: &mut DbTx, runs: &[Queued<'_>]) -> Result<()> {
     if runs.is_empty() {
         return Ok(());
     }
@@ -175,22 +175,12 @@ pub(super) async fn wait(write: &mut Write, runs: &[Queued<'_>], doing: &'static
             (Hex(queued.run.uuid()), queued.priority, lead(queued.priority, queued.late), queued.key.map(Text))
         })
         .collect();
-    sqlx::query(sql!("waiting/enqueue"))
-        .bind(rows::json(&queued).failed(doing)?)
-        .bind(write.now.millis())
-        .execute(&mut *write.tx)
-        .await
-        .failed_or_refused(doing)?;
+    write.execute_or_refuse(query!("waiting/enqueue", rows::json(&queued), write.now.millis())).await?;
     Ok(())
 }
 
-async fn answers(write: &mut Write, lease: Option<&Lease>, all: &[(&JobTicks, &RecordRow)]) -> Result<Vec<RowAnswer>> {
-    let found: Vec<i64> = sqlx::query_scalar(sql!("record/record_answers"))
-        .bind(ticks(lease, all)?)
-        .bind(write.now.millis())
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+async fn answers(write: &mut DbTx, lease: Option<&Lease>, all: &[(&JobTicks, &RecordRow)]) -> Result<Vec<RowAnswer>> {
+    let found: Vec<i64> = write.scalars(query!("record/record_answers", ticks(lease, all), write.now.millis())).await?;
     let mut seen = HashSet::new();
     let answer = |(answer, (_, row)): (i64, &(&JobTicks, &RecordRow))| match answer {
         0 if seen.insert(row.tick.id) => RowAnswer::Inserted,

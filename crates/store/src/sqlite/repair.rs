@@ -7,19 +7,20 @@ use everytick_domain::{
 };
 use sqlx::Row as _;
 
-use super::{Failed, SqliteStore, calendars, node, range, record, rows, sql};
+use super::{Failed, SqliteStore, calendars, node, range, record, rows};
 use crate::tx::{JobRow, Tx as _};
 use crate::{Actor, JobTicks, Lease, RANGES_PER_LEDGER_MAX, Result, Walked, WalkedJob};
 
 pub(super) async fn walk_jobs(store: &SqliteStore, after: Option<JobId>, limit: usize) -> Result<Walked> {
     const DOING: &str = "page through the jobs";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(sql!("repair/walk_jobs"))
-        .bind(after.map_or_else(Vec::new, |after| after.uuid().into_bytes().to_vec()))
-        .bind(rows::limit(limit))
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
+    let found = read
+        .fetch_all(query!(
+            "repair/walk_jobs",
+            after.map_or_else(Vec::new, |after| after.uuid().into_bytes().to_vec()),
+            rows::limit(limit)
+        ))
+        .await?;
     let last = found.last().map(|row| rows::job_id(row, "id")).transpose().failed(DOING)?;
     let walked = |row: JobRow| WalkedJob { job: row.job, epoch: row.epoch, cursor: row.cursor };
     let mut jobs = store.unreadable.each("jobs", &found, rows::job);
@@ -33,20 +34,12 @@ pub(super) async fn load_ledgers(store: &SqliteStore, asked: &[(JobId, Window)])
     let mut ledgers = Vec::with_capacity(asked.len());
     for (job, window) in asked {
         let behind = RunId::floor(window.to.plus(Span::millis(1)));
-        let ticks: Vec<i64> = sqlx::query_scalar(sql!("repair/ledger_ticks"))
-            .bind(job.uuid())
-            .bind(RunId::floor(window.from).uuid())
-            .bind(behind.uuid())
-            .fetch_all(&mut *read)
-            .await
-            .failed(DOING)?;
-        let found = sqlx::query(sql!("repair/ledger_ranges"))
-            .bind(job.uuid())
-            .bind(behind.uuid())
-            .bind(rows::limit(RANGES_PER_LEDGER_MAX))
-            .fetch_all(&mut *read)
-            .await
-            .failed(DOING)?;
+        let ticks: Vec<i64> = read
+            .scalars(query!("repair/ledger_ticks", job.uuid(), RunId::floor(window.from).uuid(), behind.uuid()))
+            .await?;
+        let found = read
+            .fetch_all(query!("repair/ledger_ranges", job.uuid(), behind.uuid(), rows::limit(RANGES_PER_LEDGER_MAX)))
+            .await?;
         let mut ledger = Ledger { ticks: ticks.into_iter().map(DbTime::from_millis).collect(), ranges: Vec::new() };
         for row in &found {
             let (from, to) = (row.try_get("from_tick").failed(DOING)?, row.try_get("to_tick").failed(DOING)?);
@@ -63,12 +56,7 @@ pub(super) async fn repair(store: &SqliteStore, lease: &Lease, ticks: &JobTicks)
     let mut write = store.write(DOING).await?;
     let now = write.now;
     node::check(&mut write.tx, lease, now, DOING).await?;
-    let stands = sqlx::query(sql!("repair/repair_cursor"))
-        .bind(ticks.job.uuid())
-        .bind(ticks.epoch.raw())
-        .fetch_optional(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    let stands = write.fetch_optional(query!("repair/repair_cursor", ticks.job.uuid(), ticks.epoch.raw())).await?;
     let Some(stands) = stands else { return Ok(false) };
     let (tenant, cursor) = (rows::tenant(&stands).failed(DOING)?, rows::time(&stands, "next_tick").failed(DOING)?);
     if !ticks.passed_by(cursor, now) {

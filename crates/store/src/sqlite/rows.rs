@@ -12,7 +12,12 @@ use everytick_domain::{
     time::DbTime,
 };
 use serde::{Serialize, Serializer};
-use sqlx::{Row as _, sqlite::SqliteRow};
+use sqlx::{
+    Encode, Row as _, Sqlite, Type,
+    encode::IsNull,
+    error::BoxDynError,
+    sqlite::{SqliteArgumentsBuffer, SqliteRow, SqliteTypeInfo},
+};
 use uuid::Uuid;
 
 use crate::{
@@ -67,15 +72,33 @@ impl Serialize for Text<'_> {
     }
 }
 
-/// Encodes the one parameter of a batch.
-pub(super) fn json<T: Serialize>(rows: &T) -> Decoded<String> {
-    serde_json::to_string(rows).map_err(|error| sqlx::Error::Encode(error.into()))
+/// The one parameter of a batch, as JSON. An error of the encoding becomes the error of the statement.
+pub(super) fn json<T: Serialize>(rows: &T) -> Json {
+    Json(serde_json::to_string(rows).map_err(Into::into))
 }
 
-pub(super) fn run_ids(runs: impl IntoIterator<Item = RunId>) -> Decoded<String> {
+pub(super) struct Json(Result<String, BoxDynError>);
+
+impl Type<Sqlite> for Json {
+    fn type_info() -> SqliteTypeInfo {
+        <String as Type<Sqlite>>::type_info()
+    }
+}
+
+impl Encode<'_, Sqlite> for Json {
+    fn encode(self, buffer: &mut SqliteArgumentsBuffer) -> Result<IsNull, BoxDynError> {
+        <String as Encode<Sqlite>>::encode(self.0?, buffer)
+    }
+    fn encode_by_ref(&self, buffer: &mut SqliteArgumentsBuffer) -> Result<IsNull, BoxDynError> {
+        let text = self.0.as_ref().map_err(|error| error.to_string())?;
+        <&str as Encode<Sqlite>>::encode(text, buffer)
+    }
+}
+
+pub(super) fn run_ids(runs: impl IntoIterator<Item = RunId>) -> Json {
     json(&runs.into_iter().map(|run| Hex(run.uuid())).collect::<Vec<_>>())
 }
-pub(super) fn job_ids(jobs: impl IntoIterator<Item = JobId>) -> Decoded<String> {
+pub(super) fn job_ids(jobs: impl IntoIterator<Item = JobId>) -> Json {
     json(&jobs.into_iter().map(|job| Hex(job.uuid())).collect::<Vec<_>>())
 }
 

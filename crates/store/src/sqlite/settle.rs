@@ -7,11 +7,10 @@ use everytick_domain::{ids::RunId, run::Verdict, time::DbTime};
 use serde::Serialize;
 
 use super::{
-    Failed, SqliteStore, Write, flows, lost,
+    DbTx, Failed, SqliteStore, flows, lost,
     record::{self, Queued},
     rows,
     rows::{Hex, Text},
-    sql,
 };
 use crate::{Result, Settle, SettleAnswer, failures::error_hash};
 
@@ -58,18 +57,14 @@ pub(super) async fn settle(store: &SqliteStore, settles: &[Settle]) -> Result<Ve
 #[derive(Serialize)]
 struct End<'a>(Hex, i64, i16, Option<i64>, i64, Option<Text<'a>>, Option<Text<'a>>);
 
-async fn end(write: &mut Write, settles: &[&Settle]) -> Result<u64> {
+async fn end(write: &mut DbTx, settles: &[&Settle]) -> Result<u64> {
     let ends: Vec<_> = settles.iter().filter_map(|settle| ended(settle)).collect();
-    let ended = sqlx::query(sql!("settle/settle_terminal"))
-        .bind(rows::json(&ends).failed(DOING)?)
-        .execute(&mut *write.tx)
-        .await
-        .failed_or_refused(DOING)?;
-    Ok(ended.rows_affected())
+    let ended = write.execute_or_refuse(query!("settle/settle_terminal", rows::json(&ends))).await?;
+    Ok(ended)
 }
 
 /// Lists those of the runs that have failed for good in `failures`, so that they are found without reading others.
-async fn list_failures(write: &mut Write, ended: &[&Settle]) -> Result<()> {
+async fn list_failures(write: &mut DbTx, ended: &[&Settle]) -> Result<()> {
     let failure = |settle: &&&Settle| {
         let said = &settle.settlement;
         (Hex(said.run.uuid()), settle.tenant.raw(), Hex(settle.job.uuid()), said.error.as_deref().map(error_hash))
@@ -79,11 +74,7 @@ async fn list_failures(write: &mut Write, ended: &[&Settle]) -> Result<()> {
     if failed.is_empty() {
         return Ok(());
     }
-    sqlx::query(sql!("settle/failures_insert"))
-        .bind(rows::json(&failed).failed(DOING)?)
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    write.execute(query!("settle/failures_insert", rows::json(&failed))).await?;
     Ok(())
 }
 
@@ -103,14 +94,10 @@ fn ended(settle: &Settle) -> Option<End<'_>> {
     })
 }
 
-async fn answers(write: &mut Write, settles: &[&Settle]) -> Result<Vec<SettleAnswer>> {
+async fn answers(write: &mut DbTx, settles: &[&Settle]) -> Result<Vec<SettleAnswer>> {
     let asked: Vec<_> =
         settles.iter().map(|settle| (Hex(settle.settlement.run.uuid()), settle.settlement.fence.raw())).collect();
-    let locked: Vec<i64> = sqlx::query_scalar(sql!("settle/lock_settled"))
-        .bind(rows::json(&asked).failed(DOING)?)
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    let locked: Vec<i64> = write.scalars(query!("settle/lock_settled", rows::json(&asked))).await?;
     let locked: HashSet<usize> = locked.into_iter().filter_map(|key| usize::try_from(key).ok()).collect();
     // If a run occurs twice, the first entry settles it; after that the claim no longer exists.
     let mut seen = HashSet::new();
@@ -125,7 +112,7 @@ async fn answers(write: &mut Write, settles: &[&Settle]) -> Result<Vec<SettleAns
 }
 
 /// Makes runs wait again: retries, lost runs, and claims never sent.
-async fn put_back(write: &mut Write, settles: &[&Settle]) -> Result<()> {
+async fn put_back(write: &mut DbTx, settles: &[&Settle]) -> Result<()> {
     let (mut attempts, mut back, mut queued) = (Vec::new(), Vec::new(), Vec::new());
     for settle in settles {
         let said = &settle.settlement;
@@ -142,43 +129,24 @@ async fn put_back(write: &mut Write, settles: &[&Settle]) -> Result<()> {
         queued.push(Queued { run: said.run, priority: settle.priority, late: false, key: None });
     }
     if !attempts.is_empty() {
-        sqlx::query(sql!("settle/settle_attempts"))
-            .bind(rows::json(&attempts).failed(DOING)?)
-            .execute(&mut *write.tx)
-            .await
-            .failed_or_refused(DOING)?;
+        write.execute_or_refuse(query!("settle/settle_attempts", rows::json(&attempts))).await?;
     }
-    sqlx::query(sql!("settle/settle_back"))
-        .bind(rows::json(&back).failed(DOING)?)
-        .execute(&mut *write.tx)
-        .await
-        .failed_or_refused(DOING)?;
-    record::wait(write, &queued, DOING).await
+    write.execute_or_refuse(query!("settle/settle_back", rows::json(&back))).await?;
+    record::wait(write, &queued).await
 }
 
 /// Ends the claims of workers and nodes on these cancelled runs. Keeps the workers' logs as output.
-pub(super) async fn end_cancelled(write: &mut Write, runs: impl Iterator<Item = RunId> + Clone) -> Result<()> {
-    sqlx::query(sql!("worker_claims/worker_logs_kept"))
-        .bind(rows::run_ids(runs.clone()).failed(write.doing)?)
-        .execute(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+pub(super) async fn end_cancelled(write: &mut DbTx, runs: impl Iterator<Item = RunId> + Clone) -> Result<()> {
+    write.execute(query!("worker_claims/worker_logs_kept", rows::run_ids(runs.clone()))).await?;
     lost::unlist(write, runs.clone().collect()).await?;
     end_claims(write, runs).await
 }
 
 /// Removes the workers' claims on these runs.
-pub(super) async fn end_claims(write: &mut Write, runs: impl Iterator<Item = RunId>) -> Result<()> {
-    let any: bool = sqlx::query_scalar(sql!("worker_claims/worker_claims_any"))
-        .fetch_one(&mut *write.tx)
-        .await
-        .failed(write.doing)?;
+pub(super) async fn end_claims(write: &mut DbTx, runs: impl Iterator<Item = RunId>) -> Result<()> {
+    let any: bool = write.scalar(query!("worker_claims/worker_claims_any")).await?;
     if any {
-        sqlx::query(sql!("worker_claims/worker_claims_end"))
-            .bind(rows::run_ids(runs).failed(write.doing)?)
-            .execute(&mut *write.tx)
-            .await
-            .failed(write.doing)?;
+        write.execute(query!("worker_claims/worker_claims_end", rows::run_ids(runs))).await?;
     }
     Ok(())
 }

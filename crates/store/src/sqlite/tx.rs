@@ -20,10 +20,10 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{
-    Failed, Write, calendars, flows, horizon, jobs, node, queue, range, read,
+    DbTx, Failed, calendars, flows, horizon, jobs, node, queue, range, read,
     record::{self, Queued},
     rows::{self, Hex},
-    settle, sql,
+    settle,
 };
 use crate::{
     Actor, Created, IdempotencyKey, JobRef, JobTicks, Lease, Limits, OpenRun, RecordRow, Result, RunRecord,
@@ -38,7 +38,7 @@ fn run_ids(found: Vec<Uuid>) -> Vec<RunId> {
 }
 
 #[async_trait]
-impl Tx for Write {
+impl Tx for DbTx {
     fn doing(&self) -> &'static str {
         self.doing
     }
@@ -55,15 +55,8 @@ impl Tx for Write {
         Ok(self.now)
     }
     async fn audit(&mut self, tenant: TenantId, actor: &Actor, action: &str, audit: &[(String, String)]) -> Result<()> {
-        sqlx::query(sql!("audit/audit"))
-            .bind(tenant.raw())
-            .bind(self.now.millis())
-            .bind(&actor.0)
-            .bind(action)
-            .bind(rows::json(&audit).failed(self.doing)?)
-            .execute(&mut *self.tx)
-            .await
-            .failed(self.doing)?;
+        self.execute(query!("audit/audit", tenant.raw(), self.now.millis(), &actor.0, action, rows::json(&audit)))
+            .await?;
         Ok(())
     }
 
@@ -72,26 +65,21 @@ impl Tx for Write {
     }
 
     async fn find_request(&mut self, tenant: TenantId, key: &str, since: DbTime) -> Result<Option<StoredRequest>> {
-        let found: Option<(Vec<u8>, String, Uuid)> = sqlx::query_as(sql!("requests/find_request"))
-            .bind(tenant.raw())
-            .bind(key)
-            .bind(since.millis())
-            .fetch_optional(&mut *self.tx)
-            .await
-            .failed(self.doing)?;
+        let found: Option<(Vec<u8>, String, Uuid)> =
+            self.fetch_optional_as(query!("requests/find_request", tenant.raw(), key, since.millis())).await?;
         Ok(found.map(|(fingerprint, kind, id)| StoredRequest { fingerprint, kind, id }))
     }
     async fn insert_request(&mut self, tenant: TenantId, key: &IdempotencyKey, made: Made) -> Result<()> {
-        sqlx::query(sql!("requests/remember_request"))
-            .bind(tenant.raw())
-            .bind(&key.key)
-            .bind(key.fingerprint.as_slice())
-            .bind(made.kind.word())
-            .bind(made.id)
-            .bind(self.now.millis())
-            .execute(&mut *self.tx)
-            .await
-            .failed(self.doing)?;
+        self.execute(query!(
+            "requests/remember_request",
+            tenant.raw(),
+            &key.key,
+            key.fingerprint.as_slice(),
+            made.kind.word(),
+            made.id,
+            self.now.millis()
+        ))
+        .await?;
         Ok(())
     }
 
@@ -109,12 +97,11 @@ impl Tx for Write {
     }
 
     async fn lock_tenant(&mut self, tenant: TenantId) -> Result<u64> {
-        let count = sqlx::query_scalar(sql!("tenants/count_jobs")).bind(tenant.raw());
-        let live: Option<i64> = count.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
+        let live: Option<i64> = self.optional_scalar(query!("tenants/count_jobs", tenant.raw())).await?;
         Ok(live.unwrap_or(0).unsigned_abs())
     }
     async fn names_taken(&mut self, tenant: TenantId, names: &[String]) -> Result<HashSet<String>> {
-        let names = rows::json(&names).failed(self.doing)?;
+        let names = rows::json(&names);
         let taken = sqlx::query_scalar(sql!("jobs/names_taken")).bind(tenant.raw()).bind(names);
         Ok(taken.fetch_all(&mut *self.tx).await.failed(self.doing)?.into_iter().collect())
     }
@@ -136,10 +123,9 @@ impl Tx for Write {
         jobs::update(self, was, job).await
     }
     async fn last_recorded(&mut self, job: JobId, from: DbTime) -> Result<Option<DbTime>> {
-        let tick = sqlx::query_scalar(sql!("runs/last_tick")).bind(job.uuid()).bind(RunId::floor(from).uuid());
-        let tick: Option<i64> = tick.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
-        let range = sqlx::query_scalar(sql!("ranges/last_range")).bind(job.uuid());
-        let range: Option<i64> = range.fetch_optional(&mut *self.tx).await.failed(self.doing)?;
+        let tick: Option<i64> =
+            self.optional_scalar(query!("runs/last_tick", job.uuid(), RunId::floor(from).uuid())).await?;
+        let range: Option<i64> = self.optional_scalar(query!("ranges/last_range", job.uuid())).await?;
         Ok(tick.max(range).map(DbTime::from_millis))
     }
     async fn insert_edited(&mut self, was: &JobRow, edit: &Edit) -> Result<BTreeSet<RunId>> {
@@ -165,35 +151,30 @@ impl Tx for Write {
     }
 
     async fn jobs_called(&mut self, tenant: TenantId, names: &[String], ids: &[JobId]) -> Result<Vec<(JobId, String)>> {
-        let found: Vec<(Uuid, String)> = sqlx::query_as(sql!("edges/flow_named"))
-            .bind(tenant.raw())
-            .bind(rows::json(&names).failed(self.doing)?)
-            .bind(rows::job_ids(ids.iter().copied()).failed(self.doing)?)
-            .fetch_all(&mut *self.tx)
-            .await
-            .failed(self.doing)?;
+        let found: Vec<(Uuid, String)> = self
+            .fetch_all_as(query!(
+                "edges/flow_named",
+                tenant.raw(),
+                rows::json(&names),
+                rows::job_ids(ids.iter().copied())
+            ))
+            .await?;
         Ok(found.into_iter().map(|(id, name)| (JobId::from_uuid(id), name)).collect())
     }
     async fn edges_near(&mut self, jobs: &[JobId]) -> Result<Edges> {
         flows::edges(&mut self.tx, sql!("edges/flow_near"), jobs, self.doing).await
     }
     async fn children_of(&mut self, job: JobId) -> Result<Vec<String>> {
-        let found = sqlx::query_scalar(sql!("edges/flow_children")).bind(job.uuid());
-        found.fetch_all(&mut *self.tx).await.failed(self.doing)
+        self.scalars(query!("edges/flow_children", job.uuid())).await
     }
     async fn set_parents(&mut self, job: &Job, parents: &[(JobId, When)]) -> Result<()> {
-        sqlx::query(sql!("edges/flow_orphan")).bind(job.id.uuid()).execute(&mut *self.tx).await.failed(self.doing)?;
+        self.execute(query!("edges/flow_orphan", job.id.uuid())).await?;
         if parents.is_empty() {
             return Ok(());
         }
         let parents: Vec<_> = parents.iter().map(|(id, when)| (Hex(id.uuid()), when.code())).collect();
-        sqlx::query(sql!("edges/flow_adopt"))
-            .bind(job.tenant.raw())
-            .bind(job.id.uuid())
-            .bind(rows::json(&parents).failed(self.doing)?)
-            .execute(&mut *self.tx)
-            .await
-            .failed_or_refused(self.doing)?;
+        self.execute_or_refuse(query!("edges/flow_adopt", job.tenant.raw(), job.id.uuid(), rows::json(&parents)))
+            .await?;
         Ok(())
     }
 
@@ -210,42 +191,41 @@ impl Tx for Write {
     async fn insert_requested(&mut self, run: RequestedRun<'_>) -> Result<bool> {
         let (job, spec, now) = (run.job, &run.job.spec, self.now.millis());
         let skipped = run.state == State::Skipped;
-        let inserted = sqlx::query(sql!("runs/trigger"))
-            .bind(run.id.uuid())
-            .bind(job.tenant.raw())
-            .bind(job.id.uuid())
-            .bind(now)
-            .bind(run.state.code())
-            .bind(run.force)
-            .bind(skipped.then_some(now))
-            .bind(skipped.then_some(SkipReason::Overlap.code()))
-            .bind(run.payload)
-            .execute(&mut *self.tx)
-            .await
-            .failed_or_refused(self.doing)?;
-        if inserted.rows_affected() == 0 {
+        let inserted = self
+            .execute_or_refuse(query!(
+                "runs/trigger",
+                run.id.uuid(),
+                job.tenant.raw(),
+                job.id.uuid(),
+                now,
+                run.state.code(),
+                run.force,
+                skipped.then_some(now),
+                skipped.then_some(SkipReason::Overlap.code()),
+                run.payload
+            ))
+            .await?;
+        if inserted == 0 {
             return Ok(false);
         }
         if !skipped {
             let key = spec.key_of(run.payload.map(String::as_str));
             let queued = Queued { run: run.id, priority: spec.priority, late: false, key: key.as_deref() };
-            record::wait(self, &[queued], self.doing).await?;
+            record::wait(self, &[queued]).await?;
         }
         Ok(true)
     }
     async fn dequeue(&mut self, runs: &[RunId]) -> Result<()> {
-        let runs = rows::run_ids(runs.iter().copied()).failed(self.doing)?;
-        sqlx::query(sql!("waiting/dequeue")).bind(runs).execute(&mut *self.tx).await.failed(self.doing)?;
+        let runs = rows::run_ids(runs.iter().copied());
+        self.execute(query!("waiting/dequeue", runs)).await?;
         Ok(())
     }
     async fn dequeue_job(&mut self, job: JobId) -> Result<Vec<RunId>> {
-        let dequeue = sqlx::query_scalar(sql!("waiting/dequeue_job")).bind(job.uuid());
-        dequeue.fetch_all(&mut *self.tx).await.failed(self.doing).map(run_ids)
+        self.scalars(query!("waiting/dequeue_job", job.uuid())).await.map(run_ids)
     }
     async fn cancel_runs(&mut self, runs: &[RunId]) -> Result<()> {
-        let runs = rows::run_ids(runs.iter().copied()).failed(self.doing)?;
-        let cancel = sqlx::query(sql!("runs/cancel_runs")).bind(runs).bind(self.now.millis());
-        cancel.execute(&mut *self.tx).await.failed(self.doing)?;
+        let runs = rows::run_ids(runs.iter().copied());
+        self.execute(query!("runs/cancel_runs", runs, self.now.millis())).await?;
         Ok(())
     }
     async fn cancel_claimed(&mut self, job: JobId) -> Result<Vec<RunId>> {
@@ -263,34 +243,29 @@ impl Tx for Write {
         flows::leave_steps(self, runs.iter().copied()).await
     }
     async fn failed_runs(&mut self, job: &Job, from: RunId, to: RunId, limit: usize) -> Result<Vec<RunRecord>> {
-        let found = sqlx::query(sql!("runs/redrive_failed"))
-            .bind(job.id.uuid())
-            .bind(from.uuid())
-            .bind(to.uuid())
-            .bind(rows::limit(limit))
-            .bind(job.spec.concurrency_key.is_some())
-            .fetch_all(&mut *self.tx)
-            .await
-            .failed(self.doing)?;
+        let found = self
+            .fetch_all(query!(
+                "runs/redrive_failed",
+                job.id.uuid(),
+                from.uuid(),
+                to.uuid(),
+                rows::limit(limit),
+                job.spec.concurrency_key.is_some()
+            ))
+            .await?;
         Ok(self.unreadable.each("runs", &found, rows::run))
     }
     async fn run_states(&mut self, runs: &[RunId]) -> Result<HashMap<RunId, State>> {
-        let runs = rows::run_ids(runs.iter().copied()).failed(self.doing)?;
-        let found =
-            sqlx::query(sql!("runs/run_states")).bind(runs).fetch_all(&mut *self.tx).await.failed(self.doing)?;
+        let runs = rows::run_ids(runs.iter().copied());
+        let found = self.fetch_all(query!("runs/run_states", runs)).await?;
         found.iter().map(rows::run_state).collect::<std::result::Result<_, _>>().failed(self.doing)
     }
     async fn insert_redriven(&mut self, job: &Job, runs: &[(RunId, RunId, Option<String>)]) -> Result<()> {
         let pairs: Vec<_> = runs.iter().map(|(failed, run, _)| (Hex(failed.uuid()), Hex(run.uuid()))).collect();
-        sqlx::query(sql!("runs/redrive_runs"))
-            .bind(rows::json(&pairs).failed(self.doing)?)
-            .bind(self.now.millis())
-            .execute(&mut *self.tx)
-            .await
-            .failed_or_refused(self.doing)?;
+        self.execute_or_refuse(query!("runs/redrive_runs", rows::json(&pairs), self.now.millis())).await?;
         let (priority, late) = (job.spec.priority, true);
         let queued = runs.iter().map(|(_, run, key)| Queued { run: *run, priority, late, key: key.as_deref() });
         let queued: Vec<_> = queued.collect();
-        record::wait(self, &queued, self.doing).await
+        record::wait(self, &queued).await
     }
 }

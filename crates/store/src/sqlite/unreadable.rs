@@ -2,7 +2,7 @@
 
 use sqlx::Row as _;
 
-use super::{Failed, SqliteStore, Write, rows, rows::Text, sql};
+use super::{DbTx, Failed, SqliteStore, rows, rows::Text};
 use crate::{Result, UNREADABLE_KEPT, UnreadableRow, UnreadableRows};
 
 const SAVING: &str = "save undecodable rows";
@@ -20,16 +20,17 @@ pub(super) async fn save(store: &SqliteStore) -> Result<u64> {
     saved
 }
 
-async fn save_in(write: &mut Write, unsaved: &[UnreadableRow]) -> Result<u64> {
+async fn save_in(write: &mut DbTx, unsaved: &[UnreadableRow]) -> Result<u64> {
     let now = write.now;
     if !unsaved.is_empty() {
         let noted: Vec<_> = unsaved.iter().map(|row| (&row.table, Text(&row.key), Text(&row.error))).collect();
-        let save =
-            sqlx::query(sql!("unreadable/unreadable_save")).bind(rows::json(&noted).failed(SAVING)?).bind(now.millis());
+        let save = query!("unreadable/unreadable_save", rows::json(&noted), now.millis());
         save.execute(&mut *write.tx).await.failed(SAVING)?;
     }
-    let forget = sqlx::query(sql!("unreadable/unreadable_forget")).bind(now.minus(UNREADABLE_KEPT).millis());
-    forget.execute(&mut *write.tx).await.failed(SAVING)?;
+    query!("unreadable/unreadable_forget", now.minus(UNREADABLE_KEPT).millis())
+        .execute(&mut *write.tx)
+        .await
+        .failed(SAVING)?;
     let count = sqlx::query_scalar::<_, i64>("select count(*) from unreadable").fetch_one(&mut *write.tx).await;
     count.failed(SAVING).map(i64::unsigned_abs)
 }
@@ -37,7 +38,7 @@ async fn save_in(write: &mut Write, unsaved: &[UnreadableRow]) -> Result<u64> {
 pub(super) async fn list(store: &SqliteStore, limit: usize) -> Result<UnreadableRows> {
     const DOING: &str = "list undecodable rows";
     let mut read = store.read(DOING).await?;
-    let list = sqlx::query(sql!("unreadable/unreadable_list")).bind(rows::limit(limit));
+    let list = query!("unreadable/unreadable_list", rows::limit(limit));
     let mut listed = UnreadableRows::default();
     for row in list.fetch_all(&mut *read).await.failed(DOING)? {
         listed.count = row.try_get::<i64, _>("count").failed(DOING)?.unsigned_abs();

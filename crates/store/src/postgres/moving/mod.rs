@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 pub(crate) use write::write;
 
-use super::{Failed, PostgresOptions, PostgresStore, Write, days, homes, open, rows, sql};
+use super::{DbTx, Failed, PostgresOptions, PostgresStore, days, homes, open, rows};
 use crate::tx::Tx as _;
 use crate::{
     Limits, Result, StoreError,
@@ -55,7 +55,7 @@ pub(crate) async fn connect(url: &str) -> Result<PostgresStore> {
 pub(crate) async fn close(url: &str, mark: &MoveMark) -> Result<()> {
     let mut connection = open::first(&open::parse(url)?).await?;
     let mut write = connection.begin().await.failed(DOING)?;
-    sqlx::query(sql!("setup/migration_lock")).bind(open::MIGRATION_LOCK).execute(&mut *write).await.failed(DOING)?;
+    query!("setup/migration_lock", open::MIGRATION_LOCK).execute(&mut *write).await.failed(DOING)?;
     let here = the_move(&mut write).await?.map(|row| row.try_get::<Uuid, _>("id")).transpose().failed(DOING)?;
     if here != Some(mark.id) {
         return Err(StoreError::Unusable(format!(
@@ -64,7 +64,7 @@ pub(crate) async fn close(url: &str, mark: &MoveMark) -> Result<()> {
         )));
     }
     nobody_lives(&mut write).await?;
-    sqlx::query(sql!("move/move_reopen")).bind(mark.id).execute(&mut *write).await.failed(DOING)?;
+    query!("move/move_reopen", mark.id).execute(&mut *write).await.failed(DOING)?;
     write.commit().await.failed(DOING)?;
     connection.close().await.failed(DOING)
 }
@@ -81,22 +81,23 @@ pub(crate) async fn begin(
     write.finish(begun).await
 }
 
-async fn begin_in(write: &mut Write, mark: &MoveMark, source: &str, first_run: Option<RunId>) -> Result<Begun> {
-    sqlx::query(sql!("setup/migration_lock")).bind(open::MIGRATION_LOCK).execute(&mut *write.tx).await.failed(DOING)?;
+async fn begin_in(write: &mut DbTx, mark: &MoveMark, source: &str, first_run: Option<RunId>) -> Result<Begun> {
+    write.execute(query!("setup/migration_lock", open::MIGRATION_LOCK)).await?;
     if let Some(begun) = admit(&mut write.tx, Some(mark)).await? {
         return Ok(begun);
     }
     sqlx::raw_sql(sql!("move/move_tables")).execute(&mut *write.tx).await.failed(DOING)?;
     // The days around now exist in any case.
     let days_from = days::first_kept(write.read_clock().await?, first_run);
-    sqlx::query(sql!("move/move_begin"))
-        .bind(mark.id)
-        .bind(source)
-        .bind(days_from.uuid())
-        .bind(PARTS.iter().map(|part| part.name.to_owned()).collect::<Vec<_>>())
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    write
+        .execute(query!(
+            "move/move_begin",
+            mark.id,
+            source,
+            days_from.uuid(),
+            PARTS.iter().map(|part| part.name.to_owned()).collect::<Vec<_>>()
+        ))
+        .await?;
     admit(&mut write.tx, Some(mark)).await?.ok_or(StoreError::NotFound("move"))
 }
 
@@ -142,7 +143,7 @@ async fn the_move(read: &mut PgConnection) -> Result<Option<PgRow>> {
     if !has_table(read, "moves").await? {
         return Ok(None);
     }
-    sqlx::query(sql!("move/moves")).fetch_optional(read).await.failed(DOING)
+    query!("move/moves").fetch_optional(read).await.failed(DOING)
 }
 
 async fn has_table(read: &mut PgConnection, table: &str) -> Result<bool> {
@@ -150,7 +151,7 @@ async fn has_table(read: &mut PgConnection, table: &str) -> Result<bool> {
 }
 
 async fn places(read: &mut PgConnection, id: Uuid) -> Result<Vec<Progress>> {
-    let found = sqlx::query(sql!("move/move_parts")).bind(id).fetch_all(read).await.failed(DOING)?;
+    let found = query!("move/move_parts", id).fetch_all(read).await.failed(DOING)?;
     let mut places = BTreeMap::new();
     for row in &found {
         let place: Option<String> = row.try_get("place").failed(DOING)?;
@@ -203,8 +204,7 @@ pub(crate) async fn look_at_days(store: &PostgresStore) -> Result<()> {
 
 pub(crate) async fn count(store: &PostgresStore) -> Result<Vec<(String, u64)>> {
     let mut read = begin_write(store).await?;
-    let found: Vec<(String, i64)> =
-        sqlx::query_as(sql!("move/move_count")).fetch_all(&mut *read.tx).await.failed(DOING)?;
+    let found: Vec<(String, i64)> = read.fetch_all_as(query!("move/move_count")).await?;
     read.rollback().await;
     Ok(found.into_iter().map(|(table, count)| (table, count.unsigned_abs())).collect())
 }
@@ -216,24 +216,17 @@ pub(crate) async fn finish(store: &PostgresStore, id: Uuid, heights: Heights) ->
     write.finish(finished).await
 }
 
-async fn finish_in(write: &mut Write, id: Uuid, heights: Heights) -> Result<()> {
+async fn finish_in(write: &mut DbTx, id: Uuid, heights: Heights) -> Result<()> {
     nobody_lives(&mut write.tx).await?;
     settle_homes(write).await?;
-    sqlx::query(sql!("move/move_heights"))
-        .bind(heights.lease_fence)
-        .bind(heights.partition_fence)
-        .bind(heights.zone_data)
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
-    let finished = sqlx::query(sql!("move/move_finish")).bind(id).execute(&mut *write.tx).await.failed(DOING)?;
-    if finished.rows_affected() == 1 { Ok(()) } else { Err(StoreError::NotFound("move with all parts copied")) }
+    write.execute(query!("move/move_heights", heights.lease_fence, heights.partition_fence, heights.zone_data)).await?;
+    let finished = write.execute(query!("move/move_finish", id)).await?;
+    if finished == 1 { Ok(()) } else { Err(StoreError::NotFound("move with all parts copied")) }
 }
 
 /// Moves jobs with a home region to the region's block of partitions: a SQLite file has no blocks.
-async fn settle_homes(write: &mut Write) -> Result<()> {
-    let found: Vec<(Uuid, String)> =
-        sqlx::query_as(sql!("move/move_homed")).fetch_all(&mut *write.tx).await.failed(DOING)?;
+async fn settle_homes(write: &mut DbTx) -> Result<()> {
+    let found: Vec<(Uuid, String)> = write.fetch_all_as(query!("move/move_homed")).await?;
     // A definition that cannot be decoded is copied as it is.
     let homed: Vec<(Uuid, String)> = found
         .into_iter()
@@ -257,6 +250,6 @@ async fn settle_homes(write: &mut Write) -> Result<()> {
 }
 
 /// With a timeout long enough for a large batch or a count.
-async fn begin_write(store: &PostgresStore) -> Result<Write> {
-    Ok(store.writing(store.begin(&store.begin.slow, DOING).await?, DOING))
+async fn begin_write(store: &PostgresStore) -> Result<DbTx> {
+    store.write_slow(DOING).await
 }

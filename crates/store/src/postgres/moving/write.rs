@@ -7,8 +7,8 @@ use sqlx::{Postgres, postgres::PgArguments, query::Query};
 use uuid::Uuid;
 
 use super::{
-    super::{Failed, PostgresStore, Write, compact::Form, jobs::Listed, rows},
-    DOING, begin_write, nobody_lives, sql,
+    super::{DbTx, Failed, PostgresStore, compact::Form, jobs::Listed, rows},
+    DOING, begin_write, nobody_lives,
 };
 use crate::{
     Result, StoreError,
@@ -30,7 +30,7 @@ pub(crate) async fn write(
 }
 
 async fn write_in(
-    write: &mut Write,
+    write: &mut DbTx,
     id: Uuid,
     part: &'static Part,
     mut batch: Batch,
@@ -39,17 +39,18 @@ async fn write_in(
 ) -> Result<()> {
     let place = |progress: &Progress| progress.place.as_ref().map(serde_json::to_string).transpose();
     let place = |progress| place(progress).map_err(|error| StoreError::Failed { doing: DOING, source: error.into() });
-    let marked = sqlx::query(sql!("move/move_mark"))
-        .bind(id)
-        .bind(part.name)
-        .bind(place(before)?)
-        .bind(place(after)?)
-        .bind(i64::try_from(after.moved).unwrap_or(i64::MAX))
-        .bind(after.done)
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
-    if marked.rows_affected() != 1 {
+    let marked = write
+        .execute(query!(
+            "move/move_mark",
+            id,
+            part.name,
+            place(before)?,
+            place(after)?,
+            i64::try_from(after.moved).unwrap_or(i64::MAX),
+            after.done
+        ))
+        .await?;
+    if marked != 1 {
         return Err(StoreError::Unusable("another process is moving into the target".to_owned()));
     }
     nobody_lives(&mut write.tx).await?;
@@ -65,14 +66,14 @@ async fn write_in(
         return Err(StoreError::Unusable(format!("{written} of {} rows of {} were written", batch.rows, part.table)));
     }
     if !claimed.is_empty() {
-        sqlx::query(sql!("move/move_claims_list")).bind(claimed).execute(&mut *write.tx).await.failed(DOING)?;
+        write.execute(query!("move/move_claims_list", claimed)).await?;
     }
     Ok(())
 }
 
 /// Copies the leases of the source's nodes as ended ones, because those nodes no longer run. Returns the runs that they
 /// had claimed. These are listed, so that the next search for lost claims finds them.
-async fn note_claims(write: &mut Write, part: &Part, batch: &Batch, heights: Heights) -> Result<Vec<Uuid>> {
+async fn note_claims(write: &mut DbTx, part: &Part, batch: &Batch, heights: Heights) -> Result<Vec<Uuid>> {
     let [Some(ids), Some(states), Some(incarnations), Some(nodes)] =
         ["id", "state", "incarnation", "node"].map(|name| part.column(batch, name))
     else {
@@ -92,13 +93,14 @@ async fn note_claims(write: &mut Write, part: &Part, batch: &Batch, heights: Hei
     if claimed.is_empty() {
         return Ok(claimed);
     }
-    sqlx::query(sql!("move/move_claims"))
-        .bind(nodes_of.keys().copied().collect::<Vec<_>>())
-        .bind(nodes_of.into_values().collect::<Vec<_>>())
-        .bind(heights.lease_fence)
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    write
+        .execute(query!(
+            "move/move_claims",
+            nodes_of.keys().copied().collect::<Vec<_>>(),
+            nodes_of.into_values().collect::<Vec<_>>(),
+            heights.lease_fence
+        ))
+        .await?;
     Ok(claimed)
 }
 

@@ -14,7 +14,7 @@ use sqlx::{Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::{
-    super::{Failed, PostgresStore, Write, claim, day_sql, definitions, horizon, is_locked, rows, sql},
+    super::{DbTx, Failed, PostgresStore, claim, definitions, horizon, is_locked, rows},
     limits::limits,
     line::{BEGINNING, Place, Turn, Wanted},
     previous,
@@ -66,7 +66,7 @@ async fn claim_once(
 
 async fn claim_in(
     store: &PostgresStore,
-    write: &mut Write,
+    write: &mut DbTx,
     ask: &ClaimQueue,
     look: &mut Look<'_>,
 ) -> Result<QueueClaims> {
@@ -110,10 +110,7 @@ async fn claim_in(
     if let Some((QueueLimits { rate: Some(rate), .. }, spent_until)) = &limits
         && !claims.is_empty()
     {
-        sqlx::query(sql!("queue/queue_spend"))
-            .bind(ask.tenant.raw())
-            .bind(&ask.queue)
-            .bind(rate.spend(*spent_until, now, claims.len()))
+        query!("queue/queue_spend", ask.tenant.raw(), &ask.queue, rate.spend(*spent_until, now, claims.len()))
             .execute(&mut *write.tx)
             .await
             .failed(CLAIMING)?;
@@ -121,10 +118,8 @@ async fn claim_in(
     Ok(QueueClaims { now, claims })
 }
 
-async fn lock_limits(write: &mut Write, ask: &ClaimQueue) -> Result<Option<(QueueLimits, i64)>> {
-    let found = sqlx::query(sql!("queue/lock_queue_limits"))
-        .bind(ask.tenant.raw())
-        .bind(&ask.queue)
+async fn lock_limits(write: &mut DbTx, ask: &ClaimQueue) -> Result<Option<(QueueLimits, i64)>> {
+    let found = query!("queue/lock_queue_limits", ask.tenant.raw(), &ask.queue)
         .fetch_optional(&mut *write.tx)
         .await
         .failed(CLAIMING)?;
@@ -151,7 +146,7 @@ struct LockedJobs {
 
 async fn choose_runs(
     store: &PostgresStore,
-    write: &mut Write,
+    write: &mut DbTx,
     ask: &ClaimQueue,
     room: usize,
     locked: &mut LockedJobs,
@@ -198,7 +193,7 @@ async fn choose_runs(
 /// Reads the definitions of these jobs unless they are known.
 async fn define(
     store: &PostgresStore,
-    write: &mut Write,
+    write: &mut DbTx,
     jobs: &BTreeSet<JobId>,
     locked: &mut LockedJobs,
 ) -> Result<()> {
@@ -236,7 +231,7 @@ impl Look<'_> {
 
 /// The first page, behind the runs that other claims of this node have just read; from the beginning if that yields too
 /// few.
-async fn first_page(write: &mut Write, ask: &ClaimQueue, look: &mut Look<'_>, size: usize) -> Result<Vec<Candidate>> {
+async fn first_page(write: &mut DbTx, ask: &ClaimQueue, look: &mut Look<'_>, size: usize) -> Result<Vec<Candidate>> {
     let now = write.now;
     let Some(turn) = look.turn.take().filter(|turn| !turn.is_ordered(now)) else {
         return page_behind(write, ask, &LockedJobs::default(), look, size).await;
@@ -256,7 +251,7 @@ async fn first_page(write: &mut Write, ask: &ClaimQueue, look: &mut Look<'_>, si
 
 /// A page of runs that no other claim of this node is about to take.
 async fn free_page(
-    write: &mut Write,
+    write: &mut DbTx,
     ask: &ClaimQueue,
     look: &mut Look<'_>,
     from: Place,
@@ -274,7 +269,7 @@ async fn free_page(
 
 /// The next page, behind the runs that this claim has read.
 async fn page_behind(
-    write: &mut Write,
+    write: &mut DbTx,
     ask: &ClaimQueue,
     locked: &LockedJobs,
     look: &mut Look<'_>,
@@ -287,7 +282,7 @@ async fn page_behind(
 
 /// The waiting runs behind `place`, each with its position.
 async fn peek(
-    write: &mut Write,
+    write: &mut DbTx,
     ask: &ClaimQueue,
     locked: &LockedJobs,
     place: Place,
@@ -298,21 +293,23 @@ async fn peek(
         load.full_keys().into_iter().map(|key| (job.uuid(), key.to_owned())).collect::<Vec<_>>()
     };
     let (key_jobs, keys): (Vec<Uuid>, Vec<String>) = locked.loads.iter().flat_map(of_job).unzip();
-    let found = sqlx::query(sql!("queue/queue_peek"))
-        .bind(ask.tenant.raw())
-        .bind(&ask.queue)
-        .bind(write.now.millis())
-        .bind(place.0)
-        .bind(place.1)
-        .bind(rows::job_ids(full))
-        .bind(rows::limit(size))
-        .bind(key_jobs)
-        .bind(keys)
-        .bind(rows::job_ids(write.unreadable.jobs_aside()))
-        .bind(rows::run_ids(write.unreadable.runs_aside()))
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(CLAIMING)?;
+    let found = query!(
+        "queue/queue_peek",
+        ask.tenant.raw(),
+        &ask.queue,
+        write.now.millis(),
+        place.0,
+        place.1,
+        rows::job_ids(full),
+        rows::limit(size),
+        key_jobs,
+        keys,
+        rows::job_ids(write.unreadable.jobs_aside()),
+        rows::run_ids(write.unreadable.runs_aside())
+    )
+    .fetch_all(&mut *write.tx)
+    .await
+    .failed(CLAIMING)?;
     Ok(write.unreadable.each("waiting", &found, candidate))
 }
 
@@ -333,7 +330,7 @@ fn candidate(row: &PgRow) -> std::result::Result<(Place, Candidate), sqlx::Error
 /// locks, and waiting out of order could deadlock.
 async fn lock_jobs(
     store: &PostgresStore,
-    write: &mut Write,
+    write: &mut DbTx,
     candidates: &[Candidate],
     locked: &mut LockedJobs,
     wait: bool,
@@ -384,13 +381,12 @@ async fn lock_jobs(
 }
 
 /// The runs in progress of these jobs, read under their locks.
-async fn load(write: &mut Write, jobs: &BTreeSet<JobId>, locked: &mut LockedJobs) -> Result<()> {
+async fn load(write: &mut DbTx, jobs: &BTreeSet<JobId>, locked: &mut LockedJobs) -> Result<()> {
     if jobs.is_empty() {
         return Ok(());
     }
     let asked = rows::job_ids(jobs.iter().copied());
-    let found =
-        sqlx::query(sql!("queue/jobs_in_progress")).bind(&asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
+    let found = query!("queue/jobs_in_progress", &asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
     for row in &found {
         let (job, run) = (rows::job_id(row, "job").failed(CLAIMING)?, rows::run_id(row, "run").failed(CLAIMING)?);
         let Some(load) = locked.loads.get_mut(&job) else { continue };
@@ -411,7 +407,7 @@ async fn load(write: &mut Write, jobs: &BTreeSet<JobId>, locked: &mut LockedJobs
 }
 
 /// Locks and returns those of the chosen runs that no other session has locked.
-async fn free_runs(store: &PostgresStore, write: &mut Write, mut chosen: Vec<RunId>) -> Result<Vec<RunId>> {
+async fn free_runs(store: &PostgresStore, write: &mut DbTx, mut chosen: Vec<RunId>) -> Result<Vec<RunId>> {
     let mut free = HashSet::new();
     for (table, ids) in store.by_table(chosen.clone(), |id| *id) {
         free.extend(claim::free(write, &table, ids).await?);
@@ -423,7 +419,7 @@ async fn free_runs(store: &PostgresStore, write: &mut Write, mut chosen: Vec<Run
 /// Claims the chosen runs one by one. A run that cannot be claimed is noted, and later claims leave it out.
 async fn take_one_by_one(
     store: &PostgresStore,
-    write: &mut Write,
+    write: &mut DbTx,
     ask: &ClaimQueue,
     chosen: &[RunId],
     locked: &LockedJobs,
@@ -450,7 +446,7 @@ async fn take_one_by_one(
 /// Dequeues the chosen runs and claims them. Leaves out runs that another claim is taking.
 async fn take(
     store: &PostgresStore,
-    write: &mut Write,
+    write: &mut DbTx,
     ask: &ClaimQueue,
     chosen: &[RunId],
     locked: &LockedJobs,
@@ -492,19 +488,21 @@ async fn take(
             Some(WorkerClaim { run, job, until, timeout_at })
         })
         .collect();
-    sqlx::query(sql!("worker_claims/worker_claims_insert"))
-        .bind(claims.iter().map(|claim| claim.run.id.uuid()).collect::<Vec<_>>())
-        .bind(claims.iter().map(|claim| claim.run.job.uuid()).collect::<Vec<_>>())
-        .bind(claims.iter().map(|claim| claim.run.fence.raw()).collect::<Vec<_>>())
-        .bind(claims.iter().map(|claim| claim.timeout_at.millis()).collect::<Vec<_>>())
-        .bind(claims.iter().map(|claim| keys.get(&claim.run.id).cloned().flatten()).collect::<Vec<_>>())
-        .bind(claims.iter().map(|claim| claim.job.spec.overlap == Overlap::CancelPrevious).collect::<Vec<_>>())
-        .bind(ask.tenant.raw())
-        .bind(&ask.queue)
-        .bind(&*rows::text(&ask.worker))
-        .bind(until.millis())
-        .execute(&mut *write.tx)
-        .await
-        .failed_or_refused(CLAIMING)?;
+    query!(
+        "worker_claims/worker_claims_insert",
+        claims.iter().map(|claim| claim.run.id.uuid()).collect::<Vec<_>>(),
+        claims.iter().map(|claim| claim.run.job.uuid()).collect::<Vec<_>>(),
+        claims.iter().map(|claim| claim.run.fence.raw()).collect::<Vec<_>>(),
+        claims.iter().map(|claim| claim.timeout_at.millis()).collect::<Vec<_>>(),
+        claims.iter().map(|claim| keys.get(&claim.run.id).cloned().flatten()).collect::<Vec<_>>(),
+        claims.iter().map(|claim| claim.job.spec.overlap == Overlap::CancelPrevious).collect::<Vec<_>>(),
+        ask.tenant.raw(),
+        &ask.queue,
+        &*rows::text(&ask.worker),
+        until.millis()
+    )
+    .execute(&mut *write.tx)
+    .await
+    .failed_or_refused(CLAIMING)?;
     Ok(claims)
 }

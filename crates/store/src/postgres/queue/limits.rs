@@ -7,7 +7,7 @@ use everytick_domain::{
 };
 use sqlx::{Row as _, postgres::PgRow};
 
-use super::super::{Failed, PostgresStore, range, rows, sql};
+use super::super::{Failed, PostgresStore, range, rows};
 use crate::tx::Tx as _;
 use crate::{Actor, DEPTH_COUNTED_MAX, Page, QueueLook, QueueRecord, Result, queues::limits_detail};
 
@@ -21,14 +21,15 @@ pub(super) fn limits(row: &PgRow) -> std::result::Result<QueueLimits, sqlx::Erro
 pub(super) async fn look_at_queues(store: &PostgresStore, queues: &[(TenantId, String)]) -> Result<QueueLook> {
     const DOING: &str = "read the queues";
     let mut read = store.read(DOING).await?;
-    let now: i64 = sqlx::query_scalar(sql!("setup/now")).fetch_one(&mut *read).await.failed(DOING)?;
-    let found = sqlx::query(sql!("queue/queues_look"))
-        .bind(queues.iter().map(|(tenant, _)| tenant.raw()).collect::<Vec<_>>())
-        .bind(queues.iter().map(|(_, name)| name.clone()).collect::<Vec<_>>())
-        .bind(now)
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
+    let now: i64 = read.scalar(query!("setup/now")).await?;
+    let found = read
+        .fetch_all(query!(
+            "queue/queues_look",
+            queues.iter().map(|(tenant, _)| tenant.raw()).collect::<Vec<_>>(),
+            queues.iter().map(|(_, name)| name.clone()).collect::<Vec<_>>(),
+            now
+        ))
+        .await?;
     let mut look = QueueLook { now: DbTime::from_millis(now), due: Vec::new(), next_due: None };
     for row in &found {
         if row.try_get("due").failed(DOING)? {
@@ -48,16 +49,17 @@ pub(super) async fn list_queues(
 ) -> Result<Page<QueueRecord, String>> {
     const DOING: &str = "list queues";
     let mut read = store.read(DOING).await?;
-    let now: i64 = sqlx::query_scalar(sql!("setup/now")).fetch_one(&mut *read).await.failed(DOING)?;
-    let found = sqlx::query(sql!("queue/queues_list"))
-        .bind(tenant.raw())
-        .bind(from.unwrap_or_default())
-        .bind(rows::limit(limit.saturating_add(1)))
-        .bind(now)
-        .bind(rows::limit(DEPTH_COUNTED_MAX))
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
+    let now: i64 = read.scalar(query!("setup/now")).await?;
+    let found = read
+        .fetch_all(query!(
+            "queue/queues_list",
+            tenant.raw(),
+            from.unwrap_or_default(),
+            rows::limit(limit.saturating_add(1)),
+            now,
+            rows::limit(DEPTH_COUNTED_MAX)
+        ))
+        .await?;
     let mut items: Vec<QueueRecord> = store.unreadable.each("queues", &found, record);
     let next = items.split_off(limit.min(items.len())).into_iter().next().map(|queue| queue.name);
     Ok(Page { items, next })
@@ -85,15 +87,16 @@ pub(super) async fn set_queue(
     const DOING: &str = "set queue limits";
     let mut write = store.write(DOING).await?;
     let number = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
-    sqlx::query(sql!("queue/queues_set"))
-        .bind(tenant.raw())
-        .bind(name)
-        .bind(limits.concurrency.map(number))
-        .bind(limits.rate.map(|rate| number(rate.count)))
-        .bind(limits.rate.map(|rate| i64::try_from(rate.per.as_millis()).unwrap_or(i64::MAX)))
-        .execute(&mut *write.tx)
-        .await
-        .failed_or_refused(DOING)?;
+    write
+        .execute_or_refuse(query!(
+            "queue/queues_set",
+            tenant.raw(),
+            name,
+            limits.concurrency.map(number),
+            limits.rate.map(|rate| number(rate.count)),
+            limits.rate.map(|rate| i64::try_from(rate.per.as_millis()).unwrap_or(i64::MAX))
+        ))
+        .await?;
     write.read_clock().await?;
     write.audit(tenant, actor, "limit", &[(format!("queue {name}"), limits_detail(&limits))]).await?;
     range::notify(&mut write).await?;

@@ -11,7 +11,7 @@ use everytick_domain::{
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use super::super::{Failed, PostgresStore, Write, cancel, horizon, rows, sql};
+use super::super::{DbTx, Failed, PostgresStore, cancel, horizon, rows};
 use crate::tx::Tx as _;
 use crate::{Result, Supersede};
 
@@ -23,19 +23,13 @@ pub(super) async fn supersede_in_queues(store: &PostgresStore, limit: usize) -> 
     write.finish(done).await
 }
 
-async fn look(write: &mut Write, limit: usize) -> Result<Vec<RunId>> {
+async fn look(write: &mut DbTx, limit: usize) -> Result<Vec<RunId>> {
     let now = write.read_clock().await?;
-    let found: Vec<Uuid> = sqlx::query_scalar(sql!("queue/queue_previous"))
-        .bind(now.millis())
-        .bind(rows::limit(limit))
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    let found: Vec<Uuid> = write.scalars(query!("queue/queue_previous", now.millis(), rows::limit(limit))).await?;
     if found.is_empty() {
         return Ok(Vec::new());
     }
-    let locked: Vec<Uuid> =
-        sqlx::query_scalar(sql!("epochs/epochs_guarded")).bind(found).fetch_all(&mut *write.tx).await.failed(DOING)?;
+    let locked: Vec<Uuid> = write.scalars(query!("epochs/epochs_guarded", found)).await?;
     let locked: Vec<JobId> = locked.into_iter().map(JobId::from_uuid).collect();
     let jobs = horizon::readable_job_rows(&mut write.tx, &write.unreadable, &locked, DOING).await?;
     let jobs: Vec<Arc<Job>> = jobs.into_iter().map(|row| Arc::new(row.job)).collect();
@@ -43,7 +37,7 @@ async fn look(write: &mut Write, limit: usize) -> Result<Vec<RunId>> {
 }
 
 /// Cancels the open runs of these jobs that are older than the newest due one. The caller has the jobs locked.
-pub(super) async fn supersede(write: &mut Write, jobs: &[Arc<Job>]) -> Result<Vec<RunId>> {
+pub(super) async fn supersede(write: &mut DbTx, jobs: &[Arc<Job>]) -> Result<Vec<RunId>> {
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
@@ -61,15 +55,10 @@ pub(super) async fn supersede(write: &mut Write, jobs: &[Arc<Job>]) -> Result<Ve
     cancel::end_given(write, &given).await
 }
 
-async fn standing(write: &mut Write, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId, JobRuns>> {
+async fn standing(write: &mut DbTx, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId, JobRuns>> {
     let mut standing: BTreeMap<JobId, JobRuns> = BTreeMap::new();
     let asked = rows::job_ids(jobs.iter().map(|job| job.id));
-    let found = sqlx::query(sql!("queue/queue_counts"))
-        .bind(&asked)
-        .bind(write.now.millis())
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    let found = write.fetch_all(query!("queue/queue_counts", &asked, write.now.millis())).await?;
     for row in &found {
         let (job, run) = (rows::job_id(row, "job").failed(DOING)?, rows::run_id(row, "run").failed(DOING)?);
         let standing = standing.entry(job).or_default();

@@ -8,7 +8,7 @@ use everytick_domain::{
 };
 use sqlx::Row as _;
 
-use super::super::{Failed, PostgresStore, Write, day_sql, flows, is_locked, rows, settle};
+use super::super::{DbTx, Failed, PostgresStore, flows, is_locked, rows, settle};
 use crate::{Result, Success};
 
 const DOING: &str = "settle reported runs as succeeded";
@@ -31,7 +31,7 @@ async fn end(store: &PostgresStore, tenant: TenantId, done: &[Success]) -> Resul
 
 async fn end_in(
     store: &PostgresStore,
-    write: &mut Write,
+    write: &mut DbTx,
     tenant: TenantId,
     done: &[Success],
 ) -> Result<HashMap<RunId, JobId>> {

@@ -11,7 +11,7 @@ use everytick_domain::{
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::super::{Failed, PostgresStore, definitions, read, rows, sql};
+use super::super::{Failed, PostgresStore, definitions, read, rows};
 use crate::tx::Tx as _;
 use crate::{ClaimBeat, ClaimedRun, HeldClaim, OverdueClaim, Result};
 
@@ -25,15 +25,10 @@ pub(super) async fn beat_claim(
     const DOING: &str = "extend a worker's claim";
     let mut write = store.write(DOING).await?;
     let until = write.read_clock().await?.plus(lease);
-    let held = sqlx::query(sql!("worker_claims/worker_beat"))
-        .bind(tenant.raw())
-        .bind(run.uuid())
-        .bind(fence.raw())
-        .bind(until.millis())
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
-    if held.rows_affected() > 0 {
+    let held = write
+        .execute(query!("worker_claims/worker_beat", tenant.raw(), run.uuid(), fence.raw(), until.millis()))
+        .await?;
+    if held > 0 {
         write.commit().await?;
         return Ok(ClaimBeat::Held { until });
     }
@@ -51,31 +46,28 @@ pub(super) async fn log_claim(
 ) -> Result<bool> {
     const DOING: &str = "append to a worker's log";
     let mut write = store.write(DOING).await?;
-    let logged = sqlx::query(sql!("worker_claims/worker_log"))
-        .bind(tenant.raw())
-        .bind(run.uuid())
-        .bind(fence.raw())
-        .bind(&*rows::text(text))
-        .bind(i32::try_from(LOG_BYTES_MAX).unwrap_or(i32::MAX))
-        .execute(&mut *write.tx)
-        .await
-        .failed_or_refused(DOING)?;
-    if logged.rows_affected() == 0 {
+    let logged = write
+        .execute_or_refuse(query!(
+            "worker_claims/worker_log",
+            tenant.raw(),
+            run.uuid(),
+            fence.raw(),
+            &*rows::text(text),
+            i32::try_from(LOG_BYTES_MAX).unwrap_or(i32::MAX)
+        ))
+        .await?;
+    if logged == 0 {
         read::run_record(&mut write.tx, tenant, run, DOING).await?;
     }
     write.commit().await?;
-    Ok(logged.rows_affected() > 0)
+    Ok(logged > 0)
 }
 
 pub(super) async fn claim_log(store: &PostgresStore, tenant: TenantId, run: RunId) -> Result<Option<String>> {
     const DOING: &str = "read a worker's log";
     let mut read = store.read(DOING).await?;
-    let log: Option<Option<String>> = sqlx::query_scalar(sql!("worker_claims/worker_log_get"))
-        .bind(tenant.raw())
-        .bind(run.uuid())
-        .fetch_optional(&mut *read)
-        .await
-        .failed(DOING)?;
+    let log: Option<Option<String>> =
+        read.optional_scalar(query!("worker_claims/worker_log_get", tenant.raw(), run.uuid())).await?;
     Ok(log.flatten())
 }
 
@@ -84,14 +76,15 @@ pub(super) async fn load_overdue_claims(store: &PostgresStore, grace: Span, limi
     loop {
         let mut write = store.write(DOING).await?;
         let before = write.read_clock().await?.minus(grace);
-        let found = sqlx::query(sql!("worker_claims/worker_claims_overdue"))
-            .bind(before.millis())
-            .bind(rows::limit(limit))
-            .bind(rows::run_ids(store.unreadable.runs_aside()))
-            .bind(rows::job_ids(store.unreadable.jobs_aside()))
-            .fetch_all(&mut *write.tx)
-            .await
-            .failed(DOING)?;
+        let found = write
+            .fetch_all(query!(
+                "worker_claims/worker_claims_overdue",
+                before.millis(),
+                rows::limit(limit),
+                rows::run_ids(store.unreadable.runs_aside()),
+                rows::job_ids(store.unreadable.jobs_aside())
+            ))
+            .await?;
         let is_claimed = |row: &PgRow| row.try_get::<Option<Uuid>, _>("id").map(|id| id.is_some());
         let (mut claimed, mut ended) = (Vec::new(), Vec::new());
         for row in found {
@@ -109,11 +102,7 @@ pub(super) async fn load_overdue_claims(store: &PostgresStore, grace: Span, limi
             overdue.push(OverdueClaim { held, worker, timed_out });
         }
         if !ended.is_empty() {
-            sqlx::query(sql!("worker_claims/worker_claims_end"))
-                .bind(ended)
-                .execute(&mut *write.tx)
-                .await
-                .failed(DOING)?;
+            write.execute(query!("worker_claims/worker_claims_end", ended)).await?;
         }
         write.commit().await?;
         // Undecodable claims hide the others only until they are aside.
@@ -126,12 +115,9 @@ pub(super) async fn load_overdue_claims(store: &PostgresStore, grace: Span, limi
 pub(super) async fn held_claims(store: &PostgresStore, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>> {
     const DOING: &str = "read workers' claims";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(sql!("worker_claims/worker_claims_of"))
-        .bind(tenant.raw())
-        .bind(rows::run_ids(runs.iter().copied()))
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
+    let found = read
+        .fetch_all(query!("worker_claims/worker_claims_of", tenant.raw(), rows::run_ids(runs.iter().copied())))
+        .await?;
     Ok(held(store, &mut read, &found, DOING).await?.into_iter().map(|(_, held)| held).collect())
 }
 

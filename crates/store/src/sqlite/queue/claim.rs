@@ -14,7 +14,7 @@ use sqlx::{Row as _, sqlite::SqliteRow};
 use uuid::Uuid;
 
 use super::{
-    super::{Failed, SqliteStore, Write, rows, rows::Hex, sql},
+    super::{DbTx, Failed, SqliteStore, rows, rows::Hex},
     limits::limits,
     previous,
 };
@@ -37,7 +37,7 @@ async fn claim_once(store: &SqliteStore, ask: &ClaimQueue, one_by_one: bool) -> 
     Ok(claims)
 }
 
-async fn claim(write: &mut Write, ask: &ClaimQueue, one_by_one: bool) -> Result<QueueClaims> {
+async fn claim(write: &mut DbTx, ask: &ClaimQueue, one_by_one: bool) -> Result<QueueClaims> {
     let now = write.now;
     let mut room = ask.limit.min(CLAIM_RUNS_MAX);
     let queue = |statement| sqlx::query(statement).bind(ask.tenant.raw()).bind(&ask.queue);
@@ -80,7 +80,7 @@ struct KnownJobs {
     gone: BTreeSet<RunId>,
 }
 
-async fn choose_runs(write: &mut Write, ask: &ClaimQueue, room: usize, known: &mut KnownJobs) -> Result<Vec<RunId>> {
+async fn choose_runs(write: &mut DbTx, ask: &ClaimQueue, room: usize, known: &mut KnownJobs) -> Result<Vec<RunId>> {
     let mut chosen = Vec::new();
     let mut place = (i64::MIN, Uuid::nil());
     for page in 0..CLAIM_PAGES_MAX {
@@ -102,7 +102,7 @@ async fn choose_runs(write: &mut Write, ask: &ClaimQueue, room: usize, known: &m
 
 /// The next page of waiting runs behind `place`. Advances `place`.
 async fn peek(
-    write: &mut Write,
+    write: &mut DbTx,
     ask: &ClaimQueue,
     known: &KnownJobs,
     place: &mut (i64, Uuid),
@@ -113,20 +113,22 @@ async fn peek(
         load.full_keys().into_iter().map(|key| (Hex(job.uuid()), key.to_owned())).collect::<Vec<_>>()
     };
     let keys: Vec<_> = known.loads.iter().flat_map(of_job).collect();
-    let found = sqlx::query(sql!("queue/queue_peek"))
-        .bind(ask.tenant.raw())
-        .bind(&ask.queue)
-        .bind(write.now.millis())
-        .bind(place.0)
-        .bind(place.1)
-        .bind(rows::job_ids(full).failed(CLAIMING)?)
-        .bind(rows::limit(size))
-        .bind(rows::json(&keys).failed(CLAIMING)?)
-        .bind(rows::job_ids(write.unreadable.jobs_aside()).failed(CLAIMING)?)
-        .bind(rows::run_ids(write.unreadable.runs_aside()).failed(CLAIMING)?)
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(CLAIMING)?;
+    let found = query!(
+        "queue/queue_peek",
+        ask.tenant.raw(),
+        &ask.queue,
+        write.now.millis(),
+        place.0,
+        place.1,
+        rows::job_ids(full),
+        rows::limit(size),
+        rows::json(&keys),
+        rows::job_ids(write.unreadable.jobs_aside()),
+        rows::run_ids(write.unreadable.runs_aside())
+    )
+    .fetch_all(&mut *write.tx)
+    .await
+    .failed(CLAIMING)?;
     if let Some(last) = found.last() {
         *place = (last.try_get("rank").failed(CLAIMING)?, last.try_get("run").failed(CLAIMING)?);
     }
@@ -143,14 +145,14 @@ fn candidate(row: &SqliteRow) -> std::result::Result<Candidate, sqlx::Error> {
     })
 }
 
-async fn load_jobs(write: &mut Write, candidates: &[Candidate], known: &mut KnownJobs) -> Result<()> {
+async fn load_jobs(write: &mut DbTx, candidates: &[Candidate], known: &mut KnownJobs) -> Result<()> {
     let new: BTreeSet<JobId> =
         candidates.iter().map(|candidate| candidate.job).filter(|job| !known.jobs.contains_key(job)).collect();
     if new.is_empty() {
         return Ok(());
     }
-    let asked = rows::job_ids(new.iter().copied()).failed(CLAIMING)?;
-    let found = sqlx::query(sql!("jobs/load_jobs")).bind(asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
+    let asked = rows::job_ids(new.iter().copied());
+    let found = query!("jobs/load_jobs", asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
     let mut guarded = Vec::new();
     for row in write.unreadable.each("jobs", &found, rows::job) {
         if row.job.spec.is_guarded() {
@@ -169,9 +171,8 @@ async fn load_jobs(write: &mut Write, candidates: &[Candidate], known: &mut Know
         .cloned()
         .collect();
     known.gone.extend(previous::supersede(write, &cancelling).await?);
-    let asked = rows::job_ids(guarded).failed(CLAIMING)?;
-    let found =
-        sqlx::query(sql!("queue/jobs_in_progress")).bind(&asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
+    let asked = rows::job_ids(guarded);
+    let found = query!("queue/jobs_in_progress", &asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
     for row in &found {
         let (job, run) = (rows::job_id(row, "job").failed(CLAIMING)?, rows::run_id(row, "run").failed(CLAIMING)?);
         let Some(load) = known.loads.get_mut(&job) else { continue };
@@ -182,8 +183,7 @@ async fn load_jobs(write: &mut Write, candidates: &[Candidate], known: &mut Know
         }
     }
     // The node may still have claims on runs of a job that had another target.
-    let found =
-        sqlx::query(sql!("horizon/open_claimed")).bind(&asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
+    let found = query!("horizon/open_claimed", &asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
     for row in &found {
         let (job, run) = rows::open_run(row).failed(CLAIMING)?;
         if let Some(load) = known.loads.get_mut(&job) {
@@ -195,7 +195,7 @@ async fn load_jobs(write: &mut Write, candidates: &[Candidate], known: &mut Know
 
 /// Claims the chosen runs one by one. A run that cannot be claimed is noted, and later claims leave it out.
 async fn take_one_by_one(
-    write: &mut Write,
+    write: &mut DbTx,
     ask: &ClaimQueue,
     chosen: &[RunId],
     known: &KnownJobs,
@@ -216,16 +216,13 @@ async fn take_one_by_one(
     Ok(claims)
 }
 
-async fn take(write: &mut Write, ask: &ClaimQueue, chosen: &[RunId], known: &KnownJobs) -> Result<Vec<WorkerClaim>> {
+async fn take(write: &mut DbTx, ask: &ClaimQueue, chosen: &[RunId], known: &KnownJobs) -> Result<Vec<WorkerClaim>> {
     if chosen.is_empty() {
         return Ok(Vec::new());
     }
     let now = write.now;
-    let ids = rows::run_ids(chosen.iter().copied()).failed(CLAIMING)?;
-    let found = sqlx::query(sql!("queue/queue_claim"))
-        .bind(&ids)
-        .bind(now.millis())
-        .bind(&ask.worker)
+    let ids = rows::run_ids(chosen.iter().copied());
+    let found = query!("queue/queue_claim", &ids, now.millis(), &ask.worker)
         .fetch_all(&mut *write.tx)
         .await
         .failed_or_refused(CLAIMING)?;
@@ -247,15 +244,17 @@ async fn take(write: &mut Write, ask: &ClaimQueue, chosen: &[RunId], known: &Kno
         let previous = claim.job.spec.overlap == Overlap::CancelPrevious;
         (Hex(run.id.uuid()), Hex(run.job.uuid()), run.fence.raw(), claim.timeout_at.millis(), u8::from(previous))
     };
-    sqlx::query(sql!("worker_claims/worker_claims_insert"))
-        .bind(rows::json(&claims.iter().map(noted).collect::<Vec<_>>()).failed(CLAIMING)?)
-        .bind(ask.tenant.raw())
-        .bind(&ask.queue)
-        .bind(&ask.worker)
-        .bind(until.millis())
-        .execute(&mut *write.tx)
-        .await
-        .failed_or_refused(CLAIMING)?;
-    sqlx::query(sql!("waiting/dequeue")).bind(ids).execute(&mut *write.tx).await.failed(CLAIMING)?;
+    query!(
+        "worker_claims/worker_claims_insert",
+        rows::json(&claims.iter().map(noted).collect::<Vec<_>>()),
+        ask.tenant.raw(),
+        &ask.queue,
+        &ask.worker,
+        until.millis()
+    )
+    .execute(&mut *write.tx)
+    .await
+    .failed_or_refused(CLAIMING)?;
+    query!("waiting/dequeue", ids).execute(&mut *write.tx).await.failed(CLAIMING)?;
     Ok(claims)
 }

@@ -7,7 +7,7 @@ use everytick_domain::{
 };
 use sqlx::{Row as _, sqlite::SqliteRow};
 
-use super::super::{Failed, SqliteStore, rows, sql};
+use super::super::{Failed, SqliteStore, rows};
 use crate::tx::Tx as _;
 use crate::{Actor, DEPTH_COUNTED_MAX, Page, QueueLook, QueueRecord, Result, queues::limits_detail};
 
@@ -22,12 +22,7 @@ pub(super) async fn look_at_queues(store: &SqliteStore, queues: &[(TenantId, Str
     let mut read = store.read(DOING).await?;
     let now = store.clock.now();
     let asked: Vec<_> = queues.iter().map(|(tenant, name)| (tenant.raw(), name)).collect();
-    let found = sqlx::query(sql!("queue/queues_look"))
-        .bind(rows::json(&asked).failed(DOING)?)
-        .bind(now.millis())
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
+    let found = read.fetch_all(query!("queue/queues_look", rows::json(&asked), now.millis())).await?;
     let mut look = QueueLook { now, due: Vec::new(), next_due: None };
     for row in &found {
         if row.try_get("due").failed(DOING)? {
@@ -46,15 +41,16 @@ pub(super) async fn list_queues(
 ) -> Result<Page<QueueRecord, String>> {
     const DOING: &str = "list queues";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(sql!("queue/queues_list"))
-        .bind(tenant.raw())
-        .bind(from.unwrap_or_default())
-        .bind(rows::limit(limit.saturating_add(1)))
-        .bind(store.clock.now().millis())
-        .bind(rows::limit(DEPTH_COUNTED_MAX))
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
+    let found = read
+        .fetch_all(query!(
+            "queue/queues_list",
+            tenant.raw(),
+            from.unwrap_or_default(),
+            rows::limit(limit.saturating_add(1)),
+            store.clock.now().millis(),
+            rows::limit(DEPTH_COUNTED_MAX)
+        ))
+        .await?;
     let record = |row: &SqliteRow| {
         let count = |name| row.try_get::<i64, _>(name).map(i64::unsigned_abs);
         Ok(QueueRecord {
@@ -80,15 +76,16 @@ pub(super) async fn set_queue(
 ) -> Result<()> {
     const DOING: &str = "set queue limits";
     let mut write = store.write(DOING).await?;
-    sqlx::query(sql!("queue/queues_set"))
-        .bind(tenant.raw())
-        .bind(name)
-        .bind(limits.concurrency)
-        .bind(limits.rate.map(|rate| rate.count))
-        .bind(limits.rate.map(|rate| i64::try_from(rate.per.as_millis()).unwrap_or(i64::MAX)))
-        .execute(&mut *write.tx)
-        .await
-        .failed_or_refused(DOING)?;
+    write
+        .execute_or_refuse(query!(
+            "queue/queues_set",
+            tenant.raw(),
+            name,
+            limits.concurrency,
+            limits.rate.map(|rate| rate.count),
+            limits.rate.map(|rate| i64::try_from(rate.per.as_millis()).unwrap_or(i64::MAX))
+        ))
+        .await?;
     write.audit(tenant, actor, "limit", &[(format!("queue {name}"), limits_detail(&limits))]).await?;
     write.commit().await
 }

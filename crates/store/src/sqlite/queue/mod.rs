@@ -14,7 +14,7 @@ use everytick_domain::{
     time::Span,
 };
 
-use super::{Failed, SqliteStore, Write, sql};
+use super::{DbTx, SqliteStore};
 use crate::{
     Actor, ClaimBeat, ClaimQueue, HeldClaim, OverdueClaim, Page, QueueClaims, QueueLook, QueueRecord, QueueStore,
     Result, Success,
@@ -34,8 +34,8 @@ impl QueueStore for SqliteStore {
     async fn claim_log(&self, tenant: TenantId, run: RunId) -> Result<Option<String>> {
         const DOING: &str = "read a worker's log";
         let mut read = self.read(DOING).await?;
-        let query = sqlx::query_scalar(sql!("worker_claims/worker_log_get")).bind(tenant.raw()).bind(run.uuid());
-        let log: Option<Option<String>> = query.fetch_optional(&mut *read).await.failed(DOING)?;
+        let log: Option<Option<String>> =
+            read.optional_scalar(query!("worker_claims/worker_log_get", tenant.raw(), run.uuid())).await?;
         Ok(log.flatten())
     }
     async fn held_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>> {
@@ -67,18 +67,18 @@ impl QueueStore for SqliteStore {
 }
 
 /// Moves the waiting runs of a job to the queue of its new target.
-pub(super) async fn requeue(write: &mut Write, job: &Job) -> Result<()> {
-    let (doing, queue) = (write.doing, job.spec.target.queue());
-    sqlx::query(sql!("waiting/requeue_waiting"))
-        .bind(job.id.uuid())
-        .bind(queue)
-        .bind(lead(job.spec.priority, false))
-        .bind(lead(job.spec.priority, true))
-        .bind(write.now.millis())
-        .execute(&mut *write.tx)
-        .await
-        .failed(doing)?;
-    let epoch = sqlx::query(sql!("epochs/requeue_epoch")).bind(job.id.uuid()).bind(queue);
-    epoch.execute(&mut *write.tx).await.failed(doing)?;
+pub(super) async fn requeue(write: &mut DbTx, job: &Job) -> Result<()> {
+    let queue = job.spec.target.queue();
+    write
+        .execute(query!(
+            "waiting/requeue_waiting",
+            job.id.uuid(),
+            queue,
+            lead(job.spec.priority, false),
+            lead(job.spec.priority, true),
+            write.now.millis()
+        ))
+        .await?;
+    write.execute(query!("epochs/requeue_epoch", job.id.uuid(), queue)).await?;
     Ok(())
 }

@@ -11,7 +11,7 @@ use everytick_domain::{
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use super::super::{Failed, SqliteStore, Write, cancel, rows, sql};
+use super::super::{DbTx, Failed, SqliteStore, cancel, rows};
 use crate::{Result, Supersede};
 
 const DOING: &str = "cancel superseded runs in queues";
@@ -26,8 +26,8 @@ pub(super) async fn supersede_in_queues(store: &SqliteStore, limit: usize) -> Re
         return Ok(Vec::new());
     }
     let mut write = store.write(DOING).await?;
-    let asked = rows::job_ids(found.into_iter().map(JobId::from_uuid)).failed(DOING)?;
-    let jobs = sqlx::query(sql!("jobs/load_jobs")).bind(asked).fetch_all(&mut *write.tx).await.failed(DOING)?;
+    let asked = rows::job_ids(found.into_iter().map(JobId::from_uuid));
+    let jobs = write.fetch_all(query!("jobs/load_jobs", asked)).await?;
     let jobs: Vec<Arc<Job>> =
         write.unreadable.each("jobs", &jobs, rows::job).into_iter().map(|row| Arc::new(row.job)).collect();
     let gone = supersede(&mut write, &jobs).await?;
@@ -36,7 +36,7 @@ pub(super) async fn supersede_in_queues(store: &SqliteStore, limit: usize) -> Re
 }
 
 /// Cancels the open runs of these jobs that are older than the newest due one.
-pub(super) async fn supersede(write: &mut Write, jobs: &[Arc<Job>]) -> Result<Vec<RunId>> {
+pub(super) async fn supersede(write: &mut DbTx, jobs: &[Arc<Job>]) -> Result<Vec<RunId>> {
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
@@ -54,15 +54,10 @@ pub(super) async fn supersede(write: &mut Write, jobs: &[Arc<Job>]) -> Result<Ve
     cancel::end_given(write, &given).await
 }
 
-async fn standing(write: &mut Write, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId, JobRuns>> {
+async fn standing(write: &mut DbTx, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId, JobRuns>> {
     let mut standing: BTreeMap<JobId, JobRuns> = BTreeMap::new();
-    let asked = rows::job_ids(jobs.iter().map(|job| job.id)).failed(DOING)?;
-    let found = sqlx::query(sql!("queue/queue_counts"))
-        .bind(&asked)
-        .bind(write.now.millis())
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(DOING)?;
+    let asked = rows::job_ids(jobs.iter().map(|job| job.id));
+    let found = write.fetch_all(query!("queue/queue_counts", &asked, write.now.millis())).await?;
     for row in &found {
         let (job, run) = (rows::job_id(row, "job").failed(DOING)?, rows::run_id(row, "run").failed(DOING)?);
         let standing = standing.entry(job).or_default();
@@ -76,7 +71,7 @@ async fn standing(write: &mut Write, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId
         }
     }
     // The node may still have claims on runs of a job that had another target.
-    let found = sqlx::query(sql!("horizon/open_claimed")).bind(&asked).fetch_all(&mut *write.tx).await.failed(DOING)?;
+    let found = write.fetch_all(query!("horizon/open_claimed", &asked)).await?;
     for row in &found {
         let (job, run) = rows::open_run(row).failed(DOING)?;
         let open = Open { claimed: run.state == State::Claimed, attempts: run.attempt };

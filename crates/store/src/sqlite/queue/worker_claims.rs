@@ -14,7 +14,7 @@ use everytick_domain::{
 };
 use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 
-use super::super::{Failed, SqliteStore, read, rows, sql};
+use super::super::{Failed, SqliteStore, read, rows};
 use crate::{ClaimBeat, ClaimedRun, HeldClaim, OverdueClaim, Result, Settle, SettleAnswer, Store as _, Success};
 
 pub(super) async fn beat_claim(
@@ -27,15 +27,10 @@ pub(super) async fn beat_claim(
     const DOING: &str = "extend a worker's claim";
     let mut write = store.write(DOING).await?;
     let until = write.now.plus(lease);
-    let held = sqlx::query(sql!("worker_claims/worker_beat"))
-        .bind(tenant.raw())
-        .bind(run.uuid())
-        .bind(fence.raw())
-        .bind(until.millis())
-        .execute(&mut *write.tx)
-        .await
-        .failed(DOING)?;
-    if held.rows_affected() > 0 {
+    let held = write
+        .execute(query!("worker_claims/worker_beat", tenant.raw(), run.uuid(), fence.raw(), until.millis()))
+        .await?;
+    if held > 0 {
         write.commit().await?;
         return Ok(ClaimBeat::Held { until });
     }
@@ -52,34 +47,36 @@ pub(super) async fn log_claim(
 ) -> Result<bool> {
     const DOING: &str = "append to a worker's log";
     let mut write = store.write(DOING).await?;
-    let logged = sqlx::query(sql!("worker_claims/worker_log"))
-        .bind(tenant.raw())
-        .bind(run.uuid())
-        .bind(fence.raw())
-        .bind(text.replace('\0', "\u{fffd}"))
-        .bind(rows::limit(LOG_BYTES_MAX))
-        .execute(&mut *write.tx)
-        .await
-        .failed_or_refused(DOING)?;
-    if logged.rows_affected() == 0 {
+    let logged = write
+        .execute_or_refuse(query!(
+            "worker_claims/worker_log",
+            tenant.raw(),
+            run.uuid(),
+            fence.raw(),
+            text.replace('\0', "\u{fffd}"),
+            rows::limit(LOG_BYTES_MAX)
+        ))
+        .await?;
+    if logged == 0 {
         read::run_record(&mut write.tx, tenant, run, DOING).await?;
     }
     write.commit().await?;
-    Ok(logged.rows_affected() > 0)
+    Ok(logged > 0)
 }
 
 pub(super) async fn load_overdue_claims(store: &SqliteStore, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>> {
     const DOING: &str = "find expired worker claims";
     loop {
         let mut read = store.read(DOING).await?;
-        let found = sqlx::query(sql!("worker_claims/worker_claims_overdue"))
-            .bind(store.clock.now().minus(grace).millis())
-            .bind(rows::limit(limit))
-            .bind(rows::run_ids(store.unreadable.runs_aside()).failed(DOING)?)
-            .bind(rows::job_ids(store.unreadable.jobs_aside()).failed(DOING)?)
-            .fetch_all(&mut *read)
-            .await
-            .failed(DOING)?;
+        let found = read
+            .fetch_all(query!(
+                "worker_claims/worker_claims_overdue",
+                store.clock.now().minus(grace).millis(),
+                rows::limit(limit),
+                rows::run_ids(store.unreadable.runs_aside()),
+                rows::job_ids(store.unreadable.jobs_aside())
+            ))
+            .await?;
         let aside = store.unreadable.aside_count();
         let mut overdue = Vec::with_capacity(found.len());
         for (row, held) in held(store, &mut read, &found, DOING).await? {
@@ -96,12 +93,9 @@ pub(super) async fn load_overdue_claims(store: &SqliteStore, grace: Span, limit:
 pub(super) async fn held_claims(store: &SqliteStore, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>> {
     const DOING: &str = "read workers' claims";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(sql!("worker_claims/worker_claims_of"))
-        .bind(tenant.raw())
-        .bind(rows::run_ids(runs.iter().copied()).failed(DOING)?)
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
+    let found = read
+        .fetch_all(query!("worker_claims/worker_claims_of", tenant.raw(), rows::run_ids(runs.iter().copied())))
+        .await?;
     Ok(held(store, &mut read, &found, DOING).await?.into_iter().map(|(_, held)| held).collect())
 }
 
@@ -127,8 +121,8 @@ async fn held<'r>(
     let claim = |row: &'r SqliteRow| store.unreadable.one("runs", row, rows::claimed).map(|run| (row, run));
     let runs: Vec<(&SqliteRow, ClaimedRun)> = found.iter().filter_map(claim).collect();
     let ids: BTreeSet<JobId> = runs.iter().map(|(_, run)| run.job).collect();
-    let asked = rows::job_ids(ids).failed(doing)?;
-    let jobs = sqlx::query(sql!("jobs/load_jobs")).bind(asked).fetch_all(connection).await.failed(doing)?;
+    let asked = rows::job_ids(ids);
+    let jobs = query!("jobs/load_jobs", asked).fetch_all(connection).await.failed(doing)?;
     let jobs: HashMap<JobId, Arc<Job>> = store
         .unreadable
         .each("jobs", &jobs, rows::job)
