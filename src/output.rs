@@ -39,6 +39,21 @@ impl Output {
         Self { times, ..self }
     }
 
+    /// Shows times in the zone of a job, else in the local zone.
+    pub(crate) fn in_zone(self, job: Option<&str>) -> Self {
+        self.with_times(self.times.in_zone(job))
+    }
+
+    /// An instant as tables show it: RFC 3339 in the zone of the output. JSON output stays in UTC.
+    pub(crate) fn time(&self, at: impl ToString) -> String {
+        self.times.show(&at.to_string())
+    }
+
+    /// The same; an absent instant is an empty text.
+    pub(crate) fn time_of(&self, at: Option<&String>) -> Text {
+        Text::plain(at.map(|at| self.time(at)).unwrap_or_default())
+    }
+
     /// How the command reads and shows times.
     pub(crate) fn times(&self) -> Times {
         self.times

@@ -17,14 +17,25 @@ static LOCAL: LazyLock<LocalZone> = LazyLock::new(|| LocalZone::system(TimeZone:
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Times {
     utc: bool,
+    /// The zone of the job that the output is about.
+    job: Option<&'static str>,
 }
 
 impl Times {
     pub(crate) const fn new(utc: bool) -> Self {
-        Self { utc }
+        Self { utc, job: None }
     }
 
     /// `job` is the name of the job's zone, if the command is about one job and it has a zone.
+    pub(crate) fn in_zone(self, job: Option<&str>) -> Self {
+        Self { job: job.and_then(LocalZone::constant_name), ..self }
+    }
+
+    /// An instant of an answer as RFC 3339 in the zone. A text that is not an instant is returned unchanged.
+    pub(crate) fn show(self, at: &str) -> String {
+        at.parse().map_or_else(|_| at.to_owned(), |at| self.zone(self.job).show(at))
+    }
+
     fn zone(self, job: Option<&str>) -> LocalZone {
         if self.utc {
             return LocalZone::utc();

@@ -161,20 +161,21 @@ impl Backfill {
         let payload = self.payload.as_deref().map(job::payload).transpose()?;
         let order = if self.newest_first { Order::Newest } else { Order::Oldest };
         let rate = self.rate.map(|rate| rate.to_string());
-        let zone = job::zone_for(client, &self.job, [Some(&self.from), Some(&self.to)]).await?;
+        let zone = job::zone(client, &self.job).await?;
         let read = |flag, text: &InstantText| out.times().read(flag, text, Lean::Past, zone.as_deref());
         let (from, to) = (read("from", &self.from)?, read("to", &self.to)?);
         let body = Asked { from, to, order: order.word(), rate, payload, dry_run: self.dry_run };
         let request = client.post(&["jobs", &self.job, "backfill"]);
         let request = request.header_some("idempotency-key", self.idempotency_key);
         let answer = request.json(&body)?.send().await?;
+        let out = out.in_zone(zone.as_deref());
         let made: View = answer.read()?;
         match &made.id {
             Some(id) if self.wait => {
                 output::note_line(&format!("backfill {id} covers {} ticks", made.total));
                 wait_for(client, id, out).await
             }
-            Some(_) => show(&answer, out),
+            Some(_) => show(client, &answer, out).await,
             None => preview(&answer, &made, out),
         }
     }
@@ -184,10 +185,14 @@ impl BackfillCommand {
     pub(crate) async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
         match self {
             Self::List(list) => list.run(client, out).await,
-            Self::Get(One { backfill }) => show(&client.get(&["backfills", &backfill.to_string()]).send().await?, out),
+            Self::Get(One { backfill }) => {
+                let answer = client.get(&["backfills", &backfill.to_string()]).send().await?;
+                show(client, &answer, out).await
+            }
             Self::Cancel(Cancel { one: One { backfill }, runs }) => {
                 let request = client.post(&["backfills", &backfill.to_string(), "cancel"]);
-                show(&request.query_some("cancel_runs", runs.then_some(true)).send().await?, out)
+                let answer = request.query_some("cancel_runs", runs.then_some(true)).send().await?;
+                show(client, &answer, out).await
             }
         }
     }
@@ -200,18 +205,20 @@ impl List {
         if out.is_json() {
             return Ok(out.json(&page)?);
         }
+        let zone = job::zone(client, &self.job).await?;
+        let out = out.in_zone(zone.as_deref());
         let backfills: Vec<View> = page.read()?;
         let row = |view: &View| {
             vec![
                 Text::plain(view.id.clone().unwrap_or_default()),
                 state_text(view),
-                Text::plain(&*view.from),
-                Text::plain(&*view.to),
+                Text::plain(out.time(&view.from)),
+                Text::plain(out.time(&view.to)),
                 Text::number(view.total.to_string()),
                 Text::number(view.made.to_string()),
                 Text::number(view.ended.to_string()),
                 Text::number(view.failed.to_string()),
-                Text::plain(view.created_at.clone().unwrap_or_default()),
+                out.time_of(view.created_at.as_ref()),
             ]
         };
         let header = ["BACKFILL", "STATE", "FROM", "TO", "TICKS", "MADE", "ENDED", "FAILED", "CREATED AT"];
@@ -234,18 +241,20 @@ fn state_text(view: &View) -> Text {
     Text::new(state, tone)
 }
 
-fn show(answer: &Answer, out: Output) -> anyhow::Result<()> {
+async fn show(client: &Client, answer: &Answer, out: Output) -> anyhow::Result<()> {
     if out.is_json() {
         return Ok(out.json(answer)?);
     }
     let view: View = answer.read()?;
+    let zone = job::zone(client, &view.job).await?;
+    let out = out.in_zone(zone.as_deref());
     let state = state_text(&view);
     let some = |count: u64| if count == 0 { String::new() } else { count.to_string() };
     Ok(out.facts(vec![
         ("Backfill", Text::plain(view.id.unwrap_or_default())),
         ("Job", Text::plain(view.job)),
-        ("From", Text::plain(view.from)),
-        ("To", Text::plain(view.to)),
+        ("From", Text::plain(out.time(view.from))),
+        ("To", Text::plain(out.time(view.to))),
         ("Order", Text::plain(format!("{} first", view.order))),
         ("Rate", Text::plain(view.rate.unwrap_or_default())),
         ("State", state),
@@ -255,8 +264,8 @@ fn show(answer: &Answer, out: Output) -> anyhow::Result<()> {
         ("Succeeded", Text::plain(some(view.succeeded))),
         ("Failed", Text::plain(some(view.failed))),
         ("Cancelled", Text::plain(some(view.cancelled))),
-        ("Created at", Text::plain(view.created_at.unwrap_or_default())),
-        ("Finished at", Text::plain(view.finished_at.unwrap_or_default())),
+        ("Created at", out.time_of(view.created_at.as_ref())),
+        ("Finished at", out.time_of(view.finished_at.as_ref())),
         ("Note", Text::plain(view.note.unwrap_or_default())),
     ])?)
 }
@@ -268,13 +277,13 @@ fn preview(answer: &Answer, view: &View, out: Output) -> anyhow::Result<()> {
     let (first, last) = (view.first.clone().unwrap_or_default(), view.last.clone().unwrap_or_default());
     let named = (first.len() + last.len()) as u64;
     for tick in &first {
-        out.line(tick)?;
+        out.line(&out.time(tick))?;
     }
     if named < view.total {
         out.line(&format!("... {} more ...", view.total - named))?;
     }
     for tick in &last {
-        out.line(tick)?;
+        out.line(&out.time(tick))?;
     }
     let rate = view.rate.as_ref().map(|rate| format!(", at {rate}")).unwrap_or_default();
     output::note_line(&format!("dry run: would create {} runs of {}{rate}; nothing was created", view.total, view.job));
@@ -306,7 +315,7 @@ async fn wait_for(client: &Client, id: &str, out: Output) -> anyhow::Result<()> 
         }
     };
     progress.end();
-    show(&answer, out)?;
+    show(client, &answer, out).await?;
     let view: View = answer.read()?;
     match view.state.as_deref() {
         Some("done") if view.succeeded == view.total => Ok(()),

@@ -184,7 +184,7 @@ fn done(out: Output, answer: Answer, verb: &str) -> anyhow::Result<()> {
         return Ok(out.json(&answer)?);
     }
     let calendar: CalendarView = answer.read()?;
-    let since = calendar.effective_at.map(|at| format!("; in effect since {at}")).unwrap_or_default();
+    let since = calendar.effective_at.map(|at| format!("; in effect since {}", out.time(at))).unwrap_or_default();
     let jobs = match calendar.jobs {
         0 => String::new(),
         1 => "; 1 job uses it".to_owned(),
@@ -210,7 +210,7 @@ async fn list(client: &Client, out: Output, page: PageFlags) -> anyhow::Result<(
             Text::number(calendar.dates.len().to_string()),
             Text::number(calendar.yearly.len().to_string()),
             Text::number(calendar.jobs.to_string()),
-            Text::plain(&calendar.updated_at),
+            Text::plain(out.time(&calendar.updated_at)),
         ]
     });
     out.table(&["NAME", "ZONE", "DATES", "YEARLY", "JOBS", "UPDATED"], rows.collect())?;
@@ -226,7 +226,7 @@ fn print(out: Output, calendar: CalendarView) -> anyhow::Result<()> {
         ("Yearly", Text::plain(calendar.yearly.join(" "))),
         ("Jobs", Text::plain(calendar.jobs.to_string())),
         ("Version", Text::plain(calendar.version.to_string())),
-        ("Created", Text::plain(format!("{} by {}", calendar.created_at, calendar.created_by))),
-        ("Updated", Text::plain(&calendar.updated_at)),
+        ("Created", Text::plain(format!("{} by {}", out.time(&calendar.created_at), calendar.created_by))),
+        ("Updated", Text::plain(out.time(&calendar.updated_at))),
     ])?)
 }

@@ -118,8 +118,8 @@ fn print(out: Output, answer: &Answer) -> anyhow::Result<()> {
         ("State", flow_state(&flow.state)),
         ("Root", Text::plain(flow.root.unwrap_or_default())),
         ("Rerun of", Text::plain(flow.rerun_of.unwrap_or_default())),
-        ("Scheduled at", Text::plain(&*flow.scheduled_at)),
-        ("Opened at", Text::plain(&*flow.opened_at)),
+        ("Scheduled at", Text::plain(out.time(&flow.scheduled_at))),
+        ("Opened at", Text::plain(out.time(&flow.opened_at))),
     ])?;
     out.line("")?;
     let row = |(branch, node): (String, &NodeView)| {

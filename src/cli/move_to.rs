@@ -107,7 +107,7 @@ impl MoveFlags {
         let mut moving = Move::begin(&from, &to, clock, new_id()?, batch).await?;
         let plan = moving.plan().await?;
         match plan.finished_at {
-            Some(at) => output::note_line(&format!("the move was finished at {at}; nothing is left to do")),
+            Some(at) => output::note_line(&format!("the move was finished at {}; nothing is left to do", out.time(at))),
             None if plan.resumed => output::note_line("continuing the interrupted move"),
             None => {}
         }

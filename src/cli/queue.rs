@@ -111,7 +111,7 @@ impl List {
                 Text::number(queue.depth.to_string()),
                 Text::number(queue.later.to_string()),
                 Text::number(queue.claimed.to_string()),
-                Text::plain(queue.oldest.map(|at| at.to_string()).unwrap_or_default()),
+                Text::plain(queue.oldest.map(|at| out.time(at)).unwrap_or_default()),
                 Text::number(queue.concurrency.map(|n| n.to_string()).unwrap_or_default()),
                 Text::plain(queue.rate.clone().unwrap_or_default()),
             ]
@@ -131,7 +131,7 @@ fn show(answer: &Answer, out: Output) -> anyhow::Result<()> {
         ("Due", Text::plain(queue.depth.to_string())),
         ("Later", Text::plain(queue.later.to_string())),
         ("Claimed", Text::plain(queue.claimed.to_string())),
-        ("Oldest", Text::plain(queue.oldest.map(|at| at.to_string()).unwrap_or_default())),
+        ("Oldest", Text::plain(queue.oldest.map(|at| out.time(at)).unwrap_or_default())),
         ("Concurrency", Text::plain(queue.concurrency.map(|n| n.to_string()).unwrap_or_default())),
         ("Rate", Text::plain(queue.rate.clone().unwrap_or_default())),
     ])?)

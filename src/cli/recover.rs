@@ -213,7 +213,7 @@ fn print(report: &Report, out: Output) -> anyhow::Result<()> {
     if report.total.jobs == 0 {
         return Ok(out.line("no tick is overdue: a restart now would start no additional runs")?);
     }
-    let instant = |at: Option<DbTime>| Text::plain(at.map_or_else(String::new, |at| at.to_string()));
+    let instant = |at: Option<DbTime>| Text::plain(at.map_or_else(String::new, |at| out.time(at)));
     let row = |job: &JobReport| {
         vec![
             Text::plain(&job.job),

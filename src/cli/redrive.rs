@@ -58,7 +58,7 @@ struct Pair {
 
 impl Redrive {
     pub(crate) async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
-        let zone = job::zone_for(client, &self.job, [Some(&self.since), self.until.as_ref()]).await?;
+        let zone = job::zone(client, &self.job).await?;
         let read = |flag, text: &InstantText| out.times().read(flag, text, Lean::Past, zone.as_deref());
         let since = read("since", &self.since)?;
         let until = self.until.as_ref().map(|text| read("until", text)).transpose()?;
@@ -70,6 +70,7 @@ impl Redrive {
         if out.is_json() {
             return Ok(out.json(&answer)?);
         }
+        let out = out.in_zone(zone.as_deref());
         let redriven: Redriven = answer.read()?;
         if redriven.items.is_empty() {
             output::note_line("no failed runs");
@@ -78,7 +79,7 @@ impl Redrive {
         let rows = redriven.items.iter().map(|pair| {
             vec![
                 Text::plain(&pair.failed.id),
-                Text::plain(&pair.failed.scheduled_at),
+                Text::plain(out.time(&pair.failed.scheduled_at)),
                 Text::plain(&pair.run),
                 pair.state.as_deref().map_or(Text::plain("-"), state_text),
                 Text::plain(match (pair.made, &pair.state) {
@@ -91,7 +92,7 @@ impl Redrive {
         });
         out.table(&["FAILED", "SCHEDULED AT", "NEW RUN", "STATE", "", "ERROR"], rows.collect())?;
         if let Some(next) = &redriven.next_since {
-            output::note_line(&format!("there are more; continue with --since {next}"));
+            output::note_line(&format!("there are more; continue with --since {}", out.time(next)));
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ use super::{
     redrive::{self, Redrive},
 };
 use crate::{
-    client::{Answer, Client, Page, Request},
+    client::{Answer, Client, Page},
     output::{self, Output, Text, Tone},
     sse::Events,
 };
@@ -137,18 +137,16 @@ fn state(text: &str) -> Result<String, String> {
 }
 
 impl RunFilter {
-    /// Requests the runs, of one job or of all. The bounds are read in the job's zone.
-    pub(crate) async fn request<'a>(
+    /// Lists the runs of one job in its zone, or all runs in the local zone.
+    pub(crate) async fn list(
         &self,
-        client: &'a Client,
+        client: &Client,
         out: Output,
         job: Option<&str>,
-    ) -> anyhow::Result<Request<'a>> {
+        page: PageFlags,
+    ) -> anyhow::Result<()> {
         let (mut request, zone) = match job {
-            Some(job) => {
-                let zone = job::zone_for(client, job, [self.from.as_ref(), self.to.as_ref()]).await?;
-                (client.get(&["jobs", job, "runs"]), zone)
-            }
+            Some(job) => (client.get(&["jobs", job, "runs"]), job::zone(client, job).await?),
             None => (client.get(&["runs"]), None),
         };
         for state in &self.status {
@@ -158,7 +156,7 @@ impl RunFilter {
             let read = |text| out.times().read(name, text, Lean::Past, zone.as_deref());
             request = request.query_some(name, text.as_ref().map(read).transpose()?);
         }
-        Ok(request)
+        print_list(out.in_zone(zone.as_deref()), request.list(page.limit, page.cursor).await?)
     }
 }
 
@@ -201,13 +199,15 @@ struct AttemptView {
 impl RunCommand {
     pub(crate) async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
         match self {
-            Self::List(List { job, filter, page }) => {
-                let request = filter.request(client, out, job.as_deref()).await?;
-                print_list(out, request.list(page.limit, page.cursor).await?)
-            }
+            Self::List(List { job, filter, page }) => filter.list(client, out, job.as_deref(), page).await,
             Self::Get(One { run }) => {
                 let answer = client.get(&["runs", &run.to_string()]).send().await?;
-                if out.is_json() { Ok(out.json(&answer)?) } else { print_run(out, answer.read()?) }
+                if out.is_json() {
+                    return Ok(out.json(&answer)?);
+                }
+                let run: RunView = answer.read()?;
+                let zone = job::zone(client, &run.job).await?;
+                print_run(out.in_zone(zone.as_deref()), run)
             }
             Self::Cancel(One { run }) => {
                 let answer = client.post(&["runs", &run.to_string(), "cancel"]).send().await?;
@@ -239,7 +239,7 @@ async fn follow(client: &Client, out: Output, run: RunId) -> anyhow::Result<()> 
         match run.state.as_str() {
             "claimed" => tokio::time::sleep(LOG_ASKED_EVERY).await,
             "waiting" => {
-                output::note_line(&format!("the run is waiting; it is due at {}", run.due_at));
+                output::note_line(&format!("the run is waiting; it is due at {}", out.time(run.due_at)));
                 return Ok(());
             }
             // The answer of a webhook is stored when the run ends. It is not in the live log.
@@ -295,11 +295,11 @@ pub(crate) fn print_list(out: Output, answer: Page) -> anyhow::Result<()> {
             Text::plain(&run.id),
             Text::strong(&run.job),
             run.state(),
-            Text::plain(&run.scheduled_at),
+            Text::plain(out.time(&run.scheduled_at)),
             Text::plain(&run.cause),
             Text::number(if run.attempt == 0 { "-".to_owned() } else { run.attempt.to_string() }),
             Text::number(run.duration()),
-            Text::plain(output::first_line(&run.note(), 80)),
+            Text::plain(output::first_line(&run.note(out), 80)),
         ]
     });
     out.table(&["ID", "JOB", "STATE", "SCHEDULED AT", "CAUSE", "ATTEMPT", "TOOK", "NOTE"], rows.collect())?;
@@ -330,7 +330,7 @@ pub(crate) fn print_started(out: Output, answer: Answer) -> anyhow::Result<()> {
         return Ok(out.json(&answer)?);
     }
     let run: RunView = answer.read()?;
-    let note = if run.state == "skipped" { format!(" skipped: {}", run.note()) } else { String::new() };
+    let note = if run.state == "skipped" { format!(" skipped: {}", run.note(out)) } else { String::new() };
     Ok(out.line(&format!("{}{note}", run.id))?)
 }
 
@@ -346,15 +346,15 @@ fn print_run(out: Output, run: RunView) -> anyhow::Result<()> {
         ("Job", Text::strong(&run.job)),
         ("State", run.state()),
         ("Cause", Text::plain(&run.cause)),
-        ("Scheduled", Text::plain(&run.scheduled_at)),
+        ("Scheduled", Text::plain(out.time(&run.scheduled_at))),
         ("Flow", some(&run.flow)),
-        ("Due", Text::plain(if run.due_at == run.scheduled_at { "" } else { &run.due_at })),
-        ("Skipped", Text::plain(if run.skip_reason.is_some() { run.note() } else { String::new() })),
+        ("Due", out.time_of((run.due_at != run.scheduled_at).then_some(&run.due_at))),
+        ("Skipped", Text::plain(if run.skip_reason.is_some() { run.note(out) } else { String::new() })),
         ("Because", Text::plain(run.skip_reason.as_deref().map(because).unwrap_or_default())),
         ("Attempt", Text::plain(attempt)),
         ("Node", some(&run.node)),
-        ("Started", some(&run.started_at)),
-        ("Finished", some(&run.finished_at)),
+        ("Started", out.time_of(run.started_at.as_ref())),
+        ("Finished", out.time_of(run.finished_at.as_ref())),
         ("Took", Text::plain(run.duration())),
         ("Error", Text::new(run.error.as_deref().unwrap_or_default(), Tone::Bad)),
         ("Output", some(&run.output)),
@@ -371,7 +371,7 @@ fn print_attempts(out: Output, answer: Page) -> anyhow::Result<()> {
         vec![
             Text::number(attempt.attempt.to_string()),
             state_text(attempt.outcome.as_deref().unwrap_or("in progress")),
-            Text::plain(attempt.started_at.unwrap_or_default()),
+            out.time_of(attempt.started_at.as_ref()),
             Text::number(took(attempt.duration_ms)),
             Text::plain(attempt.node.unwrap_or_default()),
             Text::plain(output::first_line(&attempt.error.unwrap_or_default(), 100)),
@@ -390,17 +390,19 @@ impl RunView {
     }
 
     /// The reason of the skip or failure.
-    fn note(&self) -> String {
+    fn note(&self, out: Output) -> String {
         match (&self.skip_reason, &self.from, &self.to, self.count) {
-            (Some(reason), Some(from), Some(to), Some(count)) => format!("{reason}: {count} ticks from {from} to {to}"),
+            (Some(reason), Some(from), Some(to), Some(count)) => {
+                format!("{reason}: {count} ticks from {} to {}", out.time(from), out.time(to))
+            }
             (Some(reason), ..) => reason.clone(),
             _ => self.error.clone().unwrap_or_default(),
         }
     }
 
     /// State and tick, for the list of jobs.
-    pub(crate) fn in_short(&self) -> Text {
-        self.state().and(&format!(" {}", self.scheduled_at))
+    pub(crate) fn in_short(&self, out: Output) -> Text {
+        self.state().and(&format!(" {}", out.time(&self.scheduled_at)))
     }
 }
 
@@ -430,6 +432,7 @@ pub(crate) fn state_text(word: &str) -> Text {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::Format;
 
     #[test]
     fn the_note_of_a_skipped_range_has_the_count_and_the_bounds() {
@@ -437,6 +440,6 @@ mod tests {
             r#"{"state": "skipped", "skip_reason": "misfire", "from": "a", "to": "b", "count": 9, "unknown": 1}"#,
         )
         .unwrap();
-        assert_eq!(run.note(), "misfire: 9 ticks from a to b");
+        assert_eq!(run.note(Output::new(Format::Table)), "misfire: 9 ticks from a to b");
     }
 }

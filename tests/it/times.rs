@@ -86,6 +86,41 @@ fn a_job_is_created_at_a_time_as_people_type_it() {
 }
 
 #[test]
+fn tables_show_times_in_the_zone_of_the_job_or_of_the_machine_and_json_in_utc() {
+    let server = Server::builder().flags(&["--enable-shell"]).start();
+    server.everytick(&["job", "create", "kolkata", "--cron", "0 2 * * *", "--tz", "Asia/Kolkata", "--", "true"]).ok();
+    server.everytick(&["job", "create", "plain", "--every", "1h", "--", "true"]).ok();
+    let id = server.everytick(&["job", "trigger", "kolkata"]).ok().trim().to_owned();
+    server.everytick(&["job", "trigger", "plain"]).ok();
+    let range = ["--from", "2 days ago", "--to", "now", "--dry-run"];
+    let backfill = [&["job", "backfill", "kolkata"], &range[..]].concat();
+    // Kolkata has no daylight saving time; New York is at -05:00 or -04:00.
+    let york: &[&str] = &["-05:00", "-04:00"];
+    for (args, zone) in [
+        (&["job", "get", "kolkata"][..], &["+05:30"][..]),
+        (&["job", "resume", "kolkata"], &["+05:30"]),
+        (&["job", "runs", "kolkata"], &["+05:30"]),
+        (&["run", "list", "--job", "kolkata"], &["+05:30"]),
+        (&["run", "get", &id], &["+05:30"]),
+        (&backfill, &["+05:30"]),
+        (&["job", "get", "plain"], york),
+        (&["job", "runs", "plain"], york),
+        (&["job", "list"], york),
+        (&["run", "list"], york),
+    ] {
+        let shown = in_new_york(&server, args).ok();
+        assert!(zone.iter().any(|offset| shown.contains(offset)), "{args:?}: {shown}");
+        let has_utc = |text: &str| text.split_whitespace().any(|word| word.starts_with("20") && word.ends_with('Z'));
+        assert!(!has_utc(&shown), "{args:?}: {shown}");
+        let utc = in_new_york(&server, &[&["--utc"], args].concat()).ok();
+        assert!(has_utc(&utc.replace([',', ';'], " ")), "{args:?}: {utc}");
+        assert!(!zone.iter().any(|offset| utc.contains(offset)), "{args:?}: {utc}");
+        let json = in_new_york(&server, &[args, &["-o", "json"]].concat()).ok();
+        assert!(!zone.iter().any(|offset| json.contains(offset)), "{args:?}: {json}");
+    }
+}
+
+#[test]
 fn the_printed_reading_mentions_a_clock_change() {
     let next = |from: &str| -> String {
         let args = ["cron", "next", "0 12 * * *", "-n", "1", "--tz", "Europe/Paris", "--from", from];

@@ -28,7 +28,7 @@ use self::{
 };
 use super::{
     backfill::{self, Backfill},
-    run::{self, RunFilter, RunView},
+    run::{self, RunFilter},
 };
 use crate::{
     client::Client,
@@ -230,8 +230,7 @@ pub(crate) fn job_ref(text: &str) -> Result<String, String> {
     }
 }
 
-/// The name of the job's zone, if one of the texts needs it. `None` if the job has no zone, or does not exist: then the
-/// request itself answers that.
+/// The name of the job's zone, if one of the texts needs it.
 pub(crate) async fn zone_for<const N: usize>(
     client: &Client,
     job: &str,
@@ -240,6 +239,11 @@ pub(crate) async fn zone_for<const N: usize>(
     if texts.into_iter().flatten().all(InstantText::is_exact) {
         return Ok(None);
     }
+    zone(client, job).await
+}
+
+/// The name of the job's zone. `None` if the job has no zone, or does not exist.
+pub(crate) async fn zone(client: &Client, job: &str) -> anyhow::Result<Option<String>> {
     match client.get(&["jobs", job]).send().await {
         Ok(answer) => Ok(answer.read::<JobView>()?.zone()),
         Err(error) if is_not_found(&error) => Ok(None),
@@ -294,10 +298,7 @@ impl JobCommand {
                 let answer = client.get(&["jobs", &job, "explain"]).query_some("at", at).send().await?;
                 if out.is_json() { Ok(out.json(&answer)?) } else { print_explanation(out, answer.read()?) }
             }
-            Self::Runs(Runs { job: Named { job }, filter, page }) => {
-                let request = filter.request(client, out, Some(&job)).await?;
-                run::print_list(out, request.list(page.limit, page.cursor).await?)
-            }
+            Self::Runs(Runs { job: Named { job }, filter, page }) => filter.list(client, out, Some(&job), page).await,
         }
     }
 }
@@ -353,10 +354,10 @@ impl List {
             vec![
                 Text::strong(&job.name),
                 job.status(),
-                Text::plain(job.schedule_summary()),
+                Text::plain(job.schedule_summary(out)),
                 Text::plain(output::first_line(&job.target_summary(), 48)),
-                Text::plain(job.next_tick.as_deref().unwrap_or("-")),
-                job.last_run.as_ref().map_or(Text::plain("-"), RunView::in_short),
+                Text::plain(job.next_tick.as_ref().map_or("-".to_owned(), |at| out.time(at))),
+                job.last_run.as_ref().map_or(Text::plain("-"), |run| run.in_short(out)),
             ]
         });
         out.table(&["NAME", "STATUS", "SCHEDULE", "TARGET", "NEXT TICK", "LAST RUN"], rows.collect())?;

@@ -79,8 +79,9 @@ pub(super) fn print_changed(out: Output, answer: Answer, verb: &str) -> anyhow::
         return Ok(out.json(&answer)?);
     }
     let job: JobView = answer.read()?;
-    let since = job.effective_at.as_ref().map(|at| format!("; in effect since {at}")).unwrap_or_default();
-    let next = job.next_tick.as_ref().map(|at| format!("; next tick {at}")).unwrap_or_default();
+    let out = out.in_zone(job.zone().as_deref());
+    let since = job.effective_at.as_ref().map(|at| format!("; in effect since {}", out.time(at))).unwrap_or_default();
+    let next = job.next_tick.as_ref().map(|at| format!("; next tick {}", out.time(at))).unwrap_or_default();
     let retries = job.longest_retry().filter(|_| verb == "created");
     let retries = retries.map(|total| format!("; retried for at most {total}")).unwrap_or_default();
     let backlog = match (&job.backlog, job.cancelling) {
@@ -150,6 +151,7 @@ pub(super) fn print_next(out: Output, preview: Preview) -> anyhow::Result<()> {
 }
 
 pub(super) fn print_job(out: Output, job: JobView) -> anyhow::Result<()> {
+    let out = out.in_zone(job.zone().as_deref());
     let labels: Vec<String> = job.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let some = |text: &Option<String>| Text::plain(text.as_deref().unwrap_or_default());
     let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
@@ -180,7 +182,7 @@ pub(super) fn print_job(out: Output, job: JobView) -> anyhow::Result<()> {
         ("Note", some(&job.pause_note)),
         ("Description", Text::plain(&job.description)),
         ("Labels", Text::plain(labels.join(", "))),
-        ("Schedule", Text::plain(job.full_schedule())),
+        ("Schedule", Text::plain(job.full_schedule(out))),
         ("Target", Text::plain(job.target_summary())),
         ("Payload", Text::plain(job.payload.as_ref().map(|raw| raw.get()).unwrap_or_default())),
         ("Timeout", Text::plain(&job.timeout)),
@@ -192,11 +194,11 @@ pub(super) fn print_job(out: Output, job: JobView) -> anyhow::Result<()> {
         ("Kept for", some(&job.keep)),
         ("After", Text::plain(job.depends_on.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))),
         ("Backlog", Text::plain(job.backlog.as_ref().map(BacklogView::summary).unwrap_or_default())),
-        ("Next tick", some(&job.next_tick)),
-        ("Last run", job.last_run.as_ref().map_or(Text::plain(""), RunView::in_short)),
+        ("Next tick", out.time_of(job.next_tick.as_ref())),
+        ("Last run", job.last_run.as_ref().map_or(Text::plain(""), |run| run.in_short(out))),
         ("Version", Text::plain(job.version.to_string())),
-        ("Created", Text::plain(format!("{} by {}", job.created_at, job.created_by))),
-        ("Updated", Text::plain(&job.updated_at)),
+        ("Created", Text::plain(format!("{} by {}", out.time(&job.created_at), job.created_by))),
+        ("Updated", Text::plain(out.time(&job.updated_at))),
     ])?)
 }
 
@@ -219,7 +221,7 @@ impl JobView {
         }
     }
 
-    pub(super) fn schedule_summary(&self) -> String {
+    pub(super) fn schedule_summary(&self, out: Output) -> String {
         let Some(schedule) = &self.schedule else {
             let parents: Vec<String> = self.depends_on.iter().map(ToString::to_string).collect();
             return if parents.is_empty() {
@@ -234,20 +236,20 @@ impl JobView {
                 Some(zone) => format!("{cron} {zone}"),
             },
             (_, Some(every), _) => format!("every {every}"),
-            (_, _, Some(at)) => format!("at {at}"),
+            (_, _, Some(at)) => format!("at {}", out.time(at)),
             _ => String::new(),
         }
     }
 
-    fn full_schedule(&self) -> String {
-        let mut text = self.schedule_summary();
+    fn full_schedule(&self, out: Output) -> String {
+        let mut text = self.schedule_summary(out);
         let Some(schedule) = &self.schedule else { return text };
         let parts = [
-            ("gap", schedule.gap.as_deref().filter(|gap| *gap != "shift")),
-            ("fold", schedule.fold.as_deref().filter(|fold| *fold != "first")),
-            ("from", schedule.starts_at.as_deref()),
-            ("until", schedule.ends_at.as_deref()),
-            ("jitter", schedule.jitter.as_deref()),
+            ("gap", schedule.gap.clone().filter(|gap| *gap != "shift")),
+            ("fold", schedule.fold.clone().filter(|fold| *fold != "first")),
+            ("from", schedule.starts_at.as_ref().map(|at| out.time(at))),
+            ("until", schedule.ends_at.as_ref().map(|at| out.time(at))),
+            ("jitter", schedule.jitter.clone()),
         ];
         for (name, value) in parts {
             text += &value.map(|value| format!(", {name} {value}")).unwrap_or_default();

@@ -60,6 +60,12 @@ impl LocalZone {
         &self.name
     }
 
+    /// The name as a constant of the zone data, so that it can be copied. `None` for a name that the data does not have.
+    #[must_use]
+    pub fn constant_name(name: &str) -> Option<&'static str> {
+        Zone::constant_name(name)
+    }
+
     /// The instant as RFC 3339 with the offset of this zone, or with `Z` in UTC.
     #[must_use]
     pub fn show(&self, at: DbTime) -> String {

@@ -82,6 +82,11 @@ impl Zone {
         }
     }
 
+    /// The same name as a constant of the zone data. `None` if it is not spelled as there.
+    pub(crate) fn constant_name(name: &str) -> Option<&'static str> {
+        ZONES.get_key_value(name).map(|(name, _)| *name)
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
