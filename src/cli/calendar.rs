@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use everytick_domain::{
-    calendar::{CalendarSpec, Days, MonthDay, check_calendar_name, from_ics},
+    calendar::{CalendarSpec, Days, LeftOut, MonthDay, check_calendar_name, from_ics},
     invalid::Invalid,
 };
+use everytick_store::{SystemClock, WallClock};
 use serde::Deserialize;
 
 use super::{
@@ -28,7 +29,11 @@ Examples:
   everytick job create report --cron '0 6 * * 1-5' --exclude holidays-de --url https://example.org/h
 
 Replaces all dates of the calendar. Ticks up to the instant of the change use the old dates, later ticks the new dates.
-A file is iCalendar with all-day events, single or yearly, or the JSON of `calendar get -o json`; flags add to it.";
+A file is iCalendar with events of whole days, or the JSON of `calendar get -o json`; flags add to it. Events may repeat yearly or
+monthly, also on an ordinal weekday (BYDAY=4TH). Other events are left out, and stderr names each with its line.";
+
+/// How many events that were left out are named.
+const LEFT_OUT_NAMED_MAX: usize = 20;
 
 const GET_HELP: &str = "\
 Examples:
@@ -160,7 +165,9 @@ fn read(path: &Path, zone: Option<&str>) -> anyhow::Result<CalendarSpec> {
     let text = job::read_text(path)?;
     let shown = path.display().to_string();
     if !text.trim_start().starts_with('{') {
-        return Ok(from_ics(&text, zone).map_err(|found| wrong(&shown, &found))?);
+        let imported = from_ics(&text, zone, SystemClock.now()).map_err(|found| wrong(&shown, &found))?;
+        note_left_out(&shown, &imported.left_out);
+        return Ok(imported.spec);
     }
     let mut spec: CalendarSpec = serde_json::from_str(&text)
         .map_err(|error| Failure::usage(format!("{shown} does not contain a calendar as a JSON object: {error}")))?;
@@ -168,6 +175,15 @@ fn read(path: &Path, zone: Option<&str>) -> anyhow::Result<CalendarSpec> {
         spec.timezone = zone.to_owned();
     }
     Ok(spec)
+}
+
+fn note_left_out(file: &str, left_out: &[LeftOut]) {
+    for LeftOut { line, event, reason } in left_out.iter().take(LEFT_OUT_NAMED_MAX) {
+        output::note_line(&format!("{file}: line {line}: left out {event:?}: {reason}"));
+    }
+    if let Some(more @ 1..) = left_out.len().checked_sub(LEFT_OUT_NAMED_MAX) {
+        output::note_line(&format!("{file}: left out {more} more events"));
+    }
 }
 
 fn wrong(what: &str, found: &[Invalid]) -> Failure {

@@ -51,7 +51,14 @@ fn a_calendar_is_set_from_flags_and_files_shown_and_deleted() {
     assert!(server.everytick(&["calendar", "set", "x"]).failed(2).contains("--date"));
     fs::write(file, ICS.replace("YEARLY", "DAILY")).unwrap();
     let refused = server.everytick(&["calendar", "set", "x", "--file", file]).failed(2);
-    assert!(refused.contains("line 6") && refused.contains("FREQ=DAILY"), "{refused}");
+    assert!(refused.contains("line 5") && refused.contains("FREQ=DAILY"), "{refused}");
+
+    let lunch = "BEGIN:VEVENT\nSUMMARY:Lunch\nDTSTART:20261224T120000Z\nEND:VEVENT\nEND:VCALENDAR\n";
+    fs::write(file, ICS.replace("END:VCALENDAR\n", lunch)).unwrap();
+    let done = server.everytick(&["calendar", "set", "x", "--file", file]);
+    assert!(done.stderr.contains("line 9: left out \"Lunch\": DTSTART: \"20261224T120000Z\""), "{done:?}");
+    assert!(done.ok().starts_with("x set"));
+    assert_eq!(server.everytick(&["calendar", "get", "x", "-o", "json"]).json()["yearly"], json!(["01-01"]));
 }
 
 /// A job fires every second. Its ticks become skips when its calendar excludes the day, and runs again after the next change.

@@ -5,7 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use everytick_domain::{
-    calendar::{CalendarSpec, from_ics},
+    calendar::{CalendarSpec, LeftOut, from_ics},
     ids::Version,
 };
 use everytick_engine::types::PutCalendar;
@@ -66,7 +66,8 @@ pub(crate) async fn get_calendar(
 
 /// Create or replace a calendar
 ///
-/// As JSON, or as an iCalendar file with all-day events, single or yearly. The old version applies to ticks up to `effective_at`,
+/// As JSON, or as an iCalendar file. Of a file, events of whole days are imported, once or repeated yearly or monthly; `left_out` of
+/// the answer lists the others. A file of which nothing can be imported is refused. The old version applies to ticks up to `effective_at`,
 /// whenever they are recorded; the new version applies to later ticks.
 #[utoipa::path(
     put,
@@ -93,24 +94,28 @@ pub(crate) async fn put_calendar(
 ) -> Result<Response> {
     let zone = params.one("timezone");
     params.finish()?;
-    let spec = read(body, zone.as_deref())?;
+    let (spec, left_out) = read(&api, body, zone.as_deref()).await?;
     let if_match = expected(&api, &name, &if_match).await?;
     let location = format!("/api/v1/calendars/{name}");
     let put = api.commands.put_calendar(api.tenant(), &api.actor(), PutCalendar { name, spec, if_match }).await?;
     let (version, made) = (put.calendar.version, put.made);
-    let calendar = Calendar::from(put);
+    let calendar = Calendar::put(put, left_out);
     let response = if made { created(&location, calendar) } else { Json(calendar).into_response() };
     Ok(tagged(version, response))
 }
 
-fn read(body: CalendarBody, zone: Option<&str>) -> Result<CalendarSpec> {
+/// The calendar of the body; of an iCalendar file, also what was not imported.
+async fn read(api: &Call, body: CalendarBody, zone: Option<&str>) -> Result<(CalendarSpec, Option<Vec<LeftOut>>)> {
     match body {
-        CalendarBody::Ics(text) => from_ics(&text, zone).map_err(ApiError::Invalid),
+        CalendarBody::Ics(text) => {
+            let imported = from_ics(&text, zone, api.queries().now().await?).map_err(ApiError::Invalid)?;
+            Ok((imported.spec, Some(imported.left_out)))
+        }
         CalendarBody::Json(_) if zone.is_some() => Err(ApiError::malformed(
             "timezone",
             "is allowed only with an iCalendar file; with JSON, write it in the body",
         )),
-        CalendarBody::Json(body) => body.read::<CalendarDefinition>()?.read().map_err(ApiError::Invalid),
+        CalendarBody::Json(body) => Ok((body.read::<CalendarDefinition>()?.read().map_err(ApiError::Invalid)?, None)),
     }
 }
 

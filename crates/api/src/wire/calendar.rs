@@ -1,7 +1,7 @@
 //! Calendars: the definition that clients send, and the calendar that the API answers.
 
 use everytick_domain::{
-    calendar::{CalendarSpec, Days, MonthDay},
+    calendar::{CalendarSpec, Days, LeftOut, MonthDay},
     ids::Version,
     invalid::Invalid,
     time::DbTime,
@@ -43,6 +43,8 @@ pub(crate) struct CalendarDefinition {
     updated_at: Option<IgnoredAny>,
     #[schema(ignore)]
     effective_at: Option<IgnoredAny>,
+    #[schema(ignore)]
+    left_out: Option<IgnoredAny>,
 }
 
 impl CalendarDefinition {
@@ -60,6 +62,9 @@ impl CalendarDefinition {
         wrong.end(spec)
     }
 }
+
+/// How many events that were left out an answer lists.
+const LEFT_OUT_LISTED_MAX: usize = 100;
 
 /// A stored calendar.
 #[derive(Debug, Serialize, ToSchema)]
@@ -84,6 +89,27 @@ pub(crate) struct Calendar {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     effective_at: Option<Option<DbTime>>,
+    /// In the answer to an iCalendar file: its events that were not imported, or only in part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_out: Option<Vec<LeftOutEvent>>,
+}
+
+/// An event of an iCalendar file that dates cannot represent.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LeftOutEvent {
+    /// The line of the file.
+    #[schema(minimum = 1)]
+    line: usize,
+    /// The event's SUMMARY.
+    #[schema(example = "Team lunch")]
+    event: String,
+    reason: String,
+}
+
+impl From<LeftOut> for LeftOutEvent {
+    fn from(LeftOut { line, event, reason }: LeftOut) -> Self {
+        Self { line, event, reason }
+    }
 }
 
 impl From<CalendarRecord> for Calendar {
@@ -99,13 +125,16 @@ impl From<CalendarRecord> for Calendar {
             created_by: record.created_by,
             updated_at: record.updated_at,
             effective_at: None,
+            left_out: None,
         }
     }
 }
 
-impl From<CalendarPut> for Calendar {
-    fn from(put: CalendarPut) -> Self {
-        Self { effective_at: Some(put.effective_at), ..Self::from(put.calendar) }
+impl Calendar {
+    /// The answer to an edit. `left_out` is set if the calendar was an iCalendar file.
+    pub(crate) fn put(put: CalendarPut, left_out: Option<Vec<LeftOut>>) -> Self {
+        let left_out = left_out.map(|left| left.into_iter().take(LEFT_OUT_LISTED_MAX).map(Into::into).collect());
+        Self { effective_at: Some(put.effective_at), left_out, ..Self::from(put.calendar) }
     }
 }
 

@@ -54,8 +54,14 @@ async fn an_icalendar_file_is_accepted_as_a_calendar() {
     assert_eq!((&made["yearly"], &made["timezone"]), (&json!(["12-25", "12-26"]), &json!("Europe/Berlin")));
     let asked = format!("{PATH}?timezone=Asia/Tokyo");
     assert_eq!(server.ask("PUT", &asked, &[ics_type], ics).await.expect(200)["timezone"], "Asia/Tokyo");
+    assert_eq!(made["left_out"], json!([]));
+    let lunch = "END:VEVENT\r\nBEGIN:VEVENT\r\nSUMMARY:Lunch\r\nDTSTART:20261224T120000Z\r\nEND:VEVENT\r\n";
+    let partly = server.ask("PUT", PATH, &[ics_type], ics.replace("END:VEVENT\r\n", lunch)).await.expect(200);
+    assert_eq!(partly["yearly"], json!(["12-25", "12-26"]));
+    assert_eq!((&partly["left_out"][0]["line"], &partly["left_out"][0]["event"]), (&json!(11), &json!("Lunch")));
+    assert!(server.get(PATH).await.expect(200).get("left_out").is_none());
     let wrong = server.ask("PUT", PATH, &[ics_type], ics.replace("YEARLY", "WEEKLY")).await.expect(422);
-    assert!(wrong["detail"].as_str().unwrap().contains("line 8: the event \"Christmas\": RRULE"), "{wrong}");
+    assert!(wrong["detail"].as_str().unwrap().contains("line 7: the event \"Christmas\": RRULE"), "{wrong}");
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 pub use self::{
     exclusion::{Calendar, CalendarVersion, Excluded, Exclusion},
-    ics::from_ics,
+    ics::{Imported, LeftOut, from_ics},
 };
 use crate::{
     invalid::Invalid,

@@ -1,0 +1,297 @@
+//! Imports dates from an iCalendar file (RFC 5545): events of whole days, once or by a yearly or monthly rule. Imports every event
+//! that dates can represent, and returns the others with line and reason, so that no holiday is silently missing.
+
+mod rule;
+#[cfg(test)]
+mod tests;
+
+use serde::Serialize;
+
+use self::rule::{Rule, Years};
+use super::{CALENDAR_ENTRIES_MAX, CalendarSpec, Days, MonthDay, day_number};
+use crate::{invalid::Invalid, schedule::date::date_of, time::DbTime};
+
+/// The longest event with a rule that is accepted, in days. Longer events are not holidays.
+const REPEATED_DAYS_MAX: i64 = 60;
+
+/// The calendar of a file, and what could not be imported.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Imported {
+    pub spec: CalendarSpec,
+    pub left_out: Vec<LeftOut>,
+}
+
+/// An event of a file that was not imported, or only in part.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct LeftOut {
+    /// The line at which the problem is.
+    pub line: usize,
+    /// The event's SUMMARY.
+    pub event: String,
+    pub reason: String,
+}
+
+impl LeftOut {
+    fn invalid(&self) -> Invalid {
+        Invalid::new(format!("line {}", self.line), format!("the event {:?}: {}", self.event, self.reason))
+    }
+}
+
+/// Reads the calendar in an ICS file. Its zone is `timezone`, else the file's `X-WR-TIMEZONE`, else UTC. A rule without an end that
+/// has no yearly form is expanded around `now`. A file with events of which none can be imported is refused.
+pub fn from_ics(text: &str, timezone: Option<&str>, now: DbTime) -> Result<Imported, Vec<Invalid>> {
+    let mut file = File::new(now);
+    for line in unfolded(text) {
+        file.take(&line).map_err(|message| vec![Invalid::new(format!("line {}", line.number), message)])?;
+    }
+    if !file.begun {
+        return Err(vec![Invalid::new("", "is not an iCalendar file: it has no BEGIN:VCALENDAR")]);
+    }
+    if let Some(event) = file.event {
+        return Err(vec![Invalid::new(format!("line {}", event.line), "the event that begins here has no END:VEVENT")]);
+    }
+    if file.dates.is_empty() && file.yearly.is_empty() && !file.left_out.is_empty() {
+        return Err(file.left_out.iter().map(LeftOut::invalid).collect());
+    }
+    let zone = timezone.map(str::to_owned).or(file.zone).unwrap_or_else(|| "UTC".to_owned());
+    Ok(Imported { spec: CalendarSpec::new(&zone, file.dates, file.yearly)?, left_out: file.left_out })
+}
+
+struct Line {
+    number: usize,
+    name: String,
+    params: Vec<(String, String)>,
+    value: String,
+}
+
+/// Joins continued lines and splits each into its parts.
+fn unfolded(text: &str) -> Vec<Line> {
+    let mut lines: Vec<(usize, String)> = Vec::new();
+    for (number, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
+        match (line.strip_prefix([' ', '\t']), lines.last_mut()) {
+            (Some(more), Some((_, before))) => before.push_str(more),
+            _ if line.trim().is_empty() => {}
+            _ => lines.push((number + 1, line.to_owned())),
+        }
+    }
+    lines.into_iter().map(|(number, line)| parts(number, &line)).collect()
+}
+
+/// Splits `NAME;PARAM=VALUE:value`. A quoted parameter may contain `;` and `:`.
+fn parts(number: usize, line: &str) -> Line {
+    let (mut quoted, mut cuts, mut colon) = (false, Vec::new(), line.len());
+    for (at, c) in line.char_indices() {
+        match c {
+            '"' => quoted = !quoted,
+            ';' if !quoted => cuts.push(at),
+            ':' if !quoted => {
+                colon = at;
+                break;
+            }
+            _ => {}
+        }
+    }
+    let mut pieces = Vec::new();
+    let mut from = 0;
+    for cut in cuts.into_iter().chain([colon]) {
+        pieces.push(&line[from..cut]);
+        from = cut + 1;
+    }
+    let param = |text: &&str| {
+        let (name, value) = text.split_once('=').unwrap_or((text, ""));
+        (name.to_ascii_uppercase(), value.trim_matches('"').to_owned())
+    };
+    Line {
+        number,
+        name: pieces.first().map_or_else(String::new, |name| name.trim().to_ascii_uppercase()),
+        params: pieces.iter().skip(1).map(param).collect(),
+        value: line.get(colon + 1..).unwrap_or_default().trim().to_owned(),
+    }
+}
+
+struct File {
+    years: Years,
+    begun: bool,
+    zone: Option<String>,
+    event: Option<Event>,
+    /// Names of enclosing components, such as alarms, whose lines are ignored.
+    inside: Vec<String>,
+    dates: Vec<Days>,
+    yearly: Vec<MonthDay>,
+    left_out: Vec<LeftOut>,
+}
+
+#[derive(Default)]
+struct Event {
+    line: usize,
+    summary: String,
+    first: Option<i64>,
+    /// Exclusive.
+    end: Option<i64>,
+    /// DTSTART is midnight and not a date. Then only an end makes it a whole day.
+    at_midnight: bool,
+    length: Option<i64>,
+    /// The RRULE and its line.
+    rule: Option<(usize, String)>,
+    more: Vec<i64>,
+    except: Vec<i64>,
+    cancelled: bool,
+    /// Why it cannot be imported: the first problem and its line.
+    wrong: Option<(usize, String)>,
+}
+
+impl File {
+    fn new(now: DbTime) -> Self {
+        let (inside, dates, yearly, left_out) = Default::default();
+        Self { years: Years::around(now), begun: false, zone: None, event: None, inside, dates, yearly, left_out }
+    }
+
+    fn take(&mut self, line: &Line) -> Result<(), String> {
+        match (line.name.as_str(), line.value.to_ascii_uppercase().as_str()) {
+            ("BEGIN", "VCALENDAR") => self.begun = true,
+            ("BEGIN", "VEVENT") if self.inside.is_empty() => {
+                if self.event.is_some() {
+                    return Err("an event begins inside another".to_owned());
+                }
+                self.event = Some(Event { line: line.number, ..Event::default() });
+            }
+            ("BEGIN", other) => self.inside.push(other.to_owned()),
+            ("END", "VEVENT") if self.inside.is_empty() => {
+                let event = self.event.take().ok_or("END:VEVENT without BEGIN:VEVENT")?;
+                self.end_event(event)?;
+            }
+            ("END", other) if self.inside.last().is_some_and(|inside| inside == other) => _ = self.inside.pop(),
+            ("X-WR-TIMEZONE", _) if self.event.is_none() => self.zone = Some(line.value.clone()),
+            _ => {
+                if let Some(event) = self.event.as_mut().filter(|_| self.inside.is_empty())
+                    && let Err(reason) = event.take(line)
+                {
+                    event.wrong.get_or_insert((line.number, reason));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end_event(&mut self, event: Event) -> Result<(), String> {
+        if event.cancelled {
+            return Ok(());
+        }
+        let left_out = match event.wrong.clone() {
+            Some(wrong) => Some(wrong),
+            None => self.add(&event).unwrap_or_else(Some),
+        };
+        self.left_out.extend(left_out.map(|(line, reason)| LeftOut { line, event: event.summary, reason }));
+        if self.dates.len() + self.yearly.len() > 2 * CALENDAR_ENTRIES_MAX {
+            return Err(format!("has more than {CALENDAR_ENTRIES_MAX} entries, the most that a calendar may have"));
+        }
+        Ok(())
+    }
+
+    /// Adds the dates of an event. Returns what is left out of it, if it is imported in part, and the line.
+    fn add(&mut self, event: &Event) -> Result<Option<(usize, String)>, (usize, String)> {
+        let (first, end) = event.days().map_err(|reason| (event.line, reason))?;
+        let lasts = end - first;
+        let mut through = None;
+        let starts = match &event.rule {
+            None => vec![first],
+            Some((line, _)) if lasts > REPEATED_DAYS_MAX => {
+                let reason = format!("repeats and lasts {lasts} days; at most {REPEATED_DAYS_MAX} are supported");
+                return Err((*line, reason));
+            }
+            Some((line, rule)) => match Rule::read(rule, first).map_err(|reason| (*line, reason))? {
+                rule if rule.is_yearly() && event.except.is_empty() => {
+                    let days = (first..end).map(date_of);
+                    self.yearly.extend(days.map(|date| MonthDay { month: date.month, day: date.day }));
+                    Vec::new()
+                }
+                rule => {
+                    through = rule.is_endless().then_some((*line, self.years.last));
+                    rule.starts(self.years)
+                }
+            },
+        };
+        let starts = starts.into_iter().chain(event.more.iter().copied()).filter(|start| !event.except.contains(start));
+        self.dates.extend(starts.map(|start| Days::new(start, start + lasts - 1)));
+        Ok(through.map(|(line, year)| {
+            (line, format!("repeats without an end; its dates through {year} are imported, later ones are not"))
+        }))
+    }
+}
+
+impl Event {
+    /// Its first day, and the day after its last.
+    fn days(&self) -> Result<(i64, i64), String> {
+        let first = self.first.ok_or("has no DTSTART")?;
+        let end = match (self.end, self.length) {
+            (Some(end), _) => end,
+            (None, Some(length)) => first + length,
+            (None, None) if self.at_midnight => {
+                return Err("begins at midnight and has no DTEND or DURATION".to_owned());
+            }
+            (None, None) => first + 1,
+        };
+        if end > first { Ok((first, end)) } else { Err("ends before it begins".to_owned()) }
+    }
+
+    fn take(&mut self, line: &Line) -> Result<(), String> {
+        match line.name.as_str() {
+            "SUMMARY" => self.summary = line.value.chars().take(100).collect(),
+            "DTSTART" => {
+                self.first = Some(date(line)?);
+                self.at_midnight = line.value.contains('T');
+            }
+            "DTEND" => self.end = Some(date(line)?),
+            "DURATION" => self.length = Some(whole_days(&line.value)?),
+            "RRULE" if self.rule.is_some() => return Err("has a second RRULE; only one is supported".to_owned()),
+            "RRULE" => self.rule = Some((line.number, line.value.to_ascii_uppercase())),
+            "RDATE" => self.more.extend(dates(line)?),
+            "EXDATE" => self.except.extend(dates(line)?),
+            "EXRULE" => return Err("EXRULE is not supported; write EXDATE".to_owned()),
+            "STATUS" => self.cancelled = line.value.eq_ignore_ascii_case("CANCELLED"),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn date(line: &Line) -> Result<i64, String> {
+    one_date(&line.name, &line.value)
+}
+
+fn dates(line: &Line) -> Result<Vec<i64>, String> {
+    if line.params.iter().any(|(name, value)| name == "VALUE" && value.eq_ignore_ascii_case("PERIOD")) {
+        return Err(format!("{}: periods are not supported; only whole days are", line.name));
+    }
+    line.value.split(',').map(|value| one_date(&line.name, value.trim())).collect()
+}
+
+fn with_time(name: &str, value: &str) -> String {
+    format!("{name}: {value:?} has a time of day; only whole days are imported, such as {name};VALUE=DATE:20261225")
+}
+
+/// A date, or midnight in the zone of the calendar, which some programs write for events of whole days.
+fn one_date(name: &str, value: &str) -> Result<i64, String> {
+    let value = match value.get(8..9) {
+        Some("T") if value.get(8..) == Some("T000000") => &value[..8],
+        Some("T") => return Err(with_time(name, value)),
+        _ => value,
+    };
+    let number = |from: usize, to: usize| value.get(from..to).and_then(|digits| digits.parse::<i32>().ok());
+    let sound = value.len() == 8 && value.bytes().all(|byte| byte.is_ascii_digit());
+    let read = || day_number(number(0, 4)?, number(4, 6)?, number(6, 8)?);
+    read().filter(|_| sound).ok_or_else(|| format!("{name}: {value:?} is not a date; write it like 20261225"))
+}
+
+/// `P1D` or `P2W`.
+fn whole_days(text: &str) -> Result<i64, String> {
+    let wrong = || format!("DURATION: {text:?} is not a number of whole days, such as P1D");
+    let inner = text.strip_prefix('P').ok_or_else(wrong)?;
+    let (digits, days) = match (inner.strip_suffix('D'), inner.strip_suffix('W')) {
+        (Some(digits), _) => (digits, 1),
+        (None, Some(digits)) => (digits, 7),
+        (None, None) => return Err(wrong()),
+    };
+    let number: i64 = digits.parse().map_err(|_| wrong())?;
+    if (1..=3_660).contains(&number) { Ok(number * days) } else { Err(wrong()) }
+}
