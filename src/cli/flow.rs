@@ -25,7 +25,8 @@ const CANCEL_HELP: &str = "\
 Examples:
   everytick flow cancel 01a1e327-d180-8de1-92e3-d388a74d8fe4
 
-Cancels each open run of the flow, as `run cancel` does. The flow starts no more runs.";
+Cancels each open run of the flow, as `run cancel` does. The flow starts no more runs.
+A flow that has ended cannot be cancelled (exit 4).";
 
 const RERUN_HELP: &str = "\
 Examples:

@@ -243,9 +243,10 @@ impl From<StoreError> for ApiError {
             StoreError::NotFound(what) => Self::NotFound(what),
             StoreError::VersionMismatch { .. } => Self::VersionMismatch(error.to_string()),
             StoreError::NameTaken(name) => Self::conflict("name", format!("{name:?} is taken by another job")),
-            StoreError::QuotaReached(_) | StoreError::BacklogFull(_) | StoreError::Rejected { .. } => {
-                Self::conflict("", error.to_string())
-            }
+            StoreError::QuotaReached(_)
+            | StoreError::BacklogFull(_)
+            | StoreError::Rejected { .. }
+            | StoreError::FlowEnded(_) => Self::conflict("", error.to_string()),
             StoreError::InUse { .. } => Self::conflict("name", error.to_string()),
             StoreError::KeyReused => Self::Invalid(vec![Invalid::new(
                 "Idempotency-Key",

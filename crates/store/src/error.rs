@@ -1,6 +1,7 @@
 //! The errors of a store, divided by what the caller does about them.
 
 use everytick_domain::{
+    flow::FlowState,
     ids::Version,
     invalid::Invalid,
     run::{Request, State},
@@ -29,6 +30,8 @@ pub enum StoreError {
     KeyReused,
     #[error("a run that is {state} cannot be {}", match .request { Request::Cancel => "cancelled", Request::Rerun => "rerun" }, state = .state.word())]
     Rejected { state: State, request: Request },
+    #[error("the flow has ended: it is {}; only a running flow can be cancelled", .0.word())]
+    FlowEnded(FlowState),
     /// The input is wrong in a way that only the store's clock or contents show.
     #[error("{}", .0.first().map_or_else(|| "invalid".to_owned(), ToString::to_string))]
     Invalid(Vec<Invalid>),

@@ -115,7 +115,7 @@ pub trait FlowStore: Send + Sync + 'static {
     fn take_steps_written(&self) -> bool;
     /// Returns a flow. If its root has not ended, the flow shows the current graph.
     async fn get_flow(&self, tenant: TenantId, flow: RunId) -> Result<FlowRecord>;
-    /// Cancels the open runs of a flow. It starts no more runs.
+    /// Cancels the open runs of a flow. It starts no more runs. An ended flow is refused: [`StoreError::FlowEnded`].
     async fn cancel_flow(&self, tenant: TenantId, actor: &Actor, flow: RunId) -> Result<CancelledFlow>;
     /// Creates a new flow, whose first runs wait.
     async fn rerun_flow(&self, tenant: TenantId, actor: &Actor, ask: RerunFlow) -> Result<FlowRecord>;

@@ -33,7 +33,7 @@ pub(crate) async fn get_flow(State(api): Shared, RunPath(id): RunPath, params: P
 
 /// Cancel a flow
 ///
-/// Cancels its open runs, including their work, and starts no further run. A flow that has ended does not change.
+/// Cancels its open runs, including their work, and starts no further run. A flow that has ended is refused.
 #[utoipa::path(
     post,
     path = "/api/v1/flows/{id}/cancel",
@@ -42,6 +42,7 @@ pub(crate) async fn get_flow(State(api): Shared, RunPath(id): RunPath, params: P
     responses(
         (status = 200, description = "The flow and the cancelled runs", body = CancelledFlow),
         (status = 404, description = "No such flow", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The flow has ended", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn cancel_flow(

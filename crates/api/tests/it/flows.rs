@@ -119,6 +119,8 @@ async fn cancelling_a_flow_cancels_its_open_runs() {
     work(&server, |_| "succeeded").await;
     let flow = server.get(&path).await.expect(200);
     assert_eq!(states(&flow), "extract cancelled, left skipped, right skipped, load skipped, clean skipped");
+    let again = server.post(&format!("{path}/cancel"), json!({})).await.expect(409);
+    assert!(again["detail"].as_str().unwrap().contains("it is cancelled"), "{again}");
 }
 
 #[tokio::test]

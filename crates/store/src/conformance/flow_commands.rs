@@ -31,6 +31,14 @@ pub(super) fn rerun(flow: RunId, from: &[&str]) -> RerunFlow {
     RerunFlow { flow, from, key: b"k".to_vec(), idempotency: None }
 }
 
+/// Cancelling an ended flow is refused and changes nothing.
+pub(super) async fn refuses_to_cancel(bench: &Bench, id: RunId, state: FlowState) {
+    let (before, trail) = (flow(bench, id).await, bench.audit().await.len());
+    let refused = bench.store.cancel_flow(TENANT, &actor(), id).await;
+    assert!(matches!(refused, Err(StoreError::FlowEnded(has)) if has == state), "{refused:?}");
+    assert_eq!((flow(bench, id).await, bench.audit().await.len()), (before, trail));
+}
+
 pub async fn cancelling_a_flow_cancels_its_open_runs_and_starts_nothing_more(bench: &Bench) {
     let ([_, b, c, d], lease, root) = diamond(bench).await;
     bench.settle(&root, Verdict::Succeeded).await;
@@ -45,6 +53,7 @@ pub async fn cancelling_a_flow_cancels_its_open_runs_and_starts_nothing_more(ben
     assert_eq!(shown(bench, root.id).await, "a succeeded, b cancelled, c cancelled, d skipped(parent)");
     assert_eq!(bench.run(child_of(&d, root.id)).await.error.as_deref(), Some("the flow was cancelled"));
     assert_eq!(bench.run(child_of(&c, root.id)).await.state, State::Cancelled);
+    refuses_to_cancel(bench, root.id, FlowState::Cancelled).await;
     let trail: Vec<_> = bench.audit().await.into_iter().map(|row| row.action).collect();
     assert!(trail.ends_with(&["cancel".into(), "cancel".into(), "cancel_flow".into()]), "{trail:?}");
     assert!(matches!(

@@ -222,8 +222,8 @@ pub async fn cancel_flow<T: FlowTx + ?Sized>(
 ) -> Result<CancelledFlow> {
     let mut row = lock_own(tx, tenant, flow).await?;
     let now = tx.read_clock().await?;
-    // An ended flow keeps its state.
-    if row.record(&tx.node_runs(&row).await?).state == FlowState::Running {
+    let was = row.record(&tx.node_runs(&row).await?).state;
+    if was == FlowState::Running {
         row.cancelled_at = Some(now);
         tx.set_flow_cancelled(flow).await?;
     }
@@ -233,6 +233,9 @@ pub async fn cancel_flow<T: FlowTx + ?Sized>(
     tx.dequeue(&ids).await?;
     let ended = tx.cancel_flow_runs(&ids).await?;
     let cancelled: Vec<RunId> = ended.iter().map(|(run, _, _)| *run).collect();
+    if was != FlowState::Running && cancelled.is_empty() {
+        return Err(StoreError::FlowEnded(was));
+    }
     tx.dequeue(&cancelled).await?;
     tx.end_claims(&cancelled).await?;
     tx.leave_steps(&cancelled).await?;
