@@ -64,7 +64,8 @@ pub(crate) struct Backfill {
     /// End at this time; not in the future
     #[arg(long, visible_alias = "until", value_name = "TIME", allow_hyphen_values = true)]
     to: InstantText,
-    /// Create at most this many runs per period, such as 10/1m [default: as many as may wait]
+    /// Create at most this many runs per period, such as 10/1m; at most 1/1s if the job's runs may not overlap [default: as
+    /// many as may wait]
     #[arg(long, value_name = "N/DURATION")]
     rate: Option<Rate>,
     /// Create the run of the newest tick first

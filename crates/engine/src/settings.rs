@@ -241,8 +241,6 @@ pub(crate) const SUPERSEDE_EVERY: Duration = Duration::from_secs(1);
 pub(crate) const SUPERSEDE_JOBS_MAX: usize = 100;
 /// How long the other nodes leave an overdue claim to the leader.
 pub(crate) const WATCH_GRACE: Span = Span::millis(400);
-/// How often backfills are advanced.
-pub(crate) const BACKFILL_EVERY: Duration = Duration::from_secs(1);
 /// Backfills found by one query.
 pub(crate) const BACKFILLS_PER_READ_MAX: usize = 100;
 /// How often a node polls for backlogs. While there is one, batch follows batch.

@@ -10,7 +10,7 @@ pub use step::{Progress, Step};
 use crate::{
     ids::{BackfillId, Cause, JobId, RunId},
     invalid::Invalid,
-    job::{Job, LATE_AFTER_MAX, PAYLOAD_BYTES_MAX},
+    job::{Job, JobSpec, LATE_AFTER_MAX, PAYLOAD_BYTES_MAX},
     queue::Rate,
     run::coded,
     schedule::{Schedule, Timing},
@@ -21,6 +21,8 @@ use crate::{
 pub const BACKFILL_TICKS_MAX: usize = 10_000;
 /// Most backfills of one job in progress together.
 pub const BACKFILLS_RUNNING_MAX: usize = 10;
+/// How often a backfill creates runs.
+pub const BACKFILL_EVERY: Span = Span::seconds(1);
 /// Most open runs of one backfill.
 pub const BACKFILL_OPEN_MAX: usize = 100;
 /// A backfill that has lasted this long is ended. A lookup of claims reads a job's runs from the oldest claimed one on, and the
@@ -146,7 +148,7 @@ pub fn ticks(
     if ticks.is_empty() {
         return Err(vec![Invalid::new("from", format!("no tick of the schedule fires from {from} to {to}"))]);
     }
-    if let Some(invalid) = rate.and_then(|rate| too_slow(rate, ticks.len())) {
+    if let Some(invalid) = rate.and_then(|rate| too_slow(rate, ticks.len()).or_else(|| too_fast(rate, &job.spec))) {
         return Err(vec![invalid]);
     }
     if order == Order::Newest {
@@ -166,6 +168,23 @@ fn too_slow(rate: Rate, ticks: usize) -> Option<Invalid> {
         )
     };
     (takes > BACKFILL_LASTS_MAX).then(|| Invalid::new("rate", message()))
+}
+
+/// Under a policy that limits the runs in progress, one step creates no more than may start. A faster rate would be accepted
+/// and never reached.
+fn too_fast(rate: Rate, spec: &JobSpec) -> Option<Invalid> {
+    let max = u64::from(spec.in_progress_max()?);
+    let fast =
+        u64::from(rate.count).saturating_mul(BACKFILL_EVERY.as_millis()) > max.saturating_mul(rate.per.as_millis());
+    let message = || {
+        format!(
+            "{rate} is faster than the overlap policy of {:?} allows: at most {max} of its runs may be in progress, and a \
+             backfill creates at most {max} in {BACKFILL_EVERY} then; write {max}/{BACKFILL_EVERY} or slower, leave out the \
+             rate, or set overlap to allow",
+            spec.name
+        )
+    };
+    fast.then(|| Invalid::new("rate", message()))
 }
 
 /// The error of a backfill's own payload, if it has one.

@@ -35,6 +35,21 @@ fn both_ends_of_the_period_are_included_and_the_order_is_as_requested() {
 }
 
 #[test]
+fn a_rate_that_the_overlap_policy_cannot_reach_is_refused() {
+    let limited = |overlap, max_concurrent| job(JobSpec { overlap, max_concurrent, ..spec(Span::seconds(10)) });
+    let rate = |job: &Job, rate: &str| ticks(job, stretch(20, 40), Some(rate.parse().unwrap()), s(0), s(1_000));
+    let (skip, some) = (limited(Overlap::Skip, None), limited(Overlap::Allow, Some(3)));
+    for (job, fast, slow) in [(&skip, "2/1s", "1/1s"), (&skip, "61/1m", "60/1m"), (&some, "4/1s", "3/1s")] {
+        rate(job, slow).unwrap();
+        let refused = rate(job, fast).unwrap_err();
+        assert_eq!(refused[0].field, "rate");
+        let per = if fast == "4/1s" { "3/1s" } else { "1/1s" };
+        assert!(refused[0].message.contains(fast) && refused[0].message.contains(per), "{}", refused[0].message);
+    }
+    rate(&limited(Overlap::Allow, None), "1000/1s").unwrap();
+}
+
+#[test]
 fn an_inverted_future_too_old_or_empty_period_is_refused() {
     let job = job(spec(Span::seconds(10)));
     let requested = |from, to| fields(ticks(&job, stretch(from, to), None, s(100), s(1_000)));

@@ -4,21 +4,17 @@
 
 use std::sync::Arc;
 
+use everytick_domain::backfill::BACKFILL_EVERY;
 use everytick_store::{Result, StoreError};
 
-use crate::{
-    cluster::unsure,
-    pulse,
-    settings::{BACKFILL_EVERY, BACKFILLS_PER_READ_MAX},
-    shared::Shared,
-};
+use crate::{cluster::unsure, pulse, settings::BACKFILLS_PER_READ_MAX, shared::Shared};
 
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
         tokio::select! {
             biased;
             () = shared.stopping.cancelled() => return,
-            () = tokio::time::sleep(BACKFILL_EVERY) => {}
+            () = tokio::time::sleep(BACKFILL_EVERY.into()) => {}
         }
         let _pass = pulse::pass();
         if let Err(error) = pass(&shared).await {

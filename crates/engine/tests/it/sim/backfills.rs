@@ -23,7 +23,7 @@ pub async fn ask(world: &World, random: &Random, job: JobId) {
     let to = world.clock.now().minus(Span::millis(random.below(30_000)));
     let from = to.minus(Span::seconds(random.below(STRETCH_SECONDS_MAX)));
     let order = *random.pick(&[Order::Oldest, Order::Newest]);
-    let rate = random.chance(300).then(|| Rate { count: 1 + random.below(5) as u32, per: Span::seconds(2) });
+    let rate = random.chance(300).then(|| Rate { count: 1 + random.below(2) as u32, per: Span::seconds(2) });
     let ask = Backfill {
         job: JobRef::Id(job),
         stretch: Stretch { from, to, order },
