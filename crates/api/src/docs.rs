@@ -3,7 +3,10 @@
 
 use std::{fmt::Write, sync::LazyLock};
 
-use axum::{http::header, response::IntoResponse};
+use axum::{
+    http::{StatusCode, header},
+    response::IntoResponse,
+};
 use serde_json::Value;
 
 use crate::document::openapi;
@@ -22,6 +25,24 @@ const CSP: &str = "default-src 'none'; style-src 'self'; base-uri 'none'; form-a
 )]
 pub(crate) async fn openapi_json() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], JSON.as_str())
+}
+
+/// The start page
+///
+/// Leads to the API reference, which is the only page of this server.
+#[utoipa::path(
+    get,
+    path = "/",
+    tag = "docs",
+    responses((status = 307, description = "`Location` is `/docs`", body = String, content_type = "text/html"))
+)]
+pub(crate) async fn home() -> impl IntoResponse {
+    let headers = [(header::LOCATION, "/docs"), (header::CONTENT_TYPE, "text/html; charset=utf-8")];
+    (
+        StatusCode::TEMPORARY_REDIRECT,
+        headers,
+        "<!doctype html><title>Everytick</title><a href=\"/docs\">API reference</a>",
+    )
 }
 
 /// The API reference as a page

@@ -9,6 +9,7 @@ use Permission::{Cluster, Control, Public, Read, ReadInstance, ReadManage, Work,
 const ROUTES: &[(&str, &str, Permission)] = &[
     ("GET", "/healthz", Public),
     ("GET", "/readyz", Public),
+    ("GET", "/", Public),
     ("GET", "/docs", Public),
     ("GET", "/docs/style.css", Public),
     ("GET", "/openapi.json", Public),
@@ -94,6 +95,6 @@ mod tests {
     #[test]
     fn only_health_and_documents_are_public() {
         let public: Vec<_> = ROUTES.iter().filter(|row| row.2 == Public).map(|row| row.1).collect();
-        assert_eq!(public, ["/healthz", "/readyz", "/docs", "/docs/style.css", "/openapi.json"]);
+        assert_eq!(public, ["/healthz", "/readyz", "/", "/docs", "/docs/style.css", "/openapi.json"]);
     }
 }

@@ -73,6 +73,7 @@ pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(audit::list_audit))
         .routes(routes!(cluster::get_cluster))
         .merge(of_the_node())
+        .routes(routes!(docs::home))
         .routes(routes!(docs::openapi_json))
         .routes(routes!(docs::page))
         .routes(routes!(docs::style))

@@ -47,6 +47,14 @@ async fn each_path_supports_exactly_the_methods_in_the_document() {
     }
 }
 
+#[tokio::test]
+async fn the_root_leads_a_browser_to_the_docs() {
+    let server = Server::new().await;
+    let answer = server.ask("GET", "/", &[("accept", "text/html")], "").await;
+    assert_eq!((answer.status.as_u16(), answer.header("location")), (307, "/docs"));
+    assert_eq!(server.get("/docs").await.status.as_u16(), 200);
+}
+
 #[test]
 fn every_reference_resolves_and_every_operation_has_a_summary() {
     let document = document();
