@@ -1,4 +1,4 @@
-//! `everytick recover --dry-run`: counts the runs that a restart now would start. It reads the database directly, because
+//! `everytick recover`: counts the runs that a restart now would start. It reads the database directly, because
 //! the nodes may be down. The forecast comes from the same domain rule that a node uses for due ticks.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::{
     config::{DatabaseUrl, File, Named, database},
     failure::{Exit, Failure},
-    output::{Output, Text},
+    output::{self, Output, Text},
 };
 
 pub(crate) const AFTER_HELP: &str = "\
@@ -28,7 +28,7 @@ Examples:
   everytick recover --dry-run --database-url postgres://everytick@db/everytick
   everytick -o json recover --dry-run | jq .total
 
-Recovery itself needs no command. A starting node records every missed tick by the job's misfire rule. It starts
+The command changes nothing, with or without --dry-run. Recovery itself needs no command: a starting node records every missed tick by the job's misfire rule. It starts
 on-time runs at once, and late runs at the normal tick rate of the jobs, or at 5 per second if that is faster.
 The command cannot read a SQLite file that a server has open: stop the server first.";
 
@@ -39,7 +39,7 @@ const HORIZON: Span = Span::seconds(60);
 
 #[derive(Debug, Args)]
 pub(crate) struct Recover {
-    /// Show which runs would start, and change nothing
+    /// Show which runs would start, and change nothing; the command does the same without this flag
     #[arg(long)]
     dry_run: bool,
     /// Only this job, by name or id
@@ -62,11 +62,10 @@ pub(crate) struct Recover {
 impl Recover {
     pub(crate) async fn run(self, file: File, out: Output) -> anyhow::Result<()> {
         if !self.dry_run {
-            return Err(Failure::usage(
-                "--dry-run is missing: recovery is automatic when a node starts (everytick serve), so this command only \
-                 shows what it would do; add --dry-run",
-            )
-            .into());
+            output::note_line(
+                "recovery needs no command: a node recovers by itself when it starts (everytick serve). This is a dry run \
+                 of the next start; nothing is changed.",
+            );
         }
         let store: Box<dyn Store> =
             match database(Named { url: self.database_url, url_file: self.database_url_file }, self.data_dir, &file)? {

@@ -10,7 +10,7 @@ use everytick_store::{
 use serde_json::Value;
 use sqlx::{Connection, PgConnection, SqliteConnection};
 
-use crate::support::{Done, Server, Sink, everytick, everytick_command, wait_for};
+use crate::support::{Done, Server, Sink, everytick_command, wait_for};
 
 const WEBHOOKS: [&str; 2] = ["--allow-webhook-range", "127.0.0.0/8"];
 
@@ -106,9 +106,14 @@ fn a_dry_run_predicts_the_restart_and_writes_nothing() {
 }
 
 #[test]
-fn without_dry_run_the_message_explains_that_recovery_is_automatic() {
-    let message = everytick(&["recover"]).failed(2);
-    assert!(message.contains("is automatic when a node starts") && message.contains("--dry-run"), "{message}");
+fn without_dry_run_the_command_reports_the_same_and_says_that_recovery_is_automatic() {
+    let server = Server::start();
+    server.everytick(&["job", "create", "nightly", "--cron", "0 2 * * *", "--url", "https://example.org/"]).ok();
+    let (dir, ..) = server.stop();
+    let done: Done = everytick_command(dir.path()).args(["recover", "--data-dir", "data"]).output().unwrap().into();
+    assert!(done.stderr.contains("a node recovers by itself when it starts"), "{done:?}");
+    assert!(done.stderr.contains("nothing is changed"), "{done:?}");
+    assert_eq!(done.ok(), recover(dir.path(), &["--data-dir", "data"]).ok());
 }
 
 #[test]
